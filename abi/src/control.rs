@@ -1,0 +1,250 @@
+//! The control area: the pages that a cell and its supervisor both map.
+//!
+//! The descriptor part is written by the supervisor before the cell starts
+//! (and under a sequence count when it changes later); the rest is rings and
+//! words by which the two wake each other. The supervisor trusts nothing that
+//! it reads here: it copies, then checks.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
+use serde::{Deserialize, Serialize};
+
+use crate::core_local::CoreLocal;
+use crate::layout::{MAX_CORES, MAX_SPACES};
+use crate::service::{AnswerRing, RequestRing};
+
+/// First word of a control area: "atollcel".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
+/// Version of everything in this crate.
+pub const ABI_VERSION: u32 = 1;
+/// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
+pub const BOOT_MAX: usize = 4 << 20;
+
+/// What the supervisor tells the cell about itself. Plain numbers, all fixed at start for now.
+#[repr(C, align(4096))]
+pub struct Descriptor {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`ABI_VERSION`].
+    pub version: AtomicU32,
+    /// Odd while the supervisor writes (seqlock).
+    pub sequence: AtomicU32,
+    /// Cores of this cell.
+    pub cores: AtomicU32,
+    /// Cores of the machine: with some to spare, waiting may poll.
+    pub machine_cores: AtomicU32,
+    /// Bytes of memory in the cell's extents.
+    pub memory: AtomicU64,
+    /// 1 if the extents are on huge pages.
+    pub huge: AtomicU32,
+    /// Length of the boot configuration, bytes.
+    pub boot_len: AtomicU32,
+    /// Extended-state components that the processor and the host have on (XCR0).
+    pub xcr0: AtomicU64,
+    /// Size of the standard-format xsave area for them, bytes.
+    pub xsave_size: AtomicU32,
+    /// TSC cycles per 2^32 ns, or 0 when the TSC isn't the clock.
+    pub tsc_hz: AtomicU64,
+    /// Host descriptors: the file of the extents.
+    pub memory_fd: AtomicI32,
+    /// Host descriptor that takes the runtime's log lines.
+    pub log_fd: AtomicI32,
+    /// Host descriptors: a core's epoll instance.
+    pub epoll_fd: [AtomicI32; MAX_CORES],
+    /// Host descriptors: a core's bell (eventfd).
+    pub bell_fd: [AtomicI32; MAX_CORES],
+    /// Host descriptors: a core's end of the socket that descriptors arrive by.
+    pub socket_fd: [AtomicI32; MAX_CORES],
+    /// The machine's CPU that a core is pinned to, or -1.
+    pub cpu: [AtomicI32; MAX_CORES],
+}
+
+/// Life of a cell, as the supervisor sees it.
+#[repr(C)]
+pub struct Life {
+    /// Futex: 0 while the cell runs, 1 when `status` is valid.
+    pub ended: AtomicU32,
+    /// Wait status (`waitpid(2)`) of the cell's first program.
+    pub status: AtomicI32,
+}
+
+/// State of a space slot.
+pub mod space_state {
+    /// No such space.
+    pub const FREE: u32 = 0;
+    /// Asked for, not there yet.
+    pub const CREATING: u32 = 1;
+    /// Its host threads wait for their batons.
+    pub const READY: u32 = 2;
+    /// To be ended.
+    pub const DYING: u32 = 3;
+    /// Could not be created, or died by itself.
+    pub const FAILED: u32 = 4;
+}
+
+/// Stands for "whichever space the core is in": where threads of the runtime run.
+pub const ANY_SPACE: u32 = u32::MAX;
+
+/// One space's host process.
+#[repr(C)]
+pub struct SpaceSlot {
+    /// Futex: a [`space_state`].
+    pub state: AtomicU32,
+    /// The host's process id, in the cell's pid namespace.
+    pub pid: AtomicU32,
+    /// The host's thread id for each core.
+    pub tid: [AtomicU32; MAX_CORES],
+    /// Futex for each core: grows when the core's baton comes to this space.
+    pub turn: [AtomicU32; MAX_CORES],
+}
+
+/// One core's part: its words, its rings, and the baton.
+#[repr(C, align(4096))]
+pub struct CoreArea {
+    /// Found through GS.
+    pub local: CoreLocal,
+    /// Requests to the serving threads.
+    pub requests: RequestRing,
+    /// Their answers.
+    pub answers: AnswerRing,
+    /// Requests under way.
+    pub outstanding: AtomicU32,
+    /// Host objects that report readiness to this core.
+    pub watched: AtomicU32,
+    /// The space whose host thread may run as this core.
+    pub baton: AtomicU32,
+    /// What the thread that takes the baton is to call.
+    pub continuation: AtomicU64,
+    /// And with which argument.
+    pub argument: AtomicU64,
+}
+
+/// Words between the cell and the process that makes its spaces.
+#[repr(C)]
+pub struct Nursery {
+    /// The process's id, in the cell's pid namespace.
+    pub pid: AtomicU32,
+}
+
+/// What the outside world wants of the cell.
+#[repr(C)]
+pub struct Mailbox {
+    /// Bit n: signal n+1 arrived for the first program from outside.
+    pub signals: AtomicU64,
+    /// Grows when the terminal's size changed or a stream became readable again.
+    pub changes: AtomicU32,
+}
+
+/// The control area.
+#[repr(C, align(4096))]
+pub struct Control {
+    /// What the supervisor says.
+    pub descriptor: Descriptor,
+    /// Serving threads asleep on `bell`.
+    pub server_sleepers: AtomicU32,
+    /// Futex of the serving threads: grows with each request that finds one asleep.
+    pub server_bell: AtomicU32,
+    /// End of the cell.
+    pub life: Life,
+    /// Space creation.
+    pub nursery: Nursery,
+    /// From outside.
+    pub mailbox: Mailbox,
+    /// The spaces.
+    pub spaces: [SpaceSlot; MAX_SPACES],
+    /// The cores.
+    pub cores: [CoreArea; MAX_CORES],
+    /// A [`BootConfig`], encoded.
+    pub boot: [AtomicU8; BOOT_MAX],
+}
+
+/// Kind of a mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum MountKind {
+    /// A directory of the host, reached by service messages.
+    Host,
+    /// Memory of the cell.
+    Tmpfs,
+    /// `/proc`.
+    Proc,
+    /// `/dev`.
+    Dev,
+    /// `/sys`.
+    Sys,
+}
+
+/// A mount of the cell's file system tree.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MountConfig {
+    /// Where, in the cell.
+    pub target: String,
+    /// What.
+    pub kind: MountKind,
+    /// Number of a host mount in service messages.
+    pub id: u32,
+    /// Writes fail with EROFS.
+    pub read_only: bool,
+    /// What /proc/mounts says it is.
+    pub source: String,
+}
+
+/// What stands behind a standard stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StreamKind {
+    /// Nothing: the descriptor is closed.
+    Closed,
+    /// A terminal.
+    Terminal,
+    /// A pipe, a FIFO or a socket.
+    Pipe,
+    /// A file.
+    File,
+    /// A character device such as /dev/null.
+    Device,
+}
+
+/// What to run, and how the world looks to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BootConfig {
+    /// Name of the cell; also its host name.
+    pub name: String,
+    /// The program: a path, or a name to be looked up in PATH.
+    pub program: Vec<u8>,
+    /// Its arguments, the zeroth included.
+    pub args: Vec<Vec<u8>>,
+    /// Its environment.
+    pub env: Vec<Vec<u8>>,
+    /// Its working directory.
+    pub workdir: Vec<u8>,
+    /// User id, group id, further groups.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// File mode creation mask.
+    pub umask: u32,
+    /// Mounts, the root first.
+    pub mounts: Vec<MountConfig>,
+    /// Standard input, output, error.
+    pub streams: [StreamKind; 3],
+    /// May the cell have host sockets?
+    pub host_network: bool,
+    /// Clock at boot: nanoseconds since 1970.
+    pub started_at: u64,
+    /// Seed for address layout and the like.
+    pub seed: [u8; 32],
+    /// Most open host descriptors the platform can have.
+    pub max_files: u32,
+    /// Say more in the log.
+    pub verbose: bool,
+    /// Choose addresses at random (Linux's `randomize_va_space`).
+    pub randomize: bool,
+    /// The machine's model name, for /proc/cpuinfo.
+    pub cpu_model: String,
+    /// Its flags, for /proc/cpuinfo.
+    pub cpu_flags: String,
+    /// Its frequency, kHz.
+    pub cpu_khz: u64,
+}

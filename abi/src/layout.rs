@@ -1,0 +1,86 @@
+//! The address map of a space: where the runtime lives, and where a program may.
+//!
+//! Every space of a cell (one host process or one nucleus address space)
+//! maps the runtime at the same addresses, so a pointer into runtime memory
+//! means the same thing in all of them. The region was chosen where no
+//! allocator, sanitizer or language runtime known to us asks for memory by
+//! address: it lies in MemorySanitizer's "invalid" range, above Go's arena
+//! hints and ZGC's colour views, below the usual mmap area.
+
+/// Size of a small page, bytes.
+pub const PAGE: u64 = 4096;
+/// Size of a huge page and of an extent block, bytes.
+pub const BLOCK: u64 = 2 << 20;
+
+/// First address of the runtime region.
+pub const RUNTIME_BASE: u64 = 0x4000_0000_0000;
+/// Room for the runtime's image: text, read-only data, data.
+pub const IMAGE_MAX: u64 = 32 << 20;
+/// Where the platform's own clock code (the host's vDSO) is moved to.
+pub const VDSO_AREA: u64 = RUNTIME_BASE + (32 << 20);
+/// Size of [`VDSO_AREA`].
+pub const VDSO_AREA_SIZE: u64 = 1 << 20;
+/// Code in `[RUNTIME_BASE, EXEMPT_END)` may make platform calls; a `syscall`
+/// instruction anywhere else is an upcall (syscall user dispatch on the host).
+pub const EXEMPT_END: u64 = VDSO_AREA + VDSO_AREA_SIZE;
+/// Memory private to one host process: one [`HOST_THREAD_SIZE`] area a core.
+pub const HOST_THREADS: u64 = RUNTIME_BASE + (64 << 20);
+/// Size of one host thread's area: its loop stack and its alternate signal stack.
+pub const HOST_THREAD_SIZE: u64 = 128 << 10;
+/// The control area ([`crate::control::Control`]), shared with the supervisor.
+pub const CONTROL: u64 = RUNTIME_BASE + (128 << 20);
+/// Linear map of all the cell's memory extents: offset 0 of the cell's memory is here.
+pub const DIRECT_MAP: u64 = RUNTIME_BASE + (1 << 40);
+/// End of the runtime region. The direct map can be 15 TiB.
+pub const RUNTIME_END: u64 = RUNTIME_BASE + (16 << 40);
+
+/// Lowest address that a program may map (Linux's default `vm.mmap_min_addr`).
+pub const USER_MIN: u64 = 0x1_0000;
+/// End of the program's addresses (Linux's TASK_SIZE with four-level tables).
+pub const USER_MAX: u64 = 0x7fff_ffff_f000;
+
+/// A trampoline begins this many bytes before the address that it is to be
+/// returned to: `lea rcx, [rip + 9]` and `jmp gs:[entry]`.
+pub const TRAMPOLINE_RETURN: u64 = 16;
+
+/// The most cores a cell can have.
+pub const MAX_CORES: usize = 256;
+/// The most spaces (process images) that can exist in a cell at a time.
+pub const MAX_SPACES: usize = 1024;
+
+/// Is `[addr, addr + len)` wholly in the part of a space that belongs to the program?
+#[inline(always)]
+pub const fn is_user_range(addr: u64, len: u64) -> bool {
+    let Some(end) = addr.checked_add(len) else { return false };
+    end <= USER_MAX && (end <= RUNTIME_BASE || addr >= RUNTIME_END)
+}
+
+/// Rounds down to a page.
+pub const fn page_down(x: u64) -> u64 {
+    x & !(PAGE - 1)
+}
+
+/// Rounds up to a page; saturates at the top.
+pub const fn page_up(x: u64) -> u64 {
+    match x.checked_add(PAGE - 1) {
+        Some(y) => y & !(PAGE - 1),
+        None => u64::MAX & !(PAGE - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_ranges() {
+        assert!(is_user_range(0, 0));
+        assert!(is_user_range(0x40_0000, 0x1000));
+        assert!(is_user_range(RUNTIME_BASE - 8, 8));
+        assert!(!is_user_range(RUNTIME_BASE - 8, 9));
+        assert!(!is_user_range(DIRECT_MAP, 1));
+        assert!(is_user_range(RUNTIME_END, 1));
+        assert!(!is_user_range(USER_MAX - 1, 2));
+        assert!(!is_user_range(u64::MAX, 2));
+    }
+}

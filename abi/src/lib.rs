@@ -1,0 +1,29 @@
+//! The contract of a cell: what the runtime, the platform under it and the
+//! supervisor beside it have agreed on.
+//!
+//! This room holds types and constants only: the address map ([`layout`]),
+//! the read-only description of a cell ([`descriptor`]), what a core shares
+//! with its platform ([`core_local`]), the register frames of an upcall
+//! ([`frame`]), the fixed-size service messages and the rings that carry them
+//! ([`service`], [`ring`]) and the [`Platform`](platform::Platform) trait,
+//! the only way down. It does no work, allocates nothing, and everybody may
+//! depend on it; it depends on nobody.
+#![no_std]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+pub mod control;
+pub mod core_local;
+pub mod errno;
+pub mod frame;
+pub mod layout;
+pub mod platform;
+pub mod ring;
+pub mod service;
+pub mod start;
+
+pub use errno::{Errno, Result};
+pub use platform::{Platform, platform};

@@ -1,0 +1,302 @@
+//! Service messages: what a cell asks of a serving thread (XOS section IV.D,
+//! "message-based system calls"; architecture section 3, "host services").
+//!
+//! A request is 128 bytes, an answer 32. Names and data lie in the cell's
+//! extents and are named by offset, never by a program's address, so that the
+//! server needs no view of any space. The server copies a request before it
+//! looks at it and checks every offset.
+
+use crate::ring::{Ring, Words};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A run of bytes in the cell's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Extent {
+    /// Offset from the start of the cell's memory, bytes.
+    pub offset: u64,
+    /// Length, bytes.
+    pub len: u64,
+}
+
+/// What is asked. The comments name the arguments (`arg[0]`...), the buffers and the answer's value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Op {
+    /// Nothing; answers 0. For measuring the path.
+    Nop = 0,
+    /// Attributes of `arg[0]`=mount, path `a`, the last component not followed. [`HostAttr`] into `b`.
+    Stat,
+    /// Names and attributes of the directory `a` on mount `arg[0]`, from the
+    /// `arg[1]`th name on, as [`HostDirent`] records into `b`. Value: bytes
+    /// written, 0 at the end; `extra`: 1 if the directory is finished.
+    ReadDir,
+    /// Target of the symbolic link `a` on mount `arg[0]` into `b`. Value: length.
+    ReadLink,
+    /// Opens `a` on mount `arg[0]` with Linux flags `arg[1]` and mode `arg[2]`.
+    /// [`HostAttr`] into `b`. Value: a handle. `arg[3]` = 1: pass the file descriptor, too.
+    Open,
+    /// Lets handle `arg[0]` go.
+    Release,
+    /// Passes a file descriptor of handle `arg[0]`.
+    PassFd,
+    /// Reads from handle `arg[0]` at offset `arg[1]` into `a`, and `b` when `a` is full. Value: bytes.
+    Read,
+    /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`. Value: bytes.
+    Write,
+    /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only.
+    Sync,
+    /// [`HostAttr`] of handle `arg[0]` into `b`.
+    StatHandle,
+    /// Sets the length of handle `arg[0]` to `arg[1]`.
+    Truncate,
+    /// `fallocate(2)` on handle `arg[0]`: mode `arg[1]`, offset `arg[2]`, length `arg[3]`.
+    Allocate,
+    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`.
+    MakeDir,
+    /// Removes the name `a` on mount `arg[0]`; `arg[1]` = 1: a directory.
+    Unlink,
+    /// Renames `a` on mount `arg[0]` to `b`, with `renameat2(2)` flags `arg[1]`.
+    Rename,
+    /// Gives the file `a` on mount `arg[0]` the further name `b`.
+    Link,
+    /// Makes the symbolic link `b` with target `a` on mount `arg[0]`.
+    SymLink,
+    /// Makes a FIFO or an empty regular file `a` on mount `arg[0]` with mode `arg[1]`.
+    MakeNode,
+    /// Changes attributes of `a` on mount `arg[0]`; [`HostSetAttr`] in `b`.
+    SetAttr,
+    /// `statfs(2)` of mount `arg[0]` into `b` ([`HostStatFs`]).
+    StatFs,
+    /// Reads the standard stream `arg[0]` into `a`. Value: bytes, 0 at its end.
+    StreamRead,
+    /// Writes `a` to the standard stream `arg[0]`. Value: bytes.
+    StreamWrite,
+    /// Terminal control `arg[1]` on standard stream `arg[0]`; its argument in and out in `a`.
+    StreamControl,
+    /// Makes a host socket: domain `arg[0]`, type `arg[1]`, protocol `arg[2]`. Value: a handle; passes the descriptor.
+    Socket,
+    /// Binds socket handle `arg[0]` to the address `a`.
+    Bind,
+    /// Connects socket handle `arg[0]` to the address `a`.
+    Connect,
+    /// Listens on socket handle `arg[0]` with backlog `arg[1]`.
+    Listen,
+    /// The rewriting plan for the executable of handle `arg[0]`, from its
+    /// `arg[1]`th site on, as plan records into `b`. Value: bytes written; `extra`: sites in all.
+    Plan,
+    /// Names an extended attribute: `arg[1]` = 0 list, 1 get; path `a`, name at the front of `b`; value into `b`.
+    ExtendedAttr,
+}
+
+impl Op {
+    /// All of them, in order of their numbers.
+    pub const ALL: [Op; 30] = [
+        Op::Nop,
+        Op::Stat,
+        Op::ReadDir,
+        Op::ReadLink,
+        Op::Open,
+        Op::Release,
+        Op::PassFd,
+        Op::Read,
+        Op::Write,
+        Op::Sync,
+        Op::StatHandle,
+        Op::Truncate,
+        Op::Allocate,
+        Op::MakeDir,
+        Op::Unlink,
+        Op::Rename,
+        Op::Link,
+        Op::SymLink,
+        Op::MakeNode,
+        Op::SetAttr,
+        Op::StatFs,
+        Op::StreamRead,
+        Op::StreamWrite,
+        Op::StreamControl,
+        Op::Socket,
+        Op::Bind,
+        Op::Connect,
+        Op::Listen,
+        Op::Plan,
+        Op::ExtendedAttr,
+    ];
+
+    /// The operation with this number.
+    pub fn from_number(n: u32) -> Option<Op> {
+        Op::ALL.get(n as usize).copied().filter(|op| *op as u32 == n)
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    /// Returned in the answer.
+    pub cookie: u64,
+    /// An [`Op`]'s number.
+    pub op: u32,
+    /// Reserved, 0.
+    pub flags: u32,
+    /// User id to act for.
+    pub uid: u32,
+    /// Group id to act for.
+    pub gid: u32,
+    /// Plain arguments.
+    pub arg: [u64; 4],
+    /// First buffer.
+    pub a: Extent,
+    /// Second buffer.
+    pub b: Extent,
+    /// Room for later; 0.
+    pub reserved: [u64; 5],
+}
+
+impl Request {
+    /// A request with no arguments.
+    pub fn new(op: Op) -> Self {
+        Request {
+            cookie: 0,
+            op: op as u32,
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            arg: [0; 4],
+            a: Extent::default(),
+            b: Extent::default(),
+            reserved: [0; 5],
+        }
+    }
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Answer {
+    /// The request's.
+    pub cookie: u64,
+    /// A value, or a negative Linux error number.
+    pub value: i64,
+    /// A second value, by operation.
+    pub extra: u64,
+    /// Bit 0: a file descriptor was sent along on the core's socket.
+    pub flags: u64,
+}
+
+/// [`Answer::flags`]: a descriptor comes with the answer.
+pub const ANSWER_FD: u64 = 1;
+
+impl Words<16> for Request {
+    fn to_words(&self) -> [u64; 16] {
+        zerocopy::transmute!(*self)
+    }
+    fn from_words(words: &[u64; 16]) -> Self {
+        zerocopy::transmute!(*words)
+    }
+}
+
+impl Words<4> for Answer {
+    fn to_words(&self) -> [u64; 4] {
+        zerocopy::transmute!(*self)
+    }
+    fn from_words(words: &[u64; 4]) -> Self {
+        zerocopy::transmute!(*words)
+    }
+}
+
+/// Requests a core can have under way.
+pub const RING: usize = 128;
+/// From a core to the server.
+pub type RequestRing = Ring<16, RING>;
+/// From the server to a core.
+pub type AnswerRing = Ring<4, RING>;
+
+/// A file's attributes, as `statx(2)` tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the names are statx(2)'s")]
+pub struct HostAttr {
+    pub ino: u64,
+    pub dev: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub rdev: u64,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub blksize: u32,
+    pub atime_nsec: u32,
+    pub mtime_nsec: u32,
+    pub ctime_nsec: u32,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+}
+
+/// What to change, for [`Op::SetAttr`]; fields count where their bit in `mask` is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the names are stat(2)'s")]
+pub struct HostSetAttr {
+    /// 1 mode, 2 uid, 4 gid, 8 size, 16 atime, 32 mtime.
+    pub mask: u32,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub atime: i64,
+    pub mtime: i64,
+    pub atime_nsec: u32,
+    pub mtime_nsec: u32,
+}
+
+/// Head of a directory record; the name's bytes follow, padded to eight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HostDirent {
+    /// Attributes of the entry; `mode` is 0 if they could not be had.
+    pub attr: HostAttr,
+    /// Length of the name, bytes.
+    pub name_len: u32,
+    /// Reserved.
+    pub pad: u32,
+}
+
+/// What `statfs(2)` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the names are statfs(2)'s")]
+pub struct HostStatFs {
+    pub kind: u64,
+    pub bsize: u64,
+    pub blocks: u64,
+    pub bfree: u64,
+    pub bavail: u64,
+    pub files: u64,
+    pub ffree: u64,
+    pub namelen: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_ring() {
+        let ring = RequestRing::new();
+        let mut r = Request::new(Op::Open);
+        r.cookie = 77;
+        r.arg = [1, 2, 3, 4];
+        r.a = Extent { offset: 5, len: 6 };
+        assert!(ring.push(&r));
+        let back: Request = ring.pop().unwrap();
+        assert_eq!(back.cookie, 77);
+        assert_eq!(Op::from_number(back.op), Some(Op::Open));
+        assert_eq!((back.arg, back.a), (r.arg, r.a));
+        assert_eq!(Op::from_number(30), None);
+        assert_eq!(Op::from_number(9999), None);
+    }
+}

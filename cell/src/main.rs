@@ -1,0 +1,87 @@
+//! The runtime of a cell: one static program for ring 3, without a C library.
+//!
+//! Puts the rooms together: names the platform, starts the heap and the
+//! scheduler on each core, and the Linux personality on the first.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod memory_functions;
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use atoll_abi::core_local::core_local;
+use atoll_abi::frame::{Upcall, UserFrame};
+use atoll_abi::layout::DIRECT_MAP;
+use atoll_abi::platform::{platform, set_platform};
+use atoll_mem::heap::RuntimeAllocator;
+use atoll_platform_host as host;
+
+#[global_allocator]
+static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
+
+/// Cores that may go on booting: the first has set everything up.
+static SET_UP: AtomicU32 = AtomicU32::new(0);
+
+/// Boots a core.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "the platform's way in; starts the heap")]
+extern "C" fn atoll_boot(core: usize) -> ! {
+    let control = host::control();
+    if core == 0 {
+        set_platform(&host::HOST);
+        let cores = control.descriptor.cores.load(Ordering::Relaxed) as usize;
+        // SAFETY: the supervisor mapped the cell's memory there, zeroed, and it is only ours.
+        unsafe {
+            ALLOCATOR.start(
+                DIRECT_MAP as *mut u8,
+                control.descriptor.memory.load(Ordering::Relaxed),
+                cores,
+            );
+        }
+        atoll_mem::heap::start_core(0);
+        atoll_task::init(cores);
+    } else {
+        while SET_UP.load(Ordering::Acquire) == 0 {
+            host::sys::futex_wait(&SET_UP, 0, None);
+        }
+        atoll_mem::heap::start_core(core);
+    }
+    atoll_task::boot_core();
+    if core == 0 {
+        SET_UP.store(1, Ordering::Release);
+        host::sys::futex_wake(&SET_UP, u32::MAX >> 1);
+        let first = atoll_task::spawn(0, || {
+            platform().log("hello from the runtime");
+            platform().end(0)
+        });
+        atoll_task::unpark(first.expect("no memory for the first thread"));
+    }
+    atoll_task::run_core()
+}
+
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "called by the entry code")]
+extern "C" fn atoll_syscall(_frame: &mut UserFrame) {}
+
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "called by the platform")]
+fn atoll_upcall(_frame: &mut UserFrame, _upcall: Upcall) {}
+
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "called by the platform")]
+fn atoll_events(_frame: &mut UserFrame, _bits: u32) {}
+
+/// Code that was compiled with unwinding in mind refers to this; nothing unwinds here.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "a symbol that core refers to")]
+extern "C" fn rust_eh_personality() {}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let mut line = host::calls::Line::new();
+    let _ = core::fmt::write(&mut line, format_args!("panic on core {}: {info}", core_local().id()));
+    host::calls::log(line.as_str());
+    platform().end(128 + 6)
+}

@@ -1,0 +1,429 @@
+//! The runtime's own allocator: per-core lists of size classes over [`pages`](crate::pages).
+//!
+//! Small objects come from one core's lists without an atomic operation. A
+//! list that grows too long gives half of itself to the class's exchange, a
+//! lock-free stack of batches from which another core's empty list takes.
+//! Anything over 2 KiB is a chunk of pages; anything over 2 MiB is whole blocks.
+#![allow(unsafe_code, reason = "implements GlobalAlloc")]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::pages::{BLOCK_ORDER, CorePages, Memory};
+use atoll_abi::core_local::core_local;
+use atoll_abi::layout::{BLOCK, PAGE};
+use atoll_sync::SetOnce;
+
+/// Sizes of the classes, bytes. All are multiples of 16.
+const SIZES: [u32; 22] = [
+    16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 1792,
+    2048,
+];
+/// Largest size of the classes.
+const SMALL_MAX: usize = 2048;
+/// For each 16 bytes, the class that holds them.
+const CLASS_OF: [u8; SMALL_MAX / 16 + 1] = {
+    let mut table = [0; SMALL_MAX / 16 + 1];
+    let mut class = 0;
+    let mut i = 0;
+    while i < table.len() {
+        while (SIZES[class] as usize) < i * 16 {
+            class += 1;
+        }
+        table[i] = class as u8;
+        i += 1;
+    }
+    table
+};
+/// Objects moved between a core and the exchange at a time.
+const BATCH: u32 = 32;
+
+struct Object {
+    next: *mut Object,
+    /// First object of a batch in the exchange: the next batch.
+    next_batch: *mut Object,
+}
+
+#[derive(Clone, Copy)]
+struct List {
+    head: *mut Object,
+    len: u32,
+}
+
+/// One core's memory: its pages and its lists of small objects.
+pub struct CoreHeap {
+    pages: CorePages,
+    lists: [List; SIZES.len()],
+}
+
+/// All cores' memory.
+pub struct Heap {
+    memory: Memory,
+    exchange: [Exchange; SIZES.len()],
+}
+
+/// A stack of batches. The top sixteen bits of the word count changes, so
+/// that a batch that went and came back is told from one that stayed (ABA).
+struct Exchange(AtomicU64);
+
+const ADDRESS: u64 = (1 << 48) - 1;
+
+impl Exchange {
+    fn push(&self, batch: *mut Object) {
+        let mut top = self.0.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the batch is ours until the exchange succeeds.
+            unsafe { (*batch).next_batch = (top & ADDRESS) as *mut Object };
+            let new = batch as u64 | (top & !ADDRESS).wrapping_add(1 << 48);
+            match self.0.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    fn pop(&self) -> *mut Object {
+        let mut top = self.0.load(Ordering::Acquire);
+        loop {
+            let batch = (top & ADDRESS) as *mut Object;
+            if batch.is_null() {
+                return batch;
+            }
+            // SAFETY: heap memory is never unmapped, so a stale read is harmless: the exchange then fails.
+            let next = unsafe { (&raw const (*batch).next_batch).read_volatile() };
+            let new = next as u64 | (top & !ADDRESS).wrapping_add(1 << 48);
+            match self.0.compare_exchange_weak(top, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return batch,
+                Err(now) => top = now,
+            }
+        }
+    }
+}
+
+impl Heap {
+    /// A heap over this memory.
+    pub fn new(memory: Memory) -> Self {
+        Heap { memory, exchange: [const { Exchange(AtomicU64::new(0)) }; SIZES.len()] }
+    }
+
+    /// The memory below.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The part of one core.
+    pub fn core(&self, core: usize) -> CoreHeap {
+        CoreHeap {
+            pages: self.memory.core(core),
+            lists: [List { head: null_mut(), len: 0 }; SIZES.len()],
+        }
+    }
+
+    /// Bytes that a request of this layout takes.
+    fn rounded(layout: Layout) -> usize {
+        layout.size().max(layout.align()).max(1)
+    }
+}
+
+impl CoreHeap {
+    /// This core's pages.
+    pub fn pages(&mut self) -> &mut CorePages {
+        &mut self.pages
+    }
+
+    /// Takes memory; null if there is none.
+    pub fn alloc(&mut self, heap: &Heap, layout: Layout) -> *mut u8 {
+        let size = Heap::rounded(layout);
+        // Classes above 256 are not all multiples of large alignments: those go by pages.
+        if size <= SMALL_MAX && (layout.align() <= 16 || layout.align() >= size) {
+            let size = if layout.align() > 16 { size.next_power_of_two() } else { size };
+            return self.small(heap, CLASS_OF[size.div_ceil(16)] as usize);
+        }
+        let pages = size.div_ceil(PAGE as usize);
+        let order = pages.next_power_of_two().ilog2();
+        let offset = if order <= BLOCK_ORDER {
+            self.pages.alloc(&heap.memory, order)
+        } else if layout.align() as u64 <= BLOCK {
+            heap.memory.claim_blocks(size.div_ceil(BLOCK as usize))
+        } else {
+            None
+        };
+        offset.map_or(null_mut(), |o| heap.memory.address(o))
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `p` is from [`CoreHeap::alloc`] of any core of the same heap, with the same layout.
+    pub unsafe fn free(&mut self, heap: &Heap, p: *mut u8, layout: Layout) {
+        let size = Heap::rounded(layout);
+        if size <= SMALL_MAX && (layout.align() <= 16 || layout.align() >= size) {
+            let size = if layout.align() > 16 { size.next_power_of_two() } else { size };
+            let class = CLASS_OF[size.div_ceil(16)] as usize;
+            let list = &mut self.lists[class];
+            let object = p.cast::<Object>();
+            // SAFETY: the object is the caller's, and now ours.
+            unsafe { object.write(Object { next: list.head, next_batch: null_mut() }) };
+            *list = List { head: object, len: list.len + 1 };
+            if list.len >= 2 * BATCH {
+                self.give(heap, class);
+            }
+            return;
+        }
+        let offset = heap.memory.offset(p).expect("freed memory is not of this heap");
+        let order = size.div_ceil(PAGE as usize).next_power_of_two().ilog2();
+        if order <= BLOCK_ORDER {
+            self.pages.free(&heap.memory, offset, order);
+        } else {
+            heap.memory.release_blocks(offset, size.div_ceil(BLOCK as usize));
+        }
+    }
+
+    #[inline]
+    fn small(&mut self, heap: &Heap, class: usize) -> *mut u8 {
+        if self.lists[class].head.is_null() && !self.refill(heap, class) {
+            return null_mut();
+        }
+        let list = &mut self.lists[class];
+        let object = list.head;
+        // SAFETY: objects in the list are free, ours, and hold a link.
+        list.head = unsafe { (*object).next };
+        list.len -= 1;
+        object.cast()
+    }
+
+    #[cold]
+    fn refill(&mut self, heap: &Heap, class: usize) -> bool {
+        let batch = heap.exchange[class].pop();
+        if !batch.is_null() {
+            self.lists[class] = List { head: batch, len: BATCH };
+            return true;
+        }
+        let size = SIZES[class] as usize;
+        // Chunks of 4 to 32 KiB, so that a refill makes at least eight objects.
+        let order = (size * 8).div_ceil(PAGE as usize).next_power_of_two().ilog2();
+        let Some(offset) = self.pages.alloc(&heap.memory, order) else { return false };
+        let start = heap.memory.address(offset);
+        let n = ((PAGE as usize) << order) / size;
+        let mut head = null_mut();
+        for i in (0..n).rev() {
+            let object = start.wrapping_add(i * size).cast::<Object>();
+            // SAFETY: the chunk is ours and holds `n` objects.
+            unsafe { object.write(Object { next: head, next_batch: null_mut() }) };
+            head = object;
+        }
+        self.lists[class] = List { head, len: n as u32 };
+        true
+    }
+
+    #[cold]
+    fn give(&mut self, heap: &Heap, class: usize) {
+        let list = &mut self.lists[class];
+        let batch = list.head;
+        let mut last = batch;
+        // SAFETY: the list has at least BATCH objects, all ours.
+        unsafe {
+            for _ in 1..BATCH {
+                last = (*last).next;
+            }
+            list.head = (*last).next;
+            (*last).next = null_mut();
+        }
+        list.len -= BATCH;
+        heap.exchange[class].push(batch);
+    }
+}
+
+static HEAP: SetOnce<Heap> = SetOnce::new();
+
+/// The cell's heap.
+pub fn heap() -> &'static Heap {
+    &HEAP
+}
+
+/// The cell's memory.
+pub fn memory() -> &'static Memory {
+    HEAP.memory()
+}
+
+/// Memory for the time before there is a heap: the tables of the heap itself.
+pub struct EarlyMemory {
+    next: UnsafeCell<u64>,
+    end: UnsafeCell<u64>,
+}
+
+// SAFETY: used by the boot core only, before others run.
+unsafe impl Sync for EarlyMemory {}
+
+/// The runtime's allocator, for `#[global_allocator]`.
+pub struct RuntimeAllocator {
+    early: EarlyMemory,
+}
+
+impl RuntimeAllocator {
+    /// An allocator that has nothing yet.
+    #[allow(clippy::new_without_default, reason = "there is one, a static")]
+    pub const fn new() -> Self {
+        RuntimeAllocator { early: EarlyMemory { next: UnsafeCell::new(0), end: UnsafeCell::new(0) } }
+    }
+
+    /// Starts allocation: the first blocks of `[base, base + size)` serve the
+    /// heap's own tables, the rest is the heap. Called once, on the boot core.
+    ///
+    /// # Safety
+    /// As for [`Memory::new`]; nothing may have been allocated before.
+    pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize) {
+        let blocks = size / BLOCK;
+        // One byte a page, a bit and an owner a block, stacks a core: 524 bytes a block, rounded up.
+        let tables = (blocks * 640 + cores as u64 * 64 + 65536).next_multiple_of(BLOCK);
+        // SAFETY: nobody else runs yet.
+        unsafe {
+            *self.early.next.get() = base as u64;
+            *self.early.end.get() = base as u64 + tables;
+        }
+        // SAFETY: the caller's promise.
+        let memory = unsafe { Memory::new(base, size, cores) };
+        for b in 0..tables / BLOCK {
+            assert!(memory.pool().claim_at(b as usize));
+        }
+        assert!(HEAP.set(Heap::new(memory)).is_ok(), "the heap was started twice");
+    }
+}
+
+/// Gives the core that calls its part of the heap, at its boot.
+pub fn start_core(core: usize) {
+    let heap = heap();
+    let mut core_heap = heap.core(core);
+    let layout = Layout::new::<CoreHeap>();
+    let place = core_heap.alloc(heap, layout).cast::<CoreHeap>();
+    assert!(!place.is_null(), "no memory for a core's heap");
+    // SAFETY: `place` was allocated for it.
+    unsafe { place.write(core_heap) };
+    core_local().memory.store(place.cast(), Ordering::Relaxed);
+}
+
+/// Runs `f` with this core's memory.
+#[inline]
+pub fn with_core<R>(f: impl FnOnce(&mut CoreHeap, &'static Heap) -> R) -> R {
+    let p = core_local().memory.load(Ordering::Relaxed).cast::<CoreHeap>();
+    assert!(!p.is_null(), "this core has no heap yet");
+    // SAFETY: each core has its own, upcalls are masked in the runtime, and
+    // `f` can't get at it a second time: nothing in this crate calls out.
+    f(unsafe { &mut *p }, heap())
+}
+
+// SAFETY: objects are disjoint and live until freed; see the parts.
+unsafe impl GlobalAlloc for RuntimeAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match HEAP.get() {
+            Some(_) => with_core(|core, heap| core.alloc(heap, layout)),
+            None => {
+                // SAFETY: before the heap starts, one core runs.
+                unsafe {
+                    let at = (*self.early.next.get()).next_multiple_of(layout.align().max(16) as u64);
+                    let end = at + layout.size() as u64;
+                    if end > *self.early.end.get() {
+                        return null_mut();
+                    }
+                    *self.early.next.get() = end;
+                    at as *mut u8
+                }
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let p = unsafe { self.alloc(layout) };
+        // Early memory is fresh, hence zero: tables that it holds stay untouched until used.
+        if !p.is_null() && HEAP.get().is_some() {
+            // SAFETY: just allocated.
+            unsafe { p.write_bytes(0, layout.size()) };
+        }
+        p
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        // SAFETY: reading the bounds only.
+        let early = unsafe { (p as u64) < *self.early.end.get() };
+        if HEAP.get().is_some() && !early {
+            // SAFETY: the caller's promise.
+            with_core(|core, heap| unsafe { core.free(heap, p, layout) });
+        }
+    }
+}
+
+/// Takes 2^order zeroed pages for a program or a file; their offset in the cell's memory.
+pub fn take_pages(order: u32) -> Option<u64> {
+    with_core(|core, heap| core.pages.alloc_zeroed(&heap.memory, order))
+}
+
+/// Takes 2^order pages whose contents the caller will overwrite.
+pub fn take_pages_dirty(order: u32) -> Option<u64> {
+    with_core(|core, heap| core.pages.alloc(&heap.memory, order))
+}
+
+/// Gives pages back.
+pub fn give_pages(offset: u64, order: u32) {
+    with_core(|core, heap| core.pages.free(&heap.memory, offset, order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::tests::memory;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Objects are aligned, disjoint, and keep what was written to them,
+        /// whichever core frees them.
+        #[test]
+        fn objects_keep_their_bytes(ops in prop::collection::vec((1usize..70_000, 0u32..8, 0usize..2, any::<bool>()), 1..400)) {
+            let heap = Heap::new(memory(16, 2));
+            let mut cores = [heap.core(0), heap.core(1)];
+            let mut held: Vec<(*mut u8, Layout, u8)> = Vec::new();
+            for (i, (size, align, core, big)) in ops.into_iter().enumerate() {
+                let size = if big { size } else { size % 3000 + 1 };
+                let layout = Layout::from_size_align(size, 1 << align).unwrap();
+                if i % 3 != 2 {
+                    let p = cores[core].alloc(&heap, layout);
+                    if p.is_null() { continue; }
+                    prop_assert!((p as usize).is_multiple_of(layout.align()));
+                    // SAFETY: just allocated.
+                    unsafe { p.write_bytes(i as u8, size) };
+                    held.push((p, layout, i as u8));
+                } else if !held.is_empty() {
+                    let (p, layout, byte) = held.swap_remove(i % held.len());
+                    // SAFETY: still held.
+                    let bytes = unsafe { std::slice::from_raw_parts(p, layout.size()) };
+                    prop_assert!(bytes.iter().all(|b| *b == byte));
+                    // SAFETY: allocated above with this layout.
+                    unsafe { cores[core].free(&heap, p, layout) };
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn exchange_moves_batches_between_cores() {
+        let heap = Heap::new(memory(4, 2));
+        let (mut a, mut b) = (heap.core(0), heap.core(1));
+        let layout = Layout::from_size_align(64, 8).unwrap();
+        let objects: Vec<_> = (0..1000).map(|_| a.alloc(&heap, layout)).collect();
+        for p in objects {
+            // SAFETY: from this heap.
+            unsafe { b.free(&heap, p, layout) };
+        }
+        let used = heap.memory().used();
+        let again: Vec<_> = (0..900).map(|_| a.alloc(&heap, layout)).collect();
+        assert_eq!(heap.memory().used(), used, "freed objects were not reused");
+        assert_eq!(again.iter().collect::<std::collections::BTreeSet<_>>().len(), 900);
+    }
+}

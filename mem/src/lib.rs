@@ -1,0 +1,20 @@
+//! Memory of a cell, from extents to a program's mappings.
+//!
+//! Bottom up: [`blocks`] hands out the cell's 2 MiB blocks without a lock;
+//! [`pages`] is one core's buddy allocator over blocks that it leased
+//! (architecture section 5: each core manager leases blocks in batches and
+//! serves its core alone); [`heap`] is the runtime's own allocator on top;
+//! [`user`] copies to and from a program's memory and survives bad pointers;
+//! [`vm`] keeps a space's mappings and populates them, on the core that
+//! faults. The crate calls the platform only to map, unmap and protect.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod blocks;
+pub mod heap;
+pub mod pages;
+pub mod user;
+pub mod vm;

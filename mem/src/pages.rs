@@ -1,0 +1,429 @@
+//! One core's pages: a buddy allocator over 2 MiB blocks that the core leased.
+//!
+//! Free chunks of 2^order pages hang in lists whose links lie in the chunks
+//! themselves; one byte a page outside says whether a chunk starts there and
+//! whether the page still is as the platform gave it, all zeroes. A chunk
+//! that belongs to a block of another core goes home by a lock-free stack
+//! that its owner empties when it next allocates.
+#![allow(unsafe_code, reason = "keeps free lists inside the free pages")]
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
+
+use crate::blocks::BlockPool;
+use atoll_abi::layout::{BLOCK, PAGE};
+
+/// Order of a block: 512 pages.
+pub const BLOCK_ORDER: u32 = 9;
+/// Pages in a block.
+const BLOCK_PAGES: usize = 1 << BLOCK_ORDER;
+/// Order of a chunk: 64 KiB, the grain of a program's memory.
+pub const CHUNK_ORDER: u32 = 4;
+
+/// A chunk's first page: the chunk is free. The low bits are its order.
+const FREE: u8 = 0x80;
+/// The page may hold old data; without this it is all zeroes, as it came from the platform.
+const DIRTY: u8 = 0x40;
+const ORDER: u8 = 0x0f;
+
+/// A block nobody leased; else a core's number plus one.
+const NOBODY: u16 = 0;
+
+/// All the memory of a cell.
+pub struct Memory {
+    /// Where the cell's memory is mapped (in a test: any allocation).
+    base: *mut u8,
+    pool: BlockPool,
+    /// One byte a page.
+    state: Box<[AtomicU8]>,
+    /// The core that leased a block.
+    owner: Box<[AtomicU16]>,
+    /// Chunks on their way home, one stack a core.
+    homecoming: Box<[AtomicPtr<Link>]>,
+    /// Pages given out (to the heap, to programs, whole blocks).
+    used: AtomicUsize,
+}
+
+// SAFETY: `base` is only used for pages that the caller owns.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// What a free chunk holds.
+#[repr(C)]
+struct Link {
+    next: *mut Link,
+    prev: *mut Link,
+    order: u32,
+}
+
+/// One core's share. Only that core touches it, with upcalls masked.
+pub struct CorePages {
+    core: u16,
+    lists: [*mut Link; BLOCK_ORDER as usize + 1],
+}
+
+// SAFETY: it moves to its core once, at boot.
+unsafe impl Send for CorePages {}
+
+/// A table of atomics that are zero: untouched memory, where it is fresh.
+fn zeroed<T: Zero>(n: usize) -> Box<[T]> {
+    // SAFETY: `Zero` says that zero bytes are a valid T.
+    unsafe { Box::<[T]>::new_zeroed_slice(n).assume_init() }
+}
+
+/// # Safety
+/// All zero bytes are a valid value.
+unsafe trait Zero {}
+// SAFETY: atomics are as their integers and pointers.
+unsafe impl Zero for AtomicU8 {}
+// SAFETY: as above.
+unsafe impl Zero for AtomicU16 {}
+// SAFETY: as above.
+unsafe impl<T> Zero for AtomicPtr<T> {}
+
+impl Memory {
+    /// Memory of `size` bytes at `base`, for `cores` cores.
+    ///
+    /// # Safety
+    /// `[base, base + size)` must be mapped, zeroed, exclusively this object's, for ever.
+    pub unsafe fn new(base: *mut u8, size: u64, cores: usize) -> Self {
+        let blocks = (size / BLOCK) as usize;
+        Memory {
+            base,
+            pool: BlockPool::new(blocks),
+            state: zeroed(blocks * BLOCK_PAGES),
+            owner: zeroed(blocks),
+            homecoming: zeroed(cores),
+            used: AtomicUsize::new(0),
+        }
+    }
+
+    /// The lists of one core.
+    pub fn core(&self, core: usize) -> CorePages {
+        CorePages { core: core as u16, lists: [null_mut(); BLOCK_ORDER as usize + 1] }
+    }
+
+    /// Bytes in all.
+    pub fn total(&self) -> u64 {
+        self.pool.len() as u64 * BLOCK
+    }
+
+    /// Bytes given out.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed) as u64 * PAGE
+    }
+
+    /// The blocks.
+    pub fn pool(&self) -> &BlockPool {
+        &self.pool
+    }
+
+    /// Where offset `offset` of the cell's memory can be touched.
+    pub fn address(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset < self.total());
+        self.base.wrapping_add(offset as usize)
+    }
+
+    /// The offset of an address in the cell's memory.
+    pub fn offset(&self, address: *const u8) -> Option<u64> {
+        let offset = (address as u64).wrapping_sub(self.base as u64);
+        (offset < self.total()).then_some(offset)
+    }
+
+    fn page(&self, link: *mut Link) -> usize {
+        (link as usize - self.base as usize) / PAGE as usize
+    }
+
+    fn link(&self, page: usize) -> *mut Link {
+        self.base.wrapping_add(page * PAGE as usize).cast()
+    }
+
+    /// Claims `n` whole neighbouring blocks; their offset. Contents: see [`Memory::clear`].
+    pub fn claim_blocks(&self, n: usize) -> Option<u64> {
+        let block = self.pool.claim_run(n)?;
+        self.used.fetch_add(n * BLOCK_PAGES, Ordering::Relaxed);
+        Some(block as u64 * BLOCK)
+    }
+
+    /// Gives whole blocks back.
+    pub fn release_blocks(&self, offset: u64, n: usize) {
+        let first = (offset / BLOCK) as usize;
+        for s in &self.state[first * BLOCK_PAGES..(first + n) * BLOCK_PAGES] {
+            s.store(DIRTY, Ordering::Relaxed);
+        }
+        self.used.fetch_sub(n * BLOCK_PAGES, Ordering::Relaxed);
+        self.pool.release(first, n);
+    }
+
+    /// Zeroes the pages of `[offset, offset + len)` that may be dirty. The caller owns them.
+    pub fn clear(&self, offset: u64, len: u64) {
+        let first = (offset / PAGE) as usize;
+        let last = ((offset + len) / PAGE) as usize;
+        let mut page = first;
+        while page < last {
+            if self.state[page].load(Ordering::Relaxed) & DIRTY == 0 {
+                page += 1;
+                continue;
+            }
+            let from = page;
+            while page < last && self.state[page].load(Ordering::Relaxed) & DIRTY != 0 {
+                page += 1;
+            }
+            // SAFETY: the caller owns these pages.
+            unsafe { self.link(from).cast::<u8>().write_bytes(0, (page - from) * PAGE as usize) };
+        }
+    }
+}
+
+impl CorePages {
+    /// Takes 2^order pages; their offset. What they hold is undefined.
+    pub fn alloc(&mut self, memory: &Memory, order: u32) -> Option<u64> {
+        if !memory.homecoming[self.core as usize].load(Ordering::Relaxed).is_null() {
+            self.welcome(memory);
+        }
+        let mut from = order;
+        while from <= BLOCK_ORDER && self.lists[from as usize].is_null() {
+            from += 1;
+        }
+        let page = if from <= BLOCK_ORDER {
+            let link = self.lists[from as usize];
+            self.unlink(memory, link, from);
+            memory.page(link)
+        } else {
+            let block = memory.pool.claim()?;
+            memory.owner[block].store(self.core + 1, Ordering::Relaxed);
+            from = BLOCK_ORDER;
+            block * BLOCK_PAGES
+        };
+        while from > order {
+            from -= 1;
+            self.push(memory, page + (1 << from), from);
+        }
+        memory.used.fetch_add(1 << order, Ordering::Relaxed);
+        Some(page as u64 * PAGE)
+    }
+
+    /// Takes 2^order pages, all zeroes.
+    pub fn alloc_zeroed(&mut self, memory: &Memory, order: u32) -> Option<u64> {
+        let offset = self.alloc(memory, order)?;
+        memory.clear(offset, PAGE << order);
+        Some(offset)
+    }
+
+    /// Gives 2^order pages back: any aligned part of what was taken. They count as dirty.
+    pub fn free(&mut self, memory: &Memory, offset: u64, order: u32) {
+        let page = (offset / PAGE) as usize;
+        assert!(page.is_multiple_of(1 << order) && order <= BLOCK_ORDER, "a chunk that never was");
+        for s in &memory.state[page..page + (1 << order)] {
+            assert!(s.load(Ordering::Relaxed) & FREE == 0, "page freed twice");
+            s.store(DIRTY, Ordering::Relaxed);
+        }
+        memory.used.fetch_sub(1 << order, Ordering::Relaxed);
+        let owner = memory.owner[page / BLOCK_PAGES].load(Ordering::Relaxed);
+        if owner == self.core + 1 {
+            self.merge(memory, page, order);
+        } else {
+            send_home(memory, page, order, owner);
+        }
+    }
+
+    /// Takes in the chunks that other cores sent home.
+    fn welcome(&mut self, memory: &Memory) {
+        let mut link = memory.homecoming[self.core as usize].swap(null_mut(), Ordering::Acquire);
+        while !link.is_null() {
+            // SAFETY: a chunk in the stack belongs to nobody else; its link was written by `send_home`.
+            let (next, order) = unsafe { ((*link).next, (*link).order) };
+            self.merge(memory, memory.page(link), order);
+            link = next;
+        }
+    }
+
+    fn merge(&mut self, memory: &Memory, mut page: usize, mut order: u32) {
+        while order < BLOCK_ORDER {
+            let buddy = page ^ (1 << order);
+            let state = memory.state[buddy].load(Ordering::Relaxed);
+            if state & FREE == 0 || (state & ORDER) as u32 != order {
+                break;
+            }
+            self.unlink(memory, memory.link(buddy), order);
+            page = page.min(buddy);
+            order += 1;
+        }
+        if order == BLOCK_ORDER && !self.lists[order as usize].is_null() {
+            // One whole block in hand is enough; others may need this one.
+            let block = page / BLOCK_PAGES;
+            memory.owner[block].store(NOBODY, Ordering::Relaxed);
+            memory.pool.release(block, 1);
+        } else {
+            self.push(memory, page, order);
+        }
+    }
+
+    fn push(&mut self, memory: &Memory, page: usize, order: u32) {
+        let link = memory.link(page);
+        let head = self.lists[order as usize];
+        // SAFETY: the chunk is free and ours; `head` is in our list.
+        unsafe {
+            link.write(Link { next: head, prev: null_mut(), order });
+            if !head.is_null() {
+                (*head).prev = link;
+            }
+        }
+        self.lists[order as usize] = link;
+        let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
+        memory.state[page].store(FREE | dirty | order as u8, Ordering::Relaxed);
+    }
+
+    fn unlink(&mut self, memory: &Memory, link: *mut Link, order: u32) {
+        // SAFETY: `link` is in our list, so it and its neighbours are valid links.
+        unsafe {
+            let Link { next, prev, .. } = link.read();
+            if prev.is_null() {
+                self.lists[order as usize] = next;
+            } else {
+                (*prev).next = next;
+            }
+            if !next.is_null() {
+                (*next).prev = prev;
+            }
+            // A clean page stays clean.
+            link.write(Link { next: null_mut(), prev: null_mut(), order: 0 });
+        }
+        let page = memory.page(link);
+        let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
+        memory.state[page].store(dirty, Ordering::Relaxed);
+    }
+
+    /// Chunks in the lists, for tests and statistics: pages free in this core's hands.
+    pub fn free_pages(&self) -> usize {
+        let mut sum = 0;
+        for (order, list) in self.lists.iter().enumerate() {
+            let mut link = *list;
+            while !link.is_null() {
+                sum += 1 << order;
+                // SAFETY: links in our list are valid.
+                link = unsafe { (*link).next };
+            }
+        }
+        sum
+    }
+}
+
+fn send_home(memory: &Memory, page: usize, order: u32, owner: u16) {
+    assert!(owner != NOBODY, "a chunk of a block that nobody leased");
+    let link = memory.link(page);
+    let stack = &memory.homecoming[owner as usize - 1];
+    let mut top = stack.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the chunk is free and still ours.
+        unsafe { link.write(Link { next: top, prev: null_mut(), order }) };
+        match stack.compare_exchange_weak(top, link, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => top = now,
+        }
+    }
+}
+
+/// Splits a length into chunks for [`CorePages::free`]: the largest aligned ones.
+pub fn pieces(mut offset: u64, mut len: u64) -> Vec<(u64, u32)> {
+    let mut out = Vec::new();
+    while len > 0 {
+        let align = (offset / PAGE).trailing_zeros().min(BLOCK_ORDER);
+        let fits = (len / PAGE).ilog2().min(BLOCK_ORDER);
+        let order = align.min(fits);
+        out.push((offset, order));
+        offset += PAGE << order;
+        len -= PAGE << order;
+    }
+    out
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::alloc::{Layout, alloc_zeroed};
+    use std::collections::BTreeMap;
+
+    pub(crate) fn memory(blocks: usize, cores: usize) -> Memory {
+        let layout = Layout::from_size_align(blocks * BLOCK as usize, BLOCK as usize).unwrap();
+        // SAFETY: a fresh, zeroed, leaked allocation.
+        unsafe { Memory::new(alloc_zeroed(layout), (blocks as u64) * BLOCK, cores) }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// Chunks never overlap, stay what was written to them, come zeroed when
+        /// asked, and everything merges back to whole blocks.
+        #[test]
+        fn agrees_with_model(ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..4), 1..300)) {
+            let memory = memory(4, 3);
+            let mut cores = [memory.core(0), memory.core(1), memory.core(2)];
+            let mut held: BTreeMap<u64, (u32, u8)> = BTreeMap::new();
+            let fill = |offset: u64, order: u32, byte: u8| {
+                // SAFETY: this test holds the chunk.
+                unsafe { memory.address(offset).write_bytes(byte, (PAGE as usize) << order) };
+            };
+            let check = |offset: u64, order: u32, byte: u8| {
+                // SAFETY: as above.
+                let bytes = unsafe { std::slice::from_raw_parts(memory.address(offset), (PAGE as usize) << order) };
+                bytes.iter().all(|b| *b == byte)
+            };
+            for (i, (order, core, op)) in ops.into_iter().enumerate() {
+                let byte = i as u8 | 1;
+                if op < 2 {
+                    let got = if op == 0 { cores[core].alloc(&memory, order) } else { cores[core].alloc_zeroed(&memory, order) };
+                    if let Some(offset) = got {
+                        prop_assert!(offset.is_multiple_of(PAGE << order));
+                        let len = PAGE << order;
+                        if let Some((o, (k, _))) = held.range(..offset + len).next_back() {
+                            prop_assert!(o + (PAGE << k) <= offset, "overlap");
+                        }
+                        if op == 1 { prop_assert!(check(offset, order, 0), "not zeroed"); }
+                        fill(offset, order, byte);
+                        held.insert(offset, (order, byte));
+                    }
+                } else if let Some((&offset, &(order, byte))) = held.iter().nth(i % held.len().max(1)) {
+                    prop_assert!(check(offset, order, byte), "somebody wrote to a held chunk");
+                    held.remove(&offset);
+                    cores[core].free(&memory, offset, order);
+                }
+                let used: u64 = held.values().map(|(k, _)| PAGE << k).sum();
+                prop_assert_eq!(memory.used(), used);
+            }
+            for (offset, (order, _)) in held { cores[1].free(&memory, offset, order); }
+            for c in &mut cores { c.welcome(&memory); }
+            let in_hand: usize = cores.iter().map(|c| c.free_pages()).sum();
+            prop_assert_eq!(memory.pool().free() * BLOCK_PAGES + in_hand, 4 * BLOCK_PAGES);
+        }
+
+        #[test]
+        fn pieces_cover(page in 0u64..2000, pages in 1u64..3000) {
+            let mut at = page * PAGE;
+            for (offset, order) in pieces(page * PAGE, pages * PAGE) {
+                prop_assert_eq!(offset, at);
+                prop_assert!(offset.is_multiple_of(PAGE << order));
+                at += PAGE << order;
+            }
+            prop_assert_eq!(at, (page + pages) * PAGE);
+        }
+    }
+
+    /// A part of a chunk can be given back by itself.
+    #[test]
+    fn frees_piecewise() {
+        let memory = memory(1, 1);
+        let mut core = memory.core(0);
+        let block = core.alloc(&memory, BLOCK_ORDER).unwrap();
+        assert_eq!(core.alloc(&memory, 0), None);
+        core.free(&memory, block + 5 * PAGE, 0);
+        assert_eq!(core.alloc(&memory, 0), Some(block + 5 * PAGE));
+        for (offset, order) in pieces(block, BLOCK) {
+            core.free(&memory, offset, order);
+        }
+        assert_eq!(core.free_pages(), BLOCK_PAGES);
+    }
+}

@@ -1,0 +1,220 @@
+//! Copies to and from a program's memory that survive bad pointers.
+//!
+//! A user pointer is data from outside. It is checked for range once, and the
+//! copy runs without further checks; if the program's memory is not there,
+//! the access faults, the platform finds the faulting instruction in
+//! [`fixups`], and the copy comes back short. The caller then asks the pager
+//! for the page, and goes on or returns EFAULT.
+#![allow(unsafe_code, reason = "touches memory that belongs to a program")]
+
+use atoll_abi::layout::is_user_range;
+use atoll_abi::{Errno, Result};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+core::arch::global_asm!(
+    ".pushsection .text.atoll_user,\"ax\",@progbits",
+    // rdi to, rsi from, rdx length -> rax bytes not copied
+    ".globl atoll_user_copy",
+    "atoll_user_copy:",
+    "mov rcx, rdx",
+    "atoll_user_copy_start: rep movsb",
+    "atoll_user_copy_fault: mov rax, rcx",
+    "ret",
+    // rdi to, rsi length -> rax bytes not zeroed
+    ".globl atoll_user_zero",
+    "atoll_user_zero:",
+    "mov rcx, rsi",
+    "xor eax, eax",
+    "atoll_user_zero_start: rep stosb",
+    "atoll_user_zero_fault: mov rax, rcx",
+    "ret",
+    // rdi address -> rax value, or -1
+    ".globl atoll_user_load32",
+    "atoll_user_load32:",
+    "atoll_user_load32_start: mov eax, [rdi]",
+    "ret",
+    "atoll_user_load32_fault: mov rax, -1",
+    "ret",
+    // rdi address, esi expected, edx new -> rax value before, or -1
+    ".globl atoll_user_cas32",
+    "atoll_user_cas32:",
+    "mov eax, esi",
+    "atoll_user_cas32_start: lock cmpxchg [rdi], edx",
+    "mov eax, eax",
+    "ret",
+    "atoll_user_cas32_fault: mov rax, -1",
+    "ret",
+    ".popsection",
+    // (first faulting instruction, where to go on)
+    ".pushsection .rodata.atoll_user,\"a\",@progbits",
+    ".balign 8",
+    ".globl atoll_user_fixups",
+    "atoll_user_fixups:",
+    ".quad atoll_user_copy_start - atoll_user_fixups, atoll_user_copy_fault - atoll_user_fixups",
+    ".quad atoll_user_zero_start - atoll_user_fixups, atoll_user_zero_fault - atoll_user_fixups",
+    ".quad atoll_user_load32_start - atoll_user_fixups, atoll_user_load32_fault - atoll_user_fixups",
+    ".quad atoll_user_cas32_start - atoll_user_fixups, atoll_user_cas32_fault - atoll_user_fixups",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn atoll_user_copy(to: *mut u8, from: *const u8, len: usize) -> usize;
+    fn atoll_user_zero(to: *mut u8, len: usize) -> usize;
+    fn atoll_user_load32(addr: *const u32) -> u64;
+    fn atoll_user_cas32(addr: *mut u32, expected: u32, new: u32) -> u64;
+    static atoll_user_fixups: [[i64; 2]; 4];
+}
+
+/// Where execution goes on after a fault at `rip` in one of the copy
+/// functions; None if the fault is not theirs.
+pub fn fixup(rip: u64) -> Option<u64> {
+    // SAFETY: the table is assembled above.
+    let table = unsafe { &atoll_user_fixups };
+    let base = table.as_ptr() as i64;
+    table.iter().find(|[at, _]| (base + at) as u64 == rip).map(|[_, to]| (base + to) as u64)
+}
+
+/// Makes the page at an address present if the program may use it. `write`: for writing.
+type FaultIn = fn(addr: u64, write: bool) -> Result<()>;
+
+static FAULT_IN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Says who brings in pages that a copy missed.
+pub fn set_fault_in(f: FaultIn) {
+    FAULT_IN.store(f as *mut (), Ordering::Release);
+}
+
+fn fault_in(addr: u64, write: bool) -> Result<()> {
+    let p = FAULT_IN.load(Ordering::Acquire);
+    if p.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: only `set_fault_in` stores here.
+    let f = unsafe { core::mem::transmute::<*mut (), FaultIn>(p) };
+    f(addr, write)
+}
+
+fn check(addr: u64, len: usize) -> Result<()> {
+    if is_user_range(addr, len as u64) { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Repeats `step`, which returns the bytes it did not manage, until all is
+/// done or a page can't be had. Value: bytes done, which is less than `len` only at a bad page.
+fn persist(addr: u64, len: usize, write: bool, mut step: impl FnMut(usize) -> usize) -> usize {
+    let mut done = 0;
+    loop {
+        let left = step(done);
+        done = len - left;
+        if left == 0 {
+            return len;
+        }
+        if fault_in(addr + done as u64, write).is_err() {
+            return done;
+        }
+    }
+}
+
+/// Copies out of the program. Value: bytes copied before the first bad page.
+pub fn read_some(addr: u64, to: &mut [u8]) -> Result<usize> {
+    check(addr, to.len())?;
+    let len = to.len();
+    // SAFETY: `to` is ours; a fault on the program's side comes back as bytes left.
+    let n = persist(addr, len, false, |done| unsafe {
+        atoll_user_copy(to.as_mut_ptr().add(done), (addr + done as u64) as *const u8, len - done)
+    });
+    if n == 0 && len != 0 { Err(Errno::EFAULT) } else { Ok(n) }
+}
+
+/// Copies into the program. Value: bytes copied before the first bad page.
+pub fn write_some(addr: u64, from: &[u8]) -> Result<usize> {
+    check(addr, from.len())?;
+    let len = from.len();
+    // SAFETY: the range is the program's, never the runtime's.
+    let n = persist(addr, len, true, |done| unsafe {
+        atoll_user_copy((addr + done as u64) as *mut u8, from.as_ptr().add(done), len - done)
+    });
+    if n == 0 && len != 0 { Err(Errno::EFAULT) } else { Ok(n) }
+}
+
+/// Copies out of the program, all or EFAULT.
+#[inline]
+pub fn read(addr: u64, to: &mut [u8]) -> Result<()> {
+    if read_some(addr, to)? == to.len() { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Copies into the program, all or EFAULT.
+#[inline]
+pub fn write(addr: u64, from: &[u8]) -> Result<()> {
+    if write_some(addr, from)? == from.len() { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Zeroes program memory, all or EFAULT.
+pub fn zero(addr: u64, len: usize) -> Result<()> {
+    check(addr, len)?;
+    // SAFETY: the range is the program's.
+    let n = persist(addr, len, true, |done| unsafe {
+        atoll_user_zero((addr + done as u64) as *mut u8, len - done)
+    });
+    if n == len { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Loads a word that other threads of the program may be changing (a futex).
+pub fn load_u32(addr: u64) -> Result<u32> {
+    check(addr, 4)?;
+    loop {
+        // SAFETY: the range is the program's; a fault comes back as -1.
+        match unsafe { atoll_user_load32(addr as *const u32) } {
+            u64::MAX => fault_in(addr, false)?,
+            v => return Ok(v as u32),
+        }
+    }
+}
+
+/// Compares and exchanges such a word; the value before.
+pub fn compare_exchange_u32(addr: u64, expected: u32, new: u32) -> Result<u32> {
+    check(addr, 4)?;
+    loop {
+        // SAFETY: as above.
+        match unsafe { atoll_user_cas32(addr as *mut u32, expected, new) } {
+            u64::MAX => fault_in(addr, true)?,
+            v => return Ok(v as u32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies() {
+        let from = std::vec![7u8; 100];
+        let mut to = std::vec![0u8; 100];
+        read(from.as_ptr() as u64, &mut to).unwrap();
+        assert_eq!(from, to);
+        write(to.as_mut_ptr() as u64, &[1, 2, 3]).unwrap();
+        assert_eq!(&to[..4], [1, 2, 3, 7]);
+        zero(to.as_mut_ptr() as u64, 50).unwrap();
+        assert_eq!(to[49..51], [0, 7]);
+        let mut word = 5u32;
+        assert_eq!(load_u32(&raw const word as u64), Ok(5));
+        assert_eq!(compare_exchange_u32(&raw mut word as u64, 5, 9), Ok(5));
+        assert_eq!(compare_exchange_u32(&raw mut word as u64, 5, 1), Ok(9));
+        assert_eq!(word, 9);
+    }
+
+    #[test]
+    fn runtime_memory_is_out_of_bounds() {
+        let mut b = [0; 8];
+        assert_eq!(read(atoll_abi::layout::DIRECT_MAP, &mut b), Err(Errno::EFAULT));
+        assert_eq!(write(atoll_abi::layout::RUNTIME_BASE - 4, &b), Err(Errno::EFAULT));
+        assert_eq!(read(u64::MAX - 3, &mut b), Err(Errno::EFAULT));
+    }
+
+    #[test]
+    fn fixups_name_the_faulting_instructions() {
+        assert_eq!(fixup(0x1234), None);
+        let start = atoll_user_copy as *const () as u64 + 3;
+        assert_eq!(fixup(start), Some(start + 2));
+    }
+}

@@ -1,0 +1,159 @@
+//! Cores on the host: batons, sleep, deadlines, bells.
+#![allow(unsafe_code, reason = "makes host calls with pointers to own variables")]
+
+use core::sync::atomic::{Ordering, fence};
+
+use crate::sys::{self, call, futex_wait, futex_wake};
+use crate::upcall::{SIGNAL, host_thread};
+use crate::{control, result};
+use atoll_abi::core_local::core_local;
+use atoll_abi::errno::{Errno, Result};
+use atoll_abi::platform::{Event, Events};
+use atoll_abi::service::{Answer, RING, Request};
+use linux_raw_sys::general as linux;
+
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+struct EpollEvent {
+    events: u32,
+    data: u64,
+}
+
+/// Cookie of a core's bell in its epoll instance.
+pub const BELL: u64 = 0;
+
+/// Takes events; sleeps for up to `timeout` ns if there are none (None: don't sleep).
+pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
+    let core = core_local().id();
+    let area = &control().cores[core];
+    let mut taken = false;
+    while events.room() > 0 {
+        let Some(answer) = area.answers.pop::<Answer>() else { break };
+        area.outstanding.fetch_sub(1, Ordering::Relaxed);
+        events.push(Event::Answer(answer));
+        taken = true;
+    }
+    if timeout.is_none() && area.watched.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let ns = if taken { 0 } else { timeout.unwrap_or(0) };
+    let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
+    let ts = if ns == u64::MAX { core::ptr::null() } else { ts.as_ptr() };
+    let mut list = [EpollEvent { events: 0, data: 0 }; Events::MAX];
+    let room = events.room().max(1);
+    let fd = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
+    // SAFETY: the list has room for what is asked.
+    let n = unsafe { call!(sys::EPOLL_PWAIT2, fd, list.as_mut_ptr(), room, ts, 0, 8) };
+    for e in &list[..n.max(0) as usize] {
+        let (data, bits) = (e.data, e.events);
+        if data != BELL {
+            events.push(Event::Ready { cookie: data, events: bits });
+        }
+    }
+    while events.room() > 0 {
+        let Some(answer) = area.answers.pop::<Answer>() else { break };
+        area.outstanding.fetch_sub(1, Ordering::Relaxed);
+        events.push(Event::Answer(answer));
+    }
+}
+
+pub(crate) fn has_answers() -> bool {
+    !control().cores[core_local().id()].answers.is_empty()
+}
+
+/// Rings a core's bell.
+pub(crate) fn notify(core: usize) {
+    let one = 1u64;
+    let fd = control().descriptor.bell_fd[core].load(Ordering::Relaxed);
+    // SAFETY: writes eight bytes of ours.
+    unsafe { call!(sys::WRITE, fd, &raw const one, 8) };
+}
+
+/// Signals the host thread that holds a core's baton.
+pub(crate) fn interrupt(core: usize) {
+    let space = control().cores[core].local.space.load(Ordering::SeqCst) as usize;
+    let Some(slot) = control().spaces.get(space) else { return };
+    let (pid, tid) = (slot.pid.load(Ordering::Relaxed), slot.tid[core].load(Ordering::Relaxed));
+    // SAFETY: no memory is involved.
+    unsafe { call!(sys::TGKILL, pid, tid, SIGNAL) };
+}
+
+/// Asks for the signal at `deadline`.
+pub(crate) fn arm(deadline: u64) {
+    let spec = [0u64, 0, deadline / 1_000_000_000, deadline % 1_000_000_000];
+    // SAFETY: a valid itimerspec.
+    unsafe {
+        call!(sys::TIMER_SETTIME, host_thread().timer, linux::TIMER_ABSTIME, spec.as_ptr(), 0);
+    }
+}
+
+/// Hands the core to another space's host thread and waits for it to come back.
+/// Runs on this host thread's loop stack.
+pub(crate) fn switch(space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+    let core = core_local().id();
+    let area = &control().cores[core];
+    area.continuation.store(continuation as usize as u64, Ordering::Relaxed);
+    area.argument.store(argument as u64, Ordering::Relaxed);
+    let mine = host_thread().space;
+    if space == mine {
+        continuation(argument)
+    }
+    let slot = &control().spaces[space as usize];
+    let my_turn = &control().spaces[mine as usize].turn[core];
+    let before = my_turn.load(Ordering::Relaxed);
+    // From here on the other thread is this core.
+    area.local.space.store(space, Ordering::Release);
+    slot.turn[core].fetch_add(1, Ordering::Release);
+    futex_wake(&slot.turn[core], 1);
+    wait_turn(core, mine, before)
+}
+
+/// Waits until the baton of `core` comes to space `mine`, then goes on as told.
+pub(crate) fn wait_turn(core: usize, mine: u32, before: u32) -> ! {
+    let area = &control().cores[core];
+    let turn = &control().spaces[mine as usize].turn[core];
+    while turn.load(Ordering::Acquire) == before {
+        futex_wait(turn, before, None);
+    }
+    // SAFETY: stored by `switch` or at start, of this signature.
+    let f: extern "C" fn(usize) -> ! = unsafe {
+        core::mem::transmute::<usize, extern "C" fn(usize) -> !>(area.continuation.load(Ordering::Relaxed) as usize)
+    };
+    f(area.argument.load(Ordering::Relaxed) as usize)
+}
+
+/// Sends a request to the serving threads.
+pub(crate) fn submit(request: &Request) -> Result<()> {
+    let area = &control().cores[core_local().id()];
+    if area.outstanding.load(Ordering::Relaxed) as usize >= RING || !area.requests.push(request) {
+        return Err(Errno::EAGAIN);
+    }
+    area.outstanding.fetch_add(1, Ordering::Relaxed);
+    // The fence pairs with the server's between counting itself asleep and its last look at the rings.
+    fence(Ordering::SeqCst);
+    if control().server_sleepers.load(Ordering::Relaxed) != 0 {
+        control().server_bell.fetch_add(1, Ordering::Release);
+        futex_wake(&control().server_bell, 1);
+    }
+    Ok(())
+}
+
+/// Reports readiness changes of `fd` to this core.
+pub(crate) fn watch(fd: i32, cookie: u64) -> Result<usize> {
+    let core = core_local().id();
+    let event = EpollEvent {
+        events: linux::EPOLLIN
+            | linux::EPOLLOUT
+            | linux::EPOLLRDHUP
+            | linux::EPOLLPRI
+            | linux::EPOLLERR
+            | linux::EPOLLHUP
+            | linux::EPOLLET,
+        data: cookie,
+    };
+    let epoll = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
+    // SAFETY: a valid event.
+    result(unsafe { call!(sys::EPOLL_CTL, epoll, linux::EPOLL_CTL_ADD, fd, &raw const event) })?;
+    control().cores[core].watched.fetch_add(1, Ordering::Relaxed);
+    Ok(core)
+}

@@ -1,0 +1,323 @@
+//! The way into the runtime and back to the program, instruction by instruction.
+//!
+//! A rewritten site jumps to a trampoline, which loads RCX with the address
+//! to come back to and jumps here through GS. Nothing of the program's stack
+//! is touched. What must hold at every instruction:
+//!
+//! - Before `atoll_entry_commit`, only RCX has changed, which a system call
+//!   changes anyway. An upcall there starts the trampoline over.
+//! - From then on the mask is set: asynchronous upcalls become pending bits.
+//! - On the way out the mask is cleared first and the pending word is read
+//!   after it, so that a bit set in between is seen. An upcall between the
+//!   clearing and the jump finds the program's registers complete, all but
+//!   RIP, which is in RCX.
+//! - `atoll_resume` restores every register, flags included. An upcall in its
+//!   critical part throws the half-loaded registers away and starts from the
+//!   frame again, which still holds all of them.
+//!
+//! `tests/asm` steps through all of it, one instruction at a time.
+#![allow(unsafe_code, reason = "assembles the entry code")]
+
+use atoll_abi::core_local::CoreLocal;
+use atoll_abi::frame::{UserFrame, XSAVE_OFFSET};
+use atoll_abi::layout::{HOST_THREAD_SIZE, HOST_THREADS};
+use core::mem::offset_of;
+
+/// Where, in a host thread's area, its loop stack ends and its alternate stack begins.
+pub const LOOP_STACK_TOP: u64 = 32 << 10;
+
+/// Extended state that `resume` loads: x87, SSE, AVX, AVX-512, protection keys.
+const ALL_STATE: u32 = 0x2e7;
+
+core::arch::global_asm!(
+    ".pushsection .text.atoll_entry,\"ax\",@progbits",
+    ".macro atoll_save",
+    "mov [rsp + {RCX}], rcx",
+    "mov [rsp + {RIP}], rcx",
+    "mov rcx, gs:[{USER_RSP}]",
+    "mov [rsp + {RSP}], rcx",
+    "mov [rsp + {RAX}], rax",
+    "mov [rsp + {RDX}], rdx",
+    "mov [rsp + {RSI}], rsi",
+    "mov [rsp + {RDI}], rdi",
+    "mov [rsp + {R8}], r8",
+    "mov [rsp + {R9}], r9",
+    "mov [rsp + {R10}], r10",
+    "mov [rsp + {R11}], r11",
+    "mov [rsp + {RBX}], rbx",
+    "mov [rsp + {RBP}], rbp",
+    "mov [rsp + {R12}], r12",
+    "mov [rsp + {R13}], r13",
+    "mov [rsp + {R14}], r14",
+    "mov [rsp + {R15}], r15",
+    "mov dword ptr [rsp + {KIND}], 0",
+    "movaps [rsp + {XMM} + 0x00], xmm0",
+    "movaps [rsp + {XMM} + 0x10], xmm1",
+    "movaps [rsp + {XMM} + 0x20], xmm2",
+    "movaps [rsp + {XMM} + 0x30], xmm3",
+    "movaps [rsp + {XMM} + 0x40], xmm4",
+    "movaps [rsp + {XMM} + 0x50], xmm5",
+    "movaps [rsp + {XMM} + 0x60], xmm6",
+    "movaps [rsp + {XMM} + 0x70], xmm7",
+    "movaps [rsp + {XMM} + 0x80], xmm8",
+    "movaps [rsp + {XMM} + 0x90], xmm9",
+    "movaps [rsp + {XMM} + 0xa0], xmm10",
+    "movaps [rsp + {XMM} + 0xb0], xmm11",
+    "movaps [rsp + {XMM} + 0xc0], xmm12",
+    "movaps [rsp + {XMM} + 0xd0], xmm13",
+    "movaps [rsp + {XMM} + 0xe0], xmm14",
+    "movaps [rsp + {XMM} + 0xf0], xmm15",
+    ".endm",
+    // A rewritten site, through its trampoline. rcx: where to go back to; rax: the call's number.
+    ".globl atoll_entry",
+    "atoll_entry:",
+    "mov gs:[{USER_RSP}], rsp",
+    ".globl atoll_entry_commit",
+    "atoll_entry_commit:",
+    "mov dword ptr gs:[{MASK}], 1",
+    "mov rsp, gs:[{FRAME}]",
+    "atoll_save",
+    "mov [rsp + {ORIG_RAX}], rax",
+    "cld",
+    "mov rdi, rsp",
+    "call atoll_syscall",
+    // The frame may have become another one: a signal handler's, a new program's.
+    "atoll_leave:",
+    "cmp dword ptr [rsp + {KIND}], 0",
+    "jne atoll_resume_frame",
+    "movaps xmm0, [rsp + {XMM} + 0x00]",
+    "movaps xmm1, [rsp + {XMM} + 0x10]",
+    "movaps xmm2, [rsp + {XMM} + 0x20]",
+    "movaps xmm3, [rsp + {XMM} + 0x30]",
+    "movaps xmm4, [rsp + {XMM} + 0x40]",
+    "movaps xmm5, [rsp + {XMM} + 0x50]",
+    "movaps xmm6, [rsp + {XMM} + 0x60]",
+    "movaps xmm7, [rsp + {XMM} + 0x70]",
+    "movaps xmm8, [rsp + {XMM} + 0x80]",
+    "movaps xmm9, [rsp + {XMM} + 0x90]",
+    "movaps xmm10, [rsp + {XMM} + 0xa0]",
+    "movaps xmm11, [rsp + {XMM} + 0xb0]",
+    "movaps xmm12, [rsp + {XMM} + 0xc0]",
+    "movaps xmm13, [rsp + {XMM} + 0xd0]",
+    "movaps xmm14, [rsp + {XMM} + 0xe0]",
+    "movaps xmm15, [rsp + {XMM} + 0xf0]",
+    "mov rax, [rsp + {RAX}]",
+    "mov rdx, [rsp + {RDX}]",
+    "mov rsi, [rsp + {RSI}]",
+    "mov rdi, [rsp + {RDI}]",
+    "mov r8, [rsp + {R8}]",
+    "mov r9, [rsp + {R9}]",
+    "mov r10, [rsp + {R10}]",
+    // Linux leaves the flags in r11.
+    "mov r11, [rsp + {RFLAGS}]",
+    "mov rbx, [rsp + {RBX}]",
+    "mov rbp, [rsp + {RBP}]",
+    "mov r12, [rsp + {R12}]",
+    "mov r13, [rsp + {R13}]",
+    "mov r14, [rsp + {R14}]",
+    "mov r15, [rsp + {R15}]",
+    "mov rcx, [rsp + {RIP}]",
+    "mov rsp, [rsp + {RSP}]",
+    "mov dword ptr gs:[{MASK}], 0",
+    ".globl atoll_exit_check",
+    "atoll_exit_check:",
+    "cmp dword ptr gs:[{PENDING}], 0",
+    "jne 2f",
+    "jmp rcx",
+    // Something arrived while the mask was set.
+    "2:",
+    "mov gs:[{USER_RSP}], rsp",
+    ".globl atoll_exit_late",
+    "atoll_exit_late:",
+    "mov dword ptr gs:[{MASK}], 1",
+    "mov rsp, gs:[{FRAME}]",
+    "atoll_save",
+    "mov qword ptr [rsp + {ORIG_RAX}], -1",
+    ".globl atoll_pending_entry",
+    "atoll_pending_entry:",
+    "cld",
+    "mov rdi, rsp",
+    "call atoll_pending",
+    "jmp atoll_leave",
+    // An upcall threw a resume away: the frame is whole, start from it.
+    ".globl atoll_resume_again",
+    "atoll_resume_again:",
+    "mov rsp, gs:[{FRAME}]",
+    "jmp atoll_pending_entry",
+    // rdi: the current thread's frame. Goes on with the program as the frame says.
+    ".globl atoll_resume",
+    "atoll_resume:",
+    "mov rsp, rdi",
+    "jmp atoll_leave",
+    "atoll_resume_frame:",
+    "mov rdi, rsp",
+    "mov rax, [rdi + {FS}]",
+    "wrfsbase rax",
+    "mov eax, {ALL_STATE}",
+    "xor edx, edx",
+    "xrstor64 [rdi + {XSAVE}]",
+    "mov rax, [rdi + {RIP}]",
+    "mov gs:[{RESUME_RIP}], rax",
+    ".globl atoll_resume_critical",
+    "atoll_resume_critical:",
+    "cmp dword ptr gs:[{PENDING}], 0",
+    "jne atoll_pending_entry",
+    "push qword ptr [rdi + {RFLAGS}]",
+    "popfq",
+    "mov rax, [rdi + {RAX}]",
+    "mov rbx, [rdi + {RBX}]",
+    "mov rcx, [rdi + {RCX}]",
+    "mov rdx, [rdi + {RDX}]",
+    "mov rsi, [rdi + {RSI}]",
+    "mov rbp, [rdi + {RBP}]",
+    "mov r8, [rdi + {R8}]",
+    "mov r9, [rdi + {R9}]",
+    "mov r10, [rdi + {R10}]",
+    "mov r11, [rdi + {R11}]",
+    "mov r12, [rdi + {R12}]",
+    "mov r13, [rdi + {R13}]",
+    "mov r14, [rdi + {R14}]",
+    "mov r15, [rdi + {R15}]",
+    "mov rsp, [rdi + {RSP}]",
+    "mov rdi, [rdi + {RDI}]",
+    "mov dword ptr gs:[{MASK}], 0",
+    "jmp gs:[{RESUME_RIP}]",
+    ".globl atoll_resume_end",
+    "atoll_resume_end:",
+    // rdi: frame, rsi: function of it. Leaves the signal stack for the thread's runtime stack.
+    ".globl atoll_to_thread_stack",
+    "atoll_to_thread_stack:",
+    "mov rsp, rdi",
+    "cld",
+    "call rsi",
+    "jmp atoll_leave",
+    // rdi: function, rsi: its argument, rdx: stack.
+    ".globl atoll_on_stack",
+    "atoll_on_stack:",
+    "mov rsp, rdx",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "xor ebp, ebp",
+    "call rax",
+    "ud2",
+    // What the host returns to from a signal handler.
+    ".globl atoll_sigreturn",
+    "atoll_sigreturn:",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    ".popsection",
+    RAX = const offset_of!(UserFrame, rax),
+    RBX = const offset_of!(UserFrame, rbx),
+    RCX = const offset_of!(UserFrame, rcx),
+    RDX = const offset_of!(UserFrame, rdx),
+    RSI = const offset_of!(UserFrame, rsi),
+    RDI = const offset_of!(UserFrame, rdi),
+    RBP = const offset_of!(UserFrame, rbp),
+    RSP = const offset_of!(UserFrame, rsp),
+    R8 = const offset_of!(UserFrame, r8),
+    R9 = const offset_of!(UserFrame, r9),
+    R10 = const offset_of!(UserFrame, r10),
+    R11 = const offset_of!(UserFrame, r11),
+    R12 = const offset_of!(UserFrame, r12),
+    R13 = const offset_of!(UserFrame, r13),
+    R14 = const offset_of!(UserFrame, r14),
+    R15 = const offset_of!(UserFrame, r15),
+    RIP = const offset_of!(UserFrame, rip),
+    RFLAGS = const offset_of!(UserFrame, rflags),
+    ORIG_RAX = const offset_of!(UserFrame, orig_rax),
+    FS = const offset_of!(UserFrame, fs_base),
+    KIND = const offset_of!(UserFrame, kind),
+    XMM = const offset_of!(UserFrame, xmm),
+    XSAVE = const XSAVE_OFFSET,
+    ALL_STATE = const ALL_STATE,
+    MASK = const offset_of!(CoreLocal, mask),
+    PENDING = const offset_of!(CoreLocal, pending),
+    FRAME = const offset_of!(CoreLocal, frame),
+    USER_RSP = const offset_of!(CoreLocal, user_rsp),
+    RESUME_RIP = const offset_of!(CoreLocal, resume_rip),
+);
+
+unsafe extern "C" {
+    fn atoll_entry();
+    fn atoll_entry_commit();
+    fn atoll_exit_check();
+    fn atoll_exit_late();
+    fn atoll_resume(frame: *mut UserFrame) -> !;
+    fn atoll_resume_critical();
+    fn atoll_resume_end();
+    fn atoll_resume_again();
+    fn atoll_to_thread_stack(frame: *mut UserFrame, f: extern "C" fn(&mut UserFrame)) -> !;
+    fn atoll_on_stack(f: extern "C" fn(usize) -> !, argument: usize, stack: u64) -> !;
+    fn atoll_sigreturn();
+}
+
+/// Addresses in the entry code that the signal handler must know.
+pub(crate) struct Landmarks {
+    pub entry: u64,
+    pub entry_commit: u64,
+    pub exit_check: u64,
+    pub exit_late: u64,
+    pub resume_critical: u64,
+    pub resume_end: u64,
+    pub resume_again: u64,
+}
+
+pub(crate) fn landmarks() -> Landmarks {
+    let a = |f: unsafe extern "C" fn()| f as usize as u64;
+    Landmarks {
+        entry: a(atoll_entry),
+        entry_commit: a(atoll_entry_commit),
+        exit_check: a(atoll_exit_check),
+        exit_late: a(atoll_exit_late),
+        resume_critical: a(atoll_resume_critical),
+        resume_end: a(atoll_resume_end),
+        resume_again: a(atoll_resume_again),
+    }
+}
+
+/// Address that trampolines jump to.
+pub fn entry_address() -> u64 {
+    atoll_entry as *const () as u64
+}
+
+pub(crate) fn sigreturn_address() -> u64 {
+    atoll_sigreturn as *const () as u64
+}
+
+/// Goes on with the current thread's program as its frame says.
+///
+/// # Safety
+/// `frame` is the current thread's, and nothing on its runtime stack is needed any more.
+pub unsafe fn resume(frame: *mut UserFrame) -> ! {
+    // SAFETY: the caller's promise.
+    unsafe { atoll_resume(frame) }
+}
+
+/// Leaves the signal stack: calls `f` on the current thread's runtime stack, then resumes the frame.
+///
+/// # Safety
+/// On the signal stack, with the mask set, after the frame was captured.
+pub(crate) unsafe fn to_thread_stack(frame: *mut UserFrame, f: extern "C" fn(&mut UserFrame)) -> ! {
+    // SAFETY: the caller's promise.
+    unsafe { atoll_to_thread_stack(frame, f) }
+}
+
+/// Leaves the current stack for this host thread's own.
+pub(crate) fn leave_stack(f: extern "C" fn(usize) -> !, argument: usize) -> ! {
+    let core = atoll_abi::core_local::core_local().id() as u64;
+    let top = HOST_THREADS + core * HOST_THREAD_SIZE + LOOP_STACK_TOP;
+    // SAFETY: the loop stack is this host thread's, and whatever was on it is done with.
+    unsafe { atoll_on_stack(f, argument, top) }
+}
+
+/// The core's words, through GS.
+#[unsafe(no_mangle)]
+fn atoll_core_local() -> &'static CoreLocal {
+    let p: *const CoreLocal;
+    // SAFETY: every host thread sets GS before it runs anything else of the runtime.
+    unsafe {
+        core::arch::asm!("mov {}, gs:[0]", out(reg) p, options(nostack, pure, readonly, preserves_flags));
+        &*p
+    }
+}

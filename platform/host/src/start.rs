@@ -1,0 +1,403 @@
+//! How the processes of a cell come to be.
+//!
+//! The process that the supervisor starts becomes the *nursery*: it unmaps
+//! everything but the runtime, and from then on makes spaces, by `clone`
+//! without shared memory, and reaps them. It runs code that nobody can write
+//! to, on memory of its own, uses no descriptors, and believes nothing that
+//! it reads in shared memory but "slot n is wanted". A space makes one thread
+//! a core, locks itself in (seccomp, for all threads at once), and only then
+//! waits for batons.
+#![allow(unsafe_code, reason = "makes processes and threads")]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::{self, call, futex_wait, futex_wake};
+use crate::upcall::{self, HostThread, SIGNAL};
+use crate::{calls, control, cores, entry, result};
+use atoll_abi::control::space_state as state;
+use atoll_abi::core_local::CoreLocal;
+use atoll_abi::errno::{Errno, Result};
+use atoll_abi::layout::{
+    HOST_THREAD_SIZE, HOST_THREADS, MAX_SPACES, RUNTIME_BASE, RUNTIME_END, USER_MAX, VDSO_AREA,
+    VDSO_AREA_SIZE,
+};
+use atoll_abi::start::{START, Start};
+use linux_raw_sys::{general as linux, prctl};
+
+core::arch::global_asm!(
+    ".pushsection .text.atoll_start,\"ax\",@progbits",
+    // The ELF entry: jumped to by the supervisor's child, with the runtime mapped.
+    ".globl _start",
+    "_start:",
+    "mov rsp, {STACK}",
+    "xor ebp, ebp",
+    "cld",
+    "call atoll_nursery",
+    "ud2",
+    // rdi: clone flags, rsi: stack of the child, rdx: its core.
+    ".globl atoll_clone_thread",
+    "atoll_clone_thread:",
+    "mov r12, rdx",
+    "xor edx, edx",
+    "xor r10d, r10d",
+    "xor r8d, r8d",
+    "mov eax, 56",
+    "syscall",
+    "test rax, rax",
+    "jz 3f",
+    "ret",
+    "3:",
+    "xor ebp, ebp",
+    "mov rdi, r12",
+    "call atoll_thread",
+    "ud2",
+    ".popsection",
+    STACK = const HOST_THREADS + entry::LOOP_STACK_TOP,
+);
+
+unsafe extern "C" {
+    #[link_name = "atoll_clone_thread"]
+    fn clone_thread_raw(flags: u64, stack: u64, core: u64) -> i64;
+    /// Defined by the runtime binary: boots a core.
+    fn atoll_boot(core: usize) -> !;
+}
+
+fn start() -> &'static Start {
+    // SAFETY: mapped by the supervisor's child; private to the process.
+    unsafe { &*(START as *const Start) }
+}
+
+fn area(core: usize) -> u64 {
+    HOST_THREADS + core as u64 * HOST_THREAD_SIZE
+}
+
+/// The nursery's life.
+#[unsafe(no_mangle)]
+extern "C" fn atoll_nursery() -> ! {
+    let start = start();
+    let control = control();
+    move_vdso(start);
+    // SAFETY: everything of the supervisor's program goes; this code and stack are in the runtime region.
+    unsafe {
+        call!(sys::MUNMAP, 0x1000, RUNTIME_BASE - 0x1000);
+        call!(sys::MUNMAP, RUNTIME_END, USER_MAX - RUNTIME_END);
+    }
+    // SAFETY: no arguments.
+    control.nursery.pid.store(unsafe { call!(sys::GETPID) } as u32, Ordering::Relaxed);
+    for core in 0..start.cores as usize {
+        let area = &control.cores[core];
+        let local = &area.local;
+        local.this.store(local as *const CoreLocal as u64, Ordering::Relaxed);
+        local.id.store(core as u32, Ordering::Relaxed);
+        local.mask.store(1, Ordering::Relaxed);
+        local.entry.store(entry::entry_address(), Ordering::Relaxed);
+        let function = |n: usize| VDSO_AREA + start.vdso_functions[n];
+        local.clock_gettime.store(function(0), Ordering::Relaxed);
+        local.gettimeofday.store(function(1), Ordering::Relaxed);
+        local.time.store(function(2), Ordering::Relaxed);
+        area.continuation.store(atoll_boot as *const () as u64, Ordering::Relaxed);
+        area.argument.store(core as u64, Ordering::Relaxed);
+        control.spaces[0].turn[core].store(1, Ordering::Relaxed);
+    }
+    control.spaces[0].state.store(state::CREATING, Ordering::Release);
+    // Children that end and wishes arrive as signals, which are taken one by one.
+    let set: u64 = 1 << (SIGNAL - 1) | 1 << (linux::SIGCHLD - 1);
+    // SAFETY: a valid signal set.
+    unsafe { call!(sys::RT_SIGPROCMASK, linux::SIG_BLOCK, &raw const set, 0, 8) };
+    let mut pids = Pids([0; MAX_SPACES]);
+    loop {
+        pids.look();
+        // SAFETY: as above.
+        unsafe { call!(sys::RT_SIGTIMEDWAIT, &raw const set, 0, 0, 8) };
+        pids.reap();
+    }
+}
+
+/// Process ids of the spaces, as the nursery knows them.
+struct Pids([i32; MAX_SPACES]);
+
+impl Pids {
+    /// Does what the slots ask for.
+    fn look(&mut self) {
+        for (n, slot) in control().spaces.iter().enumerate() {
+            match slot.state.load(Ordering::Acquire) {
+                state::CREATING if self.0[n] == 0 => {
+                    let flags = linux::CLONE_FILES | linux::SIGCHLD;
+                    // SAFETY: like fork: the child goes on with a copy of this stack.
+                    let pid = unsafe { call!(sys::CLONE, flags, 0, 0, 0, 0) };
+                    if pid == 0 {
+                        space_main(n as u32);
+                    }
+                    if pid < 0 {
+                        slot.state.store(state::FAILED, Ordering::Release);
+                        futex_wake(&slot.state, u32::MAX >> 1);
+                    } else {
+                        self.0[n] = pid as i32;
+                    }
+                }
+                state::DYING if self.0[n] != 0 => {
+                    // SAFETY: no memory is involved; our own child.
+                    unsafe { call!(sys::KILL, self.0[n], linux::SIGKILL) };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Collects children that ended.
+    fn reap(&mut self) {
+        loop {
+            let mut status = 0i32;
+            // SAFETY: writes our variable.
+            let pid = unsafe { call!(sys::WAIT4, -1i32, &raw mut status, linux::WNOHANG, 0) };
+            if pid <= 0 {
+                return;
+            }
+            let Some(n) = self.0.iter().position(|p| i64::from(*p) == pid) else { continue };
+            self.0[n] = 0;
+            let slot = &control().spaces[n];
+            if slot.state.swap(state::FREE, Ordering::AcqRel) != state::DYING {
+                if control().life.ended.load(Ordering::Relaxed) == 0 {
+                    let mut line = calls::Line::new();
+                    let _ = core::fmt::write(
+                        &mut line,
+                        format_args!("space {n} of the cell died by itself (wait status {status:#x})"),
+                    );
+                    calls::log(line.as_str());
+                }
+                announce(if status & 0x7f != 0 { status & 0x7f } else { linux::SIGKILL as i32 });
+            }
+            futex_wake(&slot.state, u32::MAX >> 1);
+        }
+    }
+}
+
+/// Moves the host's vDSO beside the runtime.
+fn move_vdso(start: &Start) {
+    let mut to = VDSO_AREA;
+    for [from, len] in start.vdso {
+        if len == 0 || to + len > VDSO_AREA + VDSO_AREA_SIZE {
+            continue;
+        }
+        let flags = linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED;
+        // SAFETY: the supervisor's child no longer runs code that uses it.
+        unsafe { call!(sys::MREMAP, from, len, len, flags, to) };
+        to += len;
+    }
+}
+
+/// Threads of this process that are ready. In the first thread's private area.
+fn ready() -> &'static AtomicU32 {
+    // SAFETY: the area is mapped and private.
+    unsafe { &(*(area(0) as *const HostThread)).ready }
+}
+
+/// A new space, in its process.
+fn space_main(space: u32) -> ! {
+    let cores = start().cores as usize;
+    // SAFETY: plain arguments. If the nursery dies, so does the space.
+    unsafe {
+        call!(sys::PRCTL, prctl::PR_SET_PDEATHSIG, linux::SIGKILL);
+        control().spaces[space as usize].pid.store(call!(sys::GETPID) as u32, Ordering::Relaxed);
+    }
+    upcall::install();
+    ready().store(0, Ordering::Relaxed);
+    SPACE.store(space);
+    let flags = linux::CLONE_VM
+        | linux::CLONE_FS
+        | linux::CLONE_FILES
+        | linux::CLONE_SIGHAND
+        | linux::CLONE_THREAD
+        | linux::CLONE_SYSVSEM;
+    for core in 1..cores {
+        // SAFETY: the child runs on its own area's stack.
+        let tid = unsafe {
+            clone_thread_raw(u64::from(flags), area(core) + entry::LOOP_STACK_TOP, core as u64)
+        };
+        if tid < 0 {
+            // SAFETY: ends this process.
+            unsafe { call!(sys::EXIT_GROUP, 1) };
+        }
+    }
+    prepare_thread(0);
+    loop {
+        let n = ready().load(Ordering::Acquire);
+        if n as usize == cores {
+            break;
+        }
+        futex_wait(ready(), n, None);
+    }
+    lock_in();
+    ready().store(LOCKED, Ordering::Release);
+    futex_wake(ready(), u32::MAX >> 1);
+    let slot = &control().spaces[space as usize];
+    slot.state.store(state::READY, Ordering::Release);
+    futex_wake(&slot.state, u32::MAX >> 1);
+    cores::wait_turn(0, space, 0)
+}
+
+/// [`ready`] when the process is confined.
+const LOCKED: u32 = u32::MAX;
+
+/// The number of this process's space, kept in its private memory, behind the start page's structure.
+struct SpaceNumber;
+static SPACE: SpaceNumber = SpaceNumber;
+impl SpaceNumber {
+    fn word(&self) -> &'static AtomicU32 {
+        // SAFETY: the second word pair of the first area's header is reserved for this.
+        unsafe { &*((area(0) + 64) as *const AtomicU32) }
+    }
+    fn store(&self, n: u32) {
+        self.word().store(n, Ordering::Release);
+    }
+    fn load(&self) -> u32 {
+        self.word().load(Ordering::Acquire)
+    }
+}
+
+/// A further thread of a space.
+#[unsafe(no_mangle)]
+extern "C" fn atoll_thread(core: usize) -> ! {
+    prepare_thread(core);
+    while ready().load(Ordering::Acquire) != LOCKED {
+        futex_wait(ready(), ready().load(Ordering::Relaxed), Some(100_000_000));
+    }
+    cores::wait_turn(core, SPACE.load(), 0)
+}
+
+/// Everything that is set for each thread.
+fn prepare_thread(core: usize) {
+    let space = SPACE.load();
+    let local = &control().cores[core].local;
+    // SAFETY: sets this thread's GS base to its core's words.
+    unsafe {
+        core::arch::asm!("wrgsbase {}", in(reg) local as *const CoreLocal as u64, options(nomem, nostack));
+    }
+    // SAFETY: no arguments.
+    let tid = unsafe { call!(sys::GETTID) } as u32;
+    let slot = &control().spaces[space as usize];
+    slot.tid[core].store(tid, Ordering::Relaxed);
+    if core != 0 || space != 0 {
+        slot.turn[core].store(u32::from(space == 0), Ordering::Relaxed);
+    }
+    let base = area(core);
+    // SAFETY: this thread's own area; `ready` of the first one is in use already.
+    unsafe {
+        let h = base as *mut HostThread;
+        (&raw mut (*h).core).write(local);
+        (&raw mut (*h).space).write(space);
+        (&raw mut (*h).timer).write(make_timer(tid));
+    }
+    upcall::alternate_stack(base);
+    let cpu = start().cpu[core];
+    if cpu >= 0 {
+        let mut mask = [0u64; 16];
+        mask[cpu as usize / 64 % 16] = 1 << (cpu % 64);
+        // SAFETY: a valid mask. Failure (a smaller cpuset) only costs placement.
+        unsafe { call!(sys::SCHED_SETAFFINITY, 0, size_of_val(&mask), mask.as_ptr()) };
+    }
+    // SAFETY: dispatches system calls from outside the runtime to the handler. No selector: always.
+    let r = unsafe {
+        call!(
+            sys::PRCTL,
+            prctl::PR_SET_SYSCALL_USER_DISPATCH,
+            prctl::PR_SYS_DISPATCH_ON,
+            RUNTIME_BASE,
+            atoll_abi::layout::EXEMPT_END - RUNTIME_BASE,
+            0
+        )
+    };
+    if r < 0 {
+        calls::log("the host has no syscall user dispatch (Linux 5.11 or later is needed)");
+        // SAFETY: ends this process.
+        unsafe { call!(sys::EXIT_GROUP, 1) };
+    }
+    ready().fetch_add(1, Ordering::AcqRel);
+    futex_wake(ready(), 1);
+}
+
+/// A timer that signals this thread.
+fn make_timer(tid: u32) -> i32 {
+    #[repr(C)]
+    struct SigEvent {
+        value: u64,
+        signo: u32,
+        notify: u32,
+        tid: u32,
+        pad: [u32; 11],
+    }
+    let event = SigEvent { value: 0, signo: SIGNAL, notify: linux::SIGEV_THREAD_ID, tid, pad: [0; 11] };
+    let mut id = 0i32;
+    // SAFETY: valid pointers.
+    unsafe { call!(sys::TIMER_CREATE, linux::CLOCK_MONOTONIC, &raw const event, &raw mut id) };
+    id
+}
+
+/// Confines all threads of this process to the calls that the platform makes.
+fn lock_in() {
+    let start = start();
+    if start.filter_len == 0 {
+        return;
+    }
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        filter: *const u64,
+    }
+    let program = Program { len: start.filter_len as u16, filter: start.filter.as_ptr() };
+    // SET_MODE_FILTER, for all threads.
+    // SAFETY: a valid program.
+    let r = unsafe { call!(sys::SECCOMP, 1, 1, &raw const program) };
+    if r != 0 {
+        calls::log("the host refused the system-call filter: the cell is not started");
+        announce(1 << 8);
+        // SAFETY: ends this process.
+        unsafe { call!(sys::EXIT_GROUP, 1) };
+    }
+}
+
+/// Asks for a new space; it is there when its slot's state says READY.
+pub(crate) fn space_create() -> Result<u32> {
+    for (n, slot) in control().spaces.iter().enumerate() {
+        if slot.state.compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            wish();
+            return Ok(n as u32);
+        }
+    }
+    Err(Errno::EAGAIN)
+}
+
+pub(crate) fn space_destroy(space: u32) {
+    control().spaces[space as usize].state.store(state::DYING, Ordering::Release);
+    wish();
+}
+
+/// Makes the nursery look at the slots.
+fn wish() {
+    let pid = control().nursery.pid.load(Ordering::Relaxed);
+    // SAFETY: no memory is involved.
+    let r = result(unsafe { call!(sys::TGKILL, pid, pid, SIGNAL) });
+    if r.is_err() {
+        calls::log("the process that makes spaces is gone");
+    }
+}
+
+/// Says that the cell has ended.
+fn announce(status: i32) {
+    let life = &control().life;
+    if life.ended.load(Ordering::Acquire) == 0 {
+        life.status.store(status, Ordering::Relaxed);
+        life.ended.store(1, Ordering::Release);
+    }
+    futex_wake(&life.ended, u32::MAX >> 1);
+}
+
+/// Ends the cell.
+pub(crate) fn end(status: i32) -> ! {
+    announce(status);
+    loop {
+        // SAFETY: ends this process.
+        unsafe { call!(sys::EXIT_GROUP, 0) };
+    }
+}

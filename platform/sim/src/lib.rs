@@ -1,0 +1,351 @@
+//! The platform contract, simulated: time, cores and chance under a seed (requirement X-05).
+//!
+//! Each simulated core is an operating-system thread, but only one runs at a
+//! time: it holds the baton, and every platform call may pass the baton to
+//! another core, as the seed says. Time moves only by what calls cost and,
+//! when every core sleeps, to the next deadline. So a run is a function of
+//! its seed, and a test that fails names the seed that made it fail.
+//!
+//! The runtime's statics belong to a process, so every run happens in a
+//! forked child ([`run`]).
+#![allow(unsafe_code, reason = "forks, and gives the runtime its core through a thread-local")]
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock};
+
+use atoll_abi::control::{Control, MAGIC};
+use atoll_abi::core_local::CoreLocal;
+use atoll_abi::errno::{Errno, Result};
+use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform, set_platform};
+use atoll_abi::service::{Answer, Op, Request};
+
+/// How a run is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Cores of the cell.
+    pub cores: usize,
+    /// Decides every choice of the run.
+    pub seed: u64,
+    /// A platform call passes the baton once in so many calls; 0: only when a core sleeps.
+    pub switch_once_in: u64,
+}
+
+struct State {
+    now: u64,
+    random: u64,
+    running: usize,
+    /// Deadline of each sleeping core; None: awake.
+    asleep: Vec<Option<u64>>,
+    notified: Vec<bool>,
+    answers: Vec<VecDeque<(u64, Answer)>>,
+}
+
+/// The simulated platform.
+pub struct Sim {
+    control: &'static Control,
+    config: Config,
+    state: Mutex<State>,
+    turn: Condvar,
+    calls: AtomicU64,
+}
+
+thread_local!(static CORE: Cell<Option<&'static CoreLocal>> = const { Cell::new(None) });
+
+#[unsafe(no_mangle)]
+fn atoll_core_local() -> &'static CoreLocal {
+    CORE.get().expect("this thread is no simulated core")
+}
+
+static SIM: OnceLock<Sim> = OnceLock::new();
+static PLATFORM: OnceLock<&'static dyn Platform> = OnceLock::new();
+
+/// What a run ended with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// [`Platform::end`] was called with this status.
+    Ended(i32),
+    /// Every core slept and none had a deadline.
+    Stuck,
+}
+
+const STUCK: i32 = 77;
+
+/// Runs `boot` on every core of a new simulated machine, in a child process.
+/// `boot` gets the core's number and never returns.
+///
+/// # Panics
+/// If the child panics or dies.
+pub fn run(config: Config, boot: fn(usize) -> !) -> Outcome {
+    // SAFETY: the child runs the simulation and exits; it touches no lock that another thread may hold.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        simulate(config, boot);
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status), "the simulation died, seed {}: status {status:#x}", config.seed);
+    match libc::WEXITSTATUS(status) {
+        STUCK => Outcome::Stuck,
+        code => Outcome::Ended(code),
+    }
+}
+
+fn simulate(config: Config, boot: fn(usize) -> !) -> ! {
+    // SAFETY: all zeroes is a valid control area; it lives as long as the process.
+    let control: &'static Control = unsafe {
+        let layout = std::alloc::Layout::new::<Control>();
+        &*std::alloc::alloc_zeroed(layout).cast::<Control>()
+    };
+    control.descriptor.magic.store(MAGIC, Ordering::Relaxed);
+    control.descriptor.cores.store(config.cores as u32, Ordering::Relaxed);
+    control.descriptor.machine_cores.store(1, Ordering::Relaxed);
+    for (n, area) in control.cores.iter().take(config.cores).enumerate() {
+        area.local.id.store(n as u32, Ordering::Relaxed);
+        area.local.mask.store(1, Ordering::Relaxed);
+    }
+    let sim = SIM.get_or_init(|| Sim {
+        control,
+        config,
+        state: Mutex::new(State {
+            now: 1_000_000,
+            random: config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            running: 0,
+            asleep: vec![None; config.cores],
+            notified: vec![false; config.cores],
+            answers: (0..config.cores).map(|_| VecDeque::new()).collect(),
+        }),
+        turn: Condvar::new(),
+        calls: AtomicU64::new(0),
+    });
+    set_platform(PLATFORM.get_or_init(|| sim));
+    for n in 0..config.cores {
+        std::thread::Builder::new()
+            .stack_size(1 << 20)
+            .spawn(move || {
+                CORE.set(Some(&control.cores[n].local));
+                let state = sim.state.lock().expect("no core panics while it holds the state");
+                drop(sim.wait_turn(state, n));
+                boot(n)
+            })
+            .expect("a thread for a core");
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+impl Sim {
+    fn me(&self) -> usize {
+        atoll_core_local().id()
+    }
+
+    fn wait_turn<'a>(
+        &self,
+        mut state: std::sync::MutexGuard<'a, State>,
+        me: usize,
+    ) -> std::sync::MutexGuard<'a, State> {
+        while state.running != me {
+            state = self.turn.wait(state).expect("no core panics while it holds the state");
+        }
+        state
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no core panics while it holds the state")
+    }
+
+    /// A platform call: costs a little time and may be where another core goes on.
+    fn step(&self) -> std::sync::MutexGuard<'_, State> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        let cost = state.chance(200);
+        state.now += cost;
+        state.wake_due(self.config.cores);
+        if self.config.switch_once_in != 0 && state.chance(self.config.switch_once_in) == 0 {
+            state = self.pass_on(state);
+        }
+        state
+    }
+
+    /// Lets a core that is awake go on, perhaps this one.
+    fn pass_on<'a>(&'a self, mut state: std::sync::MutexGuard<'a, State>) -> std::sync::MutexGuard<'a, State> {
+        let me = self.me();
+        loop {
+            let awake: Vec<usize> = (0..self.config.cores).filter(|n| state.asleep[*n].is_none()).collect();
+            if !awake.is_empty() {
+                let pick = state.chance(awake.len() as u64) as usize;
+                state.running = awake[pick];
+                break;
+            }
+            // All sleep: time passes to the next deadline or answer.
+            let next = state.next_time();
+            if next == u64::MAX {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(STUCK) };
+            }
+            state.now = state.now.max(next);
+            state.wake_due(self.config.cores);
+        }
+        self.turn.notify_all();
+        self.wait_turn(state, me)
+    }
+}
+
+impl State {
+    /// A number below `n`.
+    fn chance(&mut self, n: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % n
+    }
+
+    fn next_time(&self) -> u64 {
+        let deadlines = self.asleep.iter().flatten().copied();
+        let answers = self.answers.iter().flatten().map(|(at, _)| *at);
+        deadlines.chain(answers).min().unwrap_or(u64::MAX)
+    }
+
+    fn wake_due(&mut self, cores: usize) {
+        for n in 0..cores {
+            let due = self.answers[n].iter().any(|(at, _)| *at <= self.now);
+            if self.asleep[n].is_some_and(|d| d <= self.now || due || self.notified[n]) {
+                self.asleep[n] = None;
+            }
+        }
+    }
+
+    fn take_answers(&mut self, core: usize, events: &mut Events) {
+        while events.room() > 0 {
+            let now = self.now;
+            let Some(at) = self.answers[core].iter().position(|(at, _)| *at <= now) else { return };
+            if let Some((_, answer)) = self.answers[core].remove(at) {
+                events.push(Event::Answer(answer));
+            }
+        }
+    }
+}
+
+impl Platform for Sim {
+    fn control(&self) -> &'static Control {
+        self.control
+    }
+
+    fn now(&self) -> u64 {
+        self.step().now
+    }
+
+    fn realtime(&self) -> u64 {
+        1_600_000_000_000_000_000 + self.step().now
+    }
+
+    fn arm(&self, _deadline: u64) {
+        // Threads of the runtime are not preempted, and there are no programs here.
+        drop(self.step());
+    }
+
+    fn park(&self, deadline: Option<u64>, events: &mut Events) {
+        let me = self.me();
+        let mut state = self.lock();
+        if !state.notified[me] {
+            state.asleep[me] = Some(deadline.unwrap_or(u64::MAX));
+            state.wake_due(self.config.cores);
+            state = self.pass_on(state);
+        }
+        state.notified[me] = false;
+        state.take_answers(me, events);
+    }
+
+    fn poll(&self, events: &mut Events) {
+        let me = self.me();
+        self.step().take_answers(me, events);
+    }
+
+    fn has_answers(&self) -> bool {
+        let me = self.me();
+        let state = self.lock();
+        let now = state.now;
+        state.answers[me].iter().any(|(at, _)| *at <= now)
+    }
+
+    fn notify(&self, core: usize) {
+        let mut state = self.step();
+        state.notified[core] = true;
+        state.wake_due(self.config.cores);
+    }
+
+    fn interrupt(&self, core: usize) {
+        self.control.cores[core]
+            .local
+            .pending
+            .fetch_or(atoll_abi::core_local::pending::NOTIFY, Ordering::SeqCst);
+        drop(self.step());
+    }
+
+    fn space_create(&self) -> Result<u32> {
+        Err(Errno::ENOSYS)
+    }
+
+    fn space_destroy(&self, _space: u32) {}
+
+    fn space_switch(&self, _space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+        continuation(argument)
+    }
+
+    fn leave_stack(&self, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+        continuation(argument)
+    }
+
+    unsafe fn map(&self, _addr: u64, _len: u64, _access: Access, _backing: Backing) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn unmap(&self, _addr: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn protect(&self, _addr: u64, _len: u64, _access: Access) -> Result<()> {
+        Ok(())
+    }
+
+    fn submit(&self, request: &Request) -> Result<()> {
+        // A serving thread that answers everything with its first argument, after a while.
+        let me = self.me();
+        let mut state = self.step();
+        let at = state.now + state.chance(50_000);
+        let value = match Op::from_number(request.op) {
+            Some(Op::Nop) => request.arg[0] as i64,
+            _ => Errno::ENOSYS.to_ret(),
+        };
+        state.answers[me].push_back((at, Answer { cookie: request.cookie, value, extra: 0, flags: 0 }));
+        Ok(())
+    }
+
+    fn take_descriptor(&self) -> Result<i32> {
+        Err(Errno::EBADF)
+    }
+
+    fn host(&self) -> Option<&dyn HostCalls> {
+        None
+    }
+
+    fn random(&self, out: &mut [u8]) {
+        let mut state = self.step();
+        for b in out {
+            *b = state.chance(256) as u8;
+        }
+    }
+
+    fn log(&self, line: &str) {
+        eprintln!("sim: {line}");
+    }
+
+    fn end(&self, status: i32) -> ! {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(status) }
+    }
+}

@@ -1,0 +1,237 @@
+//! Reference counts that a reader may raise without holding a lock.
+//!
+//! A table that every system call reads (open files) must not be behind a
+//! lock. [`RcuSlot::get`] loads a pointer and raises the count behind it if
+//! it is not zero. Between the two steps the owner may have let go; the value
+//! is then gone, but the count's memory must still be there. So the last
+//! owner runs the destructor at once (a file is closed when `close` returns)
+//! and hands the memory to `defer`, which frees it after every core has
+//! passed a point where it reads no slot.
+#![allow(unsafe_code, reason = "implements a reference count and a lock-free slot")]
+
+use alloc::boxed::Box;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+struct Inner<T> {
+    count: AtomicUsize,
+    value: ManuallyDrop<T>,
+}
+
+/// Frees memory later.
+type Defer = fn(*mut (), unsafe fn(*mut ()));
+
+static DEFER: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Says who frees memory once no reader can hold a pointer to it. Until then nothing is freed.
+pub fn set_defer(defer: Defer) {
+    DEFER.store(defer as *mut (), Ordering::Release);
+}
+
+/// A shared value: like `Arc`, but its memory outlives its value a little.
+pub struct RcuArc<T> {
+    inner: NonNull<Inner<T>>,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: as for Arc.
+unsafe impl<T: Send + Sync> Send for RcuArc<T> {}
+// SAFETY: as for Arc.
+unsafe impl<T: Send + Sync> Sync for RcuArc<T> {}
+
+impl<T> RcuArc<T> {
+    /// A value with one owner.
+    pub fn new(value: T) -> Self {
+        let inner = Box::new(Inner { count: AtomicUsize::new(1), value: ManuallyDrop::new(value) });
+        RcuArc { inner: NonNull::from(Box::leak(inner)), owns: PhantomData }
+    }
+
+    /// Do the two own the same value?
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        a.inner == b.inner
+    }
+
+    /// A number that differs for values alive at the same time.
+    pub fn addr(&self) -> usize {
+        self.inner.as_ptr() as usize
+    }
+
+    /// Owners at the moment.
+    pub fn count(&self) -> usize {
+        self.inner().count.load(Ordering::Relaxed)
+    }
+
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: this owner keeps it alive.
+        unsafe { self.inner.as_ref() }
+    }
+
+    fn into_raw(self) -> *mut Inner<T> {
+        ManuallyDrop::new(self).inner.as_ptr()
+    }
+
+    /// # Safety
+    /// `p` is from `into_raw`, once.
+    unsafe fn from_raw(p: *mut Inner<T>) -> Option<Self> {
+        NonNull::new(p).map(|inner| RcuArc { inner, owns: PhantomData })
+    }
+}
+
+impl<T> Clone for RcuArc<T> {
+    fn clone(&self) -> Self {
+        let before = self.inner().count.fetch_add(1, Ordering::Relaxed);
+        assert!(before < usize::MAX / 2, "reference count ran over");
+        RcuArc { inner: self.inner, owns: PhantomData }
+    }
+}
+
+impl<T> Deref for RcuArc<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T> Drop for RcuArc<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.inner().count.fetch_sub(1, Ordering::Release) == 1 {
+            self.last();
+        }
+    }
+}
+
+impl<T> RcuArc<T> {
+    #[cold]
+    fn last(&mut self) {
+        core::sync::atomic::fence(Ordering::Acquire);
+        /// # Safety
+        /// `p` is a leaked `Box<Inner<T>>` whose value has been dropped.
+        unsafe fn free<T>(p: *mut ()) {
+            // SAFETY: the caller's promise; the value is ManuallyDrop.
+            drop(unsafe { Box::from_raw(p.cast::<Inner<T>>()) });
+        }
+        // SAFETY: the count is zero, so nobody else has the value or can get it again.
+        unsafe { ManuallyDrop::drop(&mut (*self.inner.as_ptr()).value) };
+        let defer = DEFER.load(Ordering::Acquire);
+        if !defer.is_null() {
+            // SAFETY: `set_defer` stored a `Defer`.
+            let defer = unsafe { core::mem::transmute::<*mut (), Defer>(defer) };
+            defer(self.inner.as_ptr().cast(), free::<T>);
+        }
+    }
+}
+
+/// A place for an [`RcuArc`] that is read without a lock.
+pub struct RcuSlot<T> {
+    pointer: AtomicPtr<Inner<T>>,
+    owns: PhantomData<RcuArc<T>>,
+}
+
+// SAFETY: it holds an RcuArc.
+unsafe impl<T: Send + Sync> Send for RcuSlot<T> {}
+// SAFETY: it holds an RcuArc.
+unsafe impl<T: Send + Sync> Sync for RcuSlot<T> {}
+
+impl<T> RcuSlot<T> {
+    /// Empty.
+    pub const fn new() -> Self {
+        RcuSlot { pointer: AtomicPtr::new(null_mut()), owns: PhantomData }
+    }
+
+    /// Becomes a further owner of what is there. The caller must not block in here, and it doesn't.
+    #[inline]
+    pub fn get(&self) -> Option<RcuArc<T>> {
+        let p = NonNull::new(self.pointer.load(Ordering::Acquire))?;
+        // SAFETY: the memory is freed only after this core has left the runtime
+        // or passed the scheduler, both later than this function.
+        let count = unsafe { &(*p.as_ptr()).count };
+        let mut n = count.load(Ordering::Relaxed);
+        while n != 0 {
+            match count.compare_exchange_weak(n, n + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(RcuArc { inner: p, owns: PhantomData }),
+                Err(now) => n = now,
+            }
+        }
+        None
+    }
+
+    /// Is there nothing?
+    pub fn is_empty(&self) -> bool {
+        self.pointer.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Puts something else there, and returns what was.
+    pub fn replace(&self, value: Option<RcuArc<T>>) -> Option<RcuArc<T>> {
+        let new = value.map_or(null_mut(), RcuArc::into_raw);
+        // SAFETY: what is in the slot was put there by `into_raw`.
+        unsafe { RcuArc::from_raw(self.pointer.swap(new, Ordering::AcqRel)) }
+    }
+}
+
+impl<T> Default for RcuSlot<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drop for RcuSlot<T> {
+    fn drop(&mut self) {
+        self.replace(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    struct Noisy(Arc<AtomicUsize>);
+    impl Drop for Noisy {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn drops_once_and_at_once() {
+        let n = Arc::new(AtomicUsize::new(0));
+        let slot = RcuSlot::new();
+        assert!(slot.get().is_none());
+        slot.replace(Some(RcuArc::new(Noisy(n.clone()))));
+        let r = slot.get().unwrap();
+        drop(slot.replace(None));
+        assert_eq!(n.load(Ordering::SeqCst), 0);
+        drop(r);
+        assert_eq!(n.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn readers_and_a_writer() {
+        let slot = RcuSlot::<Noisy>::new();
+        let stop = AtomicBool::new(false);
+        let drops = Arc::new(AtomicUsize::new(0));
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        if let Some(v) = slot.get() {
+                            assert!(v.count() >= 1);
+                        }
+                    }
+                });
+            }
+            for _ in 0..5_000 {
+                slot.replace(Some(RcuArc::new(Noisy(drops.clone()))));
+            }
+            slot.replace(None);
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(drops.load(Ordering::SeqCst), 5_000);
+    }
+}

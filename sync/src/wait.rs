@@ -1,0 +1,205 @@
+//! Waiting for a condition.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::mutex::Mutex;
+use crate::threads::{self, Token};
+
+/// Which events a waiter cares for: bits of `poll(2)`, or anything that waker and waiter agree on.
+pub type Interest = u32;
+
+/// Names a registered callback.
+pub type WakeKey = u64;
+
+/// Something that wants to hear of events without a thread that waits: an
+/// epoll instance, a poll call.
+pub trait Wake: Send + Sync {
+    /// Some of the events that this was registered for may have come. Called
+    /// with the queue's lock held: it must not touch the same queue.
+    fn wake(&self, key: WakeKey, events: Interest);
+}
+
+enum Waiter {
+    Thread(Token, Interest),
+    Callback(Arc<dyn Wake>, WakeKey, Interest),
+}
+
+/// Those who wait for an object's state to change.
+///
+/// A waiter registers, looks at the state, and parks if it is not to its
+/// liking; a waker changes the state, then wakes. Whichever comes first, the
+/// change is seen.
+pub struct WaitQueue {
+    /// Number of waiters, so that waking nobody costs one load.
+    count: AtomicU32,
+    waiters: Mutex<Vec<Waiter>>,
+}
+
+impl WaitQueue {
+    /// Nobody waits.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        WaitQueue { count: AtomicU32::new(0), waiters: Mutex::new(Vec::new()) }
+    }
+
+    /// Nobody waits.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        WaitQueue { count: AtomicU32::new(0), waiters: Mutex::new(Vec::new()) }
+    }
+
+    /// Adds the current thread, to be unparked by a wake with a common bit.
+    pub fn register(&self, interest: Interest) {
+        let me = threads::current();
+        let mut waiters = self.waiters.lock();
+        waiters.push(Waiter::Thread(me, interest));
+        self.note(waiters.len());
+    }
+
+    /// Takes the current thread out again; says whether it was still in.
+    pub fn unregister(&self) -> bool {
+        let me = threads::current();
+        let mut waiters = self.waiters.lock();
+        let at = waiters.iter().position(|w| matches!(w, Waiter::Thread(t, _) if *t == me));
+        if let Some(at) = at {
+            waiters.remove(at);
+        }
+        self.note(waiters.len());
+        at.is_some()
+    }
+
+    /// Adds a callback. It stays until [`WaitQueue::remove`].
+    pub fn add(&self, wake: Arc<dyn Wake>, key: WakeKey, interest: Interest) {
+        let mut waiters = self.waiters.lock();
+        waiters.push(Waiter::Callback(wake, key, interest));
+        self.note(waiters.len());
+    }
+
+    /// Takes a callback out.
+    pub fn remove(&self, wake: &Arc<dyn Wake>, key: WakeKey) {
+        let mut waiters = self.waiters.lock();
+        let found = waiters
+            .iter()
+            .position(|w| matches!(w, Waiter::Callback(c, k, _) if Arc::ptr_eq(c, wake) && *k == key));
+        let gone = found.map(|at| waiters.swap_remove(at));
+        self.note(waiters.len());
+        drop(waiters);
+        drop(gone);
+    }
+
+    fn note(&self, len: usize) {
+        // SeqCst: a waiter counts itself before it looks at the state; a
+        // waker changes the state before it looks at the count.
+        self.count.store(len as u32, Ordering::SeqCst);
+    }
+
+    /// Wakes every waiter that cares for one of `events`.
+    #[inline]
+    pub fn wake_all(&self, events: Interest) {
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if self.count.load(Ordering::Relaxed) != 0 {
+            self.wake(events, usize::MAX);
+        }
+    }
+
+    /// Wakes every callback, and one thread, that care for one of `events`.
+    #[inline]
+    pub fn wake_one(&self, events: Interest) {
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if self.count.load(Ordering::Relaxed) != 0 {
+            self.wake(events, 1);
+        }
+    }
+
+    fn wake(&self, events: Interest, most: usize) {
+        let mut waiters = self.waiters.lock();
+        let mut woken = 0;
+        // A thread that is woken is taken out: it registers again if it goes on waiting.
+        waiters.retain(|w| match w {
+            Waiter::Thread(token, interest) if interest & events != 0 && woken < most => {
+                woken += 1;
+                threads::unpark(*token);
+                false
+            }
+            Waiter::Thread(..) => true,
+            Waiter::Callback(wake, key, interest) => {
+                if interest & events != 0 {
+                    wake.wake(*key, interest & events);
+                }
+                true
+            }
+        });
+        self.note(waiters.len());
+    }
+
+    /// Does anybody wait?
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Default for WaitQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU64, AtomicUsize};
+
+    struct Counter(AtomicUsize);
+    impl Wake for Counter {
+        fn wake(&self, key: WakeKey, events: Interest) {
+            assert_eq!((key, events), (7, 2));
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn callbacks_by_interest() {
+        threads::use_std_threads();
+        let q = WaitQueue::new();
+        let c = Arc::new(Counter(AtomicUsize::new(0)));
+        let w: Arc<dyn Wake> = c.clone();
+        q.add(w.clone(), 7, 2);
+        q.wake_all(1);
+        assert_eq!(c.0.load(Ordering::SeqCst), 0);
+        q.wake_all(3);
+        q.wake_one(2);
+        assert_eq!(c.0.load(Ordering::SeqCst), 2);
+        q.remove(&w, 7);
+        q.wake_all(2);
+        assert_eq!(c.0.load(Ordering::SeqCst), 2);
+        assert!(q.is_empty());
+    }
+
+    #[test]
+    fn no_wake_is_lost() {
+        threads::use_std_threads();
+        let q = WaitQueue::new();
+        let state = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for want in 1..=2_000 {
+                    loop {
+                        q.register(1);
+                        if state.load(Ordering::SeqCst) >= want {
+                            q.unregister();
+                            break;
+                        }
+                        threads::park();
+                        q.unregister();
+                    }
+                }
+            });
+            for n in 1..=2_000 {
+                state.store(n, Ordering::SeqCst);
+                q.wake_all(1);
+            }
+        });
+    }
+}

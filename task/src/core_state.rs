@@ -1,0 +1,231 @@
+//! What the scheduler keeps for each core.
+#![allow(unsafe_code, reason = "each core reaches its own state without a lock")]
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::rcu::Limbo;
+use crate::thread::{Thread, ThreadRef};
+use crate::timer::{TimerEntry, TimerKey};
+use atoll_abi::core_local::core_local;
+use atoll_abi::platform::{Event, Events};
+use atoll_sync::SetOnce;
+
+/// Something another core is asked to do.
+pub(crate) enum Mail {
+    /// Forget a timer.
+    CancelTimer(TimerKey),
+    /// Send a ready thread to this core, if there is one to spare.
+    WantWork(usize),
+    /// Leave this space: it is going to be destroyed.
+    LeaveSpace(u32),
+}
+
+pub(crate) struct MailNode {
+    pub next: *mut MailNode,
+    pub mail: Mail,
+}
+
+/// The part that only the core itself touches, in the runtime with upcalls masked.
+pub(crate) struct Private {
+    pub head: *const Thread,
+    pub tail: *const Thread,
+    pub len: usize,
+    /// A thread that ended and whose stack may be freed after the switch.
+    pub finished: Option<ThreadRef>,
+    /// The program thread whose extended registers are in this core's registers.
+    pub live: *const Thread,
+    pub timers: BTreeMap<TimerKey, TimerEntry>,
+    pub timer_sequence: u64,
+    /// Deadline that the platform has been asked for; u64::MAX: none.
+    pub armed: u64,
+    /// When the running thread was switched to.
+    pub since: u64,
+    /// When the platform was last asked for events.
+    pub polled: u64,
+    pub events: Events,
+    pub due: Vec<alloc::sync::Arc<dyn Fn() + Send + Sync>>,
+    pub limbo: Limbo,
+    /// A space that this core is to leave.
+    pub leave: Option<u32>,
+}
+
+/// One core, as the scheduler sees it.
+pub(crate) struct Core {
+    pub private: UnsafeCell<Private>,
+    /// Threads woken by other cores, newest first.
+    pub inbox: AtomicPtr<Thread>,
+    /// Requests of other cores, newest first.
+    pub mail: AtomicPtr<MailNode>,
+    /// Ready threads, for others to read.
+    pub load: AtomicU32,
+    /// Does anything but idleness run?
+    pub busy: AtomicBool,
+    /// Passages through points where the core reads no slot.
+    pub quiescent: AtomicU64,
+    /// The thread that handles events; null before boot.
+    pub event_thread: AtomicPtr<Thread>,
+    /// Asked another core for work and got no answer yet.
+    pub wants_work: AtomicBool,
+    pub stats: Stats,
+}
+
+/// Counters of one core.
+#[derive(Default)]
+pub(crate) struct Stats {
+    pub switches: AtomicU64,
+    pub space_switches: AtomicU64,
+    pub parks: AtomicU64,
+    pub polls: AtomicU64,
+    pub deadlines: AtomicU64,
+    pub interrupts: AtomicU64,
+    pub idle_ns: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub migrations: AtomicU64,
+}
+
+/// A copy of a core's counters.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct CoreStats {
+    pub switches: u64,
+    pub space_switches: u64,
+    pub parks: u64,
+    pub polls: u64,
+    pub deadlines: u64,
+    pub interrupts: u64,
+    pub idle_ns: u64,
+    pub busy_ns: u64,
+    pub migrations: u64,
+}
+
+// SAFETY: `private` is reached only through `with_private`, on the core itself.
+unsafe impl Sync for Core {}
+// SAFETY: as above.
+unsafe impl Send for Core {}
+
+static CORES: SetOnce<Box<[Core]>> = SetOnce::new();
+
+impl Core {
+    fn new() -> Self {
+        Core {
+            private: UnsafeCell::new(Private {
+                head: core::ptr::null(),
+                tail: core::ptr::null(),
+                len: 0,
+                finished: None,
+                live: core::ptr::null(),
+                timers: BTreeMap::new(),
+                timer_sequence: 0,
+                armed: u64::MAX,
+                since: 0,
+                polled: 0,
+                events: Events::new(),
+                due: Vec::new(),
+                limbo: Limbo::default(),
+                leave: None,
+            }),
+            inbox: AtomicPtr::new(null_mut()),
+            mail: AtomicPtr::new(null_mut()),
+            load: AtomicU32::new(0),
+            busy: AtomicBool::new(false),
+            quiescent: AtomicU64::new(0),
+            event_thread: AtomicPtr::new(null_mut()),
+            wants_work: AtomicBool::new(false),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Sends a request to this core.
+    pub fn send(&self, mail: Mail) {
+        let node = Box::into_raw(Box::new(MailNode { next: null_mut(), mail }));
+        let mut top = self.mail.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the node is ours until it is in the list.
+            unsafe { (*node).next = top };
+            match self.mail.compare_exchange_weak(top, node, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+}
+
+pub(crate) fn make_cores(n: usize) {
+    let made = CORES.set((0..n).map(|_| Core::new()).collect());
+    assert!(made.is_ok(), "the scheduler was started twice");
+}
+
+/// Number of cores, or 0 before boot.
+pub fn cores() -> usize {
+    CORES.get().map_or(0, |c| c.len())
+}
+
+pub(crate) fn all_cores() -> &'static [Core] {
+    &CORES
+}
+
+pub(crate) fn core(n: usize) -> &'static Core {
+    &CORES[n]
+}
+
+/// The core that runs this.
+#[inline]
+pub(crate) fn this_core() -> &'static Core {
+    let p = core_local().scheduler.load(Ordering::Relaxed).cast::<Core>();
+    debug_assert!(!p.is_null(), "this core was not booted");
+    // SAFETY: cores live for ever.
+    unsafe { &*p }
+}
+
+/// Runs `f` with the core's private part. `f` must not switch threads nor call back in here.
+#[inline]
+pub(crate) fn with_private<R>(f: impl FnOnce(&mut Private) -> R) -> R {
+    // SAFETY: only this core gets here for this part, and upcalls are masked in the runtime.
+    f(unsafe { &mut *this_core().private.get() })
+}
+
+/// A copy of a core's counters.
+pub fn core_stats(n: usize) -> CoreStats {
+    let s = &core(n).stats;
+    let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+    CoreStats {
+        switches: get(&s.switches),
+        space_switches: get(&s.space_switches),
+        parks: get(&s.parks),
+        polls: get(&s.polls),
+        deadlines: get(&s.deadlines),
+        interrupts: get(&s.interrupts),
+        idle_ns: get(&s.idle_ns),
+        busy_ns: get(&s.busy_ns),
+        migrations: get(&s.migrations),
+    }
+}
+
+/// One more of something; only this core counts here, so no locked instruction is needed.
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+static EVENT_HANDLER: SetOnce<fn(&Event)> = SetOnce::new();
+
+/// Says who handles readiness events. It is called in a core's event thread and may block.
+pub fn set_event_handler(handler: fn(&Event)) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = EVENT_HANDLER.set(handler);
+}
+
+pub(crate) fn handle_event(event: &Event) {
+    match event {
+        Event::Answer(answer) => crate::service::answered(answer),
+        Event::Ready { .. } => {
+            if let Some(handler) = EVENT_HANDLER.get() {
+                handler(event);
+            }
+        }
+    }
+}

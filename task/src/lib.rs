@@ -1,0 +1,35 @@
+//! Threads of a cell: what runs on its cores, and what waits.
+//!
+//! A [`Thread`] has a runtime stack and, if it belongs to a program, a
+//! register frame on top of it. Each core has a run queue that only it
+//! touches; wake-ups for another core travel through that core's inbox
+//! (architecture section 6). Blocking is always a switch to another thread;
+//! only a core that has none sleeps, in the platform. Work that comes from
+//! outside (answers, readiness, timers with a callback) is done by each
+//! core's event thread, so that all of it may take locks.
+//!
+//! The crate knows nothing of Linux. It calls the platform to arm deadlines,
+//! to sleep, to wake cores and to move between spaces.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod arch;
+mod core_state;
+mod rcu;
+mod scheduler;
+mod service;
+mod thread;
+mod timer;
+
+pub use arch::{capture_extended, detect_extended};
+pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
+pub use rcu::quiesce;
+pub use scheduler::{
+    boot_core, end_space, exit, init, on_deadline, on_notify, park, park_until, run_core, unpark, yield_now,
+};
+pub use service::{Call, call, descriptor_of};
+pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};
+pub use timer::{Timer, sleep_until};

@@ -1,0 +1,90 @@
+//! When memory that readers reach without a lock may be freed.
+//!
+//! Readers of slots ([`atoll_sync::RcuSlot`]) don't block between loading a
+//! pointer and raising the count behind it, and are not preempted, as upcalls
+//! are masked in the runtime. Each core counts its passages through points
+//! where it reads nothing: the start of a system call and the scheduler. A
+//! piece of memory is free for all once every core has counted two passages
+//! since it was retired, or sleeps. Two, not one: the store that counts the
+//! first may become visible to others later than a load behind it.
+#![allow(unsafe_code, reason = "frees retired memory")]
+
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use crate::core_state::{all_cores, count, this_core, with_private};
+use atoll_abi::core_local::state;
+use atoll_abi::platform;
+
+struct Retired {
+    memory: *mut (),
+    free: unsafe fn(*mut ()),
+}
+
+/// Retired memory of one core.
+#[derive(Default)]
+pub(crate) struct Limbo {
+    fresh: Vec<Retired>,
+    waiting: Vec<Retired>,
+    /// Each core's count when `waiting` was closed.
+    seen: Vec<u64>,
+}
+
+/// Retired pieces after which a core looks whether some can be freed.
+const BATCH: usize = 64;
+
+/// Counts a passage. Called at the start of every system call and by the scheduler.
+#[inline(always)]
+pub fn quiesce() {
+    count(&this_core().quiescent, 1);
+}
+
+/// Takes memory to be freed later; for [`atoll_sync::set_defer`].
+pub(crate) fn defer(memory: *mut (), free: unsafe fn(*mut ())) {
+    let full = with_private(|p| {
+        p.limbo.fresh.push(Retired { memory, free });
+        p.limbo.fresh.len() >= BATCH
+    });
+    if full {
+        collect();
+    }
+}
+
+/// Frees what can be freed.
+pub(crate) fn collect() {
+    let ready = with_private(|p| {
+        let limbo = &mut p.limbo;
+        if !limbo.waiting.is_empty() && !passed(&limbo.seen, limbo.fresh.len() > 16 * BATCH) {
+            return Vec::new();
+        }
+        let ready = core::mem::take(&mut limbo.waiting);
+        if !limbo.fresh.is_empty() {
+            limbo.waiting = core::mem::take(&mut limbo.fresh);
+            limbo.seen.clear();
+            limbo.seen.extend(all_cores().iter().map(|c| c.quiescent.load(Ordering::SeqCst)));
+        }
+        ready
+    });
+    for r in ready {
+        // SAFETY: no core can hold the pointer any more.
+        unsafe { (r.free)(r.memory) };
+    }
+}
+
+/// Has every core passed twice? `urge`: make those come by that haven't.
+fn passed(seen: &[u64], urge: bool) -> bool {
+    let control = platform().control();
+    core::sync::atomic::fence(Ordering::SeqCst);
+    let late = all_cores().iter().zip(seen).enumerate().filter(|(n, (core, seen))| {
+        core.quiescent.load(Ordering::Relaxed) < **seen + 2
+            && control.cores[*n].local.state.load(Ordering::SeqCst) != state::PARKED
+    });
+    let mut all = true;
+    for (n, _) in late {
+        all = false;
+        if urge {
+            platform().interrupt(n);
+        }
+    }
+    all
+}

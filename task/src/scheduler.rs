@@ -1,0 +1,675 @@
+//! Who runs next.
+//!
+//! A core takes its ready threads in turn. A thread that has run for
+//! [`SLICE`] while others were ready is preempted, by the one deadline that
+//! is armed only in that case. A thread that has nothing to do parks; if no
+//! other is ready, its core looks for events on that thread's own stack, so
+//! that a thread woken while its core was idle goes on without a switch.
+#![allow(unsafe_code, reason = "switches stacks, and links threads into queues")]
+
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{Ordering, fence};
+
+use crate::arch;
+use crate::core_state::{
+    Core, Mail, all_cores, core, count, handle_event, make_cores, this_core, with_private,
+};
+use crate::rcu;
+use crate::thread::{self, Thread, ThreadRef, current, state};
+use crate::timer::{self, TimerEntry};
+use atoll_abi::control::ANY_SPACE;
+use atoll_abi::core_local::{core_local, state as core_run};
+use atoll_abi::platform;
+use atoll_abi::platform::Events;
+use atoll_sync::ThreadOps;
+
+/// Longest a thread runs while others of its core are ready, ns.
+const SLICE: u64 = 3_000_000;
+/// Longest time between two looks for events while a thread runs, ns.
+const POLL_EVERY: u64 = 1_000_000;
+/// A core that switches between ready threads looks for events after this long, ns.
+const POLL_BUSY: u64 = 50_000;
+/// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
+const SPIN_ANSWER: u64 = 20_000;
+
+/// Prepares the scheduler for `cores` cores. Before anything else here.
+pub fn init(cores: usize) {
+    make_cores(cores);
+    static OPS: ThreadOps = ThreadOps {
+        current: || core_local().current.load(Ordering::Relaxed) as usize,
+        park,
+        // SAFETY: tokens come from `current` above; threads are never freed.
+        unpark: |token| unpark(unsafe { &*(token as *const Thread) }),
+    };
+    atoll_sync::set_thread_ops(&OPS);
+    atoll_sync::set_defer(rcu::defer);
+}
+
+/// Makes this core known to the scheduler, and gives it its event thread.
+pub fn boot_core() {
+    let local = core_local();
+    let me = core(local.id());
+    local.scheduler.store((me as *const Core).cast_mut().cast(), Ordering::Relaxed);
+    local.current.store(null_mut(), Ordering::Relaxed);
+    with_private(|p| p.since = platform().now());
+    let events = thread::spawn(local.id(), event_loop).expect("no memory for a core's event thread");
+    me.event_thread.store((events as *const Thread).cast_mut(), Ordering::Release);
+}
+
+/// Runs threads on this core, for ever. The caller's stack is given up
+/// except while the core is idle for the first time.
+pub fn run_core() -> ! {
+    let next = next_thread(None);
+    switch_from_nowhere(next)
+}
+
+fn switch_from_nowhere(next: ThreadRef) -> ! {
+    set_current(next);
+    if !fits(next) {
+        flush_live();
+        platform().leave_stack(change_space, next as *const Thread as usize)
+    }
+    enter(next);
+    // SAFETY: the thread was prepared or saved, and only this core runs it.
+    unsafe { arch::atoll_load(*next.context.get()) }
+}
+
+/// On the host thread's own stack: hand the core to the thread's space.
+extern "C" fn change_space(next: usize) -> ! {
+    // SAFETY: threads are never freed.
+    let t = unsafe { &*(next as *const Thread) };
+    count(&this_core().stats.space_switches, 1);
+    platform().space_switch(t.space(), arrive, next)
+}
+
+/// On the other host thread's own stack.
+extern "C" fn arrive(next: usize) -> ! {
+    // SAFETY: as above.
+    let t = unsafe { &*(next as *const Thread) };
+    enter(t);
+    // SAFETY: the thread is saved, and only this core runs it.
+    unsafe { arch::atoll_load(*t.context.get()) }
+}
+
+/// Can the thread run in the space that the core is in?
+fn fits(t: ThreadRef) -> bool {
+    let space = t.space();
+    space == ANY_SPACE || space == core_local().space.load(Ordering::Relaxed)
+}
+
+fn set_current(t: ThreadRef) {
+    let local = core_local();
+    local.current.store((t as *const Thread).cast_mut().cast(), Ordering::Relaxed);
+    local.frame.store(t.frame_ptr(), Ordering::Relaxed);
+    local.task.store(t.personality(), Ordering::Relaxed);
+}
+
+/// Puts a program thread's FS and extended registers into the registers.
+fn enter(t: ThreadRef) {
+    if !t.is_program() {
+        return;
+    }
+    let live = with_private(|p| p.live);
+    if core::ptr::eq(live, t) {
+        return;
+    }
+    flush_live();
+    // SAFETY: the thread runs on this core from now on.
+    let frame = unsafe { t.frame() };
+    arch::set_fs_base(frame.fs_base);
+    if frame.is_syscall() {
+        arch::restore_live(frame);
+    }
+    with_private(|p| p.live = t);
+}
+
+/// Saves the registers of the program thread that ran here last, if they are still in place.
+fn flush_live() {
+    let live = with_private(|p| core::mem::replace(&mut p.live, null()));
+    if live.is_null() {
+        return;
+    }
+    // SAFETY: a thread whose registers are live on this core belongs to this
+    // core and does not run; threads are never freed.
+    let frame = unsafe { (*live).frame() };
+    frame.fs_base = arch::fs_base();
+    if frame.is_syscall() {
+        arch::save_live(frame);
+    }
+}
+
+/// Is `t`'s extended state in this core's registers? It leaves them for good.
+fn forget_live(t: ThreadRef) {
+    with_private(|p| {
+        if core::ptr::eq(p.live, t) {
+            p.live = null();
+        }
+    });
+}
+
+/// First thing in every thread that has been switched to.
+pub(crate) fn finish_switch() {
+    if let Some(dead) = with_private(|p| p.finished.take()) {
+        dead.recycle();
+    }
+}
+
+/// Switches from the current thread to the next ready one. Returns when the
+/// current thread is chosen again.
+fn schedule() {
+    let me = current();
+    let next = next_thread(Some(me));
+    if core::ptr::eq(next, me) {
+        return;
+    }
+    count(&this_core().stats.switches, 1);
+    set_current(next);
+    if fits(next) {
+        enter(next);
+        // SAFETY: both contexts are this core's.
+        unsafe { arch::atoll_switch(me.context.get(), *next.context.get()) };
+    } else {
+        // The registers of this host thread stay behind with it.
+        flush_live();
+        // SAFETY: `leave` moves to another stack before anybody can load this one.
+        unsafe { arch::atoll_save_and_call(me.context.get(), leave, next as *const Thread as usize) };
+    }
+    finish_switch();
+}
+
+extern "C" fn leave(next: usize) -> ! {
+    platform().leave_stack(change_space, next)
+}
+
+/// Takes the next thread that is ready, waiting for one if need be. `me`: on
+/// whose stack this runs; it may be the answer.
+fn next_thread(me: Option<ThreadRef>) -> ThreadRef {
+    let this = this_core();
+    rcu::quiesce();
+    let now = platform().now();
+    charge(me, now);
+    take_mail();
+    timer::expire(now);
+    look_for_events(now, false);
+    loop {
+        if let Some(t) = pop_ready() {
+            // READY to RUNNING; a token stays.
+            t.state.fetch_and(!state::MASK, Ordering::AcqRel);
+            this.busy.store(true, Ordering::Relaxed);
+            rearm();
+            return t;
+        }
+        idle();
+    }
+}
+
+/// Ends the account of the thread that ran.
+fn charge(me: Option<ThreadRef>, now: u64) {
+    let ran = with_private(|p| now.saturating_sub(core::mem::replace(&mut p.since, now)));
+    count(&this_core().stats.busy_ns, ran);
+    if let Some(me) = me {
+        count(&me.run_time, ran);
+    }
+}
+
+/// Nothing is ready: wait for an event, a wake-up or a deadline.
+fn idle() {
+    let this = this_core();
+    let local = core_local();
+    this.busy.store(false, Ordering::Relaxed);
+    rcu::collect();
+    ask_for_work();
+    // An answer under way comes soon: look at the ring a while, if the machine has a core to serve it.
+    let control = platform().control();
+    let area = &control.cores[local.id()];
+    let spare = control.descriptor.machine_cores.load(Ordering::Relaxed) > 1;
+    let start = platform().now();
+    if spare && area.outstanding.load(Ordering::Relaxed) != 0 {
+        while !platform().has_answers() && nothing_arrived(this) {
+            core::hint::spin_loop();
+            if platform().now() - start > SPIN_ANSWER {
+                break;
+            }
+        }
+    }
+    let deadline = with_private(|p| p.timers.first_key_value().map(|(key, _)| key.0));
+    local.state.store(core_run::PARKED, Ordering::SeqCst);
+    // The fence pairs with the one of those who push, then look at the state.
+    fence(Ordering::SeqCst);
+    let mut events = Events::new();
+    let expired = deadline.is_some_and(|d| d <= start);
+    if nothing_arrived(this) && !expired && !platform().has_answers() {
+        count(&this.stats.parks, 1);
+        platform().park(deadline, &mut events);
+    } else {
+        platform().poll(&mut events);
+    }
+    local.state.store(core_run::RUNNING, Ordering::SeqCst);
+    let now = platform().now();
+    let slept = with_private(|p| {
+        p.polled = now;
+        p.events = events;
+        now.saturating_sub(core::mem::replace(&mut p.since, now))
+    });
+    count(&this.stats.idle_ns, slept);
+    rcu::quiesce();
+    take_mail();
+    timer::expire(now);
+    wake_event_thread();
+}
+
+fn nothing_arrived(this: &Core) -> bool {
+    this.inbox.load(Ordering::Relaxed).is_null() && this.mail.load(Ordering::Relaxed).is_null()
+}
+
+/// Asks the platform for events if it is time to, and gives them to the event thread.
+fn look_for_events(now: u64, anyway: bool) {
+    let due = with_private(|p| p.events.is_empty() && (anyway || now.saturating_sub(p.polled) > POLL_BUSY));
+    if due || platform().has_answers() {
+        let mut events = with_private(|p| p.events.take());
+        platform().poll(&mut events);
+        count(&this_core().stats.polls, 1);
+        with_private(|p| {
+            p.polled = now;
+            p.events = events;
+        });
+    }
+    wake_event_thread();
+}
+
+fn wake_event_thread() {
+    if with_private(|p| !p.events.is_empty() || !p.due.is_empty() || p.leave.is_some()) {
+        let t = this_core().event_thread.load(Ordering::Relaxed);
+        if !t.is_null() {
+            // SAFETY: threads are never freed.
+            unpark(unsafe { &*t });
+        }
+    }
+}
+
+/// What a core's event thread does. It belongs to no space, and the core's
+/// space may change under it.
+fn event_loop() {
+    loop {
+        let (events, due, leave) =
+            with_private(|p| (p.events.take(), core::mem::take(&mut p.due), p.leave.take()));
+        if events.is_empty() && due.is_empty() && leave.is_none() {
+            park();
+            continue;
+        }
+        if leave == Some(core_local().space.load(Ordering::Relaxed)) {
+            move_to_space(0);
+        }
+        for event in events.iter() {
+            handle_event(event);
+        }
+        for call in due {
+            call();
+        }
+    }
+}
+
+/// Takes what other cores sent: threads and requests.
+fn take_mail() {
+    let this = this_core();
+    if !this.inbox.load(Ordering::Relaxed).is_null() {
+        let mut t = this.inbox.swap(null_mut(), Ordering::Acquire);
+        // Oldest first.
+        let mut line: *mut Thread = null_mut();
+        while !t.is_null() {
+            // SAFETY: threads in the inbox are ours.
+            let next = unsafe { (*t).next.swap(line, Ordering::Relaxed) };
+            line = t;
+            t = next;
+        }
+        while !line.is_null() {
+            // SAFETY: as above; threads are never freed.
+            let t = unsafe { &*line };
+            line = t.next.load(Ordering::Relaxed);
+            this.wants_work.store(false, Ordering::Relaxed);
+            push_ready(t);
+        }
+    }
+    if !this.mail.load(Ordering::Relaxed).is_null() {
+        let mut node = this.mail.swap(null_mut(), Ordering::Acquire);
+        while !node.is_null() {
+            // SAFETY: nodes were made by `Core::send` and are ours now.
+            let letter = unsafe { alloc::boxed::Box::from_raw(node) };
+            node = letter.next;
+            match letter.mail {
+                Mail::CancelTimer(key) => {
+                    let gone = with_private(|p| p.timers.remove(&key));
+                    drop(gone);
+                }
+                Mail::WantWork(to) => give_work(to),
+                Mail::LeaveSpace(space) => {
+                    with_private(|p| p.leave = Some(space));
+                    wake_event_thread();
+                }
+            }
+        }
+    }
+}
+
+fn push_ready(t: ThreadRef) {
+    t.next.store(null_mut(), Ordering::Relaxed);
+    let len = with_private(|p| {
+        if p.tail.is_null() {
+            p.head = t;
+        } else {
+            // SAFETY: the tail is a thread in our queue.
+            unsafe { (*p.tail).next.store((t as *const Thread).cast_mut(), Ordering::Relaxed) };
+        }
+        p.tail = t;
+        p.len += 1;
+        p.len
+    });
+    this_core().load.store(len as u32, Ordering::Relaxed);
+}
+
+fn pop_ready() -> Option<ThreadRef> {
+    let (t, len) = with_private(|p| {
+        let t = p.head;
+        if t.is_null() {
+            return (None, 0);
+        }
+        // SAFETY: the head is a thread in our queue.
+        let t = unsafe { &*t };
+        p.head = t.next.load(Ordering::Relaxed);
+        if p.head.is_null() {
+            p.tail = null();
+        }
+        p.len -= 1;
+        (Some(t), p.len)
+    });
+    this_core().load.store(len as u32, Ordering::Relaxed);
+    t
+}
+
+/// Asks the platform for the deadline that the running thread needs: the end
+/// of its slice if others are ready, a look for events if any are awaited,
+/// the earliest timer.
+pub(crate) fn rearm() {
+    let area = &platform().control().cores[core_local().id()];
+    let external =
+        area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
+    let wanted = with_private(|p| {
+        let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        if p.len > 0 {
+            at = at.min(p.since + SLICE);
+        }
+        if external {
+            at = at.min(p.polled.max(p.since) + POLL_EVERY);
+        }
+        // One that comes earlier does as well: it will see that it is early, and ask again.
+        if at < p.armed {
+            p.armed = at;
+            Some(at)
+        } else {
+            None
+        }
+    });
+    if let Some(at) = wanted {
+        area.local.armed.store(1, Ordering::Relaxed);
+        platform().arm(at);
+    }
+}
+
+/// The deadline has passed while the current thread ran its program.
+pub fn on_deadline() {
+    let this = this_core();
+    count(&this.stats.deadlines, 1);
+    with_private(|p| p.armed = u64::MAX);
+    core_local().armed.store(0, Ordering::Relaxed);
+    let now = platform().now();
+    take_mail();
+    timer::expire(now);
+    look_for_events(now, true);
+    let (since, len) = with_private(|p| (p.since, p.len));
+    if len > 0 && now.saturating_sub(since) >= SLICE / 2 {
+        spread();
+        preempt();
+    } else {
+        rearm();
+    }
+}
+
+/// Another core wants attention.
+pub fn on_notify() {
+    count(&this_core().stats.interrupts, 1);
+    rcu::quiesce();
+    rcu::quiesce();
+    take_mail();
+    let now = platform().now();
+    let (since, len) = with_private(|p| (p.since, p.len));
+    if len > 0 && now.saturating_sub(since) >= SLICE {
+        preempt();
+    } else {
+        rearm();
+    }
+}
+
+fn preempt() {
+    let me = current();
+    count(&me.switches[1], 1);
+    make_ready_again(me);
+    schedule();
+}
+
+fn make_ready_again(me: ThreadRef) {
+    // RUNNING is zero: only the token can be set besides, and it stays.
+    me.state.fetch_or(state::READY, Ordering::AcqRel);
+    push_ready(me);
+}
+
+/// Lets other ready threads run first.
+pub fn yield_now() {
+    let me = current();
+    let now = platform().now();
+    take_mail();
+    look_for_events(now, false);
+    if with_private(|p| p.len == 0) {
+        return;
+    }
+    count(&me.switches[0], 1);
+    make_ready_again(me);
+    schedule();
+}
+
+/// Sleeps until unparked; returns at once if that has happened since the last
+/// sleep. May return without reason: the caller looks at what it waits for.
+pub fn park() {
+    let me = current();
+    if me.state.compare_exchange(state::RUNNING, state::PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // A token was there; take it.
+        me.state.fetch_and(!state::TOKEN, Ordering::AcqRel);
+        return;
+    }
+    count(&me.switches[0], 1);
+    schedule();
+}
+
+/// Like [`park`], but no longer than until `deadline`.
+pub fn park_until(deadline: u64) {
+    let me = current();
+    let on = core_local().id();
+    let key = timer::insert(deadline, TimerEntry::Thread(me));
+    park();
+    timer::cancel(on, key);
+}
+
+/// Wakes a thread, or makes its next [`park`] return at once.
+pub fn unpark(t: ThreadRef) {
+    let mut now = t.state.load(Ordering::Relaxed);
+    loop {
+        let new = match now & state::MASK {
+            state::PARKED => state::READY,
+            state::DEAD => return,
+            _ => now | state::TOKEN,
+        };
+        // SeqCst even if nothing changes: what we changed before is seen by who takes the token.
+        match t.state.compare_exchange_weak(now, new, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(seen) => now = seen,
+        }
+    }
+    if now & state::MASK == state::PARKED {
+        enqueue(t);
+    }
+}
+
+/// Puts a thread that has just become ready into its core's queue.
+fn enqueue(t: ThreadRef) {
+    let on = t.core();
+    if on == core_local().id() {
+        push_ready(t);
+        // The thread that runs here now has competition.
+        rearm();
+        return;
+    }
+    post(t, on);
+}
+
+/// Puts a ready thread into another core's inbox.
+fn post(t: ThreadRef, on: usize) {
+    let target = core(on);
+    let p = (t as *const Thread).cast_mut();
+    let mut top = target.inbox.load(Ordering::Relaxed);
+    loop {
+        t.next.store(top, Ordering::Relaxed);
+        match target.inbox.compare_exchange_weak(top, p, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(now) => top = now,
+        }
+    }
+    poke(on);
+}
+
+/// Sees to it that a core looks at its inbox soon.
+fn poke(on: usize) {
+    fence(Ordering::SeqCst);
+    let local = &platform().control().cores[on].local;
+    if local.state.load(Ordering::SeqCst) == core_run::PARKED {
+        platform().notify(on);
+    } else if local.armed.load(Ordering::Relaxed) == 0 {
+        // It runs, with no deadline that would bring it to its scheduler. Even
+        // if it is in the runtime now it may be past its last look at the inbox.
+        platform().interrupt(on);
+    }
+}
+
+/// Ends the current thread.
+pub fn exit() -> ! {
+    let me = current();
+    forget_live(me);
+    me.state.store(state::DEAD, Ordering::Release);
+    with_private(|p| p.finished = Some(me));
+    let next = next_thread(Some(me));
+    assert!(!core::ptr::eq(next, me), "a dead thread was woken");
+    switch_from_nowhere(next)
+}
+
+/// The core with the fewest threads to run, of those that `t` may run on; this one among equals.
+pub(crate) fn choose_core(t: ThreadRef) -> usize {
+    let me = core_local().id();
+    let weight = |n: usize| {
+        let c = core(n);
+        c.load.load(Ordering::Relaxed) + u32::from(c.busy.load(Ordering::Relaxed))
+    };
+    (0..all_cores().len()).filter(|n| t.may_run_on(*n)).min_by_key(|n| (weight(*n), *n != me)).unwrap_or(me)
+}
+
+/// An idle core asks the busiest other for a thread.
+fn ask_for_work() {
+    let this = this_core();
+    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) {
+        return;
+    }
+    let me = core_local().id();
+    let busiest = (0..all_cores().len())
+        .filter(|n| *n != me)
+        .max_by_key(|n| core(*n).load.load(Ordering::Relaxed))
+        .unwrap_or(me);
+    if core(busiest).load.load(Ordering::Relaxed) >= 2 {
+        this.wants_work.store(true, Ordering::Relaxed);
+        core(busiest).send(Mail::WantWork(me));
+        poke(busiest);
+    }
+}
+
+/// Sends a ready thread to a core that has none.
+fn give_work(to: usize) {
+    if with_private(|p| p.len) >= 2 {
+        if let Some(t) = pop_movable(to) {
+            migrate(t, to);
+            return;
+        }
+    }
+    core(to).wants_work.store(false, Ordering::Relaxed);
+}
+
+/// The slice of a thread is over and others wait: let an idle core have one of them.
+fn spread() {
+    let me = core_local().id();
+    let idle = (0..all_cores().len()).find(|n| {
+        *n != me && !core(*n).busy.load(Ordering::Relaxed) && core(*n).load.load(Ordering::Relaxed) == 0
+    });
+    if let Some(to) = idle {
+        if let Some(t) = pop_movable(to) {
+            migrate(t, to);
+        }
+    }
+}
+
+/// Takes the oldest ready thread that may run on another core.
+fn pop_movable(to: usize) -> Option<ThreadRef> {
+    let n = with_private(|p| p.len);
+    for _ in 0..n {
+        let t = pop_ready()?;
+        if t.is_program() && t.may_run_on(to) {
+            return Some(t);
+        }
+        push_ready(t);
+    }
+    None
+}
+
+fn migrate(t: ThreadRef, to: usize) {
+    let live = with_private(|p| core::ptr::eq(p.live, t));
+    if live {
+        flush_live();
+    }
+    count(&this_core().stats.migrations, 1);
+    t.core.store(to as u32, Ordering::Relaxed);
+    post(t, to);
+}
+
+/// Takes this core, and the current thread with it, to another space. Only for threads of the runtime.
+fn move_to_space(space: u32) {
+    let me = current();
+    debug_assert!(!me.is_program());
+    flush_live();
+    me.set_space(space);
+    // SAFETY: `leave` moves to another stack before it loads this one again.
+    unsafe { arch::atoll_save_and_call(me.context.get(), leave, me as *const Thread as usize) };
+    me.set_space(ANY_SPACE);
+}
+
+/// Sees to it that no core stays in a space that is to be destroyed; returns when none does.
+pub fn end_space(space: u32) {
+    loop {
+        let control = platform().control();
+        let mut busy = false;
+        for n in 0..all_cores().len() {
+            if control.cores[n].local.space.load(Ordering::SeqCst) == space {
+                busy = true;
+                core(n).send(Mail::LeaveSpace(space));
+                poke(n);
+            }
+        }
+        if !busy {
+            return;
+        }
+        park_until(platform().now() + 200_000);
+    }
+}

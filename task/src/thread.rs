@@ -1,0 +1,260 @@
+//! What a thread is.
+#![allow(unsafe_code, reason = "owns stacks, and hands out references to threads that are never freed")]
+
+use alloc::boxed::Box;
+use core::alloc::Layout;
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::arch;
+use crate::scheduler;
+use atoll_abi::core_local::core_local;
+use atoll_abi::control::ANY_SPACE;
+use atoll_abi::frame::UserFrame;
+use atoll_abi::layout::MAX_CORES;
+use atoll_sync::Mutex;
+
+/// Size of a runtime stack, bytes, the program's frame included.
+pub const STACK: usize = 32 << 10;
+
+/// States of a thread, and the token: unparked since it last parked.
+pub(crate) mod state {
+    pub const RUNNING: u32 = 0;
+    pub const PARKED: u32 = 1;
+    pub const READY: u32 = 2;
+    pub const DEAD: u32 = 3;
+    pub const MASK: u32 = 3;
+    pub const TOKEN: u32 = 4;
+}
+
+/// A thread of the cell.
+///
+/// Threads are never freed, only used again: a stale reference wakes a
+/// stranger without reason, which every waiter tolerates. That makes the
+/// lock-free structures above it (mutex, wait queues) simple and safe.
+pub struct Thread {
+    pub(crate) state: AtomicU32,
+    /// The core in whose queue it belongs.
+    pub(crate) core: AtomicU32,
+    /// The space that it runs in.
+    pub(crate) space: AtomicU32,
+    /// Link in a run queue, an inbox or the pool of threads to be used again.
+    pub(crate) next: AtomicPtr<Thread>,
+    /// Saved stack pointer while it does not run.
+    pub(crate) context: UnsafeCell<usize>,
+    stack: AtomicPtr<u8>,
+    frame: AtomicPtr<UserFrame>,
+    /// Does it run a program (and so have FS and extended registers of its own)?
+    pub(crate) program: AtomicU32,
+    /// The personality's view of the thread.
+    personality: AtomicPtr<()>,
+    start: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
+    /// Nanoseconds run.
+    pub(crate) run_time: AtomicU64,
+    /// Switches by its own will, and by force.
+    pub(crate) switches: [AtomicU64; 2],
+    /// Grows with each use of this thread's memory.
+    id: AtomicU64,
+    /// Cores that it may run on, a bit each.
+    affinity: [AtomicU64; MAX_CORES / 64],
+}
+
+// SAFETY: the cells are touched only by the core that runs or queues the thread.
+unsafe impl Sync for Thread {}
+// SAFETY: as above.
+unsafe impl Send for Thread {}
+
+/// A thread. Never dangles: see [`Thread`].
+pub type ThreadRef = &'static Thread;
+
+static POOL: Mutex<Vec> = Mutex::new(Vec::new());
+type Vec = alloc::vec::Vec<ThreadRef>;
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+fn stack_layout() -> Layout {
+    Layout::from_size_align(STACK, 4096).expect("a constant layout")
+}
+
+impl Thread {
+    /// Unique among all threads that ever were.
+    pub fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// The space that it runs in.
+    pub fn space(&self) -> u32 {
+        self.space.load(Ordering::Relaxed)
+    }
+
+    /// Moves the thread to another space, from its next switch on. For the thread itself.
+    pub fn set_space(&self, space: u32) {
+        self.space.store(space, Ordering::Relaxed);
+    }
+
+    /// The core that it runs on, or will.
+    pub fn core(&self) -> usize {
+        self.core.load(Ordering::Relaxed) as usize
+    }
+
+    /// Nanoseconds that it has run, up to its last switch.
+    pub fn run_time(&self) -> u64 {
+        self.run_time.load(Ordering::Relaxed)
+    }
+
+    /// Switches by its own will, and by force.
+    pub fn switches(&self) -> (u64, u64) {
+        (self.switches[0].load(Ordering::Relaxed), self.switches[1].load(Ordering::Relaxed))
+    }
+
+    /// May it run on this core?
+    pub fn may_run_on(&self, core: usize) -> bool {
+        self.affinity[core / 64].load(Ordering::Relaxed) >> (core % 64) & 1 != 0
+    }
+
+    /// Says which cores it may run on, a bit each. It moves at its next switch.
+    pub fn set_affinity(&self, mask: [u64; MAX_CORES / 64]) {
+        for (word, bits) in self.affinity.iter().zip(mask) {
+            word.store(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Is it parked?
+    pub fn is_parked(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & state::MASK == state::PARKED
+    }
+
+    /// Does it run on a core at this moment? May be wrong by the time it is looked at.
+    pub fn is_running(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & state::MASK == state::RUNNING
+    }
+
+    /// The personality's view.
+    pub fn personality(&self) -> *mut () {
+        self.personality.load(Ordering::Relaxed)
+    }
+
+    /// Sets the personality's view.
+    pub fn set_personality(&self, p: *mut ()) {
+        self.personality.store(p, Ordering::Relaxed);
+    }
+
+    /// The program's registers.
+    ///
+    /// # Safety
+    /// Only for the thread itself, inside the runtime, or before it starts;
+    /// the reference must end before the thread returns to its program.
+    #[allow(clippy::mut_from_ref, reason = "the frame belongs to the thread, not to this struct")]
+    pub unsafe fn frame(&self) -> &mut UserFrame {
+        // SAFETY: the caller's promise; the frame lies on the thread's own stack.
+        unsafe { &mut *self.frame.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn frame_ptr(&self) -> *mut UserFrame {
+        self.frame.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_program(&self) -> bool {
+        self.program.load(Ordering::Relaxed) != 0
+    }
+
+    /// Gives a finished thread's stack back and its memory to the pool. For
+    /// the thread that runs after it.
+    pub(crate) fn recycle(&'static self) {
+        let stack = self.stack.swap(null_mut(), Ordering::Relaxed);
+        self.frame.store(null_mut(), Ordering::Relaxed);
+        // SAFETY: the thread has left its stack for good.
+        unsafe { alloc::alloc::dealloc(stack, stack_layout()) };
+        POOL.lock().push(self);
+    }
+}
+
+fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>) -> Option<ThreadRef> {
+    // SAFETY: the layout is not empty.
+    let stack = unsafe { alloc::alloc::alloc(stack_layout()) };
+    if stack.is_null() {
+        return None;
+    }
+    // SAFETY: the end of the allocation.
+    let top = unsafe { stack.add(STACK) };
+    let frame = (top as usize - size_of::<UserFrame>()) & !63;
+    let frame = frame as *mut UserFrame;
+    // SAFETY: inside the stack and aligned.
+    unsafe { frame.write(UserFrame::new()) };
+    let t: ThreadRef = match POOL.lock().pop() {
+        Some(t) => t,
+        None => Box::leak(Box::new(Thread {
+            state: AtomicU32::new(state::PARKED),
+            core: AtomicU32::new(0),
+            space: AtomicU32::new(0),
+            next: AtomicPtr::new(null_mut()),
+            context: UnsafeCell::new(0),
+            stack: AtomicPtr::new(null_mut()),
+            frame: AtomicPtr::new(null_mut()),
+            program: AtomicU32::new(0),
+            personality: AtomicPtr::new(null_mut()),
+            start: UnsafeCell::new(None),
+            run_time: AtomicU64::new(0),
+            switches: [AtomicU64::new(0), AtomicU64::new(0)],
+            id: AtomicU64::new(0),
+            affinity: [const { AtomicU64::new(0) }; MAX_CORES / 64],
+        })),
+    };
+    t.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    t.stack.store(stack, Ordering::Relaxed);
+    t.frame.store(frame, Ordering::Relaxed);
+    t.program.store(program as u32, Ordering::Relaxed);
+    t.space.store(space, Ordering::Relaxed);
+    t.personality.store(null_mut(), Ordering::Relaxed);
+    t.run_time.store(0, Ordering::Relaxed);
+    t.switches[0].store(0, Ordering::Relaxed);
+    t.switches[1].store(0, Ordering::Relaxed);
+    for word in &t.affinity {
+        word.store(!0, Ordering::Relaxed);
+    }
+    // SAFETY: the thread is not known to anybody yet; the frame's start is 64-byte aligned.
+    unsafe {
+        *t.start.get() = start;
+        *t.context.get() = arch::prepare(frame.cast(), thread_main, t as *const Thread as usize);
+    }
+    t.state.store(state::PARKED, Ordering::Release);
+    Some(t)
+}
+
+extern "C" fn thread_main(t: usize) -> ! {
+    scheduler::finish_switch();
+    // SAFETY: `new_thread` passed the thread, which is never freed.
+    let t = unsafe { &*(t as *const Thread) };
+    // SAFETY: only the thread itself looks here once it runs.
+    let start = unsafe { (*t.start.get()).take() };
+    if let Some(start) = start {
+        start();
+    }
+    scheduler::exit()
+}
+
+/// Makes a thread of the runtime that runs `start` on `core` and ends. None: no memory.
+/// It begins when it is first unparked.
+pub fn spawn(core: usize, start: impl FnOnce() + Send + 'static) -> Option<ThreadRef> {
+    let t = new_thread(false, ANY_SPACE, Some(Box::new(start)))?;
+    t.core.store(core as u32, Ordering::Relaxed);
+    Some(t)
+}
+
+/// Makes a thread for a program in `space`, on a core of the scheduler's choice.
+///
+/// It runs `start` first, which ends by resuming the frame. It begins when it is first unparked.
+pub fn spawn_program(space: u32, start: impl FnOnce() + Send + 'static) -> Option<ThreadRef> {
+    let t = new_thread(true, space, Some(Box::new(start)))?;
+    t.core.store(scheduler::choose_core(t) as u32, Ordering::Relaxed);
+    Some(t)
+}
+
+/// The thread that runs this.
+#[inline]
+pub fn current() -> ThreadRef {
+    let p = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+    assert!(!p.is_null(), "no thread runs here");
+    // SAFETY: threads are never freed.
+    unsafe { &*p }
+}

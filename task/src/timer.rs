@@ -1,0 +1,183 @@
+//! Deadlines: sleeping threads and calls to be made later.
+//!
+//! Each core keeps its own, in order; the platform is asked for the earliest
+//! only while something runs that does not come by the scheduler by itself.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::core_state::{Mail, core, with_private};
+use crate::scheduler;
+use crate::thread::ThreadRef;
+use atoll_abi::core_local::core_local;
+use atoll_abi::platform;
+use atoll_sync::Mutex;
+
+/// Deadline and a number that makes it unique on its core.
+pub(crate) type TimerKey = (u64, u64);
+
+pub(crate) enum TimerEntry {
+    Thread(ThreadRef),
+    Callback(Arc<dyn Fn() + Send + Sync>),
+}
+
+/// Puts an entry into this core's timers.
+pub(crate) fn insert(deadline: u64, entry: TimerEntry) -> TimerKey {
+    with_private(|p| {
+        p.timer_sequence += 1;
+        let key = (deadline, p.timer_sequence);
+        p.timers.insert(key, entry);
+        key
+    })
+}
+
+/// Takes an entry out of the timers of the core that has it.
+pub(crate) fn cancel(on: usize, key: TimerKey) {
+    if on == core_local().id() {
+        let gone = with_private(|p| p.timers.remove(&key));
+        drop(gone);
+    } else {
+        core(on).send(Mail::CancelTimer(key));
+    }
+}
+
+/// Wakes and collects what is due; says whether there are callbacks to be run.
+pub(crate) fn expire(now: u64) -> bool {
+    loop {
+        let thread = with_private(|p| {
+            while let Some(first) = p.timers.first_entry() {
+                if first.key().0 > now {
+                    break;
+                }
+                match first.remove() {
+                    TimerEntry::Thread(t) => return Some(t),
+                    TimerEntry::Callback(f) => p.due.push(f),
+                }
+            }
+            None
+        });
+        match thread {
+            Some(t) => scheduler::unpark(t),
+            None => return with_private(|p| !p.due.is_empty()),
+        }
+    }
+}
+
+/// Sleeps until a time on [`atoll_abi::Platform::now`]'s clock, or until unparked.
+pub fn sleep_until(deadline: u64) {
+    scheduler::park_until(deadline);
+}
+
+struct Armed {
+    core: usize,
+    key: TimerKey,
+}
+
+/// A call to be made at a time, again and again if wanted.
+///
+/// The call is made in a core's event thread; it may take locks. Cloning
+/// shares the timer.
+#[derive(Clone)]
+pub struct Timer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    armed: Mutex<Option<Armed>>,
+    /// Next deadline, 0 when there is none.
+    deadline: AtomicU64,
+    interval: AtomicU64,
+    /// Grows with each change, so that a call that was on its way is told from a new one.
+    generation: AtomicU64,
+    /// Called with the number of times that the timer ran out since the last call.
+    call: alloc::boxed::Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl Timer {
+    /// A timer that is not running.
+    pub fn new(call: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Timer {
+            inner: Arc::new(Inner {
+                armed: Mutex::new(None),
+                deadline: AtomicU64::new(0),
+                interval: AtomicU64::new(0),
+                generation: AtomicU64::new(0),
+                call: alloc::boxed::Box::new(call),
+            }),
+        }
+    }
+
+    /// Starts it: first at `deadline`, then every `interval` ns if that is not 0.
+    pub fn start(&self, deadline: u64, interval: u64) {
+        let mut armed = self.inner.armed.lock();
+        self.inner.disarm(&mut armed);
+        self.inner.interval.store(interval, Ordering::Relaxed);
+        self.inner.deadline.store(deadline.max(1), Ordering::Relaxed);
+        *armed = Some(self.inner.clone().arm(deadline));
+    }
+
+    /// Stops it.
+    pub fn stop(&self) {
+        let mut armed = self.inner.armed.lock();
+        self.inner.disarm(&mut armed);
+    }
+
+    /// Nanoseconds until it runs out next (0: not running), and its interval.
+    pub fn remaining(&self) -> (u64, u64) {
+        let interval = self.inner.interval.load(Ordering::Relaxed);
+        match self.inner.deadline.load(Ordering::Relaxed) {
+            0 => (0, interval),
+            d => (d.saturating_sub(platform().now()).max(1), interval),
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // The armed entry holds one reference, this handle the other.
+        if Arc::strong_count(&self.inner) <= 2 {
+            self.stop();
+        }
+    }
+}
+
+impl Inner {
+    fn disarm(&self, armed: &mut Option<Armed>) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.deadline.store(0, Ordering::Relaxed);
+        if let Some(a) = armed.take() {
+            cancel(a.core, a.key);
+        }
+    }
+
+    fn arm(self: Arc<Self>, deadline: u64) -> Armed {
+        let generation = self.generation.load(Ordering::Relaxed);
+        let on = core_local().id();
+        let key =
+            insert(deadline, TimerEntry::Callback(Arc::new(move || self.clone().ran_out(generation))));
+        scheduler::rearm();
+        Armed { core: on, key }
+    }
+
+    fn ran_out(self: Arc<Self>, generation: u64) {
+        let mut armed = self.armed.lock();
+        if self.generation.load(Ordering::Relaxed) != generation {
+            return;
+        }
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        let interval = self.interval.load(Ordering::Relaxed);
+        let times = if interval == 0 {
+            *armed = None;
+            self.deadline.store(0, Ordering::Relaxed);
+            1
+        } else {
+            let times = platform().now().saturating_sub(deadline) / interval + 1;
+            let next = deadline + times * interval;
+            self.deadline.store(next, Ordering::Relaxed);
+            *armed = Some(self.clone().arm(next));
+            times
+        };
+        drop(armed);
+        (self.call)(times);
+    }
+}

@@ -1,0 +1,156 @@
+//! The scheduler on the simulated platform: many cores, many seeds.
+#![allow(missing_docs, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use atoll_abi::platform;
+use atoll_abi::service::{Op, Request};
+use atoll_platform_sim::{Config, Outcome, run};
+use atoll_sync::{Mutex, WaitQueue};
+use atoll_task as task;
+
+fn boot(core: usize, first: impl FnOnce() + Send + 'static) -> ! {
+    if core == 0 {
+        task::init(platform().control().descriptor.cores.load(Ordering::Relaxed) as usize);
+    } else {
+        while task::cores() == 0 {
+            // Core 0 sets up the scheduler first.
+            platform().now();
+        }
+    }
+    task::boot_core();
+    if core == 0 {
+        task::unpark(task::spawn(0, first).unwrap());
+    }
+    task::run_core()
+}
+
+fn seeds(test: fn(usize) -> !, want: Outcome) {
+    for seed in 1..=40 {
+        for cores in [1, 2, 4] {
+            let config = Config { cores, seed, switch_once_in: [0, 3, 20][seed as usize % 3].max(1) };
+            assert_eq!(run(config, test), want, "{config:?}");
+        }
+    }
+}
+
+fn join(count: &Arc<(AtomicU64, WaitQueue)>, n: u64) {
+    loop {
+        count.1.register(1);
+        if count.0.load(Ordering::SeqCst) == n {
+            count.1.unregister();
+            return;
+        }
+        task::park();
+        count.1.unregister();
+    }
+}
+
+fn done(count: &Arc<(AtomicU64, WaitQueue)>) {
+    count.0.fetch_add(1, Ordering::SeqCst);
+    count.1.wake_all(1);
+}
+
+/// Threads on all cores fight for one mutex; no increment and no wake-up is lost (OV-04).
+#[test]
+fn mutex_across_cores() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let total = Arc::new(Mutex::new(0u64));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                for i in 0..8 {
+                    let (total, count) = (total.clone(), count.clone());
+                    let t = task::spawn(i % task::cores(), move || {
+                        for _ in 0..20 {
+                            let mut g = total.lock();
+                            let v = *g;
+                            task::yield_now();
+                            *g = v + 1;
+                        }
+                        done(&count);
+                    });
+                    task::unpark(t.unwrap());
+                }
+                join(&count, 8);
+                platform().end(if *total.lock() == 160 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Sleepers wake in order of their deadlines and not before them; answers reach who asked.
+#[test]
+fn timers_and_answers() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                for i in 0..10u64 {
+                    let count = count.clone();
+                    let t = task::spawn(i as usize % task::cores(), move || {
+                        for round in 0..5 {
+                            let until = platform().now() + 1_000 + i * 7_919 % 50_000;
+                            while platform().now() < until {
+                                task::sleep_until(until);
+                            }
+                            let mut request = Request::new(Op::Nop);
+                            request.arg[0] = i * 100 + round;
+                            assert_eq!(task::call(request), Ok(i * 100 + round));
+                        }
+                        done(&count);
+                    });
+                    task::unpark(t.unwrap());
+                }
+                join(&count, 10);
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// A periodic timer calls until it is stopped, and not after.
+#[test]
+fn periodic_timer() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let n = Arc::new(AtomicU64::new(0));
+                let n2 = n.clone();
+                let timer = task::Timer::new(move |times| {
+                    n2.fetch_add(times, Ordering::SeqCst);
+                });
+                let start = platform().now();
+                timer.start(start + 10_000, 10_000);
+                while platform().now() < start + 200_000 {
+                    task::sleep_until(start + 200_000);
+                }
+                timer.stop();
+                let seen = n.load(Ordering::SeqCst);
+                let late = platform().now() + 100_000;
+                while platform().now() < late {
+                    task::sleep_until(late);
+                }
+                let after = n.load(Ordering::SeqCst);
+                platform().end(if (15..=20).contains(&seen) && after <= seen + 1 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// A cell whose threads all wait for ever is seen as such, not spun on.
+#[test]
+fn all_asleep_is_quiet() {
+    seeds(
+        |core| {
+            boot(core, || loop {
+                task::park();
+            })
+        },
+        Outcome::Stuck,
+    );
+}
