@@ -1,0 +1,223 @@
+//! What a cell's processes may ask of the host.
+//!
+//! Four walls, each enough to stop most attacks by itself: the processes see
+//! an empty file system, their own processes only, and nobody's System V IPC
+//! (namespaces); they have no privilege and can gain none; Landlock denies
+//! file, network and signal access whatever descriptors say; and a seccomp
+//! filter lets through only the calls of the platform, listed here. The list
+//! in `docs/security.md` is generated from [`ALLOWED`].
+#![allow(unsafe_code, reason = "changes the process's credentials")]
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+use crate::{Error, Result};
+
+/// A restriction on one argument of an allowed call.
+#[derive(Clone, Copy, Debug)]
+pub enum Only {
+    /// Whatever the arguments.
+    Any,
+    /// Argument `.0` is one of these.
+    Among(u8, &'static [u64]),
+    /// Argument `.0` has none of these bits.
+    Without(u8, u64),
+    /// Arguments 1 and 2 are one of these pairs.
+    Pairs(&'static [(u64, u64)]),
+}
+
+/// A host call that a cell may make.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed {
+    /// Its name.
+    pub name: &'static str,
+    /// Its number.
+    pub number: i64,
+    /// Under which condition.
+    pub only: Only,
+    /// What for.
+    pub why: &'static str,
+}
+
+const SOL_SOCKET: u64 = libc::SOL_SOCKET as u64;
+const TCP: u64 = libc::IPPROTO_TCP as u64;
+const IP: u64 = libc::IPPROTO_IP as u64;
+const IPV6: u64 = libc::IPPROTO_IPV6 as u64;
+
+/// Socket options that a cell may set itself.
+pub const SOCKET_OPTIONS: &[(u64, u64)] = &[
+    (SOL_SOCKET, libc::SO_REUSEADDR as u64),
+    (SOL_SOCKET, libc::SO_REUSEPORT as u64),
+    (SOL_SOCKET, libc::SO_KEEPALIVE as u64),
+    (SOL_SOCKET, libc::SO_LINGER as u64),
+    (SOL_SOCKET, libc::SO_SNDBUF as u64),
+    (SOL_SOCKET, libc::SO_RCVBUF as u64),
+    (SOL_SOCKET, libc::SO_BROADCAST as u64),
+    (SOL_SOCKET, libc::SO_OOBINLINE as u64),
+    (SOL_SOCKET, libc::SO_RCVLOWAT as u64),
+    (SOL_SOCKET, libc::SO_TIMESTAMP as u64),
+    (TCP, libc::TCP_NODELAY as u64),
+    (TCP, libc::TCP_CORK as u64),
+    (TCP, libc::TCP_KEEPIDLE as u64),
+    (TCP, libc::TCP_KEEPINTVL as u64),
+    (TCP, libc::TCP_KEEPCNT as u64),
+    (TCP, libc::TCP_USER_TIMEOUT as u64),
+    (TCP, libc::TCP_QUICKACK as u64),
+    (TCP, libc::TCP_DEFER_ACCEPT as u64),
+    (TCP, libc::TCP_FASTOPEN as u64),
+    (TCP, libc::TCP_MAXSEG as u64),
+    (TCP, libc::TCP_SYNCNT as u64),
+    (TCP, libc::TCP_LINGER2 as u64),
+    (TCP, libc::TCP_NOTSENT_LOWAT as u64),
+    (IP, libc::IP_TOS as u64),
+    (IP, libc::IP_TTL as u64),
+    (IP, libc::IP_PKTINFO as u64),
+    (IP, libc::IP_RECVERR as u64),
+    (IP, libc::IP_MTU_DISCOVER as u64),
+    (IPV6, libc::IPV6_V6ONLY as u64),
+    (IPV6, libc::IPV6_RECVPKTINFO as u64),
+    (IPV6, libc::IPV6_RECVERR as u64),
+    (IPV6, libc::IPV6_MTU_DISCOVER as u64),
+    (IPV6, libc::IPV6_TCLASS as u64),
+    (IPV6, libc::IPV6_UNICAST_HOPS as u64),
+];
+
+macro_rules! allowed {
+    ($($name:ident $number:ident $only:expr, $why:literal;)*) => {
+        &[$(Allowed { name: stringify!($name), number: libc::$number, only: $only, why: $why },)*]
+    };
+}
+
+/// All of them.
+pub const ALLOWED: &[Allowed] = allowed! {
+    futex SYS_futex Only::Any, "wait for the baton of a core; wake serving threads";
+    epoll_pwait2 SYS_epoll_pwait2 Only::Any, "sleep until an event, a bell or a deadline";
+    epoll_ctl SYS_epoll_ctl Only::Any, "watch a socket";
+    write SYS_write Only::Any, "ring a core's bell; log lines";
+    timer_settime SYS_timer_settime Only::Any, "arm a core's deadline";
+    tgkill SYS_tgkill Only::Among(2, &[libc::SIGURG as u64]), "interrupt a core of this cell";
+    rt_sigreturn SYS_rt_sigreturn Only::Any, "return from an upcall that was only noted";
+    mmap SYS_mmap Only::Without(3, libc::MAP_ANONYMOUS as u64), "map the cell's memory and granted files";
+    munmap SYS_munmap Only::Any, "unmap";
+    mprotect SYS_mprotect Only::Any, "change access to a mapping";
+    preadv2 SYS_preadv2 Only::Any, "read a granted file if that needs no waiting";
+    fstat SYS_fstat Only::Any, "size and times of a granted file";
+    recvmsg SYS_recvmsg Only::Any, "receive from a socket; take granted descriptors";
+    sendmsg SYS_sendmsg Only::Any, "send to a socket";
+    accept4 SYS_accept4 Only::Any, "take a connection of a listening socket";
+    shutdown SYS_shutdown Only::Any, "close one direction of a socket";
+    getsockname SYS_getsockname Only::Any, "a socket's address";
+    getpeername SYS_getpeername Only::Any, "its peer's address";
+    getsockopt SYS_getsockopt Only::Any, "a socket's options and pending error";
+    setsockopt SYS_setsockopt Only::Pairs(SOCKET_OPTIONS), "options that concern one socket only";
+    ioctl SYS_ioctl Only::Among(1, &[libc::FIONREAD as u64, libc::TIOCOUTQ as u64]), "bytes queued in a socket";
+    close SYS_close Only::Any, "let a descriptor go";
+    clock_gettime SYS_clock_gettime Only::Any, "clocks, where the vDSO can't read them";
+    gettimeofday SYS_gettimeofday Only::Any, "as above";
+    time SYS_time Only::Any, "as above";
+    getrandom SYS_getrandom Only::Any, "random bytes";
+    exit SYS_exit Only::Any, "end a thread";
+    exit_group SYS_exit_group Only::Any, "end a space or the cell";
+};
+
+/// The filter: [`ALLOWED`], anything else fails with EPERM.
+pub fn filter() -> Result<BpfProgram> {
+    let fail = |e: seccompiler::BackendError| Error::with("the system-call filter", e);
+    let equal = |arg: u8, value: u64| {
+        // Commands and options are 32-bit: what the kernel ignores above is ignored here.
+        SeccompCondition::new(arg, Len::Dword, Op::Eq, value)
+    };
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    for call in ALLOWED {
+        let list = rules.entry(call.number).or_default();
+        match call.only {
+            Only::Any => {}
+            Only::Among(arg, values) => {
+                for v in values {
+                    let rule = SeccompRule::new(vec![equal(arg, *v).map_err(fail)?]).map_err(fail)?;
+                    list.push(rule);
+                }
+            }
+            Only::Without(arg, bits) => {
+                let c = SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(bits), 0).map_err(fail)?;
+                list.push(SeccompRule::new(vec![c]).map_err(fail)?);
+            }
+            Only::Pairs(pairs) => {
+                for (a, b) in pairs {
+                    let both = vec![equal(1, *a).map_err(fail)?, equal(2, *b).map_err(fail)?];
+                    list.push(SeccompRule::new(both).map_err(fail)?);
+                }
+            }
+        }
+    }
+    let arch = std::env::consts::ARCH.try_into().map_err(fail)?;
+    SeccompFilter::new(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch)
+        .and_then(|f| f.try_into())
+        .map_err(fail)
+}
+
+/// Denies this process and its children all access by path, by network
+/// address, and to signals outside, where the host has Landlock. Value: does it?
+pub fn landlock() -> bool {
+    use landlock::{ABI, Access, AccessFs, AccessNet, Compatible, CompatLevel, Ruleset, RulesetAttr, RulesetStatus, Scope};
+    let abi = ABI::V6;
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))
+        .and_then(|r| r.handle_access(AccessNet::from_all(abi)))
+        .and_then(|r| r.scope(Scope::from_all(abi)))
+        .and_then(|r| r.create())
+        .and_then(|r| r.restrict_self());
+    ruleset.is_ok_and(|r| r.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Gives up every capability, and root's identity if this process has it.
+pub fn drop_privileges() -> std::io::Result<()> {
+    const NOBODY: u32 = 65534;
+    let check = |r: i32| if r < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: plain system calls on this process.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+        for cap in 0..64 {
+            if libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) != 0 {
+                break;
+            }
+        }
+        if libc::geteuid() == 0 {
+            // In a user namespace with one user mapped these fail, and there is nobody else to become.
+            if libc::setgroups(0, std::ptr::null()) == 0 && libc::setresgid(NOBODY, NOBODY, NOBODY) == 0 {
+                check(libc::setresuid(NOBODY, NOBODY, NOBODY))?;
+            }
+        }
+        let header: [u32; 2] = [0x2008_0522, 0];
+        let none = [0u32; 6];
+        check(libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) as i32)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_fits() {
+        let program = filter().unwrap();
+        assert!(program.len() <= atoll_abi::start::FILTER_MAX, "{} instructions", program.len());
+    }
+
+    #[test]
+    fn nothing_dangerous_is_allowed() {
+        for n in [
+            libc::SYS_open, libc::SYS_openat, libc::SYS_openat2, libc::SYS_execve, libc::SYS_ptrace, libc::SYS_connect,
+            libc::SYS_socket, libc::SYS_mount, libc::SYS_kill, libc::SYS_io_uring_setup, libc::SYS_clone, libc::SYS_bpf,
+            libc::SYS_prctl, libc::SYS_process_vm_readv, libc::SYS_rt_sigaction, libc::SYS_memfd_create,
+        ] {
+            assert!(ALLOWED.iter().all(|a| a.number != n), "{n}");
+        }
+    }
+}

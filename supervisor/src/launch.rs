@@ -1,0 +1,467 @@
+//! Starting a cell: its files, its first process, its serving threads.
+#![allow(unsafe_code, reason = "forks, maps at fixed addresses and jumps into the runtime")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, MAGIC};
+use atoll_abi::layout::{
+    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE,
+};
+use atoll_abi::start::{FILTER_MAX, START, Start};
+
+use crate::image::Image;
+use crate::memory::{self, Mapping, check};
+use crate::serve::{HostMount, Server, Streams};
+use crate::{Error, Result, confine, vdso};
+
+/// What a cell is to be.
+pub struct CellConfig {
+    /// The runtime's ELF file.
+    pub runtime: Vec<u8>,
+    /// Cores.
+    pub cores: usize,
+    /// CPU of each core, if they are to be pinned.
+    pub cpus: Option<Vec<usize>>,
+    /// Bytes of memory, a multiple of 2 MiB.
+    pub memory: u64,
+    /// What runs, and how the world looks to it.
+    pub boot: BootConfig,
+    /// The host directories that the boot configuration's mounts refer to by number.
+    pub mounts: Vec<HostMount>,
+    /// Standard streams.
+    pub streams: Streams,
+    /// Confine the cell. False only to debug Atoll itself.
+    pub confined: bool,
+}
+
+/// What a cell went without.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Without {
+    /// Huge pages.
+    pub huge_pages: bool,
+    /// Own namespaces.
+    pub namespaces: bool,
+}
+
+/// A running cell.
+pub struct Cell {
+    control: Arc<Mapping>,
+    memory: Arc<Mapping>,
+    memory_file: File,
+    child: i32,
+    bells: Vec<OwnedFd>,
+    /// What the host did not give.
+    pub without: Without,
+    log: Option<std::thread::JoinHandle<()>>,
+    /// Serves it.
+    pub server: Arc<Server>,
+}
+
+fn pair() -> std::io::Result<[OwnedFd; 2]> {
+    let mut fds = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: room for two descriptors.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } as i64)?;
+    // SAFETY: just opened.
+    Ok(unsafe { [OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])] })
+}
+
+/// Makes an ordinary user root of a namespace of its own, so that the rest is possible.
+fn own_user_namespace() -> bool {
+    // SAFETY: reads ids; unshare affects this single-threaded process only.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    // SAFETY: as above.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).is_ok()
+        && std::fs::write("/proc/self/setgroups", "deny").is_ok()
+        && std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).is_ok()
+}
+
+/// Starts a cell. To be called while this process has one thread: it forks.
+pub fn launch(config: CellConfig) -> Result<Cell> {
+    let image = Image::parse(&config.runtime)?;
+    let (vdso, functions) = vdso::find()?;
+    let filter = if config.confined { confine::filter()? } else { Vec::new() };
+    if config.cores == 0 || config.cores > MAX_CORES {
+        return Err(Error::new(format!("a cell has 1 to {MAX_CORES} cores, not {}", config.cores)));
+    }
+    if filter.len() > FILTER_MAX {
+        return Err(Error::new("the system-call filter is too long"));
+    }
+    let mut without = Without::default();
+    // SAFETY: reads an id.
+    let root = unsafe { libc::geteuid() } == 0;
+    let privileged = root || own_user_namespace();
+    without.namespaces = !privileged;
+
+    let control_len = (size_of::<Control>() as u64).next_multiple_of(PAGE);
+    let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
+    let control_file = memory::anonymous("atoll control", control_len + image.data.len() as u64, false)
+        .map_err(failed("no memory file for the control area"))?;
+    let control =
+        Mapping::new(&control_file, control_len + image.data.len() as u64).map_err(failed("mapping it"))?;
+    let fixed = memory::anonymous("atoll runtime", image.fixed.len() as u64, true)
+        .map_err(failed("no memory file for the runtime"))?;
+    {
+        use std::os::unix::fs::FileExt;
+        fixed.write_all_at(&image.fixed, 0).map_err(failed("writing the runtime"))?;
+        control_file.write_all_at(&image.data, control_len).map_err(failed("writing the runtime"))?;
+    }
+    memory::seal(&fixed).map_err(failed("sealing the runtime"))?;
+    let (extents, huge) = memory::extents(config.memory)?;
+    without.huge_pages = !huge;
+    let extents_map = Mapping::new(&extents, config.memory).map_err(failed("mapping the cell's memory"))?;
+
+    // SAFETY: the mapping is zeroed and large enough; zeroes are a valid control area.
+    let c = unsafe { &*control.base().cast::<Control>() };
+    let d = &c.descriptor;
+    d.magic.store(MAGIC, Ordering::Relaxed);
+    d.version.store(ABI_VERSION, Ordering::Relaxed);
+    d.cores.store(config.cores as u32, Ordering::Relaxed);
+    let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
+    d.machine_cores.store(machine as u32, Ordering::Relaxed);
+    d.memory.store(config.memory / BLOCK * BLOCK, Ordering::Relaxed);
+    d.huge.store(huge as u32, Ordering::Relaxed);
+    let boot =
+        postcard::to_stdvec(&config.boot).map_err(|e| Error::with("encoding the boot configuration", e))?;
+    if boot.len() > BOOT_MAX {
+        return Err(Error::new("the program's arguments and environment are longer than 4 MiB"));
+    }
+    for (to, from) in c.boot.iter().zip(&boot) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    d.boot_len.store(boot.len() as u32, Ordering::Relaxed);
+
+    // Descriptors of the cell. They keep their numbers in the child.
+    let mut keep: Vec<OwnedFd> = Vec::new();
+    let mut bells = Vec::new();
+    let mut sockets = Vec::new();
+    for core in 0..config.cores {
+        // SAFETY: no memory is involved; new descriptors.
+        let (epoll, bell) = unsafe {
+            (
+                check(libc::epoll_create1(libc::EPOLL_CLOEXEC) as i64),
+                check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as i64),
+            )
+        };
+        let (epoll, bell) = (epoll.map_err(failed("epoll"))?, bell.map_err(failed("eventfd"))?);
+        // SAFETY: just opened.
+        let (epoll, bell) =
+            unsafe { (OwnedFd::from_raw_fd(epoll as i32), OwnedFd::from_raw_fd(bell as i32)) };
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        // SAFETY: a valid event.
+        check(unsafe {
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &raw mut event)
+        } as i64)
+        .map_err(failed("epoll"))?;
+        let [ours, theirs] = pair().map_err(failed("socketpair"))?;
+        d.epoll_fd[core].store(epoll.as_raw_fd(), Ordering::Relaxed);
+        d.bell_fd[core].store(bell.as_raw_fd(), Ordering::Relaxed);
+        d.socket_fd[core].store(theirs.as_raw_fd(), Ordering::Relaxed);
+        let cpu = config.cpus.as_ref().and_then(|c| c.get(core)).map_or(-1, |c| *c as i32);
+        d.cpu[core].store(cpu, Ordering::Relaxed);
+        bells.push(bell.try_clone().map_err(failed("eventfd"))?);
+        sockets.push(ours);
+        keep.extend([epoll, bell, theirs]);
+    }
+    let (log_read, log_write) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed("pipe")(e.into()))?;
+    // A cell that logs faster than we read loses lines, not time.
+    rustix::fs::fcntl_setfl(&log_write, rustix::fs::OFlags::NONBLOCK).map_err(|e| failed("pipe")(e.into()))?;
+    d.log_fd.store(log_write.as_raw_fd(), Ordering::Relaxed);
+    keep.push(log_write);
+    let memory_fd = OwnedFd::from(extents.try_clone().map_err(failed("dup"))?);
+    d.memory_fd.store(memory_fd.as_raw_fd(), Ordering::Relaxed);
+    keep.push(memory_fd);
+
+    let child = First {
+        image: &image,
+        fixed: &fixed,
+        control_file: &control_file,
+        control_len,
+        memory: config.memory,
+        keep: &keep,
+        cores: config.cores,
+        filter: &filter,
+        vdso,
+        functions,
+        cpus: config.cpus.as_deref(),
+        privileged,
+        confined: config.confined,
+    };
+    let flags = if privileged { libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS } else { 0 };
+    // SAFETY: like fork, in a process with one thread; the child runs `First::run` and nothing else.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) })
+        .map_err(failed("starting the cell's first process"))?;
+    if pid == 0 {
+        let e = child.run();
+        eprintln!("atoll: {e}");
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(125) };
+    }
+    drop(keep);
+    let control = Arc::new(control);
+    let extents_map = Arc::new(extents_map);
+    let server = Server::start(
+        control.clone(),
+        extents_map.clone(),
+        &config,
+        bells.iter().map(|b| b.try_clone()).collect::<std::io::Result<_>>().map_err(failed("dup"))?,
+        sockets,
+        config.mounts.iter().map(HostMount::try_clone).collect::<std::io::Result<_>>().map_err(failed("dup"))?,
+    )?;
+    let log = std::thread::spawn(move || {
+        for line in BufReader::new(File::from(log_read)).lines().map_while(std::io::Result::ok) {
+            eprintln!("atoll: {line}");
+        }
+    });
+    Ok(Cell {
+        control,
+        memory: extents_map,
+        memory_file: extents,
+        child: pid as i32,
+        bells,
+        without,
+        log: Some(log),
+        server,
+    })
+}
+
+impl Cell {
+    /// The control area.
+    pub fn control(&self) -> &Control {
+        // SAFETY: the mapping holds one, of atomics only.
+        unsafe { &*self.control.base().cast::<Control>() }
+    }
+
+    /// Waits until the cell ends; its wait status.
+    pub fn wait(&mut self) -> i32 {
+        let mut status = 0;
+        loop {
+            // SAFETY: our own child.
+            let r = unsafe { libc::waitpid(self.child, &raw mut status, libc::WNOHANG) };
+            if r == self.child {
+                break;
+            }
+            let life = &self.control().life;
+            if life.ended.load(Ordering::Acquire) != 0 {
+                self.kill();
+                // SAFETY: as above.
+                unsafe { libc::waitpid(self.child, &raw mut status, 0) };
+                break;
+            }
+            let wait = libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+            // SAFETY: the word lives in the mapping.
+            unsafe {
+                libc::syscall(libc::SYS_futex, life.ended.as_ptr(), libc::FUTEX_WAIT, 0, &raw const wait)
+            };
+        }
+        if let Some(log) = self.log.take() {
+            // All writers are gone, so the reader comes to its end.
+            let _ = log.join();
+        }
+        let life = &self.control().life;
+        if life.ended.load(Ordering::Acquire) != 0 {
+            life.status.load(Ordering::Relaxed)
+        } else {
+            // It died without a word.
+            if libc::WIFSIGNALED(status) { libc::WTERMSIG(status) } else { 125 << 8 }
+        }
+    }
+
+    /// Ends the cell by force.
+    pub fn kill(&self) {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.child, libc::SIGKILL) };
+    }
+
+    /// Passes a signal to the cell's program.
+    pub fn signal(&self, signal: i32) {
+        self.control().mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Tells the cell to look at its mailbox.
+    pub fn ring(&self) {
+        if let Some(bell) = self.bells.first() {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Bytes of host memory behind the cell's memory now.
+    pub fn memory_used(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        self.memory_file.metadata().map_or(0, |m| m.blocks() * 512)
+    }
+
+    /// The cell's memory.
+    pub fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    /// The host's id of the cell's first process.
+    pub fn pid(&self) -> i32 {
+        self.child
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What the cell's first process needs.
+struct First<'a> {
+    image: &'a Image,
+    fixed: &'a File,
+    control_file: &'a File,
+    control_len: u64,
+    memory: u64,
+    keep: &'a [OwnedFd],
+    cores: usize,
+    filter: &'a [seccompiler::sock_filter],
+    vdso: [[u64; 2]; 4],
+    functions: [u64; 3],
+    cpus: Option<&'a [usize]>,
+    privileged: bool,
+    confined: bool,
+}
+
+impl First<'_> {
+    /// Becomes the cell's first process. Returns only if that fails.
+    fn run(&self) -> Error {
+        match self.prepare() {
+            // SAFETY: the runtime is mapped as its entry expects.
+            Ok(entry) => unsafe { std::arch::asm!("jmp {}", in(reg) entry, options(noreturn)) },
+            Err(e) => e,
+        }
+    }
+
+    fn prepare(&self) -> Result<u64> {
+        let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
+        // SAFETY: plain system calls.
+        unsafe {
+            // Away from the terminal: its signals are for the supervisor, which passes them on.
+            libc::setsid();
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        }
+        self.map(self.fixed, RUNTIME_BASE)?;
+        self.close_others();
+        if self.privileged {
+            empty_root().map_err(failed("an empty root directory for the cell"))?;
+        }
+        if self.confined {
+            confine::landlock();
+            confine::drop_privileges().map_err(failed("giving up privileges"))?;
+        }
+        // After the change of identity, which clears it.
+        // SAFETY: no memory is involved.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        forget_rseq();
+        Ok(self.image.entry)
+    }
+
+    /// Maps the runtime, the control area, the cell's memory, and this process's own areas.
+    fn map(&self, fixed: &File, base: u64) -> Result<()> {
+        let at = |addr: u64, len: u64, prot: i32, flags: i32, fd: i32, offset: u64| {
+            let flags = flags | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: new mappings, in the runtime's region only.
+            let r = unsafe { libc::mmap(addr as *mut _, len as usize, prot, flags, fd, offset as i64) };
+            if r as u64 == addr { Ok(()) } else { Err(Error::host(format!("mapping the runtime at {addr:#x}"))) }
+        };
+        let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+        for (start, len, code) in &self.image.runs {
+            let prot = if *code { read | exec } else { read };
+            at(base + start, *len, prot, libc::MAP_SHARED, fixed.as_raw_fd(), *start)?;
+        }
+        let control = self.control_file.as_raw_fd();
+        at(CONTROL, self.control_len, read | write, libc::MAP_SHARED, control, 0)?;
+        at(
+            base + self.image.data_start,
+            self.image.data.len() as u64,
+            read | write,
+            libc::MAP_SHARED,
+            control,
+            self.control_len,
+        )?;
+        let extents = self.keep.last().map_or(-1, |fd| fd.as_raw_fd());
+        let shared = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        at(DIRECT_MAP, self.memory, read | write, shared, extents, 0)?;
+        let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        at(HOST_THREADS, self.cores as u64 * HOST_THREAD_SIZE, read | write, private, -1, 0)?;
+        let len = (size_of::<Start>() as u64).next_multiple_of(PAGE);
+        at(START, len, read | write, private, -1, 0)?;
+        // SAFETY: just mapped, zeroed, which is a valid Start.
+        let start = unsafe { &mut *(START as *mut Start) };
+        start.cores = self.cores as u32;
+        start.filter_len = self.filter.len() as u32;
+        start.vdso = self.vdso;
+        start.vdso_functions = self.functions;
+        for (n, cpu) in start.cpu.iter_mut().enumerate() {
+            *cpu = self.cpus.and_then(|c| c.get(n)).map_or(-1, |c| *c as i32);
+        }
+        for (to, from) in start.filter.iter_mut().zip(self.filter) {
+            *to = u64::from(from.code)
+                | u64::from(from.jt) << 16
+                | u64::from(from.jf) << 24
+                | u64::from(from.k) << 32;
+        }
+        Ok(())
+    }
+
+    /// Closes every descriptor that is not the cell's.
+    fn close_others(&self) {
+        let mut kept: Vec<u32> = self.keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+        kept.sort_unstable();
+        let mut from = 0;
+        for fd in kept.iter().copied().chain([u32::MAX]) {
+            if fd > from {
+                // SAFETY: no memory is involved.
+                unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
+            }
+            from = fd.saturating_add(1);
+        }
+    }
+}
+
+/// Takes back the C library's registration for restartable sequences: the
+/// host would write to that memory, which is about to be unmapped.
+fn forget_rseq() {
+    const SIGNATURE: u32 = 0x5305_3053;
+    // SAFETY: looks up a variable of the C library; if it is there, it is an offset from the thread pointer.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        if offset.is_null() {
+            return;
+        }
+        let thread: *const u8;
+        std::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly));
+        libc::syscall(libc::SYS_rseq, thread.offset(*offset), 32, 1, SIGNATURE);
+    }
+}
+
+/// Makes an empty directory this process's root, in its mount namespace.
+fn empty_root() -> std::io::Result<()> {
+    use std::ptr::null;
+    let (root, tmp, tmpfs) = (c"/", c"/tmp", c"tmpfs");
+    // SAFETY: valid strings.
+    unsafe {
+        check(libc::mount(null(), root.as_ptr(), null(), libc::MS_REC | libc::MS_PRIVATE, null()) as i64)?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+        let size = c"size=4k,mode=0";
+        check(libc::mount(tmpfs.as_ptr(), tmp.as_ptr(), tmpfs.as_ptr(), flags, size.as_ptr().cast()) as i64)?;
+        check(libc::chdir(tmp.as_ptr()) as i64)?;
+        check(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
+        check(libc::umount2(c".".as_ptr(), libc::MNT_DETACH) as i64)?;
+        check(libc::chdir(root.as_ptr()) as i64)?;
+    }
+    Ok(())
+}

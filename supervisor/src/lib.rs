@@ -1,0 +1,55 @@
+//! Starts cells on a Linux host, confines them, and serves them.
+//!
+//! [`image`] prepares the runtime's ELF file for mapping; [`memory`] makes
+//! the files behind a cell's memory; [`launch`] forks the cell's first
+//! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
+//! answers the cell's requests from threads of this process. Nothing that
+//! comes out of a cell is believed: requests are copied, then checked.
+
+pub mod confine;
+pub mod image;
+pub mod launch;
+pub mod memory;
+pub mod serve;
+pub mod vdso;
+
+use std::fmt;
+
+/// Why a cell could not be started or served.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error that says what was being done.
+    pub fn new(what: impl Into<String>) -> Self {
+        Error { what: what.into(), cause: None }
+    }
+
+    /// The same, with the error underneath.
+    pub fn with(what: impl Into<String>, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Error { what: what.into(), cause: Some(Box::new(cause)) }
+    }
+
+    /// The last host call's error.
+    pub fn host(what: impl Into<String>) -> Self {
+        Self::with(what, std::io::Error::last_os_error())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(cause) = &self.cause {
+            write!(f, ": {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

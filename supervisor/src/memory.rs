@@ -1,0 +1,136 @@
+//! The files behind a cell's memory.
+#![allow(unsafe_code, reason = "makes host calls that have no safe wrapper here")]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::{Error, Result};
+
+/// Turns -1 into the host's error.
+pub(crate) fn check(ret: i64) -> io::Result<i64> {
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+fn cstring(s: &str) -> CString {
+    CString::new(s).expect("names here have no zero byte")
+}
+
+/// An anonymous memory file of `size` bytes.
+pub fn anonymous(name: &str, size: u64, sealable: bool) -> io::Result<File> {
+    let name = cstring(name);
+    let flags = libc::MFD_CLOEXEC | if sealable { libc::MFD_ALLOW_SEALING } else { 0 };
+    // SAFETY: a valid name.
+    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) } as i64)?;
+    // SAFETY: just opened.
+    let file = unsafe { File::from_raw_fd(fd as i32) };
+    file.set_len(size)?;
+    Ok(file)
+}
+
+/// Seals a memory file: nobody can write to it or change its size, ever again.
+pub fn seal(file: &File) -> io::Result<()> {
+    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } as i64).map(drop)
+}
+
+/// A file on a private tmpfs whose pages are huge, or None where that can't be had.
+fn huge(size: u64) -> io::Result<File> {
+    let option = |fd: &OwnedFd, key: &str, value: &str| {
+        let (key, value) = (cstring(key), cstring(value));
+        // FSCONFIG_SET_STRING.
+        // SAFETY: valid strings.
+        check(unsafe {
+            libc::syscall(libc::SYS_fsconfig, fd.as_raw_fd(), 1, key.as_ptr(), value.as_ptr(), 0)
+        })
+    };
+    let kind = cstring("tmpfs");
+    // FSOPEN_CLOEXEC.
+    // SAFETY: a valid name; the result is a new descriptor.
+    let context = unsafe {
+        OwnedFd::from_raw_fd(check(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))? as i32)
+    };
+    option(&context, "huge", "always")?;
+    option(&context, "size", &size.to_string())?;
+    option(&context, "mode", "0700")?;
+    // FSCONFIG_CMD_CREATE, then FSMOUNT_CLOEXEC.
+    // SAFETY: no memory is involved; the result is a new descriptor.
+    let mount = unsafe {
+        check(libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), 6, 0, 0, 0))?;
+        OwnedFd::from_raw_fd(
+            check(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1, 0))? as i32
+        )
+    };
+    let name = cstring("memory");
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+    // SAFETY: a valid name; the result is a new descriptor.
+    let file = unsafe {
+        File::from_raw_fd(
+            check(libc::openat(mount.as_raw_fd(), name.as_ptr(), flags, 0o600) as i64)? as i32
+        )
+    };
+    file.set_len(size)?;
+    Ok(file)
+}
+
+/// The file of a cell's extents, and whether its pages are huge.
+pub fn extents(size: u64) -> Result<(File, bool)> {
+    if let Ok(file) = huge(size) {
+        return Ok((file, true));
+    }
+    let file = anonymous("atoll memory", size, false)
+        .map_err(|e| Error::with("no memory file for the cell", e))?;
+    Ok((file, false))
+}
+
+/// A mapping of a shared file in this process.
+pub struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the memory is shared with others anyway; access goes through atomics or copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file, writable.
+    pub fn new(file: &File, len: u64) -> io::Result<Mapping> {
+        // SAFETY: a new mapping at an address of the host's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { base: base.cast(), len: len as usize })
+    }
+
+    /// Start of the mapping.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// `len` bytes from `offset`, if that is inside.
+    pub fn range(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(len)?;
+        (end <= self.len as u64).then(|| self.base.wrapping_add(offset as usize))
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; references into it don't outlive it.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
