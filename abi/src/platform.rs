@@ -245,6 +245,14 @@ impl<'a> HostBuf<'a> {
         ReadBuf(HostBuf { base: buf.as_ptr() as u64, len: buf.len() as u64, memory: core::marker::PhantomData })
     }
 
+    /// Memory that the caller holds exclusively.
+    ///
+    /// # Safety
+    /// `[base, base + len)` is mapped, writable, and the caller's for the length of the call.
+    pub unsafe fn owned(base: u64, len: u64) -> HostBuf<'static> {
+        HostBuf { base, len, memory: core::marker::PhantomData }
+    }
+
     /// Length, bytes.
     pub fn len(&self) -> u64 {
         self.len

@@ -368,6 +368,13 @@ pub fn take_pages_dirty(order: u32) -> Option<u64> {
     with_core(|core, heap| core.pages.alloc(&heap.memory, order))
 }
 
+/// Pages that the caller took ([`take_pages`]), for a host call to fill.
+pub fn host_buf(offset: u64, len: u64) -> atoll_abi::platform::HostBuf<'static> {
+    assert!(offset.checked_add(len).is_some_and(|end| end <= memory().total()));
+    // SAFETY: inside the cell's memory; pages belong to who took them, and are no Rust objects.
+    unsafe { atoll_abi::platform::HostBuf::owned(memory().address(offset) as u64, len) }
+}
+
 /// Gives pages back.
 pub fn give_pages(offset: u64, order: u32) {
     with_core(|core, heap| core.pages.free(&heap.memory, offset, order))

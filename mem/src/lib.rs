@@ -15,6 +15,7 @@ extern crate std;
 
 pub mod blocks;
 pub mod heap;
+pub mod io;
 pub mod pages;
 pub mod user;
 pub mod vm;

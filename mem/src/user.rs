@@ -114,6 +114,35 @@ fn persist(addr: u64, len: usize, write: bool, mut step: impl FnMut(usize) -> us
     }
 }
 
+/// Makes a page of the program present; EFAULT if it can't be had. To be called without locks.
+pub fn bring_in(addr: u64, write: bool) -> Result<()> {
+    fault_in(addr, write)
+}
+
+/// Copies into the program, up to the first page that is missing. Value: bytes copied.
+///
+/// # Safety
+/// `from` is readable for `len` bytes.
+pub(crate) unsafe fn copy_out_nofault(addr: u64, from: *const u8, len: usize) -> usize {
+    if !is_user_range(addr, len as u64) {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the range is the program's.
+    len - unsafe { atoll_user_copy(addr as *mut u8, from, len) }
+}
+
+/// Copies out of the program, up to the first page that is missing. Value: bytes copied.
+///
+/// # Safety
+/// `to` is writable for `len` bytes.
+pub(crate) unsafe fn copy_in_nofault(to: *mut u8, addr: u64, len: usize) -> usize {
+    if !is_user_range(addr, len as u64) {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the range is the program's.
+    len - unsafe { atoll_user_copy(to, addr as *const u8, len) }
+}
+
 /// Copies out of the program. Value: bytes copied before the first bad page.
 pub fn read_some(addr: u64, to: &mut [u8]) -> Result<usize> {
     check(addr, to.len())?;

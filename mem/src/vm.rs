@@ -1,1 +1,1289 @@
-//! todo
+//! A space's mappings, and the pager that populates them.
+//!
+//! A mapping is an [`Area`]: a range of addresses, access, and what it shows.
+//! Private memory is populated by the slot: 64 KiB of addresses, aligned, that
+//! one 64 KiB chunk of the cell's memory stands behind (architecture section
+//! 5: on the host every separate mapping costs a VMA, so the grain is coarse).
+//! A whole 2 MiB block is taken at once where an area covers it. A slot knows
+//! which of its pages are in place; a page that isn't faults, and the fault
+//! is served here, on the core and in the thread where it happened.
+//!
+//! Read-only parts of files are mapped from the host's descriptor directly
+//! ([`Area::direct`]); pages of them that were changed (rewritten system-call
+//! sites) or may be written stand in slots like anonymous memory.
+#![allow(unsafe_code, reason = "asks the platform to change mappings, and fills pages")]
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use atoll_abi::layout::{
+    BLOCK, PAGE, RUNTIME_BASE, RUNTIME_END, USER_MAX, USER_MIN, is_user_range, page_down, page_up,
+};
+use atoll_abi::platform::{Access, Backing, platform};
+use atoll_abi::{Errno, Result};
+use atoll_sync::{Mutex, MutexGuard, SetOnce};
+
+use crate::heap::{give_pages, memory, take_pages};
+use crate::pages::{BLOCK_ORDER, CHUNK_ORDER};
+
+/// Bytes of a slot.
+pub const SLOT: u64 = PAGE << CHUNK_ORDER;
+
+/// A file as the pager sees it.
+pub trait Mappable: Send + Sync {
+    /// A host descriptor that may be mapped, if the file is a host file.
+    /// `write`: shared and writable. What was written so far is visible in it.
+    fn host_file(&self, write: bool) -> Result<Option<i32>>;
+    /// The memory object that is the file's contents, if it is one.
+    fn object(&self) -> Option<Arc<dyn Object>>;
+    /// Reads into a buffer; short at the end of the file.
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize>;
+    /// Path, device and inode, for `/proc/self/maps`.
+    fn describe(&self) -> (Vec<u8>, u64, u64);
+    /// Rewritten system-call sites, if the file is an executable that has a plan.
+    fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
+        None
+    }
+}
+
+/// How an executable's system-call sites are rewritten.
+pub trait Rewriting: Send + Sync {
+    /// The sites whose windows lie wholly in `[start, end)` of the file, in order.
+    fn sites(&self, start: u64, end: u64) -> Vec<RewriteSite>;
+    /// Bytes of trampolines that these sites take.
+    fn room(&self, sites: &[RewriteSite]) -> u64;
+    /// Writes the jump for `site` into `text` (its window's bytes), for a
+    /// window at address `at`, and its trampoline into `trampoline`, which is
+    /// mapped at `to`. Value: bytes of the trampoline.
+    fn write(&self, site: &RewriteSite, text: &mut [u8], at: u64, trampoline: &mut [u8], to: u64) -> usize;
+}
+
+/// A site as [`Rewriting`] names it.
+#[derive(Clone, Copy, Debug)]
+pub struct RewriteSite {
+    /// Offset of the window's first byte in the file.
+    pub offset: u64,
+    /// Length of the window, bytes.
+    pub len: u32,
+    /// Which one it is, for [`Rewriting`].
+    pub index: u32,
+}
+
+/// Memory that several mappings share: shared anonymous memory, memfds, tmpfs files.
+pub trait Object: Send + Sync {
+    /// Offset in the cell's memory of the 64 KiB that begin at `offset` (a
+    /// multiple of that) of the object. They stay there as long as the object is mapped.
+    fn chunk(&self, offset: u64) -> Result<u64>;
+    /// Bytes in the object. Beyond the last page, access is SIGBUS.
+    fn size(&self) -> u64;
+    /// One more mapping (or, `-1`, one less).
+    fn mapped(&self, by: i32);
+}
+
+/// What an area shows.
+#[derive(Clone)]
+pub enum Kind {
+    /// Zeroes until written.
+    Anonymous,
+    /// A file from an offset on.
+    File {
+        /// The file.
+        file: Arc<dyn Mappable>,
+        /// Offset of the area's start, bytes.
+        offset: u64,
+    },
+    /// A shared object from an offset on.
+    Object {
+        /// The object.
+        object: Arc<dyn Object>,
+        /// Its file, if it has one.
+        file: Option<Arc<dyn Mappable>>,
+        /// Offset of the area's start, bytes.
+        offset: u64,
+    },
+}
+
+impl Kind {
+    fn advanced(&self, by: u64) -> Kind {
+        let mut k = self.clone();
+        match &mut k {
+            Kind::Anonymous => {}
+            Kind::File { offset, .. } | Kind::Object { offset, .. } => *offset += by,
+        }
+        k
+    }
+
+    fn continues(&self, next: &Kind, len: u64) -> bool {
+        match (self, next) {
+            (Kind::Anonymous, Kind::Anonymous) => true,
+            (Kind::File { file: a, offset: x }, Kind::File { file: b, offset: y }) => {
+                Arc::ptr_eq(a, b) && x + len == *y
+            }
+            (Kind::Object { object: a, offset: x, .. }, Kind::Object { object: b, offset: y, .. }) => {
+                Arc::ptr_eq(a, b) && x + len == *y
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A range of mapped addresses.
+#[derive(Clone)]
+pub struct Area {
+    /// One past its last byte.
+    pub end: u64,
+    /// What the program may do there.
+    pub access: Access,
+    /// Writes are seen by others.
+    pub shared: bool,
+    /// What it shows.
+    pub kind: Kind,
+    /// The host maps the file itself, wherever no slot's page lies over it.
+    pub direct: bool,
+    /// Name in `/proc/self/maps`, for areas that are not files.
+    pub name: &'static str,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// Page number of its chunk in the cell's memory.
+    frame: u32,
+    /// Pages that are filled and mapped.
+    mapped: u16,
+}
+
+/// Why an access can't be allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// Nothing is mapped there: SIGSEGV, SEGV_MAPERR.
+    Unmapped,
+    /// Not for this kind of access: SIGSEGV, SEGV_ACCERR.
+    Access,
+    /// The file ends before, or can't be read: SIGBUS.
+    Bus,
+    /// The cell has no memory left.
+    NoMemory,
+}
+
+/// A request to [`AddressSpace::map`].
+pub struct MapRequest {
+    /// Wanted address.
+    pub addr: u64,
+    /// Length, bytes.
+    pub len: u64,
+    /// Access.
+    pub access: Access,
+    /// Visible to others.
+    pub shared: bool,
+    /// What to show.
+    pub kind: Kind,
+    /// What to do about the address.
+    pub place: Place,
+    /// Name for `/proc/self/maps`.
+    pub name: &'static str,
+    /// Populate at once.
+    pub populate: bool,
+}
+
+/// How binding an address is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A wish.
+    Hint,
+    /// Exactly there, in place of what is there.
+    Fixed,
+    /// Exactly there, EEXIST if something is there.
+    FixedNoReplace,
+    /// A wish, below 2 GiB.
+    Low,
+}
+
+/// Asks caches for memory; says whether some came free.
+type Reclaim = fn(bytes: u64) -> bool;
+static RECLAIM: SetOnce<Reclaim> = SetOnce::new();
+
+/// Says who gives memory back when there is none.
+pub fn set_reclaim(reclaim: Reclaim) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = RECLAIM.set(reclaim);
+}
+
+/// Zeroed pages, if need be after asking caches to shrink.
+pub fn take_pages_hard(order: u32) -> Option<u64> {
+    loop {
+        if let Some(offset) = take_pages(order) {
+            return Some(offset);
+        }
+        let reclaim = RECLAIM.get()?;
+        if !reclaim(PAGE << order) {
+            return None;
+        }
+    }
+}
+
+/// A program's address space.
+pub struct AddressSpace {
+    vm: Mutex<Vm>,
+}
+
+struct Vm {
+    areas: BTreeMap<u64, Area>,
+    slots: BTreeMap<u64, Slot>,
+    brk_start: u64,
+    brk: u64,
+    /// Mappings grow down from here.
+    top: u64,
+    /// Pages in slots.
+    resident: u64,
+    /// Most pages there ever were in slots.
+    peak: u64,
+    /// Bytes mapped.
+    total: u64,
+    /// Where the next trampolines go, and the end of their area.
+    trampolines: (u64, u64),
+    /// Rewritten windows: address of the first byte, (length, trampoline's resume part).
+    windows: BTreeMap<u64, Window>,
+    rewritten: u64,
+}
+
+/// A rewritten window of a space.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Bytes.
+    pub len: u32,
+    /// Address of the `syscall` instruction that was there.
+    pub site: u64,
+    /// Address of its trampoline.
+    pub trampoline: u64,
+    /// Bytes of the trampoline.
+    pub trampoline_len: u32,
+}
+
+impl AddressSpace {
+    /// An empty space whose mappings grow down from `top`.
+    pub fn new(top: u64) -> Self {
+        AddressSpace {
+            vm: Mutex::new(Vm {
+                areas: BTreeMap::new(),
+                slots: BTreeMap::new(),
+                brk_start: 0,
+                brk: 0,
+                top,
+                resident: 0,
+                peak: 0,
+                total: 0,
+                trampolines: (0, 0),
+                windows: BTreeMap::new(),
+                rewritten: 0,
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vm> {
+        self.vm.lock()
+    }
+
+    /// Maps; the address. The caller runs in this space.
+    pub fn map(&self, request: MapRequest) -> Result<u64> {
+        self.lock().map(request)
+    }
+
+    /// Unmaps `[addr, addr + len)`.
+    pub fn unmap(&self, addr: u64, len: u64) -> Result<()> {
+        if !addr.is_multiple_of(PAGE) || len == 0 || !is_user_range(addr, page_up(len)) {
+            return Err(Errno::EINVAL);
+        }
+        self.lock().remove(addr, addr + page_up(len));
+        Ok(())
+    }
+
+    /// Changes access to `[addr, addr + len)`.
+    pub fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()> {
+        if !addr.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let len = page_up(len);
+        if !is_user_range(addr, len) {
+            return Err(Errno::ENOMEM);
+        }
+        self.lock().protect(addr, addr + len, access)
+    }
+
+    /// Moves or resizes a mapping (`mremap(2)`); the new address.
+    pub fn remap(&self, old: u64, old_len: u64, new_len: u64, may_move: bool, fixed: Option<u64>) -> Result<u64> {
+        if !old.is_multiple_of(PAGE) || new_len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.lock().remap(old, page_up(old_len), page_up(new_len), may_move, fixed)
+    }
+
+    /// Drops the contents of `[addr, addr + len)`: private memory reads as zero or as its file again.
+    pub fn discard(&self, addr: u64, len: u64) -> Result<()> {
+        let len = page_up(len);
+        if !addr.is_multiple_of(PAGE) || !is_user_range(addr, len) {
+            return Err(Errno::EINVAL);
+        }
+        let mut vm = self.lock();
+        let whole = vm.covered(addr, addr + len);
+        vm.discard(addr, addr + len);
+        if whole { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Is every page of the range mapped?
+    pub fn is_mapped(&self, addr: u64, len: u64) -> bool {
+        self.lock().covered(addr, addr + page_up(len))
+    }
+
+    /// Where the heap begins, set by the loader.
+    pub fn set_brk(&self, start: u64) {
+        let mut vm = self.lock();
+        vm.brk_start = start;
+        vm.brk = start;
+    }
+
+    /// Moves the end of the heap; the end afterwards.
+    pub fn brk(&self, to: u64, limit: u64) -> u64 {
+        self.lock().brk(to, limit)
+    }
+
+    /// Serves a page fault. Ok: try again.
+    pub fn fault(&self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
+        self.lock().fault(addr, write, exec)
+    }
+
+    /// Populates a range as far as it can.
+    pub fn populate(&self, addr: u64, len: u64) {
+        let mut vm = self.lock();
+        let mut at = page_down(addr);
+        while at < addr + len {
+            let Some((_, area)) = vm.area_at(at) else { return };
+            let (write, exec) = (area.access.contains(Access::WRITE), false);
+            if vm.fault(at, write, exec).is_err() {
+                return;
+            }
+            at = (at & !(SLOT - 1)) + SLOT;
+        }
+    }
+
+    /// Unmaps everything.
+    pub fn clear(&self) {
+        let mut vm = self.lock();
+        vm.remove(0, RUNTIME_BASE);
+        vm.remove(RUNTIME_END, USER_MAX);
+        vm.brk = 0;
+        vm.brk_start = 0;
+        vm.windows.clear();
+        vm.trampolines = (0, 0);
+    }
+
+    /// Bytes mapped, bytes resident, most bytes ever resident.
+    pub fn size(&self) -> (u64, u64, u64) {
+        let vm = self.lock();
+        let direct: u64 = vm.areas.iter().filter(|(_, a)| a.direct).map(|(s, a)| a.end - s).sum();
+        let resident = vm.resident * PAGE + direct;
+        (vm.total, resident, (vm.peak * PAGE).max(resident))
+    }
+
+    /// The heap's start and end.
+    pub fn heap_range(&self) -> (u64, u64) {
+        let vm = self.lock();
+        (vm.brk_start, vm.brk)
+    }
+
+    /// Calls `f` for each area, in order: start, area.
+    pub fn for_each(&self, mut f: impl FnMut(u64, &Area)) {
+        for (start, area) in &self.lock().areas {
+            f(*start, area);
+        }
+    }
+
+    /// The area that holds an address.
+    pub fn find(&self, addr: u64) -> Option<(u64, Area)> {
+        self.lock().area_at(addr).map(|(s, a)| (s, a.clone()))
+    }
+
+    /// The rewritten window that an address is inside of, and its first byte.
+    pub fn window_at(&self, addr: u64) -> Option<(u64, Window)> {
+        let vm = self.lock();
+        let (start, w) = vm.windows.range(..=addr).next_back()?;
+        (addr < start + u64::from(w.len)).then_some((*start, *w))
+    }
+
+    /// The window whose trampoline holds an address, and its first byte.
+    pub fn window_of_trampoline(&self, addr: u64) -> Option<(u64, Window)> {
+        let vm = self.lock();
+        vm.windows
+            .iter()
+            .find(|(_, w)| (w.trampoline..w.trampoline + u64::from(w.trampoline_len)).contains(&addr))
+            .map(|(s, w)| (*s, *w))
+    }
+
+    /// System-call sites rewritten in this space.
+    pub fn rewritten(&self) -> u64 {
+        self.lock().rewritten
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        // The space's process is gone or going; only its memory is to be given back.
+        let vm = self.vm.get_mut();
+        for slot in vm.slots.values() {
+            give_pages(u64::from(slot.frame) * PAGE, CHUNK_ORDER);
+        }
+        for area in vm.areas.values() {
+            if let Kind::Object { object, .. } = &area.kind {
+                object.mapped(-1);
+            }
+        }
+    }
+}
+
+impl Vm {
+    fn area_at(&self, addr: u64) -> Option<(u64, &Area)> {
+        let (start, area) = self.areas.range(..=addr).next_back()?;
+        (addr < area.end).then_some((*start, area))
+    }
+
+    /// Starts of the areas that overlap a range.
+    fn overlapping(&self, start: u64, end: u64) -> Vec<u64> {
+        let first = self.area_at(start).map_or(start, |(s, _)| s);
+        self.areas.range(first..end).map(|(s, _)| *s).collect()
+    }
+
+    fn covered(&self, start: u64, end: u64) -> bool {
+        let mut at = start;
+        while at < end {
+            match self.area_at(at) {
+                Some((_, a)) => at = a.end,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// A free range of `len` bytes; the highest that ends at or below `top` and starts at or above `low`.
+    fn find_free(&self, len: u64, top: u64, low: u64, align: u64) -> Option<u64> {
+        let mut end = top;
+        loop {
+            let start = end.checked_sub(len)? & !(align - 1);
+            if start < low {
+                return None;
+            }
+            if start < RUNTIME_END && start + len > RUNTIME_BASE {
+                end = RUNTIME_BASE;
+                continue;
+            }
+            match self.areas.range(..start + len).next_back() {
+                Some((s, a)) if a.end > start => end = *s,
+                _ => return Some(start),
+            }
+        }
+    }
+
+    fn choose(&self, request: &MapRequest, len: u64) -> Result<u64> {
+        let addr = request.addr;
+        if matches!(request.place, Place::Fixed | Place::FixedNoReplace) {
+            if !addr.is_multiple_of(PAGE) {
+                return Err(Errno::EINVAL);
+            }
+            if addr < USER_MIN {
+                return Err(Errno::EPERM);
+            }
+            if !is_user_range(addr, len) {
+                return Err(Errno::ENOMEM);
+            }
+            if request.place == Place::FixedNoReplace && !self.overlapping(addr, addr + len).is_empty() {
+                return Err(Errno::EEXIST);
+            }
+            return Ok(addr);
+        }
+        let hint = page_up(addr);
+        if hint >= USER_MIN && is_user_range(hint, len) && self.overlapping(hint, hint + len).is_empty() {
+            return Ok(hint);
+        }
+        // Large private memory on block boundaries, so that whole blocks can stand behind it.
+        let align = if len >= BLOCK && matches!(request.kind, Kind::Anonymous) && !request.shared {
+            BLOCK
+        } else {
+            PAGE
+        };
+        let (top, low) = match request.place {
+            Place::Low => (0x8000_0000, USER_MIN),
+            _ => (self.top, USER_MIN),
+        };
+        self.find_free(len, top, low, align)
+            .or_else(|| self.find_free(len, top, low, PAGE))
+            .or_else(|| self.find_free(len, USER_MAX, self.top, PAGE))
+            .ok_or(Errno::ENOMEM)
+    }
+
+    fn map(&mut self, request: MapRequest) -> Result<u64> {
+        let len = page_up(request.len);
+        if request.len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if len < request.len || len > USER_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        let start = self.choose(&request, len)?;
+        self.remove(start, start + len);
+        let MapRequest { access, shared, mut kind, name, populate, .. } = request;
+        let mut direct = false;
+        if let Kind::File { file, offset } = &kind {
+            if let Some(object) = file.object() {
+                if shared {
+                    kind = Kind::Object { object, file: Some(file.clone()), offset: *offset };
+                }
+            } else if shared || !access.contains(Access::WRITE) {
+                if let Some(fd) = file.host_file(shared && access.contains(Access::WRITE))? {
+                    // An access of nothing is mapped when it becomes something.
+                    if !access.difference(Access::POPULATE).is_empty() {
+                        let backing = Backing::File { fd, offset: *offset, shared };
+                        // Not executable yet: system-call sites are rewritten first.
+                        let first = if shared { access } else { access.difference(Access::EXEC) };
+                        // SAFETY: a user range, checked by `choose`.
+                        unsafe { platform().map(start, len, first, backing)? };
+                        direct = true;
+                    }
+                } else if shared {
+                    return Err(Errno::ENODEV);
+                }
+            }
+        }
+        if let Kind::Object { object, .. } = &kind {
+            object.mapped(1);
+        }
+        let area = Area { end: start + len, access, shared, kind, direct, name };
+        self.total += len;
+        self.insert(start, area);
+        if direct && !shared && access.contains(Access::EXEC) {
+            self.rewrite(start, start + len);
+            // SAFETY: the range was mapped above.
+            unsafe { platform().protect(start, len, access)? };
+        }
+        if populate {
+            let mut at = start;
+            while at < start + len && self.fault(at, access.contains(Access::WRITE), false).is_ok() {
+                at = (at & !(SLOT - 1)) + SLOT;
+            }
+        }
+        Ok(start)
+    }
+
+    /// Adds an area, joining it with neighbours that it continues.
+    fn insert(&mut self, mut start: u64, mut area: Area) {
+        let same = |a: &Area, b: &Area| {
+            a.access == b.access && a.shared == b.shared && a.direct == b.direct && a.name == b.name
+        };
+        if let Some((s, before)) = self.areas.range(..start).next_back()
+            && before.end == start
+            && same(before, &area)
+            && before.kind.continues(&area.kind, start - s)
+        {
+            let s = *s;
+            let before = self.areas.remove(&s).expect("just found");
+            drop_mapping(&area.kind);
+            area.kind = before.kind;
+            start = s;
+        }
+        if let Some(after) = self.areas.get(&area.end)
+            && same(after, &area)
+            && area.kind.continues(&after.kind, area.end - start)
+        {
+            let end = after.end;
+            let after = self.areas.remove(&area.end).expect("just found");
+            drop_mapping(&after.kind);
+            area.end = end;
+        }
+        self.areas.insert(start, area);
+    }
+
+    /// Makes `at` a boundary between areas.
+    fn split(&mut self, at: u64) {
+        let Some((start, area)) = self.area_at(at) else { return };
+        if start == at {
+            return;
+        }
+        let mut tail = area.clone();
+        tail.kind = area.kind.advanced(at - start);
+        if let Kind::Object { object, .. } = &tail.kind {
+            object.mapped(1);
+        }
+        self.areas.get_mut(&start).expect("just found").end = at;
+        self.areas.insert(at, tail);
+    }
+
+    /// Unmaps a range.
+    fn remove(&mut self, start: u64, end: u64) {
+        if self.overlapping(start, end).is_empty() {
+            return;
+        }
+        self.split(start);
+        self.split(end);
+        let gone: Vec<u64> = self.areas.range(start..end).map(|(s, _)| *s).collect();
+        let visible = gone.iter().any(|s| {
+            let area = &self.areas[s];
+            area.direct || matches!(area.kind, Kind::Object { .. })
+        });
+        if visible || self.slots.range(start & !(SLOT - 1)..end).next().is_some() {
+            // Out of the page tables first, then back to the pool.
+            // SAFETY: a user range; holes in it do no harm.
+            let _ = unsafe { platform().unmap(start, end - start) };
+        }
+        self.release_slots(start, end);
+        for s in gone {
+            let area = self.areas.remove(&s).expect("just listed");
+            self.total -= area.end - s;
+            drop_mapping(&area.kind);
+        }
+        while let Some((w, _)) = self.windows.range(start..end).next() {
+            let w = *w;
+            self.windows.remove(&w);
+        }
+    }
+
+    /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped.
+    fn release_slots(&mut self, start: u64, end: u64) {
+        let slots: Vec<u64> = self.slots.range(start & !(SLOT - 1)..end).map(|(s, _)| *s).collect();
+        for s in slots {
+            let slot = self.slots.get_mut(&s).expect("just listed");
+            let bits = page_bits(s, start, end) & slot.mapped;
+            if bits == 0 {
+                continue;
+            }
+            slot.mapped &= !bits;
+            self.resident -= u64::from(bits.count_ones());
+            let offset = u64::from(slot.frame) * PAGE;
+            if slot.mapped == 0 {
+                self.slots.remove(&s);
+                give_pages(offset, CHUNK_ORDER);
+            } else {
+                // What is mapped there next must not see this.
+                for page in 0..16 {
+                    if bits & 1 << page != 0 {
+                        let p = memory().address(offset + page * PAGE);
+                        // SAFETY: the page is this slot's.
+                        unsafe { p.write_bytes(0, PAGE as usize) };
+                    }
+                }
+            }
+        }
+    }
+
+    fn protect(&mut self, start: u64, end: u64, access: Access) -> Result<()> {
+        if !self.covered(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        for s in self.overlapping(start, end) {
+            let area = &self.areas[&s];
+            if area.shared
+                && access.contains(Access::WRITE)
+                && let Kind::File { file, .. } = &area.kind
+            {
+                // EACCES if the file was not opened for writing.
+                file.host_file(true)?;
+            }
+        }
+        self.split(start);
+        self.split(end);
+        let list: Vec<u64> = self.areas.range(start..end).map(|(s, _)| *s).collect();
+        for s in list {
+            let area = self.areas.get_mut(&s).expect("just listed");
+            if area.access == access {
+                continue;
+            }
+            let was = area.access;
+            area.access = access;
+            let (e, direct) = (area.end, area.direct);
+            if direct && !area.shared && access.contains(Access::WRITE) {
+                // A private page of a file that may be written becomes ours when it is next touched.
+                area.direct = false;
+                self.hide_direct(s, e);
+                self.protect_slots(s, e, access);
+            } else if direct {
+                if access.contains(Access::EXEC) && !was.contains(Access::EXEC) {
+                    self.rewrite(s, e);
+                }
+                // SAFETY: mapped in full: by the file, or by slots over it.
+                unsafe { platform().protect(s, e - s, access)? };
+            } else if let Kind::Object { .. } = area.kind {
+                // Pages that were touched are mapped, others not: drop all, they fault in again.
+                // SAFETY: a user range.
+                let _ = unsafe { platform().unmap(s, e - s) };
+            } else {
+                self.protect_slots(s, e, access);
+            }
+            let area = self.areas.remove(&s).expect("just changed");
+            self.insert(s, area);
+        }
+        Ok(())
+    }
+
+    /// Runs of pages in slots inside a range: address, length, offset in memory.
+    fn runs(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
+        let mut runs: Vec<(u64, u64, u64)> = Vec::new();
+        for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
+            let mut bits = slot.mapped & page_bits(*s, start, end);
+            while bits != 0 {
+                let first = bits.trailing_zeros() as u64;
+                let len = (bits >> first).trailing_ones() as u64;
+                bits &= !(page_mask(len) << first);
+                let (addr, offset) = (s + first * PAGE, (u64::from(slot.frame) + first) * PAGE);
+                match runs.last_mut() {
+                    Some((a, l, o)) if *a + *l == addr && *o + *l == offset => *l += len * PAGE,
+                    _ => runs.push((addr, len * PAGE, offset)),
+                }
+            }
+        }
+        runs
+    }
+
+    fn protect_slots(&self, start: u64, end: u64, access: Access) {
+        let mut runs = self.runs(start, end).into_iter().peekable();
+        while let Some((addr, mut len, _)) = runs.next() {
+            // Neighbouring addresses in one call, wherever their memory lies.
+            while let Some((a, l, _)) = runs.peek() {
+                if *a != addr + len {
+                    break;
+                }
+                len += l;
+                runs.next();
+            }
+            // SAFETY: these pages are mapped in the program's part.
+            let _ = unsafe { platform().protect(addr, len, access) };
+        }
+    }
+
+    /// Unmaps the parts of a range that no slot's page lies over.
+    fn hide_direct(&mut self, start: u64, end: u64) {
+        let mut at = start;
+        for (addr, len, _) in self.runs(start, end).into_iter().chain([(end, 0, 0)]) {
+            if addr > at {
+                // SAFETY: a user range.
+                let _ = unsafe { platform().unmap(at, addr - at) };
+            }
+            at = addr + len;
+        }
+    }
+
+    fn discard(&mut self, start: u64, end: u64) {
+        let list: Vec<(u64, u64)> = self
+            .overlapping(start, end)
+            .into_iter()
+            .filter(|s| !self.areas[s].shared && !self.areas[s].direct)
+            .map(|s| (s.max(start), self.areas[&s].end.min(end)))
+            .collect();
+        for (a, b) in list {
+            // Out of the page tables first, then back to the pool.
+            if !self.runs(a, b).is_empty() {
+                // SAFETY: a user range.
+                let _ = unsafe { platform().unmap(a, b - a) };
+                self.release_slots(a, b);
+            }
+        }
+    }
+
+    fn brk(&mut self, to: u64, limit: u64) -> u64 {
+        if to < self.brk_start || to.saturating_sub(self.brk_start) > limit {
+            return self.brk;
+        }
+        let (old, new) = (page_up(self.brk), page_up(to));
+        if new > old {
+            // A gap of a page stays between the heap and the next mapping.
+            if !is_user_range(old, new - old + PAGE) || !self.overlapping(old, new + PAGE).is_empty() {
+                return self.brk;
+            }
+            let request = MapRequest {
+                addr: old,
+                len: new - old,
+                access: Access::READ | Access::WRITE,
+                shared: false,
+                kind: Kind::Anonymous,
+                place: Place::FixedNoReplace,
+                name: "[heap]",
+                populate: false,
+            };
+            if self.map(request).is_err() {
+                return self.brk;
+            }
+        } else if new < old {
+            self.remove(new, old);
+        }
+        self.brk = to;
+        to
+    }
+
+    fn remap(
+        &mut self,
+        old: u64,
+        old_len: u64,
+        new_len: u64,
+        may_move: bool,
+        fixed: Option<u64>,
+    ) -> Result<u64> {
+        let Some((start, area)) = self.area_at(old) else { return Err(Errno::EFAULT) };
+        let area = area.clone();
+        if old_len == 0 {
+            // A second view of a shared mapping.
+            if !area.shared {
+                return Err(Errno::EINVAL);
+            }
+            return self.map(MapRequest {
+                addr: fixed.unwrap_or(0),
+                len: new_len,
+                access: area.access,
+                shared: true,
+                kind: area.kind.advanced(old - start),
+                place: if fixed.is_some() { Place::Fixed } else { Place::Hint },
+                name: area.name,
+                populate: false,
+            });
+        }
+        if old + old_len > area.end {
+            return Err(Errno::EFAULT);
+        }
+        if fixed.is_none() {
+            if new_len <= old_len {
+                if new_len < old_len {
+                    self.remove(old + new_len, old + old_len);
+                }
+                return Ok(old);
+            }
+            let grow = new_len - old_len;
+            let at_end = old + old_len == area.end;
+            if at_end && is_user_range(area.end, grow) && self.overlapping(area.end, area.end + grow).is_empty() {
+                self.map(MapRequest {
+                    addr: area.end,
+                    len: grow,
+                    access: area.access,
+                    shared: area.shared,
+                    kind: area.kind.advanced(area.end - start),
+                    place: Place::FixedNoReplace,
+                    name: area.name,
+                    populate: false,
+                })?;
+                return Ok(old);
+            }
+            if !may_move {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        let new = match fixed {
+            Some(new) => {
+                if !new.is_multiple_of(PAGE)
+                    || !is_user_range(new, new_len)
+                    || (new < old + old_len && old < new + new_len)
+                {
+                    return Err(Errno::EINVAL);
+                }
+                self.remove(new, new + new_len);
+                if new_len < old_len {
+                    self.remove(old + new_len, old + old_len);
+                }
+                new
+            }
+            None => {
+                // At the same place in its block, so that chunks can move as they are.
+                let slack = old % BLOCK;
+                let found = self.find_free(new_len + BLOCK + slack, self.top, USER_MIN, BLOCK);
+                found.map(|f| f + slack).ok_or(Errno::ENOMEM)?
+            }
+        };
+        let moved = old_len.min(new_len);
+        let kind = area.kind.advanced(old - start);
+        // The new area first, empty; then its pages; then away with the old one.
+        if let Kind::Object { object, .. } = &kind {
+            object.mapped(1);
+        }
+        let mut direct = false;
+        if area.direct
+            && let Kind::File { file, offset } = &kind
+            && let Some(fd) = file.host_file(area.shared && area.access.contains(Access::WRITE))?
+        {
+            let backing = Backing::File { fd, offset: *offset, shared: area.shared };
+            // SAFETY: a free user range.
+            unsafe { platform().map(new, new_len, area.access, backing)? };
+            direct = true;
+        }
+        self.total += new_len;
+        let name = area.name;
+        self.insert(
+            new,
+            Area { end: new + new_len, access: area.access, shared: area.shared, kind, direct, name },
+        );
+        if !area.shared {
+            self.move_slots(old, new, moved, area.access)?;
+        }
+        self.remove(old, old + moved.max(old_len.min(new_len)));
+        if old_len > moved {
+            self.remove(old + moved, old + old_len);
+        }
+        Ok(new)
+    }
+
+    /// Moves the pages of `[old, old + len)` to `new`.
+    fn move_slots(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
+        let congruent = old % SLOT == new % SLOT;
+        let slots: Vec<(u64, Slot)> =
+            self.slots.range(old & !(SLOT - 1)..old + len).map(|(s, v)| (*s, *v)).collect();
+        for (s, slot) in slots {
+            let bits = page_bits(s, old, old + len) & slot.mapped;
+            if bits == 0 {
+                continue;
+            }
+            let target = s.wrapping_add(new.wrapping_sub(old));
+            if congruent && bits == slot.mapped && !self.slots.contains_key(&target) {
+                let (a, b) = (s.max(old), (s + SLOT).min(old + len));
+                // SAFETY: a user range.
+                let _ = unsafe { platform().unmap(a, b - a) };
+                self.slots.remove(&s);
+                self.slots.insert(target, slot);
+                self.show(target, bits, access)?;
+                continue;
+            }
+            for page in 0..16u64 {
+                if bits & 1 << page == 0 {
+                    continue;
+                }
+                let to = s.wrapping_add(page * PAGE).wrapping_add(new.wrapping_sub(old));
+                let (slot_to, page_to) = (to & !(SLOT - 1), to % SLOT / PAGE);
+                let frame = self.slot_frame(slot_to)?;
+                let from = memory().address((u64::from(slot.frame) + page) * PAGE);
+                let dest = memory().address((u64::from(frame) + page_to) * PAGE);
+                // SAFETY: both pages are this space's; they differ.
+                unsafe { core::ptr::copy_nonoverlapping(from, dest, PAGE as usize) };
+                self.slots.get_mut(&slot_to).expect("just made").mapped |= 1 << page_to;
+                self.resident += 1;
+                self.show(slot_to, 1 << page_to, access)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunk of a slot, taken now if there is none.
+    fn slot_frame(&mut self, slot: u64) -> Result<u32> {
+        if let Some(s) = self.slots.get(&slot) {
+            return Ok(s.frame);
+        }
+        let offset = take_pages_hard(CHUNK_ORDER).ok_or(Errno::ENOMEM)?;
+        let frame = (offset / PAGE) as u32;
+        self.slots.insert(slot, Slot { frame, mapped: 0 });
+        Ok(frame)
+    }
+
+    /// Maps pages of a slot.
+    fn show(&self, slot: u64, mut bits: u16, access: Access) -> Result<()> {
+        let frame = u64::from(self.slots[&slot].frame);
+        while bits != 0 {
+            let first = bits.trailing_zeros() as u64;
+            let len = (bits >> first).trailing_ones() as u64;
+            bits &= !(page_mask(len) << first);
+            let backing = Backing::Memory { offset: (frame + first) * PAGE };
+            // SAFETY: a user range; the pages are this slot's.
+            unsafe {
+                platform().map(slot + first * PAGE, len * PAGE, access | Access::POPULATE, backing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
+        let Some((start, area)) = self.area_at(addr) else { return Err(Denied::Unmapped) };
+        let need = if write {
+            Access::WRITE
+        } else if exec {
+            Access::EXEC
+        } else {
+            Access::READ
+        };
+        // Write implies read on this processor, and so does execute.
+        let readable = !area.access.difference(Access::POPULATE).is_empty();
+        if !(area.access.contains(need) || need == Access::READ && readable) {
+            return Err(Denied::Access);
+        }
+        let area = area.clone();
+        if area.direct {
+            let slot = self.slots.get(&(addr & !(SLOT - 1)));
+            let over = slot.is_some_and(|s| s.mapped & 1 << (addr % SLOT / PAGE) != 0);
+            if !over && let Kind::File { file, offset } = &area.kind {
+                // The host maps it, and still it faulted: behind the end of the file, or not mapped yet.
+                let at = page_down(addr) - start + offset;
+                let mut byte = [0];
+                return match file.read(at, &mut byte) {
+                    Ok(1) => Ok(()),
+                    _ => Err(Denied::Bus),
+                };
+            }
+        }
+        match &area.kind {
+            Kind::Object { object, offset, .. } => self.fault_object(addr, start, &area, &**object, *offset),
+            _ => self.fault_private(addr, start, &area),
+        }
+    }
+
+    fn fault_object(
+        &mut self,
+        addr: u64,
+        start: u64,
+        area: &Area,
+        object: &dyn Object,
+        offset: u64,
+    ) -> core::result::Result<(), Denied> {
+        let at = addr - start + offset;
+        let size = page_up(object.size());
+        if at >= size {
+            return Err(Denied::Bus);
+        }
+        // As much of the object's 64 KiB as the area shows.
+        let base = at & !(SLOT - 1);
+        let from = base.max(offset);
+        let to = (base + SLOT).min(offset + (area.end - start)).min(size);
+        let memory_offset = object.chunk(base).map_err(|_| Denied::NoMemory)?;
+        let backing = Backing::Memory { offset: memory_offset + (from - base) };
+        // SAFETY: a user range; the object keeps its memory while it is mapped.
+        unsafe {
+            platform()
+                .map(start + (from - offset), to - from, area.access | Access::POPULATE, backing)
+                .map_err(|_| Denied::NoMemory)
+        }
+    }
+
+    fn fault_private(&mut self, addr: u64, start: u64, area: &Area) -> core::result::Result<(), Denied> {
+        let block = addr & !(BLOCK - 1);
+        let whole = block >= start && block + BLOCK <= area.end;
+        if whole
+            && matches!(area.kind, Kind::Anonymous)
+            && self.slots.range(block..block + BLOCK).next().is_none()
+            && let Some(offset) = take_pages(BLOCK_ORDER)
+        {
+            let frame = (offset / PAGE) as u32;
+            for n in 0..(BLOCK / SLOT) {
+                let slot = Slot { frame: frame + (n as u32) * 16, mapped: u16::MAX };
+                self.slots.insert(block + n * SLOT, slot);
+            }
+            self.count_resident(BLOCK / PAGE);
+            let backing = Backing::Memory { offset };
+            // SAFETY: a user range; the block was just taken.
+            return unsafe {
+                platform().map(block, BLOCK, area.access | Access::POPULATE, backing).map_err(|_| Denied::NoMemory)
+            };
+        }
+        let s = addr & !(SLOT - 1);
+        // Memory that grows upwards is taken ahead, up to 256 KiB at once.
+        let ahead = if matches!(area.kind, Kind::Anonymous) && s >= start && !self.slots.contains_key(&s) {
+            let mut n = 1;
+            while n < 4 && s + (n + 1) * SLOT <= area.end && !self.slots.contains_key(&(s + n * SLOT)) {
+                n += 1;
+            }
+            if n >= 4 { 4 } else if n >= 2 { 2 } else { 1 }
+        } else {
+            1
+        };
+        if ahead > 1
+            && let Some(offset) = take_pages(CHUNK_ORDER + (ahead as u32).ilog2())
+        {
+            let frame = (offset / PAGE) as u32;
+            for n in 0..ahead {
+                let slot = Slot { frame: frame + n as u32 * 16, mapped: u16::MAX };
+                self.slots.insert(s + n * SLOT, slot);
+            }
+            self.count_resident(ahead * 16);
+            let backing = Backing::Memory { offset };
+            // SAFETY: a user range; the memory was just taken.
+            return unsafe {
+                platform()
+                    .map(s, ahead * SLOT, area.access | Access::POPULATE, backing)
+                    .map_err(|_| Denied::NoMemory)
+            };
+        }
+        let frame = self.slot_frame(s).map_err(|_| Denied::NoMemory)?;
+        let wanted = page_bits(s, start.max(s), area.end.min(s + SLOT));
+        let have = self.slots[&s].mapped & wanted;
+        let missing = wanted & !have;
+        if missing == 0 {
+            // In place already: another thread was faster, or the host lost it.
+            return self.show(s, have, area.access).map_err(|_| Denied::NoMemory);
+        }
+        if let Kind::File { file, offset } = &area.kind {
+            let first = missing.trailing_zeros() as u64;
+            let last = 16 - missing.leading_zeros() as u64;
+            let file_at = (s + first * PAGE).wrapping_sub(start).wrapping_add(*offset);
+            let mut buf: Box<[u8]> = alloc::vec![0; ((last - first) * PAGE) as usize].into();
+            let n = file.read(file_at, &mut buf).map_err(|_| Denied::Bus)?;
+            if n == 0 && page_down(addr) - start + offset >= file_at + (n as u64) {
+                // Beyond the end of the file.
+                return Err(Denied::Bus);
+            }
+            for page in first..last {
+                if missing & 1 << page != 0 {
+                    let from = ((page - first) * PAGE) as usize;
+                    let to = memory().address((u64::from(frame) + page) * PAGE);
+                    // SAFETY: the page is this slot's and not mapped yet.
+                    unsafe { core::ptr::copy_nonoverlapping(buf[from..].as_ptr(), to, PAGE as usize) };
+                }
+            }
+        }
+        self.slots.get_mut(&s).expect("made above").mapped |= missing;
+        self.count_resident(u64::from(missing.count_ones()));
+        self.show(s, missing, area.access).map_err(|_| Denied::NoMemory)
+    }
+
+    fn count_resident(&mut self, pages: u64) {
+        self.resident += pages;
+        self.peak = self.peak.max(self.resident);
+    }
+
+    /// Rewrites the system-call sites of a private file mapping that is about to become executable.
+    fn rewrite(&mut self, start: u64, end: u64) {
+        let Some((s, area)) = self.area_at(start) else { return };
+        let Kind::File { file, offset } = &area.kind else { return };
+        let (file, file_start) = (file.clone(), offset + (start - s));
+        let Some(plan) = file.rewriting() else { return };
+        let sites = plan.sites(file_start, file_start + (end - start));
+        if sites.is_empty() {
+            return;
+        }
+        let room = plan.room(&sites);
+        let Some(mut trampoline) = self.trampoline_room(start, end, room) else { return };
+        for site in &sites {
+            let at = start + (site.offset - file_start);
+            let (Ok(()), Ok(())) = (self.own_page(at, file_start, start, &file), {
+                let last = at + u64::from(site.len) - 1;
+                self.own_page(last, file_start, start, &file)
+            }) else {
+                return;
+            };
+            let mut text = [0u8; 32];
+            let len = (site.len as usize).min(text.len());
+            self.peek(at, &mut text[..len]);
+            let mut code = [0u8; 256];
+            let n = plan.write(site, &mut text[..len], at, &mut code, trampoline);
+            if n == 0 {
+                continue;
+            }
+            self.poke(trampoline, &code[..n]);
+            self.poke(at, &text[..len]);
+            let window = Window {
+                len: site.len,
+                site: at,
+                trampoline,
+                trampoline_len: n as u32,
+            };
+            self.windows.insert(at, window);
+            self.rewritten += 1;
+            trampoline += (n as u64).next_multiple_of(16);
+        }
+    }
+
+    /// Room for trampolines within reach of `[start, end)`.
+    fn trampoline_room(&mut self, start: u64, end: u64, room: u64) -> Option<u64> {
+        const REACH: u64 = 0x7000_0000;
+        let (next, limit) = self.trampolines;
+        let near = |a: u64| a.abs_diff(start) < REACH && a.abs_diff(end) < REACH;
+        if next != 0 && next + room <= limit && near(next) {
+            self.trampolines.0 = next + room;
+            return Some(next);
+        }
+        let len = room.next_multiple_of(SLOT);
+        // Above the mapping if there is room (an executable grows down to its heap), else below.
+        let top = end.saturating_add(REACH).min(USER_MAX);
+        let at = self
+            .find_free(len, start, start.saturating_sub(REACH).max(USER_MIN), PAGE)
+            .or_else(|| self.find_free(len, top, end, PAGE))?;
+        let area = Area {
+            end: at + len,
+            access: Access::READ | Access::EXEC,
+            shared: false,
+            kind: Kind::Anonymous,
+            direct: false,
+            name: "[atoll]",
+        };
+        self.total += len;
+        self.areas.insert(at, area);
+        self.trampolines = (at + room, at + len);
+        Some(at)
+    }
+
+    /// Makes the page of a directly mapped file a page of a slot, with the file's contents.
+    fn own_page(&mut self, addr: u64, file_start: u64, start: u64, file: &Arc<dyn Mappable>) -> Result<()> {
+        let (s, page) = (addr & !(SLOT - 1), addr % SLOT / PAGE);
+        let frame = self.slot_frame(s)?;
+        if self.slots[&s].mapped & 1 << page != 0 {
+            return Ok(());
+        }
+        let mut buf = [0u8; PAGE as usize];
+        file.read(page_down(addr) - start + file_start, &mut buf)?;
+        let to = memory().address((u64::from(frame) + page) * PAGE);
+        // SAFETY: the page is this slot's and not mapped yet.
+        unsafe { core::ptr::copy_nonoverlapping(buf.as_ptr(), to, PAGE as usize) };
+        self.slots.get_mut(&s).expect("made above").mapped |= 1 << page;
+        self.count_resident(1);
+        self.show(s, 1 << page, Access::READ)
+    }
+
+    /// Reads memory of slots.
+    fn peek(&self, addr: u64, to: &mut [u8]) {
+        for (i, b) in to.iter_mut().enumerate() {
+            let a = addr + i as u64;
+            if let Some(slot) = self.slots.get(&(a & !(SLOT - 1))) {
+                // SAFETY: the page is this slot's.
+                *b = unsafe { *memory().address(u64::from(slot.frame) * PAGE + a % SLOT) };
+            }
+        }
+    }
+
+    /// Writes memory of slots, whatever the program's access to it.
+    fn poke(&mut self, addr: u64, from: &[u8]) {
+        for (i, b) in from.iter().enumerate() {
+            let a = addr + i as u64;
+            let (s, page) = (a & !(SLOT - 1), a % SLOT / PAGE);
+            if self.slots.get(&s).is_none_or(|slot| slot.mapped & 1 << page == 0) {
+                // Only trampolines get here: anonymous memory that is not populated yet.
+                if self.fault(a, false, true).is_err() {
+                    return;
+                }
+            }
+            let frame = u64::from(self.slots[&s].frame);
+            // SAFETY: the page is this slot's.
+            unsafe { *memory().address(frame * PAGE + a % SLOT) = *b };
+        }
+    }
+}
+
+fn drop_mapping(kind: &Kind) {
+    if let Kind::Object { object, .. } = kind {
+        object.mapped(-1);
+    }
+}
+
+/// `n` low bits.
+fn page_mask(n: u64) -> u16 {
+    ((1u32 << n) - 1) as u16
+}
+
+/// The pages of a slot that lie in `[start, end)`.
+fn page_bits(slot: u64, start: u64, end: u64) -> u16 {
+    let from = start.saturating_sub(slot).min(SLOT) / PAGE;
+    let to = end.saturating_sub(slot).min(SLOT).div_ceil(PAGE);
+    if to <= from { 0 } else { page_mask(to) & !page_mask(from) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits() {
+        assert_eq!(page_bits(0, 0, SLOT), u16::MAX);
+        assert_eq!(page_bits(SLOT, 0, SLOT), 0);
+        assert_eq!(page_bits(0, PAGE, 3 * PAGE), 0b110);
+        assert_eq!(page_bits(SLOT, 5, SLOT + PAGE), 1);
+        assert_eq!(page_mask(16), u16::MAX);
+    }
+}

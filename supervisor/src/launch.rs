@@ -34,6 +34,10 @@ pub struct CellConfig {
     pub mounts: Vec<HostMount>,
     /// Standard streams.
     pub streams: Streams,
+    /// What it may do on the network.
+    pub network: crate::sockets::Policy,
+    /// Where rewriting plans are kept for the next time.
+    pub plan_cache: Option<std::path::PathBuf>,
     /// Confine the cell. False only to debug Atoll itself.
     pub confined: bool,
 }

@@ -10,7 +10,9 @@ pub mod confine;
 pub mod image;
 pub mod launch;
 pub mod memory;
+pub mod plan;
 pub mod serve;
+pub mod sockets;
 pub mod vdso;
 
 use std::fmt;

@@ -1,18 +1,37 @@
-//! The serving threads.
+//! The serving threads: what a cell asks of the host by message.
+//!
+//! Threads of this process take requests from the cores' rings, wait where
+//! waiting is needed, and put answers back. A cell is not trusted: a request
+//! is copied before it is looked at, every buffer must lie in the cell's
+//! memory, every path is followed beneath its mount and through no symbolic
+//! link (the cell resolves those itself), only regular files and directories
+//! of real file systems can be opened, and what a cell was not given a
+//! handle for it can't name.
 #![allow(unsafe_code, reason = "host calls on the cell's memory")]
 
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, RwLock};
 
-use atoll_abi::control::Control;
+use atoll_abi::control::{Control, StreamKind};
+use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
-use atoll_abi::service::{ANSWER_FD, Answer, Op, Request};
+use atoll_abi::service::{
+    ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
+};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Result;
 use crate::launch::CellConfig;
 use crate::memory::Mapping;
+use crate::sockets;
+use crate::{Error, Result};
+
+/// Serving threads at most: so many requests can wait at the same time.
+const THREADS_MAX: u32 = 64;
+/// Handles that a cell can hold.
+const HANDLES_MAX: usize = 1 << 20;
 
 /// A host directory that a cell has mounted.
 pub struct HostMount {
@@ -24,38 +43,96 @@ pub struct HostMount {
 
 impl HostMount {
     /// A second handle on it.
-    pub fn try_clone(&self) -> io::Result<HostMount> {
+    pub fn try_clone(&self) -> std::io::Result<HostMount> {
         Ok(HostMount { root: self.root.try_clone()?, read_only: self.read_only })
     }
 }
 
-/// The standard streams.
-#[derive(Clone, Copy, Default)]
-pub struct Streams;
+/// What the standard streams are.
+#[derive(Clone, Copy, Debug)]
+pub struct Streams(pub [StreamKind; 3]);
+
+impl Streams {
+    /// Looks at this process's descriptors 0, 1 and 2.
+    pub fn of_this_process() -> Streams {
+        Streams([0, 1, 2].map(|fd| {
+            // SAFETY: a plain structure for the host to fill.
+            let mut s: libc::stat = unsafe { std::mem::zeroed() };
+            // SAFETY: as above.
+            if unsafe { libc::fstat(fd, &raw mut s) } != 0 {
+                return StreamKind::Closed;
+            }
+            // SAFETY: asks about a descriptor.
+            if unsafe { libc::isatty(fd) } == 1 {
+                return StreamKind::Terminal;
+            }
+            match s.st_mode & libc::S_IFMT {
+                libc::S_IFREG => StreamKind::File,
+                libc::S_IFCHR => StreamKind::Device,
+                _ => StreamKind::Pipe,
+            }
+        }))
+    }
+}
+
+/// What a request comes to: a value, a second one, and perhaps a descriptor.
+pub(crate) struct Reply {
+    pub value: u64,
+    pub extra: u64,
+    pub fd: Option<OwnedFd>,
+}
+
+impl Reply {
+    pub(crate) fn value(value: u64) -> Outcome {
+        Ok(Reply { value, extra: 0, fd: None })
+    }
+}
+
+/// A reply or a Linux error number.
+pub(crate) type Outcome = std::result::Result<Reply, Errno>;
+
+/// Something that a handle stands for.
+pub(crate) struct Handle {
+    pub fd: OwnedFd,
+    pub write: bool,
+}
 
 /// Serves one cell.
 pub struct Server {
     control: Arc<Mapping>,
     memory: Arc<Mapping>,
-    cores: Vec<Mutex<()>>,
-    answer: Vec<Mutex<()>>,
+    /// One consumer at a time for each core's request ring.
+    take: Vec<Mutex<()>>,
+    /// One producer at a time for each core's answer ring and socket.
+    put: Vec<Mutex<()>>,
     bells: Vec<OwnedFd>,
     sockets: Vec<OwnedFd>,
     idle: AtomicUsize,
     threads: AtomicU32,
     mounts: Vec<HostMount>,
+    streams: Streams,
+    pub(crate) handles: Mutex<Handles>,
+    /// Devices (file systems) that may be opened, by number.
+    devices: RwLock<HashMap<u64, bool>>,
+    /// The user that all requests act for; None: whoever the request says.
+    user: Option<(u32, u32)>,
+    root: bool,
+    pub(crate) network: sockets::Policy,
+    plans: crate::plan::Plans,
+    /// Requests served.
+    pub served: AtomicU64,
 }
 
-/// What a request comes to.
-pub(crate) struct Reply {
-    value: i64,
-    extra: u64,
-    fd: Option<OwnedFd>,
+/// The cell's handles.
+#[derive(Default)]
+pub(crate) struct Handles {
+    list: HashMap<u64, Arc<Handle>>,
+    next: u64,
 }
 
 impl Server {
     /// Starts serving.
-    pub fn start(
+    pub(crate) fn start(
         control: Arc<Mapping>,
         memory: Arc<Mapping>,
         config: &CellConfig,
@@ -63,25 +140,779 @@ impl Server {
         sockets: Vec<OwnedFd>,
         mounts: Vec<HostMount>,
     ) -> Result<Arc<Server>> {
+        // SAFETY: asks for an id.
+        let root = unsafe { libc::geteuid() } == 0;
         let server = Arc::new(Server {
             control,
             memory,
-            cores: (0..config.cores).map(|_| Mutex::new(())).collect(),
-            answer: (0..config.cores).map(|_| Mutex::new(())).collect(),
+            take: (0..config.cores).map(|_| Mutex::new(())).collect(),
+            put: (0..config.cores).map(|_| Mutex::new(())).collect(),
             bells,
             sockets,
             idle: AtomicUsize::new(0),
             threads: AtomicU32::new(0),
             mounts,
+            streams: config.streams,
+            handles: Mutex::default(),
+            devices: RwLock::default(),
+            user: (!root || config.boot.uid != 0).then_some((config.boot.uid, config.boot.gid)),
+            root,
+            network: config.network,
+            plans: crate::plan::Plans::new(config.plan_cache.clone()),
+            served: AtomicU64::new(0),
         });
-        server.clone().add_thread();
+        for _ in 0..2 {
+            server.clone().add_thread()?;
+        }
         Ok(server)
     }
-    fn add_thread(self: Arc<Self>) {
-        std::thread::spawn(move || self.work());
+
+    fn add_thread(self: Arc<Self>) -> Result<()> {
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        let named = std::thread::Builder::new().name("atoll-serve".into());
+        named.spawn(move || self.work()).map(drop).map_err(|e| Error::with("starting a serving thread", e))
     }
-    fn work(&self) {
-        let _ = (&self.control, &self.memory, &self.cores, &self.answer, &self.bells, &self.sockets, &self.idle, &self.threads, &self.mounts);
-        loop { std::thread::park(); }
+
+    fn control(&self) -> &Control {
+        // SAFETY: the mapping holds one, of atomics only.
+        unsafe { &*self.control.base().cast::<Control>() }
+    }
+
+    fn take(&self) -> Option<(usize, Request)> {
+        for (core, lock) in self.take.iter().enumerate() {
+            let ring = &self.control().cores[core].requests;
+            if ring.is_empty() {
+                continue;
+            }
+            let _one = lock.lock().expect("no panic while a ring is held");
+            if let Some(request) = ring.pop() {
+                return Some((core, request));
+            }
+        }
+        None
+    }
+
+    fn work(self: Arc<Self>) {
+        let mut identity = Identity::new(self.root);
+        loop {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+            let (core, request) = loop {
+                if let Some(r) = self.take() {
+                    break r;
+                }
+                let control = self.control();
+                let seen = control.server_bell.load(Ordering::Acquire);
+                control.server_sleepers.fetch_add(1, Ordering::SeqCst);
+                // Pairs with the cell's fence between its push and its look at the sleepers.
+                fence(Ordering::SeqCst);
+                let late = self.take();
+                if late.is_none() {
+                    // SAFETY: the word is in the mapping.
+                    unsafe {
+                        libc::syscall(libc::SYS_futex, control.server_bell.as_ptr(), libc::FUTEX_WAIT, seen, 0)
+                    };
+                }
+                control.server_sleepers.fetch_sub(1, Ordering::SeqCst);
+                if let Some(r) = late {
+                    break r;
+                }
+            };
+            if self.idle.fetch_sub(1, Ordering::SeqCst) == 1
+                && self.threads.load(Ordering::Relaxed) < THREADS_MAX
+            {
+                // This request may wait long; somebody must be there for the next.
+                // Without another thread the cell is served more slowly, no worse.
+                let _ = self.clone().add_thread();
+            }
+            self.served.fetch_add(1, Ordering::Relaxed);
+            let outcome = self.serve(&request, &mut identity);
+            self.reply(core, request.cookie, outcome);
+        }
+    }
+
+    fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
+        let area = &self.control().cores[core];
+        let _one = self.put[core].lock().expect("no panic while a ring is held");
+        let mut answer = Answer { cookie, value: 0, extra: 0, flags: 0 };
+        match outcome {
+            Ok(r) => {
+                answer.value = r.value as i64;
+                answer.extra = r.extra;
+                if let Some(fd) = r.fd {
+                    if send_fd(self.sockets[core].as_raw_fd(), fd.as_raw_fd()) {
+                        answer.flags |= ANSWER_FD;
+                    } else {
+                        answer.value = Errno::EMFILE.to_ret();
+                    }
+                }
+            }
+            Err(e) => answer.value = e.to_ret(),
+        }
+        // A cell has no more requests under way than the ring has room; one that lies loses answers.
+        area.answers.push(&answer);
+        fence(Ordering::SeqCst);
+        if area.local.state.load(Ordering::SeqCst) == core_run::PARKED {
+            // A full bell has been rung already.
+            let _ = rustix::io::write(&self.bells[core], &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The address of a buffer in this process; EFAULT if it isn't the cell's.
+    pub(crate) fn buffer(&self, e: Extent) -> std::result::Result<(*mut u8, usize), Errno> {
+        let p = self.memory.range(e.offset, e.len).ok_or(Errno::EFAULT)?;
+        Ok((p, e.len as usize))
+    }
+
+    /// Copies a buffer out of the cell.
+    pub(crate) fn copy_in(&self, e: Extent, most: usize) -> std::result::Result<Vec<u8>, Errno> {
+        if e.len as usize > most {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let (p, n) = self.buffer(e)?;
+        let mut v = vec![0u8; n];
+        // SAFETY: both are valid for `n` bytes. The cell may change its side meanwhile; we keep what we got.
+        unsafe { std::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n) };
+        Ok(v)
+    }
+
+    /// Copies into a buffer of the cell, as far as it goes.
+    pub(crate) fn copy_out(&self, e: Extent, bytes: &[u8]) -> std::result::Result<usize, Errno> {
+        let (p, n) = self.buffer(e)?;
+        let n = n.min(bytes.len());
+        // SAFETY: both are valid for `n` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), p, n) };
+        Ok(n)
+    }
+
+    fn path(&self, e: Extent) -> std::result::Result<CString, Errno> {
+        let bytes = self.copy_in(e, libc::PATH_MAX as usize)?;
+        // The mount's root itself is the empty path.
+        let bytes = if bytes.is_empty() { b".".to_vec() } else { bytes };
+        CString::new(bytes).map_err(|_| Errno::EINVAL)
+    }
+
+    fn mount(&self, n: u64) -> std::result::Result<&HostMount, Errno> {
+        self.mounts.get(n as usize).ok_or(Errno::EBADF)
+    }
+
+    fn writable(&self, n: u64) -> std::result::Result<&HostMount, Errno> {
+        let m = self.mount(n)?;
+        if m.read_only { Err(Errno::EROFS) } else { Ok(m) }
+    }
+
+    pub(crate) fn add_handle(&self, handle: Handle) -> std::result::Result<u64, Errno> {
+        let mut h = self.handles.lock().expect("no panic while handles are held");
+        if h.list.len() >= HANDLES_MAX {
+            return Err(Errno::ENFILE);
+        }
+        h.next += 1;
+        let n = h.next;
+        h.list.insert(n, Arc::new(handle));
+        Ok(n)
+    }
+
+    pub(crate) fn handle(&self, n: u64) -> std::result::Result<Arc<Handle>, Errno> {
+        self.handles.lock().expect("no panic while handles are held").list.get(&n).cloned().ok_or(Errno::EBADF)
+    }
+
+    /// May files of this device be opened? Not those of /proc and its kind, which show the host's insides.
+    fn check_device(&self, fd: RawFd, dev: u64) -> std::result::Result<(), Errno> {
+        if let Some(ok) = self.devices.read().expect("no panic while devices are held").get(&dev) {
+            return if *ok { Ok(()) } else { Err(Errno::EACCES) };
+        }
+        // SAFETY: a plain structure for the host to fill.
+        let mut s: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        check(unsafe { libc::fstatfs(fd, &raw mut s) } as i64)?;
+        const CGROUP2: i64 = 0x6367_7270;
+        const CGROUP: i64 = 0x27_e0eb;
+        const SYSFS: i64 = 0x6265_6572;
+        const PROC: i64 = 0x9fa0;
+        const DEVPTS: i64 = 0x1cd1;
+        const DEBUGFS: i64 = 0x6462_6720;
+        const TRACEFS: i64 = 0x7472_6163;
+        const SECURITYFS: i64 = 0x7363_6673;
+        const BPF: i64 = 0xcafe_4a11;
+        const EFIVARFS: i64 = 0xde5e_81e4;
+        const PSTORE: i64 = 0x6165_676c;
+        const NSFS: i64 = 0x6e73_6673;
+        let kind = s.f_type as i64;
+        let ok = ![
+            CGROUP2, CGROUP, SYSFS, PROC, DEVPTS, DEBUGFS, TRACEFS, SECURITYFS, BPF, EFIVARFS, PSTORE, NSFS,
+        ]
+        .contains(&kind);
+        self.devices.write().expect("no panic while devices are held").insert(dev, ok);
+        if ok { Ok(()) } else { Err(Errno::EACCES) }
+    }
+
+    /// Attributes of an open descriptor, or of a name under one.
+    fn stat(&self, dir: RawFd, name: &CStr, flags: i32) -> std::result::Result<HostAttr, Errno> {
+        // SAFETY: a plain structure for the host to fill.
+        let mut s: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: as above; a valid name.
+        check(unsafe { libc::fstatat(dir, name.as_ptr(), &raw mut s, flags) } as i64)?;
+        Ok(attr(&s))
+    }
+
+    fn serve(&self, r: &Request, identity: &mut Identity) -> Outcome {
+        let op = Op::from_number(r.op).ok_or(Errno::ENOSYS)?;
+        let (uid, gid) = self.user.unwrap_or((r.uid, r.gid));
+        identity.become_user(uid, gid);
+        match op {
+            Op::Nop => Reply::value(r.arg[0]),
+            Op::Stat => {
+                let m = self.mount(r.arg[0])?;
+                let path = self.path(r.a)?;
+                let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+                let attr = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                self.copy_out(r.b, attr.as_bytes())?;
+                Reply::value(0)
+            }
+            Op::ReadDir => self.read_dir(r),
+            Op::ReadLink => {
+                let m = self.mount(r.arg[0])?;
+                let path = self.path(r.a)?;
+                let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+                let mut buf = vec![0u8; libc::PATH_MAX as usize];
+                // SAFETY: the buffer has that length.
+                let n = check(unsafe {
+                    libc::readlinkat(fd.as_raw_fd(), c"".as_ptr(), buf.as_mut_ptr().cast(), buf.len())
+                } as i64)?;
+                Reply::value(self.copy_out(r.b, &buf[..n as usize])? as u64)
+            }
+            Op::Open => self.open(r),
+            Op::Release => {
+                let gone = {
+                    let mut h = self.handles.lock().expect("no panic while handles are held");
+                    h.list.remove(&r.arg[0])
+                };
+                gone.map_or(Err(Errno::EBADF), |_| Reply::value(0))
+            }
+            Op::PassFd => {
+                let h = self.handle(r.arg[0])?;
+                let fd = h.fd.try_clone().map_err(|_| Errno::EMFILE)?;
+                Ok(Reply { value: 0, extra: 0, fd: Some(fd) })
+            }
+            Op::Read | Op::Write => {
+                let h = self.handle(r.arg[0])?;
+                let iov = self.vectors(r)?;
+                let offset = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
+                if op == Op::Read {
+                    // SAFETY: the vectors lie in the cell's memory.
+                    let n = unsafe { libc::preadv(h.fd.as_raw_fd(), iov.as_ptr(), iov.len() as i32, offset) };
+                    Reply::value(check(n as i64)? as u64)
+                } else {
+                    if !h.write {
+                        return Err(Errno::EBADF);
+                    }
+                    Reply::value(write_all(h.fd.as_raw_fd(), iov, offset)?)
+                }
+            }
+            Op::Sync => {
+                let h = self.handle(r.arg[0])?;
+                let fd = h.fd.as_raw_fd();
+                // SAFETY: no memory is involved.
+                check(unsafe { if r.arg[1] == 1 { libc::fdatasync(fd) } else { libc::fsync(fd) } } as i64)?;
+                Reply::value(0)
+            }
+            Op::StatHandle => {
+                let h = self.handle(r.arg[0])?;
+                let attr = self.stat(h.fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                self.copy_out(r.b, attr.as_bytes())?;
+                Reply::value(0)
+            }
+            Op::Truncate => {
+                let h = self.handle(r.arg[0])?;
+                let len = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
+                // SAFETY: no memory is involved.
+                check(unsafe { libc::ftruncate(h.fd.as_raw_fd(), len) } as i64)?;
+                Reply::value(0)
+            }
+            Op::Allocate => {
+                let h = self.handle(r.arg[0])?;
+                let (offset, len) = (r.arg[2] as i64, r.arg[3] as i64);
+                // SAFETY: no memory is involved.
+                check(unsafe { libc::fallocate(h.fd.as_raw_fd(), r.arg[1] as i32, offset, len) } as i64)?;
+                Reply::value(0)
+            }
+            Op::MakeDir => {
+                let (dir, name) = self.parent(r.arg[0], r.a)?;
+                // SAFETY: a valid name.
+                check(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), r.arg[1] as u32 & 0o7777) } as i64)?;
+                Reply::value(0)
+            }
+            Op::Unlink => {
+                let (dir, name) = self.parent(r.arg[0], r.a)?;
+                let flags = if r.arg[1] == 1 { libc::AT_REMOVEDIR } else { 0 };
+                // SAFETY: a valid name.
+                check(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), flags) } as i64)?;
+                Reply::value(0)
+            }
+            Op::Rename => {
+                let (from, a) = self.parent(r.arg[0], r.a)?;
+                let (to, b) = self.parent(r.arg[0], r.b)?;
+                let flags = r.arg[1] as u32;
+                // SAFETY: valid names.
+                check(unsafe {
+                    libc::renameat2(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), flags)
+                } as i64)?;
+                Reply::value(0)
+            }
+            Op::Link => {
+                let (from, a) = self.parent(r.arg[0], r.a)?;
+                let (to, b) = self.parent(r.arg[0], r.b)?;
+                // SAFETY: valid names.
+                check(unsafe {
+                    libc::linkat(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), 0)
+                } as i64)?;
+                Reply::value(0)
+            }
+            Op::SymLink => {
+                let target = CString::new(self.copy_in(r.a, libc::PATH_MAX as usize)?).map_err(|_| Errno::EINVAL)?;
+                let (dir, name) = self.parent(r.arg[0], r.b)?;
+                // SAFETY: valid names.
+                check(unsafe { libc::symlinkat(target.as_ptr(), dir.as_raw_fd(), name.as_ptr()) } as i64)?;
+                Reply::value(0)
+            }
+            Op::MakeNode => {
+                let (dir, name) = self.parent(r.arg[0], r.a)?;
+                let mode = r.arg[1] as u32;
+                if !matches!(mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK) {
+                    return Err(Errno::EPERM);
+                }
+                // SAFETY: a valid name.
+                check(unsafe { libc::mknodat(dir.as_raw_fd(), name.as_ptr(), mode, 0) } as i64)?;
+                Reply::value(0)
+            }
+            Op::SetAttr => self.set_attr(r),
+            Op::StatFs => {
+                let m = self.mount(r.arg[0])?;
+                // SAFETY: a plain structure for the host to fill.
+                let mut s: libc::statfs = unsafe { std::mem::zeroed() };
+                // SAFETY: as above.
+                check(unsafe { libc::fstatfs(m.root.as_raw_fd(), &raw mut s) } as i64)?;
+                let h = HostStatFs {
+                    kind: s.f_type as u64,
+                    bsize: s.f_bsize as u64,
+                    blocks: s.f_blocks,
+                    bfree: s.f_bfree,
+                    bavail: s.f_bavail,
+                    files: s.f_files,
+                    ffree: s.f_ffree,
+                    namelen: s.f_namelen as u64,
+                };
+                self.copy_out(r.b, h.as_bytes())?;
+                Reply::value(0)
+            }
+            Op::StreamRead | Op::StreamWrite | Op::StreamControl => {
+                identity.become_user(0, 0);
+                self.stream(op, r)
+            }
+            Op::Socket | Op::Bind | Op::Connect | Op::Listen => sockets::serve(self, op, r),
+            Op::Plan => {
+                let h = self.handle(r.arg[0])?;
+                let (bytes, total) = self.plans.get(h.fd.as_raw_fd(), r.arg[1], r.b.len as usize)?;
+                let n = self.copy_out(r.b, &bytes)?;
+                Ok(Reply { value: n as u64, extra: total, fd: None })
+            }
+            Op::ExtendedAttr => self.extended_attr(r),
+        }
+    }
+
+    /// Both buffers of a request, as vectors.
+    fn vectors(&self, r: &Request) -> std::result::Result<Vec<libc::iovec>, Errno> {
+        let mut iov = Vec::with_capacity(2);
+        for e in [r.a, r.b] {
+            if e.len > 0 {
+                let (base, len) = self.buffer(e)?;
+                iov.push(libc::iovec { iov_base: base.cast(), iov_len: len });
+            }
+        }
+        Ok(iov)
+    }
+
+    /// The directory above a path, and the last name of it.
+    fn parent(&self, mount: u64, path: Extent) -> std::result::Result<(OwnedFd, CString), Errno> {
+        let m = self.writable(mount)?;
+        let path = self.copy_in(path, libc::PATH_MAX as usize)?;
+        let (dir, name) = match path.iter().rposition(|b| *b == b'/') {
+            Some(at) => (path[..at].to_vec(), path[at + 1..].to_vec()),
+            None => (b".".to_vec(), path),
+        };
+        if name.is_empty() || name == b"." || name == b".." {
+            return Err(Errno::EINVAL);
+        }
+        let dir = CString::new(dir).map_err(|_| Errno::EINVAL)?;
+        let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+        let fd = open_beneath(&m.root, &dir, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        let attr = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        self.check_device(fd.as_raw_fd(), attr.dev)?;
+        Ok((fd, name))
+    }
+
+    fn open(&self, r: &Request) -> Outcome {
+        let m = self.mount(r.arg[0])?;
+        let path = self.path(r.a)?;
+        let asked = r.arg[1] as i32;
+        let write = asked & libc::O_ACCMODE != libc::O_RDONLY;
+        let known = libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_DIRECTORY;
+        if m.read_only && (write || asked & (libc::O_CREAT | libc::O_TRUNC) != 0) {
+            return Err(Errno::EROFS);
+        }
+        // Look before opening: opening a device can do things.
+        if let Ok(fd) = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0) {
+            let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+            if !matches!(a.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
+                return Err(Errno::EACCES);
+            }
+            self.check_device(fd.as_raw_fd(), a.dev)?;
+        }
+        let flags = asked & known | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
+        let fd = open_beneath(&m.root, &path, flags, r.arg[2] & 0o7777)?;
+        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        if !matches!(a.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
+            return Err(Errno::EACCES);
+        }
+        self.check_device(fd.as_raw_fd(), a.dev)?;
+        self.copy_out(r.b, a.as_bytes())?;
+        let pass = if r.arg[3] == 1 { Some(fd.try_clone().map_err(|_| Errno::EMFILE)?) } else { None };
+        let n = self.add_handle(Handle { fd, write })?;
+        Ok(Reply { value: n, extra: 0, fd: pass })
+    }
+
+    fn read_dir(&self, r: &Request) -> Outcome {
+        let m = self.mount(r.arg[0])?;
+        let path = self.path(r.a)?;
+        let fd = open_beneath(&m.root, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        self.check_device(fd.as_raw_fd(), a.dev)?;
+        let mut buf = vec![0u8; 32 << 10];
+        let mut out: Vec<u8> = Vec::new();
+        let mut index = 0;
+        loop {
+            // SAFETY: the buffer has that length.
+            let n = check(unsafe {
+                libc::syscall(libc::SYS_getdents64, fd.as_raw_fd(), buf.as_mut_ptr(), buf.len())
+            })? as usize;
+            if n == 0 {
+                let written = self.copy_out(r.b, &out)?;
+                return Ok(Reply { value: written as u64, extra: 1, fd: None });
+            }
+            let mut at = 0;
+            while at + 19 <= n {
+                let len = u16::from_ne_bytes([buf[at + 16], buf[at + 17]]) as usize;
+                let name = CStr::from_bytes_until_nul(&buf[at + 19..n]).map_err(|_| Errno::EIO)?;
+                let ino = u64::from_ne_bytes(buf[at..at + 8].try_into().map_err(|_| Errno::EIO)?);
+                let kind = buf[at + 18];
+                at += len.max(19);
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
+                }
+                index += 1;
+                if index <= r.arg[1] {
+                    continue;
+                }
+                let bytes = name.to_bytes();
+                let size = size_of::<HostDirent>() + bytes.len().next_multiple_of(8);
+                if out.len() + size > r.b.len as usize {
+                    let written = self.copy_out(r.b, &out)?;
+                    return Ok(Reply { value: written as u64, extra: 0, fd: None });
+                }
+                let attr = self.stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(HostAttr {
+                    ino,
+                    mode: u32::from(kind) << 12,
+                    ..HostAttr::default()
+                });
+                let head = HostDirent { attr, name_len: bytes.len() as u32, pad: 0 };
+                out.extend_from_slice(head.as_bytes());
+                out.extend_from_slice(bytes);
+                out.resize(out.len().next_multiple_of(8), 0);
+            }
+        }
+    }
+
+    fn set_attr(&self, r: &Request) -> Outcome {
+        let m = self.writable(r.arg[0])?;
+        let path = self.path(r.a)?;
+        let bytes = self.copy_in(r.b, size_of::<HostSetAttr>())?;
+        let h = HostSetAttr::read_from_bytes(&bytes).map_err(|_| Errno::EINVAL)?;
+        let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        self.check_device(fd.as_raw_fd(), a.dev)?;
+        let (dir, empty) = (fd.as_raw_fd(), c"".as_ptr());
+        if h.mask & 6 != 0 {
+            let id = |bit: u32, id: u32| if h.mask & bit != 0 { id } else { u32::MAX };
+            // SAFETY: a valid name.
+            check(unsafe { libc::fchownat(dir, empty, id(2, h.uid), id(4, h.gid), libc::AT_EMPTY_PATH) } as i64)?;
+        }
+        if h.mask & 1 != 0 {
+            if a.mode & libc::S_IFMT == libc::S_IFLNK {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            // The descriptor is only a path: by its name in /proc, which is ours.
+            let own = CString::new(format!("/proc/self/fd/{dir}")).map_err(|_| Errno::EINVAL)?;
+            // SAFETY: a valid name.
+            check(unsafe { libc::chmod(own.as_ptr(), h.mode & 0o7777) } as i64)?;
+        }
+        if h.mask & 0x30 != 0 {
+            let one = |bit: u32, sec: i64, nsec: u32| libc::timespec {
+                tv_sec: sec,
+                tv_nsec: if h.mask & bit != 0 { i64::from(nsec) } else { libc::UTIME_OMIT },
+            };
+            let times = [one(0x10, h.atime, h.atime_nsec), one(0x20, h.mtime, h.mtime_nsec)];
+            // SAFETY: valid times and name.
+            check(unsafe { libc::utimensat(dir, empty, times.as_ptr(), libc::AT_EMPTY_PATH) } as i64)?;
+        }
+        Reply::value(0)
+    }
+
+    fn extended_attr(&self, r: &Request) -> Outcome {
+        let m = self.mount(r.arg[0])?;
+        let path = self.path(r.a)?;
+        let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        self.check_device(fd.as_raw_fd(), a.dev)?;
+        let own = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
+        let mut out = vec![0u8; 4096];
+        // SAFETY: valid names and a buffer of that length.
+        let n = check(unsafe {
+            if r.arg[1] == 0 {
+                libc::listxattr(own.as_ptr(), out.as_mut_ptr().cast(), out.len()) as i64
+            } else {
+                let mut name = self.copy_in(r.b, 4096)?;
+                name.truncate((r.arg[2] as usize).min(255));
+                let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+                libc::getxattr(own.as_ptr(), name.as_ptr(), out.as_mut_ptr().cast(), out.len()) as i64
+            }
+        })?;
+        Reply::value(self.copy_out(r.b, &out[..n as usize])? as u64)
+    }
+
+    fn stream(&self, op: Op, r: &Request) -> Outcome {
+        let n = r.arg[0] as usize;
+        let kind = *self.streams.0.get(n).ok_or(Errno::EBADF)?;
+        if kind == StreamKind::Closed {
+            return Err(Errno::EBADF);
+        }
+        // SAFETY: the standard descriptors stay open as long as this process lives.
+        let fd = unsafe { BorrowedFd::borrow_raw(n as RawFd) };
+        let (p, len) = self.buffer(r.a)?;
+        match op {
+            Op::StreamRead => loop {
+                // SAFETY: the buffer lies in the cell's memory.
+                let n = unsafe { libc::read(fd.as_raw_fd(), p.cast(), len) };
+                match check(n as i64) {
+                    // The descriptor may be non-blocking for reasons of its owner's.
+                    Err(Errno::EAGAIN) => wait_fd(fd, libc::POLLIN),
+                    Err(Errno::EINTR) => {}
+                    other => return Reply::value(other? as u64),
+                }
+            },
+            Op::StreamWrite => {
+                let mut done = 0;
+                while done < len {
+                    // SAFETY: as above.
+                    let n = unsafe { libc::write(fd.as_raw_fd(), p.add(done).cast(), len - done) };
+                    match check(n as i64) {
+                        Err(Errno::EAGAIN) => wait_fd(fd, libc::POLLOUT),
+                        Err(Errno::EINTR) => {}
+                        Ok(n) => done += n as usize,
+                        Err(e) if done == 0 => return Err(e),
+                        Err(_) => break,
+                    }
+                }
+                Reply::value(done as u64)
+            }
+            _ => {
+                let command = r.arg[1];
+                let known = [
+                    libc::TCGETS,
+                    libc::TCSETS,
+                    libc::TCSETSW,
+                    libc::TCSETSF,
+                    libc::TIOCGWINSZ,
+                    libc::TIOCSWINSZ,
+                    libc::TIOCGPGRP,
+                    libc::TIOCGSID,
+                    libc::FIONREAD,
+                    libc::TCFLSH,
+                    libc::TCXONC,
+                    libc::TCSBRK,
+                ];
+                if command == libc::TIOCSPGRP {
+                    // The cell's process groups are its own; on the terminal it is us.
+                    return Reply::value(0);
+                }
+                if !known.contains(&command) {
+                    return Err(Errno::ENOTTY);
+                }
+                // The host fills a structure of known size: through a buffer that is large enough.
+                let mut arg = [0u8; 64];
+                let n = len.min(arg.len());
+                let input = self.copy_in(r.a, 64)?;
+                arg[..n].copy_from_slice(&input[..n]);
+                let plain = matches!(command, libc::TCFLSH | libc::TCXONC | libc::TCSBRK);
+                let pointer = if plain { r.arg[2] } else { arg.as_mut_ptr() as u64 };
+                // SAFETY: the commands above use no more than the buffer holds.
+                check(unsafe { libc::ioctl(fd.as_raw_fd(), command, pointer) } as i64)?;
+                self.copy_out(r.a, &arg[..n])?;
+                Reply::value(0)
+            }
+        }
+    }
+}
+
+fn wait_fd(fd: BorrowedFd, events: i16) {
+    let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&raw mut p, 1, 1000) };
+}
+
+/// The host's error as a number.
+pub(crate) fn check(ret: i64) -> std::result::Result<i64, Errno> {
+    if ret < 0 {
+        let e = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        Err(Errno(e as u32))
+    } else {
+        Ok(ret)
+    }
+}
+
+fn attr(s: &libc::stat) -> HostAttr {
+    HostAttr {
+        ino: s.st_ino,
+        dev: s.st_dev,
+        size: s.st_size as u64,
+        blocks: s.st_blocks as u64,
+        rdev: s.st_rdev,
+        mode: s.st_mode,
+        nlink: s.st_nlink as u32,
+        uid: s.st_uid,
+        gid: s.st_gid,
+        blksize: s.st_blksize as u32,
+        atime_nsec: s.st_atime_nsec as u32,
+        mtime_nsec: s.st_mtime_nsec as u32,
+        ctime_nsec: s.st_ctime_nsec as u32,
+        atime: s.st_atime,
+        mtime: s.st_mtime,
+        ctime: s.st_ctime,
+    }
+}
+
+/// Opens a path beneath a directory, through no symbolic link.
+fn open_beneath(
+    dir: &OwnedFd,
+    path: &CStr,
+    flags: i32,
+    mode: u64,
+) -> std::result::Result<OwnedFd, Errno> {
+    #[repr(C)]
+    struct OpenHow {
+        flags: u64,
+        mode: u64,
+        resolve: u64,
+    }
+    const NO_MAGICLINKS: u64 = 2;
+    const NO_SYMLINKS: u64 = 4;
+    const BENEATH: u64 = 8;
+    let creating = flags & libc::O_CREAT != 0;
+    let how = OpenHow {
+        flags: (flags | libc::O_CLOEXEC) as u64,
+        mode: if creating { mode } else { 0 },
+        // A link as the last component is opened itself with O_PATH | O_NOFOLLOW.
+        resolve: NO_MAGICLINKS | BENEATH | NO_SYMLINKS,
+    };
+    // SAFETY: valid pointers and sizes.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<OpenHow>(),
+        )
+    })?;
+    // SAFETY: just opened.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+fn write_all(fd: RawFd, mut iov: Vec<libc::iovec>, mut offset: i64) -> std::result::Result<u64, Errno> {
+    let mut done = 0;
+    loop {
+        let left: usize = iov.iter().map(|v| v.iov_len).sum();
+        if left == 0 {
+            return Ok(done);
+        }
+        // SAFETY: the vectors lie in the cell's memory.
+        let n = unsafe { libc::pwritev(fd, iov.as_ptr(), iov.len() as i32, offset) };
+        let mut n = match check(n as i64) {
+            Ok(0) => return Ok(done),
+            Ok(n) => n as usize,
+            Err(Errno::EINTR) => continue,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => return Ok(done),
+        };
+        done += n as u64;
+        offset += n as i64;
+        while n > 0 {
+            let step = n.min(iov[0].iov_len);
+            iov[0].iov_base = iov[0].iov_base.wrapping_byte_add(step);
+            iov[0].iov_len -= step;
+            n -= step;
+            if iov[0].iov_len == 0 {
+                iov.remove(0);
+            }
+        }
+    }
+}
+
+/// Sends a descriptor on a socket; says whether that worked.
+fn send_fd(socket: RawFd, fd: RawFd) -> bool {
+    let byte = [0u8; 1];
+    let mut iov = libc::iovec { iov_base: byte.as_ptr().cast_mut().cast(), iov_len: 1 };
+    let mut ctl = [0u64; 4];
+    // SAFETY: a plain structure.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = &raw mut iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = ctl.as_mut_ptr().cast();
+    msg.msg_controllen = 24;
+    // SAFETY: the control buffer has room for one header and a descriptor.
+    unsafe {
+        let c = libc::CMSG_FIRSTHDR(&raw const msg);
+        (*c).cmsg_level = libc::SOL_SOCKET;
+        (*c).cmsg_type = libc::SCM_RIGHTS;
+        (*c).cmsg_len = libc::CMSG_LEN(4) as usize;
+        libc::CMSG_DATA(c).cast::<RawFd>().write_unaligned(fd);
+        libc::sendmsg(socket, &raw const msg, libc::MSG_NOSIGNAL) == 1
+    }
+}
+
+/// Whom this thread acts for on the host's file systems.
+struct Identity {
+    root: bool,
+    now: (u32, u32),
+}
+
+impl Identity {
+    fn new(root: bool) -> Self {
+        if root {
+            // Root's own further groups are nobody's in a cell. For this thread only.
+            // SAFETY: an empty list.
+            unsafe { libc::syscall(libc::SYS_setgroups, 0, 0) };
+        }
+        Identity { root, now: (0, 0) }
+    }
+
+    fn become_user(&mut self, uid: u32, gid: u32) {
+        if !self.root || self.now == (uid, gid) {
+            return;
+        }
+        // SAFETY: changes this thread's credentials for file access.
+        unsafe {
+            libc::syscall(libc::SYS_setfsgid, gid);
+            libc::syscall(libc::SYS_setfsuid, uid);
+        }
+        self.now = (uid, gid);
     }
 }

@@ -23,6 +23,7 @@ mod scheduler;
 mod service;
 mod thread;
 mod timer;
+mod wait;
 
 pub use arch::{capture_extended, detect_extended};
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
@@ -33,3 +34,4 @@ pub use scheduler::{
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};
 pub use timer::{Timer, sleep_until};
+pub use wait::{Limit, wait, wait_uninterrupted};

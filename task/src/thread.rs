@@ -56,6 +56,8 @@ pub struct Thread {
     pub(crate) switches: [AtomicU64; 2],
     /// Grows with each use of this thread's memory.
     id: AtomicU64,
+    /// Its personality wants it to stop waiting where that can be interrupted (a signal).
+    interrupt: AtomicU32,
     /// Cores that it may run on, a bit each.
     affinity: [AtomicU64; MAX_CORES / 64],
 }
@@ -105,6 +107,17 @@ impl Thread {
     /// Switches by its own will, and by force.
     pub fn switches(&self) -> (u64, u64) {
         (self.switches[0].load(Ordering::Relaxed), self.switches[1].load(Ordering::Relaxed))
+    }
+
+    /// Is it wanted to stop waiting?
+    #[inline]
+    pub fn interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::SeqCst) != 0
+    }
+
+    /// Says whether it is to stop waiting, where that can be interrupted.
+    pub fn set_interrupt(&self, yes: bool) {
+        self.interrupt.store(yes as u32, Ordering::SeqCst);
     }
 
     /// May it run on this core?
@@ -197,6 +210,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
             run_time: AtomicU64::new(0),
             switches: [AtomicU64::new(0), AtomicU64::new(0)],
             id: AtomicU64::new(0),
+            interrupt: AtomicU32::new(0),
             affinity: [const { AtomicU64::new(0) }; MAX_CORES / 64],
         })),
     };
@@ -209,6 +223,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     t.run_time.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);
     t.switches[1].store(0, Ordering::Relaxed);
+    t.interrupt.store(0, Ordering::Relaxed);
     for word in &t.affinity {
         word.store(!0, Ordering::Relaxed);
     }

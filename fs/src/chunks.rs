@@ -1,0 +1,400 @@
+//! A file's bytes in the cell's memory: pages of tmpfs files, cached pages of host files.
+//!
+//! Memory comes in chunks of 64 KiB, the grain of mappings, except that a
+//! file shorter than that takes as little as a page.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use atoll_abi::layout::PAGE;
+use atoll_abi::{Errno, Result};
+use atoll_mem::heap::{give_pages, memory, take_pages, take_pages_dirty};
+use atoll_mem::io::{Sink, Source};
+use atoll_mem::pages::CHUNK_ORDER;
+use atoll_mem::vm::take_pages_hard;
+
+/// Bytes of a chunk.
+pub const CHUNK: u64 = PAGE << CHUNK_ORDER;
+const PAGES: u64 = 1 << CHUNK_ORDER;
+
+#[derive(Clone, Copy)]
+struct Chunk {
+    /// Where it lies in the cell's memory.
+    offset: u64,
+    /// 2^order pages.
+    order: u32,
+    /// Pages whose contents are the file's.
+    valid: u16,
+    /// Pages that the file's home does not have yet.
+    dirty: u16,
+}
+
+impl Chunk {
+    fn len(&self) -> u64 {
+        PAGE << self.order
+    }
+}
+
+/// The chunks of one file.
+#[derive(Default)]
+pub struct Chunks {
+    map: BTreeMap<u64, Chunk>,
+    pages: u64,
+    dirty: u64,
+}
+
+/// A run of dirty bytes: offset in the file, offset in memory, length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirtyRun {
+    /// Offset in the file.
+    pub at: u64,
+    /// Offset in the cell's memory.
+    pub memory: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+fn bits(from: u64, to: u64) -> u16 {
+    let low = |n: u64| ((1u32 << n) - 1) as u16;
+    low(to) & !low(from)
+}
+
+impl Chunks {
+    /// No bytes.
+    pub const fn new() -> Self {
+        Chunks { map: BTreeMap::new(), pages: 0, dirty: 0 }
+    }
+
+    /// Pages of memory held.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Dirty pages.
+    pub fn dirty_pages(&self) -> u64 {
+        self.dirty
+    }
+
+    /// The chunk that holds offset `at`, made if need be; large enough for `need` bytes of it.
+    fn chunk(&mut self, at: u64, need: u64, hard: bool) -> Result<&mut Chunk> {
+        let index = at / CHUNK;
+        let full = index != 0 || need > CHUNK / 2 || !self.map.is_empty() && !self.map.contains_key(&0);
+        let order =
+            if full { CHUNK_ORDER } else { need.div_ceil(PAGE).max(1).next_power_of_two().ilog2() };
+        let take = |order| if hard { take_pages_hard(order) } else { take_pages(order) };
+        if let Some(c) = self.map.get(&index) {
+            if c.order >= order {
+                return Ok(self.map.get_mut(&index).expect("just found"));
+            }
+            // A small chunk grows: into a larger one.
+            let old = *c;
+            let offset = take(order).ok_or(Errno::ENOMEM)?;
+            copy_memory(old.offset, offset, old.len());
+            give_pages(old.offset, old.order);
+            self.pages += (1 << order) - (1 << old.order);
+            self.map.insert(index, Chunk { offset, order, ..old });
+        } else {
+            let offset = take(order).ok_or(Errno::ENOMEM)?;
+            self.pages += 1 << order;
+            self.map.insert(index, Chunk { offset, order, valid: 0, dirty: 0 });
+        }
+        Ok(self.map.get_mut(&index).expect("just made"))
+    }
+
+    /// Copies valid pages from `at` on into `sink`, up to `end`. Stops at the
+    /// first page that is not valid; value: bytes.
+    pub fn read_valid(&self, sink: &mut Sink, mut at: u64, end: u64) -> Result<usize> {
+        let mut done = 0;
+        while at < end && sink.left() > 0 {
+            let Some(c) = self.map.get(&(at / CHUNK)) else { break };
+            let within = at % CHUNK;
+            let valid = u64::from((c.valid >> (within / PAGE)).trailing_ones()) * PAGE;
+            if valid == 0 {
+                break;
+            }
+            let n = (valid - within % PAGE).min(end - at).min(sink.left() as u64);
+            match sink.put_memory(c.offset + within, n as usize) {
+                Ok(k) => {
+                    done += k;
+                    at += k as u64;
+                    if (k as u64) < n {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies bytes from `at` on into `sink`, up to `end`; holes are zeroes.
+    pub fn read_sparse(&self, sink: &mut Sink, mut at: u64, end: u64) -> Result<usize> {
+        let mut done = 0;
+        while at < end && sink.left() > 0 {
+            let n = (CHUNK - at % CHUNK).min(end - at).min(sink.left() as u64) as usize;
+            let within = at % CHUNK;
+            let put = match self.map.get(&(at / CHUNK)) {
+                Some(c) if within < c.len() => {
+                    sink.put_memory(c.offset + within, n.min((c.len() - within) as usize))
+                }
+                _ => sink.put_zeroes(n),
+            };
+            match put {
+                Ok(0) => break,
+                Ok(k) => {
+                    done += k;
+                    at += k as u64;
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Is the page that holds `at` valid?
+    pub fn is_valid(&self, at: u64) -> bool {
+        self.map.get(&(at / CHUNK)).is_some_and(|c| c.valid & 1 << (at % CHUNK / PAGE) != 0)
+    }
+
+    /// Takes bytes from `source` to `at`, no farther than one chunk. Pages
+    /// that are not valid become so, zero where nothing is written. Value: bytes.
+    pub fn write(&mut self, source: &mut Source, at: u64, dirty: bool) -> Result<usize> {
+        let within = at % CHUNK;
+        let n = (CHUNK - within).min(source.left() as u64);
+        let c = self.chunk(at, within + n, true)?;
+        let k = source.take_memory(c.offset + within, n as usize)? as u64;
+        if k == 0 {
+            return Ok(0);
+        }
+        let touched = bits(within / PAGE, (within + k).div_ceil(PAGE));
+        c.valid |= touched;
+        if dirty {
+            let fresh = touched & !c.dirty;
+            c.dirty |= touched;
+            self.dirty += u64::from(fresh.count_ones());
+        }
+        Ok(k as usize)
+    }
+
+    /// Makes room for the pages of `[at, at + len)` (in one chunk) so that
+    /// somebody can fill them; where they lie in memory. Only if memory is at hand.
+    pub fn prepare(&mut self, at: u64, len: u64) -> Option<u64> {
+        let within = at % CHUNK;
+        debug_assert!(within.is_multiple_of(PAGE) && within + len <= CHUNK);
+        let c = self.chunk(at, within + len, false).ok()?;
+        Some(c.offset + within)
+    }
+
+    /// Says that the pages of `[at, at + len)`, prepared before, hold the
+    /// file's bytes. Pages that became valid meanwhile are left alone by the caller's lock.
+    pub fn filled(&mut self, at: u64, len: u64) {
+        if let Some(c) = self.map.get_mut(&(at / CHUNK)) {
+            c.valid |= bits(at % CHUNK / PAGE, (at % CHUNK + len).div_ceil(PAGE));
+        }
+    }
+
+    /// Where the 64 KiB from `at` on lie, for mapping: a whole chunk, zero where nothing was written.
+    pub fn whole(&mut self, at: u64) -> Result<u64> {
+        self.chunk(at, CHUNK, true).map(|c| {
+            c.valid = u16::MAX;
+            c.offset
+        })
+    }
+
+    /// Zeroes `[from, to)` where there are pages.
+    pub fn zero(&mut self, from: u64, to: u64) {
+        let mut at = from;
+        while at < to {
+            let next = (at / CHUNK + 1) * CHUNK;
+            if let Some(c) = self.map.get(&(at / CHUNK)) {
+                let within = at % CHUNK;
+                let end = (to.min(next) - (next - CHUNK)).min(c.len());
+                if within < end {
+                    zero_memory(c.offset + within, end - within);
+                }
+            }
+            at = next;
+        }
+    }
+
+    /// Drops what lies wholly behind `len`, and zeroes the rest of the last page. `keep`: chunks that are
+    /// mapped are zeroed, not dropped.
+    pub fn truncate(&mut self, len: u64, keep: bool) {
+        self.zero(len, len.next_multiple_of(CHUNK));
+        let first = len.div_ceil(CHUNK);
+        if keep {
+            let last = self.map.last_key_value().map_or(0, |(i, _)| (i + 1) * CHUNK);
+            self.zero(first * CHUNK, last.max(first * CHUNK));
+        } else {
+            for (_, c) in self.map.split_off(&first) {
+                self.forget(c);
+            }
+        }
+        // Pages behind the end are clean.
+        if let Some(c) = self.map.get_mut(&(len / CHUNK)) {
+            let behind = bits((len % CHUNK).div_ceil(PAGE), PAGES) & c.dirty;
+            c.dirty &= !behind;
+            self.dirty -= u64::from(behind.count_ones());
+        }
+    }
+
+    fn forget(&mut self, c: Chunk) {
+        self.pages -= 1 << c.order;
+        self.dirty -= u64::from(c.dirty.count_ones());
+        give_pages(c.offset, c.order);
+    }
+
+    /// Drops everything, dirty or not.
+    pub fn clear(&mut self) {
+        for (_, c) in core::mem::take(&mut self.map) {
+            self.forget(c);
+        }
+    }
+
+    /// Drops chunks without dirty pages, at least `pages` pages if there are so many; pages dropped.
+    pub fn shrink(&mut self, pages: u64) -> u64 {
+        let before = self.pages;
+        let clean: Vec<u64> = self.map.iter().filter(|(_, c)| c.dirty == 0).map(|(i, _)| *i).collect();
+        for i in clean {
+            if before - self.pages >= pages {
+                break;
+            }
+            if let Some(c) = self.map.remove(&i) {
+                self.forget(c);
+            }
+        }
+        before - self.pages
+    }
+
+    /// Takes up to `most` dirty runs of a file of `size` bytes and counts them clean.
+    pub fn take_dirty(&mut self, size: u64, most: usize) -> Vec<DirtyRun> {
+        let mut runs: Vec<DirtyRun> = Vec::new();
+        if self.dirty == 0 {
+            return runs;
+        }
+        for (index, c) in &mut self.map {
+            while c.dirty != 0 {
+                let first = u64::from(c.dirty.trailing_zeros());
+                let n = u64::from((c.dirty >> first).trailing_ones());
+                let at = index * CHUNK + first * PAGE;
+                let len = (n * PAGE).min(size.saturating_sub(at));
+                let memory = c.offset + first * PAGE;
+                let full = runs.len() == most;
+                match runs.last_mut() {
+                    Some(r) if r.at + r.len == at && r.memory + r.len == memory => r.len += len,
+                    _ if len == 0 => {}
+                    _ if full => return runs,
+                    _ => runs.push(DirtyRun { at, memory, len }),
+                }
+                c.dirty &= !bits(first, first + n);
+                self.dirty -= n;
+            }
+        }
+        runs
+    }
+
+    /// Counts a run as dirty again, because writing it failed.
+    pub fn mark_dirty(&mut self, run: DirtyRun) {
+        let mut at = run.at;
+        while at < run.at + run.len {
+            let next = ((at / CHUNK + 1) * CHUNK).min(run.at + run.len);
+            if let Some(c) = self.map.get_mut(&(at / CHUNK)) {
+                let pages = bits(at % CHUNK / PAGE, ((next - 1) % CHUNK) / PAGE + 1);
+                self.dirty += u64::from((pages & !c.dirty).count_ones());
+                c.dirty |= pages;
+            }
+            at = next;
+        }
+    }
+
+    /// The first offset at or after `from` that lies in a chunk (or, if `hole`, in none).
+    pub fn seek(&self, from: u64, hole: bool) -> Option<u64> {
+        let mut at = from;
+        if hole {
+            while self.map.contains_key(&(at / CHUNK)) {
+                at = (at / CHUNK + 1) * CHUNK;
+            }
+            return Some(at);
+        }
+        let (index, _) = self.map.range(from / CHUNK..).next()?;
+        Some((index * CHUNK).max(at))
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn copy_memory(from: u64, to: u64, len: u64) {
+    let mut buf = [0u8; 512];
+    let mut at = 0;
+    while at < len {
+        let n = buf.len().min((len - at) as usize);
+        // Through a buffer of our own: both ends are plain memory, and this is rare.
+        let _ = Sink::kernel(&mut buf[..n]).put_memory(from + at, n);
+        let _ = Source::kernel(&buf[..n]).take_memory(to + at, n);
+        at += n as u64;
+    }
+}
+
+fn zero_memory(offset: u64, len: u64) {
+    const ZEROES: [u8; 512] = [0; 512];
+    let mut at = 0;
+    while at < len {
+        let n = ZEROES.len().min((len - at) as usize);
+        let _ = Source::kernel(&ZEROES[..n]).take_memory(offset + at, n);
+        at += n as u64;
+    }
+}
+
+/// Memory for a short-lived buffer that a service message names: `len` bytes, contents undefined.
+pub struct Scratch {
+    offset: u64,
+    order: u32,
+}
+
+impl Scratch {
+    /// Takes at least `len` bytes.
+    pub fn new(len: u64) -> Result<Scratch> {
+        let order = len.div_ceil(PAGE).max(1).next_power_of_two().ilog2();
+        take_pages_dirty(order).map(|offset| Scratch { offset, order }).ok_or(Errno::ENOMEM)
+    }
+
+    /// Where it lies in the cell's memory.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        PAGE << self.order
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies the first bytes out.
+    pub fn read(&self, to: &mut [u8]) {
+        let n = to.len();
+        assert!(n as u64 <= self.len());
+        let _ = Sink::kernel(to).put_memory(self.offset, n);
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        give_pages(self.offset, self.order);
+    }
+}
+
+/// Is there any memory to speak of left?
+pub fn memory_is_short() -> bool {
+    let m = memory();
+    m.total() - m.used() < m.total() / 16
+}

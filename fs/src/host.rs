@@ -1,0 +1,1481 @@
+//! A directory of the host, reached by service messages (architecture section 3, "host services").
+//!
+//! Names and attributes are asked for once and believed for a while
+//! ([`HostFs::trust`]); what this cell changes it knows at once. Contents are
+//! cached page by page: reading takes them from the host in place where that
+//! needs no waiting (`preadv2(RWF_NOWAIT)`, 0.3 us) and by a message where it
+//! does; writing goes to the cache and from there to the host behind the
+//! program's back, at the latest when the file is closed, synced or mapped.
+//! So other processes of the host see the right contents after `close` and
+//! `fsync`. Errors that happen behind the program's back are reported by the
+//! next `fsync` or `close`; while the host's disk is nearly full, nothing is
+//! written behind, so that ENOSPC comes where it belongs.
+
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use atoll_abi::layout::PAGE;
+use atoll_mem::heap::host_buf;
+use atoll_abi::service::{
+    Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
+};
+use atoll_abi::{Errno, Result, platform};
+use atoll_mem::io::{Sink, Source, extent};
+use atoll_mem::vm::{Mappable, Object, Rewriting};
+use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
+use atoll_task::{Call, call};
+use hashbrown::HashMap;
+use linux_raw_sys::general as linux;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
+use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode};
+use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
+
+/// Dirty pages of a file after which writing it out begins at once.
+const DIRTY_SOON: u64 = 1024;
+/// Dirty pages of a file after which its writer waits.
+const DIRTY_MAX: u64 = 8192;
+/// How long written bytes stay in the cell at most, ns.
+const DIRTY_AGE: u64 = 100_000_000;
+/// Free space of the host's file system below which nothing is written behind, bytes.
+const SPACE_LOW: u64 = 256 << 20;
+/// Closed files that keep their host descriptor, for the next time.
+const IDLE_MAX: usize = 256;
+/// Reads of at least this many bytes that the cache has nothing of go past it.
+const LARGE_READ: usize = 128 << 10;
+/// Misses in a directory after which its names are asked for all at once.
+const LIST_AFTER: u32 = 2;
+/// Bytes of one listing request.
+const LIST_BYTES: u64 = 64 << 10;
+
+/// How many names the cache may have before it is pruned.
+const NAMES_MAX: u64 = 100_000;
+
+/// A mounted host directory.
+pub struct HostFs {
+    mount: u32,
+    read_only: bool,
+    /// How long names and attributes are believed, ns.
+    trust: u64,
+    files: Mutex<HashMap<(u64, u64), Weak<HostFile>>>,
+    /// Closed files that still have a host descriptor, oldest first.
+    idle: Mutex<VecDeque<Arc<HostFile>>>,
+    dirty: Mutex<Vec<Arc<HostFile>>>,
+    flush_soon: AtomicBool,
+    flusher: WaitQueue,
+    /// Free bytes of the host's file system and when that was asked.
+    space: Mutex<(u64, u64)>,
+    names: AtomicU64,
+    next_id: AtomicU64,
+    planner: SetOnce<Planner>,
+}
+
+/// Makes the rewriting plan of an executable: file, its host handle.
+pub type Planner = fn(&HostFile) -> Option<Arc<dyn Rewriting>>;
+
+struct Place {
+    parent: Option<Arc<HostNode>>,
+    name: Vec<u8>,
+    /// The name is gone, or never was one.
+    gone: bool,
+}
+
+#[derive(Clone)]
+struct Name {
+    /// None: there is no such name.
+    node: Option<Arc<HostNode>>,
+    until: u64,
+}
+
+#[derive(Default)]
+struct Names {
+    known: HashMap<Vec<u8>, Name>,
+    /// Until then, a name that is not known does not exist.
+    complete: u64,
+    misses: u32,
+    /// Its listing is too long to be asked for.
+    large: bool,
+}
+
+/// A name of the host's tree.
+pub struct HostNode {
+    fs: Arc<HostFs>,
+    id: u64,
+    kind: FileType,
+    place: Mutex<Place>,
+    attr: Mutex<(HostAttr, u64)>,
+    names: Mutex<Names>,
+    link: Mutex<Option<Vec<u8>>>,
+    file: SetOnce<Arc<HostFile>>,
+    me: Weak<HostNode>,
+}
+
+/// A host descriptor that the server holds for us, and its copy in the cell.
+#[derive(Clone, Copy)]
+struct Handle {
+    number: u64,
+    fd: Option<i32>,
+    write: bool,
+    read: bool,
+}
+
+struct State {
+    handle: Option<Handle>,
+    chunks: Chunks,
+    size: u64,
+    attr: HostAttr,
+    /// When the cell wrote last; its times are newer than the host's until written out.
+    written: Option<Time>,
+    /// Since when it has dirty pages.
+    dirty_since: u64,
+    /// A write behind that failed, until somebody is told.
+    error: Option<Errno>,
+    openings: u32,
+    writers: u32,
+    /// Written pages are on their way out: they must stay where they are.
+    flushing: bool,
+    /// The program maps it shared and writable: the host's page cache is the only one.
+    direct: bool,
+    /// Write behind would hide that the disk is full.
+    through: bool,
+}
+
+/// The contents of a regular file, however many names it has.
+pub struct HostFile {
+    fs: Arc<HostFs>,
+    key: (u64, u64),
+    state: Mutex<State>,
+    flushed: WaitQueue,
+    plan: SetOnce<Option<Arc<dyn Rewriting>>>,
+    maps: AtomicU32,
+    /// A path that leads to it, for opening it again.
+    node: Mutex<Weak<HostNode>>,
+    me: Weak<HostFile>,
+}
+
+fn time(sec: i64, nsec: u32) -> Time {
+    Time { sec, nsec }
+}
+
+fn attr_of(h: &HostAttr) -> Attr {
+    Attr {
+        ino: h.ino,
+        dev: h.dev,
+        mode: h.mode,
+        nlink: h.nlink,
+        uid: h.uid,
+        gid: h.gid,
+        rdev: h.rdev,
+        size: h.size,
+        blocks: h.blocks,
+        blksize: h.blksize,
+        atime: time(h.atime, h.atime_nsec),
+        mtime: time(h.mtime, h.mtime_nsec),
+        ctime: time(h.ctime, h.ctime_nsec),
+    }
+}
+
+/// A buffer for a message, with a value's bytes.
+fn buffer(bytes: &[u8]) -> Vec<u8> {
+    let mut v = Vec::with_capacity(bytes.len().max(1));
+    v.extend_from_slice(bytes);
+    v
+}
+
+impl HostFs {
+    /// Mounts what the supervisor knows as mount `mount`. Value: the file system and its root.
+    pub fn new(mount: u32, read_only: bool, trust: u64) -> Result<(Arc<HostFs>, Arc<HostNode>)> {
+        let fs = Arc::new(HostFs {
+            mount,
+            read_only,
+            trust,
+            files: Mutex::new(HashMap::new()),
+            idle: Mutex::new(VecDeque::new()),
+            dirty: Mutex::new(Vec::new()),
+            flush_soon: AtomicBool::new(false),
+            flusher: WaitQueue::new(),
+            space: Mutex::new((u64::MAX, 0)),
+            names: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+            planner: SetOnce::new(),
+        });
+        let attr = fs.stat_path(b"", &Cred::root())?;
+        let root = fs.node(None, b"", attr);
+        if !read_only {
+            let weak = Arc::downgrade(&fs);
+            let t = atoll_task::spawn(0, move || flusher(&weak)).ok_or(Errno::ENOMEM)?;
+            atoll_task::unpark(t);
+        }
+        Ok((fs, root))
+    }
+
+    /// Says who plans the rewriting of executables.
+    pub fn set_planner(&self, planner: Planner) {
+        // Once, at boot; a second time changes nothing.
+        let _ = self.planner.set(planner);
+    }
+
+    fn request(&self, op: Op, cred: &Cred) -> Request {
+        let mut r = Request::new(op);
+        r.uid = cred.uid;
+        r.gid = cred.gid;
+        r.arg[0] = u64::from(self.mount);
+        r
+    }
+
+    fn stat_path(&self, path: &[u8], cred: &Cred) -> Result<HostAttr> {
+        let path = buffer(path);
+        let out = buffer(HostAttr::default().as_bytes());
+        let mut r = self.request(Op::Stat, cred);
+        r.a = extent(&path);
+        r.b = extent(&out);
+        call(r)?;
+        HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)
+    }
+
+    fn node(self: &Arc<Self>, parent: Option<Arc<HostNode>>, name: &[u8], attr: HostAttr) -> Arc<HostNode> {
+        let now = platform().now();
+        self.names.fetch_add(1, Ordering::Relaxed);
+        Arc::new_cyclic(|me| HostNode {
+            fs: self.clone(),
+            // Directories are told apart by their inode, so that a mount on one is found again.
+            id: if FileType::from_mode(attr.mode) == FileType::Directory {
+                attr.ino ^ attr.dev << 48
+            } else {
+                1 << 63 | self.next_id.fetch_add(1, Ordering::Relaxed)
+            },
+            kind: FileType::from_mode(attr.mode),
+            place: Mutex::new(Place { parent, name: name.to_vec(), gone: false }),
+            attr: Mutex::new((attr, now + self.trust)),
+            names: Mutex::new(Names::default()),
+            link: Mutex::new(None),
+            file: SetOnce::new(),
+            me: me.clone(),
+        })
+    }
+
+    /// The contents behind a regular file's attributes.
+    fn contents(self: &Arc<Self>, attr: &HostAttr, node: &Arc<HostNode>) -> Arc<HostFile> {
+        let key = (attr.dev, attr.ino);
+        let mut files = self.files.lock();
+        if let Some(f) = files.get(&key).and_then(Weak::upgrade) {
+            return f;
+        }
+        if files.len() > 4096 {
+            files.retain(|_, f| f.strong_count() > 0);
+        }
+        let f = Arc::new_cyclic(|me| HostFile {
+            fs: self.clone(),
+            key,
+            state: Mutex::new(State {
+                handle: None,
+                chunks: Chunks::new(),
+                size: attr.size,
+                attr: *attr,
+                written: None,
+                dirty_since: 0,
+                error: None,
+                openings: 0,
+                writers: 0,
+                flushing: false,
+                direct: false,
+                through: false,
+            }),
+            flushed: WaitQueue::new(),
+            plan: SetOnce::new(),
+            maps: AtomicU32::new(0),
+            node: Mutex::new(Arc::downgrade(node)),
+            me: me.clone(),
+        });
+        files.insert(key, Arc::downgrade(&f));
+        f
+    }
+
+    /// Is the host's disk nearly full?
+    fn space_is_low(&self) -> bool {
+        let mut space = self.space.lock();
+        let now = platform().now();
+        if now > space.1 {
+            let free = self.stat().map_or(u64::MAX, |s| s.bavail.saturating_mul(s.bsize));
+            *space = (free, now + 1_000_000_000);
+        }
+        space.0 < SPACE_LOW
+    }
+
+    /// Gives memory of clean cached pages back; pages freed.
+    pub fn shrink(&self, pages: u64) -> u64 {
+        let files: Vec<Arc<HostFile>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
+        let mut freed = 0;
+        for f in files {
+            if freed >= pages {
+                break;
+            }
+            if let Some(mut s) = f.state.try_lock()
+                && !s.flushing
+            {
+                freed += s.chunks.shrink(pages - freed);
+            }
+        }
+        freed
+    }
+
+    fn note_dirty(&self, file: &HostFile, soon: bool) {
+        if let Some(f) = file.me.upgrade() {
+            self.dirty.lock().push(f);
+        }
+        if soon {
+            self.flush_soon.store(true, Ordering::SeqCst);
+        }
+        self.flusher.wake_all(1);
+    }
+
+    /// A file was closed for the last time: keep its descriptor for a while.
+    fn retire(&self, file: Arc<HostFile>) {
+        let out = {
+            let mut idle = self.idle.lock();
+            idle.retain(|f| !Arc::ptr_eq(f, &file));
+            idle.push_back(file);
+            if idle.len() > IDLE_MAX { idle.pop_front() } else { None }
+        };
+        if let Some(f) = out {
+            let mut s = f.state.lock();
+            if s.openings == 0 && s.chunks.dirty_pages() == 0 && f.maps.load(Ordering::Relaxed) == 0 {
+                f.drop_handle(&mut s);
+            }
+        }
+    }
+}
+
+impl FileSystem for HostFs {
+    fn name(&self) -> &'static str {
+        "hostfs"
+    }
+
+    fn stat(&self) -> Result<StatFs> {
+        let out = buffer(HostStatFs::default().as_bytes());
+        let mut r = self.request(Op::StatFs, &Cred::root());
+        r.b = extent(&out);
+        call(r)?;
+        let h = HostStatFs::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        Ok(StatFs {
+            kind: h.kind,
+            bsize: h.bsize,
+            blocks: h.blocks,
+            bfree: h.bfree,
+            bavail: h.bavail,
+            files: h.files,
+            ffree: h.ffree,
+            namelen: h.namelen,
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        let files = core::mem::take(&mut *self.dirty.lock());
+        for f in files {
+            f.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes dirty files out, one after another, when they have been dirty long enough.
+fn flusher(fs: &Weak<HostFs>) {
+    loop {
+        let Some(fs) = fs.upgrade() else { return };
+        atoll_task::wait_uninterrupted(&fs.flusher, 1, || (!fs.dirty.lock().is_empty()).then_some(()));
+        if !fs.flush_soon.swap(false, Ordering::SeqCst) {
+            atoll_task::sleep_until(platform().now() + DIRTY_AGE / 2);
+        }
+        let mut files = core::mem::take(&mut *fs.dirty.lock());
+        files.sort_by_key(|f| f.key);
+        files.dedup_by_key(|f| f.key);
+        for f in files {
+            // An error is kept with the file for whoever syncs or closes it.
+            let _ = f.flush();
+        }
+    }
+}
+
+impl HostNode {
+    /// Its path, relative to the mount, without a slash in front.
+    fn path(&self) -> Result<Vec<u8>> {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut at = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        loop {
+            let next = {
+                let place = at.place.lock();
+                if place.gone {
+                    return Err(Errno::ENOENT);
+                }
+                let Some(parent) = place.parent.clone() else { break };
+                parts.push(place.name.clone());
+                parent
+            };
+            at = next;
+        }
+        let mut path = Vec::with_capacity(parts.iter().map(|p| p.len() + 1).sum::<usize>().max(1));
+        for (i, p) in parts.iter().rev().enumerate() {
+            if i > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(p);
+        }
+        Ok(path)
+    }
+
+    fn child_path(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let mut path = self.path()?;
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        Ok(path)
+    }
+
+    /// Attributes as the host has them, asked for again if they are old.
+    fn host_attr(&self) -> Result<HostAttr> {
+        {
+            let a = self.attr.lock();
+            if a.1 > platform().now() {
+                return Ok(a.0);
+            }
+        }
+        self.refresh()
+    }
+
+    fn refresh(&self) -> Result<HostAttr> {
+        let attr = match self.path() {
+            Ok(path) => self.fs.stat_path(&path, &Cred::root())?,
+            // The name is gone, but the file may be open.
+            Err(e) => match self.file.get() {
+                Some(f) => f.host_stat()?,
+                None => return Err(e),
+            },
+        };
+        self.learn(attr)?;
+        Ok(attr)
+    }
+
+    /// Takes in fresh attributes; ESTALE if the name leads to another file now.
+    fn learn(&self, attr: HostAttr) -> Result<()> {
+        let mut a = self.attr.lock();
+        if FileType::from_mode(attr.mode) != self.kind || (attr.ino, attr.dev) != (a.0.ino, a.0.dev) {
+            a.1 = 0;
+            return Err(Errno::ESTALE);
+        }
+        *a = (attr, platform().now() + self.fs.trust);
+        drop(a);
+        if let Some(f) = self.file.get() {
+            f.revalidate(&attr);
+        }
+        Ok(())
+    }
+
+    fn forget_attr(&self) {
+        self.attr.lock().1 = 0;
+    }
+
+    fn remember(&self, name: &[u8], node: Option<Arc<HostNode>>) {
+        let until = platform().now() + self.fs.trust;
+        let mut names = self.names.lock();
+        if self.fs.names.load(Ordering::Relaxed) > NAMES_MAX {
+            // Far too many names: forget those of this directory that nobody uses.
+            let before = names.known.len();
+            names.known.retain(|_, n| n.node.as_ref().is_some_and(|n| Arc::strong_count(n) > 1));
+            names.complete = 0;
+            let gone = (before - names.known.len()) as u64;
+            self.fs.names.fetch_sub(gone.min(self.fs.names.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+        names.known.insert(name.to_vec(), Name { node, until });
+    }
+
+    /// A child for these attributes: the one known by that name, if it is still the same file.
+    fn child(self: &Arc<Self>, name: &[u8], attr: HostAttr) -> Arc<HostNode> {
+        let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
+        if let Some(node) = known
+            && node.learn(attr).is_ok()
+        {
+            self.remember(name, Some(node.clone()));
+            return node;
+        }
+        let node = self.fs.node(Some(self.clone()), name, attr);
+        self.remember(name, Some(node.clone()));
+        node
+    }
+
+    /// Entries from the `from`th on, in one message; whether that was the end.
+    fn fetch(self: &Arc<Self>, from: u64) -> Result<(Vec<(Vec<u8>, HostAttr)>, bool)> {
+        let path = self.path()?;
+        let path = buffer(&path);
+        let out = Scratch::new(LIST_BYTES)?;
+        let mut r = self.fs.request(Op::ReadDir, &Cred::root());
+        r.arg[1] = from;
+        r.a = extent(&path);
+        r.b = Extent { offset: out.offset(), len: out.len() };
+        let call = Call::send(r)?;
+        let n = call.wait()? as usize;
+        let mut bytes = alloc::vec![0; n.min(out.len() as usize)];
+        out.read(&mut bytes);
+        let mut entries = Vec::new();
+        let mut at = 0;
+        while let Ok((head, rest)) = HostDirent::read_from_prefix(&bytes[at..]) {
+            let len = head.name_len as usize;
+            if len > rest.len() {
+                break;
+            }
+            entries.push((rest[..len].to_vec(), head.attr));
+            at += size_of::<HostDirent>() + len.next_multiple_of(8);
+            if at >= bytes.len() {
+                break;
+            }
+        }
+        Ok((entries, call.extra() == 1))
+    }
+
+    /// Learns all names of this directory at once, if they are not too many.
+    fn learn_all(self: &Arc<Self>) {
+        let until = platform().now() + self.fs.trust;
+        let Ok((entries, end)) = self.fetch(0) else { return };
+        if !end {
+            self.names.lock().large = true;
+            return;
+        }
+        for (name, attr) in entries {
+            if attr.mode != 0 {
+                self.child(&name, attr);
+            }
+        }
+        self.names.lock().complete = until;
+    }
+
+    /// Finds or makes the contents of this regular file.
+    fn file(&self) -> Result<Arc<HostFile>> {
+        if let Some(f) = self.file.get() {
+            return Ok(f.clone());
+        }
+        let attr = self.attr.lock().0;
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        let f = self.fs.contents(&attr, &me);
+        // Another thread may have been faster; both found the same contents.
+        let _ = self.file.set(f.clone());
+        Ok(f)
+    }
+
+    /// Sends a change of the tree.
+    fn change(&self, op: Op, cred: &Cred, a: &[u8], b: &[u8], args: [u64; 3]) -> Result<u64> {
+        if self.fs.read_only {
+            return Err(Errno::EROFS);
+        }
+        let (a, b) = (buffer(a), buffer(b));
+        let mut r = self.fs.request(op, cred);
+        r.a = extent(&a);
+        r.b = extent(&b);
+        r.arg[1..].copy_from_slice(&args);
+        let v = call(r);
+        self.forget_attr();
+        v
+    }
+
+    fn of(inode: &InodeRef) -> Result<&HostNode> {
+        inode.as_any().downcast_ref().ok_or(Errno::EXDEV)
+    }
+}
+
+impl Inode for HostNode {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        let host = match self.host_attr() {
+            Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => {
+                let mut a = self.attr.lock().0;
+                a.nlink = a.nlink.saturating_sub(1);
+                Ok(a)
+            }
+            other => other,
+        }?;
+        let mut attr = attr_of(&host);
+        if let Some(f) = self.file.get() {
+            f.overlay(&mut attr);
+        }
+        Ok(attr)
+    }
+
+    fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()> {
+        if self.fs.read_only {
+            return Err(Errno::EROFS);
+        }
+        if let (FileType::Regular, Ok(f)) = (self.kind, self.file()) {
+            // What was written behind comes before.
+            f.flush()?;
+            if let Some(size) = change.size {
+                File::truncate(&*f, size)?;
+            }
+        }
+        let time_of = |t: Option<Time>| t.map_or((0, 0), |t| (t.sec, t.nsec));
+        let h = HostSetAttr {
+            mask: u32::from(change.mode.is_some())
+                | u32::from(change.uid.is_some()) << 1
+                | u32::from(change.gid.is_some()) << 2
+                | u32::from(change.atime.is_some()) << 4
+                | u32::from(change.mtime.is_some()) << 5,
+            mode: change.mode.unwrap_or(0),
+            uid: change.uid.unwrap_or(0),
+            gid: change.gid.unwrap_or(0),
+            size: 0,
+            atime: time_of(change.atime).0,
+            atime_nsec: time_of(change.atime).1,
+            mtime: time_of(change.mtime).0,
+            mtime_nsec: time_of(change.mtime).1,
+        };
+        if h.mask != 0 {
+            let path = self.path()?;
+            self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?;
+            if change.mtime.is_some()
+                && let Some(f) = self.file.get()
+            {
+                f.state.lock().written = None;
+            }
+        }
+        self.refresh().map(drop)
+    }
+
+    fn file_system(&self) -> Arc<dyn FileSystem> {
+        self.fs.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        let now = platform().now();
+        let list = {
+            let mut names = self.names.lock();
+            if let Some(n) = names.known.get(name)
+                && n.until > now
+            {
+                return n.node.clone().map(|n| n as InodeRef).ok_or(Errno::ENOENT);
+            }
+            if names.complete > now {
+                return Err(Errno::ENOENT);
+            }
+            names.misses += 1;
+            names.misses > LIST_AFTER && !names.large
+        };
+        if list {
+            self.names.lock().misses = 0;
+            me.learn_all();
+            let names = self.names.lock();
+            if names.complete > now {
+                let known = names.known.get(name).filter(|n| n.until > now);
+                return known.and_then(|n| n.node.clone()).map(|n| n as InodeRef).ok_or(Errno::ENOENT);
+            }
+        }
+        match self.fs.stat_path(&self.child_path(name)?, &Cred::root()) {
+            Ok(attr) => Ok(me.child(name, attr)),
+            Err(Errno::ENOENT) => {
+                self.remember(name, None);
+                Err(Errno::ENOENT)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn parent(&self) -> Option<InodeRef> {
+        self.place.lock().parent.clone().map(|p| p as InodeRef)
+    }
+
+    fn name(&self) -> Option<Vec<u8>> {
+        let place = self.place.lock();
+        if place.gone { None } else { Some(place.name.clone()) }
+    }
+
+    fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        let path = self.child_path(name)?;
+        let mode = u64::from(mode);
+        match node {
+            NewNode::File => {
+                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(linux::S_IFREG), 0, 0])?
+            }
+            NewNode::Directory => self.change(Op::MakeDir, cred, &path, &[], [mode, 0, 0])?,
+            NewNode::Symlink(target) => self.change(Op::SymLink, cred, target, &path, [0; 3])?,
+            NewNode::Special(kind @ (FileType::Fifo | FileType::Regular | FileType::Socket), _) => {
+                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(kind as u32), 0, 0])?
+            }
+            NewNode::Special(..) => return Err(Errno::EPERM),
+        };
+        let attr = self.fs.stat_path(&path, &Cred::root())?;
+        Ok(me.child(name, attr))
+    }
+
+    fn link(&self, name: &[u8], target: &InodeRef, cred: &Cred) -> Result<()> {
+        let from = Self::of(target)?;
+        let path = self.child_path(name)?;
+        self.change(Op::Link, cred, &from.path()?, &path, [0; 3])?;
+        self.names.lock().known.remove(name);
+        self.names.lock().complete = 0;
+        from.forget_attr();
+        Ok(())
+    }
+
+    fn unlink(&self, name: &[u8], dir: bool, cred: &Cred) -> Result<()> {
+        let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
+        if let Some(f) = known.as_ref().and_then(|n| n.file.get()) {
+            let mut s = f.state.lock();
+            if s.openings > 0 && s.handle.is_none() {
+                // Open, never yet touched: it must be had now or never.
+                f.obtain(&mut s, false)?;
+            }
+        }
+        let path = self.child_path(name)?;
+        self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
+        if let Some(node) = known {
+            node.place.lock().gone = true;
+            node.forget_attr();
+            let mut a = node.attr.lock();
+            a.0.nlink = a.0.nlink.saturating_sub(1);
+        }
+        self.remember(name, None);
+        Ok(())
+    }
+
+    fn rename(&self, name: &[u8], to: &InodeRef, new: &[u8], flags: u32, cred: &Cred) -> Result<()> {
+        let to = Self::of(to)?;
+        let what = self.lookup(name)?;
+        let what = Self::of(&what)?.me.upgrade().ok_or(Errno::ENOENT)?;
+        let victim = to.names.lock().known.get(new).and_then(|n| n.node.clone());
+        if let Some(f) = victim.as_ref().and_then(|n| n.file.get()) {
+            let mut s = f.state.lock();
+            if s.openings > 0 && s.handle.is_none() {
+                f.obtain(&mut s, false)?;
+            }
+        }
+        if let Some(f) = what.file.get() {
+            // Programs rename a finished file into place: what they wrote is to be in it.
+            f.flush()?;
+        }
+        let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
+        self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
+        to.forget_attr();
+        let to = to.me.upgrade().ok_or(Errno::ENOENT)?;
+        if flags & linux::RENAME_EXCHANGE != 0 {
+            self.names.lock().known.remove(name);
+            to.names.lock().known.remove(new);
+            return Ok(());
+        }
+        if let Some(v) = victim {
+            v.place.lock().gone = true;
+            v.forget_attr();
+            let mut a = v.attr.lock();
+            a.0.nlink = a.0.nlink.saturating_sub(1);
+        }
+        self.remember(name, None);
+        *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
+        what.forget_attr();
+        to.remember(new, Some(what));
+        Ok(())
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        if self.kind != FileType::Symlink {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(t) = self.link.lock().clone() {
+            return Ok(t);
+        }
+        let path = buffer(&self.path()?);
+        let out = Scratch::new(4096)?;
+        let mut r = self.fs.request(Op::ReadLink, &Cred::root());
+        r.a = extent(&path);
+        r.b = Extent { offset: out.offset(), len: 4096 };
+        let n = call(r)?.min(4096) as usize;
+        let mut target = alloc::vec![0; n];
+        out.read(&mut target);
+        *self.link.lock() = Some(target.clone());
+        Ok(target)
+    }
+
+    fn list(&self, from: u64, _most: usize) -> Result<Vec<DirEntry>> {
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        if self.kind != FileType::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let until = platform().now() + self.fs.trust;
+        let (entries, end) = me.fetch(from)?;
+        let mut out = Vec::with_capacity(entries.len());
+        let mut next = from;
+        for (name, attr) in entries {
+            next += 1;
+            if attr.mode != 0 {
+                me.child(&name, attr);
+            }
+            out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
+        }
+        if from == 0 && end {
+            self.names.lock().complete = until;
+        }
+        Ok(out)
+    }
+
+    fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
+        match self.kind {
+            FileType::Regular => {
+                let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
+                if write && self.fs.read_only {
+                    return Err(Errno::EROFS);
+                }
+                let file = self.file()?;
+                // What others wrote since is noticed when a file is opened.
+                if self.attr.lock().1 <= platform().now() {
+                    self.refresh()?;
+                }
+                let mut s = file.state.lock();
+                if write {
+                    file.obtain(&mut s, true)?;
+                    drop(s);
+                    let low = self.fs.space_is_low();
+                    s = file.state.lock();
+                    s.through = low;
+                    s.writers += 1;
+                }
+                s.openings += 1;
+                drop(s);
+                *file.node.lock() = Arc::downgrade(&self);
+                Ok(file)
+            }
+            FileType::Directory => Ok(Arc::new(HostDir(self))),
+            FileType::Fifo | FileType::Socket => Err(Errno::ENXIO),
+            _ => Err(Errno::EACCES),
+        }
+    }
+
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.extended(1, name)
+    }
+
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        self.extended(0, b"")
+    }
+}
+
+impl HostNode {
+    fn extended(&self, what: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let path = buffer(&self.path()?);
+        let mut out = alloc::vec![0u8; 4096];
+        out[..name.len()].copy_from_slice(name);
+        let mut r = self.fs.request(Op::ExtendedAttr, &Cred::root());
+        r.arg[1] = what;
+        r.arg[2] = name.len() as u64;
+        r.a = extent(&path);
+        r.b = extent(&out);
+        let n = call(r)? as usize;
+        out.truncate(n.min(4096));
+        Ok(out)
+    }
+}
+
+/// An open directory of the host.
+struct HostDir(Arc<HostNode>);
+
+impl File for HostDir {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn read(&self, _sink: &mut Sink, _at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        Err(Errno::EISDIR)
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        self.0.attr()
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        // A rename is durable once its directory is synced: open it, sync it.
+        let path = buffer(&self.0.path()?);
+        let attr = buffer(HostAttr::default().as_bytes());
+        let mut r = self.0.fs.request(Op::Open, &Cred::root());
+        r.arg[1] = u64::from(linux::O_RDONLY | linux::O_DIRECTORY);
+        r.a = extent(&path);
+        r.b = extent(&attr);
+        let handle = call(r)?;
+        let mut r = Request::new(Op::Sync);
+        r.arg[0] = handle;
+        let done = call(r);
+        let mut r = Request::new(Op::Release);
+        r.arg[0] = handle;
+        call(r)?;
+        done.map(drop)
+    }
+}
+
+impl HostFile {
+    /// Number of the server's handle on it, opened now if need be.
+    pub fn handle(&self) -> Result<u64> {
+        let mut s = self.state.lock();
+        self.obtain(&mut s, false).map(|h| h.number)
+    }
+
+    /// Device, inode, size and time of last change: what a cached plan of its contents is filed under.
+    pub fn identity(&self) -> (u64, u64, u64, Time) {
+        let s = self.state.lock();
+        (self.key.0, self.key.1, s.size, time(s.attr.mtime, s.attr.mtime_nsec))
+    }
+
+    /// Makes sure that there is a host descriptor that can do what is needed.
+    fn obtain(&self, s: &mut State, write: bool) -> Result<Handle> {
+        if let Some(h) = s.handle
+            && (h.write || !write)
+        {
+            return Ok(h);
+        }
+        let node = self.node.lock().upgrade().ok_or(Errno::ESTALE)?;
+        let path = buffer(&node.path()?);
+        let out = buffer(HostAttr::default().as_bytes());
+        let open = |flags: u32| {
+            let mut r = self.fs.request(Op::Open, &Cred::root());
+            r.arg[1] = u64::from(flags);
+            r.arg[3] = 1;
+            r.a = extent(&path);
+            r.b = extent(&out);
+            let call = Call::send(r)?;
+            let number = call.wait()?;
+            Ok((number, call.take_fd()))
+        };
+        let (mut read, mut got) = (true, open(if write { linux::O_RDWR } else { linux::O_RDONLY }));
+        if write && got == Err(Errno::EACCES) {
+            read = false;
+            got = open(linux::O_WRONLY);
+        }
+        let (number, fd) = got?;
+        let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        let new = Handle { number, fd, write, read };
+        if (attr.dev, attr.ino) != self.key {
+            release(new);
+            node.forget_attr();
+            return Err(Errno::ESTALE);
+        }
+        if let Some(old) = s.handle.replace(new) {
+            release(old);
+        }
+        self.compare(s, &attr);
+        Ok(new)
+    }
+
+    fn drop_handle(&self, s: &mut State) {
+        if let Some(h) = s.handle.take() {
+            release(h);
+        }
+    }
+
+    /// Drops cached pages if the host's file changed behind our back.
+    fn compare(&self, s: &mut State, attr: &HostAttr) {
+        let same = (attr.size, attr.mtime, attr.mtime_nsec)
+            == (s.attr.size, s.attr.mtime, s.attr.mtime_nsec);
+        if !same && s.chunks.dirty_pages() == 0 && !s.flushing && s.written.is_none() {
+            s.chunks.clear();
+            s.size = attr.size;
+        }
+        if s.written.is_none() {
+            s.attr = *attr;
+        }
+    }
+
+    fn revalidate(&self, attr: &HostAttr) {
+        // A file that is being written has the truth here.
+        if let Some(mut s) = self.state.try_lock() {
+            self.compare(&mut s, attr);
+        }
+    }
+
+    fn host_stat(&self) -> Result<HostAttr> {
+        let s = self.state.lock();
+        let fd = s.handle.and_then(|h| h.fd).ok_or(Errno::ENOENT)?;
+        platform().host().ok_or(Errno::ENOSYS)?.stat(fd)
+    }
+
+    /// Puts what the cell knows better over the host's attributes.
+    fn overlay(&self, attr: &mut Attr) {
+        let s = self.state.lock();
+        if s.direct {
+            if let Some(a) = s.handle.and_then(|h| h.fd).and_then(|fd| platform().host()?.stat(fd).ok()) {
+                attr.size = a.size;
+            }
+            return;
+        }
+        if s.writers > 0 || s.chunks.dirty_pages() > 0 || s.written.is_some() {
+            attr.size = s.size;
+            if let Some(t) = s.written {
+                attr.mtime = t;
+                attr.ctime = t;
+            }
+        }
+    }
+
+    /// Reads from the host into memory of the cell.
+    fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64) -> Result<usize> {
+        if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
+            let bufs = [host_buf(memory_offset, len)];
+            match host.read_at(fd, &bufs, at) {
+                Ok(n) if n as u64 == len || n == 0 => return Ok(n),
+                // Short: at the end of the file, or where the host's page cache ends.
+                Ok(_) | Err(Errno::EAGAIN | Errno::EOPNOTSUPP) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let mut r = Request::new(Op::Read);
+        r.arg[0] = h.number;
+        r.arg[1] = at;
+        r.a = Extent { offset: memory_offset, len };
+        call(r).map(|n| n as usize)
+    }
+
+    /// Makes the pages around `at` valid: at least the one that holds it.
+    fn load(&self, s: &mut State, at: u64, ahead: u64) -> Result<()> {
+        let h = self.obtain(s, false)?;
+        let start = at / PAGE * PAGE;
+        let in_chunk = CHUNK - start % CHUNK;
+        let mut len = PAGE;
+        while len < in_chunk.min(ahead.next_multiple_of(PAGE)) && start + len < s.size && !s.chunks.is_valid(start + len)
+        {
+            len += PAGE;
+        }
+        let Some(offset) = s.chunks.prepare(start, len) else { return Err(Errno::ENOMEM) };
+        let n = self.fill(h, start, offset, len)? as u64;
+        if n < len {
+            // Behind the end of the file there are zeroes.
+            let mut rest = offset + n;
+            while rest < offset + len {
+                let zeroes = [0u8; 256];
+                let step = zeroes.len().min((offset + len - rest) as usize);
+                Source::kernel(&zeroes[..step]).take_memory(rest, step)?;
+                rest += step as u64;
+            }
+        }
+        s.chunks.filled(start, len);
+        Ok(())
+    }
+
+    fn lock_settled(&self) -> MutexGuard<'_, State> {
+        loop {
+            let s = self.state.lock();
+            if !s.flushing {
+                return s;
+            }
+            drop(s);
+            atoll_task::wait_uninterrupted(&self.flushed, 1, || (!self.state.lock().flushing).then_some(()));
+        }
+    }
+
+    /// Writes all dirty pages to the host. Reports an earlier error, once.
+    pub fn flush(&self) -> Result<()> {
+        loop {
+            let mut s = self.lock_settled();
+            if let Some(e) = s.error.take() {
+                return Err(e);
+            }
+            if s.chunks.dirty_pages() == 0 {
+                return Ok(());
+            }
+            let h = self.obtain(&mut s, true)?;
+            let size = s.size;
+            let runs = s.chunks.take_dirty(size, 16);
+            s.flushing = true;
+            drop(s);
+            let outcome = write_out(h, &runs);
+            let stat = h.fd.and_then(|fd| platform().host()?.stat(fd).ok());
+            let mut s = self.state.lock();
+            s.flushing = false;
+            if let Some(a) = stat {
+                s.attr = a;
+                if s.chunks.dirty_pages() == 0 {
+                    s.written = None;
+                }
+            }
+            if let Err(e) = &outcome {
+                for run in &runs {
+                    s.chunks.mark_dirty(*run);
+                }
+                if matches!(*e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG) {
+                    // It will not get better by trying: drop what can't be written, as Linux does.
+                    let size = s.size;
+                    while !s.chunks.take_dirty(size, 64).is_empty() {}
+                    s.through = true;
+                }
+            }
+            drop(s);
+            self.flushed.wake_all(1);
+            outcome?;
+        }
+    }
+
+    fn write_cached(&self, s: &mut State, source: &mut Source, at: u64) -> Result<usize> {
+        let len = (source.left() as u64).min(CHUNK - at % CHUNK);
+        // Pages that are only partly written must be known first.
+        for edge in [at, at + len - 1] {
+            let page = edge / PAGE * PAGE;
+            let whole = at <= page && at + len >= (page + PAGE).min(s.size.max(at + len));
+            if !whole && page < s.size && !s.chunks.is_valid(page) {
+                self.load(s, page, PAGE)?;
+            }
+        }
+        s.chunks.write(source, at, true)
+    }
+
+    /// Writes past the cache, waiting for the host.
+    fn write_through(&self, s: &mut State, source: &mut Source, at: u64) -> Result<usize> {
+        let h = self.obtain(s, true)?;
+        let len = source.left().min(256 << 10);
+        let scratch = Scratch::new(len as u64)?;
+        let n = source.take_memory(scratch.offset(), len)?;
+        let written = write_out(h, &[DirtyRun { at, memory: scratch.offset(), len: n as u64 }]);
+        if let Err(e) = written {
+            return Err(e);
+        }
+        // Cached pages there are old now.
+        s.chunks.clear();
+        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+            s.attr = a;
+            s.size = a.size;
+        } else {
+            s.size = s.size.max(at + n as u64);
+        }
+        Ok(n)
+    }
+}
+
+/// Writes runs of the cell's memory to a host file, several at a time.
+fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
+    let mut calls = Vec::with_capacity(runs.len());
+    for run in runs {
+        let mut r = Request::new(Op::Write);
+        r.arg[0] = h.number;
+        r.arg[1] = run.at;
+        r.a = Extent { offset: run.memory, len: run.len };
+        calls.push(Call::send(r)?);
+    }
+    let mut outcome = Ok(());
+    for (c, run) in calls.iter().zip(runs) {
+        match c.wait() {
+            Ok(n) if n == run.len => {}
+            Ok(_) => outcome = Err(Errno::ENOSPC),
+            Err(e) => outcome = Err(e),
+        }
+    }
+    outcome
+}
+
+fn release(h: Handle) {
+    if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
+        host.close(fd);
+    }
+    let mut r = Request::new(Op::Release);
+    r.arg[0] = h.number;
+    // Nobody waits for it.
+    let _ = Call::send(r);
+}
+
+impl File for HostFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        let s = self.state.lock();
+        let mut attr = attr_of(&s.attr);
+        drop(s);
+        self.overlay(&mut attr);
+        Ok(attr)
+    }
+
+    fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        let mut at = at.unwrap_or(0);
+        let mut s = self.state.lock();
+        let mut done = 0;
+        while sink.left() > 0 {
+            if s.direct || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0) {
+                let n = self.read_past(&mut s, sink, at, done)?;
+                done += n;
+                at += n as u64;
+                if n == 0 {
+                    break;
+                }
+                continue;
+            }
+            if at >= s.size {
+                break;
+            }
+            let size = s.size;
+            match s.chunks.read_valid(sink, at, size) {
+                Ok(0) => {}
+                Ok(n) => {
+                    done += n;
+                    at += n as u64;
+                    continue;
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+            let ahead = (sink.left() as u64 + at % PAGE).max(4 * PAGE).min(CHUNK);
+            match self.load(&mut s, at, ahead) {
+                Ok(()) => {}
+                Err(Errno::ENOMEM) => {
+                    let n = self.read_past(&mut s, sink, at, done)?;
+                    done += n;
+                    at += n as u64;
+                    if n == 0 {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        let mut s = self.lock_settled();
+        let mut at = match at {
+            At::Offset(o) => o,
+            _ => s.size,
+        };
+        if at.checked_add(source.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Errno::EFBIG);
+        }
+        let mut done = 0;
+        while source.left() > 0 {
+            let through = s.through || s.direct || memory_is_short() || !s.handle.is_some_and(|h| h.read);
+            let step = if through {
+                if s.chunks.dirty_pages() > 0 {
+                    drop(s);
+                    self.flush()?;
+                    s = self.lock_settled();
+                    continue;
+                }
+                self.write_through(&mut s, source, at)
+            } else {
+                self.write_cached(&mut s, source, at)
+            };
+            match step {
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    at += n as u64;
+                    s.size = s.size.max(at);
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        if done > 0 && !s.through && !s.direct {
+            s.written = Some(Time::now());
+            let dirty = s.chunks.dirty_pages();
+            let first = s.dirty_since == 0;
+            if first {
+                s.dirty_since = platform().now();
+            }
+            drop(s);
+            if first || dirty == DIRTY_SOON {
+                self.fs.note_dirty(self, dirty >= DIRTY_SOON);
+            }
+            if dirty >= DIRTY_MAX {
+                self.flush()?;
+            }
+        }
+        Ok((done, at))
+    }
+
+    fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {
+        Ok(self)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.flush()?;
+        let h = {
+            let mut s = self.lock_settled();
+            self.obtain(&mut s, false)?
+        };
+        let mut r = Request::new(Op::Sync);
+        r.arg[0] = h.number;
+        r.arg[1] = u64::from(data_only);
+        call(r).map(drop)
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        if self.fs.read_only {
+            return Err(Errno::EROFS);
+        }
+        self.flush()?;
+        let mut s = self.lock_settled();
+        let h = self.obtain(&mut s, true)?;
+        let mut r = Request::new(Op::Truncate);
+        r.arg[0] = h.number;
+        r.arg[1] = len;
+        call(r)?;
+        s.chunks.truncate(len, false);
+        s.size = len;
+        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+            s.attr = a;
+        }
+        s.written = Some(Time::now());
+        drop(s);
+        if let Some(node) = self.node.lock().upgrade() {
+            node.forget_attr();
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        self.flush()?;
+        let mut s = self.lock_settled();
+        let h = self.obtain(&mut s, true)?;
+        let mut r = Request::new(Op::Allocate);
+        r.arg = [h.number, u64::from(mode), offset, len];
+        call(r)?;
+        if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
+            s.chunks.clear();
+        }
+        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+            s.attr = a;
+            s.size = a.size;
+        }
+        Ok(())
+    }
+
+    fn release(&self, flags: u32) -> Result<()> {
+        let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
+        let mut outcome = Ok(());
+        if write {
+            outcome = self.flush();
+            if let Err(e) = outcome {
+                platform().log(&alloc::format!("a file lost what was written to it when it was closed: {e}"));
+            }
+        }
+        let mut s = self.state.lock();
+        s.openings -= 1;
+        s.writers -= u32::from(write);
+        if s.chunks.dirty_pages() == 0 {
+            s.dirty_since = 0;
+        }
+        let unused = s.openings == 0;
+        drop(s);
+        if write && let Some(node) = self.node.lock().upgrade() {
+            node.forget_attr();
+        }
+        if unused && let Some(me) = self.me.upgrade() {
+            let gone = self.node.lock().upgrade().is_none_or(|n| n.place.lock().gone);
+            if gone && self.maps.load(Ordering::Relaxed) == 0 {
+                self.drop_handle(&mut self.state.lock());
+            } else {
+                self.fs.retire(me);
+            }
+        }
+        outcome
+    }
+}
+
+impl HostFile {
+    /// Reads past the cache, in place or by message.
+    fn read_past(&self, s: &mut State, sink: &mut Sink, at: u64, done: usize) -> Result<usize> {
+        let h = self.obtain(s, false)?;
+        if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
+            let (bufs, n) = sink.host_bufs()?;
+            if n > 0 {
+                match host.read_at(fd, &bufs[..n], at) {
+                    Ok(n) => {
+                        sink.advance(n);
+                        return Ok(n);
+                    }
+                    Err(Errno::EAGAIN | Errno::EOPNOTSUPP | Errno::EFAULT) => {}
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => return Ok(0),
+                }
+            }
+        }
+        let len = sink.left().min(256 << 10);
+        let scratch = Scratch::new(len as u64)?;
+        let n = self.fill(h, at, scratch.offset(), len as u64)?;
+        let put = sink.put_memory(scratch.offset(), n);
+        if done > 0 { Ok(put.unwrap_or(0)) } else { put }
+    }
+}
+
+impl Drop for HostFile {
+    fn drop(&mut self) {
+        let s = self.state.get_mut();
+        if let Some(h) = s.handle.take() {
+            release(h);
+        }
+    }
+}
+
+impl Mappable for HostFile {
+    fn host_file(&self, write: bool) -> Result<Option<i32>> {
+        self.flush()?;
+        let mut s = self.lock_settled();
+        let h = self.obtain(&mut s, write)?;
+        if write {
+            // From now on the host's page cache is the only one.
+            s.direct = true;
+            s.chunks.clear();
+        }
+        if let Some(me) = self.me.upgrade() {
+            // Its descriptor stays, now that mappings may be made from it again.
+            if self.maps.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.fs.idle.lock().retain(|f| !Arc::ptr_eq(f, &me));
+            }
+        }
+        Ok(h.fd)
+    }
+
+    fn object(&self) -> Option<Arc<dyn Object>> {
+        None
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < to.len() {
+            let n = File::read(self, &mut Sink::kernel(&mut to[done..]), Some(offset + done as u64), false)?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn describe(&self) -> (Vec<u8>, u64, u64) {
+        (Vec::new(), self.key.0, self.key.1)
+    }
+
+    fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
+        if let Some(plan) = self.plan.get() {
+            return plan.clone();
+        }
+        let plan = self.fs.planner.get().and_then(|planner| planner(self));
+        // Two threads may plan the same file; one plan is kept.
+        let _ = self.plan.set(plan.clone());
+        plan
+    }
+}

@@ -1,0 +1,505 @@
+//! One tree out of many file systems, and the way through it
+//! (`path_resolution(7)`).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use atoll_abi::{Errno, Result};
+use atoll_sync::Mutex;
+use linux_raw_sys::general as linux;
+
+use crate::node::{FileSystem, InodeRef, Magic, NewNode};
+use crate::open::OpenFile;
+use crate::types::{Cred, FileType, may};
+use atoll_sync::RcuArc;
+
+/// Most symbolic links on the way to one file (Linux's MAXSYMLINKS).
+const MAX_LINKS: u32 = 40;
+/// Longest path, bytes, without the zero at its end.
+pub const PATH_MAX: usize = 4095;
+/// Longest name, bytes.
+pub const NAME_MAX: usize = 255;
+
+/// A file system at a place.
+pub struct Mount {
+    /// Number, for `/proc/self/mountinfo`.
+    pub id: u32,
+    /// Its root directory.
+    pub root: InodeRef,
+    /// The file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// Changes fail with EROFS.
+    pub read_only: bool,
+    /// What is mounted, for people.
+    pub source: Vec<u8>,
+    /// Where, as a path.
+    pub target: Vec<u8>,
+    /// The directory it is in, and its name there; None for the root of the tree.
+    above: Option<(Location, Vec<u8>)>,
+}
+
+/// A place in the tree.
+#[derive(Clone)]
+pub struct Location {
+    /// The file system there.
+    pub mount: Arc<Mount>,
+    /// The file.
+    pub inode: InodeRef,
+}
+
+impl Location {
+    /// Are they the same place?
+    pub fn same(&self, other: &Location) -> bool {
+        Arc::ptr_eq(&self.mount, &other.mount) && self.inode.id() == other.inode.id()
+    }
+
+    /// The directory above; a root's is the root itself.
+    pub fn above(&self) -> Location {
+        let mut at = self.clone();
+        loop {
+            if let Some(parent) = at.inode.parent() {
+                return Location { mount: at.mount.clone(), inode: parent };
+            }
+            match &at.mount.above {
+                Some((dir, _)) if at.inode.id() == at.mount.root.id() => return dir.clone(),
+                Some(_) | None => {
+                    at = Location { mount: at.mount.clone(), inode: at.mount.root.clone() };
+                    if at.mount.above.is_none() {
+                        return at;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The path of a directory, from the root of the tree.
+    pub fn path(&self) -> Vec<u8> {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut at = self.clone();
+        let mut deleted = false;
+        loop {
+            if at.inode.id() == at.mount.root.id() {
+                match at.mount.above.clone() {
+                    Some((dir, name)) => {
+                        parts.push(name);
+                        at = dir;
+                        continue;
+                    }
+                    None => break,
+                }
+            }
+            match (at.inode.name(), at.inode.parent()) {
+                (Some(name), Some(parent)) => {
+                    parts.push(name);
+                    at = Location { mount: at.mount.clone(), inode: parent };
+                }
+                _ => {
+                    deleted = true;
+                    break;
+                }
+            }
+        }
+        let mut path = Vec::new();
+        for part in parts.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(part);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        if deleted {
+            path.extend_from_slice(b" (deleted)");
+        }
+        path
+    }
+
+    /// The path of a file that was opened here under the path `opened`.
+    pub fn path_of(&self, opened: &[u8]) -> Vec<u8> {
+        if self.inode.kind() == FileType::Directory || (self.inode.name().is_some() && self.inode.parent().is_some())
+        {
+            return self.path();
+        }
+        let mut path = opened.to_vec();
+        if self.inode.attr().is_ok_and(|a| a.nlink == 0) {
+            path.extend_from_slice(b" (deleted)");
+        }
+        path
+    }
+
+    /// EROFS if nothing may be changed here.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.mount.read_only { Err(Errno::EROFS) } else { Ok(()) }
+    }
+}
+
+/// What a path leads to.
+pub enum Target {
+    /// Something that exists.
+    Found(Location),
+    /// An open file behind a magic link.
+    Open(RcuArc<OpenFile>),
+    /// A name that is free in `Walk::dir`.
+    Missing,
+}
+
+/// The end of a way.
+pub struct Walk {
+    /// The directory of the last component.
+    pub dir: Location,
+    /// The last component; empty for a root, "." and "..".
+    pub name: Vec<u8>,
+    /// What is there.
+    pub target: Target,
+    /// The path ended in a slash.
+    pub slash: bool,
+}
+
+impl Walk {
+    /// What was found, or ENOENT.
+    pub fn found(self) -> Result<Location> {
+        match self.target {
+            Target::Found(l) => Ok(l),
+            Target::Open(f) => f.place().cloned().ok_or(Errno::ENOENT),
+            Target::Missing => Err(Errno::ENOENT),
+        }
+    }
+}
+
+/// How to walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct How {
+    /// Don't follow a symbolic link that is the last component.
+    pub no_follow: bool,
+    /// Follow no symbolic link at all (ELOOP).
+    pub no_links: bool,
+    /// Never leave the directory where the walk begins (EXDEV).
+    pub beneath: bool,
+    /// The directory where the walk begins is the root.
+    pub in_root: bool,
+}
+
+/// Who walks, and from where.
+pub struct Walker<'a> {
+    /// The tree.
+    pub tree: &'a Namespace,
+    /// Root directory.
+    pub root: &'a Location,
+    /// Whose permissions count.
+    pub cred: &'a Cred,
+}
+
+/// A tree of mounts.
+pub struct Namespace {
+    mounts: Mutex<Vec<Arc<Mount>>>,
+}
+
+impl Namespace {
+    /// A tree with this root.
+    pub fn new(fs: Arc<dyn FileSystem>, root: InodeRef, read_only: bool, source: &[u8]) -> Self {
+        let mount = Mount {
+            id: 1,
+            root,
+            fs,
+            read_only,
+            source: source.to_vec(),
+            target: b"/".to_vec(),
+            above: None,
+        };
+        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]) }
+    }
+
+    /// The root of the tree.
+    pub fn root(&self) -> Location {
+        let mount = self.mounts.lock()[0].clone();
+        Location { inode: mount.root.clone(), mount }
+    }
+
+    /// All mounts, the root first.
+    pub fn mounts(&self) -> Vec<Arc<Mount>> {
+        self.mounts.lock().clone()
+    }
+
+    /// Mounts a file system at `target`. The directory above must exist; the
+    /// name itself need not, so that a read-only tree can have new mounts.
+    pub fn mount(
+        &self,
+        target: &[u8],
+        fs: Arc<dyn FileSystem>,
+        root: InodeRef,
+        read_only: bool,
+        source: &[u8],
+    ) -> Result<()> {
+        let top = self.root();
+        let cred = Cred::root();
+        let walker = Walker { tree: self, root: &top, cred: &cred };
+        let walk = walker.walk(&top, target, How { no_follow: true, ..How::default() })?;
+        if walk.name.is_empty() {
+            return Err(Errno::EBUSY);
+        }
+        let mut mounts = self.mounts.lock();
+        let id = mounts.len() as u32 + 1;
+        mounts.push(Arc::new(Mount {
+            id,
+            root,
+            fs,
+            read_only,
+            source: source.to_vec(),
+            target: target.to_vec(),
+            above: Some((walk.dir, walk.name)),
+        }));
+        Ok(())
+    }
+
+    /// What is mounted on a name.
+    fn mounted(&self, dir: &Location, name: &[u8]) -> Option<Arc<Mount>> {
+        // The newest first: it hides the older ones.
+        let mounts = self.mounts.lock();
+        mounts.iter().rev().find(|m| m.above.as_ref().is_some_and(|(d, n)| n == name && d.same(dir))).cloned()
+    }
+
+    /// Names of mounts in a directory that may have no entry of their own there.
+    pub fn mounts_in(&self, dir: &Location) -> Vec<(Vec<u8>, InodeRef)> {
+        let mounts = self.mounts.lock();
+        mounts
+            .iter()
+            .filter_map(|m| m.above.as_ref().filter(|(d, _)| d.same(dir)).map(|(_, n)| (n.clone(), m.root.clone())))
+            .collect()
+    }
+}
+
+impl Walker<'_> {
+    /// Follows a path from `start`.
+    pub fn walk(&self, start: &Location, path: &[u8], how: How) -> Result<Walk> {
+        if path.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if path.len() > PATH_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let root = if how.in_root { start } else { self.root };
+        let mut links = 0;
+        // What is still to be walked, last piece first.
+        let mut rest: Vec<Vec<u8>> = Vec::new();
+        let mut at = start.clone();
+        if path[0] == b'/' {
+            if how.beneath {
+                return Err(Errno::EXDEV);
+            }
+            at = root.clone();
+        }
+        let mut slash = path.ends_with(b"/");
+        push_components(&mut rest, path);
+        loop {
+            let Some(name) = rest.pop() else {
+                let dir = at.above();
+                return Ok(Walk { dir, name: Vec::new(), target: Target::Found(at), slash });
+            };
+            if at.inode.kind() != FileType::Directory {
+                return Err(Errno::ENOTDIR);
+            }
+            self.cred.check(&at.inode.attr()?, may::EXEC)?;
+            if name == b"." {
+                continue;
+            }
+            if name == b".." {
+                if at.same(root) || (how.beneath && at.same(start)) {
+                    if how.beneath {
+                        return Err(Errno::EXDEV);
+                    }
+                } else {
+                    at = at.above();
+                }
+                continue;
+            }
+            if name.len() > NAME_MAX {
+                return Err(Errno::ENAMETOOLONG);
+            }
+            let last = rest.is_empty();
+            let next = match self.tree.mounted(&at, &name) {
+                Some(mount) => Location { inode: mount.root.clone(), mount },
+                None => match at.inode.lookup(&name) {
+                    Ok(inode) => Location { mount: at.mount.clone(), inode },
+                    Err(Errno::ENOENT) if last => {
+                        return Ok(Walk { dir: at, name, target: Target::Missing, slash });
+                    }
+                    Err(e) => return Err(e),
+                },
+            };
+            if next.inode.kind() == FileType::Symlink && !(last && how.no_follow && !slash) {
+                links += 1;
+                if links > MAX_LINKS || how.no_links {
+                    return Err(Errno::ELOOP);
+                }
+                match next.inode.follow() {
+                    None => {
+                        let target = next.inode.read_link()?;
+                        if target.is_empty() {
+                            return Err(Errno::ENOENT);
+                        }
+                        if target[0] == b'/' {
+                            if how.beneath {
+                                return Err(Errno::EXDEV);
+                            }
+                            at = root.clone();
+                        }
+                        slash |= last && target.ends_with(b"/");
+                        push_components(&mut rest, &target);
+                    }
+                    Some(Err(e)) => return Err(e),
+                    Some(Ok(Magic::Place(place))) => {
+                        if last {
+                            return Ok(Walk { dir: at, name, target: Target::Found(place), slash });
+                        }
+                        at = place;
+                    }
+                    Some(Ok(Magic::Open(file))) => {
+                        if last {
+                            return Ok(Walk { dir: at, name, target: Target::Open(file), slash });
+                        }
+                        at = file.place().cloned().ok_or(Errno::ENOTDIR)?;
+                    }
+                }
+                continue;
+            }
+            if last {
+                if slash && next.inode.kind() != FileType::Directory {
+                    return Err(Errno::ENOTDIR);
+                }
+                return Ok(Walk { dir: at, name, target: Target::Found(next), slash });
+            }
+            at = next;
+        }
+    }
+
+    /// Finds what exists.
+    pub fn find(&self, start: &Location, path: &[u8], follow: bool) -> Result<Location> {
+        self.walk(start, path, How { no_follow: !follow, ..How::default() })?.found()
+    }
+
+    /// Creates a name that must be free.
+    pub fn create(&self, walk: &Walk, node: NewNode, mode: u32) -> Result<Location> {
+        if !matches!(walk.target, Target::Missing) {
+            return Err(Errno::EEXIST);
+        }
+        if walk.slash && !matches!(node, NewNode::Directory) {
+            return Err(Errno::ENOENT);
+        }
+        walk.dir.check_writable()?;
+        let dir = walk.dir.inode.attr()?;
+        if dir.nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        self.cred.check(&dir, may::WRITE | may::EXEC)?;
+        let mut cred = self.cred.clone();
+        let mut mode = mode;
+        if dir.mode & linux::S_ISGID != 0 {
+            // A set-group-ID directory passes its group on.
+            cred.gid = dir.gid;
+            if matches!(node, NewNode::Directory) {
+                mode |= linux::S_ISGID;
+            }
+        }
+        let inode = walk.dir.inode.create(&walk.name, node, mode, &cred)?;
+        Ok(Location { mount: walk.dir.mount.clone(), inode })
+    }
+
+    /// Removes a name.
+    pub fn remove(&self, walk: &Walk, dir: bool) -> Result<()> {
+        let Target::Found(victim) = &walk.target else { return Err(Errno::ENOENT) };
+        if walk.name.is_empty() {
+            return Err(if dir { Errno::EBUSY } else { Errno::EISDIR });
+        }
+        walk.dir.check_writable()?;
+        if self.tree.mounted(&walk.dir, &walk.name).is_some() {
+            return Err(Errno::EBUSY);
+        }
+        let above = walk.dir.inode.attr()?;
+        self.cred.check(&above, may::WRITE | may::EXEC)?;
+        self.cred.check_sticky(&above, &victim.inode.attr()?)?;
+        match (dir, victim.inode.kind() == FileType::Directory) {
+            (true, false) => Err(Errno::ENOTDIR),
+            (false, true) => Err(Errno::EISDIR),
+            _ => walk.dir.inode.unlink(&walk.name, dir, self.cred),
+        }
+    }
+
+    /// Renames.
+    pub fn rename(&self, from: &Walk, to: &Walk, flags: u32) -> Result<()> {
+        let Target::Found(what) = &from.target else { return Err(Errno::ENOENT) };
+        if from.name.is_empty() || to.name.is_empty() {
+            return Err(Errno::EBUSY);
+        }
+        if !Arc::ptr_eq(&from.dir.mount, &to.dir.mount) {
+            return Err(Errno::EXDEV);
+        }
+        from.dir.check_writable()?;
+        if self.tree.mounted(&from.dir, &from.name).is_some() || self.tree.mounted(&to.dir, &to.name).is_some() {
+            return Err(Errno::EBUSY);
+        }
+        let is_dir = what.inode.kind() == FileType::Directory;
+        if (to.slash || from.slash) && !is_dir {
+            return Err(Errno::ENOTDIR);
+        }
+        for walk in [from, to] {
+            let above = walk.dir.inode.attr()?;
+            self.cred.check(&above, may::WRITE | may::EXEC)?;
+            if let Target::Found(victim) = &walk.target {
+                self.cred.check_sticky(&above, &victim.inode.attr()?)?;
+            }
+        }
+        if let Target::Found(victim) = &to.target {
+            if flags & linux::RENAME_NOREPLACE != 0 {
+                return Err(Errno::EEXIST);
+            }
+            if victim.inode.id() == what.inode.id() {
+                return Ok(());
+            }
+            if flags & linux::RENAME_EXCHANGE == 0 {
+                match (is_dir, victim.inode.kind() == FileType::Directory) {
+                    (true, false) => return Err(Errno::ENOTDIR),
+                    (false, true) => return Err(Errno::EISDIR),
+                    _ => {}
+                }
+            }
+        } else if flags & linux::RENAME_EXCHANGE != 0 {
+            return Err(Errno::ENOENT);
+        }
+        if is_dir {
+            // Not into itself or below.
+            let mut at = to.dir.clone();
+            loop {
+                if at.same(what) {
+                    return Err(Errno::EINVAL);
+                }
+                let above = at.above();
+                if above.same(&at) {
+                    break;
+                }
+                at = above;
+            }
+        }
+        from.dir.inode.rename(&from.name, &to.dir.inode, &to.name, flags, self.cred)
+    }
+
+    /// Gives a file a further name.
+    pub fn link(&self, what: &Location, to: &Walk) -> Result<()> {
+        if !matches!(to.target, Target::Missing) {
+            return Err(Errno::EEXIST);
+        }
+        if !Arc::ptr_eq(&what.mount, &to.dir.mount) {
+            return Err(Errno::EXDEV);
+        }
+        to.dir.check_writable()?;
+        if what.inode.kind() == FileType::Directory {
+            return Err(Errno::EPERM);
+        }
+        self.cred.check(&to.dir.inode.attr()?, may::WRITE | may::EXEC)?;
+        to.dir.inode.link(&to.name, &what.inode, self.cred)
+    }
+}
+
+fn push_components(rest: &mut Vec<Vec<u8>>, path: &[u8]) {
+    for part in path.split(|b| *b == b'/').rev().filter(|p| !p.is_empty()) {
+        rest.push(part.to_vec());
+    }
+}

@@ -1,0 +1,199 @@
+//! What a file system is made of.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+
+use atoll_abi::{Errno, Result};
+use atoll_mem::io::{Sink, Source};
+use atoll_mem::vm::Mappable;
+use atoll_sync::WaitQueue;
+
+use crate::namespace::Location;
+use crate::open::OpenFile;
+use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, poll};
+use atoll_sync::RcuArc;
+
+/// A shared inode.
+pub type InodeRef = Arc<dyn Inode>;
+
+/// What to create under a name.
+#[derive(Clone, Copy, Debug)]
+pub enum NewNode<'a> {
+    /// An empty regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link with this target.
+    Symlink(&'a [u8]),
+    /// A FIFO, a socket or a device with this number.
+    Special(FileType, u64),
+}
+
+/// Where a link goes that is more than a text (`/proc/self/fd/3`).
+pub enum Magic {
+    /// A place in the tree.
+    Place(Location),
+    /// An open file that may have no name.
+    Open(RcuArc<OpenFile>),
+}
+
+/// A mounted file system.
+pub trait FileSystem: Send + Sync {
+    /// Its kind, for `/proc/mounts`.
+    fn name(&self) -> &'static str;
+    /// `statfs(2)`.
+    fn stat(&self) -> Result<StatFs>;
+    /// Writes everything out.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Something that a name leads to.
+pub trait Inode: Send + Sync {
+    /// Unique in its file system while it is referred to.
+    fn id(&self) -> u64;
+    /// Its kind, which never changes.
+    fn kind(&self) -> FileType;
+    /// Its attributes.
+    fn attr(&self) -> Result<Attr>;
+    /// Changes attributes. Permission has been checked.
+    fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()>;
+    /// Its file system.
+    fn file_system(&self) -> Arc<dyn FileSystem>;
+    /// The runtime's own view of it.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Finds a name in this directory.
+    fn lookup(&self, _name: &[u8]) -> Result<InodeRef> {
+        Err(Errno::ENOTDIR)
+    }
+    /// The directory that this is in; None for a file system's root, and for what has no single place.
+    fn parent(&self) -> Option<InodeRef> {
+        None
+    }
+    /// Its name there; None if it has none any more.
+    fn name(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// Makes a new name. `mode` has permission bits only, the mask applied.
+    fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
+        Err(Errno::EPERM)
+    }
+    /// Gives `target`, of the same file system, a further name here.
+    fn link(&self, _name: &[u8], _target: &InodeRef, _cred: &Cred) -> Result<()> {
+        Err(Errno::EPERM)
+    }
+    /// Removes a name. `dir`: it must be an empty directory.
+    fn unlink(&self, _name: &[u8], _dir: bool, _cred: &Cred) -> Result<()> {
+        Err(Errno::EPERM)
+    }
+    /// Moves a name to `to` of the same file system. `flags`: `renameat2(2)`'s.
+    fn rename(&self, _name: &[u8], _to: &InodeRef, _new: &[u8], _flags: u32, _cred: &Cred) -> Result<()> {
+        Err(Errno::EPERM)
+    }
+    /// Target of a symbolic link.
+    fn read_link(&self) -> Result<Vec<u8>> {
+        Err(Errno::EINVAL)
+    }
+    /// Where a link really goes, if not by its text.
+    fn follow(&self) -> Option<Result<Magic>> {
+        None
+    }
+    /// Entries of this directory after position `from`, without "." and "..", up to about `most`.
+    fn list(&self, _from: u64, _most: usize) -> Result<Vec<DirEntry>> {
+        Err(Errno::ENOTDIR)
+    }
+    /// Opens it. `flags`: `open(2)`'s. Permission has been checked, O_TRUNC been done.
+    fn open(self: Arc<Self>, flags: u32, cred: &Cred) -> Result<Arc<dyn File>>;
+    /// Value of an extended attribute.
+    fn get_xattr(&self, _name: &[u8]) -> Result<Vec<u8>> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Names of extended attributes, each ended by a zero byte.
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// To the stream; or, of a seekable file, not meaningful.
+    Stream,
+    /// To this offset.
+    Offset(u64),
+    /// To the end, whatever that is by then.
+    End,
+}
+
+/// An open file, as far as it is the same for all who opened it: an inode's
+/// contents, a pipe's end, a socket.
+///
+/// Calls that have to wait return EAGAIN if `nonblock`, and RESTART if the
+/// waiting thread is interrupted.
+pub trait File: Send + Sync + Any {
+    /// The runtime's own view of it.
+    fn as_any(&self) -> &dyn Any;
+
+    /// Reads. `at`: None for streams.
+    fn read(&self, _sink: &mut Sink, _at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+    /// Writes. Value: bytes, and the position after them.
+    fn write(&self, _source: &mut Source, _at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        Err(Errno::EINVAL)
+    }
+    /// Has it positions?
+    fn seekable(&self) -> bool {
+        false
+    }
+    /// Attributes, for files without an inode.
+    fn attr(&self) -> Result<Attr> {
+        Ok(Attr { mode: 0o600, nlink: 1, blksize: 4096, ..Attr::default() })
+    }
+    /// What is ready now.
+    fn ready(&self) -> u32 {
+        poll::IN | poll::OUT | poll::RDNORM | poll::WRNORM
+    }
+    /// Where to wait for that to change; None: it never does.
+    fn queue(&self) -> Option<&WaitQueue> {
+        None
+    }
+    /// Device control. `arg` is the program's, usually an address.
+    fn control(&self, _command: u32, _arg: u64) -> Result<u64> {
+        Err(Errno::ENOTTY)
+    }
+    /// For mapping it.
+    fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {
+        Err(Errno::ENODEV)
+    }
+    /// Writes out what is cached. `data_only`: not the times.
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        Err(Errno::EINVAL)
+    }
+    /// Sets the length.
+    fn truncate(&self, _len: u64) -> Result<()> {
+        Err(Errno::EINVAL)
+    }
+    /// `fallocate(2)`.
+    fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Finds data or a hole from `from` on (SEEK_DATA, SEEK_HOLE).
+    fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {
+        if from >= size {
+            return Err(Errno::ENXIO);
+        }
+        Ok(if hole { size } else { from })
+    }
+    /// The last handle of one opening is closed. `flags`: as it was opened.
+    fn release(&self, _flags: u32) -> Result<()> {
+        Ok(())
+    }
+    /// What `/proc/self/fd/n` says if it has no path, such as `pipe:[12]`.
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:[file]".to_vec()
+    }
+}

@@ -1,0 +1,195 @@
+//! Open files ("open file descriptions", `open(2)`).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use atoll_abi::{Errno, Result};
+use atoll_mem::io::{Sink, Source};
+use atoll_sync::Mutex;
+use linux_raw_sys::general as linux;
+
+use crate::namespace::Location;
+use crate::node::{At, File};
+use crate::types::Attr;
+
+/// What a descriptor refers to: a file, with a position and flags.
+pub struct OpenFile {
+    file: Arc<dyn File>,
+    flags: AtomicU32,
+    position: Mutex<u64>,
+    /// Where it was opened, if it has a place in the tree.
+    place: Option<Location>,
+    /// Name there at that time.
+    name: Vec<u8>,
+}
+
+/// Flags that `fcntl(F_SETFL)` can change.
+pub const SETTABLE: u32 =
+    linux::O_APPEND | linux::O_NONBLOCK | linux::O_DIRECT | linux::O_NOATIME | linux::FASYNC;
+
+impl OpenFile {
+    /// An open file without a place.
+    pub fn new(file: Arc<dyn File>, flags: u32) -> Self {
+        OpenFile { file, flags: AtomicU32::new(flags), position: Mutex::new(0), place: None, name: Vec::new() }
+    }
+
+    /// An open file of the tree.
+    pub fn at(file: Arc<dyn File>, flags: u32, place: Location, name: Vec<u8>) -> Self {
+        OpenFile {
+            file,
+            flags: AtomicU32::new(flags),
+            position: Mutex::new(0),
+            place: Some(place),
+            name,
+        }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// The file, if it is of this type.
+    pub fn as_type<T: 'static>(&self) -> Option<&T> {
+        self.file.as_any().downcast_ref()
+    }
+
+    /// Where it was opened.
+    pub fn place(&self) -> Option<&Location> {
+        self.place.as_ref()
+    }
+
+    /// Flags, as `fcntl(F_GETFL)` tells them.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Changes the flags that can be changed.
+    pub fn set_flags(&self, flags: u32) {
+        let keep = self.flags() & !SETTABLE;
+        self.flags.store(keep | flags & SETTABLE, Ordering::Relaxed);
+    }
+
+    /// Was it opened with O_NONBLOCK?
+    pub fn nonblock(&self) -> bool {
+        self.flags() & linux::O_NONBLOCK != 0
+    }
+
+    /// May it be read?
+    pub fn readable(&self) -> bool {
+        let f = self.flags();
+        f & linux::O_ACCMODE != linux::O_WRONLY && f & linux::O_PATH == 0
+    }
+
+    /// May it be written?
+    pub fn writable(&self) -> bool {
+        let f = self.flags();
+        f & linux::O_ACCMODE != linux::O_RDONLY && f & linux::O_PATH == 0
+    }
+
+    /// Attributes.
+    pub fn attr(&self) -> Result<Attr> {
+        match &self.place {
+            Some(place) => place.inode.attr(),
+            None => self.file.attr(),
+        }
+    }
+
+    /// Its path, for people: what it was opened by, or what the file says of itself.
+    pub fn describe(&self) -> Vec<u8> {
+        match &self.place {
+            Some(place) => place.path_of(&self.name),
+            None => self.file.describe(),
+        }
+    }
+
+    /// Reads from the current position, or the stream.
+    pub fn read(&self, sink: &mut Sink) -> Result<usize> {
+        if !self.readable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() {
+            return self.file.read(sink, None, self.nonblock());
+        }
+        let mut position = self.position.lock();
+        let n = self.file.read(sink, Some(*position), self.nonblock())?;
+        *position += n as u64;
+        Ok(n)
+    }
+
+    /// Writes to the current position, the end, or the stream.
+    pub fn write(&self, source: &mut Source) -> Result<usize> {
+        if !self.writable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() {
+            return self.file.write(source, At::Stream, self.nonblock()).map(|(n, _)| n);
+        }
+        let mut position = self.position.lock();
+        let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(*position) };
+        let (n, end) = self.file.write(source, at, self.nonblock())?;
+        *position = end;
+        Ok(n)
+    }
+
+    /// Reads from an offset.
+    pub fn read_at(&self, sink: &mut Sink, offset: u64) -> Result<usize> {
+        if !self.readable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() {
+            return Err(Errno::ESPIPE);
+        }
+        self.file.read(sink, Some(offset), self.nonblock())
+    }
+
+    /// Writes to an offset (or, as Linux does, to the end if it was opened to append).
+    pub fn write_at(&self, source: &mut Source, offset: u64) -> Result<usize> {
+        if !self.writable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() {
+            return Err(Errno::ESPIPE);
+        }
+        let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(offset) };
+        self.file.write(source, at, self.nonblock()).map(|(n, _)| n)
+    }
+
+    /// The current position, to be changed under its lock.
+    pub fn with_position<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+        f(&mut self.position.lock())
+    }
+
+    /// `lseek(2)`.
+    pub fn seek(&self, offset: i64, whence: u32) -> Result<u64> {
+        if !self.file.seekable() {
+            return Err(Errno::ESPIPE);
+        }
+        let mut position = self.position.lock();
+        let add = |base: u64| {
+            (base as i64).checked_add(offset).filter(|n| *n >= 0).map(|n| n as u64).ok_or(Errno::EINVAL)
+        };
+        let new = match whence {
+            linux::SEEK_SET => add(0)?,
+            linux::SEEK_CUR => add(*position)?,
+            linux::SEEK_END => add(self.attr()?.size)?,
+            linux::SEEK_DATA | linux::SEEK_HOLE => {
+                if offset < 0 {
+                    return Err(Errno::ENXIO);
+                }
+                self.file.seek_data(offset as u64, whence == linux::SEEK_HOLE, self.attr()?.size)?
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        *position = new;
+        Ok(new)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Errors of a last close that nobody waits for are reported by the file's own log line.
+        let _ = self.file.release(self.flags());
+    }
+}

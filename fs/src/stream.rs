@@ -1,0 +1,252 @@
+//! The standard streams: what the supervisor's own descriptors 0, 1 and 2
+//! stand for. Served by messages, because reading a terminal or a pipe waits.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+
+use atoll_abi::control::StreamKind;
+use atoll_abi::service::{Extent, Op, Request};
+use atoll_abi::{Errno, Result};
+use atoll_mem::io::{Sink, Source, extent};
+use atoll_mem::user;
+use atoll_sync::{Mutex, WaitQueue};
+use atoll_task::{Call, Limit, call, wait};
+use linux_raw_sys::{general as linux, ioctl};
+
+use crate::chunks::Scratch;
+use crate::node::{At, File};
+use crate::types::{Attr, Time, poll};
+
+/// Bytes of one request.
+const PIECE: u64 = 64 << 10;
+
+struct Reading {
+    /// The request under way and where its bytes go.
+    call: Option<(Arc<Call>, Scratch)>,
+    /// Bytes that came and were not read yet: where they begin, where they end.
+    ready: Option<(Scratch, u64, u64)>,
+    end: bool,
+    error: Option<Errno>,
+    /// A read asks for bytes only when a program does: typed input stays in the terminal until then.
+    wanted: bool,
+}
+
+/// One standard stream.
+pub struct Stream {
+    number: u64,
+    kind: StreamKind,
+    reading: Mutex<Reading>,
+    writing: Mutex<()>,
+    queue: WaitQueue,
+    made: Time,
+    me: alloc::sync::Weak<Stream>,
+}
+
+impl Stream {
+    /// Stream 0, 1 or 2.
+    pub fn new(number: u64, kind: StreamKind) -> Arc<Stream> {
+        Arc::new_cyclic(|me| Stream {
+            number,
+            kind,
+            reading: Mutex::new(Reading { call: None, ready: None, end: false, error: None, wanted: false }),
+            writing: Mutex::new(()),
+            queue: WaitQueue::new(),
+            made: Time::now(),
+            me: me.clone(),
+        })
+    }
+
+    /// Is it a terminal?
+    pub fn is_terminal(&self) -> bool {
+        self.kind == StreamKind::Terminal
+    }
+
+    /// Takes in what a finished request brought; asks for more if somebody wants it.
+    fn pump(&self, r: &mut Reading, want: bool) {
+        if let Some((c, _)) = &r.call
+            && c.is_done()
+            && let Some((c, scratch)) = r.call.take()
+        {
+            match c.result() {
+                Ok(0) => r.end = true,
+                Ok(n) => r.ready = Some((scratch, 0, n.min(PIECE))),
+                Err(e) => r.error = Some(e),
+            }
+        }
+        r.wanted |= want;
+        if r.wanted && r.call.is_none() && r.ready.is_none() && !r.end && r.error.is_none() {
+            let Ok(scratch) = Scratch::new(PIECE) else { return };
+            let mut request = Request::new(Op::StreamRead);
+            request.arg[0] = self.number;
+            request.a = Extent { offset: scratch.offset(), len: PIECE };
+            let weak = self.me.clone();
+            let then = move |_: &Call| {
+                if let Some(s) = weak.upgrade() {
+                    s.queue.wake_all(poll::IN | poll::HUP);
+                }
+            };
+            if let Ok(c) = Call::send_then(request, Some(alloc::boxed::Box::new(then))) {
+                r.call = Some((c, scratch));
+            }
+        }
+    }
+}
+
+impl File for Stream {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+        if sink.left() == 0 {
+            return Ok(0);
+        }
+        let limit = if nonblock { Limit::Never } else { Limit::Forever };
+        wait(&self.queue, poll::IN | poll::HUP, limit, || {
+            let mut r = self.reading.lock();
+            self.pump(&mut r, true);
+            if let Some((scratch, from, to)) = &mut r.ready {
+                let n = match sink.put_memory(scratch.offset() + *from, (*to - *from) as usize) {
+                    Ok(n) => n,
+                    Err(e) => return Some(Err(e)),
+                };
+                *from += n as u64;
+                if from == to {
+                    r.ready = None;
+                    r.wanted = false;
+                }
+                return Some(Ok(n));
+            }
+            if let Some(e) = r.error.take() {
+                return Some(Err(e));
+            }
+            if r.end {
+                // A terminal can go on after its end (Ctrl-D); a pipe or a file stays at its end.
+                r.end = self.kind != StreamKind::Terminal;
+                r.wanted = false;
+                return Some(Ok(0));
+            }
+            None
+        })?
+    }
+
+    fn write(&self, source: &mut Source, _at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        let _order = self.writing.lock();
+        let mut done = 0;
+        while source.left() > 0 {
+            let len = (source.left() as u64).min(PIECE);
+            let scratch = Scratch::new(len)?;
+            let n = match source.take_memory(scratch.offset(), len as usize) {
+                Ok(n) => n as u64,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            };
+            let mut request = Request::new(Op::StreamWrite);
+            request.arg[0] = self.number;
+            request.a = Extent { offset: scratch.offset(), len: n };
+            match call(request) {
+                Ok(k) => done += k as usize,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok((done, 0))
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        let (mode, rdev) = match self.kind {
+            StreamKind::Terminal => (linux::S_IFCHR | 0o620, 0x8800),
+            StreamKind::Device => (linux::S_IFCHR | 0o666, 0x103),
+            StreamKind::File => (linux::S_IFREG | 0o644, 0),
+            _ => (linux::S_IFIFO | 0o600, 0),
+        };
+        let ino = 10 + self.number;
+        let (made, dev) = (self.made, 0xe);
+        Ok(Attr {
+            ino,
+            dev,
+            mode,
+            rdev,
+            nlink: 1,
+            blksize: 1024,
+            atime: made,
+            mtime: made,
+            ctime: made,
+            ..Attr::default()
+        })
+    }
+
+    fn ready(&self) -> u32 {
+        let mut r = self.reading.lock();
+        self.pump(&mut r, self.number == 0 || self.kind == StreamKind::Terminal);
+        let mut bits = poll::OUT | poll::WRNORM;
+        if r.ready.is_some() || r.end || r.error.is_some() {
+            bits |= poll::IN | poll::RDNORM;
+        }
+        if r.end && self.kind == StreamKind::Pipe {
+            bits |= poll::HUP;
+        }
+        bits
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.queue)
+    }
+
+    fn control(&self, command: u32, arg: u64) -> Result<u64> {
+        if self.kind != StreamKind::Terminal {
+            if command == ioctl::FIONREAD && self.kind == StreamKind::Pipe {
+                let r = self.reading.lock();
+                let n = r.ready.as_ref().map_or(0, |(_, from, to)| (to - from) as u32);
+                drop(r);
+                return user::write(arg, &n.to_ne_bytes()).map(|()| 0);
+            }
+            return Err(Errno::ENOTTY);
+        }
+        // Size of the argument, and which way it goes.
+        let (len, reads, writes) = match command {
+            ioctl::TCGETS => (36, true, false),
+            ioctl::TCSETS | ioctl::TCSETSW | ioctl::TCSETSF => (36, false, true),
+            ioctl::TIOCGWINSZ => (8, true, false),
+            ioctl::TIOCSWINSZ => (8, false, true),
+            ioctl::TIOCGPGRP | ioctl::FIONREAD | ioctl::TIOCGSID => (4, true, false),
+            ioctl::TIOCSPGRP => (4, false, true),
+            ioctl::TCFLSH | ioctl::TCXONC | ioctl::TCSBRK => (0, false, false),
+            _ => return Err(Errno::ENOTTY),
+        };
+        if command == ioctl::FIONREAD {
+            let r = self.reading.lock();
+            if let Some((_, from, to)) = &r.ready {
+                let n = (to - from) as u32;
+                drop(r);
+                return user::write(arg, &n.to_ne_bytes()).map(|()| 0);
+            }
+        }
+        let mut bytes = alloc::vec![0u8; len.max(8)];
+        if writes {
+            user::read(arg, &mut bytes[..len])?;
+        }
+        let mut request = Request::new(Op::StreamControl);
+        request.arg = [self.number, u64::from(command), if len == 0 { arg } else { 0 }, 0];
+        request.a = extent(&bytes);
+        let value = call(request)?;
+        if reads {
+            user::write(arg, &bytes[..len])?;
+        }
+        Ok(value)
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        if self.kind == StreamKind::File { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        match self.kind {
+            StreamKind::Terminal => b"/dev/tty".to_vec(),
+            StreamKind::Device => b"/dev/null".to_vec(),
+            _ => alloc::format!("pipe:[{}]", 10 + self.number).into_bytes(),
+        }
+    }
+}
+

@@ -1,0 +1,661 @@
+//! A file system in the cell's memory: /tmp, /dev/shm, memfds.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use atoll_abi::layout::PAGE;
+use atoll_abi::{Errno, Result};
+use atoll_mem::heap::memory;
+use atoll_mem::io::{Sink, Source};
+use atoll_mem::vm::{Mappable, Object};
+use atoll_sync::Mutex;
+use hashbrown::HashMap;
+use linux_raw_sys::general as linux;
+
+use crate::chunks::{CHUNK, Chunks};
+use crate::namespace::NAME_MAX;
+use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode};
+use crate::pipe::{Fifo, Pipe};
+use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
+
+/// `f_type` of a tmpfs.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// One file system.
+pub struct TmpFs {
+    dev: u64,
+    next: AtomicU64,
+    /// Held while names are made, moved or removed.
+    tree: Mutex<()>,
+    /// Most pages that its files may take.
+    limit: u64,
+    me: Weak<TmpFs>,
+}
+
+/// A directory entry's place in the order of listing.
+type Cookie = u64;
+
+struct Dir {
+    entries: HashMap<Vec<u8>, (Cookie, Arc<TmpNode>)>,
+    order: BTreeMap<Cookie, Vec<u8>>,
+    next: Cookie,
+}
+
+struct Content {
+    chunks: Chunks,
+    size: u64,
+    /// Set by F_ADD_SEALS.
+    seals: u32,
+}
+
+enum Body {
+    Dir(Mutex<Dir>),
+    File(Mutex<Content>),
+    Symlink(Vec<u8>),
+    Fifo(Mutex<Weak<Pipe>>),
+    /// Sockets and devices; the number of a device.
+    Other(u64),
+}
+
+struct Meta {
+    mode: u32,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    atime: Time,
+    mtime: Time,
+    ctime: Time,
+    parent: Weak<TmpNode>,
+    name: Option<Vec<u8>>,
+}
+
+/// A file or directory.
+pub struct TmpNode {
+    id: u64,
+    kind: FileType,
+    fs: Arc<TmpFs>,
+    meta: Mutex<Meta>,
+    body: Body,
+    mappings: AtomicI32,
+    /// What another room of the runtime keeps with it: the socket bound to it.
+    attached: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
+    me: Weak<TmpNode>,
+}
+
+static NEXT_DEV: AtomicU64 = AtomicU64::new(0x20);
+
+impl TmpFs {
+    /// A file system of at most `limit` bytes, and its root directory.
+    pub fn new(limit: u64, mode: u32) -> (Arc<TmpFs>, Arc<TmpNode>) {
+        let dev = NEXT_DEV.fetch_add(1, Ordering::Relaxed);
+        let fs = Arc::new_cyclic(|me| TmpFs {
+            dev,
+            next: AtomicU64::new(1),
+            tree: Mutex::new(()),
+            limit: limit / PAGE,
+            me: me.clone(),
+        });
+        let root = fs.node(FileType::Directory, mode, &Cred::root(), Body::Dir(Mutex::new(Dir::new())));
+        root.meta.lock().nlink = 2;
+        (fs, root)
+    }
+
+    /// An empty file without a name, as `memfd_create(2)` makes.
+    pub fn anonymous(&self, name: &[u8], cred: &Cred) -> Arc<TmpNode> {
+        let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
+        let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(content)));
+        let mut meta = node.meta.lock();
+        meta.name = Some(name.to_vec());
+        meta.nlink = 0;
+        drop(meta);
+        node
+    }
+
+    fn node(&self, kind: FileType, mode: u32, cred: &Cred, body: Body) -> Arc<TmpNode> {
+        let now = Time::now();
+        let fs = self.me.upgrade().expect("a file system lives while it is used");
+        Arc::new_cyclic(|me| TmpNode {
+            id: self.next.fetch_add(1, Ordering::Relaxed),
+            kind,
+            fs,
+            meta: Mutex::new(Meta {
+                mode: mode & 0o7777,
+                nlink: 1,
+                uid: cred.uid,
+                gid: cred.gid,
+                atime: now,
+                mtime: now,
+                ctime: now,
+                parent: Weak::new(),
+                name: None,
+            }),
+            body,
+            mappings: AtomicI32::new(0),
+            attached: Mutex::new(None),
+            me: me.clone(),
+        })
+    }
+}
+
+impl FileSystem for TmpFs {
+    fn name(&self) -> &'static str {
+        "tmpfs"
+    }
+
+    fn stat(&self) -> Result<StatFs> {
+        let free = (memory().total() - memory().used()) / PAGE;
+        let free = free.min(self.limit);
+        Ok(StatFs {
+            kind: TMPFS_MAGIC,
+            bsize: PAGE,
+            blocks: self.limit,
+            bfree: free,
+            bavail: free,
+            files: 1 << 20,
+            ffree: 1 << 19,
+            namelen: NAME_MAX as u64,
+        })
+    }
+}
+
+impl Dir {
+    fn new() -> Self {
+        Dir { entries: HashMap::new(), order: BTreeMap::new(), next: 1 }
+    }
+
+    fn insert(&mut self, name: &[u8], node: Arc<TmpNode>) {
+        let cookie = self.next;
+        self.next += 1;
+        if let Some((old, _)) = self.entries.insert(name.to_vec(), (cookie, node)) {
+            self.order.remove(&old);
+        }
+        self.order.insert(cookie, name.to_vec());
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
+        let (cookie, node) = self.entries.remove(name)?;
+        self.order.remove(&cookie);
+        Some(node)
+    }
+}
+
+impl TmpNode {
+    fn dir(&self) -> Result<&Mutex<Dir>> {
+        match &self.body {
+            Body::Dir(d) => Ok(d),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn content(&self) -> Result<&Mutex<Content>> {
+        match &self.body {
+            Body::File(c) => Ok(c),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What another room keeps with this inode.
+    pub fn attachment(&self) -> &Mutex<Option<Weak<dyn Any + Send + Sync>>> {
+        &self.attached
+    }
+
+    fn touch(&self) {
+        let now = Time::now();
+        let mut meta = self.meta.lock();
+        meta.mtime = now;
+        meta.ctime = now;
+    }
+
+    fn place(&self, parent: &TmpNode, name: &[u8]) {
+        let mut meta = self.meta.lock();
+        meta.parent = parent.me.clone();
+        meta.name = Some(name.to_vec());
+        meta.ctime = Time::now();
+    }
+
+    /// One name less.
+    fn unlinked(&self, by: u32, name: &[u8]) {
+        let mut meta = self.meta.lock();
+        meta.nlink = meta.nlink.saturating_sub(by);
+        meta.ctime = Time::now();
+        if meta.nlink == 0 || meta.name.as_deref() == Some(name) {
+            meta.name = None;
+        }
+    }
+
+    fn of(inode: &InodeRef) -> Result<&TmpNode> {
+        inode.as_any().downcast_ref().ok_or(Errno::EXDEV)
+    }
+
+    /// Seals of a memfd.
+    pub fn seals(&self) -> Result<u32> {
+        Ok(self.content()?.lock().seals)
+    }
+
+    /// Adds seals to a memfd.
+    pub fn add_seals(&self, seals: u32) -> Result<()> {
+        let mut c = self.content()?.lock();
+        if c.seals & linux::F_SEAL_SEAL != 0 {
+            return Err(Errno::EPERM);
+        }
+        if seals & linux::F_SEAL_WRITE != 0 && self.mappings.load(Ordering::Relaxed) > 0 {
+            return Err(Errno::EBUSY);
+        }
+        c.seals |= seals;
+        Ok(())
+    }
+
+    /// Lets a memfd be sealed.
+    pub fn allow_sealing(&self) {
+        if let Ok(c) = self.content() {
+            c.lock().seals &= !linux::F_SEAL_SEAL;
+        }
+    }
+}
+
+impl Inode for TmpNode {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        let (size, pages) = match &self.body {
+            Body::File(c) => {
+                let c = c.lock();
+                (c.size, c.chunks.pages())
+            }
+            Body::Symlink(t) => (t.len() as u64, 0),
+            Body::Dir(d) => (d.lock().entries.len() as u64 * 20 + 40, 0),
+            _ => (0, 0),
+        };
+        let rdev = if let Body::Other(n) = self.body { n } else { 0 };
+        let m = self.meta.lock();
+        Ok(Attr {
+            ino: self.id,
+            dev: self.fs.dev,
+            mode: m.mode | self.kind as u32,
+            nlink: m.nlink,
+            uid: m.uid,
+            gid: m.gid,
+            rdev,
+            size,
+            blocks: pages * 8,
+            blksize: PAGE as u32,
+            atime: m.atime,
+            mtime: m.mtime,
+            ctime: m.ctime,
+        })
+    }
+
+    fn set_attr(&self, change: &SetAttr, _cred: &Cred) -> Result<()> {
+        if let Some(size) = change.size {
+            File::truncate(self, size)?;
+        }
+        let mut m = self.meta.lock();
+        if let Some(mode) = change.mode {
+            m.mode = mode & 0o7777;
+        }
+        m.uid = change.uid.unwrap_or(m.uid);
+        m.gid = change.gid.unwrap_or(m.gid);
+        m.atime = change.atime.unwrap_or(m.atime);
+        m.mtime = change.mtime.unwrap_or(m.mtime);
+        m.ctime = Time::now();
+        Ok(())
+    }
+
+    fn file_system(&self) -> Arc<dyn FileSystem> {
+        self.fs.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
+        let dir = self.dir()?.lock();
+        dir.entries.get(name).map(|(_, n)| n.clone() as InodeRef).ok_or(Errno::ENOENT)
+    }
+
+    fn parent(&self) -> Option<InodeRef> {
+        self.meta.lock().parent.upgrade().map(|p| p as InodeRef)
+    }
+
+    fn name(&self) -> Option<Vec<u8>> {
+        let m = self.meta.lock();
+        if m.nlink == 0 { None } else { m.name.clone() }
+    }
+
+    fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
+        let _tree = self.fs.tree.lock();
+        let dir = self.dir()?;
+        if dir.lock().entries.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        if self.meta.lock().nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let (kind, body) = match node {
+            NewNode::File => {
+                let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
+                (FileType::Regular, Body::File(Mutex::new(content)))
+            }
+            NewNode::Directory => (FileType::Directory, Body::Dir(Mutex::new(Dir::new()))),
+            NewNode::Symlink(t) => (FileType::Symlink, Body::Symlink(t.to_vec())),
+            NewNode::Special(FileType::Fifo, _) => (FileType::Fifo, Body::Fifo(Mutex::new(Weak::new()))),
+            NewNode::Special(FileType::Regular, _) => {
+                let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
+                (FileType::Regular, Body::File(Mutex::new(content)))
+            }
+            NewNode::Special(kind, number) => (kind, Body::Other(number)),
+        };
+        let mode = if kind == FileType::Symlink { 0o777 } else { mode };
+        let new = self.fs.node(kind, mode, cred, body);
+        if kind == FileType::Directory {
+            new.meta.lock().nlink = 2;
+            self.meta.lock().nlink += 1;
+        }
+        new.place(self, name);
+        dir.lock().insert(name, new.clone());
+        self.touch();
+        Ok(new)
+    }
+
+    fn link(&self, name: &[u8], target: &InodeRef, _cred: &Cred) -> Result<()> {
+        let _tree = self.fs.tree.lock();
+        let target = Self::of(target)?.me.upgrade().ok_or(Errno::ENOENT)?;
+        let mut dir = self.dir()?.lock();
+        if dir.entries.contains_key(name) {
+            return Err(Errno::EEXIST);
+        }
+        target.meta.lock().nlink += 1;
+        target.place(self, name);
+        dir.insert(name, target);
+        drop(dir);
+        self.touch();
+        Ok(())
+    }
+
+    fn unlink(&self, name: &[u8], _dir: bool, _cred: &Cred) -> Result<()> {
+        let _tree = self.fs.tree.lock();
+        let mut dir = self.dir()?.lock();
+        let (_, victim) = dir.entries.get(name).ok_or(Errno::ENOENT)?;
+        let victim = victim.clone();
+        let mut by = 1;
+        if let Body::Dir(d) = &victim.body {
+            if !d.lock().entries.is_empty() {
+                return Err(Errno::ENOTEMPTY);
+            }
+            by = 2;
+        }
+        dir.remove(name);
+        drop(dir);
+        if by == 2 {
+            self.meta.lock().nlink -= 1;
+        }
+        victim.unlinked(by, name);
+        self.touch();
+        Ok(())
+    }
+
+    fn rename(&self, name: &[u8], to: &InodeRef, new: &[u8], flags: u32, _cred: &Cred) -> Result<()> {
+        let _tree = self.fs.tree.lock();
+        let to = Self::of(to)?;
+        let what = {
+            let dir = self.dir()?.lock();
+            dir.entries.get(name).ok_or(Errno::ENOENT)?.1.clone()
+        };
+        let victim = to.dir()?.lock().entries.get(new).map(|(_, n)| n.clone());
+        let is_dir = |n: &TmpNode| n.kind == FileType::Directory;
+        if flags & linux::RENAME_EXCHANGE != 0 {
+            let other = victim.ok_or(Errno::ENOENT)?;
+            self.dir()?.lock().insert(name, other.clone());
+            to.dir()?.lock().insert(new, what.clone());
+            other.place(self, name);
+            what.place(to, new);
+            if is_dir(&what) != is_dir(&other) && self.id != to.id {
+                let (gains, loses) = if is_dir(&what) { (to, self) } else { (self, to) };
+                gains.meta.lock().nlink += 1;
+                loses.meta.lock().nlink -= 1;
+            }
+        } else {
+            if let Some(v) = &victim {
+                if let Body::Dir(d) = &v.body {
+                    if !d.lock().entries.is_empty() {
+                        return Err(Errno::ENOTEMPTY);
+                    }
+                    to.meta.lock().nlink -= 1;
+                    v.unlinked(2, new);
+                } else {
+                    v.unlinked(1, new);
+                }
+            }
+            self.dir()?.lock().remove(name);
+            to.dir()?.lock().insert(new, what.clone());
+            what.place(to, new);
+            if is_dir(&what) && self.id != to.id {
+                self.meta.lock().nlink -= 1;
+                to.meta.lock().nlink += 1;
+            }
+        }
+        self.touch();
+        to.touch();
+        Ok(())
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        match &self.body {
+            Body::Symlink(t) => Ok(t.clone()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        let dir = self.dir()?.lock();
+        let entries = dir.order.range(from + 1..).take(most).filter_map(|(cookie, name)| {
+            let (_, node) = dir.entries.get(name)?;
+            Some(DirEntry { name: name.clone(), ino: node.id, kind: node.kind, next: *cookie })
+        });
+        Ok(entries.collect())
+    }
+
+    fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
+        match &self.body {
+            Body::Fifo(pipe) => Fifo::open(pipe, flags),
+            Body::Other(_) => Err(Errno::ENXIO),
+            _ => Ok(self),
+        }
+    }
+}
+
+impl File for TmpNode {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        Inode::attr(self)
+    }
+
+    fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        if self.kind == FileType::Directory {
+            return Err(Errno::EISDIR);
+        }
+        let c = self.content()?.lock();
+        let at = at.unwrap_or(0);
+        if at >= c.size {
+            return Ok(0);
+        }
+        c.chunks.read_sparse(sink, at, c.size)
+    }
+
+    fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        if self.kind == FileType::Directory {
+            return Err(Errno::EISDIR);
+        }
+        let mut c = self.content()?.lock();
+        if c.seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE) != 0 {
+            return Err(Errno::EPERM);
+        }
+        let mut at = match at {
+            At::Offset(o) => o,
+            _ => c.size,
+        };
+        if at.checked_add(source.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Errno::EFBIG);
+        }
+        if at + source.left() as u64 > c.size && c.seals & linux::F_SEAL_GROW != 0 {
+            return Err(Errno::EPERM);
+        }
+        let mut done = 0;
+        while source.left() > 0 {
+            if c.chunks.pages() >= self.fs.limit {
+                if done == 0 {
+                    return Err(Errno::ENOSPC);
+                }
+                break;
+            }
+            match c.chunks.write(source, at, false) {
+                Ok(0) => break,
+                Ok(n) => {
+                    at += n as u64;
+                    done += n;
+                    c.size = c.size.max(at);
+                }
+                Err(e) if done == 0 => return Err(if e == Errno::ENOMEM { Errno::ENOSPC } else { e }),
+                Err(_) => break,
+            }
+        }
+        drop(c);
+        self.touch();
+        Ok((done, at))
+    }
+
+    fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {
+        self.content()?;
+        Ok(self)
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        if self.kind == FileType::Directory {
+            return Err(Errno::EISDIR);
+        }
+        let mut c = self.content()?.lock();
+        let forbidden = if len < c.size { linux::F_SEAL_SHRINK } else { linux::F_SEAL_GROW };
+        if len != c.size && c.seals & forbidden != 0 {
+            return Err(Errno::EPERM);
+        }
+        if len < c.size {
+            c.chunks.truncate(len, self.mappings.load(Ordering::Relaxed) > 0);
+        }
+        c.size = len;
+        drop(c);
+        self.touch();
+        Ok(())
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        let mut c = self.content()?.lock();
+        let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
+        if mode & linux::FALLOC_FL_PUNCH_HOLE != 0 {
+            if c.seals & linux::F_SEAL_WRITE != 0 {
+                return Err(Errno::EPERM);
+            }
+            let size = c.size;
+            c.chunks.zero(offset, end.min(size));
+            return Ok(());
+        }
+        if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if mode & linux::FALLOC_FL_KEEP_SIZE == 0 && end > c.size {
+            if c.seals & linux::F_SEAL_GROW != 0 {
+                return Err(Errno::EPERM);
+            }
+            c.size = end;
+        }
+        Ok(())
+    }
+
+    fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {
+        if from >= size {
+            return Err(Errno::ENXIO);
+        }
+        let c = self.content()?.lock();
+        match c.chunks.seek(from, hole) {
+            Some(at) if at < size => Ok(at),
+            _ if hole => Ok(size),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        let mut text = b"/memfd:".to_vec();
+        text.extend_from_slice(self.meta.lock().name.as_deref().unwrap_or(b""));
+        text.extend_from_slice(b" (deleted)");
+        text
+    }
+}
+
+impl Mappable for TmpNode {
+    fn host_file(&self, write: bool) -> Result<Option<i32>> {
+        let sealed = self.content()?.lock().seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE);
+        if write && sealed != 0 {
+            return Err(Errno::EPERM);
+        }
+        Ok(None)
+    }
+
+    fn object(&self) -> Option<Arc<dyn Object>> {
+        self.me.upgrade().map(|n| n as Arc<dyn Object>)
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        File::read(self, &mut Sink::kernel(to), Some(offset), false)
+    }
+
+    fn describe(&self) -> (Vec<u8>, u64, u64) {
+        let text = match (self.name(), self.parent()) {
+            (Some(_), Some(_)) => Vec::new(),
+            _ => File::describe(self),
+        };
+        (text, self.fs.dev, self.id)
+    }
+}
+
+impl Object for TmpNode {
+    fn chunk(&self, offset: u64) -> Result<u64> {
+        self.content()?.lock().chunks.whole(offset / CHUNK * CHUNK)
+    }
+
+    fn size(&self) -> u64 {
+        self.content().map_or(0, |c| c.lock().size)
+    }
+
+    fn mapped(&self, by: i32) {
+        self.mappings.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// Shared anonymous memory of `len` bytes, as an object without a name.
+pub fn shared_memory(fs: &TmpFs, len: u64, cred: &Cred) -> Arc<TmpNode> {
+    let node = fs.anonymous(b"/dev/zero", cred);
+    if let Ok(c) = node.content() {
+        c.lock().size = len;
+    }
+    node
+}

@@ -1,0 +1,352 @@
+//! Where a read puts its bytes and where a write takes them from.
+//!
+//! Both know the program's buffers (or one of the runtime's) and how far the
+//! transfer has come. Transfers here never bring in a missing page: they may
+//! run under a lock that the pager needs. They stop short, and remember where;
+//! the caller lets go of its locks, brings the page in, and goes on.
+#![allow(unsafe_code, reason = "copies between the cell's memory and programs'")]
+
+use crate::heap::memory;
+use crate::user;
+use atoll_abi::platform::{HostBuf, ReadBuf};
+use atoll_abi::service::Extent;
+use atoll_abi::{Errno, Result};
+
+/// A piece of a program's memory: address and length.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Piece {
+    /// Address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+enum Buffers<'a, K> {
+    User(&'a [Piece]),
+    One(Piece),
+    Kernel(K),
+}
+
+struct Cursor {
+    piece: usize,
+    within: u64,
+    left: u64,
+    done: u64,
+    fault: Option<u64>,
+}
+
+impl Cursor {
+    fn new(len: u64) -> Self {
+        Cursor { piece: 0, within: 0, left: len, done: 0, fault: None }
+    }
+
+    /// The next run of program memory.
+    fn run(&mut self, pieces: &[Piece]) -> Option<Piece> {
+        while let Some(p) = pieces.get(self.piece) {
+            if self.within < p.len {
+                return Some(Piece { addr: p.addr + self.within, len: (p.len - self.within).min(self.left) });
+            }
+            self.piece += 1;
+            self.within = 0;
+        }
+        None
+    }
+
+    fn advance(&mut self, mut n: u64, pieces: &[Piece]) {
+        self.left -= n;
+        self.done += n;
+        while n > 0 {
+            let rest = pieces[self.piece].len - self.within;
+            if n < rest {
+                self.within += n;
+                return;
+            }
+            n -= rest;
+            self.piece += 1;
+            self.within = 0;
+        }
+    }
+}
+
+/// The destination of a read.
+pub struct Sink<'a> {
+    to: Buffers<'a, &'a mut [u8]>,
+    at: Cursor,
+}
+
+/// The origin of a write.
+pub struct Source<'a> {
+    from: Buffers<'a, &'a [u8]>,
+    at: Cursor,
+}
+
+fn total(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|p| p.len).sum()
+}
+
+macro_rules! common {
+    ($t:ident, $field:ident) => {
+        impl<'a> $t<'a> {
+            /// Several buffers of the program, each a range of its addresses.
+            pub fn user(pieces: &'a [Piece]) -> Self {
+                $t { $field: Buffers::User(pieces), at: Cursor::new(total(pieces)) }
+            }
+
+            /// One buffer of the program.
+            pub fn one(addr: u64, len: u64) -> Self {
+                $t { $field: Buffers::One(Piece { addr, len }), at: Cursor::new(len) }
+            }
+
+            /// Bytes still to go.
+            pub fn left(&self) -> usize {
+                self.at.left as usize
+            }
+
+            /// Bytes done.
+            pub fn done(&self) -> usize {
+                self.at.done as usize
+            }
+
+            /// Transfers no more than `n` further bytes.
+            pub fn limit(&mut self, n: u64) {
+                self.at.left = self.at.left.min(n);
+            }
+
+            /// The program's address that was not there, if a transfer stopped for that.
+            pub fn take_fault(&mut self) -> Option<u64> {
+                self.at.fault.take()
+            }
+
+            /// Counts `n` bytes as done that somebody else transferred.
+            pub fn advance(&mut self, n: usize) {
+                let n = n as u64;
+                match &self.$field {
+                    Buffers::User(pieces) => self.at.advance(n, pieces),
+                    Buffers::One(p) => self.at.advance(n, core::slice::from_ref(p)),
+                    Buffers::Kernel(_) => {
+                        self.at.left -= n;
+                        self.at.done += n;
+                    }
+                }
+            }
+
+            fn run(&mut self) -> Option<Piece> {
+                if self.at.left == 0 {
+                    return None;
+                }
+                match &self.$field {
+                    Buffers::User(pieces) => self.at.run(pieces),
+                    Buffers::One(p) => self.at.run(core::slice::from_ref(p)),
+                    Buffers::Kernel(_) => None,
+                }
+            }
+
+            /// The program's buffers that are left, up to eight of them, if they are the program's.
+            pub fn pieces(&mut self) -> ([Piece; 8], usize) {
+                let mut out = [Piece::default(); 8];
+                let mut n = 0;
+                let (mut piece, mut within, mut left) = (self.at.piece, self.at.within, self.at.left);
+                let list: &[Piece] = match &self.$field {
+                    Buffers::User(p) => p,
+                    Buffers::One(p) => core::slice::from_ref(p),
+                    Buffers::Kernel(_) => &[],
+                };
+                while n < out.len() && left > 0 {
+                    let Some(p) = list.get(piece) else { break };
+                    let len = (p.len - within).min(left);
+                    if len > 0 {
+                        out[n] = Piece { addr: p.addr + within, len };
+                        n += 1;
+                    }
+                    left -= len;
+                    piece += 1;
+                    within = 0;
+                }
+                (out, n)
+            }
+        }
+    };
+}
+
+common!(Sink, to);
+common!(Source, from);
+
+impl<'a> Sink<'a> {
+    /// A buffer of the runtime.
+    pub fn kernel(to: &'a mut [u8]) -> Self {
+        let len = to.len() as u64;
+        Sink { to: Buffers::Kernel(to), at: Cursor::new(len) }
+    }
+
+    /// Puts bytes. Value: how many, fewer than given if there is no room or a
+    /// page is missing; EFAULT if that is none at all.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<usize> {
+        // SAFETY: a slice is readable.
+        unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Puts `len` bytes of the cell's memory from `offset` on.
+    pub fn put_memory(&mut self, offset: u64, len: usize) -> Result<usize> {
+        assert!(offset + len as u64 <= memory().total());
+        // SAFETY: inside the cell's memory, which is always mapped.
+        unsafe { self.put_raw(memory().address(offset), len) }
+    }
+
+    /// Puts zeroes.
+    pub fn put_zeroes(&mut self, mut n: usize) -> Result<usize> {
+        static ZEROES: [u8; 4096] = [0; 4096];
+        let mut done = 0;
+        while n > 0 && self.at.left > 0 {
+            let step = n.min(ZEROES.len());
+            match self.put(&ZEROES[..step]) {
+                Ok(0) => break,
+                Ok(k) => {
+                    done += k;
+                    n -= k;
+                    if k < step {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// # Safety
+    /// `from` is readable for `len` bytes. What lies there may change meanwhile.
+    unsafe fn put_raw(&mut self, from: *const u8, len: usize) -> Result<usize> {
+        let mut done = 0;
+        if let Buffers::Kernel(to) = &mut self.to {
+            let n = len.min(self.at.left as usize);
+            let start = self.at.done as usize;
+            // SAFETY: the caller's promise; the slice has room for `left` bytes from `done` on.
+            unsafe { core::ptr::copy_nonoverlapping(from, to[start..start + n].as_mut_ptr(), n) };
+            self.advance(n);
+            return Ok(n);
+        }
+        while done < len {
+            let Some(run) = self.run() else { break };
+            let n = (len - done).min(run.len as usize);
+            // SAFETY: the caller's promise; pieces are ranges of the program.
+            let copied = unsafe { user::copy_out_nofault(run.addr, from.add(done), n) };
+            self.advance(copied);
+            done += copied;
+            if copied < n {
+                self.at.fault = Some(run.addr + copied as u64);
+                if done == 0 {
+                    return Err(Errno::EFAULT);
+                }
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The buffers that are left, for a host call to fill. The program's only. At most eight.
+    pub fn host_bufs(&mut self) -> Result<([HostBuf<'static>; 8], usize)> {
+        let (pieces, n) = self.pieces();
+        let mut bufs = [HostBuf::user(0, 0)?; 8];
+        for (b, p) in bufs.iter_mut().zip(&pieces[..n]) {
+            *b = HostBuf::user(p.addr, p.len)?;
+        }
+        Ok((bufs, n))
+    }
+}
+
+impl<'a> Source<'a> {
+    /// A buffer of the runtime.
+    pub fn kernel(from: &'a [u8]) -> Self {
+        Source { from: Buffers::Kernel(from), at: Cursor::new(from.len() as u64) }
+    }
+
+    /// Takes bytes. Value: how many, fewer than asked at the end or at a
+    /// missing page; EFAULT if that is none at all.
+    pub fn take(&mut self, to: &mut [u8]) -> Result<usize> {
+        // SAFETY: a slice is writable.
+        unsafe { self.take_raw(to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Takes `len` bytes into the cell's memory at `offset`, which the caller owns.
+    pub fn take_memory(&mut self, offset: u64, len: usize) -> Result<usize> {
+        assert!(offset + len as u64 <= memory().total());
+        // SAFETY: inside the cell's memory; the caller owns that part.
+        unsafe { self.take_raw(memory().address(offset), len) }
+    }
+
+    /// # Safety
+    /// `to` is writable for `len` bytes.
+    unsafe fn take_raw(&mut self, to: *mut u8, len: usize) -> Result<usize> {
+        let mut done = 0;
+        if let Buffers::Kernel(from) = &self.from {
+            let n = len.min(self.at.left as usize);
+            let start = self.at.done as usize;
+            // SAFETY: the caller's promise; the slice has `left` bytes from `done` on.
+            unsafe { core::ptr::copy_nonoverlapping(from[start..start + n].as_ptr(), to, n) };
+            self.advance(n);
+            return Ok(n);
+        }
+        while done < len {
+            let Some(run) = self.run() else { break };
+            let n = (len - done).min(run.len as usize);
+            // SAFETY: the caller's promise; pieces are ranges of the program.
+            let copied = unsafe { user::copy_in_nofault(to.add(done), run.addr, n) };
+            self.advance(copied);
+            done += copied;
+            if copied < n {
+                self.at.fault = Some(run.addr + copied as u64);
+                if done == 0 {
+                    return Err(Errno::EFAULT);
+                }
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The buffers that are left, for a host call to read. The program's only. At most eight.
+    pub fn host_bufs(&mut self) -> Result<([ReadBuf<'static>; 8], usize)> {
+        let (pieces, n) = self.pieces();
+        let mut bufs = [ReadBuf::user(0, 0)?; 8];
+        for (b, p) in bufs.iter_mut().zip(&pieces[..n]) {
+            *b = ReadBuf::user(p.addr, p.len)?;
+        }
+        Ok((bufs, n))
+    }
+}
+
+/// Runs a read again after its missing pages were brought in, until it gets
+/// somewhere or a page can't be had.
+pub fn reading(sink: &mut Sink, mut read: impl FnMut(&mut Sink) -> Result<usize>) -> Result<usize> {
+    loop {
+        let r = read(sink);
+        match sink.take_fault() {
+            Some(addr) if r == Err(Errno::EFAULT) => user::bring_in(addr, true)?,
+            _ => return r,
+        }
+    }
+}
+
+/// The same for a write.
+pub fn writing(source: &mut Source, mut write: impl FnMut(&mut Source) -> Result<usize>) -> Result<usize> {
+    loop {
+        let r = write(source);
+        match source.take_fault() {
+            Some(addr) if r == Err(Errno::EFAULT) => user::bring_in(addr, false)?,
+            _ => return r,
+        }
+    }
+}
+
+/// Names memory of the runtime for a service message.
+///
+/// # Panics
+/// If it is not in the cell's extents (a constant, for example).
+pub fn extent(bytes: &[u8]) -> Extent {
+    if bytes.is_empty() {
+        return Extent::default();
+    }
+    let offset = memory().offset(bytes.as_ptr()).expect("the buffer of a request is not in the cell's memory");
+    Extent { offset, len: bytes.len() as u64 }
+}

@@ -1,0 +1,82 @@
+//! Host sockets for cells: made, bound and connected here, used there.
+#![allow(unsafe_code, reason = "socket calls")]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use atoll_abi::errno::Errno;
+use atoll_abi::service::{Op, Request};
+
+use crate::serve::{Handle, Outcome, Reply, Server, check};
+
+/// What a cell may do on the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// Whatever its user may.
+    Host,
+    /// Nothing.
+    None,
+}
+
+/// Serves a socket request.
+pub(crate) fn serve(server: &Server, op: Op, r: &Request) -> Outcome {
+    match op {
+        Op::Socket => {
+            if server.network == Policy::None {
+                return Err(Errno::EAFNOSUPPORT);
+            }
+            let (domain, kind, protocol) = (r.arg[0] as i32, r.arg[1] as i32, r.arg[2] as i32);
+            let known = matches!(
+                (domain, kind, protocol),
+                (
+                    libc::AF_INET | libc::AF_INET6,
+                    libc::SOCK_STREAM,
+                    0 | libc::IPPROTO_TCP
+                ) | (
+                    libc::AF_INET | libc::AF_INET6,
+                    libc::SOCK_DGRAM,
+                    0 | libc::IPPROTO_UDP | libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6
+                )
+            );
+            if !known {
+                return Err(Errno::EPROTONOSUPPORT);
+            }
+            let flags = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            // SAFETY: no memory is involved; a new descriptor.
+            let fd = unsafe {
+                OwnedFd::from_raw_fd(check(libc::socket(domain, flags, protocol) as i64)? as RawFd)
+            };
+            let pass = fd.try_clone().map_err(|_| Errno::EMFILE)?;
+            let n = server.add_handle(Handle { fd, write: false })?;
+            Ok(Reply { value: n, extra: 0, fd: Some(pass) })
+        }
+        Op::Bind | Op::Connect => {
+            let h = server.handle(r.arg[0])?;
+            let addr = server.copy_in(r.a, 128)?;
+            if addr.len() >= 2 {
+                // Names on the host are not for cells.
+                let family = u16::from_ne_bytes([addr[0], addr[1]]);
+                let allowed = [libc::AF_INET, libc::AF_INET6, libc::AF_UNSPEC];
+                if !allowed.contains(&i32::from(family)) {
+                    return Err(Errno::EAFNOSUPPORT);
+                }
+            }
+            let (p, len) = (addr.as_ptr().cast(), addr.len() as u32);
+            // SAFETY: the address is ours.
+            check(unsafe {
+                if op == Op::Bind {
+                    libc::bind(h.fd.as_raw_fd(), p, len)
+                } else {
+                    libc::connect(h.fd.as_raw_fd(), p, len)
+                }
+            } as i64)?;
+            Reply::value(0)
+        }
+        Op::Listen => {
+            let h = server.handle(r.arg[0])?;
+            // SAFETY: no memory is involved.
+            check(unsafe { libc::listen(h.fd.as_raw_fd(), r.arg[1] as i32) } as i64)?;
+            Reply::value(0)
+        }
+        _ => Err(Errno::ENOSYS),
+    }
+}
