@@ -237,6 +237,8 @@ pub struct BootConfig {
     pub seed: [u8; 32],
     /// Most open host descriptors the platform can have.
     pub max_files: u32,
+    /// Resource limits, soft and hard, by their numbers in `getrlimit(2)`.
+    pub limits: Vec<(u64, u64)>,
     /// Say more in the log.
     pub verbose: bool,
     /// Choose addresses at random (Linux's `randomize_va_space`).

@@ -39,9 +39,10 @@ pub const USER_MIN: u64 = 0x1_0000;
 /// End of the program's addresses (Linux's TASK_SIZE with four-level tables).
 pub const USER_MAX: u64 = 0x7fff_ffff_f000;
 
-/// A trampoline begins this many bytes before the address that it is to be
-/// returned to: `lea rcx, [rip + 9]` and `jmp gs:[entry]`.
-pub const TRAMPOLINE_RETURN: u64 = 16;
+/// The part of a trampoline that calls the runtime begins this many bytes
+/// before the address that it is to be returned to: `lea rcx, [rip + 8]` and
+/// `jmp gs:[entry]`.
+pub const TRAMPOLINE_RETURN: u64 = 15;
 
 /// The most cores a cell can have.
 pub const MAX_CORES: usize = 256;

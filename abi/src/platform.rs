@@ -63,6 +63,8 @@ pub enum Event {
         /// What is ready now.
         events: u32,
     },
+    /// The supervisor left something in the mailbox.
+    Mailbox,
 }
 
 /// Events of one visit.
@@ -338,6 +340,8 @@ pub trait HostCalls: Sync {
     fn name(&self, fd: i32, peer: bool, addr: &mut [u8]) -> Result<usize>;
     /// `ioctl(FIONREAD)`, or `SIOCOUTQ` if `out`.
     fn queued(&self, fd: i32, out: bool) -> Result<u32>;
+    /// What a socket is ready for now (`poll(2)` bits).
+    fn probe(&self, fd: i32) -> u32;
     /// Reports readiness changes (edge-triggered) to the core that calls, under `cookie`. Value: that core.
     fn watch(&self, fd: i32, cookie: u64) -> Result<usize>;
     /// Closes a descriptor that `core` watches.

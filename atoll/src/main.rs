@@ -1,12 +1,28 @@
-//! The command line.
-fn main() {
-    let runtime = std::fs::read(std::env::current_exe().unwrap().parent().unwrap().join("atoll-runtime")).unwrap();
-    let t = std::time::Instant::now();
-    let mut cell = atoll_supervisor::launch::launch(atoll_supervisor::launch::CellConfig {
-        runtime, cores: 2, cpus: None, memory: 1 << 30,
-        boot: atoll_abi::control::BootConfig { name: "x".into(), program: vec![], args: vec![], env: vec![], workdir: vec![], uid: 0, gid: 0, groups: vec![], umask: 0o22, mounts: vec![], streams: [atoll_abi::control::StreamKind::Closed; 3], host_network: true, started_at: 0, seed: [0; 32], max_files: 1000, verbose: false, randomize: false, cpu_model: "".into(), cpu_flags: "".into(), cpu_khz: 0 },
-        mounts: vec![], streams: atoll_supervisor::serve::Streams::of_this_process(), network: atoll_supervisor::sockets::Policy::Host, plan_cache: None, confined: true,
-    }).unwrap();
-    let s = cell.wait();
-    println!("{s} {:?}", t.elapsed());
+//! `atoll`: run programs in cells.
+
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Run unmodified Linux programs in cells: each with its own cores, memory and library OS.
+#[derive(Parser)]
+#[command(name = "atoll", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program in a new cell
+    Run(Box<run::Options>),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        Command::Run(options) => run::run(*options),
+    }
 }

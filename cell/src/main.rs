@@ -41,6 +41,12 @@ extern "C" fn atoll_boot(core: usize) -> ! {
             );
         }
         atoll_mem::heap::start_core(0);
+        let Some((xcr0, size)) = atoll_task::detect_extended() else {
+            host::calls::log("this processor's extended state is not one that Atoll knows");
+            platform().end(125 << 8)
+        };
+        control.descriptor.xcr0.store(xcr0, Ordering::Relaxed);
+        control.descriptor.xsave_size.store(size, Ordering::Relaxed);
         atoll_task::init(cores);
     } else {
         while SET_UP.load(Ordering::Acquire) == 0 {
@@ -52,31 +58,35 @@ extern "C" fn atoll_boot(core: usize) -> ! {
     if core == 0 {
         SET_UP.store(1, Ordering::Release);
         host::sys::futex_wake(&SET_UP, u32::MAX >> 1);
-        let first = atoll_task::spawn(0, || {
-            platform().log("hello from the runtime");
-            platform().end(0)
-        });
+        let first = atoll_task::spawn(0, atoll_linux::boot::boot);
         atoll_task::unpark(first.expect("no memory for the first thread"));
     }
     atoll_task::run_core()
 }
 
 #[unsafe(no_mangle)]
-#[allow(unsafe_code, reason = "called by the entry code")]
-extern "C" fn atoll_syscall(_frame: &mut UserFrame) {}
+#[allow(unsafe_code, reason = "called by the platform")]
+fn atoll_upcall(frame: &mut UserFrame, upcall: Upcall) {
+    atoll_linux::syscalls::upcall(frame, upcall);
+}
 
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "called by the platform")]
-fn atoll_upcall(_frame: &mut UserFrame, _upcall: Upcall) {}
-
-#[unsafe(no_mangle)]
-#[allow(unsafe_code, reason = "called by the platform")]
-fn atoll_events(_frame: &mut UserFrame, _bits: u32) {}
+fn atoll_events(frame: &mut UserFrame, bits: u32) {
+    atoll_linux::syscalls::events(frame, bits);
+}
 
 /// Code that was compiled with unwinding in mind refers to this; nothing unwinds here.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "a symbol that core refers to")]
 extern "C" fn rust_eh_personality() {}
+
+/// The same.
+#[unsafe(no_mangle)]
+#[allow(unsafe_code, reason = "a symbol that alloc refers to")]
+extern "C" fn _Unwind_Resume() -> ! {
+    panic!("nothing unwinds in the runtime")
+}
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {

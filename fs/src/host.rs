@@ -58,6 +58,8 @@ const NAMES_MAX: u64 = 100_000;
 /// A mounted host directory.
 pub struct HostFs {
     mount: u32,
+    /// Where it is mounted, for people.
+    target: alloc::string::String,
     read_only: bool,
     /// How long names and attributes are believed, ns.
     trust: u64,
@@ -188,9 +190,15 @@ fn buffer(bytes: &[u8]) -> Vec<u8> {
 
 impl HostFs {
     /// Mounts what the supervisor knows as mount `mount`. Value: the file system and its root.
-    pub fn new(mount: u32, read_only: bool, trust: u64) -> Result<(Arc<HostFs>, Arc<HostNode>)> {
+    pub fn new(
+        mount: u32,
+        target: &str,
+        read_only: bool,
+        trust: u64,
+    ) -> Result<(Arc<HostFs>, Arc<HostNode>)> {
         let fs = Arc::new(HostFs {
             mount,
+            target: target.into(),
             read_only,
             trust,
             files: Mutex::new(HashMap::new()),
@@ -203,6 +211,7 @@ impl HostFs {
             next_id: AtomicU64::new(1),
             planner: SetOnce::new(),
         });
+        ALL.lock().push(Arc::downgrade(&fs));
         let attr = fs.stat_path(b"", &Cred::root())?;
         let root = fs.node(None, b"", attr);
         if !read_only {
@@ -1469,6 +1478,10 @@ impl Mappable for HostFile {
         (Vec::new(), self.key.0, self.key.1)
     }
 
+    fn flush(&self) -> Result<()> {
+        File::sync(self, false)
+    }
+
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
         if let Some(plan) = self.plan.get() {
             return plan.clone();
@@ -1478,4 +1491,54 @@ impl Mappable for HostFile {
         let _ = self.plan.set(plan.clone());
         plan
     }
+}
+
+/// All mounted host file systems, for those who look over them.
+static ALL: Mutex<Vec<Weak<HostFs>>> = Mutex::new(Vec::new());
+
+fn all() -> Vec<Arc<HostFs>> {
+    ALL.lock().iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Paths of host files that are known by their contents: device, inode, path.
+pub fn known_paths() -> Vec<(u64, u64, alloc::string::String)> {
+    let mut out = Vec::new();
+    for fs in all() {
+        let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
+        for f in files.iter().filter(|f| f.maps.load(Ordering::Relaxed) > 0) {
+            if let Some(path) = f.node.lock().upgrade().and_then(|n| n.path().ok()) {
+                let text = alloc::string::String::from_utf8_lossy(&path);
+                let slash = if fs.target.ends_with('/') { "" } else { "/" };
+                out.push((f.key.0, f.key.1, alloc::format!("{}{slash}{text}", fs.target)));
+            }
+        }
+    }
+    out
+}
+
+/// Pages of memory that cached files hold.
+pub fn cached_pages() -> u64 {
+    let mut pages = 0;
+    for fs in all() {
+        let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
+        for f in files {
+            if let Some(s) = f.state.try_lock() {
+                pages += s.chunks.pages();
+            }
+        }
+    }
+    pages
+}
+
+/// Gives memory of clean cached pages back; says whether there was any.
+pub fn reclaim(bytes: u64) -> bool {
+    let mut left = bytes.div_ceil(PAGE).max(512);
+    let before = left;
+    for fs in all() {
+        left -= fs.shrink(left).min(left);
+        if left == 0 {
+            break;
+        }
+    }
+    left < before
 }

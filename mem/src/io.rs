@@ -268,6 +268,15 @@ impl<'a> Source<'a> {
         unsafe { self.take_raw(to.as_mut_ptr(), to.len()) }
     }
 
+    /// Goes back to where `done` bytes had been taken, in a buffer of the runtime's.
+    pub fn rewind(&mut self, done: usize) {
+        if let Buffers::Kernel(_) = self.from {
+            let back = self.at.done - done as u64;
+            self.at.done -= back;
+            self.at.left += back;
+        }
+    }
+
     /// Takes `len` bytes into the cell's memory at `offset`, which the caller owns.
     pub fn take_memory(&mut self, offset: u64, len: usize) -> Result<usize> {
         assert!(offset + len as u64 <= memory().total());

@@ -42,6 +42,10 @@ pub trait Mappable: Send + Sync {
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize>;
     /// Path, device and inode, for `/proc/self/maps`.
     fn describe(&self) -> (Vec<u8>, u64, u64);
+    /// Makes what was written to a shared mapping durable.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
     /// Rewritten system-call sites, if the file is an executable that has a plan.
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
         None
@@ -56,8 +60,15 @@ pub trait Rewriting: Send + Sync {
     fn room(&self, sites: &[RewriteSite]) -> u64;
     /// Writes the jump for `site` into `text` (its window's bytes), for a
     /// window at address `at`, and its trampoline into `trampoline`, which is
-    /// mapped at `to`. Value: bytes of the trampoline.
-    fn write(&self, site: &RewriteSite, text: &mut [u8], at: u64, trampoline: &mut [u8], to: u64) -> usize;
+    /// mapped at `to`. None: it can't be done here.
+    fn write(
+        &self,
+        site: &RewriteSite,
+        text: &mut [u8],
+        at: u64,
+        trampoline: &mut [u8],
+        to: u64,
+    ) -> Option<Moved>;
 }
 
 /// A site as [`Rewriting`] names it.
@@ -248,17 +259,61 @@ struct Vm {
     rewritten: u64,
 }
 
-/// A rewritten window of a space.
+/// A rewritten window of a space: a stretch of code that a jump lies over, and where its pieces went.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Bytes.
+    /// Bytes that were overwritten or moved.
     pub len: u32,
-    /// Address of the `syscall` instruction that was there.
-    pub site: u64,
     /// Address of its trampoline.
     pub trampoline: u64,
+    /// What stands in the trampoline.
+    pub moved: Moved,
+}
+
+/// How a window's instructions lie in its trampoline.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
     /// Bytes of the trampoline.
-    pub trampoline_len: u32,
+    pub len: u32,
+    /// Number of pairs.
+    pub pairs: u8,
+    /// Boundaries between instructions: offset in the window, offset in the trampoline.
+    pub map: [(u8, u8); 8],
+}
+
+impl Moved {
+    /// Adds a pair; false if there is no room.
+    pub fn push(&mut self, window: usize, trampoline: usize) -> bool {
+        let (Ok(w), Ok(t)) = (u8::try_from(window), u8::try_from(trampoline)) else { return false };
+        let Some(slot) = self.map.get_mut(self.pairs as usize) else { return false };
+        *slot = (w, t);
+        self.pairs += 1;
+        true
+    }
+
+    fn pairs(&self) -> &[(u8, u8)] {
+        &self.map[..self.pairs as usize]
+    }
+}
+
+impl Window {
+    /// The program's own address for a place in the trampoline. `start`: the window's.
+    pub fn original(&self, start: u64, rip: u64) -> u64 {
+        let at = rip - self.trampoline;
+        let before = self.moved.pairs().iter().take_while(|(_, t)| u64::from(*t) <= at);
+        start + before.last().map_or(0, |(w, _)| u64::from(*w))
+    }
+
+    /// Where the instruction at `rip` inside the window really stands. Its own
+    /// first byte is the jump, and stays.
+    pub fn moved_to(&self, start: u64, rip: u64) -> u64 {
+        if rip == start {
+            return rip;
+        }
+        let at = rip - start;
+        let pair = self.moved.pairs().iter().rev().find(|(w, _)| u64::from(*w) == at);
+        pair.map_or(rip, |(_, t)| self.trampoline + u64::from(*t))
+    }
 }
 
 impl AddressSpace {
@@ -339,6 +394,11 @@ impl AddressSpace {
         self.lock().covered(addr, addr + page_up(len))
     }
 
+    /// Mappings grow down from `top` from now on.
+    pub fn set_top(&self, top: u64) {
+        self.lock().top = top;
+    }
+
     /// Where the heap begins, set by the loader.
     pub fn set_brk(&self, start: u64) {
         let mut vm = self.lock();
@@ -370,9 +430,12 @@ impl AddressSpace {
         }
     }
 
-    /// Unmaps everything.
+    /// Unmaps everything. The caller runs in this space.
     pub fn clear(&self) {
         let mut vm = self.lock();
+        if vm.areas.is_empty() {
+            return;
+        }
         vm.remove(0, RUNTIME_BASE);
         vm.remove(RUNTIME_END, USER_MAX);
         vm.brk = 0;
@@ -419,7 +482,7 @@ impl AddressSpace {
         let vm = self.lock();
         vm.windows
             .iter()
-            .find(|(_, w)| (w.trampoline..w.trampoline + u64::from(w.trampoline_len)).contains(&addr))
+            .find(|(_, w)| (w.trampoline..w.trampoline + u64::from(w.moved.len)).contains(&addr))
             .map(|(s, w)| (*s, *w))
     }
 
@@ -1163,21 +1226,12 @@ impl Vm {
             let len = (site.len as usize).min(text.len());
             self.peek(at, &mut text[..len]);
             let mut code = [0u8; 256];
-            let n = plan.write(site, &mut text[..len], at, &mut code, trampoline);
-            if n == 0 {
-                continue;
-            }
-            self.poke(trampoline, &code[..n]);
+            let Some(moved) = plan.write(site, &mut text[..len], at, &mut code, trampoline) else { continue };
+            self.poke(trampoline, &code[..moved.len as usize]);
             self.poke(at, &text[..len]);
-            let window = Window {
-                len: site.len,
-                site: at,
-                trampoline,
-                trampoline_len: n as u32,
-            };
-            self.windows.insert(at, window);
+            self.windows.insert(at, Window { len: site.len, trampoline, moved });
             self.rewritten += 1;
-            trampoline += (n as u64).next_multiple_of(16);
+            trampoline += u64::from(moved.len).next_multiple_of(16);
         }
     }
 

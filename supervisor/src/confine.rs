@@ -108,6 +108,7 @@ pub const ALLOWED: &[Allowed] = allowed! {
     fstat SYS_fstat Only::Any, "size and times of a granted file";
     recvmsg SYS_recvmsg Only::Any, "receive from a socket; take granted descriptors";
     sendmsg SYS_sendmsg Only::Any, "send to a socket";
+    poll SYS_poll Only::Any, "what a socket is ready for";
     accept4 SYS_accept4 Only::Any, "take a connection of a listening socket";
     shutdown SYS_shutdown Only::Any, "close one direction of a socket";
     getsockname SYS_getsockname Only::Any, "a socket's address";

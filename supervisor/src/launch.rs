@@ -57,7 +57,6 @@ pub struct Cell {
     memory: Arc<Mapping>,
     memory_file: File,
     child: i32,
-    bells: Vec<OwnedFd>,
     /// What the host did not give.
     pub without: Without,
     log: Option<std::thread::JoinHandle<()>>,
@@ -230,7 +229,6 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
         memory: extents_map,
         memory_file: extents,
         child: pid as i32,
-        bells,
         without,
         log: Some(log),
         server,
@@ -285,17 +283,9 @@ impl Cell {
         unsafe { libc::kill(self.child, libc::SIGKILL) };
     }
 
-    /// Passes a signal to the cell's program.
-    pub fn signal(&self, signal: i32) {
-        self.control().mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-        self.ring();
-    }
-
-    /// Tells the cell to look at its mailbox.
-    pub fn ring(&self) {
-        if let Some(bell) = self.bells.first() {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-        }
+    /// Something that passes signals to the cell's program, for another thread.
+    pub fn sender(&self) -> Sender {
+        Sender { control: self.control.clone(), child: self.child }
     }
 
     /// Bytes of host memory behind the cell's memory now.
@@ -312,6 +302,24 @@ impl Cell {
     /// The host's id of the cell's first process.
     pub fn pid(&self) -> i32 {
         self.child
+    }
+}
+
+/// Passes signals to a cell's program.
+pub struct Sender {
+    control: Arc<Mapping>,
+    child: i32,
+}
+
+impl Sender {
+    /// Passes a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the mapping holds a control area, of atomics only.
+        let control = unsafe { &*self.control.base().cast::<Control>() };
+        control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        // The cell's first process interrupts the cell's first core.
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.child, libc::SIGURG) };
     }
 }
 

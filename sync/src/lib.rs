@@ -22,6 +22,6 @@ mod wait;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use once::SetOnce;
-pub use rcu::{RcuArc, RcuSlot, set_defer};
+pub use rcu::{RcuArc, RcuSlot, RcuTable, set_defer};
 pub use threads::{ThreadOps, Token, park, set_thread_ops, unpark};
 pub use wait::{Interest, WaitQueue, Wake, WakeKey};

@@ -185,6 +185,68 @@ impl<T> Drop for RcuSlot<T> {
     }
 }
 
+const PIECE: usize = 64;
+type Piece<T> = [RcuSlot<T>; PIECE];
+
+/// A table of slots that grows by pieces; reading one takes no lock.
+pub struct RcuTable<T> {
+    pieces: Box<[AtomicPtr<Piece<T>>]>,
+}
+
+impl<T> RcuTable<T> {
+    /// A table for up to `slots` slots, none of which takes memory yet.
+    pub fn new(slots: usize) -> Self {
+        RcuTable { pieces: (0..slots.div_ceil(PIECE)).map(|_| AtomicPtr::new(null_mut())).collect() }
+    }
+
+    /// Slots that there can be.
+    pub fn capacity(&self) -> usize {
+        self.pieces.len() * PIECE
+    }
+
+    fn slot(&self, n: usize) -> Option<&RcuSlot<T>> {
+        let piece = self.pieces.get(n / PIECE)?.load(Ordering::Acquire);
+        // SAFETY: pieces live as long as the table.
+        unsafe { piece.as_ref() }.map(|p| &p[n % PIECE])
+    }
+
+    /// Becomes a further owner of what is in slot `n`.
+    #[inline]
+    pub fn get(&self, n: usize) -> Option<RcuArc<T>> {
+        self.slot(n)?.get()
+    }
+
+    /// Puts something into slot `n`, and returns what was there. Nothing
+    /// happens to a slot beyond the capacity.
+    pub fn replace(&self, n: usize, value: Option<RcuArc<T>>) -> Option<RcuArc<T>> {
+        let place = self.pieces.get(n / PIECE)?;
+        if place.load(Ordering::Acquire).is_null() {
+            if value.is_none() {
+                return None;
+            }
+            let piece: Box<Piece<T>> = Box::new([const { RcuSlot::new() }; PIECE]);
+            let new = Box::into_raw(piece);
+            if place.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: somebody else was faster; ours is unused.
+                drop(unsafe { Box::from_raw(new) });
+            }
+        }
+        self.slot(n)?.replace(value)
+    }
+}
+
+impl<T> Drop for RcuTable<T> {
+    fn drop(&mut self) {
+        for piece in &mut self.pieces {
+            let p = *piece.get_mut();
+            if !p.is_null() {
+                // SAFETY: made by `replace`, and nobody reads this table any more.
+                drop(unsafe { Box::from_raw(p) });
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,14 +85,14 @@ const LIVE: u64 = 0b1110_0101;
 static HAS_XGETBV1: AtomicBool = AtomicBool::new(false);
 static HAS_XSAVE: AtomicBool = AtomicBool::new(false);
 
-/// Finds out which extended state there is. Once, at boot. Returns false if
-/// the processor's state is larger than a frame can hold.
-pub fn detect_extended() -> bool {
+/// Finds out which extended state there is. Once, at boot. Value: the
+/// components that are on, and the size of their area; None if it is larger than a frame can hold.
+pub fn detect_extended() -> Option<(u64, u32)> {
     let leaf1 = __cpuid(1);
     let xsave = leaf1.ecx & (1 << 27) != 0;
     HAS_XSAVE.store(xsave, Ordering::Relaxed);
     if !xsave {
-        return false;
+        return None;
     }
     HAS_XGETBV1.store(__cpuid_count(0xd, 1).eax & (1 << 2) != 0, Ordering::Relaxed);
     // The farthest component that we keep (PKRU, 9, comes after AVX-512).
@@ -104,7 +104,7 @@ pub fn detect_extended() -> bool {
             end = end.max(leaf.ebx + leaf.eax);
         }
     }
-    end as usize <= XSAVE_MAX
+    (end as usize <= XSAVE_MAX).then_some((xcr0, end))
 }
 
 fn xgetbv(register: u32) -> u64 {
@@ -183,7 +183,7 @@ pub fn capture_extended(frame: &mut UserFrame) {
 }
 
 /// The program's thread pointer.
-pub(crate) fn fs_base() -> u64 {
+pub fn fs_base() -> u64 {
     let fs: u64;
     // SAFETY: reads a register; the platform requires FSGSBASE.
     unsafe { core::arch::asm!("rdfsbase {}", out(reg) fs, options(nomem, nostack)) };
@@ -191,7 +191,7 @@ pub(crate) fn fs_base() -> u64 {
 }
 
 /// Sets the program's thread pointer.
-pub(crate) fn set_fs_base(fs: u64) {
+pub fn set_fs_base(fs: u64) {
     // SAFETY: the runtime itself does not use FS.
     unsafe { core::arch::asm!("wrfsbase {}", in(reg) fs, options(nomem, nostack)) };
 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn extended_state_survives_a_switch() {
-        assert!(detect_extended());
+        assert!(detect_extended().is_some());
         if !std::is_x86_feature_detected!("avx") {
             return;
         }

@@ -213,7 +213,7 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
 
 static EVENT_HANDLER: SetOnce<fn(&Event)> = SetOnce::new();
 
-/// Says who handles readiness events. It is called in a core's event thread and may block.
+/// Says who handles readiness events and the mailbox. It is called in a core's event thread and may block.
 pub fn set_event_handler(handler: fn(&Event)) {
     // Once in a cell's life; a second time changes nothing.
     let _ = EVENT_HANDLER.set(handler);
@@ -222,7 +222,7 @@ pub fn set_event_handler(handler: fn(&Event)) {
 pub(crate) fn handle_event(event: &Event) {
     match event {
         Event::Answer(answer) => crate::service::answered(answer),
-        Event::Ready { .. } => {
+        Event::Ready { .. } | Event::Mailbox => {
             if let Some(handler) = EVENT_HANDLER.get() {
                 handler(event);
             }

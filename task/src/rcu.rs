@@ -88,3 +88,26 @@ fn passed(seen: &[u64], urge: bool) -> bool {
     }
     all
 }
+
+/// Waits until every other core has passed a full memory barrier since this was
+/// called: each that runs is interrupted, each that sleeps passes one when it wakes.
+pub fn barrier() {
+    let control = platform().control();
+    let me = atoll_abi::core_local::core_local().id();
+    core::sync::atomic::fence(Ordering::SeqCst);
+    let seen: Vec<u64> = all_cores().iter().map(|c| c.stats.interrupts.load(Ordering::SeqCst)).collect();
+    for (n, core) in all_cores().iter().enumerate() {
+        let passed = || {
+            n == me
+                || core.stats.interrupts.load(Ordering::SeqCst) != seen[n]
+                || control.cores[n].local.state.load(Ordering::SeqCst) == state::PARKED
+        };
+        if !passed() {
+            platform().interrupt(n);
+        }
+        while !passed() {
+            crate::scheduler::park_until(platform().now() + 5_000);
+        }
+    }
+    core::sync::atomic::fence(Ordering::SeqCst);
+}

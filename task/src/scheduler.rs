@@ -644,15 +644,18 @@ fn migrate(t: ThreadRef, to: usize) {
     post(t, to);
 }
 
-/// Takes this core, and the current thread with it, to another space. Only for threads of the runtime.
-fn move_to_space(space: u32) {
+/// Takes this core, and the current thread with it, to another space. A
+/// program's thread belongs there from then on; its extended registers are lost.
+pub fn move_to_space(space: u32) {
     let me = current();
-    debug_assert!(!me.is_program());
+    forget_live(me);
     flush_live();
     me.set_space(space);
     // SAFETY: `leave` moves to another stack before it loads this one again.
     unsafe { arch::atoll_save_and_call(me.context.get(), leave, me as *const Thread as usize) };
-    me.set_space(ANY_SPACE);
+    if !me.is_program() {
+        me.set_space(ANY_SPACE);
+    }
 }
 
 /// Sees to it that no core stays in a space that is to be destroyed; returns when none does.
@@ -672,4 +675,13 @@ pub fn end_space(space: u32) {
         }
         park_until(platform().now() + 200_000);
     }
+}
+
+/// Nanoseconds that the current thread has run since it was switched to, if it is `t`; not yet in its books.
+pub fn current_slice(t: ThreadRef) -> u64 {
+    if !core::ptr::eq(current(), t) {
+        return 0;
+    }
+    let since = with_private(|p| p.since);
+    platform().now().saturating_sub(since)
 }

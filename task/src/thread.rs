@@ -132,6 +132,15 @@ impl Thread {
         }
     }
 
+    /// Cores that it may run on, a bit each.
+    pub fn affinity(&self) -> [u64; MAX_CORES / 64] {
+        let mut mask = [0; MAX_CORES / 64];
+        for (bits, word) in mask.iter_mut().zip(&self.affinity) {
+            *bits = word.load(Ordering::Relaxed);
+        }
+        mask
+    }
+
     /// Is it parked?
     pub fn is_parked(&self) -> bool {
         self.state.load(Ordering::Relaxed) & state::MASK == state::PARKED

@@ -240,6 +240,14 @@ impl HostCalls for Calls {
         result(unsafe { call!(sys::IOCTL, fd, request, &raw mut n) }).map(|_| n as u32)
     }
 
+    fn probe(&self, fd: i32) -> u32 {
+        let wanted = linux::POLLIN | linux::POLLOUT | linux::POLLRDHUP | linux::POLLPRI;
+        let mut p = linux::pollfd { fd, events: wanted as i16, revents: 0 };
+        // SAFETY: one valid entry, no waiting.
+        unsafe { call!(sys::POLL, &raw mut p, 1, 0) };
+        u32::from(p.revents as u16)
+    }
+
     fn watch(&self, fd: i32, cookie: u64) -> Result<usize> {
         cores::watch(fd, cookie)
     }

@@ -33,6 +33,10 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         events.push(Event::Answer(answer));
         taken = true;
     }
+    if core == 0 && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
+        events.push(Event::Mailbox);
+        taken = true;
+    }
     if timeout.is_none() && area.watched.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -54,6 +58,9 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         let Some(answer) = area.answers.pop::<Answer>() else { break };
         area.outstanding.fetch_sub(1, Ordering::Relaxed);
         events.push(Event::Answer(answer));
+    }
+    if core == 0 && !taken && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
+        events.push(Event::Mailbox);
     }
 }
 

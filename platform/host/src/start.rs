@@ -110,6 +110,9 @@ extern "C" fn atoll_nursery() -> ! {
         // SAFETY: as above.
         unsafe { call!(sys::RT_SIGTIMEDWAIT, &raw const set, 0, 0, 8) };
         pids.reap();
+        if control.mailbox.signals.load(Ordering::Relaxed) != 0 {
+            cores::interrupt(0);
+        }
     }
 }
 

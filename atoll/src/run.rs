@@ -1,0 +1,579 @@
+//! `atoll run`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use atoll_abi::control::{BootConfig, MountConfig, MountKind};
+use atoll_abi::layout::{BLOCK, MAX_CORES};
+use atoll_supervisor::launch::{Cell, CellConfig, launch};
+use atoll_supervisor::serve::{HostMount, Streams};
+use atoll_supervisor::sockets::Policy;
+use atoll_supervisor::{Error, Result};
+use clap::{Args, ValueEnum};
+
+/// Exit status when the cell could not be started, as of `docker run`.
+const NOT_STARTED: u8 = 125;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Network {
+    /// Sockets are the host's
+    Host,
+    /// No network
+    None,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  atoll run -- /bin/ls -l /
+  atoll run --cores 2 --memory 1G -- redis-server --save ''
+  atoll run --volume $PWD:/data --workdir /data -- python3 job.py
+  atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'")]
+pub struct Options {
+    /// Cores of the cell [default: as many as this process may use]
+    #[arg(long, value_name = "N")]
+    cores: Option<usize>,
+    /// Memory of the cell, with K, M or G [default: half of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Directory that becomes the cell's root, writable; without it, the host's own root, read-only
+    #[arg(long, value_name = "DIR")]
+    rootfs: Option<PathBuf>,
+    /// Directory of the host in the cell; may be given more than once
+    #[arg(short, long, value_name = "SRC:DST[:ro]")]
+    volume: Vec<String>,
+    /// Environment variable: NAME=VALUE, or NAME to pass it on; without any, all are passed on
+    #[arg(short, long, value_name = "NAME[=VALUE]")]
+    env: Vec<OsString>,
+    /// Working directory in the cell [default: this one if it exists there, else /]
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// User to run as: UID[:GID] or a name of /etc/passwd
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
+    /// Network of the cell
+    #[arg(long, value_enum, default_value = "host")]
+    net: Network,
+    /// Name of the cell, also its host name
+    #[arg(long)]
+    name: Option<String>,
+    /// Write a report on the run, as one JSON object, to standard error when it ends
+    #[arg(long)]
+    json: bool,
+    /// Say more
+    #[arg(long)]
+    verbose: bool,
+    /// Don't confine the cell (to debug Atoll itself)
+    #[arg(long, hide = true)]
+    unconfined: bool,
+    /// Program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+fn parse_size(s: &str) -> std::result::Result<u64, String> {
+    let bad = || format!("'{s}' is not a size; write for example 512M or 2G");
+    let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match s[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err(bad()),
+    };
+    let n: u64 = digits.parse().map_err(|_| bad())?;
+    n.checked_mul(unit).ok_or_else(bad)
+}
+
+/// Runs it; the exit status is the program's.
+pub fn run(options: Options) -> ExitCode {
+    let start = Instant::now();
+    let json = options.json;
+    let name = options.program[0].clone();
+    match prepare(options).and_then(launch) {
+        Ok(mut cell) => {
+            announce(&cell);
+            crate::run::signals::forward(&cell);
+            let status = cell.wait();
+            if json {
+                report(&cell, &name, status, start);
+            }
+            finish(status)
+        }
+        Err(e) => {
+            eprintln!("atoll: {e}");
+            ExitCode::from(NOT_STARTED)
+        }
+    }
+}
+
+/// What the cell goes without, in one line.
+fn announce(cell: &Cell) {
+    let mut without = Vec::new();
+    if cell.without.huge_pages {
+        without.push("huge pages");
+    }
+    if cell.without.namespaces {
+        without.push("namespaces of its own");
+    }
+    if !without.is_empty() {
+        eprintln!("atoll: this host or user does not allow {}: the cell runs without", without.join(" and "));
+    }
+}
+
+/// Ends as the program did: with its status, or by its signal.
+fn finish(status: i32) -> ExitCode {
+    if libc::WIFEXITED(status) {
+        return ExitCode::from(libc::WEXITSTATUS(status) as u8);
+    }
+    signals::die_by(libc::WTERMSIG(status));
+    ExitCode::from(128 + libc::WTERMSIG(status) as u8)
+}
+
+fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) {
+    let (code, signal) = if libc::WIFEXITED(status) {
+        (libc::WEXITSTATUS(status), 0)
+    } else {
+        (-1, libc::WTERMSIG(status))
+    };
+    let c = cell.control();
+    let cores = c.descriptor.cores.load(std::sync::atomic::Ordering::Relaxed) as usize;
+    let sum = |f: fn(&atoll_abi::core_local::CoreLocal) -> &std::sync::atomic::AtomicU64| -> u64 {
+        c.cores.iter().take(cores).map(|a| f(&a.local).load(std::sync::atomic::Ordering::Relaxed)).sum()
+    };
+    let (fast, trapped) = (sum(|l| &l.fast_calls), sum(|l| &l.trapped_calls));
+    let report = serde_json::json!({
+        "program": name.to_string_lossy(),
+        "exit_status": code,
+        "signal": signal,
+        "seconds": start.elapsed().as_secs_f64(),
+        "system_calls": fast + trapped,
+        "system_calls_rewritten": fast,
+        "system_calls_trapped": trapped,
+        "service_requests": cell.server.served.load(std::sync::atomic::Ordering::Relaxed),
+        "memory_bytes": cell.memory_used(),
+    });
+    eprintln!("{report}");
+}
+
+fn prepare(o: Options) -> Result<CellConfig> {
+    let runtime = runtime_path()?;
+    let runtime = std::fs::read(&runtime)
+        .map_err(|e| Error::with(format!("reading the runtime, {}", runtime.display()), e))?;
+    let cpus = signals::allowed_cpus();
+    let cores = o.cores.unwrap_or(cpus.len()).min(MAX_CORES);
+    if cores == 0 {
+        return Err(Error::new("a cell needs at least one core: --cores 1"));
+    }
+    let total = memory_of_machine();
+    let memory = o.memory.unwrap_or(total / 2) / BLOCK * BLOCK;
+    if memory < 32 << 20 {
+        return Err(Error::new("a cell needs at least 32M of memory: --memory 32M"));
+    }
+    let root = signals::is_root();
+    let (uid, gid, groups) = match &o.user {
+        None => signals::own_ids(),
+        Some(u) => lookup_user(u, o.rootfs.as_deref())?,
+    };
+    if !root && uid != signals::own_ids().0 {
+        return Err(Error::new("only root can run a cell as another user: leave --user out"));
+    }
+    let (mounts, host_mounts) = mounts(&o)?;
+    let streams = Streams::of_this_process();
+    let program: Vec<Vec<u8>> = o.program.into_iter().map(OsString::into_vec).collect();
+    let cpu = CpuInfo::read();
+    let name = o.name.clone().unwrap_or_else(|| {
+        if o.rootfs.is_some() { "atoll".into() } else { hostname() }
+    });
+    let mut seed = [0u8; 32];
+    if let Ok(mut f) = File::open("/dev/urandom") {
+        use std::io::Read;
+        // Without it the layout is guessable, no more.
+        let _ = f.read_exact(&mut seed);
+    }
+    let workdir = match o.workdir {
+        Some(dir) => dir.into_os_string().into_vec(),
+        None => default_workdir(&mounts, o.rootfs.is_some()),
+    };
+    let boot = BootConfig {
+        name,
+        program: program[0].clone(),
+        args: program,
+        env: environment(&o.env),
+        workdir,
+        uid,
+        gid,
+        groups,
+        umask: signals::umask(),
+        mounts,
+        streams: streams.0,
+        host_network: o.net == Network::Host,
+        started_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+        seed,
+        limits: signals::limits(),
+        max_files: signals::raise_file_limit(),
+        verbose: o.verbose,
+        randomize: std::fs::read_to_string("/proc/sys/kernel/randomize_va_space")
+            .map_or(true, |s| s.trim() != "0"),
+        cpu_model: cpu.model,
+        cpu_flags: cpu.flags,
+        cpu_khz: cpu.khz,
+    };
+    Ok(CellConfig {
+        runtime,
+        cores,
+        cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
+        memory,
+        boot,
+        mounts: host_mounts,
+        streams,
+        network: if o.net == Network::Host { Policy::Host } else { Policy::None },
+        plan_cache: plan_cache(root),
+        confined: !o.unconfined,
+    })
+}
+
+/// The runtime is installed beside this program.
+fn runtime_path() -> Result<PathBuf> {
+    if let Some(p) = std::env::var_os("ATOLL_RUNTIME") {
+        return Ok(p.into());
+    }
+    let me = std::env::current_exe().map_err(|e| Error::with("finding this program", e))?;
+    let beside = me.with_file_name("atoll-runtime");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    Err(Error::new(format!(
+        "the runtime is missing: {} should be there; `cargo xtask build` makes it",
+        beside.display()
+    )))
+}
+
+fn memory_of_machine() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kb = info
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:"))
+        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kb.map_or(1 << 30, |kb| kb << 10)
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or("atoll".into(), |s| s.trim().to_string())
+}
+
+struct CpuInfo {
+    model: String,
+    flags: String,
+    khz: u64,
+}
+
+impl CpuInfo {
+    fn read() -> CpuInfo {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| {
+            text.lines()
+                .find(|l| l.split(':').next().is_some_and(|k| k.trim() == name))
+                .and_then(|l| l.split_once(':'))
+                .map_or(String::new(), |(_, v)| v.trim().to_string())
+        };
+        let khz = field("cpu MHz").parse::<f64>().map_or(1_000_000, |m| (m * 1000.0) as u64);
+        CpuInfo { model: field("model name"), flags: field("flags"), khz }
+    }
+}
+
+fn plan_cache(root: bool) -> Option<PathBuf> {
+    let dir = if root {
+        PathBuf::from("/var/cache/atoll")
+    } else {
+        let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        base.or_else(|| std::env::var_os("HOME").map(|h| Path::new(&h).join(".cache")))?.join("atoll")
+    };
+    std::fs::create_dir_all(&dir).ok()?;
+    Some(dir)
+}
+
+fn environment(wanted: &[OsString]) -> Vec<Vec<u8>> {
+    if wanted.is_empty() {
+        return std::env::vars_os()
+            .map(|(k, v)| [k.as_bytes(), b"=", v.as_bytes()].concat())
+            .collect();
+    }
+    let mut out: Vec<Vec<u8>> = Vec::new();
+    if !wanted.iter().any(|w| w.as_bytes().starts_with(b"PATH=")) {
+        out.push(b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_vec());
+    }
+    for w in wanted {
+        if w.as_bytes().contains(&b'=') {
+            out.push(w.as_bytes().to_vec());
+        } else if let Some(v) = std::env::var_os(w) {
+            out.push([w.as_bytes(), b"=", v.as_bytes()].concat());
+        }
+    }
+    out
+}
+
+/// This directory, if the cell sees it under the same name.
+fn default_workdir(mounts: &[MountConfig], own_root: bool) -> Vec<u8> {
+    let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    let hidden = mounts.iter().skip(1).any(|m| {
+        m.kind != MountKind::Host && here.starts_with(&m.target)
+            && !mounts.iter().any(|v| {
+                v.kind == MountKind::Host && v.target.len() > m.target.len() && here.starts_with(&v.target)
+            })
+    });
+    if own_root || hidden { b"/".to_vec() } else { here.into_os_string().into_vec() }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd> {
+    let file = File::open(path).map_err(|e| Error::with(format!("opening {}", path.display()), e))?;
+    if !file.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(Error::new(format!("{} is not a directory", path.display())));
+    }
+    Ok(file.into())
+}
+
+fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
+    let mut host = Vec::new();
+    let mut list = Vec::new();
+    let root = o.rootfs.as_deref().unwrap_or(Path::new("/"));
+    let read_only = o.rootfs.is_none();
+    host.push(HostMount { root: open_dir(root)?, read_only });
+    list.push(MountConfig {
+        target: "/".into(),
+        kind: MountKind::Host,
+        id: 0,
+        read_only,
+        source: root.display().to_string(),
+    });
+    let mut add = |target: &str, kind: MountKind, source: &str, read_only: bool| {
+        list.push(MountConfig { target: target.into(), kind, id: 0, read_only, source: source.into() });
+    };
+    add("/proc", MountKind::Proc, "proc", false);
+    add("/sys", MountKind::Sys, "sysfs", true);
+    add("/dev", MountKind::Dev, "devtmpfs", false);
+    add("/dev/shm", MountKind::Tmpfs, "tmpfs", false);
+    add("/tmp", MountKind::Tmpfs, "tmpfs", false);
+    add("/var/tmp", MountKind::Tmpfs, "tmpfs", false);
+    for v in &o.volume {
+        let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
+        let (rest, read_only) = match v.strip_suffix(":ro") {
+            Some(rest) => (rest, true),
+            None => (v.strip_suffix(":rw").unwrap_or(v), false),
+        };
+        let (src, dst) = rest.rsplit_once(':').ok_or_else(usage)?;
+        if src.is_empty() || !dst.starts_with('/') || dst.len() < 2 {
+            return Err(usage());
+        }
+        let dst = dst.trim_end_matches('/');
+        host.push(HostMount { root: open_dir(Path::new(src))?, read_only });
+        list.push(MountConfig {
+            target: dst.into(),
+            kind: MountKind::Host,
+            id: host.len() as u32 - 1,
+            read_only,
+            source: src.into(),
+        });
+    }
+    // A mount hides what is under it, so the outer ones come first.
+    list[1..].sort_by_key(|m| m.target.matches('/').count());
+    Ok((list, host))
+}
+
+fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)> {
+    let (user, group) = match spec.split_once(':') {
+        Some((u, g)) => (u, Some(g)),
+        None => (spec, None),
+    };
+    let root = rootfs.unwrap_or(Path::new("/"));
+    let read = |name: &str| std::fs::read_to_string(root.join("etc").join(name)).unwrap_or_default();
+    let passwd = read("passwd");
+    let row = |l: &str| -> Option<(String, u32, u32)> {
+        let f: Vec<&str> = l.split(':').collect();
+        Some((f.first()?.to_string(), f.get(2)?.parse().ok()?, f.get(3)?.parse().ok()?))
+    };
+    let found = passwd.lines().filter_map(row).find(|(name, uid, _)| name == user || uid.to_string() == user);
+    let (name, uid, gid) = match (found, user.parse::<u32>()) {
+        (Some(f), _) => f,
+        (None, Ok(uid)) => (String::new(), uid, uid),
+        (None, Err(_)) => return Err(Error::new(format!("--user {spec}: there is no user '{user}'"))),
+    };
+    let groups = read("group");
+    let group_rows: Vec<(String, u32, Vec<String>)> = groups
+        .lines()
+        .filter_map(|l| {
+            let f: Vec<&str> = l.split(':').collect();
+            let members = f.get(3).map_or(Vec::new(), |m| m.split(',').map(str::to_string).collect());
+            Some((f.first()?.to_string(), f.get(2)?.parse().ok()?, members))
+        })
+        .collect();
+    let gid = match group {
+        None => gid,
+        Some(g) => match g.parse() {
+            Ok(n) => n,
+            Err(_) => {
+                group_rows
+                    .iter()
+                    .find(|(name, ..)| name == g)
+                    .ok_or_else(|| Error::new(format!("--user {spec}: there is no group '{g}'")))?
+                    .1
+            }
+        },
+    };
+    let further = group_rows.iter().filter(|(_, _, m)| m.contains(&name)).map(|(_, id, _)| *id).collect();
+    Ok((uid, gid, further))
+}
+
+/// What needs the C library's calls.
+pub mod signals {
+    #![allow(unsafe_code, reason = "signals, ids and limits of this process")]
+
+    use super::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Signals that are passed to the program.
+    const FORWARDED: [i32; 12] = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGALRM,
+        libc::SIGWINCH,
+        libc::SIGCONT,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ];
+
+    static ARRIVED: AtomicU64 = AtomicU64::new(0);
+    static PIPE: AtomicU64 = AtomicU64::new(0);
+
+    extern "C" fn note(signal: i32) {
+        ARRIVED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        let fd = PIPE.load(Ordering::Relaxed) as i32;
+        // SAFETY: writes one byte to our own pipe; a full pipe has been noticed already.
+        unsafe { libc::write(fd, [0u8].as_ptr().cast(), 1) };
+    }
+
+    /// Passes signals that come to this process on to the cell's program.
+    pub fn forward(cell: &Cell) {
+        let mut fds = [0; 2];
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+            return;
+        }
+        PIPE.store(fds[1] as u64, Ordering::Relaxed);
+        for s in FORWARDED {
+            // SAFETY: a valid handler that only writes.
+            unsafe {
+                let mut a: libc::sigaction = std::mem::zeroed();
+                a.sa_sigaction = note as *const () as usize;
+                a.sa_flags = libc::SA_RESTART;
+                libc::sigaction(s, &raw const a, std::ptr::null_mut());
+            }
+        }
+        let sender = cell.sender();
+        std::thread::spawn(move || {
+            loop {
+                let mut p = libc::pollfd { fd: fds[0], events: libc::POLLIN, revents: 0 };
+                // SAFETY: one valid entry; a buffer of that length.
+                unsafe {
+                    libc::poll(&raw mut p, 1, -1);
+                    let mut b = [0u8; 64];
+                    libc::read(fds[0], b.as_mut_ptr().cast(), b.len());
+                }
+                let set = ARRIVED.swap(0, Ordering::SeqCst);
+                for s in FORWARDED {
+                    if set & 1 << (s - 1) != 0 {
+                        sender.signal(s);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Ends this process by a signal, as the program was.
+    pub fn die_by(signal: i32) {
+        // SAFETY: plain calls; without a core file, which the program may have left already.
+        unsafe {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+            libc::signal(signal, libc::SIG_DFL);
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+    }
+
+    /// CPUs that this process may use.
+    pub fn allowed_cpus() -> Vec<usize> {
+        // SAFETY: a plain structure for the host to fill.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
+                return vec![0];
+            }
+            (0..libc::CPU_SETSIZE as usize).filter(|n| libc::CPU_ISSET(*n, &set)).collect()
+        }
+    }
+
+    /// Is this root?
+    pub fn is_root() -> bool {
+        // SAFETY: asks for an id.
+        unsafe { libc::geteuid() == 0 }
+    }
+
+    /// This process's user, group and further groups.
+    pub fn own_ids() -> (u32, u32, Vec<u32>) {
+        // SAFETY: asks for ids, with room for as many as there can be.
+        unsafe {
+            let mut groups = vec![0; 65536];
+            let n = libc::getgroups(groups.len() as i32, groups.as_mut_ptr());
+            groups.truncate(n.max(0) as usize);
+            (libc::geteuid(), libc::getegid(), groups)
+        }
+    }
+
+    /// The file mode creation mask.
+    pub fn umask() -> u32 {
+        // SAFETY: reads it by setting it twice.
+        unsafe {
+            let m = libc::umask(0o22);
+            libc::umask(m);
+            m
+        }
+    }
+
+    /// Resource limits as a program started from here would have them.
+    pub fn limits() -> Vec<(u64, u64)> {
+        (0..16)
+            .map(|n| {
+                let mut l = libc::rlimit { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+                // SAFETY: a structure for the host to fill.
+                unsafe { libc::getrlimit(n, &raw mut l) };
+                (l.rlim_cur, l.rlim_max)
+            })
+            .collect()
+    }
+
+    /// Lets this process and the cell have as many descriptors as the host allows.
+    pub fn raise_file_limit() -> u32 {
+        let mut l = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+        // SAFETY: a structure for the host to fill and to read.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut l);
+            l.rlim_cur = l.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const l);
+        }
+        l.rlim_cur.min(u64::from(u32::MAX)) as u32
+    }
+}

@@ -1,0 +1,268 @@
+//! From the boot configuration to the first program.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use atoll_abi::control::{BootConfig, MountKind, StreamKind};
+use atoll_abi::frame::UserFrame;
+use atoll_abi::platform::Event;
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::host::{self, HostFs};
+use atoll_fs::stream::Stream;
+use atoll_fs::tmp::TmpFs;
+use atoll_fs::{FileSystem, FileType, InodeRef, Namespace, OpenFile};
+use atoll_mem::heap::memory;
+use atoll_sync::{Mutex, RcuArc};
+use linux_raw_sys::general as linux;
+
+use crate::exec::{self, Program};
+use crate::files::FdTable;
+use crate::process::{
+    Cpu, FsContext, Ids, NewProcess, NewTask, Process, World, new_task, set_first, set_world, start, world,
+};
+use crate::signal::{Actions, no_altstack, send_process};
+use crate::types::{Rlimit, Siginfo};
+use crate::{current, dev, futex, proc, syscalls, vdso};
+
+/// How long names and attributes of a read-only host tree are believed, ns.
+const TRUST_READ_ONLY: u64 = 2_000_000_000;
+/// The same for a volume, which others may be changing, ns.
+const TRUST_VOLUME: u64 = 200_000_000;
+
+fn config() -> BootConfig {
+    let control = platform().control();
+    let len = control.descriptor.boot_len.load(Ordering::Relaxed) as usize;
+    let bytes: Vec<u8> = control.boot.iter().take(len).map(|b| b.load(Ordering::Relaxed)).collect();
+    postcard::from_bytes(&bytes).expect("the supervisor wrote a boot configuration")
+}
+
+fn file_system(
+    kind: MountKind,
+    id: u32,
+    target: &str,
+    read_only: bool,
+    terminal: Option<&Arc<Stream>>,
+) -> Result<(Arc<dyn FileSystem>, InodeRef)> {
+    Ok(match kind {
+        MountKind::Host => {
+            let trust = if read_only { TRUST_READ_ONLY } else { TRUST_VOLUME };
+            let (fs, root) = HostFs::new(id, target, read_only, trust)?;
+            fs.set_planner(crate::rewrite::planner);
+            (fs, root)
+        }
+        MountKind::Tmpfs => {
+            let (fs, root) = TmpFs::new(memory().total() / 2, 0o1777);
+            (fs, root)
+        }
+        MountKind::Proc => proc::proc_fs(),
+        MountKind::Dev => dev::dev_fs(terminal.cloned()),
+        MountKind::Sys => proc::sys_fs(),
+    })
+}
+
+/// Ends the cell before its program ran: with a word, and the status a shell gives for it.
+fn fail(what: &str, status: i32) -> ! {
+    platform().log(what);
+    platform().end(status << 8)
+}
+
+/// Starts the first program. In a thread of the runtime, once everything below is up.
+pub fn boot() {
+    let config = config();
+    futex::init();
+    atoll_net::host::init();
+    atoll_task::set_event_handler(|event| match event {
+        Event::Mailbox => look_at_mailbox(),
+        event => atoll_net::host::on_event(event),
+    });
+    atoll_mem::user::set_fault_in(syscalls::fault_in);
+    atoll_mem::vm::set_reclaim(host::reclaim);
+    if let Err(e) = vdso::prepare() {
+        fail(&format!("no memory for the vDSO: {e}"), 125);
+    }
+    let streams: Vec<Option<Arc<Stream>>> = config
+        .streams
+        .iter()
+        .enumerate()
+        .map(|(n, kind)| (*kind != StreamKind::Closed).then(|| Stream::new(n as u64, *kind)))
+        .collect();
+    let terminal = streams.iter().flatten().find(|s| s.is_terminal());
+    let mut tree: Option<Namespace> = None;
+    for m in &config.mounts {
+        let made = file_system(m.kind, m.id, &m.target, m.read_only, terminal);
+        let (fs, root) = match made {
+            Ok(made) => made,
+            Err(e) => fail(&format!("mounting {} on {}: {e}", m.source, m.target), 125),
+        };
+        match &tree {
+            None => tree = Some(Namespace::new(fs, root, m.read_only, m.source.as_bytes())),
+            Some(t) => {
+                if let Err(e) = t.mount(m.target.as_bytes(), fs, root, m.read_only, m.source.as_bytes()) {
+                    fail(&format!("mounting {} on {}: {e}", m.source, m.target), 125);
+                }
+            }
+        }
+    }
+    let Some(tree) = tree else { fail("the boot configuration has no root", 125) };
+    let root = tree.root();
+    let (shm, _) = TmpFs::new(memory().total(), 0o1777);
+    set_world(World {
+        tree,
+        shm,
+        hostname: Mutex::new(config.name.clone().into_bytes()),
+        domainname: Mutex::new(b"(none)".to_vec()),
+        host_network: config.host_network,
+        boot: (platform().now(), platform().realtime()),
+        foreground: AtomicU32::new(0),
+        cpu: Cpu { model: config.cpu_model.clone(), flags: config.cpu_flags.clone(), khz: config.cpu_khz },
+        randomize: AtomicBool::new(config.randomize),
+        verbose: config.verbose,
+        started: AtomicU64::new(0),
+    });
+    let mut limits = [Rlimit { cur: u64::MAX, max: u64::MAX }; crate::process::LIMITS];
+    for (slot, (cur, max)) in limits.iter_mut().zip(&config.limits) {
+        *slot = Rlimit { cur: *cur, max: *max };
+    }
+    let process = Process::new(NewProcess {
+        parent: None,
+        ids: Ids {
+            ruid: config.uid,
+            euid: config.uid,
+            suid: config.uid,
+            fsuid: config.uid,
+            rgid: config.gid,
+            egid: config.gid,
+            sgid: config.gid,
+            fsgid: config.gid,
+            groups: config.groups.clone().into(),
+            keepcaps: false,
+        },
+        limits,
+        actions: Arc::new(Actions::new()),
+        exit_signal: 0,
+    });
+    set_first(&process);
+    if terminal.is_some() {
+        world().foreground.store(process.pid, Ordering::Relaxed);
+    }
+    let files = FdTable::new();
+    for (n, s) in streams.iter().enumerate() {
+        if let Some(s) = s {
+            let flags = if s.is_terminal() {
+                linux::O_RDWR
+            } else if n == 0 {
+                linux::O_RDONLY
+            } else {
+                linux::O_WRONLY
+            };
+            files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), flags)), false);
+        }
+    }
+    let fs = FsContext {
+        root: Mutex::new(root.clone()),
+        cwd: Mutex::new(root),
+        umask: AtomicU32::new(config.umask),
+    };
+    let pid = process.pid;
+    let task = new_task(NewTask {
+        process,
+        space: exec::first_space(),
+        files: Arc::new(files),
+        fs: Arc::new(fs),
+        frame: Box::new(UserFrame::new()),
+        blocked: 0,
+        altstack: no_altstack(),
+        clear_tid: 0,
+        name: *b"atoll\0\0\0\0\0\0\0\0\0\0\0",
+        tid: Some(pid),
+        like: None,
+        nice: 0,
+        first: Some(Box::new(move |frame: &mut UserFrame| first(&config, frame))),
+    });
+    match task {
+        Ok(task) => start(&task),
+        Err(e) => fail(&format!("no memory for the first program: {e}"), 125),
+    }
+}
+
+/// In the first task's own thread: load the program.
+fn first(config: &BootConfig, frame: &mut UserFrame) {
+    let task = current();
+    let name = String::from_utf8_lossy(&config.program).into_owned();
+    let cwd = exec::lookup(task, &config.workdir);
+    match cwd {
+        Ok(dir) if dir.inode.kind() == FileType::Directory => *task.fs.cwd.lock() = dir,
+        _ => fail(
+            &format!("the working directory {} does not exist in the cell", String::from_utf8_lossy(&config.workdir)),
+            125,
+        ),
+    }
+    let (place, path) = match find_program(config) {
+        Ok(found) => found,
+        Err(Errno::EACCES) => fail(&format!("{name}: permission denied"), 126),
+        Err(e) => fail(&format!("{name}: not found in the cell ({e})"), 127),
+    };
+    let program = Program { place, path, args: config.args.clone(), env: config.env.clone() };
+    match exec::exec(task, frame, program) {
+        Ok(()) => {}
+        Err(Errno::ENOEXEC) => fail(&format!("{name}: not an x86-64 Linux program or script"), 126),
+        Err(Errno::ENOENT) => fail(&format!("{name}: its interpreter is not found in the cell"), 127),
+        Err(e) => fail(&format!("{name}: can't be run: {e}"), 126),
+    }
+}
+
+/// Looks the program up: as a path, or in PATH.
+fn find_program(config: &BootConfig) -> Result<(atoll_fs::Location, Vec<u8>)> {
+    let task = current();
+    if config.program.contains(&b'/') {
+        return exec::lookup(task, &config.program).map(|p| (p, config.program.clone()));
+    }
+    let path = config.env.iter().find_map(|e| e.strip_prefix(b"PATH=")).unwrap_or(b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut denied = false;
+    for dir in path.split(|b| *b == b':') {
+        let mut full = if dir.is_empty() { b".".to_vec() } else { dir.to_vec() };
+        full.push(b'/');
+        full.extend_from_slice(&config.program);
+        if let Ok(place) = exec::lookup(task, &full)
+            && place.inode.kind() == FileType::Regular
+        {
+            let attr = place.inode.attr()?;
+            if task.cred().check(&attr, atoll_fs::types::may::EXEC).is_ok() {
+                return Ok((place, full));
+            }
+            denied = true;
+        }
+    }
+    Err(if denied { Errno::EACCES } else { Errno::ENOENT })
+}
+
+/// The supervisor rang: signals from outside for the first program.
+pub fn look_at_mailbox() {
+    let mailbox = &platform().control().mailbox;
+    let signals = mailbox.signals.swap(0, Ordering::SeqCst);
+    if signals == 0 {
+        return;
+    }
+    let Some(process) = crate::process::find_process(crate::process::first_pid()) else { return };
+    for n in 1..=64u32 {
+        if signals & 1 << (n - 1) != 0 {
+            // From the terminal or the operator: the kernel's, as far as the program can tell.
+            let info = Siginfo::from_kernel(n, 0x80);
+            let foreground = world().foreground.load(Ordering::Relaxed);
+            let keyboard = matches!(n, linux::SIGINT | linux::SIGQUIT | linux::SIGTSTP | linux::SIGWINCH);
+            if keyboard && foreground != 0 {
+                for p in crate::process::all_processes() {
+                    if p.pgid.load(Ordering::Relaxed) == foreground {
+                        send_process(&p, info);
+                    }
+                }
+            } else {
+                send_process(&process, info);
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Descriptors to wait for: eventfd, timerfd, signalfd, inotify; and POSIX timers.
+
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use atoll_abi::{Errno, Result};
+use atoll_fs::node::At;
+use atoll_fs::{File, Sink, Source, poll};
+use atoll_sync::{Mutex, WaitQueue};
+use atoll_task::{Limit, Timer, wait};
+use zerocopy::IntoBytes;
+
+use crate::process::Process;
+use crate::types::{Itimerspec, Siginfo, SignalfdSiginfo, Timespec};
+use crate::{current, signal};
+
+fn limit(nonblock: bool) -> Limit {
+    if nonblock { Limit::Never } else { Limit::Forever }
+}
+
+/// Takes a whole 64-bit word.
+fn take_word(source: &mut Source) -> Result<u64> {
+    let mut b = [0; 8];
+    if source.left() < 8 {
+        return Err(Errno::EINVAL);
+    }
+    if source.take(&mut b)? != 8 {
+        return Err(Errno::EFAULT);
+    }
+    Ok(u64::from_ne_bytes(b))
+}
+
+/// `eventfd(2)`.
+pub struct EventFd {
+    count: Mutex<u64>,
+    semaphore: bool,
+    queue: WaitQueue,
+}
+
+impl EventFd {
+    /// A counter.
+    pub fn new(count: u64, semaphore: bool) -> Self {
+        EventFd { count: Mutex::new(count), semaphore, queue: WaitQueue::new() }
+    }
+}
+
+impl File for EventFd {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+        if sink.left() < 8 {
+            return Err(Errno::EINVAL);
+        }
+        let r = wait(&self.queue, poll::IN, limit(nonblock), || {
+            let mut count = self.count.lock();
+            if *count == 0 {
+                return None;
+            }
+            let value = if self.semaphore { 1 } else { *count };
+            let put = sink.put(&value.to_ne_bytes());
+            if put.is_ok() {
+                *count -= value;
+            }
+            Some(put)
+        })??;
+        self.queue.wake_all(poll::OUT);
+        Ok(r)
+    }
+
+    fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
+        let value = take_word(source)?;
+        if value == u64::MAX {
+            return Err(Errno::EINVAL);
+        }
+        wait(&self.queue, poll::OUT, limit(nonblock), || {
+            let mut count = self.count.lock();
+            let sum = count.checked_add(value).filter(|s| *s < u64::MAX)?;
+            *count = sum;
+            Some(())
+        })?;
+        self.queue.wake_all(poll::IN);
+        Ok((8, 0))
+    }
+
+    fn ready(&self) -> u32 {
+        let count = *self.count.lock();
+        let mut r = 0;
+        if count > 0 {
+            r |= poll::IN | poll::RDNORM;
+        }
+        if count < u64::MAX - 1 {
+            r |= poll::OUT | poll::WRNORM;
+        }
+        r
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.queue)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:[eventfd]".to_vec()
+    }
+}
+
+struct Expiry {
+    count: AtomicU64,
+    queue: WaitQueue,
+}
+
+/// `timerfd_create(2)`.
+pub struct TimerFd {
+    /// The clock it was made for.
+    pub clock: i32,
+    expiry: Arc<Expiry>,
+    timer: Timer,
+}
+
+impl TimerFd {
+    /// A timer that is not running.
+    pub fn new(clock: i32) -> Self {
+        let expiry = Arc::new(Expiry { count: AtomicU64::new(0), queue: WaitQueue::new() });
+        let e = expiry.clone();
+        let timer = Timer::new(move |times| {
+            e.count.fetch_add(times, Ordering::SeqCst);
+            e.queue.wake_all(poll::IN);
+        });
+        TimerFd { clock, expiry, timer }
+    }
+
+    /// Starts or stops it; what was set before.
+    pub fn set(&self, deadline: Option<u64>, interval: u64) -> Itimerspec {
+        let old = self.get();
+        self.timer.stop();
+        self.expiry.count.store(0, Ordering::SeqCst);
+        if let Some(d) = deadline {
+            self.timer.start(d, interval);
+        }
+        old
+    }
+
+    /// Time left and interval.
+    pub fn get(&self) -> Itimerspec {
+        let (left, interval) = self.timer.remaining();
+        Itimerspec { interval: Timespec::from_ns(interval), value: Timespec::from_ns(left) }
+    }
+}
+
+impl File for TimerFd {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+        if sink.left() < 8 {
+            return Err(Errno::EINVAL);
+        }
+        let e = &self.expiry;
+        wait(&e.queue, poll::IN, limit(nonblock), || {
+            let n = e.count.swap(0, Ordering::SeqCst);
+            if n == 0 {
+                return None;
+            }
+            let put = sink.put(&n.to_ne_bytes());
+            if put.is_err() {
+                e.count.fetch_add(n, Ordering::SeqCst);
+            }
+            Some(put)
+        })?
+    }
+
+    fn ready(&self) -> u32 {
+        if self.expiry.count.load(Ordering::SeqCst) > 0 { poll::IN | poll::RDNORM } else { 0 }
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.expiry.queue)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:[timerfd]".to_vec()
+    }
+}
+
+impl Drop for TimerFd {
+    fn drop(&mut self) {
+        self.timer.stop();
+    }
+}
+
+/// `signalfd(2)`: reads the signals of whoever reads.
+pub struct SignalFd {
+    mask: AtomicU64,
+    /// The process that made it, whose signals wake those who poll.
+    process: Weak<Process>,
+    queue: Arc<Process>,
+}
+
+impl SignalFd {
+    /// Reads these signals.
+    pub fn new(mask: u64, process: &Arc<Process>) -> Self {
+        SignalFd { mask: AtomicU64::new(mask), process: Arc::downgrade(process), queue: process.clone() }
+    }
+
+    /// Changes which.
+    pub fn set_mask(&self, mask: u64) {
+        self.mask.store(mask, Ordering::Relaxed);
+        self.queue.signal_queue.wake_all(1);
+    }
+}
+
+impl File for SignalFd {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+        let size = size_of::<SignalfdSiginfo>();
+        if sink.left() < size {
+            return Err(Errno::EINVAL);
+        }
+        let task = current();
+        let mut done = 0;
+        while sink.left() >= size {
+            let l = if done > 0 { Limit::Never } else { limit(nonblock) };
+            let info = match signal::wait_for(task, self.mask.load(Ordering::Relaxed), l) {
+                Ok(info) => info,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            };
+            let out = SignalfdSiginfo {
+                signo: info.signo as u32,
+                errno: info.errno,
+                code: info.code,
+                pid: info.words[0] as u32,
+                uid: (info.words[0] >> 32) as u32,
+                status: info.words[1] as i32,
+                int: info.words[1] as i32,
+                ptr: info.words[1],
+                ..SignalfdSiginfo::default()
+            };
+            done += sink.put(out.as_bytes())?;
+        }
+        Ok(done)
+    }
+
+    fn ready(&self) -> u32 {
+        let mask = self.mask.load(Ordering::Relaxed);
+        let own = crate::current::try_current().map_or(0, |t| t.signals.lock().pending.set());
+        let shared = self.process.upgrade().map_or(0, |p| p.pending.lock().set());
+        if (own | shared) & mask != 0 { poll::IN | poll::RDNORM } else { 0 }
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.queue.signal_queue)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:[signalfd]".to_vec()
+    }
+}
+
+/// A POSIX timer (`timer_create(2)`).
+pub struct PosixTimer {
+    /// Clock.
+    pub clock: i32,
+    timer: Timer,
+    overrun: Arc<AtomicU64>,
+}
+
+impl PosixTimer {
+    /// A timer that sends `signal` (0: nothing) with `value` to the process, or to one of its tasks.
+    pub fn new(process: &Arc<Process>, id: i32, clock: i32, signal: u32, value: u64, tid: Option<u32>) -> Self {
+        let weak = Arc::downgrade(process);
+        let overrun = Arc::new(AtomicU64::new(0));
+        let count = overrun.clone();
+        let timer = Timer::new(move |times| {
+            count.store(times - 1, Ordering::Relaxed);
+            let Some(p) = weak.upgrade() else { return };
+            if signal == 0 {
+                return;
+            }
+            let info = Siginfo::timer(signal, id, (times - 1).min(i32::MAX as u64) as i32, value);
+            match tid.and_then(crate::process::find_task) {
+                Some(t) => signal::send_task(&t, info),
+                None => signal::send_process(&p, info),
+            }
+        });
+        PosixTimer { clock, timer, overrun }
+    }
+
+    /// Starts or stops it.
+    pub fn set(&self, deadline: Option<u64>, interval: u64) {
+        self.timer.stop();
+        if let Some(d) = deadline {
+            self.timer.start(d, interval);
+        }
+    }
+
+    /// Time left and interval.
+    pub fn get(&self) -> Itimerspec {
+        let (left, interval) = self.timer.remaining();
+        Itimerspec { interval: Timespec::from_ns(interval), value: Timespec::from_ns(left) }
+    }
+
+    /// Times it ran out beyond the last signal.
+    pub fn overrun(&self) -> u64 {
+        self.overrun.load(Ordering::Relaxed).min(i32::MAX as u64)
+    }
+}
+
+impl Drop for PosixTimer {
+    fn drop(&mut self) {
+        self.timer.stop();
+    }
+}
+
+/// `inotify(7)`. Watches are kept; events come for changes that this cell makes
+/// through the calls that note them. Changes made on the host are not seen.
+pub struct Inotify {
+    state: Mutex<InotifyState>,
+    queue: WaitQueue,
+}
+
+#[derive(Default)]
+struct InotifyState {
+    next: i32,
+    watches: Vec<(i32, u64, u32)>,
+    events: VecDeque<Vec<u8>>,
+}
+
+impl Inotify {
+    /// Watches nothing.
+    pub fn new() -> Self {
+        Inotify { state: Mutex::new(InotifyState::default()), queue: WaitQueue::new() }
+    }
+
+    /// Watches an inode; the watch's number.
+    pub fn add(&self, inode: u64, mask: u32) -> i32 {
+        let mut s = self.state.lock();
+        if let Some(w) = s.watches.iter_mut().find(|w| w.1 == inode) {
+            w.2 = mask;
+            return w.0;
+        }
+        s.next += 1;
+        let n = s.next;
+        s.watches.push((n, inode, mask));
+        n
+    }
+
+    /// Stops a watch.
+    pub fn remove(&self, number: i32) -> Result<()> {
+        let mut s = self.state.lock();
+        let before = s.watches.len();
+        s.watches.retain(|w| w.0 != number);
+        if s.watches.len() == before { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
+
+impl Default for Inotify {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl File for Inotify {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+        wait(&self.queue, poll::IN, limit(nonblock), || {
+            let mut s = self.state.lock();
+            let first = s.events.front()?;
+            if first.len() > sink.left() {
+                return Some(Err(Errno::EINVAL));
+            }
+            let put = sink.put(first);
+            if put.is_ok() {
+                s.events.pop_front();
+            }
+            Some(put)
+        })?
+    }
+
+    fn ready(&self) -> u32 {
+        if self.state.lock().events.is_empty() { 0 } else { poll::IN | poll::RDNORM }
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.queue)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:inotify".to_vec()
+    }
+}

@@ -1,0 +1,629 @@
+//! Loading programs: `execve(2)`.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use atoll_abi::control::space_state;
+use atoll_abi::frame::UserFrame;
+use atoll_abi::layout::{PAGE, RUNTIME_BASE, page_down, page_up};
+use atoll_abi::platform::Access;
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::namespace::{Target, Walker};
+use atoll_fs::types::may;
+use atoll_fs::{File, FileType, Location, Sink};
+use atoll_mem::user;
+use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Mappable, Place};
+use atoll_sync::Mutex;
+use linux_raw_sys::{auxvec, general as linux};
+use object::LittleEndian as LE;
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader};
+
+use crate::process::{Image, Space, Task, world};
+use crate::signal;
+use crate::vdso;
+
+/// Most bytes of arguments and environment (Linux: a quarter of the stack's limit, at most 6 MiB).
+const ARGS_MAX: usize = 6 << 20;
+/// Longest single argument (MAX_ARG_STRLEN).
+pub const ARG_MAX: usize = 128 << 10;
+/// Longest chain of script interpreters.
+const SCRIPTS_MAX: u32 = 5;
+/// Length of a script's first line that counts (BINPRM_BUF_SIZE).
+const SCRIPT_LINE: usize = 256;
+/// Where position-independent programs are loaded without randomization (as Linux does).
+const PIE_BASE: u64 = 0x5555_5555_4000;
+/// Top of the program's addresses for mappings and stacks.
+const TOP: u64 = 0x7fff_ffff_f000;
+
+/// What to run.
+pub struct Program {
+    /// The file, as the caller named it.
+    pub place: Location,
+    /// Its path, for AT_EXECFN and /proc/self/exe.
+    pub path: Vec<u8>,
+    /// Arguments.
+    pub args: Vec<Vec<u8>>,
+    /// Environment.
+    pub env: Vec<Vec<u8>>,
+}
+
+/// An ELF file that was looked at.
+struct Elf {
+    file: Arc<dyn Mappable>,
+    entry: u64,
+    segments: Vec<Segment>,
+    interpreter: Option<Vec<u8>>,
+    /// Address of the program headers, relative to the load address.
+    headers: u64,
+    header_count: u64,
+    fixed: bool,
+    executable_stack: bool,
+}
+
+struct Segment {
+    addr: u64,
+    memory: u64,
+    offset: u64,
+    file: u64,
+    access: Access,
+}
+
+fn read_file(file: &dyn File, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = alloc::vec![0; len];
+    let mut done = 0;
+    while done < len {
+        let n = file.read(&mut Sink::kernel(&mut bytes[done..]), Some(offset + done as u64), false)?;
+        if n == 0 {
+            break;
+        }
+        done += n;
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+/// Opens a file to be executed.
+fn open_executable(task: &Task, place: &Location) -> Result<Arc<dyn File>> {
+    if place.inode.kind() != FileType::Regular {
+        return Err(Errno::EACCES);
+    }
+    let cred = task.cred();
+    cred.check(&place.inode.attr()?, may::EXEC)?;
+    place.inode.clone().open(linux::O_RDONLY, &cred)
+}
+
+fn parse(file: &Arc<dyn File>, head: &[u8]) -> Result<Elf> {
+    let bad = |_| Errno::ENOEXEC;
+    let header = elf::FileHeader64::<LE>::parse(head).map_err(bad)?;
+    if header.e_machine(LE) != elf::EM_X86_64 {
+        return Err(Errno::ENOEXEC);
+    }
+    let fixed = match header.e_type(LE) {
+        elf::ET_EXEC => true,
+        elf::ET_DYN => false,
+        _ => return Err(Errno::ENOEXEC),
+    };
+    let (at, size, count) =
+        (header.e_phoff(LE), u64::from(header.e_phentsize(LE)), u64::from(header.e_phnum(LE)));
+    if size != 56 || count == 0 || count > 1024 {
+        return Err(Errno::ENOEXEC);
+    }
+    // The header and the program headers, which need not be near each other.
+    let end = at.checked_add(size * count).ok_or(Errno::ENOEXEC)?;
+    if end > 1 << 20 {
+        return Err(Errno::ENOEXEC);
+    }
+    let bytes = read_file(&**file, 0, end as usize)?;
+    let headers = header.program_headers(LE, &bytes[..]).map_err(bad)?;
+    let mut segments = Vec::new();
+    let mut interpreter = None;
+    let mut phdr = 0;
+    let mut executable_stack = false;
+    for h in headers {
+        match h.p_type(LE) {
+            elf::PT_LOAD => {
+                let (addr, memory, offset, len) =
+                    (h.p_vaddr(LE), h.p_memsz(LE), h.p_offset(LE), h.p_filesz(LE));
+                let ok = addr % PAGE == offset % PAGE
+                    && len <= memory
+                    && addr.checked_add(memory).is_some_and(|e| e < TOP)
+                    && offset.checked_add(len).is_some();
+                if !ok {
+                    return Err(Errno::ENOEXEC);
+                }
+                if memory == 0 {
+                    continue;
+                }
+                let mut access = Access::empty();
+                access.set(Access::READ, (h.p_flags(LE) & elf::PF_R).0 != 0);
+                access.set(Access::WRITE, (h.p_flags(LE) & elf::PF_W).0 != 0);
+                access.set(Access::EXEC, (h.p_flags(LE) & elf::PF_X).0 != 0);
+                if (offset..offset + len).contains(&at) {
+                    phdr = addr + (at - offset);
+                }
+                segments.push(Segment { addr, memory, offset, file: len, access });
+            }
+            elf::PT_INTERP => {
+                let len = h.p_filesz(LE);
+                if !(2..=4096).contains(&len) {
+                    return Err(Errno::ENOEXEC);
+                }
+                let mut name = read_file(&**file, h.p_offset(LE), len as usize)?;
+                if name.pop() != Some(0) || name.contains(&0) {
+                    return Err(Errno::ENOEXEC);
+                }
+                interpreter = Some(name);
+            }
+            elf::PT_GNU_STACK => executable_stack = (h.p_flags(LE) & elf::PF_X).0 != 0,
+            _ => {}
+        }
+    }
+    segments.sort_by_key(|s| s.addr);
+    if segments.is_empty() || segments.windows(2).any(|w| w[0].addr + w[0].memory > w[1].addr) {
+        return Err(Errno::ENOEXEC);
+    }
+    Ok(Elf {
+        file: file.clone().mappable().map_err(|_| Errno::EACCES)?,
+        entry: header.e_entry(LE),
+        segments,
+        interpreter,
+        headers: phdr,
+        header_count: count,
+        fixed,
+        executable_stack,
+    })
+}
+
+impl Elf {
+    fn span(&self) -> (u64, u64) {
+        let first = page_down(self.segments[0].addr);
+        let last = self.segments.last().map_or(0, |s| page_up(s.addr + s.memory));
+        (first, last)
+    }
+
+    /// Maps the segments; the load address (what to add to the file's addresses).
+    fn load(&self, memory: &AddressSpace, base: Option<u64>) -> Result<u64> {
+        let (first, last) = self.span();
+        let bias = if self.fixed {
+            0
+        } else {
+            // Room for all of it, then the segments over it.
+            let at = memory.map(MapRequest {
+                addr: base.unwrap_or(0),
+                len: last - first,
+                access: Access::empty(),
+                shared: false,
+                kind: Kind::Anonymous,
+                place: Place::Hint,
+                name: "",
+                populate: false,
+            })?;
+            memory.unmap(at, last - first)?;
+            at - first
+        };
+        for s in &self.segments {
+            let addr = s.addr + bias;
+            let start = page_down(addr);
+            let file_end = addr + s.file;
+            if s.file > 0 {
+                memory.map(MapRequest {
+                    addr: start,
+                    len: file_end - start,
+                    access: s.access,
+                    shared: false,
+                    kind: Kind::File { file: self.file.clone(), offset: page_down(s.offset) },
+                    place: Place::Fixed,
+                    name: "",
+                    populate: s.access.contains(Access::WRITE) && s.file < 1 << 20,
+                })?;
+            }
+            let mapped = if s.file > 0 { page_up(file_end) } else { start };
+            let end = page_up(addr + s.memory);
+            if end > mapped {
+                memory.map(MapRequest {
+                    addr: mapped,
+                    len: end - mapped,
+                    access: s.access,
+                    shared: false,
+                    kind: Kind::Anonymous,
+                    place: Place::Fixed,
+                    name: "",
+                    populate: false,
+                })?;
+            }
+            if s.memory > s.file && s.file > 0 && s.access.contains(Access::WRITE) && mapped > file_end {
+                // What the file has behind the segment's end is not the program's.
+                user::zero(file_end, (mapped - file_end) as usize)?;
+            }
+        }
+        Ok(bias)
+    }
+}
+
+/// Random bits for the layout of an address space: up to `pages` pages.
+fn random_pages(pages: u64) -> u64 {
+    if !world().randomize.load(Ordering::Relaxed) {
+        return 0;
+    }
+    let mut b = [0; 8];
+    platform().random(&mut b);
+    u64::from_ne_bytes(b) % pages * PAGE
+}
+
+/// What is going to be loaded: the program, or the interpreter of a script with other arguments.
+fn resolve(task: &Task, mut program: Program) -> Result<(Program, Vec<u8>, Arc<dyn File>, Elf)> {
+    let name = program.path.clone();
+    for _ in 0..SCRIPTS_MAX {
+        let file = open_executable(task, &program.place)?;
+        let head = read_file(&*file, 0, SCRIPT_LINE)?;
+        if !head.starts_with(b"#!") {
+            // Only what is going to stay open is closed by its owner: this one now.
+            let elf = parse(&file, &head);
+            if elf.is_err() {
+                let _ = file.release(linux::O_RDONLY);
+            }
+            return elf.map(|e| (program, name, file, e));
+        }
+        let _ = file.release(linux::O_RDONLY);
+        let line = head[2..].split(|b| *b == b'\n').next().unwrap_or(&[]);
+        let line = trim(line);
+        let (interpreter, argument) = match line.iter().position(|b| *b == b' ' || *b == b'\t') {
+            Some(at) => (&line[..at], trim(&line[at..])),
+            None => (line, &[][..]),
+        };
+        if interpreter.is_empty() {
+            return Err(Errno::ENOEXEC);
+        }
+        let mut args = alloc::vec![interpreter.to_vec()];
+        if !argument.is_empty() {
+            args.push(argument.to_vec());
+        }
+        args.push(program.path.clone());
+        args.extend(program.args.drain(..).skip(1));
+        let place = lookup(task, interpreter)?;
+        program = Program { place, path: interpreter.to_vec(), args, env: program.env };
+    }
+    Err(Errno::ELOOP)
+}
+
+fn trim(mut line: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = line {
+        line = rest;
+    }
+    while let [rest @ .., b' ' | b'\t' | 0] = line {
+        line = rest;
+    }
+    line
+}
+
+/// Finds a file for the current task.
+pub fn lookup(task: &Task, path: &[u8]) -> Result<Location> {
+    let (root, cwd) = (task.fs.root.lock().clone(), task.fs.cwd.lock().clone());
+    let cred = task.cred();
+    let walker = Walker { tree: &world().tree, root: &root, cred: &cred };
+    match walker.walk(&cwd, path, Default::default())?.target {
+        Target::Found(l) => Ok(l),
+        Target::Open(f) => f.place().cloned().ok_or(Errno::EACCES),
+        Target::Missing => Err(Errno::ENOENT),
+    }
+}
+
+/// Replaces the current task's program. On success the task's frame is the new program's.
+pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> {
+    let total: usize = program.args.iter().chain(&program.env).map(|s| s.len() + 9).sum();
+    if total > ARGS_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let (program, name, file, elf) = resolve(task, program)?;
+    let interpreter = match &elf.interpreter {
+        Some(path) => {
+            let place = lookup(task, path)?;
+            let file = open_executable(task, &place)?;
+            let head = read_file(&*file, 0, SCRIPT_LINE)?;
+            let parsed = parse(&file, &head).map_err(|_| Errno::ENOEXEC);
+            let _ = file.release(linux::O_RDONLY);
+            Some(parsed?)
+        }
+        None => None,
+    };
+    let process = task.process.clone();
+    // From here on there is no way back: the old program is going.
+    if !become_only_task(task) {
+        return Err(Errno::EAGAIN);
+    }
+    task.become_leader();
+    if task.space.users.load(Ordering::SeqCst) > 1 {
+        let fresh = new_space()?;
+        let id = fresh.id;
+        let old = task.space.replace(fresh);
+        old.users.fetch_sub(1, Ordering::SeqCst);
+        drop(old);
+        atoll_task::move_to_space(id);
+        process.release_parent();
+    } else {
+        task.space.memory.clear();
+    }
+    // Files that another process shares stay open there; ours are our own from now on.
+    let files = task.files.share();
+    if Arc::strong_count(&files) > 2 {
+        drop(task.files.replace(Arc::new(files.duplicate())));
+    }
+    drop(files);
+    task.files.close_on_exec();
+    drop(process.actions.replace(Arc::new(process.actions.after_exec())));
+    task.signals.lock().altstack = signal::no_altstack();
+    process.timers.lock().clear();
+    task.robust_list.store(0, Ordering::Relaxed);
+    task.clear_tid.store(0, Ordering::Relaxed);
+    set_ids(task, &program.place);
+    let comm = name.rsplit(|b| *b == b'/').next().unwrap_or(b"");
+    task.set_name(comm);
+    process.has_execed.store(true, Ordering::Relaxed);
+    let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref());
+    let _ = file.release(linux::O_RDONLY);
+    if loaded.is_err() {
+        // As Linux does when it fails behind the point of no return.
+        process.end(linux::SIGKILL as i32);
+        task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+/// Set-user-ID and set-group-ID programs get their owner's ids.
+fn set_ids(task: &Task, place: &Location) {
+    let Ok(attr) = place.inode.attr() else { return };
+    let mut ids = task.process.ids.lock();
+    if attr.mode & linux::S_ISUID != 0 {
+        ids.euid = attr.uid;
+    }
+    if attr.mode & linux::S_ISGID != 0 && attr.mode & linux::S_IXGRP != 0 {
+        ids.egid = attr.gid;
+    }
+    ids.suid = ids.euid;
+    ids.fsuid = ids.euid;
+    ids.sgid = ids.egid;
+    ids.fsgid = ids.egid;
+}
+
+/// Ends all other tasks of the process. False: the process is ending itself.
+fn become_only_task(task: &Task) -> bool {
+    let process = &task.process;
+    for t in process.tasks.lock().iter().filter(|t| t.tid() != task.tid()) {
+        t.poke(crate::process::work::END);
+    }
+    atoll_task::wait_uninterrupted(&process.life_queue, 1, || {
+        (process.tasks.lock().len() == 1 || process.is_ending()).then_some(())
+    });
+    !process.is_ending()
+}
+
+struct Layout {
+    stack_top: u64,
+    mappings_top: u64,
+    pie: u64,
+}
+
+fn layout(stack_limit: u64) -> Layout {
+    // As Linux: the stack on top, a gap for it to grow, mappings below.
+    let stack_top = TOP - random_pages(1 << 22);
+    let gap = stack_limit.clamp(128 << 20, 5 << 40) + (1 << 30);
+    Layout {
+        stack_top,
+        mappings_top: page_down(stack_top - gap - random_pages(1 << 28)),
+        pie: PIE_BASE + random_pages(1 << 28),
+    }
+}
+
+fn load(
+    task: &Task,
+    frame: &mut UserFrame,
+    program: &Program,
+    name: &[u8],
+    elf: &Elf,
+    interpreter: Option<&Elf>,
+) -> Result<()> {
+    let memory = &task.space.memory;
+    let stack_limit = task.process.limit(linux::RLIMIT_STACK).cur;
+    let stack_size = page_up(stack_limit.clamp(256 << 10, 1 << 30));
+    let layout = layout(stack_size);
+    memory.set_top(layout.mappings_top);
+    let bias = elf.load(memory, Some(layout.pie))?;
+    let (base, entry) = match interpreter {
+        Some(i) => {
+            let base = i.load(memory, None)?;
+            (base, i.entry + base)
+        }
+        None => (0, elf.entry + bias),
+    };
+    let (_, end) = elf.span();
+    // The heap behind the program, as far as Linux would put it at random.
+    let heap = page_up(end + bias) + random_pages(1 << 13);
+    memory.set_brk(if heap < RUNTIME_BASE || bias != 0 { heap } else { page_up(end + bias) });
+    let mut access = Access::READ | Access::WRITE;
+    access.set(Access::EXEC, elf.executable_stack);
+    memory.map(MapRequest {
+        addr: layout.stack_top - stack_size,
+        len: stack_size,
+        access,
+        shared: false,
+        kind: Kind::Anonymous,
+        place: Place::Fixed,
+        name: "[stack]",
+        populate: false,
+    })?;
+    let vdso = memory.map(MapRequest {
+        addr: 0,
+        len: page_up(vdso::image().len() as u64),
+        access: Access::READ | Access::EXEC,
+        shared: true,
+        kind: Kind::Object { object: vdso::object(), file: None, offset: 0 },
+        place: Place::Hint,
+        name: "[vdso]",
+        populate: true,
+    })?;
+    let ids = task.process.ids.lock().clone();
+    let mut random = [0u8; 16];
+    platform().random(&mut random);
+
+    // The stack's contents, from the top down, in the order Linux has them.
+    let mut sp = layout.stack_top - 8;
+    let mut push = |bytes: &[u8], zero: bool| -> Result<u64> {
+        sp -= bytes.len() as u64 + u64::from(zero);
+        user::write(sp, bytes)?;
+        if zero {
+            user::write(sp + bytes.len() as u64, &[0])?;
+        }
+        Ok(sp)
+    };
+    let exec_name = push(name, true)?;
+    let env_end = exec_name;
+    let mut env = Vec::with_capacity(program.env.len());
+    for e in program.env.iter().rev() {
+        env.push(push(e, true)?);
+    }
+    let env_start = env.last().copied().unwrap_or(env_end);
+    let mut args = Vec::with_capacity(program.args.len());
+    for a in program.args.iter().rev() {
+        args.push(push(a, true)?);
+    }
+    let args_start = args.last().copied().unwrap_or(env_start);
+    let machine = push(b"x86_64", true)?;
+    let random = push(&random, false)?;
+    let mut sp = sp & !15;
+
+    let control = &platform().control().descriptor;
+    let xsave = u64::from(control.xsave_size.load(Ordering::Relaxed));
+    let hwcap = core::arch::x86_64::__cpuid(1).edx;
+    let auxv: Vec<[u64; 2]> = [
+        (auxvec::AT_SYSINFO_EHDR, vdso),
+        (auxvec::AT_MINSIGSTKSZ, xsave + 936),
+        (auxvec::AT_HWCAP, u64::from(hwcap)),
+        (auxvec::AT_PAGESZ, PAGE),
+        (auxvec::AT_CLKTCK, 100),
+        (auxvec::AT_PHDR, elf.headers + bias),
+        (auxvec::AT_PHENT, 56),
+        (auxvec::AT_PHNUM, elf.header_count),
+        (auxvec::AT_BASE, base),
+        (auxvec::AT_FLAGS, 0),
+        (auxvec::AT_ENTRY, elf.entry + bias),
+        (auxvec::AT_UID, u64::from(ids.ruid)),
+        (auxvec::AT_EUID, u64::from(ids.euid)),
+        (auxvec::AT_GID, u64::from(ids.rgid)),
+        (auxvec::AT_EGID, u64::from(ids.egid)),
+        (auxvec::AT_SECURE, u64::from(ids.euid != ids.ruid || ids.egid != ids.rgid)),
+        (auxvec::AT_RANDOM, random),
+        (auxvec::AT_HWCAP2, 0),
+        (auxvec::AT_EXECFN, exec_name),
+        (auxvec::AT_PLATFORM, machine),
+        (auxvec::AT_NULL, 0),
+    ]
+    .iter()
+    .map(|(k, v)| [u64::from(*k), *v])
+    .collect();
+    let words = 1 + args.len() + 1 + env.len() + 1 + auxv.len() * 2;
+    sp = (sp - words as u64 * 8) & !15;
+    let mut block: Vec<u64> = Vec::with_capacity(words);
+    block.push(args.len() as u64);
+    block.extend(args.iter().rev());
+    block.push(0);
+    block.extend(env.iter().rev());
+    block.push(0);
+    for a in &auxv {
+        block.extend(a);
+    }
+    let bytes: Vec<u8> = block.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    user::write(sp, &bytes)?;
+
+    let joined = |list: &[Vec<u8>]| {
+        let mut out = Vec::new();
+        for s in list {
+            out.extend_from_slice(s);
+            out.push(0);
+        }
+        out
+    };
+    *task.process.image.lock() = Image {
+        exe: program.place.path_of(&program.path),
+        place: Some(program.place.clone()),
+        cmdline: joined(&program.args),
+        environ: joined(&program.env),
+        auxv: auxv.iter().flatten().flat_map(|w| w.to_ne_bytes()).collect(),
+        ranges: [sp, args_start, env_start, env_start, env_end],
+    };
+    *frame = *Box::new(UserFrame::new());
+    frame.rip = entry;
+    frame.rsp = sp;
+    Ok(())
+}
+
+/// Spaces that programs have left, empty, ready for the next.
+static SPARES: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// Spares that are kept.
+const SPARES_MAX: usize = 4;
+
+/// An empty space, made now or left over.
+pub fn new_space() -> Result<Arc<Space>> {
+    let id = match SPARES.lock().pop() {
+        Some(id) => id,
+        None => {
+            let id = platform().space_create()?;
+            let state = &platform().control().spaces[id as usize].state;
+            loop {
+                match state.load(Ordering::Acquire) {
+                    space_state::READY => break,
+                    space_state::CREATING => atoll_task::sleep_until(platform().now() + 50_000),
+                    _ => return Err(Errno::EAGAIN),
+                }
+            }
+            id
+        }
+    };
+    Ok(Arc::new(Space { id, memory: AddressSpace::new(TOP), users: AtomicU32::new(1) }))
+}
+
+/// The first program's space, which is there from the start.
+pub fn first_space() -> Arc<Space> {
+    Arc::new(Space { id: 0, memory: AddressSpace::new(TOP), users: AtomicU32::new(1) })
+}
+
+/// A space that no program is in any more.
+pub fn spare_space(id: u32) {
+    if id == 0 {
+        return;
+    }
+    let mut spares = SPARES.lock();
+    if spares.len() < SPARES_MAX {
+        spares.push(id);
+        return;
+    }
+    drop(spares);
+    let reaper = move || {
+        atoll_task::end_space(id);
+        platform().space_destroy(id);
+    };
+    if let Some(t) = atoll_task::spawn(0, reaper) {
+        atoll_task::unpark(t);
+    }
+}
+
+/// The address that a program should see for one where it is stopped: in a
+/// trampoline, that of the code which the trampoline stands for.
+pub fn visible_rip(task: &Task, rip: u64) -> u64 {
+    match task.space.memory.window_of_trampoline(rip) {
+        Some((start, w)) => w.original(start, rip),
+        None => rip,
+    }
+}
+
+/// The address at which a program that wants to go on at `rip` really can: the
+/// inside of a rewritten window stands in its trampoline.
+pub fn runnable_rip(task: &Task, rip: u64) -> u64 {
+    match task.space.memory.window_at(rip) {
+        Some((start, w)) => w.moved_to(start, rip),
+        None => rip,
+    }
+}
+

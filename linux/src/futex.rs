@@ -1,0 +1,447 @@
+//! Futexes (`futex(2)`), robust lists, and what happens to both when a task ends.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use atoll_abi::{Errno, Result, platform};
+use atoll_mem::user;
+use atoll_mem::vm::Kind;
+use atoll_sync::{Mutex, SetOnce};
+use atoll_task::{Limit, ThreadRef};
+use linux_raw_sys::general as linux;
+
+use crate::process::{Task, find_task};
+use crate::types::get;
+
+/// What two tasks must have in common to mean the same futex.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Key {
+    /// A space, or a shared object.
+    base: u64,
+    /// Address in the space, or offset in the object.
+    offset: u64,
+}
+
+struct Waiter {
+    thread: ThreadRef,
+    bits: u32,
+    /// Where it waits now; changes when it is requeued.
+    key: Mutex<Key>,
+    woken: AtomicBool,
+    /// For a priority-inheriting lock: the waiter's thread id.
+    tid: u32,
+}
+
+type Bucket = Mutex<VecDeque<Arc<Waiter>>>;
+const BUCKETS: usize = 256;
+static TABLE: SetOnce<alloc::boxed::Box<[Bucket]>> = SetOnce::new();
+
+/// Makes the table, once.
+pub fn init() {
+    // At boot, once.
+    let _ = TABLE.set((0..BUCKETS).map(|_| Mutex::new(VecDeque::new())).collect());
+}
+
+fn bucket(key: Key) -> &'static Bucket {
+    let h = (key.base ^ key.offset.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    &TABLE[(h >> 56) as usize]
+}
+
+fn key(task: &Task, addr: u64, private: bool) -> Result<Key> {
+    if !addr.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    if !atoll_abi::layout::is_user_range(addr, 4) {
+        return Err(Errno::EFAULT);
+    }
+    let space = &*task.space;
+    let own = Key { base: core::ptr::from_ref(space) as u64, offset: addr };
+    if private {
+        return Ok(own);
+    }
+    // Shared memory is the same futex wherever it is mapped; private memory is the space's.
+    let Some((start, area)) = space.memory.find(addr) else { return Err(Errno::EFAULT) };
+    if !area.shared {
+        return Ok(own);
+    }
+    Ok(match &area.kind {
+        Kind::Object { object, offset, .. } => Key {
+            base: Arc::as_ptr(object).cast::<()>() as u64,
+            offset: addr - start + offset,
+        },
+        Kind::File { file, offset } => {
+            let (_, dev, ino) = file.describe();
+            Key { base: dev << 48 ^ ino | 1 << 63, offset: addr - start + offset }
+        }
+        Kind::Anonymous => own,
+    })
+}
+
+fn wait(task: &Task, addr: u64, private: bool, value: u32, bits: u32, limit: Limit) -> Result<u64> {
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let key = key(task, addr, private)?;
+    let me = Arc::new(Waiter {
+        thread: task.thread(),
+        bits,
+        key: Mutex::new(key),
+        woken: AtomicBool::new(false),
+        tid: task.tid(),
+    });
+    {
+        // The value is looked at with the bucket held: a waker that changed it comes later.
+        let mut list = bucket(key).lock();
+        if user::load_u32(addr)? != value {
+            return Err(Errno::EAGAIN);
+        }
+        list.push_back(me.clone());
+    }
+    sleep(&me, limit)
+}
+
+/// Sleeps until woken, interrupted or out of time; takes itself out of its queue in the latter cases.
+fn sleep(me: &Arc<Waiter>, limit: Limit) -> Result<u64> {
+    loop {
+        if me.woken.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        let outcome = if me.thread.interrupted() {
+            // With a timeout, a handler ends the wait: it would begin anew otherwise.
+            Some(if limit == Limit::Forever { Errno::RESTART } else { Errno::RESTART_NOHAND })
+        } else if let Limit::Until(deadline) = limit
+            && platform().now() >= deadline
+        {
+            Some(Errno::ETIMEDOUT)
+        } else {
+            None
+        };
+        if let Some(e) = outcome {
+            return if leave(me) { Err(e) } else { Ok(0) };
+        }
+        match limit {
+            Limit::Until(deadline) => atoll_task::park_until(deadline),
+            _ => atoll_task::park(),
+        }
+    }
+}
+
+/// Takes a waiter out of its queue. False: it has been woken.
+fn leave(me: &Arc<Waiter>) -> bool {
+    loop {
+        let key = *me.key.lock();
+        let mut list = bucket(key).lock();
+        if *me.key.lock() != key {
+            // Requeued in the meantime.
+            continue;
+        }
+        if me.woken.load(Ordering::Acquire) {
+            return false;
+        }
+        list.retain(|w| !Arc::ptr_eq(w, me));
+        return true;
+    }
+}
+
+fn wake_waiter(w: &Waiter) {
+    let thread = w.thread;
+    w.woken.store(true, Ordering::Release);
+    atoll_task::unpark(thread);
+}
+
+fn wake(key: Key, n: u32, bits: u32) -> u64 {
+    let mut woken = 0;
+    let mut list = bucket(key).lock();
+    list.retain(|w| {
+        if woken < u64::from(n) && w.bits & bits != 0 && *w.key.lock() == key {
+            wake_waiter(w);
+            woken += 1;
+            false
+        } else {
+            true
+        }
+    });
+    woken
+}
+
+/// Wakes waiters on an address of the current space, shared or private (when a task ends).
+pub fn wake_address(task: &Task, addr: u64, n: u32) {
+    if let Ok(k) = key(task, addr, false) {
+        wake(k, n, !0);
+    }
+}
+
+fn requeue(from: Key, to: Key, wakes: u32, moves: u32) -> u64 {
+    let mut woken = wake(from, wakes, !0);
+    if moves == 0 || from == to {
+        return woken;
+    }
+    let (a, b) = (bucket(from), bucket(to));
+    let pick = |list: &mut VecDeque<Arc<Waiter>>| {
+        let mut moved = VecDeque::new();
+        list.retain(|w| {
+            if moved.len() < moves as usize && *w.key.lock() == from {
+                *w.key.lock() = to;
+                moved.push_back(w.clone());
+                false
+            } else {
+                true
+            }
+        });
+        moved
+    };
+    if core::ptr::eq(a, b) {
+        let mut list = a.lock();
+        let mut moved = pick(&mut list);
+        woken += moved.len() as u64;
+        list.append(&mut moved);
+        return woken;
+    }
+    // Both at once, always in the same order, so that a waiter is never in no queue.
+    let (mut list_a, mut list_b);
+    if core::ptr::from_ref(a) < core::ptr::from_ref(b) {
+        list_a = a.lock();
+        list_b = b.lock();
+    } else {
+        list_b = b.lock();
+        list_a = a.lock();
+    }
+    let mut moved = pick(&mut list_a);
+    woken += moved.len() as u64;
+    list_b.append(&mut moved);
+    woken
+}
+
+fn wake_op(task: &Task, first: Key, second: u64, private: bool, n1: u32, n2: u32, op: u32) -> Result<u64> {
+    let second_key = key(task, second, private)?;
+    let sign = |x: u32| ((x << 20) as i32) >> 20;
+    let (mut operand, compare) = (sign(op >> 12 & 0xfff), sign(op & 0xfff));
+    if op & 0x8000_0000 != 0 {
+        operand = 1i32.wrapping_shl(operand as u32 & 31);
+    }
+    let old = loop {
+        let old = user::load_u32(second)?;
+        let o = old as i32;
+        let new = match op >> 28 & 7 {
+            0 => operand,
+            1 => o.wrapping_add(operand),
+            2 => o | operand,
+            3 => o & !operand,
+            4 => o ^ operand,
+            _ => return Err(Errno::ENOSYS),
+        };
+        if user::compare_exchange_u32(second, old, new as u32)? == old {
+            break o;
+        }
+    };
+    let also = match op >> 24 & 0xf {
+        0 => old == compare,
+        1 => old != compare,
+        2 => old < compare,
+        3 => old <= compare,
+        4 => old > compare,
+        5 => old >= compare,
+        _ => return Err(Errno::ENOSYS),
+    };
+    let mut woken = wake(first, n1, !0);
+    if also {
+        woken += wake(second_key, n2, !0);
+    }
+    Ok(woken)
+}
+
+const TID: u32 = linux::FUTEX_TID_MASK;
+const WAITERS: u32 = linux::FUTEX_WAITERS;
+const OWNER_DIED: u32 = linux::FUTEX_OWNER_DIED;
+
+/// A priority-inheriting lock. Priorities are not lent yet; ownership is passed on as Linux does.
+fn lock_pi(task: &Task, addr: u64, private: bool, limit: Limit) -> Result<u64> {
+    let key = key(task, addr, private)?;
+    let tid = task.tid();
+    loop {
+        let now = user::load_u32(addr)?;
+        if now & TID == tid {
+            return Err(Errno::EDEADLK);
+        }
+        if now & TID == 0 {
+            // Free, or its owner died: with those who still wait, it is contended.
+            let waiting = !bucket(key).lock().iter().all(|w| *w.key.lock() != key);
+            let keep = now & OWNER_DIED | if waiting { WAITERS } else { 0 };
+            if user::compare_exchange_u32(addr, now, tid | keep)? == now {
+                return Ok(0);
+            }
+            continue;
+        }
+        if find_task(now & TID).is_none() {
+            return Err(Errno::ESRCH);
+        }
+        if limit == Limit::Never {
+            return Err(Errno::EAGAIN);
+        }
+        if now & WAITERS == 0 && user::compare_exchange_u32(addr, now, now | WAITERS)? != now {
+            continue;
+        }
+        let me = Arc::new(Waiter {
+            thread: task.thread(),
+            bits: !0,
+            key: Mutex::new(key),
+            woken: AtomicBool::new(false),
+            tid,
+        });
+        {
+            let mut list = bucket(key).lock();
+            if user::load_u32(addr)? != now | WAITERS {
+                continue;
+            }
+            list.push_back(me.clone());
+        }
+        match sleep(&me, limit) {
+            // The owner made us the owner, or we look again.
+            Ok(_) if user::load_u32(addr)? & TID == tid => return Ok(0),
+            Ok(_) => {}
+            Err(Errno::RESTART | Errno::RESTART_NOHAND) if crate::signal::deliverable(task) == 0 && !task.process.is_ending() => {
+                task.thread().set_interrupt(false);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn unlock_pi(task: &Task, addr: u64, private: bool) -> Result<u64> {
+    let key = key(task, addr, private)?;
+    let tid = task.tid();
+    loop {
+        let now = user::load_u32(addr)?;
+        if now & TID != tid {
+            return Err(Errno::EPERM);
+        }
+        let mut list = bucket(key).lock();
+        let next = list.iter().position(|w| *w.key.lock() == key);
+        let more = list.iter().filter(|w| *w.key.lock() == key).count() > 1;
+        let new = match next.and_then(|n| list.get(n)) {
+            Some(w) => w.tid | if more { WAITERS } else { 0 },
+            None => 0,
+        };
+        if user::compare_exchange_u32(addr, now, new)? != now {
+            continue;
+        }
+        if let Some(w) = next.and_then(|n| list.remove(n)) {
+            wake_waiter(&w);
+        }
+        return Ok(0);
+    }
+}
+
+fn limit(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
+    if addr == 0 {
+        return Ok(Limit::Forever);
+    }
+    let ts: crate::types::Timespec = get(addr)?;
+    let ns = ts.to_ns()?;
+    let now = platform().now();
+    Ok(Limit::Until(if !absolute {
+        now.saturating_add(ns)
+    } else if realtime {
+        now.saturating_add(ns.saturating_sub(platform().realtime()))
+    } else {
+        ns
+    }))
+}
+
+/// `futex(2)`.
+pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
+    let (addr, op, value) = (c.a[0], c.uint(1), c.uint(2));
+    let private = op & linux::FUTEX_PRIVATE_FLAG != 0;
+    let realtime = op & linux::FUTEX_CLOCK_REALTIME != 0;
+    let task = c.task;
+    match op & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME) {
+        linux::FUTEX_WAIT => wait(task, addr, private, value, !0, limit(c.a[3], false, false)?),
+        linux::FUTEX_WAIT_BITSET => {
+            wait(task, addr, private, value, c.uint(5), limit(c.a[3], true, realtime)?)
+        }
+        linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value, !0)),
+        linux::FUTEX_WAKE_BITSET => {
+            if c.uint(5) == 0 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(wake(key(task, addr, private)?, value, c.uint(5)))
+        }
+        linux::FUTEX_REQUEUE => {
+            let (from, to) = (key(task, addr, private)?, key(task, c.a[4], private)?);
+            Ok(requeue(from, to, value, c.uint(3)))
+        }
+        linux::FUTEX_CMP_REQUEUE => {
+            let (from, to) = (key(task, addr, private)?, key(task, c.a[4], private)?);
+            if user::load_u32(addr)? != c.uint(5) {
+                return Err(Errno::EAGAIN);
+            }
+            Ok(requeue(from, to, value, c.uint(3)))
+        }
+        linux::FUTEX_WAKE_OP => {
+            let first = key(task, addr, private)?;
+            wake_op(task, first, c.a[4], private, value, c.uint(3), c.uint(5))
+        }
+        linux::FUTEX_LOCK_PI => lock_pi(task, addr, private, limit(c.a[3], true, true)?),
+        linux::FUTEX_LOCK_PI2 => lock_pi(task, addr, private, limit(c.a[3], true, realtime)?),
+        linux::FUTEX_TRYLOCK_PI => lock_pi(task, addr, private, Limit::Never),
+        linux::FUTEX_UNLOCK_PI => unlock_pi(task, addr, private),
+        other => Err(crate::syscalls::unsupported(
+            task,
+            &alloc::format!("futex operation {other}"),
+            Errno::ENOSYS,
+        )),
+    }
+}
+
+/// Longest robust list that is followed (Linux's ROBUST_LIST_LIMIT).
+const ROBUST_MAX: u32 = 2048;
+
+/// A task ends: its robust locks are marked and their waiters told.
+pub fn task_ends(task: &Task) {
+    let head = task.robust_list.swap(0, Ordering::Relaxed);
+    if head == 0 {
+        return;
+    }
+    let walk = || -> Result<()> {
+        let offset: i64 = get(head + 8)?;
+        let pending: u64 = get(head + 16)?;
+        let mut entry: u64 = get(head)?;
+        let mut n = 0;
+        while entry & !1 != head && n < ROBUST_MAX {
+            let next: u64 = get(entry & !1).unwrap_or(head);
+            if entry & !1 != pending & !1 {
+                mark_dead(task, (entry & !1).wrapping_add_signed(offset), entry & 1 != 0, false)?;
+            }
+            entry = next;
+            n += 1;
+        }
+        if pending != 0 {
+            mark_dead(task, (pending & !1).wrapping_add_signed(offset), pending & 1 != 0, true)?;
+        }
+        Ok(())
+    };
+    // A broken list is the program's own affair.
+    let _ = walk();
+}
+
+fn mark_dead(task: &Task, addr: u64, pi: bool, pending: bool) -> Result<()> {
+    let k = key(task, addr, false)?;
+    loop {
+        let now = user::load_u32(addr)?;
+        if pending && !pi && now == 0 {
+            // It died between unlocking and waking.
+            wake(k, 1, !0);
+            return Ok(());
+        }
+        if now & TID != task.tid() {
+            return Ok(());
+        }
+        if user::compare_exchange_u32(addr, now, now & WAITERS | OWNER_DIED)? == now {
+            if now & WAITERS != 0 {
+                wake(k, 1, !0);
+            }
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,1235 @@
+//! `/proc`, `/sys` and other files whose contents are made when they are read (`proc(5)`).
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt::Write;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::layout::PAGE;
+use atoll_abi::platform::Access;
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::node::{At, Magic};
+use atoll_fs::{
+    Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
+};
+use atoll_mem::heap::memory;
+use atoll_mem::vm::Kind;
+use atoll_sync::Mutex;
+use linux_raw_sys::general as linux;
+
+use crate::process::{Life, Process, Task, all_processes, find_process, find_task, task_count, world};
+use crate::syscalls::misc::RELEASE;
+use crate::syscalls::process::{CAP_ALL, start_ticks};
+use crate::syscalls::time::uptime;
+use crate::{current, log};
+
+/// Makes a file's contents.
+type Text = fn() -> String;
+/// Takes what is written to a file.
+type Setter = fn(&[u8]) -> Result<()>;
+
+/// A file system of made-up files.
+pub struct MadeFs {
+    name: &'static str,
+    magic: u64,
+    dev: u64,
+}
+
+impl FileSystem for MadeFs {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn stat(&self) -> Result<StatFs> {
+        Ok(StatFs { kind: self.magic, bsize: PAGE, namelen: 255, ..StatFs::default() })
+    }
+}
+
+/// What a node is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Part of the fixed tree: an index into it.
+    Fixed(usize),
+    /// /proc/PID, or /proc/PID/task/TID if the second is not zero.
+    Pid(u32, u32),
+    /// A file of it.
+    PidFile(u32, u32, usize),
+    /// /proc/PID/fd or fdinfo.
+    Fds(u32, bool),
+    /// An entry of it.
+    Fd(u32, u32, bool),
+    /// /proc/PID/task.
+    Tasks(u32),
+}
+
+/// An entry of a fixed tree.
+struct Entry {
+    name: &'static str,
+    /// Index of the directory it is in; 0 is the root, which is in itself.
+    parent: usize,
+    body: Body,
+}
+
+enum Body {
+    Dir,
+    Text(Text),
+    Setting(Text, Setter),
+    Link(fn() -> Vec<u8>),
+}
+
+/// A fixed tree with, in `/proc`, processes beside it.
+struct Tree {
+    fs: Arc<MadeFs>,
+    entries: Vec<Entry>,
+    processes: bool,
+}
+
+impl Tree {
+    fn new(name: &'static str, magic: u64, dev: u64, processes: bool) -> Self {
+        let root = Entry { name: "", parent: 0, body: Body::Dir };
+        Tree { fs: Arc::new(MadeFs { name, magic, dev }), entries: alloc::vec![root], processes }
+    }
+
+    /// Adds a file, and the directories that it is in.
+    fn add(&mut self, path: &'static str, body: Body) {
+        let mut at = 0;
+        let mut parts = path.split('/').peekable();
+        let mut body = Some(body);
+        while let Some(name) = parts.next() {
+            if parts.peek().is_none() {
+                if let Some(body) = body.take() {
+                    self.entries.push(Entry { name, parent: at, body });
+                }
+                return;
+            }
+            let found = self.entries.iter().enumerate().find(|(n, e)| *n != 0 && e.parent == at && e.name == name);
+            at = match found {
+                Some((n, _)) => n,
+                None => {
+                    self.entries.push(Entry { name, parent: at, body: Body::Dir });
+                    self.entries.len() - 1
+                }
+            };
+        }
+    }
+}
+
+/// A node of a made-up file system.
+struct Node {
+    tree: Arc<Tree>,
+    what: What,
+}
+
+fn node(tree: &Arc<Tree>, what: What) -> InodeRef {
+    Arc::new(Node { tree: tree.clone(), what })
+}
+
+/// A file of /proc/PID.
+struct PidFile {
+    name: &'static str,
+    /// Contents for a process and one of its tasks.
+    text: fn(&Arc<Process>, &Arc<Task>) -> String,
+    /// Only for its owner.
+    private: bool,
+    /// Also under task/TID.
+    per_task: bool,
+}
+
+macro_rules! pid_files {
+    ($($name:literal $text:path, $private:literal, $per_task:literal;)*) => {
+        &[$(PidFile { name: $name, text: $text, private: $private, per_task: $per_task },)*]
+    };
+}
+
+static PID_FILES: &[PidFile] = pid_files! {
+    "stat" stat, false, true;
+    "statm" statm, false, true;
+    "status" status, false, true;
+    "maps" maps, false, true;
+    "smaps" smaps, false, true;
+    "smaps_rollup" smaps_rollup, false, false;
+    "limits" limits, false, true;
+    "mounts" mounts, false, true;
+    "mountinfo" mountinfo, false, true;
+    "cgroup" cgroup, false, true;
+    "oom_score" zero, false, true;
+    "oom_score_adj" oom_score_adj, false, true;
+    "io" io, true, true;
+    "wchan" wchan, false, true;
+    "personality" personality, true, true;
+    "uid_map" id_map, false, false;
+    "gid_map" id_map, false, false;
+    "setgroups" setgroups, false, false;
+    "loginuid" no_login, false, false;
+    "sessionid" no_login, false, false;
+    "schedstat" schedstat, false, true;
+    "syscall" running, true, true;
+    "stack" empty, true, true;
+};
+
+/// Names of /proc/PID that are not simple texts.
+const PID_NAMES: &[&str] =
+    &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns"];
+/// Numbers of the raw files among them, behind the simple ones.
+const RAW: usize = 1000;
+
+fn task_of(pid: u32, tid: u32) -> Result<(Arc<Process>, Arc<Task>)> {
+    let p = find_process(pid).ok_or(Errno::ENOENT)?;
+    let t = if tid == 0 { p.leader().ok_or(Errno::ENOENT)? } else { find_task(tid).ok_or(Errno::ENOENT)? };
+    Ok((p, t))
+}
+
+impl Node {
+    fn entry(&self) -> Option<&Entry> {
+        match self.what {
+            What::Fixed(n) => self.tree.entries.get(n),
+            _ => None,
+        }
+    }
+
+    /// Contents of a regular file.
+    fn contents(&self) -> Result<Vec<u8>> {
+        match self.what {
+            What::Fixed(_) => match self.entry().map(|e| &e.body) {
+                Some(Body::Text(f) | Body::Setting(f, _)) => Ok(f().into_bytes()),
+                _ => Err(Errno::EISDIR),
+            },
+            What::PidFile(pid, tid, n) if n >= RAW => {
+                let p = find_process(pid).ok_or(Errno::ESRCH)?;
+                let image = p.image.lock();
+                Ok(match PID_NAMES[n - RAW] {
+                    "cmdline" => image.cmdline.clone(),
+                    "environ" => image.environ.clone(),
+                    "auxv" => image.auxv.clone(),
+                    _ => {
+                        drop(image);
+                        let mut name = task_of(pid, tid)?.1.name();
+                        name.push(b'\n');
+                        name
+                    }
+                })
+            }
+            What::PidFile(pid, tid, n) => {
+                // A zombie has no task, but it still has a state to tell.
+                let p = find_process(pid).ok_or(Errno::ESRCH)?;
+                match task_of(pid, tid) {
+                    Ok((p, t)) => Ok((PID_FILES[n].text)(&p, &t).into_bytes()),
+                    Err(_) if matches!(PID_FILES[n].name, "stat" | "status") => {
+                        Ok(zombie(&p, PID_FILES[n].name == "stat").into_bytes())
+                    }
+                    Err(_) => Ok(Vec::new()),
+                }
+            }
+            What::Fd(pid, fd, true) => {
+                let (_, t) = task_of(pid, 0)?;
+                let file = t.files.share().get(fd)?;
+                let position = if file.file().seekable() { file.with_position(|p| *p) } else { 0 };
+                Ok(format!("pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\n", file.flags()).into_bytes())
+            }
+            _ => Err(Errno::EISDIR),
+        }
+    }
+
+    fn set(&self, bytes: &[u8]) -> Result<()> {
+        match self.what {
+            What::Fixed(_) => match self.entry().map(|e| &e.body) {
+                Some(Body::Setting(_, set)) => set(bytes),
+                _ => Err(Errno::EACCES),
+            },
+            What::PidFile(pid, tid, n) if n >= RAW && PID_NAMES[n - RAW] == "comm" => {
+                let (_, t) = task_of(pid, tid)?;
+                let end = bytes.iter().position(|b| *b == b'\n').unwrap_or(bytes.len());
+                t.set_name(&bytes[..end]);
+                Ok(())
+            }
+            What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "oom_score_adj" => {
+                let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+                let value: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+                if !(-1000..=1000).contains(&value) {
+                    return Err(Errno::EINVAL);
+                }
+                find_process(pid).ok_or(Errno::ESRCH)?.oom_score_adj.store(value, Ordering::Relaxed);
+                Ok(())
+            }
+            What::PidFile(..) => Ok(()),
+            _ => Err(Errno::EACCES),
+        }
+    }
+
+    fn writable(&self) -> bool {
+        match self.what {
+            What::Fixed(_) => matches!(self.entry().map(|e| &e.body), Some(Body::Setting(..))),
+            What::PidFile(_, _, n) => {
+                let name = if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name };
+                matches!(name, "comm" | "oom_score_adj" | "loginuid" | "setgroups" | "uid_map" | "gid_map")
+            }
+            _ => false,
+        }
+    }
+
+    fn link(&self) -> Option<Result<Vec<u8>>> {
+        match self.what {
+            What::Fixed(_) => match self.entry()?.body {
+                Body::Link(f) => Some(Ok(f())),
+                _ => None,
+            },
+            What::PidFile(pid, _, n) if n >= RAW => {
+                let place = |f: fn(&Arc<Task>) -> Vec<u8>| task_of(pid, 0).map(|(_, t)| f(&t));
+                match PID_NAMES[n - RAW] {
+                    "exe" => Some(find_process(pid).ok_or(Errno::ENOENT).and_then(|p| {
+                        let exe = p.image.lock().exe.clone();
+                        if exe.is_empty() { Err(Errno::ENOENT) } else { Ok(exe) }
+                    })),
+                    "cwd" => Some(place(|t| t.fs.share().cwd.lock().path())),
+                    "root" => Some(place(|t| t.fs.share().root.lock().path())),
+                    _ => None,
+                }
+            }
+            What::Fd(pid, fd, false) => {
+                let describe = || -> Result<Vec<u8>> {
+                    let (_, t) = task_of(pid, 0)?;
+                    Ok(t.files.share().get(fd).map_err(|_| Errno::ENOENT)?.describe())
+                };
+                Some(describe())
+            }
+            _ => None,
+        }
+    }
+
+    fn key(&self) -> u64 {
+        match self.what {
+            What::Fixed(n) => n as u64 + 1,
+            What::Pid(p, t) => 1 << 32 | u64::from(p) << 8 | u64::from(t) << 36,
+            What::PidFile(p, t, n) => 2 << 32 | u64::from(p) << 8 | (n as u64 & 0xff) | u64::from(t) << 36,
+            What::Fds(p, i) => 3 << 32 | u64::from(p) << 8 | u64::from(i),
+            What::Fd(p, f, i) => 4 << 32 | u64::from(p) << 8 ^ u64::from(f) << 40 | u64::from(i),
+            What::Tasks(p) => 5 << 32 | u64::from(p) << 8,
+        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        match self.what {
+            What::Fixed(_) => None,
+            What::Pid(p, _) | What::PidFile(p, ..) | What::Fds(p, _) | What::Fd(p, ..) | What::Tasks(p) => Some(p),
+        }
+    }
+}
+
+fn parse_number(name: &[u8]) -> Option<u32> {
+    if name.is_empty() || name.len() > 1 && name[0] == b'0' {
+        return None;
+    }
+    core::str::from_utf8(name).ok()?.parse().ok()
+}
+
+impl Inode for Node {
+    fn id(&self) -> u64 {
+        self.key()
+    }
+
+    fn kind(&self) -> FileType {
+        match self.what {
+            What::Fixed(_) => match self.entry().map(|e| &e.body) {
+                Some(Body::Dir) | None => FileType::Directory,
+                Some(Body::Link(_)) => FileType::Symlink,
+                _ => FileType::Regular,
+            },
+            What::Pid(..) | What::Fds(..) | What::Tasks(_) => FileType::Directory,
+            What::PidFile(_, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
+                "exe" | "cwd" | "root" => FileType::Symlink,
+                "ns" => FileType::Directory,
+                _ => FileType::Regular,
+            },
+            What::PidFile(..) | What::Fd(_, _, true) => FileType::Regular,
+            What::Fd(_, _, false) => FileType::Symlink,
+        }
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        let kind = self.kind();
+        let mode = match kind {
+            FileType::Directory => match self.what {
+                What::Fds(..) => 0o500,
+                _ => 0o555,
+            },
+            FileType::Symlink => 0o777,
+            _ => match self.what {
+                What::PidFile(_, _, n) if n < RAW && PID_FILES[n].private => 0o400,
+                What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => 0o400,
+                _ if self.writable() => 0o644,
+                _ => 0o444,
+            },
+        };
+        let (uid, gid) = match self.pid().and_then(find_process) {
+            Some(p) => {
+                let ids = p.ids.lock();
+                (ids.euid, ids.egid)
+            }
+            None if self.pid().is_some() => return Err(Errno::ENOENT),
+            None => (0, 0),
+        };
+        let now = Time::now();
+        Ok(Attr {
+            ino: self.key(),
+            dev: self.tree.fs.dev,
+            mode: kind as u32 | mode,
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
+            uid,
+            gid,
+            blksize: 1024,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            ..Attr::default()
+        })
+    }
+
+    fn set_attr(&self, change: &SetAttr, _cred: &Cred) -> Result<()> {
+        // Truncating what is about to be written is what `echo >` does.
+        if change.size.is_some() && self.writable() { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    fn file_system(&self) -> Arc<dyn FileSystem> {
+        self.tree.fs.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn parent(&self) -> Option<InodeRef> {
+        let up = match self.what {
+            What::Fixed(0) => return None,
+            What::Fixed(n) => What::Fixed(self.tree.entries[n].parent),
+            What::Pid(_, 0) => What::Fixed(0),
+            What::Pid(p, _) => What::Tasks(p),
+            What::PidFile(p, t, _) => What::Pid(p, t),
+            What::Fds(p, _) | What::Tasks(p) => What::Pid(p, 0),
+            What::Fd(p, _, i) => What::Fds(p, i),
+        };
+        Some(node(&self.tree, up))
+    }
+
+    fn name(&self) -> Option<Vec<u8>> {
+        let number = |n: u32| format!("{n}").into_bytes();
+        Some(match self.what {
+            What::Fixed(n) => self.tree.entries[n].name.as_bytes().to_vec(),
+            What::Pid(p, 0) => number(p),
+            What::Pid(_, t) => number(t),
+            What::PidFile(_, _, n) if n >= RAW => PID_NAMES[n - RAW].as_bytes().to_vec(),
+            What::PidFile(_, _, n) => PID_FILES[n].name.as_bytes().to_vec(),
+            What::Fds(_, info) => if info { b"fdinfo".to_vec() } else { b"fd".to_vec() },
+            What::Fd(_, fd, _) => number(fd),
+            What::Tasks(_) => b"task".to_vec(),
+        })
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
+        let text = core::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+        let found = match self.what {
+            What::Fixed(at) => {
+                let fixed = self
+                    .tree
+                    .entries
+                    .iter()
+                    .enumerate()
+                    .find(|(n, e)| *n != 0 && e.parent == at && e.name == text)
+                    .map(|(n, _)| What::Fixed(n));
+                fixed.or_else(|| {
+                    if at != 0 || !self.tree.processes {
+                        return None;
+                    }
+                    let id = parse_number(name)?;
+                    match find_process(id) {
+                        Some(p) => Some(What::Pid(p.pid, 0)),
+                        // A task can be named here, too, though it is not listed.
+                        None => find_task(id).map(|t| What::Pid(t.process.pid, id)),
+                    }
+                })
+            }
+            What::Pid(pid, tid) => {
+                find_process(pid).ok_or(Errno::ENOENT)?;
+                if let Some(n) = PID_FILES.iter().position(|f| f.name == text && (tid == 0 || f.per_task)) {
+                    Some(What::PidFile(pid, tid, n))
+                } else {
+                    match text {
+                        "fd" => Some(What::Fds(pid, false)),
+                        "fdinfo" => Some(What::Fds(pid, true)),
+                        "task" if tid == 0 => Some(What::Tasks(pid)),
+                        _ => PID_NAMES.iter().position(|n| *n == text).map(|n| What::PidFile(pid, tid, RAW + n)),
+                    }
+                }
+            }
+            What::Fds(pid, info) => {
+                let fd = parse_number(name).ok_or(Errno::ENOENT)?;
+                let (_, t) = task_of(pid, 0)?;
+                t.files.share().get(fd).map_err(|_| Errno::ENOENT)?;
+                Some(What::Fd(pid, fd, info))
+            }
+            What::Tasks(pid) => {
+                let tid = parse_number(name).ok_or(Errno::ENOENT)?;
+                find_task(tid).filter(|t| t.process.pid == pid).map(|_| What::Pid(pid, tid))
+            }
+            What::PidFile(..) if self.kind() == FileType::Directory => None,
+            _ => return Err(Errno::ENOTDIR),
+        };
+        found.map(|w| node(&self.tree, w)).ok_or(Errno::ENOENT)
+    }
+
+    fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        let mut all: Vec<(Vec<u8>, What)> = Vec::new();
+        match self.what {
+            What::Fixed(at) => {
+                for (n, e) in self.tree.entries.iter().enumerate() {
+                    if n != 0 && e.parent == at {
+                        all.push((e.name.as_bytes().to_vec(), What::Fixed(n)));
+                    }
+                }
+                if at == 0 && self.tree.processes {
+                    for p in all_processes() {
+                        all.push((format!("{}", p.pid).into_bytes(), What::Pid(p.pid, 0)));
+                    }
+                }
+            }
+            What::Pid(pid, tid) => {
+                find_process(pid).ok_or(Errno::ENOENT)?;
+                for (n, f) in PID_FILES.iter().enumerate().filter(|(_, f)| tid == 0 || f.per_task) {
+                    all.push((f.name.as_bytes().to_vec(), What::PidFile(pid, tid, n)));
+                }
+                for (n, name) in PID_NAMES.iter().enumerate() {
+                    let what = match *name {
+                        "fd" => What::Fds(pid, false),
+                        "fdinfo" => What::Fds(pid, true),
+                        "task" if tid != 0 => continue,
+                        "task" => What::Tasks(pid),
+                        _ => What::PidFile(pid, tid, RAW + n),
+                    };
+                    all.push((name.as_bytes().to_vec(), what));
+                }
+            }
+            What::Fds(pid, info) => {
+                let (_, t) = task_of(pid, 0)?;
+                for fd in t.files.share().list() {
+                    all.push((format!("{fd}").into_bytes(), What::Fd(pid, fd, info)));
+                }
+            }
+            What::Tasks(pid) => {
+                let p = find_process(pid).ok_or(Errno::ENOENT)?;
+                for t in p.tasks.lock().iter() {
+                    all.push((format!("{}", t.tid()).into_bytes(), What::Pid(pid, t.tid())));
+                }
+            }
+            What::PidFile(..) if self.kind() == FileType::Directory => {}
+            _ => return Err(Errno::ENOTDIR),
+        }
+        let entries = all.into_iter().enumerate().skip(from as usize).take(most).map(|(n, (name, what))| {
+            let node = Node { tree: self.tree.clone(), what };
+            DirEntry { name, ino: node.key(), kind: node.kind(), next: n as u64 + 1 }
+        });
+        Ok(entries.collect())
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        self.link().unwrap_or(Err(Errno::EINVAL))
+    }
+
+    fn follow(&self) -> Option<Result<Magic>> {
+        let of = |pid| task_of(pid, 0).map(|(_, t)| t);
+        match self.what {
+            What::Fd(pid, fd, false) => Some(
+                of(pid).and_then(|t| t.files.share().get(fd).map_err(|_| Errno::ENOENT)).map(Magic::Open),
+            ),
+            What::PidFile(pid, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
+                "exe" => Some(
+                    find_process(pid)
+                        .and_then(|p| p.image.lock().place.clone())
+                        .map(Magic::Place)
+                        .ok_or(Errno::ENOENT),
+                ),
+                "cwd" => Some(of(pid).map(|t| Magic::Place(t.fs.share().cwd.lock().clone()))),
+                "root" => Some(of(pid).map(|t| Magic::Place(t.fs.share().root.lock().clone()))),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
+        if flags & linux::O_ACCMODE != linux::O_RDONLY && !self.writable() {
+            return Err(Errno::EACCES);
+        }
+        Ok(Arc::new(Opened { node: self, contents: Mutex::new(None) }))
+    }
+}
+
+/// An open made-up file. Its contents are made when it is read from the
+/// beginning, and stay the same while it is read on.
+struct Opened {
+    node: Arc<Node>,
+    contents: Mutex<Option<Vec<u8>>>,
+}
+
+impl File for Opened {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        let at = at.unwrap_or(0) as usize;
+        let mut contents = self.contents.lock();
+        if at == 0 || contents.is_none() {
+            *contents = Some(self.node.contents()?);
+        }
+        let bytes = contents.as_deref().unwrap_or(&[]);
+        if at >= bytes.len() { Ok(0) } else { sink.put(&bytes[at..]) }
+    }
+
+    fn write(&self, source: &mut Source, _at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        let mut bytes = alloc::vec![0; source.left().min(4096)];
+        let n = source.take(&mut bytes)?;
+        self.node.set(&bytes[..n])?;
+        Ok((n, n as u64))
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        self.node.attr()
+    }
+}
+
+fn state_letter(p: &Process, t: &Task) -> (char, &'static str) {
+    match *p.life.lock() {
+        Life::Stopped(_) => ('T', "T (stopped)"),
+        Life::Zombie(_) => ('Z', "Z (zombie)"),
+        Life::Running if t.thread().is_parked() => ('S', "S (sleeping)"),
+        Life::Running => ('R', "R (running)"),
+    }
+}
+
+fn name_of(t: &Task) -> String {
+    String::from_utf8_lossy(&t.name()).into_owned()
+}
+
+fn zombie(p: &Process, stat: bool) -> String {
+    let exe = p.image.lock().exe.clone();
+    let name = exe.rsplit(|b| *b == b'/').next().map_or(String::new(), |n| String::from_utf8_lossy(n).into_owned());
+    if stat {
+        format!(
+            "{} ({}) Z {} {} {} 0 -1 4194304 {}\n",
+            p.pid,
+            &name[..name.len().min(15)],
+            p.parent_pid(),
+            p.pgid.load(Ordering::Relaxed),
+            p.sid.load(Ordering::Relaxed),
+            "0 ".repeat(43).trim_end()
+        )
+    } else {
+        format!("Name:\t{name}\nState:\tZ (zombie)\nTgid:\t{0}\nPid:\t{0}\nPPid:\t{1}\n", p.pid, p.parent_pid())
+    }
+}
+
+fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let (total, resident, _) = t.space.share().memory.size();
+    let ticks = |ns: u64| ns / 10_000_000;
+    let used = if t.tid() == p.pid { p.used() } else { t.used() };
+    let children = *p.child_usage.lock();
+    let (ignored, caught) = p.actions.share().sets();
+    let (pending, blocked) = {
+        let s = t.signals.lock();
+        (s.pending.set(), s.blocked)
+    };
+    let r = p.image.lock().ranges;
+    let (brk, _) = t.space.share().memory.heap_range();
+    let threads = p.tasks.lock().len();
+    let nice = t.nice.load(Ordering::Relaxed);
+    let tty = if world().foreground.load(Ordering::Relaxed) != 0 { 34816 } else { 0 };
+    format!(
+        "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} 0 {cutime} 0 \
+         {prio} {nice} {threads} 0 {start} {total} {rss} 18446744073709551615 0 0 {stack} 0 0 {pending} {blocked} \
+         {ignored} {caught} 0 0 0 17 {cpu} 0 0 0 0 0 0 0 {brk} {a0} {a1} {e0} {e1} 0\n",
+        pid = t.tid(),
+        name = name_of(t),
+        state = state_letter(p, t).0,
+        ppid = p.parent_pid(),
+        pgid = p.pgid.load(Ordering::Relaxed),
+        sid = p.sid.load(Ordering::Relaxed),
+        fg = if tty != 0 { world().foreground.load(Ordering::Relaxed) as i32 } else { -1 },
+        faults = t.faults.load(Ordering::Relaxed),
+        utime = ticks(used.run_ns),
+        cutime = ticks(children.run_ns),
+        prio = 20 + nice,
+        start = start_ticks(p),
+        rss = resident / PAGE,
+        stack = r[0],
+        // Real-time signals don't count in these masks.
+        pending = pending & 0x7fff_ffff,
+        blocked = blocked & 0x7fff_ffff,
+        ignored = ignored & 0x7fff_ffff,
+        caught = caught & 0x7fff_ffff,
+        cpu = t.thread().core(),
+        a0 = r[1],
+        a1 = r[2],
+        e0 = r[3],
+        e1 = r[4],
+    )
+}
+
+fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let (total, resident, _) = t.space.share().memory.size();
+    format!("{} {} {} 0 0 {} 0\n", total / PAGE, resident / PAGE, 0, total / PAGE)
+}
+
+fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let (total, resident, peak) = t.space.share().memory.size();
+    let ids = p.ids.lock().clone();
+    let caps = if ids.euid == 0 { CAP_ALL } else { 0 };
+    let (ignored, caught) = p.actions.share().sets();
+    let (pending, blocked) = {
+        let s = t.signals.lock();
+        (s.pending.set(), s.blocked)
+    };
+    let shared = p.pending.lock().set();
+    let mut groups = String::new();
+    for g in ids.groups.iter() {
+        let _ = write!(groups, "{g} ");
+    }
+    let cores = atoll_task::cores();
+    let mask = if cores >= 64 { u64::MAX } else { (1 << cores) - 1 };
+    let (voluntary, forced) = t.thread().switches();
+    let kb = |b: u64| b >> 10;
+    format!(
+        "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
+         TracerPid:\t0\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t256\nGroups:\t{groups}\n\
+         NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
+         VmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{rss:8} kB\n\
+         RssFile:\t       0 kB\nRssShmem:\t       0 kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
+         VmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\nThreads:\t{threads}\nSigQ:\t0/96365\n\
+         SigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
+         SigCgt:\t{caught:016x}\nCapInh:\t0000000000000000\nCapPrm:\t{caps:016x}\nCapEff:\t{caps:016x}\n\
+         CapBnd:\t{bound:016x}\nCapAmb:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t0\nSeccomp_filters:\t0\n\
+         Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t0-{last}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
+         voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{forced}\n",
+        name = name_of(t),
+        umask = t.fs.share().umask.load(Ordering::Relaxed),
+        state = state_letter(p, t).1,
+        pid = p.pid,
+        tid = t.tid(),
+        ppid = p.parent_pid(),
+        ru = ids.ruid,
+        eu = ids.euid,
+        su = ids.suid,
+        fu = ids.fsuid,
+        rg = ids.rgid,
+        eg = ids.egid,
+        sg = ids.sgid,
+        fg = ids.fsgid,
+        pgid = p.pgid.load(Ordering::Relaxed),
+        sid = p.sid.load(Ordering::Relaxed),
+        vp = kb(total),
+        vs = kb(total),
+        hwm = kb(peak),
+        rss = kb(resident),
+        threads = p.tasks.lock().len(),
+        bound = CAP_ALL,
+        last = cores.saturating_sub(1),
+    )
+}
+
+/// Calls `f` with each area: start, end, access, shared, offset, device, inode, name.
+fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, u64, &str)) {
+    let mut rows: Vec<(u64, u64, Access, bool, Kind, &'static str)> = Vec::new();
+    t.space.share().memory.for_each(|start, a| {
+        rows.push((start, a.end, a.access, a.shared, a.kind.clone(), a.name));
+    });
+    let places = open_paths(t);
+    for (start, end, access, shared, kind, name) in rows {
+        let (file, offset) = match &kind {
+            Kind::File { file, offset } => (Some(file.clone()), *offset),
+            Kind::Object { file, offset, .. } => (file.clone(), *offset),
+            Kind::Anonymous => (None, 0),
+        };
+        let (path, dev, ino) = file.map_or((Vec::new(), 0, 0), |f| f.describe());
+        let text = if !name.is_empty() {
+            String::from(name)
+        } else if path.is_empty() {
+            places.iter().find(|(d, i, _)| (*d, *i) == (dev, ino)).map_or(String::new(), |(_, _, p)| p.clone())
+        } else {
+            String::from_utf8_lossy(&path).into_owned()
+        };
+        f(start, end, access, shared, offset, dev, ino, &text);
+    }
+}
+
+/// Paths that are known of mapped files: device, inode, path.
+fn open_paths(t: &Arc<Task>) -> Vec<(u64, u64, String)> {
+    let image = t.process.image.lock();
+    let mut out = Vec::new();
+    if let Some(place) = &image.place
+        && let Ok(a) = place.inode.attr()
+    {
+        out.push((a.dev, a.ino, String::from_utf8_lossy(&image.exe).into_owned()));
+    }
+    drop(image);
+    out.extend(atoll_fs::host::known_paths());
+    out
+}
+
+fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let mut out = String::new();
+    each_area(t, |start, end, access, shared, offset, dev, ino, name| {
+        let c = |a: Access, c: char| if access.contains(a) { c } else { '-' };
+        let line = format!(
+            "{start:08x}-{end:08x} {}{}{}{} {offset:08x} {:02x}:{:02x} {ino}",
+            c(Access::READ, 'r'),
+            c(Access::WRITE, 'w'),
+            c(Access::EXEC, 'x'),
+            if shared { 's' } else { 'p' },
+            dev >> 8 & 0xfff,
+            dev & 0xff,
+        );
+        out.push_str(&line);
+        if !name.is_empty() {
+            // Names stand in column 74, as Linux pads them.
+            for _ in line.len()..73 {
+                out.push(' ');
+            }
+            out.push_str(name);
+        }
+        out.push('\n');
+    });
+    out
+}
+
+fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let mut out = String::new();
+    let heads = maps(p, t);
+    let mut heads = heads.lines();
+    each_area(t, |start, end, _, _, _, _, _, _| {
+        let _ = writeln!(
+            out,
+            "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:            {:8} kB",
+            heads.next().unwrap_or(""),
+            (end - start) >> 10,
+            0
+        );
+        for name in ["Pss", "Shared_Clean", "Shared_Dirty", "Private_Clean", "Private_Dirty", "Referenced", "Anonymous", "Swap"] {
+            let _ = writeln!(out, "{name}:{}       0 kB", " ".repeat(16usize.saturating_sub(name.len() + 1)));
+        }
+    });
+    out
+}
+
+fn smaps_rollup(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let (_, resident, _) = t.space.share().memory.size();
+    let mut out = String::from("00010000-7ffffffff000 ---p 00000000 00:00 0                  [rollup]\n");
+    for (name, value) in [("Rss", resident), ("Pss", resident), ("Private_Dirty", resident), ("Anonymous", resident)] {
+        let _ = writeln!(out, "{name}:{}{:8} kB", " ".repeat(16usize.saturating_sub(name.len() + 1)), value >> 10);
+    }
+    out
+}
+
+fn limits(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    const NAMES: [(&str, &str); 16] = [
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
+    ];
+    let mut out = String::from("Limit                     Soft Limit           Hard Limit           Units     \n");
+    let show = |n: u64| if n == u64::MAX { String::from("unlimited") } else { format!("{n}") };
+    for (l, (name, unit)) in p.limits.lock().iter().zip(NAMES) {
+        let _ = writeln!(out, "{name:<25} {:<20} {:<20} {unit:<10}", show(l.cur), show(l.max));
+    }
+    out
+}
+
+fn mounts(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    let mut out = String::new();
+    for m in world().tree.mounts() {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).replace(' ', "\\040");
+        let mode = if m.read_only { "ro" } else { "rw" };
+        let _ = writeln!(out, "{} {} {} {mode},relatime 0 0", text(&m.source), text(&m.target), m.fs.name());
+    }
+    out
+}
+
+fn mountinfo(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    let mut out = String::new();
+    for m in world().tree.mounts() {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).replace(' ', "\\040");
+        let mode = if m.read_only { "ro" } else { "rw" };
+        let parent = if m.id == 1 { 0 } else { 1 };
+        let dev = m.root.attr().map_or(0, |a| a.dev);
+        let _ = writeln!(
+            out,
+            "{} {parent} {}:{} / {} {mode},relatime - {} {} {mode}",
+            m.id,
+            dev >> 8 & 0xfff,
+            dev & 0xff,
+            text(&m.target),
+            m.fs.name(),
+            text(&m.source)
+        );
+    }
+    out
+}
+
+fn cgroup(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("0::/\n")
+}
+
+fn zero(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("0\n")
+}
+
+fn empty(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::new()
+}
+
+fn running(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("running\n")
+}
+
+fn oom_score_adj(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("{}\n", p.oom_score_adj.load(Ordering::Relaxed))
+}
+
+fn io(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from(
+        "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
+    )
+}
+
+fn wchan(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("0")
+}
+
+fn personality(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("{:08x}\n", p.persona.load(Ordering::Relaxed))
+}
+
+fn id_map(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("         0          0 4294967295\n")
+}
+
+fn setgroups(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("allow\n")
+}
+
+fn no_login(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    String::from("4294967295")
+}
+
+fn schedstat(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let (a, b) = t.thread().switches();
+    format!("{} 0 {}\n", t.used().run_ns, a + b)
+}
+
+fn cpuinfo() -> String {
+    let cpu = &world().cpu;
+    let cores = atoll_task::cores();
+    let mut out = String::new();
+    let id = core::arch::x86_64::__cpuid(0);
+    let vendor: Vec<u8> = [id.ebx, id.edx, id.ecx].iter().flat_map(|w| w.to_le_bytes()).collect();
+    let sig = core::arch::x86_64::__cpuid(1).eax;
+    let family = (sig >> 8 & 0xf) + if sig >> 8 & 0xf == 0xf { sig >> 20 & 0xff } else { 0 };
+    let model = sig >> 4 & 0xf | sig >> 12 & 0xf0;
+    for n in 0..cores {
+        let _ = write!(
+            out,
+            "processor\t: {n}\nvendor_id\t: {}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {}\n\
+             stepping\t: {}\ncpu MHz\t\t: {}.{:03}\ncache size\t: 0 KB\nphysical id\t: 0\nsiblings\t: {cores}\n\
+             core id\t\t: {n}\ncpu cores\t: {cores}\napicid\t\t: {n}\ninitial apicid\t: {n}\nfpu\t\t: yes\n\
+             fpu_exception\t: yes\ncpuid level\t: {}\nwp\t\t: yes\nflags\t\t: {}\nbugs\t\t:\nbogomips\t: {}.00\n\
+             clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 46 bits physical, 48 bits virtual\n\
+             power management:\n\n",
+            String::from_utf8_lossy(&vendor),
+            cpu.model,
+            sig & 0xf,
+            cpu.khz / 1000,
+            cpu.khz % 1000,
+            id.eax,
+            cpu.flags,
+            cpu.khz / 500,
+        );
+    }
+    out
+}
+
+fn meminfo() -> String {
+    let m = memory();
+    let (total, free) = (m.total() >> 10, (m.total() - m.used()) >> 10);
+    let cached = atoll_fs::host::cached_pages() * 4;
+    let mut out = String::new();
+    let rows: &[(&str, u64)] = &[
+        ("MemTotal", total),
+        ("MemFree", free),
+        ("MemAvailable", (free + cached).min(total)),
+        ("Buffers", 0),
+        ("Cached", cached),
+        ("SwapCached", 0),
+        ("Active", total - free),
+        ("Inactive", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+        ("Dirty", 0),
+        ("Writeback", 0),
+        ("AnonPages", (total - free).saturating_sub(cached)),
+        ("Mapped", 0),
+        ("Shmem", 0),
+        ("Slab", 0),
+        ("CommitLimit", total),
+        ("Committed_AS", total - free),
+        ("VmallocTotal", 34359738367),
+        ("VmallocUsed", 0),
+    ];
+    for (name, kb) in rows {
+        let _ = writeln!(out, "{:<15}{kb:>9} kB", format!("{name}:"));
+    }
+    out.push_str("HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
+    out
+}
+
+fn stat_machine() -> String {
+    let mut out = String::new();
+    let ticks = |ns: u64| ns / 10_000_000;
+    let (mut busy, mut idle, mut switches) = (0, 0, 0);
+    let mut rows = String::new();
+    for n in 0..atoll_task::cores() {
+        let s = atoll_task::core_stats(n);
+        busy += s.busy_ns;
+        idle += s.idle_ns;
+        switches += s.switches;
+        let _ = writeln!(rows, "cpu{n} {} 0 0 {} 0 0 0 0 0 0", ticks(s.busy_ns), ticks(s.idle_ns));
+    }
+    let _ = writeln!(out, "cpu  {} 0 0 {} 0 0 0 0 0 0", ticks(busy), ticks(idle));
+    out.push_str(&rows);
+    let running = all_processes().iter().filter(|p| p.zombie().is_none()).count();
+    let _ = write!(
+        out,
+        "intr 0\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\n",
+        world().boot.1 / 1_000_000_000,
+        world().started.load(Ordering::Relaxed),
+    );
+    out
+}
+
+fn uptime_text() -> String {
+    let (s, h) = uptime();
+    let idle: u64 = (0..atoll_task::cores()).map(|n| atoll_task::core_stats(n).idle_ns).sum();
+    format!("{s}.{h:02} {}.{:02}\n", idle / 1_000_000_000, idle % 1_000_000_000 / 10_000_000)
+}
+
+fn loadavg() -> String {
+    format!("0.00 0.00 0.00 1/{} {}\n", task_count(), all_processes().last().map_or(1, |p| p.pid))
+}
+
+fn version() -> String {
+    format!("Linux version {RELEASE} (atoll) #1 SMP Atoll\n")
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    let mut out = String::new();
+    for (n, b) in bytes.iter().enumerate() {
+        if matches!(n, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        let b = match n {
+            6 => b & 0x0f | 0x40,
+            8 => b & 0x3f | 0x80,
+            _ => *b,
+        };
+        let _ = write!(out, "{b:02x}");
+    }
+    out.push('\n');
+    out
+}
+
+fn random_uuid() -> String {
+    let mut b = [0; 16];
+    platform().random(&mut b);
+    uuid(b)
+}
+
+fn boot_id() -> String {
+    let (a, b) = world().boot;
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&a.to_le_bytes());
+    bytes[8..].copy_from_slice(&b.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    uuid(bytes)
+}
+
+fn hostname() -> String {
+    format!("{}\n", String::from_utf8_lossy(&world().hostname.lock()))
+}
+
+fn randomize() -> String {
+    String::from(if world().randomize.load(Ordering::Relaxed) { "2\n" } else { "0\n" })
+}
+
+fn set_randomize(bytes: &[u8]) -> Result<()> {
+    if !current().is_root() {
+        return Err(Errno::EACCES);
+    }
+    world().randomize.store(bytes.first().is_some_and(|b| *b != b'0'), Ordering::Relaxed);
+    Ok(())
+}
+
+fn ignore_setting(_bytes: &[u8]) -> Result<()> {
+    log::once(
+        "a setting in /proc/sys",
+        format_args!("settings in /proc/sys are accepted, but most change nothing in a cell"),
+    );
+    Ok(())
+}
+
+fn self_link() -> Vec<u8> {
+    crate::current::try_current().map_or(Vec::new(), |t| format!("{}", t.process.pid).into_bytes())
+}
+
+fn thread_self_link() -> Vec<u8> {
+    crate::current::try_current()
+        .map_or(Vec::new(), |t| format!("{}/task/{}", t.process.pid, t.tid()).into_bytes())
+}
+
+fn cpu_list() -> String {
+    match atoll_task::cores() {
+        1 => String::from("0\n"),
+        n => format!("0-{}\n", n - 1),
+    }
+}
+
+macro_rules! text {
+    ($t:literal) => {
+        Body::Text(|| String::from($t))
+    };
+}
+
+macro_rules! setting {
+    ($t:literal) => {
+        Body::Setting(|| String::from($t), ignore_setting)
+    };
+}
+
+/// The root of `/proc`.
+pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
+    const PROC_MAGIC: u64 = 0x9fa0;
+    let mut t = Tree::new("proc", PROC_MAGIC, 0x16, true);
+    t.add("self", Body::Link(self_link));
+    t.add("thread-self", Body::Link(thread_self_link));
+    t.add("mounts", Body::Link(|| b"self/mounts".to_vec()));
+    t.add("cpuinfo", Body::Text(cpuinfo));
+    t.add("meminfo", Body::Text(meminfo));
+    t.add("stat", Body::Text(stat_machine));
+    t.add("uptime", Body::Text(uptime_text));
+    t.add("loadavg", Body::Text(loadavg));
+    t.add("version", Body::Text(version));
+    t.add("cmdline", text!("atoll\n"));
+    t.add("filesystems", text!("nodev\tproc\nnodev\ttmpfs\nnodev\tsysfs\nnodev\thostfs\n"));
+    t.add("devices", text!("Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n\nBlock devices:\n"));
+    t.add("swaps", text!("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
+    t.add("partitions", text!("major minor  #blocks  name\n\n"));
+    t.add("vmstat", text!("nr_free_pages 0\npgfault 0\npgmajfault 0\n"));
+    t.add("interrupts", text!("\n"));
+    t.add("modules", text!(""));
+    t.add("net/dev", text!("Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"));
+    t.add("net/if_inet6", text!(""));
+    t.add("net/route", text!("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"));
+    t.add("sys/kernel/ostype", text!("Linux\n"));
+    t.add("sys/kernel/osrelease", Body::Text(|| format!("{RELEASE}\n")));
+    t.add("sys/kernel/version", text!("#1 SMP Atoll\n"));
+    t.add("sys/kernel/hostname", Body::Setting(hostname, ignore_setting));
+    t.add("sys/kernel/domainname", text!("(none)\n"));
+    t.add("sys/kernel/pid_max", text!("4194304\n"));
+    t.add("sys/kernel/threads-max", text!("192730\n"));
+    t.add("sys/kernel/ngroups_max", text!("65536\n"));
+    t.add("sys/kernel/cap_last_cap", text!("40\n"));
+    t.add("sys/kernel/core_pattern", setting!("core\n"));
+    t.add("sys/kernel/randomize_va_space", Body::Setting(randomize, set_randomize));
+    t.add("sys/kernel/random/boot_id", Body::Text(boot_id));
+    t.add("sys/kernel/random/uuid", Body::Text(random_uuid));
+    t.add("sys/kernel/random/entropy_avail", text!("256\n"));
+    t.add("sys/kernel/random/poolsize", text!("256\n"));
+    t.add("sys/kernel/sched_child_runs_first", text!("0\n"));
+    t.add("sys/kernel/perf_event_paranoid", text!("4\n"));
+    t.add("sys/kernel/yama/ptrace_scope", text!("1\n"));
+    t.add("sys/kernel/seccomp/actions_avail", text!("\n"));
+    t.add("sys/kernel/shmmax", text!("18446744073692774399\n"));
+    t.add("sys/kernel/shmall", text!("18446744073692774399\n"));
+    t.add("sys/kernel/sem", text!("32000\t1024000000\t500\t32000\n"));
+    t.add("sys/vm/overcommit_memory", setting!("1\n"));
+    t.add("sys/vm/overcommit_ratio", setting!("50\n"));
+    t.add("sys/vm/max_map_count", setting!("65530\n"));
+    t.add("sys/vm/mmap_min_addr", text!("65536\n"));
+    t.add("sys/vm/swappiness", setting!("60\n"));
+    t.add("sys/vm/nr_hugepages", setting!("0\n"));
+    t.add("sys/fs/file-max", text!("9223372036854775807\n"));
+    t.add("sys/fs/file-nr", text!("1024\t0\t9223372036854775807\n"));
+    t.add("sys/fs/nr_open", text!("1048576\n"));
+    t.add("sys/fs/pipe-max-size", text!("1048576\n"));
+    t.add("sys/fs/inotify/max_user_watches", text!("65536\n"));
+    t.add("sys/fs/inotify/max_user_instances", text!("128\n"));
+    t.add("sys/fs/inotify/max_queued_events", text!("16384\n"));
+    t.add("sys/fs/epoll/max_user_watches", text!("5000000\n"));
+    t.add("sys/net/core/somaxconn", setting!("4096\n"));
+    t.add("sys/net/core/rmem_max", setting!("212992\n"));
+    t.add("sys/net/core/wmem_max", setting!("212992\n"));
+    t.add("sys/net/ipv4/ip_local_port_range", setting!("32768\t60999\n"));
+    t.add("sys/net/ipv4/tcp_fastopen", setting!("1\n"));
+    t.add("sys/net/ipv4/tcp_max_syn_backlog", setting!("4096\n"));
+    t.add("sys/net/ipv6/conf/all/disable_ipv6", text!("0\n"));
+    t.add("sys/net/unix/max_dgram_qlen", text!("512\n"));
+    root(t)
+}
+
+/// The root of `/sys`.
+pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
+    const SYSFS_MAGIC: u64 = 0x6265_6572;
+    let mut t = Tree::new("sysfs", SYSFS_MAGIC, 0x17, false);
+    t.add("devices/system/cpu/online", Body::Text(cpu_list));
+    t.add("devices/system/cpu/possible", Body::Text(cpu_list));
+    t.add("devices/system/cpu/present", Body::Text(cpu_list));
+    t.add("devices/system/cpu/kernel_max", text!("255\n"));
+    for n in 0..atoll_task::cores().min(atoll_abi::layout::MAX_CORES) {
+        // Directories that programs count processors by.
+        let path: &'static str =
+            Box::leak(format!("devices/system/cpu/cpu{n}/topology/core_id").into_boxed_str());
+        t.add(path, text!("0\n"));
+    }
+    t.add("devices/system/node/online", text!("0\n"));
+    t.add("devices/system/node/possible", text!("0\n"));
+    t.add("devices/system/node/has_cpu", text!("0\n"));
+    t.add("devices/system/node/node0/cpulist", Body::Text(cpu_list));
+    t.add("devices/system/node/node0/meminfo", text!(""));
+    t.add("kernel/mm/transparent_hugepage/enabled", setting!("always [madvise] never\n"));
+    t.add("kernel/mm/transparent_hugepage/defrag", setting!("always defer defer+madvise [madvise] never\n"));
+    t.add("kernel/mm/transparent_hugepage/hpage_pmd_size", text!("2097152\n"));
+    t.add("kernel/mm/transparent_hugepage/shmem_enabled", text!("always within_size advise [never] deny force\n"));
+    t.add("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text!("0\n"));
+    t.add("class/net/lo/address", text!("00:00:00:00:00:00\n"));
+    root(t)
+}
+
+fn root(t: Tree) -> (Arc<dyn FileSystem>, InodeRef) {
+    let t = Arc::new(t);
+    (t.fs.clone(), node(&t, What::Fixed(0)))
+}

@@ -1,0 +1,839 @@
+//! Processes and their tasks (threads), from birth to reaping.
+#![allow(unsafe_code, reason = "hands the current task to its thread, and keeps pointers to what only a task itself replaces")]
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use atoll_abi::core_local::core_local;
+use atoll_abi::frame::UserFrame;
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::{Cred, Location, Namespace};
+use atoll_mem::user;
+use atoll_mem::vm::AddressSpace;
+use atoll_sync::{Mutex, SetOnce, WaitQueue};
+use atoll_task::{ThreadRef, Timer};
+use linux_raw_sys::general as linux;
+
+use crate::current;
+use crate::files::FdTable;
+use crate::signal::{self, Actions, Pending, TaskSignals};
+use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
+use crate::{futex, log};
+
+/// A process image's address space.
+pub struct Space {
+    /// The platform's number for it.
+    pub id: u32,
+    /// Its mappings.
+    pub memory: AddressSpace,
+    /// Processes that run in it: more than one while a vfork lasts.
+    pub users: AtomicU32,
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // Its last process unmapped everything when it left. The platform's
+        // space is kept, empty, for the next program.
+        crate::exec::spare_space(self.id);
+    }
+}
+
+/// Something that a task reads all the time and only itself replaces.
+pub struct Own<T> {
+    fast: AtomicPtr<T>,
+    value: Mutex<Arc<T>>,
+}
+
+impl<T> Own<T> {
+    fn new(value: Arc<T>) -> Self {
+        Own { fast: AtomicPtr::new(Arc::as_ptr(&value).cast_mut()), value: Mutex::new(value) }
+    }
+
+    /// A reference that anybody may keep.
+    pub fn share(&self) -> Arc<T> {
+        self.value.lock().clone()
+    }
+
+    /// Replaces it. Only for the task itself, while it holds no reference from `deref`.
+    pub fn replace(&self, value: Arc<T>) -> Arc<T> {
+        let mut v = self.value.lock();
+        self.fast.store(Arc::as_ptr(&value).cast_mut(), Ordering::Release);
+        core::mem::replace(&mut v, value)
+    }
+}
+
+impl<T> Deref for Own<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the Arc beside it keeps the value until `replace`.
+        unsafe { &*self.fast.load(Ordering::Acquire) }
+    }
+}
+
+/// Where a process is in the tree of files.
+pub struct FsContext {
+    /// Root directory.
+    pub root: Mutex<Location>,
+    /// Working directory.
+    pub cwd: Mutex<Location>,
+    /// File mode creation mask.
+    pub umask: AtomicU32,
+}
+
+impl FsContext {
+    /// A copy of its own.
+    pub fn duplicate(&self) -> FsContext {
+        FsContext {
+            root: Mutex::new(self.root.lock().clone()),
+            cwd: Mutex::new(self.cwd.lock().clone()),
+            umask: AtomicU32::new(self.umask.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// User and group ids (`credentials(7)`).
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names are the manual page's")]
+pub struct Ids {
+    pub ruid: u32,
+    pub euid: u32,
+    pub suid: u32,
+    pub fsuid: u32,
+    pub rgid: u32,
+    pub egid: u32,
+    pub sgid: u32,
+    pub fsgid: u32,
+    pub groups: Arc<[u32]>,
+    /// Secure bits, kept for who asks.
+    pub keepcaps: bool,
+}
+
+impl Ids {
+    /// As file systems see it.
+    pub fn cred(&self) -> Cred {
+        Cred { uid: self.fsuid, gid: self.fsgid, groups: self.groups.clone() }
+    }
+}
+
+/// What is told about a program.
+#[derive(Clone, Default)]
+pub struct Image {
+    /// Path of the executable.
+    pub exe: Vec<u8>,
+    /// Where it lies.
+    pub place: Option<Location>,
+    /// Arguments, each ended by a zero byte.
+    pub cmdline: Vec<u8>,
+    /// Environment at exec, the same way.
+    pub environ: Vec<u8>,
+    /// Auxiliary vector.
+    pub auxv: Vec<u8>,
+    /// Ranges of the stack and the arguments: stack start, args start, args end, env start, env end.
+    pub ranges: [u64; 5],
+}
+
+/// Number of resource limits.
+pub const LIMITS: usize = 16;
+
+/// Processor time and the like, of one task or of many that ended.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Usage {
+    pub run_ns: u64,
+    pub voluntary: u64,
+    pub forced: u64,
+}
+
+impl Usage {
+    fn add(&mut self, o: Usage) {
+        self.run_ns += o.run_ns;
+        self.voluntary += o.voluntary;
+        self.forced += o.forced;
+    }
+
+    /// As `getrusage(2)` tells it. All time is user time: system calls run in the program's own process.
+    pub fn rusage(&self) -> Rusage {
+        Rusage {
+            utime: Timeval::from_ns(self.run_ns),
+            nvcsw: self.voluntary as i64,
+            nivcsw: self.forced as i64,
+            ..Rusage::default()
+        }
+    }
+}
+
+/// How far a process has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// Runs.
+    Running,
+    /// Stopped by this signal.
+    Stopped(u32),
+    /// Ended with this wait status, not waited for.
+    Zombie(i32),
+}
+
+/// What a parent can wait for, apart from the end: not reported yet.
+#[derive(Default)]
+pub struct Changes {
+    /// Stopped by this signal.
+    pub stopped: Option<u32>,
+    /// Continued.
+    pub continued: bool,
+}
+
+/// A process.
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Its parent.
+    pub parent: Mutex<Weak<Process>>,
+    /// Its children, zombies included.
+    pub children: Mutex<Vec<Arc<Process>>>,
+    /// Woken when a child changes its state.
+    pub child_events: WaitQueue,
+    /// Its tasks, the first one first.
+    pub tasks: Mutex<Vec<Arc<Task>>>,
+    /// Dispositions of signals.
+    pub actions: Own<Actions>,
+    /// Signals for whichever task takes them.
+    pub pending: Mutex<Pending>,
+    /// Woken when a signal is sent to the process (signalfd).
+    pub signal_queue: WaitQueue,
+    /// Ids.
+    pub ids: Mutex<Ids>,
+    /// Resource limits.
+    pub limits: Mutex<[Rlimit; LIMITS]>,
+    /// Soft limit of open files, read by every call that makes one.
+    pub max_files: AtomicU64,
+    /// The program.
+    pub image: Mutex<Image>,
+    /// Process group.
+    pub pgid: AtomicU32,
+    /// Session.
+    pub sid: AtomicU32,
+    /// State.
+    pub life: Mutex<Life>,
+    /// Woken when `life` changes.
+    pub life_queue: WaitQueue,
+    /// Changes that the parent has not been told of.
+    pub changes: Mutex<Changes>,
+    /// Wait status with which all its tasks are ending; -1: not ending.
+    pub ending: AtomicI32,
+    /// Signal for the parent when it ends; 0: none.
+    pub exit_signal: AtomicU32,
+    /// Usage of tasks that ended.
+    pub usage: Mutex<Usage>,
+    /// Usage of children that were waited for.
+    pub child_usage: Mutex<Usage>,
+    /// When it started: on the monotonic clock, ns.
+    pub started: u64,
+    /// ITIMER_REAL.
+    pub alarm: SetOnce<Timer>,
+    /// POSIX timers.
+    pub timers: Mutex<BTreeMap<i32, crate::event::PosixTimer>>,
+    /// Set when it has left its parent's address space (vfork).
+    pub released: AtomicBool,
+    /// Woken then.
+    pub released_queue: WaitQueue,
+    /// Has it called exec?
+    pub has_execed: AtomicBool,
+    /// PR_SET_DUMPABLE.
+    pub dumpable: AtomicU32,
+    /// PR_SET_CHILD_SUBREAPER.
+    pub subreaper: AtomicBool,
+    /// oom_score_adj.
+    pub oom_score_adj: AtomicI32,
+    /// personality(2).
+    pub persona: AtomicU32,
+}
+
+/// Bits of [`Task::work`]: why a task must look up before it goes back to its program.
+pub mod work {
+    /// A signal may be there.
+    pub const SIGNAL: u32 = 1;
+    /// The process is ending.
+    pub const END: u32 = 2;
+    /// The process is stopped.
+    pub const STOP: u32 = 4;
+}
+
+/// A task: what Linux calls a thread.
+pub struct Task {
+    id: AtomicU32,
+    /// Its process.
+    pub process: Arc<Process>,
+    thread: SetOnce<ThreadRef>,
+    /// Its address space.
+    pub space: Own<Space>,
+    /// Its descriptors.
+    pub files: Own<FdTable>,
+    /// Its directories.
+    pub fs: Own<FsContext>,
+    /// Its signals.
+    pub signals: Mutex<TaskSignals>,
+    /// [`work`] bits.
+    pub work: AtomicU32,
+    /// Where to write 0 and wake when it ends.
+    pub clear_tid: AtomicU64,
+    /// Robust futex list.
+    pub robust_list: AtomicU64,
+    /// Its name.
+    pub name: Mutex<[u8; 16]>,
+    /// PR_SET_PDEATHSIG.
+    pub death_signal: AtomicU32,
+    /// Nice value, policy and priority as they were set.
+    pub nice: AtomicI32,
+    /// Policy in the high half, priority in the low.
+    pub policy: AtomicU32,
+    /// Page faults served.
+    pub faults: AtomicU64,
+    /// Faults in a row at the same address without the program getting on.
+    pub same_fault: AtomicU64,
+    /// Timer slack, ns.
+    pub slack: AtomicU64,
+}
+
+/// All tasks by thread id, and all processes by process id.
+static TASKS: Mutex<BTreeMap<u32, Arc<Task>>> = Mutex::new(BTreeMap::new());
+static PROCESSES: Mutex<BTreeMap<u32, Arc<Process>>> = Mutex::new(BTreeMap::new());
+static NEXT_ID: AtomicU32 = AtomicU32::new(2);
+/// Highest process id (Linux's default pid_max for small machines is this, too).
+const ID_MAX: u32 = 4_194_304;
+
+/// The tree of files, and the first process.
+pub struct World {
+    /// The tree.
+    pub tree: Namespace,
+    /// A tmpfs for what has no name: memfds, shared memory.
+    pub shm: Arc<atoll_fs::tmp::TmpFs>,
+    /// Host name.
+    pub hostname: Mutex<Vec<u8>>,
+    /// Domain name.
+    pub domainname: Mutex<Vec<u8>>,
+    /// May programs use the host's network?
+    pub host_network: bool,
+    /// Time of boot: on the monotonic clock and since 1970, ns.
+    pub boot: (u64, u64),
+    /// Foreground process group of the terminal.
+    pub foreground: AtomicU32,
+    /// What the machine says of its processors.
+    pub cpu: Cpu,
+    /// Random layout of address spaces?
+    pub randomize: AtomicBool,
+    /// Say more in the log.
+    pub verbose: bool,
+    /// Processes started so far.
+    pub started: AtomicU64,
+}
+
+/// What `/proc/cpuinfo` says.
+pub struct Cpu {
+    /// Model name.
+    pub model: alloc::string::String,
+    /// Flags.
+    pub flags: alloc::string::String,
+    /// Frequency, kHz.
+    pub khz: u64,
+}
+
+static WORLD: SetOnce<World> = SetOnce::new();
+
+/// The world that programs see.
+pub fn world() -> &'static World {
+    &WORLD
+}
+
+/// Sets it up, once.
+pub fn set_world(world: World) {
+    assert!(WORLD.set(world).is_ok(), "the world was made twice");
+}
+
+fn new_id() -> u32 {
+    loop {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        if id >= ID_MAX {
+            // Start over above the ids that long-lived processes tend to have.
+            NEXT_ID.store(300, Ordering::Relaxed);
+            continue;
+        }
+        if !TASKS.lock().contains_key(&id) && !PROCESSES.lock().contains_key(&id) {
+            return id;
+        }
+    }
+}
+
+/// The task with this id.
+pub fn find_task(tid: u32) -> Option<Arc<Task>> {
+    TASKS.lock().get(&tid).cloned()
+}
+
+/// The process with this id, zombies included.
+pub fn find_process(pid: u32) -> Option<Arc<Process>> {
+    PROCESSES.lock().get(&pid).cloned()
+}
+
+/// All processes.
+pub fn all_processes() -> Vec<Arc<Process>> {
+    PROCESSES.lock().values().cloned().collect()
+}
+
+/// Number of tasks.
+pub fn task_count() -> usize {
+    TASKS.lock().len()
+}
+
+/// What a new process starts from.
+pub struct NewProcess {
+    /// Its parent; None for the first.
+    pub parent: Option<Arc<Process>>,
+    /// Its ids.
+    pub ids: Ids,
+    /// Its limits.
+    pub limits: [Rlimit; LIMITS],
+    /// Its signal dispositions.
+    pub actions: Arc<Actions>,
+    /// Signal for the parent when it ends.
+    pub exit_signal: u32,
+}
+
+impl Process {
+    /// A process without tasks.
+    pub fn new(from: NewProcess) -> Arc<Process> {
+        let pid = new_id();
+        let (pgid, sid, image, dumpable) = match &from.parent {
+            Some(p) => (
+                p.pgid.load(Ordering::Relaxed),
+                p.sid.load(Ordering::Relaxed),
+                p.image.lock().clone(),
+                p.dumpable.load(Ordering::Relaxed),
+            ),
+            None => (pid, pid, Image::default(), 1),
+        };
+        let process = Arc::new(Process {
+            pid,
+            parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
+            children: Mutex::new(Vec::new()),
+            child_events: WaitQueue::new(),
+            tasks: Mutex::new(Vec::new()),
+            actions: Own::new(from.actions),
+            pending: Mutex::new(Pending::default()),
+            signal_queue: WaitQueue::new(),
+            ids: Mutex::new(from.ids),
+            max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),
+            limits: Mutex::new(from.limits),
+            image: Mutex::new(image),
+            pgid: AtomicU32::new(pgid),
+            sid: AtomicU32::new(sid),
+            life: Mutex::new(Life::Running),
+            life_queue: WaitQueue::new(),
+            changes: Mutex::new(Changes::default()),
+            ending: AtomicI32::new(-1),
+            exit_signal: AtomicU32::new(from.exit_signal),
+            usage: Mutex::new(Usage::default()),
+            child_usage: Mutex::new(Usage::default()),
+            started: platform().now(),
+            alarm: SetOnce::new(),
+            timers: Mutex::new(BTreeMap::new()),
+            released: AtomicBool::new(false),
+            released_queue: WaitQueue::new(),
+            has_execed: AtomicBool::new(false),
+            dumpable: AtomicU32::new(dumpable),
+            subreaper: AtomicBool::new(false),
+            oom_score_adj: AtomicI32::new(0),
+            persona: AtomicU32::new(0),
+        });
+        let weak = Arc::downgrade(&process);
+        let alarm = Timer::new(move |_| {
+            if let Some(p) = weak.upgrade() {
+                signal::send_process(&p, Siginfo::from_kernel(linux::SIGALRM, 0x80));
+            }
+        });
+        // The process is new: nobody else can have set it.
+        let _ = process.alarm.set(alarm);
+        if let Some(parent) = &from.parent {
+            parent.children.lock().push(process.clone());
+        }
+        PROCESSES.lock().insert(pid, process.clone());
+        if let Some(w) = WORLD.get() {
+            w.started.fetch_add(1, Ordering::Relaxed);
+        }
+        process
+    }
+
+    /// Its parent's id; 1 if there is none.
+    pub fn parent_pid(&self) -> u32 {
+        self.parent.lock().upgrade().map_or(1, |p| p.pid)
+    }
+
+    /// Its first task, if it still has any.
+    pub fn leader(&self) -> Option<Arc<Task>> {
+        self.tasks.lock().first().cloned()
+    }
+
+    /// A limit.
+    pub fn limit(&self, which: u32) -> Rlimit {
+        self.limits.lock()[which as usize]
+    }
+
+    /// What all its tasks used, the ended ones too.
+    pub fn used(&self) -> Usage {
+        let mut sum = *self.usage.lock();
+        for t in self.tasks.lock().iter() {
+            sum.add(t.used());
+        }
+        sum
+    }
+
+    /// Is it ending?
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed) != -1
+    }
+
+    /// Has it ended?
+    pub fn zombie(&self) -> Option<i32> {
+        match *self.life.lock() {
+            Life::Zombie(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Makes all its tasks end with a wait status. The first one to say so counts.
+    pub fn end(&self, status: i32) {
+        if self.ending.compare_exchange(-1, status, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return;
+        }
+        for t in self.tasks.lock().iter() {
+            t.poke(work::END);
+        }
+        self.life_queue.wake_all(1);
+    }
+
+    /// Leaves the parent's address space: a vfork's parent may go on.
+    pub fn release_parent(&self) {
+        self.released.store(true, Ordering::SeqCst);
+        self.released_queue.wake_all(1);
+    }
+
+    /// Forgets a zombie that was waited for.
+    pub fn reap(self: &Arc<Self>) {
+        PROCESSES.lock().remove(&self.pid);
+        if let Some(parent) = self.parent.lock().upgrade() {
+            parent.children.lock().retain(|c| !Arc::ptr_eq(c, self));
+            let mut used = self.used();
+            used.add(*self.child_usage.lock());
+            parent.child_usage.lock().add(used);
+        }
+    }
+}
+
+impl Task {
+    /// Its thread id.
+    #[inline]
+    pub fn tid(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// Takes the process's id, as the one task that is left after an exec.
+    pub fn become_leader(&self) {
+        let mut tasks = TASKS.lock();
+        if let Some(me) = tasks.remove(&self.tid()) {
+            self.id.store(self.process.pid, Ordering::Relaxed);
+            tasks.insert(self.process.pid, me);
+        }
+    }
+
+    /// The thread that runs it.
+    #[inline]
+    pub fn thread(&self) -> ThreadRef {
+        self.thread.get().expect("a task has a thread")
+    }
+
+    /// What it used.
+    pub fn used(&self) -> Usage {
+        let Some(t) = self.thread.get() else { return Usage::default() };
+        let (voluntary, forced) = t.switches();
+        Usage { run_ns: t.run_time(), voluntary, forced }
+    }
+
+    /// Makes it look up: when it returns to its program at the latest.
+    pub fn poke(&self, why: u32) {
+        self.work.fetch_or(why, Ordering::SeqCst);
+        let Some(thread) = self.thread.get() else { return };
+        thread.set_interrupt(true);
+        atoll_task::unpark(thread);
+        if thread.is_running() && thread.core() != core_local().id() {
+            platform().interrupt(thread.core());
+        }
+    }
+
+    /// Its name, without trailing zeroes.
+    pub fn name(&self) -> Vec<u8> {
+        let n = *self.name.lock();
+        n.iter().copied().take_while(|b| *b != 0).collect()
+    }
+
+    /// Sets its name, cut to 15 bytes.
+    pub fn set_name(&self, name: &[u8]) {
+        let mut n = [0; 16];
+        let len = name.len().min(15);
+        n[..len].copy_from_slice(&name[..len]);
+        *self.name.lock() = n;
+    }
+
+    /// Ids as file systems see them.
+    pub fn cred(&self) -> Cred {
+        self.process.ids.lock().cred()
+    }
+
+    /// May it do what only root may?
+    pub fn is_root(&self) -> bool {
+        self.process.ids.lock().euid == 0
+    }
+}
+
+/// What a new task starts from.
+pub struct NewTask {
+    /// Its process.
+    pub process: Arc<Process>,
+    /// Its address space.
+    pub space: Arc<Space>,
+    /// Its descriptors.
+    pub files: Arc<FdTable>,
+    /// Its directories.
+    pub fs: Arc<FsContext>,
+    /// Its registers.
+    pub frame: Box<UserFrame>,
+    /// Blocked signals.
+    pub blocked: u64,
+    /// Alternate signal stack.
+    pub altstack: crate::types::StackT,
+    /// Where to write 0 when it ends.
+    pub clear_tid: u64,
+    /// Name.
+    pub name: [u8; 16],
+    /// Thread id, if it is the first task of its process.
+    pub tid: Option<u32>,
+    /// Nice value, policy and affinity are the maker's.
+    pub like: Option<ThreadRef>,
+    /// Nice value.
+    pub nice: i32,
+    /// Called in the new task's own thread before its program runs, with its registers.
+    pub first: Option<Box<dyn FnOnce(&mut UserFrame) + Send>>,
+}
+
+/// Makes a task that begins with its frame when it is started. EAGAIN: no memory for it.
+pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
+    let tid = new.tid.unwrap_or_else(new_id);
+    let task = Arc::new(Task {
+        id: AtomicU32::new(tid),
+        process: new.process.clone(),
+        thread: SetOnce::new(),
+        space: Own::new(new.space.clone()),
+        files: Own::new(new.files),
+        fs: Own::new(new.fs),
+        signals: Mutex::new(TaskSignals::new(new.blocked, new.altstack)),
+        work: AtomicU32::new(0),
+        clear_tid: AtomicU64::new(new.clear_tid),
+        robust_list: AtomicU64::new(0),
+        name: Mutex::new(new.name),
+        death_signal: AtomicU32::new(0),
+        nice: AtomicI32::new(new.nice),
+        policy: AtomicU32::new(0),
+        faults: AtomicU64::new(0),
+        same_fault: AtomicU64::new(0),
+        slack: AtomicU64::new(50_000),
+    });
+    let (frame, first) = (new.frame, new.first);
+    let keep = task.clone();
+    let thread = atoll_task::spawn_program(new.space.id, move || {
+        {
+            // SAFETY: this thread's own frame, in the runtime.
+            let f = unsafe { atoll_task::current().frame() };
+            *f = *frame;
+            if let Some(first) = first {
+                first(f);
+            }
+            if keep.work.load(Ordering::SeqCst) != 0 {
+                signal::handle_work(&keep, f);
+            }
+        }
+        // The thread's own reference lives as long as the registry's: to the end of `exit_task`.
+        drop(keep);
+        resume_current()
+    })
+    .ok_or(Errno::EAGAIN)?;
+    thread.set_personality(Arc::as_ptr(&task).cast_mut().cast());
+    if let Some(like) = new.like {
+        thread.set_affinity(like.affinity());
+    }
+    // The task is new: nobody else can have set it.
+    let _ = task.thread.set(thread);
+    TASKS.lock().insert(tid, task.clone());
+    new.process.tasks.lock().push(task.clone());
+    if new.process.is_ending() {
+        task.poke(work::END);
+    }
+    Ok(task)
+}
+
+/// Lets a new task run.
+pub fn start(task: &Task) {
+    atoll_task::unpark(task.thread());
+}
+
+unsafe extern "C" {
+    /// The platform's way back to a program.
+    fn atoll_resume(frame: *mut UserFrame) -> !;
+}
+
+/// Goes on with the current thread's program as its frame says.
+pub fn resume_current() -> ! {
+    // SAFETY: the frame is the current thread's; nothing on its runtime stack is needed any more.
+    unsafe { atoll_resume(atoll_task::current().frame()) }
+}
+
+/// Ends the current task; `status` is the process's wait status if this is its last task.
+pub fn exit_task(status: i32) -> ! {
+    {
+        let task = current();
+        leave(task, status);
+    }
+    atoll_task::exit()
+}
+
+fn leave(task: &Task, status: i32) {
+    let process = task.process.clone();
+    futex::task_ends(task);
+    let clear = task.clear_tid.swap(0, Ordering::Relaxed);
+    if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
+        futex::wake_address(task, clear, 1);
+    }
+    let me = {
+        let mut tasks = process.tasks.lock();
+        let at = tasks.iter().position(|t| t.tid() == task.tid()).expect("a task is in its process");
+        process.usage.lock().add(task.used());
+        let last = tasks.len() == 1;
+        let me = tasks.remove(at);
+        drop(tasks);
+        if last {
+            let ending = process.ending.load(Ordering::SeqCst);
+            exit_process(&process, &me, if ending != -1 { ending } else { status });
+        }
+        me
+    };
+    TASKS.lock().remove(&task.tid());
+    // A thread of a process that is in `exec` waits for the others to be gone.
+    process.life_queue.wake_all(1);
+    core_local().task.store(core::ptr::null_mut(), Ordering::Relaxed);
+    // What the task holds goes with the last reference to it: files close here.
+    drop(me);
+}
+
+/// The last task of a process ends.
+fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
+    if let Some(alarm) = process.alarm.get() {
+        alarm.stop();
+    }
+    process.timers.lock().clear();
+    // Close now, not when the last reference to the task goes: peers wait for it.
+    let files = last.files.replace(Arc::new(FdTable::new()));
+    if Arc::strong_count(&files) == 1 {
+        files.close_all();
+    }
+    drop(files);
+    if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 && process.pid != first_pid() {
+        // This thread is in that space, so now is the time.
+        last.space.memory.clear();
+    }
+    process.release_parent();
+    // Children go to the nearest subreaper, or to nobody, who reaps them at once.
+    let heir = {
+        let mut at = process.parent.lock().upgrade();
+        while let Some(p) = &at {
+            if p.subreaper.load(Ordering::Relaxed) && p.zombie().is_none() {
+                break;
+            }
+            let next = p.parent.lock().upgrade();
+            at = next;
+        }
+        at
+    };
+    let children = core::mem::take(&mut *process.children.lock());
+    for child in children {
+        *child.parent.lock() = heir.as_ref().map_or(Weak::new(), Arc::downgrade);
+        let death: Vec<Arc<Task>> = child.tasks.lock().clone();
+        for t in death {
+            let signal = t.death_signal.load(Ordering::Relaxed);
+            if signal != 0 {
+                signal::send_task(&t, Siginfo::from_user(signal, 0, process.pid, 0, 0));
+            }
+        }
+        match &heir {
+            Some(h) => {
+                h.children.lock().push(child.clone());
+                h.child_events.wake_all(1);
+            }
+            None if child.zombie().is_some() => child.reap(),
+            None => {}
+        }
+    }
+    *process.life.lock() = Life::Zombie(status);
+    process.life_queue.wake_all(1);
+    let parent = process.parent.lock().upgrade();
+    match parent {
+        None if process.pid == first_pid() => {
+            flush_everything();
+            platform().end(status);
+        }
+        None => process.reap(),
+        Some(parent) => {
+            let signal = process.exit_signal.load(Ordering::Relaxed);
+            let (code, value) = if status & 0x7f == 0 {
+                (linux::CLD_EXITED as i32, status >> 8)
+            } else if status & 0x80 != 0 {
+                (linux::CLD_DUMPED as i32, status & 0x7f)
+            } else {
+                (linux::CLD_KILLED as i32, status & 0x7f)
+            };
+            let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
+            if signal != 0 {
+                let uid = process.ids.lock().ruid;
+                let ticks = process.used().run_ns / 10_000_000;
+                let mut info = Siginfo::child(code, process.pid, uid, value, ticks, 0);
+                info.signo = signal as i32;
+                signal::send_process(&parent, info);
+            }
+            if ignored {
+                process.reap();
+            }
+            parent.child_events.wake_all(1);
+        }
+    }
+}
+
+static FIRST: AtomicU32 = AtomicU32::new(0);
+
+/// Process id of the cell's first program.
+pub fn first_pid() -> u32 {
+    FIRST.load(Ordering::Relaxed)
+}
+
+/// Says which it is.
+pub fn set_first(process: &Process) {
+    FIRST.store(process.pid, Ordering::Relaxed);
+}
+
+/// Writes out what file systems hold back.
+pub fn flush_everything() {
+    for m in world().tree.mounts() {
+        if let Err(e) = m.fs.sync() {
+            log::line(format_args!("writing out {}: {e}", alloc::string::String::from_utf8_lossy(&m.target)));
+        }
+    }
+}

@@ -1,0 +1,777 @@
+//! Signals (`signal(7)`): sending, choosing a task, delivering, returning.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::frame::{FrameKind, UserFrame, XSAVE_MAX, XSAVE_OFFSET};
+use atoll_abi::{Errno, Result, platform};
+use atoll_mem::user;
+use atoll_sync::Mutex;
+use atoll_task::{Limit, wait};
+use linux_raw_sys::general as linux;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::process::{Life, Process, Task, exit_task, work};
+use crate::types::{SigactionC, Siginfo, StackT, get, put};
+
+/// Highest signal number.
+pub const MAX: u32 = 64;
+/// A signal's bit in a set.
+pub const fn bit(signal: u32) -> u64 {
+    1 << (signal - 1)
+}
+
+const UNBLOCKABLE: u64 = bit(linux::SIGKILL) | bit(linux::SIGSTOP);
+/// Signals that a fault in the program causes; taken before all others.
+const SYNCHRONOUS: u64 = bit(linux::SIGSEGV)
+    | bit(linux::SIGBUS)
+    | bit(linux::SIGILL)
+    | bit(linux::SIGTRAP)
+    | bit(linux::SIGFPE)
+    | bit(linux::SIGSYS);
+const STOPPING: u64 =
+    bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
+const IGNORED_BY_DEFAULT: u64 =
+    bit(linux::SIGCHLD) | bit(linux::SIGURG) | bit(linux::SIGWINCH) | bit(linux::SIGCONT);
+/// Queued instances of one real-time signal at most (part of RLIMIT_SIGPENDING).
+const QUEUE_MAX: usize = 4096;
+
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+const RED_ZONE: u64 = 128;
+
+/// Signals that were sent and not taken.
+#[derive(Default)]
+pub struct Pending {
+    set: u64,
+    queue: VecDeque<Siginfo>,
+}
+
+impl Pending {
+    /// The set.
+    pub fn set(&self) -> u64 {
+        self.set
+    }
+
+    fn add(&mut self, info: Siginfo) -> Result<()> {
+        let signal = info.signo as u32;
+        if signal < 32 && self.set & bit(signal) != 0 {
+            // Ordinary signals are not counted.
+            return Ok(());
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return Err(Errno::EAGAIN);
+        }
+        self.set |= bit(signal);
+        self.queue.push_back(info);
+        Ok(())
+    }
+
+    /// Takes the next one among `wanted`: faults first, then by number.
+    fn take(&mut self, wanted: u64) -> Option<Siginfo> {
+        let mut set = self.set & wanted;
+        if set == 0 {
+            return None;
+        }
+        if set & SYNCHRONOUS != 0 {
+            set &= SYNCHRONOUS;
+        }
+        let signal = set.trailing_zeros() + 1;
+        let at = self.queue.iter().position(|i| i.signo as u32 == signal)?;
+        let info = self.queue.remove(at)?;
+        if !self.queue.iter().any(|i| i.signo as u32 == signal) {
+            self.set &= !bit(signal);
+        }
+        Some(info)
+    }
+
+    fn drop_all(&mut self, set: u64) {
+        self.queue.retain(|i| set & bit(i.signo as u32) == 0);
+        self.set &= !set;
+    }
+
+    /// Takes one of `wanted`, for those who wait for signals.
+    pub fn take_for_waiter(&mut self, wanted: u64) -> Option<Siginfo> {
+        self.take(wanted)
+    }
+}
+
+/// One task's signals.
+pub struct TaskSignals {
+    /// Blocked.
+    pub blocked: u64,
+    /// The mask to go back to once the signal that is waited for was handled (sigsuspend, ppoll).
+    pub saved: Option<u64>,
+    /// Sent to this task.
+    pub pending: Pending,
+    /// Alternate stack.
+    pub altstack: StackT,
+    /// What it waits for (sigtimedwait).
+    pub waiting: u64,
+}
+
+impl TaskSignals {
+    /// No signals.
+    pub fn new(blocked: u64, altstack: StackT) -> Self {
+        TaskSignals { blocked, saved: None, pending: Pending::default(), altstack, waiting: 0 }
+    }
+}
+
+/// No alternate stack.
+pub fn no_altstack() -> StackT {
+    StackT { sp: 0, flags: linux::SS_DISABLE as i32, pad: 0, size: 0 }
+}
+
+/// What a process does with each signal.
+pub struct Actions {
+    list: Mutex<[SigactionC; MAX as usize]>,
+}
+
+impl Actions {
+    /// All by default.
+    pub fn new() -> Self {
+        Actions { list: Mutex::new([SigactionC::default(); MAX as usize]) }
+    }
+
+    /// One signal's.
+    pub fn get(&self, signal: u32) -> SigactionC {
+        self.list.lock()[signal as usize - 1]
+    }
+
+    /// Changes one; what it was.
+    pub fn set(&self, signal: u32, action: SigactionC) -> SigactionC {
+        core::mem::replace(&mut self.list.lock()[signal as usize - 1], action)
+    }
+
+    /// A copy.
+    pub fn duplicate(&self) -> Actions {
+        Actions { list: Mutex::new(*self.list.lock()) }
+    }
+
+    /// Back to default, except what is ignored (`execve(2)`).
+    pub fn after_exec(&self) -> Actions {
+        let mut list = *self.list.lock();
+        for a in &mut list {
+            let handler = if a.handler == SIG_IGN { SIG_IGN } else { SIG_DFL };
+            *a = SigactionC { handler, ..SigactionC::default() };
+        }
+        Actions { list: Mutex::new(list) }
+    }
+
+    /// Are this process's children reaped by nobody?
+    pub fn ignores_children(&self) -> bool {
+        let a = self.get(linux::SIGCHLD);
+        a.handler == SIG_IGN || a.flags & u64::from(linux::SA_NOCLDWAIT) != 0
+    }
+
+    /// Ignored signals and caught ones, for `/proc/self/status`.
+    pub fn sets(&self) -> (u64, u64) {
+        let list = self.list.lock();
+        let (mut ignored, mut caught) = (0, 0);
+        for (n, a) in list.iter().enumerate() {
+            match a.handler {
+                SIG_DFL => {}
+                SIG_IGN => ignored |= 1 << n,
+                _ => caught |= 1 << n,
+            }
+        }
+        (ignored, caught)
+    }
+
+    fn is_ignored(&self, signal: u32) -> bool {
+        match self.get(signal).handler {
+            SIG_IGN => true,
+            SIG_DFL => IGNORED_BY_DEFAULT & bit(signal) != 0,
+            _ => false,
+        }
+    }
+}
+
+impl Default for Actions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Sends a signal to a process: whichever task does not block it takes it.
+pub fn send_process(process: &Arc<Process>, info: Siginfo) {
+    let _ = try_send_process(process, info);
+}
+
+/// The same; EAGAIN if the queue is full.
+pub fn try_send_process(process: &Arc<Process>, info: Siginfo) -> Result<()> {
+    let signal = info.signo as u32;
+    if process.zombie().is_some() || !(1..=MAX).contains(&signal) {
+        return Ok(());
+    }
+    if stop_or_continue(process, signal) {
+        return Ok(());
+    }
+    let tasks: Vec<Arc<Task>> = process.tasks.lock().clone();
+    let wanted = |t: &Arc<Task>| {
+        let s = t.signals.lock();
+        (s.blocked & bit(signal) == 0, s.waiting & bit(signal) != 0)
+    };
+    let states: Vec<(bool, bool)> = tasks.iter().map(wanted).collect();
+    let blocked_by_all = states.iter().all(|(open, _)| !open);
+    let waited_for = states.iter().any(|(_, w)| *w);
+    if process.actions.is_ignored(signal) && !blocked_by_all && !waited_for {
+        return Ok(());
+    }
+    process.pending.lock().add(info)?;
+    process.signal_queue.wake_all(1);
+    let chosen = states.iter().position(|(_, w)| *w).or_else(|| states.iter().position(|(open, _)| *open));
+    if let Some(n) = chosen {
+        tasks[n].poke(work::SIGNAL);
+    }
+    Ok(())
+}
+
+/// Sends a signal to one task.
+pub fn send_task(task: &Arc<Task>, info: Siginfo) {
+    let _ = try_send_task(task, info);
+}
+
+/// The same; EAGAIN if the queue is full.
+pub fn try_send_task(task: &Arc<Task>, info: Siginfo) -> Result<()> {
+    let signal = info.signo as u32;
+    if stop_or_continue(&task.process, signal) {
+        return Ok(());
+    }
+    let mut s = task.signals.lock();
+    let open = s.blocked & bit(signal) == 0 || s.waiting & bit(signal) != 0;
+    if open && s.waiting & bit(signal) == 0 && task.process.actions.is_ignored(signal) {
+        return Ok(());
+    }
+    s.pending.add(info)?;
+    drop(s);
+    task.process.signal_queue.wake_all(1);
+    if open {
+        task.poke(work::SIGNAL);
+    }
+    Ok(())
+}
+
+/// What SIGKILL, SIGCONT and stopping signals do when they are sent. True: that was all.
+fn stop_or_continue(process: &Arc<Process>, signal: u32) -> bool {
+    if signal == linux::SIGKILL {
+        process.end(signal as i32);
+        return true;
+    }
+    if signal == linux::SIGCONT {
+        for t in process.tasks.lock().iter() {
+            t.signals.lock().pending.drop_all(STOPPING);
+        }
+        process.pending.lock().drop_all(STOPPING);
+        let mut life = process.life.lock();
+        if matches!(*life, Life::Stopped(_)) {
+            *life = Life::Running;
+            drop(life);
+            let mut c = process.changes.lock();
+            c.stopped = None;
+            c.continued = true;
+            drop(c);
+            process.life_queue.wake_all(1);
+            tell_parent(process, linux::CLD_CONTINUED as i32, linux::SIGCONT as i32);
+        }
+    } else if STOPPING & bit(signal) != 0 {
+        process.pending.lock().drop_all(bit(linux::SIGCONT));
+    }
+    false
+}
+
+fn tell_parent(process: &Process, code: i32, status: i32) {
+    if let Some(parent) = process.parent.lock().upgrade() {
+        let quiet = parent.actions.get(linux::SIGCHLD).flags & u64::from(linux::SA_NOCLDSTOP) != 0;
+        if !quiet {
+            let uid = process.ids.lock().ruid;
+            send_process(&parent, Siginfo::child(code, process.pid, uid, status, 0, 0));
+        }
+        parent.child_events.wake_all(1);
+    }
+}
+
+/// A fault in the current task becomes a signal that can't be put off:
+/// if it is blocked or ignored, it ends the process.
+pub fn force(task: &Task, info: Siginfo) {
+    let signal = info.signo as u32;
+    let mut s = task.signals.lock();
+    let action = task.process.actions.get(signal);
+    if s.blocked & bit(signal) != 0 || action.handler == SIG_IGN {
+        task.process.actions.set(signal, SigactionC::default());
+        s.blocked &= !bit(signal);
+    }
+    // Its queue may be full of others; this one must be there.
+    if s.pending.add(info).is_err() {
+        s.pending.queue.pop_back();
+        let _ = s.pending.add(info);
+    }
+    drop(s);
+    task.work.fetch_or(work::SIGNAL, Ordering::SeqCst);
+}
+
+/// Signals that can be taken by this task now.
+pub fn deliverable(task: &Task) -> u64 {
+    let s = task.signals.lock();
+    let shared = task.process.pending.lock().set;
+    (s.pending.set | shared) & !s.blocked
+}
+
+/// Changes the current task's mask; what it was.
+pub fn set_mask(task: &Task, blocked: u64) -> u64 {
+    let mut s = task.signals.lock();
+    let old = core::mem::replace(&mut s.blocked, blocked & !UNBLOCKABLE);
+    let open = s.pending.set & !s.blocked;
+    drop(s);
+    if open != 0 || task.process.pending.lock().set & !blocked != 0 {
+        task.work.fetch_or(work::SIGNAL, Ordering::SeqCst);
+        task.thread().set_interrupt(true);
+    }
+    old
+}
+
+/// Sets a mask for the length of one waiting call (sigsuspend, ppoll, epoll_pwait).
+/// The old one comes back with [`end_temporary_mask`], or when a handler returns.
+pub fn temporary_mask(task: &Task, blocked: u64) {
+    let old = set_mask(task, blocked);
+    task.signals.lock().saved = Some(old);
+}
+
+/// Ends [`temporary_mask`], unless a signal is to be handled under it first.
+pub fn end_temporary_mask(task: &Task, interrupted: bool) {
+    if interrupted && deliverable(task) != 0 {
+        return;
+    }
+    let saved = task.signals.lock().saved.take();
+    if let Some(mask) = saved {
+        set_mask(task, mask);
+    }
+}
+
+/// What a task does before it goes back to its program: end, stop, handle signals.
+pub fn handle_work(task: &Task, frame: &mut UserFrame) {
+    let mut handled = false;
+    loop {
+        let why = task.work.swap(0, Ordering::SeqCst);
+        task.thread().set_interrupt(false);
+        if why & work::END != 0 || task.process.is_ending() {
+            exit_task(task.process.ending.load(Ordering::SeqCst).max(0));
+        }
+        if matches!(*task.process.life.lock(), Life::Stopped(_)) {
+            wait_while_stopped(task);
+            continue;
+        }
+        let Some((info, action)) = next(task) else { break };
+        handled |= deliver(task, frame, info, action);
+    }
+    if !handled {
+        restart_without_handler(frame);
+    }
+    let saved = task.signals.lock().saved.take();
+    if let Some(mask) = saved {
+        set_mask(task, mask);
+        if task.work.load(Ordering::SeqCst) != 0 {
+            handle_work(task, frame);
+        }
+    }
+}
+
+fn wait_while_stopped(task: &Task) {
+    let p = &task.process;
+    let _ = wait(&p.life_queue, 1, Limit::Forever, || {
+        (p.is_ending() || !matches!(*p.life.lock(), Life::Stopped(_))).then_some(())
+    });
+    if !p.is_ending() && matches!(*p.life.lock(), Life::Stopped(_)) {
+        // Woken for a signal: it waits, too. A pause, so that this does not spin.
+        atoll_task::yield_now();
+        task.thread().set_interrupt(false);
+    }
+    task.work.fetch_or(work::SIGNAL, Ordering::SeqCst);
+}
+
+fn next(task: &Task) -> Option<(Siginfo, SigactionC)> {
+    let mut s = task.signals.lock();
+    let open = !s.blocked;
+    // A task's own first, as Linux does; but faults before all.
+    let info = s.pending.take(open).or_else(|| task.process.pending.lock().take(open))?;
+    drop(s);
+    let action = task.process.actions.get(info.signo as u32);
+    Some((info, action))
+}
+
+/// The call's result says "restart", and no handler ran: run it again.
+fn restart_without_handler(frame: &mut UserFrame) {
+    let value = frame.rax as i64;
+    if frame.orig_rax != u64::MAX && (value == Errno::RESTART.to_ret() || value == Errno::RESTART_NOHAND.to_ret())
+    {
+        rewind(frame);
+    }
+}
+
+/// Sets a frame back to the system call that it is returning from.
+fn rewind(frame: &mut UserFrame) {
+    frame.rax = frame.orig_rax;
+    if frame.is_syscall() {
+        // The part of the trampoline that calls: rax is set already.
+        frame.rip -= atoll_abi::layout::TRAMPOLINE_RETURN;
+    } else {
+        frame.rip -= 2;
+    }
+}
+
+/// Does what a signal asks for. True: a handler is going to run.
+fn deliver(task: &Task, frame: &mut UserFrame, info: Siginfo, action: SigactionC) -> bool {
+    let signal = info.signo as u32;
+    match action.handler {
+        SIG_IGN => false,
+        SIG_DFL => {
+            if IGNORED_BY_DEFAULT & bit(signal) != 0 {
+                return false;
+            }
+            if STOPPING & bit(signal) != 0 {
+                stop(task, signal);
+                return false;
+            }
+            if crate::process::world().verbose {
+                crate::log::line(format_args!(
+                    "{}[{}] ends by signal {signal} (code {}, address {:#x}) at {:#x}",
+                    alloc::string::String::from_utf8_lossy(&task.name()),
+                    task.tid(),
+                    info.code,
+                    info.words[0],
+                    frame.rip
+                ));
+            }
+            task.process.end(signal as i32);
+            exit_task(signal as i32)
+        }
+        _ => {
+            if push_frame(task, frame, &info, &action).is_err() {
+                // No room for the frame: as Linux does, SIGSEGV, and if that is it already, the end.
+                if signal == linux::SIGSEGV {
+                    task.process.actions.set(linux::SIGSEGV, SigactionC::default());
+                }
+                force(task, Siginfo::from_kernel(linux::SIGSEGV, 0x80));
+                return false;
+            }
+            true
+        }
+    }
+}
+
+fn stop(task: &Task, signal: u32) {
+    let p = &task.process;
+    *p.life.lock() = Life::Stopped(signal);
+    p.changes.lock().stopped = Some(signal);
+    for t in p.tasks.lock().iter() {
+        t.poke(work::STOP);
+    }
+    tell_parent(p, linux::CLD_STOPPED as i32, signal as i32);
+}
+
+/// `struct sigcontext`.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SigContext {
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    rflags: u64,
+    segments: u64,
+    error: u64,
+    trap: u64,
+    oldmask: u64,
+    cr2: u64,
+    fpstate: u64,
+    reserved: [u64; 8],
+}
+
+/// `struct ucontext` as the kernel lays it out.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct UContext {
+    flags: u64,
+    link: u64,
+    stack: StackT,
+    machine: SigContext,
+    mask: u64,
+}
+
+/// `struct rt_sigframe`.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SignalFrame {
+    restorer: u64,
+    context: UContext,
+    info: Siginfo,
+}
+
+const XSTATE_MAGIC1: u32 = 0x4650_5853;
+const XSTATE_MAGIC2: u32 = 0x4650_5845;
+/// Extended state that programs have here: x87, SSE, AVX, AVX-512, protection keys.
+const XSTATE_MASK: u64 = 0x2e7;
+/// cs and ss of user code.
+const SEGMENTS: u64 = 0x33 | 0x2b << 48;
+/// UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
+const UC_FLAGS: u64 = 7;
+/// Flags that `sigreturn` sets: CF, PF, AF, ZF, SF, DF, OF. Not TF and AC, which would trap in the runtime.
+const RFLAGS_USER: u64 = 0xcd5;
+
+/// Size of the extended state of this machine's programs, and which components.
+fn xstate() -> (usize, u64) {
+    let d = &platform().control().descriptor;
+    let size = d.xsave_size.load(Ordering::Relaxed) as usize;
+    (size.clamp(576, XSAVE_MAX), d.xcr0.load(Ordering::Relaxed) & XSTATE_MASK)
+}
+
+/// Error code, trap number and fault address of the last fault, for the next signal frame.
+pub struct FaultInfo {
+    /// Page-fault error code.
+    pub error: u64,
+    /// Exception number.
+    pub trap: u64,
+    /// Address.
+    pub cr2: u64,
+}
+
+fn on_altstack(stack: &StackT, sp: u64) -> bool {
+    stack.flags & linux::SS_AUTODISARM as i32 == 0 && sp > stack.sp && sp - stack.sp <= stack.size
+}
+
+fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &SigactionC) -> Result<()> {
+    let signal = info.signo as u32;
+    if frame.orig_rax != u64::MAX {
+        let value = frame.rax as i64;
+        let restart = action.flags & u64::from(linux::SA_RESTART) != 0;
+        if value == Errno::RESTART.to_ret() && restart {
+            rewind_for_handler(task, frame);
+        } else if value == Errno::RESTART.to_ret() || value == Errno::RESTART_NOHAND.to_ret() {
+            frame.rax = Errno::EINTR.to_ret() as u64;
+        }
+    }
+    let (size, components) = xstate();
+    let mut s = task.signals.lock();
+    let use_alt = action.flags & u64::from(linux::SA_ONSTACK) != 0
+        && s.altstack.flags & linux::SS_DISABLE as i32 == 0
+        && !on_altstack(&s.altstack, frame.rsp);
+    let top = if use_alt { s.altstack.sp + s.altstack.size } else { frame.rsp.wrapping_sub(RED_ZONE) };
+    let fp = top.wrapping_sub(size as u64 + 4) & !63;
+    let at = (fp.wrapping_sub(size_of::<SignalFrame>() as u64) & !15).wrapping_sub(8);
+    if (use_alt || on_altstack(&s.altstack, frame.rsp)) && s.altstack.size > 0 && at < s.altstack.sp {
+        return Err(Errno::EFAULT);
+    }
+    if frame.is_syscall() {
+        atoll_task::capture_extended(frame);
+    }
+    let mask = s.saved.take().unwrap_or(s.blocked);
+    let altstack = s.altstack;
+    if use_alt && altstack.flags & linux::SS_AUTODISARM as i32 != 0 {
+        s.altstack = no_altstack();
+    }
+    let mut blocked = s.blocked | action.mask & !UNBLOCKABLE;
+    if action.flags & u64::from(linux::SA_NODEFER) == 0 {
+        blocked |= bit(signal);
+    }
+    drop(s);
+    // A program sees its own code's addresses, not those of trampolines.
+    let rip = crate::exec::visible_rip(task, frame.rip);
+    let flags = if on_altstack(&altstack, frame.rsp) { linux::SS_ONSTACK as i32 } else { altstack.flags };
+    let fault = task.process.fault_info(info);
+    let context = UContext {
+        flags: UC_FLAGS,
+        link: 0,
+        stack: StackT { flags, ..altstack },
+        machine: SigContext {
+            r8: frame.r8,
+            r9: frame.r9,
+            r10: frame.r10,
+            r11: frame.r11,
+            r12: frame.r12,
+            r13: frame.r13,
+            r14: frame.r14,
+            r15: frame.r15,
+            rdi: frame.rdi,
+            rsi: frame.rsi,
+            rbp: frame.rbp,
+            rbx: frame.rbx,
+            rdx: frame.rdx,
+            rax: frame.rax,
+            rcx: frame.rcx,
+            rsp: frame.rsp,
+            rip,
+            rflags: frame.rflags,
+            segments: SEGMENTS,
+            error: fault.error,
+            trap: fault.trap,
+            oldmask: mask,
+            cr2: fault.cr2,
+            fpstate: fp,
+            reserved: [0; 8],
+        },
+        mask,
+    };
+    let mut area = [0u64; XSAVE_MAX / 8 + 1];
+    area[..XSAVE_MAX / 8].copy_from_slice(&frame.xsave);
+    area[64] &= components | 3;
+    // The "software reserved" bytes say how long the area is and what is in it.
+    area[58] = u64::from(XSTATE_MAGIC1) | (size as u64 + 4) << 32;
+    area[59] = components;
+    area[60] = size as u64;
+    area[61] = 0;
+    area[62] = 0;
+    area[63] = 0;
+    user::write(fp, &area.as_bytes()[..size])?;
+    user::write(fp + size as u64, &XSTATE_MAGIC2.to_ne_bytes())?;
+    let mut info = *info;
+    if SYNCHRONOUS & bit(signal) != 0 {
+        // There the error code travelled.
+        info.words[13] = 0;
+    }
+    put(at, &SignalFrame { restorer: action.restorer, context, info })?;
+    if action.flags & u64::from(linux::SA_RESETHAND) != 0 {
+        task.process.actions.set(signal, SigactionC { handler: SIG_DFL, ..*action });
+    }
+    set_mask(task, blocked);
+    frame.kind = FrameKind::Full as u32;
+    frame.rip = action.handler;
+    frame.rsp = at;
+    frame.rdi = u64::from(signal);
+    frame.rsi = at + 8 + size_of::<UContext>() as u64;
+    frame.rdx = at + 8;
+    frame.rax = 0;
+    frame.orig_rax = u64::MAX;
+    // Direction, trap and resume flags are clear in a handler.
+    frame.rflags &= !(0x400 | 0x100 | 0x1_0000);
+    frame.reset_extended();
+    Ok(())
+}
+
+/// Like [`rewind`], but to the program's own `syscall` instruction, whose address the handler sees.
+fn rewind_for_handler(task: &Task, frame: &mut UserFrame) {
+    frame.rax = frame.orig_rax;
+    if frame.is_syscall() {
+        frame.rip = crate::exec::visible_rip(task, frame.rip) - 2;
+    } else {
+        frame.rip -= 2;
+    }
+}
+
+/// `rt_sigreturn(2)`: goes back to where a handler interrupted the program.
+pub fn sigreturn(task: &Task, frame: &mut UserFrame) -> Result<u64> {
+    let context: UContext = get(frame.rsp)?;
+    let m = &context.machine;
+    let (size, components) = xstate();
+    let mut area = [0u64; XSAVE_MAX / 8];
+    if m.fpstate != 0 {
+        let legacy = &mut area.as_mut_bytes()[..512];
+        user::read(m.fpstate, legacy)?;
+        let extended = area[58] as u32 == XSTATE_MAGIC1 && area[60] as usize <= size;
+        let len = if extended { area[60] as usize } else { 512 };
+        let magic2 = if extended {
+            let mut word = [0; 4];
+            user::read(m.fpstate + len as u64, &mut word)?;
+            u32::from_ne_bytes(word) == XSTATE_MAGIC2
+        } else {
+            false
+        };
+        if extended && magic2 && len > 512 {
+            user::read(m.fpstate + 512, &mut area.as_mut_bytes()[512..len])?;
+            area[64] &= components;
+        } else {
+            area[64] = 3;
+        }
+        // Nothing that XRSTOR or LDMXCSR would refuse.
+        area[65..72].fill(0);
+        area[3] = area[3] & 0xffff | 0xffff << 32;
+    } else {
+        area[0] = 0x37f;
+        area[3] = 0x1f80;
+        area[64] = 3;
+    }
+    frame.xsave = area;
+    frame.kind = FrameKind::Full as u32;
+    frame.r8 = m.r8;
+    frame.r9 = m.r9;
+    frame.r10 = m.r10;
+    frame.r11 = m.r11;
+    frame.r12 = m.r12;
+    frame.r13 = m.r13;
+    frame.r14 = m.r14;
+    frame.r15 = m.r15;
+    frame.rdi = m.rdi;
+    frame.rsi = m.rsi;
+    frame.rbp = m.rbp;
+    frame.rbx = m.rbx;
+    frame.rdx = m.rdx;
+    frame.rax = m.rax;
+    frame.rcx = m.rcx;
+    frame.rsp = m.rsp;
+    frame.rip = crate::exec::runnable_rip(task, m.rip);
+    frame.rflags = m.rflags & RFLAGS_USER | 0x202;
+    frame.orig_rax = u64::MAX;
+    if context.stack.flags & linux::SS_ONSTACK as i32 == 0 || context.stack.size != 0 {
+        let mut stack = context.stack;
+        stack.flags &= !(linux::SS_ONSTACK as i32);
+        let mut s = task.signals.lock();
+        if s.altstack.flags & linux::SS_DISABLE as i32 != 0 || stack.sp != s.altstack.sp {
+            s.altstack = stack;
+        }
+    }
+    set_mask(task, context.mask);
+    Ok(frame.rax)
+}
+
+/// Waits for one of `wanted` to be sent, and takes it (`sigtimedwait(2)`).
+pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
+    let wanted = wanted & !UNBLOCKABLE;
+    task.signals.lock().waiting = wanted;
+    let found = wait(&task.process.signal_queue, 1, limit, || {
+        let mut s = task.signals.lock();
+        s.pending.take(wanted).or_else(|| task.process.pending.lock().take(wanted))
+    });
+    let mut s = task.signals.lock();
+    s.waiting = 0;
+    // One may have come in the instant between.
+    match found {
+        Err(e) => s.pending.take(wanted).or_else(|| task.process.pending.lock().take(wanted)).ok_or(e),
+        ok => ok,
+    }
+}
+
+impl Process {
+    /// What a signal frame says of the fault that caused it.
+    fn fault_info(&self, info: &Siginfo) -> FaultInfo {
+        if info.code <= 0 || SYNCHRONOUS & bit(info.signo as u32) == 0 {
+            return FaultInfo { error: 0, trap: 0, cr2: 0 };
+        }
+        let trap = match info.signo as u32 {
+            linux::SIGSEGV if info.code == 0x80 => 13,
+            linux::SIGSEGV | linux::SIGBUS => 14,
+            linux::SIGFPE => 0,
+            linux::SIGILL => 6,
+            _ => 3,
+        };
+        FaultInfo { error: info.words[13], trap, cr2: if trap == 14 { info.words[0] } else { 0 } }
+    }
+}
+
+const _: () = assert!(size_of::<SigContext>() == 256);
+const _: () = assert!(size_of::<UContext>() == 304);
+const _: () = assert!(size_of::<SignalFrame>() == 440);
+const _: () = assert!(XSAVE_OFFSET.is_multiple_of(64));

@@ -1,0 +1,346 @@
+//! Sockets as files: blocking, timeouts and options over the handles of `atoll_net`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::node::At;
+use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
+use atoll_net::unix::{Ancillary, Credentials, UnixSocket};
+use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
+use atoll_sync::{RcuArc, WaitQueue};
+use atoll_task::{Limit, wait};
+use linux_raw_sys::{general as linux, ioctl, net};
+
+use crate::process::Task;
+use crate::types::put;
+
+/// What stands behind a socket.
+pub enum Inner {
+    /// Connections.
+    Stream(Arc<dyn StreamHandle>),
+    /// Single messages.
+    Datagram(Arc<dyn DatagramHandle>),
+    /// Within the cell.
+    Unix(Arc<UnixSocket>),
+}
+
+/// A socket.
+pub struct SocketFile {
+    /// What stands behind it.
+    pub inner: Inner,
+    /// AF_...
+    pub domain: u32,
+    /// SOCK_...
+    pub kind: u32,
+    /// IPPROTO_...
+    pub protocol: u32,
+    /// SO_RCVTIMEO and SO_SNDTIMEO, ns; 0: none.
+    receive_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    id: u64,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0x8000);
+
+/// What a receive brought.
+#[derive(Default)]
+pub struct Message {
+    /// Value of the call.
+    pub len: usize,
+    /// Who sent it.
+    pub from: Option<Address>,
+    /// What came beside the bytes, on a Unix socket.
+    pub ancillary: Ancillary,
+    /// Control messages of the host, as they came.
+    pub control: Vec<u8>,
+    /// `msg_flags`.
+    pub flags: u32,
+}
+
+/// Who a task is, for SO_PEERCRED.
+pub fn credentials(task: &Task) -> Credentials {
+    let ids = task.process.ids.lock();
+    Credentials { pid: task.process.pid, uid: ids.euid, gid: ids.egid }
+}
+
+impl SocketFile {
+    /// A socket.
+    pub fn new(inner: Inner, domain: u32, kind: u32, protocol: u32) -> Self {
+        SocketFile {
+            inner,
+            domain,
+            kind,
+            protocol,
+            receive_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// As an open file.
+    pub fn open(self, nonblock: bool) -> RcuArc<OpenFile> {
+        let flags = linux::O_RDWR | if nonblock { linux::O_NONBLOCK } else { 0 };
+        RcuArc::new(OpenFile::new(Arc::new(self), flags))
+    }
+
+    /// What all but Unix sockets have.
+    pub fn handle(&self) -> Option<&dyn Handle> {
+        match &self.inner {
+            Inner::Stream(s) => Some(&**s),
+            Inner::Datagram(d) => Some(&**d),
+            Inner::Unix(_) => None,
+        }
+    }
+
+    /// Sets SO_RCVTIMEO or, if `send`, SO_SNDTIMEO, ns.
+    pub fn set_timeout(&self, send: bool, ns: u64) {
+        if send { &self.send_timeout } else { &self.receive_timeout }.store(ns, Ordering::Relaxed);
+    }
+
+    /// The timeout, ns.
+    pub fn timeout(&self, send: bool) -> u64 {
+        if send { &self.send_timeout } else { &self.receive_timeout }.load(Ordering::Relaxed)
+    }
+
+    /// Tries, and waits where that is allowed, until `f` gets somewhere.
+    pub fn patiently<R>(
+        &self,
+        nonblock: bool,
+        send: bool,
+        mut f: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        match f() {
+            Err(Errno::EAGAIN) if !nonblock => {}
+            r => return r,
+        }
+        let ns = self.timeout(send);
+        let limit =
+            if ns == 0 { Limit::Forever } else { Limit::Until(platform().now().saturating_add(ns)) };
+        let interest = if send { poll::OUT } else { poll::IN | poll::RDHUP } | poll::HUP | poll::ERR;
+        let r = wait(self.wait_queue(), interest, limit, || match f() {
+            Err(Errno::EAGAIN) => None,
+            r => Some(r),
+        });
+        match r {
+            Ok(r) => r,
+            Err(Errno::ETIMEDOUT) => Err(Errno::EAGAIN),
+            // With a timeout the call is never restarted (signal(7)).
+            Err(Errno::RESTART) if ns != 0 => Err(Errno::EINTR),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn wait_queue(&self) -> &WaitQueue {
+        match &self.inner {
+            Inner::Stream(s) => s.queue(),
+            Inner::Datagram(d) => d.queue(),
+            Inner::Unix(u) => u.queue(),
+        }
+    }
+
+    /// Receives.
+    pub fn receive(&self, sink: &mut Sink, flags: u32, nonblock: bool, control: usize) -> Result<Message> {
+        let nonblock = nonblock || flags & net::MSG_DONTWAIT != 0;
+        let pass = flags & (net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE);
+        match &self.inner {
+            Inner::Stream(s) => {
+                let mut len = 0;
+                loop {
+                    let r = self.patiently(nonblock, false, || s.receive(sink, pass));
+                    match r {
+                        Ok(0) => break,
+                        Ok(n) => len += n,
+                        Err(_) if len > 0 => break,
+                        Err(e) => return Err(e),
+                    }
+                    if flags & net::MSG_WAITALL == 0 || flags & net::MSG_PEEK != 0 || sink.left() == 0 {
+                        break;
+                    }
+                }
+                Ok(Message { len, ..Message::default() })
+            }
+            Inner::Datagram(d) => {
+                let mut room = alloc::vec![0u8; control];
+                let m = self.patiently(nonblock, false, || d.receive(sink, &mut room, pass))?;
+                room.truncate(m.control_len);
+                Ok(Message {
+                    len: m.len,
+                    from: Some(m.from),
+                    control: room,
+                    flags: m.flags,
+                    ..Message::default()
+                })
+            }
+            Inner::Unix(u) => {
+                let peek = flags & net::MSG_PEEK != 0;
+                let mut all = Message::default();
+                loop {
+                    let r = self.patiently(nonblock, false, || u.receive(sink, peek));
+                    let r = match r {
+                        Ok(r) => r,
+                        Err(_) if all.len > 0 => break,
+                        Err(e) => return Err(e),
+                    };
+                    let more = flags & net::MSG_WAITALL != 0 && self.kind == net::SOCK_STREAM;
+                    all.len += if flags & net::MSG_TRUNC != 0 { r.whole } else { r.len };
+                    all.flags |= if r.truncated { net::MSG_TRUNC } else { 0 };
+                    all.from = Some(r.from);
+                    let files = !r.ancillary.files.is_empty();
+                    all.ancillary.from = r.ancillary.from;
+                    all.ancillary.files.extend(r.ancillary.files);
+                    if r.end || files || !more || peek || sink.left() == 0 {
+                        break;
+                    }
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// Sends. `to`: where, for sockets that are not connected.
+    pub fn send(
+        &self,
+        source: &mut Source,
+        flags: u32,
+        nonblock: bool,
+        to: Option<&Address>,
+        unix_to: Option<Arc<UnixSocket>>,
+        ancillary: Ancillary,
+    ) -> Result<usize> {
+        let nonblock = nonblock || flags & net::MSG_DONTWAIT != 0;
+        let pass = flags & (net::MSG_OOB | net::MSG_MORE | net::MSG_CONFIRM | net::MSG_DONTROUTE | net::MSG_EOR);
+        let mut done = 0;
+        match &self.inner {
+            Inner::Datagram(d) => self.patiently(nonblock, true, || d.send(source, to, pass)),
+            Inner::Stream(s) => loop {
+                match self.patiently(nonblock, true, || s.send(source, pass)) {
+                    Ok(n) => done += n,
+                    Err(_) if done > 0 => return Ok(done),
+                    Err(e) => return Err(e),
+                }
+                if source.left() == 0 {
+                    return Ok(done);
+                }
+            },
+            Inner::Unix(u) => {
+                let mut beside = Some(ancillary);
+                loop {
+                    let files = beside.clone().unwrap_or_default();
+                    let to = unix_to.clone();
+                    let attempt = || u.send(source, to.clone(), files.clone());
+                    let r = match &unix_to {
+                        // Without a connection, room is announced at the receiver.
+                        Some(target) if !nonblock => wait_at(target, attempt),
+                        _ => self.patiently(nonblock, true, attempt),
+                    };
+                    match r {
+                        Ok(n) => done += n,
+                        Err(_) if done > 0 => return Ok(done),
+                        Err(e) => return Err(e),
+                    }
+                    beside = beside.map(|b| Ancillary { files: Vec::new(), from: b.from });
+                    if source.left() == 0 {
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes a direction.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        match &self.inner {
+            Inner::Stream(s) => s.shutdown(how),
+            Inner::Datagram(d) => d.shutdown(how),
+            Inner::Unix(u) => u.shutdown(how),
+        }
+    }
+
+    /// Its own address.
+    pub fn local(&self) -> Result<Address> {
+        match &self.inner {
+            Inner::Unix(u) => Ok(u.local()),
+            _ => self.handle().ok_or(Errno::ENOTSOCK)?.local(),
+        }
+    }
+
+    /// Its peer's.
+    pub fn peer(&self) -> Result<Address> {
+        match &self.inner {
+            Inner::Unix(u) => u.peer_address(),
+            _ => self.handle().ok_or(Errno::ENOTSOCK)?.peer(),
+        }
+    }
+}
+
+fn wait_at(target: &UnixSocket, mut f: impl FnMut() -> Result<usize>) -> Result<usize> {
+    wait(target.room_queue(), poll::OUT | poll::HUP, Limit::Forever, || match f() {
+        Err(Errno::EAGAIN) => None,
+        r => Some(r),
+    })?
+}
+
+impl File for SocketFile {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+        if sink.left() == 0 && self.kind == net::SOCK_STREAM {
+            return Ok(0);
+        }
+        self.receive(sink, 0, nonblock, 0).map(|m| m.len)
+    }
+
+    fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
+        let from = match &self.inner {
+            Inner::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
+            _ => Credentials::default(),
+        };
+        let beside = Ancillary { files: Vec::new(), from };
+        self.send(source, 0, nonblock, None, None, beside).map(|n| (n, 0))
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        Ok(Attr {
+            ino: self.id,
+            dev: 8,
+            mode: linux::S_IFSOCK | 0o777,
+            nlink: 1,
+            blksize: 4096,
+            ..Attr::default()
+        })
+    }
+
+    fn ready(&self) -> u32 {
+        match &self.inner {
+            Inner::Stream(s) => s.ready(),
+            Inner::Datagram(d) => d.ready(),
+            Inner::Unix(u) => u.ready(),
+        }
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(self.wait_queue())
+    }
+
+    fn control(&self, command: u32, arg: u64) -> Result<u64> {
+        let out = match command {
+            ioctl::FIONREAD => false,
+            ioctl::TIOCOUTQ => true,
+            _ => return Err(Errno::ENOTTY),
+        };
+        let n = match &self.inner {
+            Inner::Unix(u) => if out { 0 } else { u.queued() },
+            _ => self.handle().ok_or(Errno::ENOTSOCK)?.queued(out)?,
+        };
+        put(arg, &n).map(|()| 0)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        alloc::format!("socket:[{}]", self.id).into_bytes()
+    }
+}

@@ -1,0 +1,206 @@
+//! Calls that make descriptors to wait for, and POSIX timers.
+
+use alloc::sync::Arc;
+
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::OpenFile;
+use atoll_sync::RcuArc;
+use linux_raw_sys::general as linux;
+
+use super::time::{deadline_of, read_clock};
+use super::{Call, unsupported};
+use crate::event::{EventFd, Inotify, PosixTimer, SignalFd, TimerFd};
+use crate::exec;
+use crate::signal;
+use crate::types::{Itimerspec, Sigevent, get, get_path, put};
+
+fn open(c: &Call, file: Arc<dyn atoll_fs::File>, flags: u32) -> Result<u64> {
+    let opened = RcuArc::new(OpenFile::new(file, linux::O_RDWR | flags & linux::O_NONBLOCK));
+    c.install(opened, flags & linux::O_CLOEXEC != 0)
+}
+
+/// `eventfd2(2)`.
+pub fn eventfd2(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(1);
+    if flags & !(linux::EFD_CLOEXEC | linux::EFD_NONBLOCK | linux::EFD_SEMAPHORE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let e = EventFd::new(u64::from(c.uint(0)), flags & linux::EFD_SEMAPHORE != 0);
+    open(c, Arc::new(e), flags)
+}
+
+/// `eventfd(2)`.
+pub fn eventfd(c: &mut Call) -> Result<u64> {
+    open(c, Arc::new(EventFd::new(u64::from(c.uint(0)), false)), 0)
+}
+
+/// `timerfd_create(2)`.
+pub fn timerfd_create(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(1);
+    if flags & !(linux::TFD_CLOEXEC | linux::TFD_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    deadline_of(c.int(0), 0).map_err(|_| Errno::EINVAL)?;
+    open(c, Arc::new(TimerFd::new(c.int(0))), flags)
+}
+
+fn timer_deadline(clock: i32, spec: &Itimerspec, absolute: bool) -> Result<(Option<u64>, u64)> {
+    let (value, interval) = (spec.value.to_ns()?, spec.interval.to_ns()?);
+    if value == 0 {
+        return Ok((None, 0));
+    }
+    let deadline =
+        if absolute { deadline_of(clock, value)? } else { platform().now().saturating_add(value) };
+    Ok((Some(deadline), interval))
+}
+
+/// `timerfd_settime(2)`.
+pub fn timerfd_settime(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let t = file.as_type::<TimerFd>().ok_or(Errno::EINVAL)?;
+    if c.uint(1) & !(linux::TFD_TIMER_ABSTIME | linux::TFD_TIMER_CANCEL_ON_SET) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let spec: Itimerspec = get(c.a[2])?;
+    let (deadline, interval) = timer_deadline(t.clock, &spec, c.uint(1) & linux::TFD_TIMER_ABSTIME != 0)?;
+    let old = t.set(deadline, interval);
+    if c.a[3] != 0 {
+        put(c.a[3], &old)?;
+    }
+    Ok(0)
+}
+
+/// `timerfd_gettime(2)`.
+pub fn timerfd_gettime(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    put(c.a[1], &file.as_type::<TimerFd>().ok_or(Errno::EINVAL)?.get()).map(|()| 0)
+}
+
+fn do_signalfd(c: &Call, flags: u32) -> Result<u64> {
+    if c.a[2] != 8 || flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mask: u64 = get(c.a[1])?;
+    if c.int(0) == -1 {
+        return open(c, Arc::new(SignalFd::new(mask, &c.task.process)), flags);
+    }
+    let file = c.file(0)?;
+    file.as_type::<SignalFd>().ok_or(Errno::EINVAL)?.set_mask(mask);
+    Ok(c.a[0])
+}
+
+/// `signalfd4(2)`.
+pub fn signalfd4(c: &mut Call) -> Result<u64> {
+    do_signalfd(c, c.uint(3))
+}
+
+/// `signalfd(2)`.
+pub fn signalfd(c: &mut Call) -> Result<u64> {
+    do_signalfd(c, 0)
+}
+
+/// `inotify_init1(2)`.
+pub fn inotify_init1(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(0);
+    if flags & !(linux::IN_CLOEXEC | linux::IN_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    open(c, Arc::new(Inotify::new()), flags)
+}
+
+/// `inotify_init(2)`.
+pub fn inotify_init(c: &mut Call) -> Result<u64> {
+    open(c, Arc::new(Inotify::new()), 0)
+}
+
+/// `inotify_add_watch(2)`.
+pub fn inotify_add_watch(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let i = file.as_type::<Inotify>().ok_or(Errno::EINVAL)?;
+    let path = get_path(c.a[1])?;
+    let place = exec::lookup(c.task, &path)?;
+    Ok(i.add(place.inode.id(), c.uint(2)) as u64)
+}
+
+/// `inotify_rm_watch(2)`.
+pub fn inotify_rm_watch(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    file.as_type::<Inotify>().ok_or(Errno::EINVAL)?.remove(c.int(1)).map(|()| 0)
+}
+
+/// `timer_create(2)`.
+pub fn timer_create(c: &mut Call) -> Result<u64> {
+    const SIGEV_SIGNAL: i32 = 0;
+    const SIGEV_NONE: i32 = 1;
+    const SIGEV_THREAD: i32 = 2;
+    const SIGEV_THREAD_ID: i32 = 4;
+    let clock = c.int(0);
+    read_clock(c.task, clock)?;
+    if deadline_of(clock, 0).is_err() {
+        return Err(unsupported(c.task, "timer_create on a CPU-time clock", Errno::EOPNOTSUPP));
+    }
+    let process = &c.task.process;
+    let mut timers = process.timers.lock();
+    let id = (0..).find(|n| !timers.contains_key(n)).unwrap_or(0);
+    let event: Sigevent = if c.a[1] == 0 {
+        Sigevent {
+            value: id as u64,
+            signo: linux::SIGALRM as i32,
+            notify: SIGEV_SIGNAL,
+            ..Sigevent::default()
+        }
+    } else {
+        get(c.a[1])?
+    };
+    let tid = match event.notify {
+        SIGEV_NONE | SIGEV_SIGNAL | SIGEV_THREAD => None,
+        SIGEV_THREAD_ID => {
+            let t = crate::process::find_task(event.tid as u32).ok_or(Errno::EINVAL)?;
+            if t.process.pid != process.pid {
+                return Err(Errno::EINVAL);
+            }
+            Some(event.tid as u32)
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    let signal = if event.notify == SIGEV_NONE { 0 } else { event.signo as u32 };
+    if signal > signal::MAX || signal == 0 && event.notify != SIGEV_NONE {
+        return Err(Errno::EINVAL);
+    }
+    put(c.a[2], &id)?;
+    timers.insert(id, PosixTimer::new(process, id, clock, signal, event.value, tid));
+    Ok(0)
+}
+
+/// `timer_settime(2)`.
+pub fn timer_settime(c: &mut Call) -> Result<u64> {
+    let spec: Itimerspec = get(c.a[2])?;
+    let timers = c.task.process.timers.lock();
+    let t = timers.get(&c.int(0)).ok_or(Errno::EINVAL)?;
+    let (deadline, interval) = timer_deadline(t.clock, &spec, c.uint(1) & linux::TIMER_ABSTIME != 0)?;
+    let old = t.get();
+    t.set(deadline, interval);
+    drop(timers);
+    if c.a[3] != 0 {
+        put(c.a[3], &old)?;
+    }
+    Ok(0)
+}
+
+/// `timer_gettime(2)`.
+pub fn timer_gettime(c: &mut Call) -> Result<u64> {
+    let value = c.task.process.timers.lock().get(&c.int(0)).ok_or(Errno::EINVAL)?.get();
+    put(c.a[1], &value).map(|()| 0)
+}
+
+/// `timer_getoverrun(2)`.
+pub fn timer_getoverrun(c: &mut Call) -> Result<u64> {
+    Ok(c.task.process.timers.lock().get(&c.int(0)).ok_or(Errno::EINVAL)?.overrun())
+}
+
+/// `timer_delete(2)`.
+pub fn timer_delete(c: &mut Call) -> Result<u64> {
+    let gone = c.task.process.timers.lock().remove(&c.int(0)).ok_or(Errno::EINVAL)?;
+    drop(gone);
+    Ok(0)
+}

@@ -1,0 +1,779 @@
+//! Calls on descriptors: reading, writing, duplicating, controlling.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::layout::is_user_range;
+use atoll_abi::{Errno, Result};
+use atoll_fs::pipe::{Pipe, PipeEnd};
+use atoll_fs::tmp::TmpNode;
+use atoll_fs::{FileType, OpenFile, Sink, Source};
+use atoll_mem::io::{Piece, reading, writing};
+use atoll_mem::user;
+use atoll_sync::RcuArc;
+use linux_raw_sys::{general as linux, ioctl as ctl};
+use zerocopy::IntoBytes;
+
+use super::{Call, unsupported};
+use crate::files::{FILES_MAX, FileRef};
+use crate::process::Task;
+use crate::signal;
+use crate::types::{Flock, Iovec, Siginfo, get, put};
+
+/// Most bytes that one call transfers (Linux's MAX_RW_COUNT).
+const TRANSFER_MAX: u64 = 0x7fff_f000;
+/// Most buffers of one call (UIO_MAXIOV).
+const IOV_MAX: u64 = 1024;
+
+/// A write to what nobody reads any more: SIGPIPE.
+fn pipe_signal(task: &Task, e: Errno) -> Errno {
+    if e == Errno::EPIPE {
+        let (pid, uid) = (task.process.pid, task.process.ids.lock().ruid);
+        if let Some(me) = crate::process::find_task(task.tid()) {
+            signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, pid, uid, 0));
+        }
+    }
+    e
+}
+
+/// The program's buffers, checked.
+pub fn pieces(addr: u64, count: u64) -> Result<Vec<Piece>> {
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut out = Vec::with_capacity(count as usize);
+    let mut total = 0u64;
+    for i in 0..count {
+        let v: Iovec = get(addr + i * 16)?;
+        if v.len > i64::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        if !is_user_range(v.base, v.len) && v.len > 0 {
+            return Err(Errno::EFAULT);
+        }
+        let len = v.len.min(TRANSFER_MAX - total);
+        total += len;
+        out.push(Piece { addr: v.base, len });
+    }
+    Ok(out)
+}
+
+fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
+    let len = len.min(TRANSFER_MAX);
+    if len > 0 && !is_user_range(addr, len) {
+        return Err(Errno::EFAULT);
+    }
+    Ok((addr, len))
+}
+
+/// `read(2)`.
+pub fn read(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let (addr, len) = one(c.a[1], c.a[2])?;
+    let mut sink = Sink::one(addr, len);
+    reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
+}
+
+/// `write(2)`.
+pub fn write(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let (addr, len) = one(c.a[1], c.a[2])?;
+    let mut source = Source::one(addr, len);
+    writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
+}
+
+fn offset(n: u64) -> Result<u64> {
+    if (n as i64) < 0 { Err(Errno::EINVAL) } else { Ok(n) }
+}
+
+/// `pread64(2)`.
+pub fn pread(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let at = offset(c.a[3])?;
+    let (addr, len) = one(c.a[1], c.a[2])?;
+    let mut sink = Sink::one(addr, len);
+    reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
+}
+
+/// `pwrite64(2)`.
+pub fn pwrite(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let at = offset(c.a[3])?;
+    let (addr, len) = one(c.a[1], c.a[2])?;
+    let mut source = Source::one(addr, len);
+    writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
+}
+
+/// `readv(2)`.
+pub fn readv(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let list = pieces(c.a[1], c.a[2])?;
+    let mut sink = Sink::user(&list);
+    reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
+}
+
+/// `writev(2)`.
+pub fn writev(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let list = pieces(c.a[1], c.a[2])?;
+    let mut source = Source::user(&list);
+    writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
+}
+
+/// `preadv(2)`.
+pub fn preadv(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let at = offset(c.a[3])?;
+    let list = pieces(c.a[1], c.a[2])?;
+    let mut sink = Sink::user(&list);
+    reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
+}
+
+/// `pwritev(2)`.
+pub fn pwritev(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let at = offset(c.a[3])?;
+    let list = pieces(c.a[1], c.a[2])?;
+    let mut source = Source::user(&list);
+    writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
+}
+
+/// `preadv2(2)`. Flags that only hint are taken as read.
+pub fn preadv2(c: &mut Call) -> Result<u64> {
+    if c.a[5] as u32 & !(linux::RWF_HIPRI | linux::RWF_NOWAIT) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if c.a[3] == u64::MAX { readv(c) } else { preadv(c) }
+}
+
+/// `pwritev2(2)`.
+pub fn pwritev2(c: &mut Call) -> Result<u64> {
+    let flags = c.a[5] as u32;
+    if flags & !(linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let n = if c.a[3] == u64::MAX { writev(c)? } else { pwritev(c)? };
+    if flags & (linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
+        c.file(0)?.file().sync(flags & linux::RWF_SYNC == 0)?;
+    }
+    Ok(n)
+}
+
+/// `lseek(2)`.
+pub fn lseek(c: &mut Call) -> Result<u64> {
+    c.file(0)?.seek(c.a[1] as i64, c.uint(2))
+}
+
+/// `close(2)`.
+pub fn close(c: &mut Call) -> Result<u64> {
+    let file = c.task.files.remove(c.uint(0))?;
+    closing(c.task, &file);
+    Ok(0)
+}
+
+/// What a process gives up with any descriptor of a file: its record locks on it.
+fn closing(task: &Task, file: &FileRef) {
+    locks::release_process(file, task.process.pid);
+    if RcuArc::count(file) == 1 {
+        locks::release_file(file);
+    }
+}
+
+const CLOSE_RANGE_UNSHARE: u32 = 2;
+const CLOSE_RANGE_CLOEXEC: u32 = 4;
+
+/// `close_range(2)`.
+pub fn close_range(c: &mut Call) -> Result<u64> {
+    let (first, last, flags) = (c.uint(0), c.uint(1), c.uint(2));
+    if first > last || flags & !(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & CLOSE_RANGE_UNSHARE != 0 {
+        let own = Arc::new(c.task.files.duplicate());
+        drop(c.task.files.replace(own));
+    }
+    for fd in c.task.files.list() {
+        if (first..=last).contains(&fd) {
+            if flags & CLOSE_RANGE_CLOEXEC != 0 {
+                c.task.files.set_cloexec(fd, true)?;
+            } else if let Ok(f) = c.task.files.remove(fd) {
+                closing(c.task, &f);
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// `dup(2)`.
+pub fn dup(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    c.install(file, false)
+}
+
+fn dup_to(c: &mut Call, cloexec: bool) -> Result<u64> {
+    let file = c.file(0)?;
+    let to = c.uint(1);
+    let limit = c.task.process.max_files.load(Ordering::Relaxed);
+    if u64::from(to) >= limit.min(FILES_MAX as u64) {
+        return Err(Errno::EBADF);
+    }
+    if let Some(old) = c.task.files.put(to, file, cloexec) {
+        closing(c.task, &old);
+    }
+    Ok(u64::from(to))
+}
+
+/// `dup2(2)`.
+pub fn dup2(c: &mut Call) -> Result<u64> {
+    if c.uint(0) == c.uint(1) {
+        c.file(0)?;
+        return Ok(u64::from(c.uint(1)));
+    }
+    dup_to(c, false)
+}
+
+/// `dup3(2)`.
+pub fn dup3(c: &mut Call) -> Result<u64> {
+    if c.uint(0) == c.uint(1) || c.uint(2) & !linux::O_CLOEXEC != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let cloexec = c.uint(2) != 0;
+    dup_to(c, cloexec)
+}
+
+/// `pipe2(2)`.
+pub fn pipe2(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(1);
+    if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK | linux::O_DIRECT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & linux::O_DIRECT != 0 {
+        return Err(unsupported(c.task, "pipe2(O_DIRECT)", Errno::EINVAL));
+    }
+    make_pipe(c, flags)
+}
+
+/// `pipe(2)`.
+pub fn pipe(c: &mut Call) -> Result<u64> {
+    make_pipe(c, 0)
+}
+
+fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
+    let (r, w) = Pipe::ends();
+    let mode = flags & linux::O_NONBLOCK;
+    let cloexec = flags & linux::O_CLOEXEC != 0;
+    let r = c.install(RcuArc::new(OpenFile::new(r, linux::O_RDONLY | mode)), cloexec)?;
+    let w = match c.install(RcuArc::new(OpenFile::new(w, linux::O_WRONLY | mode)), cloexec) {
+        Ok(w) => w,
+        Err(e) => {
+            drop(c.task.files.remove(r as u32));
+            return Err(e);
+        }
+    };
+    let fds = [r as i32, w as i32];
+    if let Err(e) = user::write(c.a[0], fds.as_bytes()) {
+        drop(c.task.files.remove(r as u32));
+        drop(c.task.files.remove(w as u32));
+        return Err(e);
+    }
+    Ok(0)
+}
+
+/// `fcntl(2)`.
+pub fn fcntl(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let (fd, command, arg) = (c.uint(0), c.uint(1), c.a[2]);
+    let limit = c.task.process.max_files.load(Ordering::Relaxed);
+    match command {
+        linux::F_DUPFD | linux::F_DUPFD_CLOEXEC => {
+            if arg >= limit {
+                return Err(Errno::EINVAL);
+            }
+            let cloexec = command == linux::F_DUPFD_CLOEXEC;
+            c.task.files.add(file, cloexec, arg as usize, limit).map(u64::from)
+        }
+        linux::F_GETFD => c.task.files.cloexec(fd).map(u64::from),
+        linux::F_SETFD => c.task.files.set_cloexec(fd, arg as u32 & linux::FD_CLOEXEC != 0).map(|()| 0),
+        linux::F_GETFL => Ok(u64::from(file.flags() | 0o100000 * u32::from(file.file().seekable()))),
+        linux::F_SETFL => {
+            file.set_flags(arg as u32);
+            Ok(0)
+        }
+        linux::F_GETLK | linux::F_SETLK | linux::F_SETLKW => locks::record(c, &file, command, false),
+        linux::F_OFD_GETLK | linux::F_OFD_SETLK | linux::F_OFD_SETLKW => {
+            let command = command - linux::F_OFD_GETLK + linux::F_GETLK;
+            locks::record(c, &file, command, true)
+        }
+        linux::F_GETPIPE_SZ => {
+            file.as_type::<PipeEnd>().map(|p| p.capacity() as u64).ok_or(Errno::EBADF)
+        }
+        linux::F_SETPIPE_SZ => {
+            let p = file.as_type::<PipeEnd>().ok_or(Errno::EBADF)?;
+            p.set_capacity(arg as usize).map(|n| n as u64)
+        }
+        linux::F_GET_SEALS => {
+            file.as_type::<TmpNode>().ok_or(Errno::EINVAL)?.seals().map(u64::from)
+        }
+        linux::F_ADD_SEALS => {
+            let node = file.as_type::<TmpNode>().ok_or(Errno::EINVAL)?;
+            if !file.writable() {
+                return Err(Errno::EPERM);
+            }
+            node.add_seals(arg as u32).map(|()| 0)
+        }
+        linux::F_GETOWN => Ok(0),
+        linux::F_SETOWN | linux::F_SETSIG => Ok(0),
+        linux::F_GETLEASE => Ok(u64::from(linux::F_UNLCK)),
+        _ => Err(unsupported(c.task, &alloc::format!("fcntl command {command}"), Errno::EINVAL)),
+    }
+}
+
+/// `ioctl(2)`.
+pub fn ioctl(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let (command, arg) = (c.uint(1), c.a[2]);
+    match command {
+        ctl::FIONBIO => {
+            let on: i32 = get(arg)?;
+            let flags = file.flags();
+            file.set_flags(if on != 0 { flags | linux::O_NONBLOCK } else { flags & !linux::O_NONBLOCK });
+            Ok(0)
+        }
+        ctl::FIOCLEX => c.task.files.set_cloexec(c.uint(0), true).map(|()| 0),
+        ctl::FIONCLEX => c.task.files.set_cloexec(c.uint(0), false).map(|()| 0),
+        ctl::FIONREAD if file.file().seekable() => {
+            let size = file.attr()?.size;
+            let left = file.with_position(|p| size.saturating_sub(*p));
+            put(arg, &(left as i32)).map(|()| 0)
+        }
+        ctl::TIOCGPGRP if is_terminal(&file) => {
+            let pgrp = crate::process::world().foreground.load(Ordering::Relaxed);
+            put(arg, &pgrp).map(|()| 0)
+        }
+        ctl::TIOCSPGRP if is_terminal(&file) => {
+            let pgrp: u32 = get(arg)?;
+            crate::process::world().foreground.store(pgrp, Ordering::Relaxed);
+            Ok(0)
+        }
+        ctl::TIOCGSID if is_terminal(&file) => {
+            put(arg, &c.task.process.sid.load(Ordering::Relaxed)).map(|()| 0)
+        }
+        ctl::TIOCSCTTY | ctl::TIOCNOTTY if is_terminal(&file) => Ok(0),
+        _ => file.file().control(command, arg),
+    }
+}
+
+fn is_terminal(file: &FileRef) -> bool {
+    file.as_type::<atoll_fs::stream::Stream>().is_some_and(|s| s.is_terminal())
+}
+
+/// `fsync(2)`.
+pub fn fsync(c: &mut Call) -> Result<u64> {
+    c.file(0)?.file().sync(false).map(|()| 0)
+}
+
+/// `fdatasync(2)`.
+pub fn fdatasync(c: &mut Call) -> Result<u64> {
+    c.file(0)?.file().sync(true).map(|()| 0)
+}
+
+/// `sync(2)`.
+pub fn sync(_c: &mut Call) -> Result<u64> {
+    crate::process::flush_everything();
+    Ok(0)
+}
+
+/// `syncfs(2)`.
+pub fn syncfs(c: &mut Call) -> Result<u64> {
+    match c.file(0)?.place() {
+        Some(p) => p.mount.fs.sync().map(|()| 0),
+        None => Ok(0),
+    }
+}
+
+/// `ftruncate(2)`.
+pub fn ftruncate(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let len = offset(c.a[1])?;
+    if !file.writable() {
+        return Err(Errno::EINVAL);
+    }
+    file_size_limit(c, len)?;
+    file.file().truncate(len).map(|()| 0)
+}
+
+/// EFBIG and SIGXFSZ for a file longer than RLIMIT_FSIZE.
+fn file_size_limit(c: &Call, len: u64) -> Result<()> {
+    if len > c.task.process.limit(linux::RLIMIT_FSIZE).cur {
+        if let Some(me) = crate::process::find_task(c.task.tid()) {
+            signal::send_task(&me, Siginfo::from_kernel(linux::SIGXFSZ, 0));
+        }
+        return Err(Errno::EFBIG);
+    }
+    Ok(())
+}
+
+/// `fallocate(2)`.
+pub fn fallocate(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let (at, len) = (c.a[2] as i64, c.a[3] as i64);
+    if at < 0 || len <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !file.writable() {
+        return Err(Errno::EBADF);
+    }
+    if !file.file().seekable() {
+        return Err(Errno::ESPIPE);
+    }
+    file.file().allocate(c.uint(1), at as u64, len as u64).map(|()| 0)
+}
+
+/// `fadvise64(2)`, `readahead(2)`: hints.
+pub fn advise(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    if !file.file().seekable() {
+        return Err(Errno::ESPIPE);
+    }
+    Ok(0)
+}
+
+/// `sendfile(2)`.
+pub fn sendfile(c: &mut Call) -> Result<u64> {
+    let (to, from) = (c.file(0)?, c.file(1)?);
+    let explicit = c.a[2] != 0;
+    let start: u64 = if explicit { offset(get(c.a[2])?)? } else { 0 };
+    if !from.readable() || !to.writable() {
+        return Err(Errno::EBADF);
+    }
+    if !from.file().seekable() {
+        return Err(Errno::EINVAL);
+    }
+    let at = if explicit { start } else { from.with_position(|p| *p) };
+    let n = transfer(c.task, &from, Some(at), &to, None, c.a[3].min(TRANSFER_MAX))?;
+    if explicit {
+        put(c.a[2], &(start + n))?;
+    } else {
+        from.with_position(|p| *p = at + n);
+    }
+    Ok(n)
+}
+
+/// Moves bytes from one file to another through a buffer of the runtime's.
+fn transfer(
+    task: &Task,
+    from: &FileRef,
+    mut at: Option<u64>,
+    to: &FileRef,
+    mut to_at: Option<u64>,
+    len: u64,
+) -> Result<u64> {
+    let mut buf = alloc::vec![0u8; (len as usize).clamp(1, 64 << 10)];
+    let mut done = 0;
+    while done < len {
+        let want = buf.len().min((len - done) as usize);
+        let mut sink = Sink::kernel(&mut buf[..want]);
+        let got = match at {
+            Some(a) => from.read_at(&mut sink, a),
+            None => from.read(&mut sink),
+        };
+        let got = match got {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(_) if done > 0 => break,
+            Err(e) => return Err(e),
+        };
+        let mut out = 0;
+        while out < got {
+            let mut source = Source::kernel(&buf[out..got]);
+            let put = match to_at {
+                Some(a) => to.write_at(&mut source, a + out as u64),
+                None => to.write(&mut source),
+            };
+            match put {
+                Ok(n) => out += n,
+                Err(_) if done + out as u64 > 0 => break,
+                Err(e) => return Err(pipe_signal(task, e)),
+            }
+        }
+        done += out as u64;
+        if let Some(a) = &mut at {
+            *a += out as u64;
+        } else if out < got {
+            // Bytes of a stream that could not be written on are lost, as they are on Linux when
+            // splice is interrupted.
+            break;
+        }
+        if let Some(a) = &mut to_at {
+            *a += out as u64;
+        }
+        if out < got || (at.is_none() && got < want) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// `copy_file_range(2)`.
+pub fn copy_file_range(c: &mut Call) -> Result<u64> {
+    let (from, to) = (c.file(0)?, c.file(2)?);
+    if c.uint(5) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    for f in [&from, &to] {
+        match f.place().map(|p| p.inode.kind()) {
+            Some(FileType::Regular) => {}
+            Some(FileType::Directory) => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    if !from.readable() || !to.writable() || to.flags() & linux::O_APPEND != 0 {
+        return Err(Errno::EBADF);
+    }
+    let position = |arg: u64, f: &FileRef| -> Result<u64> {
+        if arg != 0 { offset(get(arg)?) } else { Ok(f.with_position(|p| *p)) }
+    };
+    let (a, b) = (position(c.a[1], &from)?, position(c.a[3], &to)?);
+    let n = transfer(c.task, &from, Some(a), &to, Some(b), c.a[4].min(TRANSFER_MAX))?;
+    for (arg, f, at) in [(c.a[1], &from, a), (c.a[3], &to, b)] {
+        if arg != 0 {
+            put(arg, &(at + n))?;
+        } else {
+            f.with_position(|p| *p = at + n);
+        }
+    }
+    Ok(n)
+}
+
+/// `splice(2)`: one side is a pipe.
+pub fn splice(c: &mut Call) -> Result<u64> {
+    let (from, to) = (c.file(0)?, c.file(2)?);
+    if from.as_type::<PipeEnd>().is_none() && to.as_type::<PipeEnd>().is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let position = |arg: u64, f: &FileRef| -> Result<Option<u64>> {
+        match (arg != 0, f.file().seekable()) {
+            (true, true) => Ok(Some(offset(get(arg)?)?)),
+            (true, false) => Err(Errno::ESPIPE),
+            (false, true) => Ok(Some(f.with_position(|p| *p))),
+            (false, false) => Ok(None),
+        }
+    };
+    let (a, b) = (position(c.a[1], &from)?, position(c.a[3], &to)?);
+    // No more than fits: what is taken out of a pipe must go somewhere.
+    let n = transfer(c.task, &from, a, &to, b, c.a[4].min(64 << 10))?;
+    for (arg, f, at) in [(c.a[1], &from, a), (c.a[3], &to, b)] {
+        if let Some(at) = at {
+            if arg != 0 {
+                put(arg, &(at + n))?;
+            } else {
+                f.with_position(|p| *p = at + n);
+            }
+        }
+    }
+    Ok(n)
+}
+
+/// `flock(2)`.
+pub fn flock(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    locks::whole(c, &file, c.uint(1))
+}
+
+/// File locks, within the cell.
+pub mod locks {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use atoll_sync::{Mutex, WaitQueue};
+    use atoll_task::{Limit, wait};
+
+    /// Who holds a lock.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Owner {
+        Process(u32),
+        Open(usize),
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Lock {
+        owner: Owner,
+        start: u64,
+        /// One past the end.
+        end: u64,
+        write: bool,
+    }
+
+    #[derive(Default)]
+    struct Locks {
+        records: Vec<Lock>,
+        flocks: Vec<(usize, bool)>,
+    }
+
+    static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
+    static QUEUE: WaitQueue = WaitQueue::new();
+
+    fn key(file: &FileRef) -> Result<u64> {
+        file.place().map(|p| p.inode.attr().map(|a| a.ino ^ a.dev << 40)).ok_or(Errno::EBADF)?
+    }
+
+    fn conflict(l: &Locks, new: &Lock) -> Option<Lock> {
+        l.records
+            .iter()
+            .find(|o| {
+                o.owner != new.owner && o.start < new.end && new.start < o.end && (o.write || new.write)
+            })
+            .copied()
+    }
+
+    fn put_record(l: &mut Locks, new: Lock, unlock: bool) {
+        let mut rest = Vec::new();
+        for o in l.records.drain(..) {
+            if o.owner != new.owner || o.end <= new.start || new.end <= o.start {
+                rest.push(o);
+                continue;
+            }
+            if o.start < new.start {
+                rest.push(Lock { end: new.start, ..o });
+            }
+            if o.end > new.end {
+                rest.push(Lock { start: new.end, ..o });
+            }
+        }
+        if !unlock {
+            rest.push(new);
+        }
+        l.records = rest;
+    }
+
+    /// Record locks (`fcntl(2)`), of the process or of the open file.
+    pub fn record(c: &Call, file: &FileRef, command: u32, open: bool) -> Result<u64> {
+        let f: Flock = get(c.a[2])?;
+        let base = match f.whence as u32 {
+            linux::SEEK_SET => 0,
+            linux::SEEK_CUR => file.with_position(|p| *p) as i64,
+            linux::SEEK_END => file.attr()?.size as i64,
+            _ => return Err(Errno::EINVAL),
+        };
+        let mut start = base.checked_add(f.start).ok_or(Errno::EOVERFLOW)?;
+        let mut end = if f.len == 0 {
+            i64::MAX
+        } else {
+            start.checked_add(f.len).ok_or(Errno::EOVERFLOW)?
+        };
+        if f.len < 0 {
+            core::mem::swap(&mut start, &mut end);
+        }
+        if start < 0 {
+            return Err(Errno::EINVAL);
+        }
+        let write = match f.kind as u32 {
+            linux::F_RDLCK => false,
+            linux::F_WRLCK => true,
+            linux::F_UNLCK => false,
+            _ => return Err(Errno::EINVAL),
+        };
+        let unlock = f.kind as u32 == linux::F_UNLCK;
+        let owner = if open { Owner::Open(file.addr()) } else { Owner::Process(c.task.process.pid) };
+        let new = Lock { owner, start: start as u64, end: end as u64, write };
+        let key = key(file)?;
+        if command == linux::F_GETLK {
+            let all = LOCKS.lock();
+            let mut out = f;
+            match all.get(&key).and_then(|l| conflict(l, &new)) {
+                None => out.kind = linux::F_UNLCK as i16,
+                Some(o) => {
+                    out.kind = if o.write { linux::F_WRLCK } else { linux::F_RDLCK } as i16;
+                    out.whence = linux::SEEK_SET as i16;
+                    out.start = o.start as i64;
+                    out.len = if o.end == i64::MAX as u64 { 0 } else { (o.end - o.start) as i64 };
+                    out.pid = match o.owner {
+                        Owner::Process(pid) => pid as i32,
+                        Owner::Open(_) => -1,
+                    };
+                }
+            }
+            drop(all);
+            put(c.a[2], &out)?;
+            return Ok(0);
+        }
+        if !unlock && (write && !file.writable() || !write && !file.readable()) {
+            return Err(Errno::EBADF);
+        }
+        let limit = if command == linux::F_SETLKW { Limit::Forever } else { Limit::Never };
+        wait(&QUEUE, 1, limit, || {
+            let mut all = LOCKS.lock();
+            let l = all.entry(key).or_default();
+            if !unlock && conflict(l, &new).is_some() {
+                return None;
+            }
+            put_record(l, new, unlock);
+            if l.records.is_empty() && l.flocks.is_empty() {
+                all.remove(&key);
+            }
+            Some(())
+        })?;
+        QUEUE.wake_all(1);
+        Ok(0)
+    }
+
+    /// Whole-file locks (`flock(2)`).
+    pub fn whole(_c: &Call, file: &FileRef, operation: u32) -> Result<u64> {
+        let me = file.addr();
+        let key = key(file)?;
+        let nonblock = operation & linux::LOCK_NB != 0;
+        let exclusive = match operation & !linux::LOCK_NB {
+            linux::LOCK_SH => false,
+            linux::LOCK_EX => true,
+            linux::LOCK_UN => {
+                release_file(file);
+                return Ok(0);
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        wait(&QUEUE, 1, if nonblock { Limit::Never } else { Limit::Forever }, || {
+            let mut all = LOCKS.lock();
+            let l = all.entry(key).or_default();
+            if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
+                return None;
+            }
+            l.flocks.retain(|(o, _)| *o != me);
+            l.flocks.push((me, exclusive));
+            Some(0)
+        })
+    }
+
+    fn prune(all: &mut BTreeMap<u64, Locks>, key: u64, gone: impl Fn(&Owner) -> bool, flock: Option<usize>) {
+        let Some(l) = all.get_mut(&key) else { return };
+        l.records.retain(|r| !gone(&r.owner));
+        if let Some(me) = flock {
+            l.flocks.retain(|(o, _)| *o != me);
+        }
+        if l.records.is_empty() && l.flocks.is_empty() {
+            all.remove(&key);
+        }
+    }
+
+    /// A process closed a descriptor of a file: its record locks on that file go.
+    pub fn release_process(file: &FileRef, pid: u32) {
+        if LOCKS.lock().is_empty() {
+            return;
+        }
+        if let Ok(key) = key(file) {
+            prune(&mut LOCKS.lock(), key, |o| *o == Owner::Process(pid), None);
+            QUEUE.wake_all(1);
+        }
+    }
+
+    /// The last descriptor of an open file is gone.
+    pub fn release_file(file: &FileRef) {
+        if LOCKS.lock().is_empty() {
+            return;
+        }
+        let me = file.addr();
+        if let Ok(key) = key(file) {
+            prune(&mut LOCKS.lock(), key, |o| *o == Owner::Open(me), Some(me));
+            QUEUE.wake_all(1);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Calls on the address space.
+
+use alloc::sync::Arc;
+
+use atoll_abi::layout::{PAGE, is_user_range, page_up};
+use atoll_abi::platform::Access;
+use atoll_abi::{Errno, Result};
+use atoll_fs::tmp::shared_memory;
+use atoll_mem::heap::memory;
+use atoll_mem::user;
+use atoll_mem::vm::{Kind, MapRequest, Mappable, Object, Place};
+use linux_raw_sys::general as linux;
+
+use super::{Call, unsupported};
+use crate::process::world;
+
+fn access(prot: u32) -> Result<Access> {
+    if prot & !(linux::PROT_READ | linux::PROT_WRITE | linux::PROT_EXEC | linux::PROT_SEM) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut a = Access::empty();
+    a.set(Access::READ, prot & linux::PROT_READ != 0);
+    a.set(Access::WRITE, prot & linux::PROT_WRITE != 0);
+    a.set(Access::EXEC, prot & linux::PROT_EXEC != 0);
+    Ok(a)
+}
+
+/// `mmap(2)`.
+pub fn mmap(c: &mut Call) -> Result<u64> {
+    let [addr, len, _, _, _, offset] = c.a;
+    let (prot, flags) = (c.uint(2), c.uint(3));
+    if !offset.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let access = access(prot)?;
+    let shared = match flags & linux::MAP_TYPE {
+        linux::MAP_PRIVATE => false,
+        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
+        _ => return Err(Errno::EINVAL),
+    };
+    if flags & linux::MAP_HUGETLB != 0 {
+        // Memory is on huge pages anyway where it can be; the pool that this asks for there is none of.
+        return Err(unsupported(c.task, "mmap(MAP_HUGETLB)", Errno::ENOMEM));
+    }
+    let place = if flags & linux::MAP_FIXED_NOREPLACE != 0 {
+        Place::FixedNoReplace
+    } else if flags & linux::MAP_FIXED != 0 {
+        Place::Fixed
+    } else if flags & linux::MAP_32BIT != 0 {
+        Place::Low
+    } else {
+        Place::Hint
+    };
+    let kind = if flags & linux::MAP_ANONYMOUS != 0 {
+        let reserve = access.contains(Access::WRITE) && flags & linux::MAP_NORESERVE == 0;
+        if reserve && len > memory().total() && overcommit_is_obvious(len) {
+            return Err(Errno::ENOMEM);
+        }
+        if shared {
+            let object = shared_memory(&world().shm, page_up(len), &c.task.cred());
+            Kind::Object { object: object.clone(), file: Some(object), offset: 0 }
+        } else {
+            Kind::Anonymous
+        }
+    } else {
+        let file = c.file(4)?;
+        if offset.checked_add(page_up(len)).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Errno::EOVERFLOW);
+        }
+        if !file.readable() || (shared && access.contains(Access::WRITE) && !file.writable()) {
+            return Err(Errno::EACCES);
+        }
+        let mappable: Arc<dyn Mappable> = if shared && !file.writable() {
+            Arc::new(ReadOnly(file.file().clone().mappable()?))
+        } else {
+            file.file().clone().mappable()?
+        };
+        Kind::File { file: mappable, offset }
+    };
+    let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
+    let (total, _, _) = c.task.space.memory.size();
+    if limit != u64::MAX && total.saturating_add(len) > limit {
+        return Err(Errno::ENOMEM);
+    }
+    c.task.space.memory.map(MapRequest {
+        addr,
+        len,
+        access,
+        shared,
+        kind,
+        place,
+        name: "",
+        populate: flags & (linux::MAP_POPULATE | linux::MAP_LOCKED) != 0,
+    })
+}
+
+/// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
+fn overcommit_is_obvious(len: u64) -> bool {
+    len > memory().total().saturating_mul(2)
+}
+
+/// A file that was opened for reading only, mapped shared: it can't be made writable later.
+struct ReadOnly(Arc<dyn Mappable>);
+
+impl Mappable for ReadOnly {
+    fn host_file(&self, write: bool) -> Result<Option<i32>> {
+        if write { Err(Errno::EACCES) } else { self.0.host_file(false) }
+    }
+    fn object(&self) -> Option<Arc<dyn Object>> {
+        self.0.object()
+    }
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        self.0.read(offset, to)
+    }
+    fn describe(&self) -> (alloc::vec::Vec<u8>, u64, u64) {
+        self.0.describe()
+    }
+}
+
+/// `munmap(2)`.
+pub fn munmap(c: &mut Call) -> Result<u64> {
+    c.task.space.memory.unmap(c.a[0], c.a[1]).map(|()| 0)
+}
+
+/// `mprotect(2)`.
+pub fn mprotect(c: &mut Call) -> Result<u64> {
+    let prot = c.uint(2) & !(linux::PROT_GROWSDOWN | linux::PROT_GROWSUP);
+    c.task.space.memory.protect(c.a[0], c.a[1], access(prot)?).map(|()| 0)
+}
+
+/// `mremap(2)`.
+pub fn mremap(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(3);
+    if flags & !(linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED) != 0 {
+        if flags & linux::MREMAP_DONTUNMAP != 0 {
+            return Err(unsupported(c.task, "mremap(MREMAP_DONTUNMAP)", Errno::EINVAL));
+        }
+        return Err(Errno::EINVAL);
+    }
+    let may_move = flags & linux::MREMAP_MAYMOVE != 0;
+    let fixed = (flags & linux::MREMAP_FIXED != 0).then_some(c.a[4]);
+    if fixed.is_some() && !may_move {
+        return Err(Errno::EINVAL);
+    }
+    c.task.space.memory.remap(c.a[0], c.a[1], c.a[2], may_move, fixed)
+}
+
+/// `brk(2)`.
+pub fn brk(c: &mut Call) -> Result<u64> {
+    let limit = c.task.process.limit(linux::RLIMIT_DATA).cur;
+    Ok(c.task.space.memory.brk(c.a[0], limit))
+}
+
+/// `madvise(2)`.
+pub fn madvise(c: &mut Call) -> Result<u64> {
+    let (addr, len) = (c.a[0], page_up(c.a[1]));
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    if len == 0 {
+        return Ok(0);
+    }
+    if !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    let space = &c.task.space.memory;
+    match c.uint(2) {
+        linux::MADV_DONTNEED | linux::MADV_FREE => space.discard(addr, len).map(|()| 0),
+        linux::MADV_WILLNEED | linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE => {
+            if !space.is_mapped(addr, len) {
+                return Err(Errno::ENOMEM);
+            }
+            if c.uint(2) != linux::MADV_WILLNEED {
+                space.populate(addr, len);
+            }
+            Ok(0)
+        }
+        linux::MADV_NORMAL
+        | linux::MADV_RANDOM
+        | linux::MADV_SEQUENTIAL
+        | linux::MADV_HUGEPAGE
+        | linux::MADV_NOHUGEPAGE
+        | linux::MADV_DONTFORK
+        | linux::MADV_DOFORK
+        | linux::MADV_DONTDUMP
+        | linux::MADV_DODUMP
+        | linux::MADV_COLD
+        | linux::MADV_PAGEOUT
+        | linux::MADV_COLLAPSE
+        | linux::MADV_MERGEABLE
+        | linux::MADV_UNMERGEABLE => {
+            if space.is_mapped(addr, len) { Ok(0) } else { Err(Errno::ENOMEM) }
+        }
+        other => Err(unsupported(c.task, &alloc::format!("madvise({other})"), Errno::EINVAL)),
+    }
+}
+
+/// `msync(2)`: what is mapped shared is the file itself; MS_SYNC makes it durable.
+pub fn msync(c: &mut Call) -> Result<u64> {
+    let (addr, len, flags) = (c.a[0], page_up(c.a[1]), c.uint(2));
+    let known = linux::MS_ASYNC | linux::MS_INVALIDATE | linux::MS_SYNC;
+    if !addr.is_multiple_of(PAGE)
+        || flags & !known != 0
+        || flags & linux::MS_ASYNC != 0 && flags & linux::MS_SYNC != 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    if !c.task.space.memory.is_mapped(addr, len) {
+        return Err(Errno::ENOMEM);
+    }
+    if flags & linux::MS_SYNC != 0 {
+        let mut at = addr;
+        while at < addr + len {
+            let Some((_, area)) = c.task.space.memory.find(at) else { break };
+            if let (true, Kind::File { file, .. }) = (area.shared, &area.kind) {
+                file.flush()?;
+            }
+            at = area.end;
+        }
+    }
+    Ok(0)
+}
+
+/// `mincore(2)`: all that is mapped is taken as present.
+pub fn mincore(c: &mut Call) -> Result<u64> {
+    let (addr, len) = (c.a[0], page_up(c.a[1]));
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    if !c.task.space.memory.is_mapped(addr, len) {
+        return Err(Errno::ENOMEM);
+    }
+    let ones = [1u8; 256];
+    let pages = len / PAGE;
+    let mut done = 0;
+    while done < pages {
+        let n = (pages - done).min(256);
+        user::write(c.a[2] + done, &ones[..n as usize])?;
+        done += n;
+    }
+    Ok(0)
+}
+
+/// `mlock(2)`, `mlock2(2)`: memory of a cell is never paged out; it is brought in.
+pub fn mlock(c: &mut Call) -> Result<u64> {
+    let addr = c.a[0] & !(PAGE - 1);
+    let len = page_up(c.a[1] + (c.a[0] - addr));
+    if !c.task.space.memory.is_mapped(addr, len) {
+        return Err(Errno::ENOMEM);
+    }
+    c.task.space.memory.populate(addr, len);
+    Ok(0)
+}
+
+/// `munlock(2)`, `mlockall(2)`, `munlockall(2)`.
+pub fn nothing(_c: &mut Call) -> Result<u64> {
+    Ok(0)
+}
+
+/// `membarrier(2)`: each core passes a full barrier when it is interrupted.
+pub fn membarrier(c: &mut Call) -> Result<u64> {
+    const QUERY: u32 = 0;
+    const GLOBAL: u32 = 1;
+    const PRIVATE_EXPEDITED: u32 = 8;
+    const REGISTER_PRIVATE_EXPEDITED: u32 = 16;
+    match c.uint(0) {
+        QUERY => Ok(u64::from(GLOBAL | PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED)),
+        REGISTER_PRIVATE_EXPEDITED => Ok(0),
+        GLOBAL | PRIVATE_EXPEDITED => {
+            atoll_task::barrier();
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}

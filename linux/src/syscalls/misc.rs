@@ -1,0 +1,121 @@
+//! What fits nowhere else.
+
+use atoll_abi::{Errno, Result, platform};
+use atoll_mem::heap::memory;
+use atoll_mem::user;
+use linux_raw_sys::general as linux;
+
+use super::{Call, unsupported};
+use crate::process::{task_count, world};
+use crate::types::{Sysinfo, put};
+
+/// Version of Linux whose behaviour is copied, as `uname(2)` tells it.
+pub const RELEASE: &str = "6.1.0-atoll";
+
+/// `uname(2)`.
+pub fn uname(c: &mut Call) -> Result<u64> {
+    let mut out = [0u8; 65 * 6];
+    let mut field = |n: usize, text: &[u8]| {
+        let len = text.len().min(64);
+        out[n * 65..n * 65 + len].copy_from_slice(&text[..len]);
+    };
+    field(0, b"Linux");
+    field(1, &world().hostname.lock());
+    field(2, RELEASE.as_bytes());
+    field(3, b"#1 SMP Atoll");
+    field(4, b"x86_64");
+    field(5, &world().domainname.lock());
+    user::write(c.a[0], &out).map(|()| 0)
+}
+
+fn set_name(c: &Call, domain: bool) -> Result<u64> {
+    if !c.task.is_root() {
+        return Err(Errno::EPERM);
+    }
+    if c.a[1] > 64 {
+        return Err(Errno::EINVAL);
+    }
+    let mut name = alloc::vec![0; c.a[1] as usize];
+    user::read(c.a[0], &mut name)?;
+    *if domain { &world().domainname } else { &world().hostname }.lock() = name;
+    Ok(0)
+}
+
+/// `sethostname(2)`.
+pub fn sethostname(c: &mut Call) -> Result<u64> {
+    set_name(c, false)
+}
+
+/// `setdomainname(2)`.
+pub fn setdomainname(c: &mut Call) -> Result<u64> {
+    set_name(c, true)
+}
+
+/// `sysinfo(2)`.
+pub fn sysinfo(c: &mut Call) -> Result<u64> {
+    let m = memory();
+    let info = Sysinfo {
+        uptime: super::time::uptime().0 as i64,
+        totalram: m.total(),
+        freeram: m.total() - m.used(),
+        procs: task_count().min(u16::MAX as usize) as u16,
+        mem_unit: 1,
+        ..Sysinfo::default()
+    };
+    put(c.a[0], &info).map(|()| 0)
+}
+
+/// `getrandom(2)`.
+pub fn getrandom(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(2);
+    if flags & !(linux::GRND_NONBLOCK | linux::GRND_RANDOM | linux::GRND_INSECURE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let len = c.a[1].min(32 << 20);
+    let mut buf = [0u8; 256];
+    let mut done = 0;
+    while done < len {
+        let n = buf.len().min((len - done) as usize);
+        platform().random(&mut buf[..n]);
+        if let Err(e) = user::write(c.a[0] + done, &buf[..n]) {
+            return if done > 0 { Ok(done) } else { Err(e) };
+        }
+        done += n as u64;
+    }
+    Ok(len)
+}
+
+/// Calls that only a machine's administrator may make: EPERM, as in any container.
+pub fn not_permitted(c: &mut Call) -> Result<u64> {
+    Err(unsupported(c.task, "administration of the machine", Errno::EPERM))
+}
+
+/// Calls that a Linux may be built without: ENOSYS, without a word.
+pub fn not_built(_c: &mut Call) -> Result<u64> {
+    Err(Errno::ENOSYS)
+}
+
+/// `syslog(2)`.
+pub fn syslog(c: &mut Call) -> Result<u64> {
+    const SIZE_BUFFER: u32 = 10;
+    if c.uint(0) == SIZE_BUFFER { Ok(1 << 14) } else { Err(Errno::EPERM) }
+}
+
+/// `get_mempolicy(2)`: one node, the default policy.
+pub fn get_mempolicy(c: &mut Call) -> Result<u64> {
+    if c.a[0] != 0 {
+        put(c.a[0], &0u32)?;
+    }
+    if c.a[1] != 0 && c.a[2] >= 1 {
+        let words = c.a[2].div_ceil(64);
+        for n in 0..words {
+            put(c.a[1] + n * 8, &u64::from(n == 0))?;
+        }
+    }
+    Ok(0)
+}
+
+/// `set_mempolicy(2)`, `mbind(2)`: with one node there is nothing to choose.
+pub fn set_mempolicy(_c: &mut Call) -> Result<u64> {
+    Ok(0)
+}

@@ -1,0 +1,222 @@
+//! System calls: the table, and one file a family.
+//!
+//! A handler gets the call's six arguments and the task that made it, and
+//! returns a value or an error number. What needs no more than that is
+//! written down in one line of [`table`]. A call that is not in the table is
+//! answered with ENOSYS and named once in the log.
+#![allow(unsafe_code, reason = "the way in from the platform's entry code")]
+
+pub mod events;
+pub mod fd;
+pub mod memory;
+pub mod misc;
+pub mod net;
+pub mod path;
+pub mod poll;
+pub mod process;
+pub mod sched;
+pub mod signals;
+mod table;
+pub mod time;
+
+use core::sync::atomic::Ordering;
+
+use atoll_abi::core_local::core_local;
+use atoll_abi::core_local::pending as pending_bits;
+use atoll_abi::frame::{FaultKind, Upcall, UserFrame};
+use atoll_abi::{Errno, Result};
+use atoll_mem::vm::Denied;
+use linux_raw_sys::general as linux;
+
+use crate::files::FileRef;
+use crate::process::Task;
+use crate::types::Siginfo;
+use crate::{current, log, signal};
+
+pub use table::{NAMES, TABLE, UNSERVED};
+
+/// A system call under way.
+pub struct Call<'a> {
+    /// Who calls.
+    pub task: &'a Task,
+    /// The caller's registers.
+    pub frame: &'a mut UserFrame,
+    /// Arguments.
+    pub a: [u64; 6],
+}
+
+/// What serves a call.
+pub type Handler = fn(&mut Call) -> Result<u64>;
+
+impl Call<'_> {
+    /// Argument `n` as an int.
+    #[inline]
+    pub fn int(&self, n: usize) -> i32 {
+        self.a[n] as i32
+    }
+
+    /// Argument `n` as an unsigned int.
+    #[inline]
+    pub fn uint(&self, n: usize) -> u32 {
+        self.a[n] as u32
+    }
+
+    /// The open file that argument `n` names.
+    #[inline]
+    pub fn file(&self, n: usize) -> Result<FileRef> {
+        self.task.files.get(self.a[n] as u32)
+    }
+
+    /// Installs a file at the lowest free descriptor.
+    pub fn install(&self, file: FileRef, cloexec: bool) -> Result<u64> {
+        let limit = self.task.process.max_files.load(Ordering::Relaxed);
+        self.task.files.add(file, cloexec, 0, limit).map(u64::from)
+    }
+}
+
+/// The way in: a program made a system call.
+#[unsafe(no_mangle)]
+pub extern "C" fn atoll_syscall(frame: &mut UserFrame) {
+    let local = core_local();
+    local.fast_calls.store(local.fast_calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    dispatch(frame);
+}
+
+fn dispatch(frame: &mut UserFrame) {
+    atoll_task::quiesce();
+    let task = current();
+    let number = frame.orig_rax;
+    let a = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
+    let handler = TABLE.get(number as usize).copied().flatten();
+    let result = match handler {
+        Some(handler) => handler(&mut Call { task, frame, a }),
+        None => missing(task, number),
+    };
+    frame.rax = match result {
+        Ok(v) => v,
+        Err(e) => e.to_ret() as u64,
+    };
+    if task.work.load(Ordering::Relaxed) != 0 {
+        signal::handle_work(task, frame);
+    }
+}
+
+#[cold]
+fn missing(task: &Task, number: u64) -> Result<u64> {
+    let name = UNSERVED.iter().find(|(n, _)| u64::from(*n) == number).map_or("?", |(_, n)| n);
+    log::once(
+        &alloc::format!("syscall {number}"),
+        format_args!(
+            "{}: system call {name} ({number}) is not supported: ENOSYS",
+            alloc::string::String::from_utf8_lossy(&task.name())
+        ),
+    );
+    Err(Errno::ENOSYS)
+}
+
+/// Says once that some use of a call is not supported, and returns the error for it.
+#[cold]
+pub fn unsupported(task: &Task, what: &str, error: Errno) -> Errno {
+    log::once(
+        what,
+        format_args!(
+            "{}: {what} is not supported: {error}",
+            alloc::string::String::from_utf8_lossy(&task.name())
+        ),
+    );
+    error
+}
+
+/// The way in: a fault, or a system call that trapped.
+pub fn upcall(frame: &mut UserFrame, upcall: Upcall) {
+    let task = current();
+    match upcall {
+        Upcall::Syscall => {
+            let local = core_local();
+            local.trapped_calls.store(local.trapped_calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            frame.orig_rax = frame.rax;
+            dispatch(frame);
+            return;
+        }
+        Upcall::Fault { kind, addr, code, si_code } => fault(task, frame, kind, addr, code, si_code),
+        Upcall::Event => {}
+    }
+    if task.work.load(Ordering::Relaxed) != 0 {
+        signal::handle_work(task, frame);
+    }
+}
+
+/// The way in: pending bits were taken while a program ran.
+pub fn events(frame: &mut UserFrame, bits: u32) {
+    if bits & pending_bits::DEADLINE != 0 {
+        atoll_task::on_deadline();
+    }
+    if bits & pending_bits::NOTIFY != 0 {
+        crate::boot::look_at_mailbox();
+        atoll_task::on_notify();
+    }
+    let task = current();
+    if task.work.load(Ordering::Relaxed) != 0 {
+        signal::handle_work(task, frame);
+    }
+}
+
+/// Page-fault error code: the access was a write; it was an instruction fetch.
+const PF_WRITE: u64 = 2;
+const PF_FETCH: u64 = 16;
+/// Faults in a row at one address after which it can't be helped.
+const SAME_FAULT_MAX: u64 = 100;
+
+fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u64, si_code: i32) {
+    let info = match kind {
+        FaultKind::Page | FaultKind::Bus => {
+            task.faults.fetch_add(1, Ordering::Relaxed);
+            let same = task.same_fault.load(Ordering::Relaxed);
+            // The same place again and again, and the pager says all is well: it isn't.
+            let tries = if same >> 12 == addr >> 12 { same & 0xfff } else { 0 };
+            task.same_fault.store((addr & !0xfff) | (tries + 1).min(0xfff), Ordering::Relaxed);
+            let (write, fetch) = (code & PF_WRITE != 0, code & PF_FETCH != 0);
+            match task.space.memory.fault(addr, write, fetch) {
+                Ok(()) if tries < SAME_FAULT_MAX && kind == FaultKind::Page => return,
+                Ok(()) if kind == FaultKind::Page => {
+                    Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr)
+                }
+                Ok(()) | Err(Denied::Bus) => Siginfo::fault(linux::SIGBUS, linux::BUS_ADRERR as i32, addr),
+                Err(Denied::Unmapped) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_MAPERR as i32, addr),
+                Err(Denied::Access) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr),
+                Err(Denied::NoMemory) => {
+                    log::line(format_args!(
+                        "{}[{}] is ended: the cell has no memory left (--memory gives it more)",
+                        alloc::string::String::from_utf8_lossy(&task.name()),
+                        task.tid()
+                    ));
+                    task.process.end(linux::SIGKILL as i32);
+                    task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
+                    return;
+                }
+            }
+        }
+        FaultKind::Protection => Siginfo::fault(linux::SIGSEGV, 0x80, 0),
+        FaultKind::Arithmetic => Siginfo::fault(linux::SIGFPE, si_code, frame.rip),
+        FaultKind::InvalidOpcode => Siginfo::fault(linux::SIGILL, si_code, frame.rip),
+        FaultKind::Debug => Siginfo::fault(linux::SIGTRAP, si_code, addr),
+        FaultKind::SegmentBase => {
+            log::line(format_args!(
+                "{}[{}] is ended: it changed the GS base, which belongs to the runtime in a cell",
+                alloc::string::String::from_utf8_lossy(&task.name()),
+                task.tid()
+            ));
+            Siginfo::fault(linux::SIGSEGV, 0x80, 0)
+        }
+    };
+    let mut info = info;
+    info.words[13] = code;
+    signal::force(task, info);
+}
+
+/// Brings a page in for a copy of the runtime's (`atoll_mem::user`).
+pub fn fault_in(addr: u64, write: bool) -> Result<()> {
+    let task = crate::current::try_current().ok_or(Errno::EFAULT)?;
+    // Each fault of a copy is a new one: it goes on from where it stopped.
+    task.space.memory.fault(addr, write, false).map_err(|_| Errno::EFAULT)
+}

@@ -1,0 +1,723 @@
+//! Socket calls.
+
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::{Errno, Result};
+use atoll_fs::namespace::{How, Target, Walker};
+use atoll_fs::node::NewNode;
+use atoll_fs::tmp::TmpNode;
+use atoll_fs::types::may;
+use atoll_fs::{FileType, Location, Sink, Source, poll};
+use atoll_mem::io::{reading, writing};
+use atoll_mem::user;
+use atoll_net::address::ADDRESS_MAX;
+use atoll_net::host::HostSocket;
+use atoll_net::unix::{self, Ancillary, Credentials, Kind, UnixSocket};
+use atoll_net::{Address, Shutdown};
+use atoll_sync::Mutex;
+use hashbrown::HashMap;
+use linux_raw_sys::{general as linux, net};
+use zerocopy::IntoBytes;
+
+use super::fd::pieces;
+use super::{Call, unsupported};
+use crate::files::FileRef;
+use crate::process::{Task, world};
+use crate::signal;
+use crate::socket::{Inner, Message, SocketFile, credentials};
+use crate::types::{CmsgHdr, MmsgHdr, MsgHdr, Siginfo, Timespec, Timeval, Ucred, get, put};
+
+const CLOEXEC: u32 = linux::O_CLOEXEC;
+const NONBLOCK: u32 = linux::O_NONBLOCK;
+const MSG_WAITFORONE: u32 = 0x10000;
+/// Most files that one message passes (SCM_MAX_FD).
+const FILES_MAX: usize = 253;
+/// Most messages of one sendmmsg or recvmmsg (UIO_MAXIOV).
+const MESSAGES_MAX: u32 = 1024;
+
+/// Sockets bound to names that are not in a tmpfs, by device and inode.
+static BOUND: Mutex<Option<HashMap<(u64, u64), Weak<UnixSocket>>>> = Mutex::new(None);
+
+fn with<R>(c: &Call, f: impl FnOnce(&FileRef, &SocketFile) -> Result<R>) -> Result<R> {
+    let file = c.file(0)?;
+    let socket = file.as_type::<SocketFile>().ok_or(Errno::ENOTSOCK)?;
+    f(&file, socket)
+}
+
+fn get_address(addr: u64, len: u64) -> Result<Address> {
+    if len > ADDRESS_MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = [0u8; ADDRESS_MAX];
+    user::read(addr, &mut bytes[..len as usize])?;
+    Address::new(&bytes[..len as usize])
+}
+
+/// Writes an address as far as there is room, and its full length.
+fn put_address(a: &Address, addr: u64, len_addr: u64) -> Result<()> {
+    if addr == 0 {
+        return Ok(());
+    }
+    let room: i32 = get(len_addr)?;
+    if room < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let n = (room as usize).min(a.bytes().len());
+    user::write(addr, &a.bytes()[..n])?;
+    put(len_addr, &(a.bytes().len() as u32))
+}
+
+fn unix_kind(kind: u32) -> Result<Kind> {
+    match kind {
+        net::SOCK_STREAM => Ok(Kind::Stream),
+        net::SOCK_DGRAM | net::SOCK_RAW => Ok(Kind::Datagram),
+        net::SOCK_SEQPACKET => Ok(Kind::SeqPacket),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// `socket(2)`.
+pub fn socket(c: &mut Call) -> Result<u64> {
+    let (domain, kind, protocol) = (c.uint(0), c.uint(1), c.uint(2));
+    let flags = kind & (CLOEXEC | NONBLOCK);
+    let kind = kind & !(CLOEXEC | NONBLOCK);
+    if kind & !0xf != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (inner, kind) = match domain {
+        net::AF_UNIX => {
+            if protocol > 1 {
+                return Err(Errno::EPROTONOSUPPORT);
+            }
+            let kind = if kind == net::SOCK_RAW { net::SOCK_DGRAM } else { kind };
+            (Inner::Unix(UnixSocket::new(unix_kind(kind)?, credentials(c.task))), kind)
+        }
+        net::AF_INET | net::AF_INET6 => {
+            if !world().host_network {
+                return Err(Errno::EAFNOSUPPORT);
+            }
+            match kind {
+                net::SOCK_STREAM => {
+                    if protocol != 0 && protocol != net::IPPROTO_TCP as u32 {
+                        return Err(Errno::EPROTONOSUPPORT);
+                    }
+                    (Inner::Stream(HostSocket::new(domain, true, protocol)?), kind)
+                }
+                net::SOCK_DGRAM => (Inner::Datagram(HostSocket::new(domain, false, protocol)?), kind),
+                net::SOCK_RAW => return Err(Errno::EPERM),
+                _ => return Err(Errno::ESOCKTNOSUPPORT),
+            }
+        }
+        net::AF_NETLINK => return Err(Errno::EAFNOSUPPORT),
+        _ => {
+            let what = alloc::format!("socket of family {domain}");
+            return Err(unsupported(c.task, &what, Errno::EAFNOSUPPORT));
+        }
+    };
+    let file = SocketFile::new(inner, domain, kind, protocol).open(flags & NONBLOCK != 0);
+    c.install(file, flags & CLOEXEC != 0)
+}
+
+/// `socketpair(2)`.
+pub fn socketpair(c: &mut Call) -> Result<u64> {
+    let (domain, kind) = (c.uint(0), c.uint(1));
+    let flags = kind & (CLOEXEC | NONBLOCK);
+    let kind = kind & !(CLOEXEC | NONBLOCK);
+    if domain != net::AF_UNIX {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let (a, b) = UnixSocket::pair(unix_kind(kind)?, credentials(c.task));
+    let nonblock = flags & NONBLOCK != 0;
+    let open = |u| SocketFile::new(Inner::Unix(u), domain, kind, 0).open(nonblock);
+    let first = c.install(open(a), flags & CLOEXEC != 0)?;
+    let second = match c.install(open(b), flags & CLOEXEC != 0) {
+        Ok(n) => n,
+        Err(e) => {
+            drop(c.task.files.remove(first as u32));
+            return Err(e);
+        }
+    };
+    if let Err(e) = user::write(c.a[3], [first as i32, second as i32].as_bytes()) {
+        drop(c.task.files.remove(first as u32));
+        drop(c.task.files.remove(second as u32));
+        return Err(e);
+    }
+    Ok(0)
+}
+
+fn walker_parts(task: &Task) -> (Location, Location, atoll_fs::Cred) {
+    (task.fs.root.lock().clone(), task.fs.cwd.lock().clone(), task.cred())
+}
+
+/// Makes a socket's name in the tree.
+fn bind_path(task: &Task, u: &Arc<UnixSocket>, path: &[u8]) -> Result<()> {
+    if u.is_bound() {
+        return Err(Errno::EINVAL);
+    }
+    let (root, cwd, cred) = walker_parts(task);
+    let walker = Walker { tree: &world().tree, root: &root, cred: &cred };
+    let walk = walker.walk(&cwd, path, How { no_follow: true, ..How::default() })?;
+    if !matches!(walk.target, Target::Missing) {
+        return Err(Errno::EADDRINUSE);
+    }
+    let mode = 0o777 & !task.fs.umask.load(Ordering::Relaxed);
+    let place = walker
+        .create(&walk, NewNode::Special(FileType::Socket, 0), mode)
+        .map_err(|e| if e == Errno::EEXIST { Errno::EADDRINUSE } else { e })?;
+    u.bind_path(path)?;
+    if let Some(node) = place.inode.as_any().downcast_ref::<TmpNode>() {
+        let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&(u.clone() as Arc<dyn Any + Send + Sync>));
+        *node.attachment().lock() = Some(weak);
+    } else {
+        let a = place.inode.attr()?;
+        let mut all = BOUND.lock();
+        let all = all.get_or_insert_with(HashMap::new);
+        all.retain(|_, s| s.strong_count() > 0);
+        all.insert((a.dev, a.ino), Arc::downgrade(u));
+    }
+    Ok(())
+}
+
+/// Finds the socket behind a name in the tree.
+fn find_path(task: &Task, path: &[u8]) -> Result<Arc<UnixSocket>> {
+    let (root, cwd, cred) = walker_parts(task);
+    let walker = Walker { tree: &world().tree, root: &root, cred: &cred };
+    let place = walker.find(&cwd, path, true)?;
+    let attr = place.inode.attr()?;
+    cred.check(&attr, may::WRITE)?;
+    if place.inode.kind() != FileType::Socket {
+        return Err(Errno::ECONNREFUSED);
+    }
+    if let Some(node) = place.inode.as_any().downcast_ref::<TmpNode>() {
+        let attached = node.attachment().lock().clone();
+        return attached
+            .and_then(|w| w.upgrade())
+            .and_then(|a| a.downcast::<UnixSocket>().ok())
+            .ok_or(Errno::ECONNREFUSED);
+    }
+    let all = BOUND.lock();
+    all.as_ref()
+        .and_then(|m| m.get(&(attr.dev, attr.ino)))
+        .and_then(Weak::upgrade)
+        .ok_or(Errno::ECONNREFUSED)
+}
+
+fn find_unix(task: &Task, addr: &Address) -> Result<Arc<UnixSocket>> {
+    match unix::parse(addr)? {
+        unix::Target::Path(p) => find_path(task, &p),
+        unix::Target::Abstract(n) => unix::find_abstract(&n),
+        unix::Target::Unnamed => Err(Errno::EINVAL),
+    }
+}
+
+/// `bind(2)`.
+pub fn bind(c: &mut Call) -> Result<u64> {
+    with(c, |_, s| {
+        let addr = get_address(c.a[1], c.a[2])?;
+        match &s.inner {
+            Inner::Unix(u) => match unix::parse(&addr)? {
+                unix::Target::Path(p) => bind_path(c.task, u, &p)?,
+                unix::Target::Abstract(n) => u.bind_abstract(Some(&n))?,
+                unix::Target::Unnamed => u.bind_abstract(None)?,
+            },
+            _ => s.handle().ok_or(Errno::ENOTSOCK)?.bind(&addr)?,
+        }
+        Ok(0)
+    })
+}
+
+/// `listen(2)`.
+pub fn listen(c: &mut Call) -> Result<u64> {
+    with(c, |_, s| {
+        match &s.inner {
+            Inner::Stream(h) => h.listen(c.uint(1))?,
+            Inner::Datagram(_) => return Err(Errno::EOPNOTSUPP),
+            Inner::Unix(u) => {
+                u.set_owner(credentials(c.task));
+                u.listen(c.uint(1))?;
+            }
+        }
+        Ok(0)
+    })
+}
+
+fn do_accept(c: &Call, flags: u32) -> Result<u64> {
+    if flags & !(CLOEXEC | NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    with(c, |file, s| {
+        let (inner, from) = match &s.inner {
+            Inner::Stream(h) => {
+                let (conn, from) = s.patiently(file.nonblock(), false, || h.accept())?;
+                (Inner::Stream(conn), from)
+            }
+            Inner::Datagram(_) => return Err(Errno::EOPNOTSUPP),
+            Inner::Unix(u) => {
+                let conn = s.patiently(file.nonblock(), false, || u.accept())?;
+                let from = conn.peer_address().unwrap_or(Address::empty());
+                (Inner::Unix(conn), from)
+            }
+        };
+        let new = SocketFile::new(inner, s.domain, s.kind, s.protocol).open(flags & NONBLOCK != 0);
+        let fd = c.install(new, flags & CLOEXEC != 0)?;
+        if let Err(e) = put_address(&from, c.a[1], c.a[2]) {
+            drop(c.task.files.remove(fd as u32));
+            return Err(e);
+        }
+        Ok(fd)
+    })
+}
+
+/// `accept(2)`.
+pub fn accept(c: &mut Call) -> Result<u64> {
+    do_accept(c, 0)
+}
+
+/// `accept4(2)`.
+pub fn accept4(c: &mut Call) -> Result<u64> {
+    do_accept(c, c.uint(3))
+}
+
+/// `connect(2)`.
+pub fn connect(c: &mut Call) -> Result<u64> {
+    with(c, |file, s| {
+        let addr = get_address(c.a[1], c.a[2])?;
+        let handle = match &s.inner {
+            Inner::Unix(u) => {
+                if addr.family() == net::AF_UNSPEC && u.kind == Kind::Datagram {
+                    u.disconnect();
+                    return Ok(0);
+                }
+                u.set_owner(credentials(c.task));
+                let to = find_unix(c.task, &addr)?;
+                // A full backlog is waited for at the listener.
+                return match u.connect(&to) {
+                    Err(Errno::EAGAIN) if !file.nonblock() => {
+                        let r = atoll_task::wait(to.room_queue(), poll::OUT, atoll_task::Limit::Forever, || {
+                            match u.connect(&to) {
+                                Err(Errno::EAGAIN) => None,
+                                r => Some(r),
+                            }
+                        });
+                        r?.map(|()| 0)
+                    }
+                    r => r.map(|()| 0),
+                };
+            }
+            _ => s.handle().ok_or(Errno::ENOTSOCK)?,
+        };
+        match handle.connect(&addr) {
+            Err(Errno::EINPROGRESS) if !file.nonblock() => {
+                let done = s.patiently(false, true, || {
+                    if handle.ready() & (poll::OUT | poll::ERR | poll::HUP) == 0 {
+                        return Err(Errno::EAGAIN);
+                    }
+                    match handle.take_error() {
+                        0 => Ok(0),
+                        e => Err(Errno(e)),
+                    }
+                });
+                match done {
+                    Err(Errno::EAGAIN) => Err(Errno::EINPROGRESS),
+                    r => r,
+                }
+            }
+            r => r.map(|()| 0),
+        }
+    })
+}
+
+/// `getsockname(2)`.
+pub fn getsockname(c: &mut Call) -> Result<u64> {
+    with(c, |_, s| put_address(&s.local()?, c.a[1], c.a[2]).map(|()| 0))
+}
+
+/// `getpeername(2)`.
+pub fn getpeername(c: &mut Call) -> Result<u64> {
+    with(c, |_, s| put_address(&s.peer()?, c.a[1], c.a[2]).map(|()| 0))
+}
+
+/// `shutdown(2)`.
+pub fn shutdown(c: &mut Call) -> Result<u64> {
+    let how = match c.uint(1) {
+        0 => Shutdown::Read,
+        1 => Shutdown::Write,
+        2 => Shutdown::Both,
+        _ => return Err(Errno::EINVAL),
+    };
+    with(c, |_, s| s.shutdown(how).map(|()| 0))
+}
+
+fn broken_pipe(task: &Task, flags: u32, e: Errno) -> Errno {
+    if e == Errno::EPIPE && flags & net::MSG_NOSIGNAL == 0
+        && let Some(me) = crate::process::find_task(task.tid()) {
+            let uid = task.process.ids.lock().ruid;
+            signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, task.process.pid, uid, 0));
+        }
+    e
+}
+
+fn send(c: &Call, file: &FileRef, s: &SocketFile, source: &mut Source, flags: u32, to: Option<Address>, beside: Ancillary) -> Result<u64> {
+    let unix_to = match (&s.inner, &to) {
+        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => Some(find_unix(c.task, a)?),
+        (Inner::Unix(u), Some(_)) => {
+            return Err(if u.is_connected() { Errno::EISCONN } else { Errno::EOPNOTSUPP });
+        }
+        _ => None,
+    };
+    let stream = matches!(s.inner, Inner::Stream(_));
+    let to = if stream { None } else { to };
+    writing(source, |source| {
+        s.send(source, flags, file.nonblock(), to.as_ref(), unix_to.clone(), beside.clone())
+    })
+    .map(|n| n as u64)
+    .map_err(|e| broken_pipe(c.task, flags, e))
+}
+
+fn own(c: &Call) -> Ancillary {
+    Ancillary { files: Vec::new(), from: credentials(c.task) }
+}
+
+/// `sendto(2)`.
+pub fn sendto(c: &mut Call) -> Result<u64> {
+    with(c, |file, s| {
+        let to = if c.a[4] != 0 { Some(get_address(c.a[4], c.a[5])?) } else { None };
+        check_range(c.a[1], c.a[2])?;
+        let mut source = Source::one(c.a[1], c.a[2]);
+        let beside = if matches!(s.inner, Inner::Unix(_)) { own(c) } else { Ancillary::default() };
+        send(c, file, s, &mut source, c.uint(3), to, beside)
+    })
+}
+
+fn check_range(addr: u64, len: u64) -> Result<()> {
+    if len > 0 && !atoll_abi::layout::is_user_range(addr, len) { Err(Errno::EFAULT) } else { Ok(()) }
+}
+
+/// `recvfrom(2)`.
+pub fn recvfrom(c: &mut Call) -> Result<u64> {
+    with(c, |file, s| {
+        check_range(c.a[1], c.a[2])?;
+        let mut sink = Sink::one(c.a[1], c.a[2]);
+        let mut message = Message::default();
+        reading(&mut sink, |sink| {
+            message = s.receive(sink, c.uint(3), file.nonblock(), 0)?;
+            Ok(message.len)
+        })?;
+        if let (Some(from), true) = (&message.from, c.a[4] != 0) {
+            put_address(from, c.a[4], c.a[5])?;
+        } else if c.a[4] != 0 && c.a[5] != 0 {
+            put(c.a[5], &0u32)?;
+        }
+        Ok(message.len as u64)
+    })
+}
+
+/// Reads the control messages of a sendmsg.
+fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
+    let unix_socket = matches!(s.inner, Inner::Unix(_));
+    let mut out = if unix_socket { own(c) } else { Ancillary::default() };
+    let head = size_of::<CmsgHdr>() as u64;
+    let mut at = 0;
+    while h.control != 0 && at + head <= h.controllen {
+        let m: CmsgHdr = get(h.control + at)?;
+        if m.len < head || m.len > h.controllen - at {
+            return Err(Errno::EINVAL);
+        }
+        let (data, len) = (h.control + at + head, m.len - head);
+        match (unix_socket, m.level as u32, m.kind as u32) {
+            (true, net::SOL_SOCKET, net::SCM_RIGHTS) => {
+                for n in 0..len / 4 {
+                    let fd: u32 = get(data + n * 4)?;
+                    out.files.push(c.task.files.get(fd)?);
+                }
+                if out.files.len() > FILES_MAX {
+                    return Err(Errno::EINVAL);
+                }
+            }
+            (true, net::SOL_SOCKET, net::SCM_CREDENTIALS) => {
+                let u: Ucred = get(data)?;
+                let (me, ids) = (c.task.process.pid, c.task.process.ids.lock().clone());
+                let honest = u.pid as u32 == me
+                    && [ids.ruid, ids.euid, ids.suid].contains(&u.uid)
+                    && [ids.rgid, ids.egid, ids.sgid].contains(&u.gid);
+                if !honest && !c.task.is_root() {
+                    return Err(Errno::EPERM);
+                }
+                out.from = Credentials { pid: u.pid as u32, uid: u.uid, gid: u.gid };
+            }
+            (_, level, kind) => {
+                let what = alloc::format!("sendmsg control message {level}/{kind}");
+                return Err(unsupported(c.task, &what, Errno::EINVAL));
+            }
+        }
+        at += m.len.next_multiple_of(8);
+    }
+    Ok(out)
+}
+
+fn do_sendmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -> Result<u64> {
+    let h: MsgHdr = get(addr)?;
+    let list = pieces(h.iov, h.iovlen).map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
+    let to = if h.name != 0 && h.namelen != 0 {
+        Some(get_address(h.name, u64::from(h.namelen))?)
+    } else {
+        None
+    };
+    let beside = if h.controllen > 0 || matches!(s.inner, Inner::Unix(_)) {
+        ancillary(c, &h, s)?
+    } else {
+        Ancillary::default()
+    };
+    let mut source = Source::user(&list);
+    send(c, file, s, &mut source, flags, to, beside)
+}
+
+/// `sendmsg(2)`.
+pub fn sendmsg(c: &mut Call) -> Result<u64> {
+    with(c, |file, s| do_sendmsg(c, file, s, c.a[1], c.uint(2)))
+}
+
+/// `sendmmsg(2)`.
+pub fn sendmmsg(c: &mut Call) -> Result<u64> {
+    with(c, |file, s| {
+        let mut sent = 0;
+        for n in 0..u64::from(c.uint(2).min(MESSAGES_MAX)) {
+            let at = c.a[1] + n * size_of::<MmsgHdr>() as u64;
+            match do_sendmsg(c, file, s, at, c.uint(3)) {
+                Ok(len) => {
+                    put(at + size_of::<MsgHdr>() as u64, &(len as u32))?;
+                    sent += 1;
+                }
+                Err(_) if sent > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(sent)
+    })
+}
+
+/// Appends a control message, if there is room; says whether it was cut off.
+fn control_message(out: &mut Vec<u8>, room: usize, level: u32, kind: u32, data: &[u8]) -> bool {
+    let len = size_of::<CmsgHdr>() + data.len();
+    if out.len() + len > room {
+        return false;
+    }
+    let h = CmsgHdr { len: len as u64, level: level as i32, kind: kind as i32 };
+    out.extend_from_slice(h.as_bytes());
+    out.extend_from_slice(data);
+    let padded = out.len().next_multiple_of(8).min(room);
+    out.resize(padded, 0);
+    true
+}
+
+fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -> Result<u64> {
+    let mut h: MsgHdr = get(addr)?;
+    let list = pieces(h.iov, h.iovlen).map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
+    let room = if h.control == 0 { 0 } else { (h.controllen as usize).min(64 << 10) };
+    let mut sink = Sink::user(&list);
+    let mut m = Message::default();
+    reading(&mut sink, |sink| {
+        m = s.receive(sink, flags, file.nonblock(), room)?;
+        Ok(m.len)
+    })?;
+    let mut out = core::mem::take(&mut m.control);
+    let mut msg_flags = m.flags & !net::MSG_CMSG_CLOEXEC;
+    if let Inner::Unix(u) = &s.inner {
+        if u.pass_cred.load(Ordering::Relaxed) != 0 {
+            let f = m.ancillary.from;
+            let cred = Ucred { pid: f.pid as i32, uid: f.uid, gid: f.gid };
+            if !control_message(&mut out, room, net::SOL_SOCKET, net::SCM_CREDENTIALS, cred.as_bytes()) {
+                msg_flags |= net::MSG_CTRUNC;
+            }
+        }
+        if !m.ancillary.files.is_empty() {
+            let fits = room.saturating_sub(out.len() + size_of::<CmsgHdr>()) / 4;
+            let mut fds: Vec<i32> = Vec::new();
+            for f in m.ancillary.files.drain(..) {
+                if fds.len() == fits {
+                    msg_flags |= net::MSG_CTRUNC;
+                    break;
+                }
+                match c.install(f, flags & net::MSG_CMSG_CLOEXEC != 0) {
+                    Ok(fd) => fds.push(fd as i32),
+                    Err(_) => {
+                        msg_flags |= net::MSG_CTRUNC;
+                        break;
+                    }
+                }
+            }
+            if !fds.is_empty() {
+                control_message(&mut out, room, net::SOL_SOCKET, net::SCM_RIGHTS, fds.as_slice().as_bytes());
+            }
+        }
+    }
+    if h.control != 0 {
+        user::write(h.control, &out)?;
+    }
+    h.controllen = out.len() as u64;
+    h.flags = msg_flags;
+    if h.name != 0 {
+        let from = m.from.unwrap_or(Address::empty());
+        let n = from.bytes().len().min(h.namelen as usize);
+        user::write(h.name, &from.bytes()[..n])?;
+        h.namelen = from.bytes().len() as u32;
+    }
+    put(addr, &h)?;
+    Ok(m.len as u64)
+}
+
+/// `recvmsg(2)`.
+pub fn recvmsg(c: &mut Call) -> Result<u64> {
+    with(c, |file, s| do_recvmsg(c, file, s, c.a[1], c.uint(2)))
+}
+
+/// `recvmmsg(2)`.
+pub fn recvmmsg(c: &mut Call) -> Result<u64> {
+    let deadline = if c.a[4] != 0 {
+        Some(atoll_abi::platform().now().saturating_add(get::<Timespec>(c.a[4])?.to_ns()?))
+    } else {
+        None
+    };
+    with(c, |file, s| {
+        let mut got = 0;
+        let mut flags = c.uint(3) & !MSG_WAITFORONE;
+        for n in 0..u64::from(c.uint(2).min(MESSAGES_MAX)) {
+            let at = c.a[1] + n * size_of::<MmsgHdr>() as u64;
+            match do_recvmsg(c, file, s, at, flags) {
+                Ok(len) => {
+                    put(at + size_of::<MsgHdr>() as u64, &(len as u32))?;
+                    got += 1;
+                }
+                Err(_) if got > 0 => break,
+                Err(e) => return Err(e),
+            }
+            if c.uint(3) & MSG_WAITFORONE != 0 {
+                flags |= net::MSG_DONTWAIT;
+            }
+            if deadline.is_some_and(|d| atoll_abi::platform().now() >= d) {
+                break;
+            }
+        }
+        Ok(got)
+    })
+}
+
+fn put_option(c: &Call, value: &[u8]) -> Result<u64> {
+    let room: i32 = get(c.a[4])?;
+    if room < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let n = value.len().min(room as usize);
+    user::write(c.a[3], &value[..n])?;
+    put(c.a[4], &(n as u32)).map(|()| 0)
+}
+
+/// `getsockopt(2)`.
+pub fn getsockopt(c: &mut Call) -> Result<u64> {
+    with(c, |_, s| {
+        let (level, name) = (c.uint(1), c.uint(2));
+        if level == net::SOL_SOCKET {
+            let word = |n: u32| put_option(c, &n.to_ne_bytes());
+            match name {
+                net::SO_TYPE => return word(s.kind),
+                net::SO_DOMAIN => return word(s.domain),
+                net::SO_RCVTIMEO_OLD | net::SO_SNDTIMEO_OLD => {
+                    let t = Timeval::from_ns(s.timeout(name == net::SO_SNDTIMEO_OLD));
+                    return put_option(c, t.as_bytes());
+                }
+                _ => {}
+            }
+            if let Inner::Unix(u) = &s.inner {
+                return match name {
+                    net::SO_ERROR => word(u.take_error()),
+                    net::SO_ACCEPTCONN => word(u32::from(u.is_listening())),
+                    net::SO_PEERCRED => {
+                        let p = u.peer_credentials();
+                        let cred = Ucred { pid: p.pid as i32, uid: p.uid, gid: p.gid };
+                        put_option(c, cred.as_bytes())
+                    }
+                    net::SO_PASSCRED => word(u.pass_cred.load(Ordering::Relaxed)),
+                    net::SO_SNDBUF | net::SO_RCVBUF => word(u.buffer_size()),
+                    net::SO_PROTOCOL | net::SO_REUSEADDR | net::SO_KEEPALIVE | net::SO_BROADCAST => word(0),
+                    net::SO_LINGER => put_option(c, &[0; 8]),
+                    _ => Err(Errno::ENOPROTOOPT),
+                };
+            }
+        }
+        match &s.inner {
+            Inner::Unix(_) => Err(Errno::EOPNOTSUPP),
+            _ => {
+                let handle = s.handle().ok_or(Errno::ENOTSOCK)?;
+                if level == net::SOL_SOCKET && name == net::SO_ERROR {
+                    return put_option(c, &handle.take_error().to_ne_bytes());
+                }
+                let room: i32 = get(c.a[4])?;
+                if room < 0 {
+                    return Err(Errno::EINVAL);
+                }
+                let mut value = [0u8; 256];
+                let want = value.len().min(room as usize);
+                let n = handle.get_option(level, name, &mut value[..want])?;
+                put_option(c, &value[..n])
+            }
+        }
+    })
+}
+
+/// `setsockopt(2)`.
+pub fn setsockopt(c: &mut Call) -> Result<u64> {
+    with(c, |_, s| {
+        let (level, name) = (c.uint(1), c.uint(2));
+        if c.int(4) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        let len = (c.a[4] as usize).min(256);
+        let mut value = [0u8; 256];
+        user::read(c.a[3], &mut value[..len])?;
+        let value = &value[..len];
+        if level == net::SOL_SOCKET {
+            match name {
+                net::SO_RCVTIMEO_OLD | net::SO_SNDTIMEO_OLD => {
+                    if len < 16 {
+                        return Err(Errno::EINVAL);
+                    }
+                    let t: Timeval = get(c.a[3])?;
+                    s.set_timeout(name == net::SO_SNDTIMEO_OLD, t.to_ns().map_err(|_| Errno::EDOM)?);
+                    return Ok(0);
+                }
+                // Hints about priority and marks that change nothing in a cell.
+                net::SO_PRIORITY | net::SO_INCOMING_CPU | net::SO_BUSY_POLL => return Ok(0),
+                _ => {}
+            }
+            if let Inner::Unix(u) = &s.inner {
+                let word = value.get(..4).map(|v| u32::from_ne_bytes([v[0], v[1], v[2], v[3]])).ok_or(Errno::EINVAL)?;
+                return match name {
+                    net::SO_PASSCRED => {
+                        u.pass_cred.store(word, Ordering::Relaxed);
+                        Ok(0)
+                    }
+                    net::SO_SNDBUF | net::SO_RCVBUF => {
+                        u.set_buffer_size(word.saturating_mul(2));
+                        Ok(0)
+                    }
+                    net::SO_REUSEADDR | net::SO_KEEPALIVE | net::SO_LINGER | net::SO_BROADCAST => Ok(0),
+                    _ => Err(Errno::ENOPROTOOPT),
+                };
+            }
+        }
+        match s.handle() {
+            None => Err(Errno::EOPNOTSUPP),
+            Some(h) => match h.set_option(level, name, value) {
+                // The platform's filter lets only harmless options through.
+                Err(Errno::EPERM) => {
+                    let what = alloc::format!("setsockopt level {level} option {name}");
+                    Err(unsupported(c.task, &what, Errno::ENOPROTOOPT))
+                }
+                r => r.map(|()| 0),
+            },
+        }
+    })
+}

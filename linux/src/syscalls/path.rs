@@ -1,0 +1,1077 @@
+//! Calls on names: opening, looking, making, removing.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::{Errno, Result};
+use atoll_fs::namespace::{How, Target, Walk, Walker};
+use atoll_fs::node::NewNode;
+use atoll_fs::types::may;
+use atoll_fs::{Attr, Cred, FileType, Location, OpenFile, SetAttr, StatFs, Time};
+use atoll_mem::user;
+use atoll_sync::RcuArc;
+use linux_raw_sys::general as linux;
+
+use super::{Call, unsupported};
+use crate::files::FileRef;
+use crate::process::{Task, world};
+use crate::types::{
+    OpenHow, Stat, StatfsC, Statx, StatxTime, Timespec, Timeval, get, get_path, get_string, put,
+};
+
+const AT_FDCWD: i32 = linux::AT_FDCWD;
+
+/// Where a walk begins: a descriptor's directory, or the working directory.
+fn start(task: &Task, dir: i32, path: &[u8]) -> Result<Location> {
+    if dir == AT_FDCWD || path.starts_with(b"/") {
+        return Ok(task.fs.cwd.lock().clone());
+    }
+    let file = task.files.get(dir as u32)?;
+    let place = file.place().cloned().ok_or(Errno::ENOTDIR)?;
+    if place.inode.kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(place)
+}
+
+/// Runs `f` with a walker for the task and the place where `path` begins.
+fn with_walker<R>(
+    task: &Task,
+    dir: i32,
+    path: &[u8],
+    f: impl FnOnce(&Walker, &Location) -> Result<R>,
+) -> Result<R> {
+    if path.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    let from = start(task, dir, path)?;
+    let root = task.fs.root.lock().clone();
+    let cred = task.cred();
+    f(&Walker { tree: &world().tree, root: &root, cred: &cred }, &from)
+}
+
+fn walk(task: &Task, dir: i32, path: &[u8], how: How) -> Result<Walk> {
+    with_walker(task, dir, path, |w, from| w.walk(from, path, how))
+}
+
+/// What a path leads to: a place, or an open file without one.
+enum Object {
+    Place(Location),
+    Open(FileRef),
+}
+
+impl Object {
+    fn attr(&self) -> Result<Attr> {
+        match self {
+            Object::Place(p) => p.inode.attr(),
+            Object::Open(f) => f.attr(),
+        }
+    }
+
+    fn place(self) -> Result<Location> {
+        match self {
+            Object::Place(p) => Ok(p),
+            Object::Open(f) => f.place().cloned().ok_or(Errno::EBADF),
+        }
+    }
+}
+
+/// Finds what exists. With AT_EMPTY_PATH, an empty path is the descriptor itself.
+fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
+    if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
+        if dir == AT_FDCWD {
+            return Ok(Object::Place(task.fs.cwd.lock().clone()));
+        }
+        let file = task.files.get(dir as u32)?;
+        return Ok(match file.place() {
+            Some(p) => Object::Place(p.clone()),
+            None => Object::Open(file),
+        });
+    }
+    let no_follow = flags & linux::AT_SYMLINK_NOFOLLOW != 0;
+    match walk(task, dir, path, How { no_follow, ..How::default() })?.target {
+        Target::Found(l) => Ok(Object::Place(l)),
+        Target::Open(f) => Ok(Object::Open(f)),
+        Target::Missing => Err(Errno::ENOENT),
+    }
+}
+
+/// Opens a file.
+pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how: How) -> Result<FileRef> {
+    let mut flags = flags;
+    let temporary = flags & linux::__O_TMPFILE != 0;
+    if temporary && flags & linux::O_ACCMODE == linux::O_RDONLY {
+        return Err(Errno::EINVAL);
+    }
+    if flags & linux::O_PATH != 0 {
+        flags &= linux::O_PATH | linux::O_DIRECTORY | linux::O_NOFOLLOW | linux::O_CLOEXEC;
+    }
+    let create = flags & linux::O_CREAT != 0;
+    let exclusive = create && flags & linux::O_EXCL != 0;
+    let how = How { no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0, ..how };
+    let umask = task.fs.umask.load(Ordering::Relaxed);
+    let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC);
+    with_walker(task, dir, path, |walker, from| {
+        let mut tries = 0;
+        let (place, made) = loop {
+            let walk = walker.walk(from, path, how)?;
+            match &walk.target {
+                Target::Open(file) => return reopen(task, file, flags),
+                Target::Found(_) if exclusive => return Err(Errno::EEXIST),
+                Target::Found(l) => break (l.clone(), false),
+                Target::Missing if !create => return Err(Errno::ENOENT),
+                Target::Missing => {
+                    if walk.slash {
+                        return Err(Errno::EISDIR);
+                    }
+                    match walker.create(&walk, NewNode::File, mode & 0o7777 & !umask) {
+                        Ok(l) => break (l, true),
+                        // Somebody was faster.
+                        Err(Errno::EEXIST) if !exclusive && tries < 3 => tries += 1,
+                        Err(e) => return Err(e),
+                    }
+                }
+            }
+        };
+        let kind = place.inode.kind();
+        if flags & linux::O_PATH != 0 {
+            if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
+                return Err(Errno::ENOTDIR);
+            }
+            let file = Arc::new(PathOnly);
+            return Ok(RcuArc::new(OpenFile::at(file, kept, place, path.to_vec())));
+        }
+        if kind == FileType::Symlink {
+            return Err(Errno::ELOOP);
+        }
+        let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
+        if temporary {
+            return temporary_file(task, &place, flags, mode & !umask);
+        }
+        if kind == FileType::Directory && (write || create) {
+            return Err(Errno::EISDIR);
+        }
+        if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        if !made {
+            let mut want = match flags & linux::O_ACCMODE {
+                linux::O_RDONLY => may::READ,
+                linux::O_WRONLY => may::WRITE,
+                _ => may::READ | may::WRITE,
+            };
+            if flags & linux::O_TRUNC != 0 {
+                want |= may::WRITE;
+            }
+            walker.cred.check(&place.inode.attr()?, want)?;
+        }
+        if write && matches!(kind, FileType::Regular) {
+            place.check_writable()?;
+        }
+        if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
+            place.check_writable()?;
+            let change = SetAttr { size: Some(0), ..SetAttr::default() };
+            place.inode.set_attr(&change, walker.cred)?;
+        }
+        let file = place.inode.clone().open(flags, walker.cred)?;
+        Ok(RcuArc::new(OpenFile::at(file, kept, place, path.to_vec())))
+    })
+}
+
+/// Opens what a magic link in /proc/self/fd leads to, anew.
+fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
+    match file.place() {
+        Some(place) if place.inode.kind() != FileType::Symlink => {
+            let cred = task.cred();
+            if flags & linux::O_PATH == 0 {
+                let want = match flags & linux::O_ACCMODE {
+                    linux::O_RDONLY => may::READ,
+                    linux::O_WRONLY => may::WRITE,
+                    _ => may::READ | may::WRITE,
+                };
+                cred.check(&place.inode.attr()?, want)?;
+            }
+            if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
+                place.inode.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
+            }
+            let opened = place.inode.clone().open(flags, &cred)?;
+            let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
+            Ok(RcuArc::new(OpenFile::at(opened, kept, place.clone(), file.describe())))
+        }
+        // A pipe, a socket, a stream: the same object with flags of its own.
+        _ => {
+            if file.as_type::<crate::socket::SocketFile>().is_some() {
+                return Err(Errno::ENXIO);
+            }
+            let kept = flags & (linux::O_ACCMODE | linux::O_NONBLOCK | linux::O_APPEND);
+            Ok(RcuArc::new(OpenFile::new(file.file().clone(), kept)))
+        }
+    }
+}
+
+/// O_TMPFILE: a file without a name. Only file systems in memory have them.
+fn temporary_file(task: &Task, place: &Location, flags: u32, mode: u32) -> Result<FileRef> {
+    if place.inode.kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    let fs = place.inode.file_system();
+    if fs.name() != "tmpfs" {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let node = world().shm.anonymous(b"tmpfile", &task.cred());
+    let change = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
+    atoll_fs::Inode::set_attr(&*node, &change, &task.cred())?;
+    let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::__O_TMPFILE | linux::O_CLOEXEC);
+    Ok(RcuArc::new(OpenFile::new(node, kept)))
+}
+
+/// What an O_PATH descriptor refers to: a place, nothing to read or write.
+struct PathOnly;
+
+impl atoll_fs::File for PathOnly {
+    fn as_any(&self) -> &dyn core::any::Any {
+        self
+    }
+    fn read(&self, _: &mut atoll_fs::Sink, _: Option<u64>, _: bool) -> Result<usize> {
+        Err(Errno::EBADF)
+    }
+    fn control(&self, _: u32, _: u64) -> Result<u64> {
+        Err(Errno::EBADF)
+    }
+}
+
+fn do_open(c: &Call, dir: i32, path: u64, flags: u32, mode: u32, how: How) -> Result<u64> {
+    let path = get_path(path)?;
+    let file = open_file(c.task, dir, &path, flags, mode, how)?;
+    c.install(file, flags & linux::O_CLOEXEC != 0)
+}
+
+/// `open(2)`.
+pub fn open(c: &mut Call) -> Result<u64> {
+    do_open(c, AT_FDCWD, c.a[0], c.uint(1), c.uint(2), How::default())
+}
+
+/// `openat(2)`.
+pub fn openat(c: &mut Call) -> Result<u64> {
+    do_open(c, c.int(0), c.a[1], c.uint(2), c.uint(3), How::default())
+}
+
+/// `creat(2)`.
+pub fn creat(c: &mut Call) -> Result<u64> {
+    let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
+    do_open(c, AT_FDCWD, c.a[0], flags, c.uint(1), How::default())
+}
+
+/// `openat2(2)`.
+pub fn openat2(c: &mut Call) -> Result<u64> {
+    if c.a[3] < size_of::<OpenHow>() as u64 {
+        return Err(Errno::EINVAL);
+    }
+    if c.a[3] > size_of::<OpenHow>() as u64 {
+        return Err(Errno::E2BIG);
+    }
+    let how: OpenHow = get(c.a[2])?;
+    let known = linux::RESOLVE_BENEATH
+        | linux::RESOLVE_IN_ROOT
+        | linux::RESOLVE_NO_MAGICLINKS
+        | linux::RESOLVE_NO_SYMLINKS
+        | linux::RESOLVE_NO_XDEV
+        | linux::RESOLVE_CACHED;
+    if how.resolve & !u64::from(known) != 0 || how.flags >> 32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let creating = how.flags as u32 & (linux::O_CREAT | linux::__O_TMPFILE) != 0;
+    if how.mode & !0o7777 != 0 || (how.mode != 0 && !creating) {
+        return Err(Errno::EINVAL);
+    }
+    let r = how.resolve as u32;
+    let walk_how = How {
+        no_follow: false,
+        no_links: r & (linux::RESOLVE_NO_SYMLINKS | linux::RESOLVE_NO_MAGICLINKS) != 0,
+        beneath: r & linux::RESOLVE_BENEATH != 0,
+        in_root: r & linux::RESOLVE_IN_ROOT != 0,
+    };
+    do_open(c, c.int(0), c.a[1], how.flags as u32, how.mode as u32, walk_how)
+}
+
+fn put_stat(addr: u64, attr: &Attr) -> Result<u64> {
+    put(addr, &Stat::from_attr(attr)).map(|()| 0)
+}
+
+/// `stat(2)`.
+pub fn stat(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    put_stat(c.a[1], &find(c.task, AT_FDCWD, &path, 0)?.attr()?)
+}
+
+/// `lstat(2)`.
+pub fn lstat(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    put_stat(c.a[1], &find(c.task, AT_FDCWD, &path, linux::AT_SYMLINK_NOFOLLOW)?.attr()?)
+}
+
+/// `fstat(2)`.
+pub fn fstat(c: &mut Call) -> Result<u64> {
+    let attr = c.file(0)?.attr()?;
+    put_stat(c.a[1], &attr)
+}
+
+/// `newfstatat(2)`.
+pub fn newfstatat(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(3);
+    if flags & !(linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH | linux::AT_NO_AUTOMOUNT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = get_path(c.a[1])?;
+    put_stat(c.a[2], &find(c.task, c.int(0), &path, flags)?.attr()?)
+}
+
+/// `statx(2)`.
+pub fn statx(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(2);
+    if c.uint(3) & linux::STATX__RESERVED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = if c.a[1] == 0 && flags & linux::AT_EMPTY_PATH != 0 { Vec::new() } else { get_path(c.a[1])? };
+    let object = find(c.task, c.int(0), &path, flags)?;
+    let a = object.attr()?;
+    let mount = match &object {
+        Object::Place(p) => u64::from(p.mount.id),
+        Object::Open(_) => 0,
+    };
+    let time = |t: Time| StatxTime { sec: t.sec, nsec: t.nsec, pad: 0 };
+    let (major, minor) = |n: u64| -> (u32, u32) {
+        (((n >> 8) & 0xfff | (n >> 32) & !0xfff) as u32, ((n & 0xff) | (n >> 12) & !0xff) as u32)
+    }(a.dev);
+    let (rmajor, rminor) = (((a.rdev >> 8) & 0xfff) as u32, ((a.rdev & 0xff) | (a.rdev >> 12) & !0xff) as u32);
+    let out = Statx {
+        mask: linux::STATX_BASIC_STATS | linux::STATX_MNT_ID,
+        blksize: a.blksize,
+        nlink: a.nlink,
+        uid: a.uid,
+        gid: a.gid,
+        mode: a.mode as u16,
+        ino: a.ino,
+        size: a.size,
+        blocks: a.blocks,
+        atime: time(a.atime),
+        ctime: time(a.ctime),
+        mtime: time(a.mtime),
+        rdev_major: rmajor,
+        rdev_minor: rminor,
+        dev_major: major,
+        dev_minor: minor,
+        mnt_id: mount,
+        ..Statx::default()
+    };
+    put(c.a[4], &out).map(|()| 0)
+}
+
+fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64> {
+    if mode & !7 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = get_path(path)?;
+    let object = find(c.task, dir, &path, flags)?;
+    let attr = object.attr()?;
+    if mode & may::WRITE != 0
+        && let Object::Place(p) = &object
+        && matches!(attr.kind(), FileType::Regular | FileType::Directory | FileType::Symlink)
+    {
+        p.check_writable()?;
+    }
+    let ids = c.task.process.ids.lock().clone();
+    let (uid, gid) = if flags & linux::AT_EACCESS != 0 { (ids.euid, ids.egid) } else { (ids.ruid, ids.rgid) };
+    Cred { uid, gid, groups: ids.groups }.check(&attr, mode).map(|()| 0)
+}
+
+/// `access(2)`.
+pub fn access(c: &mut Call) -> Result<u64> {
+    do_access(c, AT_FDCWD, c.a[0], c.uint(1), 0)
+}
+
+/// `faccessat(2)`, the call, which has no flags.
+pub fn faccessat(c: &mut Call) -> Result<u64> {
+    do_access(c, c.int(0), c.a[1], c.uint(2), 0)
+}
+
+/// `faccessat2(2)`.
+pub fn faccessat2(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(3);
+    if flags & !(linux::AT_EACCESS | linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    do_access(c, c.int(0), c.a[1], c.uint(2), flags)
+}
+
+/// One entry for `getdents64(2)`, padded.
+fn dirent64(name: &[u8], ino: u64, next: u64, kind: u8, out: &mut Vec<u8>) {
+    let len = (19 + name.len() + 1).next_multiple_of(8);
+    let start = out.len();
+    out.extend_from_slice(&ino.to_ne_bytes());
+    out.extend_from_slice(&next.to_ne_bytes());
+    out.extend_from_slice(&(len as u16).to_ne_bytes());
+    out.push(kind);
+    out.extend_from_slice(name);
+    out.resize(start + len, 0);
+}
+
+/// One entry for `getdents(2)`: the type is its last byte.
+fn dirent(name: &[u8], ino: u64, next: u64, kind: u8, out: &mut Vec<u8>) {
+    let len = (18 + name.len() + 2).next_multiple_of(8);
+    let start = out.len();
+    out.extend_from_slice(&ino.to_ne_bytes());
+    out.extend_from_slice(&next.to_ne_bytes());
+    out.extend_from_slice(&(len as u16).to_ne_bytes());
+    out.extend_from_slice(name);
+    out.resize(start + len, 0);
+    out[start + len - 1] = kind;
+}
+
+type Record = fn(&[u8], u64, u64, u8, &mut Vec<u8>);
+
+/// Positions 0 and 1 are "." and ".."; mounts without an entry of their own come last.
+const MOUNTS_AT: u64 = 1 << 62;
+
+fn list(c: &Call, record: Record) -> Result<u64> {
+    let file = c.file(0)?;
+    let place = file.place().cloned().ok_or(Errno::ENOTDIR)?;
+    if place.inode.kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    let room = c.uint(2) as usize;
+    let mut position = file.with_position(|p| *p);
+    let mut out: Vec<u8> = Vec::new();
+    let mut full = false;
+    let add = |name: &[u8], ino: u64, next: u64, kind: FileType, out: &mut Vec<u8>| {
+        let before = out.len();
+        record(name, ino, next, kind.dirent(), out);
+        if out.len() > room {
+            out.truncate(before);
+            return false;
+        }
+        true
+    };
+    while position < 2 && !full {
+        let (name, at): (&[u8], Location) =
+            if position == 0 { (b".", place.clone()) } else { (b"..", place.above()) };
+        let ino = at.inode.attr()?.ino;
+        if add(name, ino, position + 1, FileType::Directory, &mut out) {
+            position += 1;
+        } else {
+            full = true;
+        }
+    }
+    while !full && position < MOUNTS_AT {
+        let entries = place.inode.list(position - 2, 256)?;
+        if entries.is_empty() {
+            position = MOUNTS_AT;
+            break;
+        }
+        for e in entries {
+            if add(&e.name, e.ino, e.next + 2, e.kind, &mut out) {
+                position = e.next + 2;
+            } else {
+                full = true;
+                break;
+            }
+        }
+    }
+    if !full {
+        let mounts = world().tree.mounts_in(&place);
+        for (n, (name, root)) in mounts.iter().enumerate() {
+            let at = MOUNTS_AT + n as u64;
+            if at < position || place.inode.lookup(name).is_ok() {
+                continue;
+            }
+            if !add(name, root.attr()?.ino, at + 1, FileType::Directory, &mut out) {
+                full = true;
+                break;
+            }
+            position = at + 1;
+        }
+    }
+    if out.is_empty() && full {
+        return Err(Errno::EINVAL);
+    }
+    user::write(c.a[1], &out)?;
+    file.with_position(|p| *p = position);
+    Ok(out.len() as u64)
+}
+
+/// `getdents64(2)`.
+pub fn getdents64(c: &mut Call) -> Result<u64> {
+    list(c, dirent64)
+}
+
+/// `getdents(2)`.
+pub fn getdents(c: &mut Call) -> Result<u64> {
+    list(c, dirent)
+}
+
+/// `getcwd(2)`.
+pub fn getcwd(c: &mut Call) -> Result<u64> {
+    let cwd = c.task.fs.cwd.lock().clone();
+    let mut path = cwd.path();
+    if path.ends_with(b" (deleted)") {
+        return Err(Errno::ENOENT);
+    }
+    let root = c.task.fs.root.lock().path();
+    if root != b"/" {
+        // Below a changed root, paths begin there.
+        path = match path.strip_prefix(&root[..]) {
+            Some([]) => b"/".to_vec(),
+            Some(rest) => rest.to_vec(),
+            None => path,
+        };
+    }
+    path.push(0);
+    if path.len() as u64 > c.a[1] {
+        return Err(Errno::ERANGE);
+    }
+    user::write(c.a[0], &path)?;
+    Ok(path.len() as u64)
+}
+
+fn enter(task: &Task, place: Location) -> Result<u64> {
+    if place.inode.kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    task.cred().check(&place.inode.attr()?, may::EXEC)?;
+    *task.fs.cwd.lock() = place;
+    Ok(0)
+}
+
+/// `chdir(2)`.
+pub fn chdir(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    enter(c.task, find(c.task, AT_FDCWD, &path, 0)?.place()?)
+}
+
+/// `fchdir(2)`.
+pub fn fchdir(c: &mut Call) -> Result<u64> {
+    let place = c.file(0)?.place().cloned().ok_or(Errno::ENOTDIR)?;
+    enter(c.task, place)
+}
+
+/// `chroot(2)`.
+pub fn chroot(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    let place = find(c.task, AT_FDCWD, &path, 0)?.place()?;
+    if place.inode.kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    if !c.task.is_root() {
+        return Err(Errno::EPERM);
+    }
+    *c.task.fs.root.lock() = place;
+    Ok(0)
+}
+
+fn make(c: &Call, dir: i32, path: u64, node: NewNode, mode: u32) -> Result<u64> {
+    let path = get_path(path)?;
+    let umask = c.task.fs.umask.load(Ordering::Relaxed);
+    with_walker(c.task, dir, &path, |w, from| {
+        let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
+        w.create(&walk, node, mode & 0o7777 & !umask).map(|_| 0)
+    })
+}
+
+/// `mkdir(2)`.
+pub fn mkdir(c: &mut Call) -> Result<u64> {
+    make(c, AT_FDCWD, c.a[0], NewNode::Directory, c.uint(1) & 0o1777)
+}
+
+/// `mkdirat(2)`.
+pub fn mkdirat(c: &mut Call) -> Result<u64> {
+    make(c, c.int(0), c.a[1], NewNode::Directory, c.uint(2) & 0o1777)
+}
+
+fn make_node(c: &Call, dir: i32, path: u64, mode: u32, dev: u64) -> Result<u64> {
+    let node = match mode & linux::S_IFMT {
+        0 | linux::S_IFREG => NewNode::File,
+        linux::S_IFIFO => NewNode::Special(FileType::Fifo, 0),
+        linux::S_IFSOCK => NewNode::Special(FileType::Socket, 0),
+        linux::S_IFCHR | linux::S_IFBLK => {
+            if !c.task.is_root() {
+                return Err(Errno::EPERM);
+            }
+            NewNode::Special(FileType::from_mode(mode), dev)
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    make(c, dir, path, node, mode)
+}
+
+/// `mknod(2)`.
+pub fn mknod(c: &mut Call) -> Result<u64> {
+    make_node(c, AT_FDCWD, c.a[0], c.uint(1), c.a[2])
+}
+
+/// `mknodat(2)`.
+pub fn mknodat(c: &mut Call) -> Result<u64> {
+    make_node(c, c.int(0), c.a[1], c.uint(2), c.a[3])
+}
+
+fn make_symlink(c: &Call, target: u64, dir: i32, path: u64) -> Result<u64> {
+    let target = get_path(target)?;
+    if target.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    make(c, dir, path, NewNode::Symlink(&target), 0o777)
+}
+
+/// `symlink(2)`.
+pub fn symlink(c: &mut Call) -> Result<u64> {
+    make_symlink(c, c.a[0], AT_FDCWD, c.a[1])
+}
+
+/// `symlinkat(2)`.
+pub fn symlinkat(c: &mut Call) -> Result<u64> {
+    make_symlink(c, c.a[0], c.int(1), c.a[2])
+}
+
+fn remove(c: &Call, dir: i32, path: u64, is_dir: bool) -> Result<u64> {
+    let path = get_path(path)?;
+    if is_dir && (path.ends_with(b"/.") || path == b".") {
+        return Err(Errno::EINVAL);
+    }
+    with_walker(c.task, dir, &path, |w, from| {
+        let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
+        if !is_dir && walk.slash && matches!(walk.target, Target::Found(_)) {
+            return Err(Errno::ENOTDIR);
+        }
+        w.remove(&walk, is_dir).map(|()| 0)
+    })
+}
+
+/// `rmdir(2)`.
+pub fn rmdir(c: &mut Call) -> Result<u64> {
+    remove(c, AT_FDCWD, c.a[0], true)
+}
+
+/// `unlink(2)`.
+pub fn unlink(c: &mut Call) -> Result<u64> {
+    remove(c, AT_FDCWD, c.a[0], false)
+}
+
+/// `unlinkat(2)`.
+pub fn unlinkat(c: &mut Call) -> Result<u64> {
+    if c.uint(2) & !linux::AT_REMOVEDIR != 0 {
+        return Err(Errno::EINVAL);
+    }
+    remove(c, c.int(0), c.a[1], c.uint(2) & linux::AT_REMOVEDIR != 0)
+}
+
+fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u64> {
+    if flags & !(linux::RENAME_NOREPLACE | linux::RENAME_EXCHANGE) != 0
+        || flags == linux::RENAME_NOREPLACE | linux::RENAME_EXCHANGE
+    {
+        return Err(Errno::EINVAL);
+    }
+    let (a, b) = (get_path(from.1)?, get_path(to.1)?);
+    let how = How { no_follow: true, ..How::default() };
+    let a = walk(c.task, from.0, &a, how)?;
+    with_walker(c.task, to.0, &b, |w, start| {
+        let b = w.walk(start, &b, how)?;
+        w.rename(&a, &b, flags).map(|()| 0)
+    })
+}
+
+/// `rename(2)`.
+pub fn rename(c: &mut Call) -> Result<u64> {
+    do_rename(c, (AT_FDCWD, c.a[0]), (AT_FDCWD, c.a[1]), 0)
+}
+
+/// `renameat(2)`.
+pub fn renameat(c: &mut Call) -> Result<u64> {
+    do_rename(c, (c.int(0), c.a[1]), (c.int(2), c.a[3]), 0)
+}
+
+/// `renameat2(2)`.
+pub fn renameat2(c: &mut Call) -> Result<u64> {
+    do_rename(c, (c.int(0), c.a[1]), (c.int(2), c.a[3]), c.uint(4))
+}
+
+fn do_link(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u64> {
+    if flags & !(linux::AT_SYMLINK_FOLLOW | linux::AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = get_path(from.1)?;
+    let follow = flags & linux::AT_SYMLINK_FOLLOW != 0;
+    let look = flags & linux::AT_EMPTY_PATH | if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW };
+    let what = find(c.task, from.0, &path, look)?.place().map_err(|_| Errno::EXDEV)?;
+    let path = get_path(to.1)?;
+    with_walker(c.task, to.0, &path, |w, start| {
+        let walk = w.walk(start, &path, How { no_follow: true, ..How::default() })?;
+        if walk.slash && matches!(walk.target, Target::Missing) {
+            return Err(Errno::ENOENT);
+        }
+        w.link(&what, &walk).map(|()| 0)
+    })
+}
+
+/// `link(2)`.
+pub fn link(c: &mut Call) -> Result<u64> {
+    do_link(c, (AT_FDCWD, c.a[0]), (AT_FDCWD, c.a[1]), 0)
+}
+
+/// `linkat(2)`.
+pub fn linkat(c: &mut Call) -> Result<u64> {
+    do_link(c, (c.int(0), c.a[1]), (c.int(2), c.a[3]), c.uint(4))
+}
+
+fn do_readlink(c: &Call, dir: i32, path: u64, buf: u64, len: u64) -> Result<u64> {
+    if (len as i32) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = get_path(path)?;
+    let place = find(c.task, dir, &path, linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH)?.place()?;
+    let target = place.inode.read_link()?;
+    let n = target.len().min(len as usize);
+    user::write(buf, &target[..n])?;
+    Ok(n as u64)
+}
+
+/// `readlink(2)`.
+pub fn readlink(c: &mut Call) -> Result<u64> {
+    do_readlink(c, AT_FDCWD, c.a[0], c.a[1], c.a[2])
+}
+
+/// `readlinkat(2)`.
+pub fn readlinkat(c: &mut Call) -> Result<u64> {
+    do_readlink(c, c.int(0), c.a[1], c.a[2], c.a[3])
+}
+
+fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
+    let place = match object {
+        Object::Place(p) => p,
+        Object::Open(f) => match f.place() {
+            Some(p) => p.clone(),
+            // A pipe or a memfd: nobody sees its mode but its holders.
+            None => return Ok(0),
+        },
+    };
+    place.check_writable()?;
+    let attr = place.inode.attr()?;
+    let cred = task.cred();
+    let mut change = change;
+    if let Some(mode) = change.mode {
+        cred.owns(&attr)?;
+        if cred.uid != 0 && !cred.in_group(attr.gid) {
+            change.mode = Some(mode & !linux::S_ISGID);
+        }
+    }
+    if change.uid.is_some_and(|u| u != attr.uid) && cred.uid != 0 {
+        return Err(Errno::EPERM);
+    }
+    if let Some(gid) = change.gid
+        && cred.uid != 0
+        && !(cred.uid == attr.uid && cred.in_group(gid))
+    {
+        return Err(Errno::EPERM);
+    }
+    if (change.uid.is_some() || change.gid.is_some()) && attr.kind() == FileType::Regular && attr.mode & 0o6000 != 0 {
+        // A new owner is not lent the old one's rights.
+        let group = if attr.mode & linux::S_IXGRP != 0 { linux::S_ISGID } else { 0 };
+        change.mode = Some(attr.mode & 0o7777 & !(linux::S_ISUID | group));
+    }
+    place.inode.set_attr(&change, &cred).map(|()| 0)
+}
+
+fn mode(mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() }
+}
+
+/// `chmod(2)`.
+pub fn chmod(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    change(c.task, find(c.task, AT_FDCWD, &path, 0)?, mode(c.uint(1)))
+}
+
+/// `fchmod(2)`.
+pub fn fchmod(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    if file.flags() & linux::O_PATH != 0 {
+        return Err(Errno::EBADF);
+    }
+    change(c.task, Object::Open(file), mode(c.uint(1)))
+}
+
+/// `fchmodat(2)`.
+pub fn fchmodat(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[1])?;
+    change(c.task, find(c.task, c.int(0), &path, 0)?, mode(c.uint(2)))
+}
+
+/// `fchmodat2(2)`.
+pub fn fchmodat2(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[1])?;
+    let object = find(c.task, c.int(0), &path, c.uint(3))?;
+    if object.attr()?.kind() == FileType::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    change(c.task, object, mode(c.uint(2)))
+}
+
+fn owner(uid: u32, gid: u32) -> SetAttr {
+    let some = |id: u32| (id != u32::MAX).then_some(id);
+    SetAttr { uid: some(uid), gid: some(gid), ..SetAttr::default() }
+}
+
+/// `chown(2)`.
+pub fn chown(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    change(c.task, find(c.task, AT_FDCWD, &path, 0)?, owner(c.uint(1), c.uint(2)))
+}
+
+/// `lchown(2)`.
+pub fn lchown(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    let object = find(c.task, AT_FDCWD, &path, linux::AT_SYMLINK_NOFOLLOW)?;
+    change(c.task, object, owner(c.uint(1), c.uint(2)))
+}
+
+/// `fchown(2)`.
+pub fn fchown(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    change(c.task, Object::Open(file), owner(c.uint(1), c.uint(2)))
+}
+
+/// `fchownat(2)`.
+pub fn fchownat(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[1])?;
+    let object = find(c.task, c.int(0), &path, c.uint(4))?;
+    change(c.task, object, owner(c.uint(2), c.uint(3)))
+}
+
+/// `umask(2)`.
+pub fn umask(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(c.task.fs.umask.swap(c.uint(0) & 0o777, Ordering::Relaxed)))
+}
+
+fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Result<u64> {
+    const UTIME_NOW: i64 = linux::UTIME_NOW as i64;
+    const UTIME_OMIT: i64 = linux::UTIME_OMIT as i64;
+    let now = Time::now();
+    let one = |t: Timespec| match t.nsec {
+        UTIME_NOW => Ok(Some(now)),
+        UTIME_OMIT => Ok(None),
+        n if (0..1_000_000_000).contains(&n) => Ok(Some(Time { sec: t.sec, nsec: n as u32 })),
+        _ => Err(Errno::EINVAL),
+    };
+    let (atime, mtime, both_now) = match times {
+        None => (Some(now), Some(now), true),
+        Some([a, m]) => (one(a)?, one(m)?, a.nsec == UTIME_NOW && m.nsec == UTIME_NOW),
+    };
+    let Object::Place(place) = object else { return Ok(0) };
+    if atime.is_none() && mtime.is_none() {
+        return Ok(0);
+    }
+    place.check_writable()?;
+    let (attr, cred) = (place.inode.attr()?, task.cred());
+    if both_now {
+        cred.owns(&attr).or_else(|_| cred.check(&attr, may::WRITE))?;
+    } else {
+        cred.owns(&attr)?;
+    }
+    place.inode.set_attr(&SetAttr { atime, mtime, ..SetAttr::default() }, &cred).map(|()| 0)
+}
+
+/// `utimensat(2)`.
+pub fn utimensat(c: &mut Call) -> Result<u64> {
+    let times = if c.a[2] == 0 { None } else { Some([get(c.a[2])?, get(c.a[2] + 16)?]) };
+    let object = if c.a[1] == 0 {
+        let file = c.file(0)?;
+        match file.place() {
+            Some(p) => Object::Place(p.clone()),
+            None => Object::Open(file),
+        }
+    } else {
+        let path = get_path(c.a[1])?;
+        find(c.task, c.int(0), &path, c.uint(3))?
+    };
+    set_times(c.task, object, times)
+}
+
+fn timevals(addr: u64) -> Result<Option<[Timespec; 2]>> {
+    if addr == 0 {
+        return Ok(None);
+    }
+    let one = |at: u64| -> Result<Timespec> {
+        let t: Timeval = get(at)?;
+        if !(0..1_000_000).contains(&t.usec) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Timespec { sec: t.sec, nsec: t.usec * 1000 })
+    };
+    Ok(Some([one(addr)?, one(addr + 16)?]))
+}
+
+/// `utimes(2)`.
+pub fn utimes(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    set_times(c.task, find(c.task, AT_FDCWD, &path, 0)?, timevals(c.a[1])?)
+}
+
+/// `futimesat(2)`.
+pub fn futimesat(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[1])?;
+    set_times(c.task, find(c.task, c.int(0), &path, 0)?, timevals(c.a[2])?)
+}
+
+/// `utime(2)`.
+pub fn utime(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    let times = if c.a[1] == 0 {
+        None
+    } else {
+        let t: [i64; 2] = [get(c.a[1])?, get(c.a[1] + 8)?];
+        Some(t.map(|sec| Timespec { sec, nsec: 0 }))
+    };
+    set_times(c.task, find(c.task, AT_FDCWD, &path, 0)?, times)
+}
+
+/// `truncate(2)`.
+pub fn truncate(c: &mut Call) -> Result<u64> {
+    if (c.a[1] as i64) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = get_path(c.a[0])?;
+    let place = find(c.task, AT_FDCWD, &path, 0)?.place()?;
+    match place.inode.kind() {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Errno::EISDIR),
+        _ => return Err(Errno::EINVAL),
+    }
+    let cred = c.task.cred();
+    cred.check(&place.inode.attr()?, may::WRITE)?;
+    place.check_writable()?;
+    place.inode.set_attr(&SetAttr { size: Some(c.a[1]), ..SetAttr::default() }, &cred).map(|()| 0)
+}
+
+fn put_statfs(addr: u64, s: &StatFs, read_only: bool) -> Result<u64> {
+    const ST_RDONLY: i64 = 1;
+    const ST_VALID: i64 = 0x20;
+    const ST_RELATIME: i64 = 0x1000;
+    let out = StatfsC {
+        kind: s.kind as i64,
+        bsize: s.bsize as i64,
+        blocks: s.blocks,
+        bfree: s.bfree,
+        bavail: s.bavail,
+        files: s.files,
+        ffree: s.ffree,
+        namelen: s.namelen as i64,
+        frsize: s.bsize as i64,
+        flags: ST_VALID | ST_RELATIME | if read_only { ST_RDONLY } else { 0 },
+        ..StatfsC::default()
+    };
+    put(addr, &out).map(|()| 0)
+}
+
+/// `statfs(2)`.
+pub fn statfs(c: &mut Call) -> Result<u64> {
+    let path = get_path(c.a[0])?;
+    let place = find(c.task, AT_FDCWD, &path, 0)?.place()?;
+    put_statfs(c.a[1], &place.mount.fs.stat()?, place.mount.read_only)
+}
+
+/// `fstatfs(2)`.
+pub fn fstatfs(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    match file.place() {
+        Some(p) => put_statfs(c.a[1], &p.mount.fs.stat()?, p.mount.read_only),
+        None => {
+            // PIPEFS_MAGIC stands for all that has no file system.
+            let s = StatFs { kind: 0x5049_5045, bsize: 4096, namelen: 255, ..StatFs::default() };
+            put_statfs(c.a[1], &s, false)
+        }
+    }
+}
+
+/// `memfd_create(2)`.
+pub fn memfd_create(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(1);
+    let known = linux::MFD_CLOEXEC | linux::MFD_ALLOW_SEALING | linux::MFD_NOEXEC_SEAL | linux::MFD_EXEC;
+    if flags & linux::MFD_HUGETLB != 0 {
+        return Err(unsupported(c.task, "memfd_create(MFD_HUGETLB)", Errno::EINVAL));
+    }
+    if flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = get_string(c.a[0], 249, Errno::EINVAL)?;
+    let node = world().shm.anonymous(&name, &c.task.cred());
+    if flags & linux::MFD_ALLOW_SEALING != 0 {
+        node.allow_sealing();
+    }
+    let file = RcuArc::new(OpenFile::new(node, linux::O_RDWR));
+    c.install(file, flags & linux::MFD_CLOEXEC != 0)
+}
+
+fn xattr_name(addr: u64) -> Result<Vec<u8>> {
+    let name = get_string(addr, 255, Errno::ERANGE)?;
+    if name.is_empty() { Err(Errno::ERANGE) } else { Ok(name) }
+}
+
+fn put_xattr(value: &[u8], addr: u64, size: u64) -> Result<u64> {
+    if size == 0 {
+        return Ok(value.len() as u64);
+    }
+    if value.len() as u64 > size {
+        return Err(Errno::ERANGE);
+    }
+    user::write(addr, value)?;
+    Ok(value.len() as u64)
+}
+
+fn xattr_object(c: &Call, follow: bool) -> Result<Location> {
+    let path = get_path(c.a[0])?;
+    find(c.task, AT_FDCWD, &path, if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW })?.place()
+}
+
+fn xattr_file(c: &Call) -> Result<Location> {
+    c.file(0)?.place().cloned().ok_or(Errno::EOPNOTSUPP)
+}
+
+/// `getxattr(2)`.
+pub fn getxattr(c: &mut Call) -> Result<u64> {
+    let place = xattr_object(c, true)?;
+    put_xattr(&place.inode.get_xattr(&xattr_name(c.a[1])?)?, c.a[2], c.a[3])
+}
+
+/// `lgetxattr(2)`.
+pub fn lgetxattr(c: &mut Call) -> Result<u64> {
+    let place = xattr_object(c, false)?;
+    put_xattr(&place.inode.get_xattr(&xattr_name(c.a[1])?)?, c.a[2], c.a[3])
+}
+
+/// `fgetxattr(2)`.
+pub fn fgetxattr(c: &mut Call) -> Result<u64> {
+    let place = xattr_file(c)?;
+    put_xattr(&place.inode.get_xattr(&xattr_name(c.a[1])?)?, c.a[2], c.a[3])
+}
+
+/// `listxattr(2)`.
+pub fn listxattr(c: &mut Call) -> Result<u64> {
+    let place = xattr_object(c, true)?;
+    put_xattr(&place.inode.list_xattr()?, c.a[1], c.a[2])
+}
+
+/// `llistxattr(2)`.
+pub fn llistxattr(c: &mut Call) -> Result<u64> {
+    let place = xattr_object(c, false)?;
+    put_xattr(&place.inode.list_xattr()?, c.a[1], c.a[2])
+}
+
+/// `flistxattr(2)`.
+pub fn flistxattr(c: &mut Call) -> Result<u64> {
+    let place = xattr_file(c)?;
+    put_xattr(&place.inode.list_xattr()?, c.a[1], c.a[2])
+}
+
+/// `setxattr(2)`, `removexattr(2)` and their kind.
+pub fn no_xattr(c: &mut Call) -> Result<u64> {
+    Err(unsupported(c.task, "changing extended attributes", Errno::EOPNOTSUPP))
+}

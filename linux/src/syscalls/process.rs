@@ -1,0 +1,1113 @@
+//! Calls on processes: making, replacing, ending, waiting, ids, limits.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::frame::{FrameKind, UserFrame};
+use atoll_abi::layout::is_user_range;
+use atoll_abi::{Errno, Result, platform};
+use atoll_mem::user;
+use atoll_task::{Limit, wait, wait_uninterrupted};
+use linux_raw_sys::{general as linux, prctl as pr};
+use zerocopy::IntoBytes;
+
+use super::path::open_file;
+use super::{Call, unsupported};
+use crate::exec::{self, ARG_MAX, Program};
+use crate::process::{
+    Ids, Life, NewProcess, NewTask, Process, all_processes, exit_task, find_process, find_task, new_task,
+    start, world,
+};
+use crate::signal::{self, no_altstack};
+use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
+
+/// Flags of clone that change nothing here.
+const HARMLESS: u64 = (linux::CLONE_PTRACE | linux::CLONE_UNTRACED | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
+const NAMESPACES: u64 = (linux::CLONE_NEWNS
+    | linux::CLONE_NEWCGROUP
+    | linux::CLONE_NEWUTS
+    | linux::CLONE_NEWIPC
+    | linux::CLONE_NEWUSER
+    | linux::CLONE_NEWPID
+    | linux::CLONE_NEWNET) as u64;
+
+fn has(flags: u64, bit: u32) -> bool {
+    flags & u64::from(bit) != 0
+}
+
+struct Clone {
+    flags: u64,
+    exit_signal: u32,
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    tls: u64,
+}
+
+fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
+    let f = a.flags;
+    let thread = has(f, linux::CLONE_THREAD);
+    if thread && !has(f, linux::CLONE_SIGHAND) || has(f, linux::CLONE_SIGHAND) && !has(f, linux::CLONE_VM) {
+        return Err(Errno::EINVAL);
+    }
+    if f & NAMESPACES != 0 {
+        return Err(unsupported(c.task, "clone with new namespaces", Errno::EPERM));
+    }
+    if has(f, linux::CLONE_PIDFD) {
+        return Err(unsupported(c.task, "clone(CLONE_PIDFD)", Errno::EINVAL));
+    }
+    if !has(f, linux::CLONE_VM) {
+        return Err(unsupported(c.task, "fork (a copy of the address space)", Errno::ENOSYS));
+    }
+    if a.exit_signal > signal::MAX {
+        return Err(Errno::EINVAL);
+    }
+    let task = c.task;
+    let process = &task.process;
+    if !thread && process.limit(linux::RLIMIT_NPROC).cur < crate::process::task_count() as u64 {
+        return Err(Errno::EAGAIN);
+    }
+    let me = find_task(task.tid()).ok_or(Errno::ESRCH)?;
+
+    // The child's registers are the caller's, but for the stack, the thread pointer and the result.
+    let mut frame = Box::new(c.frame.clone());
+    if frame.is_syscall() {
+        atoll_task::capture_extended(&mut frame);
+        frame.kind = FrameKind::Full as u32;
+    }
+    frame.saved_components = 0;
+    frame.rax = 0;
+    frame.orig_rax = u64::MAX;
+    if a.stack != 0 {
+        frame.rsp = a.stack;
+    }
+    frame.fs_base = if has(f, linux::CLONE_SETTLS) { a.tls } else { task_fs_base(c.frame) };
+    if has(f, linux::CLONE_SETTLS) && !is_user_range(a.tls, 0) {
+        return Err(Errno::EPERM);
+    }
+
+    let fs = if has(f, linux::CLONE_FS) { task.fs.share() } else { Arc::new(task.fs.duplicate()) };
+    let files =
+        if has(f, linux::CLONE_FILES) { task.files.share() } else { Arc::new(task.files.duplicate()) };
+    let vfork = has(f, linux::CLONE_VFORK);
+    let new_process = if thread {
+        None
+    } else {
+        let parent = if has(f, linux::CLONE_PARENT) {
+            process.parent.lock().upgrade().ok_or(Errno::EINVAL)?
+        } else {
+            process.clone()
+        };
+        let mut actions = process.actions.share();
+        if !has(f, linux::CLONE_SIGHAND) {
+            actions = Arc::new(actions.duplicate());
+        }
+        task.space.users.fetch_add(1, Ordering::SeqCst);
+        Some(Process::new(NewProcess {
+            parent: Some(parent),
+            ids: process.ids.lock().clone(),
+            limits: *process.limits.lock(),
+            actions,
+            exit_signal: a.exit_signal,
+        }))
+    };
+    let (blocked, altstack) = {
+        let s = task.signals.lock();
+        let keep = thread || vfork;
+        (s.blocked, if keep && !thread { s.altstack } else { no_altstack() })
+    };
+    let owner = new_process.clone().unwrap_or_else(|| process.clone());
+    let child_tid = a.child_tid;
+    let set_child = has(f, linux::CLONE_CHILD_SETTID);
+    let clear = if has(f, linux::CLONE_CHILD_CLEARTID) { child_tid } else { 0 };
+    let made = new_task(NewTask {
+        process: owner.clone(),
+        space: task.space.share(),
+        files,
+        fs,
+        frame,
+        blocked,
+        altstack,
+        clear_tid: clear,
+        name: *task.name.lock(),
+        tid: new_process.as_ref().map(|p| p.pid),
+        like: Some(task.thread()),
+        nice: task.nice.load(Ordering::Relaxed),
+        first: None,
+    });
+    let child = match made {
+        Ok(child) => child,
+        Err(e) => {
+            if let Some(p) = &new_process {
+                task.space.users.fetch_sub(1, Ordering::SeqCst);
+                *p.life.lock() = Life::Zombie(0);
+                p.reap();
+            }
+            return Err(e);
+        }
+    };
+    let tid = child.tid();
+    // Linux ignores it when these can't be written.
+    if has(f, linux::CLONE_PARENT_SETTID) {
+        let _ = user::write(a.parent_tid, &tid.to_ne_bytes());
+    }
+    if set_child {
+        let _ = user::write(child_tid, &tid.to_ne_bytes());
+    }
+    start(&child);
+    drop(child);
+    if vfork {
+        // The child runs on our memory until it execs or ends; not even a signal makes us go on before.
+        wait_uninterrupted(&owner.released_queue, 1, || {
+            (owner.released.load(Ordering::SeqCst) || me.process.is_ending()).then_some(())
+        });
+    }
+    Ok(u64::from(tid))
+}
+
+/// The caller's thread pointer. At a rewritten site it is in the register, not in the frame.
+fn task_fs_base(frame: &UserFrame) -> u64 {
+    if frame.is_syscall() { atoll_task::thread_pointer() } else { frame.fs_base }
+}
+
+/// `clone(2)`.
+pub fn clone(c: &mut Call) -> Result<u64> {
+    let [flags, stack, parent_tid, child_tid, tls, _] = c.a;
+    let a = Clone {
+        flags: flags & !0xff & !HARMLESS & 0xffff_ffff,
+        exit_signal: (flags & 0xff) as u32,
+        stack,
+        parent_tid,
+        child_tid,
+        tls,
+    };
+    do_clone(c, a)
+}
+
+/// `clone3(2)`.
+pub fn clone3(c: &mut Call) -> Result<u64> {
+    let size = c.a[1] as usize;
+    if size < 64 {
+        return Err(Errno::EINVAL);
+    }
+    if size > 4096 {
+        return Err(Errno::E2BIG);
+    }
+    let mut args = CloneArgs::default();
+    let n = size.min(size_of::<CloneArgs>());
+    user::read(c.a[0], &mut args.as_mut_bytes()[..n])?;
+    if args.exit_signal > 64 || args.flags & 0xff != 0 || args.set_tid_size != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if (args.stack == 0) != (args.stack_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    let a = Clone {
+        flags: args.flags & !HARMLESS,
+        exit_signal: args.exit_signal as u32,
+        stack: args.stack.wrapping_add(args.stack_size),
+        parent_tid: args.parent_tid,
+        child_tid: args.child_tid,
+        tls: args.tls,
+    };
+    if a.flags >> 32 != 0 {
+        // CLONE_CLEAR_SIGHAND and CLONE_INTO_CGROUP.
+        return Err(unsupported(c.task, "clone3 flags beyond 32 bits", Errno::EINVAL));
+    }
+    do_clone(c, a)
+}
+
+/// `fork(2)`.
+pub fn fork(c: &mut Call) -> Result<u64> {
+    Err(unsupported(c.task, "fork (a copy of the address space)", Errno::ENOSYS))
+}
+
+/// `vfork(2)`.
+pub fn vfork(c: &mut Call) -> Result<u64> {
+    let a = Clone {
+        flags: u64::from(linux::CLONE_VFORK | linux::CLONE_VM),
+        exit_signal: linux::SIGCHLD,
+        stack: 0,
+        parent_tid: 0,
+        child_tid: 0,
+        tls: 0,
+    };
+    do_clone(c, a)
+}
+
+fn strings(addr: u64) -> Result<Vec<Vec<u8>>> {
+    let mut out = Vec::new();
+    if addr == 0 {
+        return Ok(out);
+    }
+    let mut total = 0;
+    for i in 0.. {
+        let p: u64 = get(addr + i * 8)?;
+        if p == 0 {
+            break;
+        }
+        let s = get_string(p, ARG_MAX - 1, Errno::E2BIG)?;
+        total += s.len();
+        if total > 6 << 20 {
+            return Err(Errno::E2BIG);
+        }
+        out.push(s);
+    }
+    Ok(out)
+}
+
+fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -> Result<u64> {
+    let path = get_path(path)?;
+    let (mut args, env) = (strings(args)?, strings(env)?);
+    if args.is_empty() {
+        // As Linux since 5.18: there is always a name.
+        args.push(Vec::new());
+    }
+    let (place, name) = if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
+        let file = c.task.files.get(dir as u32)?;
+        let place = file.place().cloned().ok_or(Errno::EACCES)?;
+        (place, alloc::format!("/dev/fd/{dir}").into_bytes())
+    } else if dir == linux::AT_FDCWD || path.starts_with(b"/") {
+        (exec::lookup(c.task, &path)?, path)
+    } else {
+        let how = atoll_fs::namespace::How {
+            no_follow: flags & linux::AT_SYMLINK_NOFOLLOW != 0,
+            ..Default::default()
+        };
+        let file = open_file(c.task, dir, &path, linux::O_PATH, 0, how)?;
+        let mut name = alloc::format!("/dev/fd/{dir}/").into_bytes();
+        name.extend_from_slice(&path);
+        (file.place().cloned().ok_or(Errno::EACCES)?, name)
+    };
+    exec::exec(c.task, c.frame, Program { place, path: name, args, env })?;
+    // The new program begins with rax zero.
+    Ok(0)
+}
+
+/// `execve(2)`.
+pub fn execve(c: &mut Call) -> Result<u64> {
+    do_exec(c, linux::AT_FDCWD, c.a[0], c.a[1], c.a[2], 0)
+}
+
+/// `execveat(2)`.
+pub fn execveat(c: &mut Call) -> Result<u64> {
+    do_exec(c, c.int(0), c.a[1], c.a[2], c.a[3], c.uint(4))
+}
+
+/// `exit(2)`.
+pub fn exit(c: &mut Call) -> Result<u64> {
+    exit_task((c.int(0) & 0xff) << 8)
+}
+
+/// `exit_group(2)`.
+pub fn exit_group(c: &mut Call) -> Result<u64> {
+    let status = (c.int(0) & 0xff) << 8;
+    c.task.process.end(status);
+    exit_task(status)
+}
+
+/// Which children a wait is for.
+enum Which {
+    Any,
+    Pid(u32),
+    Group(u32),
+}
+
+impl Which {
+    fn matches(&self, p: &Process) -> bool {
+        match self {
+            Which::Any => true,
+            Which::Pid(pid) => p.pid == *pid,
+            Which::Group(g) => p.pgid.load(Ordering::Relaxed) == *g,
+        }
+    }
+}
+
+struct Waited {
+    pid: u32,
+    uid: u32,
+    /// As `wait4` reports it.
+    status: i32,
+    /// si_code and si_status.
+    code: i32,
+    value: i32,
+    usage: crate::process::Usage,
+}
+
+fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<Waited>> {
+    let process = c.task.process.clone();
+    let reap = options & linux::WNOWAIT == 0;
+    let look = || -> Option<Result<Waited>> {
+        let children: Vec<Arc<Process>> =
+            process.children.lock().iter().filter(|p| which.matches(p)).cloned().collect();
+        if children.is_empty() {
+            return Some(Err(Errno::ECHILD));
+        }
+        for p in children {
+            let uid = p.ids.lock().ruid;
+            let waited = |status, code, value| {
+                let mut usage = p.used();
+                let children = *p.child_usage.lock();
+                usage.run_ns += children.run_ns;
+                Waited { pid: p.pid, uid, status, code, value, usage }
+            };
+            if exited && let Some(status) = p.zombie() {
+                let w = if status & 0x7f == 0 {
+                    waited(status, linux::CLD_EXITED as i32, status >> 8)
+                } else {
+                    waited(status, linux::CLD_KILLED as i32, status & 0x7f)
+                };
+                if reap {
+                    p.reap();
+                }
+                return Some(Ok(w));
+            }
+            let mut changes = p.changes.lock();
+            if options & linux::WUNTRACED != 0
+                && let Some(s) = changes.stopped
+            {
+                if reap {
+                    changes.stopped = None;
+                }
+                return Some(Ok(waited(0x7f | (s as i32) << 8, linux::CLD_STOPPED as i32, s as i32)));
+            }
+            if options & linux::WCONTINUED != 0 && changes.continued {
+                if reap {
+                    changes.continued = false;
+                }
+                return Some(Ok(waited(0xffff, linux::CLD_CONTINUED as i32, linux::SIGCONT as i32)));
+            }
+        }
+        None
+    };
+    let limit = if options & linux::WNOHANG != 0 { Limit::Never } else { Limit::Forever };
+    match wait(&process.child_events, 1, limit, look) {
+        Ok(r) => r.map(Some),
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// `wait4(2)`.
+pub fn wait4(c: &mut Call) -> Result<u64> {
+    let (pid, options) = (c.int(0), c.uint(2));
+    let known = linux::WNOHANG | linux::WUNTRACED | linux::WCONTINUED | linux::__WALL | linux::__WCLONE | linux::__WNOTHREAD;
+    if options & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let which = match pid {
+        -1 => Which::Any,
+        0 => Which::Group(c.task.process.pgid.load(Ordering::Relaxed)),
+        i32::MIN => return Err(Errno::ESRCH),
+        p if p < 0 => Which::Group(-p as u32),
+        p => Which::Pid(p as u32),
+    };
+    let Some(w) = do_wait(c, which, options, true)? else { return Ok(0) };
+    if c.a[1] != 0 {
+        put(c.a[1], &w.status)?;
+    }
+    if c.a[3] != 0 {
+        put(c.a[3], &w.usage.rusage())?;
+    }
+    Ok(u64::from(w.pid))
+}
+
+/// `waitid(2)`.
+pub fn waitid(c: &mut Call) -> Result<u64> {
+    let (kind, id, options) = (c.uint(0), c.uint(1), c.uint(3));
+    let wanted = linux::WEXITED | linux::WSTOPPED | linux::WCONTINUED;
+    if options & wanted == 0 || options & !(wanted | linux::WNOHANG | linux::WNOWAIT | linux::__WALL) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let which = match kind {
+        linux::P_ALL => Which::Any,
+        linux::P_PID => Which::Pid(id),
+        linux::P_PGID if id == 0 => Which::Group(c.task.process.pgid.load(Ordering::Relaxed)),
+        linux::P_PGID => Which::Group(id),
+        _ => return Err(unsupported(c.task, "waitid on a pidfd", Errno::EINVAL)),
+    };
+    let w = do_wait(c, which, options, options & linux::WEXITED != 0)?;
+    if c.a[2] != 0 {
+        let mut info = Siginfo::from_kernel(0, 0);
+        if let Some(w) = &w {
+            info = Siginfo::child(w.code, w.pid, w.uid, w.value, 0, 0);
+        }
+        put(c.a[2], &info)?;
+    }
+    if let (Some(w), true) = (&w, c.a[4] != 0) {
+        put(c.a[4], &w.usage.rusage())?;
+    }
+    Ok(0)
+}
+
+/// `getpid(2)`.
+pub fn getpid(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(c.task.process.pid))
+}
+
+/// `getppid(2)`.
+pub fn getppid(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(c.task.process.parent_pid()))
+}
+
+/// `gettid(2)`.
+pub fn gettid(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(c.task.tid()))
+}
+
+/// `set_tid_address(2)`.
+pub fn set_tid_address(c: &mut Call) -> Result<u64> {
+    c.task.clear_tid.store(c.a[0], Ordering::Relaxed);
+    gettid(c)
+}
+
+fn process_or_self(c: &Call, pid: u32) -> Result<Arc<Process>> {
+    if pid == 0 { Ok(c.task.process.clone()) } else { find_process(pid).ok_or(Errno::ESRCH) }
+}
+
+/// `getpgid(2)`.
+pub fn getpgid(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(process_or_self(c, c.uint(0))?.pgid.load(Ordering::Relaxed)))
+}
+
+/// `getpgrp(2)`.
+pub fn getpgrp(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(c.task.process.pgid.load(Ordering::Relaxed)))
+}
+
+/// `setpgid(2)`.
+pub fn setpgid(c: &mut Call) -> Result<u64> {
+    let me = &c.task.process;
+    let p = process_or_self(c, c.uint(0))?;
+    let pgid = if c.uint(1) == 0 { p.pid } else { c.uint(1) };
+    if c.int(1) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let child = p.parent_pid() == me.pid;
+    if p.pid != me.pid && !child {
+        return Err(Errno::ESRCH);
+    }
+    if child && p.has_execed.load(Ordering::Relaxed) {
+        return Err(Errno::EACCES);
+    }
+    let sid = me.sid.load(Ordering::Relaxed);
+    if p.sid.load(Ordering::Relaxed) != sid || p.sid.load(Ordering::Relaxed) == p.pid && p.pid != pgid {
+        return Err(Errno::EPERM);
+    }
+    let exists = |g: &Arc<Process>| {
+        g.pgid.load(Ordering::Relaxed) == pgid && g.sid.load(Ordering::Relaxed) == sid
+    };
+    if pgid != p.pid && !all_processes().iter().any(exists) {
+        return Err(Errno::EPERM);
+    }
+    p.pgid.store(pgid, Ordering::Relaxed);
+    Ok(0)
+}
+
+/// `getsid(2)`.
+pub fn getsid(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(process_or_self(c, c.uint(0))?.sid.load(Ordering::Relaxed)))
+}
+
+/// `setsid(2)`.
+pub fn setsid(c: &mut Call) -> Result<u64> {
+    let me = &c.task.process;
+    if all_processes().iter().any(|p| p.pgid.load(Ordering::Relaxed) == me.pid) {
+        return Err(Errno::EPERM);
+    }
+    me.sid.store(me.pid, Ordering::Relaxed);
+    me.pgid.store(me.pid, Ordering::Relaxed);
+    Ok(u64::from(me.pid))
+}
+
+macro_rules! id_getters {
+    ($($name:ident $field:ident;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "(2)`.")]
+            pub fn $name(c: &mut Call) -> Result<u64> {
+                Ok(u64::from(c.task.process.ids.lock().$field))
+            }
+        )*
+    };
+}
+id_getters! { getuid ruid; geteuid euid; getgid rgid; getegid egid; }
+
+fn set_ids(c: &Call, f: impl FnOnce(&mut Ids, bool) -> Result<u64>) -> Result<u64> {
+    let mut ids = c.task.process.ids.lock();
+    let root = ids.euid == 0;
+    f(&mut ids, root)
+}
+
+/// `setuid(2)`.
+pub fn setuid(c: &mut Call) -> Result<u64> {
+    let id = c.uint(0);
+    set_ids(c, |i, root| {
+        if root {
+            i.ruid = id;
+            i.suid = id;
+        } else if id != i.ruid && id != i.suid {
+            return Err(Errno::EPERM);
+        }
+        i.euid = id;
+        i.fsuid = id;
+        Ok(0)
+    })
+}
+
+/// `setgid(2)`.
+pub fn setgid(c: &mut Call) -> Result<u64> {
+    let id = c.uint(0);
+    set_ids(c, |i, root| {
+        if root {
+            i.rgid = id;
+            i.sgid = id;
+        } else if id != i.rgid && id != i.sgid {
+            return Err(Errno::EPERM);
+        }
+        i.egid = id;
+        i.fsgid = id;
+        Ok(0)
+    })
+}
+
+const SAME: u32 = u32::MAX;
+
+/// `setreuid(2)`.
+pub fn setreuid(c: &mut Call) -> Result<u64> {
+    let (r, e) = (c.uint(0), c.uint(1));
+    set_ids(c, |i, root| {
+        let may_r = r == SAME || root || r == i.ruid || r == i.euid;
+        let may_e = e == SAME || root || e == i.ruid || e == i.euid || e == i.suid;
+        if !may_r || !may_e {
+            return Err(Errno::EPERM);
+        }
+        let old = i.ruid;
+        if r != SAME {
+            i.ruid = r;
+        }
+        if e != SAME {
+            i.euid = e;
+        }
+        if r != SAME || e != SAME && e != old {
+            i.suid = i.euid;
+        }
+        i.fsuid = i.euid;
+        Ok(0)
+    })
+}
+
+/// `setregid(2)`.
+pub fn setregid(c: &mut Call) -> Result<u64> {
+    let (r, e) = (c.uint(0), c.uint(1));
+    set_ids(c, |i, root| {
+        let may_r = r == SAME || root || r == i.rgid || r == i.egid;
+        let may_e = e == SAME || root || e == i.rgid || e == i.egid || e == i.sgid;
+        if !may_r || !may_e {
+            return Err(Errno::EPERM);
+        }
+        let old = i.rgid;
+        if r != SAME {
+            i.rgid = r;
+        }
+        if e != SAME {
+            i.egid = e;
+        }
+        if r != SAME || e != SAME && e != old {
+            i.sgid = i.egid;
+        }
+        i.fsgid = i.egid;
+        Ok(0)
+    })
+}
+
+/// `setresuid(2)`.
+pub fn setresuid(c: &mut Call) -> Result<u64> {
+    let new = [c.uint(0), c.uint(1), c.uint(2)];
+    set_ids(c, |i, root| {
+        if !root && new.iter().any(|n| *n != SAME && *n != i.ruid && *n != i.euid && *n != i.suid) {
+            return Err(Errno::EPERM);
+        }
+        for (slot, n) in [&mut i.ruid, &mut i.euid, &mut i.suid].into_iter().zip(new) {
+            if n != SAME {
+                *slot = n;
+            }
+        }
+        i.fsuid = i.euid;
+        Ok(0)
+    })
+}
+
+/// `setresgid(2)`.
+pub fn setresgid(c: &mut Call) -> Result<u64> {
+    let new = [c.uint(0), c.uint(1), c.uint(2)];
+    set_ids(c, |i, root| {
+        if !root && new.iter().any(|n| *n != SAME && *n != i.rgid && *n != i.egid && *n != i.sgid) {
+            return Err(Errno::EPERM);
+        }
+        for (slot, n) in [&mut i.rgid, &mut i.egid, &mut i.sgid].into_iter().zip(new) {
+            if n != SAME {
+                *slot = n;
+            }
+        }
+        i.fsgid = i.egid;
+        Ok(0)
+    })
+}
+
+/// `getresuid(2)`.
+pub fn getresuid(c: &mut Call) -> Result<u64> {
+    let i = c.task.process.ids.lock().clone();
+    put(c.a[0], &i.ruid)?;
+    put(c.a[1], &i.euid)?;
+    put(c.a[2], &i.suid).map(|()| 0)
+}
+
+/// `getresgid(2)`.
+pub fn getresgid(c: &mut Call) -> Result<u64> {
+    let i = c.task.process.ids.lock().clone();
+    put(c.a[0], &i.rgid)?;
+    put(c.a[1], &i.egid)?;
+    put(c.a[2], &i.sgid).map(|()| 0)
+}
+
+/// `setfsuid(2)`: returns the old one, whether it changed it or not.
+pub fn setfsuid(c: &mut Call) -> Result<u64> {
+    let id = c.uint(0);
+    set_ids(c, |i, root| {
+        let old = i.fsuid;
+        if root || id == i.ruid || id == i.euid || id == i.suid || id == i.fsuid {
+            i.fsuid = id;
+        }
+        Ok(u64::from(old))
+    })
+}
+
+/// `setfsgid(2)`.
+pub fn setfsgid(c: &mut Call) -> Result<u64> {
+    let id = c.uint(0);
+    set_ids(c, |i, root| {
+        let old = i.fsgid;
+        if root || id == i.rgid || id == i.egid || id == i.sgid || id == i.fsgid {
+            i.fsgid = id;
+        }
+        Ok(u64::from(old))
+    })
+}
+
+/// `getgroups(2)`.
+pub fn getgroups(c: &mut Call) -> Result<u64> {
+    let groups = c.task.process.ids.lock().groups.clone();
+    let room = c.int(0);
+    if room < 0 || room > 0 && (room as usize) < groups.len() {
+        return Err(Errno::EINVAL);
+    }
+    if room > 0 {
+        user::write(c.a[1], groups.as_bytes())?;
+    }
+    Ok(groups.len() as u64)
+}
+
+/// `setgroups(2)`.
+pub fn setgroups(c: &mut Call) -> Result<u64> {
+    let n = c.uint(0);
+    if !c.task.is_root() {
+        return Err(Errno::EPERM);
+    }
+    if n > 65536 {
+        return Err(Errno::EINVAL);
+    }
+    let mut groups = alloc::vec![0u32; n as usize];
+    user::read(c.a[1], groups.as_mut_bytes())?;
+    c.task.process.ids.lock().groups = groups.into();
+    Ok(0)
+}
+
+const CAP_VERSION_3: u32 = 0x2008_0522;
+/// All capabilities that there are names for.
+pub const CAP_ALL: u64 = (1 << 41) - 1;
+
+/// `capget(2)`: root has all, others none.
+pub fn capget(c: &mut Call) -> Result<u64> {
+    let header: [u32; 2] = [get(c.a[0])?, get(c.a[0] + 4)?];
+    if header[0] != CAP_VERSION_3 {
+        put(c.a[0], &CAP_VERSION_3)?;
+        return if c.a[1] == 0 { Ok(0) } else { Err(Errno::EINVAL) };
+    }
+    let process = process_or_self(c, header[1]).or_else(|_| {
+        find_task(header[1]).map(|t| t.process.clone()).ok_or(Errno::ESRCH)
+    })?;
+    let caps = if process.ids.lock().euid == 0 { CAP_ALL } else { 0 };
+    let (low, high) = (caps as u32, (caps >> 32) as u32);
+    if c.a[1] != 0 {
+        user::write(c.a[1], [low, low, 0, high, high, 0].as_bytes())?;
+    }
+    Ok(0)
+}
+
+/// `capset(2)`: giving up is accepted; more than one has is refused.
+pub fn capset(c: &mut Call) -> Result<u64> {
+    let version: u32 = get(c.a[0])?;
+    if version != CAP_VERSION_3 {
+        return Err(Errno::EINVAL);
+    }
+    let mut data = [0u32; 6];
+    user::read(c.a[1], data.as_mut_bytes())?;
+    let permitted = u64::from(data[1]) | u64::from(data[4]) << 32;
+    let have = if c.task.is_root() { CAP_ALL } else { 0 };
+    if permitted & !have & CAP_ALL != 0 { Err(Errno::EPERM) } else { Ok(0) }
+}
+
+/// `prctl(2)`.
+pub fn prctl(c: &mut Call) -> Result<u64> {
+    let task = c.task;
+    let arg = c.a[1];
+    match c.uint(0) {
+        pr::PR_SET_NAME => {
+            let mut name = [0u8; 16];
+            let n = user::read_some(arg, &mut name)?;
+            let end = name[..n].iter().position(|b| *b == 0).unwrap_or(15).min(15);
+            task.set_name(&name[..end]);
+            Ok(0)
+        }
+        pr::PR_GET_NAME => put(arg, &*task.name.lock()).map(|()| 0),
+        pr::PR_SET_PDEATHSIG => {
+            if arg > u64::from(signal::MAX) {
+                return Err(Errno::EINVAL);
+            }
+            task.death_signal.store(arg as u32, Ordering::Relaxed);
+            Ok(0)
+        }
+        pr::PR_GET_PDEATHSIG => put(arg, &task.death_signal.load(Ordering::Relaxed)).map(|()| 0),
+        pr::PR_SET_DUMPABLE => {
+            if arg > 1 {
+                return Err(Errno::EINVAL);
+            }
+            task.process.dumpable.store(arg as u32, Ordering::Relaxed);
+            Ok(0)
+        }
+        pr::PR_GET_DUMPABLE => Ok(u64::from(task.process.dumpable.load(Ordering::Relaxed))),
+        pr::PR_SET_KEEPCAPS => {
+            task.process.ids.lock().keepcaps = arg != 0;
+            Ok(0)
+        }
+        pr::PR_GET_KEEPCAPS => Ok(u64::from(task.process.ids.lock().keepcaps)),
+        pr::PR_SET_CHILD_SUBREAPER => {
+            task.process.subreaper.store(arg != 0, Ordering::Relaxed);
+            Ok(0)
+        }
+        pr::PR_GET_CHILD_SUBREAPER => {
+            put(arg, &i32::from(task.process.subreaper.load(Ordering::Relaxed))).map(|()| 0)
+        }
+        pr::PR_SET_TIMERSLACK => {
+            task.slack.store(if arg == 0 { 50_000 } else { arg }, Ordering::Relaxed);
+            Ok(0)
+        }
+        pr::PR_GET_TIMERSLACK => Ok(task.slack.load(Ordering::Relaxed)),
+        // A cell's programs can gain no privilege anyway.
+        pr::PR_SET_NO_NEW_PRIVS => if arg == 1 { Ok(0) } else { Err(Errno::EINVAL) },
+        pr::PR_GET_NO_NEW_PRIVS => Ok(1),
+        pr::PR_GET_SECUREBITS => Ok(0),
+        pr::PR_CAPBSET_READ => if arg <= 40 { Ok(1) } else { Err(Errno::EINVAL) },
+        pr::PR_CAPBSET_DROP => if arg <= 40 { Ok(0) } else { Err(Errno::EINVAL) },
+        pr::PR_CAP_AMBIENT => Ok(0),
+        pr::PR_SET_SECUREBITS | pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
+        pr::PR_SET_VMA => Ok(0),
+        pr::PR_SET_THP_DISABLE => Ok(0),
+        pr::PR_GET_THP_DISABLE => Ok(0),
+        pr::PR_GET_TID_ADDRESS => put(arg, &task.clear_tid.load(Ordering::Relaxed)).map(|()| 0),
+        pr::PR_GET_TSC => put(arg, &1u32).map(|()| 0),
+        other => Err(unsupported(task, &alloc::format!("prctl({other})"), Errno::EINVAL)),
+    }
+}
+
+/// `arch_prctl(2)`.
+pub fn arch_prctl(c: &mut Call) -> Result<u64> {
+    const SET_GS: u32 = 0x1001;
+    const SET_FS: u32 = 0x1002;
+    const GET_FS: u32 = 0x1003;
+    const GET_GS: u32 = 0x1004;
+    match c.uint(0) {
+        SET_FS => {
+            if !is_user_range(c.a[1], 0) {
+                return Err(Errno::EPERM);
+            }
+            atoll_task::set_thread_pointer(c.a[1]);
+            c.frame.fs_base = c.a[1];
+            Ok(0)
+        }
+        GET_FS => put(c.a[1], &task_fs_base(c.frame)).map(|()| 0),
+        GET_GS => put(c.a[1], &0u64).map(|()| 0),
+        SET_GS => {
+            if c.a[1] == 0 {
+                return Ok(0);
+            }
+            Err(unsupported(c.task, "a GS base of the program's own (arch_prctl(ARCH_SET_GS))", Errno::EPERM))
+        }
+        // CET features, AMX permission: there are none here.
+        0x1011 | 0x1012 => Err(Errno::ENODEV),
+        other => Err(unsupported(c.task, &alloc::format!("arch_prctl({other:#x})"), Errno::EINVAL)),
+    }
+}
+
+fn limit_index(n: u64) -> Result<u32> {
+    if n < crate::process::LIMITS as u64 { Ok(n as u32) } else { Err(Errno::EINVAL) }
+}
+
+fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
+    if new.cur > new.max {
+        return Err(Errno::EINVAL);
+    }
+    let mut limits = p.limits.lock();
+    let old = &mut limits[which as usize];
+    if new.max > old.max && !c.task.is_root() {
+        return Err(Errno::EPERM);
+    }
+    if which == linux::RLIMIT_NOFILE {
+        if new.max > 1 << 20 {
+            return Err(Errno::EPERM);
+        }
+        p.max_files.store(new.cur, Ordering::Relaxed);
+    }
+    *old = new;
+    Ok(())
+}
+
+/// `prlimit64(2)`.
+pub fn prlimit64(c: &mut Call) -> Result<u64> {
+    let p = process_or_self(c, c.uint(0))?;
+    let which = limit_index(c.a[1])?;
+    let new: Option<Rlimit> = if c.a[2] != 0 { Some(get(c.a[2])?) } else { None };
+    let old = p.limit(which);
+    if let Some(new) = new {
+        set_limit(c, &p, which, new)?;
+    }
+    if c.a[3] != 0 {
+        put(c.a[3], &old)?;
+    }
+    Ok(0)
+}
+
+/// `getrlimit(2)`.
+pub fn getrlimit(c: &mut Call) -> Result<u64> {
+    let which = limit_index(c.a[0])?;
+    put(c.a[1], &c.task.process.limit(which)).map(|()| 0)
+}
+
+/// `setrlimit(2)`.
+pub fn setrlimit(c: &mut Call) -> Result<u64> {
+    let which = limit_index(c.a[0])?;
+    let new = get(c.a[1])?;
+    set_limit(c, &c.task.process, which, new).map(|()| 0)
+}
+
+/// `getrusage(2)`.
+pub fn getrusage(c: &mut Call) -> Result<u64> {
+    const SELF: i32 = 0;
+    const CHILDREN: i32 = -1;
+    const THREAD: i32 = 1;
+    let usage = match c.int(0) {
+        SELF => c.task.process.used(),
+        CHILDREN => *c.task.process.child_usage.lock(),
+        THREAD => c.task.used(),
+        _ => return Err(Errno::EINVAL),
+    };
+    let mut out = usage.rusage();
+    if c.int(0) != CHILDREN {
+        let (_, _, peak) = c.task.space.memory.size();
+        out.maxrss = (peak >> 10) as i64;
+        out.minflt = c.task.faults.load(Ordering::Relaxed) as i64;
+        if c.int(0) != THREAD || usage.run_ns == 0 {
+            out.utime = Timeval::from_ns(usage.run_ns.max(1000));
+        }
+    }
+    put(c.a[1], &out).map(|()| 0)
+}
+
+/// `times(2)`.
+pub fn times(c: &mut Call) -> Result<u64> {
+    let ticks = |ns: u64| (ns / 10_000_000) as i64;
+    if c.a[0] != 0 {
+        let t = Tms {
+            utime: ticks(c.task.process.used().run_ns),
+            stime: 0,
+            cutime: ticks(c.task.process.child_usage.lock().run_ns),
+            cstime: 0,
+        };
+        put(c.a[0], &t)?;
+    }
+    Ok(ticks(platform().now()) as u64)
+}
+
+fn targets(c: &Call, pid: i32) -> Vec<Arc<Process>> {
+    let group = |g: u32| -> Vec<Arc<Process>> {
+        all_processes().into_iter().filter(|p| p.pgid.load(Ordering::Relaxed) == g).collect()
+    };
+    match pid {
+        0 => group(c.task.process.pgid.load(Ordering::Relaxed)),
+        -1 => all_processes().into_iter().filter(|p| p.pid != c.task.process.pid).collect(),
+        p if p < 0 => group(p.unsigned_abs()),
+        p => find_process(p as u32).into_iter().collect(),
+    }
+}
+
+fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
+    if p.pid == c.task.process.pid {
+        return true;
+    }
+    let (me, you) = (c.task.process.ids.lock().clone(), p.ids.lock().clone());
+    me.euid == 0
+        || me.ruid == you.ruid
+        || me.ruid == you.suid
+        || me.euid == you.ruid
+        || me.euid == you.suid
+        || signal == linux::SIGCONT && c.task.process.sid.load(Ordering::Relaxed) == p.sid.load(Ordering::Relaxed)
+}
+
+/// `kill(2)`.
+pub fn kill(c: &mut Call) -> Result<u64> {
+    let (pid, signal) = (c.int(0), c.uint(1));
+    if signal > signal::MAX {
+        return Err(Errno::EINVAL);
+    }
+    if pid == i32::MIN {
+        return Err(Errno::ESRCH);
+    }
+    let list = targets(c, pid);
+    if list.is_empty() {
+        return Err(Errno::ESRCH);
+    }
+    let (me, uid) = (c.task.process.pid, c.task.process.ids.lock().ruid);
+    let mut sent = false;
+    for p in list {
+        if may_signal(c, &p, signal) {
+            sent = true;
+            if signal != 0 {
+                signal::send_process(&p, Siginfo::from_user(signal, 0, me, uid, 0));
+            }
+        }
+    }
+    if sent { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+fn thread_kill(c: &Call, group: Option<u32>, tid: u32, signal: u32, info: Option<Siginfo>) -> Result<u64> {
+    const SI_TKILL: i32 = -6;
+    if signal > signal::MAX || (tid as i32) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let t = find_task(tid).ok_or(Errno::ESRCH)?;
+    if group.is_some_and(|g| g != t.process.pid) {
+        return Err(Errno::ESRCH);
+    }
+    if !may_signal(c, &t.process, signal) {
+        return Err(Errno::EPERM);
+    }
+    if signal != 0 {
+        let (me, uid) = (c.task.process.pid, c.task.process.ids.lock().ruid);
+        signal::try_send_task(&t, info.unwrap_or_else(|| Siginfo::from_user(signal, SI_TKILL, me, uid, 0)))?;
+    }
+    Ok(0)
+}
+
+/// `tkill(2)`.
+pub fn tkill(c: &mut Call) -> Result<u64> {
+    thread_kill(c, None, c.uint(0), c.uint(1), None)
+}
+
+/// `tgkill(2)`.
+pub fn tgkill(c: &mut Call) -> Result<u64> {
+    if c.int(0) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    thread_kill(c, Some(c.uint(0)), c.uint(1), c.uint(2), None)
+}
+
+fn queued_info(c: &Call, addr: u64, signal: u32, target: u32) -> Result<Siginfo> {
+    let mut info: Siginfo = get(addr)?;
+    if (info.code >= 0 || info.code == -6) && target != c.task.process.pid {
+        return Err(Errno::EPERM);
+    }
+    info.signo = signal as i32;
+    Ok(info)
+}
+
+/// `rt_sigqueueinfo(2)`.
+pub fn rt_sigqueueinfo(c: &mut Call) -> Result<u64> {
+    let (pid, signal) = (c.uint(0), c.uint(1));
+    if signal > signal::MAX {
+        return Err(Errno::EINVAL);
+    }
+    let p = find_process(pid).ok_or(Errno::ESRCH)?;
+    let info = queued_info(c, c.a[2], signal, pid)?;
+    if !may_signal(c, &p, signal) {
+        return Err(Errno::EPERM);
+    }
+    if signal != 0 {
+        signal::try_send_process(&p, info)?;
+    }
+    Ok(0)
+}
+
+/// `rt_tgsigqueueinfo(2)`.
+pub fn rt_tgsigqueueinfo(c: &mut Call) -> Result<u64> {
+    let info = queued_info(c, c.a[3], c.uint(2), c.uint(0))?;
+    thread_kill(c, Some(c.uint(0)), c.uint(1), c.uint(2), Some(info))
+}
+
+/// `set_robust_list(2)`.
+pub fn set_robust_list(c: &mut Call) -> Result<u64> {
+    if c.a[1] != 24 {
+        return Err(Errno::EINVAL);
+    }
+    c.task.robust_list.store(c.a[0], Ordering::Relaxed);
+    Ok(0)
+}
+
+/// `get_robust_list(2)`.
+pub fn get_robust_list(c: &mut Call) -> Result<u64> {
+    let list = if c.uint(0) == 0 {
+        c.task.robust_list.load(Ordering::Relaxed)
+    } else {
+        find_task(c.uint(0)).ok_or(Errno::ESRCH)?.robust_list.load(Ordering::Relaxed)
+    };
+    put(c.a[1], &list)?;
+    put(c.a[2], &24u64).map(|()| 0)
+}
+
+/// `unshare(2)`: descriptors and directories can be had apart; namespaces can't.
+pub fn unshare(c: &mut Call) -> Result<u64> {
+    let f = c.a[0];
+    if f & NAMESPACES != 0 {
+        return Err(unsupported(c.task, "unshare of namespaces", Errno::EPERM));
+    }
+    if has(f, linux::CLONE_FILES) {
+        let own = Arc::new(c.task.files.duplicate());
+        drop(c.task.files.replace(own));
+    }
+    if has(f, linux::CLONE_FS) {
+        let own = Arc::new(c.task.fs.duplicate());
+        drop(c.task.fs.replace(own));
+    }
+    Ok(0)
+}
+
+/// `personality(2)`: only what changes nothing but the layout of addresses.
+pub fn personality(c: &mut Call) -> Result<u64> {
+    const QUERY: u32 = u32::MAX;
+    const ADDR_NO_RANDOMIZE: u32 = 0x40000;
+    let new = c.uint(0);
+    let old = c.task.process.persona.load(Ordering::Relaxed);
+    if new != QUERY {
+        if new & !ADDR_NO_RANDOMIZE != 0 {
+            return Err(unsupported(c.task, "personality", Errno::EINVAL));
+        }
+        c.task.process.persona.store(new, Ordering::Relaxed);
+    }
+    Ok(u64::from(old))
+}
+
+/// Ticks since boot for `/proc/self/stat`.
+pub fn start_ticks(p: &Process) -> u64 {
+    p.started.saturating_sub(world().boot.0) / 10_000_000
+}

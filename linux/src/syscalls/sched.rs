@@ -1,0 +1,234 @@
+//! Scheduling calls.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::layout::MAX_CORES;
+use atoll_abi::{Errno, Result};
+use atoll_mem::user;
+use linux_raw_sys::general as linux;
+use zerocopy::IntoBytes;
+
+use super::{Call, unsupported};
+use crate::process::{Task, all_processes, find_task};
+use crate::types::{SchedAttr, Timespec, get, put};
+
+fn task_of(c: &Call, tid: u32) -> Result<Arc<Task>> {
+    find_task(if tid == 0 { c.task.tid() } else { tid }).ok_or(Errno::ESRCH)
+}
+
+/// `sched_yield(2)`.
+pub fn sched_yield(_c: &mut Call) -> Result<u64> {
+    atoll_task::yield_now();
+    Ok(0)
+}
+
+const MASK_WORDS: usize = MAX_CORES / 64;
+
+fn online() -> [u64; MASK_WORDS] {
+    let mut mask = [0; MASK_WORDS];
+    for n in 0..atoll_task::cores() {
+        mask[n / 64] |= 1 << (n % 64);
+    }
+    mask
+}
+
+/// `sched_getaffinity(2)`.
+pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    let size = c.a[1] as usize;
+    let need = atoll_task::cores().div_ceil(64) * 8;
+    if !size.is_multiple_of(8) || size < need {
+        return Err(Errno::EINVAL);
+    }
+    let mut mask = t.thread().affinity();
+    for (m, o) in mask.iter_mut().zip(online()) {
+        *m &= o;
+    }
+    let n = size.min(size_of_val(&mask));
+    user::write(c.a[2], &mask.as_bytes()[..n.min(need.max(8))])?;
+    Ok(need.max(8) as u64)
+}
+
+/// `sched_setaffinity(2)`.
+pub fn sched_setaffinity(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    let mut mask = [0u64; MASK_WORDS];
+    let n = (c.a[1] as usize).min(size_of_val(&mask));
+    user::read(c.a[2], &mut mask.as_mut_bytes()[..n])?;
+    for (m, o) in mask.iter_mut().zip(online()) {
+        *m &= o;
+    }
+    if mask.iter().all(|w| *w == 0) {
+        return Err(Errno::EINVAL);
+    }
+    t.thread().set_affinity(mask);
+    if t.tid() == c.task.tid() {
+        // Move now if need be.
+        atoll_task::yield_now();
+    }
+    Ok(0)
+}
+
+fn policy_range(policy: u32) -> Result<(u64, u64)> {
+    match policy {
+        linux::SCHED_FIFO | linux::SCHED_RR => Ok((1, 99)),
+        linux::SCHED_NORMAL | linux::SCHED_BATCH | linux::SCHED_IDLE | linux::SCHED_DEADLINE => Ok((0, 0)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `sched_get_priority_max(2)`.
+pub fn sched_get_priority_max(c: &mut Call) -> Result<u64> {
+    policy_range(c.uint(0)).map(|(_, max)| max)
+}
+
+/// `sched_get_priority_min(2)`.
+pub fn sched_get_priority_min(c: &mut Call) -> Result<u64> {
+    policy_range(c.uint(0)).map(|(min, _)| min)
+}
+
+fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
+    let policy = policy & !linux::SCHED_RESET_ON_FORK;
+    let (min, max) = policy_range(policy)?;
+    if policy == linux::SCHED_DEADLINE {
+        return Err(unsupported(c.task, "SCHED_DEADLINE", Errno::EINVAL));
+    }
+    if !(min..=max).contains(&u64::from(priority)) {
+        return Err(Errno::EINVAL);
+    }
+    if max > 0 && !c.task.is_root() {
+        return Err(Errno::EPERM);
+    }
+    if max > 0 {
+        // Kept and told, but all tasks of a core take turns for now.
+        crate::log::once(
+            "real-time policy",
+            format_args!("real-time scheduling policies are noted, but tasks still take turns"),
+        );
+    }
+    t.policy.store(policy << 16 | priority, Ordering::Relaxed);
+    Ok(0)
+}
+
+/// `sched_setscheduler(2)`.
+pub fn sched_setscheduler(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    let priority: u32 = get(c.a[2])?;
+    set_policy(c, &t, c.uint(1), priority)
+}
+
+/// `sched_getscheduler(2)`.
+pub fn sched_getscheduler(c: &mut Call) -> Result<u64> {
+    Ok(u64::from(task_of(c, c.uint(0))?.policy.load(Ordering::Relaxed) >> 16))
+}
+
+/// `sched_setparam(2)`.
+pub fn sched_setparam(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    let priority: u32 = get(c.a[1])?;
+    let policy = t.policy.load(Ordering::Relaxed) >> 16;
+    set_policy(c, &t, policy, priority)
+}
+
+/// `sched_getparam(2)`.
+pub fn sched_getparam(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    put(c.a[1], &(t.policy.load(Ordering::Relaxed) & 0xffff)).map(|()| 0)
+}
+
+/// `sched_setattr(2)`.
+pub fn sched_setattr(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    let a: SchedAttr = get(c.a[1])?;
+    set_policy(c, &t, a.policy, a.priority)?;
+    if a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH {
+        t.nice.store(a.nice.clamp(-20, 19), Ordering::Relaxed);
+    }
+    Ok(0)
+}
+
+/// `sched_getattr(2)`.
+pub fn sched_getattr(c: &mut Call) -> Result<u64> {
+    let t = task_of(c, c.uint(0))?;
+    if (c.uint(2) as usize) < size_of::<SchedAttr>() {
+        return Err(Errno::EINVAL);
+    }
+    let p = t.policy.load(Ordering::Relaxed);
+    let a = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: p >> 16,
+        nice: t.nice.load(Ordering::Relaxed),
+        priority: p & 0xffff,
+        ..SchedAttr::default()
+    };
+    put(c.a[1], &a).map(|()| 0)
+}
+
+/// `sched_rr_get_interval(2)`.
+pub fn sched_rr_get_interval(c: &mut Call) -> Result<u64> {
+    task_of(c, c.uint(0))?;
+    put(c.a[1], &Timespec::from_ns(3_000_000)).map(|()| 0)
+}
+
+const PRIO_PROCESS: u32 = 0;
+const PRIO_PGRP: u32 = 1;
+const PRIO_USER: u32 = 2;
+
+fn priority_targets(c: &Call) -> Result<alloc::vec::Vec<Arc<Task>>> {
+    let who = c.uint(1);
+    let list: alloc::vec::Vec<Arc<Task>> = match c.uint(0) {
+        PRIO_PROCESS => task_of(c, who).into_iter().collect(),
+        PRIO_PGRP => {
+            let g = if who == 0 { c.task.process.pgid.load(Ordering::Relaxed) } else { who };
+            all_processes().iter().filter(|p| p.pgid.load(Ordering::Relaxed) == g).filter_map(|p| p.leader()).collect()
+        }
+        PRIO_USER => {
+            let uid = if who == 0 { c.task.process.ids.lock().ruid } else { who };
+            all_processes().iter().filter(|p| p.ids.lock().ruid == uid).filter_map(|p| p.leader()).collect()
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    if list.is_empty() { Err(Errno::ESRCH) } else { Ok(list) }
+}
+
+/// `getpriority(2)`, the call: 20 minus the nice value.
+pub fn getpriority(c: &mut Call) -> Result<u64> {
+    let best = priority_targets(c)?.iter().map(|t| t.nice.load(Ordering::Relaxed)).min().unwrap_or(0);
+    Ok((20 - best) as u64)
+}
+
+/// `setpriority(2)`.
+pub fn setpriority(c: &mut Call) -> Result<u64> {
+    let nice = c.int(2).clamp(-20, 19);
+    for t in priority_targets(c)? {
+        if nice < t.nice.load(Ordering::Relaxed) && !c.task.is_root() {
+            return Err(Errno::EACCES);
+        }
+        t.nice.store(nice, Ordering::Relaxed);
+    }
+    Ok(0)
+}
+
+/// `ioprio_get(2)`: none was set.
+pub fn ioprio_get(_c: &mut Call) -> Result<u64> {
+    Ok(4)
+}
+
+/// `ioprio_set(2)`: a hint.
+pub fn ioprio_set(_c: &mut Call) -> Result<u64> {
+    Ok(0)
+}
+
+/// `getcpu(2)`.
+pub fn getcpu(c: &mut Call) -> Result<u64> {
+    let cpu = atoll_abi::core_local::core_local().id() as u32;
+    if c.a[0] != 0 {
+        put(c.a[0], &cpu)?;
+    }
+    if c.a[1] != 0 {
+        put(c.a[1], &0u32)?;
+    }
+    Ok(0)
+}
+

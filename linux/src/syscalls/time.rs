@@ -1,0 +1,217 @@
+//! Clocks, sleeping and interval timers.
+
+use atoll_abi::{Errno, Result, platform};
+use atoll_task::{Limit, wait};
+use linux_raw_sys::general as linux;
+
+use super::{Call, unsupported};
+use crate::process::{Task, find_process, find_task, world};
+use crate::types::{Itimerval, Timespec, Timeval, Timezone, get, put};
+
+/// Reads a clock, ns.
+pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
+    Ok(match clock as u32 {
+        linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_COARSE | linux::CLOCK_TAI | linux::CLOCK_REALTIME_ALARM => {
+            platform().realtime()
+        }
+        linux::CLOCK_MONOTONIC
+        | linux::CLOCK_MONOTONIC_RAW
+        | linux::CLOCK_MONOTONIC_COARSE
+        | linux::CLOCK_BOOTTIME
+        | linux::CLOCK_BOOTTIME_ALARM => platform().now(),
+        linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns + running(task),
+        linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns + running(task),
+        _ if clock < 0 => {
+            // A process's or a task's own clock: the id, inverted, above three bits.
+            let id = !(clock >> 3) as u32;
+            if clock & 4 != 0 {
+                let t = if id == 0 { find_task(task.tid()) } else { find_task(id) }.ok_or(Errno::EINVAL)?;
+                t.used().run_ns
+            } else {
+                let p = if id == 0 { Some(task.process.clone()) } else { find_process(id) };
+                p.ok_or(Errno::EINVAL)?.used().run_ns
+            }
+        }
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+/// Time of the current slice, which is not in the books yet.
+fn running(task: &Task) -> u64 {
+    atoll_task::current_slice(task.thread())
+}
+
+/// `clock_gettime(2)`.
+pub fn clock_gettime(c: &mut Call) -> Result<u64> {
+    let ns = read_clock(c.task, c.int(0))?;
+    put(c.a[1], &Timespec::from_ns(ns)).map(|()| 0)
+}
+
+/// `clock_getres(2)`.
+pub fn clock_getres(c: &mut Call) -> Result<u64> {
+    read_clock(c.task, c.int(0))?;
+    let coarse = matches!(c.uint(0), linux::CLOCK_REALTIME_COARSE | linux::CLOCK_MONOTONIC_COARSE);
+    if c.a[1] != 0 {
+        put(c.a[1], &Timespec::from_ns(if coarse { 4_000_000 } else { 1 }))?;
+    }
+    Ok(0)
+}
+
+/// `clock_settime(2)`, `settimeofday(2)`, `adjtimex(2)`: the clock is the host's.
+pub fn clock_settime(c: &mut Call) -> Result<u64> {
+    Err(unsupported(c.task, "setting the clock", Errno::EPERM))
+}
+
+/// `gettimeofday(2)`.
+pub fn gettimeofday(c: &mut Call) -> Result<u64> {
+    if c.a[0] != 0 {
+        put(c.a[0], &Timeval::from_ns(platform().realtime()))?;
+    }
+    if c.a[1] != 0 {
+        put(c.a[1], &Timezone::default())?;
+    }
+    Ok(0)
+}
+
+/// `time(2)`.
+pub fn time(c: &mut Call) -> Result<u64> {
+    let now = platform().realtime() / 1_000_000_000;
+    if c.a[0] != 0 {
+        put(c.a[0], &now)?;
+    }
+    Ok(now)
+}
+
+/// Sleeps until `deadline` on the monotonic clock. Interrupted: ns that were left.
+fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
+    loop {
+        let r = wait(&task.process.life_queue, 0, Limit::Until(deadline), || None::<()>);
+        match r {
+            Err(Errno::ETIMEDOUT) => return Ok(()),
+            _ => {
+                let idle = crate::signal::deliverable(task) == 0
+                    && task.work.load(core::sync::atomic::Ordering::SeqCst) & !crate::process::work::SIGNAL == 0;
+                if idle && !task.process.is_ending() {
+                    // Somebody else took the signal.
+                    task.thread().set_interrupt(false);
+                    continue;
+                }
+                return Err(deadline.saturating_sub(platform().now()));
+            }
+        }
+    }
+}
+
+/// `nanosleep(2)`.
+pub fn nanosleep(c: &mut Call) -> Result<u64> {
+    let ns = get::<Timespec>(c.a[0])?.to_ns()?;
+    let deadline = platform().now().saturating_add(ns);
+    match sleep(c.task, deadline) {
+        Ok(()) => Ok(0),
+        Err(left) => {
+            if c.a[1] != 0 {
+                put(c.a[1], &Timespec::from_ns(left))?;
+            }
+            Err(Errno::EINTR)
+        }
+    }
+}
+
+/// A clock's time as a deadline on the monotonic clock.
+pub fn deadline_of(clock: i32, ns: u64) -> Result<u64> {
+    let now = platform().now();
+    Ok(match clock as u32 {
+        linux::CLOCK_REALTIME | linux::CLOCK_TAI | linux::CLOCK_REALTIME_ALARM => {
+            now.saturating_add(ns.saturating_sub(platform().realtime()))
+        }
+        linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME | linux::CLOCK_BOOTTIME_ALARM => ns,
+        _ => return Err(Errno::EOPNOTSUPP),
+    })
+}
+
+/// `clock_nanosleep(2)`.
+pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
+    let (clock, absolute) = (c.int(0), c.uint(1) & linux::TIMER_ABSTIME != 0);
+    if clock as u32 == linux::CLOCK_THREAD_CPUTIME_ID {
+        return Err(Errno::EINVAL);
+    }
+    read_clock(c.task, clock)?;
+    let ns = get::<Timespec>(c.a[2])?.to_ns()?;
+    let deadline =
+        if absolute { deadline_of(clock, ns)? } else { platform().now().saturating_add(ns) };
+    match sleep(c.task, deadline) {
+        Ok(()) => Ok(0),
+        Err(_) if absolute => Err(Errno::RESTART_NOHAND),
+        Err(left) => {
+            if c.a[3] != 0 {
+                put(c.a[3], &Timespec::from_ns(left))?;
+            }
+            Err(Errno::EINTR)
+        }
+    }
+}
+
+const ITIMER_REAL: u32 = 0;
+
+fn alarm_value(c: &Call) -> Itimerval {
+    let (left, interval) = c.task.process.alarm.get().map_or((0, 0), |t| t.remaining());
+    Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left) }
+}
+
+/// `getitimer(2)`.
+pub fn getitimer(c: &mut Call) -> Result<u64> {
+    let value = match c.uint(0) {
+        ITIMER_REAL => alarm_value(c),
+        1 | 2 => Itimerval::default(),
+        _ => return Err(Errno::EINVAL),
+    };
+    put(c.a[1], &value).map(|()| 0)
+}
+
+/// `setitimer(2)`.
+pub fn setitimer(c: &mut Call) -> Result<u64> {
+    let new: Itimerval = if c.a[1] == 0 { Itimerval::default() } else { get(c.a[1])? };
+    let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
+    match c.uint(0) {
+        ITIMER_REAL => {}
+        1 | 2 if value == 0 => {
+            if c.a[2] != 0 {
+                put(c.a[2], &Itimerval::default())?;
+            }
+            return Ok(0);
+        }
+        1 | 2 => return Err(unsupported(c.task, "setitimer(ITIMER_VIRTUAL or ITIMER_PROF)", Errno::EINVAL)),
+        _ => return Err(Errno::EINVAL),
+    }
+    let old = alarm_value(c);
+    if let Some(alarm) = c.task.process.alarm.get() {
+        if value == 0 {
+            alarm.stop();
+        } else {
+            alarm.start(platform().now().saturating_add(value), interval);
+        }
+    }
+    if c.a[2] != 0 {
+        put(c.a[2], &old)?;
+    }
+    Ok(0)
+}
+
+/// `alarm(2)`.
+pub fn alarm(c: &mut Call) -> Result<u64> {
+    let seconds = u64::from(c.uint(0));
+    let Some(alarm) = c.task.process.alarm.get() else { return Ok(0) };
+    let (left, _) = alarm.remaining();
+    if seconds == 0 {
+        alarm.stop();
+    } else {
+        alarm.start(platform().now() + seconds * 1_000_000_000, 0);
+    }
+    Ok(left.div_ceil(1_000_000_000))
+}
+
+/// Seconds since the cell started, with hundredths.
+pub fn uptime() -> (u64, u64) {
+    let ns = platform().now().saturating_sub(world().boot.0);
+    (ns / 1_000_000_000, ns % 1_000_000_000 / 10_000_000)
+}

@@ -1,0 +1,116 @@
+//! What a socket is to the calls above it, and a network to a stack below.
+//!
+//! Handles never wait: a call that would have to returns EAGAIN, and
+//! [`Handle::queue`] says when to try again. Waiting, timeouts, signals and
+//! epoll are written once, above.
+
+use alloc::sync::Arc;
+
+use atoll_abi::Result;
+use atoll_mem::io::{Sink, Source};
+use atoll_sync::WaitQueue;
+
+use crate::address::Address;
+
+/// Which direction to close.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Shutdown {
+    /// No more receiving.
+    Read = 0,
+    /// No more sending.
+    Write = 1,
+    /// Neither.
+    Both = 2,
+}
+
+/// What all sockets have in common.
+pub trait Handle: Send + Sync {
+    /// Gives it a local address.
+    fn bind(&self, addr: &Address) -> Result<()>;
+    /// Names its peer. EINPROGRESS: ready for writing when it is done; then see [`Handle::take_error`].
+    fn connect(&self, addr: &Address) -> Result<()>;
+    /// Closes a direction.
+    fn shutdown(&self, how: Shutdown) -> Result<()>;
+    /// Its own address.
+    fn local(&self) -> Result<Address>;
+    /// Its peer's; ENOTCONN.
+    fn peer(&self) -> Result<Address>;
+    /// `getsockopt(2)`; length of the value.
+    fn get_option(&self, level: u32, name: u32, value: &mut [u8]) -> Result<usize>;
+    /// `setsockopt(2)`.
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()>;
+    /// The error that came meanwhile, once: 0 or an error number.
+    fn take_error(&self) -> u32;
+    /// What it is ready for: `poll(2)` bits.
+    fn ready(&self) -> u32;
+    /// Where to wait for that to change.
+    fn queue(&self) -> &WaitQueue;
+    /// Bytes that wait to be received (or, if `out`, to be sent).
+    fn queued(&self, out: bool) -> Result<u32>;
+}
+
+/// A connection, or a socket that can become or take some.
+pub trait StreamHandle: Handle {
+    /// Starts taking connections.
+    fn listen(&self, backlog: u32) -> Result<()>;
+    /// Takes a connection.
+    fn accept(&self) -> Result<(Arc<dyn StreamHandle>, Address)>;
+    /// Receives. 0: the peer sends no more. `flags`: MSG_PEEK, MSG_OOB, MSG_TRUNC.
+    fn receive(&self, sink: &mut Sink, flags: u32) -> Result<usize>;
+    /// Sends, perhaps less than there is. `flags`: MSG_OOB, MSG_MORE.
+    fn send(&self, source: &mut Source, flags: u32) -> Result<usize>;
+}
+
+/// What a datagram brought.
+#[derive(Debug)]
+pub struct Datagram {
+    /// Its bytes, also those that had no room if MSG_TRUNC was asked for.
+    pub len: usize,
+    /// Who sent it.
+    pub from: Address,
+    /// `msg_flags`.
+    pub flags: u32,
+    /// Bytes of control messages.
+    pub control_len: usize,
+}
+
+/// A socket for single messages.
+pub trait DatagramHandle: Handle {
+    /// Receives one. Control messages go to `control`.
+    fn receive(&self, sink: &mut Sink, control: &mut [u8], flags: u32) -> Result<Datagram>;
+    /// Sends one, to `to` or to the connected peer.
+    fn send(&self, source: &mut Source, to: Option<&Address>, flags: u32) -> Result<usize>;
+}
+
+/// What checksums and segments a frame's sender left to its receiver
+/// (`virtio_net_hdr`; virtio 1.2 section 5.1.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The checksum from `checksum_start` on is still to be put at `checksum_offset` behind that.
+    pub needs_checksum: bool,
+    /// Offset where summing starts, bytes.
+    pub checksum_start: u16,
+    /// Where the sum goes, from there, bytes.
+    pub checksum_offset: u16,
+    /// Size of the segments that the frame stands for, bytes; 0: it is one.
+    pub segment_size: u16,
+    /// Checksums were verified.
+    pub checksum_good: bool,
+}
+
+/// Frames in and out, with what the other side leaves to be done: the seam
+/// below a network stack. Nothing implements it yet; the stack that comes
+/// will stand on it, over TAP, virtio and rings between cells.
+pub trait PacketPort: Send + Sync {
+    /// Takes the next frame into `frame`; its length. EAGAIN: there is none.
+    fn receive(&self, frame: &mut [u8]) -> Result<(usize, Offload)>;
+    /// Sends a frame. EAGAIN: no room.
+    fn send(&self, frame: &[u8], offload: Offload) -> Result<()>;
+    /// Where to wait for frames or room (`poll(2)` bits).
+    fn queue(&self) -> &WaitQueue;
+    /// Largest frame without segmentation, bytes.
+    fn mtu(&self) -> usize;
+    /// Hardware address.
+    fn address(&self) -> [u8; 6];
+}

@@ -1,0 +1,431 @@
+//! Host sockets behind the handles.
+//!
+//! A socket is made, bound and connected by the serving threads, which alone
+//! may do that; sending, receiving and accepting are short host calls in
+//! place. What a socket is ready for is known from edge-triggered events that
+//! the core which first waited for it gets (architecture section 8), so a
+//! read that would find nothing costs no call at all.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use atoll_abi::platform::{Event, HostCalls};
+use atoll_abi::service::{Op, Request};
+use atoll_abi::{Errno, Result, platform};
+use atoll_fs::poll;
+use atoll_mem::io::{Sink, Source, extent};
+use atoll_sync::{Mutex, RcuArc, RcuTable, SetOnce, WaitQueue};
+use atoll_task::{Call, call, descriptor_of};
+use linux_raw_sys::net;
+
+use crate::address::Address;
+use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown, StreamHandle};
+
+/// Host sockets that a cell can watch.
+const SOCKETS_MAX: usize = 1 << 20;
+
+/// Bits of a state word that are readiness.
+const READY: u64 = 0xffff;
+/// The rest counts events, so that a bit is not cleared that was set meanwhile.
+const EVENT: u64 = 1 << 16;
+/// Bits that stay once they are set.
+const FINAL: u32 = poll::HUP | poll::RDHUP;
+
+/// What events reach.
+struct Shared {
+    state: AtomicU64,
+    queue: WaitQueue,
+    generation: u32,
+}
+
+struct Registry {
+    table: RcuTable<Shared>,
+    free: Mutex<(usize, alloc::vec::Vec<usize>)>,
+    generation: AtomicU64,
+}
+
+static REGISTRY: SetOnce<Registry> = SetOnce::new();
+
+/// Prepares for host sockets, once.
+pub fn init() {
+    let registry = Registry {
+        table: RcuTable::new(SOCKETS_MAX),
+        free: Mutex::new((0, alloc::vec::Vec::new())),
+        generation: AtomicU64::new(1),
+    };
+    // At boot, once.
+    let _ = REGISTRY.set(registry);
+}
+
+/// A host socket's readiness changed.
+pub fn on_event(event: &Event) {
+    let Event::Ready { cookie, events } = event else { return };
+    let (index, generation) = (*cookie as u32 as usize - 1, (cookie >> 32) as u32);
+    let Some(shared) = REGISTRY.table.get(index) else { return };
+    if shared.generation != generation {
+        return;
+    }
+    let bits = u64::from(events & poll::ALL);
+    let mut now = shared.state.load(Ordering::Relaxed);
+    loop {
+        let new = (now | bits).wrapping_add(EVENT);
+        match shared.state.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => break,
+            Err(seen) => now = seen,
+        }
+    }
+    shared.queue.wake_all(events & poll::ALL);
+}
+
+fn host() -> Result<&'static dyn HostCalls> {
+    platform().host().ok_or(Errno::EAFNOSUPPORT)
+}
+
+/// A host socket.
+pub struct HostSocket {
+    fd: i32,
+    stream: bool,
+    shared: RcuArc<Shared>,
+    slot: usize,
+    /// The server's handle, while it is needed; 0: none.
+    handle: AtomicU64,
+    /// The core that watches it; -1: none yet.
+    watcher: AtomicI32,
+    watching: Mutex<()>,
+    listening: AtomicBool,
+    connected: AtomicBool,
+}
+
+impl HostSocket {
+    fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
+        let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
+        let shared =
+            RcuArc::new(Shared { state: AtomicU64::new(0), queue: WaitQueue::new(), generation });
+        let slot = {
+            let mut free = REGISTRY.free.lock();
+            free.1.pop().unwrap_or_else(|| {
+                free.0 += 1;
+                free.0 - 1
+            })
+        };
+        REGISTRY.table.replace(slot, Some(shared.clone()));
+        Arc::new(HostSocket {
+            fd,
+            stream,
+            shared,
+            slot,
+            handle: AtomicU64::new(handle),
+            watcher: AtomicI32::new(-1),
+            watching: Mutex::new(()),
+            listening: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes a socket of the host.
+    pub fn new(domain: u32, stream: bool, protocol: u32) -> Result<Arc<HostSocket>> {
+        let mut r = Request::new(Op::Socket);
+        let kind = if stream { net::SOCK_STREAM } else { net::SOCK_DGRAM };
+        r.arg = [u64::from(domain), u64::from(kind), u64::from(protocol), 0];
+        let (handle, _, fd) = descriptor_of(r)?;
+        Ok(Self::adopt(fd, stream, handle))
+    }
+
+    fn watched(&self) -> bool {
+        self.watcher.load(Ordering::Acquire) >= 0
+    }
+
+    /// Sees to it that events come, and that the state is true from now on.
+    fn watch(&self) {
+        if self.watched() {
+            return;
+        }
+        let _one = self.watching.lock();
+        if self.watched() {
+            return;
+        }
+        let Ok(host) = host() else { return };
+        let cookie = (self.slot as u64 + 1) | u64::from(self.shared.generation) << 32;
+        if let Ok(core) = host.watch(self.fd, cookie) {
+            // The watch is set: what changes from here on comes as an event. What is now, we ask for.
+            let bits = u64::from(host.probe(self.fd));
+            self.shared.state.fetch_or(bits, Ordering::AcqRel);
+            self.watcher.store(core as i32, Ordering::Release);
+        }
+    }
+
+    /// Clears bits, unless an event came since `seen`.
+    fn clear(&self, seen: u64, bits: u32) {
+        let new = seen & !u64::from(bits);
+        let _ = self.shared.state.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Is it known that a call would find nothing to do?
+    fn hopeless(&self, bit: u32) -> Option<u64> {
+        let state = self.shared.state.load(Ordering::Acquire);
+        let bits = (state & READY) as u32;
+        (self.watched() && bits & (bit | FINAL | poll::ERR) == 0).then_some(state)
+    }
+
+    /// A call would have had to wait.
+    fn nothing(&self, seen: u64, bit: u32) -> Errno {
+        if self.watched() {
+            self.clear(seen, bit);
+        } else {
+            self.watch();
+        }
+        Errno::EAGAIN
+    }
+
+    fn let_handle_go(&self) {
+        let handle = self.handle.swap(0, Ordering::AcqRel);
+        if handle != 0 {
+            let mut r = Request::new(Op::Release);
+            r.arg[0] = handle;
+            // Nobody waits for it.
+            let _ = Call::send(r);
+        }
+    }
+
+    fn with_handle(&self, op: Op, addr: Option<&Address>, arg: u64) -> Result<u64> {
+        let handle = self.handle.load(Ordering::Acquire);
+        if handle == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = alloc::vec::Vec::with_capacity(128);
+        if let Some(a) = addr {
+            bytes.extend_from_slice(a.bytes());
+        }
+        let mut r = Request::new(op);
+        r.arg[0] = handle;
+        r.arg[1] = arg;
+        r.a = extent(&bytes);
+        call(r)
+    }
+
+    fn receive_any(
+        &self,
+        sink: &mut Sink,
+        flags: u32,
+        mut from: Option<&mut Address>,
+        control: Option<&mut [u8]>,
+    ) -> Result<(usize, u32, usize)> {
+        if flags & net::MSG_ERRQUEUE == 0 && self.hopeless(poll::IN | poll::PRI).is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        let seen = self.shared.state.load(Ordering::Acquire);
+        let (bufs, n) = sink.host_bufs()?;
+        let mut bounce = [0u8; 2048];
+        let kernel = n == 0 && sink.left() > 0;
+        let (bufs, n) = if kernel {
+            let len = bounce.len().min(sink.left());
+            ([atoll_abi::platform::HostBuf::from_mut(&mut bounce[..len]); 8], 1)
+        } else {
+            (bufs, n)
+        };
+        let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
+        let room = from.as_mut().map(|a| a.room());
+        match host()?.receive(self.fd, &bufs[..n], room, control, flags) {
+            Ok(r) => {
+                if let Some(a) = from {
+                    a.set_len(r.addr_len);
+                }
+                let put = r.len.min(sink.left());
+                if kernel {
+                    let _ = sink.put(&bounce[..put]);
+                } else {
+                    sink.advance(put);
+                }
+                // A stream that gave less than asked is empty (epoll(7)), if it has not ended.
+                if self.stream && r.len > 0 && (r.len as u64) < asked && flags & (net::MSG_PEEK | net::MSG_OOB) == 0 {
+                    if (seen & READY) as u32 & FINAL == 0 && self.watched() {
+                        self.clear(seen, poll::IN | poll::RDNORM);
+                    }
+                }
+                Ok((r.len, r.flags, r.control_len))
+            }
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn send_any(&self, source: &mut Source, to: Option<&Address>, flags: u32) -> Result<usize> {
+        if self.hopeless(poll::OUT).is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        let seen = self.shared.state.load(Ordering::Acquire);
+        let (bufs, n) = source.host_bufs()?;
+        let mut bounce = [0u8; 4096];
+        let sent = if n == 0 && source.left() > 0 {
+            // Bytes of the runtime's own.
+            let len = bounce.len().min(source.left());
+            let at = source.done();
+            let got = source.take(&mut bounce[..len])?;
+            let buf = [atoll_abi::platform::HostBuf::from_ref(&bounce[..got])];
+            let r = host()?.send(self.fd, &buf, to.map(|a| a.bytes()), flags);
+            if let Ok(k) = r
+                && k < got
+            {
+                source.rewind(at + k);
+            } else if r.is_err() {
+                source.rewind(at);
+            }
+            r
+        } else {
+            let r = host()?.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), flags);
+            if let Ok(k) = r {
+                source.advance(k);
+            }
+            r
+        };
+        match sent {
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::OUT | poll::WRNORM)),
+            r => r,
+        }
+    }
+}
+
+impl Drop for HostSocket {
+    fn drop(&mut self) {
+        REGISTRY.table.replace(self.slot, None);
+        REGISTRY.free.lock().1.push(self.slot);
+        if let Ok(host) = host() {
+            match self.watcher.load(Ordering::Acquire) {
+                core if core >= 0 => host.close_watched(self.fd, core as usize),
+                _ => host.close(self.fd),
+            }
+        }
+        // A bound port is free again when this returns, as after `close`.
+        let handle = self.handle.swap(0, Ordering::AcqRel);
+        if handle != 0 {
+            let mut r = Request::new(Op::Release);
+            r.arg[0] = handle;
+            let _ = call(r);
+        }
+    }
+}
+
+impl Handle for HostSocket {
+    fn bind(&self, addr: &Address) -> Result<()> {
+        self.with_handle(Op::Bind, Some(addr), 0).map(drop)
+    }
+
+    fn connect(&self, addr: &Address) -> Result<()> {
+        if self.stream && self.handle.load(Ordering::Acquire) == 0 {
+            return Err(if self.connected.load(Ordering::Acquire) { Errno::EISCONN } else { Errno::EINVAL });
+        }
+        let r = self.with_handle(Op::Connect, Some(addr), 0);
+        match r {
+            Ok(_) | Err(Errno::EINPROGRESS) if self.stream => {
+                self.connected.store(true, Ordering::Release);
+                self.let_handle_go();
+                self.shared.state.store(0, Ordering::Release);
+                self.watch();
+            }
+            _ => {}
+        }
+        r.map(drop)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        host()?.shutdown(self.fd, how as u32)
+    }
+
+    fn local(&self) -> Result<Address> {
+        let mut a = Address::empty();
+        let n = host()?.name(self.fd, false, a.room())?;
+        a.set_len(n);
+        Ok(a)
+    }
+
+    fn peer(&self) -> Result<Address> {
+        let mut a = Address::empty();
+        let n = host()?.name(self.fd, true, a.room())?;
+        a.set_len(n);
+        Ok(a)
+    }
+
+    fn get_option(&self, level: u32, name: u32, value: &mut [u8]) -> Result<usize> {
+        host()?.get_option(self.fd, level, name, value)
+    }
+
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
+        host()?.set_option(self.fd, level, name, value)
+    }
+
+    fn take_error(&self) -> u32 {
+        let mut value = [0; 4];
+        match self.get_option(net::SOL_SOCKET, net::SO_ERROR, &mut value) {
+            Ok(_) => {
+                self.shared.state.fetch_and(!u64::from(poll::ERR), Ordering::AcqRel);
+                u32::from_ne_bytes(value)
+            }
+            Err(e) => e.0,
+        }
+    }
+
+    fn ready(&self) -> u32 {
+        self.watch();
+        (self.shared.state.load(Ordering::Acquire) & READY) as u32
+    }
+
+    fn queue(&self) -> &WaitQueue {
+        self.watch();
+        &self.shared.queue
+    }
+
+    fn queued(&self, out: bool) -> Result<u32> {
+        host()?.queued(self.fd, out)
+    }
+}
+
+impl StreamHandle for HostSocket {
+    fn listen(&self, backlog: u32) -> Result<()> {
+        if self.listening.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.with_handle(Op::Listen, None, u64::from(backlog))?;
+        self.listening.store(true, Ordering::Release);
+        self.let_handle_go();
+        Ok(())
+    }
+
+    fn accept(&self) -> Result<(Arc<dyn StreamHandle>, Address)> {
+        if self.hopeless(poll::IN).is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        let seen = self.shared.state.load(Ordering::Acquire);
+        let mut from = Address::empty();
+        match host()?.accept(self.fd, from.room()) {
+            Ok((fd, n)) => {
+                from.set_len(n);
+                let s = Self::adopt(fd, true, 0);
+                s.connected.store(true, Ordering::Release);
+                Ok((s, from))
+            }
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn receive(&self, sink: &mut Sink, flags: u32) -> Result<usize> {
+        self.receive_any(sink, flags, None, None).map(|(n, _, _)| n)
+    }
+
+    fn send(&self, source: &mut Source, flags: u32) -> Result<usize> {
+        self.send_any(source, None, flags)
+    }
+}
+
+impl DatagramHandle for HostSocket {
+    fn receive(&self, sink: &mut Sink, control: &mut [u8], flags: u32) -> Result<Datagram> {
+        let mut from = Address::empty();
+        let control = if control.is_empty() { None } else { Some(control) };
+        let (len, flags, control_len) = self.receive_any(sink, flags, Some(&mut from), control)?;
+        Ok(Datagram { len, from, flags, control_len })
+    }
+
+    fn send(&self, source: &mut Source, to: Option<&Address>, flags: u32) -> Result<usize> {
+        self.send_any(source, to, flags)
+    }
+}

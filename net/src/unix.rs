@@ -1,0 +1,678 @@
+//! Unix sockets (`unix(7)`), within the cell.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use atoll_abi::{Errno, Result};
+use atoll_fs::{OpenFile, poll};
+use atoll_mem::io::{Sink, Source};
+use atoll_sync::{Mutex, RcuArc, WaitQueue};
+use hashbrown::HashMap;
+use linux_raw_sys::net;
+
+use crate::address::Address;
+use crate::handle::Shutdown;
+
+/// Bytes that a socket's receive queue holds (Linux's default send buffer).
+const BUFFER: usize = 212_992;
+/// Datagrams that a receive queue holds (Linux's max_dgram_qlen).
+const DATAGRAMS: usize = 512;
+
+/// Kind of socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// SOCK_STREAM.
+    Stream,
+    /// SOCK_DGRAM.
+    Datagram,
+    /// SOCK_SEQPACKET.
+    SeqPacket,
+}
+
+/// Who sent something, or who is at the other end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are struct ucred's")]
+pub struct Credentials {
+    pub pid: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// What travels beside the bytes.
+#[derive(Clone, Default)]
+pub struct Ancillary {
+    /// Open files (SCM_RIGHTS).
+    pub files: Vec<RcuArc<OpenFile>>,
+    /// The sender (SCM_CREDENTIALS).
+    pub from: Credentials,
+}
+
+struct Message {
+    bytes: Vec<u8>,
+    /// Bytes of it already taken (streams only).
+    taken: usize,
+    ancillary: Ancillary,
+    from: Option<Arc<Name>>,
+}
+
+/// A bound address.
+#[derive(Debug)]
+enum Name {
+    Path(Vec<u8>),
+    Abstract(Vec<u8>),
+}
+
+#[derive(Default)]
+struct Receive {
+    messages: VecDeque<Message>,
+    bytes: usize,
+    /// The reader wants no more.
+    closed: bool,
+    /// The peer sends no more.
+    ended: bool,
+    /// This socket itself sends no more.
+    stopped: bool,
+}
+
+enum State {
+    Idle,
+    Listening { backlog: usize, waiting: VecDeque<Arc<UnixSocket>> },
+    Connected(Weak<UnixSocket>),
+    /// Was connected, and the peer is gone.
+    Orphan,
+}
+
+/// A Unix socket.
+pub struct UnixSocket {
+    /// Its kind.
+    pub kind: Kind,
+    state: Mutex<State>,
+    receive: Mutex<Receive>,
+    name: Mutex<Option<Arc<Name>>>,
+    /// The name of the listener that it came from, or is connected to.
+    peer_name: Mutex<Option<Arc<Name>>>,
+    queue: WaitQueue,
+    owner: Mutex<Credentials>,
+    peer: Mutex<Credentials>,
+    error: AtomicU32,
+    /// SO_PASSCRED.
+    pub pass_cred: AtomicU32,
+    buffer: AtomicU32,
+    me: Weak<UnixSocket>,
+}
+
+static ABSTRACT: Mutex<Option<HashMap<Vec<u8>, Weak<UnixSocket>>>> = Mutex::new(None);
+
+fn address_of(name: Option<&Arc<Name>>) -> Address {
+    let mut bytes = Vec::from((net::AF_UNIX as u16).to_ne_bytes());
+    match name.map(|n| &**n) {
+        None => {}
+        Some(Name::Path(p)) => {
+            bytes.extend_from_slice(p);
+            bytes.push(0);
+        }
+        Some(Name::Abstract(n)) => {
+            bytes.push(0);
+            bytes.extend_from_slice(n);
+        }
+    }
+    Address::new(&bytes).unwrap_or(Address::empty())
+}
+
+/// Where an address leads.
+pub enum Target {
+    /// A path, to be looked up.
+    Path(Vec<u8>),
+    /// An abstract name.
+    Abstract(Vec<u8>),
+    /// Nothing: autobind.
+    Unnamed,
+}
+
+/// Reads a `sockaddr_un`.
+pub fn parse(addr: &Address) -> Result<Target> {
+    let bytes = addr.bytes();
+    if addr.family() != net::AF_UNIX {
+        return Err(Errno::EINVAL);
+    }
+    match bytes.get(2..) {
+        None | Some([]) => Ok(Target::Unnamed),
+        Some([0, name @ ..]) => Ok(Target::Abstract(name.to_vec())),
+        Some(path) => {
+            let end = path.iter().position(|b| *b == 0).unwrap_or(path.len());
+            if end > 108 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(Target::Path(path[..end].to_vec()))
+        }
+    }
+}
+
+/// Finds who is bound to an abstract name.
+pub fn find_abstract(name: &[u8]) -> Result<Arc<UnixSocket>> {
+    let all = ABSTRACT.lock();
+    all.as_ref().and_then(|m| m.get(name)).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
+}
+
+impl UnixSocket {
+    /// A new socket of this owner's.
+    pub fn new(kind: Kind, owner: Credentials) -> Arc<UnixSocket> {
+        Arc::new_cyclic(|me| UnixSocket {
+            kind,
+            state: Mutex::new(State::Idle),
+            receive: Mutex::new(Receive::default()),
+            name: Mutex::new(None),
+            peer_name: Mutex::new(None),
+            queue: WaitQueue::new(),
+            owner: Mutex::new(owner),
+            peer: Mutex::new(Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX }),
+            error: AtomicU32::new(0),
+            pass_cred: AtomicU32::new(0),
+            buffer: AtomicU32::new(BUFFER as u32),
+            me: me.clone(),
+        })
+    }
+
+    /// Two connected sockets (`socketpair(2)`).
+    pub fn pair(kind: Kind, owner: Credentials) -> (Arc<UnixSocket>, Arc<UnixSocket>) {
+        let (a, b) = (Self::new(kind, owner), Self::new(kind, owner));
+        a.join(&b);
+        (a, b)
+    }
+
+    fn join(&self, other: &UnixSocket) {
+        *self.state.lock() = State::Connected(other.me.clone());
+        *other.state.lock() = State::Connected(self.me.clone());
+        *self.peer.lock() = *other.owner.lock();
+        *other.peer.lock() = *self.owner.lock();
+    }
+
+    /// Is it connected (or was)?
+    pub fn is_connected(&self) -> bool {
+        matches!(*self.state.lock(), State::Connected(_) | State::Orphan)
+    }
+
+    /// Does it listen?
+    pub fn is_listening(&self) -> bool {
+        matches!(*self.state.lock(), State::Listening { .. })
+    }
+
+    /// Says who uses it now, for SO_PEERCRED of those who connect.
+    pub fn set_owner(&self, owner: Credentials) {
+        *self.owner.lock() = owner;
+    }
+
+    /// Who is at the other end.
+    pub fn peer_credentials(&self) -> Credentials {
+        *self.peer.lock()
+    }
+
+    /// The peer, if it is still there.
+    fn connected_peer(&self) -> Result<Arc<UnixSocket>> {
+        match &*self.state.lock() {
+            State::Connected(p) => p.upgrade().ok_or(Errno::EPIPE),
+            State::Orphan => Err(Errno::EPIPE),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    /// Takes a path as its name; the caller has made the inode.
+    pub fn bind_path(&self, path: &[u8]) -> Result<()> {
+        let mut name = self.name.lock();
+        if name.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        *name = Some(Arc::new(Name::Path(path.to_vec())));
+        Ok(())
+    }
+
+    /// Is it bound?
+    pub fn is_bound(&self) -> bool {
+        self.name.lock().is_some()
+    }
+
+    /// Takes an abstract name; None: any free one.
+    pub fn bind_abstract(&self, wanted: Option<&[u8]>) -> Result<()> {
+        let mut name = self.name.lock();
+        if name.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let mut all = ABSTRACT.lock();
+        let all = all.get_or_insert_with(HashMap::new);
+        all.retain(|_, s| s.strong_count() > 0);
+        let chosen = match wanted {
+            Some(n) => {
+                if all.contains_key(n) {
+                    return Err(Errno::EADDRINUSE);
+                }
+                n.to_vec()
+            }
+            None => (0u32..0x10_0000)
+                .map(|n| alloc::format!("{n:05x}").into_bytes())
+                .find(|n| !all.contains_key(n))
+                .ok_or(Errno::ENOSPC)?,
+        };
+        all.insert(chosen.clone(), self.me.clone());
+        *name = Some(Arc::new(Name::Abstract(chosen)));
+        Ok(())
+    }
+
+    /// Starts taking connections.
+    pub fn listen(&self, backlog: u32) -> Result<()> {
+        if self.kind == Kind::Datagram {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if !self.is_bound() {
+            return Err(Errno::EINVAL);
+        }
+        let most = (backlog as usize).clamp(1, 4096);
+        let mut state = self.state.lock();
+        match &mut *state {
+            State::Idle => {
+                *state = State::Listening { backlog: most, waiting: VecDeque::new() };
+                Ok(())
+            }
+            State::Listening { backlog, .. } => {
+                *backlog = most;
+                Ok(())
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Connects to a listener, or names a datagram socket's peer. EAGAIN: the backlog is full.
+    pub fn connect(&self, to: &Arc<UnixSocket>) -> Result<()> {
+        if to.kind != self.kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        if self.kind == Kind::Datagram {
+            *self.state.lock() = State::Connected(Arc::downgrade(to));
+            *self.peer_name.lock() = to.name.lock().clone();
+            return Ok(());
+        }
+        match &*self.state.lock() {
+            State::Idle => {}
+            State::Connected(_) | State::Orphan => return Err(Errno::EISCONN),
+            State::Listening { .. } => return Err(Errno::EINVAL),
+        }
+        let far = Self::new(self.kind, *to.owner.lock());
+        {
+            let mut state = to.state.lock();
+            let State::Listening { backlog, waiting } = &mut *state else { return Err(Errno::ECONNREFUSED) };
+            if waiting.len() > *backlog {
+                return Err(Errno::EAGAIN);
+            }
+            *far.name.lock() = to.name.lock().clone();
+            *far.peer_name.lock() = self.name.lock().clone();
+            *self.peer_name.lock() = to.name.lock().clone();
+            far.pass_cred.store(to.pass_cred.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.join(&far);
+            waiting.push_back(far);
+        }
+        to.queue.wake_all(poll::IN | poll::RDNORM);
+        self.queue.wake_all(poll::OUT);
+        Ok(())
+    }
+
+    /// Forgets a datagram socket's peer.
+    pub fn disconnect(&self) {
+        *self.state.lock() = State::Idle;
+        *self.peer_name.lock() = None;
+    }
+
+    /// Takes a connection.
+    pub fn accept(&self) -> Result<Arc<UnixSocket>> {
+        let mut state = self.state.lock();
+        let State::Listening { waiting, .. } = &mut *state else { return Err(Errno::EINVAL) };
+        let s = waiting.pop_front().ok_or(Errno::EAGAIN)?;
+        drop(state);
+        // Who waited for room in the backlog may try again.
+        self.queue.wake_all(poll::OUT);
+        Ok(s)
+    }
+
+    /// Its own address.
+    pub fn local(&self) -> Address {
+        address_of(self.name.lock().as_ref())
+    }
+
+    /// Its peer's address.
+    pub fn peer_address(&self) -> Result<Address> {
+        if !self.is_connected() {
+            return Err(Errno::ENOTCONN);
+        }
+        Ok(address_of(self.peer_name.lock().as_ref()))
+    }
+
+    /// Sends to the peer, or to `to`. Value: bytes, perhaps fewer than there are on a stream.
+    pub fn send(&self, source: &mut Source, to: Option<Arc<UnixSocket>>, ancillary: Ancillary) -> Result<usize> {
+        let peer = match to {
+            Some(to) if self.kind == Kind::Datagram => to,
+            Some(_) if self.is_connected() => return Err(Errno::EISCONN),
+            Some(_) => return Err(Errno::EOPNOTSUPP),
+            None => match self.connected_peer() {
+                Err(Errno::EPIPE) if self.kind == Kind::Datagram => return Err(Errno::ECONNREFUSED),
+                p => p?,
+            },
+        };
+        if peer.kind != self.kind {
+            return Err(Errno::EPROTOTYPE);
+        }
+        if self.receive.lock().stopped {
+            return Err(Errno::EPIPE);
+        }
+        let limit = peer.buffer.load(Ordering::Relaxed) as usize;
+        let whole = source.left();
+        let packet = self.kind != Kind::Stream;
+        if packet && whole > limit {
+            return Err(Errno::EMSGSIZE);
+        }
+        // The bytes are copied before the queue is held: a page of the program's may be missing.
+        let room = {
+            let r = peer.receive.lock();
+            if r.closed {
+                return Err(if self.kind == Kind::Datagram { Errno::ECONNREFUSED } else { Errno::EPIPE });
+            }
+            if packet && (r.messages.len() >= DATAGRAMS || r.bytes + whole > limit && r.bytes > 0) {
+                return Err(Errno::EAGAIN);
+            }
+            limit.saturating_sub(r.bytes)
+        };
+        let n = if packet { whole } else { whole.min(room).min(64 << 10) };
+        if n == 0 && whole > 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let mut bytes = alloc::vec![0; n];
+        let mut done = 0;
+        while done < n {
+            match source.take(&mut bytes[done..]) {
+                Ok(k) if k > 0 => done += k,
+                Err(e) if done == 0 || packet => return Err(e),
+                _ => break,
+            }
+        }
+        bytes.truncate(done);
+        let has_files = !ancillary.files.is_empty();
+        let mut r = peer.receive.lock();
+        if r.closed {
+            return Err(Errno::EPIPE);
+        }
+        r.bytes += done;
+        let from = self.name.lock().clone();
+        match r.messages.back_mut() {
+            // Streams join what comes from the same sender, up to a point.
+            Some(m)
+                if !packet
+                    && !has_files
+                    && m.ancillary.from == ancillary.from
+                    && m.bytes.len() + done <= 16 << 10 =>
+            {
+                m.bytes.extend_from_slice(&bytes);
+            }
+            _ => r.messages.push_back(Message { bytes, taken: 0, ancillary, from }),
+        }
+        drop(r);
+        peer.queue.wake_all(poll::IN | poll::RDNORM);
+        Ok(done)
+    }
+
+    /// Receives. Value: bytes (of the whole message, if `truncated` is asked for), what came beside
+    /// them, who sent them, and whether bytes were cut off.
+    pub fn receive(&self, sink: &mut Sink, peek: bool) -> Result<Received> {
+        let mut r = self.receive.lock();
+        let Some(first) = r.messages.front_mut() else {
+            if r.closed || r.ended {
+                return Ok(Received::end());
+            }
+            drop(r);
+            return match &*self.state.lock() {
+                State::Idle | State::Listening { .. } if self.kind != Kind::Datagram => Err(Errno::EINVAL),
+                State::Orphan if self.kind != Kind::Datagram => Ok(Received::end()),
+                _ => Err(Errno::EAGAIN),
+            };
+        };
+        if self.kind != Kind::Stream {
+            let len = first.bytes.len();
+            let n = len.min(sink.left());
+            if n > 0 && sink.put(&first.bytes[..n])? < n {
+                return Err(Errno::EFAULT);
+            }
+            let out = Received {
+                len: n,
+                whole: len,
+                ancillary: first.ancillary.clone(),
+                from: address_of(first.from.as_ref()),
+                truncated: n < len,
+                end: false,
+            };
+            if !peek {
+                r.messages.pop_front();
+                r.bytes -= len;
+                drop(r);
+                self.tell_writers();
+            }
+            return Ok(out);
+        }
+        let mut done = 0;
+        let mut ancillary = Ancillary::default();
+        let mut index = 0;
+        while sink.left() > 0 {
+            let Some(m) = r.messages.get_mut(index) else { break };
+            // Bytes with files beside them begin a new read, and so do another sender's.
+            if done > 0 && (!m.ancillary.files.is_empty() || m.ancillary.from != ancillary.from) {
+                break;
+            }
+            if done == 0 {
+                ancillary.from = m.ancillary.from;
+                if m.taken == 0 {
+                    ancillary.files =
+                        if peek { m.ancillary.files.clone() } else { core::mem::take(&mut m.ancillary.files) };
+                }
+            }
+            let rest = &m.bytes[m.taken..];
+            let n = rest.len().min(sink.left());
+            let k = match sink.put(&rest[..n]) {
+                Ok(k) => k,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            };
+            done += k;
+            if peek {
+                index += 1;
+            } else {
+                m.taken += k;
+                let empty = m.taken == m.bytes.len();
+                r.bytes -= k;
+                if empty {
+                    r.messages.pop_front();
+                }
+            }
+            if k < n || !ancillary.files.is_empty() {
+                break;
+            }
+        }
+        drop(r);
+        if !peek {
+            self.tell_writers();
+        }
+        let from = address_of(self.peer_name.lock().as_ref());
+        Ok(Received { len: done, whole: done, ancillary, from, truncated: false, end: false })
+    }
+
+    /// There is room again.
+    fn tell_writers(&self) {
+        if let Ok(p) = self.connected_peer() {
+            p.queue.wake_all(poll::OUT | poll::WRNORM);
+        }
+        // Unconnected senders of datagrams wait here.
+        self.queue.wake_all(poll::OUT);
+    }
+
+    /// Where those wait who send to this socket without being connected.
+    pub fn room_queue(&self) -> &WaitQueue {
+        &self.queue
+    }
+
+    /// Closes a direction.
+    pub fn shutdown(&self, how: Shutdown) -> Result<()> {
+        let peer = match self.connected_peer() {
+            Ok(p) => Some(p),
+            Err(Errno::EPIPE) => None,
+            Err(e) => return Err(e),
+        };
+        if how != Shutdown::Write {
+            self.receive.lock().closed = true;
+        }
+        if how != Shutdown::Read {
+            self.receive.lock().stopped = true;
+            if let Some(p) = &peer {
+                p.receive.lock().ended = true;
+            }
+        }
+        self.queue.wake_all(poll::ALL);
+        if let Some(p) = peer {
+            p.queue.wake_all(poll::ALL);
+        }
+        Ok(())
+    }
+
+    /// Bytes that wait to be received.
+    pub fn queued(&self) -> u32 {
+        let r = self.receive.lock();
+        if self.kind == Kind::Datagram {
+            r.messages.front().map_or(0, |m| m.bytes.len() as u32)
+        } else {
+            r.bytes as u32
+        }
+    }
+
+    /// What it is ready for.
+    pub fn ready(&self) -> u32 {
+        let mut bits = 0;
+        {
+            let r = self.receive.lock();
+            if !r.messages.is_empty() || r.closed || r.ended {
+                bits |= poll::IN | poll::RDNORM;
+            }
+            if r.ended || r.closed {
+                bits |= poll::RDHUP;
+            }
+            if (r.ended || r.closed) && r.stopped {
+                bits |= poll::HUP;
+            }
+        }
+        let state = self.state.lock();
+        match &*state {
+            State::Listening { waiting, .. } => {
+                if !waiting.is_empty() {
+                    bits |= poll::IN | poll::RDNORM;
+                }
+            }
+            State::Connected(p) => match p.upgrade() {
+                Some(p) => {
+                    drop(state);
+                    let r = p.receive.lock();
+                    let limit = p.buffer.load(Ordering::Relaxed) as usize;
+                    if r.bytes < limit && (self.kind == Kind::Stream || r.messages.len() < DATAGRAMS) {
+                        bits |= poll::OUT | poll::WRNORM;
+                    }
+                }
+                None if self.kind != Kind::Datagram => {
+                    bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | poll::OUT;
+                }
+                None => bits |= poll::OUT,
+            },
+            State::Orphan => bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | poll::OUT,
+            State::Idle if self.kind == Kind::Datagram => bits |= poll::OUT | poll::WRNORM,
+            State::Idle => bits |= poll::OUT | poll::HUP,
+        }
+        bits
+    }
+
+    /// Where to wait for that to change.
+    pub fn queue(&self) -> &WaitQueue {
+        &self.queue
+    }
+
+    /// Size of the receive buffer, as senders see it.
+    pub fn buffer_size(&self) -> u32 {
+        self.buffer.load(Ordering::Relaxed)
+    }
+
+    /// Changes it.
+    pub fn set_buffer_size(&self, bytes: u32) {
+        self.buffer.store(bytes.clamp(4608, BUFFER as u32 * 2), Ordering::Relaxed);
+    }
+
+    /// The error that came meanwhile.
+    pub fn take_error(&self) -> u32 {
+        self.error.swap(0, Ordering::Relaxed)
+    }
+
+    /// For `/proc/net/unix` and people.
+    pub fn describe(&self) -> String {
+        match self.name.lock().as_deref() {
+            Some(Name::Path(p)) => String::from_utf8_lossy(p).into_owned(),
+            Some(Name::Abstract(n)) => alloc::format!("@{}", String::from_utf8_lossy(n)),
+            None => String::new(),
+        }
+    }
+}
+
+/// What a receive brought.
+pub struct Received {
+    /// Bytes put.
+    pub len: usize,
+    /// Bytes of the message.
+    pub whole: usize,
+    /// What came beside them.
+    pub ancillary: Ancillary,
+    /// Sender's address.
+    pub from: Address,
+    /// Bytes were cut off.
+    pub truncated: bool,
+    /// There is no more to come.
+    pub end: bool,
+}
+
+impl Received {
+    fn end() -> Self {
+        Received {
+            len: 0,
+            whole: 0,
+            ancillary: Ancillary::default(),
+            from: Address::empty(),
+            truncated: false,
+            end: true,
+        }
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        let state = core::mem::replace(self.state.get_mut(), State::Idle);
+        match state {
+            State::Connected(p) if self.kind != Kind::Datagram => {
+                if let Some(p) = p.upgrade() {
+                    p.receive.lock().ended = true;
+                    *p.state.lock() = State::Orphan;
+                    if !self.receive.get_mut().messages.is_empty() {
+                        p.error.store(Errno::ECONNRESET.0, Ordering::Relaxed);
+                    }
+                    p.queue.wake_all(poll::ALL);
+                }
+            }
+            State::Listening { waiting, .. } => drop(waiting),
+            _ => {}
+        }
+        if let Some(Name::Abstract(n)) = self.name.get_mut().as_deref()
+            && let Some(all) = ABSTRACT.lock().as_mut()
+            && all.get(n).is_some_and(|s| s.strong_count() == 0)
+        {
+            all.remove(n);
+        }
+    }
+}
