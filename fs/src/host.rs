@@ -23,7 +23,7 @@ use atoll_abi::service::{
     Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
 };
 use atoll_abi::{Errno, Result, platform};
-use atoll_mem::io::{Sink, Source, extent};
+use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
 use atoll_task::{Call, call};
@@ -238,10 +238,10 @@ impl HostFs {
 
     fn stat_path(&self, path: &[u8], cred: &Cred) -> Result<HostAttr> {
         let path = buffer(path);
-        let out = buffer(HostAttr::default().as_bytes());
+        let mut out = buffer(HostAttr::default().as_bytes());
         let mut r = self.request(Op::Stat, cred);
         r.a = extent(&path);
-        r.b = extent(&out);
+        r.b = extent_mut(&mut out);
         call(r)?;
         HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)
     }
@@ -365,9 +365,9 @@ impl FileSystem for HostFs {
     }
 
     fn stat(&self) -> Result<StatFs> {
-        let out = buffer(HostStatFs::default().as_bytes());
+        let mut out = buffer(HostStatFs::default().as_bytes());
         let mut r = self.request(Op::StatFs, &Cred::root());
-        r.b = extent(&out);
+        r.b = extent_mut(&mut out);
         call(r)?;
         let h = HostStatFs::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
         Ok(StatFs {
@@ -888,7 +888,7 @@ impl HostNode {
         r.arg[1] = what;
         r.arg[2] = name.len() as u64;
         r.a = extent(&path);
-        r.b = extent(&out);
+        r.b = extent_mut(&mut out);
         let n = call(r)? as usize;
         out.truncate(n.min(4096));
         Ok(out)
@@ -918,11 +918,11 @@ impl File for HostDir {
     fn sync(&self, _data_only: bool) -> Result<()> {
         // A rename is durable once its directory is synced: open it, sync it.
         let path = buffer(&self.0.path()?);
-        let attr = buffer(HostAttr::default().as_bytes());
+        let mut attr = buffer(HostAttr::default().as_bytes());
         let mut r = self.0.fs.request(Op::Open, &Cred::root());
         r.arg[1] = u64::from(linux::O_RDONLY | linux::O_DIRECTORY);
         r.a = extent(&path);
-        r.b = extent(&attr);
+        r.b = extent_mut(&mut attr);
         let handle = call(r)?;
         let mut r = Request::new(Op::Sync);
         r.arg[0] = handle;
@@ -956,13 +956,14 @@ impl HostFile {
         }
         let node = self.node.lock().upgrade().ok_or(Errno::ESTALE)?;
         let path = buffer(&node.path()?);
-        let out = buffer(HostAttr::default().as_bytes());
+        let mut out = buffer(HostAttr::default().as_bytes());
+        let out_extent = extent_mut(&mut out);
         let open = |flags: u32| {
             let mut r = self.fs.request(Op::Open, &Cred::root());
             r.arg[1] = u64::from(flags);
             r.arg[3] = 1;
             r.a = extent(&path);
-            r.b = extent(&out);
+            r.b = out_extent;
             let call = Call::send(r)?;
             let number = call.wait()?;
             Ok((number, call.take_fd()))

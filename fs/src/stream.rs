@@ -8,7 +8,7 @@ use core::any::Any;
 use atoll_abi::control::StreamKind;
 use atoll_abi::service::{Extent, Op, Request};
 use atoll_abi::{Errno, Result};
-use atoll_mem::io::{Sink, Source, extent};
+use atoll_mem::io::{Sink, Source, extent_mut};
 use atoll_mem::user;
 use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Call, Limit, call, wait};
@@ -229,7 +229,7 @@ impl File for Stream {
         }
         let mut request = Request::new(Op::StreamControl);
         request.arg = [self.number, u64::from(command), if len == 0 { arg } else { 0 }, 0];
-        request.a = extent(&bytes);
+        request.a = extent_mut(&mut bytes);
         let value = call(request)?;
         if reads {
             user::write(arg, &bytes[..len])?;

@@ -348,7 +348,20 @@ pub fn writing(source: &mut Source, mut write: impl FnMut(&mut Source) -> Result
     }
 }
 
-/// Names memory of the runtime for a service message.
+/// Names memory of the runtime that a service message's server fills.
+///
+/// # Panics
+/// If it is not in the cell's extents (a constant, for example).
+pub fn extent_mut(bytes: &mut [u8]) -> Extent {
+    // The address is exposed, so that the compiler expects others to write there.
+    let offset = memory().offset((bytes.as_mut_ptr().expose_provenance()) as *const u8);
+    Extent {
+        offset: if bytes.is_empty() { 0 } else { offset.expect("a request's buffer is not in the cell's memory") },
+        len: bytes.len() as u64,
+    }
+}
+
+/// Names memory of the runtime that a service message's server reads.
 ///
 /// # Panics
 /// If it is not in the cell's extents (a constant, for example).

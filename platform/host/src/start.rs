@@ -37,7 +37,7 @@ core::arch::global_asm!(
     // rdi: clone flags, rsi: stack of the child, rdx: its core.
     ".globl atoll_clone_thread",
     "atoll_clone_thread:",
-    "mov r12, rdx",
+    "mov r9, rdx",
     "xor edx, edx",
     "xor r10d, r10d",
     "xor r8d, r8d",
@@ -48,7 +48,7 @@ core::arch::global_asm!(
     "ret",
     "3:",
     "xor ebp, ebp",
-    "mov rdi, r12",
+    "mov rdi, r9",
     "call atoll_thread",
     "ud2",
     ".popsection",
