@@ -256,6 +256,8 @@ struct Vm {
     trampolines: (u64, u64),
     /// Rewritten windows: address of the first byte, (length, trampoline's resume part).
     windows: BTreeMap<u64, Window>,
+    /// Windows by their trampolines.
+    trampolines_of: BTreeMap<u64, u64>,
     rewritten: u64,
 }
 
@@ -278,7 +280,7 @@ pub struct Moved {
     /// Number of pairs.
     pub pairs: u8,
     /// Boundaries between instructions: offset in the window, offset in the trampoline.
-    pub map: [(u8, u8); 8],
+    pub map: [(u8, u8); 12],
 }
 
 impl Moved {
@@ -331,6 +333,7 @@ impl AddressSpace {
                 total: 0,
                 trampolines: (0, 0),
                 windows: BTreeMap::new(),
+                trampolines_of: BTreeMap::new(),
                 rewritten: 0,
             }),
         }
@@ -441,6 +444,7 @@ impl AddressSpace {
         vm.brk = 0;
         vm.brk_start = 0;
         vm.windows.clear();
+        vm.trampolines_of.clear();
         vm.trampolines = (0, 0);
     }
 
@@ -480,10 +484,9 @@ impl AddressSpace {
     /// The window whose trampoline holds an address, and its first byte.
     pub fn window_of_trampoline(&self, addr: u64) -> Option<(u64, Window)> {
         let vm = self.lock();
-        vm.windows
-            .iter()
-            .find(|(_, w)| (w.trampoline..w.trampoline + u64::from(w.moved.len)).contains(&addr))
-            .map(|(s, w)| (*s, *w))
+        let (to, start) = vm.trampolines_of.range(..=addr).next_back()?;
+        let w = vm.windows.get(start)?;
+        (addr < to + u64::from(w.moved.len)).then_some((*start, *w))
     }
 
     /// System-call sites rewritten in this space.
@@ -705,9 +708,10 @@ impl Vm {
             self.total -= area.end - s;
             drop_mapping(&area.kind);
         }
-        while let Some((w, _)) = self.windows.range(start..end).next() {
-            let w = *w;
-            self.windows.remove(&w);
+        while let Some((at, w)) = self.windows.range(start..end).next() {
+            let at = *at;
+            self.trampolines_of.remove(&w.trampoline);
+            self.windows.remove(&at);
         }
     }
 
@@ -1214,22 +1218,23 @@ impl Vm {
         }
         let room = plan.room(&sites);
         let Some(mut trampoline) = self.trampoline_room(start, end, room) else { return };
+        let first = start + (sites[0].offset - file_start);
+        let last = sites.last().map_or(first, |l| start + (l.offset - file_start) + u64::from(l.len));
+        let (from, to) = (page_down(first), page_up(last).min(end));
+        if self.own_text(from, to, file_start + (from - start), &file).is_err() {
+            return;
+        }
         for site in &sites {
             let at = start + (site.offset - file_start);
-            let (Ok(()), Ok(())) = (self.own_page(at, file_start, start, &file), {
-                let last = at + u64::from(site.len) - 1;
-                self.own_page(last, file_start, start, &file)
-            }) else {
-                return;
-            };
-            let mut text = [0u8; 32];
-            let len = (site.len as usize).min(text.len());
-            self.peek(at, &mut text[..len]);
+            let mut text = [0u8; 64];
+            let Some(text) = text.get_mut(..site.len as usize) else { continue };
+            self.peek(at, text);
             let mut code = [0u8; 256];
-            let Some(moved) = plan.write(site, &mut text[..len], at, &mut code, trampoline) else { continue };
+            let Some(moved) = plan.write(site, text, at, &mut code, trampoline) else { continue };
             self.poke(trampoline, &code[..moved.len as usize]);
-            self.poke(at, &text[..len]);
+            self.poke(at, text);
             self.windows.insert(at, Window { len: site.len, trampoline, moved });
+            self.trampolines_of.insert(trampoline, at);
             self.rewritten += 1;
             trampoline += u64::from(moved.len).next_multiple_of(16);
         }
@@ -1264,21 +1269,59 @@ impl Vm {
         Some(at)
     }
 
-    /// Makes the page of a directly mapped file a page of a slot, with the file's contents.
-    fn own_page(&mut self, addr: u64, file_start: u64, start: u64, file: &Arc<dyn Mappable>) -> Result<()> {
-        let (s, page) = (addr & !(SLOT - 1), addr % SLOT / PAGE);
-        let frame = self.slot_frame(s)?;
-        if self.slots[&s].mapped & 1 << page != 0 {
-            return Ok(());
+    /// Makes pages of a directly mapped file pages of slots, with the file's
+    /// contents: in one piece of memory per 64 KiB or, where there is one free,
+    /// per power of two of that, so that the host has few mappings to keep.
+    fn own_text(&mut self, from: u64, to: u64, offset: u64, file: &Arc<dyn Mappable>) -> Result<()> {
+        let mut s = from & !(SLOT - 1);
+        while s < to {
+            let mut order = 0;
+            while order < BLOCK_ORDER - CHUNK_ORDER
+                && s + (SLOT << (order + 1)) < to + SLOT
+                && self.slots.range(s..s + (SLOT << (order + 1))).next().is_none()
+            {
+                order += 1;
+            }
+            if order > 0
+                && let Some(offset) = take_pages(CHUNK_ORDER + order)
+            {
+                let frame = (offset / PAGE) as u32;
+                for n in 0..1u32 << order {
+                    self.slots.insert(s + u64::from(n) * SLOT, Slot { frame: frame + n * 16, mapped: 0 });
+                }
+            } else {
+                order = 0;
+                self.slot_frame(s)?;
+            }
+            s += SLOT << order;
         }
-        let mut buf = [0u8; PAGE as usize];
-        file.read(page_down(addr) - start + file_start, &mut buf)?;
-        let to = memory().address((u64::from(frame) + page) * PAGE);
-        // SAFETY: the page is this slot's and not mapped yet.
-        unsafe { core::ptr::copy_nonoverlapping(buf.as_ptr(), to, PAGE as usize) };
-        self.slots.get_mut(&s).expect("made above").mapped |= 1 << page;
-        self.count_resident(1);
-        self.show(s, 1 << page, Access::READ)
+        // What is there already (a part of the file that was made ours before) stays as it is.
+        let mut fresh: Vec<(u64, u64, u64)> = Vec::new();
+        for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
+            let mut bits = page_bits(*s, from, to) & !slot.mapped;
+            slot.mapped |= bits;
+            while bits != 0 {
+                let first = bits.trailing_zeros() as u64;
+                let len = (bits >> first).trailing_ones() as u64;
+                bits &= !(page_mask(len) << first);
+                let (addr, memory) = (s + first * PAGE, (u64::from(slot.frame) + first) * PAGE);
+                match fresh.last_mut() {
+                    Some((a, l, m)) if *a + *l == addr && *m + *l == memory => *l += len * PAGE,
+                    _ => fresh.push((addr, len * PAGE, memory)),
+                }
+            }
+        }
+        for (addr, len, at) in fresh {
+            self.count_resident(len / PAGE);
+            // SAFETY: the pages are this space's slots' and not mapped yet.
+            let to = unsafe { core::slice::from_raw_parts_mut(memory().address(at), len as usize) };
+            let n = file.read(addr - from + offset, to)?;
+            to[n..].fill(0);
+            let backing = Backing::Memory { offset: at };
+            // SAFETY: a user range; the pages are this space's slots'.
+            unsafe { platform().map(addr, len, Access::READ | Access::POPULATE, backing)? };
+        }
+        Ok(())
     }
 
     /// Reads memory of slots.

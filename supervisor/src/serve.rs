@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -511,7 +511,7 @@ impl Server {
             Op::Socket | Op::Bind | Op::Connect | Op::Listen => sockets::serve(self, op, r),
             Op::Plan => {
                 let h = self.handle(r.arg[0])?;
-                let (bytes, total) = self.plans.get(h.fd.as_raw_fd(), r.arg[1], r.b.len as usize)?;
+                let (bytes, total) = self.plans.get(h.fd.as_fd(), r.arg[1], r.b.len as usize)?;
                 let n = self.copy_out(r.b, &bytes)?;
                 Ok(Reply { value: n as u64, extra: total, fd: None })
             }

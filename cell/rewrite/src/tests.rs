@@ -1,0 +1,136 @@
+use super::*;
+use std::println;
+use std::string::String;
+
+/// An ELF file with one executable segment and one function symbol-less section.
+fn elf(code: &[u8]) -> Vec<u8> {
+    let mut f = Vec::new();
+    f.extend_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    f.extend_from_slice(&2u16.to_le_bytes());
+    f.extend_from_slice(&62u16.to_le_bytes());
+    f.extend_from_slice(&1u32.to_le_bytes());
+    for w in [0x401000u64, 64, 0] {
+        f.extend_from_slice(&w.to_le_bytes());
+    }
+    f.extend_from_slice(&0u32.to_le_bytes());
+    for h in [64u16, 56, 1, 64, 0, 0] {
+        f.extend_from_slice(&h.to_le_bytes());
+    }
+    f.extend_from_slice(&1u32.to_le_bytes());
+    f.extend_from_slice(&5u32.to_le_bytes());
+    for w in [0x1000u64, 0x401000, 0x401000, code.len() as u64, code.len() as u64, 0x1000] {
+        f.extend_from_slice(&w.to_le_bytes());
+    }
+    f.resize(0x1000, 0);
+    f.extend_from_slice(code);
+    f
+}
+
+fn one(code: &[u8]) -> Option<Record> {
+    plan(&elf(code)).unwrap().records.first().copied()
+}
+
+#[test]
+fn mov_before() {
+    // nop; mov eax, 39; syscall; ret
+    let r = one(&[0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]).unwrap();
+    assert_eq!((r.offset, r.len, r.site, r.resume), (0x1001, 5, 5, 7));
+    assert_eq!(r.places().collect::<Vec<_>>(), [(0, 0), (5, 5), (7, 20)]);
+    let mut t = [0; TRAMPOLINE_MAX];
+    let n = r.write_trampoline(&mut t, 0x401001, 0x500000, 40).unwrap();
+    assert_eq!(n, 25);
+    assert_eq!(&t[..5], [0xb8, 39, 0, 0, 0]);
+    assert_eq!(&t[5..20], [0x48, 0x8d, 0x0d, 8, 0, 0, 0, 0x65, 0xff, 0x24, 0x25, 40, 0, 0, 0]);
+    // Back to behind the syscall.
+    assert_eq!(t[20], 0xe9);
+    let disp = i32::from_le_bytes(t[21..25].try_into().unwrap());
+    assert_eq!((0x500000 + 25i64 + i64::from(disp)) as u64, 0x401008);
+}
+
+#[test]
+fn forward_with_rip_relative_and_branch() {
+    // xor eax, eax; syscall; lea rcx, [rip + 0x100]; ret
+    let r = one(&[0x31, 0xc0, 0x0f, 0x05, 0x48, 0x8d, 0x0d, 0, 1, 0, 0, 0xc3]).unwrap();
+    assert_eq!((r.offset, r.len, r.site, r.after), (0x1002, 9, 0, 7));
+    let mut t = [0; TRAMPOLINE_MAX];
+    let n = r.write_trampoline(&mut t, 0x401002, 0x600000, 40).unwrap();
+    let disp = i32::from_le_bytes(t[CALL + 3..CALL + 7].try_into().unwrap());
+    // The same address as before: 0x40100b + 0x100.
+    assert_eq!((0x600000 + CALL as i64 + 7 + i64::from(disp)) as u64, 0x40110b);
+    assert_eq!(n, CALL + 7 + JUMP);
+    // xor eax, eax; syscall; test eax, eax; js +1; nop; ret
+    let r = one(&[0x31, 0xc0, 0x0f, 0x05, 0x85, 0xc0, 0x78, 1, 0x90, 0xc3]).unwrap();
+    assert_eq!((r.len, r.after), (6, 8));
+    assert_eq!(&r.code[2..4], [0x0f, 0x88]);
+}
+
+#[test]
+fn branch_into_the_window() {
+    // xor eax, eax; syscall; L: cmp rax, -4095; jmp L: the window forwards is entered at L.
+    let code = [0x31, 0xc0, 0x0f, 0x05, 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0xeb, 0xf8];
+    let r = one(&code);
+    assert!(r.is_none(), "{r:?}");
+    // The same with a jump from far away, in bytes that are not even decoded as this function.
+    let mut code = [0x31, 0xc0, 0x0f, 0x05, 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0xc3].to_vec();
+    code.extend_from_slice(&[0xe9]);
+    let disp = 4i32 - (code.len() as i32 + 4);
+    code.extend_from_slice(&disp.to_le_bytes());
+    assert!(one(&code).is_none());
+}
+
+#[test]
+fn branch_to_the_syscall_is_harmless_for_mov() {
+    // jmp to the syscall itself over the mov: the syscall stays in place.
+    let r = one(&[0xeb, 5, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]).unwrap();
+    assert_eq!((r.offset, r.len), (0x1002, 5));
+}
+
+#[test]
+fn backward_window() {
+    // mov rax, r10 (3); mov edi, edx (2); syscall; then a target: backwards it is.
+    let code = [0x4c, 0x89, 0xd0, 0x89, 0xd7, 0x0f, 0x05, 0x90, 0xeb, 0xfd];
+    let r = one(&code).unwrap();
+    assert_eq!((r.offset, r.len, r.site, r.resume, r.before), (0x1000, 5, 5, 7, 5));
+}
+
+#[test]
+fn bytes_that_are_no_syscall() {
+    // mov eax, 0x050f: the bytes are an immediate.
+    let p = plan(&elf(&[0xb8, 0x0f, 0x05, 0, 0, 0xc3])).unwrap();
+    assert_eq!((p.sites, p.records.len()), (0, 0));
+}
+
+#[test]
+fn padding_behind_a_return() {
+    // syscall; ret; nops up to the end.
+    let r = one(&[0x0f, 0x05, 0xc3, 0x90, 0x90, 0x90]).unwrap();
+    assert_eq!((r.len, r.after, r.ends), (5, 1, 1));
+    assert!(one(&[0x0f, 0x05, 0xc3, 0x31, 0xc0, 0xc3]).is_none());
+}
+
+#[test]
+fn damaged_files() {
+    let good = elf(&[0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]);
+    for n in 0..good.len().min(200) {
+        let mut bad = good.clone();
+        bad[n] = bad[n].wrapping_add(0x7f);
+        let _ = plan(&bad);
+        let _ = plan(&good[..n]);
+    }
+}
+
+/// What share of real libraries' sites can be rewritten.
+#[test]
+fn coverage_of_this_machine() {
+    let mut report = String::new();
+    for path in ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2", "/bin/busybox"] {
+        let Ok(bytes) = std::fs::read(path) else { continue };
+        let start = std::time::Instant::now();
+        let p = plan(&bytes).unwrap();
+        let took = start.elapsed();
+        report.push_str(&std::format!("{path}: {} of {} {:?} in {took:?}\n", p.records.len(), p.sites, p.kinds));
+        assert!(p.records.len() * 100 >= p.sites * 95, "{report}");
+        assert!(p.records.iter().all(Record::is_sound));
+    }
+    println!("{report}");
+}
