@@ -65,7 +65,7 @@ pub const fn page_down(x: u64) -> u64 {
 pub const fn page_up(x: u64) -> u64 {
     match x.checked_add(PAGE - 1) {
         Some(y) => y & !(PAGE - 1),
-        None => u64::MAX & !(PAGE - 1),
+        None => !(PAGE - 1),
     }
 }
 

@@ -244,7 +244,11 @@ impl<'a> HostBuf<'a> {
 
     /// Memory of the runtime that a host call may only read.
     pub fn from_ref(buf: &'a [u8]) -> ReadBuf<'a> {
-        ReadBuf(HostBuf { base: buf.as_ptr() as u64, len: buf.len() as u64, memory: core::marker::PhantomData })
+        ReadBuf(HostBuf {
+            base: buf.as_ptr() as u64,
+            len: buf.len() as u64,
+            memory: core::marker::PhantomData,
+        })
     }
 
     /// Memory that the caller holds exclusively.

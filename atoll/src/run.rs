@@ -136,11 +136,8 @@ fn finish(status: i32) -> ExitCode {
 }
 
 fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) {
-    let (code, signal) = if libc::WIFEXITED(status) {
-        (libc::WEXITSTATUS(status), 0)
-    } else {
-        (-1, libc::WTERMSIG(status))
-    };
+    let (code, signal) =
+        if libc::WIFEXITED(status) { (libc::WEXITSTATUS(status), 0) } else { (-1, libc::WTERMSIG(status)) };
     let c = cell.control();
     let cores = c.descriptor.cores.load(std::sync::atomic::Ordering::Relaxed) as usize;
     let sum = |f: fn(&atoll_abi::core_local::CoreLocal) -> &std::sync::atomic::AtomicU64| -> u64 {
@@ -187,9 +184,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
     let streams = Streams::of_this_process();
     let program: Vec<Vec<u8>> = o.program.into_iter().map(OsString::into_vec).collect();
     let cpu = CpuInfo::read();
-    let name = o.name.clone().unwrap_or_else(|| {
-        if o.rootfs.is_some() { "atoll".into() } else { hostname() }
-    });
+    let name = o.name.clone().unwrap_or_else(|| if o.rootfs.is_some() { "atoll".into() } else { hostname() });
     let mut seed = [0u8; 32];
     if let Ok(mut f) = File::open("/dev/urandom") {
         use std::io::Read;
@@ -300,9 +295,7 @@ fn plan_cache(root: bool) -> Option<PathBuf> {
 
 fn environment(wanted: &[OsString]) -> Vec<Vec<u8>> {
     if wanted.is_empty() {
-        return std::env::vars_os()
-            .map(|(k, v)| [k.as_bytes(), b"=", v.as_bytes()].concat())
-            .collect();
+        return std::env::vars_os().map(|(k, v)| [k.as_bytes(), b"=", v.as_bytes()].concat()).collect();
     }
     let mut out: Vec<Vec<u8>> = Vec::new();
     if !wanted.iter().any(|w| w.as_bytes().starts_with(b"PATH=")) {
@@ -322,7 +315,8 @@ fn environment(wanted: &[OsString]) -> Vec<Vec<u8>> {
 fn default_workdir(mounts: &[MountConfig], own_root: bool) -> Vec<u8> {
     let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
     let hidden = mounts.iter().skip(1).any(|m| {
-        m.kind != MountKind::Host && here.starts_with(&m.target)
+        m.kind != MountKind::Host
+            && here.starts_with(&m.target)
             && !mounts.iter().any(|v| {
                 v.kind == MountKind::Host && v.target.len() > m.target.len() && here.starts_with(&v.target)
             })

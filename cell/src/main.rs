@@ -34,11 +34,7 @@ extern "C" fn atoll_boot(core: usize) -> ! {
         let cores = control.descriptor.cores.load(Ordering::Relaxed) as usize;
         // SAFETY: the supervisor mapped the cell's memory there, zeroed, and it is only ours.
         unsafe {
-            ALLOCATOR.start(
-                DIRECT_MAP as *mut u8,
-                control.descriptor.memory.load(Ordering::Relaxed),
-                cores,
-            );
+            ALLOCATOR.start(DIRECT_MAP as *mut u8, control.descriptor.memory.load(Ordering::Relaxed), cores);
         }
         atoll_mem::heap::start_core(0);
         let Some((xcr0, size)) = atoll_task::detect_extended() else {

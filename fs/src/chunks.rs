@@ -79,8 +79,7 @@ impl Chunks {
     fn chunk(&mut self, at: u64, need: u64, hard: bool) -> Result<&mut Chunk> {
         let index = at / CHUNK;
         let full = index != 0 || need > CHUNK / 2 || !self.map.is_empty() && !self.map.contains_key(&0);
-        let order =
-            if full { CHUNK_ORDER } else { need.div_ceil(PAGE).max(1).next_power_of_two().ilog2() };
+        let order = if full { CHUNK_ORDER } else { need.div_ceil(PAGE).max(1).next_power_of_two().ilog2() };
         let take = |order| if hard { take_pages_hard(order) } else { take_pages(order) };
         if let Some(c) = self.map.get(&index) {
             if c.order >= order {

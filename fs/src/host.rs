@@ -18,11 +18,9 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::layout::PAGE;
-use atoll_mem::heap::host_buf;
-use atoll_abi::service::{
-    Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
-};
+use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request};
 use atoll_abi::{Errno, Result, platform};
+use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
@@ -78,6 +76,9 @@ pub struct HostFs {
 
 /// Makes the rewriting plan of an executable: file, its host handle.
 pub type Planner = fn(&HostFile) -> Option<Arc<dyn Rewriting>>;
+
+/// A name and its attributes (mode 0: not known).
+type Listed = (Vec<u8>, HostAttr);
 
 struct Place {
     parent: Option<Arc<HostNode>>,
@@ -517,7 +518,7 @@ impl HostNode {
     }
 
     /// Entries from the `from`th on, in one message; whether that was the end.
-    fn fetch(self: &Arc<Self>, from: u64) -> Result<(Vec<(Vec<u8>, HostAttr)>, bool)> {
+    fn fetch(self: &Arc<Self>, from: u64) -> Result<(Vec<Listed>, bool)> {
         let path = self.path()?;
         let path = buffer(&path);
         let out = Scratch::new(LIST_BYTES)?;
@@ -824,9 +825,7 @@ impl Inode for HostNode {
         let until = platform().now() + self.fs.trust;
         let (entries, end) = me.fetch(from)?;
         let mut out = Vec::with_capacity(entries.len());
-        let mut next = from;
-        for (name, attr) in entries {
-            next += 1;
+        for (next, (name, attr)) in (from + 1..).zip(entries) {
             if attr.mode != 0 {
                 me.child(&name, attr);
             }
@@ -996,8 +995,7 @@ impl HostFile {
 
     /// Drops cached pages if the host's file changed behind our back.
     fn compare(&self, s: &mut State, attr: &HostAttr) {
-        let same = (attr.size, attr.mtime, attr.mtime_nsec)
-            == (s.attr.size, s.attr.mtime, s.attr.mtime_nsec);
+        let same = (attr.size, attr.mtime, attr.mtime_nsec) == (s.attr.size, s.attr.mtime, s.attr.mtime_nsec);
         if !same && s.chunks.dirty_pages() == 0 && !s.flushing && s.written.is_none() {
             s.chunks.clear();
             s.size = attr.size;
@@ -1062,7 +1060,9 @@ impl HostFile {
         let start = at / PAGE * PAGE;
         let in_chunk = CHUNK - start % CHUNK;
         let mut len = PAGE;
-        while len < in_chunk.min(ahead.next_multiple_of(PAGE)) && start + len < s.size && !s.chunks.is_valid(start + len)
+        while len < in_chunk.min(ahead.next_multiple_of(PAGE))
+            && start + len < s.size
+            && !s.chunks.is_valid(start + len)
         {
             len += PAGE;
         }
@@ -1155,9 +1155,7 @@ impl HostFile {
         let scratch = Scratch::new(len as u64)?;
         let n = source.take_memory(scratch.offset(), len)?;
         let written = write_out(h, &[DirtyRun { at, memory: scratch.offset(), len: n as u64 }]);
-        if let Err(e) = written {
-            return Err(e);
-        }
+        written?;
         // Cached pages there are old now.
         s.chunks.clear();
         if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
@@ -1223,7 +1221,9 @@ impl File for HostFile {
         let mut s = self.state.lock();
         let mut done = 0;
         while sink.left() > 0 {
-            if s.direct || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0) {
+            if s.direct
+                || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0)
+            {
                 let n = self.read_past(&mut s, sink, at, done)?;
                 done += n;
                 at += n as u64;
@@ -1246,7 +1246,7 @@ impl File for HostFile {
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             }
-            let ahead = (sink.left() as u64 + at % PAGE).max(4 * PAGE).min(CHUNK);
+            let ahead = (sink.left() as u64 + at % PAGE).clamp(4 * PAGE, CHUNK);
             match self.load(&mut s, at, ahead) {
                 Ok(()) => {}
                 Err(Errno::ENOMEM) => {

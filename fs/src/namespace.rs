@@ -115,7 +115,8 @@ impl Location {
 
     /// The path of a file that was opened here under the path `opened`.
     pub fn path_of(&self, opened: &[u8]) -> Vec<u8> {
-        if self.inode.kind() == FileType::Directory || (self.inode.name().is_some() && self.inode.parent().is_some())
+        if self.inode.kind() == FileType::Directory
+            || (self.inode.name().is_some() && self.inode.parent().is_some())
         {
             return self.path();
         }
@@ -196,15 +197,8 @@ pub struct Namespace {
 impl Namespace {
     /// A tree with this root.
     pub fn new(fs: Arc<dyn FileSystem>, root: InodeRef, read_only: bool, source: &[u8]) -> Self {
-        let mount = Mount {
-            id: 1,
-            root,
-            fs,
-            read_only,
-            source: source.to_vec(),
-            target: b"/".to_vec(),
-            above: None,
-        };
+        let mount =
+            Mount { id: 1, root, fs, read_only, source: source.to_vec(), target: b"/".to_vec(), above: None };
         Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]) }
     }
 
@@ -262,7 +256,9 @@ impl Namespace {
         let mounts = self.mounts.lock();
         mounts
             .iter()
-            .filter_map(|m| m.above.as_ref().filter(|(d, _)| d.same(dir)).map(|(_, n)| (n.clone(), m.root.clone())))
+            .filter_map(|m| {
+                m.above.as_ref().filter(|(d, _)| d.same(dir)).map(|(_, n)| (n.clone(), m.root.clone()))
+            })
             .collect()
     }
 }
@@ -433,7 +429,9 @@ impl Walker<'_> {
             return Err(Errno::EXDEV);
         }
         from.dir.check_writable()?;
-        if self.tree.mounted(&from.dir, &from.name).is_some() || self.tree.mounted(&to.dir, &to.name).is_some() {
+        if self.tree.mounted(&from.dir, &from.name).is_some()
+            || self.tree.mounted(&to.dir, &to.name).is_some()
+        {
             return Err(Errno::EBUSY);
         }
         let is_dir = what.inode.kind() == FileType::Directory;

@@ -31,18 +31,18 @@ pub const SETTABLE: u32 =
 impl OpenFile {
     /// An open file without a place.
     pub fn new(file: Arc<dyn File>, flags: u32) -> Self {
-        OpenFile { file, flags: AtomicU32::new(flags), position: Mutex::new(0), place: None, name: Vec::new() }
-    }
-
-    /// An open file of the tree.
-    pub fn at(file: Arc<dyn File>, flags: u32, place: Location, name: Vec<u8>) -> Self {
         OpenFile {
             file,
             flags: AtomicU32::new(flags),
             position: Mutex::new(0),
-            place: Some(place),
-            name,
+            place: None,
+            name: Vec::new(),
         }
+    }
+
+    /// An open file of the tree.
+    pub fn at(file: Arc<dyn File>, flags: u32, place: Location, name: Vec<u8>) -> Self {
+        OpenFile { file, flags: AtomicU32::new(flags), position: Mutex::new(0), place: Some(place), name }
     }
 
     /// The file.

@@ -249,4 +249,3 @@ impl File for Stream {
         }
     }
 }
-

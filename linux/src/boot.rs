@@ -197,7 +197,10 @@ fn first(config: &BootConfig, frame: &mut UserFrame) {
     match cwd {
         Ok(dir) if dir.inode.kind() == FileType::Directory => *task.fs.cwd.lock() = dir,
         _ => fail(
-            &format!("the working directory {} does not exist in the cell", String::from_utf8_lossy(&config.workdir)),
+            &format!(
+                "the working directory {} does not exist in the cell",
+                String::from_utf8_lossy(&config.workdir)
+            ),
             125,
         ),
     }
@@ -221,7 +224,11 @@ fn find_program(config: &BootConfig) -> Result<(atoll_fs::Location, Vec<u8>)> {
     if config.program.contains(&b'/') {
         return exec::lookup(task, &config.program).map(|p| (p, config.program.clone()));
     }
-    let path = config.env.iter().find_map(|e| e.strip_prefix(b"PATH=")).unwrap_or(b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let path = config
+        .env
+        .iter()
+        .find_map(|e| e.strip_prefix(b"PATH="))
+        .unwrap_or(b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     let mut denied = false;
     for dir in path.split(|b| *b == b':') {
         let mut full = if dir.is_empty() { b".".to_vec() } else { dir.to_vec() };

@@ -130,10 +130,8 @@ impl Inode for DevNode {
         if !matches!(self.what(), What::Root) {
             return Err(if self.kind() == FileType::Directory { Errno::ENOENT } else { Errno::ENOTDIR });
         }
-        let index = ENTRIES
-            .iter()
-            .position(|(n, _)| !n.is_empty() && n.as_bytes() == name)
-            .ok_or(Errno::ENOENT)?;
+        let index =
+            ENTRIES.iter().position(|(n, _)| !n.is_empty() && n.as_bytes() == name).ok_or(Errno::ENOENT)?;
         Ok(Arc::new(DevNode { fs: self.fs.clone(), index }))
     }
 

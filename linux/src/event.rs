@@ -275,7 +275,14 @@ pub struct PosixTimer {
 
 impl PosixTimer {
     /// A timer that sends `signal` (0: nothing) with `value` to the process, or to one of its tasks.
-    pub fn new(process: &Arc<Process>, id: i32, clock: i32, signal: u32, value: u64, tid: Option<u32>) -> Self {
+    pub fn new(
+        process: &Arc<Process>,
+        id: i32,
+        clock: i32,
+        signal: u32,
+        value: u64,
+        tid: Option<u32>,
+    ) -> Self {
         let weak = Arc::downgrade(process);
         let overrun = Arc::new(AtomicU64::new(0));
         let count = overrun.clone();

@@ -253,8 +253,11 @@ fn random_pages(pages: u64) -> u64 {
     u64::from_ne_bytes(b) % pages * PAGE
 }
 
+/// A program, the name it is to have, its file and what its header says.
+type Resolved = (Program, Vec<u8>, Arc<dyn File>, Elf);
+
 /// What is going to be loaded: the program, or the interpreter of a script with other arguments.
-fn resolve(task: &Task, mut program: Program) -> Result<(Program, Vec<u8>, Arc<dyn File>, Elf)> {
+fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
     let name = program.path.clone();
     for _ in 0..SCRIPTS_MAX {
         let file = open_executable(task, &program.place)?;
@@ -626,4 +629,3 @@ pub fn runnable_rip(task: &Task, rip: u64) -> u64 {
         None => rip,
     }
 }
-

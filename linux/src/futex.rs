@@ -66,10 +66,9 @@ fn key(task: &Task, addr: u64, private: bool) -> Result<Key> {
         return Ok(own);
     }
     Ok(match &area.kind {
-        Kind::Object { object, offset, .. } => Key {
-            base: Arc::as_ptr(object).cast::<()>() as u64,
-            offset: addr - start + offset,
-        },
+        Kind::Object { object, offset, .. } => {
+            Key { base: Arc::as_ptr(object).cast::<()>() as u64, offset: addr - start + offset }
+        }
         Kind::File { file, offset } => {
             let (_, dev, ino) = file.describe();
             Key { base: dev << 48 ^ ino | 1 << 63, offset: addr - start + offset }
@@ -300,7 +299,9 @@ fn lock_pi(task: &Task, addr: u64, private: bool, limit: Limit) -> Result<u64> {
             // The owner made us the owner, or we look again.
             Ok(_) if user::load_u32(addr)? & TID == tid => return Ok(0),
             Ok(_) => {}
-            Err(Errno::RESTART | Errno::RESTART_NOHAND) if crate::signal::deliverable(task) == 0 && !task.process.is_ending() => {
+            Err(Errno::RESTART | Errno::RESTART_NOHAND)
+                if crate::signal::deliverable(task) == 0 && !task.process.is_ending() =>
+            {
                 task.thread().set_interrupt(false);
             }
             Err(e) => return Err(e),
@@ -351,14 +352,14 @@ fn limit(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
 
 /// `futex(2)`.
 pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
-    let (addr, op, value) = (c.a[0], c.uint(1), c.uint(2));
+    let (addr, op, value) = (c.arg(0), c.uint(1), c.uint(2));
     let private = op & linux::FUTEX_PRIVATE_FLAG != 0;
     let realtime = op & linux::FUTEX_CLOCK_REALTIME != 0;
     let task = c.task;
     match op & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME) {
-        linux::FUTEX_WAIT => wait(task, addr, private, value, !0, limit(c.a[3], false, false)?),
+        linux::FUTEX_WAIT => wait(task, addr, private, value, !0, limit(c.arg(3), false, false)?),
         linux::FUTEX_WAIT_BITSET => {
-            wait(task, addr, private, value, c.uint(5), limit(c.a[3], true, realtime)?)
+            wait(task, addr, private, value, c.uint(5), limit(c.arg(3), true, realtime)?)
         }
         linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value, !0)),
         linux::FUTEX_WAKE_BITSET => {
@@ -368,11 +369,11 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
             Ok(wake(key(task, addr, private)?, value, c.uint(5)))
         }
         linux::FUTEX_REQUEUE => {
-            let (from, to) = (key(task, addr, private)?, key(task, c.a[4], private)?);
+            let (from, to) = (key(task, addr, private)?, key(task, c.arg(4), private)?);
             Ok(requeue(from, to, value, c.uint(3)))
         }
         linux::FUTEX_CMP_REQUEUE => {
-            let (from, to) = (key(task, addr, private)?, key(task, c.a[4], private)?);
+            let (from, to) = (key(task, addr, private)?, key(task, c.arg(4), private)?);
             if user::load_u32(addr)? != c.uint(5) {
                 return Err(Errno::EAGAIN);
             }
@@ -380,17 +381,15 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
         }
         linux::FUTEX_WAKE_OP => {
             let first = key(task, addr, private)?;
-            wake_op(task, first, c.a[4], private, value, c.uint(3), c.uint(5))
+            wake_op(task, first, c.arg(4), private, value, c.uint(3), c.uint(5))
         }
-        linux::FUTEX_LOCK_PI => lock_pi(task, addr, private, limit(c.a[3], true, true)?),
-        linux::FUTEX_LOCK_PI2 => lock_pi(task, addr, private, limit(c.a[3], true, realtime)?),
+        linux::FUTEX_LOCK_PI => lock_pi(task, addr, private, limit(c.arg(3), true, true)?),
+        linux::FUTEX_LOCK_PI2 => lock_pi(task, addr, private, limit(c.arg(3), true, realtime)?),
         linux::FUTEX_TRYLOCK_PI => lock_pi(task, addr, private, Limit::Never),
         linux::FUTEX_UNLOCK_PI => unlock_pi(task, addr, private),
-        other => Err(crate::syscalls::unsupported(
-            task,
-            &alloc::format!("futex operation {other}"),
-            Errno::ENOSYS,
-        )),
+        other => {
+            Err(crate::syscalls::unsupported(task, &alloc::format!("futex operation {other}"), Errno::ENOSYS))
+        }
     }
 }
 

@@ -106,7 +106,8 @@ impl Tree {
                 }
                 return;
             }
-            let found = self.entries.iter().enumerate().find(|(n, e)| *n != 0 && e.parent == at && e.name == name);
+            let found =
+                self.entries.iter().enumerate().find(|(n, e)| *n != 0 && e.parent == at && e.name == name);
             at = match found {
                 Some((n, _)) => n,
                 None => {
@@ -314,7 +315,9 @@ impl Node {
     fn pid(&self) -> Option<u32> {
         match self.what {
             What::Fixed(_) => None,
-            What::Pid(p, _) | What::PidFile(p, ..) | What::Fds(p, _) | What::Fd(p, ..) | What::Tasks(p) => Some(p),
+            What::Pid(p, _) | What::PidFile(p, ..) | What::Fds(p, _) | What::Fd(p, ..) | What::Tasks(p) => {
+                Some(p)
+            }
         }
     }
 }
@@ -359,7 +362,9 @@ impl Inode for Node {
             FileType::Symlink => 0o777,
             _ => match self.what {
                 What::PidFile(_, _, n) if n < RAW && PID_FILES[n].private => 0o400,
-                What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => 0o400,
+                What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => {
+                    0o400
+                }
                 _ if self.writable() => 0o644,
                 _ => 0o444,
             },
@@ -422,7 +427,13 @@ impl Inode for Node {
             What::Pid(_, t) => number(t),
             What::PidFile(_, _, n) if n >= RAW => PID_NAMES[n - RAW].as_bytes().to_vec(),
             What::PidFile(_, _, n) => PID_FILES[n].name.as_bytes().to_vec(),
-            What::Fds(_, info) => if info { b"fdinfo".to_vec() } else { b"fd".to_vec() },
+            What::Fds(_, info) => {
+                if info {
+                    b"fdinfo".to_vec()
+                } else {
+                    b"fd".to_vec()
+                }
+            }
             What::Fd(_, fd, _) => number(fd),
             What::Tasks(_) => b"task".to_vec(),
         })
@@ -460,7 +471,10 @@ impl Inode for Node {
                         "fd" => Some(What::Fds(pid, false)),
                         "fdinfo" => Some(What::Fds(pid, true)),
                         "task" if tid == 0 => Some(What::Tasks(pid)),
-                        _ => PID_NAMES.iter().position(|n| *n == text).map(|n| What::PidFile(pid, tid, RAW + n)),
+                        _ => PID_NAMES
+                            .iter()
+                            .position(|n| *n == text)
+                            .map(|n| What::PidFile(pid, tid, RAW + n)),
                     }
                 }
             }
@@ -619,7 +633,8 @@ fn name_of(t: &Task) -> String {
 
 fn zombie(p: &Process, stat: bool) -> String {
     let exe = p.image.lock().exe.clone();
-    let name = exe.rsplit(|b| *b == b'/').next().map_or(String::new(), |n| String::from_utf8_lossy(n).into_owned());
+    let name =
+        exe.rsplit(|b| *b == b'/').next().map_or(String::new(), |n| String::from_utf8_lossy(n).into_owned());
     if stat {
         format!(
             "{} ({}) Z {} {} {} 0 -1 4194304 {}\n",
@@ -631,7 +646,11 @@ fn zombie(p: &Process, stat: bool) -> String {
             "0 ".repeat(43).trim_end()
         )
     } else {
-        format!("Name:\t{name}\nState:\tZ (zombie)\nTgid:\t{0}\nPid:\t{0}\nPPid:\t{1}\n", p.pid, p.parent_pid())
+        format!(
+            "Name:\t{name}\nState:\tZ (zombie)\nTgid:\t{0}\nPid:\t{0}\nPPid:\t{1}\n",
+            p.pid,
+            p.parent_pid()
+        )
     }
 }
 
@@ -759,7 +778,10 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
         let text = if !name.is_empty() {
             String::from(name)
         } else if path.is_empty() {
-            places.iter().find(|(d, i, _)| (*d, *i) == (dev, ino)).map_or(String::new(), |(_, _, p)| p.clone())
+            places
+                .iter()
+                .find(|(d, i, _)| (*d, *i) == (dev, ino))
+                .map_or(String::new(), |(_, _, p)| p.clone())
         } else {
             String::from_utf8_lossy(&path).into_owned()
         };
@@ -819,7 +841,16 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
             (end - start) >> 10,
             0
         );
-        for name in ["Pss", "Shared_Clean", "Shared_Dirty", "Private_Clean", "Private_Dirty", "Referenced", "Anonymous", "Swap"] {
+        for name in [
+            "Pss",
+            "Shared_Clean",
+            "Shared_Dirty",
+            "Private_Clean",
+            "Private_Dirty",
+            "Referenced",
+            "Anonymous",
+            "Swap",
+        ] {
             let _ = writeln!(out, "{name}:{}       0 kB", " ".repeat(16usize.saturating_sub(name.len() + 1)));
         }
     });
@@ -829,8 +860,15 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
 fn smaps_rollup(_p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (_, resident, _) = t.space.share().memory.size();
     let mut out = String::from("00010000-7ffffffff000 ---p 00000000 00:00 0                  [rollup]\n");
-    for (name, value) in [("Rss", resident), ("Pss", resident), ("Private_Dirty", resident), ("Anonymous", resident)] {
-        let _ = writeln!(out, "{name}:{}{:8} kB", " ".repeat(16usize.saturating_sub(name.len() + 1)), value >> 10);
+    for (name, value) in
+        [("Rss", resident), ("Pss", resident), ("Private_Dirty", resident), ("Anonymous", resident)]
+    {
+        let _ = writeln!(
+            out,
+            "{name}:{}{:8} kB",
+            " ".repeat(16usize.saturating_sub(name.len() + 1)),
+            value >> 10
+        );
     }
     out
 }
@@ -854,7 +892,8 @@ fn limits(p: &Arc<Process>, _t: &Arc<Task>) -> String {
         ("Max realtime priority", ""),
         ("Max realtime timeout", "us"),
     ];
-    let mut out = String::from("Limit                     Soft Limit           Hard Limit           Units     \n");
+    let mut out =
+        String::from("Limit                     Soft Limit           Hard Limit           Units     \n");
     let show = |n: u64| if n == u64::MAX { String::from("unlimited") } else { format!("{n}") };
     for (l, (name, unit)) in p.limits.lock().iter().zip(NAMES) {
         let _ = writeln!(out, "{name:<25} {:<20} {:<20} {unit:<10}", show(l.cur), show(l.max));
@@ -1153,7 +1192,10 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("modules", text!(""));
     t.add("net/dev", text!("Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"));
     t.add("net/if_inet6", text!(""));
-    t.add("net/route", text!("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"));
+    t.add(
+        "net/route",
+        text!("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"),
+    );
     t.add("sys/kernel/ostype", text!("Linux\n"));
     t.add("sys/kernel/osrelease", Body::Text(|| format!("{RELEASE}\n")));
     t.add("sys/kernel/version", text!("#1 SMP Atoll\n"));
@@ -1223,7 +1265,10 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("kernel/mm/transparent_hugepage/enabled", setting!("always [madvise] never\n"));
     t.add("kernel/mm/transparent_hugepage/defrag", setting!("always defer defer+madvise [madvise] never\n"));
     t.add("kernel/mm/transparent_hugepage/hpage_pmd_size", text!("2097152\n"));
-    t.add("kernel/mm/transparent_hugepage/shmem_enabled", text!("always within_size advise [never] deny force\n"));
+    t.add(
+        "kernel/mm/transparent_hugepage/shmem_enabled",
+        text!("always within_size advise [never] deny force\n"),
+    );
     t.add("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text!("0\n"));
     t.add("class/net/lo/address", text!("00:00:00:00:00:00\n"));
     root(t)

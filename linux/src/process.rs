@@ -1,5 +1,8 @@
 //! Processes and their tasks (threads), from birth to reaping.
-#![allow(unsafe_code, reason = "hands the current task to its thread, and keeps pointers to what only a task itself replaces")]
+#![allow(
+    unsafe_code,
+    reason = "hands the current task to its thread, and keeps pointers to what only a task itself replaces"
+)]
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -193,6 +196,8 @@ pub struct Process {
     pub pid: u32,
     /// Its parent.
     pub parent: Mutex<Weak<Process>>,
+    /// Its parent's id; 1 if there is none.
+    ppid: AtomicU32,
     /// Its children, zombies included.
     pub children: Mutex<Vec<Arc<Process>>>,
     /// Woken when a child changes its state.
@@ -418,6 +423,7 @@ impl Process {
         let process = Arc::new(Process {
             pid,
             parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
+            ppid: AtomicU32::new(from.parent.as_ref().map_or(1, |p| p.pid)),
             children: Mutex::new(Vec::new()),
             child_events: WaitQueue::new(),
             tasks: Mutex::new(Vec::new()),
@@ -468,7 +474,7 @@ impl Process {
 
     /// Its parent's id; 1 if there is none.
     pub fn parent_pid(&self) -> u32 {
-        self.parent.lock().upgrade().map_or(1, |p| p.pid)
+        self.ppid.load(Ordering::Relaxed)
     }
 
     /// Its first task, if it still has any.
@@ -597,6 +603,9 @@ impl Task {
     }
 }
 
+/// What a new task does before its program runs, with its registers.
+pub type First = Box<dyn FnOnce(&mut UserFrame) + Send>;
+
 /// What a new task starts from.
 pub struct NewTask {
     /// Its process.
@@ -624,7 +633,7 @@ pub struct NewTask {
     /// Nice value.
     pub nice: i32,
     /// Called in the new task's own thread before its program runs, with its registers.
-    pub first: Option<Box<dyn FnOnce(&mut UserFrame) + Send>>,
+    pub first: Option<First>,
 }
 
 /// Makes a task that begins with its frame when it is started. EAGAIN: no memory for it.
@@ -767,6 +776,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     let children = core::mem::take(&mut *process.children.lock());
     for child in children {
         *child.parent.lock() = heir.as_ref().map_or(Weak::new(), Arc::downgrade);
+        child.ppid.store(heir.as_ref().map_or(1, |p| p.pid), Ordering::Relaxed);
         let death: Vec<Arc<Task>> = child.tasks.lock().clone();
         for t in death {
             let signal = t.death_signal.load(Ordering::Relaxed);

@@ -31,8 +31,7 @@ const SYNCHRONOUS: u64 = bit(linux::SIGSEGV)
     | bit(linux::SIGTRAP)
     | bit(linux::SIGFPE)
     | bit(linux::SIGSYS);
-const STOPPING: u64 =
-    bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
+const STOPPING: u64 = bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
 const IGNORED_BY_DEFAULT: u64 =
     bit(linux::SIGCHLD) | bit(linux::SIGURG) | bit(linux::SIGWINCH) | bit(linux::SIGCONT);
 /// Queued instances of one real-time signal at most (part of RLIMIT_SIGPENDING).
@@ -404,7 +403,8 @@ fn next(task: &Task) -> Option<(Siginfo, SigactionC)> {
 /// The call's result says "restart", and no handler ran: run it again.
 fn restart_without_handler(frame: &mut UserFrame) {
     let value = frame.rax as i64;
-    if frame.orig_rax != u64::MAX && (value == Errno::RESTART.to_ret() || value == Errno::RESTART_NOHAND.to_ret())
+    if frame.orig_rax != u64::MAX
+        && (value == Errno::RESTART.to_ret() || value == Errno::RESTART_NOHAND.to_ret())
     {
         rewind(frame);
     }

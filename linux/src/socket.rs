@@ -106,19 +106,13 @@ impl SocketFile {
     }
 
     /// Tries, and waits where that is allowed, until `f` gets somewhere.
-    pub fn patiently<R>(
-        &self,
-        nonblock: bool,
-        send: bool,
-        mut f: impl FnMut() -> Result<R>,
-    ) -> Result<R> {
+    pub fn patiently<R>(&self, nonblock: bool, send: bool, mut f: impl FnMut() -> Result<R>) -> Result<R> {
         match f() {
             Err(Errno::EAGAIN) if !nonblock => {}
             r => return r,
         }
         let ns = self.timeout(send);
-        let limit =
-            if ns == 0 { Limit::Forever } else { Limit::Until(platform().now().saturating_add(ns)) };
+        let limit = if ns == 0 { Limit::Forever } else { Limit::Until(platform().now().saturating_add(ns)) };
         let interest = if send { poll::OUT } else { poll::IN | poll::RDHUP } | poll::HUP | poll::ERR;
         let r = wait(self.wait_queue(), interest, limit, || match f() {
             Err(Errno::EAGAIN) => None,
@@ -211,7 +205,8 @@ impl SocketFile {
         ancillary: Ancillary,
     ) -> Result<usize> {
         let nonblock = nonblock || flags & net::MSG_DONTWAIT != 0;
-        let pass = flags & (net::MSG_OOB | net::MSG_MORE | net::MSG_CONFIRM | net::MSG_DONTROUTE | net::MSG_EOR);
+        let pass =
+            flags & (net::MSG_OOB | net::MSG_MORE | net::MSG_CONFIRM | net::MSG_DONTROUTE | net::MSG_EOR);
         let mut done = 0;
         match &self.inner {
             Inner::Datagram(d) => self.patiently(nonblock, true, || d.send(source, to, pass)),
@@ -334,7 +329,13 @@ impl File for SocketFile {
             _ => return Err(Errno::ENOTTY),
         };
         let n = match &self.inner {
-            Inner::Unix(u) => if out { 0 } else { u.queued() },
+            Inner::Unix(u) => {
+                if out {
+                    0
+                } else {
+                    u.queued()
+                }
+            }
             _ => self.handle().ok_or(Errno::ENOTSOCK)?.queued(out)?,
         };
         put(arg, &n).map(|()| 0)

@@ -47,7 +47,7 @@ pub fn get_path(addr: u64) -> Result<alloc::vec::Vec<u8>> {
 }
 
 macro_rules! c_struct {
-    ($(#[$m:meta])* $name:ident { $($field:ident: $t:ty,)* }) => {
+    ($(#[$m:meta])* $name:ident { $($field:ident: $t:ty),* $(,)? }) => {
         $(#[$m])*
         #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
@@ -55,65 +55,170 @@ macro_rules! c_struct {
     };
 }
 
-c_struct!(Timespec { sec: i64, nsec: i64, });
-c_struct!(Timeval { sec: i64, usec: i64, });
-c_struct!(Itimerspec { interval: Timespec, value: Timespec, });
-c_struct!(Itimerval { interval: Timeval, value: Timeval, });
-c_struct!(Timezone { minuteswest: i32, dsttime: i32, });
-c_struct!(Iovec { base: u64, len: u64, });
+c_struct!(Timespec { sec: i64, nsec: i64 });
+c_struct!(Timeval { sec: i64, usec: i64 });
+c_struct!(Itimerspec { interval: Timespec, value: Timespec });
+c_struct!(Itimerval { interval: Timeval, value: Timeval });
+c_struct!(Timezone { minuteswest: i32, dsttime: i32 });
+c_struct!(Iovec { base: u64, len: u64 });
 c_struct!(Stat {
-    dev: u64, ino: u64, nlink: u64, mode: u32, uid: u32, gid: u32, pad: u32, rdev: u64, size: i64,
-    blksize: i64, blocks: i64, atime: i64, atime_nsec: i64, mtime: i64, mtime_nsec: i64, ctime: i64,
-    ctime_nsec: i64, unused: [i64; 3],
+    dev: u64,
+    ino: u64,
+    nlink: u64,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    pad: u32,
+    rdev: u64,
+    size: i64,
+    blksize: i64,
+    blocks: i64,
+    atime: i64,
+    atime_nsec: i64,
+    mtime: i64,
+    mtime_nsec: i64,
+    ctime: i64,
+    ctime_nsec: i64,
+    unused: [i64; 3],
 });
-c_struct!(StatxTime { sec: i64, nsec: u32, pad: i32, });
+c_struct!(StatxTime { sec: i64, nsec: u32, pad: i32 });
 c_struct!(Statx {
-    mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, pad: u16,
-    ino: u64, size: u64, blocks: u64, attributes_mask: u64, atime: StatxTime, btime: StatxTime,
-    ctime: StatxTime, mtime: StatxTime, rdev_major: u32, rdev_minor: u32, dev_major: u32,
-    dev_minor: u32, mnt_id: u64, spare: [u64; 13],
+    mask: u32,
+    blksize: u32,
+    attributes: u64,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    mode: u16,
+    pad: u16,
+    ino: u64,
+    size: u64,
+    blocks: u64,
+    attributes_mask: u64,
+    atime: StatxTime,
+    btime: StatxTime,
+    ctime: StatxTime,
+    mtime: StatxTime,
+    rdev_major: u32,
+    rdev_minor: u32,
+    dev_major: u32,
+    dev_minor: u32,
+    mnt_id: u64,
+    spare: [u64; 13],
 });
 c_struct!(StatfsC {
-    kind: i64, bsize: i64, blocks: u64, bfree: u64, bavail: u64, files: u64, ffree: u64, fsid: [i32; 2],
-    namelen: i64, frsize: i64, flags: i64, spare: [i64; 4],
+    kind: i64,
+    bsize: i64,
+    blocks: u64,
+    bfree: u64,
+    bavail: u64,
+    files: u64,
+    ffree: u64,
+    fsid: [i32; 2],
+    namelen: i64,
+    frsize: i64,
+    flags: i64,
+    spare: [i64; 4],
 });
-c_struct!(SigactionC { handler: u64, flags: u64, restorer: u64, mask: u64, });
-c_struct!(StackT { sp: u64, flags: i32, pad: i32, size: u64, });
-c_struct!(Rlimit { cur: u64, max: u64, });
+c_struct!(SigactionC { handler: u64, flags: u64, restorer: u64, mask: u64 });
+c_struct!(StackT { sp: u64, flags: i32, pad: i32, size: u64 });
+c_struct!(Rlimit { cur: u64, max: u64 });
 c_struct!(Rusage {
-    utime: Timeval, stime: Timeval, maxrss: i64, ixrss: i64, idrss: i64, isrss: i64, minflt: i64,
-    majflt: i64, nswap: i64, inblock: i64, oublock: i64, msgsnd: i64, msgrcv: i64, nsignals: i64,
-    nvcsw: i64, nivcsw: i64,
+    utime: Timeval,
+    stime: Timeval,
+    maxrss: i64,
+    ixrss: i64,
+    idrss: i64,
+    isrss: i64,
+    minflt: i64,
+    majflt: i64,
+    nswap: i64,
+    inblock: i64,
+    oublock: i64,
+    msgsnd: i64,
+    msgrcv: i64,
+    nsignals: i64,
+    nvcsw: i64,
+    nivcsw: i64,
 });
 c_struct!(Sysinfo {
-    uptime: i64, loads: [u64; 3], totalram: u64, freeram: u64, sharedram: u64, bufferram: u64,
-    totalswap: u64, freeswap: u64, procs: u16, pad: u16, pad2: u32, totalhigh: u64, freehigh: u64,
-    mem_unit: u32, pad3: u32,
+    uptime: i64,
+    loads: [u64; 3],
+    totalram: u64,
+    freeram: u64,
+    sharedram: u64,
+    bufferram: u64,
+    totalswap: u64,
+    freeswap: u64,
+    procs: u16,
+    pad: u16,
+    pad2: u32,
+    totalhigh: u64,
+    freehigh: u64,
+    mem_unit: u32,
+    pad3: u32,
 });
-c_struct!(Tms { utime: i64, stime: i64, cutime: i64, cstime: i64, });
-c_struct!(PollFd { fd: i32, events: i16, revents: i16, });
+c_struct!(Tms { utime: i64, stime: i64, cutime: i64, cstime: i64 });
+c_struct!(PollFd { fd: i32, events: i16, revents: i16 });
 c_struct!(MsgHdr {
-    name: u64, namelen: u32, pad: u32, iov: u64, iovlen: u64, control: u64, controllen: u64, flags: u32,
+    name: u64,
+    namelen: u32,
+    pad: u32,
+    iov: u64,
+    iovlen: u64,
+    control: u64,
+    controllen: u64,
+    flags: u32,
     pad2: u32,
 });
-c_struct!(MmsgHdr { hdr: MsgHdr, len: u32, pad: u32, });
-c_struct!(CmsgHdr { len: u64, level: i32, kind: i32, });
-c_struct!(Ucred { pid: i32, uid: u32, gid: u32, });
-c_struct!(Linger { onoff: i32, linger: i32, });
+c_struct!(MmsgHdr { hdr: MsgHdr, len: u32, pad: u32 });
+c_struct!(CmsgHdr { len: u64, level: i32, kind: i32 });
+c_struct!(Ucred { pid: i32, uid: u32, gid: u32 });
+c_struct!(Linger { onoff: i32, linger: i32 });
 c_struct!(CloneArgs {
-    flags: u64, pidfd: u64, child_tid: u64, parent_tid: u64, exit_signal: u64, stack: u64,
-    stack_size: u64, tls: u64, set_tid: u64, set_tid_size: u64, cgroup: u64,
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
 });
-c_struct!(OpenHow { flags: u64, mode: u64, resolve: u64, });
-c_struct!(Sigevent { value: u64, signo: i32, notify: i32, tid: i32, pad: [i32; 11], });
+c_struct!(OpenHow { flags: u64, mode: u64, resolve: u64 });
+c_struct!(Sigevent { value: u64, signo: i32, notify: i32, tid: i32, pad: [i32; 11] });
 c_struct!(SchedAttr {
-    size: u32, policy: u32, flags: u64, nice: i32, priority: u32, runtime: u64, deadline: u64,
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
     period: u64,
 });
-c_struct!(Flock { kind: i16, whence: i16, pad: i32, start: i64, len: i64, pid: i32, pad2: i32, });
+c_struct!(Flock { kind: i16, whence: i16, pad: i32, start: i64, len: i64, pid: i32, pad2: i32 });
 c_struct!(SignalfdSiginfo {
-    signo: u32, errno: i32, code: i32, pid: u32, uid: u32, fd: i32, tid: u32, band: u32, overrun: u32,
-    trapno: u32, status: i32, int: i32, ptr: u64, utime: u64, stime: u64, addr: u64, pad: [u64; 6],
+    signo: u32,
+    errno: i32,
+    code: i32,
+    pid: u32,
+    uid: u32,
+    fd: i32,
+    tid: u32,
+    band: u32,
+    overrun: u32,
+    trapno: u32,
+    status: i32,
+    int: i32,
+    ptr: u64,
+    utime: u64,
+    stime: u64,
+    addr: u64,
+    pad: [u64; 6],
 });
 
 /// `struct epoll_event`, which is packed on x86-64.

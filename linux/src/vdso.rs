@@ -206,7 +206,14 @@ mod tests {
         let file = ElfFile64::<LittleEndian>::parse(image()).unwrap();
         let names: Vec<_> =
             file.dynamic_symbols().filter_map(|s| s.name().ok().map(|n| n.to_string())).collect();
-        for n in ["__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_time", "__vdso_getcpu", "clock_getres", "time"] {
+        for n in [
+            "__vdso_clock_gettime",
+            "__vdso_gettimeofday",
+            "__vdso_time",
+            "__vdso_getcpu",
+            "clock_getres",
+            "time",
+        ] {
             assert!(names.iter().any(|m| m == n), "{n} in {names:?}");
         }
     }

@@ -115,10 +115,7 @@ impl Heap {
 
     /// The part of one core.
     pub fn core(&self, core: usize) -> CoreHeap {
-        CoreHeap {
-            pages: self.memory.core(core),
-            lists: [List { head: null_mut(), len: 0 }; SIZES.len()],
-        }
+        CoreHeap { pages: self.memory.core(core), lists: [List { head: null_mut(), len: 0 }; SIZES.len()] }
     }
 
     /// Bytes that a request of this layout takes.

@@ -356,7 +356,11 @@ pub fn extent_mut(bytes: &mut [u8]) -> Extent {
     // The address is exposed, so that the compiler expects others to write there.
     let offset = memory().offset((bytes.as_mut_ptr().expose_provenance()) as *const u8);
     Extent {
-        offset: if bytes.is_empty() { 0 } else { offset.expect("a request's buffer is not in the cell's memory") },
+        offset: if bytes.is_empty() {
+            0
+        } else {
+            offset.expect("a request's buffer is not in the cell's memory")
+        },
         len: bytes.len() as u64,
     }
 }
@@ -369,6 +373,7 @@ pub fn extent(bytes: &[u8]) -> Extent {
     if bytes.is_empty() {
         return Extent::default();
     }
-    let offset = memory().offset(bytes.as_ptr()).expect("the buffer of a request is not in the cell's memory");
+    let offset =
+        memory().offset(bytes.as_ptr()).expect("the buffer of a request is not in the cell's memory");
     Extent { offset, len: bytes.len() as u64 }
 }

@@ -373,7 +373,14 @@ impl AddressSpace {
     }
 
     /// Moves or resizes a mapping (`mremap(2)`); the new address.
-    pub fn remap(&self, old: u64, old_len: u64, new_len: u64, may_move: bool, fixed: Option<u64>) -> Result<u64> {
+    pub fn remap(
+        &self,
+        old: u64,
+        old_len: u64,
+        new_len: u64,
+        may_move: bool,
+        fixed: Option<u64>,
+    ) -> Result<u64> {
         if !old.is_multiple_of(PAGE) || new_len == 0 {
             return Err(Errno::EINVAL);
         }
@@ -924,7 +931,10 @@ impl Vm {
             }
             let grow = new_len - old_len;
             let at_end = old + old_len == area.end;
-            if at_end && is_user_range(area.end, grow) && self.overlapping(area.end, area.end + grow).is_empty() {
+            if at_end
+                && is_user_range(area.end, grow)
+                && self.overlapping(area.end, area.end + grow).is_empty()
+            {
                 self.map(MapRequest {
                     addr: area.end,
                     len: grow,
@@ -1138,7 +1148,9 @@ impl Vm {
             let backing = Backing::Memory { offset };
             // SAFETY: a user range; the block was just taken.
             return unsafe {
-                platform().map(block, BLOCK, area.access | Access::POPULATE, backing).map_err(|_| Denied::NoMemory)
+                platform()
+                    .map(block, BLOCK, area.access | Access::POPULATE, backing)
+                    .map_err(|_| Denied::NoMemory)
             };
         }
         let s = addr & !(SLOT - 1);
@@ -1148,7 +1160,13 @@ impl Vm {
             while n < 4 && s + (n + 1) * SLOT <= area.end && !self.slots.contains_key(&(s + n * SLOT)) {
                 n += 1;
             }
-            if n >= 4 { 4 } else if n >= 2 { 2 } else { 1 }
+            if n >= 4 {
+                4
+            } else if n >= 2 {
+                2
+            } else {
+                1
+            }
         } else {
             1
         };

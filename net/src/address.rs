@@ -49,7 +49,11 @@ impl Address {
 
     /// Its family; AF_UNSPEC if there is none.
     pub fn family(&self) -> u32 {
-        if self.len < 2 { net::AF_UNSPEC } else { u32::from(u16::from_ne_bytes([self.bytes[0], self.bytes[1]])) }
+        if self.len < 2 {
+            net::AF_UNSPEC
+        } else {
+            u32::from(u16::from_ne_bytes([self.bytes[0], self.bytes[1]]))
+        }
     }
 }
 

@@ -99,8 +99,7 @@ pub struct HostSocket {
 impl HostSocket {
     fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
-        let shared =
-            RcuArc::new(Shared { state: AtomicU64::new(0), queue: WaitQueue::new(), generation });
+        let shared = RcuArc::new(Shared { state: AtomicU64::new(0), queue: WaitQueue::new(), generation });
         let slot = {
             let mut free = REGISTRY.free.lock();
             free.1.pop().unwrap_or_else(|| {
@@ -237,10 +236,14 @@ impl HostSocket {
                     sink.advance(put);
                 }
                 // A stream that gave less than asked is empty (epoll(7)), if it has not ended.
-                if self.stream && r.len > 0 && (r.len as u64) < asked && flags & (net::MSG_PEEK | net::MSG_OOB) == 0 {
-                    if (seen & READY) as u32 & FINAL == 0 && self.watched() {
-                        self.clear(seen, poll::IN | poll::RDNORM);
-                    }
+                if self.stream
+                    && r.len > 0
+                    && (r.len as u64) < asked
+                    && flags & (net::MSG_PEEK | net::MSG_OOB) == 0
+                    && (seen & READY) as u32 & FINAL == 0
+                    && self.watched()
+                {
+                    self.clear(seen, poll::IN | poll::RDNORM);
                 }
                 Ok((r.len, r.flags, r.control_len))
             }

@@ -79,7 +79,10 @@ struct Receive {
 
 enum State {
     Idle,
-    Listening { backlog: usize, waiting: VecDeque<Arc<UnixSocket>> },
+    Listening {
+        backlog: usize,
+        waiting: VecDeque<Arc<UnixSocket>>,
+    },
     Connected(Weak<UnixSocket>),
     /// Was connected, and the peer is gone.
     Orphan,
@@ -348,7 +351,12 @@ impl UnixSocket {
     }
 
     /// Sends to the peer, or to `to`. Value: bytes, perhaps fewer than there are on a stream.
-    pub fn send(&self, source: &mut Source, to: Option<Arc<UnixSocket>>, ancillary: Ancillary) -> Result<usize> {
+    pub fn send(
+        &self,
+        source: &mut Source,
+        to: Option<Arc<UnixSocket>>,
+        ancillary: Ancillary,
+    ) -> Result<usize> {
         let peer = match to {
             Some(to) if self.kind == Kind::Datagram => to,
             Some(_) if self.is_connected() => return Err(Errno::EISCONN),
@@ -468,8 +476,11 @@ impl UnixSocket {
             if done == 0 {
                 ancillary.from = m.ancillary.from;
                 if m.taken == 0 {
-                    ancillary.files =
-                        if peek { m.ancillary.files.clone() } else { core::mem::take(&mut m.ancillary.files) };
+                    ancillary.files = if peek {
+                        m.ancillary.files.clone()
+                    } else {
+                        core::mem::take(&mut m.ancillary.files)
+                    };
                 }
             }
             let rest = &m.bytes[m.taken..];

@@ -115,7 +115,7 @@ pub const ALLOWED: &[Allowed] = allowed! {
     getpeername SYS_getpeername Only::Any, "its peer's address";
     getsockopt SYS_getsockopt Only::Any, "a socket's options and pending error";
     setsockopt SYS_setsockopt Only::Pairs(SOCKET_OPTIONS), "options that concern one socket only";
-    ioctl SYS_ioctl Only::Among(1, &[libc::FIONREAD as u64, libc::TIOCOUTQ as u64]), "bytes queued in a socket";
+    ioctl SYS_ioctl Only::Among(1, &[libc::FIONREAD, libc::TIOCOUTQ]), "bytes queued in a socket";
     close SYS_close Only::Any, "let a descriptor go";
     clock_gettime SYS_clock_gettime Only::Any, "clocks, where the vDSO can't read them";
     gettimeofday SYS_gettimeofday Only::Any, "as above";
@@ -164,7 +164,9 @@ pub fn filter() -> Result<BpfProgram> {
 /// Denies this process and its children all access by path, by network
 /// address, and to signals outside, where the host has Landlock. Value: does it?
 pub fn landlock() -> bool {
-    use landlock::{ABI, Access, AccessFs, AccessNet, Compatible, CompatLevel, Ruleset, RulesetAttr, RulesetStatus, Scope};
+    use landlock::{
+        ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus, Scope,
+    };
     let abi = ABI::V6;
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -214,9 +216,22 @@ mod tests {
     #[test]
     fn nothing_dangerous_is_allowed() {
         for n in [
-            libc::SYS_open, libc::SYS_openat, libc::SYS_openat2, libc::SYS_execve, libc::SYS_ptrace, libc::SYS_connect,
-            libc::SYS_socket, libc::SYS_mount, libc::SYS_kill, libc::SYS_io_uring_setup, libc::SYS_clone, libc::SYS_bpf,
-            libc::SYS_prctl, libc::SYS_process_vm_readv, libc::SYS_rt_sigaction, libc::SYS_memfd_create,
+            libc::SYS_open,
+            libc::SYS_openat,
+            libc::SYS_openat2,
+            libc::SYS_execve,
+            libc::SYS_ptrace,
+            libc::SYS_connect,
+            libc::SYS_socket,
+            libc::SYS_mount,
+            libc::SYS_kill,
+            libc::SYS_io_uring_setup,
+            libc::SYS_clone,
+            libc::SYS_bpf,
+            libc::SYS_prctl,
+            libc::SYS_process_vm_readv,
+            libc::SYS_rt_sigaction,
+            libc::SYS_memfd_create,
         ] {
             assert!(ALLOWED.iter().all(|a| a.number != n), "{n}");
         }

@@ -176,7 +176,8 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
     let (log_read, log_write) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed("pipe")(e.into()))?;
     // A cell that logs faster than we read loses lines, not time.
-    rustix::fs::fcntl_setfl(&log_write, rustix::fs::OFlags::NONBLOCK).map_err(|e| failed("pipe")(e.into()))?;
+    rustix::fs::fcntl_setfl(&log_write, rustix::fs::OFlags::NONBLOCK)
+        .map_err(|e| failed("pipe")(e.into()))?;
     d.log_fd.store(log_write.as_raw_fd(), Ordering::Relaxed);
     keep.push(log_write);
     let memory_fd = OwnedFd::from(extents.try_clone().map_err(failed("dup"))?);
@@ -217,7 +218,12 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
         &config,
         bells.iter().map(|b| b.try_clone()).collect::<std::io::Result<_>>().map_err(failed("dup"))?,
         sockets,
-        config.mounts.iter().map(HostMount::try_clone).collect::<std::io::Result<_>>().map_err(failed("dup"))?,
+        config
+            .mounts
+            .iter()
+            .map(HostMount::try_clone)
+            .collect::<std::io::Result<_>>()
+            .map_err(failed("dup"))?,
     )?;
     let log = std::thread::spawn(move || {
         for line in BufReader::new(File::from(log_read)).lines().map_while(std::io::Result::ok) {
@@ -387,7 +393,11 @@ impl First<'_> {
             let flags = flags | libc::MAP_FIXED_NOREPLACE;
             // SAFETY: new mappings, in the runtime's region only.
             let r = unsafe { libc::mmap(addr as *mut _, len as usize, prot, flags, fd, offset as i64) };
-            if r as u64 == addr { Ok(()) } else { Err(Error::host(format!("mapping the runtime at {addr:#x}"))) }
+            if r as u64 == addr {
+                Ok(())
+            } else {
+                Err(Error::host(format!("mapping the runtime at {addr:#x}")))
+            }
         };
         let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
         for (start, len, code) in &self.image.runs {

@@ -49,9 +49,8 @@ fn huge(size: u64) -> io::Result<File> {
     let kind = cstring("tmpfs");
     // FSOPEN_CLOEXEC.
     // SAFETY: a valid name; the result is a new descriptor.
-    let context = unsafe {
-        OwnedFd::from_raw_fd(check(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))? as i32)
-    };
+    let context =
+        unsafe { OwnedFd::from_raw_fd(check(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))? as i32) };
     option(&context, "huge", "always")?;
     option(&context, "size", &size.to_string())?;
     option(&context, "mode", "0700")?;
@@ -59,17 +58,13 @@ fn huge(size: u64) -> io::Result<File> {
     // SAFETY: no memory is involved; the result is a new descriptor.
     let mount = unsafe {
         check(libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), 6, 0, 0, 0))?;
-        OwnedFd::from_raw_fd(
-            check(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1, 0))? as i32
-        )
+        OwnedFd::from_raw_fd(check(libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), 1, 0))? as i32)
     };
     let name = cstring("memory");
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
     // SAFETY: a valid name; the result is a new descriptor.
     let file = unsafe {
-        File::from_raw_fd(
-            check(libc::openat(mount.as_raw_fd(), name.as_ptr(), flags, 0o600) as i64)? as i32
-        )
+        File::from_raw_fd(check(libc::openat(mount.as_raw_fd(), name.as_ptr(), flags, 0o600) as i64)? as i32)
     };
     file.set_len(size)?;
     Ok(file)
@@ -80,8 +75,8 @@ pub fn extents(size: u64) -> Result<(File, bool)> {
     if let Ok(file) = huge(size) {
         return Ok((file, true));
     }
-    let file = anonymous("atoll memory", size, false)
-        .map_err(|e| Error::with("no memory file for the cell", e))?;
+    let file =
+        anonymous("atoll memory", size, false).map_err(|e| Error::with("no memory file for the cell", e))?;
     Ok((file, false))
 }
 

@@ -209,7 +209,13 @@ impl Server {
                 if late.is_none() {
                     // SAFETY: the word is in the mapping.
                     unsafe {
-                        libc::syscall(libc::SYS_futex, control.server_bell.as_ptr(), libc::FUTEX_WAIT, seen, 0)
+                        libc::syscall(
+                            libc::SYS_futex,
+                            control.server_bell.as_ptr(),
+                            libc::FUTEX_WAIT,
+                            seen,
+                            0,
+                        )
                     };
                 }
                 control.server_sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -312,7 +318,13 @@ impl Server {
     }
 
     pub(crate) fn handle(&self, n: u64) -> std::result::Result<Arc<Handle>, Errno> {
-        self.handles.lock().expect("no panic while handles are held").list.get(&n).cloned().ok_or(Errno::EBADF)
+        self.handles
+            .lock()
+            .expect("no panic while handles are held")
+            .list
+            .get(&n)
+            .cloned()
+            .ok_or(Errno::EBADF)
     }
 
     /// May files of this device be opened? Not those of /proc and its kind, which show the host's insides.
@@ -437,8 +449,9 @@ impl Server {
             }
             Op::MakeDir => {
                 let (dir, name) = self.parent(r.arg[0], r.a)?;
+                let mode = r.arg[1] as u32 & 0o7777;
                 // SAFETY: a valid name.
-                check(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), r.arg[1] as u32 & 0o7777) } as i64)?;
+                check(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode) } as i64)?;
                 Reply::value(0)
             }
             Op::Unlink => {
@@ -462,13 +475,13 @@ impl Server {
                 let (from, a) = self.parent(r.arg[0], r.a)?;
                 let (to, b) = self.parent(r.arg[0], r.b)?;
                 // SAFETY: valid names.
-                check(unsafe {
-                    libc::linkat(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), 0)
-                } as i64)?;
+                check(unsafe { libc::linkat(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), 0) }
+                    as i64)?;
                 Reply::value(0)
             }
             Op::SymLink => {
-                let target = CString::new(self.copy_in(r.a, libc::PATH_MAX as usize)?).map_err(|_| Errno::EINVAL)?;
+                let target =
+                    CString::new(self.copy_in(r.a, libc::PATH_MAX as usize)?).map_err(|_| Errno::EINVAL)?;
                 let (dir, name) = self.parent(r.arg[0], r.b)?;
                 // SAFETY: valid names.
                 check(unsafe { libc::symlinkat(target.as_ptr(), dir.as_raw_fd(), name.as_ptr()) } as i64)?;
@@ -642,8 +655,9 @@ impl Server {
         let (dir, empty) = (fd.as_raw_fd(), c"".as_ptr());
         if h.mask & 6 != 0 {
             let id = |bit: u32, id: u32| if h.mask & bit != 0 { id } else { u32::MAX };
+            let (uid, gid) = (id(2, h.uid), id(4, h.gid));
             // SAFETY: a valid name.
-            check(unsafe { libc::fchownat(dir, empty, id(2, h.uid), id(4, h.gid), libc::AT_EMPTY_PATH) } as i64)?;
+            check(unsafe { libc::fchownat(dir, empty, uid, gid, libc::AT_EMPTY_PATH) } as i64)?;
         }
         if h.mask & 1 != 0 {
             if a.mode & libc::S_IFMT == libc::S_IFLNK {
@@ -800,12 +814,7 @@ fn attr(s: &libc::stat) -> HostAttr {
 }
 
 /// Opens a path beneath a directory, through no symbolic link.
-fn open_beneath(
-    dir: &OwnedFd,
-    path: &CStr,
-    flags: i32,
-    mode: u64,
-) -> std::result::Result<OwnedFd, Errno> {
+fn open_beneath(dir: &OwnedFd, path: &CStr, flags: i32, mode: u64) -> std::result::Result<OwnedFd, Errno> {
     #[repr(C)]
     struct OpenHow {
         flags: u64,
@@ -824,13 +833,7 @@ fn open_beneath(
     };
     // SAFETY: valid pointers and sizes.
     let fd = check(unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            dir.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<OpenHow>(),
-        )
+        libc::syscall(libc::SYS_openat2, dir.as_raw_fd(), path.as_ptr(), &raw const how, size_of::<OpenHow>())
     })?;
     // SAFETY: just opened.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })

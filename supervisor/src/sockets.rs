@@ -27,15 +27,12 @@ pub(crate) fn serve(server: &Server, op: Op, r: &Request) -> Outcome {
             let (domain, kind, protocol) = (r.arg[0] as i32, r.arg[1] as i32, r.arg[2] as i32);
             let known = matches!(
                 (domain, kind, protocol),
-                (
-                    libc::AF_INET | libc::AF_INET6,
-                    libc::SOCK_STREAM,
-                    0 | libc::IPPROTO_TCP
-                ) | (
-                    libc::AF_INET | libc::AF_INET6,
-                    libc::SOCK_DGRAM,
-                    0 | libc::IPPROTO_UDP | libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6
-                )
+                (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP)
+                    | (
+                        libc::AF_INET | libc::AF_INET6,
+                        libc::SOCK_DGRAM,
+                        0 | libc::IPPROTO_UDP | libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6
+                    )
             );
             if !known {
                 return Err(Errno::EPROTONOSUPPORT);

@@ -18,9 +18,10 @@ pub fn find() -> Result<([[u64; 2]; 4], [u64; 3])> {
         if !matches!(name, "[vvar]" | "[vvar_vclock]" | "[vdso]") {
             continue;
         }
-        let range = line.split(' ').next().and_then(|r| r.split_once('-')).and_then(|(a, b)| {
-            Some((u64::from_str_radix(a, 16).ok()?, u64::from_str_radix(b, 16).ok()?))
-        });
+        let range =
+            line.split(' ').next().and_then(|r| r.split_once('-')).and_then(|(a, b)| {
+                Some((u64::from_str_radix(a, 16).ok()?, u64::from_str_radix(b, 16).ok()?))
+            });
         let Some((start, end)) = range else { continue };
         if n == ranges.len() {
             return Err(Error::new("the host's vDSO has more parts than expected"));

@@ -130,8 +130,7 @@ impl<T: ?Sized> Mutex<T> {
         fence(Ordering::SeqCst);
         let offer = self.handoff.load(Ordering::Relaxed);
         // Acquire: takes over `line` from the owner who offers.
-        if offer != 0
-            && self.handoff.compare_exchange(offer, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        if offer != 0 && self.handoff.compare_exchange(offer, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             // We may pick: our own node is in the queue, so there is somebody.
             let next = self.pop().expect("a queued waiter is lost");

@@ -221,9 +221,7 @@ impl<T> RcuTable<T> {
     pub fn replace(&self, n: usize, value: Option<RcuArc<T>>) -> Option<RcuArc<T>> {
         let place = self.pieces.get(n / PIECE)?;
         if place.load(Ordering::Acquire).is_null() {
-            if value.is_none() {
-                return None;
-            }
+            value.as_ref()?;
             let piece: Box<Piece<T>> = Box::new([const { RcuSlot::new() }; PIECE]);
             let new = Box::into_raw(piece);
             if place.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -213,11 +213,11 @@ mod tests {
         let mut out = [0u64; 4];
         // SAFETY: saves and restores through the functions under test, with no call in between that uses AVX.
         unsafe {
-            core::arch::asm!("vmovups ymm0, [{}]", in(reg) &raw const value, options(nostack));
+            core::arch::asm!("vmovups ymm0, [{}]", in(reg) &raw const value, out("xmm0") _, options(nostack));
             save_live(&mut frame);
-            core::arch::asm!("vzeroall", options(nostack));
+            core::arch::asm!("vzeroall", clobber_abi("C"), options(nostack));
             restore_live(&frame);
-            core::arch::asm!("vmovups [{}], ymm0", "vzeroupper", in(reg) &raw mut out, options(nostack));
+            core::arch::asm!("vmovups [{}], ymm0", "vzeroupper", in(reg) &raw mut out, out("xmm0") _, options(nostack));
         }
         assert_eq!(out[2..], value[2..], "upper halves are kept by XSAVE");
         assert!(frame.saved_components & 4 != 0);

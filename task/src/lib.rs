@@ -25,11 +25,14 @@ mod thread;
 mod timer;
 mod wait;
 
-pub use arch::{capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer};
+pub use arch::{
+    capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
+};
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
 pub use rcu::{barrier, quiesce};
 pub use scheduler::{
-    boot_core, current_slice, end_space, exit, init, move_to_space, on_deadline, on_notify, park, park_until, run_core, unpark, yield_now,
+    boot_core, current_slice, end_space, exit, init, move_to_space, on_deadline, on_notify, park, park_until,
+    run_core, unpark, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

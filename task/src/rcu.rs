@@ -61,7 +61,7 @@ pub(crate) fn collect() {
         if !limbo.fresh.is_empty() {
             limbo.waiting = core::mem::take(&mut limbo.fresh);
             limbo.seen.clear();
-            limbo.seen.extend(all_cores().iter().map(|c| c.quiescent.load(Ordering::SeqCst)));
+            limbo.seen.extend((0..all_cores().len()).map(passes));
         }
         ready
     });
@@ -71,13 +71,20 @@ pub(crate) fn collect() {
     }
 }
 
+/// How often a core has passed: system calls begin without anything of an earlier one.
+fn passes(core: usize) -> u64 {
+    let local = &platform().control().cores[core].local;
+    all_cores()[core].quiescent.load(Ordering::SeqCst)
+        + local.fast_calls.load(Ordering::SeqCst)
+        + local.trapped_calls.load(Ordering::SeqCst)
+}
+
 /// Has every core passed twice? `urge`: make those come by that haven't.
 fn passed(seen: &[u64], urge: bool) -> bool {
     let control = platform().control();
     core::sync::atomic::fence(Ordering::SeqCst);
-    let late = all_cores().iter().zip(seen).enumerate().filter(|(n, (core, seen))| {
-        core.quiescent.load(Ordering::Relaxed) < **seen + 2
-            && control.cores[*n].local.state.load(Ordering::SeqCst) != state::PARKED
+    let late = seen.iter().enumerate().filter(|(n, seen)| {
+        passes(*n) < **seen + 2 && control.cores[*n].local.state.load(Ordering::SeqCst) != state::PARKED
     });
     let mut all = true;
     for (n, _) in late {

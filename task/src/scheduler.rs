@@ -391,8 +391,7 @@ fn pop_ready() -> Option<ThreadRef> {
 /// the earliest timer.
 pub(crate) fn rearm() {
     let area = &platform().control().cores[core_local().id()];
-    let external =
-        area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
+    let external = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
     let wanted = with_private(|p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if p.len > 0 {
@@ -480,7 +479,8 @@ pub fn yield_now() {
 /// sleep. May return without reason: the caller looks at what it waits for.
 pub fn park() {
     let me = current();
-    if me.state.compare_exchange(state::RUNNING, state::PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if me.state.compare_exchange(state::RUNNING, state::PARKED, Ordering::AcqRel, Ordering::Acquire).is_err()
+    {
         // A token was there; take it.
         me.state.fetch_and(!state::TOKEN, Ordering::AcqRel);
         return;
@@ -599,11 +599,11 @@ fn ask_for_work() {
 
 /// Sends a ready thread to a core that has none.
 fn give_work(to: usize) {
-    if with_private(|p| p.len) >= 2 {
-        if let Some(t) = pop_movable(to) {
-            migrate(t, to);
-            return;
-        }
+    if with_private(|p| p.len) >= 2
+        && let Some(t) = pop_movable(to)
+    {
+        migrate(t, to);
+        return;
     }
     core(to).wants_work.store(false, Ordering::Relaxed);
 }
@@ -614,10 +614,10 @@ fn spread() {
     let idle = (0..all_cores().len()).find(|n| {
         *n != me && !core(*n).busy.load(Ordering::Relaxed) && core(*n).load.load(Ordering::Relaxed) == 0
     });
-    if let Some(to) = idle {
-        if let Some(t) = pop_movable(to) {
-            migrate(t, to);
-        }
+    if let Some(to) = idle
+        && let Some(t) = pop_movable(to)
+    {
+        migrate(t, to);
     }
 }
 

@@ -10,6 +10,9 @@ use atoll_abi::platform;
 use atoll_abi::service::{ANSWER_FD, Answer, Request};
 use atoll_sync::WaitQueue;
 
+/// What is done when an answer comes.
+type Then = alloc::boxed::Box<dyn Fn(&Call) + Send + Sync>;
+
 /// A request under way.
 pub struct Call {
     done: AtomicBool,
@@ -18,7 +21,7 @@ pub struct Call {
     fd: AtomicI32,
     waiters: WaitQueue,
     /// Run when the answer is there, in the event thread.
-    then: Option<alloc::boxed::Box<dyn Fn(&Call) + Send + Sync>>,
+    then: Option<Then>,
 }
 
 impl Call {
@@ -28,10 +31,7 @@ impl Call {
     }
 
     /// Sends a request, and has `then` called in an event thread when the answer is there.
-    pub fn send_then(
-        mut request: Request,
-        then: Option<alloc::boxed::Box<dyn Fn(&Call) + Send + Sync>>,
-    ) -> Result<Arc<Call>> {
+    pub fn send_then(mut request: Request, then: Option<Then>) -> Result<Arc<Call>> {
         let call = Arc::new(Call {
             done: AtomicBool::new(false),
             value: AtomicI64::new(0),

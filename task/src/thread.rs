@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arch;
 use crate::scheduler;
-use atoll_abi::core_local::core_local;
 use atoll_abi::control::ANY_SPACE;
+use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::layout::MAX_CORES;
 use atoll_sync::Mutex;

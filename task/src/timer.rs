@@ -153,8 +153,7 @@ impl Inner {
     fn arm(self: Arc<Self>, deadline: u64) -> Armed {
         let generation = self.generation.load(Ordering::Relaxed);
         let on = core_local().id();
-        let key =
-            insert(deadline, TimerEntry::Callback(Arc::new(move || self.clone().ran_out(generation))));
+        let key = insert(deadline, TimerEntry::Callback(Arc::new(move || self.clone().ran_out(generation))));
         scheduler::rearm();
         Armed { core: on, key }
     }
@@ -166,17 +165,16 @@ impl Inner {
         }
         let deadline = self.deadline.load(Ordering::Relaxed);
         let interval = self.interval.load(Ordering::Relaxed);
-        let times = if interval == 0 {
-            *armed = None;
-            self.deadline.store(0, Ordering::Relaxed);
-            1
-        } else {
-            let times = platform().now().saturating_sub(deadline) / interval + 1;
+        let late = platform().now().saturating_sub(deadline).checked_div(interval);
+        let times = late.map_or(1, |late| late + 1);
+        if late.is_some() {
             let next = deadline + times * interval;
             self.deadline.store(next, Ordering::Relaxed);
             *armed = Some(self.clone().arm(next));
-            times
-        };
+        } else {
+            *armed = None;
+            self.deadline.store(0, Ordering::Relaxed);
+        }
         drop(armed);
         (self.call)(times);
     }

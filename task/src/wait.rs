@@ -19,12 +19,7 @@ pub enum Limit {
 
 /// Waits until `f` has a value. It is asked first, and again whenever `queue`
 /// is woken for `interest`. RESTART if the thread's personality interrupts it.
-pub fn wait<R>(
-    queue: &WaitQueue,
-    interest: u32,
-    limit: Limit,
-    f: impl FnMut() -> Option<R>,
-) -> Result<R> {
+pub fn wait<R>(queue: &WaitQueue, interest: u32, limit: Limit, f: impl FnMut() -> Option<R>) -> Result<R> {
     wait_for(queue, interest, limit, true, f)
 }
 

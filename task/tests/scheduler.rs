@@ -147,8 +147,10 @@ fn periodic_timer() {
 fn all_asleep_is_quiet() {
     seeds(
         |core| {
-            boot(core, || loop {
-                task::park();
+            boot(core, || {
+                loop {
+                    task::park();
+                }
             })
         },
         Outcome::Stuck,

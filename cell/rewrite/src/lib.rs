@@ -220,9 +220,8 @@ fn frame_starts(data: &[u8], addr: u64, starts: &mut Vec<u64>) {
     let mut entries = gimli::UnwindSection::entries(&frames, &bases);
     while let Ok(Some(entry)) = entries.next() {
         if let gimli::CieOrFde::Fde(partial) = entry
-            && let Ok(fde) = partial.parse(|_, bases, offset| {
-                gimli::UnwindSection::cie_from_offset(&frames, bases, offset)
-            })
+            && let Ok(fde) = partial
+                .parse(|_, bases, offset| gimli::UnwindSection::cie_from_offset(&frames, bases, offset))
         {
             starts.push(fde.initial_address());
         }
@@ -259,8 +258,7 @@ fn plan_segment(
         if start < segment.addr {
             continue;
         }
-        let function =
-            functions.entry(start).or_insert_with(|| decode(elf, segment, start, end)).as_ref();
+        let function = functions.entry(start).or_insert_with(|| decode(elf, segment, start, end)).as_ref();
         let Some(function) = function else { continue };
         let Ok(index) = function.code.binary_search_by_key(&site, |i| i.ip()) else { continue };
         if function.code[index].code() != Code::Syscall {
@@ -312,12 +310,7 @@ fn find_sites(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-fn decode(
-    elf: &ElfFile64<LittleEndian>,
-    segment: &Segment,
-    start: u64,
-    end: u64,
-) -> Option<Function> {
+fn decode(elf: &ElfFile64<LittleEndian>, segment: &Segment, start: u64, end: u64) -> Option<Function> {
     if end <= start || end - start > FUNCTION_MAX {
         return None;
     }
@@ -345,7 +338,10 @@ fn decode(
             }
             FlowControl::IndirectBranch => {
                 indirect += 1;
-                if i.op0_kind() == OpKind::Memory && i.memory_base() == Register::None && i.memory_index() != Register::None {
+                if i.op0_kind() == OpKind::Memory
+                    && i.memory_base() == Register::None
+                    && i.memory_index() != Register::None
+                {
                     // jmp [table + index * 8]
                     tables.push(i.memory_displacement64());
                 }
@@ -385,8 +381,8 @@ fn table_targets(
     let mut any = false;
     // Relative entries of four bytes, as compilers make them for position-independent code.
     for entry in bytes.chunks_exact(4).take(4096) {
-        let target =
-            table.wrapping_add_signed(i64::from(i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]])));
+        let target = table
+            .wrapping_add_signed(i64::from(i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]])));
         if !(start..end).contains(&target) {
             break;
         }
@@ -540,12 +536,7 @@ impl Moved {
                     // The displacement is the last four bytes but for an immediate.
                     let offsets = constant_offsets(segment, i);
                     let Some(disp) = offsets else { return false };
-                    let fix = Fix {
-                        target,
-                        at: (at + disp) as u8,
-                        end: (at + bytes.len()) as u8,
-                        pad: 0,
-                    };
+                    let fix = Fix { target, at: (at + disp) as u8, end: (at + bytes.len()) as u8, pad: 0 };
                     self.fixes.push(fix);
                 }
                 self.code.extend_from_slice(bytes);
@@ -560,7 +551,8 @@ impl Moved {
                 } else if i.is_jcc_short_or_near() {
                     let bytes = bytes_of(segment, i);
                     // Short form 7x, near form 0F 8x: the condition is the low half either way.
-                    let condition = if bytes.len() == 2 { bytes[0] & 0xf } else { bytes[bytes.len() - 5] & 0xf };
+                    let condition =
+                        if bytes.len() == 2 { bytes[0] & 0xf } else { bytes[bytes.len() - 5] & 0xf };
                     &[0x0f, 0x80 | condition]
                 } else {
                     // loop, jrcxz
@@ -677,7 +669,9 @@ fn backwards(f: &Function, index: usize, segment: &Segment) -> Option<Draft> {
             return None;
         }
         first = first.checked_sub(1)?;
-        if f.code[first].next_ip() != f.code[first + 1].ip() || f.code[first].flow_control() != FlowControl::Next {
+        if f.code[first].next_ip() != f.code[first + 1].ip()
+            || f.code[first].flow_control() != FlowControl::Next
+        {
             return None;
         }
     }
@@ -734,7 +728,9 @@ impl Record {
             && self.extent() <= 64
             && self.fix_count as usize <= self.fixes.len()
             && self.boundary_count as usize <= self.boundaries.len()
-            && self.fixes[..self.fix_count as usize].iter().all(|f| f.at as usize + 4 <= code && f.end as usize <= code)
+            && self.fixes[..self.fix_count as usize]
+                .iter()
+                .all(|f| f.at as usize + 4 <= code && f.end as usize <= code)
     }
 
     /// Offset in the trampoline of offset `at` of the moved code.

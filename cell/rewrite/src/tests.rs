@@ -128,7 +128,12 @@ fn coverage_of_this_machine() {
         let start = std::time::Instant::now();
         let p = plan(&bytes).unwrap();
         let took = start.elapsed();
-        report.push_str(&std::format!("{path}: {} of {} {:?} in {took:?}\n", p.records.len(), p.sites, p.kinds));
+        report.push_str(&std::format!(
+            "{path}: {} of {} {:?} in {took:?}\n",
+            p.records.len(),
+            p.sites,
+            p.kinds
+        ));
         assert!(p.records.len() * 100 >= p.sites * 95, "{report}");
         assert!(p.records.iter().all(Record::is_sound));
     }

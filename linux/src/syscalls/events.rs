@@ -49,8 +49,7 @@ fn timer_deadline(clock: i32, spec: &Itimerspec, absolute: bool) -> Result<(Opti
     if value == 0 {
         return Ok((None, 0));
     }
-    let deadline =
-        if absolute { deadline_of(clock, value)? } else { platform().now().saturating_add(value) };
+    let deadline = if absolute { deadline_of(clock, value)? } else { platform().now().saturating_add(value) };
     Ok((Some(deadline), interval))
 }
 
@@ -61,11 +60,11 @@ pub fn timerfd_settime(c: &mut Call) -> Result<u64> {
     if c.uint(1) & !(linux::TFD_TIMER_ABSTIME | linux::TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
     }
-    let spec: Itimerspec = get(c.a[2])?;
+    let spec: Itimerspec = get(c.arg(2))?;
     let (deadline, interval) = timer_deadline(t.clock, &spec, c.uint(1) & linux::TFD_TIMER_ABSTIME != 0)?;
     let old = t.set(deadline, interval);
-    if c.a[3] != 0 {
-        put(c.a[3], &old)?;
+    if c.arg(3) != 0 {
+        put(c.arg(3), &old)?;
     }
     Ok(0)
 }
@@ -73,20 +72,20 @@ pub fn timerfd_settime(c: &mut Call) -> Result<u64> {
 /// `timerfd_gettime(2)`.
 pub fn timerfd_gettime(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    put(c.a[1], &file.as_type::<TimerFd>().ok_or(Errno::EINVAL)?.get()).map(|()| 0)
+    put(c.arg(1), &file.as_type::<TimerFd>().ok_or(Errno::EINVAL)?.get()).map(|()| 0)
 }
 
 fn do_signalfd(c: &Call, flags: u32) -> Result<u64> {
-    if c.a[2] != 8 || flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
+    if c.arg(2) != 8 || flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let mask: u64 = get(c.a[1])?;
+    let mask: u64 = get(c.arg(1))?;
     if c.int(0) == -1 {
         return open(c, Arc::new(SignalFd::new(mask, &c.task.process)), flags);
     }
     let file = c.file(0)?;
     file.as_type::<SignalFd>().ok_or(Errno::EINVAL)?.set_mask(mask);
-    Ok(c.a[0])
+    Ok(c.arg(0))
 }
 
 /// `signalfd4(2)`.
@@ -117,7 +116,7 @@ pub fn inotify_init(c: &mut Call) -> Result<u64> {
 pub fn inotify_add_watch(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let i = file.as_type::<Inotify>().ok_or(Errno::EINVAL)?;
-    let path = get_path(c.a[1])?;
+    let path = get_path(c.arg(1))?;
     let place = exec::lookup(c.task, &path)?;
     Ok(i.add(place.inode.id(), c.uint(2)) as u64)
 }
@@ -142,7 +141,7 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     let process = &c.task.process;
     let mut timers = process.timers.lock();
     let id = (0..).find(|n| !timers.contains_key(n)).unwrap_or(0);
-    let event: Sigevent = if c.a[1] == 0 {
+    let event: Sigevent = if c.arg(1) == 0 {
         Sigevent {
             value: id as u64,
             signo: linux::SIGALRM as i32,
@@ -150,7 +149,7 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
             ..Sigevent::default()
         }
     } else {
-        get(c.a[1])?
+        get(c.arg(1))?
     };
     let tid = match event.notify {
         SIGEV_NONE | SIGEV_SIGNAL | SIGEV_THREAD => None,
@@ -167,22 +166,22 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     if signal > signal::MAX || signal == 0 && event.notify != SIGEV_NONE {
         return Err(Errno::EINVAL);
     }
-    put(c.a[2], &id)?;
+    put(c.arg(2), &id)?;
     timers.insert(id, PosixTimer::new(process, id, clock, signal, event.value, tid));
     Ok(0)
 }
 
 /// `timer_settime(2)`.
 pub fn timer_settime(c: &mut Call) -> Result<u64> {
-    let spec: Itimerspec = get(c.a[2])?;
+    let spec: Itimerspec = get(c.arg(2))?;
     let timers = c.task.process.timers.lock();
     let t = timers.get(&c.int(0)).ok_or(Errno::EINVAL)?;
     let (deadline, interval) = timer_deadline(t.clock, &spec, c.uint(1) & linux::TIMER_ABSTIME != 0)?;
     let old = t.get();
     t.set(deadline, interval);
     drop(timers);
-    if c.a[3] != 0 {
-        put(c.a[3], &old)?;
+    if c.arg(3) != 0 {
+        put(c.arg(3), &old)?;
     }
     Ok(0)
 }
@@ -190,7 +189,7 @@ pub fn timer_settime(c: &mut Call) -> Result<u64> {
 /// `timer_gettime(2)`.
 pub fn timer_gettime(c: &mut Call) -> Result<u64> {
     let value = c.task.process.timers.lock().get(&c.int(0)).ok_or(Errno::EINVAL)?.get();
-    put(c.a[1], &value).map(|()| 0)
+    put(c.arg(1), &value).map(|()| 0)
 }
 
 /// `timer_getoverrun(2)`.

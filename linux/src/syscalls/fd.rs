@@ -70,7 +70,7 @@ fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
 /// `read(2)`.
 pub fn read(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (addr, len) = one(c.a[1], c.a[2])?;
+    let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut sink = Sink::one(addr, len);
     reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
 }
@@ -78,7 +78,7 @@ pub fn read(c: &mut Call) -> Result<u64> {
 /// `write(2)`.
 pub fn write(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (addr, len) = one(c.a[1], c.a[2])?;
+    let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut source = Source::one(addr, len);
     writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
 }
@@ -90,8 +90,8 @@ fn offset(n: u64) -> Result<u64> {
 /// `pread64(2)`.
 pub fn pread(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let at = offset(c.a[3])?;
-    let (addr, len) = one(c.a[1], c.a[2])?;
+    let at = offset(c.arg(3))?;
+    let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut sink = Sink::one(addr, len);
     reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
 }
@@ -99,8 +99,8 @@ pub fn pread(c: &mut Call) -> Result<u64> {
 /// `pwrite64(2)`.
 pub fn pwrite(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let at = offset(c.a[3])?;
-    let (addr, len) = one(c.a[1], c.a[2])?;
+    let at = offset(c.arg(3))?;
+    let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut source = Source::one(addr, len);
     writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
 }
@@ -108,7 +108,7 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
 /// `readv(2)`.
 pub fn readv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let list = pieces(c.a[1], c.a[2])?;
+    let list = pieces(c.arg(1), c.arg(2))?;
     let mut sink = Sink::user(&list);
     reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
 }
@@ -116,7 +116,7 @@ pub fn readv(c: &mut Call) -> Result<u64> {
 /// `writev(2)`.
 pub fn writev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let list = pieces(c.a[1], c.a[2])?;
+    let list = pieces(c.arg(1), c.arg(2))?;
     let mut source = Source::user(&list);
     writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
 }
@@ -124,8 +124,8 @@ pub fn writev(c: &mut Call) -> Result<u64> {
 /// `preadv(2)`.
 pub fn preadv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let at = offset(c.a[3])?;
-    let list = pieces(c.a[1], c.a[2])?;
+    let at = offset(c.arg(3))?;
+    let list = pieces(c.arg(1), c.arg(2))?;
     let mut sink = Sink::user(&list);
     reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
 }
@@ -133,27 +133,27 @@ pub fn preadv(c: &mut Call) -> Result<u64> {
 /// `pwritev(2)`.
 pub fn pwritev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let at = offset(c.a[3])?;
-    let list = pieces(c.a[1], c.a[2])?;
+    let at = offset(c.arg(3))?;
+    let list = pieces(c.arg(1), c.arg(2))?;
     let mut source = Source::user(&list);
     writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
 }
 
 /// `preadv2(2)`. Flags that only hint are taken as read.
 pub fn preadv2(c: &mut Call) -> Result<u64> {
-    if c.a[5] as u32 & !(linux::RWF_HIPRI | linux::RWF_NOWAIT) != 0 {
+    if c.arg(5) as u32 & !(linux::RWF_HIPRI | linux::RWF_NOWAIT) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    if c.a[3] == u64::MAX { readv(c) } else { preadv(c) }
+    if c.arg(3) == u64::MAX { readv(c) } else { preadv(c) }
 }
 
 /// `pwritev2(2)`.
 pub fn pwritev2(c: &mut Call) -> Result<u64> {
-    let flags = c.a[5] as u32;
+    let flags = c.arg(5) as u32;
     if flags & !(linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let n = if c.a[3] == u64::MAX { writev(c)? } else { pwritev(c)? };
+    let n = if c.arg(3) == u64::MAX { writev(c)? } else { pwritev(c)? };
     if flags & (linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
         c.file(0)?.file().sync(flags & linux::RWF_SYNC == 0)?;
     }
@@ -162,7 +162,7 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
 
 /// `lseek(2)`.
 pub fn lseek(c: &mut Call) -> Result<u64> {
-    c.file(0)?.seek(c.a[1] as i64, c.uint(2))
+    c.file(0)?.seek(c.arg(1) as i64, c.uint(2))
 }
 
 /// `close(2)`.
@@ -272,7 +272,7 @@ fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
         }
     };
     let fds = [r as i32, w as i32];
-    if let Err(e) = user::write(c.a[0], fds.as_bytes()) {
+    if let Err(e) = user::write(c.arg(0), fds.as_bytes()) {
         drop(c.task.files.remove(r as u32));
         drop(c.task.files.remove(w as u32));
         return Err(e);
@@ -283,7 +283,7 @@ fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
 /// `fcntl(2)`.
 pub fn fcntl(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (fd, command, arg) = (c.uint(0), c.uint(1), c.a[2]);
+    let (fd, command, arg) = (c.uint(0), c.uint(1), c.arg(2));
     let limit = c.task.process.max_files.load(Ordering::Relaxed);
     match command {
         linux::F_DUPFD | linux::F_DUPFD_CLOEXEC => {
@@ -295,7 +295,7 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
         }
         linux::F_GETFD => c.task.files.cloexec(fd).map(u64::from),
         linux::F_SETFD => c.task.files.set_cloexec(fd, arg as u32 & linux::FD_CLOEXEC != 0).map(|()| 0),
-        linux::F_GETFL => Ok(u64::from(file.flags() | 0o100000 * u32::from(file.file().seekable()))),
+        linux::F_GETFL => Ok(u64::from(file.flags() | (0o100000 * u32::from(file.file().seekable())))),
         linux::F_SETFL => {
             file.set_flags(arg as u32);
             Ok(0)
@@ -305,16 +305,12 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
             let command = command - linux::F_OFD_GETLK + linux::F_GETLK;
             locks::record(c, &file, command, true)
         }
-        linux::F_GETPIPE_SZ => {
-            file.as_type::<PipeEnd>().map(|p| p.capacity() as u64).ok_or(Errno::EBADF)
-        }
+        linux::F_GETPIPE_SZ => file.as_type::<PipeEnd>().map(|p| p.capacity() as u64).ok_or(Errno::EBADF),
         linux::F_SETPIPE_SZ => {
             let p = file.as_type::<PipeEnd>().ok_or(Errno::EBADF)?;
             p.set_capacity(arg as usize).map(|n| n as u64)
         }
-        linux::F_GET_SEALS => {
-            file.as_type::<TmpNode>().ok_or(Errno::EINVAL)?.seals().map(u64::from)
-        }
+        linux::F_GET_SEALS => file.as_type::<TmpNode>().ok_or(Errno::EINVAL)?.seals().map(u64::from),
         linux::F_ADD_SEALS => {
             let node = file.as_type::<TmpNode>().ok_or(Errno::EINVAL)?;
             if !file.writable() {
@@ -332,7 +328,7 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
 /// `ioctl(2)`.
 pub fn ioctl(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (command, arg) = (c.uint(1), c.a[2]);
+    let (command, arg) = (c.uint(1), c.arg(2));
     match command {
         ctl::FIONBIO => {
             let on: i32 = get(arg)?;
@@ -395,7 +391,7 @@ pub fn syncfs(c: &mut Call) -> Result<u64> {
 /// `ftruncate(2)`.
 pub fn ftruncate(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let len = offset(c.a[1])?;
+    let len = offset(c.arg(1))?;
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
@@ -417,7 +413,7 @@ fn file_size_limit(c: &Call, len: u64) -> Result<()> {
 /// `fallocate(2)`.
 pub fn fallocate(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (at, len) = (c.a[2] as i64, c.a[3] as i64);
+    let (at, len) = (c.arg(2) as i64, c.arg(3) as i64);
     if at < 0 || len <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -442,8 +438,8 @@ pub fn advise(c: &mut Call) -> Result<u64> {
 /// `sendfile(2)`.
 pub fn sendfile(c: &mut Call) -> Result<u64> {
     let (to, from) = (c.file(0)?, c.file(1)?);
-    let explicit = c.a[2] != 0;
-    let start: u64 = if explicit { offset(get(c.a[2])?)? } else { 0 };
+    let explicit = c.arg(2) != 0;
+    let start: u64 = if explicit { offset(get(c.arg(2))?)? } else { 0 };
     if !from.readable() || !to.writable() {
         return Err(Errno::EBADF);
     }
@@ -451,9 +447,9 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let at = if explicit { start } else { from.with_position(|p| *p) };
-    let n = transfer(c.task, &from, Some(at), &to, None, c.a[3].min(TRANSFER_MAX))?;
+    let n = transfer(c.task, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX))?;
     if explicit {
-        put(c.a[2], &(start + n))?;
+        put(c.arg(2), &(start + n))?;
     } else {
         from.with_position(|p| *p = at + n);
     }
@@ -534,9 +530,9 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
     let position = |arg: u64, f: &FileRef| -> Result<u64> {
         if arg != 0 { offset(get(arg)?) } else { Ok(f.with_position(|p| *p)) }
     };
-    let (a, b) = (position(c.a[1], &from)?, position(c.a[3], &to)?);
-    let n = transfer(c.task, &from, Some(a), &to, Some(b), c.a[4].min(TRANSFER_MAX))?;
-    for (arg, f, at) in [(c.a[1], &from, a), (c.a[3], &to, b)] {
+    let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
+    let n = transfer(c.task, &from, Some(a), &to, Some(b), c.arg(4).min(TRANSFER_MAX))?;
+    for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if arg != 0 {
             put(arg, &(at + n))?;
         } else {
@@ -560,10 +556,10 @@ pub fn splice(c: &mut Call) -> Result<u64> {
             (false, false) => Ok(None),
         }
     };
-    let (a, b) = (position(c.a[1], &from)?, position(c.a[3], &to)?);
+    let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
     // No more than fits: what is taken out of a pipe must go somewhere.
-    let n = transfer(c.task, &from, a, &to, b, c.a[4].min(64 << 10))?;
-    for (arg, f, at) in [(c.a[1], &from, a), (c.a[3], &to, b)] {
+    let n = transfer(c.task, &from, a, &to, b, c.arg(4).min(64 << 10))?;
+    for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if let Some(at) = at {
             if arg != 0 {
                 put(arg, &(at + n))?;
@@ -648,7 +644,7 @@ pub mod locks {
 
     /// Record locks (`fcntl(2)`), of the process or of the open file.
     pub fn record(c: &Call, file: &FileRef, command: u32, open: bool) -> Result<u64> {
-        let f: Flock = get(c.a[2])?;
+        let f: Flock = get(c.arg(2))?;
         let base = match f.whence as u32 {
             linux::SEEK_SET => 0,
             linux::SEEK_CUR => file.with_position(|p| *p) as i64,
@@ -656,11 +652,7 @@ pub mod locks {
             _ => return Err(Errno::EINVAL),
         };
         let mut start = base.checked_add(f.start).ok_or(Errno::EOVERFLOW)?;
-        let mut end = if f.len == 0 {
-            i64::MAX
-        } else {
-            start.checked_add(f.len).ok_or(Errno::EOVERFLOW)?
-        };
+        let mut end = if f.len == 0 { i64::MAX } else { start.checked_add(f.len).ok_or(Errno::EOVERFLOW)? };
         if f.len < 0 {
             core::mem::swap(&mut start, &mut end);
         }
@@ -694,7 +686,7 @@ pub mod locks {
                 }
             }
             drop(all);
-            put(c.a[2], &out)?;
+            put(c.arg(2), &out)?;
             return Ok(0);
         }
         if !unlock && (write && !file.writable() || !write && !file.readable()) {

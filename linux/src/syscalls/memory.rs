@@ -27,7 +27,7 @@ fn access(prot: u32) -> Result<Access> {
 
 /// `mmap(2)`.
 pub fn mmap(c: &mut Call) -> Result<u64> {
-    let [addr, len, _, _, _, offset] = c.a;
+    let [addr, len, _, _, _, offset] = c.args();
     let (prot, flags) = (c.uint(2), c.uint(3));
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
@@ -119,13 +119,13 @@ impl Mappable for ReadOnly {
 
 /// `munmap(2)`.
 pub fn munmap(c: &mut Call) -> Result<u64> {
-    c.task.space.memory.unmap(c.a[0], c.a[1]).map(|()| 0)
+    c.task.space.memory.unmap(c.arg(0), c.arg(1)).map(|()| 0)
 }
 
 /// `mprotect(2)`.
 pub fn mprotect(c: &mut Call) -> Result<u64> {
     let prot = c.uint(2) & !(linux::PROT_GROWSDOWN | linux::PROT_GROWSUP);
-    c.task.space.memory.protect(c.a[0], c.a[1], access(prot)?).map(|()| 0)
+    c.task.space.memory.protect(c.arg(0), c.arg(1), access(prot)?).map(|()| 0)
 }
 
 /// `mremap(2)`.
@@ -138,22 +138,22 @@ pub fn mremap(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let may_move = flags & linux::MREMAP_MAYMOVE != 0;
-    let fixed = (flags & linux::MREMAP_FIXED != 0).then_some(c.a[4]);
+    let fixed = (flags & linux::MREMAP_FIXED != 0).then_some(c.arg(4));
     if fixed.is_some() && !may_move {
         return Err(Errno::EINVAL);
     }
-    c.task.space.memory.remap(c.a[0], c.a[1], c.a[2], may_move, fixed)
+    c.task.space.memory.remap(c.arg(0), c.arg(1), c.arg(2), may_move, fixed)
 }
 
 /// `brk(2)`.
 pub fn brk(c: &mut Call) -> Result<u64> {
     let limit = c.task.process.limit(linux::RLIMIT_DATA).cur;
-    Ok(c.task.space.memory.brk(c.a[0], limit))
+    Ok(c.task.space.memory.brk(c.arg(0), limit))
 }
 
 /// `madvise(2)`.
 pub fn madvise(c: &mut Call) -> Result<u64> {
-    let (addr, len) = (c.a[0], page_up(c.a[1]));
+    let (addr, len) = (c.arg(0), page_up(c.arg(1)));
     if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -189,7 +189,11 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
         | linux::MADV_COLLAPSE
         | linux::MADV_MERGEABLE
         | linux::MADV_UNMERGEABLE => {
-            if space.is_mapped(addr, len) { Ok(0) } else { Err(Errno::ENOMEM) }
+            if space.is_mapped(addr, len) {
+                Ok(0)
+            } else {
+                Err(Errno::ENOMEM)
+            }
         }
         other => Err(unsupported(c.task, &alloc::format!("madvise({other})"), Errno::EINVAL)),
     }
@@ -197,7 +201,7 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
 
 /// `msync(2)`: what is mapped shared is the file itself; MS_SYNC makes it durable.
 pub fn msync(c: &mut Call) -> Result<u64> {
-    let (addr, len, flags) = (c.a[0], page_up(c.a[1]), c.uint(2));
+    let (addr, len, flags) = (c.arg(0), page_up(c.arg(1)), c.uint(2));
     let known = linux::MS_ASYNC | linux::MS_INVALIDATE | linux::MS_SYNC;
     if !addr.is_multiple_of(PAGE)
         || flags & !known != 0
@@ -223,7 +227,7 @@ pub fn msync(c: &mut Call) -> Result<u64> {
 
 /// `mincore(2)`: all that is mapped is taken as present.
 pub fn mincore(c: &mut Call) -> Result<u64> {
-    let (addr, len) = (c.a[0], page_up(c.a[1]));
+    let (addr, len) = (c.arg(0), page_up(c.arg(1)));
     if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -235,7 +239,7 @@ pub fn mincore(c: &mut Call) -> Result<u64> {
     let mut done = 0;
     while done < pages {
         let n = (pages - done).min(256);
-        user::write(c.a[2] + done, &ones[..n as usize])?;
+        user::write(c.arg(2) + done, &ones[..n as usize])?;
         done += n;
     }
     Ok(0)
@@ -243,8 +247,8 @@ pub fn mincore(c: &mut Call) -> Result<u64> {
 
 /// `mlock(2)`, `mlock2(2)`: memory of a cell is never paged out; it is brought in.
 pub fn mlock(c: &mut Call) -> Result<u64> {
-    let addr = c.a[0] & !(PAGE - 1);
-    let len = page_up(c.a[1] + (c.a[0] - addr));
+    let addr = c.arg(0) & !(PAGE - 1);
+    let len = page_up(c.arg(1) + (c.arg(0) - addr));
     if !c.task.space.memory.is_mapped(addr, len) {
         return Err(Errno::ENOMEM);
     }

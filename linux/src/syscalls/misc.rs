@@ -25,18 +25,18 @@ pub fn uname(c: &mut Call) -> Result<u64> {
     field(3, b"#1 SMP Atoll");
     field(4, b"x86_64");
     field(5, &world().domainname.lock());
-    user::write(c.a[0], &out).map(|()| 0)
+    user::write(c.arg(0), &out).map(|()| 0)
 }
 
 fn set_name(c: &Call, domain: bool) -> Result<u64> {
     if !c.task.is_root() {
         return Err(Errno::EPERM);
     }
-    if c.a[1] > 64 {
+    if c.arg(1) > 64 {
         return Err(Errno::EINVAL);
     }
-    let mut name = alloc::vec![0; c.a[1] as usize];
-    user::read(c.a[0], &mut name)?;
+    let mut name = alloc::vec![0; c.arg(1) as usize];
+    user::read(c.arg(0), &mut name)?;
     *if domain { &world().domainname } else { &world().hostname }.lock() = name;
     Ok(0)
 }
@@ -62,7 +62,7 @@ pub fn sysinfo(c: &mut Call) -> Result<u64> {
         mem_unit: 1,
         ..Sysinfo::default()
     };
-    put(c.a[0], &info).map(|()| 0)
+    put(c.arg(0), &info).map(|()| 0)
 }
 
 /// `getrandom(2)`.
@@ -71,13 +71,13 @@ pub fn getrandom(c: &mut Call) -> Result<u64> {
     if flags & !(linux::GRND_NONBLOCK | linux::GRND_RANDOM | linux::GRND_INSECURE) != 0 {
         return Err(Errno::EINVAL);
     }
-    let len = c.a[1].min(32 << 20);
+    let len = c.arg(1).min(32 << 20);
     let mut buf = [0u8; 256];
     let mut done = 0;
     while done < len {
         let n = buf.len().min((len - done) as usize);
         platform().random(&mut buf[..n]);
-        if let Err(e) = user::write(c.a[0] + done, &buf[..n]) {
+        if let Err(e) = user::write(c.arg(0) + done, &buf[..n]) {
             return if done > 0 { Ok(done) } else { Err(e) };
         }
         done += n as u64;
@@ -103,13 +103,13 @@ pub fn syslog(c: &mut Call) -> Result<u64> {
 
 /// `get_mempolicy(2)`: one node, the default policy.
 pub fn get_mempolicy(c: &mut Call) -> Result<u64> {
-    if c.a[0] != 0 {
-        put(c.a[0], &0u32)?;
+    if c.arg(0) != 0 {
+        put(c.arg(0), &0u32)?;
     }
-    if c.a[1] != 0 && c.a[2] >= 1 {
-        let words = c.a[2].div_ceil(64);
+    if c.arg(1) != 0 && c.arg(2) >= 1 {
+        let words = c.arg(2).div_ceil(64);
         for n in 0..words {
-            put(c.a[1] + n * 8, &u64::from(n == 0))?;
+            put(c.arg(1) + n * 8, &u64::from(n == 0))?;
         }
     }
     Ok(0)

@@ -41,30 +41,48 @@ pub struct Call<'a> {
     pub task: &'a Task,
     /// The caller's registers.
     pub frame: &'a mut UserFrame,
-    /// Arguments.
-    pub a: [u64; 6],
 }
 
 /// What serves a call.
 pub type Handler = fn(&mut Call) -> Result<u64>;
 
 impl Call<'_> {
+    /// Argument `n`.
+    #[inline(always)]
+    pub fn arg(&self, n: usize) -> u64 {
+        let f = &*self.frame;
+        match n {
+            0 => f.rdi,
+            1 => f.rsi,
+            2 => f.rdx,
+            3 => f.r10,
+            4 => f.r8,
+            _ => f.r9,
+        }
+    }
+
+    /// All arguments.
+    #[inline]
+    pub fn args(&self) -> [u64; 6] {
+        core::array::from_fn(|n| self.arg(n))
+    }
+
     /// Argument `n` as an int.
     #[inline]
     pub fn int(&self, n: usize) -> i32 {
-        self.a[n] as i32
+        self.arg(n) as i32
     }
 
     /// Argument `n` as an unsigned int.
     #[inline]
     pub fn uint(&self, n: usize) -> u32 {
-        self.a[n] as u32
+        self.arg(n) as u32
     }
 
     /// The open file that argument `n` names.
     #[inline]
     pub fn file(&self, n: usize) -> Result<FileRef> {
-        self.task.files.get(self.a[n] as u32)
+        self.task.files.get(self.arg(n) as u32)
     }
 
     /// Installs a file at the lowest free descriptor.
@@ -83,13 +101,12 @@ pub extern "C" fn atoll_syscall(frame: &mut UserFrame) {
 }
 
 fn dispatch(frame: &mut UserFrame) {
-    atoll_task::quiesce();
+    // The counters of calls are what tells that this core holds nothing of an earlier one (`atoll_task::rcu`).
     let task = current();
     let number = frame.orig_rax;
-    let a = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
     let handler = TABLE.get(number as usize).copied().flatten();
     let result = match handler {
-        Some(handler) => handler(&mut Call { task, frame, a }),
+        Some(handler) => handler(&mut Call { task, frame }),
         None => missing(task, number),
     };
     frame.rax = match result {

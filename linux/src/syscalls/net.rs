@@ -38,8 +38,10 @@ const FILES_MAX: usize = 253;
 /// Most messages of one sendmmsg or recvmmsg (UIO_MAXIOV).
 const MESSAGES_MAX: u32 = 1024;
 
+type Bound = HashMap<(u64, u64), Weak<UnixSocket>>;
+
 /// Sockets bound to names that are not in a tmpfs, by device and inode.
-static BOUND: Mutex<Option<HashMap<(u64, u64), Weak<UnixSocket>>>> = Mutex::new(None);
+static BOUND: Mutex<Option<Bound>> = Mutex::new(None);
 
 fn with<R>(c: &Call, f: impl FnOnce(&FileRef, &SocketFile) -> Result<R>) -> Result<R> {
     let file = c.file(0)?;
@@ -140,7 +142,7 @@ pub fn socketpair(c: &mut Call) -> Result<u64> {
             return Err(e);
         }
     };
-    if let Err(e) = user::write(c.a[3], [first as i32, second as i32].as_bytes()) {
+    if let Err(e) = user::write(c.arg(3), [first as i32, second as i32].as_bytes()) {
         drop(c.task.files.remove(first as u32));
         drop(c.task.files.remove(second as u32));
         return Err(e);
@@ -199,10 +201,7 @@ fn find_path(task: &Task, path: &[u8]) -> Result<Arc<UnixSocket>> {
             .ok_or(Errno::ECONNREFUSED);
     }
     let all = BOUND.lock();
-    all.as_ref()
-        .and_then(|m| m.get(&(attr.dev, attr.ino)))
-        .and_then(Weak::upgrade)
-        .ok_or(Errno::ECONNREFUSED)
+    all.as_ref().and_then(|m| m.get(&(attr.dev, attr.ino))).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
 }
 
 fn find_unix(task: &Task, addr: &Address) -> Result<Arc<UnixSocket>> {
@@ -216,7 +215,7 @@ fn find_unix(task: &Task, addr: &Address) -> Result<Arc<UnixSocket>> {
 /// `bind(2)`.
 pub fn bind(c: &mut Call) -> Result<u64> {
     with(c, |_, s| {
-        let addr = get_address(c.a[1], c.a[2])?;
+        let addr = get_address(c.arg(1), c.arg(2))?;
         match &s.inner {
             Inner::Unix(u) => match unix::parse(&addr)? {
                 unix::Target::Path(p) => bind_path(c.task, u, &p)?,
@@ -263,7 +262,7 @@ fn do_accept(c: &Call, flags: u32) -> Result<u64> {
         };
         let new = SocketFile::new(inner, s.domain, s.kind, s.protocol).open(flags & NONBLOCK != 0);
         let fd = c.install(new, flags & CLOEXEC != 0)?;
-        if let Err(e) = put_address(&from, c.a[1], c.a[2]) {
+        if let Err(e) = put_address(&from, c.arg(1), c.arg(2)) {
             drop(c.task.files.remove(fd as u32));
             return Err(e);
         }
@@ -284,7 +283,7 @@ pub fn accept4(c: &mut Call) -> Result<u64> {
 /// `connect(2)`.
 pub fn connect(c: &mut Call) -> Result<u64> {
     with(c, |file, s| {
-        let addr = get_address(c.a[1], c.a[2])?;
+        let addr = get_address(c.arg(1), c.arg(2))?;
         let handle = match &s.inner {
             Inner::Unix(u) => {
                 if addr.family() == net::AF_UNSPEC && u.kind == Kind::Datagram {
@@ -296,12 +295,13 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                 // A full backlog is waited for at the listener.
                 return match u.connect(&to) {
                     Err(Errno::EAGAIN) if !file.nonblock() => {
-                        let r = atoll_task::wait(to.room_queue(), poll::OUT, atoll_task::Limit::Forever, || {
-                            match u.connect(&to) {
-                                Err(Errno::EAGAIN) => None,
-                                r => Some(r),
-                            }
-                        });
+                        let r =
+                            atoll_task::wait(to.room_queue(), poll::OUT, atoll_task::Limit::Forever, || {
+                                match u.connect(&to) {
+                                    Err(Errno::EAGAIN) => None,
+                                    r => Some(r),
+                                }
+                            });
                         r?.map(|()| 0)
                     }
                     r => r.map(|()| 0),
@@ -332,12 +332,12 @@ pub fn connect(c: &mut Call) -> Result<u64> {
 
 /// `getsockname(2)`.
 pub fn getsockname(c: &mut Call) -> Result<u64> {
-    with(c, |_, s| put_address(&s.local()?, c.a[1], c.a[2]).map(|()| 0))
+    with(c, |_, s| put_address(&s.local()?, c.arg(1), c.arg(2)).map(|()| 0))
 }
 
 /// `getpeername(2)`.
 pub fn getpeername(c: &mut Call) -> Result<u64> {
-    with(c, |_, s| put_address(&s.peer()?, c.a[1], c.a[2]).map(|()| 0))
+    with(c, |_, s| put_address(&s.peer()?, c.arg(1), c.arg(2)).map(|()| 0))
 }
 
 /// `shutdown(2)`.
@@ -352,15 +352,25 @@ pub fn shutdown(c: &mut Call) -> Result<u64> {
 }
 
 fn broken_pipe(task: &Task, flags: u32, e: Errno) -> Errno {
-    if e == Errno::EPIPE && flags & net::MSG_NOSIGNAL == 0
-        && let Some(me) = crate::process::find_task(task.tid()) {
-            let uid = task.process.ids.lock().ruid;
-            signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, task.process.pid, uid, 0));
-        }
+    if e == Errno::EPIPE
+        && flags & net::MSG_NOSIGNAL == 0
+        && let Some(me) = crate::process::find_task(task.tid())
+    {
+        let uid = task.process.ids.lock().ruid;
+        signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, task.process.pid, uid, 0));
+    }
     e
 }
 
-fn send(c: &Call, file: &FileRef, s: &SocketFile, source: &mut Source, flags: u32, to: Option<Address>, beside: Ancillary) -> Result<u64> {
+fn send(
+    c: &Call,
+    file: &FileRef,
+    s: &SocketFile,
+    source: &mut Source,
+    flags: u32,
+    to: Option<Address>,
+    beside: Ancillary,
+) -> Result<u64> {
     let unix_to = match (&s.inner, &to) {
         (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => Some(find_unix(c.task, a)?),
         (Inner::Unix(u), Some(_)) => {
@@ -384,9 +394,9 @@ fn own(c: &Call) -> Ancillary {
 /// `sendto(2)`.
 pub fn sendto(c: &mut Call) -> Result<u64> {
     with(c, |file, s| {
-        let to = if c.a[4] != 0 { Some(get_address(c.a[4], c.a[5])?) } else { None };
-        check_range(c.a[1], c.a[2])?;
-        let mut source = Source::one(c.a[1], c.a[2]);
+        let to = if c.arg(4) != 0 { Some(get_address(c.arg(4), c.arg(5))?) } else { None };
+        check_range(c.arg(1), c.arg(2))?;
+        let mut source = Source::one(c.arg(1), c.arg(2));
         let beside = if matches!(s.inner, Inner::Unix(_)) { own(c) } else { Ancillary::default() };
         send(c, file, s, &mut source, c.uint(3), to, beside)
     })
@@ -399,17 +409,17 @@ fn check_range(addr: u64, len: u64) -> Result<()> {
 /// `recvfrom(2)`.
 pub fn recvfrom(c: &mut Call) -> Result<u64> {
     with(c, |file, s| {
-        check_range(c.a[1], c.a[2])?;
-        let mut sink = Sink::one(c.a[1], c.a[2]);
+        check_range(c.arg(1), c.arg(2))?;
+        let mut sink = Sink::one(c.arg(1), c.arg(2));
         let mut message = Message::default();
         reading(&mut sink, |sink| {
             message = s.receive(sink, c.uint(3), file.nonblock(), 0)?;
             Ok(message.len)
         })?;
-        if let (Some(from), true) = (&message.from, c.a[4] != 0) {
-            put_address(from, c.a[4], c.a[5])?;
-        } else if c.a[4] != 0 && c.a[5] != 0 {
-            put(c.a[5], &0u32)?;
+        if let (Some(from), true) = (&message.from, c.arg(4) != 0) {
+            put_address(from, c.arg(4), c.arg(5))?;
+        } else if c.arg(4) != 0 && c.arg(5) != 0 {
+            put(c.arg(5), &0u32)?;
         }
         Ok(message.len as u64)
     })
@@ -461,11 +471,8 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
 fn do_sendmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -> Result<u64> {
     let h: MsgHdr = get(addr)?;
     let list = pieces(h.iov, h.iovlen).map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
-    let to = if h.name != 0 && h.namelen != 0 {
-        Some(get_address(h.name, u64::from(h.namelen))?)
-    } else {
-        None
-    };
+    let to =
+        if h.name != 0 && h.namelen != 0 { Some(get_address(h.name, u64::from(h.namelen))?) } else { None };
     let beside = if h.controllen > 0 || matches!(s.inner, Inner::Unix(_)) {
         ancillary(c, &h, s)?
     } else {
@@ -477,7 +484,7 @@ fn do_sendmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
 
 /// `sendmsg(2)`.
 pub fn sendmsg(c: &mut Call) -> Result<u64> {
-    with(c, |file, s| do_sendmsg(c, file, s, c.a[1], c.uint(2)))
+    with(c, |file, s| do_sendmsg(c, file, s, c.arg(1), c.uint(2)))
 }
 
 /// `sendmmsg(2)`.
@@ -485,7 +492,7 @@ pub fn sendmmsg(c: &mut Call) -> Result<u64> {
     with(c, |file, s| {
         let mut sent = 0;
         for n in 0..u64::from(c.uint(2).min(MESSAGES_MAX)) {
-            let at = c.a[1] + n * size_of::<MmsgHdr>() as u64;
+            let at = c.arg(1) + n * size_of::<MmsgHdr>() as u64;
             match do_sendmsg(c, file, s, at, c.uint(3)) {
                 Ok(len) => {
                     put(at + size_of::<MsgHdr>() as u64, &(len as u32))?;
@@ -571,13 +578,13 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
 
 /// `recvmsg(2)`.
 pub fn recvmsg(c: &mut Call) -> Result<u64> {
-    with(c, |file, s| do_recvmsg(c, file, s, c.a[1], c.uint(2)))
+    with(c, |file, s| do_recvmsg(c, file, s, c.arg(1), c.uint(2)))
 }
 
 /// `recvmmsg(2)`.
 pub fn recvmmsg(c: &mut Call) -> Result<u64> {
-    let deadline = if c.a[4] != 0 {
-        Some(atoll_abi::platform().now().saturating_add(get::<Timespec>(c.a[4])?.to_ns()?))
+    let deadline = if c.arg(4) != 0 {
+        Some(atoll_abi::platform().now().saturating_add(get::<Timespec>(c.arg(4))?.to_ns()?))
     } else {
         None
     };
@@ -585,7 +592,7 @@ pub fn recvmmsg(c: &mut Call) -> Result<u64> {
         let mut got = 0;
         let mut flags = c.uint(3) & !MSG_WAITFORONE;
         for n in 0..u64::from(c.uint(2).min(MESSAGES_MAX)) {
-            let at = c.a[1] + n * size_of::<MmsgHdr>() as u64;
+            let at = c.arg(1) + n * size_of::<MmsgHdr>() as u64;
             match do_recvmsg(c, file, s, at, flags) {
                 Ok(len) => {
                     put(at + size_of::<MsgHdr>() as u64, &(len as u32))?;
@@ -606,13 +613,13 @@ pub fn recvmmsg(c: &mut Call) -> Result<u64> {
 }
 
 fn put_option(c: &Call, value: &[u8]) -> Result<u64> {
-    let room: i32 = get(c.a[4])?;
+    let room: i32 = get(c.arg(4))?;
     if room < 0 {
         return Err(Errno::EINVAL);
     }
     let n = value.len().min(room as usize);
-    user::write(c.a[3], &value[..n])?;
-    put(c.a[4], &(n as u32)).map(|()| 0)
+    user::write(c.arg(3), &value[..n])?;
+    put(c.arg(4), &(n as u32)).map(|()| 0)
 }
 
 /// `getsockopt(2)`.
@@ -654,7 +661,7 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                 if level == net::SOL_SOCKET && name == net::SO_ERROR {
                     return put_option(c, &handle.take_error().to_ne_bytes());
                 }
-                let room: i32 = get(c.a[4])?;
+                let room: i32 = get(c.arg(4))?;
                 if room < 0 {
                     return Err(Errno::EINVAL);
                 }
@@ -674,9 +681,9 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
         if c.int(4) < 0 {
             return Err(Errno::EINVAL);
         }
-        let len = (c.a[4] as usize).min(256);
+        let len = (c.arg(4) as usize).min(256);
         let mut value = [0u8; 256];
-        user::read(c.a[3], &mut value[..len])?;
+        user::read(c.arg(3), &mut value[..len])?;
         let value = &value[..len];
         if level == net::SOL_SOCKET {
             match name {
@@ -684,7 +691,7 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                     if len < 16 {
                         return Err(Errno::EINVAL);
                     }
-                    let t: Timeval = get(c.a[3])?;
+                    let t: Timeval = get(c.arg(3))?;
                     s.set_timeout(name == net::SO_SNDTIMEO_OLD, t.to_ns().map_err(|_| Errno::EDOM)?);
                     return Ok(0);
                 }
@@ -693,7 +700,10 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                 _ => {}
             }
             if let Inner::Unix(u) = &s.inner {
-                let word = value.get(..4).map(|v| u32::from_ne_bytes([v[0], v[1], v[2], v[3]])).ok_or(Errno::EINVAL)?;
+                let word = value
+                    .get(..4)
+                    .map(|v| u32::from_ne_bytes([v[0], v[1], v[2], v[3]]))
+                    .ok_or(Errno::EINVAL)?;
                 return match name {
                     net::SO_PASSCRED => {
                         u.pass_cred.store(word, Ordering::Relaxed);

@@ -111,7 +111,8 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
     let exclusive = create && flags & linux::O_EXCL != 0;
     let how = How { no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0, ..how };
     let umask = task.fs.umask.load(Ordering::Relaxed);
-    let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC);
+    let kept =
+        flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC);
     with_walker(task, dir, path, |walker, from| {
         let mut tries = 0;
         let (place, made) = loop {
@@ -249,29 +250,29 @@ fn do_open(c: &Call, dir: i32, path: u64, flags: u32, mode: u32, how: How) -> Re
 
 /// `open(2)`.
 pub fn open(c: &mut Call) -> Result<u64> {
-    do_open(c, AT_FDCWD, c.a[0], c.uint(1), c.uint(2), How::default())
+    do_open(c, AT_FDCWD, c.arg(0), c.uint(1), c.uint(2), How::default())
 }
 
 /// `openat(2)`.
 pub fn openat(c: &mut Call) -> Result<u64> {
-    do_open(c, c.int(0), c.a[1], c.uint(2), c.uint(3), How::default())
+    do_open(c, c.int(0), c.arg(1), c.uint(2), c.uint(3), How::default())
 }
 
 /// `creat(2)`.
 pub fn creat(c: &mut Call) -> Result<u64> {
     let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
-    do_open(c, AT_FDCWD, c.a[0], flags, c.uint(1), How::default())
+    do_open(c, AT_FDCWD, c.arg(0), flags, c.uint(1), How::default())
 }
 
 /// `openat2(2)`.
 pub fn openat2(c: &mut Call) -> Result<u64> {
-    if c.a[3] < size_of::<OpenHow>() as u64 {
+    if c.arg(3) < size_of::<OpenHow>() as u64 {
         return Err(Errno::EINVAL);
     }
-    if c.a[3] > size_of::<OpenHow>() as u64 {
+    if c.arg(3) > size_of::<OpenHow>() as u64 {
         return Err(Errno::E2BIG);
     }
-    let how: OpenHow = get(c.a[2])?;
+    let how: OpenHow = get(c.arg(2))?;
     let known = linux::RESOLVE_BENEATH
         | linux::RESOLVE_IN_ROOT
         | linux::RESOLVE_NO_MAGICLINKS
@@ -292,7 +293,7 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
         beneath: r & linux::RESOLVE_BENEATH != 0,
         in_root: r & linux::RESOLVE_IN_ROOT != 0,
     };
-    do_open(c, c.int(0), c.a[1], how.flags as u32, how.mode as u32, walk_how)
+    do_open(c, c.int(0), c.arg(1), how.flags as u32, how.mode as u32, walk_how)
 }
 
 fn put_stat(addr: u64, attr: &Attr) -> Result<u64> {
@@ -301,20 +302,20 @@ fn put_stat(addr: u64, attr: &Attr) -> Result<u64> {
 
 /// `stat(2)`.
 pub fn stat(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
-    put_stat(c.a[1], &find(c.task, AT_FDCWD, &path, 0)?.attr()?)
+    let path = get_path(c.arg(0))?;
+    put_stat(c.arg(1), &find(c.task, AT_FDCWD, &path, 0)?.attr()?)
 }
 
 /// `lstat(2)`.
 pub fn lstat(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
-    put_stat(c.a[1], &find(c.task, AT_FDCWD, &path, linux::AT_SYMLINK_NOFOLLOW)?.attr()?)
+    let path = get_path(c.arg(0))?;
+    put_stat(c.arg(1), &find(c.task, AT_FDCWD, &path, linux::AT_SYMLINK_NOFOLLOW)?.attr()?)
 }
 
 /// `fstat(2)`.
 pub fn fstat(c: &mut Call) -> Result<u64> {
     let attr = c.file(0)?.attr()?;
-    put_stat(c.a[1], &attr)
+    put_stat(c.arg(1), &attr)
 }
 
 /// `newfstatat(2)`.
@@ -323,8 +324,13 @@ pub fn newfstatat(c: &mut Call) -> Result<u64> {
     if flags & !(linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH | linux::AT_NO_AUTOMOUNT) != 0 {
         return Err(Errno::EINVAL);
     }
-    let path = get_path(c.a[1])?;
-    put_stat(c.a[2], &find(c.task, c.int(0), &path, flags)?.attr()?)
+    let path = get_path(c.arg(1))?;
+    put_stat(c.arg(2), &find(c.task, c.int(0), &path, flags)?.attr()?)
+}
+
+/// Major and minor number of a device (`makedev(3)`).
+fn device(n: u64) -> (u32, u32) {
+    (((n >> 8) & 0xfff | (n >> 32) & !0xfff) as u32, ((n & 0xff) | (n >> 12) & !0xff) as u32)
 }
 
 /// `statx(2)`.
@@ -333,7 +339,8 @@ pub fn statx(c: &mut Call) -> Result<u64> {
     if c.uint(3) & linux::STATX__RESERVED != 0 {
         return Err(Errno::EINVAL);
     }
-    let path = if c.a[1] == 0 && flags & linux::AT_EMPTY_PATH != 0 { Vec::new() } else { get_path(c.a[1])? };
+    let path =
+        if c.arg(1) == 0 && flags & linux::AT_EMPTY_PATH != 0 { Vec::new() } else { get_path(c.arg(1))? };
     let object = find(c.task, c.int(0), &path, flags)?;
     let a = object.attr()?;
     let mount = match &object {
@@ -341,10 +348,8 @@ pub fn statx(c: &mut Call) -> Result<u64> {
         Object::Open(_) => 0,
     };
     let time = |t: Time| StatxTime { sec: t.sec, nsec: t.nsec, pad: 0 };
-    let (major, minor) = |n: u64| -> (u32, u32) {
-        (((n >> 8) & 0xfff | (n >> 32) & !0xfff) as u32, ((n & 0xff) | (n >> 12) & !0xff) as u32)
-    }(a.dev);
-    let (rmajor, rminor) = (((a.rdev >> 8) & 0xfff) as u32, ((a.rdev & 0xff) | (a.rdev >> 12) & !0xff) as u32);
+    let (major, minor) = device(a.dev);
+    let (rmajor, rminor) = device(a.rdev);
     let out = Statx {
         mask: linux::STATX_BASIC_STATS | linux::STATX_MNT_ID,
         blksize: a.blksize,
@@ -365,7 +370,7 @@ pub fn statx(c: &mut Call) -> Result<u64> {
         mnt_id: mount,
         ..Statx::default()
     };
-    put(c.a[4], &out).map(|()| 0)
+    put(c.arg(4), &out).map(|()| 0)
 }
 
 fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64> {
@@ -388,12 +393,12 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
 
 /// `access(2)`.
 pub fn access(c: &mut Call) -> Result<u64> {
-    do_access(c, AT_FDCWD, c.a[0], c.uint(1), 0)
+    do_access(c, AT_FDCWD, c.arg(0), c.uint(1), 0)
 }
 
 /// `faccessat(2)`, the call, which has no flags.
 pub fn faccessat(c: &mut Call) -> Result<u64> {
-    do_access(c, c.int(0), c.a[1], c.uint(2), 0)
+    do_access(c, c.int(0), c.arg(1), c.uint(2), 0)
 }
 
 /// `faccessat2(2)`.
@@ -402,7 +407,7 @@ pub fn faccessat2(c: &mut Call) -> Result<u64> {
     if flags & !(linux::AT_EACCESS | linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
-    do_access(c, c.int(0), c.a[1], c.uint(2), flags)
+    do_access(c, c.int(0), c.arg(1), c.uint(2), flags)
 }
 
 /// One entry for `getdents64(2)`, padded.
@@ -495,7 +500,7 @@ fn list(c: &Call, record: Record) -> Result<u64> {
     if out.is_empty() && full {
         return Err(Errno::EINVAL);
     }
-    user::write(c.a[1], &out)?;
+    user::write(c.arg(1), &out)?;
     file.with_position(|p| *p = position);
     Ok(out.len() as u64)
 }
@@ -527,10 +532,10 @@ pub fn getcwd(c: &mut Call) -> Result<u64> {
         };
     }
     path.push(0);
-    if path.len() as u64 > c.a[1] {
+    if path.len() as u64 > c.arg(1) {
         return Err(Errno::ERANGE);
     }
-    user::write(c.a[0], &path)?;
+    user::write(c.arg(0), &path)?;
     Ok(path.len() as u64)
 }
 
@@ -545,7 +550,7 @@ fn enter(task: &Task, place: Location) -> Result<u64> {
 
 /// `chdir(2)`.
 pub fn chdir(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     enter(c.task, find(c.task, AT_FDCWD, &path, 0)?.place()?)
 }
 
@@ -557,7 +562,7 @@ pub fn fchdir(c: &mut Call) -> Result<u64> {
 
 /// `chroot(2)`.
 pub fn chroot(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     let place = find(c.task, AT_FDCWD, &path, 0)?.place()?;
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
@@ -580,12 +585,12 @@ fn make(c: &Call, dir: i32, path: u64, node: NewNode, mode: u32) -> Result<u64> 
 
 /// `mkdir(2)`.
 pub fn mkdir(c: &mut Call) -> Result<u64> {
-    make(c, AT_FDCWD, c.a[0], NewNode::Directory, c.uint(1) & 0o1777)
+    make(c, AT_FDCWD, c.arg(0), NewNode::Directory, c.uint(1) & 0o1777)
 }
 
 /// `mkdirat(2)`.
 pub fn mkdirat(c: &mut Call) -> Result<u64> {
-    make(c, c.int(0), c.a[1], NewNode::Directory, c.uint(2) & 0o1777)
+    make(c, c.int(0), c.arg(1), NewNode::Directory, c.uint(2) & 0o1777)
 }
 
 fn make_node(c: &Call, dir: i32, path: u64, mode: u32, dev: u64) -> Result<u64> {
@@ -606,12 +611,12 @@ fn make_node(c: &Call, dir: i32, path: u64, mode: u32, dev: u64) -> Result<u64> 
 
 /// `mknod(2)`.
 pub fn mknod(c: &mut Call) -> Result<u64> {
-    make_node(c, AT_FDCWD, c.a[0], c.uint(1), c.a[2])
+    make_node(c, AT_FDCWD, c.arg(0), c.uint(1), c.arg(2))
 }
 
 /// `mknodat(2)`.
 pub fn mknodat(c: &mut Call) -> Result<u64> {
-    make_node(c, c.int(0), c.a[1], c.uint(2), c.a[3])
+    make_node(c, c.int(0), c.arg(1), c.uint(2), c.arg(3))
 }
 
 fn make_symlink(c: &Call, target: u64, dir: i32, path: u64) -> Result<u64> {
@@ -624,12 +629,12 @@ fn make_symlink(c: &Call, target: u64, dir: i32, path: u64) -> Result<u64> {
 
 /// `symlink(2)`.
 pub fn symlink(c: &mut Call) -> Result<u64> {
-    make_symlink(c, c.a[0], AT_FDCWD, c.a[1])
+    make_symlink(c, c.arg(0), AT_FDCWD, c.arg(1))
 }
 
 /// `symlinkat(2)`.
 pub fn symlinkat(c: &mut Call) -> Result<u64> {
-    make_symlink(c, c.a[0], c.int(1), c.a[2])
+    make_symlink(c, c.arg(0), c.int(1), c.arg(2))
 }
 
 fn remove(c: &Call, dir: i32, path: u64, is_dir: bool) -> Result<u64> {
@@ -648,12 +653,12 @@ fn remove(c: &Call, dir: i32, path: u64, is_dir: bool) -> Result<u64> {
 
 /// `rmdir(2)`.
 pub fn rmdir(c: &mut Call) -> Result<u64> {
-    remove(c, AT_FDCWD, c.a[0], true)
+    remove(c, AT_FDCWD, c.arg(0), true)
 }
 
 /// `unlink(2)`.
 pub fn unlink(c: &mut Call) -> Result<u64> {
-    remove(c, AT_FDCWD, c.a[0], false)
+    remove(c, AT_FDCWD, c.arg(0), false)
 }
 
 /// `unlinkat(2)`.
@@ -661,7 +666,7 @@ pub fn unlinkat(c: &mut Call) -> Result<u64> {
     if c.uint(2) & !linux::AT_REMOVEDIR != 0 {
         return Err(Errno::EINVAL);
     }
-    remove(c, c.int(0), c.a[1], c.uint(2) & linux::AT_REMOVEDIR != 0)
+    remove(c, c.int(0), c.arg(1), c.uint(2) & linux::AT_REMOVEDIR != 0)
 }
 
 fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u64> {
@@ -681,17 +686,17 @@ fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u
 
 /// `rename(2)`.
 pub fn rename(c: &mut Call) -> Result<u64> {
-    do_rename(c, (AT_FDCWD, c.a[0]), (AT_FDCWD, c.a[1]), 0)
+    do_rename(c, (AT_FDCWD, c.arg(0)), (AT_FDCWD, c.arg(1)), 0)
 }
 
 /// `renameat(2)`.
 pub fn renameat(c: &mut Call) -> Result<u64> {
-    do_rename(c, (c.int(0), c.a[1]), (c.int(2), c.a[3]), 0)
+    do_rename(c, (c.int(0), c.arg(1)), (c.int(2), c.arg(3)), 0)
 }
 
 /// `renameat2(2)`.
 pub fn renameat2(c: &mut Call) -> Result<u64> {
-    do_rename(c, (c.int(0), c.a[1]), (c.int(2), c.a[3]), c.uint(4))
+    do_rename(c, (c.int(0), c.arg(1)), (c.int(2), c.arg(3)), c.uint(4))
 }
 
 fn do_link(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u64> {
@@ -714,12 +719,12 @@ fn do_link(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u64
 
 /// `link(2)`.
 pub fn link(c: &mut Call) -> Result<u64> {
-    do_link(c, (AT_FDCWD, c.a[0]), (AT_FDCWD, c.a[1]), 0)
+    do_link(c, (AT_FDCWD, c.arg(0)), (AT_FDCWD, c.arg(1)), 0)
 }
 
 /// `linkat(2)`.
 pub fn linkat(c: &mut Call) -> Result<u64> {
-    do_link(c, (c.int(0), c.a[1]), (c.int(2), c.a[3]), c.uint(4))
+    do_link(c, (c.int(0), c.arg(1)), (c.int(2), c.arg(3)), c.uint(4))
 }
 
 fn do_readlink(c: &Call, dir: i32, path: u64, buf: u64, len: u64) -> Result<u64> {
@@ -736,12 +741,12 @@ fn do_readlink(c: &Call, dir: i32, path: u64, buf: u64, len: u64) -> Result<u64>
 
 /// `readlink(2)`.
 pub fn readlink(c: &mut Call) -> Result<u64> {
-    do_readlink(c, AT_FDCWD, c.a[0], c.a[1], c.a[2])
+    do_readlink(c, AT_FDCWD, c.arg(0), c.arg(1), c.arg(2))
 }
 
 /// `readlinkat(2)`.
 pub fn readlinkat(c: &mut Call) -> Result<u64> {
-    do_readlink(c, c.int(0), c.a[1], c.a[2], c.a[3])
+    do_readlink(c, c.int(0), c.arg(1), c.arg(2), c.arg(3))
 }
 
 fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
@@ -772,7 +777,10 @@ fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
     {
         return Err(Errno::EPERM);
     }
-    if (change.uid.is_some() || change.gid.is_some()) && attr.kind() == FileType::Regular && attr.mode & 0o6000 != 0 {
+    if (change.uid.is_some() || change.gid.is_some())
+        && attr.kind() == FileType::Regular
+        && attr.mode & 0o6000 != 0
+    {
         // A new owner is not lent the old one's rights.
         let group = if attr.mode & linux::S_IXGRP != 0 { linux::S_ISGID } else { 0 };
         change.mode = Some(attr.mode & 0o7777 & !(linux::S_ISUID | group));
@@ -786,7 +794,7 @@ fn mode(mode: u32) -> SetAttr {
 
 /// `chmod(2)`.
 pub fn chmod(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     change(c.task, find(c.task, AT_FDCWD, &path, 0)?, mode(c.uint(1)))
 }
 
@@ -801,13 +809,13 @@ pub fn fchmod(c: &mut Call) -> Result<u64> {
 
 /// `fchmodat(2)`.
 pub fn fchmodat(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[1])?;
+    let path = get_path(c.arg(1))?;
     change(c.task, find(c.task, c.int(0), &path, 0)?, mode(c.uint(2)))
 }
 
 /// `fchmodat2(2)`.
 pub fn fchmodat2(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[1])?;
+    let path = get_path(c.arg(1))?;
     let object = find(c.task, c.int(0), &path, c.uint(3))?;
     if object.attr()?.kind() == FileType::Symlink {
         return Err(Errno::EOPNOTSUPP);
@@ -822,13 +830,13 @@ fn owner(uid: u32, gid: u32) -> SetAttr {
 
 /// `chown(2)`.
 pub fn chown(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     change(c.task, find(c.task, AT_FDCWD, &path, 0)?, owner(c.uint(1), c.uint(2)))
 }
 
 /// `lchown(2)`.
 pub fn lchown(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     let object = find(c.task, AT_FDCWD, &path, linux::AT_SYMLINK_NOFOLLOW)?;
     change(c.task, object, owner(c.uint(1), c.uint(2)))
 }
@@ -841,7 +849,7 @@ pub fn fchown(c: &mut Call) -> Result<u64> {
 
 /// `fchownat(2)`.
 pub fn fchownat(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[1])?;
+    let path = get_path(c.arg(1))?;
     let object = find(c.task, c.int(0), &path, c.uint(4))?;
     change(c.task, object, owner(c.uint(2), c.uint(3)))
 }
@@ -881,15 +889,15 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
 
 /// `utimensat(2)`.
 pub fn utimensat(c: &mut Call) -> Result<u64> {
-    let times = if c.a[2] == 0 { None } else { Some([get(c.a[2])?, get(c.a[2] + 16)?]) };
-    let object = if c.a[1] == 0 {
+    let times = if c.arg(2) == 0 { None } else { Some([get(c.arg(2))?, get(c.arg(2) + 16)?]) };
+    let object = if c.arg(1) == 0 {
         let file = c.file(0)?;
         match file.place() {
             Some(p) => Object::Place(p.clone()),
             None => Object::Open(file),
         }
     } else {
-        let path = get_path(c.a[1])?;
+        let path = get_path(c.arg(1))?;
         find(c.task, c.int(0), &path, c.uint(3))?
     };
     set_times(c.task, object, times)
@@ -911,23 +919,23 @@ fn timevals(addr: u64) -> Result<Option<[Timespec; 2]>> {
 
 /// `utimes(2)`.
 pub fn utimes(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
-    set_times(c.task, find(c.task, AT_FDCWD, &path, 0)?, timevals(c.a[1])?)
+    let path = get_path(c.arg(0))?;
+    set_times(c.task, find(c.task, AT_FDCWD, &path, 0)?, timevals(c.arg(1))?)
 }
 
 /// `futimesat(2)`.
 pub fn futimesat(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[1])?;
-    set_times(c.task, find(c.task, c.int(0), &path, 0)?, timevals(c.a[2])?)
+    let path = get_path(c.arg(1))?;
+    set_times(c.task, find(c.task, c.int(0), &path, 0)?, timevals(c.arg(2))?)
 }
 
 /// `utime(2)`.
 pub fn utime(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
-    let times = if c.a[1] == 0 {
+    let path = get_path(c.arg(0))?;
+    let times = if c.arg(1) == 0 {
         None
     } else {
-        let t: [i64; 2] = [get(c.a[1])?, get(c.a[1] + 8)?];
+        let t: [i64; 2] = [get(c.arg(1))?, get(c.arg(1) + 8)?];
         Some(t.map(|sec| Timespec { sec, nsec: 0 }))
     };
     set_times(c.task, find(c.task, AT_FDCWD, &path, 0)?, times)
@@ -935,10 +943,10 @@ pub fn utime(c: &mut Call) -> Result<u64> {
 
 /// `truncate(2)`.
 pub fn truncate(c: &mut Call) -> Result<u64> {
-    if (c.a[1] as i64) < 0 {
+    if (c.arg(1) as i64) < 0 {
         return Err(Errno::EINVAL);
     }
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     let place = find(c.task, AT_FDCWD, &path, 0)?.place()?;
     match place.inode.kind() {
         FileType::Regular => {}
@@ -948,7 +956,7 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     let cred = c.task.cred();
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
-    place.inode.set_attr(&SetAttr { size: Some(c.a[1]), ..SetAttr::default() }, &cred).map(|()| 0)
+    place.inode.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 fn put_statfs(addr: u64, s: &StatFs, read_only: bool) -> Result<u64> {
@@ -973,20 +981,20 @@ fn put_statfs(addr: u64, s: &StatFs, read_only: bool) -> Result<u64> {
 
 /// `statfs(2)`.
 pub fn statfs(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     let place = find(c.task, AT_FDCWD, &path, 0)?.place()?;
-    put_statfs(c.a[1], &place.mount.fs.stat()?, place.mount.read_only)
+    put_statfs(c.arg(1), &place.mount.fs.stat()?, place.mount.read_only)
 }
 
 /// `fstatfs(2)`.
 pub fn fstatfs(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     match file.place() {
-        Some(p) => put_statfs(c.a[1], &p.mount.fs.stat()?, p.mount.read_only),
+        Some(p) => put_statfs(c.arg(1), &p.mount.fs.stat()?, p.mount.read_only),
         None => {
             // PIPEFS_MAGIC stands for all that has no file system.
             let s = StatFs { kind: 0x5049_5045, bsize: 4096, namelen: 255, ..StatFs::default() };
-            put_statfs(c.a[1], &s, false)
+            put_statfs(c.arg(1), &s, false)
         }
     }
 }
@@ -1001,7 +1009,7 @@ pub fn memfd_create(c: &mut Call) -> Result<u64> {
     if flags & !known != 0 {
         return Err(Errno::EINVAL);
     }
-    let name = get_string(c.a[0], 249, Errno::EINVAL)?;
+    let name = get_string(c.arg(0), 249, Errno::EINVAL)?;
     let node = world().shm.anonymous(&name, &c.task.cred());
     if flags & linux::MFD_ALLOW_SEALING != 0 {
         node.allow_sealing();
@@ -1027,7 +1035,7 @@ fn put_xattr(value: &[u8], addr: u64, size: u64) -> Result<u64> {
 }
 
 fn xattr_object(c: &Call, follow: bool) -> Result<Location> {
-    let path = get_path(c.a[0])?;
+    let path = get_path(c.arg(0))?;
     find(c.task, AT_FDCWD, &path, if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW })?.place()
 }
 
@@ -1038,37 +1046,37 @@ fn xattr_file(c: &Call) -> Result<Location> {
 /// `getxattr(2)`.
 pub fn getxattr(c: &mut Call) -> Result<u64> {
     let place = xattr_object(c, true)?;
-    put_xattr(&place.inode.get_xattr(&xattr_name(c.a[1])?)?, c.a[2], c.a[3])
+    put_xattr(&place.inode.get_xattr(&xattr_name(c.arg(1))?)?, c.arg(2), c.arg(3))
 }
 
 /// `lgetxattr(2)`.
 pub fn lgetxattr(c: &mut Call) -> Result<u64> {
     let place = xattr_object(c, false)?;
-    put_xattr(&place.inode.get_xattr(&xattr_name(c.a[1])?)?, c.a[2], c.a[3])
+    put_xattr(&place.inode.get_xattr(&xattr_name(c.arg(1))?)?, c.arg(2), c.arg(3))
 }
 
 /// `fgetxattr(2)`.
 pub fn fgetxattr(c: &mut Call) -> Result<u64> {
     let place = xattr_file(c)?;
-    put_xattr(&place.inode.get_xattr(&xattr_name(c.a[1])?)?, c.a[2], c.a[3])
+    put_xattr(&place.inode.get_xattr(&xattr_name(c.arg(1))?)?, c.arg(2), c.arg(3))
 }
 
 /// `listxattr(2)`.
 pub fn listxattr(c: &mut Call) -> Result<u64> {
     let place = xattr_object(c, true)?;
-    put_xattr(&place.inode.list_xattr()?, c.a[1], c.a[2])
+    put_xattr(&place.inode.list_xattr()?, c.arg(1), c.arg(2))
 }
 
 /// `llistxattr(2)`.
 pub fn llistxattr(c: &mut Call) -> Result<u64> {
     let place = xattr_object(c, false)?;
-    put_xattr(&place.inode.list_xattr()?, c.a[1], c.a[2])
+    put_xattr(&place.inode.list_xattr()?, c.arg(1), c.arg(2))
 }
 
 /// `flistxattr(2)`.
 pub fn flistxattr(c: &mut Call) -> Result<u64> {
     let place = xattr_file(c)?;
-    put_xattr(&place.inode.list_xattr()?, c.a[1], c.a[2])
+    put_xattr(&place.inode.list_xattr()?, c.arg(1), c.arg(2))
 }
 
 /// `setxattr(2)`, `removexattr(2)` and their kind.

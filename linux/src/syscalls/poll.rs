@@ -73,12 +73,12 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
 }
 
 fn do_poll(c: &Call, limit: Limit) -> Result<u64> {
-    let n = c.a[1];
+    let n = c.arg(1);
     if n > c.task.process.max_files.load(core::sync::atomic::Ordering::Relaxed).max(1024) {
         return Err(Errno::EINVAL);
     }
     let mut list = alloc::vec![PollFd::default(); n as usize];
-    user::read(c.a[0], list.as_mut_slice().as_mut_bytes())?;
+    user::read(c.arg(0), list.as_mut_slice().as_mut_bytes())?;
     let mut bad = 0;
     let mut files = Vec::with_capacity(list.len());
     for p in &mut list {
@@ -107,7 +107,7 @@ fn do_poll(c: &Call, limit: Limit) -> Result<u64> {
     }
     // Only the results are written back.
     for (i, p) in list.iter().enumerate() {
-        user::write(c.a[0] + i as u64 * 8 + 6, &p.revents.to_ne_bytes())?;
+        user::write(c.arg(0) + i as u64 * 8 + 6, &p.revents.to_ne_bytes())?;
     }
     Ok(count)
 }
@@ -160,18 +160,15 @@ fn write_left(addr: u64, deadline: Option<u64>) {
 
 /// `ppoll(2)`.
 pub fn ppoll(c: &mut Call) -> Result<u64> {
-    let (limit, deadline) = timespec_limit(c.a[2])?;
-    let r = masked(c.task, c.a[3], c.a[4], || do_poll(c, limit));
-    write_left(c.a[2], deadline);
+    let (limit, deadline) = timespec_limit(c.arg(2))?;
+    let r = masked(c.task, c.arg(3), c.arg(4), || do_poll(c, limit));
+    write_left(c.arg(2), deadline);
     r
 }
 
 /// What select's three sets mean in terms of poll.
-const SETS: [u32; 3] = [
-    bits::IN | bits::RDNORM | bits::HUP | bits::ERR,
-    bits::OUT | bits::WRNORM | bits::ERR,
-    bits::PRI,
-];
+const SETS: [u32; 3] =
+    [bits::IN | bits::RDNORM | bits::HUP | bits::ERR, bits::OUT | bits::WRNORM | bits::ERR, bits::PRI];
 
 fn do_select(c: &Call, limit: Limit) -> Result<u64> {
     let n = c.int(0);
@@ -181,10 +178,10 @@ fn do_select(c: &Call, limit: Limit) -> Result<u64> {
     let n = (n as usize).min(crate::files::FILES_MAX);
     let words = n.div_ceil(64);
     let mut sets: [Vec<u64>; 3] = [const { Vec::new() }; 3];
-    for (set, addr) in sets.iter_mut().zip(&c.a[1..4]) {
+    for (set, addr) in sets.iter_mut().zip([c.arg(1), c.arg(2), c.arg(3)]) {
         set.resize(words, 0);
-        if *addr != 0 {
-            user::read(*addr, set.as_mut_slice().as_mut_bytes())?;
+        if addr != 0 {
+            user::read(addr, set.as_mut_slice().as_mut_bytes())?;
         }
     }
     let mut files: Vec<(Option<FileRef>, u32)> = Vec::new();
@@ -208,9 +205,9 @@ fn do_select(c: &Call, limit: Limit) -> Result<u64> {
             count += 1;
         }
     }
-    for (set, addr) in sets.iter().zip(&c.a[1..4]) {
-        if *addr != 0 {
-            user::write(*addr, set.as_slice().as_bytes())?;
+    for (set, addr) in sets.iter().zip([c.arg(1), c.arg(2), c.arg(3)]) {
+        if addr != 0 {
+            user::write(addr, set.as_slice().as_bytes())?;
         }
     }
     Ok(count)
@@ -218,25 +215,25 @@ fn do_select(c: &Call, limit: Limit) -> Result<u64> {
 
 /// `select(2)`.
 pub fn select(c: &mut Call) -> Result<u64> {
-    let (limit, deadline) = if c.a[4] == 0 {
+    let (limit, deadline) = if c.arg(4) == 0 {
         (Limit::Forever, None)
     } else {
-        let ns = get::<Timeval>(c.a[4])?.to_ns()?;
+        let ns = get::<Timeval>(c.arg(4))?.to_ns()?;
         (after(ns), Some(platform().now().saturating_add(ns)))
     };
     let r = do_select(c, limit);
     if let Some(d) = deadline {
-        let _ = put(c.a[4], &Timeval::from_ns(d.saturating_sub(platform().now())));
+        let _ = put(c.arg(4), &Timeval::from_ns(d.saturating_sub(platform().now())));
     }
     r
 }
 
 /// `pselect6(2)`.
 pub fn pselect6(c: &mut Call) -> Result<u64> {
-    let (limit, deadline) = timespec_limit(c.a[4])?;
-    let (mask, size) = if c.a[5] != 0 { (get(c.a[5])?, get(c.a[5] + 8)?) } else { (0u64, 0u64) };
+    let (limit, deadline) = timespec_limit(c.arg(4))?;
+    let (mask, size) = if c.arg(5) != 0 { (get(c.arg(5))?, get(c.arg(5) + 8)?) } else { (0u64, 0u64) };
     let r = masked(c.task, mask, size, || do_select(c, limit));
-    write_left(c.a[4], deadline);
+    write_left(c.arg(4), deadline);
     r
 }
 
@@ -260,7 +257,7 @@ pub fn epoll_create1(c: &mut Call) -> Result<u64> {
 pub fn epoll_ctl(c: &mut Call) -> Result<u64> {
     let (instance, file) = (c.file(0)?, c.file(2)?);
     let e = instance.as_type::<Epoll>().ok_or(Errno::EINVAL)?;
-    let event = if c.uint(1) == linux::EPOLL_CTL_DEL { None } else { Some(get::<EpollEvent>(c.a[3])?) };
+    let event = if c.uint(1) == linux::EPOLL_CTL_DEL { None } else { Some(get::<EpollEvent>(c.arg(3))?) };
     e.control(c.uint(1), c.uint(2), &file, event).map(|()| 0)
 }
 
@@ -275,7 +272,7 @@ fn do_epoll(c: &Call, limit: Limit) -> Result<u64> {
         Errno::RESTART => Errno::RESTART_NOHAND,
         e => e,
     })?;
-    user::write(c.a[1], events.as_slice().as_bytes())?;
+    user::write(c.arg(1), events.as_slice().as_bytes())?;
     Ok(events.len() as u64)
 }
 
@@ -286,11 +283,11 @@ pub fn epoll_wait(c: &mut Call) -> Result<u64> {
 
 /// `epoll_pwait(2)`.
 pub fn epoll_pwait(c: &mut Call) -> Result<u64> {
-    masked(c.task, c.a[4], c.a[5], || do_epoll(c, millis(c.int(3))))
+    masked(c.task, c.arg(4), c.arg(5), || do_epoll(c, millis(c.int(3))))
 }
 
 /// `epoll_pwait2(2)`.
 pub fn epoll_pwait2(c: &mut Call) -> Result<u64> {
-    let (limit, _) = timespec_limit(c.a[3])?;
-    masked(c.task, c.a[4], c.a[5], || do_epoll(c, limit))
+    let (limit, _) = timespec_limit(c.arg(3))?;
+    masked(c.task, c.arg(4), c.arg(5), || do_epoll(c, limit))
 }

@@ -24,7 +24,8 @@ use crate::signal::{self, no_altstack};
 use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
 
 /// Flags of clone that change nothing here.
-const HARMLESS: u64 = (linux::CLONE_PTRACE | linux::CLONE_UNTRACED | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
+const HARMLESS: u64 =
+    (linux::CLONE_PTRACE | linux::CLONE_UNTRACED | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
 const NAMESPACES: u64 = (linux::CLONE_NEWNS
     | linux::CLONE_NEWCGROUP
     | linux::CLONE_NEWUTS
@@ -174,7 +175,7 @@ fn task_fs_base(frame: &UserFrame) -> u64 {
 
 /// `clone(2)`.
 pub fn clone(c: &mut Call) -> Result<u64> {
-    let [flags, stack, parent_tid, child_tid, tls, _] = c.a;
+    let [flags, stack, parent_tid, child_tid, tls, _] = c.args();
     let a = Clone {
         flags: flags & !0xff & !HARMLESS & 0xffff_ffff,
         exit_signal: (flags & 0xff) as u32,
@@ -188,7 +189,7 @@ pub fn clone(c: &mut Call) -> Result<u64> {
 
 /// `clone3(2)`.
 pub fn clone3(c: &mut Call) -> Result<u64> {
-    let size = c.a[1] as usize;
+    let size = c.arg(1) as usize;
     if size < 64 {
         return Err(Errno::EINVAL);
     }
@@ -197,7 +198,7 @@ pub fn clone3(c: &mut Call) -> Result<u64> {
     }
     let mut args = CloneArgs::default();
     let n = size.min(size_of::<CloneArgs>());
-    user::read(c.a[0], &mut args.as_mut_bytes()[..n])?;
+    user::read(c.arg(0), &mut args.as_mut_bytes()[..n])?;
     if args.exit_signal > 64 || args.flags & 0xff != 0 || args.set_tid_size != 0 {
         return Err(Errno::EINVAL);
     }
@@ -288,12 +289,12 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
 
 /// `execve(2)`.
 pub fn execve(c: &mut Call) -> Result<u64> {
-    do_exec(c, linux::AT_FDCWD, c.a[0], c.a[1], c.a[2], 0)
+    do_exec(c, linux::AT_FDCWD, c.arg(0), c.arg(1), c.arg(2), 0)
 }
 
 /// `execveat(2)`.
 pub fn execveat(c: &mut Call) -> Result<u64> {
-    do_exec(c, c.int(0), c.a[1], c.a[2], c.a[3], c.uint(4))
+    do_exec(c, c.int(0), c.arg(1), c.arg(2), c.arg(3), c.uint(4))
 }
 
 /// `exit(2)`.
@@ -393,7 +394,12 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
 /// `wait4(2)`.
 pub fn wait4(c: &mut Call) -> Result<u64> {
     let (pid, options) = (c.int(0), c.uint(2));
-    let known = linux::WNOHANG | linux::WUNTRACED | linux::WCONTINUED | linux::__WALL | linux::__WCLONE | linux::__WNOTHREAD;
+    let known = linux::WNOHANG
+        | linux::WUNTRACED
+        | linux::WCONTINUED
+        | linux::__WALL
+        | linux::__WCLONE
+        | linux::__WNOTHREAD;
     if options & !known != 0 {
         return Err(Errno::EINVAL);
     }
@@ -405,11 +411,11 @@ pub fn wait4(c: &mut Call) -> Result<u64> {
         p => Which::Pid(p as u32),
     };
     let Some(w) = do_wait(c, which, options, true)? else { return Ok(0) };
-    if c.a[1] != 0 {
-        put(c.a[1], &w.status)?;
+    if c.arg(1) != 0 {
+        put(c.arg(1), &w.status)?;
     }
-    if c.a[3] != 0 {
-        put(c.a[3], &w.usage.rusage())?;
+    if c.arg(3) != 0 {
+        put(c.arg(3), &w.usage.rusage())?;
     }
     Ok(u64::from(w.pid))
 }
@@ -429,15 +435,15 @@ pub fn waitid(c: &mut Call) -> Result<u64> {
         _ => return Err(unsupported(c.task, "waitid on a pidfd", Errno::EINVAL)),
     };
     let w = do_wait(c, which, options, options & linux::WEXITED != 0)?;
-    if c.a[2] != 0 {
+    if c.arg(2) != 0 {
         let mut info = Siginfo::from_kernel(0, 0);
         if let Some(w) = &w {
             info = Siginfo::child(w.code, w.pid, w.uid, w.value, 0, 0);
         }
-        put(c.a[2], &info)?;
+        put(c.arg(2), &info)?;
     }
-    if let (Some(w), true) = (&w, c.a[4] != 0) {
-        put(c.a[4], &w.usage.rusage())?;
+    if let (Some(w), true) = (&w, c.arg(4) != 0) {
+        put(c.arg(4), &w.usage.rusage())?;
     }
     Ok(0)
 }
@@ -459,7 +465,7 @@ pub fn gettid(c: &mut Call) -> Result<u64> {
 
 /// `set_tid_address(2)`.
 pub fn set_tid_address(c: &mut Call) -> Result<u64> {
-    c.task.clear_tid.store(c.a[0], Ordering::Relaxed);
+    c.task.clear_tid.store(c.arg(0), Ordering::Relaxed);
     gettid(c)
 }
 
@@ -496,9 +502,8 @@ pub fn setpgid(c: &mut Call) -> Result<u64> {
     if p.sid.load(Ordering::Relaxed) != sid || p.sid.load(Ordering::Relaxed) == p.pid && p.pid != pgid {
         return Err(Errno::EPERM);
     }
-    let exists = |g: &Arc<Process>| {
-        g.pgid.load(Ordering::Relaxed) == pgid && g.sid.load(Ordering::Relaxed) == sid
-    };
+    let exists =
+        |g: &Arc<Process>| g.pgid.load(Ordering::Relaxed) == pgid && g.sid.load(Ordering::Relaxed) == sid;
     if pgid != p.pid && !all_processes().iter().any(exists) {
         return Err(Errno::EPERM);
     }
@@ -659,17 +664,17 @@ pub fn setresgid(c: &mut Call) -> Result<u64> {
 /// `getresuid(2)`.
 pub fn getresuid(c: &mut Call) -> Result<u64> {
     let i = c.task.process.ids.lock().clone();
-    put(c.a[0], &i.ruid)?;
-    put(c.a[1], &i.euid)?;
-    put(c.a[2], &i.suid).map(|()| 0)
+    put(c.arg(0), &i.ruid)?;
+    put(c.arg(1), &i.euid)?;
+    put(c.arg(2), &i.suid).map(|()| 0)
 }
 
 /// `getresgid(2)`.
 pub fn getresgid(c: &mut Call) -> Result<u64> {
     let i = c.task.process.ids.lock().clone();
-    put(c.a[0], &i.rgid)?;
-    put(c.a[1], &i.egid)?;
-    put(c.a[2], &i.sgid).map(|()| 0)
+    put(c.arg(0), &i.rgid)?;
+    put(c.arg(1), &i.egid)?;
+    put(c.arg(2), &i.sgid).map(|()| 0)
 }
 
 /// `setfsuid(2)`: returns the old one, whether it changed it or not.
@@ -704,7 +709,7 @@ pub fn getgroups(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     if room > 0 {
-        user::write(c.a[1], groups.as_bytes())?;
+        user::write(c.arg(1), groups.as_bytes())?;
     }
     Ok(groups.len() as u64)
 }
@@ -719,7 +724,7 @@ pub fn setgroups(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let mut groups = alloc::vec![0u32; n as usize];
-    user::read(c.a[1], groups.as_mut_bytes())?;
+    user::read(c.arg(1), groups.as_mut_bytes())?;
     c.task.process.ids.lock().groups = groups.into();
     Ok(0)
 }
@@ -730,30 +735,29 @@ pub const CAP_ALL: u64 = (1 << 41) - 1;
 
 /// `capget(2)`: root has all, others none.
 pub fn capget(c: &mut Call) -> Result<u64> {
-    let header: [u32; 2] = [get(c.a[0])?, get(c.a[0] + 4)?];
+    let header: [u32; 2] = [get(c.arg(0))?, get(c.arg(0) + 4)?];
     if header[0] != CAP_VERSION_3 {
-        put(c.a[0], &CAP_VERSION_3)?;
-        return if c.a[1] == 0 { Ok(0) } else { Err(Errno::EINVAL) };
+        put(c.arg(0), &CAP_VERSION_3)?;
+        return if c.arg(1) == 0 { Ok(0) } else { Err(Errno::EINVAL) };
     }
-    let process = process_or_self(c, header[1]).or_else(|_| {
-        find_task(header[1]).map(|t| t.process.clone()).ok_or(Errno::ESRCH)
-    })?;
+    let process = process_or_self(c, header[1])
+        .or_else(|_| find_task(header[1]).map(|t| t.process.clone()).ok_or(Errno::ESRCH))?;
     let caps = if process.ids.lock().euid == 0 { CAP_ALL } else { 0 };
     let (low, high) = (caps as u32, (caps >> 32) as u32);
-    if c.a[1] != 0 {
-        user::write(c.a[1], [low, low, 0, high, high, 0].as_bytes())?;
+    if c.arg(1) != 0 {
+        user::write(c.arg(1), [low, low, 0, high, high, 0].as_bytes())?;
     }
     Ok(0)
 }
 
 /// `capset(2)`: giving up is accepted; more than one has is refused.
 pub fn capset(c: &mut Call) -> Result<u64> {
-    let version: u32 = get(c.a[0])?;
+    let version: u32 = get(c.arg(0))?;
     if version != CAP_VERSION_3 {
         return Err(Errno::EINVAL);
     }
     let mut data = [0u32; 6];
-    user::read(c.a[1], data.as_mut_bytes())?;
+    user::read(c.arg(1), data.as_mut_bytes())?;
     let permitted = u64::from(data[1]) | u64::from(data[4]) << 32;
     let have = if c.task.is_root() { CAP_ALL } else { 0 };
     if permitted & !have & CAP_ALL != 0 { Err(Errno::EPERM) } else { Ok(0) }
@@ -762,7 +766,7 @@ pub fn capset(c: &mut Call) -> Result<u64> {
 /// `prctl(2)`.
 pub fn prctl(c: &mut Call) -> Result<u64> {
     let task = c.task;
-    let arg = c.a[1];
+    let arg = c.arg(1);
     match c.uint(0) {
         pr::PR_SET_NAME => {
             let mut name = [0u8; 16];
@@ -806,11 +810,29 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         }
         pr::PR_GET_TIMERSLACK => Ok(task.slack.load(Ordering::Relaxed)),
         // A cell's programs can gain no privilege anyway.
-        pr::PR_SET_NO_NEW_PRIVS => if arg == 1 { Ok(0) } else { Err(Errno::EINVAL) },
+        pr::PR_SET_NO_NEW_PRIVS => {
+            if arg == 1 {
+                Ok(0)
+            } else {
+                Err(Errno::EINVAL)
+            }
+        }
         pr::PR_GET_NO_NEW_PRIVS => Ok(1),
         pr::PR_GET_SECUREBITS => Ok(0),
-        pr::PR_CAPBSET_READ => if arg <= 40 { Ok(1) } else { Err(Errno::EINVAL) },
-        pr::PR_CAPBSET_DROP => if arg <= 40 { Ok(0) } else { Err(Errno::EINVAL) },
+        pr::PR_CAPBSET_READ => {
+            if arg <= 40 {
+                Ok(1)
+            } else {
+                Err(Errno::EINVAL)
+            }
+        }
+        pr::PR_CAPBSET_DROP => {
+            if arg <= 40 {
+                Ok(0)
+            } else {
+                Err(Errno::EINVAL)
+            }
+        }
         pr::PR_CAP_AMBIENT => Ok(0),
         pr::PR_SET_SECUREBITS | pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
         pr::PR_SET_VMA => Ok(0),
@@ -830,17 +852,17 @@ pub fn arch_prctl(c: &mut Call) -> Result<u64> {
     const GET_GS: u32 = 0x1004;
     match c.uint(0) {
         SET_FS => {
-            if !is_user_range(c.a[1], 0) {
+            if !is_user_range(c.arg(1), 0) {
                 return Err(Errno::EPERM);
             }
-            atoll_task::set_thread_pointer(c.a[1]);
-            c.frame.fs_base = c.a[1];
+            atoll_task::set_thread_pointer(c.arg(1));
+            c.frame.fs_base = c.arg(1);
             Ok(0)
         }
-        GET_FS => put(c.a[1], &task_fs_base(c.frame)).map(|()| 0),
-        GET_GS => put(c.a[1], &0u64).map(|()| 0),
+        GET_FS => put(c.arg(1), &task_fs_base(c.frame)).map(|()| 0),
+        GET_GS => put(c.arg(1), &0u64).map(|()| 0),
         SET_GS => {
-            if c.a[1] == 0 {
+            if c.arg(1) == 0 {
                 return Ok(0);
             }
             Err(unsupported(c.task, "a GS base of the program's own (arch_prctl(ARCH_SET_GS))", Errno::EPERM))
@@ -877,28 +899,28 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
 /// `prlimit64(2)`.
 pub fn prlimit64(c: &mut Call) -> Result<u64> {
     let p = process_or_self(c, c.uint(0))?;
-    let which = limit_index(c.a[1])?;
-    let new: Option<Rlimit> = if c.a[2] != 0 { Some(get(c.a[2])?) } else { None };
+    let which = limit_index(c.arg(1))?;
+    let new: Option<Rlimit> = if c.arg(2) != 0 { Some(get(c.arg(2))?) } else { None };
     let old = p.limit(which);
     if let Some(new) = new {
         set_limit(c, &p, which, new)?;
     }
-    if c.a[3] != 0 {
-        put(c.a[3], &old)?;
+    if c.arg(3) != 0 {
+        put(c.arg(3), &old)?;
     }
     Ok(0)
 }
 
 /// `getrlimit(2)`.
 pub fn getrlimit(c: &mut Call) -> Result<u64> {
-    let which = limit_index(c.a[0])?;
-    put(c.a[1], &c.task.process.limit(which)).map(|()| 0)
+    let which = limit_index(c.arg(0))?;
+    put(c.arg(1), &c.task.process.limit(which)).map(|()| 0)
 }
 
 /// `setrlimit(2)`.
 pub fn setrlimit(c: &mut Call) -> Result<u64> {
-    let which = limit_index(c.a[0])?;
-    let new = get(c.a[1])?;
+    let which = limit_index(c.arg(0))?;
+    let new = get(c.arg(1))?;
     set_limit(c, &c.task.process, which, new).map(|()| 0)
 }
 
@@ -922,20 +944,20 @@ pub fn getrusage(c: &mut Call) -> Result<u64> {
             out.utime = Timeval::from_ns(usage.run_ns.max(1000));
         }
     }
-    put(c.a[1], &out).map(|()| 0)
+    put(c.arg(1), &out).map(|()| 0)
 }
 
 /// `times(2)`.
 pub fn times(c: &mut Call) -> Result<u64> {
     let ticks = |ns: u64| (ns / 10_000_000) as i64;
-    if c.a[0] != 0 {
+    if c.arg(0) != 0 {
         let t = Tms {
             utime: ticks(c.task.process.used().run_ns),
             stime: 0,
             cutime: ticks(c.task.process.child_usage.lock().run_ns),
             cstime: 0,
         };
-        put(c.a[0], &t)?;
+        put(c.arg(0), &t)?;
     }
     Ok(ticks(platform().now()) as u64)
 }
@@ -962,7 +984,8 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
         || me.ruid == you.suid
         || me.euid == you.ruid
         || me.euid == you.suid
-        || signal == linux::SIGCONT && c.task.process.sid.load(Ordering::Relaxed) == p.sid.load(Ordering::Relaxed)
+        || signal == linux::SIGCONT
+            && c.task.process.sid.load(Ordering::Relaxed) == p.sid.load(Ordering::Relaxed)
 }
 
 /// `kill(2)`.
@@ -1039,7 +1062,7 @@ pub fn rt_sigqueueinfo(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let p = find_process(pid).ok_or(Errno::ESRCH)?;
-    let info = queued_info(c, c.a[2], signal, pid)?;
+    let info = queued_info(c, c.arg(2), signal, pid)?;
     if !may_signal(c, &p, signal) {
         return Err(Errno::EPERM);
     }
@@ -1051,16 +1074,16 @@ pub fn rt_sigqueueinfo(c: &mut Call) -> Result<u64> {
 
 /// `rt_tgsigqueueinfo(2)`.
 pub fn rt_tgsigqueueinfo(c: &mut Call) -> Result<u64> {
-    let info = queued_info(c, c.a[3], c.uint(2), c.uint(0))?;
+    let info = queued_info(c, c.arg(3), c.uint(2), c.uint(0))?;
     thread_kill(c, Some(c.uint(0)), c.uint(1), c.uint(2), Some(info))
 }
 
 /// `set_robust_list(2)`.
 pub fn set_robust_list(c: &mut Call) -> Result<u64> {
-    if c.a[1] != 24 {
+    if c.arg(1) != 24 {
         return Err(Errno::EINVAL);
     }
-    c.task.robust_list.store(c.a[0], Ordering::Relaxed);
+    c.task.robust_list.store(c.arg(0), Ordering::Relaxed);
     Ok(0)
 }
 
@@ -1071,13 +1094,13 @@ pub fn get_robust_list(c: &mut Call) -> Result<u64> {
     } else {
         find_task(c.uint(0)).ok_or(Errno::ESRCH)?.robust_list.load(Ordering::Relaxed)
     };
-    put(c.a[1], &list)?;
-    put(c.a[2], &24u64).map(|()| 0)
+    put(c.arg(1), &list)?;
+    put(c.arg(2), &24u64).map(|()| 0)
 }
 
 /// `unshare(2)`: descriptors and directories can be had apart; namespaces can't.
 pub fn unshare(c: &mut Call) -> Result<u64> {
-    let f = c.a[0];
+    let f = c.arg(0);
     if f & NAMESPACES != 0 {
         return Err(unsupported(c.task, "unshare of namespaces", Errno::EPERM));
     }

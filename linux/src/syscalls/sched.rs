@@ -36,7 +36,7 @@ fn online() -> [u64; MASK_WORDS] {
 /// `sched_getaffinity(2)`.
 pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
-    let size = c.a[1] as usize;
+    let size = c.arg(1) as usize;
     let need = atoll_task::cores().div_ceil(64) * 8;
     if !size.is_multiple_of(8) || size < need {
         return Err(Errno::EINVAL);
@@ -46,7 +46,7 @@ pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
         *m &= o;
     }
     let n = size.min(size_of_val(&mask));
-    user::write(c.a[2], &mask.as_bytes()[..n.min(need.max(8))])?;
+    user::write(c.arg(2), &mask.as_bytes()[..n.min(need.max(8))])?;
     Ok(need.max(8) as u64)
 }
 
@@ -54,8 +54,8 @@ pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
 pub fn sched_setaffinity(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
     let mut mask = [0u64; MASK_WORDS];
-    let n = (c.a[1] as usize).min(size_of_val(&mask));
-    user::read(c.a[2], &mut mask.as_mut_bytes()[..n])?;
+    let n = (c.arg(1) as usize).min(size_of_val(&mask));
+    user::read(c.arg(2), &mut mask.as_mut_bytes()[..n])?;
     for (m, o) in mask.iter_mut().zip(online()) {
         *m &= o;
     }
@@ -114,7 +114,7 @@ fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
 /// `sched_setscheduler(2)`.
 pub fn sched_setscheduler(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
-    let priority: u32 = get(c.a[2])?;
+    let priority: u32 = get(c.arg(2))?;
     set_policy(c, &t, c.uint(1), priority)
 }
 
@@ -126,7 +126,7 @@ pub fn sched_getscheduler(c: &mut Call) -> Result<u64> {
 /// `sched_setparam(2)`.
 pub fn sched_setparam(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
-    let priority: u32 = get(c.a[1])?;
+    let priority: u32 = get(c.arg(1))?;
     let policy = t.policy.load(Ordering::Relaxed) >> 16;
     set_policy(c, &t, policy, priority)
 }
@@ -134,13 +134,13 @@ pub fn sched_setparam(c: &mut Call) -> Result<u64> {
 /// `sched_getparam(2)`.
 pub fn sched_getparam(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
-    put(c.a[1], &(t.policy.load(Ordering::Relaxed) & 0xffff)).map(|()| 0)
+    put(c.arg(1), &(t.policy.load(Ordering::Relaxed) & 0xffff)).map(|()| 0)
 }
 
 /// `sched_setattr(2)`.
 pub fn sched_setattr(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
-    let a: SchedAttr = get(c.a[1])?;
+    let a: SchedAttr = get(c.arg(1))?;
     set_policy(c, &t, a.policy, a.priority)?;
     if a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH {
         t.nice.store(a.nice.clamp(-20, 19), Ordering::Relaxed);
@@ -162,13 +162,13 @@ pub fn sched_getattr(c: &mut Call) -> Result<u64> {
         priority: p & 0xffff,
         ..SchedAttr::default()
     };
-    put(c.a[1], &a).map(|()| 0)
+    put(c.arg(1), &a).map(|()| 0)
 }
 
 /// `sched_rr_get_interval(2)`.
 pub fn sched_rr_get_interval(c: &mut Call) -> Result<u64> {
     task_of(c, c.uint(0))?;
-    put(c.a[1], &Timespec::from_ns(3_000_000)).map(|()| 0)
+    put(c.arg(1), &Timespec::from_ns(3_000_000)).map(|()| 0)
 }
 
 const PRIO_PROCESS: u32 = 0;
@@ -181,7 +181,11 @@ fn priority_targets(c: &Call) -> Result<alloc::vec::Vec<Arc<Task>>> {
         PRIO_PROCESS => task_of(c, who).into_iter().collect(),
         PRIO_PGRP => {
             let g = if who == 0 { c.task.process.pgid.load(Ordering::Relaxed) } else { who };
-            all_processes().iter().filter(|p| p.pgid.load(Ordering::Relaxed) == g).filter_map(|p| p.leader()).collect()
+            all_processes()
+                .iter()
+                .filter(|p| p.pgid.load(Ordering::Relaxed) == g)
+                .filter_map(|p| p.leader())
+                .collect()
         }
         PRIO_USER => {
             let uid = if who == 0 { c.task.process.ids.lock().ruid } else { who };
@@ -223,12 +227,11 @@ pub fn ioprio_set(_c: &mut Call) -> Result<u64> {
 /// `getcpu(2)`.
 pub fn getcpu(c: &mut Call) -> Result<u64> {
     let cpu = atoll_abi::core_local::core_local().id() as u32;
-    if c.a[0] != 0 {
-        put(c.a[0], &cpu)?;
+    if c.arg(0) != 0 {
+        put(c.arg(0), &cpu)?;
     }
-    if c.a[1] != 0 {
-        put(c.a[1], &0u32)?;
+    if c.arg(1) != 0 {
+        put(c.arg(1), &0u32)?;
     }
     Ok(0)
 }
-

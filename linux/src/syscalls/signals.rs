@@ -15,33 +15,33 @@ fn check_size(n: u64) -> Result<()> {
 
 /// `rt_sigaction(2)`.
 pub fn rt_sigaction(c: &mut Call) -> Result<u64> {
-    check_size(c.a[3])?;
+    check_size(c.arg(3))?;
     let signal = c.uint(0);
     if !(1..=MAX).contains(&signal) {
         return Err(Errno::EINVAL);
     }
     let actions = &c.task.process.actions;
     let old = actions.get(signal);
-    if c.a[1] != 0 {
+    if c.arg(1) != 0 {
         if signal == linux::SIGKILL || signal == linux::SIGSTOP {
             return Err(Errno::EINVAL);
         }
-        let mut new: SigactionC = get(c.a[1])?;
+        let mut new: SigactionC = get(c.arg(1))?;
         new.mask &= !(bit(linux::SIGKILL) | bit(linux::SIGSTOP));
         actions.set(signal, new);
     }
-    if c.a[2] != 0 {
-        put(c.a[2], &old)?;
+    if c.arg(2) != 0 {
+        put(c.arg(2), &old)?;
     }
     Ok(0)
 }
 
 /// `rt_sigprocmask(2)`.
 pub fn rt_sigprocmask(c: &mut Call) -> Result<u64> {
-    check_size(c.a[3])?;
+    check_size(c.arg(3))?;
     let old = c.task.signals.lock().blocked;
-    if c.a[1] != 0 {
-        let set: u64 = get(c.a[1])?;
+    if c.arg(1) != 0 {
+        let set: u64 = get(c.arg(1))?;
         let new = match c.uint(0) {
             linux::SIG_BLOCK => old | set,
             linux::SIG_UNBLOCK => old & !set,
@@ -50,8 +50,8 @@ pub fn rt_sigprocmask(c: &mut Call) -> Result<u64> {
         };
         signal::set_mask(c.task, new);
     }
-    if c.a[2] != 0 {
-        put(c.a[2], &old)?;
+    if c.arg(2) != 0 {
+        put(c.arg(2), &old)?;
     }
     Ok(0)
 }
@@ -70,19 +70,19 @@ pub fn rt_sigreturn(c: &mut Call) -> Result<u64> {
 
 /// `rt_sigpending(2)`.
 pub fn rt_sigpending(c: &mut Call) -> Result<u64> {
-    if c.a[1] > 8 {
+    if c.arg(1) > 8 {
         return Err(Errno::EINVAL);
     }
     let s = c.task.signals.lock();
     let set = (s.pending.set() | c.task.process.pending.lock().set()) & s.blocked;
     drop(s);
-    user::write(c.a[0], &set.to_ne_bytes()[..c.a[1] as usize]).map(|()| 0)
+    user::write(c.arg(0), &set.to_ne_bytes()[..c.arg(1) as usize]).map(|()| 0)
 }
 
 /// `rt_sigsuspend(2)`.
 pub fn rt_sigsuspend(c: &mut Call) -> Result<u64> {
-    check_size(c.a[1])?;
-    let mask: u64 = get(c.a[0])?;
+    check_size(c.arg(1))?;
+    let mask: u64 = get(c.arg(0))?;
     signal::temporary_mask(c.task, mask);
     pause(c)
 }
@@ -105,12 +105,12 @@ pub fn pause(c: &mut Call) -> Result<u64> {
 
 /// `rt_sigtimedwait(2)`.
 pub fn rt_sigtimedwait(c: &mut Call) -> Result<u64> {
-    check_size(c.a[3])?;
-    let set: u64 = get(c.a[0])?;
-    let limit = if c.a[2] == 0 {
+    check_size(c.arg(3))?;
+    let set: u64 = get(c.arg(0))?;
+    let limit = if c.arg(2) == 0 {
         Limit::Forever
     } else {
-        let ns = get::<Timespec>(c.a[2])?.to_ns()?;
+        let ns = get::<Timespec>(c.arg(2))?.to_ns()?;
         Limit::Until(platform().now().saturating_add(ns))
     };
     let info = signal::wait_for(c.task, set, limit).map_err(|e| match e {
@@ -118,8 +118,8 @@ pub fn rt_sigtimedwait(c: &mut Call) -> Result<u64> {
         Errno::RESTART => Errno::EINTR,
         e => e,
     })?;
-    if c.a[1] != 0 {
-        put(c.a[1], &info)?;
+    if c.arg(1) != 0 {
+        put(c.arg(1), &info)?;
     }
     Ok(info.signo as u64)
 }
@@ -134,9 +134,9 @@ pub fn sigaltstack(c: &mut Call) -> Result<u64> {
     if on {
         told.flags |= linux::SS_ONSTACK as i32;
     }
-    if c.a[0] != 0 {
+    if c.arg(0) != 0 {
         drop(s);
-        let new: StackT = get(c.a[0])?;
+        let new: StackT = get(c.arg(0))?;
         s = c.task.signals.lock();
         if on && old.flags & linux::SS_AUTODISARM as i32 == 0 {
             return Err(Errno::EPERM);
@@ -155,8 +155,8 @@ pub fn sigaltstack(c: &mut Call) -> Result<u64> {
         };
     }
     drop(s);
-    if c.a[1] != 0 {
-        put(c.a[1], &told)?;
+    if c.arg(1) != 0 {
+        put(c.arg(1), &told)?;
     }
     Ok(0)
 }

@@ -11,9 +11,10 @@ use crate::types::{Itimerval, Timespec, Timeval, Timezone, get, put};
 /// Reads a clock, ns.
 pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
     Ok(match clock as u32 {
-        linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_COARSE | linux::CLOCK_TAI | linux::CLOCK_REALTIME_ALARM => {
-            platform().realtime()
-        }
+        linux::CLOCK_REALTIME
+        | linux::CLOCK_REALTIME_COARSE
+        | linux::CLOCK_TAI
+        | linux::CLOCK_REALTIME_ALARM => platform().realtime(),
         linux::CLOCK_MONOTONIC
         | linux::CLOCK_MONOTONIC_RAW
         | linux::CLOCK_MONOTONIC_COARSE
@@ -44,15 +45,15 @@ fn running(task: &Task) -> u64 {
 /// `clock_gettime(2)`.
 pub fn clock_gettime(c: &mut Call) -> Result<u64> {
     let ns = read_clock(c.task, c.int(0))?;
-    put(c.a[1], &Timespec::from_ns(ns)).map(|()| 0)
+    put(c.arg(1), &Timespec::from_ns(ns)).map(|()| 0)
 }
 
 /// `clock_getres(2)`.
 pub fn clock_getres(c: &mut Call) -> Result<u64> {
     read_clock(c.task, c.int(0))?;
     let coarse = matches!(c.uint(0), linux::CLOCK_REALTIME_COARSE | linux::CLOCK_MONOTONIC_COARSE);
-    if c.a[1] != 0 {
-        put(c.a[1], &Timespec::from_ns(if coarse { 4_000_000 } else { 1 }))?;
+    if c.arg(1) != 0 {
+        put(c.arg(1), &Timespec::from_ns(if coarse { 4_000_000 } else { 1 }))?;
     }
     Ok(0)
 }
@@ -64,11 +65,11 @@ pub fn clock_settime(c: &mut Call) -> Result<u64> {
 
 /// `gettimeofday(2)`.
 pub fn gettimeofday(c: &mut Call) -> Result<u64> {
-    if c.a[0] != 0 {
-        put(c.a[0], &Timeval::from_ns(platform().realtime()))?;
+    if c.arg(0) != 0 {
+        put(c.arg(0), &Timeval::from_ns(platform().realtime()))?;
     }
-    if c.a[1] != 0 {
-        put(c.a[1], &Timezone::default())?;
+    if c.arg(1) != 0 {
+        put(c.arg(1), &Timezone::default())?;
     }
     Ok(0)
 }
@@ -76,8 +77,8 @@ pub fn gettimeofday(c: &mut Call) -> Result<u64> {
 /// `time(2)`.
 pub fn time(c: &mut Call) -> Result<u64> {
     let now = platform().realtime() / 1_000_000_000;
-    if c.a[0] != 0 {
-        put(c.a[0], &now)?;
+    if c.arg(0) != 0 {
+        put(c.arg(0), &now)?;
     }
     Ok(now)
 }
@@ -90,7 +91,8 @@ fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
             Err(Errno::ETIMEDOUT) => return Ok(()),
             _ => {
                 let idle = crate::signal::deliverable(task) == 0
-                    && task.work.load(core::sync::atomic::Ordering::SeqCst) & !crate::process::work::SIGNAL == 0;
+                    && task.work.load(core::sync::atomic::Ordering::SeqCst) & !crate::process::work::SIGNAL
+                        == 0;
                 if idle && !task.process.is_ending() {
                     // Somebody else took the signal.
                     task.thread().set_interrupt(false);
@@ -104,13 +106,13 @@ fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
 
 /// `nanosleep(2)`.
 pub fn nanosleep(c: &mut Call) -> Result<u64> {
-    let ns = get::<Timespec>(c.a[0])?.to_ns()?;
+    let ns = get::<Timespec>(c.arg(0))?.to_ns()?;
     let deadline = platform().now().saturating_add(ns);
     match sleep(c.task, deadline) {
         Ok(()) => Ok(0),
         Err(left) => {
-            if c.a[1] != 0 {
-                put(c.a[1], &Timespec::from_ns(left))?;
+            if c.arg(1) != 0 {
+                put(c.arg(1), &Timespec::from_ns(left))?;
             }
             Err(Errno::EINTR)
         }
@@ -136,15 +138,14 @@ pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     read_clock(c.task, clock)?;
-    let ns = get::<Timespec>(c.a[2])?.to_ns()?;
-    let deadline =
-        if absolute { deadline_of(clock, ns)? } else { platform().now().saturating_add(ns) };
+    let ns = get::<Timespec>(c.arg(2))?.to_ns()?;
+    let deadline = if absolute { deadline_of(clock, ns)? } else { platform().now().saturating_add(ns) };
     match sleep(c.task, deadline) {
         Ok(()) => Ok(0),
         Err(_) if absolute => Err(Errno::RESTART_NOHAND),
         Err(left) => {
-            if c.a[3] != 0 {
-                put(c.a[3], &Timespec::from_ns(left))?;
+            if c.arg(3) != 0 {
+                put(c.arg(3), &Timespec::from_ns(left))?;
             }
             Err(Errno::EINTR)
         }
@@ -165,18 +166,18 @@ pub fn getitimer(c: &mut Call) -> Result<u64> {
         1 | 2 => Itimerval::default(),
         _ => return Err(Errno::EINVAL),
     };
-    put(c.a[1], &value).map(|()| 0)
+    put(c.arg(1), &value).map(|()| 0)
 }
 
 /// `setitimer(2)`.
 pub fn setitimer(c: &mut Call) -> Result<u64> {
-    let new: Itimerval = if c.a[1] == 0 { Itimerval::default() } else { get(c.a[1])? };
+    let new: Itimerval = if c.arg(1) == 0 { Itimerval::default() } else { get(c.arg(1))? };
     let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
     match c.uint(0) {
         ITIMER_REAL => {}
         1 | 2 if value == 0 => {
-            if c.a[2] != 0 {
-                put(c.a[2], &Itimerval::default())?;
+            if c.arg(2) != 0 {
+                put(c.arg(2), &Itimerval::default())?;
             }
             return Ok(0);
         }
@@ -191,8 +192,8 @@ pub fn setitimer(c: &mut Call) -> Result<u64> {
             alarm.start(platform().now().saturating_add(value), interval);
         }
     }
-    if c.a[2] != 0 {
-        put(c.a[2], &old)?;
+    if c.arg(2) != 0 {
+        put(c.arg(2), &old)?;
     }
     Ok(0)
 }

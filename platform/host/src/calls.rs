@@ -113,9 +113,7 @@ pub(crate) fn take_descriptor() -> Result<i32> {
         flags: 0,
     };
     // SAFETY: all pointers are to variables above.
-    let n = unsafe {
-        call!(sys::RECVMSG, fd, &raw mut msg, net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC)
-    };
+    let n = unsafe { call!(sys::RECVMSG, fd, &raw mut msg, net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC) };
     result(n)?;
     // cmsghdr: length, level and type, then the descriptor.
     if msg.controllen >= 20 && ctl[1] == (u64::from(net::SCM_RIGHTS) << 32 | u64::from(net::SOL_SOCKET)) {
@@ -131,9 +129,7 @@ pub(crate) struct Calls;
 impl HostCalls for Calls {
     fn read_at(&self, fd: i32, bufs: &[HostBuf], offset: u64) -> Result<usize> {
         // SAFETY: the buffers are valid for writing or the host says EFAULT.
-        let n = unsafe {
-            call!(sys::PREADV2, fd, bufs.as_ptr(), bufs.len(), offset, 0, linux::RWF_NOWAIT)
-        };
+        let n = unsafe { call!(sys::PREADV2, fd, bufs.as_ptr(), bufs.len(), offset, 0, linux::RWF_NOWAIT) };
         result(n).map(|n| n as usize)
     }
 
@@ -167,12 +163,7 @@ impl HostCalls for Calls {
             call!(sys::RECVMSG, fd, &raw mut msg, flags | net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC)
         };
         let len = result(n)? as usize;
-        Ok(Received {
-            len,
-            addr_len: msg.namelen as usize,
-            control_len: msg.controllen,
-            flags: msg.flags,
-        })
+        Ok(Received { len, addr_len: msg.namelen as usize, control_len: msg.controllen, flags: msg.flags })
     }
 
     fn send(&self, fd: i32, bufs: &[ReadBuf], addr: Option<&[u8]>, flags: u32) -> Result<usize> {
@@ -190,9 +181,8 @@ impl HostCalls for Calls {
             msg.namelen = a.len() as u32;
         }
         // SAFETY: the host only reads.
-        let n = unsafe {
-            call!(sys::SENDMSG, fd, &raw const msg, flags | net::MSG_DONTWAIT | net::MSG_NOSIGNAL)
-        };
+        let n =
+            unsafe { call!(sys::SENDMSG, fd, &raw const msg, flags | net::MSG_DONTWAIT | net::MSG_NOSIGNAL) };
         result(n).map(|n| n as usize)
     }
 
@@ -213,9 +203,7 @@ impl HostCalls for Calls {
     fn get_option(&self, fd: i32, level: u32, name: u32, value: &mut [u8]) -> Result<usize> {
         let mut len = value.len() as u32;
         // SAFETY: our buffer and its length.
-        let n = unsafe {
-            call!(sys::GETSOCKOPT, fd, level, name, value.as_mut_ptr(), &raw mut len)
-        };
+        let n = unsafe { call!(sys::GETSOCKOPT, fd, level, name, value.as_mut_ptr(), &raw mut len) };
         result(n).map(|_| len as usize)
     }
 

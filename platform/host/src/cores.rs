@@ -124,7 +124,9 @@ pub(crate) fn wait_turn(core: usize, mine: u32, before: u32) -> ! {
     }
     // SAFETY: stored by `switch` or at start, of this signature.
     let f: extern "C" fn(usize) -> ! = unsafe {
-        core::mem::transmute::<usize, extern "C" fn(usize) -> !>(area.continuation.load(Ordering::Relaxed) as usize)
+        core::mem::transmute::<usize, extern "C" fn(usize) -> !>(
+            area.continuation.load(Ordering::Relaxed) as usize
+        )
     };
     f(area.argument.load(Ordering::Relaxed) as usize)
 }

@@ -214,9 +214,8 @@ fn space_main(space: u32) -> ! {
         | linux::CLONE_SYSVSEM;
     for core in 1..cores {
         // SAFETY: the child runs on its own area's stack.
-        let tid = unsafe {
-            clone_thread_raw(u64::from(flags), area(core) + entry::LOOP_STACK_TOP, core as u64)
-        };
+        let tid =
+            unsafe { clone_thread_raw(u64::from(flags), area(core) + entry::LOOP_STACK_TOP, core as u64) };
         if tid < 0 {
             // SAFETY: ends this process.
             unsafe { call!(sys::EXIT_GROUP, 1) };
@@ -362,7 +361,10 @@ fn lock_in() {
 /// Asks for a new space; it is there when its slot's state says READY.
 pub(crate) fn space_create() -> Result<u32> {
     for (n, slot) in control().spaces.iter().enumerate() {
-        if slot.state.compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        if slot
+            .state
+            .compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
         {
             wish();
             return Ok(n as u32);

@@ -345,21 +345,22 @@ pub(crate) fn install() {
         restorer: entry::sigreturn_address(),
         mask: 0,
     };
-    for signal in [
-        linux::SIGSEGV,
-        linux::SIGBUS,
-        linux::SIGFPE,
-        linux::SIGILL,
-        linux::SIGTRAP,
-        linux::SIGSYS,
-        SIGNAL,
-    ] {
+    for signal in
+        [linux::SIGSEGV, linux::SIGBUS, linux::SIGFPE, linux::SIGILL, linux::SIGTRAP, linux::SIGSYS, SIGNAL]
+    {
         // SAFETY: a valid action.
         unsafe { call!(sys::RT_SIGACTION, signal, &raw const action, 0, 8) };
     }
     let ignore = SigAction { handler: 1, flags: 0, restorer: 0, mask: 0 };
-    for signal in [linux::SIGPIPE, linux::SIGHUP, linux::SIGINT, linux::SIGTERM, linux::SIGTSTP, linux::SIGTTIN, linux::SIGTTOU]
-    {
+    for signal in [
+        linux::SIGPIPE,
+        linux::SIGHUP,
+        linux::SIGINT,
+        linux::SIGTERM,
+        linux::SIGTSTP,
+        linux::SIGTTIN,
+        linux::SIGTTOU,
+    ] {
         // SAFETY: as above.
         unsafe { call!(sys::RT_SIGACTION, signal, &raw const ignore, 0, 8) };
     }
@@ -376,11 +377,8 @@ pub(crate) fn alternate_stack(area: u64) {
         flags: u64,
         size: u64,
     }
-    let stack = Stack {
-        sp: area + entry::LOOP_STACK_TOP,
-        flags: 0,
-        size: HOST_THREAD_SIZE - entry::LOOP_STACK_TOP,
-    };
+    let stack =
+        Stack { sp: area + entry::LOOP_STACK_TOP, flags: 0, size: HOST_THREAD_SIZE - entry::LOOP_STACK_TOP };
     // SAFETY: the area is this thread's.
     unsafe { call!(sys::SIGALTSTACK, &raw const stack, 0) };
 }

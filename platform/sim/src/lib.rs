@@ -172,7 +172,10 @@ impl Sim {
     }
 
     /// Lets a core that is awake go on, perhaps this one.
-    fn pass_on<'a>(&'a self, mut state: std::sync::MutexGuard<'a, State>) -> std::sync::MutexGuard<'a, State> {
+    fn pass_on<'a>(
+        &'a self,
+        mut state: std::sync::MutexGuard<'a, State>,
+    ) -> std::sync::MutexGuard<'a, State> {
         let me = self.me();
         loop {
             let awake: Vec<usize> = (0..self.config.cores).filter(|n| state.asleep[*n].is_none()).collect();
