@@ -244,6 +244,32 @@ impl Namespace {
         Ok(())
     }
 
+    /// Makes the directories above `target` that are missing, as those who mount
+    /// volumes expect it: in the tree where it can be written, and else on a
+    /// tmpfs (made by `tmpfs`) over the first missing name.
+    pub fn make_way(&self, target: &[u8], tmpfs: impl Fn() -> (Arc<dyn FileSystem>, InodeRef)) -> Result<()> {
+        let top = self.root();
+        let cred = Cred::root();
+        let walker = Walker { tree: self, root: &top, cred: &cred };
+        let ends = target.iter().enumerate().skip(1).filter(|(_, b)| **b == b'/').map(|(n, _)| n);
+        for end in ends {
+            let above = &target[..end];
+            let walk = walker.walk(&top, above, How::default())?;
+            if !matches!(walk.target, Target::Missing) {
+                continue;
+            }
+            match walker.create(&walk, NewNode::Directory, 0o755) {
+                Ok(_) => {}
+                Err(Errno::EROFS | Errno::EACCES | Errno::EPERM) => {
+                    let (fs, root) = tmpfs();
+                    self.mount(above, fs, root, false, b"tmpfs")?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     /// What is mounted on a name.
     fn mounted(&self, dir: &Location, name: &[u8]) -> Option<Arc<Mount>> {
         // The newest first: it hides the older ones.

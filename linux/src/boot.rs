@@ -101,7 +101,13 @@ pub fn boot() {
         match &tree {
             None => tree = Some(Namespace::new(fs, root, m.read_only, m.source.as_bytes())),
             Some(t) => {
-                if let Err(e) = t.mount(m.target.as_bytes(), fs, root, m.read_only, m.source.as_bytes()) {
+                let (target, source) = (m.target.as_bytes(), m.source.as_bytes());
+                let tmpfs = || -> (Arc<dyn FileSystem>, InodeRef) {
+                    let (fs, root) = TmpFs::new(memory().total() / 2, 0o755);
+                    (fs, root)
+                };
+                let way = t.make_way(target, tmpfs);
+                if let Err(e) = way.and_then(|()| t.mount(target, fs, root, m.read_only, source)) {
                     fail(&format!("mounting {} on {}: {e}", m.source, m.target), 125);
                 }
             }

@@ -1,0 +1,218 @@
+//! Runs the same thing on Linux and in a cell and compares what came out.
+//!
+//! Two kinds of cases, each a file of its own:
+//!
+//! - `tests/programs/*.sh`: a shell script around unmodified programs. It is
+//!   run twice, by the host's `bash -eu`, in a fresh directory `$DIR`. `$RUN`
+//!   is what to put before a program: nothing on Linux, `atoll run ... --` for
+//!   the cell. What the script prints on standard output, its exit status and
+//!   the files that it leaves behind in `$DIR` must be the same.
+//! - `tests/syscalls/*.c`: a C program, compiled here, run on Linux and in a
+//!   cell; standard output and exit status must be the same.
+//!
+//! Lines at the top of a case, behind `#` or `//`, say how it is run:
+//! `options: --cores 2` adds options of `atoll run`; `flags: -static` adds
+//! options of the compiler; `timeout: 60` allows more than 30 seconds.
+#![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+pub use libtest_mimic::{Arguments, Failed, Trial};
+
+/// What came out of a run.
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub struct Outcome {
+    /// Exit status; 128 and the signal's number if one ended it.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error, which is shown and not compared.
+    pub stderr: String,
+    /// It took too long and was killed.
+    pub hung: bool,
+}
+
+/// The project's directory.
+pub fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the project").to_path_buf()
+}
+
+/// The `atoll` program: `$ATOLL`, or the one that `cargo xtask build` made.
+pub fn atoll() -> PathBuf {
+    let path = std::env::var_os("ATOLL").map_or_else(|| top().join("target/release/atoll"), PathBuf::from);
+    assert!(
+        path.exists(),
+        "{} isn't there: run `cargo xtask build` first, or set ATOLL to the program",
+        path.display()
+    );
+    path
+}
+
+/// The value of `key:` lines at the top of a case.
+pub fn setting(text: &str, key: &str) -> Option<String> {
+    text.lines()
+        .take_while(|l| l.is_empty() || l.starts_with('#') || l.starts_with("//"))
+        .find_map(|l| l.trim_start_matches(['#', '/', ' ']).strip_prefix(key)?.strip_prefix(':'))
+        .map(|v| v.trim().to_string())
+}
+
+/// How long a case may take.
+pub fn timeout(text: &str) -> Duration {
+    Duration::from_secs(setting(text, "timeout").and_then(|t| t.parse().ok()).unwrap_or(30))
+}
+
+/// A port that nobody else of these tests uses.
+pub fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = 20_000 + (std::process::id() % 400) as u16 * 64;
+    base + NEXT.fetch_add(1, Ordering::Relaxed) % 64
+}
+
+/// Runs a command to its end, or kills its process group when `limit` is over.
+pub fn run(mut command: Command, limit: Duration) -> std::io::Result<Outcome> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let drain = |stream: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What could be read is what there is.
+            let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    };
+    let out = drain(child.stdout.take().map(|s| Box::new(s) as _));
+    let err = drain(child.stderr.take().map(|s| Box::new(s) as _));
+    let begun = Instant::now();
+    let mut hung = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > limit {
+            hung = true;
+            // SAFETY: a signal to the group that was made for this child.
+            unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+            break child.wait()?;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    // SAFETY: as above; what the case left running ends with it.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+    Ok(Outcome {
+        status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        stdout: out.join().unwrap_or_default(),
+        stderr: err.join().unwrap_or_default(),
+        hung,
+    })
+}
+
+/// Every file under a directory: its path there, and what it is.
+pub fn tree(dir: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_path_buf()];
+    while let Some(at) = todo.pop() {
+        for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
+            let Ok(meta) = path.symlink_metadata() else { continue };
+            use std::os::unix::fs::MetadataExt;
+            let mode = meta.mode() & 0o7777;
+            if meta.is_dir() {
+                found.push((name, format!("directory {mode:o}")));
+                todo.push(path);
+            } else if meta.is_symlink() {
+                found.push((name, format!("link to {:?}", fs::read_link(&path).unwrap_or_default())));
+            } else if meta.is_file() {
+                let bytes = fs::read(&path).unwrap_or_default();
+                found.push((name, format!("file {mode:o} {}", String::from_utf8_lossy(&bytes))));
+            } else {
+                found.push((name, format!("special {:o}", meta.mode())));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Compares two runs, and says what differs.
+pub fn compare(linux: &Outcome, cell: &Outcome) -> Result<(), Failed> {
+    let mut text = String::new();
+    if linux.hung || cell.hung {
+        let _ = writeln!(text, "hung: on Linux {}, in the cell {}", linux.hung, cell.hung);
+    }
+    if linux.status != cell.status {
+        let _ = writeln!(text, "exit status: {} on Linux, {} in the cell", linux.status, cell.status);
+    }
+    if linux.stdout != cell.stdout {
+        let _ = writeln!(text, "standard output differs (- Linux, + cell):");
+        text.push_str(&difference(&linux.stdout, &cell.stdout));
+    }
+    if text.is_empty() {
+        return Ok(());
+    }
+    let _ = writeln!(
+        text,
+        "standard error on Linux:\n{}\nin the cell:\n{}",
+        end_of(&linux.stderr),
+        end_of(&cell.stderr)
+    );
+    Err(text.into())
+}
+
+fn end_of(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// The lines around the first one that differs, of both.
+pub fn difference(a: &str, b: &str) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
+    let first = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let mut text = String::new();
+    for (sign, lines) in [('-', &a), ('+', &b)] {
+        for line in lines.iter().skip(first).take(12) {
+            let _ = writeln!(text, "{sign} {line}");
+        }
+    }
+    text
+}
+
+/// The cases of a directory with an ending, as trials.
+pub fn cases(dir: &str, ending: &str, case: fn(&Path, &str) -> Result<(), Failed>) -> Vec<Trial> {
+    let dir = top().join("tests").join(dir);
+    let mut files: Vec<PathBuf> = fs::read_dir(&dir)
+        .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == ending))
+        .collect();
+    files.sort();
+    files
+        .into_iter()
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            Trial::test(name, move || {
+                let text = fs::read_to_string(&path)?;
+                case(&path, &text)
+            })
+        })
+        .collect()
+}
+
+/// Few at a time: the machines that run this have two cores.
+pub fn arguments() -> Arguments {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(2);
+    arguments
+}

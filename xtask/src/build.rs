@@ -1,0 +1,39 @@
+//! Building.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The project's directory.
+pub fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the project").to_path_buf()
+}
+
+/// Runs a command of the project's, with its output to the terminal.
+pub fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    let status = command.current_dir(top()).status().with_context(|| format!("starting {shown}"))?;
+    if !status.success() {
+        bail!("{shown} failed: {status}");
+    }
+    Ok(())
+}
+
+/// The cargo that runs this.
+pub fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Builds `atoll` and the runtime. They are two builds: the runtime has no standard library.
+pub fn all(release: bool) -> Result<()> {
+    for package in ["atoll", "atoll-cell"] {
+        let mut command = cargo();
+        command.args(["build", "--package", package]);
+        if release {
+            command.arg("--release");
+        }
+        run(&mut command)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Every test there is.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::build::{self, cargo, run};
+
+/// What of the tests to run.
+#[derive(Args)]
+pub struct Options {
+    /// Only these parts: format, lints, units, models, programs, syscalls.
+    #[arg(value_name = "PART")]
+    parts: Vec<String>,
+}
+
+/// A part of the tests: its name, what it is, how it is run.
+type Part = (&'static str, &'static str, fn() -> Result<()>);
+
+const PARTS: &[Part] = &[
+    ("format", "the code is formatted", || run(cargo().args(["fmt", "--all", "--check"]))),
+    ("lints", "no warnings", lints),
+    ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet"]))),
+    ("models", "all interleavings of the locks", models),
+    ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
+    ("syscalls", "system calls on Linux and in cells", || cases("syscalls")),
+];
+
+/// Runs them.
+pub fn all(options: &Options) -> Result<()> {
+    for (name, what, part) in PARTS {
+        if !options.parts.is_empty() && !options.parts.iter().any(|p| p == name) {
+            continue;
+        }
+        println!("== {name}: {what}");
+        let begun = Instant::now();
+        part()?;
+        println!("== {name}: passed in {:.0} s", begun.elapsed().as_secs_f64());
+    }
+    println!("All tests passed.");
+    Ok(())
+}
+
+fn lints() -> Result<()> {
+    for package in
+        [&["--all-targets"][..], &["--package", "atoll-tests", "--all-targets"], &["--package", "atoll-cell"]]
+    {
+        run(cargo().arg("clippy").arg("--quiet").args(package).args(["--", "--deny", "warnings"]))?;
+    }
+    Ok(())
+}
+
+fn models() -> Result<()> {
+    run(cargo()
+        .args(["test", "--quiet", "--package", "atoll-sync", "--release", "--target-dir", "target/loom"])
+        .arg("loom_tests")
+        .env("RUSTFLAGS", "--cfg loom"))
+}
+
+fn cases(which: &str) -> Result<()> {
+    build::all(true)?;
+    run(cargo().args(["test", "--quiet", "--package", "atoll-tests", "--test", which]))
+}
