@@ -1,7 +1,11 @@
 //! The project's chores: `cargo xtask --help`.
 
+mod bench;
 mod build;
+mod servers;
+mod system;
 mod test;
+mod try_it;
 
 use clap::{Parser, Subcommand};
 
@@ -14,6 +18,10 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Sets everything up, serves memcached and Redis from cells under load, shows the result beside Linux.
+    Try(try_it::Options),
+    /// Measures cells against Linux.
+    Bench(bench::Options),
     /// Builds `atoll` and the runtime that cells run.
     Build {
         /// Without optimization.
@@ -26,6 +34,8 @@ enum Chore {
 
 fn main() -> std::process::ExitCode {
     let done = match Options::parse().chore {
+        Chore::Try(options) => try_it::run(&options),
+        Chore::Bench(options) => bench::run(&options),
         Chore::Build { debug } => build::all(!debug),
         Chore::Test(options) => test::all(&options),
     };

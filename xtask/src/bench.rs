@@ -1,0 +1,250 @@
+//! Benchmarks, each against Linux in the same run: the sides take turns and
+//! medians are compared, because machines are noisy.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::build;
+use crate::servers::{Kind, Load, SIDES, Server, Side, command};
+use crate::system::{median, need};
+
+/// What to measure.
+#[derive(Args)]
+pub struct Options {
+    /// Which benchmarks.
+    #[arg(value_enum, default_values_t = [Which::Entry, Which::Startup, Which::Servers])]
+    which: Vec<Which>,
+    /// One JSON object a row: name, linux, cell, unit, ratio (above 1: the cell is better).
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of one round of load, seconds.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+}
+
+/// A group of figures.
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+pub enum Which {
+    /// System calls.
+    Entry,
+    /// Starting and ending programs, and doing nothing.
+    Startup,
+    /// Servers under load.
+    Servers,
+}
+
+/// A figure.
+#[derive(Serialize, Debug)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// On Linux, the median.
+    pub linux: f64,
+    /// In a cell, the median.
+    pub cell: f64,
+    /// Unit of both.
+    pub unit: &'static str,
+    /// How much better the cell is: above 1 it is.
+    pub ratio: f64,
+}
+
+impl Row {
+    /// A figure of which less is better.
+    pub fn less(name: impl Into<String>, unit: &'static str, linux: &mut [f64], cell: &mut [f64]) -> Row {
+        let (linux, cell) = (median(linux), median(cell));
+        Row { name: name.into(), linux, cell, unit, ratio: linux / cell }
+    }
+
+    /// A figure of which more is better.
+    pub fn more(name: impl Into<String>, unit: &'static str, linux: &mut [f64], cell: &mut [f64]) -> Row {
+        let (linux, cell) = (median(linux), median(cell));
+        Row { name: name.into(), linux, cell, unit, ratio: cell / linux }
+    }
+
+    /// Prints it.
+    pub fn print(&self, json: bool) {
+        if json {
+            println!("{}", serde_json::to_string(self).expect("a row has only numbers and texts"));
+        } else {
+            let better = if self.ratio >= 1.0 { "better" } else { "worse" };
+            let times = if self.ratio >= 1.0 { self.ratio } else { 1.0 / self.ratio };
+            println!(
+                "{:44} Linux {:>11}  cell {:>11}  {:10} {times:.2} times {better}",
+                self.name,
+                number(self.linux),
+                number(self.cell),
+                self.unit
+            );
+        }
+    }
+}
+
+fn number(x: f64) -> String {
+    match x.abs() {
+        a if a >= 1000.0 => format!("{x:.0}"),
+        a if a >= 10.0 => format!("{x:.1}"),
+        _ => format!("{x:.3}"),
+    }
+}
+
+/// Measures.
+pub fn run(options: &Options) -> Result<()> {
+    build::all(true)?;
+    let dir = tempfile::Builder::new().prefix("atoll-bench-").tempdir()?;
+    for which in &options.which {
+        match which {
+            Which::Entry => entry(options, dir.path())?,
+            Which::Startup => startup(options, dir.path())?,
+            Which::Servers => servers(options, dir.path())?,
+        }
+    }
+    Ok(())
+}
+
+/// Runs a program to its end on one side; its standard output.
+fn output(side: Side, dir: &Path, program: &str, arguments: &[&str]) -> Result<String> {
+    let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_string()).collect();
+    let output = command(side, dir, program, &arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {program}"))?;
+    if !output.status.success() {
+        bail!("{program} ({side:?}) failed: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn entry(options: &Options, dir: &Path) -> Result<()> {
+    need(&[("gcc", "gcc")])?;
+    let program = dir.join("calls");
+    let source = build::top().join("bench/calls.c");
+    build::run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source))?;
+    let program = program.display().to_string();
+    // Name and time in ns, a line each.
+    let mut rows: Vec<(String, [Vec<f64>; 2])> = Vec::new();
+    for _ in 0..options.rounds {
+        for (n, side) in SIDES.into_iter().enumerate() {
+            for line in output(side, dir, &program, &[])?.lines() {
+                let (name, time) = line.rsplit_once(' ').context("the program prints names and times")?;
+                let at = rows.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+                    rows.push((name.to_string(), Default::default()));
+                    rows.len() - 1
+                });
+                rows[at].1[n].push(time.parse()?);
+            }
+        }
+    }
+    for (name, [mut linux, mut cell]) in rows {
+        Row::less(name, "ns", &mut linux, &mut cell).print(options.json);
+    }
+    Ok(())
+}
+
+fn startup(options: &Options, dir: &Path) -> Result<()> {
+    need(&[("python3", "python3-minimal")])?;
+    let programs: [(&str, &str, &[&str]); 3] = [
+        ("/bin/true", "/bin/true", &[]),
+        ("python3 -c pass", "/usr/bin/python3", &["-c", "pass"]),
+        ("bash -c :", "/bin/bash", &["-c", ":"]),
+    ];
+    for (name, program, arguments) in programs {
+        let mut times = [Vec::new(), Vec::new()];
+        // Many, since one takes milliseconds; and one of each that does not count.
+        for round in 0..=options.rounds * 4 {
+            for (n, side) in SIDES.into_iter().enumerate() {
+                let begun = Instant::now();
+                output(side, dir, program, arguments)?;
+                if round > 0 {
+                    times[n].push(begun.elapsed().as_secs_f64() * 1000.0);
+                }
+            }
+        }
+        let [mut linux, mut cell] = times;
+        Row::less(format!("start and end of {name}"), "ms", &mut linux, &mut cell).print(options.json);
+    }
+    need(Kind::Redis.needs())?;
+    let mut idle = [Vec::new(), Vec::new()];
+    for (n, side) in SIDES.into_iter().enumerate() {
+        let server = Server::start(Kind::Redis, side, dir, 17_400 + n as u16)?;
+        std::thread::sleep(Duration::from_millis(500));
+        for _ in 0..options.rounds {
+            let before = server.cpu();
+            let begun = Instant::now();
+            std::thread::sleep(Duration::from_secs_f64(options.seconds));
+            idle[n].push((server.cpu() - before) / begun.elapsed().as_secs_f64() * 100.0);
+        }
+    }
+    let [mut linux, mut cell] = idle;
+    Row::less("redis without clients", "% of core", &mut linux, &mut cell).print(options.json);
+    Ok(())
+}
+
+/// Loads that are compared: name, server, requests at a time.
+const LOADS: [(&str, Kind, u32); 4] = [
+    ("memcached, 90 % get, 1 KiB", Kind::Memcached, 1),
+    ("redis, get and set", Kind::Redis, 1),
+    ("redis, pipeline of 16", Kind::Redis, 16),
+    ("nginx, file of 1 KiB", Kind::Nginx, 1),
+];
+
+fn servers(options: &Options, dir: &Path) -> Result<()> {
+    let mut port = 17_500;
+    for (name, kind, pipeline) in LOADS {
+        need(kind.needs())?;
+        compare(name, kind, pipeline, options.rounds, options.seconds, dir, &mut port)?
+            .iter()
+            .for_each(|row| row.print(options.json));
+    }
+    Ok(())
+}
+
+/// Loads a server on both sides in turns.
+pub fn compare(
+    name: &str,
+    kind: Kind,
+    pipeline: u32,
+    rounds: usize,
+    seconds: f64,
+    dir: &Path,
+    port: &mut u16,
+) -> Result<[Row; 3]> {
+    let mut loads: [Vec<Load>; 2] = Default::default();
+    let mut running = Vec::new();
+    for side in SIDES {
+        running.push(Server::start(kind, side, dir, *port)?);
+        *port += 1;
+    }
+    for server in &mut running {
+        // Fills caches and branch predictors; does not count.
+        server.load(1.0, pipeline)?;
+    }
+    for _ in 0..rounds {
+        for (server, loads) in running.iter_mut().zip(&mut loads) {
+            loads.push(server.load(seconds, pipeline)?);
+        }
+    }
+    let column = |f: fn(&Load) -> f64| loads.each_ref().map(|l| l.iter().map(f).collect::<Vec<f64>>());
+    let [mut linux, mut cell] = column(|l| l.cpu);
+    let cpu = Row::less(format!("{name}: CPU per 1,000"), "us", &mut linux, &mut cell);
+    let [mut linux, mut cell] = column(|l| l.p99);
+    let p99 = Row::less(format!("{name}: p99"), "us", &mut linux, &mut cell);
+    let [mut linux, mut cell] = column(|l| l.rate);
+    let rate = Row::more(format!("{name}: rate"), "1/s", &mut linux, &mut cell);
+    for server in running {
+        drop(server);
+    }
+    // What the servers wrote is not needed any more.
+    for side in SIDES {
+        let _ = fs::remove_dir_all(dir.join(format!("{kind:?}-{side:?}")));
+    }
+    Ok([cpu, p99, rate])
+}

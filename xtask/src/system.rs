@@ -1,0 +1,101 @@
+//! The machine that this runs on: its packages and its processes.
+
+use std::collections::HashMap;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+/// Is a program to be found?
+pub fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian's servers lie in directories that an ordinary user's path leaves out.
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|dir| dir.join(program).is_file())
+}
+
+/// Do we run as root?
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// Sees to it that programs are there: each with the Debian package that brings it.
+pub fn need(programs: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = programs.iter().filter(|(p, _)| !has(p)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !is_root() || !has("apt-get") {
+        bail!(
+            "these packages are missing: {list}. Install them (on Debian or Ubuntu: apt-get install {list}) and try again"
+        );
+    }
+    println!("Installing {list} ...");
+    let apt = |arguments: &[&str]| -> Result<()> {
+        let output = Command::new("apt-get")
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            // A server that a package brings must not start by itself.
+            .env("RUNLEVEL", "1")
+            .stdin(Stdio::null())
+            .output()?;
+        if !output.status.success() {
+            bail!("apt-get {} failed:\n{}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    };
+    apt(&["update", "-qq"])?;
+    let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    arguments.extend(missing);
+    apt(&arguments)
+}
+
+/// Processor time that a process and all its descendants have used, in all their threads, seconds.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        if let Some(parent) = stat_field(&format!("/proc/{pid}/stat"), 4) {
+            children.entry(parent as u32).or_default().push(pid);
+        }
+    }
+    let mut todo = vec![pid];
+    let mut sum = 0.0;
+    while let Some(pid) = todo.pop() {
+        todo.extend(children.get(&pid).into_iter().flatten());
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            // Nanoseconds on a processor, exact; ticks where the kernel does not tell.
+            let path = task.path();
+            let exact = fs::read_to_string(path.join("schedstat"))
+                .ok()
+                .and_then(|s| s.split_whitespace().next()?.parse::<f64>().ok());
+            let stat = path.join("stat").display().to_string();
+            sum += match exact {
+                Some(ns) => ns / 1e9,
+                None => {
+                    (stat_field(&stat, 14).unwrap_or(0) + stat_field(&stat, 15).unwrap_or(0)) as f64 / 100.0
+                }
+            };
+        }
+    }
+    sum
+}
+
+/// Field `n` of a stat file, as proc(5) counts them.
+fn stat_field(path: &str, n: usize) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    // The name, in parentheses, may hold anything.
+    text.rsplit_once(')')?.1.split_whitespace().nth(n - 3)?.parse().ok()
+}
+
+/// The middle value.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
