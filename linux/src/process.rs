@@ -300,6 +300,8 @@ pub struct Task {
     pub faults: AtomicU64,
     /// Faults in a row at the same address without the program getting on.
     pub same_fault: AtomicU64,
+    /// System calls of the core when the last fault happened.
+    pub fault_calls: AtomicU64,
     /// Timer slack, ns.
     pub slack: AtomicU64,
 }
@@ -656,6 +658,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         policy: AtomicU32::new(0),
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
+        fault_calls: AtomicU64::new(0),
         slack: AtomicU64::new(50_000),
     });
     let (frame, first) = (new.frame, new.first);

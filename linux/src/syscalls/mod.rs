@@ -188,9 +188,12 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
     let info = match kind {
         FaultKind::Page | FaultKind::Bus => {
             task.faults.fetch_add(1, Ordering::Relaxed);
-            let same = task.same_fault.load(Ordering::Relaxed);
-            // The same place again and again, and the pager says all is well: it isn't.
-            let tries = if same >> 12 == addr >> 12 { same & 0xfff } else { 0 };
+            // The same place again and again without a system call in between,
+            // and the pager says all is well: it isn't.
+            let (local, same) = (core_local(), task.same_fault.load(Ordering::Relaxed));
+            let calls = local.fast_calls.load(Ordering::Relaxed) + local.trapped_calls.load(Ordering::Relaxed);
+            let idle = task.fault_calls.swap(calls, Ordering::Relaxed) == calls;
+            let tries = if idle && same >> 12 == addr >> 12 { same & 0xfff } else { 0 };
             task.same_fault.store((addr & !0xfff) | (tries + 1).min(0xfff), Ordering::Relaxed);
             let (write, fetch) = (code & PF_WRITE != 0, code & PF_FETCH != 0);
             match task.space.memory.fault(addr, write, fetch) {
