@@ -160,7 +160,7 @@ fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) {
 
 fn prepare(o: Options) -> Result<CellConfig> {
     let runtime = runtime_path()?;
-    let runtime = std::fs::read(&runtime)
+    let runtime = File::open(&runtime)
         .map_err(|e| Error::with(format!("reading the runtime, {}", runtime.display()), e))?;
     let cpus = signals::allowed_cpus();
     let cores = o.cores.unwrap_or(cpus.len()).min(MAX_CORES);

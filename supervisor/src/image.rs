@@ -2,23 +2,38 @@
 
 use object::LittleEndian as LE;
 use object::elf;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, Rela};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader, Rela};
+use std::fs::File;
 
 use crate::{Error, Result};
 use atoll_abi::layout::{IMAGE_MAX, PAGE, RUNTIME_BASE};
 
-/// The runtime, relocated to [`RUNTIME_BASE`].
+/// The runtime, to be mapped at [`RUNTIME_BASE`]. Code and read-only data are
+/// mapped from the file as they are; only the writable part has relocations.
 pub struct Image {
-    /// Read-only and executable pages, from the image's start.
-    pub fixed: Vec<u8>,
+    /// The file.
+    pub file: File,
+    /// Read-only pages.
+    pub runs: Vec<Run>,
     /// Where the writable pages start, bytes from the image's start.
     pub data_start: u64,
     /// Writable pages.
     pub data: Vec<u8>,
-    /// Read-only runs of pages and whether they hold code: start, length, executable.
-    pub runs: Vec<(u64, u64, bool)>,
     /// Address to jump to.
     pub entry: u64,
+}
+
+/// Pages that are mapped from the file.
+pub struct Run {
+    /// Where, bytes from the image's start.
+    pub start: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// From where in the file.
+    pub offset: u64,
+    /// It holds code.
+    pub code: bool,
 }
 
 fn up(n: u64) -> u64 {
@@ -26,60 +41,59 @@ fn up(n: u64) -> u64 {
 }
 
 impl Image {
-    /// Reads an ELF file.
-    pub fn parse(bytes: &[u8]) -> Result<Image> {
+    /// Reads what is needed of an ELF file.
+    pub fn read(file: &File) -> Result<Image> {
+        let failed = |e| Error::with("reading the runtime's file", e);
+        let cache = ReadCache::new(file.try_clone().map_err(failed)?);
+        let bytes = &cache;
         let bad = |what: &str| Error::new(format!("the runtime's file is damaged: {what}"));
         let header = elf::FileHeader64::<LE>::parse(bytes)
             .map_err(|e| Error::with("the runtime's file is no ELF program", e))?;
         let segments = header
             .program_headers(LE, bytes)
             .map_err(|e| Error::with("the runtime's program headers are damaged", e))?;
-        let mut whole = Vec::new();
-        let mut runs = Vec::new();
-        let mut data = None;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut writable = None;
         for s in segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD) {
-            let (start, len) = (s.p_vaddr(LE), s.p_memsz(LE));
-            let end = start.checked_add(len).filter(|e| *e <= IMAGE_MAX).ok_or_else(|| bad("too large"))?;
-            if whole.len() < up(end) as usize {
-                whole.resize(up(end) as usize, 0);
+            let (vaddr, offset, len) = (s.p_vaddr(LE), s.p_offset(LE), s.p_memsz(LE));
+            let end = vaddr.checked_add(len).filter(|e| *e <= IMAGE_MAX).ok_or_else(|| bad("too large"))?;
+            let start = vaddr & !(PAGE - 1);
+            if writable.is_some() || runs.last().is_some_and(|r| r.start + r.len > start) {
+                return Err(bad("the writable segment is not the last"));
             }
-            let content = s.data(LE, bytes).map_err(|()| bad("a segment lies outside the file"))?;
-            if content.len() as u64 > len {
-                return Err(bad("a segment is longer in the file than in memory"));
-            }
-            whole[start as usize..start as usize + content.len()].copy_from_slice(content);
-            let (first, last) = (start & !(PAGE - 1), up(end));
             if (s.p_flags(LE) & elf::PF_W).0 != 0 {
-                if data.is_some() {
-                    return Err(bad("two writable segments"));
-                }
-                data = Some((first, last));
+                let content = s.data(LE, bytes).map_err(|()| bad("a segment lies outside the file"))?;
+                let mut data = vec![0; (up(end) - start) as usize];
+                data.get_mut((vaddr - start) as usize..)
+                    .and_then(|d| d.get_mut(..content.len()))
+                    .ok_or_else(|| bad("a segment is longer in the file than in memory"))?
+                    .copy_from_slice(content);
+                writable = Some((start, data));
             } else {
-                runs.push((first, last - first, (s.p_flags(LE) & elf::PF_X).0 != 0));
+                if s.p_filesz(LE) != len || vaddr % PAGE != offset % PAGE {
+                    return Err(bad("a read-only segment can't be mapped"));
+                }
+                let code = (s.p_flags(LE) & elf::PF_X).0 != 0;
+                runs.push(Run { start, len: up(end) - start, offset: offset & !(PAGE - 1), code });
             }
         }
-        let (data_start, data_end) = data.ok_or_else(|| bad("no writable segment"))?;
-        if data_end != whole.len() as u64 || runs.iter().any(|(s, l, _)| s + l > data_start) {
-            return Err(bad("the writable segment is not the last"));
-        }
-        let file = ElfFile64::<LE>::parse(bytes).map_err(|e| Error::with("the runtime's sections", e))?;
-        let endian = file.endian();
-        for section in file.elf_section_table().iter() {
-            let Some((relocations, _)) = section_relocations(endian, bytes, section) else { continue };
+        let (data_start, mut data) = writable.ok_or_else(|| bad("no writable segment"))?;
+        let sections = header.sections(LE, bytes).map_err(|e| Error::with("the runtime's sections", e))?;
+        for section in sections.iter() {
+            let Some((relocations, _)) = section_relocations(LE, bytes, section) else { continue };
             for r in relocations {
-                if r.r_type(endian, false) != elf::R_X86_64_RELATIVE {
+                if r.r_type(LE, false) != elf::R_X86_64_RELATIVE {
                     return Err(bad("a relocation that needs symbols"));
                 }
-                let at = r.r_offset(endian) as usize;
-                let value = RUNTIME_BASE.wrapping_add(r.r_addend(endian) as u64);
-                whole
-                    .get_mut(at..at + 8)
-                    .ok_or_else(|| bad("a relocation outside the image"))?
+                let value = RUNTIME_BASE.wrapping_add(r.r_addend(LE) as u64);
+                r.r_offset(LE)
+                    .checked_sub(data_start)
+                    .and_then(|at| data.get_mut(at as usize..)?.get_mut(..8))
+                    .ok_or_else(|| bad("a relocation outside the writable segment"))?
                     .copy_from_slice(&value.to_le_bytes());
             }
         }
-        let data = whole.split_off(data_start as usize);
-        Ok(Image { fixed: whole, data_start, data, runs, entry: RUNTIME_BASE + header.e_entry(LE) })
+        Ok(Image { file: file.try_clone().map_err(failed)?, runs, data_start, data, entry: RUNTIME_BASE + header.e_entry(LE) })
     }
 }
 
@@ -87,7 +101,7 @@ type Relocations<'a> = (&'a [elf::Rela64<LE>], object::SectionIndex);
 
 fn section_relocations<'a>(
     endian: LE,
-    bytes: &'a [u8],
+    bytes: &'a ReadCache<File>,
     section: &elf::SectionHeader64<LE>,
 ) -> Option<Relocations<'a>> {
     use object::read::elf::SectionHeader;

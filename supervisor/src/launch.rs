@@ -21,7 +21,7 @@ use crate::{Error, Result, confine, vdso};
 /// What a cell is to be.
 pub struct CellConfig {
     /// The runtime's ELF file.
-    pub runtime: Vec<u8>,
+    pub runtime: File,
     /// Cores.
     pub cores: usize,
     /// CPU of each core, if they are to be pinned.
@@ -88,7 +88,7 @@ fn own_user_namespace() -> bool {
 
 /// Starts a cell. To be called while this process has one thread: it forks.
 pub fn launch(config: CellConfig) -> Result<Cell> {
-    let image = Image::parse(&config.runtime)?;
+    let image = Image::read(&config.runtime)?;
     let (vdso, functions) = vdso::find()?;
     let filter = if config.confined { confine::filter()? } else { Vec::new() };
     if config.cores == 0 || config.cores > MAX_CORES {
@@ -105,18 +105,12 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
 
     let control_len = (size_of::<Control>() as u64).next_multiple_of(PAGE);
     let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
-    let control_file = memory::anonymous("atoll control", control_len + image.data.len() as u64, false)
+    let control_file = memory::anonymous("atoll control", control_len + image.data.len() as u64)
         .map_err(failed("no memory file for the control area"))?;
     let control =
         Mapping::new(&control_file, control_len + image.data.len() as u64).map_err(failed("mapping it"))?;
-    let fixed = memory::anonymous("atoll runtime", image.fixed.len() as u64, true)
-        .map_err(failed("no memory file for the runtime"))?;
-    {
-        use std::os::unix::fs::FileExt;
-        fixed.write_all_at(&image.fixed, 0).map_err(failed("writing the runtime"))?;
-        control_file.write_all_at(&image.data, control_len).map_err(failed("writing the runtime"))?;
-    }
-    memory::seal(&fixed).map_err(failed("sealing the runtime"))?;
+    std::os::unix::fs::FileExt::write_all_at(&control_file, &image.data, control_len)
+        .map_err(failed("writing the runtime"))?;
     let (extents, huge) = memory::extents(config.memory)?;
     without.huge_pages = !huge;
     let extents_map = Mapping::new(&extents, config.memory).map_err(failed("mapping the cell's memory"))?;
@@ -186,7 +180,6 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
 
     let child = First {
         image: &image,
-        fixed: &fixed,
         control_file: &control_file,
         control_len,
         memory: config.memory,
@@ -338,7 +331,6 @@ impl Drop for Cell {
 /// What the cell's first process needs.
 struct First<'a> {
     image: &'a Image,
-    fixed: &'a File,
     control_file: &'a File,
     control_len: u64,
     memory: u64,
@@ -371,7 +363,7 @@ impl First<'_> {
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         }
-        self.map(self.fixed, RUNTIME_BASE)?;
+        self.map(RUNTIME_BASE)?;
         self.close_others();
         if self.privileged {
             empty_root().map_err(failed("an empty root directory for the cell"))?;
@@ -388,7 +380,7 @@ impl First<'_> {
     }
 
     /// Maps the runtime, the control area, the cell's memory, and this process's own areas.
-    fn map(&self, fixed: &File, base: u64) -> Result<()> {
+    fn map(&self, base: u64) -> Result<()> {
         let at = |addr: u64, len: u64, prot: i32, flags: i32, fd: i32, offset: u64| {
             let flags = flags | libc::MAP_FIXED_NOREPLACE;
             // SAFETY: new mappings, in the runtime's region only.
@@ -400,9 +392,10 @@ impl First<'_> {
             }
         };
         let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
-        for (start, len, code) in &self.image.runs {
-            let prot = if *code { read | exec } else { read };
-            at(base + start, *len, prot, libc::MAP_SHARED, fixed.as_raw_fd(), *start)?;
+        for run in &self.image.runs {
+            let prot = if run.code { read | exec } else { read };
+            let flags = libc::MAP_PRIVATE | libc::MAP_POPULATE;
+            at(base + run.start, run.len, prot, flags, self.image.file.as_raw_fd(), run.offset)?;
         }
         let control = self.control_file.as_raw_fd();
         at(CONTROL, self.control_len, read | write, libc::MAP_SHARED, control, 0)?;

@@ -18,22 +18,14 @@ fn cstring(s: &str) -> CString {
 }
 
 /// An anonymous memory file of `size` bytes.
-pub fn anonymous(name: &str, size: u64, sealable: bool) -> io::Result<File> {
+pub fn anonymous(name: &str, size: u64) -> io::Result<File> {
     let name = cstring(name);
-    let flags = libc::MFD_CLOEXEC | if sealable { libc::MFD_ALLOW_SEALING } else { 0 };
     // SAFETY: a valid name.
-    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), flags) } as i64)?;
+    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) } as i64)?;
     // SAFETY: just opened.
     let file = unsafe { File::from_raw_fd(fd as i32) };
     file.set_len(size)?;
     Ok(file)
-}
-
-/// Seals a memory file: nobody can write to it or change its size, ever again.
-pub fn seal(file: &File) -> io::Result<()> {
-    let seals = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
-    // SAFETY: no memory is involved.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } as i64).map(drop)
 }
 
 /// A file on a private tmpfs whose pages are huge, or None where that can't be had.
@@ -76,7 +68,7 @@ pub fn extents(size: u64) -> Result<(File, bool)> {
         return Ok((file, true));
     }
     let file =
-        anonymous("atoll memory", size, false).map_err(|e| Error::with("no memory file for the cell", e))?;
+        anonymous("atoll memory", size).map_err(|e| Error::with("no memory file for the cell", e))?;
     Ok((file, false))
 }
 
