@@ -143,6 +143,8 @@ pub struct Control {
     pub descriptor: Descriptor,
     /// Serving threads asleep on `bell`.
     pub server_sleepers: AtomicU32,
+    /// A serving thread looks at the rings all the time: no bell is needed.
+    pub server_awake: AtomicU32,
     /// Futex of the serving threads: grows with each request that finds one asleep.
     pub server_bell: AtomicU32,
     /// End of the cell.

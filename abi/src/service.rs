@@ -30,6 +30,7 @@ pub enum Op {
     /// Names and attributes of the directory `a` on mount `arg[0]`, from the
     /// `arg[1]`th name on, as [`HostDirent`] records into `b`. Value: bytes
     /// written, 0 at the end; `extra`: 1 if the directory is finished.
+    /// `arg[2]` = 1: only the names.
     ReadDir,
     /// Target of the symbolic link `a` on mount `arg[0]` into `b`. Value: length.
     ReadLink,

@@ -25,7 +25,7 @@ use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
 use atoll_task::{Call, call};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -45,10 +45,12 @@ const SPACE_LOW: u64 = 256 << 20;
 const IDLE_MAX: usize = 256;
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
-/// Misses in a directory after which its names are asked for all at once.
+/// Names that were not there after which a directory's names are asked for all at once.
 const LIST_AFTER: u32 = 2;
 /// Bytes of one listing request.
 const LIST_BYTES: u64 = 64 << 10;
+/// The same without attributes.
+const LIST_NAMES_BYTES: u64 = 256 << 10;
 
 /// How many names the cache may have before it is pruned.
 const NAMES_MAX: u64 = 100_000;
@@ -97,8 +99,10 @@ struct Name {
 #[derive(Default)]
 struct Names {
     known: HashMap<Vec<u8>, Name>,
-    /// Until then, a name that is not known does not exist.
+    /// Until then, a name that is neither known nor listed does not exist.
     complete: u64,
+    /// Names that a listing without attributes found.
+    listed: HashSet<Vec<u8>>,
     misses: u32,
     /// Its listing is too long to be asked for.
     large: bool,
@@ -518,12 +522,13 @@ impl HostNode {
     }
 
     /// Entries from the `from`th on, in one message; whether that was the end.
-    fn fetch(self: &Arc<Self>, from: u64) -> Result<(Vec<Listed>, bool)> {
+    fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, bool)> {
         let path = self.path()?;
         let path = buffer(&path);
-        let out = Scratch::new(LIST_BYTES)?;
+        let out = Scratch::new(if attributes { LIST_BYTES } else { LIST_NAMES_BYTES })?;
         let mut r = self.fs.request(Op::ReadDir, &Cred::root());
         r.arg[1] = from;
+        r.arg[2] = u64::from(!attributes);
         r.a = extent(&path);
         r.b = Extent { offset: out.offset(), len: out.len() };
         let call = Call::send(r)?;
@@ -549,17 +554,14 @@ impl HostNode {
     /// Learns all names of this directory at once, if they are not too many.
     fn learn_all(self: &Arc<Self>) {
         let until = platform().now() + self.fs.trust;
-        let Ok((entries, end)) = self.fetch(0) else { return };
-        if !end {
-            self.names.lock().large = true;
-            return;
+        let Ok((entries, end)) = self.fetch(0, false) else { return };
+        let mut names = self.names.lock();
+        if end {
+            names.listed = entries.into_iter().map(|(name, _)| name).collect();
+            names.complete = until;
+        } else {
+            names.large = true;
         }
-        for (name, attr) in entries {
-            if attr.mode != 0 {
-                self.child(&name, attr);
-            }
-        }
-        self.names.lock().complete = until;
     }
 
     /// Finds or makes the contents of this regular file.
@@ -671,30 +673,30 @@ impl Inode for HostNode {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let now = platform().now();
         let list = {
-            let mut names = self.names.lock();
+            let names = self.names.lock();
             if let Some(n) = names.known.get(name)
                 && n.until > now
             {
                 return n.node.clone().map(|n| n as InodeRef).ok_or(Errno::ENOENT);
             }
-            if names.complete > now {
+            let complete = names.complete > now;
+            if complete && !names.listed.contains(name) {
                 return Err(Errno::ENOENT);
             }
-            names.misses += 1;
-            names.misses > LIST_AFTER && !names.large
+            !complete && names.misses >= LIST_AFTER && !names.large
         };
         if list {
             self.names.lock().misses = 0;
             me.learn_all();
             let names = self.names.lock();
-            if names.complete > now {
-                let known = names.known.get(name).filter(|n| n.until > now);
-                return known.and_then(|n| n.node.clone()).map(|n| n as InodeRef).ok_or(Errno::ENOENT);
+            if names.complete > now && !names.listed.contains(name) {
+                return Err(Errno::ENOENT);
             }
         }
         match self.fs.stat_path(&self.child_path(name)?, &Cred::root()) {
             Ok(attr) => Ok(me.child(name, attr)),
             Err(Errno::ENOENT) => {
+                self.names.lock().misses += 1;
                 self.remember(name, None);
                 Err(Errno::ENOENT)
             }
@@ -823,16 +825,21 @@ impl Inode for HostNode {
             return Err(Errno::ENOTDIR);
         }
         let until = platform().now() + self.fs.trust;
-        let (entries, end) = me.fetch(from)?;
+        let (entries, end) = me.fetch(from, true)?;
         let mut out = Vec::with_capacity(entries.len());
+        let mut listed = HashSet::new();
         for (next, (name, attr)) in (from + 1..).zip(entries) {
             if attr.mode != 0 {
                 me.child(&name, attr);
+            } else {
+                listed.insert(name.clone());
             }
             out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
         }
         if from == 0 && end {
-            self.names.lock().complete = until;
+            let mut names = self.names.lock();
+            names.listed = listed;
+            names.complete = until;
         }
         Ok(out)
     }

@@ -93,7 +93,13 @@ impl Image {
                     .copy_from_slice(&value.to_le_bytes());
             }
         }
-        Ok(Image { file: file.try_clone().map_err(failed)?, runs, data_start, data, entry: RUNTIME_BASE + header.e_entry(LE) })
+        Ok(Image {
+            file: file.try_clone().map_err(failed)?,
+            runs,
+            data_start,
+            data,
+            entry: RUNTIME_BASE + header.e_entry(LE),
+        })
     }
 }
 

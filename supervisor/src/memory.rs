@@ -67,8 +67,7 @@ pub fn extents(size: u64) -> Result<(File, bool)> {
     if let Ok(file) = huge(size) {
         return Ok((file, true));
     }
-    let file =
-        anonymous("atoll memory", size).map_err(|e| Error::with("no memory file for the cell", e))?;
+    let file = anonymous("atoll memory", size).map_err(|e| Error::with("no memory file for the cell", e))?;
     Ok((file, false))
 }
 

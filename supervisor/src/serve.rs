@@ -14,6 +14,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, StreamKind};
 use atoll_abi::core_local::state as core_run;
@@ -30,6 +31,9 @@ use crate::{Error, Result};
 
 /// Serving threads at most: so many requests can wait at the same time.
 const THREADS_MAX: u32 = 64;
+/// How long a thread that has served looks for the next request before it
+/// sleeps: programs ask several things in a row, and waking a thread takes longer.
+const SPIN: Duration = Duration::from_micros(50);
 /// Handles that a cell can hold.
 const HANDLES_MAX: usize = 1 << 20;
 
@@ -117,6 +121,7 @@ pub struct Server {
     /// The user that all requests act for; None: whoever the request says.
     user: Option<(u32, u32)>,
     root: bool,
+    machine_cores: usize,
     pub(crate) network: sockets::Policy,
     plans: crate::plan::Plans,
     /// Requests served.
@@ -157,6 +162,7 @@ impl Server {
             devices: RwLock::default(),
             user: (!root || config.boot.uid != 0).then_some((config.boot.uid, config.boot.gid)),
             root,
+            machine_cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             network: config.network,
             plans: crate::plan::Plans::new(config.plan_cache.clone()),
             served: AtomicU64::new(0),
@@ -192,12 +198,48 @@ impl Server {
         None
     }
 
+    /// Waits a short while for a request without sleeping, if the machine has
+    /// a core to spare for it and nobody else does so already.
+    fn spin(&self) -> Option<(usize, Request)> {
+        let control = self.control();
+        let cores = &control.cores[..self.take.len()];
+        let spare = || {
+            cores.len() < self.machine_cores
+                || cores.iter().any(|c| c.local.state.load(Ordering::Relaxed) == core_run::PARKED)
+        };
+        if self.machine_cores < 2 || !spare() || control.server_awake.swap(1, Ordering::SeqCst) != 0 {
+            return None;
+        }
+        let begun = Instant::now();
+        while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < SPIN {
+            std::hint::spin_loop();
+        }
+        control.server_awake.store(0, Ordering::SeqCst);
+        // Pairs with the cell's fence between its push and its look at this flag.
+        fence(Ordering::SeqCst);
+        let request = self.take();
+        if cores.iter().any(|c| !c.requests.is_empty()) && control.server_sleepers.load(Ordering::SeqCst) != 0
+        {
+            // For this one no bell was rung, and the first may take long.
+            control.server_bell.fetch_add(1, Ordering::Release);
+            // SAFETY: the word is in the mapping.
+            unsafe { libc::syscall(libc::SYS_futex, control.server_bell.as_ptr(), libc::FUTEX_WAKE, 1) };
+        }
+        request
+    }
+
     fn work(self: Arc<Self>) {
         let mut identity = Identity::new(self.root);
+        let mut fresh = false;
         loop {
             self.idle.fetch_add(1, Ordering::SeqCst);
             let (core, request) = loop {
                 if let Some(r) = self.take() {
+                    break r;
+                }
+                if std::mem::take(&mut fresh)
+                    && let Some(r) = self.spin()
+                {
                     break r;
                 }
                 let control = self.control();
@@ -233,6 +275,7 @@ impl Server {
             self.served.fetch_add(1, Ordering::Relaxed);
             let outcome = self.serve(&request, &mut identity);
             self.reply(core, request.cookie, outcome);
+            fresh = true;
         }
     }
 
@@ -631,11 +674,15 @@ impl Server {
                     let written = self.copy_out(r.b, &out)?;
                     return Ok(Reply { value: written as u64, extra: 0, fd: None });
                 }
-                let attr = self.stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(HostAttr {
-                    ino,
-                    mode: u32::from(kind) << 12,
-                    ..HostAttr::default()
-                });
+                let attr = if r.arg[2] == 1 {
+                    HostAttr { ino, ..HostAttr::default() }
+                } else {
+                    self.stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(HostAttr {
+                        ino,
+                        mode: u32::from(kind) << 12,
+                        ..HostAttr::default()
+                    })
+                };
                 let head = HostDirent { attr, name_len: bytes.len() as u32, pad: 0 };
                 out.extend_from_slice(head.as_bytes());
                 out.extend_from_slice(bytes);

@@ -191,7 +191,8 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             // The same place again and again without a system call in between,
             // and the pager says all is well: it isn't.
             let (local, same) = (core_local(), task.same_fault.load(Ordering::Relaxed));
-            let calls = local.fast_calls.load(Ordering::Relaxed) + local.trapped_calls.load(Ordering::Relaxed);
+            let calls =
+                local.fast_calls.load(Ordering::Relaxed) + local.trapped_calls.load(Ordering::Relaxed);
             let idle = task.fault_calls.swap(calls, Ordering::Relaxed) == calls;
             let tries = if idle && same >> 12 == addr >> 12 { same & 0xfff } else { 0 };
             task.same_fault.store((addr & !0xfff) | (tries + 1).min(0xfff), Ordering::Relaxed);

@@ -140,7 +140,9 @@ pub(crate) fn submit(request: &Request) -> Result<()> {
     area.outstanding.fetch_add(1, Ordering::Relaxed);
     // The fence pairs with the server's between counting itself asleep and its last look at the rings.
     fence(Ordering::SeqCst);
-    if control().server_sleepers.load(Ordering::Relaxed) != 0 {
+    if control().server_sleepers.load(Ordering::Relaxed) != 0
+        && control().server_awake.load(Ordering::Relaxed) == 0
+    {
         control().server_bell.fetch_add(1, Ordering::Release);
         futex_wake(&control().server_bell, 1);
     }
