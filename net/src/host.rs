@@ -28,6 +28,8 @@ const SOCKETS_MAX: usize = 1 << 20;
 const READY: u64 = 0xffff;
 /// The rest counts events, so that a bit is not cleared that was set meanwhile.
 const EVENT: u64 = 1 << 16;
+/// Something was taken since the last event: whether more is there only the host knows.
+const UNSURE: u64 = 1 << 63;
 /// Bits that stay once they are set.
 const FINAL: u32 = poll::HUP | poll::RDHUP;
 
@@ -68,7 +70,7 @@ pub fn on_event(event: &Event) {
     let bits = u64::from(events & poll::ALL);
     let mut now = shared.state.load(Ordering::Relaxed);
     loop {
-        let new = (now | bits).wrapping_add(EVENT);
+        let new = (now | bits).wrapping_add(EVENT) & !UNSURE;
         match shared.state.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => break,
             Err(seen) => now = seen,
@@ -159,6 +161,13 @@ impl HostSocket {
         let _ = self.shared.state.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    /// Something was taken, and there may be more.
+    fn took(&self) {
+        if self.watched() {
+            self.shared.state.fetch_or(UNSURE, Ordering::AcqRel);
+        }
+    }
+
     /// Is it known that a call would find nothing to do?
     fn hopeless(&self, bit: u32) -> Option<u64> {
         let state = self.shared.state.load(Ordering::Acquire);
@@ -244,6 +253,8 @@ impl HostSocket {
                     && self.watched()
                 {
                     self.clear(seen, poll::IN | poll::RDNORM);
+                } else {
+                    self.took();
                 }
                 Ok((r.len, r.flags, r.control_len))
             }
@@ -369,7 +380,22 @@ impl Handle for HostSocket {
 
     fn ready(&self) -> u32 {
         self.watch();
-        (self.shared.state.load(Ordering::Acquire) & READY) as u32
+        let seen = self.shared.state.load(Ordering::Acquire);
+        if seen & UNSURE != 0
+            && seen & u64::from(poll::IN) != 0
+            && let Ok(host) = host()
+        {
+            // Those who wait for a level must not be told of what is gone.
+            let now = u64::from(host.probe(self.fd));
+            let gone = u64::from(poll::IN | poll::RDNORM) & !now;
+            let new = (seen & !UNSURE & !gone) | now;
+            return match self.shared.state.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => (new & READY) as u32,
+                // An event came meanwhile: that is the newer word.
+                Err(newer) => (newer & READY) as u32,
+            };
+        }
+        (seen & READY) as u32
     }
 
     fn queue(&self) -> &WaitQueue {
@@ -404,6 +430,7 @@ impl StreamHandle for HostSocket {
                 from.set_len(n);
                 let s = Self::adopt(fd, true, 0);
                 s.connected.store(true, Ordering::Release);
+                self.took();
                 Ok((s, from))
             }
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
