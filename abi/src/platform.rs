@@ -259,6 +259,11 @@ impl<'a> HostBuf<'a> {
         HostBuf { base, len, memory: core::marker::PhantomData }
     }
 
+    /// Where it begins.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Length, bytes.
     pub fn len(&self) -> u64 {
         self.len
@@ -291,6 +296,11 @@ impl ReadBuf<'_> {
     /// Program memory, as [`HostBuf::user`].
     pub fn user(addr: u64, len: u64) -> Result<ReadBuf<'static>> {
         HostBuf::user(addr, len).map(ReadBuf)
+    }
+
+    /// Where it begins.
+    pub fn base(&self) -> u64 {
+        self.0.base
     }
 
     /// Length, bytes.

@@ -106,8 +106,10 @@ pub const ALLOWED: &[Allowed] = allowed! {
     mprotect SYS_mprotect Only::Any, "change access to a mapping";
     preadv2 SYS_preadv2 Only::Any, "read a granted file if that needs no waiting";
     fstat SYS_fstat Only::Any, "size and times of a granted file";
-    recvmsg SYS_recvmsg Only::Any, "receive from a socket; take granted descriptors";
-    sendmsg SYS_sendmsg Only::Any, "send to a socket";
+    recvfrom SYS_recvfrom Only::Any, "receive from a socket";
+    sendto SYS_sendto Only::Any, "send to a socket";
+    recvmsg SYS_recvmsg Only::Any, "the same with addresses and control messages; take granted descriptors";
+    sendmsg SYS_sendmsg Only::Any, "the same with an address or several pieces";
     poll SYS_poll Only::Any, "what a socket is ready for";
     accept4 SYS_accept4 Only::Any, "take a connection of a listening socket";
     shutdown SYS_shutdown Only::Any, "close one direction of a socket";

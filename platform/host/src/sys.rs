@@ -40,13 +40,13 @@ pub use linux_raw_sys::general::{
     __NR_getsockname as GETSOCKNAME, __NR_getsockopt as GETSOCKOPT, __NR_gettid as GETTID,
     __NR_ioctl as IOCTL, __NR_kill as KILL, __NR_mmap as MMAP, __NR_mprotect as MPROTECT,
     __NR_mremap as MREMAP, __NR_munmap as MUNMAP, __NR_poll as POLL, __NR_prctl as PRCTL,
-    __NR_preadv2 as PREADV2, __NR_recvmsg as RECVMSG, __NR_rt_sigaction as RT_SIGACTION,
-    __NR_rt_sigprocmask as RT_SIGPROCMASK, __NR_rt_sigreturn as RT_SIGRETURN,
-    __NR_rt_sigtimedwait as RT_SIGTIMEDWAIT, __NR_sched_setaffinity as SCHED_SETAFFINITY,
-    __NR_seccomp as SECCOMP, __NR_sendmsg as SENDMSG, __NR_setsockopt as SETSOCKOPT,
-    __NR_shutdown as SHUTDOWN, __NR_sigaltstack as SIGALTSTACK, __NR_tgkill as TGKILL,
-    __NR_timer_create as TIMER_CREATE, __NR_timer_settime as TIMER_SETTIME, __NR_wait4 as WAIT4,
-    __NR_write as WRITE,
+    __NR_preadv2 as PREADV2, __NR_recvfrom as RECVFROM, __NR_recvmsg as RECVMSG,
+    __NR_rt_sigaction as RT_SIGACTION, __NR_rt_sigprocmask as RT_SIGPROCMASK,
+    __NR_rt_sigreturn as RT_SIGRETURN, __NR_rt_sigtimedwait as RT_SIGTIMEDWAIT,
+    __NR_sched_setaffinity as SCHED_SETAFFINITY, __NR_seccomp as SECCOMP, __NR_sendmsg as SENDMSG,
+    __NR_sendto as SENDTO, __NR_setsockopt as SETSOCKOPT, __NR_shutdown as SHUTDOWN,
+    __NR_sigaltstack as SIGALTSTACK, __NR_tgkill as TGKILL, __NR_timer_create as TIMER_CREATE,
+    __NR_timer_settime as TIMER_SETTIME, __NR_wait4 as WAIT4, __NR_write as WRITE,
 };
 
 /// Sleeps while `*word == value`, at most `timeout` ns if given.
