@@ -220,8 +220,14 @@ impl Epoll {
             drop(w);
             let ready = file.ready() & wanted;
             if ready == 0 {
-                if once && let Some(item) = self.watched.lock().items.get_mut(&key) {
-                    item.disarmed = false;
+                if once {
+                    if let Some(item) = self.watched.lock().items.get_mut(&key) {
+                        item.disarmed = false;
+                    }
+                    // What came while it was disarmed was dropped.
+                    if file.ready() & wanted != 0 {
+                        again.push(key);
+                    }
                 }
                 continue;
             }

@@ -20,7 +20,6 @@ use crate::timer::{self, TimerEntry};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, state as core_run};
 use atoll_abi::platform;
-use atoll_abi::platform::Events;
 use atoll_sync::ThreadOps;
 
 /// Longest a thread runs while others of its core are ready, ns.
@@ -236,7 +235,8 @@ fn idle() {
     local.state.store(core_run::PARKED, Ordering::SeqCst);
     // The fence pairs with the one of those who push, then look at the state.
     fence(Ordering::SeqCst);
-    let mut events = Events::new();
+    // The event thread may still have some to take: it can wait for a lock.
+    let mut events = with_private(|p| p.events.take());
     let expired = deadline.is_some_and(|d| d <= start);
     if nothing_arrived(this) && !expired && !platform().has_answers() {
         count(&this.stats.parks, 1);

@@ -26,14 +26,19 @@ pub const BELL: u64 = 0;
 pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
     let core = core_local().id();
     let area = &control().cores[core];
+    if events.room() == 0 {
+        // An edge that is taken and not kept would be lost.
+        core::hint::spin_loop();
+        return;
+    }
     let mut taken = false;
-    while events.room() > 0 {
+    while events.room() > 1 {
         let Some(answer) = area.answers.pop::<Answer>() else { break };
         area.outstanding.fetch_sub(1, Ordering::Relaxed);
         events.push(Event::Answer(answer));
         taken = true;
     }
-    if core == 0 && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
+    if core == 0 && events.room() > 1 && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
         events.push(Event::Mailbox);
         taken = true;
     }
@@ -44,7 +49,7 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
     let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
     let ts = if ns == u64::MAX { core::ptr::null() } else { ts.as_ptr() };
     let mut list = [EpollEvent { events: 0, data: 0 }; Events::MAX];
-    let room = events.room().max(1);
+    let room = events.room();
     let fd = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
     // SAFETY: the list has room for what is asked.
     let n = unsafe { call!(sys::EPOLL_PWAIT2, fd, list.as_mut_ptr(), room, ts, 0, 8) };
