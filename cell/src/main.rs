@@ -55,7 +55,7 @@ extern "C" fn atoll_boot(core: usize) -> ! {
         SET_UP.store(1, Ordering::Release);
         host::sys::futex_wake(&SET_UP, u32::MAX >> 1);
         let first = atoll_task::spawn(0, atoll_linux::boot::boot);
-        atoll_task::unpark(first.expect("no memory for the first thread"));
+        atoll_task::start(first.expect("no memory for the first thread"));
     }
     atoll_task::run_core()
 }

@@ -222,7 +222,7 @@ impl HostFs {
         if !read_only {
             let weak = Arc::downgrade(&fs);
             let t = atoll_task::spawn(0, move || flusher(&weak)).ok_or(Errno::ENOMEM)?;
-            atoll_task::unpark(t);
+            atoll_task::start(t);
         }
         Ok((fs, root))
     }

@@ -608,7 +608,7 @@ pub fn spare_space(id: u32) {
         platform().space_destroy(id);
     };
     if let Some(t) = atoll_task::spawn(0, reaper) {
-        atoll_task::unpark(t);
+        atoll_task::start(t);
     }
 }
 

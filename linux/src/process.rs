@@ -696,7 +696,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
 
 /// Lets a new task run.
 pub fn start(task: &Task) {
-    atoll_task::unpark(task.thread());
+    atoll_task::start(task.thread());
 }
 
 unsafe extern "C" {

@@ -52,6 +52,8 @@ pub fn boot_core() {
     local.current.store(null_mut(), Ordering::Relaxed);
     with_private(|p| p.since = platform().now());
     let events = thread::spawn(local.id(), event_loop).expect("no memory for a core's event thread");
+    // It sleeps until it is needed.
+    events.state.store(state::PARKED, Ordering::Release);
     me.event_thread.store((events as *const Thread).cast_mut(), Ordering::Release);
 }
 
@@ -498,6 +500,13 @@ pub fn park_until(deadline: u64) {
     timer::cancel(on, key);
 }
 
+/// Lets a new thread begin. Until then nothing wakes it, not even a stale
+/// reference to the thread whose memory it took over.
+pub fn start(t: ThreadRef) {
+    t.state.store(state::PARKED, Ordering::Release);
+    unpark(t);
+}
+
 /// Wakes a thread, or makes its next [`park`] return at once.
 pub fn unpark(t: ThreadRef) {
     let mut now = t.state.load(Ordering::Relaxed);
@@ -624,9 +633,11 @@ fn spread() {
 /// Takes the oldest ready thread that may run on another core.
 fn pop_movable(to: usize) -> Option<ThreadRef> {
     let n = with_private(|p| p.len);
+    let me = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
     for _ in 0..n {
         let t = pop_ready()?;
-        if t.is_program() && t.may_run_on(to) {
+        // Not the thread on whose stack this runs: it is not saved yet.
+        if t.is_movable() && t.may_run_on(to) && !core::ptr::eq(t, me) {
             return Some(t);
         }
         push_ready(t);

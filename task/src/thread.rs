@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arch;
 use crate::scheduler;
@@ -47,6 +47,8 @@ pub struct Thread {
     frame: AtomicPtr<UserFrame>,
     /// Does it run a program (and so have FS and extended registers of its own)?
     pub(crate) program: AtomicU32,
+    /// May an idle core take it over?
+    movable: AtomicBool,
     /// The personality's view of the thread.
     personality: AtomicPtr<()>,
     start: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
@@ -176,6 +178,15 @@ impl Thread {
         self.frame.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn is_movable(&self) -> bool {
+        self.movable.load(Ordering::Relaxed)
+    }
+
+    /// Lets idle cores take it over, as those of programs. Before it starts.
+    pub fn allow_moving(&self) {
+        self.movable.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_program(&self) -> bool {
         self.program.load(Ordering::Relaxed) != 0
     }
@@ -206,7 +217,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     let t: ThreadRef = match POOL.lock().pop() {
         Some(t) => t,
         None => Box::leak(Box::new(Thread {
-            state: AtomicU32::new(state::PARKED),
+            state: AtomicU32::new(state::DEAD),
             core: AtomicU32::new(0),
             space: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
@@ -214,6 +225,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
             stack: AtomicPtr::new(null_mut()),
             frame: AtomicPtr::new(null_mut()),
             program: AtomicU32::new(0),
+            movable: AtomicBool::new(false),
             personality: AtomicPtr::new(null_mut()),
             start: UnsafeCell::new(None),
             run_time: AtomicU64::new(0),
@@ -241,7 +253,9 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
         *t.start.get() = start;
         *t.context.get() = arch::prepare(frame.cast(), thread_main, t as *const Thread as usize);
     }
-    t.state.store(state::PARKED, Ordering::Release);
+    t.movable.store(program, Ordering::Relaxed);
+    // It begins with `start`.
+    t.state.store(state::DEAD, Ordering::Release);
     Some(t)
 }
 

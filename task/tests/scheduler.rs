@@ -21,7 +21,7 @@ fn boot(core: usize, first: impl FnOnce() + Send + 'static) -> ! {
     }
     task::boot_core();
     if core == 0 {
-        task::unpark(task::spawn(0, first).unwrap());
+        task::start(task::spawn(0, first).unwrap());
     }
     task::run_core()
 }
@@ -71,10 +71,50 @@ fn mutex_across_cores() {
                         }
                         done(&count);
                     });
-                    task::unpark(t.unwrap());
+                    task::start(t.unwrap());
                 }
                 join(&count, 8);
                 platform().end(if *total.lock() == 160 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Threads that idle cores may take over run on one core at a time: none is
+/// taken from under the core that still stands on its stack.
+#[test]
+fn threads_move() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let shared = Arc::new((Mutex::new(0u64), WaitQueue::new()));
+                for i in 0..6 {
+                    let (count, shared) = (count.clone(), shared.clone());
+                    let t = task::spawn(0, move || {
+                        // On the stack, where a second core would damage it.
+                        let mut seen = [i as u64; 64];
+                        for round in 0..120 {
+                            for word in &mut seen {
+                                *word += 1;
+                            }
+                            match round % 12 {
+                                0 => task::park_until(platform().now() + 20_000),
+                                1 => *shared.0.lock() += 1,
+                                _ => task::yield_now(),
+                            }
+                            shared.1.wake_all(1);
+                        }
+                        assert!(seen.iter().all(|w| *w == i as u64 + 120));
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.allow_moving();
+                    task::start(t);
+                }
+                join(&count, 6);
+                platform().end(if *shared.0.lock() == 60 { 0 } else { 1 });
             })
         },
         Outcome::Ended(0),
@@ -102,7 +142,7 @@ fn timers_and_answers() {
                         }
                         done(&count);
                     });
-                    task::unpark(t.unwrap());
+                    task::start(t.unwrap());
                 }
                 join(&count, 10);
                 platform().end(0);
