@@ -86,8 +86,18 @@ fn own_user_namespace() -> bool {
         && std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).is_ok()
 }
 
+/// Bit of AT_HWCAP2: programs may use `wrgsbase` and its family.
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+
 /// Starts a cell. To be called while this process has one thread: it forks.
 pub fn launch(config: CellConfig) -> Result<Cell> {
+    // SAFETY: reads the auxiliary vector.
+    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0 {
+        return Err(Error::new(
+            "this host does not let programs set their segment bases (FSGSBASE): \
+             Linux 5.9 or later is needed, on a processor of 2012 or later",
+        ));
+    }
     let image = Image::read(&config.runtime)?;
     let (vdso, functions) = vdso::find()?;
     let filter = if config.confined { confine::filter()? } else { Vec::new() };
