@@ -261,3 +261,64 @@ fn paths_exist() {
     }
     assert!(wrong.is_empty(), "paths that don't exist:\n{}", wrong.join("\n"));
 }
+
+/// Rows of the specification's tables whose first cell is a name in backticks: name and second cell.
+fn specified() -> Vec<(String, String)> {
+    read("docs/specification.md")
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `"))
+        .filter_map(|l| l.split_once("` | "))
+        .map(|(name, rest)| (name.to_string(), rest.split('|').next().unwrap_or("").trim().replace('`', "")))
+        .collect()
+}
+
+#[test]
+fn addresses_and_limits() {
+    use atoll_abi::{control, frame, layout, service, start};
+    let addresses = [
+        ("USER_MIN", layout::USER_MIN),
+        ("RUNTIME_BASE", layout::RUNTIME_BASE),
+        ("IMAGE_MAX", layout::IMAGE_MAX),
+        ("VDSO_AREA", layout::VDSO_AREA),
+        ("VDSO_AREA_SIZE", layout::VDSO_AREA_SIZE),
+        ("EXEMPT_END", layout::EXEMPT_END),
+        ("HOST_THREADS", layout::HOST_THREADS),
+        ("HOST_THREAD_SIZE", layout::HOST_THREAD_SIZE),
+        ("START", start::START),
+        ("CONTROL", layout::CONTROL),
+        ("DIRECT_MAP", layout::DIRECT_MAP),
+        ("RUNTIME_END", layout::RUNTIME_END),
+        ("USER_MAX", layout::USER_MAX),
+        ("PAGE", layout::PAGE),
+        ("BLOCK", layout::BLOCK),
+        ("MAX_CORES", layout::MAX_CORES as u64),
+        ("MAX_SPACES", layout::MAX_SPACES as u64),
+        ("BOOT_MAX", control::BOOT_MAX as u64),
+        ("FILTER_MAX", start::FILTER_MAX as u64),
+        ("RING", service::RING as u64),
+        ("XSAVE_MAX", frame::XSAVE_MAX as u64),
+        ("TRAMPOLINE_RETURN", layout::TRAMPOLINE_RETURN),
+    ];
+    let rows = specified();
+    for (name, value) in addresses {
+        let Some((_, said)) = rows.iter().find(|(n, _)| n == name) else {
+            panic!("docs/specification.md does not say {name}")
+        };
+        let digits = said.replace('_', "");
+        let said = digits.strip_prefix("0x").map_or(digits.parse(), |hex| u64::from_str_radix(hex, 16));
+        assert_eq!(said, Ok(value), "docs/specification.md says another {name}: {value:#x}");
+    }
+}
+
+#[test]
+fn service_operations() {
+    let said: Vec<String> = read("docs/specification.md")
+        .lines()
+        .filter_map(|l| l.strip_prefix("| "))
+        .filter(|l| l.starts_with(|c: char| c.is_ascii_digit()))
+        .map(|l| l.split('|').take(2).map(str::trim).collect::<Vec<_>>().join(" "))
+        .collect();
+    let ops: Vec<String> =
+        atoll_abi::service::Op::ALL.iter().map(|op| format!("{} `{op:?}`", *op as u32)).collect();
+    assert_eq!(said, ops);
+}
