@@ -294,7 +294,7 @@ impl Cell {
 
     /// Something that passes signals to the cell's program, for another thread.
     pub fn sender(&self) -> Sender {
-        Sender { control: self.control.clone(), child: self.child }
+        Sender { control: self.control.clone(), child: self.child, server: self.server.clone() }
     }
 
     /// Bytes of host memory behind the cell's memory now.
@@ -318,6 +318,7 @@ impl Cell {
 pub struct Sender {
     control: Arc<Mapping>,
     child: i32,
+    server: Arc<Server>,
 }
 
 impl Sender {
@@ -326,9 +327,11 @@ impl Sender {
         // SAFETY: the mapping holds a control area, of atomics only.
         let control = unsafe { &*self.control.base().cast::<Control>() };
         control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-        // The cell's first process interrupts the cell's first core.
+        // The cell's first process interrupts the cell's first core. One that is about to sleep
+        // would not notice: it looks at the mailbox for the last time before.
         // SAFETY: our own child.
         unsafe { libc::kill(self.child, libc::SIGURG) };
+        self.server.wake(0);
     }
 }
 

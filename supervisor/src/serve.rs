@@ -299,8 +299,14 @@ impl Server {
         }
         // A cell has no more requests under way than the ring has room; one that lies loses answers.
         area.answers.push(&answer);
+        self.wake(core);
+    }
+
+    /// Wakes a core if it sleeps, after something was stored that it is to find.
+    pub(crate) fn wake(&self, core: usize) {
+        // Pairs with the core's fence between saying that it is parked and its last look.
         fence(Ordering::SeqCst);
-        if area.local.state.load(Ordering::SeqCst) == core_run::PARKED {
+        if self.control().cores[core].local.state.load(Ordering::SeqCst) == core_run::PARKED {
             // A full bell has been rung already.
             let _ = rustix::io::write(&self.bells[core], &1u64.to_ne_bytes());
         }
