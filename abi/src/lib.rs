@@ -2,7 +2,7 @@
 //! supervisor beside it have agreed on.
 //!
 //! This room holds types and constants only: the address map ([`layout`]),
-//! the read-only description of a cell ([`descriptor`]), what a core shares
+//! the description of a cell and its start ([`control`], [`start`]), what a core shares
 //! with its platform ([`core_local`]), the register frames of an upcall
 //! ([`frame`]), the fixed-size service messages and the rings that carry them
 //! ([`service`], [`ring`]) and the [`Platform`](platform::Platform) trait,

@@ -70,8 +70,10 @@ pub enum Op {
     /// `statfs(2)` of mount `arg[0]` into `b` ([`HostStatFs`]).
     StatFs,
     /// Reads the standard stream `arg[0]` into `a`. Value: bytes, 0 at its end.
+    /// `arg[1]` = 1: from offset `arg[2]`. If `a` is empty: waits until there is
+    /// something to read; value: `poll(2)` bits.
     StreamRead,
-    /// Writes `a` to the standard stream `arg[0]`. Value: bytes.
+    /// Writes `a` to the standard stream `arg[0]`. Value: bytes. `arg[1]` = 1: to offset `arg[2]`.
     StreamWrite,
     /// Terminal control `arg[1]` on standard stream `arg[0]`; its argument in and out in `a`.
     StreamControl,
@@ -88,11 +90,16 @@ pub enum Op {
     Plan,
     /// Names an extended attribute: `arg[1]` = 0 list, 1 get; path `a`, name at the front of `b`; value into `b`.
     ExtendedAttr,
+    /// Attributes of the standard stream `arg[0]`: [`HostAttr`] into `b`.
+    StreamStat,
+    /// Moves the position of the standard stream `arg[0]` by `arg[1]`, from
+    /// where `arg[2]` says (`lseek(2)`). Value: the new position.
+    StreamSeek,
 }
 
 impl Op {
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 30] = [
+    pub const ALL: [Op; 32] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -123,6 +130,8 @@ impl Op {
         Op::Listen,
         Op::Plan,
         Op::ExtendedAttr,
+        Op::StreamStat,
+        Op::StreamSeek,
     ];
 
     /// The operation with this number.
@@ -297,7 +306,7 @@ mod tests {
         assert_eq!(back.cookie, 77);
         assert_eq!(Op::from_number(back.op), Some(Op::Open));
         assert_eq!((back.arg, back.a), (r.arg, r.a));
-        assert_eq!(Op::from_number(30), None);
+        assert_eq!(Op::from_number(32), None);
         assert_eq!(Op::from_number(9999), None);
     }
 }

@@ -168,7 +168,7 @@ fn time(sec: i64, nsec: u32) -> Time {
     Time { sec, nsec }
 }
 
-fn attr_of(h: &HostAttr) -> Attr {
+pub(crate) fn attr_of(h: &HostAttr) -> Attr {
     Attr {
         ino: h.ino,
         dev: h.dev,

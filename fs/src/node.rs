@@ -149,6 +149,15 @@ pub trait File: Send + Sync + Any {
     fn seekable(&self) -> bool {
         false
     }
+    /// Does it keep its position itself, for all who have it open? Then it is
+    /// a stream that can be read and written at an offset, too.
+    fn keeps_position(&self) -> bool {
+        false
+    }
+    /// `lseek(2)` of a file that keeps its position itself.
+    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
+        Err(Errno::ESPIPE)
+    }
     /// Attributes, for files without an inode.
     fn attr(&self) -> Result<Attr> {
         Ok(Attr { mode: 0o600, nlink: 1, blksize: 4096, ..Attr::default() })

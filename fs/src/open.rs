@@ -138,7 +138,7 @@ impl OpenFile {
         if !self.readable() {
             return Err(Errno::EBADF);
         }
-        if !self.file.seekable() {
+        if !self.file.seekable() && !self.file.keeps_position() {
             return Err(Errno::ESPIPE);
         }
         self.file.read(sink, Some(offset), self.nonblock())
@@ -149,7 +149,7 @@ impl OpenFile {
         if !self.writable() {
             return Err(Errno::EBADF);
         }
-        if !self.file.seekable() {
+        if !self.file.seekable() && !self.file.keeps_position() {
             return Err(Errno::ESPIPE);
         }
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(offset) };
@@ -164,7 +164,7 @@ impl OpenFile {
     /// `lseek(2)`.
     pub fn seek(&self, offset: i64, whence: u32) -> Result<u64> {
         if !self.file.seekable() {
-            return Err(Errno::ESPIPE);
+            return self.file.seek(offset, whence);
         }
         let mut position = self.position.lock();
         let add = |base: u64| {

@@ -6,30 +6,34 @@ use alloc::vec::Vec;
 use core::any::Any;
 
 use atoll_abi::control::StreamKind;
-use atoll_abi::service::{Extent, Op, Request};
+use atoll_abi::service::{Extent, HostAttr, Op, Request};
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source, extent_mut};
 use atoll_mem::user;
 use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Call, Limit, call, wait};
 use linux_raw_sys::{general as linux, ioctl};
+use zerocopy::IntoBytes;
 
 use crate::chunks::Scratch;
+use crate::host::attr_of;
 use crate::node::{At, File};
 use crate::types::{Attr, Time, poll};
 
 /// Bytes of one request.
 const PIECE: u64 = 64 << 10;
 
+/// What a program has not read stays where it is: no more is asked for than
+/// it wants, and for its readiness a stream is only asked.
 struct Reading {
-    /// The request under way and where its bytes go.
-    call: Option<(Arc<Call>, Scratch)>,
+    /// The request under way and where its bytes go; None: it asks for readiness.
+    call: Option<(Arc<Call>, Option<Scratch>)>,
     /// Bytes that came and were not read yet: where they begin, where they end.
     ready: Option<(Scratch, u64, u64)>,
+    /// `poll(2)` bits that were reported since the last read.
+    readable: u32,
     end: bool,
     error: Option<Errno>,
-    /// A read asks for bytes only when a program does: typed input stays in the terminal until then.
-    wanted: bool,
 }
 
 /// One standard stream.
@@ -49,7 +53,7 @@ impl Stream {
         Arc::new_cyclic(|me| Stream {
             number,
             kind,
-            reading: Mutex::new(Reading { call: None, ready: None, end: false, error: None, wanted: false }),
+            reading: Mutex::new(Reading { call: None, ready: None, readable: 0, end: false, error: None }),
             writing: Mutex::new(()),
             queue: WaitQueue::new(),
             made: Time::now(),
@@ -62,24 +66,34 @@ impl Stream {
         self.kind == StreamKind::Terminal
     }
 
-    /// Takes in what a finished request brought; asks for more if somebody wants it.
-    fn pump(&self, r: &mut Reading, want: bool) {
+    /// Takes in what a finished request brought; asks for `most` bytes or, if that is none, for readiness.
+    fn pump(&self, r: &mut Reading, most: u64) {
         if let Some((c, _)) = &r.call
             && c.is_done()
             && let Some((c, scratch)) = r.call.take()
         {
-            match c.result() {
-                Ok(0) => r.end = true,
-                Ok(n) => r.ready = Some((scratch, 0, n.min(PIECE))),
-                Err(e) => r.error = Some(e),
+            match (c.result(), scratch) {
+                (Ok(bits), None) => r.readable = bits as u32,
+                (Ok(0), _) => r.end = true,
+                (Ok(n), Some(scratch)) => {
+                    let n = n.min(scratch.len());
+                    r.ready = Some((scratch, 0, n));
+                }
+                (Err(e), _) => r.error = Some(e),
             }
         }
-        r.wanted |= want;
-        if r.wanted && r.call.is_none() && r.ready.is_none() && !r.end && r.error.is_none() {
-            let Ok(scratch) = Scratch::new(PIECE) else { return };
+        let known = r.ready.is_some() || r.end || r.error.is_some();
+        if r.call.is_none() && !known && (most > 0 || r.readable == 0) {
             let mut request = Request::new(Op::StreamRead);
             request.arg[0] = self.number;
-            request.a = Extent { offset: scratch.offset(), len: PIECE };
+            let mut scratch = None;
+            if most > 0 {
+                let len = most.min(PIECE);
+                let Ok(s) = Scratch::new(len) else { return };
+                request.a = Extent { offset: s.offset(), len };
+                scratch = Some(s);
+                r.readable = 0;
+            }
             let weak = self.me.clone();
             let then = move |_: &Call| {
                 if let Some(s) = weak.upgrade() {
@@ -93,19 +107,44 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Reads a file, which does not wait long: at its own position or at `at`.
+    fn read_file(&self, sink: &mut Sink, at: Option<u64>) -> Result<usize> {
+        let len = (sink.left() as u64).min(PIECE);
+        let scratch = Scratch::new(len)?;
+        let mut request = Request::new(Op::StreamRead);
+        request.arg[0] = self.number;
+        if let Some(at) = at {
+            (request.arg[1], request.arg[2]) = (1, at);
+        }
+        request.a = Extent { offset: scratch.offset(), len };
+        let n = call(request)?.min(len) as usize;
+        let put = if n == 0 { Ok(0) } else { sink.put_memory(scratch.offset(), n) };
+        let left = n - put.unwrap_or(0);
+        if left > 0 && at.is_none() {
+            // The program's buffer was not there: the rest is to be read again.
+            self.seek(-(left as i64), linux::SEEK_CUR)?;
+        }
+        put
+    }
+}
+
 impl File for Stream {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
-    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
+    fn read(&self, sink: &mut Sink, at: Option<u64>, nonblock: bool) -> Result<usize> {
         if sink.left() == 0 {
             return Ok(0);
+        }
+        if self.kind == StreamKind::File {
+            return self.read_file(sink, at);
         }
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
         wait(&self.queue, poll::IN | poll::HUP, limit, || {
             let mut r = self.reading.lock();
-            self.pump(&mut r, true);
+            self.pump(&mut r, sink.left() as u64);
             if let Some((scratch, from, to)) = &mut r.ready {
                 let n = match sink.put_memory(scratch.offset() + *from, (*to - *from) as usize) {
                     Ok(n) => n,
@@ -114,7 +153,6 @@ impl File for Stream {
                 *from += n as u64;
                 if from == to {
                     r.ready = None;
-                    r.wanted = false;
                 }
                 return Some(Ok(n));
             }
@@ -124,14 +162,13 @@ impl File for Stream {
             if r.end {
                 // A terminal can go on after its end (Ctrl-D); a pipe or a file stays at its end.
                 r.end = self.kind != StreamKind::Terminal;
-                r.wanted = false;
                 return Some(Ok(0));
             }
             None
         })?
     }
 
-    fn write(&self, source: &mut Source, _at: At, _nonblock: bool) -> Result<(usize, u64)> {
+    fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
         let _order = self.writing.lock();
         let mut done = 0;
         while source.left() > 0 {
@@ -145,6 +182,9 @@ impl File for Stream {
             let mut request = Request::new(Op::StreamWrite);
             request.arg[0] = self.number;
             request.a = Extent { offset: scratch.offset(), len: n };
+            if let At::Offset(from) = at {
+                (request.arg[1], request.arg[2]) = (1, from + done as u64);
+            }
             match call(request) {
                 Ok(k) => done += k as usize,
                 Err(e) if done == 0 => return Err(e),
@@ -154,11 +194,32 @@ impl File for Stream {
         Ok((done, 0))
     }
 
+    fn keeps_position(&self) -> bool {
+        self.kind == StreamKind::File
+    }
+
+    fn seek(&self, offset: i64, whence: u32) -> Result<u64> {
+        if self.kind != StreamKind::File {
+            return Err(Errno::ESPIPE);
+        }
+        let mut request = Request::new(Op::StreamSeek);
+        request.arg = [self.number, offset as u64, u64::from(whence), 0];
+        call(request)
+    }
+
     fn attr(&self) -> Result<Attr> {
         let (mode, rdev) = match self.kind {
             StreamKind::Terminal => (linux::S_IFCHR | 0o620, 0x8800),
-            StreamKind::Device => (linux::S_IFCHR | 0o666, 0x103),
-            StreamKind::File => (linux::S_IFREG | 0o644, 0),
+            StreamKind::File | StreamKind::Device => {
+                let mut out = HostAttr::default();
+                let mut request = Request::new(Op::StreamStat);
+                request.arg[0] = self.number;
+                let mut bytes = alloc::vec::Vec::from(out.as_bytes());
+                request.b = extent_mut(&mut bytes);
+                call(request)?;
+                out.as_mut_bytes().copy_from_slice(&bytes);
+                return Ok(attr_of(&out));
+            }
             _ => (linux::S_IFIFO | 0o600, 0),
         };
         let ino = 10 + self.number;
@@ -179,12 +240,17 @@ impl File for Stream {
 
     fn ready(&self) -> u32 {
         let mut r = self.reading.lock();
-        self.pump(&mut r, self.number == 0 || self.kind == StreamKind::Terminal);
         let mut bits = poll::OUT | poll::WRNORM;
-        if r.ready.is_some() || r.end || r.error.is_some() {
+        if self.kind == StreamKind::File {
+            return bits | poll::IN | poll::RDNORM;
+        }
+        if self.number == 0 || self.kind == StreamKind::Terminal {
+            self.pump(&mut r, 0);
+        }
+        if r.readable & poll::IN != 0 || r.ready.is_some() || r.end || r.error.is_some() {
             bits |= poll::IN | poll::RDNORM;
         }
-        if r.end && self.kind == StreamKind::Pipe {
+        if (r.end || r.readable & poll::HUP != 0) && self.kind == StreamKind::Pipe {
             bits |= poll::HUP;
         }
         bits
@@ -195,13 +261,7 @@ impl File for Stream {
     }
 
     fn control(&self, command: u32, arg: u64) -> Result<u64> {
-        if self.kind != StreamKind::Terminal {
-            if command == ioctl::FIONREAD && self.kind == StreamKind::Pipe {
-                let r = self.reading.lock();
-                let n = r.ready.as_ref().map_or(0, |(_, from, to)| (to - from) as u32);
-                drop(r);
-                return user::write(arg, &n.to_ne_bytes()).map(|()| 0);
-            }
+        if self.kind != StreamKind::Terminal && command != ioctl::FIONREAD {
             return Err(Errno::ENOTTY);
         }
         // Size of the argument, and which way it goes.

@@ -578,6 +578,11 @@ pub fn new_space() -> Result<Arc<Space>> {
                 match state.load(Ordering::Acquire) {
                     space_state::READY => break,
                     space_state::CREATING => atoll_task::sleep_until(platform().now() + 50_000),
+                    space_state::FAILED => {
+                        // The slot may be tried again.
+                        state.store(space_state::FREE, Ordering::Release);
+                        return Err(Errno::EAGAIN);
+                    }
                     _ => return Err(Errno::EAGAIN),
                 }
             }

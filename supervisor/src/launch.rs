@@ -86,8 +86,18 @@ fn own_user_namespace() -> bool {
         && std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).is_ok()
 }
 
+/// Bit of AT_HWCAP2: programs may use `wrgsbase` and its family.
+const HWCAP2_FSGSBASE: u64 = 1 << 1;
+
 /// Starts a cell. To be called while this process has one thread: it forks.
 pub fn launch(config: CellConfig) -> Result<Cell> {
+    // SAFETY: reads the auxiliary vector.
+    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0 {
+        return Err(Error::new(
+            "this host does not let programs set their segment bases (FSGSBASE): \
+             Linux 5.9 or later is needed, on a processor of 2012 or later",
+        ));
+    }
     let image = Image::read(&config.runtime)?;
     let (vdso, functions) = vdso::find()?;
     let filter = if config.confined { confine::filter()? } else { Vec::new() };
@@ -284,7 +294,7 @@ impl Cell {
 
     /// Something that passes signals to the cell's program, for another thread.
     pub fn sender(&self) -> Sender {
-        Sender { control: self.control.clone(), child: self.child }
+        Sender { control: self.control.clone(), child: self.child, server: self.server.clone() }
     }
 
     /// Bytes of host memory behind the cell's memory now.
@@ -308,6 +318,7 @@ impl Cell {
 pub struct Sender {
     control: Arc<Mapping>,
     child: i32,
+    server: Arc<Server>,
 }
 
 impl Sender {
@@ -316,9 +327,11 @@ impl Sender {
         // SAFETY: the mapping holds a control area, of atomics only.
         let control = unsafe { &*self.control.base().cast::<Control>() };
         control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-        // The cell's first process interrupts the cell's first core.
+        // The cell's first process interrupts the cell's first core. One that is about to sleep
+        // would not notice: it looks at the mailbox for the last time before.
         // SAFETY: our own child.
         unsafe { libc::kill(self.child, libc::SIGURG) };
+        self.server.wake(0);
     }
 }
 

@@ -299,8 +299,14 @@ impl Server {
         }
         // A cell has no more requests under way than the ring has room; one that lies loses answers.
         area.answers.push(&answer);
+        self.wake(core);
+    }
+
+    /// Wakes a core if it sleeps, after something was stored that it is to find.
+    pub(crate) fn wake(&self, core: usize) {
+        // Pairs with the core's fence between saying that it is parked and its last look.
         fence(Ordering::SeqCst);
-        if area.local.state.load(Ordering::SeqCst) == core_run::PARKED {
+        if self.control().cores[core].local.state.load(Ordering::SeqCst) == core_run::PARKED {
             // A full bell has been rung already.
             let _ = rustix::io::write(&self.bells[core], &1u64.to_ne_bytes());
         }
@@ -560,7 +566,7 @@ impl Server {
                 self.copy_out(r.b, h.as_bytes())?;
                 Reply::value(0)
             }
-            Op::StreamRead | Op::StreamWrite | Op::StreamControl => {
+            Op::StreamRead | Op::StreamWrite | Op::StreamControl | Op::StreamStat | Op::StreamSeek => {
                 identity.become_user(0, 0);
                 self.stream(op, r)
             }
@@ -758,13 +764,26 @@ impl Server {
         // SAFETY: the standard descriptors stay open as long as this process lives.
         let fd = unsafe { BorrowedFd::borrow_raw(n as RawFd) };
         let (p, len) = self.buffer(r.a)?;
+        let offset =
+            (r.arg[1] == 1).then(|| i64::try_from(r.arg[2]).map_err(|_| Errno::EINVAL)).transpose()?;
         match op {
+            Op::StreamRead if len == 0 => loop {
+                let ready = wait_fd(fd, libc::POLLIN);
+                if ready != 0 {
+                    return Reply::value(ready as u64);
+                }
+            },
             Op::StreamRead => loop {
                 // SAFETY: the buffer lies in the cell's memory.
-                let n = unsafe { libc::read(fd.as_raw_fd(), p.cast(), len) };
+                let n = unsafe {
+                    match offset {
+                        None => libc::read(fd.as_raw_fd(), p.cast(), len),
+                        Some(at) => libc::pread(fd.as_raw_fd(), p.cast(), len, at),
+                    }
+                };
                 match check(n as i64) {
                     // The descriptor may be non-blocking for reasons of its owner's.
-                    Err(Errno::EAGAIN) => wait_fd(fd, libc::POLLIN),
+                    Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLIN)),
                     Err(Errno::EINTR) => {}
                     other => return Reply::value(other? as u64),
                 }
@@ -773,9 +792,17 @@ impl Server {
                 let mut done = 0;
                 while done < len {
                     // SAFETY: as above.
-                    let n = unsafe { libc::write(fd.as_raw_fd(), p.add(done).cast(), len - done) };
+                    let n = unsafe {
+                        let (from, left) = (p.add(done).cast(), len - done);
+                        match offset {
+                            None => libc::write(fd.as_raw_fd(), from, left),
+                            Some(at) => {
+                                libc::pwrite(fd.as_raw_fd(), from, left, at.saturating_add(done as i64))
+                            }
+                        }
+                    };
                     match check(n as i64) {
-                        Err(Errno::EAGAIN) => wait_fd(fd, libc::POLLOUT),
+                        Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLOUT)),
                         Err(Errno::EINTR) => {}
                         Ok(n) => done += n as usize,
                         Err(e) if done == 0 => return Err(e),
@@ -783,6 +810,16 @@ impl Server {
                     }
                 }
                 Reply::value(done as u64)
+            }
+            Op::StreamStat => {
+                let attr = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                self.copy_out(r.b, attr.as_bytes())?;
+                Reply::value(0)
+            }
+            Op::StreamSeek => {
+                // SAFETY: no memory is involved.
+                let at = unsafe { libc::lseek(fd.as_raw_fd(), r.arg[1] as i64, r.arg[2] as i32) };
+                Reply::value(check(at)? as u64)
             }
             _ => {
                 let command = r.arg[1];
@@ -823,10 +860,12 @@ impl Server {
     }
 }
 
-fn wait_fd(fd: BorrowedFd, events: i16) {
+/// Waits up to a second for a descriptor; what it is ready for.
+fn wait_fd(fd: BorrowedFd, events: i16) -> i16 {
     let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: one valid entry.
     unsafe { libc::poll(&raw mut p, 1, 1000) };
+    p.revents
 }
 
 /// The host's error as a number.

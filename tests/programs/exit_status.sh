@@ -1,0 +1,23 @@
+# How a program ended, and that it is told what comes from outside: as without a cell.
+status() { "$@" && echo "status 0" || echo "status $?"; }
+status $RUN /bin/true
+status $RUN sh -c 'exit 255'
+status $RUN /nothing/there
+status $RUN nothing-of-that-name
+status $RUN /etc/passwd
+status $RUN /
+printf '#!/nothing/there\n' > script
+chmod 755 script
+status $RUN ./script
+for signal in KILL SEGV TERM PIPE; do
+    status $RUN sh -c "kill -$signal \$\$"
+done
+# Ended from outside, and told so.
+$RUN sleep 30 &
+sleep 0.4
+kill -TERM $!
+wait $! || echo "status $?"
+sleep 1.5 | $RUN bash -c 'trap "echo told; exit 3" USR1; echo > ready; for i in {1..100}; do read -r -t 0.05 || true; done' &
+for _ in {1..100}; do [ -e ready ] && break; sleep 0.05; done
+kill -USR1 $!
+wait $! || echo "status $?"
