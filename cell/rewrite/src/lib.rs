@@ -35,7 +35,7 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, S
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the analysis and the records: plans that were kept are not used with another.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of code that one site moves, at most.
 pub const CODE_MAX: usize = 40;
 /// Bytes of a jump.
@@ -188,6 +188,12 @@ fn function_starts(elf: &ElfFile64<LittleEndian>, segments: &[Segment]) -> Vec<u
     {
         frame_starts(data, s.address(), &mut starts);
     }
+    // The unwind entries of signal trampolines begin one byte early, so that unwinders which
+    // look up "return address - 1" find them (glibc, sigaction.c). That byte is no code.
+    let early = signal_frames(elf);
+    for start in starts.iter_mut().filter(|s| early.contains(&**s)) {
+        *start += 1;
+    }
     for s in segments {
         // A segment without sections begins with the file's header if it covers it.
         if s.offset != 0 {
@@ -235,6 +241,33 @@ fn frame_starts(data: &[u8], addr: u64, starts: &mut Vec<u64>) {
             starts.push(fde.initial_address());
         }
     }
+}
+
+/// Addresses in the unwind entries of signal trampolines.
+fn signal_frames(elf: &ElfFile64<LittleEndian>) -> HashSet<u64> {
+    let mut found = HashSet::new();
+    let section = elf.section_by_name(".eh_frame");
+    let Some((addr, data)) = section.and_then(|s| Some((s.address(), s.data().ok()?))) else { return found };
+    let frames = gimli::EhFrame::new(data, gimli::LittleEndian);
+    let bases = gimli::BaseAddresses::default().set_eh_frame(addr);
+    let mut trampolines = HashSet::new();
+    let mut entries = gimli::UnwindSection::entries(&frames, &bases);
+    while let Ok(Some(entry)) = entries.next() {
+        match entry {
+            gimli::CieOrFde::Cie(cie) if cie.is_signal_trampoline() => {
+                trampolines.insert(cie.offset());
+            }
+            gimli::CieOrFde::Fde(partial) if trampolines.contains(&partial.cie_offset().0) => {
+                if let Ok(fde) = partial
+                    .parse(|_, bases, offset| gimli::UnwindSection::cie_from_offset(&frames, bases, offset))
+                {
+                    found.insert(fde.initial_address());
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// A decoded function.
