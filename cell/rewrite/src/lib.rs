@@ -192,7 +192,7 @@ fn function_starts(elf: &ElfFile64<LittleEndian>, segments: &[Segment]) -> Vec<u
     // look up "return address - 1" find them (glibc, sigaction.c). That byte is no code.
     let early = signal_frames(elf);
     for start in starts.iter_mut().filter(|s| early.contains(&**s)) {
-        *start += 1;
+        *start = start.wrapping_add(1);
     }
     for s in segments {
         // A segment without sections begins with the file's header if it covers it.
