@@ -21,9 +21,9 @@ fn cstring(s: &str) -> CString {
 pub fn anonymous(name: &str, size: u64) -> io::Result<File> {
     let name = cstring(name);
     // SAFETY: a valid name.
-    let fd = check(unsafe {
-        libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-    } as i64)?;
+    let fd = check(
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) } as i64,
+    )?;
     // SAFETY: just opened.
     let file = unsafe { File::from_raw_fd(fd as i32) };
     file.set_len(size)?;

@@ -154,7 +154,6 @@ static void calls(void)
 	attack("setsockopt SO_ATTACH_FILTER", raw(SYS_setsockopt, 0, SOL_SOCKET, SO_ATTACH_FILTER, (long)buffer, 16, 0));
 	attack("setsockopt of another level", raw(SYS_setsockopt, 0, 255, 1, (long)buffer, 16, 0));
 	attack("ioctl TIOCSTI", raw(SYS_ioctl, 0, 0x5412, (long)buffer, 0, 0, 0));
-	attack("writing to the runtime's code", raw(SYS_mprotect, runtime, 4096, 7, 0, 0, 0));
 	// Private copies of the memory's file: memory beyond the cell's own.
 	long copies = 0;
 	for (int i = 0; i < 64; i++) {
