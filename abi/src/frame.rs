@@ -157,4 +157,9 @@ pub enum FaultKind {
     Debug,
     /// The program changed the GS base, which is the runtime's.
     SegmentBase,
+    /// The program is not in 64-bit mode any more: it jumped to another code segment.
+    CodeSegment,
+    /// A system call by `int 0x80` or `sysenter`, which are not served. The
+    /// frame stands at the instruction.
+    LegacyCall,
 }

@@ -131,7 +131,11 @@ fn finish(status: i32) -> ExitCode {
     if libc::WIFEXITED(status) {
         return ExitCode::from(libc::WEXITSTATUS(status) as u8);
     }
-    signals::die_by(libc::WTERMSIG(status));
+    let signal = libc::WTERMSIG(status);
+    // The cell says what ended it; a signal that only stops this process is none that ends a program.
+    if !matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
+        signals::die_by(signal);
+    }
     ExitCode::from(128 + libc::WTERMSIG(status) as u8)
 }
 

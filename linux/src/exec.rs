@@ -259,7 +259,7 @@ type Resolved = (Program, Vec<u8>, Arc<dyn File>, Elf);
 /// What is going to be loaded: the program, or the interpreter of a script with other arguments.
 fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
     let name = program.path.clone();
-    for _ in 0..SCRIPTS_MAX {
+    for _ in 0..=SCRIPTS_MAX {
         let file = open_executable(task, &program.place)?;
         let head = read_file(&*file, 0, SCRIPT_LINE)?;
         if !head.starts_with(b"#!") {

@@ -3,9 +3,11 @@
 //! Four walls, each enough to stop most attacks by itself: the processes see
 //! an empty file system, their own processes only, and nobody's System V IPC
 //! (namespaces); they have no privilege and can gain none; Landlock denies
-//! file, network and signal access whatever descriptors say; and a seccomp
-//! filter lets through only the calls of the platform, listed here. The list
-//! in `docs/security.md` is generated from [`ALLOWED`].
+//! file, network and signal access whatever descriptors say; and seccomp
+//! filters let through only the calls of the platform, listed here:
+//! [`ALLOWED`] in the processes that run programs, [`STARTING`] besides in the
+//! one that makes them and in themselves before they run anything. The lists
+//! in `docs/security.md` are generated from these.
 #![allow(unsafe_code, reason = "changes the process's credentials")]
 
 use std::collections::BTreeMap;
@@ -127,15 +129,58 @@ pub const ALLOWED: &[Allowed] = allowed! {
     exit_group SYS_exit_group Only::Any, "end a space or the cell";
 };
 
-/// The filter: [`ALLOWED`], anything else fails with EPERM.
+/// Flags by which the cell's first process makes further ones, and these their threads.
+const CLONES: &[u64] = &[
+    (libc::CLONE_FILES | libc::SIGCHLD) as u64,
+    (libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM) as u64,
+];
+
+/// Calls that are made besides where no program runs: by the cell's first
+/// process, and by others until they lock themselves in.
+pub const STARTING: &[Allowed] = allowed! {
+    clone SYS_clone Only::Among(0, CLONES), "make a space's process and its threads";
+    wait4 SYS_wait4 Only::Any, "collect processes that ended";
+    kill SYS_kill Only::Among(1, &[libc::SIGKILL as u64]), "end a space's process";
+    rt_sigtimedwait SYS_rt_sigtimedwait Only::Any, "wait for wishes and for children that end";
+    rt_sigprocmask SYS_rt_sigprocmask Only::Any, "take signals one by one";
+    rt_sigaction SYS_rt_sigaction Only::Any, "install the handler that makes upcalls of signals";
+    sigaltstack SYS_sigaltstack Only::Any, "the stack that it runs on";
+    timer_create SYS_timer_create Only::Any, "a core's deadline";
+    sched_setaffinity SYS_sched_setaffinity Only::Among(0, &[0]), "pin a core's thread";
+    mremap SYS_mremap Only::Any, "move the host's clock code beside the runtime";
+    getpid SYS_getpid Only::Any, "own ids";
+    gettid SYS_gettid Only::Any, "own ids";
+    prctl SYS_prctl Only::Among(0, &[libc::PR_SET_PDEATHSIG as u64, PR_SET_SYSCALL_USER_DISPATCH]),
+        "end with the parent; dispatch the program's own system calls to the runtime";
+    seccomp SYS_seccomp Only::Among(0, &[1]), "lock in: the list above and nothing more";
+};
+
+/// From Linux 5.11.
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+
+/// The filter of processes that run programs: [`ALLOWED`], anything else fails with EPERM.
 pub fn filter() -> Result<BpfProgram> {
+    compile(ALLOWED.iter())
+}
+
+/// The filter that a cell's first process starts with, and all others inherit.
+pub fn starting_filter() -> Result<BpfProgram> {
+    compile(ALLOWED.iter().chain(STARTING))
+}
+
+fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>) -> Result<BpfProgram> {
     let fail = |e: seccompiler::BackendError| Error::with("the system-call filter", e);
     let equal = |arg: u8, value: u64| {
         // Commands and options are 32-bit: what the kernel ignores above is ignored here.
         SeccompCondition::new(arg, Len::Dword, Op::Eq, value)
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for call in ALLOWED {
+    for call in calls {
         let list = rules.entry(call.number).or_default();
         match call.only {
             Only::Any => {}
@@ -180,6 +225,27 @@ pub fn landlock() -> bool {
     ruleset.is_ok_and(|r| r.ruleset != RulesetStatus::NotEnforced)
 }
 
+/// Lets this process and its children make only the calls that starting and running take.
+pub fn lock_in(filter: &BpfProgram) -> Result<()> {
+    seccompiler::apply_filter(filter).map_err(|e| Error::with("the host refused the system-call filter", e))
+}
+
+/// Bounds what this process and its children can make the host keep for them:
+/// no core files; private writable memory, which would come on top of the
+/// cell's own, only for the stacks of `cores` host threads.
+pub fn limit_memory(cores: usize) -> std::io::Result<()> {
+    const ROOM: u64 = 1 << 20;
+    let private = cores as u64 * atoll_abi::layout::HOST_THREAD_SIZE + ROOM;
+    for (which, most) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_DATA, private)] {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: a valid limit.
+        if unsafe { libc::setrlimit(which, &raw const limit) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Gives up every capability, and root's identity if this process has it.
 pub fn drop_privileges() -> std::io::Result<()> {
     const NOBODY: u32 = 65534;
@@ -213,6 +279,7 @@ mod tests {
     fn filter_fits() {
         let program = filter().unwrap();
         assert!(program.len() <= atoll_abi::start::FILTER_MAX, "{} instructions", program.len());
+        starting_filter().unwrap();
     }
 
     #[test]

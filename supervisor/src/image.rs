@@ -18,8 +18,10 @@ pub struct Image {
     pub runs: Vec<Run>,
     /// Where the writable pages start, bytes from the image's start.
     pub data_start: u64,
-    /// Writable pages.
+    /// Writable pages, and before them those that only relocation writes to.
     pub data: Vec<u8>,
+    /// How many bytes of `data` only relocation, which is done, writes to.
+    pub constant: u64,
     /// Address to jump to.
     pub entry: u64,
 }
@@ -53,23 +55,29 @@ impl Image {
             .program_headers(LE, bytes)
             .map_err(|e| Error::with("the runtime's program headers are damaged", e))?;
         let mut runs: Vec<Run> = Vec::new();
-        let mut writable = None;
+        let mut writable: Option<(u64, Vec<u8>)> = None;
+        let relro = segments.iter().find(|s| s.p_type(LE) == elf::PT_GNU_RELRO);
+        let relro_end = relro.map_or(0, |s| s.p_vaddr(LE).saturating_add(s.p_memsz(LE)) & !(PAGE - 1));
         for s in segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD) {
             let (vaddr, offset, len) = (s.p_vaddr(LE), s.p_offset(LE), s.p_memsz(LE));
             let end = vaddr.checked_add(len).filter(|e| *e <= IMAGE_MAX).ok_or_else(|| bad("too large"))?;
             let start = vaddr & !(PAGE - 1);
-            if writable.is_some() || runs.last().is_some_and(|r| r.start + r.len > start) {
-                return Err(bad("the writable segment is not the last"));
+            let before = writable.as_ref().map(|(at, d)| at + d.len() as u64);
+            if before.or(runs.last().map(|r| r.start + r.len)).is_some_and(|end| end > start) {
+                return Err(bad("segments that share pages"));
             }
             if (s.p_flags(LE) & elf::PF_W).0 != 0 {
                 let content = s.data(LE, bytes).map_err(|()| bad("a segment lies outside the file"))?;
-                let mut data = vec![0; (up(end) - start) as usize];
-                data.get_mut((vaddr - start) as usize..)
+                let (first, data) = writable.get_or_insert_with(|| (start, Vec::new()));
+                data.resize((up(end) - *first) as usize, 0);
+                data.get_mut((vaddr - *first) as usize..)
                     .and_then(|d| d.get_mut(..content.len()))
                     .ok_or_else(|| bad("a segment is longer in the file than in memory"))?
                     .copy_from_slice(content);
-                writable = Some((start, data));
             } else {
+                if writable.is_some() {
+                    return Err(bad("the writable segments are not the last"));
+                }
                 if s.p_filesz(LE) != len || vaddr % PAGE != offset % PAGE {
                     return Err(bad("a read-only segment can't be mapped"));
                 }
@@ -93,7 +101,9 @@ impl Image {
                     .copy_from_slice(&value.to_le_bytes());
             }
         }
+        let constant = relro_end.saturating_sub(data_start).min(data.len() as u64);
         Ok(Image {
+            constant,
             file: file.try_clone().map_err(failed)?,
             runs,
             data_start,

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "forks, maps at fixed addresses and jumps into the runtime")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +49,15 @@ pub struct Without {
     pub huge_pages: bool,
     /// Own namespaces.
     pub namespaces: bool,
+}
+
+/// Longest line of a cell's log, bytes.
+const LINE_MAX: u64 = 1024;
+
+/// A line of a cell's log as text that does nothing to a terminal.
+fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.trim_end_matches('\n').chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// A running cell.
@@ -100,7 +109,11 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
     }
     let image = Image::read(&config.runtime)?;
     let (vdso, functions) = vdso::find()?;
-    let filter = if config.confined { confine::filter()? } else { Vec::new() };
+    let (filter, starting) = if config.confined {
+        (confine::filter()?, Some(confine::starting_filter()?))
+    } else {
+        (Vec::new(), None)
+    };
     if config.cores == 0 || config.cores > MAX_CORES {
         return Err(Error::new(format!("a cell has 1 to {MAX_CORES} cores, not {}", config.cores)));
     }
@@ -196,11 +209,11 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
         keep: &keep,
         cores: config.cores,
         filter: &filter,
+        starting: starting.as_ref(),
         vdso,
         functions,
         cpus: config.cpus.as_deref(),
         privileged,
-        confined: config.confined,
     };
     let flags = if privileged { libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS } else { 0 };
     // SAFETY: like fork, in a process with one thread; the child runs `First::run` and nothing else.
@@ -229,8 +242,11 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
             .map_err(failed("dup"))?,
     )?;
     let log = std::thread::spawn(move || {
-        for line in BufReader::new(File::from(log_read)).lines().map_while(std::io::Result::ok) {
-            eprintln!("atoll: {line}");
+        let mut from = BufReader::new(File::from(log_read));
+        let mut line = Vec::new();
+        while from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            eprintln!("atoll: {}", printable(&line));
+            line.clear();
         }
     });
     Ok(Cell {
@@ -350,11 +366,12 @@ struct First<'a> {
     keep: &'a [OwnedFd],
     cores: usize,
     filter: &'a [seccompiler::sock_filter],
+    /// The filter of this process; None: the cell is not confined.
+    starting: Option<&'a seccompiler::BpfProgram>,
     vdso: [[u64; 2]; 4],
     functions: [u64; 3],
     cpus: Option<&'a [usize]>,
     privileged: bool,
-    confined: bool,
 }
 
 impl First<'_> {
@@ -373,15 +390,13 @@ impl First<'_> {
         unsafe {
             // Away from the terminal: its signals are for the supervisor, which passes them on.
             libc::setsid();
-            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         }
         self.map(RUNTIME_BASE)?;
         self.close_others();
         if self.privileged {
             empty_root().map_err(failed("an empty root directory for the cell"))?;
         }
-        if self.confined {
+        if self.starting.is_some() {
             confine::landlock();
             confine::drop_privileges().map_err(failed("giving up privileges"))?;
         }
@@ -389,6 +404,10 @@ impl First<'_> {
         // SAFETY: no memory is involved.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         forget_rseq();
+        if let Some(filter) = self.starting {
+            confine::limit_memory(self.cores).map_err(failed("limiting the cell's private memory"))?;
+            confine::lock_in(filter)?;
+        }
         Ok(self.image.entry)
     }
 
@@ -412,13 +431,19 @@ impl First<'_> {
         }
         let control = self.control_file.as_raw_fd();
         at(CONTROL, self.control_len, read | write, libc::MAP_SHARED, control, 0)?;
+        // What only relocation writes to is each process's own: no process of the cell can
+        // change the pointers that another one, which is less confined, jumps through.
+        let (data, constant) = (base + self.image.data_start, self.image.constant);
+        if constant > 0 {
+            at(data, constant, read, libc::MAP_PRIVATE, control, self.control_len)?;
+        }
         at(
-            base + self.image.data_start,
-            self.image.data.len() as u64,
+            data + constant,
+            self.image.data.len() as u64 - constant,
             read | write,
             libc::MAP_SHARED,
             control,
-            self.control_len,
+            self.control_len + constant,
         )?;
         let extents = self.keep.last().map_or(-1, |fd| fd.as_raw_fd());
         let shared = libc::MAP_SHARED | libc::MAP_NORESERVE;

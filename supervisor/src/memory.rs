@@ -21,10 +21,19 @@ fn cstring(s: &str) -> CString {
 pub fn anonymous(name: &str, size: u64) -> io::Result<File> {
     let name = cstring(name);
     // SAFETY: a valid name.
-    let fd = check(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) } as i64)?;
+    let fd = check(
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) } as i64,
+    )?;
     // SAFETY: just opened.
     let file = unsafe { File::from_raw_fd(fd as i32) };
     file.set_len(size)?;
+    Ok(file)
+}
+
+/// Keeps a memory file from growing, whoever has a descriptor of it.
+fn seal_size(file: File) -> io::Result<File> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) } as i64)?;
     Ok(file)
 }
 
@@ -67,7 +76,10 @@ pub fn extents(size: u64) -> Result<(File, bool)> {
     if let Ok(file) = huge(size) {
         return Ok((file, true));
     }
-    let file = anonymous("atoll memory", size).map_err(|e| Error::with("no memory file for the cell", e))?;
+    // The cell has this descriptor, and could write behind the end of an unsealed file to get more.
+    let file = anonymous("atoll memory", size)
+        .and_then(seal_size)
+        .map_err(|e| Error::with("no memory file for the cell", e))?;
     Ok((file, false))
 }
 

@@ -16,7 +16,9 @@ use atoll_rewrite::{RECORD, VERSION};
 use zerocopy::IntoBytes;
 
 /// Largest executable that is planned for, bytes.
-const FILE_MAX: u64 = 1 << 30;
+const FILE_MAX: u64 = 512 << 20;
+/// Plans that are made for one cell at most: it could change files for ever.
+const PLANS_MAX: usize = 4096;
 
 /// Which contents of which file a plan is for.
 type Key = (u64, u64, u64, i64, i64);
@@ -25,11 +27,13 @@ type Key = (u64, u64, u64, i64, i64);
 pub(crate) struct Plans {
     cache: Option<PathBuf>,
     known: Mutex<HashMap<Key, Arc<Vec<u8>>>>,
+    /// One is made at a time: each needs memory as its file has.
+    making: Mutex<()>,
 }
 
 impl Plans {
     pub(crate) fn new(cache: Option<PathBuf>) -> Self {
-        Plans { cache, known: Mutex::default() }
+        Plans { cache, known: Mutex::default(), making: Mutex::default() }
     }
 
     /// A plan's records from the `from`th on, as many as fit, and how many there are.
@@ -41,6 +45,10 @@ impl Plans {
         let records = match known {
             Some(records) => records,
             None => {
+                let _one = self.making.lock().expect("no panic while a plan is made");
+                if self.known.lock().expect("no panic while plans are held").len() >= PLANS_MAX {
+                    return Ok((Vec::new(), 0));
+                }
                 let records = Arc::new(match self.stored(&key) {
                     Some(records) => records,
                     None => {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, StreamKind};
@@ -116,8 +116,6 @@ pub struct Server {
     mounts: Vec<HostMount>,
     streams: Streams,
     pub(crate) handles: Mutex<Handles>,
-    /// Devices (file systems) that may be opened, by number.
-    devices: RwLock<HashMap<u64, bool>>,
     /// The user that all requests act for; None: whoever the request says.
     user: Option<(u32, u32)>,
     root: bool,
@@ -159,7 +157,6 @@ impl Server {
             mounts,
             streams: config.streams,
             handles: Mutex::default(),
-            devices: RwLock::default(),
             user: (!root || config.boot.uid != 0).then_some((config.boot.uid, config.boot.gid)),
             root,
             machine_cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -229,7 +226,7 @@ impl Server {
     }
 
     fn work(self: Arc<Self>) {
-        let mut identity = Identity::new(self.root);
+        let mut identity = Identity::new(self.root, self.user);
         let mut fresh = false;
         loop {
             self.idle.fetch_add(1, Ordering::SeqCst);
@@ -376,45 +373,6 @@ impl Server {
             .ok_or(Errno::EBADF)
     }
 
-    /// May files of this device be opened? Not those of /proc and its kind, which show the host's insides.
-    fn check_device(&self, fd: RawFd, dev: u64) -> std::result::Result<(), Errno> {
-        if let Some(ok) = self.devices.read().expect("no panic while devices are held").get(&dev) {
-            return if *ok { Ok(()) } else { Err(Errno::EACCES) };
-        }
-        // SAFETY: a plain structure for the host to fill.
-        let mut s: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        check(unsafe { libc::fstatfs(fd, &raw mut s) } as i64)?;
-        const CGROUP2: i64 = 0x6367_7270;
-        const CGROUP: i64 = 0x27_e0eb;
-        const SYSFS: i64 = 0x6265_6572;
-        const PROC: i64 = 0x9fa0;
-        const DEVPTS: i64 = 0x1cd1;
-        const DEBUGFS: i64 = 0x6462_6720;
-        const TRACEFS: i64 = 0x7472_6163;
-        const SECURITYFS: i64 = 0x7363_6673;
-        const BPF: i64 = 0xcafe_4a11;
-        const EFIVARFS: i64 = 0xde5e_81e4;
-        const PSTORE: i64 = 0x6165_676c;
-        const NSFS: i64 = 0x6e73_6673;
-        let kind = s.f_type as i64;
-        let ok = ![
-            CGROUP2, CGROUP, SYSFS, PROC, DEVPTS, DEBUGFS, TRACEFS, SECURITYFS, BPF, EFIVARFS, PSTORE, NSFS,
-        ]
-        .contains(&kind);
-        self.devices.write().expect("no panic while devices are held").insert(dev, ok);
-        if ok { Ok(()) } else { Err(Errno::EACCES) }
-    }
-
-    /// Attributes of an open descriptor, or of a name under one.
-    fn stat(&self, dir: RawFd, name: &CStr, flags: i32) -> std::result::Result<HostAttr, Errno> {
-        // SAFETY: a plain structure for the host to fill.
-        let mut s: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: as above; a valid name.
-        check(unsafe { libc::fstatat(dir, name.as_ptr(), &raw mut s, flags) } as i64)?;
-        Ok(attr(&s))
-    }
-
     fn serve(&self, r: &Request, identity: &mut Identity) -> Outcome {
         let op = Op::from_number(r.op).ok_or(Errno::ENOSYS)?;
         let (uid, gid) = self.user.unwrap_or((r.uid, r.gid));
@@ -425,7 +383,10 @@ impl Server {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
                 let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-                let attr = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                if !is_mount_root(fd.as_raw_fd()) {
+                    check_file_system(fd.as_raw_fd())?;
+                }
+                let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
             }
@@ -434,6 +395,7 @@ impl Server {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
                 let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+                check_file_system(fd.as_raw_fd())?;
                 let mut buf = vec![0u8; libc::PATH_MAX as usize];
                 // SAFETY: the buffer has that length.
                 let n = check(unsafe {
@@ -478,7 +440,7 @@ impl Server {
             }
             Op::StatHandle => {
                 let h = self.handle(r.arg[0])?;
-                let attr = self.stat(h.fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                let attr = stat(h.fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
             }
@@ -607,8 +569,7 @@ impl Server {
         let dir = CString::new(dir).map_err(|_| Errno::EINVAL)?;
         let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
         let fd = open_beneath(&m.root, &dir, libc::O_PATH | libc::O_DIRECTORY, 0)?;
-        let attr = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        self.check_device(fd.as_raw_fd(), attr.dev)?;
+        check_file_system(fd.as_raw_fd())?;
         Ok((fd, name))
     }
 
@@ -621,21 +582,24 @@ impl Server {
         if m.read_only && (write || asked & (libc::O_CREAT | libc::O_TRUNC) != 0) {
             return Err(Errno::EROFS);
         }
-        // Look before opening: opening a device can do things.
-        if let Ok(fd) = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0) {
-            let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-            if !matches!(a.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
-                return Err(Errno::EACCES);
-            }
-            self.check_device(fd.as_raw_fd(), a.dev)?;
-        }
         let flags = asked & known | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
-        let fd = open_beneath(&m.root, &path, flags, r.arg[2] & 0o7777)?;
-        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        let fd = loop {
+            match open_existing(m, &path, flags) {
+                // A new one. What appears meanwhile is looked at like the rest.
+                Err(Errno::ENOENT) if flags & libc::O_CREAT != 0 => {
+                    match open_beneath(&m.root, &path, flags | libc::O_EXCL, r.arg[2] & 0o7777) {
+                        Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
+                        other => break other?,
+                    }
+                }
+                other => break other?,
+            }
+        };
+        let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
         if !matches!(a.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
             return Err(Errno::EACCES);
         }
-        self.check_device(fd.as_raw_fd(), a.dev)?;
+        check_file_system(fd.as_raw_fd())?;
         self.copy_out(r.b, a.as_bytes())?;
         let pass = if r.arg[3] == 1 { Some(fd.try_clone().map_err(|_| Errno::EMFILE)?) } else { None };
         let n = self.add_handle(Handle { fd, write })?;
@@ -645,9 +609,10 @@ impl Server {
     fn read_dir(&self, r: &Request) -> Outcome {
         let m = self.mount(r.arg[0])?;
         let path = self.path(r.a)?;
+        // What does not fit into the cell's buffer is not collected here.
+        self.buffer(r.b)?;
         let fd = open_beneath(&m.root, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        self.check_device(fd.as_raw_fd(), a.dev)?;
+        check_file_system(fd.as_raw_fd())?;
         let mut buf = vec![0u8; 32 << 10];
         let mut out: Vec<u8> = Vec::new();
         let mut index = 0;
@@ -683,7 +648,7 @@ impl Server {
                 let attr = if r.arg[2] == 1 {
                     HostAttr { ino, ..HostAttr::default() }
                 } else {
-                    self.stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(HostAttr {
+                    stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(HostAttr {
                         ino,
                         mode: u32::from(kind) << 12,
                         ..HostAttr::default()
@@ -703,8 +668,8 @@ impl Server {
         let bytes = self.copy_in(r.b, size_of::<HostSetAttr>())?;
         let h = HostSetAttr::read_from_bytes(&bytes).map_err(|_| Errno::EINVAL)?;
         let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        self.check_device(fd.as_raw_fd(), a.dev)?;
+        let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+        check_file_system(fd.as_raw_fd())?;
         let (dir, empty) = (fd.as_raw_fd(), c"".as_ptr());
         if h.mask & 6 != 0 {
             let id = |bit: u32, id: u32| if h.mask & bit != 0 { id } else { u32::MAX };
@@ -737,8 +702,7 @@ impl Server {
         let m = self.mount(r.arg[0])?;
         let path = self.path(r.a)?;
         let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-        let a = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        self.check_device(fd.as_raw_fd(), a.dev)?;
+        check_file_system(fd.as_raw_fd())?;
         let own = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
         let mut out = vec![0u8; 4096];
         // SAFETY: valid names and a buffer of that length.
@@ -878,6 +842,60 @@ pub(crate) fn check(ret: i64) -> std::result::Result<i64, Errno> {
     }
 }
 
+/// May files of this one's file system be looked at? Not those of /proc and
+/// its kind, which show the host's insides.
+fn check_file_system(fd: RawFd) -> std::result::Result<(), Errno> {
+    const INSIDES: [i64; 24] = [
+        0x9fa0,      // proc
+        0x6265_6572, // sysfs
+        0x6367_7270, // cgroup2
+        0x27_e0eb,   // cgroup
+        0x1cd1,      // devpts
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x7363_6673, // securityfs
+        0xcafe_4a11, // bpf
+        0xde5e_81e4, // efivarfs
+        0x6165_676c, // pstore
+        0x6e73_6673, // nsfs
+        0x6265_6570, // configfs
+        0x6573_5543, // fusectl
+        0x4249_4e4d, // binfmt_misc
+        0x1980_0202, // mqueue
+        0xf97c_ff8c, // selinuxfs
+        0x4341_5d53, // smackfs
+        0x5a3c_69f0, // apparmorfs
+        0x0765_5821, // resctrl
+        0x6759_6969, // rpc_pipefs
+        0x6e66_7364, // nfsd
+        0xabba_1974, // xenfs
+        0x5049_4446, // pidfs
+    ];
+    // SAFETY: a plain structure for the host to fill.
+    let mut s: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    check(unsafe { libc::fstatfs(fd, &raw mut s) } as i64)?;
+    if INSIDES.contains(&(s.f_type as i64)) { Err(Errno::EACCES) } else { Ok(()) }
+}
+
+/// Is this where a file system is mounted? The cell mounts its own /proc over the host's.
+fn is_mount_root(fd: RawFd) -> bool {
+    // SAFETY: a plain structure for the host to fill.
+    let mut s: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; a valid name.
+    let r = unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, 0, &raw mut s) };
+    r == 0 && s.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0
+}
+
+/// Attributes of an open descriptor, or of a name under one.
+fn stat(dir: RawFd, name: &CStr, flags: i32) -> std::result::Result<HostAttr, Errno> {
+    // SAFETY: a plain structure for the host to fill.
+    let mut s: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; a valid name.
+    check(unsafe { libc::fstatat(dir, name.as_ptr(), &raw mut s, flags) } as i64)?;
+    Ok(attr(&s))
+}
+
 fn attr(s: &libc::stat) -> HostAttr {
     HostAttr {
         ino: s.st_ino,
@@ -923,6 +941,34 @@ fn open_beneath(dir: &OwnedFd, path: &CStr, flags: i32, mode: u64) -> std::resul
     })?;
     // SAFETY: just opened.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Opens what is there. Looks first, because opening a device can do things;
+/// and opens what was looked at, not what has taken its name meanwhile.
+fn open_existing(m: &HostMount, path: &CStr, flags: i32) -> std::result::Result<OwnedFd, Errno> {
+    let fd = open_beneath(&m.root, path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+    let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+    let kind = a.mode & libc::S_IFMT;
+    if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+        return Err(Errno::EEXIST);
+    }
+    if !matches!(kind, libc::S_IFREG | libc::S_IFDIR) {
+        return Err(Errno::EACCES);
+    }
+    check_file_system(fd.as_raw_fd())?;
+    if flags & libc::O_CREAT != 0 && kind == libc::S_IFDIR {
+        return Err(Errno::EISDIR);
+    }
+    reopen(&fd, flags & !(libc::O_CREAT | libc::O_NOFOLLOW))
+}
+
+/// Opens the file that a path descriptor stands for, by its name in /proc, which is ours.
+fn reopen(fd: &OwnedFd, flags: i32) -> std::result::Result<OwnedFd, Errno> {
+    let own = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: a valid name; the result is a new descriptor.
+    Ok(unsafe {
+        OwnedFd::from_raw_fd(check(libc::open(own.as_ptr(), flags | libc::O_CLOEXEC) as i64)? as RawFd)
+    })
 }
 
 fn write_all(fd: RawFd, mut iov: Vec<libc::iovec>, mut offset: i64) -> std::result::Result<u64, Errno> {
@@ -977,6 +1023,26 @@ fn send_fd(socket: RawFd, fd: RawFd) -> bool {
     }
 }
 
+/// What root of a cell can do on the host: files whoever owns them, acting for
+/// other users, low ports. CAP_CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER,
+/// FSETID, SETGID, SETUID, NET_BIND_SERVICE.
+const ROOT_CAPABILITIES: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
+
+/// Gives up all capabilities of this thread but these (of the first 32).
+fn keep_capabilities(kept: u32) {
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let mut now = [0u32; 6];
+    // SAFETY: a valid header and room for two sets of three words; the host only takes away.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, header.as_ptr(), now.as_mut_ptr()) != 0 {
+            return;
+        }
+        let [effective, permitted, ..] = now;
+        let left = [effective & kept, permitted & kept, 0, 0, 0, 0];
+        libc::syscall(libc::SYS_capset, header.as_ptr(), left.as_ptr());
+    }
+}
+
 /// Whom this thread acts for on the host's file systems.
 struct Identity {
     root: bool,
@@ -984,13 +1050,22 @@ struct Identity {
 }
 
 impl Identity {
-    fn new(root: bool) -> Self {
+    /// Of a new thread: with the rights on files that its requests can need and no others.
+    fn new(root: bool, user: Option<(u32, u32)>) -> Self {
+        let mut identity = Identity { root, now: (0, 0) };
         if root {
             // Root's own further groups are nobody's in a cell. For this thread only.
             // SAFETY: an empty list.
             unsafe { libc::syscall(libc::SYS_setgroups, 0, 0) };
+            if let Some((uid, gid)) = user {
+                identity.become_user(uid, gid);
+                identity.root = false;
+                keep_capabilities(0);
+            } else {
+                keep_capabilities(ROOT_CAPABILITIES);
+            }
         }
-        Identity { root, now: (0, 0) }
+        identity
     }
 
     fn become_user(&mut self, uid: u32, gid: u32) {

@@ -12,7 +12,12 @@
 //!
 //! Lines at the top of a case, behind `#` or `//`, say how it is run:
 //! `options: --cores 2` adds options of `atoll run`; `flags: -static` adds
-//! options of the compiler; `timeout: 60` allows more than 30 seconds.
+//! options of the compiler; `compiler: musl-gcc` names another one;
+//! `library: -DLIBRARY` also makes `library.so` of the same file, two
+//! directories up; `timeout: 60` allows more than 30 seconds.
+//! `min-rewritten-percent: 99`: so many of the system calls in the cell must
+//! come through rewritten sites. `cell-exit: 139` and `cell-says: text`: the
+//! cell refuses what Linux does, with this exit status and a line of the log.
 #![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
 
 use std::fmt::Write as _;
@@ -168,6 +173,19 @@ pub fn compare(linux: &Outcome, cell: &Outcome) -> Result<(), Failed> {
         end_of(&cell.stderr)
     );
     Err(text.into())
+}
+
+/// Checks what share of a cell's system calls came through rewritten sites, by its `--json` report.
+pub fn check_rewritten(text: &str, cell: &Outcome) -> Result<(), Failed> {
+    let Some(wanted) = setting(text, "min-rewritten-percent") else { return Ok(()) };
+    let report = cell.stderr.lines().rev().find(|l| l.starts_with('{')).ok_or("the cell wrote no report")?;
+    let report: serde_json::Value = serde_json::from_str(report)?;
+    let of = |name: &str| report[name].as_f64().ok_or_else(|| format!("no {name} in {report}"));
+    let (all, rewritten) = (of("system_calls")?, of("system_calls_rewritten")?);
+    if rewritten * 100.0 < all * wanted.parse::<f64>()? {
+        return Err(format!("only {rewritten} of {all} system calls were rewritten, not {wanted} %").into());
+    }
+    Ok(())
 }
 
 fn end_of(text: &str) -> String {

@@ -12,10 +12,10 @@
 //!
 //! No branch may enter a window but at its first byte. That is known for
 //! branches of the same function (it is decoded whole), for jumps from
-//! anywhere with a 32-bit displacement (all code is searched for bytes that
-//! could be one), and for jump tables (entries of the tables that the
-//! function loads the address of). Where it can't be known, the site is left
-//! alone: it traps and works.
+//! anywhere with a 32-bit displacement and addresses loaded with one (all code
+//! is searched for bytes that could be such an instruction), for addresses in
+//! data and relocations, and for jump tables (entries of the tables that the function loads the address
+//! of). Where it can't be known, the site is left alone: it traps and works.
 //!
 //! The result is a list of fixed-size records that need no decoder to apply.
 #![no_std]
@@ -35,13 +35,20 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, S
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the analysis and the records: plans that were kept are not used with another.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 4;
 /// Bytes of code that one site moves, at most.
 pub const CODE_MAX: usize = 40;
 /// Bytes of a jump.
 pub const JUMP: usize = 5;
 /// Longest function that is decoded for one site, bytes.
 const FUNCTION_MAX: u64 = 1 << 20;
+
+/// Code that is decoded for one segment, bytes; sites beyond are left alone.
+const DECODED_MAX: u64 = 8 << 20;
+/// Addresses that a program's windows may lie apart.
+const SPAN_MAX: u64 = 4 << 30;
+/// How far a short jump leads, bytes, its own length included.
+const SHORT_REACH: u64 = 130;
 
 /// A displacement in moved code that depends on where the code lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -135,6 +142,8 @@ pub fn plan(file: &[u8]) -> Option<Plan> {
             let (offset, _) = s.file_range();
             Some(Segment { addr: s.address(), offset, bytes: s.data().ok()? })
         })
+        // Files come from anywhere: none whose addresses wrap around.
+        .filter(|s| s.addr.checked_add(s.bytes.len() as u64).is_some_and(|end| end < 1 << 47))
         .collect();
     let starts = function_starts(&elf, &segments);
     for segment in &segments {
@@ -178,6 +187,12 @@ fn function_starts(elf: &ElfFile64<LittleEndian>, segments: &[Segment]) -> Vec<u
         && let Ok(data) = s.data()
     {
         frame_starts(data, s.address(), &mut starts);
+    }
+    // The unwind entries of signal trampolines begin one byte early, so that unwinders which
+    // look up "return address - 1" find them (glibc, sigaction.c). That byte is no code.
+    let early = signal_frames(elf);
+    for start in starts.iter_mut().filter(|s| early.contains(&**s)) {
+        *start = start.wrapping_add(1);
     }
     for s in segments {
         // A segment without sections begins with the file's header if it covers it.
@@ -228,6 +243,33 @@ fn frame_starts(data: &[u8], addr: u64, starts: &mut Vec<u64>) {
     }
 }
 
+/// Addresses in the unwind entries of signal trampolines.
+fn signal_frames(elf: &ElfFile64<LittleEndian>) -> HashSet<u64> {
+    let mut found = HashSet::new();
+    let section = elf.section_by_name(".eh_frame");
+    let Some((addr, data)) = section.and_then(|s| Some((s.address(), s.data().ok()?))) else { return found };
+    let frames = gimli::EhFrame::new(data, gimli::LittleEndian);
+    let bases = gimli::BaseAddresses::default().set_eh_frame(addr);
+    let mut trampolines = HashSet::new();
+    let mut entries = gimli::UnwindSection::entries(&frames, &bases);
+    while let Ok(Some(entry)) = entries.next() {
+        match entry {
+            gimli::CieOrFde::Cie(cie) if cie.is_signal_trampoline() => {
+                trampolines.insert(cie.offset());
+            }
+            gimli::CieOrFde::Fde(partial) if trampolines.contains(&partial.cie_offset().0) => {
+                if let Ok(fde) = partial
+                    .parse(|_, bases, offset| gimli::UnwindSection::cie_from_offset(&frames, bases, offset))
+                {
+                    found.insert(fde.initial_address());
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 /// A decoded function.
 struct Function {
     /// Instructions, in order.
@@ -249,17 +291,12 @@ fn plan_segment(
     if hits.is_empty() {
         return;
     }
-    let mut functions: BTreeMap<u64, Option<Function>> = BTreeMap::new();
+    let mut functions = Functions { elf, segment, starts, decoded: BTreeMap::new(), bytes: 0 };
     let mut candidates = Vec::new();
     for site in hits {
-        let after = starts.partition_point(|s| *s <= site);
-        let Some(start) = after.checked_sub(1).map(|n| starts[n]) else { continue };
-        let end = starts.get(after).copied().unwrap_or(segment.end()).min(segment.end());
-        if start < segment.addr {
-            continue;
-        }
-        let function = functions.entry(start).or_insert_with(|| decode(elf, segment, start, end)).as_ref();
-        let Some(function) = function else { continue };
+        let Some(n) = starts.partition_point(|s| *s <= site).checked_sub(1) else { continue };
+        let start = starts[n];
+        let Some(function) = functions.get(n) else { continue };
         let Ok(index) = function.code.binary_search_by_key(&site, |i| i.ip()) else { continue };
         if function.code[index].code() != Code::Syscall {
             continue;
@@ -270,7 +307,7 @@ fn plan_segment(
     let windows: Vec<(u64, Vec<Draft>)> = candidates
         .into_iter()
         .map(|(site, start, index)| {
-            let f = functions.get(&start).and_then(Option::as_ref);
+            let f = functions.decoded.get(&start).and_then(Option::as_ref);
             (site, f.map_or(Vec::new(), |f| drafts(f, index, segment, starts)))
         })
         .collect();
@@ -281,11 +318,52 @@ fn plan_segment(
             inner.extend(d.inner());
         }
     }
-    let entered = far_targets(all, &inner);
+    let mut entered = far_targets(elf, all, &inner);
+    functions.near_targets(&inner, &mut entered);
     for (_, list) in windows {
         if let Some(d) = list.into_iter().find(|d| d.inner().all(|a| !entered.contains(&a))) {
             plan.kinds[d.kind] += 1;
             plan.records.push(d.record(segment));
+        }
+    }
+}
+
+/// The functions of a segment, decoded when they are asked for.
+struct Functions<'a> {
+    elf: &'a ElfFile64<'a, LittleEndian>,
+    segment: &'a Segment<'a>,
+    starts: &'a [u64],
+    decoded: BTreeMap<u64, Option<Function>>,
+    /// Bytes that were decoded.
+    bytes: u64,
+}
+
+impl Functions<'_> {
+    /// The function that begins at the `n`th start.
+    fn get(&mut self, n: usize) -> Option<&Function> {
+        let (start, limit) = (self.starts[n], self.segment.end());
+        let end = self.starts.get(n + 1).copied().unwrap_or(limit).min(limit);
+        if start < self.segment.addr || start >= end {
+            return None;
+        }
+        let (elf, segment, bytes) = (self.elf, self.segment, &mut self.bytes);
+        let decoded = self.decoded.entry(start).or_insert_with(|| {
+            *bytes = bytes.saturating_add(end - start);
+            if *bytes > DECODED_MAX { None } else { decode(elf, segment, start, end) }
+        });
+        decoded.as_ref()
+    }
+
+    /// Adds which of `inner` are entered by jumps of neighbouring functions,
+    /// which may be short ones.
+    fn near_targets(&mut self, inner: &HashSet<u64>, entered: &mut HashSet<u64>) {
+        for a in inner {
+            let low = a.saturating_sub(SHORT_REACH);
+            let from = self.starts.partition_point(|s| *s <= low).saturating_sub(1);
+            let to = self.starts.partition_point(|s| *s <= a.saturating_add(SHORT_REACH));
+            if (from..to).any(|n| self.get(n).is_some_and(|f| f.targets.contains(a))) {
+                entered.insert(*a);
+            }
         }
     }
 }
@@ -402,28 +480,50 @@ fn table_targets(
     any
 }
 
-/// Which of `inner` any bytes that could be a jump or a call with a 32-bit displacement lead to.
-fn far_targets(segments: &[Segment], inner: &HashSet<u64>) -> HashSet<u64> {
+/// Which of `inner` any bytes lead to that could be a jump, a call or a load of an address.
+fn far_targets(elf: &ElfFile64<LittleEndian>, segments: &[Segment], inner: &HashSet<u64>) -> HashSet<u64> {
+    let fixed = elf.kind() == object::ObjectKind::Executable;
     let mut found = HashSet::new();
     let (Some(low), Some(high)) = (inner.iter().min(), inner.iter().max()) else { return found };
+    if high - low > SPAN_MAX {
+        // No compiler makes that; jumps of 32 bits don't lead so far.
+        return inner.clone();
+    }
     let span = (high - low) as usize + 1;
     let mut bits = alloc::vec![0u64; span.div_ceil(64)];
     for a in inner {
         let n = (a - low) as usize;
         bits[n / 64] |= 1 << (n % 64);
     }
+    let mut note = |target: u64| {
+        let at = target.wrapping_sub(*low) as usize;
+        if at < span && bits[at / 64] & 1 << (at % 64) != 0 {
+            found.insert(target);
+        }
+    };
     for s in segments {
-        for (n, w) in s.bytes.windows(5).enumerate() {
-            // E8 call, E9 jmp; 0F 8x jcc: then the displacement follows the second byte.
-            if !(w[0] & 0xfe == 0xe8 || w[0] & 0xf0 == 0x80 && n > 0 && s.bytes[n - 1] == 0x0f) {
-                continue;
+        for (n, w) in s.bytes.windows(6).enumerate() {
+            let disp = i32::from_le_bytes([w[2], w[3], w[4], w[5]]);
+            // E8 call, E9 jmp; 0F 8x jcc; 8D lea with a displacement from RIP.
+            let relative = w[1] & 0xfe == 0xe8
+                || w[0] == 0x0f && w[1] & 0xf0 == 0x80
+                || w[0] == 0x8d && w[1] & 0xc7 == 0x05;
+            if relative {
+                note((s.addr + n as u64 + 6).wrapping_add_signed(i64::from(disp)));
             }
-            let disp = i32::from_le_bytes([w[1], w[2], w[3], w[4]]);
-            let target = (s.addr + n as u64 + 5).wrapping_add_signed(i64::from(disp));
-            let at = target.wrapping_sub(*low) as usize;
-            if at < span && bits[at / 64] & 1 << (at % 64) != 0 {
-                found.insert(target);
+            // An address itself, in programs that are loaded where they say.
+            if fixed {
+                note(u64::from(disp as u32));
             }
+        }
+    }
+    // Pointers in data: by relocation, or as they stand.
+    for (_, r) in elf.dynamic_relocations().into_iter().flatten() {
+        note(r.addend() as u64);
+    }
+    for s in elf.segments().filter(|_| fixed) {
+        for w in s.data().unwrap_or_default().chunks_exact(8) {
+            note(u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]));
         }
     }
     found

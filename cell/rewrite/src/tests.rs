@@ -108,6 +108,19 @@ fn padding_behind_a_return() {
     assert!(one(&[0x0f, 0x05, 0xc3, 0x31, 0xc0, 0xc3]).is_none());
 }
 
+/// Addresses of code that are loaded by another function or stand in data are branches, too.
+#[test]
+fn entered_by_address() {
+    // mov eax, edi; syscall; inc eax; inc eax; ret; then lea rcx, [rip - 0x10]; ret
+    let code = |lea: u8| {
+        let mut code = std::vec![0x89, 0xf8, 0x0f, 0x05, 0xff, 0xc0, 0xff, 0xc0, 0xc3, 0x90];
+        code.extend([0x48, 0x8d, 0x0d, lea, 0xff, 0xff, 0xff, 0xc3]);
+        code
+    };
+    assert!(one(&code(0xef)).is_some(), "the address of the function");
+    assert!(one(&code(0xf3)).is_none(), "the address behind the call");
+}
+
 #[test]
 fn damaged_files() {
     let good = elf(&[0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]);
@@ -136,6 +149,15 @@ fn coverage_of_this_machine() {
         ));
         assert!(p.records.len() * 100 >= p.sites * 95, "{report}");
         assert!(p.records.iter().all(Record::is_sound));
+        // glibc's signal trampoline, whose unwind entry begins one byte early: mov $15, %rax; syscall.
+        let trampoline = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+        for at in bytes.windows(trampoline.len()).enumerate().filter(|(_, w)| *w == trampoline) {
+            let inside = at.0 as u64 + 1..at.0 as u64 + 7;
+            assert!(
+                p.records.iter().all(|r| !inside.contains(&r.offset)),
+                "{path}: inside of an instruction"
+            );
+        }
     }
     println!("{report}");
 }

@@ -229,6 +229,22 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             ));
             Siginfo::fault(linux::SIGSEGV, 0x80, 0)
         }
+        FaultKind::CodeSegment => {
+            log::line(format_args!(
+                "{}[{}] is ended: 32-bit code (segment {addr:#x}) does not run in a cell",
+                alloc::string::String::from_utf8_lossy(&task.name()),
+                task.tid()
+            ));
+            // No handler could run or return: there is no way back to that segment.
+            task.process.end(linux::SIGSEGV as i32);
+            task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
+            return;
+        }
+        FaultKind::LegacyCall => {
+            // As on a Linux without IA32 emulation, where the gate's entry is missing.
+            unsupported(task, "a 32-bit system call (int 0x80, sysenter)", Errno::EFAULT);
+            Siginfo::fault(linux::SIGSEGV, 0x80, 0)
+        }
     };
     let mut info = info;
     info.words[13] = code;

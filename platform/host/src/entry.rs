@@ -9,8 +9,12 @@
 //! - From then on the mask is set: asynchronous upcalls become pending bits.
 //! - On the way out the mask is cleared first and the pending word is read
 //!   after it, so that a bit set in between is seen. An upcall between the
-//!   clearing and the jump finds the program's registers complete, all but
-//!   RIP, which is in RCX.
+//!   clearing and the jump finds the program's registers complete, flags
+//!   included, all but RIP, which is kept where `resume` keeps it, and RCX.
+//! - Linux keeps the flags over a call, and so do we: they are saved by
+//!   PUSHF, which is cheap, and put back by SAHF and an addition that
+//!   overflows or not, because POPF takes longer than all the rest. Nothing
+//!   behind that changes a flag, hence the JRCXZ.
 //! - `atoll_resume` restores every register, flags included. An upcall in its
 //!   critical part throws the half-loaded registers away and starts from the
 //!   frame again, which still holds all of them.
@@ -28,6 +32,9 @@ pub const LOOP_STACK_TOP: u64 = 32 << 10;
 
 /// Extended state that `resume` loads: x87, SSE, AVX, AVX-512, protection keys.
 const ALL_STATE: u32 = 0x2e7;
+
+/// Flags that hardly any program has set when it makes a call: DF, AC, ID.
+const RARE_FLAGS: u32 = 0x24_0400;
 
 core::arch::global_asm!(
     ".pushsection .text.atoll_entry,\"ax\",@progbits",
@@ -67,6 +74,9 @@ core::arch::global_asm!(
     "movaps [rsp + {XMM} + 0xd0], xmm13",
     "movaps [rsp + {XMM} + 0xe0], xmm14",
     "movaps [rsp + {XMM} + 0xf0], xmm15",
+    // Below the frame is its runtime stack. POP counts from the moved stack pointer.
+    "pushfq",
+    "pop qword ptr [rsp + {RFLAGS}]",
     ".endm",
     // A rewritten site, through its trampoline. rcx: where to go back to; rax: the call's number.
     ".globl atoll_entry",
@@ -111,26 +121,45 @@ core::arch::global_asm!(
     "movaps xmm13, [rsp + {XMM} + 0xd0]",
     "movaps xmm14, [rsp + {XMM} + 0xe0]",
     "movaps xmm15, [rsp + {XMM} + 0xf0]",
-    "mov rax, [rsp + {RAX}]",
+    // Linux leaves the flags in r11.
+    "mov r11, [rsp + {RFLAGS}]",
+    "mov rcx, [rsp + {RIP}]",
+    "mov gs:[{RESUME_RIP}], rcx",
     "mov rdx, [rsp + {RDX}]",
     "mov rsi, [rsp + {RSI}]",
     "mov rdi, [rsp + {RDI}]",
     "mov r8, [rsp + {R8}]",
     "mov r9, [rsp + {R9}]",
     "mov r10, [rsp + {R10}]",
-    // Linux leaves the flags in r11.
-    "mov r11, [rsp + {RFLAGS}]",
-    "mov rcx, [rsp + {RIP}]",
+    "test r11d, {RARE_FLAGS}",
+    "jnz 4f",
+    // ah: the low flags; al: 1 if OF, which adding 0x7f turns into an overflow.
+    "mov eax, r11d",
+    "shl eax, 8",
+    "bt r11d, 11",
+    "setc al",
+    "add al, 0x7f",
+    "sahf",
+    "3:",
+    "mov rax, [rsp + {RAX}]",
     "mov rsp, [rsp + {RSP}]",
     "mov dword ptr gs:[{MASK}], 0",
     ".globl atoll_exit_check",
     "atoll_exit_check:",
-    "cmp dword ptr gs:[{PENDING}], 0",
-    "jne 2f",
-    "jmp rcx",
+    "mov ecx, gs:[{PENDING}]",
+    "jrcxz 5f",
     // Something arrived while the mask was set.
-    "2:",
+    "mov rcx, gs:[{RESUME_RIP}]",
     "mov gs:[{USER_RSP}], rsp",
+    "jmp atoll_exit_late",
+    "5:",
+    "mov rcx, gs:[{RESUME_RIP}]",
+    "jmp rcx",
+    // The direction flag, or one that only POPF sets.
+    "4:",
+    "push r11",
+    "popfq",
+    "jmp 3b",
     ".globl atoll_exit_late",
     "atoll_exit_late:",
     "mov dword ptr gs:[{MASK}], 1",
@@ -240,6 +269,7 @@ core::arch::global_asm!(
     FRAME = const offset_of!(CoreLocal, frame),
     USER_RSP = const offset_of!(CoreLocal, user_rsp),
     RESUME_RIP = const offset_of!(CoreLocal, resume_rip),
+    RARE_FLAGS = const RARE_FLAGS,
 );
 
 unsafe extern "C" {

@@ -60,7 +60,19 @@ struct SigInfo {
     code: i32,
     pad: i32,
     addr: u64,
+    /// Of SIGSYS: the call's number and the architecture that it belongs to.
+    syscall: i32,
+    arch: u32,
 }
+
+/// `AUDIT_ARCH_X86_64`: the call was made by the `syscall` instruction of 64-bit code.
+const ARCH_X86_64: u32 = 0xc000_003e;
+/// Selector of 64-bit user code.
+const USER_CS: u64 = 0x33;
+/// The alignment-check, nested-task and trap flags.
+const FLAG_AC: u64 = 1 << 18;
+const FLAG_NT: u64 = 1 << 14;
+const FLAG_TF: u64 = 1 << 8;
 
 /// `struct sigcontext` of x86-64.
 #[repr(C)]
@@ -177,11 +189,12 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
         if core.mask.load(Ordering::SeqCst) != 0 {
             return;
         }
-        match program_rip(rip, machine.rcx, &marks) {
+        match program_rip(rip, core, machine, &marks) {
             Some(at) => {
+                let upcall = trespass(gs, machine, false).unwrap_or(Upcall::Event);
                 let frame = capture(core, machine, at);
                 // SAFETY: this core's, mask set by `capture`.
-                unsafe { *WAITING[core.id()].0.get() = Upcall::Event };
+                unsafe { *WAITING[core.id()].0.get() = upcall };
                 // SAFETY: on the signal stack, frame captured.
                 unsafe { entry::to_thread_stack(frame, deliver) }
             }
@@ -196,9 +209,20 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             machine.rip = to;
             return;
         }
+        if signal as u32 == linux::SIGBUS
+            && info.code == linux::BUS_ADRALN as i32
+            && machine.rflags & FLAG_AC != 0
+        {
+            // The program's own flag, which it gets back on the way out. Linux clears it on entry.
+            machine.rflags &= !FLAG_AC;
+            return;
+        }
         broken(signal, info, machine);
     }
-    let frame = capture(core, machine, rip);
+    let foreign_call = signal as u32 == linux::SIGSYS && info.arch != ARCH_X86_64;
+    // As without `int 0x80`, which would fault and not be passed.
+    let back = if foreign_call && machine.segments & 0xffff == USER_CS { 2 } else { 0 };
+    let frame = capture(core, machine, rip - back);
     let mut upcall = match signal as u32 {
         linux::SIGSYS => Upcall::Syscall,
         linux::SIGSEGV if machine.trap == 14 => Upcall::Fault {
@@ -221,8 +245,8 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
         }
         _ => Upcall::Fault { kind: FaultKind::InvalidOpcode, addr: info.addr, code: 0, si_code: info.code },
     };
-    if gs != 0 {
-        upcall = Upcall::Fault { kind: FaultKind::SegmentBase, addr: gs, code: 0, si_code: 0 };
+    if let Some(other) = trespass(gs, machine, foreign_call) {
+        upcall = other;
     }
     // SAFETY: this core's, mask set by `capture`.
     unsafe { *WAITING[core.id()].0.get() = upcall };
@@ -235,15 +259,31 @@ fn in_runtime(rip: u64) -> bool {
     (RUNTIME_BASE..RUNTIME_BASE + IMAGE_MAX).contains(&rip)
 }
 
+/// What a program did that no program of a cell may do, if it did: changed the GS base,
+/// left 64-bit mode, or made a call by the 32-bit gate.
+fn trespass(gs: u64, machine: &MContext, foreign_call: bool) -> Option<Upcall> {
+    let code = machine.segments & 0xffff;
+    let (kind, addr) = if code != USER_CS {
+        (FaultKind::CodeSegment, code)
+    } else if gs != 0 {
+        (FaultKind::SegmentBase, gs)
+    } else if foreign_call {
+        (FaultKind::LegacyCall, machine.rax)
+    } else {
+        return None;
+    };
+    Some(Upcall::Fault { kind, addr, code: 0, si_code: 0 })
+}
+
 /// The address at which the program is to go on, if the interrupted state is the program's.
-fn program_rip(rip: u64, rcx: u64, marks: &entry::Landmarks) -> Option<u64> {
+fn program_rip(rip: u64, core: &CoreLocal, machine: &MContext, marks: &entry::Landmarks) -> Option<u64> {
     if !in_runtime(rip) {
         Some(rip)
     } else if (marks.entry..=marks.entry_commit).contains(&rip) {
         // Start the trampoline over: it begins a fixed way before the address to come back to.
-        Some(rcx - atoll_abi::layout::TRAMPOLINE_RETURN)
+        Some(machine.rcx.wrapping_sub(atoll_abi::layout::TRAMPOLINE_RETURN))
     } else if (marks.exit_check..=marks.exit_late).contains(&rip) {
-        Some(rcx)
+        Some(core.resume_rip.load(Ordering::Relaxed))
     } else {
         None
     }
@@ -272,7 +312,8 @@ fn capture(core: &CoreLocal, machine: &MContext, rip: u64) -> *mut UserFrame {
     f.rcx = machine.rcx;
     f.rsp = machine.rsp;
     f.rip = rip;
-    f.rflags = machine.rflags;
+    // Loaded with these, `resume` would trap itself.
+    f.rflags = machine.rflags & !(FLAG_TF | FLAG_NT);
     f.orig_rax = u64::MAX;
     f.kind = FrameKind::Full as u32;
     f.saved_components = 0;

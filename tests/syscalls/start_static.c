@@ -1,0 +1,3 @@
+// How a program starts: static.
+// flags: -static
+#include "start.h"

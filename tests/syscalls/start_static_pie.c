@@ -1,0 +1,3 @@
+// How a program starts: static and position-independent.
+// flags: -static-pie
+#include "start.h"

@@ -1,0 +1,130 @@
+//! `tests/hostile/hostile.c` in a cell: nothing that it tries gets through.
+#![allow(unsafe_code, reason = "asks for an id")]
+
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use atoll_abi::control::{Control, CoreArea, Descriptor};
+use atoll_abi::layout::{CONTROL, DIRECT_MAP, RUNTIME_BASE};
+use atoll_supervisor::confine::ALLOWED;
+use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, run, top};
+
+fn main() {
+    // SAFETY: asks for an id.
+    let root = unsafe { libc::geteuid() } == 0;
+    let mut trials = Vec::new();
+    for user in [false, true] {
+        if user && !root {
+            continue;
+        }
+        for what in ["calls", "rings", "log", "compat"] {
+            let name = if user { format!("{what}_as_ordinary_user") } else { what.into() };
+            trials.push(Trial::test(name, move || attack(what, user)));
+        }
+    }
+    libtest_mimic::run(&arguments(), trials).exit();
+}
+
+/// A process outside that the attacks are aimed at.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn attack(what: &str, user: bool) -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data)?;
+    let program = data.join("hostile");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-g", "-Wall", "-static", "-mno-red-zone", "-o"]).arg(&program);
+    compiler.arg(top().join("tests/hostile/hostile.c"));
+    let compiled = run(compiler, Duration::from_secs(60))?;
+    if compiled.status != 0 {
+        return Err(format!("the program can't be compiled:\n{}", compiled.stderr).into());
+    }
+    let open = |path: &Path, mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    let canary = dir.path().join("canary");
+    std::fs::write(&canary, "untouched")?;
+    open(dir.path(), 0o755)?;
+    open(&data, 0o777)?;
+    let mut victim = Victim(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()?);
+
+    let mut command = if user {
+        let mut c = Command::new("setpriv");
+        c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(atoll());
+        c.env("HOME", "/nonexistent");
+        c
+    } else {
+        Command::new(atoll())
+    };
+    command.args(["run", "--cores", "1", "--memory", "64M", "--net", "none"]);
+    command.arg("--volume").arg(format!("{}:/data", data.display()));
+    command.args(["--workdir", "/", "--"]).args(["/data/hostile", what]);
+    let descriptor = |field: usize| (offset_of!(Control, descriptor) + field) as u64;
+    let core = |field: usize| (offset_of!(Control, cores) + field) as u64;
+    for number in [
+        RUNTIME_BASE,
+        CONTROL,
+        DIRECT_MAP,
+        descriptor(offset_of!(Descriptor, memory)),
+        descriptor(offset_of!(Descriptor, memory_fd)),
+        descriptor(offset_of!(Descriptor, log_fd)),
+        core(offset_of!(CoreArea, requests)),
+        core(offset_of!(CoreArea, answers)),
+        offset_of!(Control, server_sleepers) as u64,
+        offset_of!(Control, server_bell) as u64,
+        u64::from(victim.0.id()),
+    ] {
+        command.arg(number.to_string());
+    }
+    command.args(ALLOWED.iter().map(|a| a.number.to_string()));
+    let outcome = run(command, Duration::from_secs(60))?;
+
+    let bad = |why: &str| -> Result<(), Failed> {
+        Err(format!("{why}; exit status {}:\n{}\n{}", outcome.status, outcome.stdout, tail(&outcome)).into())
+    };
+    if victim.0.try_wait()?.is_some() {
+        return bad("the cell killed a process outside");
+    }
+    if std::fs::read_to_string(&canary)? != "untouched" || dir.path().join("atoll-was-here").exists() {
+        return bad("the cell changed files outside");
+    }
+    if outcome.hung {
+        return bad("the cell did not end");
+    }
+    if outcome.stderr.contains("panicked")
+        || outcome.stdout.contains("root:x:")
+        || outcome.stderr.contains("root:x:")
+    {
+        return bad("the supervisor failed or something leaked");
+    }
+    match what {
+        // The host ends what makes such a call: nothing more comes.
+        "compat" if outcome.stderr.contains("died by itself") && outcome.status != 0 => Ok(()),
+        "log"
+            if outcome.stderr.lines().all(|l| l.len() < 4096) && outcome.stderr.contains("0 got through") =>
+        {
+            Ok(())
+        }
+        "calls" | "rings" if outcome.stderr.contains("atoll: 0 got through") => Ok(()),
+        _ => bad("an attack got through, or did not come to its end"),
+    }
+}
+
+fn tail(outcome: &Outcome) -> String {
+    let lines: Vec<&str> = outcome.stderr.lines().filter(|l| !l.contains("refused")).collect();
+    let shown: Vec<String> =
+        lines[lines.len().saturating_sub(60)..].iter().map(|l| l.chars().take(200).collect()).collect();
+    shown.join("\n")
+}
