@@ -326,24 +326,66 @@ impl<'a> Source<'a> {
 }
 
 /// Runs a read again after its missing pages were brought in, until it gets
-/// somewhere or a page can't be had.
-pub fn reading(sink: &mut Sink, mut read: impl FnMut(&mut Sink) -> Result<usize>) -> Result<usize> {
+/// somewhere or a page can't be had. `whole`: it goes on from where it stopped
+/// in the middle, too: reads of a file are short at its end only, while the
+/// further bytes of a stream may be long in coming.
+pub fn reading(
+    sink: &mut Sink,
+    whole: bool,
+    mut read: impl FnMut(&mut Sink) -> Result<usize>,
+) -> Result<usize> {
+    let mut done = 0;
     loop {
         let r = read(sink);
-        match sink.take_fault() {
-            Some(addr) if r == Err(Errno::EFAULT) => user::bring_in(addr, true)?,
-            _ => return r,
+        let fault = sink.take_fault();
+        match stopped(&mut done, r, fault, whole && sink.left() > 0) {
+            Ok(addr) => match user::bring_in(addr, true) {
+                Err(_) if done > 0 => return Ok(done),
+                brought => brought?,
+            },
+            Err(r) => return r,
         }
     }
 }
 
 /// The same for a write.
-pub fn writing(source: &mut Source, mut write: impl FnMut(&mut Source) -> Result<usize>) -> Result<usize> {
+pub fn writing(
+    source: &mut Source,
+    whole: bool,
+    mut write: impl FnMut(&mut Source) -> Result<usize>,
+) -> Result<usize> {
+    let mut done = 0;
     loop {
         let r = write(source);
-        match source.take_fault() {
-            Some(addr) if r == Err(Errno::EFAULT) => user::bring_in(addr, false)?,
-            _ => return r,
+        let fault = source.take_fault();
+        match stopped(&mut done, r, fault, whole && source.left() > 0) {
+            Ok(addr) => match user::bring_in(addr, false) {
+                Err(_) if done > 0 => return Ok(done),
+                brought => brought?,
+            },
+            Err(r) => return r,
+        }
+    }
+}
+
+/// After one round of a transfer: the page that is to be brought in before the
+/// next, or what the transfer comes to.
+fn stopped(
+    done: &mut usize,
+    round: Result<usize>,
+    fault: Option<u64>,
+    go_on: bool,
+) -> core::result::Result<u64, Result<usize>> {
+    match (round, fault) {
+        (Err(Errno::EFAULT), Some(addr)) => Ok(addr),
+        (Err(_), _) if *done > 0 => Err(Ok(*done)),
+        (Err(e), _) => Err(Err(e)),
+        (Ok(n), fault) => {
+            *done += n;
+            match fault {
+                Some(addr) if go_on => Ok(addr),
+                _ => Err(Ok(*done)),
+            }
         }
     }
 }

@@ -956,6 +956,7 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     let cred = c.task.cred();
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
+    super::fd::file_size_limit(c.task, c.arg(1))?;
     place.inode.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
