@@ -464,18 +464,22 @@ impl Walker<'_> {
         if (to.slash || from.slash) && !is_dir {
             return Err(Errno::ENOTDIR);
         }
-        for walk in [from, to] {
+        let mut files = [(0, 0); 2];
+        for (walk, file) in [from, to].into_iter().zip(&mut files) {
             let above = walk.dir.inode.attr()?;
             self.cred.check(&above, may::WRITE | may::EXEC)?;
-            if let Target::Found(victim) = &walk.target {
-                self.cred.check_sticky(&above, &victim.inode.attr()?)?;
+            if let Target::Found(there) = &walk.target {
+                let attr = there.inode.attr()?;
+                self.cred.check_sticky(&above, &attr)?;
+                *file = (attr.dev, attr.ino);
             }
         }
         if let Target::Found(victim) = &to.target {
             if flags & linux::RENAME_NOREPLACE != 0 {
                 return Err(Errno::EEXIST);
             }
-            if victim.inode.id() == what.inode.id() {
+            // Two names of one file both stay, as POSIX has it.
+            if files[0] == files[1] {
                 return Ok(());
             }
             if flags & linux::RENAME_EXCHANGE == 0 {

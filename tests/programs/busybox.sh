@@ -35,11 +35,11 @@ b xargs echo < /dev/null
 b od -c t/words; b hexdump -C t/sub/pairs; b xxd t/sub/pairs
 b md5sum t/words; b sha1sum t/words; b sha256sum t/words; b sha512sum t/words; b sha3sum t/words; b cksum t/words; b crc32 t/words
 b base64 t/words; b uuencode t/words w > t/uu; b uudecode -o - t/uu; echo
-b gzip -k t/numbers; b zcat < t/numbers.gz | tail -1; b gunzip -t t/numbers.gz 2>&1; rm t/numbers.gz
+b gzip -k t/numbers; b gunzip -c t/numbers.gz | tail -1; b gunzip -t t/numbers.gz 2>&1; rm t/numbers.gz
 b bzip2 -k t/numbers; b bzcat < t/numbers.bz2 | tail -1; rm t/numbers.bz2
 b xzcat < <(xz -c t/numbers) | tail -1
 b tar cf t.tar -C t numbers words sub; b tar tf t.tar; b mkdir out; b tar xf t.tar -C out; b ls out; rm t.tar
-(cd t && find . -name 'n*' | sort | b cpio -o -H newc 2> /dev/null > ../t.cpio); b cpio -t < t.cpio 2> /dev/null; rm t.cpio
+find t -name 'n*' | sort | $RUN /bin/busybox cpio -o -H newc 2> /dev/null > t.cpio; $RUN /bin/busybox cpio -t < t.cpio 2> /dev/null; rm t.cpio
 b diff t/numbers t/n3; b cmp t/numbers t/n3
 b diff -u t/numbers t/n3 | sed 1,2d > d.patch; (echo '--- t/n6'; echo '+++ t/n6'; cat d.patch) > p; cp t/numbers t/n6; b patch -p0 < p; rm d.patch p
 b dd if=t/numbers bs=4 skip=2 count=3 2> /dev/null

@@ -190,7 +190,7 @@ pub fn lseek(c: &mut Call) -> Result<u64> {
 pub fn close(c: &mut Call) -> Result<u64> {
     let file = c.task.files.remove(c.uint(0))?;
     closing(c.task, &file);
-    Ok(0)
+    if file.writable() { file.file().flush().map(|()| 0) } else { Ok(0) }
 }
 
 /// What a process gives up with any descriptor of a file: its record locks on it.
