@@ -8,9 +8,13 @@
 
 use crate::heap::memory;
 use crate::user;
+use atoll_abi::layout::PAGE;
 use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::service::Extent;
 use atoll_abi::{Errno, Result};
+
+/// Most bytes that are handed to one host call.
+const HOST_MAX: u64 = 1 << 20;
 
 /// A piece of a program's memory: address and length.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,11 +145,38 @@ macro_rules! common {
                 }
             }
 
-            /// The program's buffers that are left, up to eight of them, if they are the program's.
+            /// EFAULT, with the missing page noted, unless all of [`Self::pieces`] is
+            /// present. A host call that meets a missing page stops short there, as
+            /// if there were no more bytes, or loses a datagram.
+            pub fn present(&mut self) -> Result<()> {
+                let (pieces, n) = self.pieces();
+                for p in &pieces[..n] {
+                    let mut at = p.addr;
+                    while at < p.addr + p.len {
+                        let mut byte = 0u8;
+                        // SAFETY: one byte of this function's own.
+                        if unsafe { user::copy_in_nofault(&raw mut byte, at, 1) } == 0 {
+                            self.at.fault = Some(at);
+                            return Err(Errno::EFAULT);
+                        }
+                        at = (at / PAGE + 1) * PAGE;
+                    }
+                }
+                Ok(())
+            }
+
+            /// Notes that a host call could not use the buffers though all is present: it is write-protected.
+            pub fn note_fault(&mut self) {
+                self.at.fault = self.run().map(|p| p.addr);
+            }
+
+            /// The program's buffers that are left, up to eight of them and
+            /// [`HOST_MAX`] bytes, if they are the program's.
             pub fn pieces(&mut self) -> ([Piece; 8], usize) {
                 let mut out = [Piece::default(); 8];
                 let mut n = 0;
-                let (mut piece, mut within, mut left) = (self.at.piece, self.at.within, self.at.left);
+                let (mut piece, mut within) = (self.at.piece, self.at.within);
+                let mut left = self.at.left.min(HOST_MAX);
                 let list: &[Piece] = match &self.$field {
                     Buffers::User(p) => p,
                     Buffers::One(p) => core::slice::from_ref(p),
@@ -334,11 +365,13 @@ pub fn reading(
     whole: bool,
     mut read: impl FnMut(&mut Sink) -> Result<usize>,
 ) -> Result<usize> {
-    let mut done = 0;
+    let (mut done, mut last) = (0, None);
     loop {
         let r = read(sink);
         let fault = sink.take_fault();
         match stopped(&mut done, r, fault, whole && sink.left() > 0) {
+            // Brought in, and no better.
+            Ok(addr) if last.replace((addr, done)) == Some((addr, done)) => return Err(Errno::EFAULT),
             Ok(addr) => match user::bring_in(addr, true) {
                 Err(_) if done > 0 => return Ok(done),
                 brought => brought?,
@@ -354,11 +387,12 @@ pub fn writing(
     whole: bool,
     mut write: impl FnMut(&mut Source) -> Result<usize>,
 ) -> Result<usize> {
-    let mut done = 0;
+    let (mut done, mut last) = (0, None);
     loop {
         let r = write(source);
         let fault = source.take_fault();
         match stopped(&mut done, r, fault, whole && source.left() > 0) {
+            Ok(addr) if last.replace((addr, done)) == Some((addr, done)) => return Err(Errno::EFAULT),
             Ok(addr) => match user::bring_in(addr, false) {
                 Err(_) if done > 0 => return Ok(done),
                 brought => brought?,

@@ -34,6 +34,9 @@ const THREADS_MAX: u32 = 64;
 /// How long a thread that has served looks for the next request before it
 /// sleeps: programs ask several things in a row, and waking a thread takes longer.
 const SPIN: Duration = Duration::from_micros(50);
+/// Length of a path beneath a mount, bytes: programs reach deep directories one
+/// step after another, so it may be longer than a path that they can write.
+const PATH_LONGEST: usize = 64 << 10;
 /// Handles that a cell can hold.
 const HANDLES_MAX: usize = 1 << 20;
 
@@ -334,7 +337,7 @@ impl Server {
     }
 
     fn path(&self, e: Extent) -> std::result::Result<CString, Errno> {
-        let bytes = self.copy_in(e, libc::PATH_MAX as usize)?;
+        let bytes = self.copy_in(e, PATH_LONGEST)?;
         // The mount's root itself is the empty path.
         let bytes = if bytes.is_empty() { b".".to_vec() } else { bytes };
         CString::new(bytes).map_err(|_| Errno::EINVAL)
@@ -597,7 +600,7 @@ impl Server {
     /// The directory above a path, and the last name of it.
     fn parent(&self, mount: u64, path: Extent) -> std::result::Result<(OwnedFd, CString), Errno> {
         let m = self.writable(mount)?;
-        let path = self.copy_in(path, libc::PATH_MAX as usize)?;
+        let path = self.copy_in(path, PATH_LONGEST)?;
         let (dir, name) = match path.iter().rposition(|b| *b == b'/') {
             Some(at) => (path[..at].to_vec(), path[at + 1..].to_vec()),
             None => (b".".to_vec(), path),
@@ -879,6 +882,15 @@ fn open_beneath(dir: &OwnedFd, path: &CStr, flags: i32, mode: u64) -> std::resul
     const NO_MAGICLINKS: u64 = 2;
     const NO_SYMLINKS: u64 = 4;
     const BENEATH: u64 = 8;
+    let bytes = path.to_bytes();
+    if bytes.len() >= libc::PATH_MAX as usize {
+        // In steps that the host takes, each beneath the last.
+        let first = &bytes[..libc::PATH_MAX as usize - 1];
+        let at = first.iter().rposition(|b| *b == b'/').ok_or(Errno::ENAMETOOLONG)?;
+        let name = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::EINVAL);
+        let next = open_beneath(dir, &name(&bytes[..at])?, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        return open_beneath(&next, &name(&bytes[at + 1..])?, flags, mode);
+    }
     let creating = flags & libc::O_CREAT != 0;
     let how = OpenHow {
         flags: (flags | libc::O_CLOEXEC) as u64,

@@ -535,6 +535,9 @@ pub fn getcwd(c: &mut Call) -> Result<u64> {
         };
     }
     path.push(0);
+    if path.len() > linux::PATH_MAX as usize {
+        return Err(Errno::ENAMETOOLONG);
+    }
     if path.len() as u64 > c.arg(1) {
         return Err(Errno::ERANGE);
     }
