@@ -28,9 +28,9 @@ pub enum Op {
     /// Attributes of `arg[0]`=mount, path `a`, the last component not followed. [`HostAttr`] into `b`.
     Stat,
     /// Names and attributes of the directory `a` on mount `arg[0]`, from the
-    /// `arg[1]`th name on, as [`HostDirent`] records into `b`. Value: bytes
-    /// written, 0 at the end; `extra`: 1 if the directory is finished.
-    /// `arg[2]` = 1: only the names.
+    /// host's position `arg[1]` on (0: the start), as [`HostDirent`] records
+    /// into `b`. Value: bytes written; `extra`: where to go on, 0 at the end.
+    /// `arg[2]` = 1: only names and kinds.
     ReadDir,
     /// Target of the symbolic link `a` on mount `arg[0]` into `b`. Value: length.
     ReadLink,
@@ -43,7 +43,8 @@ pub enum Op {
     PassFd,
     /// Reads from handle `arg[0]` at offset `arg[1]` into `a`, and `b` when `a` is full. Value: bytes.
     Read,
-    /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`. Value: bytes.
+    /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`, or, if
+    /// `arg[2]` = 1, at whatever is the file's end. Value: bytes.
     Write,
     /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only.
     Sync,
@@ -95,11 +96,13 @@ pub enum Op {
     /// Moves the position of the standard stream `arg[0]` by `arg[1]`, from
     /// where `arg[2]` says (`lseek(2)`). Value: the new position.
     StreamSeek,
+    /// `lseek(2)` in handle `arg[0]` from `arg[1]` for data (`arg[2]` = 0) or a hole (1). Value: offset.
+    SeekData,
 }
 
 impl Op {
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 32] = [
+    pub const ALL: [Op; 33] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -132,6 +135,7 @@ impl Op {
         Op::ExtendedAttr,
         Op::StreamStat,
         Op::StreamSeek,
+        Op::SeekData,
     ];
 
     /// The operation with this number.
@@ -267,7 +271,7 @@ pub struct HostSetAttr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct HostDirent {
-    /// Attributes of the entry; `mode` is 0 if they could not be had.
+    /// Attributes of the entry; only `ino` and the kind in `mode` (0: not known) if `nlink` is 0.
     pub attr: HostAttr,
     /// Length of the name, bytes.
     pub name_len: u32,
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(back.cookie, 77);
         assert_eq!(Op::from_number(back.op), Some(Op::Open));
         assert_eq!((back.arg, back.a), (r.arg, r.a));
-        assert_eq!(Op::from_number(32), None);
+        assert_eq!(Op::from_number(33), None);
         assert_eq!(Op::from_number(9999), None);
     }
 }

@@ -406,7 +406,9 @@ fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)
         .lines()
         .filter_map(|l| {
             let f: Vec<&str> = l.split(':').collect();
-            let members = f.get(3).map_or(Vec::new(), |m| m.split(',').map(str::to_string).collect());
+            let members = f
+                .get(3)
+                .map_or(Vec::new(), |m| m.split(',').filter(|m| !m.is_empty()).map(str::to_string).collect());
             Some((f.first()?.to_string(), f.get(2)?.parse().ok()?, members))
         })
         .collect();

@@ -37,6 +37,8 @@ use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 const DIRTY_SOON: u64 = 1024;
 /// Dirty pages of a file after which its writer waits.
 const DIRTY_MAX: u64 = 8192;
+/// Appended bytes of a file after which its writer waits: so many arrive in one piece.
+const APPENDED_MAX: u64 = CHUNK;
 /// How long written bytes stay in the cell at most, ns.
 const DIRTY_AGE: u64 = 100_000_000;
 /// Free space of the host's file system below which nothing is written behind, bytes.
@@ -51,6 +53,9 @@ const LIST_AFTER: u32 = 2;
 const LIST_BYTES: u64 = 64 << 10;
 /// The same without attributes.
 const LIST_NAMES_BYTES: u64 = 256 << 10;
+
+/// Entries of a directory whose attributes are asked for along with their names.
+const LIST_ATTRIBUTES: usize = 4096;
 
 /// How many names the cache may have before it is pruned.
 const NAMES_MAX: u64 = 100_000;
@@ -72,6 +77,9 @@ pub struct HostFs {
     /// Free bytes of the host's file system and when that was asked.
     space: Mutex<(u64, u64)>,
     names: AtomicU64,
+    /// Counts what this cell changed in the tree: attributes of a file that
+    /// has several names are believed only until then.
+    changes: AtomicU64,
     next_id: AtomicU64,
     planner: SetOnce<Planner>,
 }
@@ -79,7 +87,7 @@ pub struct HostFs {
 /// Makes the rewriting plan of an executable: file, its host handle.
 pub type Planner = fn(&HostFile) -> Option<Arc<dyn Rewriting>>;
 
-/// A name and its attributes (mode 0: not known).
+/// A name and its attributes (`nlink` 0: only the kind is known).
 type Listed = (Vec<u8>, HostAttr);
 
 struct Place {
@@ -108,13 +116,22 @@ struct Names {
     large: bool,
 }
 
+/// Attributes as the host had them.
+struct Known {
+    attr: HostAttr,
+    /// How long they are believed.
+    until: u64,
+    /// [`HostFs::changes`] at that time.
+    changes: u64,
+}
+
 /// A name of the host's tree.
 pub struct HostNode {
     fs: Arc<HostFs>,
     id: u64,
     kind: FileType,
     place: Mutex<Place>,
-    attr: Mutex<(HostAttr, u64)>,
+    attr: Mutex<Known>,
     names: Mutex<Names>,
     link: Mutex<Option<Vec<u8>>>,
     file: SetOnce<Arc<HostFile>>,
@@ -139,6 +156,11 @@ struct State {
     written: Option<Time>,
     /// Since when it has dirty pages.
     dirty_since: u64,
+    /// All dirty bytes are from there on and were appended: they go to the
+    /// file's end, wherever others who append have moved it.
+    appended: Option<u64>,
+    /// Until when the host's file is taken to be unchanged.
+    checked: u64,
     /// A write behind that failed, until somebody is told.
     error: Option<Errno>,
     openings: u32,
@@ -213,6 +235,7 @@ impl HostFs {
             flusher: WaitQueue::new(),
             space: Mutex::new((u64::MAX, 0)),
             names: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             planner: SetOnce::new(),
         });
@@ -264,7 +287,11 @@ impl HostFs {
             },
             kind: FileType::from_mode(attr.mode),
             place: Mutex::new(Place { parent, name: name.to_vec(), gone: false }),
-            attr: Mutex::new((attr, now + self.trust)),
+            attr: Mutex::new(Known {
+                attr,
+                until: now + self.trust,
+                changes: self.changes.load(Ordering::Relaxed),
+            }),
             names: Mutex::new(Names::default()),
             link: Mutex::new(None),
             file: SetOnce::new(),
@@ -292,6 +319,8 @@ impl HostFs {
                 attr: *attr,
                 written: None,
                 dirty_since: 0,
+                appended: None,
+                checked: 0,
                 error: None,
                 openings: 0,
                 writers: 0,
@@ -408,8 +437,10 @@ fn flusher(fs: &Weak<HostFs>) {
         files.sort_by_key(|f| f.key);
         files.dedup_by_key(|f| f.key);
         for f in files {
-            // An error is kept with the file for whoever syncs or closes it.
-            let _ = f.flush();
+            if let Err(e) = f.flush() {
+                // For whoever syncs or closes it.
+                f.state.lock().error = Some(e);
+            }
         }
     }
 }
@@ -454,14 +485,17 @@ impl HostNode {
     fn host_attr(&self) -> Result<HostAttr> {
         {
             let a = self.attr.lock();
-            if a.1 > platform().now() {
-                return Ok(a.0);
+            let several = a.attr.nlink > 1 && self.kind != FileType::Directory;
+            let current = !several || a.changes == self.fs.changes.load(Ordering::Relaxed);
+            if current && a.until > platform().now() {
+                return Ok(a.attr);
             }
         }
         self.refresh()
     }
 
     fn refresh(&self) -> Result<HostAttr> {
+        let changes = self.fs.changes.load(Ordering::Relaxed);
         let attr = match self.path() {
             Ok(path) => self.fs.stat_path(&path, &Cred::root())?,
             // The name is gone, but the file may be open.
@@ -470,18 +504,19 @@ impl HostNode {
                 None => return Err(e),
             },
         };
-        self.learn(attr)?;
+        self.learn(attr, changes)?;
         Ok(attr)
     }
 
     /// Takes in fresh attributes; ESTALE if the name leads to another file now.
-    fn learn(&self, attr: HostAttr) -> Result<()> {
+    /// `changes`: [`HostFs::changes`] before they were asked for.
+    fn learn(&self, attr: HostAttr, changes: u64) -> Result<()> {
         let mut a = self.attr.lock();
-        if FileType::from_mode(attr.mode) != self.kind || (attr.ino, attr.dev) != (a.0.ino, a.0.dev) {
-            a.1 = 0;
+        if FileType::from_mode(attr.mode) != self.kind || (attr.ino, attr.dev) != (a.attr.ino, a.attr.dev) {
+            a.until = 0;
             return Err(Errno::ESTALE);
         }
-        *a = (attr, platform().now() + self.fs.trust);
+        *a = Known { attr, until: platform().now() + self.fs.trust, changes };
         drop(a);
         if let Some(f) = self.file.get() {
             f.revalidate(&attr);
@@ -490,7 +525,8 @@ impl HostNode {
     }
 
     fn forget_attr(&self) {
-        self.attr.lock().1 = 0;
+        self.fs.changes.fetch_add(1, Ordering::Relaxed);
+        self.attr.lock().until = 0;
     }
 
     fn remember(&self, name: &[u8], node: Option<Arc<HostNode>>) {
@@ -511,7 +547,7 @@ impl HostNode {
     fn child(self: &Arc<Self>, name: &[u8], attr: HostAttr) -> Arc<HostNode> {
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
         if let Some(node) = known
-            && node.learn(attr).is_ok()
+            && node.learn(attr, self.fs.changes.load(Ordering::Relaxed)).is_ok()
         {
             self.remember(name, Some(node.clone()));
             return node;
@@ -521,8 +557,8 @@ impl HostNode {
         node
     }
 
-    /// Entries from the `from`th on, in one message; whether that was the end.
-    fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, bool)> {
+    /// Entries from the host's position `from` on, in one message, and where to go on; 0 at the end.
+    fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, u64)> {
         let path = self.path()?;
         let path = buffer(&path);
         let out = Scratch::new(if attributes { LIST_BYTES } else { LIST_NAMES_BYTES })?;
@@ -548,15 +584,15 @@ impl HostNode {
                 break;
             }
         }
-        Ok((entries, call.extra() == 1))
+        Ok((entries, call.extra()))
     }
 
     /// Learns all names of this directory at once, if they are not too many.
     fn learn_all(self: &Arc<Self>) {
         let until = platform().now() + self.fs.trust;
-        let Ok((entries, end)) = self.fetch(0, false) else { return };
+        let Ok((entries, next)) = self.fetch(0, false) else { return };
         let mut names = self.names.lock();
-        if end {
+        if next == 0 {
             names.listed = entries.into_iter().map(|(name, _)| name).collect();
             names.complete = until;
         } else {
@@ -564,12 +600,43 @@ impl HostNode {
         }
     }
 
+    /// All entries as they are now. Those of a directory that is not very large are known from then on.
+    fn entries(self: &Arc<Self>) -> Result<Vec<DirEntry>> {
+        let until = platform().now() + self.fs.trust;
+        let mut out: Vec<DirEntry> = Vec::new();
+        let mut listed = HashSet::new();
+        let mut from = 0;
+        loop {
+            let (entries, next) = self.fetch(from, out.len() < LIST_ATTRIBUTES)?;
+            if entries.is_empty() && next != 0 {
+                return Err(Errno::EIO);
+            }
+            for (name, attr) in entries {
+                if attr.nlink != 0 {
+                    self.child(&name, attr);
+                } else {
+                    listed.insert(name.clone());
+                }
+                let next = out.len() as u64 + 1;
+                out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
+            }
+            if next == 0 {
+                break;
+            }
+            from = next;
+        }
+        let mut names = self.names.lock();
+        names.listed = listed;
+        names.complete = until;
+        Ok(out)
+    }
+
     /// Finds or makes the contents of this regular file.
     fn file(&self) -> Result<Arc<HostFile>> {
         if let Some(f) = self.file.get() {
             return Ok(f.clone());
         }
-        let attr = self.attr.lock().0;
+        let attr = self.attr.lock().attr;
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let f = self.fs.contents(&attr, &me);
         // Another thread may have been faster; both found the same contents.
@@ -609,7 +676,7 @@ impl Inode for HostNode {
     fn attr(&self) -> Result<Attr> {
         let host = match self.host_attr() {
             Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => {
-                let mut a = self.attr.lock().0;
+                let mut a = self.attr.lock().attr;
                 a.nlink = a.nlink.saturating_sub(1);
                 Ok(a)
             }
@@ -757,7 +824,7 @@ impl Inode for HostNode {
             node.place.lock().gone = true;
             node.forget_attr();
             let mut a = node.attr.lock();
-            a.0.nlink = a.0.nlink.saturating_sub(1);
+            a.attr.nlink = a.attr.nlink.saturating_sub(1);
         }
         self.remember(name, None);
         Ok(())
@@ -791,7 +858,7 @@ impl Inode for HostNode {
             v.place.lock().gone = true;
             v.forget_attr();
             let mut a = v.attr.lock();
-            a.0.nlink = a.0.nlink.saturating_sub(1);
+            a.attr.nlink = a.attr.nlink.saturating_sub(1);
         }
         self.remember(name, None);
         *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
@@ -824,24 +891,7 @@ impl Inode for HostNode {
         if self.kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let until = platform().now() + self.fs.trust;
-        let (entries, end) = me.fetch(from, true)?;
-        let mut out = Vec::with_capacity(entries.len());
-        let mut listed = HashSet::new();
-        for (next, (name, attr)) in (from + 1..).zip(entries) {
-            if attr.mode != 0 {
-                me.child(&name, attr);
-            } else {
-                listed.insert(name.clone());
-            }
-            out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
-        }
-        if from == 0 && end {
-            let mut names = self.names.lock();
-            names.listed = listed;
-            names.complete = until;
-        }
-        Ok(out)
+        Ok(me.entries()?.split_off(from as usize))
     }
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
@@ -853,7 +903,7 @@ impl Inode for HostNode {
                 }
                 let file = self.file()?;
                 // What others wrote since is noticed when a file is opened.
-                if self.attr.lock().1 <= platform().now() {
+                if self.attr.lock().until <= platform().now() {
                     self.refresh()?;
                 }
                 let mut s = file.state.lock();
@@ -870,7 +920,7 @@ impl Inode for HostNode {
                 *file.node.lock() = Arc::downgrade(&self);
                 Ok(file)
             }
-            FileType::Directory => Ok(Arc::new(HostDir(self))),
+            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Vec::new()) })),
             FileType::Fifo | FileType::Socket => Err(Errno::ENXIO),
             _ => Err(Errno::EACCES),
         }
@@ -902,7 +952,12 @@ impl HostNode {
 }
 
 /// An open directory of the host.
-struct HostDir(Arc<HostNode>);
+struct HostDir {
+    node: Arc<HostNode>,
+    /// Its entries as they were when reading it began: what is removed
+    /// meanwhile (by `rm -r`, one name after another) shifts no others.
+    listing: Mutex<Vec<DirEntry>>,
+}
 
 impl File for HostDir {
     fn as_any(&self) -> &dyn Any {
@@ -918,14 +973,28 @@ impl File for HostDir {
     }
 
     fn attr(&self) -> Result<Attr> {
-        self.0.attr()
+        self.node.attr()
+    }
+
+    fn entries(&self, from: u64) -> Option<Result<Vec<DirEntry>>> {
+        /// Entries that are handed out at a time.
+        const MOST: usize = 1024;
+        let mut listing = self.listing.lock();
+        let known = listing.last().is_some_and(|e| e.next >= from);
+        if from == 0 || !known {
+            match self.node.entries() {
+                Ok(fresh) => *listing = fresh,
+                Err(e) => return Some(Err(e)),
+            }
+        }
+        Some(Ok(listing.iter().skip(from as usize).take(MOST).cloned().collect()))
     }
 
     fn sync(&self, _data_only: bool) -> Result<()> {
         // A rename is durable once its directory is synced: open it, sync it.
-        let path = buffer(&self.0.path()?);
+        let path = buffer(&self.node.path()?);
         let mut attr = buffer(HostAttr::default().as_bytes());
-        let mut r = self.0.fs.request(Op::Open, &Cred::root());
+        let mut r = self.node.fs.request(Op::Open, &Cred::root());
         r.arg[1] = u64::from(linux::O_RDONLY | linux::O_DIRECTORY);
         r.a = extent(&path);
         r.b = extent_mut(&mut attr);
@@ -1112,24 +1181,40 @@ impl HostFile {
             }
             let h = self.obtain(&mut s, true)?;
             let size = s.size;
-            let runs = s.chunks.take_dirty(size, 16);
+            let appended = s.appended.take();
+            let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
             s.flushing = true;
             drop(s);
-            let outcome = write_out(h, &runs);
+            let outcome = match appended {
+                Some(base) => append_out(h, &mut runs, base),
+                None => write_out(h, &runs),
+            };
             let stat = h.fd.and_then(|fd| platform().host()?.stat(fd).ok());
             let mut s = self.state.lock();
             s.flushing = false;
             if let Some(a) = stat {
+                if appended.is_some() && a.size != s.size {
+                    // Others have appended, too: what is where is known to the host only.
+                    s.chunks.clear();
+                    s.size = a.size;
+                }
                 s.attr = a;
                 if s.chunks.dirty_pages() == 0 {
                     s.written = None;
                 }
             }
+            if s.chunks.dirty_pages() == 0 {
+                // The next write begins a new wait.
+                s.dirty_since = 0;
+            }
             if let Err(e) = &outcome {
                 for run in &runs {
                     s.chunks.mark_dirty(*run);
                 }
-                if matches!(*e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG) {
+                // Part of what was appended may be there; a second time would be once too often.
+                if appended.is_some()
+                    || matches!(*e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)
+                {
                     // It will not get better by trying: drop what can't be written, as Linux does.
                     let size = s.size;
                     while !s.chunks.take_dirty(size, 64).is_empty() {}
@@ -1155,14 +1240,39 @@ impl HostFile {
         s.chunks.write(source, at, true)
     }
 
+    /// Gets ready to append: finds the file's end as it is now. False: what is dirty goes out first.
+    fn begin_append(&self, s: &mut State) -> Result<bool> {
+        if s.chunks.dirty_pages() > 0 {
+            return Ok(s.appended.is_some());
+        }
+        let h = self.obtain(s, true)?;
+        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+            self.compare(s, &a);
+        }
+        s.appended = Some(s.size);
+        Ok(true)
+    }
+
+    /// Looks whether the host's file changed, if that was not done lately.
+    fn check(&self, s: &mut State) {
+        let now = platform().now();
+        if s.checked > now || self.fs.read_only || s.chunks.dirty_pages() > 0 || s.direct {
+            return;
+        }
+        s.checked = now + self.fs.trust;
+        if let Some(a) = s.handle.and_then(|h| platform().host()?.stat(h.fd?).ok()) {
+            self.compare(s, &a);
+        }
+    }
+
     /// Writes past the cache, waiting for the host.
-    fn write_through(&self, s: &mut State, source: &mut Source, at: u64) -> Result<usize> {
+    fn write_through(&self, s: &mut State, source: &mut Source, at: u64, append: bool) -> Result<usize> {
         let h = self.obtain(s, true)?;
         let len = source.left().min(256 << 10);
         let scratch = Scratch::new(len as u64)?;
         let n = source.take_memory(scratch.offset(), len)?;
-        let written = write_out(h, &[DirtyRun { at, memory: scratch.offset(), len: n as u64 }]);
-        written?;
+        let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
+        if append { append_out(h, &mut run, at) } else { write_out(h, &run) }?;
         // Cached pages there are old now.
         s.chunks.clear();
         if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
@@ -1196,6 +1306,30 @@ fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
     outcome
 }
 
+/// Writes runs, one after another, from offset `base` on to the end of the
+/// host's file, wherever that is. As few requests as can be: each arrives whole.
+fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64) -> Result<()> {
+    if let Some(first) = runs.first_mut()
+        && first.at < base
+    {
+        // The start of the page is in the file already.
+        let skip = (base - first.at).min(first.len);
+        *first = DirtyRun { at: first.at + skip, memory: first.memory + skip, len: first.len - skip };
+    }
+    for pair in runs.chunks(2) {
+        let extent = |r: &DirtyRun| Extent { offset: r.memory, len: r.len };
+        let mut r = Request::new(Op::Write);
+        r.arg[0] = h.number;
+        r.arg[2] = 1;
+        r.a = extent(&pair[0]);
+        r.b = pair.get(1).map_or(Extent::default(), extent);
+        if call(r)? != r.a.len + r.b.len {
+            return Err(Errno::ENOSPC);
+        }
+    }
+    Ok(())
+}
+
 fn release(h: Handle) {
     if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
         host.close(fd);
@@ -1226,6 +1360,7 @@ impl File for HostFile {
     fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
         let mut at = at.unwrap_or(0);
         let mut s = self.state.lock();
+        self.check(&mut s);
         let mut done = 0;
         while sink.left() > 0 {
             if s.direct
@@ -1273,6 +1408,12 @@ impl File for HostFile {
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
         let mut s = self.lock_settled();
+        let append = !matches!(at, At::Offset(_));
+        while append && !self.begin_append(&mut s)? {
+            drop(s);
+            self.flush()?;
+            s = self.lock_settled();
+        }
         let mut at = match at {
             At::Offset(o) => o,
             _ => s.size,
@@ -1290,8 +1431,11 @@ impl File for HostFile {
                     s = self.lock_settled();
                     continue;
                 }
-                self.write_through(&mut s, source, at)
+                self.write_through(&mut s, source, at, append)
             } else {
+                if !append {
+                    s.appended = None;
+                }
                 self.write_cached(&mut s, source, at)
             };
             match step {
@@ -1308,6 +1452,7 @@ impl File for HostFile {
         if done > 0 && !s.through && !s.direct {
             s.written = Some(Time::now());
             let dirty = s.chunks.dirty_pages();
+            let many = s.appended.is_some_and(|base| s.size - base >= APPENDED_MAX) || dirty >= DIRTY_MAX;
             let first = s.dirty_since == 0;
             if first {
                 s.dirty_since = platform().now();
@@ -1316,7 +1461,7 @@ impl File for HostFile {
             if first || dirty == DIRTY_SOON {
                 self.fs.note_dirty(self, dirty >= DIRTY_SOON);
             }
-            if dirty >= DIRTY_MAX {
+            if many {
                 self.flush()?;
             }
         }
@@ -1355,12 +1500,28 @@ impl File for HostFile {
         if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
             s.attr = a;
         }
-        s.written = Some(Time::now());
         drop(s);
         if let Some(node) = self.node.lock().upgrade() {
             node.forget_attr();
         }
         Ok(())
+    }
+
+    fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {
+        if from >= size {
+            return Err(Errno::ENXIO);
+        }
+        HostFile::flush(self)?;
+        let mut s = self.lock_settled();
+        let h = self.obtain(&mut s, false)?;
+        drop(s);
+        let mut r = Request::new(Op::SeekData);
+        r.arg = [h.number, from, u64::from(hole), 0];
+        call(r)
+    }
+
+    fn flush(&self) -> Result<()> {
+        HostFile::flush(self)
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {

@@ -427,11 +427,12 @@ impl Walker<'_> {
 
     /// Removes a name.
     pub fn remove(&self, walk: &Walk, dir: bool) -> Result<()> {
-        let Target::Found(victim) = &walk.target else { return Err(Errno::ENOENT) };
         if walk.name.is_empty() {
             return Err(if dir { Errno::EBUSY } else { Errno::EISDIR });
         }
+        // In Linux's order: a read-only mount is noticed before the name is looked up.
         walk.dir.check_writable()?;
+        let Target::Found(victim) = &walk.target else { return Err(Errno::ENOENT) };
         if self.tree.mounted(&walk.dir, &walk.name).is_some() {
             return Err(Errno::EBUSY);
         }
@@ -447,14 +448,14 @@ impl Walker<'_> {
 
     /// Renames.
     pub fn rename(&self, from: &Walk, to: &Walk, flags: u32) -> Result<()> {
-        let Target::Found(what) = &from.target else { return Err(Errno::ENOENT) };
-        if from.name.is_empty() || to.name.is_empty() {
-            return Err(Errno::EBUSY);
-        }
         if !Arc::ptr_eq(&from.dir.mount, &to.dir.mount) {
             return Err(Errno::EXDEV);
         }
+        if from.name.is_empty() || to.name.is_empty() {
+            return Err(Errno::EBUSY);
+        }
         from.dir.check_writable()?;
+        let Target::Found(what) = &from.target else { return Err(Errno::ENOENT) };
         if self.tree.mounted(&from.dir, &from.name).is_some()
             || self.tree.mounted(&to.dir, &to.name).is_some()
         {
@@ -464,18 +465,22 @@ impl Walker<'_> {
         if (to.slash || from.slash) && !is_dir {
             return Err(Errno::ENOTDIR);
         }
-        for walk in [from, to] {
+        let mut files = [(0, 0); 2];
+        for (walk, file) in [from, to].into_iter().zip(&mut files) {
             let above = walk.dir.inode.attr()?;
             self.cred.check(&above, may::WRITE | may::EXEC)?;
-            if let Target::Found(victim) = &walk.target {
-                self.cred.check_sticky(&above, &victim.inode.attr()?)?;
+            if let Target::Found(there) = &walk.target {
+                let attr = there.inode.attr()?;
+                self.cred.check_sticky(&above, &attr)?;
+                *file = (attr.dev, attr.ino);
             }
         }
         if let Target::Found(victim) = &to.target {
             if flags & linux::RENAME_NOREPLACE != 0 {
                 return Err(Errno::EEXIST);
             }
-            if victim.inode.id() == what.inode.id() {
+            // Two names of one file both stay, as POSIX has it.
+            if files[0] == files[1] {
                 return Ok(());
             }
             if flags & linux::RENAME_EXCHANGE == 0 {
@@ -510,10 +515,10 @@ impl Walker<'_> {
         if !matches!(to.target, Target::Missing) {
             return Err(Errno::EEXIST);
         }
+        to.dir.check_writable()?;
         if !Arc::ptr_eq(&what.mount, &to.dir.mount) {
             return Err(Errno::EXDEV);
         }
-        to.dir.check_writable()?;
         if what.inode.kind() == FileType::Directory {
             return Err(Errno::EPERM);
         }

@@ -197,6 +197,14 @@ pub trait File: Send + Sync + Any {
         }
         Ok(if hole { size } else { from })
     }
+    /// Entries of an open directory after position `from`, if this opening keeps a list of its own.
+    fn entries(&self, _from: u64) -> Option<Result<Vec<DirEntry>>> {
+        None
+    }
+    /// A descriptor of one opening is closed: reports what went wrong behind the program's back.
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
     /// The last handle of one opening is closed. `flags`: as it was opened.
     fn release(&self, _flags: u32) -> Result<()> {
         Ok(())

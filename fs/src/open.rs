@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 
 use crate::namespace::Location;
 use crate::node::{At, File};
-use crate::types::Attr;
+use crate::types::{Attr, FileType};
 
 /// What a descriptor refers to: a file, with a position and flags.
 pub struct OpenFile {
@@ -118,8 +118,8 @@ impl OpenFile {
         Ok(n)
     }
 
-    /// Writes to the current position, the end, or the stream.
-    pub fn write(&self, source: &mut Source) -> Result<usize> {
+    /// Writes to the current position, the end, or the stream. A file gets no longer than `most`.
+    pub fn write(&self, source: &mut Source, most: u64) -> Result<usize> {
         if !self.writable() {
             return Err(Errno::EBADF);
         }
@@ -128,9 +128,27 @@ impl OpenFile {
         }
         let mut position = self.position.lock();
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(*position) };
+        self.limit(source, at, most)?;
         let (n, end) = self.file.write(source, at, self.nonblock())?;
         *position = end;
         Ok(n)
+    }
+
+    /// Cuts a write off at the length `most`; EFBIG if nothing is left of it.
+    fn limit(&self, source: &mut Source, at: At, most: u64) -> Result<()> {
+        if most == u64::MAX || source.left() == 0 {
+            return Ok(());
+        }
+        let attr = self.attr()?;
+        if attr.kind() != FileType::Regular {
+            return Ok(());
+        }
+        let at = if let At::Offset(at) = at { at } else { attr.size };
+        if at >= most {
+            return Err(Errno::EFBIG);
+        }
+        source.limit(most - at);
+        Ok(())
     }
 
     /// Reads from an offset.
@@ -145,7 +163,7 @@ impl OpenFile {
     }
 
     /// Writes to an offset (or, as Linux does, to the end if it was opened to append).
-    pub fn write_at(&self, source: &mut Source, offset: u64) -> Result<usize> {
+    pub fn write_at(&self, source: &mut Source, offset: u64, most: u64) -> Result<usize> {
         if !self.writable() {
             return Err(Errno::EBADF);
         }
@@ -153,6 +171,7 @@ impl OpenFile {
             return Err(Errno::ESPIPE);
         }
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(offset) };
+        self.limit(source, at, most)?;
         self.file.write(source, at, self.nonblock()).map(|(n, _)| n)
     }
 

@@ -230,7 +230,8 @@ impl File for Stream {
             mode,
             rdev,
             nlink: 1,
-            blksize: 1024,
+            // The C library's buffer for it is that large.
+            blksize: if self.kind == StreamKind::Terminal { 1024 } else { 4096 },
             atime: made,
             mtime: made,
             ctime: made,

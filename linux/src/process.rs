@@ -216,6 +216,8 @@ pub struct Process {
     pub limits: Mutex<[Rlimit; LIMITS]>,
     /// Soft limit of open files, read by every call that makes one.
     pub max_files: AtomicU64,
+    /// Soft limit of the length of files, read by every write.
+    pub max_file_size: AtomicU64,
     /// The program.
     pub image: Mutex<Image>,
     /// Process group.
@@ -434,6 +436,7 @@ impl Process {
             signal_queue: WaitQueue::new(),
             ids: Mutex::new(from.ids),
             max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),
+            max_file_size: AtomicU64::new(from.limits[linux::RLIMIT_FSIZE as usize].cur),
             limits: Mutex::new(from.limits),
             image: Mutex::new(image),
             pgid: AtomicU32::new(pgid),

@@ -8,9 +8,13 @@
 
 use crate::heap::memory;
 use crate::user;
+use atoll_abi::layout::PAGE;
 use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::service::Extent;
 use atoll_abi::{Errno, Result};
+
+/// Most bytes that are handed to one host call.
+const HOST_MAX: u64 = 1 << 20;
 
 /// A piece of a program's memory: address and length.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,11 +145,38 @@ macro_rules! common {
                 }
             }
 
-            /// The program's buffers that are left, up to eight of them, if they are the program's.
+            /// EFAULT, with the missing page noted, unless all of [`Self::pieces`] is
+            /// present. A host call that meets a missing page stops short there, as
+            /// if there were no more bytes, or loses a datagram.
+            pub fn present(&mut self) -> Result<()> {
+                let (pieces, n) = self.pieces();
+                for p in &pieces[..n] {
+                    let mut at = p.addr;
+                    while at < p.addr + p.len {
+                        let mut byte = 0u8;
+                        // SAFETY: one byte of this function's own.
+                        if unsafe { user::copy_in_nofault(&raw mut byte, at, 1) } == 0 {
+                            self.at.fault = Some(at);
+                            return Err(Errno::EFAULT);
+                        }
+                        at = (at / PAGE + 1) * PAGE;
+                    }
+                }
+                Ok(())
+            }
+
+            /// Notes that a host call could not use the buffers though all is present: it is write-protected.
+            pub fn note_fault(&mut self) {
+                self.at.fault = self.run().map(|p| p.addr);
+            }
+
+            /// The program's buffers that are left, up to eight of them and
+            /// [`HOST_MAX`] bytes, if they are the program's.
             pub fn pieces(&mut self) -> ([Piece; 8], usize) {
                 let mut out = [Piece::default(); 8];
                 let mut n = 0;
-                let (mut piece, mut within, mut left) = (self.at.piece, self.at.within, self.at.left);
+                let (mut piece, mut within) = (self.at.piece, self.at.within);
+                let mut left = self.at.left.min(HOST_MAX);
                 let list: &[Piece] = match &self.$field {
                     Buffers::User(p) => p,
                     Buffers::One(p) => core::slice::from_ref(p),
@@ -326,24 +357,69 @@ impl<'a> Source<'a> {
 }
 
 /// Runs a read again after its missing pages were brought in, until it gets
-/// somewhere or a page can't be had.
-pub fn reading(sink: &mut Sink, mut read: impl FnMut(&mut Sink) -> Result<usize>) -> Result<usize> {
+/// somewhere or a page can't be had. `whole`: it goes on from where it stopped
+/// in the middle, too: reads of a file are short at its end only, while the
+/// further bytes of a stream may be long in coming.
+pub fn reading(
+    sink: &mut Sink,
+    whole: bool,
+    mut read: impl FnMut(&mut Sink) -> Result<usize>,
+) -> Result<usize> {
+    let (mut done, mut last) = (0, None);
     loop {
         let r = read(sink);
-        match sink.take_fault() {
-            Some(addr) if r == Err(Errno::EFAULT) => user::bring_in(addr, true)?,
-            _ => return r,
+        let fault = sink.take_fault();
+        match stopped(&mut done, r, fault, whole && sink.left() > 0) {
+            // Brought in, and no better.
+            Ok(addr) if last.replace((addr, done)) == Some((addr, done)) => return Err(Errno::EFAULT),
+            Ok(addr) => match user::bring_in(addr, true) {
+                Err(_) if done > 0 => return Ok(done),
+                brought => brought?,
+            },
+            Err(r) => return r,
         }
     }
 }
 
 /// The same for a write.
-pub fn writing(source: &mut Source, mut write: impl FnMut(&mut Source) -> Result<usize>) -> Result<usize> {
+pub fn writing(
+    source: &mut Source,
+    whole: bool,
+    mut write: impl FnMut(&mut Source) -> Result<usize>,
+) -> Result<usize> {
+    let (mut done, mut last) = (0, None);
     loop {
         let r = write(source);
-        match source.take_fault() {
-            Some(addr) if r == Err(Errno::EFAULT) => user::bring_in(addr, false)?,
-            _ => return r,
+        let fault = source.take_fault();
+        match stopped(&mut done, r, fault, whole && source.left() > 0) {
+            Ok(addr) if last.replace((addr, done)) == Some((addr, done)) => return Err(Errno::EFAULT),
+            Ok(addr) => match user::bring_in(addr, false) {
+                Err(_) if done > 0 => return Ok(done),
+                brought => brought?,
+            },
+            Err(r) => return r,
+        }
+    }
+}
+
+/// After one round of a transfer: the page that is to be brought in before the
+/// next, or what the transfer comes to.
+fn stopped(
+    done: &mut usize,
+    round: Result<usize>,
+    fault: Option<u64>,
+    go_on: bool,
+) -> core::result::Result<u64, Result<usize>> {
+    match (round, fault) {
+        (Err(Errno::EFAULT), Some(addr)) => Ok(addr),
+        (Err(_), _) if *done > 0 => Err(Ok(*done)),
+        (Err(e), _) => Err(Err(e)),
+        (Ok(n), fault) => {
+            *done += n;
+            match fault {
+                Some(addr) if go_on => Ok(addr),
+                _ => Err(Ok(*done)),
+            }
         }
     }
 }

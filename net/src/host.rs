@@ -222,6 +222,7 @@ impl HostSocket {
             return Err(Errno::EAGAIN);
         }
         let seen = self.shared.state.load(Ordering::Acquire);
+        sink.present()?;
         let (bufs, n) = sink.host_bufs()?;
         let mut bounce = [0u8; 2048];
         let kernel = n == 0 && sink.left() > 0;
@@ -259,7 +260,12 @@ impl HostSocket {
                 Ok((r.len, r.flags, r.control_len))
             }
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
-            Err(e) => Err(e),
+            Err(e) => {
+                if e == Errno::EFAULT {
+                    sink.note_fault();
+                }
+                Err(e)
+            }
         }
     }
 
@@ -268,6 +274,7 @@ impl HostSocket {
             return Err(Errno::EAGAIN);
         }
         let seen = self.shared.state.load(Ordering::Acquire);
+        source.present()?;
         let (bufs, n) = source.host_bufs()?;
         let mut bounce = [0u8; 4096];
         let sent = if n == 0 && source.left() > 0 {

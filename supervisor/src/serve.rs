@@ -34,6 +34,9 @@ const THREADS_MAX: u32 = 64;
 /// How long a thread that has served looks for the next request before it
 /// sleeps: programs ask several things in a row, and waking a thread takes longer.
 const SPIN: Duration = Duration::from_micros(50);
+/// Length of a path beneath a mount, bytes: programs reach deep directories one
+/// step after another, so it may be longer than a path that they can write.
+const PATH_LONGEST: usize = 64 << 10;
 /// Handles that a cell can hold.
 const HANDLES_MAX: usize = 1 << 20;
 
@@ -337,7 +340,7 @@ impl Server {
     }
 
     fn path(&self, e: Extent) -> std::result::Result<CString, Errno> {
-        let bytes = self.copy_in(e, libc::PATH_MAX as usize)?;
+        let bytes = self.copy_in(e, PATH_LONGEST)?;
         // The mount's root itself is the empty path.
         let bytes = if bytes.is_empty() { b".".to_vec() } else { bytes };
         CString::new(bytes).map_err(|_| Errno::EINVAL)
@@ -428,7 +431,7 @@ impl Server {
                     if !h.write {
                         return Err(Errno::EBADF);
                     }
-                    Reply::value(write_all(h.fd.as_raw_fd(), iov, offset)?)
+                    Reply::value(write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?)
                 }
             }
             Op::Sync => {
@@ -540,6 +543,13 @@ impl Server {
                 Ok(Reply { value: n as u64, extra: total, fd: None })
             }
             Op::ExtendedAttr => self.extended_attr(r),
+            Op::SeekData => {
+                let h = self.handle(r.arg[0])?;
+                let from = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
+                let whence = if r.arg[2] == 1 { libc::SEEK_HOLE } else { libc::SEEK_DATA };
+                // SAFETY: no memory is involved. The position is nobody's: reads and writes name theirs.
+                Reply::value(check(unsafe { libc::lseek(h.fd.as_raw_fd(), from, whence) })? as u64)
+            }
         }
     }
 
@@ -558,7 +568,7 @@ impl Server {
     /// The directory above a path, and the last name of it.
     fn parent(&self, mount: u64, path: Extent) -> std::result::Result<(OwnedFd, CString), Errno> {
         let m = self.writable(mount)?;
-        let path = self.copy_in(path, libc::PATH_MAX as usize)?;
+        let path = self.copy_in(path, PATH_LONGEST)?;
         let (dir, name) = match path.iter().rposition(|b| *b == b'/') {
             Some(at) => (path[..at].to_vec(), path[at + 1..].to_vec()),
             None => (b".".to_vec(), path),
@@ -613,9 +623,14 @@ impl Server {
         self.buffer(r.b)?;
         let fd = open_beneath(&m.root, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         check_file_system(fd.as_raw_fd())?;
+        let start = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
+        if start != 0 {
+            // SAFETY: no memory is involved.
+            check(unsafe { libc::lseek(fd.as_raw_fd(), start, libc::SEEK_SET) })?;
+        }
+        let mut position = r.arg[1];
         let mut buf = vec![0u8; 32 << 10];
         let mut out: Vec<u8> = Vec::new();
-        let mut index = 0;
         loop {
             // SAFETY: the buffer has that length.
             let n = check(unsafe {
@@ -623,36 +638,32 @@ impl Server {
             })? as usize;
             if n == 0 {
                 let written = self.copy_out(r.b, &out)?;
-                return Ok(Reply { value: written as u64, extra: 1, fd: None });
+                return Ok(Reply { value: written as u64, extra: 0, fd: None });
             }
             let mut at = 0;
             while at + 19 <= n {
                 let len = u16::from_ne_bytes([buf[at + 16], buf[at + 17]]) as usize;
                 let name = CStr::from_bytes_until_nul(&buf[at + 19..n]).map_err(|_| Errno::EIO)?;
                 let ino = u64::from_ne_bytes(buf[at..at + 8].try_into().map_err(|_| Errno::EIO)?);
+                let next = u64::from_ne_bytes(buf[at + 8..at + 16].try_into().map_err(|_| Errno::EIO)?);
                 let kind = buf[at + 18];
                 at += len.max(19);
                 if matches!(name.to_bytes(), b"." | b"..") {
-                    continue;
-                }
-                index += 1;
-                if index <= r.arg[1] {
+                    position = next;
                     continue;
                 }
                 let bytes = name.to_bytes();
                 let size = size_of::<HostDirent>() + bytes.len().next_multiple_of(8);
                 if out.len() + size > r.b.len as usize {
                     let written = self.copy_out(r.b, &out)?;
-                    return Ok(Reply { value: written as u64, extra: 0, fd: None });
+                    return Ok(Reply { value: written as u64, extra: position, fd: None });
                 }
+                position = next;
+                let listed = HostAttr { ino, mode: u32::from(kind) << 12, ..HostAttr::default() };
                 let attr = if r.arg[2] == 1 {
-                    HostAttr { ino, ..HostAttr::default() }
+                    listed
                 } else {
-                    stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(HostAttr {
-                        ino,
-                        mode: u32::from(kind) << 12,
-                        ..HostAttr::default()
-                    })
+                    stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(listed)
                 };
                 let head = HostDirent { attr, name_len: bytes.len() as u32, pad: 0 };
                 out.extend_from_slice(head.as_bytes());
@@ -776,7 +787,7 @@ impl Server {
                 Reply::value(done as u64)
             }
             Op::StreamStat => {
-                let attr = self.stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
             }
@@ -928,6 +939,15 @@ fn open_beneath(dir: &OwnedFd, path: &CStr, flags: i32, mode: u64) -> std::resul
     const NO_MAGICLINKS: u64 = 2;
     const NO_SYMLINKS: u64 = 4;
     const BENEATH: u64 = 8;
+    let bytes = path.to_bytes();
+    if bytes.len() >= libc::PATH_MAX as usize {
+        // In steps that the host takes, each beneath the last.
+        let first = &bytes[..libc::PATH_MAX as usize - 1];
+        let at = first.iter().rposition(|b| *b == b'/').ok_or(Errno::ENAMETOOLONG)?;
+        let name = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::EINVAL);
+        let next = open_beneath(dir, &name(&bytes[..at])?, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        return open_beneath(&next, &name(&bytes[at + 1..])?, flags, mode);
+    }
     let creating = flags & libc::O_CREAT != 0;
     let how = OpenHow {
         flags: (flags | libc::O_CLOEXEC) as u64,
@@ -971,7 +991,13 @@ fn reopen(fd: &OwnedFd, flags: i32) -> std::result::Result<OwnedFd, Errno> {
     })
 }
 
-fn write_all(fd: RawFd, mut iov: Vec<libc::iovec>, mut offset: i64) -> std::result::Result<u64, Errno> {
+fn write_all(
+    fd: RawFd,
+    mut iov: Vec<libc::iovec>,
+    mut offset: i64,
+    append: bool,
+) -> std::result::Result<u64, Errno> {
+    let flags = if append { libc::RWF_APPEND } else { 0 };
     let mut done = 0;
     loop {
         let left: usize = iov.iter().map(|v| v.iov_len).sum();
@@ -979,7 +1005,7 @@ fn write_all(fd: RawFd, mut iov: Vec<libc::iovec>, mut offset: i64) -> std::resu
             return Ok(done);
         }
         // SAFETY: the vectors lie in the cell's memory.
-        let n = unsafe { libc::pwritev(fd, iov.as_ptr(), iov.len() as i32, offset) };
+        let n = unsafe { libc::pwritev2(fd, iov.as_ptr(), iov.len() as i32, offset, flags) };
         let mut n = match check(n as i64) {
             Ok(0) => return Ok(done),
             Ok(n) => n as usize,

@@ -36,9 +36,21 @@ pub fn init(cores: usize) {
     make_cores(cores);
     static OPS: ThreadOps = ThreadOps {
         current: || core_local().current.load(Ordering::Relaxed) as usize,
-        park,
-        // SAFETY: tokens come from `current` above; threads are never freed.
-        unpark: |token| unpark(unsafe { &*(token as *const Thread) }),
+        park: || {
+            if core_local().current.load(Ordering::Relaxed).is_null() {
+                // A core that is starting has no thread yet that could sleep;
+                // it meets the others only at the heap and the pool of threads.
+                core::hint::spin_loop();
+            } else {
+                park();
+            }
+        },
+        unpark: |token| {
+            if token != 0 {
+                // SAFETY: tokens come from `current` above; threads are never freed.
+                unpark(unsafe { &*(token as *const Thread) });
+            }
+        },
     };
     atoll_sync::set_thread_ops(&OPS);
     atoll_sync::set_defer(rcu::defer);

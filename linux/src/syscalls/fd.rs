@@ -26,13 +26,21 @@ const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Most buffers of one call (UIO_MAXIOV).
 const IOV_MAX: u64 = 1024;
 
-/// A write to what nobody reads any more: SIGPIPE.
-fn pipe_signal(task: &Task, e: Errno) -> Errno {
-    if e == Errno::EPIPE {
-        let (pid, uid) = (task.process.pid, task.process.ids.lock().ruid);
-        if let Some(me) = crate::process::find_task(task.tid()) {
-            signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, pid, uid, 0));
+/// The signals of failed writes: SIGPIPE where nobody reads any more, SIGXFSZ
+/// where a file would get longer than RLIMIT_FSIZE.
+fn write_signal(task: &Task, e: Errno) -> Errno {
+    let info = match e {
+        Errno::EPIPE => {
+            let (pid, uid) = (task.process.pid, task.process.ids.lock().ruid);
+            Siginfo::from_user(linux::SIGPIPE, 0, pid, uid, 0)
         }
+        Errno::EFBIG if task.process.max_file_size.load(Ordering::Relaxed) != u64::MAX => {
+            Siginfo::from_kernel(linux::SIGXFSZ, 0)
+        }
+        _ => return e,
+    };
+    if let Some(me) = crate::process::find_task(task.tid()) {
+        signal::send_task(&me, info);
     }
     e
 }
@@ -67,20 +75,39 @@ fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
     Ok((addr, len))
 }
 
+/// Reads from the current position, or from `at`.
+fn read_to(file: &FileRef, sink: &mut Sink, at: Option<u64>) -> Result<u64> {
+    let whole = file.file().seekable();
+    let n = match at {
+        None => reading(sink, whole, |s| file.read(s)),
+        Some(at) => reading(sink, whole, |s| file.read_at(s, at + s.done() as u64)),
+    };
+    n.map(|n| n as u64)
+}
+
+/// Writes to the current position, or to `at`, with the signals that go with failure.
+fn write_from(c: &Call, file: &FileRef, source: &mut Source, at: Option<u64>) -> Result<u64> {
+    let whole = file.file().seekable() || file.as_type::<PipeEnd>().is_some();
+    let most = c.task.process.max_file_size.load(Ordering::Relaxed);
+    let n = match at {
+        None => writing(source, whole, |s| file.write(s, most)),
+        Some(at) => writing(source, whole, |s| file.write_at(s, at + s.done() as u64, most)),
+    };
+    n.map(|n| n as u64).map_err(|e| write_signal(c.task, e))
+}
+
 /// `read(2)`.
 pub fn read(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
-    let mut sink = Sink::one(addr, len);
-    reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
+    read_to(&file, &mut Sink::one(addr, len), None)
 }
 
 /// `write(2)`.
 pub fn write(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
-    let mut source = Source::one(addr, len);
-    writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
+    write_from(c, &file, &mut Source::one(addr, len), None)
 }
 
 fn offset(n: u64) -> Result<u64> {
@@ -92,8 +119,7 @@ pub fn pread(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
-    let mut sink = Sink::one(addr, len);
-    reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
+    read_to(&file, &mut Sink::one(addr, len), Some(at))
 }
 
 /// `pwrite64(2)`.
@@ -101,24 +127,21 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
-    let mut source = Source::one(addr, len);
-    writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
+    write_from(c, &file, &mut Source::one(addr, len), Some(at))
 }
 
 /// `readv(2)`.
 pub fn readv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let list = pieces(c.arg(1), c.arg(2))?;
-    let mut sink = Sink::user(&list);
-    reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
+    read_to(&file, &mut Sink::user(&list), None)
 }
 
 /// `writev(2)`.
 pub fn writev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let list = pieces(c.arg(1), c.arg(2))?;
-    let mut source = Source::user(&list);
-    writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
+    write_from(c, &file, &mut Source::user(&list), None)
 }
 
 /// `preadv(2)`.
@@ -126,8 +149,7 @@ pub fn preadv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
     let list = pieces(c.arg(1), c.arg(2))?;
-    let mut sink = Sink::user(&list);
-    reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
+    read_to(&file, &mut Sink::user(&list), Some(at))
 }
 
 /// `pwritev(2)`.
@@ -135,8 +157,7 @@ pub fn pwritev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
     let list = pieces(c.arg(1), c.arg(2))?;
-    let mut source = Source::user(&list);
-    writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
+    write_from(c, &file, &mut Source::user(&list), Some(at))
 }
 
 /// `preadv2(2)`. Flags that only hint are taken as read.
@@ -169,7 +190,7 @@ pub fn lseek(c: &mut Call) -> Result<u64> {
 pub fn close(c: &mut Call) -> Result<u64> {
     let file = c.task.files.remove(c.uint(0))?;
     closing(c.task, &file);
-    Ok(0)
+    if file.writable() { file.file().flush().map(|()| 0) } else { Ok(0) }
 }
 
 /// What a process gives up with any descriptor of a file: its record locks on it.
@@ -395,17 +416,14 @@ pub fn ftruncate(c: &mut Call) -> Result<u64> {
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
-    file_size_limit(c, len)?;
+    file_size_limit(c.task, len)?;
     file.file().truncate(len).map(|()| 0)
 }
 
 /// EFBIG and SIGXFSZ for a file longer than RLIMIT_FSIZE.
-fn file_size_limit(c: &Call, len: u64) -> Result<()> {
-    if len > c.task.process.limit(linux::RLIMIT_FSIZE).cur {
-        if let Some(me) = crate::process::find_task(c.task.tid()) {
-            signal::send_task(&me, Siginfo::from_kernel(linux::SIGXFSZ, 0));
-        }
-        return Err(Errno::EFBIG);
+pub fn file_size_limit(task: &Task, len: u64) -> Result<()> {
+    if len > task.process.max_file_size.load(Ordering::Relaxed) {
+        return Err(write_signal(task, Errno::EFBIG));
     }
     Ok(())
 }
@@ -422,6 +440,9 @@ pub fn fallocate(c: &mut Call) -> Result<u64> {
     }
     if !file.file().seekable() {
         return Err(Errno::ESPIPE);
+    }
+    if c.uint(1) & linux::FALLOC_FL_KEEP_SIZE == 0 {
+        file_size_limit(c.task, (at as u64).saturating_add(len as u64))?;
     }
     file.file().allocate(c.uint(1), at as u64, len as u64).map(|()| 0)
 }
@@ -465,6 +486,7 @@ fn transfer(
     mut to_at: Option<u64>,
     len: u64,
 ) -> Result<u64> {
+    let most = task.process.max_file_size.load(Ordering::Relaxed);
     let mut buf = alloc::vec![0u8; (len as usize).clamp(1, 64 << 10)];
     let mut done = 0;
     while done < len {
@@ -484,13 +506,13 @@ fn transfer(
         while out < got {
             let mut source = Source::kernel(&buf[out..got]);
             let put = match to_at {
-                Some(a) => to.write_at(&mut source, a + out as u64),
-                None => to.write(&mut source),
+                Some(a) => to.write_at(&mut source, a + out as u64, most),
+                None => to.write(&mut source, most),
             };
             match put {
                 Ok(n) => out += n,
                 Err(_) if done + out as u64 > 0 => break,
-                Err(e) => return Err(pipe_signal(task, e)),
+                Err(e) => return Err(write_signal(task, e)),
             }
         }
         done += out as u64;

@@ -380,7 +380,7 @@ fn send(
     };
     let stream = matches!(s.inner, Inner::Stream(_));
     let to = if stream { None } else { to };
-    writing(source, |source| {
+    writing(source, false, |source| {
         s.send(source, flags, file.nonblock(), to.as_ref(), unix_to.clone(), beside.clone())
     })
     .map(|n| n as u64)
@@ -412,7 +412,7 @@ pub fn recvfrom(c: &mut Call) -> Result<u64> {
         check_range(c.arg(1), c.arg(2))?;
         let mut sink = Sink::one(c.arg(1), c.arg(2));
         let mut message = Message::default();
-        reading(&mut sink, |sink| {
+        reading(&mut sink, false, |sink| {
             message = s.receive(sink, c.uint(3), file.nonblock(), 0)?;
             Ok(message.len)
         })?;
@@ -526,7 +526,7 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
     let room = if h.control == 0 { 0 } else { (h.controllen as usize).min(64 << 10) };
     let mut sink = Sink::user(&list);
     let mut m = Message::default();
-    reading(&mut sink, |sink| {
+    reading(&mut sink, false, |sink| {
         m = s.receive(sink, flags, file.nonblock(), room)?;
         Ok(m.len)
     })?;

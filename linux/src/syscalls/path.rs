@@ -469,7 +469,10 @@ fn list(c: &Call, record: Record) -> Result<u64> {
         }
     }
     while !full && position < MOUNTS_AT {
-        let entries = place.inode.list(position - 2, 256)?;
+        let entries = match file.file().entries(position - 2) {
+            Some(own) => own?,
+            None => place.inode.list(position - 2, 256)?,
+        };
         if entries.is_empty() {
             position = MOUNTS_AT;
             break;
@@ -532,6 +535,9 @@ pub fn getcwd(c: &mut Call) -> Result<u64> {
         };
     }
     path.push(0);
+    if path.len() > linux::PATH_MAX as usize {
+        return Err(Errno::ENAMETOOLONG);
+    }
     if path.len() as u64 > c.arg(1) {
         return Err(Errno::ERANGE);
     }
@@ -956,6 +962,7 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     let cred = c.task.cred();
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
+    super::fd::file_size_limit(c.task, c.arg(1))?;
     place.inode.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
@@ -1081,5 +1088,9 @@ pub fn flistxattr(c: &mut Call) -> Result<u64> {
 
 /// `setxattr(2)`, `removexattr(2)` and their kind.
 pub fn no_xattr(c: &mut Call) -> Result<u64> {
+    // Every cp -p and mv tries an access list, and has the mode to fall back on.
+    if xattr_name(c.arg(1))?.starts_with(b"system.") {
+        return Err(Errno::EOPNOTSUPP);
+    }
     Err(unsupported(c.task, "changing extended attributes", Errno::EOPNOTSUPP))
 }

@@ -892,6 +892,9 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
         }
         p.max_files.store(new.cur, Ordering::Relaxed);
     }
+    if which == linux::RLIMIT_FSIZE {
+        p.max_file_size.store(new.cur, Ordering::Relaxed);
+    }
     *old = new;
     Ok(())
 }
