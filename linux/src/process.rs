@@ -562,11 +562,11 @@ impl Task {
         self.thread.get().expect("a task has a thread")
     }
 
-    /// What it used.
+    /// What it used, the time since its last switch included if it is the current one.
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };
         let (voluntary, forced) = t.switches();
-        Usage { run_ns: t.run_time(), voluntary, forced }
+        Usage { run_ns: t.run_time() + atoll_task::current_slice(t), voluntary, forced }
     }
 
     /// Makes it look up: when it returns to its program at the latest.

@@ -20,8 +20,8 @@ pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
         | linux::CLOCK_MONOTONIC_COARSE
         | linux::CLOCK_BOOTTIME
         | linux::CLOCK_BOOTTIME_ALARM => platform().now(),
-        linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns + running(task),
-        linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns + running(task),
+        linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns,
+        linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns,
         _ if clock < 0 => {
             // A process's or a task's own clock: the id, inverted, above three bits.
             let id = !(clock >> 3) as u32;
@@ -35,11 +35,6 @@ pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
         }
         _ => return Err(Errno::EINVAL),
     })
-}
-
-/// Time of the current slice, which is not in the books yet.
-fn running(task: &Task) -> u64 {
-    atoll_task::current_slice(task.thread())
 }
 
 /// `clock_gettime(2)`.
