@@ -38,6 +38,9 @@ struct Shared {
     state: AtomicU64,
     queue: WaitQueue,
     generation: u32,
+    /// Watched, and neither read nor written since: the host reports at first
+    /// what was asked for already, and that is no edge for who has seen it.
+    fresh: AtomicBool,
 }
 
 struct Registry {
@@ -76,7 +79,10 @@ pub fn on_event(event: &Event) {
             Err(seen) => now = seen,
         }
     }
-    shared.queue.wake_all(events & poll::ALL);
+    let fresh = shared.fresh.load(Ordering::Relaxed) && shared.fresh.swap(false, Ordering::AcqRel);
+    if !(fresh && bits & !now == 0) {
+        shared.queue.wake_all(events & poll::ALL);
+    }
 }
 
 fn host() -> Result<&'static dyn HostCalls> {
@@ -101,7 +107,12 @@ pub struct HostSocket {
 impl HostSocket {
     fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
-        let shared = RcuArc::new(Shared { state: AtomicU64::new(0), queue: WaitQueue::new(), generation });
+        let shared = RcuArc::new(Shared {
+            state: AtomicU64::new(0),
+            queue: WaitQueue::new(),
+            generation,
+            fresh: AtomicBool::new(false),
+        });
         let slot = {
             let mut free = REGISTRY.free.lock();
             free.1.pop().unwrap_or_else(|| {
@@ -147,6 +158,7 @@ impl HostSocket {
         }
         let Ok(host) = host() else { return };
         let cookie = (self.slot as u64 + 1) | u64::from(self.shared.generation) << 32;
+        self.shared.fresh.store(true, Ordering::Release);
         if let Ok(core) = host.watch(self.fd, cookie) {
             // The watch is set: what changes from here on comes as an event. What is now, we ask for.
             let bits = u64::from(host.probe(self.fd));
@@ -165,6 +177,13 @@ impl HostSocket {
     fn took(&self) {
         if self.watched() {
             self.shared.state.fetch_or(UNSURE, Ordering::AcqRel);
+        }
+    }
+
+    /// The program takes or gives data: from here on every event is news.
+    fn touched(&self) {
+        if self.shared.fresh.load(Ordering::Relaxed) {
+            self.shared.fresh.store(false, Ordering::Release);
         }
     }
 
@@ -221,6 +240,7 @@ impl HostSocket {
         if flags & net::MSG_ERRQUEUE == 0 && self.hopeless(poll::IN | poll::PRI).is_some() {
             return Err(Errno::EAGAIN);
         }
+        self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
         let (bufs, n) = sink.host_bufs()?;
         let mut bounce = [0u8; 2048];
@@ -267,6 +287,7 @@ impl HostSocket {
         if self.hopeless(poll::OUT).is_some() {
             return Err(Errno::EAGAIN);
         }
+        self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
         let (bufs, n) = source.host_bufs()?;
         let mut bounce = [0u8; 4096];
@@ -423,6 +444,7 @@ impl StreamHandle for HostSocket {
         if self.hopeless(poll::IN).is_some() {
             return Err(Errno::EAGAIN);
         }
+        self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
         let mut from = Address::empty();
         match host()?.accept(self.fd, from.room()) {

@@ -150,8 +150,8 @@ async fn alone() -> io::Result<()> {
     let status = tokio::process::Command::new("/bin/kill").args(["-USR1", &me]).status().await?;
     user.recv().await;
     println!("signal, and {status}");
-    let out = tokio::process::Command::new("tr").args(["a-z", "A-Z"]);
-    let mut tr = { out }
+    let mut tr = tokio::process::Command::new("tr")
+        .args(["a-z", "A-Z"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()?;
