@@ -85,7 +85,7 @@ fn total(pieces: &[Piece]) -> u64 {
 }
 
 macro_rules! common {
-    ($t:ident, $field:ident) => {
+    ($t:ident, $field:ident, $write:expr) => {
         impl<'a> $t<'a> {
             /// Several buffers of the program, each a range of its addresses.
             pub fn user(pieces: &'a [Piece]) -> Self {
@@ -141,6 +141,14 @@ macro_rules! common {
                 }
             }
 
+            /// Looks for a page of the buffers that is not there for a host call to use, and
+            /// notes it as where the transfer stopped. True: there is one.
+            pub fn note_missing(&mut self) -> bool {
+                let (pieces, n) = self.pieces();
+                self.at.fault = pieces[..n].iter().find_map(|p| user::first_missing(p.addr, p.len, $write));
+                self.at.fault.is_some()
+            }
+
             /// The program's buffers that are left, up to eight of them, if they are the program's.
             pub fn pieces(&mut self) -> ([Piece; 8], usize) {
                 let mut out = [Piece::default(); 8];
@@ -168,8 +176,8 @@ macro_rules! common {
     };
 }
 
-common!(Sink, to);
-common!(Source, from);
+common!(Sink, to, true);
+common!(Source, from, false);
 
 impl<'a> Sink<'a> {
     /// A buffer of the runtime.

@@ -240,6 +240,10 @@ impl HostSocket {
         if flags & net::MSG_ERRQUEUE == 0 && self.hopeless(poll::IN | poll::PRI).is_some() {
             return Err(Errno::EAGAIN);
         }
+        // The host drops a datagram that it can't copy.
+        if !self.stream && sink.note_missing() {
+            return Err(Errno::EFAULT);
+        }
         self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
         let (bufs, n) = sink.host_bufs()?;
@@ -279,6 +283,11 @@ impl HostSocket {
                 Ok((r.len, r.flags, r.control_len))
             }
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
+            Err(Errno::EFAULT) => {
+                // Pages that were never touched: the caller brings them in and comes back.
+                sink.note_missing();
+                Err(Errno::EFAULT)
+            }
             Err(e) => Err(e),
         }
     }
@@ -315,6 +324,10 @@ impl HostSocket {
         };
         match sent {
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::OUT | poll::WRNORM)),
+            Err(Errno::EFAULT) => {
+                source.note_missing();
+                Err(Errno::EFAULT)
+            }
             r => r,
         }
     }
