@@ -432,6 +432,20 @@ impl Handle for HostSocket {
         (seen & READY) as u32
     }
 
+    fn ready_exactly(&self) -> u32 {
+        // An event may tell of what was taken before it came.
+        let known = self.ready();
+        match host() {
+            Ok(host) if known != 0 => {
+                let seen = self.shared.state.load(Ordering::Acquire);
+                let now = host.probe(self.fd) & READY as u32;
+                self.clear(seen, (poll::IN | poll::RDNORM | poll::OUT | poll::WRNORM) & !now);
+                now
+            }
+            _ => known,
+        }
+    }
+
     fn queue(&self) -> &WaitQueue {
         self.watch();
         &self.shared.queue

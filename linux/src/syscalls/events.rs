@@ -7,8 +7,8 @@ use atoll_fs::OpenFile;
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
 
-use super::time::{cpu_clock, deadline_of, read_clock};
 use super::Call;
+use super::time::{cpu_clock, deadline_of, read_clock};
 use crate::event::{EventFd, Inotify, PosixTimer, SignalFd, TimerFd};
 use crate::exec;
 use crate::signal;
