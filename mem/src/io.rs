@@ -356,6 +356,46 @@ pub fn writing(source: &mut Source, mut write: impl FnMut(&mut Source) -> Result
     }
 }
 
+/// Runs `step` until it did all that it can: goes on behind pages that were
+/// brought in, where [`reading`] comes back with what it has.
+fn all<T>(
+    at: &mut T,
+    write: bool,
+    fault: impl Fn(&mut T) -> Option<u64>,
+    mut step: impl FnMut(&mut T) -> Result<usize>,
+) -> Result<usize> {
+    let mut total = 0;
+    loop {
+        let (more, failed) = match step(at) {
+            Ok(n) => (n, None),
+            Err(e) => (0, Some(e)),
+        };
+        total += more;
+        let stop = |e: Option<Errno>| match e {
+            Some(e) if total == 0 => Err(e),
+            _ => Ok(total),
+        };
+        match fault(at) {
+            Some(addr) if failed.is_none_or(|e| e == Errno::EFAULT) => {
+                if let Err(e) = user::bring_in(addr, write) {
+                    return stop(Some(e));
+                }
+            }
+            _ => return stop(failed),
+        }
+    }
+}
+
+/// Like [`reading`], but comes back with less than asked only at the end of the file.
+pub fn reading_all(sink: &mut Sink, read: impl FnMut(&mut Sink) -> Result<usize>) -> Result<usize> {
+    all(sink, true, |s| s.take_fault(), read)
+}
+
+/// The same for a write.
+pub fn writing_all(source: &mut Source, write: impl FnMut(&mut Source) -> Result<usize>) -> Result<usize> {
+    all(source, false, |s| s.take_fault(), write)
+}
+
 /// Names memory of the runtime that a service message's server fills.
 ///
 /// # Panics

@@ -9,7 +9,7 @@ use atoll_abi::{Errno, Result};
 use atoll_fs::pipe::{Pipe, PipeEnd};
 use atoll_fs::tmp::TmpNode;
 use atoll_fs::{FileType, OpenFile, Sink, Source};
-use atoll_mem::io::{Piece, reading, writing};
+use atoll_mem::io::{Piece, reading, reading_all, writing_all};
 use atoll_mem::user;
 use atoll_sync::RcuArc;
 use linux_raw_sys::{general as linux, ioctl as ctl};
@@ -67,12 +67,22 @@ fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
     Ok((addr, len))
 }
 
+/// Reads on from where the file is. A stream's reader gets what there is.
+fn read_on(file: &FileRef, sink: &mut Sink) -> Result<usize> {
+    if file.file().seekable() { reading_all(sink, |s| file.read(s)) } else { reading(sink, |s| file.read(s)) }
+}
+
+/// Writes on from where the file is.
+fn write_on(file: &FileRef, source: &mut Source) -> Result<usize> {
+    writing_all(source, |s| file.write(s))
+}
+
 /// `read(2)`.
 pub fn read(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut sink = Sink::one(addr, len);
-    reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
+    read_on(&file, &mut sink).map(|n| n as u64)
 }
 
 /// `write(2)`.
@@ -80,7 +90,7 @@ pub fn write(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut source = Source::one(addr, len);
-    writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
+    write_on(&file, &mut source).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
 }
 
 fn offset(n: u64) -> Result<u64> {
@@ -93,7 +103,7 @@ pub fn pread(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut sink = Sink::one(addr, len);
-    reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
+    reading_all(&mut sink, |s| file.read_at(s, at + s.done() as u64)).map(|n| n as u64)
 }
 
 /// `pwrite64(2)`.
@@ -102,7 +112,7 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let (addr, len) = one(c.arg(1), c.arg(2))?;
     let mut source = Source::one(addr, len);
-    writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
+    writing_all(&mut source, |s| file.write_at(s, at + s.done() as u64)).map(|n| n as u64)
 }
 
 /// `readv(2)`.
@@ -110,7 +120,7 @@ pub fn readv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let list = pieces(c.arg(1), c.arg(2))?;
     let mut sink = Sink::user(&list);
-    reading(&mut sink, |s| file.read(s)).map(|n| n as u64)
+    read_on(&file, &mut sink).map(|n| n as u64)
 }
 
 /// `writev(2)`.
@@ -118,7 +128,7 @@ pub fn writev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let list = pieces(c.arg(1), c.arg(2))?;
     let mut source = Source::user(&list);
-    writing(&mut source, |s| file.write(s)).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
+    write_on(&file, &mut source).map(|n| n as u64).map_err(|e| pipe_signal(c.task, e))
 }
 
 /// `preadv(2)`.
@@ -127,7 +137,7 @@ pub fn preadv(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let list = pieces(c.arg(1), c.arg(2))?;
     let mut sink = Sink::user(&list);
-    reading(&mut sink, |s| file.read_at(s, at)).map(|n| n as u64)
+    reading_all(&mut sink, |s| file.read_at(s, at + s.done() as u64)).map(|n| n as u64)
 }
 
 /// `pwritev(2)`.
@@ -136,7 +146,7 @@ pub fn pwritev(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let list = pieces(c.arg(1), c.arg(2))?;
     let mut source = Source::user(&list);
-    writing(&mut source, |s| file.write_at(s, at)).map(|n| n as u64)
+    writing_all(&mut source, |s| file.write_at(s, at + s.done() as u64)).map(|n| n as u64)
 }
 
 /// `preadv2(2)`. Flags that only hint are taken as read.
