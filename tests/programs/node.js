@@ -168,14 +168,26 @@ async function names() {
 // libuv starts children by fork, which a cell has not: that must be an error, and only that.
 async function children() {
 	const status = await new Promise((done) => {
-		const c = spawn('echo', ['from', 'a', 'child']);
+		let c;
+		try {
+			c = spawn('echo', ['from', 'a', 'child']);
+		} catch (e) {
+			done(e.code);
+			return;
+		}
 		let out = '';
-		c.stdout?.on('data', (d) => { out += d; });
+		c.stdout.on('data', (d) => { out += d; });
 		c.on('error', (e) => done(e.code));
 		c.on('close', (code) => done(`${code} ${out.trim()}`));
 	});
 	const sync = spawnSync('true');
-	const failed = await new Promise((done) => execFile('/no/such/program', (e) => done(e.code)));
+	const failed = await new Promise((done) => {
+		try {
+			execFile('/no/such/program', (e) => done(e.code));
+		} catch (e) {
+			done(e.code);
+		}
+	});
 	if (process.env.SIDE === 'cell') {
 		console.error('child:', status, sync.error?.code, failed);
 		assert.strictEqual(status, 'ENOSYS');
