@@ -141,7 +141,7 @@ macro_rules! common {
                 }
             }
 
-            /// Looks for a page of the buffers that is not there for a host call to use, and
+            /// Looks for a page of what is left of the buffers that is not there for a host call to use, and
             /// notes it as where the transfer stopped. True: there is one.
             pub fn note_missing(&mut self) -> bool {
                 let (pieces, n) = self.pieces();

@@ -268,13 +268,15 @@ impl HostSocket {
                 } else {
                     sink.advance(put);
                 }
-                // A stream that gave less than asked is empty (epoll(7)), if it has not ended.
+                // A stream that gave less than asked is empty (epoll(7)), if it has not ended, and
+                // if the host did not stop at a page that was never touched.
                 if self.stream
                     && r.len > 0
                     && (r.len as u64) < asked
                     && flags & (net::MSG_PEEK | net::MSG_OOB) == 0
                     && (seen & READY) as u32 & FINAL == 0
                     && self.watched()
+                    && !sink.note_missing()
                 {
                     self.clear(seen, poll::IN | poll::RDNORM);
                 } else {
