@@ -109,6 +109,34 @@ impl File for EventFd {
     }
 }
 
+/// `pidfd_open(2)`: readable once its process has ended.
+pub struct PidFd {
+    /// The process, also when it is gone.
+    pub process: Arc<Process>,
+}
+
+impl File for PidFd {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, _: &mut Sink, _: Option<u64>, _: bool) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+
+    fn ready(&self) -> u32 {
+        if self.process.zombie().is_some() { poll::IN | poll::RDNORM } else { 0 }
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.process.life_queue)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:[pidfd]".to_vec()
+    }
+}
+
 struct Expiry {
     count: AtomicU64,
     queue: WaitQueue,

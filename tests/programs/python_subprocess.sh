@@ -4,4 +4,4 @@
 # timeout: 300
 . "$TESTS/python_tests.inc"
 modules "subprocess -i *preexec* -i test_extra_groups* -i test_group* -i test_user* -i test_surrogates_error_message" \
-	"concurrent_futures -m *Thread*"
+	"concurrent_futures -m *Thread* -i test_hang_global_shutdown_lock"
