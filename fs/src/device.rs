@@ -10,6 +10,9 @@ use atoll_mem::vm::{Mappable, Object};
 
 use crate::node::{At, File};
 
+/// Device number of `/dev` itself.
+pub const DEV: u64 = 6;
+
 /// Which device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Device {

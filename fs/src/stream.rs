@@ -20,6 +20,11 @@ use crate::host::attr_of;
 use crate::node::{At, File};
 use crate::types::{Attr, Time, poll};
 
+/// Device number and inode of the terminal in `/dev`.
+pub const CONSOLE_NUMBER: u64 = 0x501;
+/// See [`CONSOLE_NUMBER`].
+pub const CONSOLE_INODE: u64 = 1000;
+
 /// Bytes of one request.
 const PIECE: u64 = 64 << 10;
 
@@ -209,7 +214,7 @@ impl File for Stream {
 
     fn attr(&self) -> Result<Attr> {
         let (mode, rdev) = match self.kind {
-            StreamKind::Terminal => (linux::S_IFCHR | 0o620, 0x8800),
+            StreamKind::Terminal => (linux::S_IFCHR | 0o620, CONSOLE_NUMBER),
             StreamKind::File | StreamKind::Device => {
                 let mut out = HostAttr::default();
                 let mut request = Request::new(Op::StreamStat);
@@ -222,8 +227,12 @@ impl File for Stream {
             }
             _ => (linux::S_IFIFO | 0o600, 0),
         };
-        let ino = 10 + self.number;
-        let (made, dev) = (self.made, 0xe);
+        // A terminal is the console of /dev, so that `ttyname(3)` finds it.
+        let (ino, dev) = match self.kind {
+            StreamKind::Terminal => (CONSOLE_INODE, crate::device::DEV),
+            _ => (10 + self.number, 0xe),
+        };
+        let made = self.made;
         Ok(Attr {
             ino,
             dev,
@@ -304,7 +313,7 @@ impl File for Stream {
 
     fn describe(&self) -> Vec<u8> {
         match self.kind {
-            StreamKind::Terminal => b"/dev/tty".to_vec(),
+            StreamKind::Terminal => b"/dev/console".to_vec(),
             StreamKind::Device => b"/dev/null".to_vec(),
             _ => alloc::format!("pipe:[{}]", 10 + self.number).into_bytes(),
         }

@@ -6,8 +6,8 @@ use core::any::Any;
 
 use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
-use atoll_fs::device::Device;
-use atoll_fs::stream::Stream;
+use atoll_fs::device::{DEV, Device};
+use atoll_fs::stream::{CONSOLE_INODE, CONSOLE_NUMBER, Stream};
 use atoll_fs::{Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, StatFs, Time};
 use linux_raw_sys::general as linux;
 
@@ -75,7 +75,7 @@ impl DevNode {
 
 impl Inode for DevNode {
     fn id(&self) -> u64 {
-        self.index as u64 + 1
+        if ENTRIES[self.index].0 == "console" { CONSOLE_INODE } else { self.index as u64 + 1 }
     }
 
     fn kind(&self) -> FileType {
@@ -95,13 +95,14 @@ impl Inode for DevNode {
                 let number = if ENTRIES[self.index].0 == "random" { 0x108 } else { d.number() };
                 (0o666, number)
             }
+            What::Terminal if ENTRIES[self.index].0 == "console" => (0o620, CONSOLE_NUMBER),
             What::Terminal => (0o666, 0x500),
             What::Link(_) => (0o777, 0),
         };
         let t = self.fs.made;
         Ok(Attr {
             ino: self.id(),
-            dev: 6,
+            dev: DEV,
             mode: kind as u32 | mode,
             nlink: if kind == FileType::Directory { 2 } else { 1 },
             rdev,

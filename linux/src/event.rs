@@ -13,6 +13,7 @@ use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Limit, Timer, wait};
 use zerocopy::IntoBytes;
 
+use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::process::Process;
 use crate::types::{Itimerspec, Siginfo, SignalfdSiginfo, Timespec};
 use crate::{current, signal};
@@ -105,6 +106,34 @@ impl File for EventFd {
 
     fn describe(&self) -> Vec<u8> {
         b"anon_inode:[eventfd]".to_vec()
+    }
+}
+
+/// `pidfd_open(2)`: readable once its process has ended.
+pub struct PidFd {
+    /// The process, also when it is gone.
+    pub process: Arc<Process>,
+}
+
+impl File for PidFd {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn read(&self, _: &mut Sink, _: Option<u64>, _: bool) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+
+    fn ready(&self) -> u32 {
+        if self.process.zombie().is_some() { poll::IN | poll::RDNORM } else { 0 }
+    }
+
+    fn queue(&self) -> Option<&WaitQueue> {
+        Some(&self.process.life_queue)
+    }
+
+    fn describe(&self) -> Vec<u8> {
+        b"anon_inode:[pidfd]".to_vec()
     }
 }
 
@@ -269,16 +298,24 @@ impl File for SignalFd {
 pub struct PosixTimer {
     /// Clock.
     pub clock: i32,
-    timer: Timer,
+    timer: AnyTimer,
     overrun: Arc<AtomicU64>,
+}
+
+enum AnyTimer {
+    Wall(Timer),
+    Cpu(CpuTimer),
 }
 
 impl PosixTimer {
     /// A timer that sends `signal` (0: nothing) with `value` to the process, or to one of its tasks.
+    /// `cpu`: the processor time that it counts, if the clock is one of those.
+    #[allow(clippy::too_many_arguments, reason = "they are the system call's")]
     pub fn new(
         process: &Arc<Process>,
         id: i32,
         clock: i32,
+        cpu: Option<CpuClock>,
         signal: u32,
         value: u64,
         tid: Option<u32>,
@@ -286,7 +323,7 @@ impl PosixTimer {
         let weak = Arc::downgrade(process);
         let overrun = Arc::new(AtomicU64::new(0));
         let count = overrun.clone();
-        let timer = Timer::new(move |times| {
+        let call = move |times: u64| {
             count.store(times - 1, Ordering::Relaxed);
             let Some(p) = weak.upgrade() else { return };
             if signal == 0 {
@@ -297,21 +334,41 @@ impl PosixTimer {
                 Some(t) => signal::send_task(&t, info),
                 None => signal::send_process(&p, info),
             }
-        });
+        };
+        let timer = match cpu {
+            Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, call)),
+            None => AnyTimer::Wall(Timer::new(call)),
+        };
         PosixTimer { clock, timer, overrun }
     }
 
-    /// Starts or stops it.
+    /// Starts it, at a time of its clock (the monotonic one for those that follow real time), or stops it.
     pub fn set(&self, deadline: Option<u64>, interval: u64) {
-        self.timer.stop();
-        if let Some(d) = deadline {
-            self.timer.start(d, interval);
+        match &self.timer {
+            AnyTimer::Cpu(t) => t.set(deadline, interval),
+            AnyTimer::Wall(t) => {
+                t.stop();
+                if let Some(d) = deadline {
+                    t.start(d, interval);
+                }
+            }
+        }
+    }
+
+    /// Now, on a clock of processor time; 0 on others.
+    pub fn now(&self) -> u64 {
+        match &self.timer {
+            AnyTimer::Cpu(t) => t.now(),
+            AnyTimer::Wall(_) => 0,
         }
     }
 
     /// Time left and interval.
     pub fn get(&self) -> Itimerspec {
-        let (left, interval) = self.timer.remaining();
+        let (left, interval) = match &self.timer {
+            AnyTimer::Wall(t) => t.remaining(),
+            AnyTimer::Cpu(t) => t.remaining(),
+        };
         Itimerspec { interval: Timespec::from_ns(interval), value: Timespec::from_ns(left) }
     }
 
@@ -323,7 +380,7 @@ impl PosixTimer {
 
 impl Drop for PosixTimer {
     fn drop(&mut self) {
-        self.timer.stop();
+        self.set(None, 0);
     }
 }
 

@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod boot;
+pub mod cpu_timer;
 pub mod current;
 pub mod dev;
 pub mod epoll;

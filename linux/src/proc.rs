@@ -177,6 +177,8 @@ const PID_NAMES: &[&str] =
     &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns"];
 /// Numbers of the raw files among them, behind the simple ones.
 const RAW: usize = 1000;
+/// Where processes begin in the order of the root directory.
+const PROCESSES_AT: u64 = 1 << 20;
 
 fn task_of(pid: u32, tid: u32) -> Result<(Arc<Process>, Arc<Task>)> {
     let p = find_process(pid).ok_or(Errno::ENOENT)?;
@@ -495,24 +497,26 @@ impl Inode for Node {
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
-        let mut all: Vec<(Vec<u8>, What)> = Vec::new();
+        // Each entry has a place of its own, so that a program may close or end what it has read of.
+        let mut all: Vec<(u64, Vec<u8>, What)> = Vec::new();
+        let number = |n: u32| format!("{n}").into_bytes();
         match self.what {
             What::Fixed(at) => {
                 for (n, e) in self.tree.entries.iter().enumerate() {
                     if n != 0 && e.parent == at {
-                        all.push((e.name.as_bytes().to_vec(), What::Fixed(n)));
+                        all.push((n as u64, e.name.as_bytes().to_vec(), What::Fixed(n)));
                     }
                 }
                 if at == 0 && self.tree.processes {
                     for p in all_processes() {
-                        all.push((format!("{}", p.pid).into_bytes(), What::Pid(p.pid, 0)));
+                        all.push((PROCESSES_AT + u64::from(p.pid), number(p.pid), What::Pid(p.pid, 0)));
                     }
                 }
             }
             What::Pid(pid, tid) => {
                 find_process(pid).ok_or(Errno::ENOENT)?;
                 for (n, f) in PID_FILES.iter().enumerate().filter(|(_, f)| tid == 0 || f.per_task) {
-                    all.push((f.name.as_bytes().to_vec(), What::PidFile(pid, tid, n)));
+                    all.push((n as u64, f.name.as_bytes().to_vec(), What::PidFile(pid, tid, n)));
                 }
                 for (n, name) in PID_NAMES.iter().enumerate() {
                     let what = match *name {
@@ -522,28 +526,30 @@ impl Inode for Node {
                         "task" => What::Tasks(pid),
                         _ => What::PidFile(pid, tid, RAW + n),
                     };
-                    all.push((name.as_bytes().to_vec(), what));
+                    all.push(((PID_FILES.len() + n) as u64, name.as_bytes().to_vec(), what));
                 }
             }
             What::Fds(pid, info) => {
                 let (_, t) = task_of(pid, 0)?;
                 for fd in t.files.share().list() {
-                    all.push((format!("{fd}").into_bytes(), What::Fd(pid, fd, info)));
+                    all.push((u64::from(fd), number(fd), What::Fd(pid, fd, info)));
                 }
             }
             What::Tasks(pid) => {
                 let p = find_process(pid).ok_or(Errno::ENOENT)?;
                 for t in p.tasks.lock().iter() {
-                    all.push((format!("{}", t.tid()).into_bytes(), What::Pid(pid, t.tid())));
+                    all.push((u64::from(t.tid()), number(t.tid()), What::Pid(pid, t.tid())));
                 }
             }
             What::PidFile(..) if self.kind() == FileType::Directory => {}
             _ => return Err(Errno::ENOTDIR),
         }
-        let entries = all.into_iter().enumerate().skip(from as usize).take(most).map(|(n, (name, what))| {
-            let node = Node { tree: self.tree.clone(), what };
-            DirEntry { name, ino: node.key(), kind: node.kind(), next: n as u64 + 1 }
-        });
+        all.sort_unstable_by_key(|(place, ..)| *place);
+        let entries =
+            all.into_iter().skip_while(|(place, ..)| *place < from).take(most).map(|(place, name, what)| {
+                let node = Node { tree: self.tree.clone(), what };
+                DirEntry { name, ino: node.key(), kind: node.kind(), next: place + 1 }
+            });
         Ok(entries.collect())
     }
 

@@ -242,6 +242,8 @@ pub struct Process {
     pub started: u64,
     /// ITIMER_REAL.
     pub alarm: SetOnce<Timer>,
+    /// ITIMER_VIRTUAL and ITIMER_PROF, once they are used.
+    pub cpu_alarms: Mutex<[Option<crate::cpu_timer::CpuTimer>; 2]>,
     /// POSIX timers.
     pub timers: Mutex<BTreeMap<i32, crate::event::PosixTimer>>,
     /// Set when it has left its parent's address space (vfork).
@@ -450,6 +452,7 @@ impl Process {
             child_usage: Mutex::new(Usage::default()),
             started: platform().now(),
             alarm: SetOnce::new(),
+            cpu_alarms: Mutex::new([None, None]),
             timers: Mutex::new(BTreeMap::new()),
             released: AtomicBool::new(false),
             released_queue: WaitQueue::new(),
@@ -565,11 +568,11 @@ impl Task {
         self.thread.get().expect("a task has a thread")
     }
 
-    /// What it used.
+    /// What it used, the time since its last switch included.
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };
         let (voluntary, forced) = t.switches();
-        Usage { run_ns: t.run_time(), voluntary, forced }
+        Usage { run_ns: t.run_time_now(), voluntary, forced }
     }
 
     /// Makes it look up: when it returns to its program at the latest.
@@ -755,6 +758,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     if let Some(alarm) = process.alarm.get() {
         alarm.stop();
     }
+    *process.cpu_alarms.lock() = [None, None];
     process.timers.lock().clear();
     // Close now, not when the last reference to the task goes: peers wait for it.
     let files = last.files.replace(Arc::new(FdTable::new()));

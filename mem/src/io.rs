@@ -8,7 +8,6 @@
 
 use crate::heap::memory;
 use crate::user;
-use atoll_abi::layout::PAGE;
 use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::service::Extent;
 use atoll_abi::{Errno, Result};
@@ -89,7 +88,7 @@ fn total(pieces: &[Piece]) -> u64 {
 }
 
 macro_rules! common {
-    ($t:ident, $field:ident) => {
+    ($t:ident, $field:ident, $write:expr) => {
         impl<'a> $t<'a> {
             /// Several buffers of the program, each a range of its addresses.
             pub fn user(pieces: &'a [Piece]) -> Self {
@@ -145,29 +144,12 @@ macro_rules! common {
                 }
             }
 
-            /// EFAULT, with the missing page noted, unless all of [`Self::pieces`] is
-            /// present. A host call that meets a missing page stops short there, as
-            /// if there were no more bytes, or loses a datagram.
-            pub fn present(&mut self) -> Result<()> {
+            /// Looks for a page of what is left of the buffers that is not there for a host call to use, and
+            /// notes it as where the transfer stopped. True: there is one.
+            pub fn note_missing(&mut self) -> bool {
                 let (pieces, n) = self.pieces();
-                for p in &pieces[..n] {
-                    let mut at = p.addr;
-                    while at < p.addr + p.len {
-                        let mut byte = 0u8;
-                        // SAFETY: one byte of this function's own.
-                        if unsafe { user::copy_in_nofault(&raw mut byte, at, 1) } == 0 {
-                            self.at.fault = Some(at);
-                            return Err(Errno::EFAULT);
-                        }
-                        at = (at / PAGE + 1) * PAGE;
-                    }
-                }
-                Ok(())
-            }
-
-            /// Notes that a host call could not use the buffers though all is present: it is write-protected.
-            pub fn note_fault(&mut self) {
-                self.at.fault = self.run().map(|p| p.addr);
+                self.at.fault = pieces[..n].iter().find_map(|p| user::first_missing(p.addr, p.len, $write));
+                self.at.fault.is_some()
             }
 
             /// The program's buffers that are left, up to eight of them and
@@ -199,8 +181,8 @@ macro_rules! common {
     };
 }
 
-common!(Sink, to);
-common!(Source, from);
+common!(Sink, to, true);
+common!(Source, from, false);
 
 impl<'a> Sink<'a> {
     /// A buffer of the runtime.

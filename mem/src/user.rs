@@ -7,7 +7,7 @@
 //! for the page, and goes on or returns EFAULT.
 #![allow(unsafe_code, reason = "touches memory that belongs to a program")]
 
-use atoll_abi::layout::is_user_range;
+use atoll_abi::layout::{PAGE, is_user_range, page_down};
 use atoll_abi::{Errno, Result};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -117,6 +117,33 @@ fn persist(addr: u64, len: usize, write: bool, mut step: impl FnMut(usize) -> us
 /// Makes a page of the program present; EFAULT if it can't be had. To be called without locks.
 pub fn bring_in(addr: u64, write: bool) -> Result<()> {
     fault_in(addr, write)
+}
+
+/// The first address of a range that can't be used as it is: its page is
+/// missing, or is not writable if `write`. Changes nothing.
+pub(crate) fn first_missing(addr: u64, len: u64, write: bool) -> Option<u64> {
+    if len == 0 {
+        return None;
+    }
+    if !is_user_range(addr, len) {
+        return Some(addr);
+    }
+    let mut at = addr;
+    while at < addr + len {
+        // An aligned word of the page, which other threads of the program may be changing.
+        let word = at & !3;
+        // SAFETY: the range is the program's; a fault comes back as -1.
+        let value = unsafe { atoll_user_load32(word as *const u32) };
+        let kept = |value: u64| {
+            // SAFETY: as above; what is written is what is there.
+            unsafe { atoll_user_cas32(word as *mut u32, value as u32, value as u32) != u64::MAX }
+        };
+        if value == u64::MAX || write && !kept(value) {
+            return Some(at);
+        }
+        at = page_down(at) + PAGE;
+    }
+    None
 }
 
 /// Copies into the program, up to the first page that is missing. Value: bytes copied.
@@ -230,6 +257,19 @@ mod tests {
         assert_eq!(compare_exchange_u32(&raw mut word as u64, 5, 9), Ok(5));
         assert_eq!(compare_exchange_u32(&raw mut word as u64, 5, 1), Ok(9));
         assert_eq!(word, 9);
+    }
+
+    #[test]
+    fn missing_pages() {
+        let word = [7u32; 3000];
+        let addr = word.as_ptr() as u64;
+        assert_eq!(first_missing(addr, 12000, true), None);
+        assert_eq!(first_missing(0, 0, true), None);
+        assert_eq!(
+            first_missing(atoll_abi::layout::RUNTIME_BASE, 1, false),
+            Some(atoll_abi::layout::RUNTIME_BASE)
+        );
+        assert!(word.iter().all(|w| *w == 7));
     }
 
     #[test]

@@ -768,7 +768,8 @@ impl Vm {
         self.split(end);
         let list: Vec<u64> = self.areas.range(start..end).map(|(s, _)| *s).collect();
         for s in list {
-            let area = self.areas.get_mut(&s).expect("just listed");
+            // One that had this access already may have been joined to the one before it.
+            let Some(area) = self.areas.get_mut(&s) else { continue };
             if area.access == access {
                 continue;
             }

@@ -44,6 +44,10 @@ pub trait Handle: Send + Sync {
     fn take_error(&self) -> u32;
     /// What it is ready for: `poll(2)` bits.
     fn ready(&self) -> u32;
+    /// The same, never out of date: for programs that make a call which waits if this was wrong.
+    fn ready_exactly(&self) -> u32 {
+        self.ready()
+    }
     /// Where to wait for that to change.
     fn queue(&self) -> &WaitQueue;
     /// Bytes that wait to be received (or, if `out`, to be sent).

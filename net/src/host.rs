@@ -38,6 +38,9 @@ struct Shared {
     state: AtomicU64,
     queue: WaitQueue,
     generation: u32,
+    /// Watched, and neither read nor written since: the host reports at first
+    /// what was asked for already, and that is no edge for who has seen it.
+    fresh: AtomicBool,
 }
 
 struct Registry {
@@ -76,7 +79,10 @@ pub fn on_event(event: &Event) {
             Err(seen) => now = seen,
         }
     }
-    shared.queue.wake_all(events & poll::ALL);
+    let fresh = shared.fresh.load(Ordering::Relaxed) && shared.fresh.swap(false, Ordering::AcqRel);
+    if !(fresh && bits & !now == 0) {
+        shared.queue.wake_all(events & poll::ALL);
+    }
 }
 
 fn host() -> Result<&'static dyn HostCalls> {
@@ -101,7 +107,12 @@ pub struct HostSocket {
 impl HostSocket {
     fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
-        let shared = RcuArc::new(Shared { state: AtomicU64::new(0), queue: WaitQueue::new(), generation });
+        let shared = RcuArc::new(Shared {
+            state: AtomicU64::new(0),
+            queue: WaitQueue::new(),
+            generation,
+            fresh: AtomicBool::new(false),
+        });
         let slot = {
             let mut free = REGISTRY.free.lock();
             free.1.pop().unwrap_or_else(|| {
@@ -147,6 +158,7 @@ impl HostSocket {
         }
         let Ok(host) = host() else { return };
         let cookie = (self.slot as u64 + 1) | u64::from(self.shared.generation) << 32;
+        self.shared.fresh.store(true, Ordering::Release);
         if let Ok(core) = host.watch(self.fd, cookie) {
             // The watch is set: what changes from here on comes as an event. What is now, we ask for.
             let bits = u64::from(host.probe(self.fd));
@@ -165,6 +177,13 @@ impl HostSocket {
     fn took(&self) {
         if self.watched() {
             self.shared.state.fetch_or(UNSURE, Ordering::AcqRel);
+        }
+    }
+
+    /// The program takes or gives data: from here on every event is news.
+    fn touched(&self) {
+        if self.shared.fresh.load(Ordering::Relaxed) {
+            self.shared.fresh.store(false, Ordering::Release);
         }
     }
 
@@ -221,8 +240,12 @@ impl HostSocket {
         if flags & net::MSG_ERRQUEUE == 0 && self.hopeless(poll::IN | poll::PRI).is_some() {
             return Err(Errno::EAGAIN);
         }
+        // The host drops a datagram that it can't copy.
+        if !self.stream && sink.note_missing() {
+            return Err(Errno::EFAULT);
+        }
+        self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
-        sink.present()?;
         let (bufs, n) = sink.host_bufs()?;
         let mut bounce = [0u8; 2048];
         let kernel = n == 0 && sink.left() > 0;
@@ -245,13 +268,15 @@ impl HostSocket {
                 } else {
                     sink.advance(put);
                 }
-                // A stream that gave less than asked is empty (epoll(7)), if it has not ended.
+                // A stream that gave less than asked is empty (epoll(7)), if it has not ended, and
+                // if the host did not stop at a page that was never touched.
                 if self.stream
                     && r.len > 0
                     && (r.len as u64) < asked
                     && flags & (net::MSG_PEEK | net::MSG_OOB) == 0
                     && (seen & READY) as u32 & FINAL == 0
                     && self.watched()
+                    && !sink.note_missing()
                 {
                     self.clear(seen, poll::IN | poll::RDNORM);
                 } else {
@@ -260,12 +285,12 @@ impl HostSocket {
                 Ok((r.len, r.flags, r.control_len))
             }
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
-            Err(e) => {
-                if e == Errno::EFAULT {
-                    sink.note_fault();
-                }
-                Err(e)
+            Err(Errno::EFAULT) => {
+                // Pages that were never touched: the caller brings them in and comes back.
+                sink.note_missing();
+                Err(Errno::EFAULT)
             }
+            Err(e) => Err(e),
         }
     }
 
@@ -273,8 +298,8 @@ impl HostSocket {
         if self.hopeless(poll::OUT).is_some() {
             return Err(Errno::EAGAIN);
         }
+        self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
-        source.present()?;
         let (bufs, n) = source.host_bufs()?;
         let mut bounce = [0u8; 4096];
         let sent = if n == 0 && source.left() > 0 {
@@ -301,6 +326,10 @@ impl HostSocket {
         };
         match sent {
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::OUT | poll::WRNORM)),
+            Err(Errno::EFAULT) => {
+                source.note_missing();
+                Err(Errno::EFAULT)
+            }
             r => r,
         }
     }
@@ -405,6 +434,20 @@ impl Handle for HostSocket {
         (seen & READY) as u32
     }
 
+    fn ready_exactly(&self) -> u32 {
+        // An event may tell of what was taken before it came.
+        let known = self.ready();
+        match host() {
+            Ok(host) if known != 0 => {
+                let seen = self.shared.state.load(Ordering::Acquire);
+                let now = host.probe(self.fd) & READY as u32;
+                self.clear(seen, (poll::IN | poll::RDNORM | poll::OUT | poll::WRNORM) & !now);
+                now
+            }
+            _ => known,
+        }
+    }
+
     fn queue(&self) -> &WaitQueue {
         self.watch();
         &self.shared.queue
@@ -430,6 +473,7 @@ impl StreamHandle for HostSocket {
         if self.hopeless(poll::IN).is_some() {
             return Err(Errno::EAGAIN);
         }
+        self.touched();
         let seen = self.shared.state.load(Ordering::Acquire);
         let mut from = Address::empty();
         match host()?.accept(self.fd, from.room()) {

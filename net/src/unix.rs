@@ -378,6 +378,10 @@ impl UnixSocket {
         if packet && whole > limit {
             return Err(Errno::EMSGSIZE);
         }
+        // A message goes whole or not at all.
+        if packet && source.note_missing() {
+            return Err(Errno::EFAULT);
+        }
         // The bytes are copied before the queue is held: a page of the program's may be missing.
         let room = {
             let r = peer.receive.lock();
@@ -445,6 +449,9 @@ impl UnixSocket {
         if self.kind != Kind::Stream {
             let len = first.bytes.len();
             let n = len.min(sink.left());
+            if n > 0 && sink.note_missing() {
+                return Err(Errno::EFAULT);
+            }
             if n > 0 && sink.put(&first.bytes[..n])? < n {
                 return Err(Errno::EFAULT);
             }

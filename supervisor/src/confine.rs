@@ -79,12 +79,16 @@ pub const SOCKET_OPTIONS: &[(u64, u64)] = &[
     (IP, libc::IP_TTL as u64),
     (IP, libc::IP_PKTINFO as u64),
     (IP, libc::IP_RECVERR as u64),
+    (IP, libc::IP_RECVTOS as u64),
+    (IP, libc::IP_RECVTTL as u64),
     (IP, libc::IP_MTU_DISCOVER as u64),
     (IPV6, libc::IPV6_V6ONLY as u64),
     (IPV6, libc::IPV6_RECVPKTINFO as u64),
     (IPV6, libc::IPV6_RECVERR as u64),
     (IPV6, libc::IPV6_MTU_DISCOVER as u64),
     (IPV6, libc::IPV6_TCLASS as u64),
+    (IPV6, libc::IPV6_RECVTCLASS as u64),
+    (IPV6, libc::IPV6_RECVHOPLIMIT as u64),
     (IPV6, libc::IPV6_UNICAST_HOPS as u64),
 ];
 

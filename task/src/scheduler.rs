@@ -209,6 +209,7 @@ fn next_thread(me: Option<ThreadRef>) -> ThreadRef {
             // READY to RUNNING; a token stays.
             t.state.fetch_and(!state::MASK, Ordering::AcqRel);
             this.busy.store(true, Ordering::Relaxed);
+            t.since.store(with_private(|p| p.since), Ordering::Release);
             rearm();
             return t;
         }
@@ -221,7 +222,7 @@ fn charge(me: Option<ThreadRef>, now: u64) {
     let ran = with_private(|p| now.saturating_sub(core::mem::replace(&mut p.since, now)));
     count(&this_core().stats.busy_ns, ran);
     if let Some(me) = me {
-        count(&me.run_time, ran);
+        me.book(ran);
     }
 }
 
@@ -698,13 +699,4 @@ pub fn end_space(space: u32) {
         }
         park_until(platform().now() + 200_000);
     }
-}
-
-/// Nanoseconds that the current thread has run since it was switched to, if it is `t`; not yet in its books.
-pub fn current_slice(t: ThreadRef) -> u64 {
-    if !core::ptr::eq(current(), t) {
-        return 0;
-    }
-    let since = with_private(|p| p.since);
-    platform().now().saturating_sub(since)
 }

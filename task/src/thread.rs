@@ -13,6 +13,7 @@ use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::layout::MAX_CORES;
+use atoll_abi::platform;
 use atoll_sync::Mutex;
 
 /// Size of a runtime stack, bytes, the program's frame included.
@@ -27,6 +28,9 @@ pub(crate) mod state {
     pub const MASK: u32 = 3;
     pub const TOKEN: u32 = 4;
 }
+
+/// See [`Thread::since`].
+pub(crate) const BOOKING: u64 = u64::MAX;
 
 /// A thread of the cell.
 ///
@@ -54,6 +58,8 @@ pub struct Thread {
     start: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
     /// Nanoseconds run.
     pub(crate) run_time: AtomicU64,
+    /// When it was switched to; 0: it does not run; [`BOOKING`]: `run_time` is being changed.
+    pub(crate) since: AtomicU64,
     /// Switches by its own will, and by force.
     pub(crate) switches: [AtomicU64; 2],
     /// Grows with each use of this thread's memory.
@@ -104,6 +110,29 @@ impl Thread {
     /// Nanoseconds that it has run, up to its last switch.
     pub fn run_time(&self) -> u64 {
         self.run_time.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds that it has run, up to now.
+    pub fn run_time_now(&self) -> u64 {
+        // Who books may have been stopped in the middle: then its last slice is left out.
+        for _ in 0..100 {
+            let since = self.since.load(Ordering::Acquire);
+            let booked = self.run_time.load(Ordering::Acquire);
+            if since == BOOKING || self.since.load(Ordering::Acquire) != since {
+                core::hint::spin_loop();
+                continue;
+            }
+            let slice = if since == 0 { 0 } else { platform().now().saturating_sub(since) };
+            return booked + slice;
+        }
+        self.run_time()
+    }
+
+    /// Adds a slice that has ended to its run time. For the core that ran it.
+    pub(crate) fn book(&self, ran: u64) {
+        self.since.store(BOOKING, Ordering::Release);
+        self.run_time.store(self.run_time.load(Ordering::Relaxed) + ran, Ordering::Release);
+        self.since.store(0, Ordering::Release);
     }
 
     /// Switches by its own will, and by force.
@@ -229,6 +258,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
             personality: AtomicPtr::new(null_mut()),
             start: UnsafeCell::new(None),
             run_time: AtomicU64::new(0),
+            since: AtomicU64::new(0),
             switches: [AtomicU64::new(0), AtomicU64::new(0)],
             id: AtomicU64::new(0),
             interrupt: AtomicU32::new(0),
@@ -242,6 +272,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     t.space.store(space, Ordering::Relaxed);
     t.personality.store(null_mut(), Ordering::Relaxed);
     t.run_time.store(0, Ordering::Relaxed);
+    t.since.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);
     t.switches[1].store(0, Ordering::Relaxed);
     t.interrupt.store(0, Ordering::Relaxed);

@@ -7,8 +7,8 @@ use atoll_fs::OpenFile;
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
 
-use super::time::{deadline_of, read_clock};
-use super::{Call, unsupported};
+use super::Call;
+use super::time::{cpu_clock, deadline_of, read_clock};
 use crate::event::{EventFd, Inotify, PosixTimer, SignalFd, TimerFd};
 use crate::exec;
 use crate::signal;
@@ -135,8 +135,9 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     const SIGEV_THREAD_ID: i32 = 4;
     let clock = c.int(0);
     read_clock(c.task, clock)?;
-    if deadline_of(clock, 0).is_err() {
-        return Err(unsupported(c.task, "timer_create on a CPU-time clock", Errno::EOPNOTSUPP));
+    let cpu = cpu_clock(c.task, clock)?;
+    if cpu.is_none() && deadline_of(clock, 0).is_err() {
+        return Err(Errno::EOPNOTSUPP);
     }
     let process = &c.task.process;
     let mut timers = process.timers.lock();
@@ -167,7 +168,7 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     put(c.arg(2), &id)?;
-    timers.insert(id, PosixTimer::new(process, id, clock, signal, event.value, tid));
+    timers.insert(id, PosixTimer::new(process, id, clock, cpu, signal, event.value, tid));
     Ok(0)
 }
 
@@ -176,7 +177,15 @@ pub fn timer_settime(c: &mut Call) -> Result<u64> {
     let spec: Itimerspec = get(c.arg(2))?;
     let timers = c.task.process.timers.lock();
     let t = timers.get(&c.int(0)).ok_or(Errno::EINVAL)?;
-    let (deadline, interval) = timer_deadline(t.clock, &spec, c.uint(1) & linux::TIMER_ABSTIME != 0)?;
+    let absolute = c.uint(1) & linux::TIMER_ABSTIME != 0;
+    let (deadline, interval) = if cpu_clock(c.task, t.clock).is_ok_and(|cpu| cpu.is_none()) {
+        timer_deadline(t.clock, &spec, absolute)?
+    } else {
+        // On processor time.
+        let now = if absolute { 0 } else { t.now() };
+        let value = spec.value.to_ns()?;
+        ((value != 0).then(|| now.saturating_add(value)), spec.interval.to_ns()?)
+    };
     let old = t.get();
     t.set(deadline, interval);
     drop(timers);

@@ -8,14 +8,18 @@ use core::sync::atomic::Ordering;
 use atoll_abi::frame::{FrameKind, UserFrame};
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::OpenFile;
 use atoll_mem::user;
+use atoll_sync::RcuArc;
 use atoll_task::{Limit, wait, wait_uninterrupted};
 use linux_raw_sys::{general as linux, prctl as pr};
 use zerocopy::IntoBytes;
 
 use super::path::open_file;
 use super::{Call, unsupported};
+use crate::event::PidFd;
 use crate::exec::{self, ARG_MAX, Program};
+use crate::files::FileRef;
 use crate::process::{
     Ids, Life, NewProcess, NewTask, Process, all_processes, exit_task, find_process, find_task, new_task,
     start, world,
@@ -41,6 +45,8 @@ fn has(flags: u64, bit: u32) -> bool {
 struct Clone {
     flags: u64,
     exit_signal: u32,
+    /// Where the number of the process's descriptor goes (CLONE_PIDFD).
+    pidfd: u64,
     stack: u64,
     parent_tid: u64,
     child_tid: u64,
@@ -56,8 +62,8 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     if f & NAMESPACES != 0 {
         return Err(unsupported(c.task, "clone with new namespaces", Errno::EPERM));
     }
-    if has(f, linux::CLONE_PIDFD) {
-        return Err(unsupported(c.task, "clone(CLONE_PIDFD)", Errno::EINVAL));
+    if has(f, linux::CLONE_PIDFD) && thread {
+        return Err(Errno::EINVAL);
     }
     if !has(f, linux::CLONE_VM) {
         return Err(unsupported(c.task, "fork (a copy of the address space)", Errno::ENOSYS));
@@ -123,20 +129,34 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let child_tid = a.child_tid;
     let set_child = has(f, linux::CLONE_CHILD_SETTID);
     let clear = if has(f, linux::CLONE_CHILD_CLEARTID) { child_tid } else { 0 };
-    let made = new_task(NewTask {
-        process: owner.clone(),
-        space: task.space.share(),
-        files,
-        fs,
-        frame,
-        blocked,
-        altstack,
-        clear_tid: clear,
-        name: *task.name.lock(),
-        tid: new_process.as_ref().map(|p| p.pid),
-        like: Some(task.thread()),
-        nice: task.nice.load(Ordering::Relaxed),
-        first: None,
+    // Before there is a task, which could not be taken back.
+    let fd = match &new_process {
+        Some(p) if has(f, linux::CLONE_PIDFD) => c.install(pidfd(p.clone(), false), true).map(Some),
+        _ => Ok(None),
+    };
+    let made = fd.and_then(|fd| {
+        let new = NewTask {
+            process: owner.clone(),
+            space: task.space.share(),
+            files,
+            fs,
+            frame,
+            blocked,
+            altstack,
+            clear_tid: clear,
+            name: *task.name.lock(),
+            tid: new_process.as_ref().map(|p| p.pid),
+            like: Some(task.thread()),
+            nice: task.nice.load(Ordering::Relaxed),
+            first: None,
+        };
+        let fd = match fd {
+            Some(fd) => fd as u32,
+            None => return new_task(new),
+        };
+        user::write(a.pidfd, &fd.to_ne_bytes())
+            .and_then(|()| new_task(new))
+            .inspect_err(|_| drop(c.task.files.remove(fd)))
     });
     let child = match made {
         Ok(child) => child,
@@ -176,9 +196,15 @@ fn task_fs_base(frame: &UserFrame) -> u64 {
 /// `clone(2)`.
 pub fn clone(c: &mut Call) -> Result<u64> {
     let [flags, stack, parent_tid, child_tid, tls, _] = c.args();
+    let both = u64::from(linux::CLONE_PIDFD | linux::CLONE_PARENT_SETTID);
+    if flags & both == both {
+        return Err(Errno::EINVAL);
+    }
     let a = Clone {
         flags: flags & !0xff & !HARMLESS & 0xffff_ffff,
         exit_signal: (flags & 0xff) as u32,
+        // `clone` has one place for both.
+        pidfd: parent_tid,
         stack,
         parent_tid,
         child_tid,
@@ -208,6 +234,7 @@ pub fn clone3(c: &mut Call) -> Result<u64> {
     let a = Clone {
         flags: args.flags & !HARMLESS,
         exit_signal: args.exit_signal as u32,
+        pidfd: args.pidfd,
         stack: args.stack.wrapping_add(args.stack_size),
         parent_tid: args.parent_tid,
         child_tid: args.child_tid,
@@ -230,6 +257,7 @@ pub fn vfork(c: &mut Call) -> Result<u64> {
     let a = Clone {
         flags: u64::from(linux::CLONE_VFORK | linux::CLONE_VM),
         exit_signal: linux::SIGCHLD,
+        pidfd: 0,
         stack: 0,
         parent_tid: 0,
         child_tid: 0,
@@ -312,6 +340,7 @@ pub fn exit_group(c: &mut Call) -> Result<u64> {
 /// Which children a wait is for.
 enum Which {
     Any,
+    Process(Arc<Process>),
     Pid(u32),
     Group(u32),
 }
@@ -320,6 +349,7 @@ impl Which {
     fn matches(&self, p: &Process) -> bool {
         match self {
             Which::Any => true,
+            Which::Process(one) => core::ptr::eq(&raw const **one, p),
             Which::Pid(pid) => p.pid == *pid,
             Which::Group(g) => p.pgid.load(Ordering::Relaxed) == *g,
         }
@@ -427,14 +457,25 @@ pub fn waitid(c: &mut Call) -> Result<u64> {
     if options & wanted == 0 || options & !(wanted | linux::WNOHANG | linux::WNOWAIT | linux::__WALL) != 0 {
         return Err(Errno::EINVAL);
     }
+    let mut nonblock = false;
     let which = match kind {
         linux::P_ALL => Which::Any,
         linux::P_PID => Which::Pid(id),
         linux::P_PGID if id == 0 => Which::Group(c.task.process.pgid.load(Ordering::Relaxed)),
         linux::P_PGID => Which::Group(id),
-        _ => return Err(unsupported(c.task, "waitid on a pidfd", Errno::EINVAL)),
+        linux::P_PIDFD => {
+            let file = c.task.files.get(id)?;
+            let p = file.as_type::<PidFd>().ok_or(Errno::EBADF)?.process.clone();
+            nonblock = file.nonblock();
+            Which::Process(p)
+        }
+        _ => return Err(Errno::EINVAL),
     };
-    let w = do_wait(c, which, options, options & linux::WEXITED != 0)?;
+    let quiet = if nonblock { linux::WNOHANG } else { 0 };
+    let w = do_wait(c, which, options | quiet, options & linux::WEXITED != 0)?;
+    if w.is_none() && nonblock && options & linux::WNOHANG == 0 {
+        return Err(Errno::EAGAIN);
+    }
     if c.arg(2) != 0 {
         let mut info = Siginfo::from_kernel(0, 0);
         if let Some(w) = &w {
@@ -989,6 +1030,57 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
         || me.euid == you.suid
         || signal == linux::SIGCONT
             && c.task.process.sid.load(Ordering::Relaxed) == p.sid.load(Ordering::Relaxed)
+}
+
+/// A descriptor of a process.
+fn pidfd(process: Arc<Process>, nonblock: bool) -> FileRef {
+    let flags = linux::O_RDWR | if nonblock { linux::O_NONBLOCK } else { 0 };
+    RcuArc::new(OpenFile::new(Arc::new(PidFd { process }), flags))
+}
+
+/// `pidfd_open(2)`.
+pub fn pidfd_open(c: &mut Call) -> Result<u64> {
+    let (pid, flags) = (c.int(0), c.uint(1));
+    if flags & !linux::O_NONBLOCK != 0 || pid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let Some(p) = find_process(pid as u32) else {
+        // A thread that does not lead its process.
+        return Err(if find_task(pid as u32).is_some() { Errno::EINVAL } else { Errno::ESRCH });
+    };
+    c.install(pidfd(p, flags != 0), true)
+}
+
+/// `pidfd_send_signal(2)`.
+pub fn pidfd_send_signal(c: &mut Call) -> Result<u64> {
+    let file = c.file(0)?;
+    let p = file.as_type::<PidFd>().ok_or(Errno::EBADF)?.process.clone();
+    let signal = c.uint(1);
+    if c.uint(3) != 0 || signal > signal::MAX {
+        return Err(Errno::EINVAL);
+    }
+    let (me, uid) = (c.task.process.pid, c.task.process.ids.lock().ruid);
+    let mut info = Siginfo::from_user(signal, 0, me, uid, 0);
+    if c.arg(2) != 0 {
+        info = get(c.arg(2))?;
+        if info.signo != signal as i32 {
+            return Err(Errno::EINVAL);
+        }
+        // Only to itself may it say that the kernel sent it.
+        if info.code >= 0 && p.pid != me {
+            return Err(Errno::EPERM);
+        }
+    }
+    if !find_process(p.pid).is_some_and(|found| Arc::ptr_eq(&found, &p)) {
+        return Err(Errno::ESRCH);
+    }
+    if !may_signal(c, &p, signal) {
+        return Err(Errno::EPERM);
+    }
+    if signal != 0 {
+        signal::try_send_process(&p, info)?;
+    }
+    Ok(0)
 }
 
 /// `kill(2)`.

@@ -96,7 +96,9 @@ pub fn pause(c: &mut Call) -> Result<u64> {
         if r.is_err() && (signal::deliverable(task) != 0 || task.process.is_ending()) {
             return Err(Errno::RESTART_NOHAND);
         }
-        if task.work.load(core::sync::atomic::Ordering::SeqCst) & crate::process::work::STOP != 0 {
+        // It is to end (another thread is in `exec`) or to stop.
+        use crate::process::work;
+        if task.work.load(core::sync::atomic::Ordering::SeqCst) & (work::END | work::STOP) != 0 {
             return Err(Errno::RESTART_NOHAND);
         }
         task.thread().set_interrupt(false);

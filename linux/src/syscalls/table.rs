@@ -302,6 +302,7 @@ table! {
     331 pkey_free misc::not_built;
     332 statx path::statx;
     334 rseq misc::not_built;
+    424 pidfd_send_signal process::pidfd_send_signal;
     425 io_uring_setup misc::not_built;
     426 io_uring_enter misc::not_built;
     427 io_uring_register misc::not_built;
@@ -311,6 +312,7 @@ table! {
     431 fsconfig misc::not_permitted;
     432 fsmount misc::not_permitted;
     433 fspick misc::not_permitted;
+    434 pidfd_open process::pidfd_open;
     435 clone3 process::clone3;
     436 close_range fd::close_range;
     437 openat2 path::openat2;
@@ -382,8 +384,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (317, "seccomp"),
     (333, "io_pgetevents"),
     (335, "uretprobe"),
-    (424, "pidfd_send_signal"),
-    (434, "pidfd_open"),
     (438, "pidfd_getfd"),
     (442, "mount_setattr"),
     (443, "quotactl_fd"),

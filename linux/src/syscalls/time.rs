@@ -1,12 +1,16 @@
 //! Clocks, sleeping and interval timers.
 
+use alloc::sync::Arc;
+
 use atoll_abi::{Errno, Result, platform};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::general as linux;
 
 use super::{Call, unsupported};
-use crate::process::{Task, find_process, find_task, world};
-use crate::types::{Itimerval, Timespec, Timeval, Timezone, get, put};
+use crate::cpu_timer::{CpuClock, CpuTimer};
+use crate::process::{Process, Task, find_process, find_task, world};
+use crate::signal;
+use crate::types::{Itimerval, Siginfo, Timespec, Timeval, Timezone, get, put};
 
 /// Reads a clock, ns.
 pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
@@ -20,26 +24,48 @@ pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
         | linux::CLOCK_MONOTONIC_COARSE
         | linux::CLOCK_BOOTTIME
         | linux::CLOCK_BOOTTIME_ALARM => platform().now(),
-        linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns + running(task),
-        linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns + running(task),
-        _ if clock < 0 => {
-            // A process's or a task's own clock: the id, inverted, above three bits.
-            let id = !(clock >> 3) as u32;
-            if clock & 4 != 0 {
-                let t = if id == 0 { find_task(task.tid()) } else { find_task(id) }.ok_or(Errno::EINVAL)?;
-                t.used().run_ns
-            } else {
-                let p = if id == 0 { Some(task.process.clone()) } else { find_process(id) };
-                p.ok_or(Errno::EINVAL)?.used().run_ns
-            }
-        }
+        linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns,
+        linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns,
+        _ if clock < 0 => match clock_owner(task, clock)? {
+            Owner::Process(p) => p.used().run_ns,
+            Owner::Task(t) => t.used().run_ns,
+        },
         _ => return Err(Errno::EINVAL),
     })
 }
 
-/// Time of the current slice, which is not in the books yet.
-fn running(task: &Task) -> u64 {
-    atoll_task::current_slice(task.thread())
+/// Whose processor time a clock tells.
+enum Owner {
+    Process(Arc<Process>),
+    Task(Arc<Task>),
+}
+
+/// The owner of a process's or a task's own clock: the id, inverted, above three bits.
+fn clock_owner(task: &Task, clock: i32) -> Result<Owner> {
+    let id = !(clock >> 3) as u32;
+    if clock & 4 != 0 {
+        let tid = if id == 0 { task.tid() } else { id };
+        find_task(tid).map(Owner::Task)
+    } else {
+        let pid = if id == 0 { task.process.pid } else { id };
+        find_process(pid).map(Owner::Process)
+    }
+    .ok_or(Errno::EINVAL)
+}
+
+/// The processor time that a clock tells, for a timer; None if it follows real time.
+pub fn cpu_clock(task: &Task, clock: i32) -> Result<Option<CpuClock>> {
+    let own = |bits| !(0i32) << 3 | bits;
+    let owner = match clock as u32 {
+        linux::CLOCK_PROCESS_CPUTIME_ID => clock_owner(task, own(2))?,
+        linux::CLOCK_THREAD_CPUTIME_ID => clock_owner(task, own(6))?,
+        _ if clock < 0 => clock_owner(task, clock)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(match owner {
+        Owner::Process(p) => CpuClock::Process(Arc::downgrade(&p)),
+        Owner::Task(t) => CpuClock::Task(Arc::downgrade(&t)),
+    }))
 }
 
 /// `clock_gettime(2)`.
@@ -153,44 +179,57 @@ pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
 }
 
 const ITIMER_REAL: u32 = 0;
+const ITIMER_PROF: u32 = 2;
 
-fn alarm_value(c: &Call) -> Itimerval {
-    let (left, interval) = c.task.process.alarm.get().map_or((0, 0), |t| t.remaining());
+/// Time left and interval of one of the process's three timers.
+fn itimer_value(c: &Call, which: u32) -> Itimerval {
+    let p = &c.task.process;
+    let (left, interval) = match which {
+        ITIMER_REAL => p.alarm.get().map_or((0, 0), |t| t.remaining()),
+        n => p.cpu_alarms.lock()[n as usize - 1].as_ref().map_or((0, 0), |t| t.remaining()),
+    };
     Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left) }
 }
 
 /// `getitimer(2)`.
 pub fn getitimer(c: &mut Call) -> Result<u64> {
-    let value = match c.uint(0) {
-        ITIMER_REAL => alarm_value(c),
-        1 | 2 => Itimerval::default(),
-        _ => return Err(Errno::EINVAL),
-    };
+    if c.uint(0) > ITIMER_PROF {
+        return Err(Errno::EINVAL);
+    }
+    let value = itimer_value(c, c.uint(0));
     put(c.arg(1), &value).map(|()| 0)
 }
 
-/// `setitimer(2)`.
+/// `setitimer(2)`. All of a program's processor time is user time here, so
+/// ITIMER_VIRTUAL and ITIMER_PROF count the same.
 pub fn setitimer(c: &mut Call) -> Result<u64> {
     let new: Itimerval = if c.arg(1) == 0 { Itimerval::default() } else { get(c.arg(1))? };
     let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
-    match c.uint(0) {
-        ITIMER_REAL => {}
-        1 | 2 if value == 0 => {
-            if c.arg(2) != 0 {
-                put(c.arg(2), &Itimerval::default())?;
-            }
-            return Ok(0);
-        }
-        1 | 2 => return Err(unsupported(c.task, "setitimer(ITIMER_VIRTUAL or ITIMER_PROF)", Errno::EINVAL)),
-        _ => return Err(Errno::EINVAL),
+    let which = c.uint(0);
+    if which > ITIMER_PROF {
+        return Err(Errno::EINVAL);
     }
-    let old = alarm_value(c);
-    if let Some(alarm) = c.task.process.alarm.get() {
-        if value == 0 {
-            alarm.stop();
-        } else {
-            alarm.start(platform().now().saturating_add(value), interval);
+    let old = itimer_value(c, which);
+    if which == ITIMER_REAL {
+        if let Some(alarm) = c.task.process.alarm.get() {
+            if value == 0 {
+                alarm.stop();
+            } else {
+                alarm.start(platform().now().saturating_add(value), interval);
+            }
         }
+    } else {
+        let weak = Arc::downgrade(&c.task.process);
+        let signal = if which == ITIMER_PROF { linux::SIGPROF } else { linux::SIGVTALRM };
+        let mut alarms = c.task.process.cpu_alarms.lock();
+        let alarm = alarms[which as usize - 1].get_or_insert_with(|| {
+            CpuTimer::new(CpuClock::Process(weak.clone()), move |_| {
+                if let Some(p) = weak.upgrade() {
+                    signal::send_process(&p, Siginfo::from_kernel(signal, 0x80));
+                }
+            })
+        });
+        alarm.set_from_now(value, interval);
     }
     if c.arg(2) != 0 {
         put(c.arg(2), &old)?;
