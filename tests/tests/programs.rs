@@ -56,10 +56,12 @@ fn case(script: &Path, text: &str) -> Result<(), Failed> {
     let (cell, cell_files) = side(script, text, true)?;
     compare(&linux, &cell)?;
     if linux_files != cell_files {
-        let show = |files: &[(String, String)]| {
-            files.iter().map(|(n, w)| format!("{n}: {}\n", w.replace('\n', "\\n"))).collect::<String>()
+        // Only the files that differ, and only their beginnings.
+        let show = |files: &[(String, String)], others: &[(String, String)]| {
+            let own = files.iter().filter(|f| !others.contains(f));
+            own.map(|(n, w)| format!("{n}: {:.200}\n", w.replace('\n', "\\n"))).collect::<String>()
         };
-        let text = difference(&show(&linux_files), &show(&cell_files));
+        let text = difference(&show(&linux_files, &cell_files), &show(&cell_files, &linux_files));
         return Err(format!("the files left behind differ (- Linux, + cell):\n{text}").into());
     }
     Ok(())
