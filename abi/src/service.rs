@@ -71,6 +71,7 @@ pub enum Op {
     /// `statfs(2)` of mount `arg[0]` into `b` ([`HostStatFs`]).
     StatFs,
     /// Reads the standard stream `arg[0]` into `a`. Value: bytes, 0 at its end.
+    /// `extra`: `poll(2)` bits afterwards.
     /// If `a` is empty: waits until there is something to read; value: `poll(2)` bits.
     StreamRead,
     /// Writes `a` to the standard stream `arg[0]`. Value: bytes.

@@ -85,6 +85,7 @@ impl Stream {
                 (Ok(0), _) => r.end = true,
                 (Ok(n), Some(scratch)) => {
                     let n = n.min(scratch.len());
+                    r.readable = c.extra() as u32;
                     r.ready = Some((scratch, 0, n));
                 }
                 (Err(e), _) => r.error = Some(e),

@@ -753,7 +753,11 @@ impl Server {
                     // The descriptor may be non-blocking for reasons of its owner's.
                     Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLIN)),
                     Err(Errno::EINTR) => {}
-                    other => return Reply::value(other? as u64),
+                    other => {
+                        // What comes next is known at once to who asks after the read.
+                        let extra = ready_now(fd, libc::POLLIN) as u64;
+                        return Ok(Reply { value: other? as u64, extra, fd: None });
+                    }
                 }
             },
             Op::StreamWrite => {
@@ -826,9 +830,18 @@ impl Server {
 
 /// Waits up to a second for a descriptor; what it is ready for.
 fn wait_fd(fd: BorrowedFd, events: i16) -> i16 {
+    poll_fd(fd, events, 1000)
+}
+
+/// What a descriptor is ready for now.
+fn ready_now(fd: BorrowedFd, events: i16) -> i16 {
+    poll_fd(fd, events, 0)
+}
+
+fn poll_fd(fd: BorrowedFd, events: i16, milliseconds: i32) -> i16 {
     let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: one valid entry.
-    unsafe { libc::poll(&raw mut p, 1, 1000) };
+    unsafe { libc::poll(&raw mut p, 1, milliseconds) };
     p.revents
 }
 
