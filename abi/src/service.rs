@@ -71,10 +71,10 @@ pub enum Op {
     /// `statfs(2)` of mount `arg[0]` into `b` ([`HostStatFs`]).
     StatFs,
     /// Reads the standard stream `arg[0]` into `a`. Value: bytes, 0 at its end.
-    /// `arg[1]` = 1: from offset `arg[2]`. If `a` is empty: waits until there is
-    /// something to read; value: `poll(2)` bits.
+    /// `extra`: `poll(2)` bits afterwards.
+    /// If `a` is empty: waits until there is something to read; value: `poll(2)` bits.
     StreamRead,
-    /// Writes `a` to the standard stream `arg[0]`. Value: bytes. `arg[1]` = 1: to offset `arg[2]`.
+    /// Writes `a` to the standard stream `arg[0]`. Value: bytes.
     StreamWrite,
     /// Terminal control `arg[1]` on standard stream `arg[0]`; its argument in and out in `a`.
     StreamControl,
@@ -91,8 +91,8 @@ pub enum Op {
     Plan,
     /// Names an extended attribute: `arg[1]` = 0 list, 1 get; path `a`, name at the front of `b`; value into `b`.
     ExtendedAttr,
-    /// Attributes of the standard stream `arg[0]`: [`HostAttr`] into `b`.
-    StreamStat,
+    /// A handle of the standard stream `arg[0]`, if that is a file or a device.
+    StreamHandle,
     /// Moves the position of the standard stream `arg[0]` by `arg[1]`, from
     /// where `arg[2]` says (`lseek(2)`). Value: the new position.
     StreamSeek,
@@ -133,7 +133,7 @@ impl Op {
         Op::Listen,
         Op::Plan,
         Op::ExtendedAttr,
-        Op::StreamStat,
+        Op::StreamHandle,
         Op::StreamSeek,
         Op::SeekData,
     ];

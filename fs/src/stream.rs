@@ -10,7 +10,7 @@ use atoll_abi::service::{Extent, HostAttr, Op, Request};
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source, extent_mut};
 use atoll_mem::user;
-use atoll_sync::{Mutex, WaitQueue};
+use atoll_sync::{Mutex, SetOnce, WaitQueue};
 use atoll_task::{Call, Limit, call, wait};
 use linux_raw_sys::{general as linux, ioctl};
 use zerocopy::IntoBytes;
@@ -48,6 +48,8 @@ pub struct Stream {
     reading: Mutex<Reading>,
     writing: Mutex<()>,
     queue: WaitQueue,
+    /// The server's handle, of a file or a device that was asked about.
+    handle: SetOnce<u64>,
     made: Time,
     me: alloc::sync::Weak<Stream>,
 }
@@ -61,6 +63,7 @@ impl Stream {
             reading: Mutex::new(Reading { call: None, ready: None, readable: 0, end: false, error: None }),
             writing: Mutex::new(()),
             queue: WaitQueue::new(),
+            handle: SetOnce::new(),
             made: Time::now(),
             me: me.clone(),
         })
@@ -82,6 +85,7 @@ impl Stream {
                 (Ok(0), _) => r.end = true,
                 (Ok(n), Some(scratch)) => {
                     let n = n.min(scratch.len());
+                    r.readable = c.extra() as u32;
                     r.ready = Some((scratch, 0, n));
                 }
                 (Err(e), _) => r.error = Some(e),
@@ -113,6 +117,33 @@ impl Stream {
 }
 
 impl Stream {
+    /// The server's handle.
+    fn handle(&self) -> Result<u64> {
+        if let Some(handle) = self.handle.get() {
+            return Ok(*handle);
+        }
+        let mut request = Request::new(Op::StreamHandle);
+        request.arg[0] = self.number;
+        let handle = call(request)?;
+        if self.handle.set(handle).is_err() {
+            // Another thread was faster.
+            let mut request = Request::new(Op::Release);
+            request.arg[0] = handle;
+            call(request)?;
+        }
+        self.handle.get().copied().ok_or(Errno::EIO)
+    }
+
+    /// What only a file can do.
+    fn of_file(&self, op: Op, args: [u64; 3]) -> Result<()> {
+        if self.kind != StreamKind::File {
+            return Err(Errno::EINVAL);
+        }
+        let mut request = Request::new(op);
+        request.arg = [self.handle()?, args[0], args[1], args[2]];
+        call(request).map(drop)
+    }
+
     /// Reads a file, which does not wait long: at its own position or at `at`.
     fn read_file(&self, sink: &mut Sink, at: Option<u64>) -> Result<usize> {
         let len = (sink.left() as u64).min(PIECE);
@@ -120,7 +151,8 @@ impl Stream {
         let mut request = Request::new(Op::StreamRead);
         request.arg[0] = self.number;
         if let Some(at) = at {
-            (request.arg[1], request.arg[2]) = (1, at);
+            request = Request::new(Op::Read);
+            request.arg = [self.handle()?, at, 0, 0];
         }
         request.a = Extent { offset: scratch.offset(), len };
         let n = call(request)?.min(len) as usize;
@@ -186,10 +218,11 @@ impl File for Stream {
             };
             let mut request = Request::new(Op::StreamWrite);
             request.arg[0] = self.number;
-            request.a = Extent { offset: scratch.offset(), len: n };
             if let At::Offset(from) = at {
-                (request.arg[1], request.arg[2]) = (1, from + done as u64);
+                request = Request::new(Op::Write);
+                request.arg = [self.handle()?, from + done as u64, 0, 0];
             }
+            request.a = Extent { offset: scratch.offset(), len: n };
             match call(request) {
                 Ok(k) => done += k as usize,
                 Err(e) if done == 0 => return Err(e),
@@ -217,8 +250,8 @@ impl File for Stream {
             StreamKind::Terminal => (linux::S_IFCHR | 0o620, CONSOLE_NUMBER),
             StreamKind::File | StreamKind::Device => {
                 let mut out = HostAttr::default();
-                let mut request = Request::new(Op::StreamStat);
-                request.arg[0] = self.number;
+                let mut request = Request::new(Op::StatHandle);
+                request.arg[0] = self.handle()?;
                 let mut bytes = alloc::vec::Vec::from(out.as_bytes());
                 request.b = extent_mut(&mut bytes);
                 call(request)?;
@@ -307,8 +340,16 @@ impl File for Stream {
         Ok(value)
     }
 
-    fn sync(&self, _data_only: bool) -> Result<()> {
-        if self.kind == StreamKind::File { Ok(()) } else { Err(Errno::EINVAL) }
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.of_file(Op::Sync, [u64::from(data_only), 0, 0])
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.of_file(Op::Truncate, [len, 0, 0])
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        self.of_file(Op::Allocate, [u64::from(mode), offset, len])
     }
 
     fn describe(&self) -> Vec<u8> {

@@ -531,7 +531,7 @@ impl Server {
                 self.copy_out(r.b, h.as_bytes())?;
                 Reply::value(0)
             }
-            Op::StreamRead | Op::StreamWrite | Op::StreamControl | Op::StreamStat | Op::StreamSeek => {
+            Op::StreamRead | Op::StreamWrite | Op::StreamControl | Op::StreamHandle | Op::StreamSeek => {
                 identity.become_user(0, 0);
                 self.stream(op, r)
             }
@@ -739,8 +739,6 @@ impl Server {
         // SAFETY: the standard descriptors stay open as long as this process lives.
         let fd = unsafe { BorrowedFd::borrow_raw(n as RawFd) };
         let (p, len) = self.buffer(r.a)?;
-        let offset =
-            (r.arg[1] == 1).then(|| i64::try_from(r.arg[2]).map_err(|_| Errno::EINVAL)).transpose()?;
         match op {
             Op::StreamRead if len == 0 => loop {
                 let ready = wait_fd(fd, libc::POLLIN);
@@ -750,32 +748,23 @@ impl Server {
             },
             Op::StreamRead => loop {
                 // SAFETY: the buffer lies in the cell's memory.
-                let n = unsafe {
-                    match offset {
-                        None => libc::read(fd.as_raw_fd(), p.cast(), len),
-                        Some(at) => libc::pread(fd.as_raw_fd(), p.cast(), len, at),
-                    }
-                };
+                let n = unsafe { libc::read(fd.as_raw_fd(), p.cast(), len) };
                 match check(n as i64) {
                     // The descriptor may be non-blocking for reasons of its owner's.
                     Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLIN)),
                     Err(Errno::EINTR) => {}
-                    other => return Reply::value(other? as u64),
+                    other => {
+                        // What comes next is known at once to who asks after the read.
+                        let extra = ready_now(fd, libc::POLLIN) as u64;
+                        return Ok(Reply { value: other? as u64, extra, fd: None });
+                    }
                 }
             },
             Op::StreamWrite => {
                 let mut done = 0;
                 while done < len {
                     // SAFETY: as above.
-                    let n = unsafe {
-                        let (from, left) = (p.add(done).cast(), len - done);
-                        match offset {
-                            None => libc::write(fd.as_raw_fd(), from, left),
-                            Some(at) => {
-                                libc::pwrite(fd.as_raw_fd(), from, left, at.saturating_add(done as i64))
-                            }
-                        }
-                    };
+                    let n = unsafe { libc::write(fd.as_raw_fd(), p.add(done).cast(), len - done) };
                     match check(n as i64) {
                         Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLOUT)),
                         Err(Errno::EINTR) => {}
@@ -786,10 +775,14 @@ impl Server {
                 }
                 Reply::value(done as u64)
             }
-            Op::StreamStat => {
-                let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-                self.copy_out(r.b, attr.as_bytes())?;
-                Reply::value(0)
+            Op::StreamHandle => {
+                if !matches!(kind, StreamKind::File | StreamKind::Device) {
+                    return Err(Errno::EINVAL);
+                }
+                let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| Errno::EBADF)?;
+                let write = flags.intersects(rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::RDWR);
+                let fd = fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+                Reply::value(self.add_handle(Handle { fd, write })?)
             }
             Op::StreamSeek => {
                 // SAFETY: no memory is involved.
@@ -837,9 +830,18 @@ impl Server {
 
 /// Waits up to a second for a descriptor; what it is ready for.
 fn wait_fd(fd: BorrowedFd, events: i16) -> i16 {
+    poll_fd(fd, events, 1000)
+}
+
+/// What a descriptor is ready for now.
+fn ready_now(fd: BorrowedFd, events: i16) -> i16 {
+    poll_fd(fd, events, 0)
+}
+
+fn poll_fd(fd: BorrowedFd, events: i16, milliseconds: i32) -> i16 {
     let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: one valid entry.
-    unsafe { libc::poll(&raw mut p, 1, 1000) };
+    unsafe { libc::poll(&raw mut p, 1, milliseconds) };
     p.revents
 }
 

@@ -23,6 +23,8 @@ print(select.select([0], [], [], 0)[0], os.fstat(0).st_size, sys.stdin.seekable(
 $RUN /usr/bin/python3 -c '
 import os
 os.write(1, b"0123456789")
+os.fsync(1)
+os.ftruncate(1, 9)
 print(os.lseek(1, 3, 0), os.write(1, b"abc"), os.pwrite(1, b"Z", 9), os.lseek(1, 0, 1), os.lseek(1, 0, 2), file=__import__("sys").stderr)
 ' > written 2> said
 # Asking whether there is something takes nothing away.

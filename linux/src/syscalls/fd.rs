@@ -438,7 +438,7 @@ pub fn fallocate(c: &mut Call) -> Result<u64> {
     if !file.writable() {
         return Err(Errno::EBADF);
     }
-    if !file.file().seekable() {
+    if !file.file().seekable() && !file.file().keeps_position() {
         return Err(Errno::ESPIPE);
     }
     if c.uint(1) & linux::FALLOC_FL_KEEP_SIZE == 0 {
