@@ -66,7 +66,8 @@ pub enum Op {
     SymLink,
     /// Makes a FIFO or an empty regular file `a` on mount `arg[0]` with mode `arg[1]`.
     MakeNode,
-    /// Changes attributes of `a` on mount `arg[0]`; [`HostSetAttr`] in `b`.
+    /// Changes attributes of `a` on mount `arg[0]`, or, if `arg[1]` = 1, of
+    /// handle `arg[2]`; [`HostSetAttr`] in `b`.
     SetAttr,
     /// `statfs(2)` of mount `arg[0]` into `b` ([`HostStatFs`]).
     StatFs,

@@ -31,6 +31,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
 use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode};
+use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
 /// Dirty pages of a file after which writing it out begins at once.
@@ -135,6 +136,7 @@ pub struct HostNode {
     names: Mutex<Names>,
     link: Mutex<Option<Vec<u8>>>,
     file: SetOnce<Arc<HostFile>>,
+    fifo: Mutex<Weak<Pipe>>,
     me: Weak<HostNode>,
 }
 
@@ -295,6 +297,7 @@ impl HostFs {
             names: Mutex::new(Names::default()),
             link: Mutex::new(None),
             file: SetOnce::new(),
+            fifo: Mutex::new(Weak::new()),
             me: me.clone(),
         })
     }
@@ -529,6 +532,30 @@ impl HostNode {
         self.attr.lock().until = 0;
     }
 
+    /// Its name was removed, or given to another file.
+    fn lost_name(&self) {
+        self.place.lock().gone = true;
+        self.forget_attr();
+        let last = {
+            let mut a = self.attr.lock();
+            a.attr.nlink = a.attr.nlink.saturating_sub(1);
+            a.attr.nlink == 0
+        };
+        let Some(file) = self.file.get() else { return };
+        if last {
+            // The host may give its number to the next file.
+            let mut files = self.fs.files.lock();
+            if files.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me)) {
+                files.remove(&file.key);
+            }
+        }
+        // Kept open for the next time, it would go on filling the disk.
+        let mut s = file.state.lock();
+        if s.openings == 0 && s.chunks.dirty_pages() == 0 && file.maps.load(Ordering::Relaxed) == 0 {
+            file.drop_handle(&mut s);
+        }
+    }
+
     fn remember(&self, name: &[u8], node: Option<Arc<HostNode>>) {
         let until = platform().now() + self.fs.trust;
         let mut names = self.names.lock();
@@ -717,8 +744,14 @@ impl Inode for HostNode {
             mtime_nsec: time_of(change.mtime).1,
         };
         if h.mask != 0 {
-            let path = self.path()?;
-            self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?;
+            match self.path() {
+                Ok(path) => self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?,
+                Err(e) => {
+                    // Without a name, by its descriptor, if it is open.
+                    let handle = self.file.get().and_then(|f| f.state.lock().handle).ok_or(e)?;
+                    self.change(Op::SetAttr, cred, &[], h.as_bytes(), [1, handle.number, 0])?
+                }
+            };
             if change.mtime.is_some()
                 && let Some(f) = self.file.get()
             {
@@ -821,10 +854,7 @@ impl Inode for HostNode {
         let path = self.child_path(name)?;
         self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
         if let Some(node) = known {
-            node.place.lock().gone = true;
-            node.forget_attr();
-            let mut a = node.attr.lock();
-            a.attr.nlink = a.attr.nlink.saturating_sub(1);
+            node.lost_name();
         }
         self.remember(name, None);
         Ok(())
@@ -849,18 +879,22 @@ impl Inode for HostNode {
         self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
         to.forget_attr();
         let to = to.me.upgrade().ok_or(Errno::ENOENT)?;
-        if flags & linux::RENAME_EXCHANGE != 0 {
-            self.names.lock().known.remove(name);
-            to.names.lock().known.remove(new);
-            return Ok(());
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        match victim {
+            Some(v) if flags & linux::RENAME_EXCHANGE != 0 => {
+                *v.place.lock() = Place { parent: Some(me.clone()), name: name.to_vec(), gone: false };
+                v.forget_attr();
+                me.remember(name, Some(v));
+            }
+            _ if flags & linux::RENAME_EXCHANGE != 0 => {
+                self.names.lock().known.remove(name);
+            }
+            Some(v) => {
+                v.lost_name();
+                self.remember(name, None);
+            }
+            None => self.remember(name, None),
         }
-        if let Some(v) = victim {
-            v.place.lock().gone = true;
-            v.forget_attr();
-            let mut a = v.attr.lock();
-            a.attr.nlink = a.attr.nlink.saturating_sub(1);
-        }
-        self.remember(name, None);
         *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
         what.forget_attr();
         to.remember(new, Some(what));
@@ -906,6 +940,8 @@ impl Inode for HostNode {
                 if self.attr.lock().until <= platform().now() {
                     self.refresh()?;
                 }
+                // By this name it is there now; the one by which it was opened before may be gone.
+                *file.node.lock() = Arc::downgrade(&self);
                 let mut s = file.state.lock();
                 if write {
                     file.obtain(&mut s, true)?;
@@ -917,11 +953,12 @@ impl Inode for HostNode {
                 }
                 s.openings += 1;
                 drop(s);
-                *file.node.lock() = Arc::downgrade(&self);
                 Ok(file)
             }
             FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Vec::new()) })),
-            FileType::Fifo | FileType::Socket => Err(Errno::ENXIO),
+            // Between the processes of this cell.
+            FileType::Fifo => Fifo::open(&self.fifo, flags),
+            FileType::Socket => Err(Errno::ENXIO),
             _ => Err(Errno::EACCES),
         }
     }

@@ -102,6 +102,8 @@ pub(crate) type Outcome = std::result::Result<Reply, Errno>;
 pub(crate) struct Handle {
     pub fd: OwnedFd,
     pub write: bool,
+    /// The mount that it was opened on.
+    pub mount: Option<u64>,
 }
 
 /// Serves one cell.
@@ -612,7 +614,7 @@ impl Server {
         check_file_system(fd.as_raw_fd())?;
         self.copy_out(r.b, a.as_bytes())?;
         let pass = if r.arg[3] == 1 { Some(fd.try_clone().map_err(|_| Errno::EMFILE)?) } else { None };
-        let n = self.add_handle(Handle { fd, write })?;
+        let n = self.add_handle(Handle { fd, write, mount: Some(r.arg[0]) })?;
         Ok(Reply { value: n, extra: 0, fd: pass })
     }
 
@@ -674,11 +676,16 @@ impl Server {
     }
 
     fn set_attr(&self, r: &Request) -> Outcome {
-        let m = self.writable(r.arg[0])?;
-        let path = self.path(r.a)?;
         let bytes = self.copy_in(r.b, size_of::<HostSetAttr>())?;
         let h = HostSetAttr::read_from_bytes(&bytes).map_err(|_| Errno::EINVAL)?;
-        let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let fd = if r.arg[1] == 1 {
+            let handle = self.handle(r.arg[2])?;
+            self.writable(handle.mount.ok_or(Errno::EBADF)?)?;
+            handle.fd.try_clone().map_err(|_| Errno::EMFILE)?
+        } else {
+            let m = self.writable(r.arg[0])?;
+            open_beneath(&m.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
+        };
         let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
         check_file_system(fd.as_raw_fd())?;
         let (dir, empty) = (fd.as_raw_fd(), c"".as_ptr());
