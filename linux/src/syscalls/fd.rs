@@ -196,9 +196,6 @@ pub fn close(c: &mut Call) -> Result<u64> {
 /// What a process gives up with any descriptor of a file: its record locks on it.
 fn closing(task: &Task, file: &FileRef) {
     locks::release_process(file, task.process.pid);
-    if RcuArc::count(file) == 1 {
-        locks::release_file(file);
-    }
 }
 
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -631,8 +628,15 @@ pub mod locks {
     static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
     static QUEUE: WaitQueue = WaitQueue::new();
 
+    /// Names an open file among the owners of locks.
+    fn address(file: &FileRef) -> usize {
+        core::ptr::from_ref::<OpenFile>(file).addr()
+    }
+
+    /// Names the file that locks are on, by whatever names it was opened.
     fn key(file: &FileRef) -> Result<u64> {
-        file.place().map(|p| p.inode.attr().map(|a| a.ino ^ a.dev << 40)).ok_or(Errno::EBADF)?
+        let attr = file.attr()?;
+        if attr.ino != 0 { Ok(attr.ino ^ attr.dev << 40) } else { Ok(Arc::as_ptr(file.file()).addr() as u64) }
     }
 
     fn conflict(l: &Locks, new: &Lock) -> Option<Lock> {
@@ -659,8 +663,20 @@ pub mod locks {
             }
         }
         if !unlock {
+            // Neighbours of the same kind are one lock, which is what F_GETLK tells of.
+            let mut new = new;
+            rest.retain(|o| {
+                let joins =
+                    o.owner == new.owner && o.write == new.write && o.start <= new.end && new.start <= o.end;
+                if joins {
+                    new.start = new.start.min(o.start);
+                    new.end = new.end.max(o.end);
+                }
+                !joins
+            });
             rest.push(new);
         }
+        rest.sort_by_key(|o| o.start);
         l.records = rest;
     }
 
@@ -688,7 +704,7 @@ pub mod locks {
             _ => return Err(Errno::EINVAL),
         };
         let unlock = f.kind as u32 == linux::F_UNLCK;
-        let owner = if open { Owner::Open(file.addr()) } else { Owner::Process(c.task.process.pid) };
+        let owner = if open { Owner::Open(address(file)) } else { Owner::Process(c.task.process.pid) };
         let new = Lock { owner, start: start as u64, end: end as u64, write };
         let key = key(file)?;
         if command == linux::F_GETLK {
@@ -714,6 +730,9 @@ pub mod locks {
         if !unlock && (write && !file.writable() || !write && !file.readable()) {
             return Err(Errno::EBADF);
         }
+        if open {
+            file.note_lock();
+        }
         let limit = if command == linux::F_SETLKW { Limit::Forever } else { Limit::Never };
         wait(&QUEUE, 1, limit, || {
             let mut all = LOCKS.lock();
@@ -733,18 +752,22 @@ pub mod locks {
 
     /// Whole-file locks (`flock(2)`).
     pub fn whole(_c: &Call, file: &FileRef, operation: u32) -> Result<u64> {
-        let me = file.addr();
+        let me = address(file);
         let key = key(file)?;
         let nonblock = operation & linux::LOCK_NB != 0;
         let exclusive = match operation & !linux::LOCK_NB {
             linux::LOCK_SH => false,
             linux::LOCK_EX => true,
             linux::LOCK_UN => {
-                release_file(file);
+                if let Some(l) = LOCKS.lock().get_mut(&key) {
+                    l.flocks.retain(|(o, _)| *o != me);
+                }
+                QUEUE.wake_all(1);
                 return Ok(0);
             }
             _ => return Err(Errno::EINVAL),
         };
+        file.note_lock();
         wait(&QUEUE, 1, if nonblock { Limit::Never } else { Limit::Forever }, || {
             let mut all = LOCKS.lock();
             let l = all.entry(key).or_default();
@@ -757,15 +780,16 @@ pub mod locks {
         })
     }
 
-    fn prune(all: &mut BTreeMap<u64, Locks>, key: u64, gone: impl Fn(&Owner) -> bool, flock: Option<usize>) {
-        let Some(l) = all.get_mut(&key) else { return };
-        l.records.retain(|r| !gone(&r.owner));
-        if let Some(me) = flock {
-            l.flocks.retain(|(o, _)| *o != me);
-        }
-        if l.records.is_empty() && l.flocks.is_empty() {
-            all.remove(&key);
-        }
+    /// Takes away the locks of those who are gone, of one file or of all.
+    fn prune(of: Option<u64>, record_gone: impl Fn(&Owner) -> bool, flock_gone: impl Fn(usize) -> bool) {
+        LOCKS.lock().retain(|key, l| {
+            if of.is_none_or(|of| of == *key) {
+                l.records.retain(|r| !record_gone(&r.owner));
+                l.flocks.retain(|(o, _)| !flock_gone(*o));
+            }
+            !l.records.is_empty() || !l.flocks.is_empty()
+        });
+        QUEUE.wake_all(1);
     }
 
     /// A process closed a descriptor of a file: its record locks on that file go.
@@ -774,20 +798,19 @@ pub mod locks {
             return;
         }
         if let Ok(key) = key(file) {
-            prune(&mut LOCKS.lock(), key, |o| *o == Owner::Process(pid), None);
-            QUEUE.wake_all(1);
+            prune(Some(key), |o| *o == Owner::Process(pid), |_| false);
+        }
+    }
+
+    /// A process ended.
+    pub fn release_all(pid: u32) {
+        if !LOCKS.lock().is_empty() {
+            prune(None, |o| *o == Owner::Process(pid), |_| false);
         }
     }
 
     /// The last descriptor of an open file is gone.
-    pub fn release_file(file: &FileRef) {
-        if LOCKS.lock().is_empty() {
-            return;
-        }
-        let me = file.addr();
-        if let Ok(key) = key(file) {
-            prune(&mut LOCKS.lock(), key, |o| *o == Owner::Open(me), Some(me));
-            QUEUE.wake_all(1);
-        }
+    pub fn release_open(addr: usize) {
+        prune(None, |o| *o == Owner::Open(addr), |o| o == addr);
     }
 }
