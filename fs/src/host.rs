@@ -30,7 +30,7 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
-use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode};
+use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode, OuterLock};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
@@ -165,6 +165,8 @@ struct State {
     checked: u64,
     /// A write behind that failed, until somebody is told.
     error: Option<Errno>,
+    /// The handle that holds the cell's locks on the file.
+    locks: Option<u64>,
     openings: u32,
     writers: u32,
     /// Written pages are on their way out: they must stay where they are.
@@ -325,6 +327,7 @@ impl HostFs {
                 appended: None,
                 checked: 0,
                 error: None,
+                locks: None,
                 openings: 0,
                 writers: 0,
                 flushing: false,
@@ -1100,6 +1103,30 @@ impl HostFile {
         Ok(new)
     }
 
+    /// Opens the handle that holds the cell's locks: one that is never exchanged for another.
+    fn open_for_locks(&self) -> Result<u64> {
+        let node = self.node.lock().upgrade().ok_or(Errno::ENOENT)?;
+        let path = buffer(&node.path()?);
+        let mut out = buffer(HostAttr::default().as_bytes());
+        let out_extent = extent_mut(&mut out);
+        let open = |flags: u32| {
+            let mut r = self.fs.request(Op::Open, &Cred::root());
+            r.arg[1] = u64::from(flags);
+            r.a = extent(&path);
+            r.b = out_extent;
+            call(r)
+        };
+        let number = open(linux::O_RDWR).or_else(|_| open(linux::O_RDONLY))?;
+        let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        let mut s = self.state.lock();
+        if (attr.dev, attr.ino) != self.key || s.locks.is_some() {
+            release_number(number);
+            return s.locks.ok_or(Errno::ENOENT);
+        }
+        s.locks = Some(number);
+        Ok(number)
+    }
+
     fn drop_handle(&self, s: &mut State) {
         if let Some(h) = s.handle.take() {
             release(h);
@@ -1371,8 +1398,12 @@ fn release(h: Handle) {
     if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
         host.close(fd);
     }
+    release_number(h.number);
+}
+
+fn release_number(number: u64) {
     let mut r = Request::new(Op::Release);
-    r.arg[0] = h.number;
+    r.arg[0] = number;
     // Nobody waits for it.
     let _ = Call::send(r);
 }
@@ -1544,6 +1575,56 @@ impl File for HostFile {
         Ok(())
     }
 
+    fn outer_lock(&self, lock: &OuterLock) -> Result<()> {
+        if self.fs.read_only {
+            return Ok(());
+        }
+        if lock.write.is_none() {
+            // Who gets the lock next sees what was written under it.
+            HostFile::flush(self)?;
+        }
+        let known = self.state.lock().locks;
+        let number = match known {
+            Some(number) => number,
+            None if lock.write.is_none() => return Ok(()),
+            None => match self.open_for_locks() {
+                // Without a name, nobody else finds it.
+                Err(Errno::ENOENT) => return Ok(()),
+                opened => opened?,
+            },
+        };
+        let mut r = Request::new(Op::Lock);
+        let kind = lock.write.map_or(0, |write| if write { 2 } else { 1 });
+        let len = if lock.end >= i64::MAX as u64 { 0 } else { lock.end - lock.start };
+        r.arg = [number, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
+        call(r)?;
+        if lock.write.is_some() {
+            // What others wrote under their locks is not told by the times alone: they are coarse.
+            let mut s = self.lock_settled();
+            if s.chunks.dirty_pages() == 0 && !s.direct {
+                s.chunks.clear();
+                s.checked = 0;
+                self.check(&mut s);
+            }
+            drop(s);
+            if let Some(node) = self.node.lock().upgrade() {
+                node.forget_attr();
+            }
+        }
+        Ok(())
+    }
+
+    fn outer_unlock_all(&self) {
+        // An error of the file's is kept for who syncs or closes it.
+        if let Err(e) = HostFile::flush(self) {
+            self.state.lock().error = Some(e);
+        }
+        let locks = self.state.lock().locks.take();
+        if let Some(number) = locks {
+            release_number(number);
+        }
+    }
+
     fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {
         if from >= size {
             return Err(Errno::ENXIO);
@@ -1641,6 +1722,9 @@ impl Drop for HostFile {
         let s = self.state.get_mut();
         if let Some(h) = s.handle.take() {
             release(h);
+        }
+        if let Some(number) = s.locks.take() {
+            release_number(number);
         }
     }
 }

@@ -545,6 +545,26 @@ impl Server {
                 Ok(Reply { value: n as u64, extra: total, fd: None })
             }
             Op::ExtendedAttr => self.extended_attr(r),
+            Op::Lock => {
+                let h = self.handle(r.arg[0])?;
+                let kind = r.arg[1] & 3;
+                if r.arg[1] & 4 != 0 {
+                    let operation =
+                        [libc::LOCK_UN, libc::LOCK_SH, libc::LOCK_EX, libc::LOCK_UN][kind as usize];
+                    // SAFETY: no memory is involved.
+                    check(unsafe { libc::flock(h.fd.as_raw_fd(), operation | libc::LOCK_NB) } as i64)?;
+                    return Reply::value(0);
+                }
+                let kinds = [libc::F_UNLCK, libc::F_RDLCK, libc::F_WRLCK, libc::F_UNLCK];
+                // SAFETY: a plain structure.
+                let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+                lock.l_type = kinds[kind as usize] as i16;
+                lock.l_start = i64::try_from(r.arg[2]).map_err(|_| Errno::EINVAL)?;
+                lock.l_len = i64::try_from(r.arg[3]).map_err(|_| Errno::EINVAL)?;
+                // SAFETY: a valid structure.
+                check(unsafe { libc::fcntl(h.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } as i64)?;
+                Reply::value(0)
+            }
             Op::SeekData => {
                 let h = self.handle(r.arg[0])?;
                 let from = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;

@@ -600,6 +600,7 @@ pub fn flock(c: &mut Call) -> Result<u64> {
 pub mod locks {
     use super::*;
     use alloc::collections::BTreeMap;
+    use atoll_fs::node::{File, OuterLock};
     use atoll_sync::{Mutex, WaitQueue};
     use atoll_task::{Limit, wait};
 
@@ -623,7 +624,21 @@ pub mod locks {
     struct Locks {
         records: Vec<Lock>,
         flocks: Vec<(usize, bool)>,
+        /// The file, if others outside the cell were told of the locks.
+        home: Option<Arc<dyn File>>,
     }
+
+    impl Locks {
+        fn is_empty(&self) -> bool {
+            self.records.is_empty() && self.flocks.is_empty()
+        }
+    }
+
+    /// How long one waits before the host is asked again for a lock that others hold, ns.
+    const RETRY: u64 = 5_000_000;
+
+    /// Held while the host is told of a lock, or of one that goes.
+    static OUTER: Mutex<()> = Mutex::new(());
 
     static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
     static QUEUE: WaitQueue = WaitQueue::new();
@@ -734,20 +749,126 @@ pub mod locks {
             file.note_lock();
         }
         let limit = if command == linux::F_SETLKW { Limit::Forever } else { Limit::Never };
-        wait(&QUEUE, 1, limit, || {
-            let mut all = LOCKS.lock();
-            let l = all.entry(key).or_default();
-            if !unlock && conflict(l, &new).is_some() {
-                return None;
+        if unlock {
+            change(Some(key), |l| put_record(l, new, true));
+            return Ok(0);
+        }
+        loop {
+            let before = wait(&QUEUE, 1, limit, || {
+                let mut all = LOCKS.lock();
+                let l = all.entry(key).or_default();
+                if conflict(l, &new).is_some() {
+                    return None;
+                }
+                let before: Vec<Lock> = l.records.iter().filter(|o| o.owner == owner).copied().collect();
+                put_record(l, new, false);
+                Some(before)
+            })?;
+            let outer = OuterLock { whole: false, start: new.start, end: new.end, write: Some(write) };
+            match tell(file, key, &outer) {
+                Ok(()) => break,
+                Err(e) => {
+                    // Others outside the cell have it: as it was before.
+                    change(Some(key), |l| {
+                        l.records.retain(|o| o.owner != owner);
+                        l.records.extend(&before);
+                        l.records.sort_by_key(|o| o.start);
+                    });
+                    if e != Errno::EAGAIN || command != linux::F_SETLKW {
+                        return Err(e);
+                    }
+                    pause()?;
+                }
             }
-            put_record(l, new, unlock);
-            if l.records.is_empty() && l.flocks.is_empty() {
-                all.remove(&key);
-            }
-            Some(())
-        })?;
+        }
         QUEUE.wake_all(1);
         Ok(0)
+    }
+
+    /// Tells those outside the cell of a lock that it has taken.
+    fn tell(file: &FileRef, key: u64, outer: &OuterLock) -> Result<()> {
+        let _order = OUTER.lock();
+        file.file().outer_lock(outer)?;
+        if let Some(l) = LOCKS.lock().get_mut(&key) {
+            l.home = Some(file.file().clone());
+        }
+        Ok(())
+    }
+
+    /// A while until others may have let go; RESTART if a signal comes first.
+    fn pause() -> Result<()> {
+        let until = atoll_abi::platform().now() + RETRY;
+        match wait(&QUEUE, 2, Limit::Until(until), || None::<()>) {
+            Err(Errno::EAGAIN | Errno::ETIMEDOUT) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Changes locks of one file, or of all, in such a way that fewer are held;
+    /// those outside the cell are told first.
+    fn change(of: Option<u64>, fewer: impl Fn(&mut Locks)) {
+        let _order = OUTER.lock();
+        let keys: Vec<u64> = match of {
+            Some(key) => alloc::vec![key],
+            None => LOCKS.lock().keys().copied().collect(),
+        };
+        for key in keys {
+            // What is left when this is done, while nobody in the cell can have it yet.
+            let (home, left) = {
+                let all = LOCKS.lock();
+                let Some(l) = all.get(&key) else { continue };
+                let mut left = Locks { records: l.records.clone(), flocks: l.flocks.clone(), home: None };
+                fewer(&mut left);
+                if left.records.len() == l.records.len()
+                    && left.flocks.len() == l.flocks.len()
+                    && of.is_none()
+                {
+                    continue;
+                }
+                (l.home.clone(), left)
+            };
+            if let Some(home) = home {
+                if left.is_empty() {
+                    home.outer_unlock_all();
+                } else {
+                    give_back(&*home, &left);
+                }
+            }
+            let mut all = LOCKS.lock();
+            if let Some(l) = all.get_mut(&key) {
+                fewer(l);
+                if l.is_empty() {
+                    let gone = all.remove(&key);
+                    drop(all);
+                    drop(gone);
+                }
+            }
+        }
+        QUEUE.wake_all(1);
+    }
+
+    /// Sets what those outside the cell see to what the cell still holds.
+    fn give_back(home: &dyn File, left: &Locks) {
+        let set = |whole: bool, start: u64, end: u64, write: Option<bool>| {
+            // Less than before: nobody can be in the way.
+            let _ = home.outer_lock(&OuterLock { whole, start, end, write });
+        };
+        let mut at = 0;
+        let mut records = left.records.clone();
+        records.sort_by_key(|r| r.start);
+        for r in &records {
+            if r.start > at {
+                set(false, at, r.start, None);
+            }
+            at = at.max(r.end);
+        }
+        if at < i64::MAX as u64 {
+            set(false, at, i64::MAX as u64, None);
+        }
+        let write = left.flocks.iter().map(|(_, x)| *x).max();
+        if write != Some(true) {
+            set(true, 0, i64::MAX as u64, write);
+        }
     }
 
     /// Whole-file locks (`flock(2)`).
@@ -759,37 +880,42 @@ pub mod locks {
             linux::LOCK_SH => false,
             linux::LOCK_EX => true,
             linux::LOCK_UN => {
-                if let Some(l) = LOCKS.lock().get_mut(&key) {
-                    l.flocks.retain(|(o, _)| *o != me);
-                }
-                QUEUE.wake_all(1);
+                change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
                 return Ok(0);
             }
             _ => return Err(Errno::EINVAL),
         };
         file.note_lock();
-        wait(&QUEUE, 1, if nonblock { Limit::Never } else { Limit::Forever }, || {
-            let mut all = LOCKS.lock();
-            let l = all.entry(key).or_default();
-            if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
-                return None;
+        let limit = if nonblock { Limit::Never } else { Limit::Forever };
+        loop {
+            let before = wait(&QUEUE, 1, limit, || {
+                let mut all = LOCKS.lock();
+                let l = all.entry(key).or_default();
+                if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
+                    return None;
+                }
+                let before = l.flocks.iter().find(|(o, _)| *o == me).copied();
+                l.flocks.retain(|(o, _)| *o != me);
+                l.flocks.push((me, exclusive));
+                Some(before)
+            })?;
+            let outer = OuterLock { whole: true, start: 0, end: i64::MAX as u64, write: Some(exclusive) };
+            match tell(file, key, &outer) {
+                Ok(()) => break,
+                Err(e) => {
+                    change(Some(key), |l| {
+                        l.flocks.retain(|(o, _)| *o != me);
+                        l.flocks.extend(before);
+                    });
+                    if e != Errno::EAGAIN || nonblock {
+                        return Err(e);
+                    }
+                    pause()?;
+                }
             }
-            l.flocks.retain(|(o, _)| *o != me);
-            l.flocks.push((me, exclusive));
-            Some(0)
-        })
-    }
-
-    /// Takes away the locks of those who are gone, of one file or of all.
-    fn prune(of: Option<u64>, record_gone: impl Fn(&Owner) -> bool, flock_gone: impl Fn(usize) -> bool) {
-        LOCKS.lock().retain(|key, l| {
-            if of.is_none_or(|of| of == *key) {
-                l.records.retain(|r| !record_gone(&r.owner));
-                l.flocks.retain(|(o, _)| !flock_gone(*o));
-            }
-            !l.records.is_empty() || !l.flocks.is_empty()
-        });
+        }
         QUEUE.wake_all(1);
+        Ok(0)
     }
 
     /// A process closed a descriptor of a file: its record locks on that file go.
@@ -798,19 +924,22 @@ pub mod locks {
             return;
         }
         if let Ok(key) = key(file) {
-            prune(Some(key), |o| *o == Owner::Process(pid), |_| false);
+            change(Some(key), |l| l.records.retain(|r| r.owner != Owner::Process(pid)));
         }
     }
 
     /// A process ended.
     pub fn release_all(pid: u32) {
         if !LOCKS.lock().is_empty() {
-            prune(None, |o| *o == Owner::Process(pid), |_| false);
+            change(None, |l| l.records.retain(|r| r.owner != Owner::Process(pid)));
         }
     }
 
     /// The last descriptor of an open file is gone.
     pub fn release_open(addr: usize) {
-        prune(None, |o| *o == Owner::Open(addr), |o| o == addr);
+        change(None, |l| {
+            l.records.retain(|r| r.owner != Owner::Open(addr));
+            l.flocks.retain(|(o, _)| *o != addr);
+        });
     }
 }
