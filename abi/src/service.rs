@@ -66,7 +66,8 @@ pub enum Op {
     SymLink,
     /// Makes a FIFO or an empty regular file `a` on mount `arg[0]` with mode `arg[1]`.
     MakeNode,
-    /// Changes attributes of `a` on mount `arg[0]`; [`HostSetAttr`] in `b`.
+    /// Changes attributes of `a` on mount `arg[0]`, or, if `arg[1]` = 1, of
+    /// handle `arg[2]`; [`HostSetAttr`] in `b`.
     SetAttr,
     /// `statfs(2)` of mount `arg[0]` into `b` ([`HostStatFs`]).
     StatFs,
@@ -98,11 +99,15 @@ pub enum Op {
     StreamSeek,
     /// `lseek(2)` in handle `arg[0]` from `arg[1]` for data (`arg[2]` = 0) or a hole (1). Value: offset.
     SeekData,
+    /// Locks the file of handle `arg[0]` from `arg[2]` for `arg[3]` bytes (0: to
+    /// its end), for the whole cell: `arg[1]` = 0 unlock, 1 to read, 2 to write,
+    /// by `fcntl(F_OFD_SETLK)`; 4 more, by `flock(2)`. Never waits: EAGAIN.
+    Lock,
 }
 
 impl Op {
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 33] = [
+    pub const ALL: [Op; 34] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -136,6 +141,7 @@ impl Op {
         Op::StreamHandle,
         Op::StreamSeek,
         Op::SeekData,
+        Op::Lock,
     ];
 
     /// The operation with this number.
@@ -310,7 +316,7 @@ mod tests {
         assert_eq!(back.cookie, 77);
         assert_eq!(Op::from_number(back.op), Some(Op::Open));
         assert_eq!((back.arg, back.a), (r.arg, r.a));
-        assert_eq!(Op::from_number(33), None);
+        assert_eq!(Op::from_number(34), None);
         assert_eq!(Op::from_number(9999), None);
     }
 }

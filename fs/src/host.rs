@@ -30,7 +30,8 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
-use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode};
+use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode, OuterLock};
+use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
 /// Dirty pages of a file after which writing it out begins at once.
@@ -135,6 +136,7 @@ pub struct HostNode {
     names: Mutex<Names>,
     link: Mutex<Option<Vec<u8>>>,
     file: SetOnce<Arc<HostFile>>,
+    fifo: Mutex<Weak<Pipe>>,
     me: Weak<HostNode>,
 }
 
@@ -163,6 +165,8 @@ struct State {
     checked: u64,
     /// A write behind that failed, until somebody is told.
     error: Option<Errno>,
+    /// The handle that holds the cell's locks on the file.
+    locks: Option<u64>,
     openings: u32,
     writers: u32,
     /// Written pages are on their way out: they must stay where they are.
@@ -295,6 +299,7 @@ impl HostFs {
             names: Mutex::new(Names::default()),
             link: Mutex::new(None),
             file: SetOnce::new(),
+            fifo: Mutex::new(Weak::new()),
             me: me.clone(),
         })
     }
@@ -322,6 +327,7 @@ impl HostFs {
                 appended: None,
                 checked: 0,
                 error: None,
+                locks: None,
                 openings: 0,
                 writers: 0,
                 flushing: false,
@@ -529,6 +535,30 @@ impl HostNode {
         self.attr.lock().until = 0;
     }
 
+    /// Its name was removed, or given to another file.
+    fn lost_name(&self) {
+        self.place.lock().gone = true;
+        self.forget_attr();
+        let last = {
+            let mut a = self.attr.lock();
+            a.attr.nlink = a.attr.nlink.saturating_sub(1);
+            a.attr.nlink == 0
+        };
+        let Some(file) = self.file.get() else { return };
+        if last {
+            // The host may give its number to the next file.
+            let mut files = self.fs.files.lock();
+            if files.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me)) {
+                files.remove(&file.key);
+            }
+        }
+        // Kept open for the next time, it would go on filling the disk.
+        let mut s = file.state.lock();
+        if s.openings == 0 && s.chunks.dirty_pages() == 0 && file.maps.load(Ordering::Relaxed) == 0 {
+            file.drop_handle(&mut s);
+        }
+    }
+
     fn remember(&self, name: &[u8], node: Option<Arc<HostNode>>) {
         let until = platform().now() + self.fs.trust;
         let mut names = self.names.lock();
@@ -717,8 +747,14 @@ impl Inode for HostNode {
             mtime_nsec: time_of(change.mtime).1,
         };
         if h.mask != 0 {
-            let path = self.path()?;
-            self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?;
+            match self.path() {
+                Ok(path) => self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?,
+                Err(e) => {
+                    // Without a name, by its descriptor, if it is open.
+                    let handle = self.file.get().and_then(|f| f.state.lock().handle).ok_or(e)?;
+                    self.change(Op::SetAttr, cred, &[], h.as_bytes(), [1, handle.number, 0])?
+                }
+            };
             if change.mtime.is_some()
                 && let Some(f) = self.file.get()
             {
@@ -821,10 +857,7 @@ impl Inode for HostNode {
         let path = self.child_path(name)?;
         self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
         if let Some(node) = known {
-            node.place.lock().gone = true;
-            node.forget_attr();
-            let mut a = node.attr.lock();
-            a.attr.nlink = a.attr.nlink.saturating_sub(1);
+            node.lost_name();
         }
         self.remember(name, None);
         Ok(())
@@ -849,18 +882,22 @@ impl Inode for HostNode {
         self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
         to.forget_attr();
         let to = to.me.upgrade().ok_or(Errno::ENOENT)?;
-        if flags & linux::RENAME_EXCHANGE != 0 {
-            self.names.lock().known.remove(name);
-            to.names.lock().known.remove(new);
-            return Ok(());
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        match victim {
+            Some(v) if flags & linux::RENAME_EXCHANGE != 0 => {
+                *v.place.lock() = Place { parent: Some(me.clone()), name: name.to_vec(), gone: false };
+                v.forget_attr();
+                me.remember(name, Some(v));
+            }
+            _ if flags & linux::RENAME_EXCHANGE != 0 => {
+                self.names.lock().known.remove(name);
+            }
+            Some(v) => {
+                v.lost_name();
+                self.remember(name, None);
+            }
+            None => self.remember(name, None),
         }
-        if let Some(v) = victim {
-            v.place.lock().gone = true;
-            v.forget_attr();
-            let mut a = v.attr.lock();
-            a.attr.nlink = a.attr.nlink.saturating_sub(1);
-        }
-        self.remember(name, None);
         *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
         what.forget_attr();
         to.remember(new, Some(what));
@@ -906,6 +943,8 @@ impl Inode for HostNode {
                 if self.attr.lock().until <= platform().now() {
                     self.refresh()?;
                 }
+                // By this name it is there now; the one by which it was opened before may be gone.
+                *file.node.lock() = Arc::downgrade(&self);
                 let mut s = file.state.lock();
                 if write {
                     file.obtain(&mut s, true)?;
@@ -917,11 +956,12 @@ impl Inode for HostNode {
                 }
                 s.openings += 1;
                 drop(s);
-                *file.node.lock() = Arc::downgrade(&self);
                 Ok(file)
             }
             FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Vec::new()) })),
-            FileType::Fifo | FileType::Socket => Err(Errno::ENXIO),
+            // Between the processes of this cell.
+            FileType::Fifo => Fifo::open(&self.fifo, flags),
+            FileType::Socket => Err(Errno::ENXIO),
             _ => Err(Errno::EACCES),
         }
     }
@@ -1061,6 +1101,30 @@ impl HostFile {
         }
         self.compare(s, &attr);
         Ok(new)
+    }
+
+    /// Opens the handle that holds the cell's locks: one that is never exchanged for another.
+    fn open_for_locks(&self) -> Result<u64> {
+        let node = self.node.lock().upgrade().ok_or(Errno::ENOENT)?;
+        let path = buffer(&node.path()?);
+        let mut out = buffer(HostAttr::default().as_bytes());
+        let out_extent = extent_mut(&mut out);
+        let open = |flags: u32| {
+            let mut r = self.fs.request(Op::Open, &Cred::root());
+            r.arg[1] = u64::from(flags);
+            r.a = extent(&path);
+            r.b = out_extent;
+            call(r)
+        };
+        let number = open(linux::O_RDWR).or_else(|_| open(linux::O_RDONLY))?;
+        let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        let mut s = self.state.lock();
+        if (attr.dev, attr.ino) != self.key || s.locks.is_some() {
+            release_number(number);
+            return s.locks.ok_or(Errno::ENOENT);
+        }
+        s.locks = Some(number);
+        Ok(number)
     }
 
     fn drop_handle(&self, s: &mut State) {
@@ -1334,8 +1398,12 @@ fn release(h: Handle) {
     if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
         host.close(fd);
     }
+    release_number(h.number);
+}
+
+fn release_number(number: u64) {
     let mut r = Request::new(Op::Release);
-    r.arg[0] = h.number;
+    r.arg[0] = number;
     // Nobody waits for it.
     let _ = Call::send(r);
 }
@@ -1507,6 +1575,56 @@ impl File for HostFile {
         Ok(())
     }
 
+    fn outer_lock(&self, lock: &OuterLock) -> Result<()> {
+        if self.fs.read_only {
+            return Ok(());
+        }
+        if lock.write.is_none() {
+            // Who gets the lock next sees what was written under it.
+            HostFile::flush(self)?;
+        }
+        let known = self.state.lock().locks;
+        let number = match known {
+            Some(number) => number,
+            None if lock.write.is_none() => return Ok(()),
+            None => match self.open_for_locks() {
+                // Without a name, nobody else finds it.
+                Err(Errno::ENOENT) => return Ok(()),
+                opened => opened?,
+            },
+        };
+        let mut r = Request::new(Op::Lock);
+        let kind = lock.write.map_or(0, |write| if write { 2 } else { 1 });
+        let len = if lock.end >= i64::MAX as u64 { 0 } else { lock.end - lock.start };
+        r.arg = [number, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
+        call(r)?;
+        if lock.write.is_some() {
+            // What others wrote under their locks is not told by the times alone: they are coarse.
+            let mut s = self.lock_settled();
+            if s.chunks.dirty_pages() == 0 && !s.direct {
+                s.chunks.clear();
+                s.checked = 0;
+                self.check(&mut s);
+            }
+            drop(s);
+            if let Some(node) = self.node.lock().upgrade() {
+                node.forget_attr();
+            }
+        }
+        Ok(())
+    }
+
+    fn outer_unlock_all(&self) {
+        // An error of the file's is kept for who syncs or closes it.
+        if let Err(e) = HostFile::flush(self) {
+            self.state.lock().error = Some(e);
+        }
+        let locks = self.state.lock().locks.take();
+        if let Some(number) = locks {
+            release_number(number);
+        }
+    }
+
     fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {
         if from >= size {
             return Err(Errno::ENXIO);
@@ -1604,6 +1722,9 @@ impl Drop for HostFile {
         let s = self.state.get_mut();
         if let Some(h) = s.handle.take() {
             release(h);
+        }
+        if let Some(number) = s.locks.take() {
+            release_number(number);
         }
     }
 }

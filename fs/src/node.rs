@@ -117,6 +117,19 @@ pub trait Inode: Send + Sync {
     }
 }
 
+/// A lock as the whole cell has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OuterLock {
+    /// Of `flock(2)`; if not, a record lock.
+    pub whole: bool,
+    /// First byte.
+    pub start: u64,
+    /// One past the last; `i64::MAX`: to the end.
+    pub end: u64,
+    /// None: unlocked; Some(true): to write.
+    pub write: Option<bool>,
+}
+
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
@@ -201,6 +214,13 @@ pub trait File: Send + Sync + Any {
     fn entries(&self, _from: u64) -> Option<Result<Vec<DirEntry>>> {
         None
     }
+    /// Makes a lock of this cell known to others who use the file, or takes it
+    /// back. Never waits for them: EAGAIN.
+    fn outer_lock(&self, _lock: &OuterLock) -> Result<()> {
+        Ok(())
+    }
+    /// The cell has no more locks on the file.
+    fn outer_unlock_all(&self) {}
     /// A descriptor of one opening is closed: reports what went wrong behind the program's back.
     fn flush(&self) -> Result<()> {
         Ok(())

@@ -2,11 +2,11 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, SetOnce};
 use linux_raw_sys::general as linux;
 
 use crate::namespace::Location;
@@ -22,6 +22,17 @@ pub struct OpenFile {
     place: Option<Location>,
     /// Name there at that time.
     name: Vec<u8>,
+    /// It has or had locks, which go with it.
+    locked: AtomicBool,
+}
+
+/// What is done with an open file that has locks when it goes.
+static UNLOCK: SetOnce<fn(usize)> = SetOnce::new();
+
+/// Says what is done with an open file that has locks when it goes: `unlock` gets its address.
+pub fn set_unlock(unlock: fn(usize)) {
+    // Once, at boot; a second time changes nothing.
+    let _ = UNLOCK.set(unlock);
 }
 
 /// Flags that `fcntl(F_SETFL)` can change.
@@ -37,12 +48,16 @@ impl OpenFile {
             position: Mutex::new(0),
             place: None,
             name: Vec::new(),
+            locked: AtomicBool::new(false),
         }
     }
 
     /// An open file of the tree.
     pub fn at(file: Arc<dyn File>, flags: u32, place: Location, name: Vec<u8>) -> Self {
-        OpenFile { file, flags: AtomicU32::new(flags), position: Mutex::new(0), place: Some(place), name }
+        let mut open = OpenFile::new(file, flags);
+        open.place = Some(place);
+        open.name = name;
+        open
     }
 
     /// The file.
@@ -86,6 +101,11 @@ impl OpenFile {
     pub fn writable(&self) -> bool {
         let f = self.flags();
         f & linux::O_ACCMODE != linux::O_RDONLY && f & linux::O_PATH == 0
+    }
+
+    /// Notes that it has locks.
+    pub fn note_lock(&self) {
+        self.locked.store(true, Ordering::Relaxed);
     }
 
     /// Attributes.
@@ -208,6 +228,11 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        if *self.locked.get_mut()
+            && let Some(unlock) = UNLOCK.get()
+        {
+            unlock((self as *const OpenFile).addr());
+        }
         // Errors of a last close that nobody waits for are reported by the file's own log line.
         let _ = self.file.release(self.flags());
     }

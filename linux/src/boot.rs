@@ -73,6 +73,7 @@ fn fail(what: &str, status: i32) -> ! {
 /// Starts the first program. In a thread of the runtime, once everything below is up.
 pub fn boot() {
     let config = config();
+    atoll_fs::open::set_unlock(syscalls::fd::locks::release_open);
     futex::init();
     atoll_net::host::init();
     atoll_task::set_event_handler(|event| match event {

@@ -766,6 +766,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
         files.close_all();
     }
     drop(files);
+    crate::syscalls::fd::locks::release_all(process.pid);
     if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 && process.pid != first_pid() {
         // This thread is in that space, so now is the time.
         last.space.memory.clear();

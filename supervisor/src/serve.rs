@@ -102,6 +102,8 @@ pub(crate) type Outcome = std::result::Result<Reply, Errno>;
 pub(crate) struct Handle {
     pub fd: OwnedFd,
     pub write: bool,
+    /// The mount that it was opened on.
+    pub mount: Option<u64>,
 }
 
 /// Serves one cell.
@@ -543,6 +545,26 @@ impl Server {
                 Ok(Reply { value: n as u64, extra: total, fd: None })
             }
             Op::ExtendedAttr => self.extended_attr(r),
+            Op::Lock => {
+                let h = self.handle(r.arg[0])?;
+                let kind = r.arg[1] & 3;
+                if r.arg[1] & 4 != 0 {
+                    let operation =
+                        [libc::LOCK_UN, libc::LOCK_SH, libc::LOCK_EX, libc::LOCK_UN][kind as usize];
+                    // SAFETY: no memory is involved.
+                    check(unsafe { libc::flock(h.fd.as_raw_fd(), operation | libc::LOCK_NB) } as i64)?;
+                    return Reply::value(0);
+                }
+                let kinds = [libc::F_UNLCK, libc::F_RDLCK, libc::F_WRLCK, libc::F_UNLCK];
+                // SAFETY: a plain structure.
+                let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+                lock.l_type = kinds[kind as usize] as i16;
+                lock.l_start = i64::try_from(r.arg[2]).map_err(|_| Errno::EINVAL)?;
+                lock.l_len = i64::try_from(r.arg[3]).map_err(|_| Errno::EINVAL)?;
+                // SAFETY: a valid structure.
+                check(unsafe { libc::fcntl(h.fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } as i64)?;
+                Reply::value(0)
+            }
             Op::SeekData => {
                 let h = self.handle(r.arg[0])?;
                 let from = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
@@ -612,7 +634,7 @@ impl Server {
         check_file_system(fd.as_raw_fd())?;
         self.copy_out(r.b, a.as_bytes())?;
         let pass = if r.arg[3] == 1 { Some(fd.try_clone().map_err(|_| Errno::EMFILE)?) } else { None };
-        let n = self.add_handle(Handle { fd, write })?;
+        let n = self.add_handle(Handle { fd, write, mount: Some(r.arg[0]) })?;
         Ok(Reply { value: n, extra: 0, fd: pass })
     }
 
@@ -674,11 +696,16 @@ impl Server {
     }
 
     fn set_attr(&self, r: &Request) -> Outcome {
-        let m = self.writable(r.arg[0])?;
-        let path = self.path(r.a)?;
         let bytes = self.copy_in(r.b, size_of::<HostSetAttr>())?;
         let h = HostSetAttr::read_from_bytes(&bytes).map_err(|_| Errno::EINVAL)?;
-        let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let fd = if r.arg[1] == 1 {
+            let handle = self.handle(r.arg[2])?;
+            self.writable(handle.mount.ok_or(Errno::EBADF)?)?;
+            handle.fd.try_clone().map_err(|_| Errno::EMFILE)?
+        } else {
+            let m = self.writable(r.arg[0])?;
+            open_beneath(&m.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
+        };
         let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
         check_file_system(fd.as_raw_fd())?;
         let (dir, empty) = (fd.as_raw_fd(), c"".as_ptr());

@@ -43,7 +43,7 @@ pub(crate) fn serve(server: &Server, op: Op, r: &Request) -> Outcome {
                 OwnedFd::from_raw_fd(check(libc::socket(domain, flags, protocol) as i64)? as RawFd)
             };
             let pass = fd.try_clone().map_err(|_| Errno::EMFILE)?;
-            let n = server.add_handle(Handle { fd, write: false })?;
+            let n = server.add_handle(Handle { fd, write: false, mount: None })?;
             Ok(Reply { value: n, extra: 0, fd: Some(pass) })
         }
         Op::Bind | Op::Connect => {

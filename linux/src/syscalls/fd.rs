@@ -196,9 +196,6 @@ pub fn close(c: &mut Call) -> Result<u64> {
 /// What a process gives up with any descriptor of a file: its record locks on it.
 fn closing(task: &Task, file: &FileRef) {
     locks::release_process(file, task.process.pid);
-    if RcuArc::count(file) == 1 {
-        locks::release_file(file);
-    }
 }
 
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -603,6 +600,7 @@ pub fn flock(c: &mut Call) -> Result<u64> {
 pub mod locks {
     use super::*;
     use alloc::collections::BTreeMap;
+    use atoll_fs::node::{File, OuterLock};
     use atoll_sync::{Mutex, WaitQueue};
     use atoll_task::{Limit, wait};
 
@@ -626,13 +624,34 @@ pub mod locks {
     struct Locks {
         records: Vec<Lock>,
         flocks: Vec<(usize, bool)>,
+        /// The file, if others outside the cell were told of the locks.
+        home: Option<Arc<dyn File>>,
     }
+
+    impl Locks {
+        fn is_empty(&self) -> bool {
+            self.records.is_empty() && self.flocks.is_empty()
+        }
+    }
+
+    /// How long one waits before the host is asked again for a lock that others hold, ns.
+    const RETRY: u64 = 5_000_000;
+
+    /// Held while the host is told of a lock, or of one that goes.
+    static OUTER: Mutex<()> = Mutex::new(());
 
     static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
     static QUEUE: WaitQueue = WaitQueue::new();
 
+    /// Names an open file among the owners of locks.
+    fn address(file: &FileRef) -> usize {
+        core::ptr::from_ref::<OpenFile>(file).addr()
+    }
+
+    /// Names the file that locks are on, by whatever names it was opened.
     fn key(file: &FileRef) -> Result<u64> {
-        file.place().map(|p| p.inode.attr().map(|a| a.ino ^ a.dev << 40)).ok_or(Errno::EBADF)?
+        let attr = file.attr()?;
+        if attr.ino != 0 { Ok(attr.ino ^ attr.dev << 40) } else { Ok(Arc::as_ptr(file.file()).addr() as u64) }
     }
 
     fn conflict(l: &Locks, new: &Lock) -> Option<Lock> {
@@ -659,8 +678,20 @@ pub mod locks {
             }
         }
         if !unlock {
+            // Neighbours of the same kind are one lock, which is what F_GETLK tells of.
+            let mut new = new;
+            rest.retain(|o| {
+                let joins =
+                    o.owner == new.owner && o.write == new.write && o.start <= new.end && new.start <= o.end;
+                if joins {
+                    new.start = new.start.min(o.start);
+                    new.end = new.end.max(o.end);
+                }
+                !joins
+            });
             rest.push(new);
         }
+        rest.sort_by_key(|o| o.start);
         l.records = rest;
     }
 
@@ -688,7 +719,7 @@ pub mod locks {
             _ => return Err(Errno::EINVAL),
         };
         let unlock = f.kind as u32 == linux::F_UNLCK;
-        let owner = if open { Owner::Open(file.addr()) } else { Owner::Process(c.task.process.pid) };
+        let owner = if open { Owner::Open(address(file)) } else { Owner::Process(c.task.process.pid) };
         let new = Lock { owner, start: start as u64, end: end as u64, write };
         let key = key(file)?;
         if command == linux::F_GETLK {
@@ -714,58 +745,177 @@ pub mod locks {
         if !unlock && (write && !file.writable() || !write && !file.readable()) {
             return Err(Errno::EBADF);
         }
+        if open {
+            file.note_lock();
+        }
         let limit = if command == linux::F_SETLKW { Limit::Forever } else { Limit::Never };
-        wait(&QUEUE, 1, limit, || {
-            let mut all = LOCKS.lock();
-            let l = all.entry(key).or_default();
-            if !unlock && conflict(l, &new).is_some() {
-                return None;
+        if unlock {
+            change(Some(key), |l| put_record(l, new, true));
+            return Ok(0);
+        }
+        loop {
+            let before = wait(&QUEUE, 1, limit, || {
+                let mut all = LOCKS.lock();
+                let l = all.entry(key).or_default();
+                if conflict(l, &new).is_some() {
+                    return None;
+                }
+                let before: Vec<Lock> = l.records.iter().filter(|o| o.owner == owner).copied().collect();
+                put_record(l, new, false);
+                Some(before)
+            })?;
+            let outer = OuterLock { whole: false, start: new.start, end: new.end, write: Some(write) };
+            match tell(file, key, &outer) {
+                Ok(()) => break,
+                Err(e) => {
+                    // Others outside the cell have it: as it was before.
+                    change(Some(key), |l| {
+                        l.records.retain(|o| o.owner != owner);
+                        l.records.extend(&before);
+                        l.records.sort_by_key(|o| o.start);
+                    });
+                    if e != Errno::EAGAIN || command != linux::F_SETLKW {
+                        return Err(e);
+                    }
+                    pause()?;
+                }
             }
-            put_record(l, new, unlock);
-            if l.records.is_empty() && l.flocks.is_empty() {
-                all.remove(&key);
-            }
-            Some(())
-        })?;
+        }
         QUEUE.wake_all(1);
         Ok(0)
     }
 
+    /// Tells those outside the cell of a lock that it has taken.
+    fn tell(file: &FileRef, key: u64, outer: &OuterLock) -> Result<()> {
+        let _order = OUTER.lock();
+        file.file().outer_lock(outer)?;
+        if let Some(l) = LOCKS.lock().get_mut(&key) {
+            l.home = Some(file.file().clone());
+        }
+        Ok(())
+    }
+
+    /// A while until others may have let go; RESTART if a signal comes first.
+    fn pause() -> Result<()> {
+        let until = atoll_abi::platform().now() + RETRY;
+        match wait(&QUEUE, 2, Limit::Until(until), || None::<()>) {
+            Err(Errno::EAGAIN | Errno::ETIMEDOUT) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Changes locks of one file, or of all, in such a way that fewer are held;
+    /// those outside the cell are told first.
+    fn change(of: Option<u64>, fewer: impl Fn(&mut Locks)) {
+        let _order = OUTER.lock();
+        let keys: Vec<u64> = match of {
+            Some(key) => alloc::vec![key],
+            None => LOCKS.lock().keys().copied().collect(),
+        };
+        for key in keys {
+            // What is left when this is done, while nobody in the cell can have it yet.
+            let (home, left) = {
+                let all = LOCKS.lock();
+                let Some(l) = all.get(&key) else { continue };
+                let mut left = Locks { records: l.records.clone(), flocks: l.flocks.clone(), home: None };
+                fewer(&mut left);
+                if left.records.len() == l.records.len()
+                    && left.flocks.len() == l.flocks.len()
+                    && of.is_none()
+                {
+                    continue;
+                }
+                (l.home.clone(), left)
+            };
+            if let Some(home) = home {
+                if left.is_empty() {
+                    home.outer_unlock_all();
+                } else {
+                    give_back(&*home, &left);
+                }
+            }
+            let mut all = LOCKS.lock();
+            if let Some(l) = all.get_mut(&key) {
+                fewer(l);
+                if l.is_empty() {
+                    let gone = all.remove(&key);
+                    drop(all);
+                    drop(gone);
+                }
+            }
+        }
+        QUEUE.wake_all(1);
+    }
+
+    /// Sets what those outside the cell see to what the cell still holds.
+    fn give_back(home: &dyn File, left: &Locks) {
+        let set = |whole: bool, start: u64, end: u64, write: Option<bool>| {
+            // Less than before: nobody can be in the way.
+            let _ = home.outer_lock(&OuterLock { whole, start, end, write });
+        };
+        let mut at = 0;
+        let mut records = left.records.clone();
+        records.sort_by_key(|r| r.start);
+        for r in &records {
+            if r.start > at {
+                set(false, at, r.start, None);
+            }
+            at = at.max(r.end);
+        }
+        if at < i64::MAX as u64 {
+            set(false, at, i64::MAX as u64, None);
+        }
+        let write = left.flocks.iter().map(|(_, x)| *x).max();
+        if write != Some(true) {
+            set(true, 0, i64::MAX as u64, write);
+        }
+    }
+
     /// Whole-file locks (`flock(2)`).
     pub fn whole(_c: &Call, file: &FileRef, operation: u32) -> Result<u64> {
-        let me = file.addr();
+        let me = address(file);
         let key = key(file)?;
         let nonblock = operation & linux::LOCK_NB != 0;
         let exclusive = match operation & !linux::LOCK_NB {
             linux::LOCK_SH => false,
             linux::LOCK_EX => true,
             linux::LOCK_UN => {
-                release_file(file);
+                change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
                 return Ok(0);
             }
             _ => return Err(Errno::EINVAL),
         };
-        wait(&QUEUE, 1, if nonblock { Limit::Never } else { Limit::Forever }, || {
-            let mut all = LOCKS.lock();
-            let l = all.entry(key).or_default();
-            if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
-                return None;
+        file.note_lock();
+        let limit = if nonblock { Limit::Never } else { Limit::Forever };
+        loop {
+            let before = wait(&QUEUE, 1, limit, || {
+                let mut all = LOCKS.lock();
+                let l = all.entry(key).or_default();
+                if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
+                    return None;
+                }
+                let before = l.flocks.iter().find(|(o, _)| *o == me).copied();
+                l.flocks.retain(|(o, _)| *o != me);
+                l.flocks.push((me, exclusive));
+                Some(before)
+            })?;
+            let outer = OuterLock { whole: true, start: 0, end: i64::MAX as u64, write: Some(exclusive) };
+            match tell(file, key, &outer) {
+                Ok(()) => break,
+                Err(e) => {
+                    change(Some(key), |l| {
+                        l.flocks.retain(|(o, _)| *o != me);
+                        l.flocks.extend(before);
+                    });
+                    if e != Errno::EAGAIN || nonblock {
+                        return Err(e);
+                    }
+                    pause()?;
+                }
             }
-            l.flocks.retain(|(o, _)| *o != me);
-            l.flocks.push((me, exclusive));
-            Some(0)
-        })
-    }
-
-    fn prune(all: &mut BTreeMap<u64, Locks>, key: u64, gone: impl Fn(&Owner) -> bool, flock: Option<usize>) {
-        let Some(l) = all.get_mut(&key) else { return };
-        l.records.retain(|r| !gone(&r.owner));
-        if let Some(me) = flock {
-            l.flocks.retain(|(o, _)| *o != me);
         }
-        if l.records.is_empty() && l.flocks.is_empty() {
-            all.remove(&key);
-        }
+        QUEUE.wake_all(1);
+        Ok(0)
     }
 
     /// A process closed a descriptor of a file: its record locks on that file go.
@@ -774,20 +924,22 @@ pub mod locks {
             return;
         }
         if let Ok(key) = key(file) {
-            prune(&mut LOCKS.lock(), key, |o| *o == Owner::Process(pid), None);
-            QUEUE.wake_all(1);
+            change(Some(key), |l| l.records.retain(|r| r.owner != Owner::Process(pid)));
+        }
+    }
+
+    /// A process ended.
+    pub fn release_all(pid: u32) {
+        if !LOCKS.lock().is_empty() {
+            change(None, |l| l.records.retain(|r| r.owner != Owner::Process(pid)));
         }
     }
 
     /// The last descriptor of an open file is gone.
-    pub fn release_file(file: &FileRef) {
-        if LOCKS.lock().is_empty() {
-            return;
-        }
-        let me = file.addr();
-        if let Ok(key) = key(file) {
-            prune(&mut LOCKS.lock(), key, |o| *o == Owner::Open(me), Some(me));
-            QUEUE.wake_all(1);
-        }
+    pub fn release_open(addr: usize) {
+        change(None, |l| {
+            l.records.retain(|r| r.owner != Owner::Open(addr));
+            l.flocks.retain(|(o, _)| *o != addr);
+        });
     }
 }

@@ -645,8 +645,10 @@ pub fn symlinkat(c: &mut Call) -> Result<u64> {
 
 fn remove(c: &Call, dir: i32, path: u64, is_dir: bool) -> Result<u64> {
     let path = get_path(path)?;
-    if is_dir && (path.ends_with(b"/.") || path == b".") {
-        return Err(Errno::EINVAL);
+    match path.split(|b| *b == b'/').rfind(|part| !part.is_empty()) {
+        Some(b".") if is_dir => return Err(Errno::EINVAL),
+        Some(b"..") if is_dir => return Err(Errno::ENOTEMPTY),
+        _ => {}
     }
     with_walker(c.task, dir, &path, |w, from| {
         let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
