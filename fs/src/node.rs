@@ -179,6 +179,8 @@ pub trait File: Send + Sync + Any {
     fn ready(&self) -> u32 {
         poll::IN | poll::OUT | poll::RDNORM | poll::WRNORM
     }
+    /// Brings what [`File::ready`] says up to date where somebody must be asked for that. May wait a moment.
+    fn refresh(&self) {}
     /// Where to wait for that to change; None: it never does.
     fn queue(&self) -> Option<&WaitQueue> {
         None

@@ -299,6 +299,20 @@ impl File for Stream {
         bits
     }
 
+    fn refresh(&self) {
+        // The question that is on its way is answered when there is something, not when there is nothing.
+        if !matches!(self.kind, StreamKind::Terminal | StreamKind::Pipe) || self.ready() & poll::IN != 0 {
+            return;
+        }
+        let mut bytes = alloc::vec![0u8; 8];
+        let mut request = Request::new(Op::StreamControl);
+        request.arg = [self.number, u64::from(ioctl::FIONREAD), 0, 0];
+        request.a = extent_mut(&mut bytes);
+        if call(request).is_ok() && bytes[..4] != [0; 4] {
+            self.reading.lock().readable |= poll::IN;
+        }
+    }
+
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.queue)
     }

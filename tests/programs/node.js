@@ -114,8 +114,10 @@ async function web() {
 async function threads() {
 	const shared = new Int32Array(new SharedArrayBuffer(8));
 	const workers = [1, 2, 3].map((n) => new Worker(__filename, { workerData: { shared, n } }));
+	// Listened for from the start: one may be gone before another has spoken.
+	const exits = workers.map(async (w) => (await once(w, 'exit'))[0]);
 	const said = await Promise.all(workers.map(async (w) => (await once(w, 'message'))[0]));
-	const codes = await Promise.all(workers.map(async (w) => (await once(w, 'exit'))[0]));
+	const codes = await Promise.all(exits);
 	console.log('workers', said.join(' '), 'count', shared[0], 'codes', codes.join(' '));
 }
 

@@ -41,8 +41,13 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
         (ready, any)
     };
     let (ready, any) = look();
-    if any || limit == Limit::Never {
+    if any {
         return Ok(ready);
+    }
+    if limit == Limit::Never {
+        // Nobody waits for a late answer.
+        files.iter().flat_map(|(f, _)| f).for_each(|f| f.file().refresh());
+        return Ok(look().0);
     }
     let waker: Arc<dyn Wake> = Arc::new(Waker(task.thread()));
     for (n, (f, wanted)) in files.iter().enumerate() {
