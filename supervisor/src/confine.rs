@@ -24,12 +24,26 @@ use crate::{Error, Result};
 pub enum Only {
     /// Whatever the arguments.
     Any,
-    /// Argument `.0` is one of these.
-    Among(u8, &'static [u64]),
-    /// Argument `.0` has none of these bits.
-    Without(u8, u64),
-    /// Arguments 1 and 2 are one of these pairs.
-    Pairs(&'static [(u64, u64)]),
+    /// Argument `.0` (from 0) is one of these, of these names.
+    Among(u8, &'static [(u64, &'static str)]),
+    /// Argument `.0` has none of these bits, of this name.
+    Without(u8, u64, &'static str),
+    /// Arguments 1 and 2 are one of these pairs, of these names.
+    Pairs(&'static [(u64, u64, &'static str)]),
+}
+
+impl std::fmt::Display for Only {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |names: &mut dyn Iterator<Item = &'static str>| names.collect::<Vec<_>>().join(", ");
+        match self {
+            Only::Any => f.write_str("any"),
+            Only::Among(n, values) => {
+                write!(f, "argument {}: {}", n + 1, list(&mut values.iter().map(|v| v.1)))
+            }
+            Only::Without(n, _, name) => write!(f, "argument {}: without {name}", n + 1),
+            Only::Pairs(pairs) => f.write_str(&list(&mut pairs.iter().map(|p| p.2))),
+        }
+    }
 }
 
 /// A host call that a cell may make.
@@ -51,45 +65,45 @@ const IP: u64 = libc::IPPROTO_IP as u64;
 const IPV6: u64 = libc::IPPROTO_IPV6 as u64;
 
 /// Socket options that a cell may set itself.
-pub const SOCKET_OPTIONS: &[(u64, u64)] = &[
-    (SOL_SOCKET, libc::SO_REUSEADDR as u64),
-    (SOL_SOCKET, libc::SO_REUSEPORT as u64),
-    (SOL_SOCKET, libc::SO_KEEPALIVE as u64),
-    (SOL_SOCKET, libc::SO_LINGER as u64),
-    (SOL_SOCKET, libc::SO_SNDBUF as u64),
-    (SOL_SOCKET, libc::SO_RCVBUF as u64),
-    (SOL_SOCKET, libc::SO_BROADCAST as u64),
-    (SOL_SOCKET, libc::SO_OOBINLINE as u64),
-    (SOL_SOCKET, libc::SO_RCVLOWAT as u64),
-    (SOL_SOCKET, libc::SO_TIMESTAMP as u64),
-    (TCP, libc::TCP_NODELAY as u64),
-    (TCP, libc::TCP_CORK as u64),
-    (TCP, libc::TCP_KEEPIDLE as u64),
-    (TCP, libc::TCP_KEEPINTVL as u64),
-    (TCP, libc::TCP_KEEPCNT as u64),
-    (TCP, libc::TCP_USER_TIMEOUT as u64),
-    (TCP, libc::TCP_QUICKACK as u64),
-    (TCP, libc::TCP_DEFER_ACCEPT as u64),
-    (TCP, libc::TCP_FASTOPEN as u64),
-    (TCP, libc::TCP_MAXSEG as u64),
-    (TCP, libc::TCP_SYNCNT as u64),
-    (TCP, libc::TCP_LINGER2 as u64),
-    (TCP, libc::TCP_NOTSENT_LOWAT as u64),
-    (IP, libc::IP_TOS as u64),
-    (IP, libc::IP_TTL as u64),
-    (IP, libc::IP_PKTINFO as u64),
-    (IP, libc::IP_RECVERR as u64),
-    (IP, libc::IP_RECVTOS as u64),
-    (IP, libc::IP_RECVTTL as u64),
-    (IP, libc::IP_MTU_DISCOVER as u64),
-    (IPV6, libc::IPV6_V6ONLY as u64),
-    (IPV6, libc::IPV6_RECVPKTINFO as u64),
-    (IPV6, libc::IPV6_RECVERR as u64),
-    (IPV6, libc::IPV6_MTU_DISCOVER as u64),
-    (IPV6, libc::IPV6_TCLASS as u64),
-    (IPV6, libc::IPV6_RECVTCLASS as u64),
-    (IPV6, libc::IPV6_RECVHOPLIMIT as u64),
-    (IPV6, libc::IPV6_UNICAST_HOPS as u64),
+pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
+    (SOL_SOCKET, libc::SO_REUSEADDR as u64, "SO_REUSEADDR"),
+    (SOL_SOCKET, libc::SO_REUSEPORT as u64, "SO_REUSEPORT"),
+    (SOL_SOCKET, libc::SO_KEEPALIVE as u64, "SO_KEEPALIVE"),
+    (SOL_SOCKET, libc::SO_LINGER as u64, "SO_LINGER"),
+    (SOL_SOCKET, libc::SO_SNDBUF as u64, "SO_SNDBUF"),
+    (SOL_SOCKET, libc::SO_RCVBUF as u64, "SO_RCVBUF"),
+    (SOL_SOCKET, libc::SO_BROADCAST as u64, "SO_BROADCAST"),
+    (SOL_SOCKET, libc::SO_OOBINLINE as u64, "SO_OOBINLINE"),
+    (SOL_SOCKET, libc::SO_RCVLOWAT as u64, "SO_RCVLOWAT"),
+    (SOL_SOCKET, libc::SO_TIMESTAMP as u64, "SO_TIMESTAMP"),
+    (TCP, libc::TCP_NODELAY as u64, "TCP_NODELAY"),
+    (TCP, libc::TCP_CORK as u64, "TCP_CORK"),
+    (TCP, libc::TCP_KEEPIDLE as u64, "TCP_KEEPIDLE"),
+    (TCP, libc::TCP_KEEPINTVL as u64, "TCP_KEEPINTVL"),
+    (TCP, libc::TCP_KEEPCNT as u64, "TCP_KEEPCNT"),
+    (TCP, libc::TCP_USER_TIMEOUT as u64, "TCP_USER_TIMEOUT"),
+    (TCP, libc::TCP_QUICKACK as u64, "TCP_QUICKACK"),
+    (TCP, libc::TCP_DEFER_ACCEPT as u64, "TCP_DEFER_ACCEPT"),
+    (TCP, libc::TCP_FASTOPEN as u64, "TCP_FASTOPEN"),
+    (TCP, libc::TCP_MAXSEG as u64, "TCP_MAXSEG"),
+    (TCP, libc::TCP_SYNCNT as u64, "TCP_SYNCNT"),
+    (TCP, libc::TCP_LINGER2 as u64, "TCP_LINGER2"),
+    (TCP, libc::TCP_NOTSENT_LOWAT as u64, "TCP_NOTSENT_LOWAT"),
+    (IP, libc::IP_TOS as u64, "IP_TOS"),
+    (IP, libc::IP_TTL as u64, "IP_TTL"),
+    (IP, libc::IP_PKTINFO as u64, "IP_PKTINFO"),
+    (IP, libc::IP_RECVERR as u64, "IP_RECVERR"),
+    (IP, libc::IP_RECVTOS as u64, "IP_RECVTOS"),
+    (IP, libc::IP_RECVTTL as u64, "IP_RECVTTL"),
+    (IP, libc::IP_MTU_DISCOVER as u64, "IP_MTU_DISCOVER"),
+    (IPV6, libc::IPV6_V6ONLY as u64, "IPV6_V6ONLY"),
+    (IPV6, libc::IPV6_RECVPKTINFO as u64, "IPV6_RECVPKTINFO"),
+    (IPV6, libc::IPV6_RECVERR as u64, "IPV6_RECVERR"),
+    (IPV6, libc::IPV6_MTU_DISCOVER as u64, "IPV6_MTU_DISCOVER"),
+    (IPV6, libc::IPV6_TCLASS as u64, "IPV6_TCLASS"),
+    (IPV6, libc::IPV6_RECVTCLASS as u64, "IPV6_RECVTCLASS"),
+    (IPV6, libc::IPV6_RECVHOPLIMIT as u64, "IPV6_RECVHOPLIMIT"),
+    (IPV6, libc::IPV6_UNICAST_HOPS as u64, "IPV6_UNICAST_HOPS"),
 ];
 
 macro_rules! allowed {
@@ -105,9 +119,9 @@ pub const ALLOWED: &[Allowed] = allowed! {
     epoll_ctl SYS_epoll_ctl Only::Any, "watch a socket";
     write SYS_write Only::Any, "ring a core's bell; log lines";
     timer_settime SYS_timer_settime Only::Any, "arm a core's deadline";
-    tgkill SYS_tgkill Only::Among(2, &[libc::SIGURG as u64]), "interrupt a core of this cell";
+    tgkill SYS_tgkill Only::Among(2, &[(libc::SIGURG as u64, "SIGURG")]), "interrupt a core of this cell";
     rt_sigreturn SYS_rt_sigreturn Only::Any, "return from an upcall that was only noted";
-    mmap SYS_mmap Only::Without(3, libc::MAP_ANONYMOUS as u64), "map the cell's memory and granted files";
+    mmap SYS_mmap Only::Without(3, libc::MAP_ANONYMOUS as u64, "MAP_ANONYMOUS"), "map the cell's memory and granted files";
     munmap SYS_munmap Only::Any, "unmap";
     mprotect SYS_mprotect Only::Any, "change access to a mapping";
     preadv2 SYS_preadv2 Only::Any, "read a granted file if that needs no waiting";
@@ -123,7 +137,7 @@ pub const ALLOWED: &[Allowed] = allowed! {
     getpeername SYS_getpeername Only::Any, "its peer's address";
     getsockopt SYS_getsockopt Only::Any, "a socket's options and pending error";
     setsockopt SYS_setsockopt Only::Pairs(SOCKET_OPTIONS), "options that concern one socket only";
-    ioctl SYS_ioctl Only::Among(1, &[libc::FIONREAD, libc::TIOCOUTQ]), "bytes queued in a socket";
+    ioctl SYS_ioctl Only::Among(1, &[(libc::FIONREAD, "FIONREAD"), (libc::TIOCOUTQ, "TIOCOUTQ")]), "bytes queued in a socket";
     close SYS_close Only::Any, "let a descriptor go";
     clock_gettime SYS_clock_gettime Only::Any, "clocks, where the vDSO can't read them";
     gettimeofday SYS_gettimeofday Only::Any, "as above";
@@ -134,14 +148,17 @@ pub const ALLOWED: &[Allowed] = allowed! {
 };
 
 /// Flags by which the cell's first process makes further ones, and these their threads.
-const CLONES: &[u64] = &[
-    (libc::CLONE_FILES | libc::SIGCHLD) as u64,
-    (libc::CLONE_VM
-        | libc::CLONE_FS
-        | libc::CLONE_FILES
-        | libc::CLONE_SIGHAND
-        | libc::CLONE_THREAD
-        | libc::CLONE_SYSVSEM) as u64,
+const CLONES: &[(u64, &str)] = &[
+    ((libc::CLONE_FILES | libc::SIGCHLD) as u64, "a process (CLONE_FILES)"),
+    (
+        (libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM) as u64,
+        "a thread",
+    ),
 ];
 
 /// Calls that are made besides where no program runs: by the cell's first
@@ -149,19 +166,22 @@ const CLONES: &[u64] = &[
 pub const STARTING: &[Allowed] = allowed! {
     clone SYS_clone Only::Among(0, CLONES), "make a space's process and its threads";
     wait4 SYS_wait4 Only::Any, "collect processes that ended";
-    kill SYS_kill Only::Among(1, &[libc::SIGKILL as u64]), "end a space's process";
+    kill SYS_kill Only::Among(1, &[(libc::SIGKILL as u64, "SIGKILL")]), "end a space's process";
     rt_sigtimedwait SYS_rt_sigtimedwait Only::Any, "wait for wishes and for children that end";
     rt_sigprocmask SYS_rt_sigprocmask Only::Any, "take signals one by one";
     rt_sigaction SYS_rt_sigaction Only::Any, "install the handler that makes upcalls of signals";
     sigaltstack SYS_sigaltstack Only::Any, "the stack that it runs on";
     timer_create SYS_timer_create Only::Any, "a core's deadline";
-    sched_setaffinity SYS_sched_setaffinity Only::Among(0, &[0]), "pin a core's thread";
+    sched_setaffinity SYS_sched_setaffinity Only::Among(0, &[(0, "itself")]), "pin a core's thread";
     mremap SYS_mremap Only::Any, "move the host's clock code beside the runtime";
     getpid SYS_getpid Only::Any, "own ids";
     gettid SYS_gettid Only::Any, "own ids";
-    prctl SYS_prctl Only::Among(0, &[libc::PR_SET_PDEATHSIG as u64, PR_SET_SYSCALL_USER_DISPATCH]),
+    prctl SYS_prctl Only::Among(0, &[
+            (libc::PR_SET_PDEATHSIG as u64, "PR_SET_PDEATHSIG"),
+            (PR_SET_SYSCALL_USER_DISPATCH, "PR_SET_SYSCALL_USER_DISPATCH"),
+        ]),
         "end with the parent; dispatch the program's own system calls to the runtime";
-    seccomp SYS_seccomp Only::Among(0, &[1]), "lock in: the list above and nothing more";
+    seccomp SYS_seccomp Only::Among(0, &[(1, "SECCOMP_SET_MODE_FILTER")]), "lock in: the list above and nothing more";
 };
 
 /// From Linux 5.11.
@@ -189,17 +209,17 @@ fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>) -> Result<BpfProgram> {
         match call.only {
             Only::Any => {}
             Only::Among(arg, values) => {
-                for v in values {
+                for (v, _) in values {
                     let rule = SeccompRule::new(vec![equal(arg, *v).map_err(fail)?]).map_err(fail)?;
                     list.push(rule);
                 }
             }
-            Only::Without(arg, bits) => {
+            Only::Without(arg, bits, _) => {
                 let c = SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(bits), 0).map_err(fail)?;
                 list.push(SeccompRule::new(vec![c]).map_err(fail)?);
             }
             Only::Pairs(pairs) => {
-                for (a, b) in pairs {
+                for (a, b, _) in pairs {
                     let both = vec![equal(1, *a).map_err(fail)?, equal(2, *b).map_err(fail)?];
                     list.push(SeccompRule::new(both).map_err(fail)?);
                 }

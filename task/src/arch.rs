@@ -180,6 +180,8 @@ pub fn capture_extended(frame: &mut UserFrame) {
         frame.xsave[21 + i * 2] = xmm[1];
     }
     frame.xsave[64] = u64::from(frame.saved_components) | 3;
+    // Entry saves the trap flag of a debugger that steps through it. It is not the program's.
+    frame.rflags &= !0x100;
 }
 
 /// The program's thread pointer.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod build;
+mod docs;
 mod servers;
 mod system;
 mod test;
@@ -28,6 +29,8 @@ enum Chore {
         #[arg(long)]
         debug: bool,
     },
+    /// Writes the generated parts of the documents in `docs/`.
+    Docs,
     /// Passes every test: format, lints, unit tests, lock models, programs on Linux and in cells.
     Test(test::Options),
 }
@@ -37,6 +40,7 @@ fn main() -> std::process::ExitCode {
         Chore::Try(options) => try_it::run(&options),
         Chore::Bench(options) => bench::run(&options),
         Chore::Build { debug } => build::all(!debug),
+        Chore::Docs => docs::write(),
         Chore::Test(options) => test::all(&options),
     };
     match done {

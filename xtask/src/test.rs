@@ -10,7 +10,7 @@ use crate::build::{self, cargo, run};
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, confinement.
+    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -25,6 +25,7 @@ const PARTS: &[Part] = &[
     ("models", "all interleavings of the locks", models),
     ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
     ("syscalls", "system calls on Linux and in cells", || cases("syscalls")),
+    ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
 ];
 

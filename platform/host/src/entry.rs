@@ -19,7 +19,8 @@
 //!   critical part throws the half-loaded registers away and starts from the
 //!   frame again, which still holds all of them.
 //!
-//! `tests/asm` steps through all of it, one instruction at a time.
+//! `tests/tests/entry.rs` steps through all of it, one instruction at a time,
+//! and sends an upcall at each.
 #![allow(unsafe_code, reason = "assembles the entry code")]
 
 use atoll_abi::core_local::CoreLocal;
@@ -91,6 +92,8 @@ core::arch::global_asm!(
     "cld",
     "mov rdi, rsp",
     "call atoll_syscall",
+    ".globl atoll_syscall_return",
+    "atoll_syscall_return:",
     // Nothing has changed the frame but the call's result: what a call preserves is still there.
     "cmp dword ptr [rsp + {KIND}], 0",
     "je atoll_leave_fast",
@@ -171,6 +174,8 @@ core::arch::global_asm!(
     "cld",
     "mov rdi, rsp",
     "call atoll_pending",
+    ".globl atoll_pending_return",
+    "atoll_pending_return:",
     "jmp atoll_leave",
     // An upcall threw a resume away: the frame is whole, start from it.
     ".globl atoll_resume_again",
@@ -223,6 +228,8 @@ core::arch::global_asm!(
     "mov rsp, rdi",
     "cld",
     "call rsi",
+    ".globl atoll_upcall_return",
+    "atoll_upcall_return:",
     "jmp atoll_leave",
     // rdi: function, rsi: its argument, rdx: stack.
     ".globl atoll_on_stack",

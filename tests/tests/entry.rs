@@ -1,0 +1,274 @@
+//! Interrupts a program at every instruction of the way into the runtime and
+//! back, and of its own around its system calls: nothing that it can see changes.
+//!
+//! The cell's host thread is single-stepped through the regions below, and runs
+//! up to them elsewhere. At each of their addresses it is sent upcalls, as
+//! notifications and as deadlines, at some of the times that it comes by. What is
+//! executed because of that (the handler's exits, `resume`, a `resume` that is
+//! thrown away) is stepped through and interrupted in turn.
+#![allow(unsafe_code, reason = "traces a process")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use atoll_abi::layout::{RUNTIME_BASE, RUNTIME_END};
+use atoll_tests::{Failed, Trial, arguments, atoll, run, top};
+use object::{Object, ObjectSymbol};
+
+/// How often an upcall is sent at each address.
+const TIMES: u32 = 4;
+/// Steps without a new address after which all are taken to have been seen.
+const NOTHING_NEW: u64 = 30_000;
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() {
+    let trials = vec![Trial::test("upcall_at_every_instruction", every_instruction)];
+    libtest_mimic::run(&arguments(), trials).exit();
+}
+
+/// Addresses of a program's symbols.
+fn symbols(path: &Path) -> Result<BTreeMap<String, u64>, Failed> {
+    let bytes = std::fs::read(path)?;
+    let file = object::File::parse(&*bytes)?;
+    Ok(file.symbols().filter_map(|s| Some((s.name().ok()?.to_string(), s.address()))).collect())
+}
+
+/// A process's children.
+fn children(parent: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        if after.split_whitespace().nth(1) == Some(&parent.to_string()) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// A traced thread.
+struct Tracee(i32);
+
+impl Tracee {
+    fn request(&self, what: u32, address: usize, data: usize) -> Result<(), Failed> {
+        // SAFETY: the requests used here read or write what `data` points to, which is valid, or nothing.
+        let r = unsafe { libc::ptrace(what, self.0, address, data) };
+        if r < 0 {
+            return Err(format!("ptrace {what:#x}: {}", std::io::Error::last_os_error()).into());
+        }
+        Ok(())
+    }
+
+    /// Waits until it stops; the signal that it stopped by, None if it has ended.
+    fn wait(&self) -> Result<Option<i32>, Failed> {
+        let mut status = 0;
+        // SAFETY: a thread that is traced by this one.
+        if unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) } != self.0 {
+            return Err(format!("waiting: {}", std::io::Error::last_os_error()).into());
+        }
+        Ok(libc::WIFSTOPPED(status).then(|| libc::WSTOPSIG(status)))
+    }
+
+    fn registers(&self) -> Result<libc::user_regs_struct, Failed> {
+        // SAFETY: a plain structure.
+        let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        self.request(libc::PTRACE_GETREGS, 0, &raw mut regs as usize)?;
+        Ok(regs)
+    }
+
+    fn write(&self, address: u64, word: u64) -> Result<(), Failed> {
+        self.request(libc::PTRACE_POKEDATA, address as usize, word as usize)
+    }
+
+    /// Sets the processor's four breakpoint registers.
+    fn set_breakpoints(&self, addresses: [u64; 4]) -> Result<(), Failed> {
+        let register = |n: usize| offset_of!(libc::user, u_debugreg) + n * 8;
+        for (n, address) in addresses.iter().enumerate() {
+            self.request(libc::PTRACE_POKEUSER, register(n), *address as usize)?;
+        }
+        // All four, on execution.
+        self.request(libc::PTRACE_POKEUSER, register(7), 0x55)
+    }
+
+    /// Moves this thread to the processor that it runs on: the two take turns anyway.
+    fn share_processor(&self) {
+        // SAFETY: a plain structure, filled by one call and read by the other. Failure costs time only.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(self.0, size_of_val(&set), &raw mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+        }
+    }
+
+    /// Lets it go. After a POPF that was stepped over, Linux takes the trap flag for the program's own.
+    fn release(&self, signal: i32) -> Result<(), Failed> {
+        let mut regs = self.registers()?;
+        regs.eflags &= !0x100;
+        self.request(libc::PTRACE_SETREGS, 0, &raw mut regs as usize)?;
+        self.request(libc::PTRACE_POKEUSER, offset_of!(libc::user, u_debugreg) + 7 * 8, 0)?;
+        self.request(libc::PTRACE_DETACH, 0, signal as usize)
+    }
+
+    /// Sends an upcall: a notification, or as if the deadline's timer had run out.
+    fn interrupt(&self, deadline: bool) {
+        #[repr(C, align(8))]
+        struct Info([i32; 32]);
+        let mut info = Info([0; 32]);
+        info.0[0] = libc::SIGURG;
+        info.0[2] = if deadline { libc::SI_TIMER } else { libc::SI_TKILL };
+        // SAFETY: a valid siginfo; a thread of ours.
+        unsafe {
+            let code = info.0[2];
+            if code == libc::SI_TKILL {
+                libc::syscall(libc::SYS_tgkill, self.0, self.0, libc::SIGURG);
+            } else {
+                libc::syscall(libc::SYS_rt_tgsigqueueinfo, self.0, self.0, libc::SIGURG, &raw const info);
+            }
+        }
+    }
+}
+
+struct Cell(Child);
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn every_instruction() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let program = dir.path().join("stepped");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-g", "-Wall", "-static", "-no-pie", "-pthread", "-o"]).arg(&program);
+    compiler.arg(top().join("tests/stepped/stepped.c"));
+    let compiled = run(compiler, Duration::from_secs(60))?;
+    if compiled.status != 0 {
+        return Err(format!("the program can't be compiled:\n{}", compiled.stderr).into());
+    }
+    let own = symbols(&program)?;
+    let runtime = symbols(&atoll().with_file_name("atoll-runtime"))?;
+    let of = |names: &BTreeMap<String, u64>, name: &str| {
+        names.get(name).copied().ok_or_else(|| Failed::from(format!("there is no symbol {name}")))
+    };
+    let at = |name: &str| Ok::<u64, Failed>(RUNTIME_BASE + of(&runtime, name)?);
+    // Entry, exit and resume; the switch between threads; the program's part.
+    let regions = [
+        at("atoll_entry")?..at("atoll_on_stack")?,
+        at("atoll_switch")?..at("atoll_thread_start")?,
+        of(&own, "steps_begin")?..of(&own, "steps_end")?,
+    ];
+    let text = 0..of(&own, "_end")?;
+    let stop = of(&own, "stop")?;
+
+    let mut command = Command::new(atoll());
+    command.args(["run", "--unconfined", "--cores", "1", "--memory", "64M"]);
+    command.arg("--volume").arg(format!("{}:/data", dir.path().display()));
+    command.args(["--workdir", "/", "--", "/data/stepped"]);
+    let mut cell = Cell(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+    let mut out = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?);
+    let mut line = String::new();
+    out.read_line(&mut line)?;
+    // The cell's first process makes one for each space; the last started has the program.
+    let first = *children(cell.0.id() as i32).first().ok_or("the cell has no process")?;
+    let space = *children(first).last().ok_or("the cell has no space")?;
+
+    let tracee = Tracee(space);
+    tracee.request(libc::PTRACE_SEIZE, 0, 0)?;
+    tracee.request(libc::PTRACE_INTERRUPT, 0, 0)?;
+    tracee.wait()?;
+    let mut sent: BTreeMap<u64, u32> = BTreeMap::new();
+    let (mut steps, mut upcalls, mut new_at) = (0u64, 0u32, 0u64);
+    let (mut signal, mut random) = (0, 1u64);
+    let begun = Instant::now();
+    // Where the code under test is entered from elsewhere: from the runtime's inside,
+    // from the handler of host signals, and from the rest of the program.
+    let from_runtime = [
+        at("atoll_syscall_return")?,
+        at("atoll_pending_return")?,
+        at("atoll_upcall_return")?,
+        at("atoll_switch")?,
+    ];
+    let sigreturn = at("atoll_sigreturn")?;
+    let from_handler = [at("atoll_to_thread_stack")?, sigreturn, sigreturn, sigreturn];
+    let from_program =
+        [of(&own, "by_mov")?, of(&own, "by_following")?, of(&own, "trapped")?, at("atoll_entry")?];
+    tracee.share_processor();
+    let mut set = None;
+    let mut rip = tracee.registers()?.rip;
+    while steps - new_at < NOTHING_NEW && begun.elapsed() < LIMIT {
+        let in_runtime = (RUNTIME_BASE..RUNTIME_END).contains(&rip);
+        let tested = regions.iter().any(|r| r.contains(&rip)) || !in_runtime && !text.contains(&rip);
+        if tested && signal == 0 {
+            let times = sent.entry(rip).or_insert(0);
+            if *times == 0 {
+                new_at = steps;
+            }
+            // Not each time that it is come by: so it is also seen what an earlier one leads to.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if *times < TIMES && random >> 62 == 0 {
+                tracee.interrupt(*times % 2 == 1);
+                *times += 1;
+                upcalls += 1;
+            }
+        }
+        let run_to = if signal != 0 {
+            Some(from_handler)
+        } else if tested || (sigreturn..sigreturn + 8).contains(&rip) {
+            None
+        } else {
+            Some(if in_runtime { from_runtime } else { from_program })
+        };
+        if run_to.is_some() && run_to != set {
+            tracee.set_breakpoints(run_to.unwrap_or(from_runtime))?;
+            set = run_to;
+        }
+        let how = if run_to.is_some() { libc::PTRACE_CONT } else { libc::PTRACE_SINGLESTEP };
+        tracee.request(how, 0, signal as usize)?;
+        let Some(stopped) = tracee.wait()? else {
+            let mut text = String::new();
+            cell.0.stderr.take().ok_or("no standard error")?.read_to_string(&mut text)?;
+            return Err(format!("it ended after {upcalls} upcalls:\n{text}").into());
+        };
+        signal = if stopped == libc::SIGTRAP { 0 } else { stopped };
+        rip = tracee.registers()?.rip;
+        steps += 1;
+    }
+    tracee.write(stop, 1)?;
+    tracee.release(signal)?;
+    let mut rest = String::new();
+    out.read_to_string(&mut rest)?;
+    let status = cell.0.wait()?;
+    let mut errors = String::new();
+    cell.0.stderr.take().ok_or("no standard error")?.read_to_string(&mut errors)?;
+    let said = format!("{upcalls} upcalls at {} addresses in {steps} steps: {rest}{errors}", sent.len());
+    if !status.success() || !rest.starts_with("bad 0 of ") {
+        return Err(said.into());
+    }
+    println!("{said}");
+    // What was never come by was not shown: the regions but for what starts and ends threads.
+    let entered = |name: &str| at(name).map(|a| sent.contains_key(&a));
+    for name in [
+        "atoll_entry",
+        "atoll_entry_commit",
+        "atoll_exit_check",
+        "atoll_exit_late",
+        "atoll_pending_entry",
+        "atoll_resume_critical",
+        "atoll_resume_again",
+        "atoll_to_thread_stack",
+        "atoll_switch",
+    ] {
+        if !entered(name)? {
+            return Err(format!("{name} was never come by: {said}").into());
+        }
+    }
+    Ok(())
+}
