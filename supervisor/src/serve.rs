@@ -809,7 +809,7 @@ impl Server {
                 let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| Errno::EBADF)?;
                 let write = flags.intersects(rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::RDWR);
                 let fd = fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
-                Reply::value(self.add_handle(Handle { fd, write })?)
+                Reply::value(self.add_handle(Handle { fd, write, mount: None })?)
             }
             Op::StreamSeek => {
                 // SAFETY: no memory is involved.
