@@ -340,8 +340,15 @@ pub trait HostCalls: Sync {
         control: Option<&mut [u8]>,
         flags: u32,
     ) -> Result<Received>;
-    /// Sends to a socket.
-    fn send(&self, fd: i32, bufs: &[ReadBuf], addr: Option<&[u8]>, flags: u32) -> Result<usize>;
+    /// Sends to a socket. `control`: control messages, empty if there are none.
+    fn send(
+        &self,
+        fd: i32,
+        bufs: &[ReadBuf],
+        addr: Option<&[u8]>,
+        control: &[u8],
+        flags: u32,
+    ) -> Result<usize>;
     /// Takes a connection. Value: descriptor and the length of the peer's address.
     fn accept(&self, fd: i32, addr: &mut [u8]) -> Result<(i32, usize)>;
     /// `shutdown(2)`.

@@ -1,6 +1,7 @@
 //! `atoll`: run programs in cells.
 
 mod run;
+mod syscalls;
 
 use std::process::ExitCode;
 
@@ -18,11 +19,14 @@ struct Cli {
 enum Command {
     /// Run a program in a new cell
     Run(Box<run::Options>),
+    /// Print which system calls are supported, and which of their flags
+    Syscalls(syscalls::Options),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(options) => run::run(*options),
+        Command::Syscalls(options) => syscalls::print(&options),
     }
 }

@@ -1764,6 +1764,10 @@ impl Mappable for HostFile {
         Ok(done)
     }
 
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        File::allocate(self, linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE, offset, len)
+    }
+
     fn describe(&self) -> (Vec<u8>, u64, u64) {
         (Vec::new(), self.key.0, self.key.1)
     }

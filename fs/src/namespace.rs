@@ -177,6 +177,10 @@ pub struct How {
     pub beneath: bool,
     /// The directory where the walk begins is the root.
     pub in_root: bool,
+    /// Follow no link that is more than a text (ELOOP).
+    pub no_magic: bool,
+    /// Never go to another mount (EXDEV).
+    pub one_mount: bool,
 }
 
 /// Who walks, and from where.
@@ -307,6 +311,9 @@ impl Walker<'_> {
             if how.beneath {
                 return Err(Errno::EXDEV);
             }
+            if how.one_mount && !Arc::ptr_eq(&root.mount, &at.mount) {
+                return Err(Errno::EXDEV);
+            }
             at = root.clone();
         }
         let mut slash = path.ends_with(b"/");
@@ -329,7 +336,11 @@ impl Walker<'_> {
                         return Err(Errno::EXDEV);
                     }
                 } else {
-                    at = at.above();
+                    let above = at.above();
+                    if how.one_mount && !Arc::ptr_eq(&above.mount, &at.mount) {
+                        return Err(Errno::EXDEV);
+                    }
+                    at = above;
                 }
                 continue;
             }
@@ -347,12 +358,16 @@ impl Walker<'_> {
                     Err(e) => return Err(e),
                 },
             };
+            if how.one_mount && !Arc::ptr_eq(&next.mount, &at.mount) {
+                return Err(Errno::EXDEV);
+            }
             if next.inode.kind() == FileType::Symlink && !(last && how.no_follow && !slash) {
                 links += 1;
                 if links > MAX_LINKS || how.no_links {
                     return Err(Errno::ELOOP);
                 }
                 match next.inode.follow() {
+                    Some(_) if how.no_magic => return Err(Errno::ELOOP),
                     None => {
                         let target = next.inode.read_link()?;
                         if target.is_empty() {

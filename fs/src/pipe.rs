@@ -24,6 +24,11 @@ const CAPACITY_MAX: usize = 1 << 20;
 
 struct State {
     bytes: VecDeque<u8>,
+    /// Bytes ever read and written.
+    taken: u64,
+    put: u64,
+    /// Writes that keep their limits (O_DIRECT): from, to, in bytes ever written.
+    packets: VecDeque<(u64, u64)>,
     capacity: usize,
     readers: u32,
     writers: u32,
@@ -48,6 +53,9 @@ impl Pipe {
         Arc::new(Pipe {
             state: Mutex::new(State {
                 bytes: VecDeque::new(),
+                taken: 0,
+                put: 0,
+                packets: VecDeque::new(),
                 capacity: CAPACITY,
                 readers: 0,
                 writers: 0,
@@ -61,9 +69,10 @@ impl Pipe {
     }
 
     /// A new pipe's two ends: for reading, for writing.
-    pub fn ends() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
+    /// `packets`: each write is read by itself.
+    pub fn ends(packets: bool) -> (Arc<PipeEnd>, Arc<PipeEnd>) {
         let pipe = Pipe::new();
-        (PipeEnd::new(&pipe, true, false), PipeEnd::new(&pipe, false, true))
+        (PipeEnd::new(&pipe, true, false, false), PipeEnd::new(&pipe, false, true, packets))
     }
 
     fn read(&self, sink: &mut Sink, limit: Limit) -> Result<usize> {
@@ -77,7 +86,10 @@ impl Pipe {
             }
             let was_full = s.capacity.saturating_sub(s.bytes.len()) < ATOMIC;
             let mut done = 0;
+            let most = s.next_read();
             let (first, second) = s.bytes.as_slices();
+            let first = &first[..first.len().min(most)];
+            let second = &second[..second.len().min(most - first.len())];
             for part in [first, second] {
                 match sink.put(part) {
                     Ok(n) => {
@@ -90,7 +102,7 @@ impl Pipe {
                     Err(_) => break,
                 }
             }
-            s.bytes.drain(..done);
+            s.consume(done);
             if s.bytes.is_empty() && s.bytes.capacity() > CAPACITY {
                 s.bytes.shrink_to(CAPACITY);
             }
@@ -102,7 +114,39 @@ impl Pipe {
         })?
     }
 
-    fn write(&self, source: &mut Source, nonblock: bool) -> Result<usize> {
+    /// Copies what is there to another pipe, and leaves it here too (`tee(2)`).
+    fn copy_to(&self, to: &Pipe, most: usize, nonblock: bool) -> Result<usize> {
+        let limit = || if nonblock { Limit::Never } else { Limit::Forever };
+        let bytes: Vec<u8> = wait(&self.queue, poll::IN | poll::HUP, limit(), || {
+            let s = self.state.lock();
+            if s.bytes.is_empty() && s.writers > 0 {
+                return None;
+            }
+            Some(s.bytes.iter().copied().take(most).collect())
+        })?;
+        let mut source = Source::kernel(&bytes);
+        let mut done = 0;
+        // As much as fits at once: the rest stays for the next call.
+        wait(&to.queue, poll::OUT | poll::ERR, limit(), || {
+            let mut s = to.state.lock();
+            if s.readers == 0 {
+                return Some(Err(Errno::EPIPE));
+            }
+            let room = s.capacity.saturating_sub(s.bytes.len());
+            if room == 0 && !bytes.is_empty() {
+                return None;
+            }
+            done = match s.append(&mut source, room) {
+                Ok(n) => n,
+                Err(e) => return Some(Err(e)),
+            };
+            Some(Ok(()))
+        })??;
+        to.queue.wake_all(poll::IN | poll::RDNORM);
+        Ok(done)
+    }
+
+    fn write(&self, source: &mut Source, packets: bool, nonblock: bool) -> Result<usize> {
         let whole = source.left();
         let mut done = 0;
         while source.left() > 0 {
@@ -113,11 +157,17 @@ impl Pipe {
                     return Some(Err(Errno::EPIPE));
                 }
                 let room = s.capacity.saturating_sub(s.bytes.len());
-                // Short writes go in one piece or not at all.
-                if room == 0 || (whole <= ATOMIC && room < source.left()) {
+                // Short writes go in one piece or not at all, and so do packets.
+                let piece = if packets { source.left().min(ATOMIC) } else { source.left() };
+                if room == 0 || ((whole <= ATOMIC || packets) && room < piece) {
                     return None;
                 }
-                let n = take_into(&mut s.bytes, source, room);
+                let from = s.put;
+                let n = s.append(source, if packets { piece } else { room });
+                if packets && s.put > from {
+                    let to = s.put;
+                    s.packets.push_back((from, to));
+                }
                 drop(s);
                 self.queue.wake_all(poll::IN | poll::RDNORM);
                 Some(n)
@@ -131,14 +181,15 @@ impl Pipe {
         Ok(done)
     }
 
-    fn ready(&self, read: bool, write: bool) -> u32 {
+    /// `seen`: writers that had come when the end was opened; before another one comes nobody hung up.
+    fn ready(&self, read: bool, write: bool, seen: u64) -> u32 {
         let s = self.state.lock();
         let mut r = 0;
         if read {
             if !s.bytes.is_empty() {
                 r |= poll::IN | poll::RDNORM;
             }
-            if s.writers == 0 && (s.writer_openings > 0 || !write) {
+            if s.writers == 0 && s.writer_openings > seen {
                 r |= poll::HUP;
             }
         }
@@ -172,25 +223,50 @@ impl Pipe {
     }
 }
 
-/// Appends up to `room` bytes of `source`.
-fn take_into(bytes: &mut VecDeque<u8>, source: &mut Source, room: usize) -> Result<usize> {
-    let mut buf = [0u8; 1024];
-    let mut done = 0;
-    while done < room && source.left() > 0 {
-        let n = buf.len().min(room - done).min(source.left());
-        match source.take(&mut buf[..n]) {
-            Ok(k) => {
-                bytes.extend(&buf[..k]);
-                done += k;
-                if k < n {
-                    break;
-                }
-            }
-            Err(e) if done == 0 => return Err(e),
-            Err(_) => break,
+impl State {
+    /// Bytes that one read takes at most: up to the end of a packet, or to the start of the next.
+    fn next_read(&self) -> usize {
+        match self.packets.front() {
+            Some((from, to)) if *from <= self.taken => (to - self.taken) as usize,
+            Some((from, _)) => (from - self.taken) as usize,
+            None => self.bytes.len(),
         }
     }
-    Ok(done)
+
+    /// Drops `n` bytes that were read, and what is left of their packet.
+    fn consume(&mut self, n: usize) {
+        let mut gone = n as u64;
+        if let Some((from, to)) = self.packets.front().copied()
+            && from <= self.taken
+        {
+            gone = to - self.taken;
+            self.packets.pop_front();
+        }
+        self.bytes.drain(..gone as usize);
+        self.taken += gone;
+    }
+
+    /// Appends up to `room` bytes of `source`.
+    fn append(&mut self, source: &mut Source, room: usize) -> Result<usize> {
+        let mut buf = [0u8; 1024];
+        let mut done = 0;
+        while done < room && source.left() > 0 {
+            let n = buf.len().min(room - done).min(source.left());
+            match source.take(&mut buf[..n]) {
+                Ok(k) => {
+                    self.bytes.extend(&buf[..k]);
+                    self.put += k as u64;
+                    done += k;
+                    if k < n {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
 }
 
 /// One end of a pipe, or both of a FIFO opened for reading and writing.
@@ -198,12 +274,28 @@ pub struct PipeEnd {
     pipe: Arc<Pipe>,
     read: bool,
     write: bool,
+    /// What it writes keeps its limits (O_DIRECT).
+    packets: bool,
+    /// Writers that had come before.
+    seen: u64,
 }
 
 impl PipeEnd {
-    fn new(pipe: &Arc<Pipe>, read: bool, write: bool) -> Arc<PipeEnd> {
+    fn new(pipe: &Arc<Pipe>, read: bool, write: bool, packets: bool) -> Arc<PipeEnd> {
+        let seen = pipe.state.lock().writer_openings;
         pipe.attach(read, write);
-        Arc::new(PipeEnd { pipe: pipe.clone(), read, write })
+        Arc::new(PipeEnd { pipe: pipe.clone(), read, write, packets, seen })
+    }
+
+    /// Copies up to `most` bytes to another pipe (`tee(2)`).
+    pub fn copy_to(&self, to: &PipeEnd, most: usize, nonblock: bool) -> Result<usize> {
+        if !self.read || !to.write {
+            return Err(Errno::EBADF);
+        }
+        if Arc::ptr_eq(&self.pipe, &to.pipe) {
+            return Err(Errno::EINVAL);
+        }
+        self.pipe.copy_to(&to.pipe, most, nonblock)
     }
 
     /// Bytes that it can hold.
@@ -213,6 +305,9 @@ impl PipeEnd {
 
     /// Changes what it can hold; the new capacity.
     pub fn set_capacity(&self, bytes: usize) -> Result<usize> {
+        if bytes > i32::MAX as usize {
+            return Err(Errno::EINVAL);
+        }
         if bytes > CAPACITY_MAX {
             return Err(Errno::EPERM);
         }
@@ -238,7 +333,7 @@ impl File for PipeEnd {
     }
 
     fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
-        self.pipe.write(source, nonblock).map(|n| (n, 0))
+        self.pipe.write(source, self.packets, nonblock).map(|n| (n, 0))
     }
 
     fn attr(&self) -> Result<Attr> {
@@ -256,7 +351,7 @@ impl File for PipeEnd {
     }
 
     fn ready(&self) -> u32 {
-        self.pipe.ready(self.read, self.write)
+        self.pipe.ready(self.read, self.write, self.seen)
     }
 
     fn queue(&self) -> Option<&WaitQueue> {
@@ -306,7 +401,7 @@ impl Fifo {
             let s = pipe.state.lock();
             (s.reader_openings, s.writer_openings)
         };
-        let end = PipeEnd::new(&pipe, read, write);
+        let end = PipeEnd::new(&pipe, read, write, false);
         if !nonblock && read != write {
             // Wait for the other side to open, or to have opened meanwhile.
             wait(&pipe.queue, poll::ALL, Limit::Forever, || {

@@ -628,6 +628,10 @@ impl Mappable for TmpNode {
         File::read(self, &mut Sink::kernel(to), Some(offset), false)
     }
 
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        File::allocate(self, linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE, offset, len)
+    }
+
     fn describe(&self) -> (Vec<u8>, u64, u64) {
         let text = match (self.name(), self.parent()) {
             (Some(_), Some(_)) => Vec::new(),

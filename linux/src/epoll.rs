@@ -20,6 +20,14 @@ use crate::files::FileRef;
 use crate::types::EpollEvent;
 
 /// Events that are always reported.
+/// What may be asked for together with EPOLLEXCLUSIVE.
+const EXCLUSIVE_WITH: u32 = poll::IN
+    | poll::OUT
+    | poll::ERR
+    | poll::HUP
+    | linux::EPOLLWAKEUP
+    | linux::EPOLLET
+    | linux::EPOLLEXCLUSIVE;
 const ALWAYS: u32 = poll::ERR | poll::HUP;
 /// Longest chain of instances that watch each other (EP_MAX_NESTS).
 const NESTS_MAX: u32 = 5;
@@ -108,6 +116,11 @@ impl Epoll {
                 }
                 let inner = file.file();
                 let Some(queue) = inner.queue() else { return Err(Errno::EPERM) };
+                if event.events & linux::EPOLLEXCLUSIVE != 0
+                    && (event.events & !EXCLUSIVE_WITH != 0 || file.as_type::<Epoll>().is_some())
+                {
+                    return Err(Errno::EINVAL);
+                }
                 if let Some(e) = file.as_type::<Epoll>() {
                     if core::ptr::eq(e, self) {
                         return Err(Errno::EINVAL);
@@ -143,6 +156,9 @@ impl Epoll {
                 let key = key.ok_or(Errno::ENOENT)?;
                 let Some(item) = w.items.get_mut(&key) else { return Err(Errno::ENOENT) };
                 let events = event.events;
+                if (events | item.events) & linux::EPOLLEXCLUSIVE != 0 {
+                    return Err(Errno::EINVAL);
+                }
                 item.events = events;
                 item.data = event.data;
                 item.disarmed = false;
@@ -301,6 +317,10 @@ impl File for Epoll {
             !i.disarmed && i.file.upgrade().is_some_and(|f| f.ready() & (i.events & 0xffff | ALWAYS) != 0)
         });
         if any { poll::IN | poll::RDNORM } else { 0 }
+    }
+
+    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
+        Ok(0)
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

@@ -100,6 +100,10 @@ impl File for EventFd {
         r
     }
 
+    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
+        Ok(0)
+    }
+
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.queue)
     }
@@ -207,6 +211,10 @@ impl File for TimerFd {
         if self.expiry.count.load(Ordering::SeqCst) > 0 { poll::IN | poll::RDNORM } else { 0 }
     }
 
+    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
+        Ok(0)
+    }
+
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.expiry.queue)
     }
@@ -285,6 +293,10 @@ impl File for SignalFd {
         if (own | shared) & mask != 0 { poll::IN | poll::RDNORM } else { 0 }
     }
 
+    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
+        Ok(0)
+    }
+
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.queue.signal_queue)
     }
@@ -299,7 +311,7 @@ pub struct PosixTimer {
     /// Clock.
     pub clock: i32,
     timer: AnyTimer,
-    overrun: Arc<AtomicU64>,
+    overrun: AtomicU64,
 }
 
 enum AnyTimer {
@@ -321,16 +333,22 @@ impl PosixTimer {
         tid: Option<u32>,
     ) -> Self {
         let weak = Arc::downgrade(process);
-        let overrun = Arc::new(AtomicU64::new(0));
-        let count = overrun.clone();
         let call = move |times: u64| {
-            count.store(times - 1, Ordering::Relaxed);
             let Some(p) = weak.upgrade() else { return };
             if signal == 0 {
                 return;
             }
+            let to = tid.and_then(crate::process::find_task);
+            // One signal of a timer is queued at a time; what runs out meanwhile is counted in it.
+            let pending = match &to {
+                Some(t) => t.signals.lock().pending.overrun(signal, id, times),
+                None => p.pending.lock().overrun(signal, id, times),
+            };
+            if pending {
+                return;
+            }
             let info = Siginfo::timer(signal, id, (times - 1).min(i32::MAX as u64) as i32, value);
-            match tid.and_then(crate::process::find_task) {
+            match to {
                 Some(t) => signal::send_task(&t, info),
                 None => signal::send_process(&p, info),
             }
@@ -339,7 +357,7 @@ impl PosixTimer {
             Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, call)),
             None => AnyTimer::Wall(Timer::new(call)),
         };
-        PosixTimer { clock, timer, overrun }
+        PosixTimer { clock, timer, overrun: AtomicU64::new(0) }
     }
 
     /// Starts it, at a time of its clock (the monotonic one for those that follow real time), or stops it.
@@ -372,7 +390,12 @@ impl PosixTimer {
         Itimerspec { interval: Timespec::from_ns(interval), value: Timespec::from_ns(left) }
     }
 
-    /// Times it ran out beyond the last signal.
+    /// A signal of it was taken, which told of so many more runs.
+    pub fn taken(&self, overrun: u64) {
+        self.overrun.store(overrun, Ordering::Relaxed);
+    }
+
+    /// Times it ran out beyond the last signal that was taken.
     pub fn overrun(&self) -> u64 {
         self.overrun.load(Ordering::Relaxed).min(i32::MAX as u64)
     }
@@ -454,6 +477,10 @@ impl File for Inotify {
 
     fn ready(&self) -> u32 {
         if self.state.lock().events.is_empty() { 0 } else { poll::IN | poll::RDNORM }
+    }
+
+    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
+        Ok(0)
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

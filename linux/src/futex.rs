@@ -356,23 +356,34 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
     let private = op & linux::FUTEX_PRIVATE_FLAG != 0;
     let realtime = op & linux::FUTEX_CLOCK_REALTIME != 0;
     let task = c.task;
-    match op & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME) {
+    let command = op & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME);
+    if realtime && !matches!(command, linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET | linux::FUTEX_LOCK_PI2) {
+        return Err(Errno::ENOSYS);
+    }
+    match command {
         linux::FUTEX_WAIT => wait(task, addr, private, value, !0, limit(c.arg(3), false, false)?),
         linux::FUTEX_WAIT_BITSET => {
             wait(task, addr, private, value, c.uint(5), limit(c.arg(3), true, realtime)?)
         }
-        linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value, !0)),
+        // Linux wakes one even if asked for none.
+        linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value.max(1), !0)),
         linux::FUTEX_WAKE_BITSET => {
             if c.uint(5) == 0 {
                 return Err(Errno::EINVAL);
             }
-            Ok(wake(key(task, addr, private)?, value, c.uint(5)))
+            Ok(wake(key(task, addr, private)?, value.max(1), c.uint(5)))
         }
         linux::FUTEX_REQUEUE => {
+            if (value as i32) < 0 || c.int(3) < 0 {
+                return Err(Errno::EINVAL);
+            }
             let (from, to) = (key(task, addr, private)?, key(task, c.arg(4), private)?);
             Ok(requeue(from, to, value, c.uint(3)))
         }
         linux::FUTEX_CMP_REQUEUE => {
+            if (value as i32) < 0 || c.int(3) < 0 {
+                return Err(Errno::EINVAL);
+            }
             let (from, to) = (key(task, addr, private)?, key(task, c.arg(4), private)?);
             if user::load_u32(addr)? != c.uint(5) {
                 return Err(Errno::EAGAIN);

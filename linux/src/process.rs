@@ -256,6 +256,10 @@ pub struct Process {
     pub dumpable: AtomicU32,
     /// PR_SET_CHILD_SUBREAPER.
     pub subreaper: AtomicBool,
+    /// I/O priority (`ioprio_set(2)`).
+    pub io_priority: AtomicU32,
+    /// PR_SET_THP_DISABLE.
+    pub thp_disabled: AtomicBool,
     /// oom_score_adj.
     pub oom_score_adj: AtomicI32,
     /// personality(2).
@@ -459,6 +463,8 @@ impl Process {
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
             subreaper: AtomicBool::new(false),
+            io_priority: AtomicU32::new(0),
+            thp_disabled: AtomicBool::new(false),
             oom_score_adj: AtomicI32::new(0),
             persona: AtomicU32::new(0),
         });

@@ -91,6 +91,13 @@ impl Pending {
         self.set &= !set;
     }
 
+    /// Counts further runs of a timer in its signal; false if that does not wait here.
+    pub fn overrun(&mut self, signal: u32, id: i32, times: u64) -> bool {
+        let mut all = self.queue.iter_mut();
+        let info = all.find(|i| i.signo as u32 == signal && i.timer_id() == Some(id));
+        info.map(|i| i.add_overrun(times)).is_some()
+    }
+
     /// Takes one of `wanted`, for those who wait for signals.
     pub fn take_for_waiter(&mut self, wanted: u64) -> Option<Siginfo> {
         self.take(wanted)
@@ -396,8 +403,18 @@ fn next(task: &Task) -> Option<(Siginfo, SigactionC)> {
     // A task's own first, as Linux does; but faults before all.
     let info = s.pending.take(open).or_else(|| task.process.pending.lock().take(open))?;
     drop(s);
+    taken(task, &info);
     let action = task.process.actions.get(info.signo as u32);
     Some((info, action))
+}
+
+/// Notes in a POSIX timer what its signal told.
+fn taken(task: &Task, info: &Siginfo) {
+    if let Some(id) = info.timer_id()
+        && let Some(t) = task.process.timers.lock().get(&id)
+    {
+        t.taken(info.words[0] >> 32);
+    }
 }
 
 /// The call's result says "restart", and no handler ran: run it again.
@@ -748,10 +765,15 @@ pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
     let mut s = task.signals.lock();
     s.waiting = 0;
     // One may have come in the instant between.
-    match found {
+    let found = match found {
         Err(e) => s.pending.take(wanted).or_else(|| task.process.pending.lock().take(wanted)).ok_or(e),
         ok => ok,
+    };
+    drop(s);
+    if let Ok(info) = &found {
+        taken(task, info);
     }
+    found
 }
 
 impl Process {
@@ -760,14 +782,8 @@ impl Process {
         if info.code <= 0 || SYNCHRONOUS & bit(info.signo as u32) == 0 {
             return FaultInfo { error: 0, trap: 0, cr2: 0 };
         }
-        let trap = match info.signo as u32 {
-            linux::SIGSEGV if info.code == 0x80 => 13,
-            linux::SIGSEGV | linux::SIGBUS => 14,
-            linux::SIGFPE => 0,
-            linux::SIGILL => 6,
-            _ => 3,
-        };
-        FaultInfo { error: info.words[13], trap, cr2: if trap == 14 { info.words[0] } else { 0 } }
+        let (error, trap) = (info.words[13] & 0xffff_ffff, info.words[13] >> 32);
+        FaultInfo { error, trap, cr2: if trap == 14 { info.words[0] } else { 0 } }
     }
 }
 

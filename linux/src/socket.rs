@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::At;
 use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
-use atoll_net::unix::{Ancillary, Credentials, UnixSocket};
+use atoll_net::unix::{Ancillary, Credentials, Kind, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
 use atoll_sync::{RcuArc, WaitQueue};
 use atoll_task::{Limit, wait};
@@ -143,7 +143,8 @@ impl SocketFile {
 
     /// Receives.
     pub fn receive(&self, sink: &mut Sink, flags: u32, nonblock: bool, control: usize) -> Result<Message> {
-        let nonblock = nonblock || flags & net::MSG_DONTWAIT != 0;
+        // Errors that were queued are never waited for.
+        let nonblock = nonblock || flags & (net::MSG_DONTWAIT | net::MSG_ERRQUEUE) != 0;
         let pass = flags & (net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE);
         match &self.inner {
             Inner::Stream(s) => {
@@ -174,12 +175,20 @@ impl SocketFile {
                     ..Message::default()
                 })
             }
+            // Bytes out of band are a stream's; these have none (Linux without CONFIG_AF_UNIX_OOB).
+            Inner::Unix(u) if flags & net::MSG_OOB != 0 => {
+                Err(if u.kind == Kind::Stream { Errno::EINVAL } else { Errno::EOPNOTSUPP })
+            }
             Inner::Unix(u) => {
                 let peek = flags & net::MSG_PEEK != 0;
                 let mut all = Message::default();
                 loop {
                     let r = self.patiently(nonblock, false, || u.receive(sink, peek));
                     let r = match r {
+                        // A socket for datagrams has no end that could be read.
+                        Ok(r) if r.end && self.kind == net::SOCK_DGRAM && nonblock => {
+                            return Err(Errno::EAGAIN);
+                        }
                         Ok(r) => r,
                         Err(_) if all.len > 0 => break,
                         Err(e) => return Err(e),
@@ -215,7 +224,9 @@ impl SocketFile {
             flags & (net::MSG_OOB | net::MSG_MORE | net::MSG_CONFIRM | net::MSG_DONTROUTE | net::MSG_EOR);
         let mut done = 0;
         match &self.inner {
-            Inner::Datagram(d) => self.patiently(nonblock, true, || d.send(source, to, pass)),
+            Inner::Datagram(d) => {
+                self.patiently(nonblock, true, || d.send(source, to, &ancillary.control, pass))
+            }
             Inner::Stream(s) => loop {
                 match self.patiently(nonblock, true, || s.send(source, pass)) {
                     Ok(n) => done += n,
@@ -226,6 +237,7 @@ impl SocketFile {
                     return Ok(done);
                 }
             },
+            Inner::Unix(_) if flags & net::MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
             Inner::Unix(u) => {
                 let mut beside = Some(ancillary);
                 loop {
@@ -242,7 +254,7 @@ impl SocketFile {
                         Err(_) if done > 0 => return Ok(done),
                         Err(e) => return Err(e),
                     }
-                    beside = beside.map(|b| Ancillary { files: Vec::new(), from: b.from });
+                    beside = beside.map(|b| Ancillary { files: Vec::new(), ..b });
                     if source.left() == 0 {
                         return Ok(done);
                     }
@@ -301,7 +313,7 @@ impl File for SocketFile {
             Inner::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
             _ => Credentials::default(),
         };
-        let beside = Ancillary { files: Vec::new(), from };
+        let beside = Ancillary { from, ..Ancillary::default() };
         self.send(source, 0, nonblock, None, None, beside).map(|n| (n, 0))
     }
 

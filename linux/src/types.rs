@@ -240,6 +240,9 @@ pub struct Siginfo {
     pub words: [u64; 14],
 }
 
+/// `si_code` of what a POSIX timer sends.
+const SI_TIMER: i32 = -2;
+
 impl core::fmt::Debug for Siginfo {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "signal {} code {}", self.signo, self.code)
@@ -278,10 +281,21 @@ impl Siginfo {
 
     /// A POSIX timer ran out.
     pub fn timer(signo: u32, id: i32, overrun: i32, value: u64) -> Self {
-        let mut s = Self::from_kernel(signo, -2);
+        let mut s = Self::from_kernel(signo, SI_TIMER);
         s.words[0] = u64::from(id as u32) | u64::from(overrun as u32) << 32;
         s.words[1] = value;
         s
+    }
+
+    /// The POSIX timer that sent it.
+    pub fn timer_id(&self) -> Option<i32> {
+        (self.code == SI_TIMER).then_some(self.words[0] as i32)
+    }
+
+    /// The timer ran out `times` again before this was taken.
+    pub fn add_overrun(&mut self, times: u64) {
+        let sum = ((self.words[0] >> 32) + times).min(i32::MAX as u64);
+        self.words[0] = self.words[0] & 0xffff_ffff | sum << 32;
     }
 
     /// Process that sent it.

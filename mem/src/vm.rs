@@ -46,6 +46,10 @@ pub trait Mappable: Send + Sync {
     fn flush(&self) -> Result<()> {
         Ok(())
     }
+    /// Frees the memory behind a part of it, which reads as zeroes then.
+    fn punch_hole(&self, _offset: u64, _len: u64) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
     /// Rewritten system-call sites, if the file is an executable that has a plan.
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
         None
@@ -397,6 +401,19 @@ impl AddressSpace {
         let whole = vm.covered(addr, addr + len);
         vm.discard(addr, addr + len);
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// An object was made shorter: its pages behind `size` fault from now on. The caller runs in this space.
+    pub fn object_shrunk(&self, object: *const (), size: u64) {
+        let vm = self.lock();
+        for (start, area) in &vm.areas {
+            let Kind::Object { object: o, offset, .. } = &area.kind else { continue };
+            let from = start + page_up(size).saturating_sub(*offset);
+            if core::ptr::addr_eq(Arc::as_ptr(o), object) && from < area.end {
+                // SAFETY: a part of this user mapping; it faults in again as far as the object goes.
+                let _ = unsafe { platform().unmap(from, area.end - from) };
+            }
+        }
     }
 
     /// Is every page of the range mapped?
@@ -1191,7 +1208,7 @@ impl Vm {
         let frame = self.slot_frame(s).map_err(|_| Denied::NoMemory)?;
         let wanted = page_bits(s, start.max(s), area.end.min(s + SLOT));
         let have = self.slots[&s].mapped & wanted;
-        let missing = wanted & !have;
+        let mut missing = wanted & !have;
         if missing == 0 {
             // In place already: another thread was faster, or the host lost it.
             return self.show(s, have, area.access).map_err(|_| Denied::NoMemory);
@@ -1202,10 +1219,12 @@ impl Vm {
             let file_at = (s + first * PAGE).wrapping_sub(start).wrapping_add(*offset);
             let mut buf: Box<[u8]> = alloc::vec![0; ((last - first) * PAGE) as usize].into();
             let n = file.read(file_at, &mut buf).map_err(|_| Denied::Bus)?;
-            if n == 0 && page_down(addr) - start + offset >= file_at + (n as u64) {
+            if page_down(addr) - start + offset >= file_at + n as u64 {
                 // Beyond the end of the file.
                 return Err(Denied::Bus);
             }
+            // Pages beyond it stay away.
+            missing &= page_mask((first + (n as u64).div_ceil(PAGE)).min(16));
             for page in first..last {
                 if missing & 1 << page != 0 {
                     let from = ((page - first) * PAGE) as usize;

@@ -83,8 +83,8 @@ pub struct Datagram {
 pub trait DatagramHandle: Handle {
     /// Receives one. Control messages go to `control`.
     fn receive(&self, sink: &mut Sink, control: &mut [u8], flags: u32) -> Result<Datagram>;
-    /// Sends one, to `to` or to the connected peer.
-    fn send(&self, source: &mut Source, to: Option<&Address>, flags: u32) -> Result<usize>;
+    /// Sends one, to `to` or to the connected peer, with control messages (perhaps none).
+    fn send(&self, source: &mut Source, to: Option<&Address>, control: &[u8], flags: u32) -> Result<usize>;
 }
 
 /// What checksums and segments a frame's sender left to its receiver

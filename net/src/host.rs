@@ -167,6 +167,15 @@ impl HostSocket {
         }
     }
 
+    /// Asks the host what is true now, where events only tell of changes.
+    fn probe(&self) {
+        if self.watched()
+            && let Ok(host) = host()
+        {
+            self.shared.state.fetch_or(u64::from(host.probe(self.fd)), Ordering::AcqRel);
+        }
+    }
+
     /// Clears bits, unless an event came since `seen`.
     fn clear(&self, seen: u64, bits: u32) {
         let new = seen & !u64::from(bits);
@@ -268,6 +277,9 @@ impl HostSocket {
                 } else {
                     sink.advance(put);
                 }
+                if flags & net::MSG_OOB != 0 && flags & net::MSG_PEEK == 0 && self.watched() {
+                    self.clear(seen, poll::PRI);
+                }
                 // A stream that gave less than asked is empty (epoll(7)), if it has not ended, and
                 // if the host did not stop at a page that was never touched.
                 if self.stream
@@ -284,6 +296,7 @@ impl HostSocket {
                 }
                 Ok((r.len, r.flags, r.control_len))
             }
+            Err(Errno::EAGAIN) if flags & net::MSG_ERRQUEUE != 0 => Err(self.nothing(seen, poll::ERR)),
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
             Err(Errno::EFAULT) => {
                 // Pages that were never touched: the caller brings them in and comes back.
@@ -294,7 +307,13 @@ impl HostSocket {
         }
     }
 
-    fn send_any(&self, source: &mut Source, to: Option<&Address>, flags: u32) -> Result<usize> {
+    fn send_any(
+        &self,
+        source: &mut Source,
+        to: Option<&Address>,
+        control: &[u8],
+        flags: u32,
+    ) -> Result<usize> {
         if self.hopeless(poll::OUT).is_some() {
             return Err(Errno::EAGAIN);
         }
@@ -308,7 +327,7 @@ impl HostSocket {
             let at = source.done();
             let got = source.take(&mut bounce[..len])?;
             let buf = [atoll_abi::platform::HostBuf::from_ref(&bounce[..got])];
-            let r = host()?.send(self.fd, &buf, to.map(|a| a.bytes()), flags);
+            let r = host()?.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags);
             if let Ok(k) = r
                 && k < got
             {
@@ -318,7 +337,7 @@ impl HostSocket {
             }
             r
         } else {
-            let r = host()?.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), flags);
+            let r = host()?.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), control, flags);
             if let Ok(k) = r {
                 source.advance(k);
             }
@@ -362,7 +381,8 @@ impl Handle for HostSocket {
 
     fn connect(&self, addr: &Address) -> Result<()> {
         if self.stream && self.handle.load(Ordering::Acquire) == 0 {
-            return Err(if self.connected.load(Ordering::Acquire) { Errno::EISCONN } else { Errno::EINVAL });
+            // It is connected, or listens.
+            return Err(Errno::EISCONN);
         }
         let r = self.with_handle(Op::Connect, Some(addr), 0);
         match r {
@@ -370,6 +390,7 @@ impl Handle for HostSocket {
                 self.connected.store(true, Ordering::Release);
                 self.let_handle_go();
                 self.shared.state.store(0, Ordering::Release);
+                self.probe();
                 self.watch();
             }
             _ => {}
@@ -468,6 +489,9 @@ impl StreamHandle for HostSocket {
         self.with_handle(Op::Listen, None, u64::from(backlog))?;
         self.listening.store(true, Ordering::Release);
         self.let_handle_go();
+        // What an idle socket is "ready" for is over.
+        self.shared.state.store(0, Ordering::Release);
+        self.probe();
         Ok(())
     }
 
@@ -496,7 +520,7 @@ impl StreamHandle for HostSocket {
     }
 
     fn send(&self, source: &mut Source, flags: u32) -> Result<usize> {
-        self.send_any(source, None, flags)
+        self.send_any(source, None, &[], flags)
     }
 }
 
@@ -508,7 +532,7 @@ impl DatagramHandle for HostSocket {
         Ok(Datagram { len, from, flags, control_len })
     }
 
-    fn send(&self, source: &mut Source, to: Option<&Address>, flags: u32) -> Result<usize> {
-        self.send_any(source, to, flags)
+    fn send(&self, source: &mut Source, to: Option<&Address>, control: &[u8], flags: u32) -> Result<usize> {
+        self.send_any(source, to, control, flags)
     }
 }

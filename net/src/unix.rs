@@ -48,6 +48,8 @@ pub struct Ancillary {
     pub files: Vec<RcuArc<OpenFile>>,
     /// The sender (SCM_CREDENTIALS).
     pub from: Credentials,
+    /// Control messages for the host, as the program wrote them; none on Unix sockets.
+    pub control: Vec<u8>,
 }
 
 struct Message {
@@ -123,6 +125,11 @@ fn address_of(name: Option<&Arc<Name>>) -> Address {
         }
     }
     Address::new(&bytes).unwrap_or(Address::empty())
+}
+
+/// Who sent something: nothing at all if the sender has no name.
+fn from_name(name: Option<&Arc<Name>>) -> Address {
+    name.map_or(Address::empty(), |n| address_of(Some(n)))
 }
 
 /// Where an address leads.
@@ -372,6 +379,10 @@ impl UnixSocket {
         if self.receive.lock().stopped {
             return Err(Errno::EPIPE);
         }
+        if self.kind == Kind::Stream && source.left() == 0 {
+            // Nothing is sent, not even what comes beside the bytes.
+            return Ok(0);
+        }
         let limit = peer.buffer.load(Ordering::Relaxed) as usize;
         let whole = source.left();
         let packet = self.kind != Kind::Stream;
@@ -386,7 +397,7 @@ impl UnixSocket {
         let room = {
             let r = peer.receive.lock();
             if r.closed {
-                return Err(if self.kind == Kind::Datagram { Errno::ECONNREFUSED } else { Errno::EPIPE });
+                return Err(Errno::EPIPE);
             }
             if packet && (r.messages.len() >= DATAGRAMS || r.bytes + whole > limit && r.bytes > 0) {
                 return Err(Errno::EAGAIN);
@@ -459,7 +470,7 @@ impl UnixSocket {
                 len: n,
                 whole: len,
                 ancillary: first.ancillary.clone(),
-                from: address_of(first.from.as_ref()),
+                from: from_name(first.from.as_ref()),
                 truncated: n < len,
                 end: false,
             };
@@ -516,7 +527,7 @@ impl UnixSocket {
         if !peek {
             self.tell_writers();
         }
-        let from = address_of(self.peer_name.lock().as_ref());
+        let from = from_name(self.peer_name.lock().as_ref());
         Ok(Received { len: done, whole: done, ancillary, from, truncated: false, end: false })
     }
 
@@ -546,9 +557,15 @@ impl UnixSocket {
         }
         if how != Shutdown::Read {
             self.receive.lock().stopped = true;
-            if let Some(p) = &peer {
-                p.receive.lock().ended = true;
-            }
+        }
+        // A connection's other end is told; one of datagrams is not a connection.
+        if self.kind != Kind::Datagram
+            && let Some(p) = &peer
+        {
+            let mut r = p.receive.lock();
+            r.ended |= how != Shutdown::Read;
+            // What it sends from now on nobody would read.
+            r.stopped |= how != Shutdown::Write;
         }
         self.queue.wake_all(poll::ALL);
         if let Some(p) = peer {

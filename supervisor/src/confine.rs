@@ -76,6 +76,7 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (SOL_SOCKET, libc::SO_OOBINLINE as u64, "SO_OOBINLINE"),
     (SOL_SOCKET, libc::SO_RCVLOWAT as u64, "SO_RCVLOWAT"),
     (SOL_SOCKET, libc::SO_TIMESTAMP as u64, "SO_TIMESTAMP"),
+    (SOL_SOCKET, libc::SO_TIMESTAMPNS as u64, "SO_TIMESTAMPNS"),
     (TCP, libc::TCP_NODELAY as u64, "TCP_NODELAY"),
     (TCP, libc::TCP_CORK as u64, "TCP_CORK"),
     (TCP, libc::TCP_KEEPIDLE as u64, "TCP_KEEPIDLE"),
@@ -96,6 +97,11 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (IP, libc::IP_RECVTOS as u64, "IP_RECVTOS"),
     (IP, libc::IP_RECVTTL as u64, "IP_RECVTTL"),
     (IP, libc::IP_MTU_DISCOVER as u64, "IP_MTU_DISCOVER"),
+    (IP, libc::IP_MULTICAST_IF as u64, "IP_MULTICAST_IF"),
+    (IP, libc::IP_MULTICAST_TTL as u64, "IP_MULTICAST_TTL"),
+    (IP, libc::IP_MULTICAST_LOOP as u64, "IP_MULTICAST_LOOP"),
+    (IP, libc::IP_ADD_MEMBERSHIP as u64, "IP_ADD_MEMBERSHIP"),
+    (IP, libc::IP_DROP_MEMBERSHIP as u64, "IP_DROP_MEMBERSHIP"),
     (IPV6, libc::IPV6_V6ONLY as u64, "IPV6_V6ONLY"),
     (IPV6, libc::IPV6_RECVPKTINFO as u64, "IPV6_RECVPKTINFO"),
     (IPV6, libc::IPV6_RECVERR as u64, "IPV6_RECVERR"),
@@ -104,6 +110,11 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (IPV6, libc::IPV6_RECVTCLASS as u64, "IPV6_RECVTCLASS"),
     (IPV6, libc::IPV6_RECVHOPLIMIT as u64, "IPV6_RECVHOPLIMIT"),
     (IPV6, libc::IPV6_UNICAST_HOPS as u64, "IPV6_UNICAST_HOPS"),
+    (IPV6, libc::IPV6_MULTICAST_IF as u64, "IPV6_MULTICAST_IF"),
+    (IPV6, libc::IPV6_MULTICAST_HOPS as u64, "IPV6_MULTICAST_HOPS"),
+    (IPV6, libc::IPV6_MULTICAST_LOOP as u64, "IPV6_MULTICAST_LOOP"),
+    (IPV6, libc::IPV6_ADD_MEMBERSHIP as u64, "IPV6_ADD_MEMBERSHIP"),
+    (IPV6, libc::IPV6_DROP_MEMBERSHIP as u64, "IPV6_DROP_MEMBERSHIP"),
 ];
 
 macro_rules! allowed {

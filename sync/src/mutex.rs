@@ -139,8 +139,16 @@ impl<T: ?Sized> Mutex<T> {
             }
             Self::grant(next);
         }
+        let mut parked = false;
         while !node.granted.load(Ordering::Acquire) {
             threads::park();
+            parked = true;
+        }
+        if parked {
+            // What we were unparked for need not have been this lock: who
+            // registers with a queue, takes a lock to look at the state and
+            // then parks must not miss a wake-up that came in between.
+            threads::unpark(node.thread);
         }
     }
 

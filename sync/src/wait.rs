@@ -202,4 +202,51 @@ mod tests {
             }
         });
     }
+
+    /// A waiter may sleep for the lock of the state that it looks at: a wake-up that comes then counts, too.
+    #[test]
+    fn no_wake_is_lost_to_a_lock() {
+        threads::use_std_threads();
+        const FULL: u32 = 4;
+        const EACH: u32 = 20_000;
+        let q = WaitQueue::new();
+        let state = Mutex::new(0u32);
+        let until = |interest, f: &dyn Fn(&mut u32) -> bool| loop {
+            q.register(interest);
+            if f(&mut state.lock()) {
+                q.unregister();
+                break;
+            }
+            threads::park();
+            q.unregister();
+        };
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    for _ in 0..EACH {
+                        until(2, &|n| {
+                            let room = *n < FULL;
+                            *n += u32::from(room);
+                            room
+                        });
+                        q.wake_all(1);
+                    }
+                });
+            }
+            s.spawn(|| {
+                for _ in 0..3 * EACH {
+                    let was_full = core::cell::Cell::new(false);
+                    until(1, &|n| {
+                        was_full.set(*n == FULL);
+                        let some = *n > 0;
+                        *n -= u32::from(some);
+                        some
+                    });
+                    if was_full.get() {
+                        q.wake_all(2);
+                    }
+                }
+            });
+        });
+    }
 }

@@ -27,7 +27,7 @@ pub fn write() -> Result<()> {
             println!("{path}: {} is new", part.1);
         }
     }
-    Ok(())
+    crate::syscalls::write()
 }
 
 /// A part's document as it is and as it should be.

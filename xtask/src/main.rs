@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod docs;
 mod servers;
+mod syscalls;
 mod system;
 mod test;
 mod try_it;

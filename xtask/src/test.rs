@@ -24,7 +24,10 @@ const PARTS: &[Part] = &[
     ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet"]))),
     ("models", "all interleavings of the locks", models),
     ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
-    ("syscalls", "system calls on Linux and in cells", || cases("syscalls")),
+    ("syscalls", "system calls on Linux and in cells, and the table of them", || {
+        cases("syscalls")?;
+        crate::syscalls::check()
+    }),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
 ];

@@ -6,19 +6,21 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result};
+use atoll_fs::node::At;
 use atoll_fs::pipe::{Pipe, PipeEnd};
 use atoll_fs::tmp::TmpNode;
 use atoll_fs::{FileType, OpenFile, Sink, Source};
 use atoll_mem::io::{Piece, reading, writing};
 use atoll_mem::user;
 use atoll_sync::RcuArc;
-use linux_raw_sys::{general as linux, ioctl as ctl};
+use linux_raw_sys::{general as linux, ioctl as ctl, net};
 use zerocopy::IntoBytes;
 
 use super::{Call, unsupported};
 use crate::files::{FILES_MAX, FileRef};
 use crate::process::Task;
 use crate::signal;
+use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
 
 /// Most bytes that one call transfers (Linux's MAX_RW_COUNT).
@@ -93,7 +95,9 @@ fn write_from(c: &Call, file: &FileRef, source: &mut Source, at: Option<u64>) ->
         None => writing(source, whole, |s| file.write(s, most)),
         Some(at) => writing(source, whole, |s| file.write_at(s, at + s.done() as u64, most)),
     };
-    n.map(|n| n as u64).map_err(|e| write_signal(c.task, e))
+    // Sockets for messages give only the error.
+    let message = file.as_type::<SocketFile>().is_some_and(|s| s.kind != net::SOCK_STREAM);
+    n.map(|n| n as u64).map_err(|e| if message { e } else { write_signal(c.task, e) })
 }
 
 /// `read(2)`.
@@ -171,10 +175,32 @@ pub fn preadv2(c: &mut Call) -> Result<u64> {
 /// `pwritev2(2)`.
 pub fn pwritev2(c: &mut Call) -> Result<u64> {
     let flags = c.arg(5) as u32;
-    if flags & !(linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
+    if flags & !(linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_APPEND) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let n = if c.arg(3) == u64::MAX { writev(c)? } else { pwritev(c)? };
+    let n = if flags & linux::RWF_APPEND != 0 {
+        let file = c.file(0)?;
+        let list = pieces(c.arg(1), c.arg(2))?;
+        if !file.writable() {
+            return Err(Errno::EBADF);
+        }
+        let mut source = Source::user(&list);
+        let mut end = 0;
+        // As a whole, like any write to a file.
+        let n = writing(&mut source, true, |s| {
+            let (n, at) = file.file().write(s, At::End, file.nonblock())?;
+            end = at;
+            Ok(n)
+        })?;
+        if c.arg(3) == u64::MAX {
+            file.with_position(|p| *p = end);
+        }
+        n as u64
+    } else if c.arg(3) == u64::MAX {
+        writev(c)?
+    } else {
+        pwritev(c)?
+    };
     if flags & (linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
         c.file(0)?.file().sync(flags & linux::RWF_SYNC == 0)?;
     }
@@ -266,9 +292,6 @@ pub fn pipe2(c: &mut Call) -> Result<u64> {
     if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK | linux::O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
-    if flags & linux::O_DIRECT != 0 {
-        return Err(unsupported(c.task, "pipe2(O_DIRECT)", Errno::EINVAL));
-    }
     make_pipe(c, flags)
 }
 
@@ -278,8 +301,8 @@ pub fn pipe(c: &mut Call) -> Result<u64> {
 }
 
 fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
-    let (r, w) = Pipe::ends();
-    let mode = flags & linux::O_NONBLOCK;
+    let (r, w) = Pipe::ends(flags & linux::O_DIRECT != 0);
+    let mode = flags & (linux::O_NONBLOCK | linux::O_DIRECT);
     let cloexec = flags & linux::O_CLOEXEC != 0;
     let r = c.install(RcuArc::new(OpenFile::new(r, linux::O_RDONLY | mode)), cloexec)?;
     let w = match c.install(RcuArc::new(OpenFile::new(w, linux::O_WRONLY | mode)), cloexec) {
@@ -297,6 +320,8 @@ fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
     }
     Ok(0)
 }
+
+const F_GETOWN_EX: u32 = 16;
 
 /// `fcntl(2)`.
 pub fn fcntl(c: &mut Call) -> Result<u64> {
@@ -337,6 +362,8 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
             node.add_seals(arg as u32).map(|()| 0)
         }
         linux::F_GETOWN => Ok(0),
+        // Nobody: a type and an id.
+        F_GETOWN_EX => put(arg, &[1i32, 0i32]).map(|()| 0),
         linux::F_SETOWN | linux::F_SETSIG => Ok(0),
         linux::F_GETLEASE => Ok(u64::from(linux::F_UNLCK)),
         _ => Err(unsupported(c.task, &alloc::format!("fcntl command {command}"), Errno::EINVAL)),
@@ -410,11 +437,18 @@ pub fn syncfs(c: &mut Call) -> Result<u64> {
 pub fn ftruncate(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let len = offset(c.arg(1))?;
+    if file.flags() & linux::O_PATH != 0 {
+        return Err(Errno::EBADF);
+    }
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
     file_size_limit(c.task, len)?;
-    file.file().truncate(len).map(|()| 0)
+    file.file().truncate(len)?;
+    if let Some(node) = file.as_type::<TmpNode>() {
+        c.task.space.memory.object_shrunk(core::ptr::from_ref(node).cast(), len);
+    }
+    Ok(0)
 }
 
 /// EFBIG and SIGXFSZ for a file longer than RLIMIT_FSIZE.
@@ -444,7 +478,16 @@ pub fn fallocate(c: &mut Call) -> Result<u64> {
     file.file().allocate(c.uint(1), at as u64, len as u64).map(|()| 0)
 }
 
-/// `fadvise64(2)`, `readahead(2)`: hints.
+/// `fadvise64(2)`: hints.
+pub fn fadvise(c: &mut Call) -> Result<u64> {
+    if c.uint(3) > linux::POSIX_FADV_NOREUSE {
+        c.file(0)?;
+        return Err(Errno::EINVAL);
+    }
+    advise(c)
+}
+
+/// `readahead(2)`: a hint.
 pub fn advise(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     if !file.file().seekable() && !file.file().keeps_position() {
@@ -465,7 +508,7 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let at = if explicit { start } else { from.with_position(|p| *p) };
-    let n = transfer(c.task, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX))?;
+    let n = transfer(c.task, false, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX))?;
     if explicit {
         put(c.arg(2), &(start + n))?;
     } else {
@@ -475,8 +518,10 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
 }
 
 /// Moves bytes from one file to another through a buffer of the runtime's.
+/// `hurry`: pipes are not waited for.
 fn transfer(
     task: &Task,
+    hurry: bool,
     from: &FileRef,
     mut at: Option<u64>,
     to: &FileRef,
@@ -491,6 +536,8 @@ fn transfer(
         let mut sink = Sink::kernel(&mut buf[..want]);
         let got = match at {
             Some(a) => from.read_at(&mut sink, a),
+            // More than the first is only taken, not waited for.
+            None if hurry || done > 0 => from.file().read(&mut sink, None, true),
             None => from.read(&mut sink),
         };
         let got = match got {
@@ -504,6 +551,7 @@ fn transfer(
             let mut source = Source::kernel(&buf[out..got]);
             let put = match to_at {
                 Some(a) => to.write_at(&mut source, a + out as u64, most),
+                None if hurry => to.file().write(&mut source, At::Stream, true).map(|(n, _)| n),
                 None => to.write(&mut source, most),
             };
             match put {
@@ -550,7 +598,7 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
         if arg != 0 { offset(get(arg)?) } else { Ok(f.with_position(|p| *p)) }
     };
     let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
-    let n = transfer(c.task, &from, Some(a), &to, Some(b), c.arg(4).min(TRANSFER_MAX))?;
+    let n = transfer(c.task, false, &from, Some(a), &to, Some(b), c.arg(4).min(TRANSFER_MAX))?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if arg != 0 {
             put(arg, &(at + n))?;
@@ -561,8 +609,40 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
     Ok(n)
 }
 
+const SPLICE_FLAGS: u32 =
+    linux::SPLICE_F_MOVE | linux::SPLICE_F_NONBLOCK | linux::SPLICE_F_MORE | linux::SPLICE_F_GIFT;
+
+/// `tee(2)`.
+pub fn tee(c: &mut Call) -> Result<u64> {
+    if c.uint(3) & !SPLICE_FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (from, to) = (c.file(0)?, c.file(1)?);
+    let (Some(a), Some(b)) = (from.as_type::<PipeEnd>(), to.as_type::<PipeEnd>()) else {
+        return Err(Errno::EINVAL);
+    };
+    let nonblock = c.uint(3) & linux::SPLICE_F_NONBLOCK != 0 || from.nonblock() || to.nonblock();
+    let n = a.copy_to(b, c.arg(2).min(TRANSFER_MAX) as usize, nonblock);
+    n.map(|n| n as u64).map_err(|e| write_signal(c.task, e))
+}
+
+/// `vmsplice(2)`: pages are copied, which the call allows.
+pub fn vmsplice(c: &mut Call) -> Result<u64> {
+    if c.uint(3) & !SPLICE_FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = c.file(0)?;
+    if file.as_type::<PipeEnd>().is_none() {
+        return Err(Errno::EBADF);
+    }
+    if file.writable() { writev(c) } else { readv(c) }
+}
+
 /// `splice(2)`: one side is a pipe.
 pub fn splice(c: &mut Call) -> Result<u64> {
+    if c.uint(5) & !SPLICE_FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
     let (from, to) = (c.file(0)?, c.file(2)?);
     if from.as_type::<PipeEnd>().is_none() && to.as_type::<PipeEnd>().is_none() {
         return Err(Errno::EINVAL);
@@ -576,8 +656,15 @@ pub fn splice(c: &mut Call) -> Result<u64> {
         }
     };
     let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
+    if !from.readable() || !to.writable() {
+        return Err(Errno::EBADF);
+    }
+    if to.flags() & linux::O_APPEND != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let hurry = c.uint(5) & linux::SPLICE_F_NONBLOCK != 0;
     // No more than fits: what is taken out of a pipe must go somewhere.
-    let n = transfer(c.task, &from, a, &to, b, c.arg(4).min(64 << 10))?;
+    let n = transfer(c.task, hurry, &from, a, &to, b, c.arg(4).min(64 << 10))?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if let Some(at) = at {
             if arg != 0 {

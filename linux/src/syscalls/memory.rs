@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use atoll_abi::layout::{PAGE, is_user_range, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result};
+use atoll_fs::device::Device;
 use atoll_fs::tmp::shared_memory;
 use atoll_mem::heap::memory;
 use atoll_mem::user;
@@ -35,7 +36,14 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     let access = access(prot)?;
     let shared = match flags & linux::MAP_TYPE {
         linux::MAP_PRIVATE => false,
-        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
+        linux::MAP_SHARED => true,
+        // Only of files, and only with flags that it knows.
+        linux::MAP_SHARED_VALIDATE if flags & linux::MAP_ANONYMOUS == 0 => {
+            if flags & !SHARED_FLAGS != 0 {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            true
+        }
         _ => return Err(Errno::EINVAL),
     };
     if flags & linux::MAP_HUGETLB != 0 {
@@ -51,7 +59,9 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     } else {
         Place::Hint
     };
-    let kind = if flags & linux::MAP_ANONYMOUS != 0 {
+    let zeroes = |c: &Call| c.file(4).is_ok_and(|f| f.as_type::<Device>() == Some(&Device::Zero));
+    // A shared mapping of /dev/zero is memory like any other (`mem(4)`).
+    let kind = if flags & linux::MAP_ANONYMOUS != 0 || shared && zeroes(c) {
         let reserve = access.contains(Access::WRITE) && flags & linux::MAP_NORESERVE == 0;
         if reserve && len > memory().total() && overcommit_is_obvious(len) {
             return Err(Errno::ENOMEM);
@@ -75,6 +85,10 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         } else {
             file.file().clone().mappable()?
         };
+        if shared && access.contains(Access::WRITE) && mappable.object().is_some() {
+            // EPERM if it is sealed.
+            mappable.host_file(true)?;
+        }
         Kind::File { file: mappable, offset }
     };
     let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
@@ -93,6 +107,21 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         populate: flags & (linux::MAP_POPULATE | linux::MAP_LOCKED) != 0,
     })
 }
+
+/// What a MAP_SHARED_VALIDATE mapping may ask for beside.
+const SHARED_FLAGS: u32 = linux::MAP_TYPE
+    | linux::MAP_FIXED
+    | linux::MAP_FIXED_NOREPLACE
+    | linux::MAP_GROWSDOWN
+    | linux::MAP_DENYWRITE
+    | linux::MAP_EXECUTABLE
+    | linux::MAP_LOCKED
+    | linux::MAP_NORESERVE
+    | linux::MAP_POPULATE
+    | linux::MAP_NONBLOCK
+    | linux::MAP_STACK
+    | linux::MAP_HUGETLB
+    | linux::MAP_32BIT;
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
 fn overcommit_is_obvious(len: u64) -> bool {
@@ -114,6 +143,9 @@ impl Mappable for ReadOnly {
     }
     fn describe(&self) -> (alloc::vec::Vec<u8>, u64, u64) {
         self.0.describe()
+    }
+    fn punch_hole(&self, _offset: u64, _len: u64) -> Result<()> {
+        Err(Errno::EACCES)
     }
 }
 
@@ -187,6 +219,8 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
         | linux::MADV_COLD
         | linux::MADV_PAGEOUT
         | linux::MADV_COLLAPSE
+        | linux::MADV_WIPEONFORK
+        | linux::MADV_KEEPONFORK
         | linux::MADV_MERGEABLE
         | linux::MADV_UNMERGEABLE => {
             if space.is_mapped(addr, len) {
@@ -195,6 +229,8 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
                 Err(Errno::ENOMEM)
             }
         }
+        // Frees the pages behind a file's shared mapping; private memory has none to free.
+        linux::MADV_REMOVE => remove(c, addr, len),
         other => Err(unsupported(c.task, &alloc::format!("madvise({other})"), Errno::EINVAL)),
     }
 }
@@ -245,7 +281,51 @@ pub fn mincore(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `mlock(2)`, `mlock2(2)`: memory of a cell is never paged out; it is brought in.
+/// `madvise(MADV_REMOVE)`: a hole in the file, where the mapping is one.
+fn remove(c: &Call, addr: u64, len: u64) -> Result<u64> {
+    let mut at = addr;
+    while at < addr + len {
+        let (start, area) = c.task.space.memory.find(at).ok_or(Errno::ENOMEM)?;
+        let end = area.end.min(addr + len);
+        let (file, offset) = match &area.kind {
+            Kind::File { file, offset } | Kind::Object { file: Some(file), offset, .. } if area.shared => {
+                (file, offset)
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        file.punch_hole(offset + (at - start), end - at)?;
+        at = end;
+    }
+    Ok(0)
+}
+
+/// `mlock2(2)`.
+pub fn mlock2(c: &mut Call) -> Result<u64> {
+    const ONFAULT: u32 = 1;
+    if c.uint(2) & !ONFAULT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    mlock(c)
+}
+
+/// `munlock(2)`.
+pub fn munlock(c: &mut Call) -> Result<u64> {
+    let addr = c.arg(0) & !(PAGE - 1);
+    let len = page_up(c.arg(1) + (c.arg(0) - addr));
+    if c.task.space.memory.is_mapped(addr, len) { Ok(0) } else { Err(Errno::ENOMEM) }
+}
+
+/// `mlockall(2)`.
+pub fn mlockall(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(0);
+    let known = linux::MCL_CURRENT | linux::MCL_FUTURE | linux::MCL_ONFAULT;
+    if flags & !known != 0 || flags == 0 || flags == linux::MCL_ONFAULT {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
+}
+
+/// `mlock(2)`: memory of a cell is never paged out; it is brought in.
 pub fn mlock(c: &mut Call) -> Result<u64> {
     let addr = c.arg(0) & !(PAGE - 1);
     let len = page_up(c.arg(1) + (c.arg(0) - addr));
@@ -256,7 +336,7 @@ pub fn mlock(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `munlock(2)`, `mlockall(2)`, `munlockall(2)`.
+/// `munlockall(2)`.
 pub fn nothing(_c: &mut Call) -> Result<u64> {
     Ok(0)
 }
@@ -267,6 +347,9 @@ pub fn membarrier(c: &mut Call) -> Result<u64> {
     const GLOBAL: u32 = 1;
     const PRIVATE_EXPEDITED: u32 = 8;
     const REGISTER_PRIVATE_EXPEDITED: u32 = 16;
+    if c.uint(1) != 0 {
+        return Err(Errno::EINVAL);
+    }
     match c.uint(0) {
         QUERY => Ok(u64::from(GLOBAL | PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED)),
         REGISTER_PRIVATE_EXPEDITED => Ok(0),

@@ -71,6 +71,10 @@ pub fn getrandom(c: &mut Call) -> Result<u64> {
     if flags & !(linux::GRND_NONBLOCK | linux::GRND_RANDOM | linux::GRND_INSECURE) != 0 {
         return Err(Errno::EINVAL);
     }
+    let both = linux::GRND_RANDOM | linux::GRND_INSECURE;
+    if flags & both == both {
+        return Err(Errno::EINVAL);
+    }
     let len = c.arg(1).min(32 << 20);
     let mut buf = [0u8; 256];
     let mut done = 0;

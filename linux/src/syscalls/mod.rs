@@ -103,7 +103,8 @@ pub extern "C" fn atoll_syscall(frame: &mut UserFrame) {
 fn dispatch(frame: &mut UserFrame) {
     // The counters of calls are what tells that this core holds nothing of an earlier one (`atoll_task::rcu`).
     let task = current();
-    let number = frame.orig_rax;
+    // Linux, too, looks at the lower half only.
+    let number = u64::from(frame.orig_rax as u32);
     let handler = TABLE.get(number as usize).copied().flatten();
     let result = match handler {
         Some(handler) => handler(&mut Call { task, frame }),
@@ -247,7 +248,15 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
         }
     };
     let mut info = info;
-    info.words[13] = code;
+    // For the signal frame, where no program looks: error code and exception number.
+    let (error, trap) = match kind {
+        FaultKind::Page | FaultKind::Bus => (code, 14),
+        FaultKind::Protection => (code, 13),
+        FaultKind::Arithmetic | FaultKind::Debug => (0, code),
+        FaultKind::InvalidOpcode => (0, 6),
+        _ => (code, 13),
+    };
+    info.words[13] = error | trap << 32;
     signal::force(task, info);
 }
 

@@ -32,7 +32,11 @@ use crate::types::{CmsgHdr, MmsgHdr, MsgHdr, Siginfo, Timespec, Timeval, Ucred, 
 
 const CLOEXEC: u32 = linux::O_CLOEXEC;
 const NONBLOCK: u32 = linux::O_NONBLOCK;
+/// One more than the highest protocol (IPPROTO_MAX).
+const PROTOCOLS: u32 = 263;
 const MSG_WAITFORONE: u32 = 0x10000;
+/// Most bytes of control messages (`net.core.optmem_max`).
+const CONTROL_MAX: usize = 128 << 10;
 /// Most files that one message passes (SCM_MAX_FD).
 const FILES_MAX: usize = 253;
 /// Most messages of one sendmmsg or recvmmsg (UIO_MAXIOV).
@@ -86,7 +90,7 @@ pub fn socket(c: &mut Call) -> Result<u64> {
     let (domain, kind, protocol) = (c.uint(0), c.uint(1), c.uint(2));
     let flags = kind & (CLOEXEC | NONBLOCK);
     let kind = kind & !(CLOEXEC | NONBLOCK);
-    if kind & !0xf != 0 {
+    if kind & !0xf != 0 || (protocol as i32) < 0 || protocol >= PROTOCOLS {
         return Err(Errno::EINVAL);
     }
     let (inner, kind) = match domain {
@@ -128,8 +132,14 @@ pub fn socketpair(c: &mut Call) -> Result<u64> {
     let (domain, kind) = (c.uint(0), c.uint(1));
     let flags = kind & (CLOEXEC | NONBLOCK);
     let kind = kind & !(CLOEXEC | NONBLOCK);
+    if kind & !0xf != 0 {
+        return Err(Errno::EINVAL);
+    }
     if domain != net::AF_UNIX {
         return Err(Errno::EOPNOTSUPP);
+    }
+    if c.uint(2) > 1 {
+        return Err(Errno::EPROTONOSUPPORT);
     }
     let (a, b) = UnixSocket::pair(unix_kind(kind)?, credentials(c.task));
     let nonblock = flags & NONBLOCK != 0;
@@ -204,10 +214,14 @@ fn find_path(task: &Task, path: &[u8]) -> Result<Arc<UnixSocket>> {
     all.as_ref().and_then(|m| m.get(&(attr.dev, attr.ino))).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
 }
 
-fn find_unix(task: &Task, addr: &Address) -> Result<Arc<UnixSocket>> {
+fn find_unix(task: &Task, addr: &Address, kind: Kind) -> Result<Arc<UnixSocket>> {
     match unix::parse(addr)? {
         unix::Target::Path(p) => find_path(task, &p),
-        unix::Target::Abstract(n) => unix::find_abstract(&n),
+        unix::Target::Abstract(n) => {
+            // Linux looks for name and kind together.
+            let u = unix::find_abstract(&n)?;
+            if u.kind == kind { Ok(u) } else { Err(Errno::ECONNREFUSED) }
+        }
         unix::Target::Unnamed => Err(Errno::EINVAL),
     }
 }
@@ -255,6 +269,9 @@ fn do_accept(c: &Call, flags: u32) -> Result<u64> {
             }
             Inner::Datagram(_) => return Err(Errno::EOPNOTSUPP),
             Inner::Unix(u) => {
+                if u.kind == Kind::Datagram {
+                    return Err(Errno::EOPNOTSUPP);
+                }
                 let conn = s.patiently(file.nonblock(), false, || u.accept())?;
                 let from = conn.peer_address().unwrap_or(Address::empty());
                 (Inner::Unix(conn), from)
@@ -291,7 +308,7 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                     return Ok(0);
                 }
                 u.set_owner(credentials(c.task));
-                let to = find_unix(c.task, &addr)?;
+                let to = find_unix(c.task, &addr, u.kind)?;
                 // A full backlog is waited for at the listener.
                 return match u.connect(&to) {
                     Err(Errno::EAGAIN) if !file.nonblock() => {
@@ -351,8 +368,10 @@ pub fn shutdown(c: &mut Call) -> Result<u64> {
     with(c, |_, s| s.shutdown(how).map(|()| 0))
 }
 
-fn broken_pipe(task: &Task, flags: u32, e: Errno) -> Errno {
+/// A stream that nobody reads any more: SIGPIPE. Sockets for messages give only the error.
+fn broken_pipe(task: &Task, s: &SocketFile, flags: u32, e: Errno) -> Errno {
     if e == Errno::EPIPE
+        && s.kind == net::SOCK_STREAM
         && flags & net::MSG_NOSIGNAL == 0
         && let Some(me) = crate::process::find_task(task.tid())
     {
@@ -372,7 +391,7 @@ fn send(
     beside: Ancillary,
 ) -> Result<u64> {
     let unix_to = match (&s.inner, &to) {
-        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => Some(find_unix(c.task, a)?),
+        (Inner::Unix(u), Some(a)) if u.kind == Kind::Datagram => Some(find_unix(c.task, a, u.kind)?),
         (Inner::Unix(u), Some(_)) => {
             return Err(if u.is_connected() { Errno::EISCONN } else { Errno::EOPNOTSUPP });
         }
@@ -384,11 +403,11 @@ fn send(
         s.send(source, flags, file.nonblock(), to.as_ref(), unix_to.clone(), beside.clone())
     })
     .map(|n| n as u64)
-    .map_err(|e| broken_pipe(c.task, flags, e))
+    .map_err(|e| broken_pipe(c.task, s, flags, e))
 }
 
 fn own(c: &Call) -> Ancillary {
-    Ancillary { files: Vec::new(), from: credentials(c.task) }
+    Ancillary { from: credentials(c.task), ..Ancillary::default() }
 }
 
 /// `sendto(2)`.
@@ -428,6 +447,15 @@ pub fn recvfrom(c: &mut Call) -> Result<u64> {
 /// Reads the control messages of a sendmsg.
 fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
     let unix_socket = matches!(s.inner, Inner::Unix(_));
+    if matches!(s.inner, Inner::Datagram(_)) && h.control != 0 {
+        // The host's business; it says EINVAL to what it does not know.
+        let mut control = alloc::vec![0; (h.controllen as usize).min(CONTROL_MAX)];
+        if control.len() < h.controllen as usize {
+            return Err(Errno::ENOBUFS);
+        }
+        user::read(h.control, &mut control)?;
+        return Ok(Ancillary { control, ..Ancillary::default() });
+    }
     let mut out = if unix_socket { own(c) } else { Ancillary::default() };
     let head = size_of::<CmsgHdr>() as u64;
     let mut at = 0;
@@ -458,6 +486,8 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
                 }
                 out.from = Credentials { pid: u.pid as u32, uid: u.uid, gid: u.gid };
             }
+            // Streams take nothing of these levels.
+            (false, level, _) if level != net::SOL_SOCKET => {}
             (_, level, kind) => {
                 let what = alloc::format!("sendmsg control message {level}/{kind}");
                 return Err(unsupported(c.task, &what, Errno::EINVAL));
@@ -531,7 +561,7 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
         Ok(m.len)
     })?;
     let mut out = core::mem::take(&mut m.control);
-    let mut msg_flags = m.flags & !net::MSG_CMSG_CLOEXEC;
+    let mut msg_flags = m.flags | flags & net::MSG_CMSG_CLOEXEC;
     if let Inner::Unix(u) = &s.inner {
         if u.pass_cred.load(Ordering::Relaxed) != 0 {
             let f = m.ancillary.from;

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walk, Walker};
 use atoll_fs::node::NewNode;
@@ -269,8 +270,14 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
     if c.arg(3) < size_of::<OpenHow>() as u64 {
         return Err(Errno::EINVAL);
     }
-    if c.arg(3) > size_of::<OpenHow>() as u64 {
+    // A larger structure is of a later Linux: what we don't know must be zero.
+    if c.arg(3) > PAGE {
         return Err(Errno::E2BIG);
+    }
+    for at in size_of::<OpenHow>() as u64..c.arg(3) {
+        if get::<u8>(c.arg(2) + at)? != 0 {
+            return Err(Errno::E2BIG);
+        }
     }
     let how: OpenHow = get(c.arg(2))?;
     let known = linux::RESOLVE_BENEATH
@@ -289,11 +296,27 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
     let r = how.resolve as u32;
     let walk_how = How {
         no_follow: false,
-        no_links: r & (linux::RESOLVE_NO_SYMLINKS | linux::RESOLVE_NO_MAGICLINKS) != 0,
+        no_links: r & linux::RESOLVE_NO_SYMLINKS != 0,
         beneath: r & linux::RESOLVE_BENEATH != 0,
         in_root: r & linux::RESOLVE_IN_ROOT != 0,
+        no_magic: r & linux::RESOLVE_NO_MAGICLINKS != 0,
+        one_mount: r & linux::RESOLVE_NO_XDEV != 0,
     };
-    do_open(c, c.int(0), c.arg(1), how.flags as u32, how.mode as u32, walk_how)
+    if walk_how.beneath && walk_how.in_root {
+        return Err(Errno::EINVAL);
+    }
+    if r & linux::RESOLVE_CACHED != 0 {
+        // Nobody can tell what would be found without asking the host.
+        return Err(Errno::EAGAIN);
+    }
+    let mut path = get_path(c.arg(1))?;
+    if walk_how.in_root && path.first() == Some(&b'/') {
+        // From the given directory, whatever the process's root is.
+        path.insert(0, b'.');
+    }
+    let flags = how.flags as u32;
+    let file = open_file(c.task, c.int(0), &path, flags, how.mode as u32, walk_how)?;
+    c.install(file, flags & linux::O_CLOEXEC != 0)
 }
 
 fn put_stat(addr: u64, attr: &Attr) -> Result<u64> {
@@ -336,7 +359,13 @@ fn device(n: u64) -> (u32, u32) {
 /// `statx(2)`.
 pub fn statx(c: &mut Call) -> Result<u64> {
     let flags = c.uint(2);
-    if c.uint(3) & linux::STATX__RESERVED != 0 {
+    let known = linux::AT_SYMLINK_NOFOLLOW
+        | linux::AT_EMPTY_PATH
+        | linux::AT_NO_AUTOMOUNT
+        | linux::AT_STATX_FORCE_SYNC
+        | linux::AT_STATX_DONT_SYNC;
+    let both = linux::AT_STATX_FORCE_SYNC | linux::AT_STATX_DONT_SYNC;
+    if c.uint(3) & linux::STATX__RESERVED != 0 || flags & !known != 0 || flags & both == both {
         return Err(Errno::EINVAL);
     }
     let path =
@@ -823,6 +852,9 @@ pub fn fchmodat(c: &mut Call) -> Result<u64> {
 
 /// `fchmodat2(2)`.
 pub fn fchmodat2(c: &mut Call) -> Result<u64> {
+    if c.uint(3) & !(linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
     let path = get_path(c.arg(1))?;
     let object = find(c.task, c.int(0), &path, c.uint(3))?;
     if object.attr()?.kind() == FileType::Symlink {

@@ -723,7 +723,7 @@ pub fn setfsuid(c: &mut Call) -> Result<u64> {
     let id = c.uint(0);
     set_ids(c, |i, root| {
         let old = i.fsuid;
-        if root || id == i.ruid || id == i.euid || id == i.suid || id == i.fsuid {
+        if id != u32::MAX && (root || id == i.ruid || id == i.euid || id == i.suid || id == i.fsuid) {
             i.fsuid = id;
         }
         Ok(u64::from(old))
@@ -735,7 +735,7 @@ pub fn setfsgid(c: &mut Call) -> Result<u64> {
     let id = c.uint(0);
     set_ids(c, |i, root| {
         let old = i.fsgid;
-        if root || id == i.rgid || id == i.egid || id == i.sgid || id == i.fsgid {
+        if id != u32::MAX && (root || id == i.rgid || id == i.egid || id == i.sgid || id == i.fsgid) {
             i.fsgid = id;
         }
         Ok(u64::from(old))
@@ -780,6 +780,9 @@ pub fn capget(c: &mut Call) -> Result<u64> {
     if header[0] != CAP_VERSION_3 {
         put(c.arg(0), &CAP_VERSION_3)?;
         return if c.arg(1) == 0 { Ok(0) } else { Err(Errno::EINVAL) };
+    }
+    if (header[1] as i32) < 0 {
+        return Err(Errno::EINVAL);
     }
     let process = process_or_self(c, header[1])
         .or_else(|_| find_task(header[1]).map(|t| t.process.clone()).ok_or(Errno::ESRCH))?;
@@ -877,8 +880,13 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         pr::PR_CAP_AMBIENT => Ok(0),
         pr::PR_SET_SECUREBITS | pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
         pr::PR_SET_VMA => Ok(0),
-        pr::PR_SET_THP_DISABLE => Ok(0),
-        pr::PR_GET_THP_DISABLE => Ok(0),
+        // Remembered; memory is on huge pages where that is best for the cell.
+        pr::PR_SET_THP_DISABLE => {
+            task.process.thp_disabled.store(arg != 0, Ordering::Relaxed);
+            Ok(0)
+        }
+        pr::PR_GET_THP_DISABLE => Ok(task.process.thp_disabled.load(Ordering::Relaxed).into()),
+        pr::PR_GET_SECCOMP => Ok(0),
         pr::PR_GET_TID_ADDRESS => put(arg, &task.clear_tid.load(Ordering::Relaxed)).map(|()| 0),
         pr::PR_GET_TSC => put(arg, &1u32).map(|()| 0),
         other => Err(unsupported(task, &alloc::format!("prctl({other})"), Errno::EINVAL)),
@@ -1156,8 +1164,8 @@ pub fn rt_sigqueueinfo(c: &mut Call) -> Result<u64> {
     if signal > signal::MAX {
         return Err(Errno::EINVAL);
     }
-    let p = find_process(pid).ok_or(Errno::ESRCH)?;
     let info = queued_info(c, c.arg(2), signal, pid)?;
+    let p = find_process(pid).ok_or(Errno::ESRCH)?;
     if !may_signal(c, &p, signal) {
         return Err(Errno::EPERM);
     }

@@ -120,6 +120,9 @@ pub fn sched_setscheduler(c: &mut Call) -> Result<u64> {
 
 /// `sched_getscheduler(2)`.
 pub fn sched_getscheduler(c: &mut Call) -> Result<u64> {
+    if c.int(0) < 0 {
+        return Err(Errno::EINVAL);
+    }
     Ok(u64::from(task_of(c, c.uint(0))?.policy.load(Ordering::Relaxed) >> 16))
 }
 
@@ -139,6 +142,9 @@ pub fn sched_getparam(c: &mut Call) -> Result<u64> {
 
 /// `sched_setattr(2)`.
 pub fn sched_setattr(c: &mut Call) -> Result<u64> {
+    if c.uint(2) != 0 || c.int(0) < 0 {
+        return Err(Errno::EINVAL);
+    }
     let t = task_of(c, c.uint(0))?;
     let a: SchedAttr = get(c.arg(1))?;
     set_policy(c, &t, a.policy, a.priority)?;
@@ -214,13 +220,29 @@ pub fn setpriority(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `ioprio_get(2)`: none was set.
-pub fn ioprio_get(_c: &mut Call) -> Result<u64> {
-    Ok(4)
+const IOPRIO_WHO_PROCESS: u32 = 1;
+const IOPRIO_WHO_USER: u32 = 3;
+
+fn io_process(c: &Call) -> Result<Arc<crate::process::Process>> {
+    match c.uint(0) {
+        IOPRIO_WHO_PROCESS => task_of(c, c.uint(1)).map(|t| t.process.clone()),
+        2..=IOPRIO_WHO_USER => Ok(c.task.process.clone()),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
-/// `ioprio_set(2)`: a hint.
-pub fn ioprio_set(_c: &mut Call) -> Result<u64> {
+/// `ioprio_get(2)`.
+pub fn ioprio_get(c: &mut Call) -> Result<u64> {
+    Ok(io_process(c)?.io_priority.load(Ordering::Relaxed).into())
+}
+
+/// `ioprio_set(2)`: a hint to disks, which are the host's; remembered.
+pub fn ioprio_set(c: &mut Call) -> Result<u64> {
+    let (class, level) = (c.uint(2) >> 13, c.uint(2) & 7);
+    if class > 3 || class == 0 && level != 0 {
+        return Err(Errno::EINVAL);
+    }
+    io_process(c)?.io_priority.store(c.uint(2), Ordering::Relaxed);
     Ok(0)
 }
 

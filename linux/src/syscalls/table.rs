@@ -155,18 +155,18 @@ table! {
     147 sched_get_priority_min sched::sched_get_priority_min;
     148 sched_rr_get_interval sched::sched_rr_get_interval;
     149 mlock memory::mlock;
-    150 munlock memory::nothing;
-    151 mlockall memory::nothing;
+    150 munlock memory::munlock;
+    151 mlockall memory::mlockall;
     152 munlockall memory::nothing;
     155 pivot_root misc::not_permitted;
     157 prctl process::prctl;
     158 arch_prctl process::arch_prctl;
-    159 adjtimex time::clock_settime;
+    159 adjtimex time::set_clock;
     160 setrlimit process::setrlimit;
     161 chroot path::chroot;
     162 sync fd::sync;
     163 acct misc::not_permitted;
-    164 settimeofday time::clock_settime;
+    164 settimeofday time::set_clock;
     165 mount misc::not_permitted;
     166 umount2 misc::not_permitted;
     167 swapon misc::not_permitted;
@@ -207,7 +207,7 @@ table! {
     213 epoll_create poll::epoll_create;
     217 getdents64 path::getdents64;
     218 set_tid_address process::set_tid_address;
-    221 fadvise64 fd::advise;
+    221 fadvise64 fd::fadvise;
     222 timer_create events::timer_create;
     223 timer_settime events::timer_settime;
     224 timer_gettime events::timer_gettime;
@@ -254,7 +254,9 @@ table! {
     273 set_robust_list process::set_robust_list;
     274 get_robust_list process::get_robust_list;
     275 splice fd::splice;
+    276 tee fd::tee;
     277 sync_file_range fd::fdatasync;
+    278 vmsplice fd::vmsplice;
     280 utimensat path::utimensat;
     281 epoll_pwait poll::epoll_pwait;
     282 signalfd events::signalfd;
@@ -276,7 +278,7 @@ table! {
     298 perf_event_open misc::not_built;
     299 recvmmsg net::recvmmsg;
     302 prlimit64 process::prlimit64;
-    305 clock_adjtime time::clock_settime;
+    305 clock_adjtime time::set_clock;
     306 syncfs fd::syncfs;
     307 sendmmsg net::sendmmsg;
     308 setns misc::not_permitted;
@@ -293,7 +295,7 @@ table! {
     322 execveat process::execveat;
     323 userfaultfd misc::not_built;
     324 membarrier memory::membarrier;
-    325 mlock2 memory::mlock;
+    325 mlock2 memory::mlock2;
     326 copy_file_range fd::copy_file_range;
     327 preadv2 fd::preadv2;
     328 pwritev2 fd::pwritev2;
@@ -372,8 +374,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (244, "mq_notify"),
     (245, "mq_getsetattr"),
     (256, "migrate_pages"),
-    (276, "tee"),
-    (278, "vmsplice"),
     (279, "move_pages"),
     (300, "fanotify_init"),
     (301, "fanotify_mark"),

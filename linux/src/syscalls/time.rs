@@ -26,6 +26,8 @@ pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
         | linux::CLOCK_BOOTTIME_ALARM => platform().now(),
         linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns,
         linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns,
+        // A clock device's, of which there are none.
+        _ if clock < 0 && clock & 3 == 3 => return Err(Errno::EINVAL),
         _ if clock < 0 => match clock_owner(task, clock)? {
             Owner::Process(p) => p.used().run_ns,
             Owner::Task(t) => t.used().run_ns,
@@ -84,8 +86,17 @@ pub fn clock_getres(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `clock_settime(2)`, `settimeofday(2)`, `adjtimex(2)`: the clock is the host's.
+/// `clock_settime(2)`: the one clock that could be set is the host's.
 pub fn clock_settime(c: &mut Call) -> Result<u64> {
+    if c.uint(0) != linux::CLOCK_REALTIME {
+        return Err(Errno::EINVAL);
+    }
+    get::<Timespec>(c.arg(1))?.to_ns()?;
+    set_clock(c)
+}
+
+/// `settimeofday(2)`, `adjtimex(2)`: the clock is the host's.
+pub fn set_clock(c: &mut Call) -> Result<u64> {
     Err(unsupported(c.task, "setting the clock", Errno::EPERM))
 }
 
@@ -163,8 +174,12 @@ pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
     if clock as u32 == linux::CLOCK_THREAD_CPUTIME_ID {
         return Err(Errno::EINVAL);
     }
-    read_clock(c.task, clock)?;
+    let now = read_clock(c.task, clock)?;
     let ns = get::<Timespec>(c.arg(2))?.to_ns()?;
+    if cpu_clock(c.task, clock)?.is_some() {
+        return cpu_nanosleep(c, clock, if absolute { ns } else { now.saturating_add(ns) }, absolute);
+    }
+    deadline_of(clock, 0)?;
     let deadline = if absolute { deadline_of(clock, ns)? } else { platform().now().saturating_add(ns) };
     match sleep(c.task, deadline) {
         Ok(()) => Ok(0),
@@ -174,6 +189,28 @@ pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
                 put(c.arg(3), &Timespec::from_ns(left))?;
             }
             Err(Errno::EINTR)
+        }
+    }
+}
+
+/// Sleeps until a clock of processor time says `target`.
+fn cpu_nanosleep(c: &Call, clock: i32, target: u64, absolute: bool) -> Result<u64> {
+    loop {
+        let now = read_clock(c.task, clock)?;
+        if now >= target {
+            return Ok(0);
+        }
+        // It can't pass faster than time on all cores; and not less than a tick.
+        let step = ((target - now) / atoll_task::cores().max(1) as u64).max(1_000_000);
+        if sleep(c.task, platform().now().saturating_add(step)).is_err() {
+            if absolute {
+                return Err(Errno::RESTART_NOHAND);
+            }
+            if c.arg(3) != 0 {
+                let left = target.saturating_sub(read_clock(c.task, clock)?);
+                put(c.arg(3), &Timespec::from_ns(left))?;
+            }
+            return Err(Errno::EINTR);
         }
     }
 }
@@ -247,7 +284,8 @@ pub fn alarm(c: &mut Call) -> Result<u64> {
     } else {
         alarm.start(platform().now() + seconds * 1_000_000_000, 0);
     }
-    Ok(left.div_ceil(1_000_000_000))
+    // Rounded, but never to none while something is left (`alarm_setitimer` of Linux).
+    Ok(if left > 0 { ((left + 500_000_000) / 1_000_000_000).max(1) } else { 0 })
 }
 
 /// Seconds since the cell started, with hundredths.

@@ -172,11 +172,19 @@ impl HostCalls for Calls {
             call!(sys::RECVMSG, fd, &raw mut msg, flags | net::MSG_DONTWAIT | net::MSG_CMSG_CLOEXEC)
         };
         let len = result(n)? as usize;
-        Ok(Received { len, addr_len: msg.namelen as usize, control_len: msg.controllen, flags: msg.flags })
+        let flags = msg.flags & !net::MSG_CMSG_CLOEXEC;
+        Ok(Received { len, addr_len: msg.namelen as usize, control_len: msg.controllen, flags })
     }
 
-    fn send(&self, fd: i32, bufs: &[ReadBuf], addr: Option<&[u8]>, flags: u32) -> Result<usize> {
-        if let ([one], None) = (bufs, addr) {
+    fn send(
+        &self,
+        fd: i32,
+        bufs: &[ReadBuf],
+        addr: Option<&[u8]>,
+        control: &[u8],
+        flags: u32,
+    ) -> Result<usize> {
+        if let ([one], None, []) = (bufs, addr, control) {
             let flags = flags | net::MSG_DONTWAIT | net::MSG_NOSIGNAL;
             // SAFETY: the host only reads.
             let n = unsafe { call!(sys::SENDTO, fd, one.base(), one.len(), flags, 0, 0) };
@@ -194,6 +202,10 @@ impl HostCalls for Calls {
         if let Some(a) = addr {
             msg.name = a.as_ptr().cast_mut();
             msg.namelen = a.len() as u32;
+        }
+        if !control.is_empty() {
+            msg.control = control.as_ptr().cast_mut();
+            msg.controllen = control.len();
         }
         // SAFETY: the host only reads.
         let n =

@@ -231,15 +231,21 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             code: machine.error,
             si_code: info.code,
         },
-        linux::SIGSEGV => {
-            Upcall::Fault { kind: FaultKind::Protection, addr: info.addr, code: 0, si_code: info.code }
-        }
+        linux::SIGSEGV => Upcall::Fault {
+            kind: FaultKind::Protection,
+            addr: info.addr,
+            code: machine.error,
+            si_code: info.code,
+        },
         linux::SIGBUS => {
             Upcall::Fault { kind: FaultKind::Bus, addr: info.addr, code: machine.error, si_code: info.code }
         }
-        linux::SIGFPE => {
-            Upcall::Fault { kind: FaultKind::Arithmetic, addr: info.addr, code: 0, si_code: info.code }
-        }
+        linux::SIGFPE => Upcall::Fault {
+            kind: FaultKind::Arithmetic,
+            addr: info.addr,
+            code: machine.trap,
+            si_code: info.code,
+        },
         linux::SIGTRAP => {
             Upcall::Fault { kind: FaultKind::Debug, addr: info.addr, code: machine.trap, si_code: info.code }
         }

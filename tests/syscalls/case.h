@@ -1,0 +1,110 @@
+// What the cases share: every result is printed, so that two runs can be compared.
+#ifndef CASE_H
+#define CASE_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+// Descriptors that the runner left open are nobody's business here.
+static __attribute__((constructor(101))) void close_inherited_(void)
+{
+	syscall(SYS_close_range, 3, ~0u, 0);
+}
+
+static inline const char *err_(int e)
+{
+	const char *name = strerrorname_np(e);
+	return name ? name : "?";
+}
+
+// The call, and its value or the name of its error.
+#define V(call) ({ \
+	errno = 0; \
+	long r_ = (long)(call); \
+	int e_ = errno; \
+	if (r_ == -1 && e_) printf("%s = %s\n", #call, err_(e_)); \
+	else printf("%s = %ld\n", #call, r_); \
+	fflush(stdout); \
+	errno = e_; \
+	r_; })
+
+// The call, and whether it worked; for values that differ from run to run.
+#define OK(call) ({ \
+	errno = 0; \
+	long r_ = (long)(call); \
+	int e_ = errno; \
+	printf("%s: %s\n", #call, r_ == -1 ? err_(e_) : "ok"); \
+	fflush(stdout); \
+	errno = e_; \
+	r_; })
+
+// A value with its text.
+#define P(value) (printf("%s: %lld\n", #value, (long long)(value)), fflush(stdout))
+#define X(value) (printf("%s: %#llx\n", #value, (unsigned long long)(value)), fflush(stdout))
+
+#define SECTION(name) (printf("-- %s\n", name), fflush(stdout))
+
+static inline __attribute__((unused)) void sleep_ms(int ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+	while (nanosleep(&t, &t) == -1 && errno == EINTR)
+		;
+}
+
+static inline __attribute__((unused)) long long now_ms(clockid_t clock)
+{
+	struct timespec t;
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+// Sends SIGUSR1 to a thread after some milliseconds.
+struct later_ {
+	pthread_t to;
+	int ms, signal;
+};
+static void *later_run_(void *p)
+{
+	struct later_ *l = p;
+	sleep_ms(l->ms);
+	pthread_kill(l->to, l->signal);
+	free(l);
+	return 0;
+}
+static inline __attribute__((unused)) pthread_t signal_later(int signal, int ms)
+{
+	struct later_ *l = malloc(sizeof *l);
+	*l = (struct later_){pthread_self(), ms, signal};
+	pthread_t t;
+	// The helper takes no signals that are meant for the process.
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_create(&t, 0, later_run_, l);
+	pthread_sigmask(SIG_SETMASK, &old, 0);
+	return t;
+}
+#endif

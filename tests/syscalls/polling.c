@@ -1,0 +1,167 @@
+// poll, select and their kin; eventfd and timerfd.
+#include "case.h"
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/timerfd.h>
+
+static int hits;
+static void nothing(int s) { hits++; }
+
+int main(void)
+{
+	int p[2];
+	uint64_t v;
+	pipe(p);
+	SECTION("poll");
+	struct pollfd f[4] = {{p[0], POLLIN}, {p[1], POLLOUT}, {-1, POLLIN}, {999, POLLIN}};
+	V(poll(f, 4, 0));
+	for (int i = 0; i < 4; i++)
+		X(f[i].revents);
+	write(p[1], "x", 1);
+	V(poll(f, 2, 100));
+	X(f[0].revents);
+	V(poll(0, 0, 10));
+	V(poll(f, 1, -1));
+	V(poll((void *)8, 1, 0));
+	V(poll(f, 100000000, 0));
+	int file = open("/dev/null", O_RDWR);
+	struct pollfd ff = {file, POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM};
+	V(poll(&ff, 1, 0));
+	X(ff.revents);
+	ff.fd = open(".", O_RDONLY);
+	V(poll(&ff, 1, 0));
+	X(ff.revents);
+	struct timespec ts = {0, 10000000}, bad = {0, 1000000000}, neg = {-1, 0};
+	f[0].fd = -1;
+	V(ppoll(f, 1, &ts, 0));
+	V(ppoll(f, 1, &bad, 0));
+	V(ppoll(f, 1, &neg, 0));
+	SECTION("a mask for the time of waiting");
+	sigset_t m, none;
+	sigemptyset(&none);
+	sigemptyset(&m);
+	sigaddset(&m, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &m, 0);
+	signal(SIGUSR1, nothing);
+	raise(SIGUSR1);
+	P(hits);
+	V(ppoll(f, 1, 0, &none));
+	P(hits);
+	raise(SIGUSR1);
+	V(pselect(0, 0, 0, 0, 0, &none));
+	P(hits);
+	raise(SIGUSR1);
+	struct timespec zero = {0, 0};
+	f[0].fd = p[0];
+	V(ppoll(f, 1, &zero, &none));
+	P(hits);
+	V(syscall(SYS_ppoll, f, 1, &zero, &none, 4));
+	sigprocmask(SIG_BLOCK, 0, &none);
+	P(sigismember(&none, SIGUSR1));
+	SECTION("select");
+	fd_set r, w, e;
+	FD_ZERO(&r);
+	FD_ZERO(&w);
+	FD_ZERO(&e);
+	FD_SET(p[0], &r);
+	FD_SET(p[1], &w);
+	FD_SET(p[0], &e);
+	struct timeval tv = {1, 0};
+	V(select(p[1] + 1, &r, &w, &e, &tv));
+	printf("%d %d %d\n", FD_ISSET(p[0], &r) != 0, FD_ISSET(p[1], &w) != 0, FD_ISSET(p[0], &e) != 0);
+	char b[10];
+	read(p[0], b, 10);
+	FD_ZERO(&r);
+	FD_SET(p[0], &r);
+	tv = (struct timeval){0, 20000};
+	V(select(p[0] + 1, &r, 0, 0, &tv));
+	printf("%d %ld %ld\n", FD_ISSET(p[0], &r) != 0, tv.tv_sec, tv.tv_usec);
+	FD_SET(60, &r);
+	V(select(61, &r, 0, 0, &tv));
+	V(select(-1, 0, 0, 0, &tv));
+	tv.tv_sec = -1;
+	V(select(0, 0, 0, 0, &tv));
+	tv = (struct timeval){0, 10000};
+	V(select(0, 0, 0, 0, &tv));
+	V(select(5, (void *)8, 0, 0, &tv));
+	V(pselect(0, 0, 0, 0, &bad, 0));
+	SECTION("eventfd");
+	int ev;
+	V(ev = eventfd(3, EFD_NONBLOCK));
+	V(read(ev, &v, 8));
+	P(v);
+	V(read(ev, &v, 8));
+	V(read(ev, &v, 4));
+	V(write(ev, &(uint64_t){5}, 8));
+	V(write(ev, &(uint64_t){6}, 8));
+	V(read(ev, &v, 8));
+	P(v);
+	V(write(ev, &(uint64_t){-1}, 8));
+	V(write(ev, &(uint64_t){-2}, 8));
+	V(write(ev, &(uint64_t){1}, 8));
+	struct pollfd pe = {ev, POLLIN | POLLOUT};
+	V(poll(&pe, 1, 0));
+	X(pe.revents);
+	V(write(ev, &v, 7));
+	V(ev = eventfd(2, EFD_SEMAPHORE | EFD_NONBLOCK | EFD_CLOEXEC));
+	V(read(ev, &v, 8));
+	P(v);
+	V(read(ev, &v, 8));
+	V(read(ev, &v, 8));
+	V(eventfd(0, 0x100));
+	V(lseek(ev, 0, SEEK_SET));
+	V(pread(ev, &v, 8, 0));
+	SECTION("timerfd");
+	int clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_PROCESS_CPUTIME_ID, 99};
+	int t;
+	for (int i = 0; i < 5; i++) {
+		V((t = timerfd_create(clocks[i], TFD_CLOEXEC)) >= 0);
+		if (t < 0) continue;
+		struct itimerspec its = {{0, 0}, {0, 10000000}}, old;
+		V(timerfd_settime(t, 0, &its, &old));
+		V(read(t, &v, 8));
+		P(v);
+		clock_gettime(clocks[i], &its.it_value);
+		its.it_value.tv_nsec += 10000000;
+		if (its.it_value.tv_nsec >= 1000000000) its.it_value.tv_sec++, its.it_value.tv_nsec -= 1000000000;
+		V(timerfd_settime(t, TFD_TIMER_ABSTIME, &its, &old));
+		V(read(t, &v, 8));
+		P(v);
+		close(t);
+	}
+	V(t = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK));
+	V(read(t, &v, 8));
+	struct itimerspec its = {{0, 5000000}, {0, 5000000}}, old;
+	V(timerfd_settime(t, 0, &its, 0));
+	sleep_ms(52);
+	V(read(t, &v, 8));
+	P(v >= 9 && v < 40);
+	V(timerfd_gettime(t, &old));
+	printf("%ld %d\n", old.it_interval.tv_nsec, old.it_value.tv_nsec > 0 && old.it_value.tv_nsec <= 5000000);
+	its = (struct itimerspec){{0}, {0}};
+	V(timerfd_settime(t, 0, &its, 0));
+	sleep_ms(10);
+	V(read(t, &v, 8));
+	its.it_value.tv_sec = 1;
+	V(timerfd_settime(t, TFD_TIMER_ABSTIME, &its, 0));
+	pe.fd = t;
+	V(poll(&pe, 1, 1000));
+	V(read(t, &v, 8));
+	P(v);
+	its.it_value.tv_nsec = -1;
+	V(timerfd_settime(t, 0, &its, 0));
+	V(timerfd_settime(t, 0x100, &its, 0));
+	V(timerfd_settime(ev, 0, &its, 0));
+	V(timerfd_gettime(ev, &its));
+	V(timerfd_settime(t, 0, (void *)8, 0));
+	V(timerfd_create(CLOCK_MONOTONIC, 0x1));
+	V(write(t, &v, 8));
+	int rt = timerfd_create(CLOCK_REALTIME, 0);
+	clock_gettime(CLOCK_REALTIME, &its.it_value);
+	its.it_value.tv_sec += 10;
+	its.it_value.tv_nsec = 0;
+	V(timerfd_settime(rt, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &its, 0));
+	V(timerfd_settime(t, TFD_TIMER_CANCEL_ON_SET, &its, 0));
+	return 0;
+}

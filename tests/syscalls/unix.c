@@ -1,0 +1,335 @@
+// Unix sockets: pairs, names, descriptors and credentials passed along, shutdown, flags.
+#include "case.h"
+#include <sys/ioctl.h>
+#include <sys/un.h>
+
+static int hits;
+static void nothing(int s) { hits++; }
+static void state(int fd)
+{
+	struct pollfd p = {fd, POLLIN | POLLOUT | POLLPRI | POLLRDHUP};
+	int r = poll(&p, 1, 0);
+	printf("poll %d %x\n", r, p.revents);
+}
+static socklen_t name(struct sockaddr_un *a, const char *n, int abstract)
+{
+	memset(a, 0, sizeof *a);
+	a->sun_family = AF_UNIX;
+	strcpy(a->sun_path + abstract, n);
+	return offsetof(struct sockaddr_un, sun_path) + abstract + strlen(n) + !abstract;
+}
+static void show(int (*f)(int, struct sockaddr *, socklen_t *), int fd)
+{
+	struct sockaddr_un a = {0};
+	socklen_t l = sizeof a;
+	int r = f(fd, (void *)&a, &l);
+	if (r) { printf("name: %s\n", err_(errno)); return; }
+	printf("name: family %d length %u path [%s|%s]\n", a.sun_family, l, l > 2 ? a.sun_path : "", l > 3 && !a.sun_path[0] ? a.sun_path + 1 : "");
+}
+static void opt(int fd, int o)
+{
+	int v[4] = {0};
+	socklen_t l = sizeof v;
+	int r = getsockopt(fd, SOL_SOCKET, o, v, &l);
+	printf("option %d: %s %d length %u\n", o, r ? err_(errno) : "", v[0], l);
+}
+static long send_fd(int s, const int *fds, int n, const char *text, int flags)
+{
+	char c[CMSG_SPACE(sizeof(int) * 300)] = {0};
+	struct iovec iv = {(void *)text, strlen(text)};
+	struct msghdr m = {.msg_iov = &iv, .msg_iovlen = 1, .msg_control = c, .msg_controllen = CMSG_SPACE(sizeof(int) * n)};
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(sizeof(int) * n);
+	memcpy(CMSG_DATA(h), fds, sizeof(int) * n);
+	return sendmsg(s, &m, flags);
+}
+static int got[10];
+static void receive(int s, size_t room, size_t len, int flags)
+{
+	char c[512] = {0}, b[100] = {0};
+	struct iovec iv = {b, len};
+	struct sockaddr_un a = {0};
+	struct msghdr m = {.msg_iov = &iv, .msg_iovlen = 1, .msg_control = c, .msg_controllen = room, .msg_name = &a, .msg_namelen = sizeof a};
+	long r = recvmsg(s, &m, flags);
+	if (r < 0) { printf("receive: %s\n", err_(errno)); return; }
+	printf("receive: %ld [%s] flags %x control %zu namelen %u [%s]\n", r, b, m.msg_flags, m.msg_controllen, m.msg_namelen, a.sun_path[0] ? a.sun_path : a.sun_path + 1);
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
+		printf("  %d %d %zu:", h->cmsg_level, h->cmsg_type, (size_t)h->cmsg_len);
+		if (h->cmsg_type == SCM_RIGHTS) {
+			memcpy(got, CMSG_DATA(h), h->cmsg_len - CMSG_LEN(0));
+			for (unsigned i = 0; i < (h->cmsg_len - CMSG_LEN(0)) / 4; i++)
+				printf(" valid %d cloexec %d", fcntl(got[i], F_GETFD) >= 0, fcntl(got[i], F_GETFD));
+		}
+		if (h->cmsg_type == SCM_CREDENTIALS) {
+			struct ucred *u = (void *)CMSG_DATA(h);
+			printf(" me %d %d %d", u->pid == getpid(), u->uid, u->gid);
+		}
+		puts("");
+	}
+}
+static void *late_connect(void *p)
+{
+	struct sockaddr_un a;
+	sleep_ms(30);
+	int s = socket(AF_UNIX, SOCK_STREAM, 0);
+	connect(s, (void *)&a, name(&a, "listener", 0));
+	write(s, "late", 4);
+	sleep_ms(30);
+	close(s);
+	return 0;
+}
+
+int main(void)
+{
+	struct sockaddr_un a, b;
+	char buf[200];
+	int s[2], n, one = 1;
+	signal(SIGPIPE, nothing);
+	int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
+	for (int t = 0; t < 3; t++) {
+		printf("-- pair of type %d\n", types[t]);
+		V(socketpair(AF_UNIX, types[t] | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, s));
+		X(fcntl(s[0], F_GETFL));
+		V(fcntl(s[0], F_GETFD));
+		state(s[0]);
+		V(recv(s[0], buf, 10, 0));
+		V(send(s[1], "one", 3, 0));
+		V(send(s[1], "second", 6, 0));
+		state(s[0]);
+		V(ioctl(s[0], FIONREAD, &n));
+		P(n);
+		V(recv(s[0], buf, 2, MSG_PEEK));
+		V(recv(s[0], buf, 2, MSG_PEEK | MSG_TRUNC));
+		V(recv(s[0], buf, 2, 0));
+		V(recv(s[0], buf, 100, 0));
+		V(recv(s[0], buf, 100, MSG_DONTWAIT));
+		V(send(s[1], "", 0, 0));
+		V(recv(s[0], buf, 100, 0));
+		V(send(s[1], "third", 5, 0));
+		receive(s[0], 0, 3, MSG_TRUNC);
+		show(getsockname, s[0]);
+		show(getpeername, s[0]);
+		V(write(s[0], "w", 1));
+		V(read(s[1], buf, 5));
+		V(shutdown(s[0], SHUT_WR));
+		state(s[0]);
+		state(s[1]);
+		V(send(s[0], "x", 1, MSG_NOSIGNAL));
+		V(recv(s[1], buf, 1, 0));
+		V(send(s[1], "back", 4, 0));
+		V(recv(s[0], buf, 10, 0));
+		V(shutdown(s[0], SHUT_RD));
+		V(recv(s[0], buf, 10, 0));
+		V(send(s[1], "x", 1, 0));
+		P(hits);
+		close(s[0]);
+		state(s[1]);
+		V(recv(s[1], buf, 10, 0));
+		V(send(s[1], "x", 1, 0));
+		P(hits);
+		hits = 0;
+		opt(s[1], SO_ERROR);
+		opt(s[1], SO_TYPE);
+		opt(s[1], SO_DOMAIN);
+		opt(s[1], SO_PROTOCOL);
+		opt(s[1], SO_ACCEPTCONN);
+		opt(s[1], SO_PASSCRED);
+		opt(s[1], SO_REUSEADDR);
+		opt(s[1], SO_KEEPALIVE);
+		opt(s[1], SO_LINGER);
+		opt(s[1], SO_SNDBUF);
+		opt(s[1], 9999);
+		close(s[1]);
+	}
+	V(socketpair(AF_UNIX, 77, 0, s));
+	V(socketpair(AF_UNIX, SOCK_STREAM, 77, s));
+	V(socketpair(AF_INET, SOCK_STREAM, 0, s));
+	V(socketpair(AF_UNIX, SOCK_STREAM, 0, (int *)8));
+	V(socket(AF_UNIX, SOCK_STREAM, 99));
+	V(socket(AF_UNIX, 99, 0));
+	V(socket(9999, SOCK_STREAM, 0));
+	SECTION("names");
+	int l = socket(AF_UNIX, SOCK_STREAM, 0);
+	V(listen(l, 1));
+	V(bind(l, (void *)&a, name(&a, "listener", 0)));
+	V(bind(l, (void *)&a, name(&a, "other", 0)));
+	show(getsockname, l);
+	V(listen(l, 2));
+	opt(l, SO_ACCEPTCONN);
+	struct stat st;
+	V(stat("listener", &st));
+	X(st.st_mode & S_IFMT);
+	V(open("listener", O_RDONLY));
+	int c = socket(AF_UNIX, SOCK_STREAM, 0);
+	V(bind(c, (void *)&a, name(&a, "listener", 0)));
+	V(connect(c, (void *)&a, name(&a, "nobody", 0)));
+	V(connect(c, (void *)&a, 1));
+	a.sun_family = AF_INET;
+	V(connect(c, (void *)&a, sizeof a));
+	int dg = socket(AF_UNIX, SOCK_DGRAM, 0);
+	V(connect(dg, (void *)&a, name(&a, "listener", 0)));
+	close(open("plain", O_CREAT | O_RDWR, 0644));
+	V(connect(c, (void *)&a, name(&a, "plain", 0)));
+	V(send(c, "x", 1, 0));
+	V(recv(c, buf, 1, 0));
+	state(c);
+	V(connect(c, (void *)&a, name(&a, "listener", 0)));
+	V(connect(c, (void *)&a, name(&a, "listener", 0)));
+	state(l);
+	socklen_t len = sizeof b;
+	int acc;
+	V((acc = accept4(l, (void *)&b, &len, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0);
+	P(len);
+	X(fcntl(acc, F_GETFL));
+	show(getpeername, c);
+	show(getpeername, acc);
+	show(getsockname, acc);
+	struct ucred u;
+	len = sizeof u;
+	V(getsockopt(acc, SOL_SOCKET, SO_PEERCRED, &u, &len));
+	printf("%d %d %d %u\n", u.pid == getpid(), u.uid, u.gid, len);
+	V(accept(c, 0, 0));
+	V(accept(dg, 0, 0));
+	V(fcntl(l, F_SETFL, O_NONBLOCK));
+	V(accept(l, 0, 0));
+	V(accept4(l, 0, 0, 0x1));
+	int more[5];
+	for (int i = 0; i < 5; i++) {
+		more[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		V(connect(more[i], (void *)&a, name(&a, "listener", 0)));
+	}
+	for (int i = 0; i < 3; i++)
+		V(accept(l, 0, 0) >= 0);
+	V(fcntl(l, F_SETFL, 0));
+	pthread_t t;
+	pthread_create(&t, 0, late_connect, 0);
+	int la = accept(l, 0, 0);
+	V(read(la, buf, 10));
+	V(read(la, buf, 10));
+	pthread_join(t, 0);
+	V(unlink("listener"));
+	V(connect(more[4], (void *)&a, name(&a, "listener", 0)));
+	close(l);
+	V(send(more[0], "to the closed", 5, MSG_NOSIGNAL) >= -1);
+	SECTION("abstract names");
+	l = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	V(bind(l, (void *)&a, name(&a, "abstract-of-atoll-case", 1)));
+	show(getsockname, l);
+	V(listen(l, 5));
+	c = socket(AF_UNIX, SOCK_STREAM, 0);
+	V(connect(c, (void *)&a, name(&a, "abstract-of-atoll-case", 1)));
+	c = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	V(connect(c, (void *)&a, name(&a, "abstract-of-atoll-case", 1)));
+	V((acc = accept(l, 0, 0)) >= 0);
+	V(send(c, "abc", 3, 0));
+	V(send(c, "defgh", 5, 0));
+	receive(acc, 0, 2, 0);
+	receive(acc, 0, 99, 0);
+	close(l);
+	V(connect(socket(AF_UNIX, SOCK_SEQPACKET, 0), (void *)&a, name(&a, "abstract-of-atoll-case", 1)));
+	l = socket(AF_UNIX, SOCK_STREAM, 0);
+	V(bind(l, (void *)&a, 2));
+	len = sizeof a;
+	V(getsockname(l, (void *)&a, &len));
+	P(len);
+	SECTION("datagrams");
+	int d1 = socket(AF_UNIX, SOCK_DGRAM, 0), d2 = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	V(bind(d2, (void *)&a, name(&a, "d2", 0)));
+	V(sendto(d1, "unnamed", 7, 0, (void *)&a, name(&a, "d2", 0)));
+	receive(d2, 0, 99, 0);
+	V(bind(d1, (void *)&b, name(&b, "d1", 0)));
+	V(sendto(d1, "named", 5, 0, (void *)&a, name(&a, "d2", 0)));
+	len = sizeof b;
+	memset(&b, 0, sizeof b);
+	V(recvfrom(d2, buf, 3, MSG_TRUNC, (void *)&b, &len));
+	printf("%s %u\n", b.sun_path, len);
+	V(sendto(d1, "x", 1, 0, (void *)&a, name(&a, "nobody", 0)));
+	V(send(d1, "x", 1, 0));
+	V(connect(d1, (void *)&a, name(&a, "d2", 0)));
+	V(send(d1, "connected", 9, 0));
+	receive(d2, 0, 99, 0);
+	V(sendto(d2, "unasked", 7, 0, (void *)&a, name(&a, "d1", 0)));
+	receive(d1, 0, 99, MSG_DONTWAIT);
+	V(connect(d1, (void *)&(struct sockaddr){AF_UNSPEC}, sizeof(struct sockaddr)));
+	V(send(d1, "x", 1, 0));
+	V(sendto(d1, buf, 1 << 20, MSG_DONTWAIT, (void *)&a, name(&a, "d2", 0)));
+	SECTION("descriptors in messages");
+	socketpair(AF_UNIX, SOCK_STREAM, 0, s);
+	int p[2], fds[300];
+	pipe(p);
+	fds[0] = p[0], fds[1] = p[1];
+	V(send_fd(s[0], fds, 2, "two", 0));
+	receive(s[1], 512, 50, 0);
+	write(p[1], "through", 7);
+	V(read(got[0], buf, 100));
+	V(send_fd(s[0], fds, 2, "two", 0));
+	receive(s[1], 512, 50, MSG_CMSG_CLOEXEC);
+	V(send_fd(s[0], fds, 2, "cut", 0));
+	receive(s[1], CMSG_LEN(4), 50, 0);
+	V(send_fd(s[0], fds, 2, "none", 0));
+	receive(s[1], 0, 50, 0);
+	V(send_fd(s[0], fds, 1, "a", 0));
+	V(send_fd(s[0], fds, 1, "b", 0));
+	receive(s[1], 512, 50, 0);
+	receive(s[1], 512, 50, 0);
+	V(send_fd(s[0], fds, 1, "peeked", 0));
+	receive(s[1], 512, 50, MSG_PEEK);
+	receive(s[1], 512, 50, 0);
+	fds[0] = 999;
+	V(send_fd(s[0], fds, 1, "bad", 0));
+	for (int i = 0; i < 300; i++)
+		fds[i] = 0;
+	V(send_fd(s[0], fds, 254, "many", 0));
+	V(send_fd(s[0], fds, 253, "many", 0));
+	receive(s[1], 512, 50, 0);
+	// A descriptor that is passed lives on when its sender has closed it.
+	pipe(p);
+	V(send_fd(s[0], p, 1, "alive", 0));
+	close(p[0]);
+	V(write(p[1], "still", 5));
+	receive(s[1], 512, 50, 0);
+	V(read(got[0], buf, 10));
+	SECTION("credentials");
+	V(setsockopt(s[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof one));
+	V(send(s[0], "cred", 4, 0));
+	receive(s[1], 512, 50, 0);
+	char cb[CMSG_SPACE(sizeof(struct ucred))] = {0};
+	struct iovec iv = {"own", 3};
+	struct msghdr m = {.msg_iov = &iv, .msg_iovlen = 1, .msg_control = cb, .msg_controllen = sizeof cb};
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_CREDENTIALS;
+	h->cmsg_len = CMSG_LEN(sizeof(struct ucred));
+	*(struct ucred *)CMSG_DATA(h) = (struct ucred){getpid(), getuid(), getgid()};
+	V(sendmsg(s[0], &m, 0));
+	receive(s[1], 512, 50, 0);
+	h->cmsg_type = 77;
+	V(sendmsg(s[0], &m, 0));
+	h->cmsg_len = 3;
+	V(sendmsg(s[0], &m, 0));
+	SECTION("flags and timeouts");
+	V(send(s[0], "abcdef", 6, 0));
+	V(recv(s[1], buf, 3, MSG_WAITALL));
+	V(recv(s[1], buf, 10, MSG_DONTWAIT));
+	V(recv(s[1], buf, 10, MSG_OOB));
+	struct timeval tv = {0, 20000};
+	V(setsockopt(s[1], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv));
+	V(recv(s[1], buf, 1, 0));
+	len = sizeof tv;
+	V(getsockopt(s[1], SOL_SOCKET, SO_RCVTIMEO, &tv, &len));
+	printf("%ld %ld %u\n", tv.tv_sec, tv.tv_usec, len);
+	V(setsockopt(s[0], SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv));
+	memset(buf, 0, sizeof buf);
+	long sum = 0, r;
+	errno = 0;
+	while ((r = send(s[0], buf, sizeof buf, 0)) > 0)
+		sum += r;
+	P(errno == EAGAIN);
+	P(sum > 10000);
+	state(s[0]);
+	struct iovec big[3] = {{buf, 100}, {buf, 100}, {buf, 100}};
+	V(readv(s[1], big, 3));
+	return 0;
+}

@@ -1,0 +1,315 @@
+//! Which system calls are supported, and which of their flags: the table
+//! behind `atoll syscalls` and `docs/syscalls.md`.
+//!
+//! Two sources: the dispatcher's table says what is served at all, and the
+//! cases of `tests/syscalls`, which compare a cell with Linux, say what was
+//! tried. Each case is run on Linux under `strace`; the calls that it makes
+//! beyond starting a program, and the flags of those that succeeded (or failed
+//! as the flag asks for), are what the case exercises. What no case exercises isn't called supported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::build::top;
+
+const TABLE: &str = "docs/syscalls.json";
+const PAGE: &str = "docs/syscalls.md";
+const DISPATCHER: &str = "linux/src/syscalls/table.rs";
+const CASES: &str = "tests/syscalls";
+
+/// A system call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Call {
+    name: String,
+    number: u32,
+    /// What it is answered with if it is not served.
+    error: Option<String>,
+    /// Flags and commands that some case uses.
+    flags: BTreeSet<String>,
+    /// Cases that make it.
+    cases: BTreeSet<String>,
+}
+
+/// What the cases of a directory do: by call, the flags and the cases.
+type Exercised = BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>;
+
+/// Writes the table and the page.
+pub fn write() -> Result<()> {
+    let calls = table(&trace()?)?;
+    let text = serde_json::to_string_pretty(&calls)? + "\n";
+    fs::create_dir_all(top().join("docs"))?;
+    for (path, new) in [(TABLE, text), (PAGE, page(&calls))] {
+        let path = top().join(path);
+        if fs::read_to_string(&path).ok().as_ref() != Some(&new) {
+            fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
+            println!("{} is new", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// Fails if the committed table claims what the cases don't show.
+pub fn check() -> Result<()> {
+    let now = table(&trace()?)?;
+    let mut wrong = Vec::new();
+    for old in committed()? {
+        let Some(new) = now.iter().find(|c| c.name == old.name) else {
+            wrong.push(format!("{} is gone", old.name));
+            continue;
+        };
+        if new.error != old.error {
+            wrong.push(format!("{} is answered otherwise", old.name));
+        }
+        if !old.cases.is_empty() && new.cases.is_empty() {
+            wrong.push(format!("no case makes {}", old.name));
+        }
+        wrong.extend(old.flags.difference(&new.flags).map(|f| format!("no case uses {f} of {}", old.name)));
+    }
+    if !wrong.is_empty() {
+        bail!("{TABLE} is stale, run `cargo xtask docs`: {}", wrong.join("; "));
+    }
+    Ok(())
+}
+
+fn committed() -> Result<Vec<Call>> {
+    let text = fs::read_to_string(top().join(TABLE)).with_context(|| format!("reading {TABLE}"))?;
+    serde_json::from_str(&text).with_context(|| format!("understanding {TABLE}"))
+}
+
+/// The dispatcher's calls: number, name, and the error of those that nothing serves.
+fn dispatcher() -> Result<Vec<(u32, String, Option<String>)>> {
+    let text = fs::read_to_string(top().join(DISPATCHER)).with_context(|| format!("reading {DISPATCHER}"))?;
+    let mut calls = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(entry) = line.strip_prefix('(').and_then(|l| l.strip_suffix("),")) {
+            let (number, name) = entry.split_once(", ").context("an entry without a name")?;
+            calls.push((number.parse()?, name.trim_matches('"').to_string(), Some("ENOSYS".to_string())));
+        } else if let [number, name, handler] = line.split_whitespace().collect::<Vec<_>>()[..]
+            && let Ok(number) = number.parse()
+        {
+            let error = match handler {
+                "misc::not_built;" => Some("ENOSYS".to_string()),
+                "misc::not_permitted;" => Some("EPERM".to_string()),
+                _ => None,
+            };
+            calls.push((number, name.to_string(), error));
+        }
+    }
+    calls.sort();
+    if calls.len() < 300 {
+        bail!("{DISPATCHER} does not look as expected: {} calls found", calls.len());
+    }
+    Ok(calls)
+}
+
+fn table(exercised: &Exercised) -> Result<Vec<Call>> {
+    let calls = dispatcher()?.into_iter().map(|(number, name, error)| {
+        let (flags, cases) = match error {
+            None => exercised.get(&name).cloned().unwrap_or_default(),
+            Some(_) => Default::default(),
+        };
+        Call { name, number, error, flags, cases }
+    });
+    Ok(calls.collect())
+}
+
+/// The cases: names and files.
+fn cases() -> Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(top().join(CASES)).context("reading the cases")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "c") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            found.push((name, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Runs every case on Linux and notes what it does.
+fn trace() -> Result<Exercised> {
+    let dir = tempfile::tempdir()?;
+    let empty = dir.path().join("empty.c");
+    fs::write(&empty, "int main(void) { return 0; }\n")?;
+    let mut all = Exercised::new();
+    for (name, source) in cases()? {
+        let text = fs::read_to_string(&source)?;
+        // Cases that a cell refuses, and those that are more than one program, show other things.
+        if ["// cell-exit:", "// library:"].iter().any(|s| text.lines().any(|l| l.starts_with(s))) {
+            continue;
+        }
+        let flags: Vec<&str> = text
+            .lines()
+            .find_map(|l| l.strip_prefix("// flags:"))
+            .map_or(Vec::new(), |f| f.split_whitespace().collect());
+        // What a program does before and after its own calls is no case's merit.
+        let starting = run(dir.path(), &format!("{name}-empty"), &empty, &flags)?;
+        let skip = starting.iter().map(Vec::len).max().unwrap_or(1) - 1;
+        for thread in run(dir.path(), &name, &source, &flags)? {
+            let mut left = 0;
+            for line in &thread {
+                if line.starts_with("execve(") && line.ends_with(" = 0") {
+                    left = skip;
+                }
+                if left > 0 {
+                    left -= 1;
+                    continue;
+                }
+                if let Some((call, flags)) = made(line) {
+                    let entry = all.entry(call).or_default();
+                    entry.0.extend(flags);
+                    entry.1.insert(name.clone());
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Compiles and runs a program under strace; the lines of each of its threads.
+fn run(dir: &Path, name: &str, source: &Path, flags: &[&str]) -> Result<Vec<Vec<String>>> {
+    let (program, work, traces) = (
+        dir.join(format!("{name}.out")),
+        dir.join(format!("{name}.work")),
+        dir.join(format!("{name}.trace")),
+    );
+    fs::create_dir_all(&work)?;
+    fs::create_dir_all(&traces)?;
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-w", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(flags)
+        .status()
+        .context("starting gcc")?;
+    if !compiled.success() {
+        bail!("{} can't be compiled", source.display());
+    }
+    // The time limit is for a case that waits for what tracing changes.
+    let status = Command::new("timeout")
+        .args(["60", "strace", "-ff", "-qq", "-e", "signal=none", "-s", "0", "-o"])
+        .arg(traces.join("t"))
+        .arg(&program)
+        .current_dir(&work)
+        .env("TZ", "UTC")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("starting strace")?;
+    if status.code().is_none_or(|c| c == 124 || c == 127) {
+        bail!("{name} could not be traced: {status}");
+    }
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(&traces)? {
+        let bytes = fs::read(entry?.path())?;
+        threads.push(String::from_utf8_lossy(&bytes).lines().map(str::to_string).collect());
+    }
+    Ok(threads)
+}
+
+/// Errors that a flag brings about by being served; any other says nothing about a flag.
+const SERVED: &[&str] = &["EAGAIN", "EINTR", "ERESTART", "ETIMEDOUT", "EEXIST", "EXDEV", "ELOOP"];
+/// Words in capitals that are not asked for by the program, but told to it.
+const TOLD: &[&str] = &["S_IF", "SI_", "CLD_", "SEGV_", "BUS_", "FPE_", "ILL_", "TRAP_", "DT_", "POLL_"];
+
+/// A line of a trace: the call, and the flags that were accepted.
+fn made(line: &str) -> Option<(String, BTreeSet<String>)> {
+    let (name, rest) = line.split_once('(')?;
+    if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return None;
+    }
+    let name = if name == "pread64" || name == "pwrite64" { name } else { name.trim_start_matches("?") };
+    let (arguments, result) = rest.rsplit_once(" = ")?;
+    let failed = result.starts_with("-1") || result.starts_with('?');
+    let mut flags = BTreeSet::new();
+    if !failed || SERVED.iter().any(|e| result.contains(e)) {
+        let mut word = String::new();
+        let mut quoted = false;
+        for c in arguments.chars().chain([' ']) {
+            if c == '"' {
+                quoted = !quoted;
+            }
+            if !quoted && (c.is_ascii_alphanumeric() || c == '_') {
+                word.push(c);
+                continue;
+            }
+            let flag = word.contains('_')
+                && word.starts_with(|c: char| c.is_ascii_uppercase())
+                && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+                && (name.starts_with("mknod") || !TOLD.iter().any(|t| word.starts_with(t)));
+            if flag {
+                flags.insert(core::mem::take(&mut word));
+            }
+            word.clear();
+        }
+    }
+    Some((name.to_string(), flags))
+}
+
+/// The page that people read.
+fn page(calls: &[Call]) -> String {
+    let list = |of: &dyn Fn(&&Call) -> bool| {
+        let names: Vec<String> = calls.iter().filter(of).map(|c| format!("`{}`", c.name)).collect();
+        names.join(", ")
+    };
+    let mut text = String::from(
+        "# System calls\n\n\
+         Made by `cargo xtask docs` from the dispatcher (`linux/src/syscalls/table.rs`) and from the cases in\n\
+         `tests/syscalls`, each of which is run on Linux and in a cell and must print the same. A call or flag\n\
+         that no case exercises isn't listed as supported. `atoll syscalls` prints the same table.\n\n\
+         ## Supported\n\n| call | flags and commands exercised | cases |\n| --- | --- | --- |\n",
+    );
+    for c in calls.iter().filter(|c| !c.cases.is_empty()) {
+        let join = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        text.push_str(&format!("| `{}` | {} | {} |\n", c.name, join(&c.flags), join(&c.cases)));
+    }
+    text.push_str("\n## Served, but not exercised by a case\n\n");
+    text.push_str(&list(&|c| c.error.is_none() && c.cases.is_empty()));
+    text.push_str("\n\n## Refused with EPERM\n\nThey administer a machine, which a cell is not.\n\n");
+    text.push_str(&list(&|c| c.error.as_deref() == Some("EPERM")));
+    text.push_str("\n\n## Not there: ENOSYS\n\n");
+    text.push_str(&list(&|c| c.error.as_deref() == Some("ENOSYS")));
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_trace() {
+        let set = |l: &[&str]| l.iter().map(|s| s.to_string()).collect::<BTreeSet<_>>();
+        assert_eq!(
+            made("openat(AT_FDCWD, \"A_B\"..., O_RDONLY|O_CLOEXEC) = 3"),
+            Some(("openat".into(), set(&["AT_FDCWD", "O_CLOEXEC", "O_RDONLY"])))
+        );
+        assert_eq!(
+            made("eventfd2(0, 0x100 /* EFD_??? */) = -1 EINVAL (Invalid argument)").unwrap().1,
+            set(&[])
+        );
+        assert_eq!(made("+++ exited with 0 +++"), None);
+    }
+
+    /// The committed table names calls that the dispatcher has, and cases that there are.
+    #[test]
+    fn table_is_not_stale() {
+        let (calls, cases) = (dispatcher().unwrap(), cases().unwrap());
+        for c in committed().unwrap() {
+            let found = calls.iter().find(|(_, name, _)| *name == c.name);
+            let (number, _, error) = found.unwrap_or_else(|| panic!("{} is not in the dispatcher", c.name));
+            assert_eq!((*number, error), (c.number, &c.error), "{}", c.name);
+            for case in &c.cases {
+                assert!(cases.iter().any(|(name, _)| name == case), "case {case} of {} is gone", c.name);
+            }
+        }
+        assert_eq!(calls.len(), committed().unwrap().len(), "run `cargo xtask docs`");
+    }
+}
