@@ -125,6 +125,14 @@ struct Node {
     what: What,
 }
 
+/// The process whose directory this is.
+pub fn process_of(file: &atoll_fs::OpenFile) -> Option<Arc<Process>> {
+    match file.place()?.inode.as_any().downcast_ref::<Node>()?.what {
+        What::Pid(pid, 0) => find_process(pid),
+        _ => None,
+    }
+}
+
 fn node(tree: &Arc<Tree>, what: What) -> InodeRef {
     Arc::new(Node { tree: tree.clone(), what })
 }

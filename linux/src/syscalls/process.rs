@@ -1062,7 +1062,11 @@ pub fn pidfd_open(c: &mut Call) -> Result<u64> {
 /// `pidfd_send_signal(2)`.
 pub fn pidfd_send_signal(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let p = file.as_type::<PidFd>().ok_or(Errno::EBADF)?.process.clone();
+    // A process's directory in /proc serves as well.
+    let p = match file.as_type::<PidFd>() {
+        Some(fd) => fd.process.clone(),
+        None => crate::proc::process_of(&file).ok_or(Errno::EBADF)?,
+    };
     let signal = c.uint(1);
     if c.uint(3) != 0 || signal > signal::MAX {
         return Err(Errno::EINVAL);
