@@ -442,6 +442,8 @@ impl Handle for HostSocket {
                 let seen = self.shared.state.load(Ordering::Acquire);
                 let now = host.probe(self.fd) & READY as u32;
                 self.clear(seen, (poll::IN | poll::RDNORM | poll::OUT | poll::WRNORM) & !now);
+                // The event may be still to come; who acts on the answer must not be told EAGAIN.
+                self.shared.state.fetch_or(u64::from(now), Ordering::AcqRel);
                 now
             }
             _ => known,
