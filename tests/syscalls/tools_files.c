@@ -25,7 +25,7 @@ static void on_xfsz(int s) { (void)s; xfsz++; }
 static long size(int fd) { struct stat s; return fstat(fd, &s) ? -1 : (long)s.st_size; }
 static int lock(int fd, int cmd, short type, long start, long len) { struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len}; int r = fcntl(fd, cmd, &l); if (cmd == F_GETLK || cmd == F_OFD_GETLK) printf("  type %d start %ld len %ld pid %s\n", l.l_type, l.l_type == F_UNLCK ? 0 : (long)l.l_start, l.l_type == F_UNLCK ? 0 : (long)l.l_len, l.l_pid == -1 ? "-1" : l.l_type == F_UNLCK ? "-" : "some"); return r; }
 static int other;
-static void *waiter(void *arg) { long r = flock(other, LOCK_EX); printf("%s %ld\n", (char *)arg, r); return NULL; }
+static void *waiter(void *arg) { (void)arg; return (void *)(long)(flock(other, LOCK_EX) == 0); }
 
 int main(int argc, char **argv) {
     char b[256] = {0};
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
     // Locks: of the process, of the open file, of the whole file.
     int k = open("locked", O_CREAT | O_RDWR, 0644), k2 = open("locked", O_RDWR); SAY(lock(k, F_SETLK, F_WRLCK, 0, 10)); SAY(lock(k2, F_SETLK, F_WRLCK, 5, 10)); SAY(lock(k, F_SETLK, F_UNLCK, 12, 1)); SAY(lock(k, F_SETLK, F_RDLCK, 20, 5)); SAY(lock(k2, F_OFD_SETLK, F_WRLCK, 0, 1)); SAY(lock(k2, F_OFD_SETLK, F_WRLCK, 100, 1)); SAY(lock(k, F_SETLK, F_WRLCK, 100, 1)); SAY(lock(k, F_GETLK, F_WRLCK, 100, 1)); SAY(flock(k, LOCK_SH)); SAY(flock(k2, LOCK_SH)); SAY(flock(k, LOCK_EX | LOCK_NB)); SAY(lock(ro, F_SETLK, F_WRLCK, 0, 1)); SAY(lock(wo, F_SETLK, F_RDLCK, 0, 1)); SAY(lock(k, F_SETLK, 9, 0, 1)); SAY(lock(k, F_SETLK, F_WRLCK, -5, 1)); SAY(lock(k, F_SETLK, F_RDLCK, 30, -5)); SAY(flock(k, 77)); SAY(flock(999, LOCK_SH));
     fflush(stdout); pid_t pid; char *args[] = {argv[0], "other", NULL}; int status; extern char **environ; OK(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, args, environ)); OK(waitpid(pid, &status, 0)); SAY(WEXITSTATUS(status)); OK(close(dup(k))); OK(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, args, environ)); OK(waitpid(pid, &status, 0)); SAY(WEXITSTATUS(status));
-    SAY(flock(k, LOCK_UN)); SAY(flock(k2, LOCK_EX)); other = open("locked", O_RDWR); pthread_t t; pthread_create(&t, NULL, waiter, "got it"); usleep(30000); puts("letting go"); SAY(close(k2)); pthread_join(t, NULL); SAY(flock(k, LOCK_SH | LOCK_NB)); int d = dup(other); SAY(close(other)); SAY(flock(k, LOCK_SH | LOCK_NB)); SAY(close(d)); SAY(flock(k, LOCK_SH | LOCK_NB));
+    SAY(flock(k, LOCK_UN)); SAY(flock(k2, LOCK_EX)); other = open("locked", O_RDWR); pthread_t t; void *got; pthread_create(&t, NULL, waiter, NULL); usleep(30000); puts("letting go"); SAY(close(k2)); pthread_join(t, &got); SAY(got != NULL); SAY(flock(k, LOCK_SH | LOCK_NB)); int d = dup(other); SAY(close(other)); SAY(flock(k, LOCK_SH | LOCK_NB)); SAY(close(d)); SAY(flock(k, LOCK_SH | LOCK_NB));
     SAY(fsync(fd)); SAY(fdatasync(fd)); SAY(fsync(p[0])); SAY(syncfs(fd)); SAY(close(fd)); SAY(close(fd)); SAY(fsync(fd)); SAY(posix_fadvise(to, 0, 0, POSIX_FADV_DONTNEED)); SAY(readahead(to, 0, 100)); SAY(sync_file_range(to, 0, 0, SYNC_FILE_RANGE_WRITE));
     return 0;
 }
