@@ -233,8 +233,8 @@ pub struct BootConfig {
     pub streams: [StreamKind; 3],
     /// May the cell have host sockets?
     pub host_network: bool,
-    /// Clock at boot: nanoseconds since 1970.
-    pub started_at: u64,
+    /// Signals that the program begins with ignored, as under nohup: bit n - 1 for signal n.
+    pub ignored_signals: u64,
     /// Seed for address layout and the like.
     pub seed: [u8; 32],
     /// Most open host descriptors the platform can have.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use atoll_abi::control::{BootConfig, MountConfig, MountKind};
 use atoll_abi::layout::{BLOCK, MAX_CORES};
@@ -212,7 +212,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
         mounts,
         streams: streams.0,
         host_network: o.net == Network::Host,
-        started_at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+        ignored_signals: signals::ignored(),
         seed,
         limits: signals::limits(),
         max_files: signals::raise_file_limit(),
@@ -462,6 +462,15 @@ pub mod signals {
         unsafe { libc::write(fd, [0u8].as_ptr().cast(), 1) };
     }
 
+    /// Signals that this process was started with ignored. Rust's start-up
+    /// ignores SIGPIPE itself, so that one is not known.
+    pub fn ignored() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let set = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+        let set = set.and_then(|s| u64::from_str_radix(s.trim(), 16).ok()).unwrap_or(0);
+        set & !(1 << (libc::SIGPIPE - 1))
+    }
+
     /// Passes signals that come to this process on to the cell's program.
     pub fn forward(cell: &Cell) {
         let mut fds = [0; 2];
@@ -470,7 +479,8 @@ pub mod signals {
             return;
         }
         PIPE.store(fds[1] as u64, Ordering::Relaxed);
-        for s in FORWARDED {
+        let ignored = ignored();
+        for s in FORWARDED.into_iter().filter(|s| ignored & 1 << (s - 1) == 0) {
             // SAFETY: a valid handler that only writes.
             unsafe {
                 let mut a: libc::sigaction = std::mem::zeroed();

@@ -820,17 +820,24 @@ impl Inode for HostNode {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let path = self.child_path(name)?;
         let mode = u64::from(mode);
-        match node {
+        let made = match node {
             NewNode::File => {
-                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(linux::S_IFREG), 0, 0])?
+                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(linux::S_IFREG), 0, 0])
             }
-            NewNode::Directory => self.change(Op::MakeDir, cred, &path, &[], [mode, 0, 0])?,
-            NewNode::Symlink(target) => self.change(Op::SymLink, cred, target, &path, [0; 3])?,
+            NewNode::Directory => self.change(Op::MakeDir, cred, &path, &[], [mode, 0, 0]),
+            NewNode::Symlink(target) => self.change(Op::SymLink, cred, target, &path, [0; 3]),
             NewNode::Special(kind @ (FileType::Fifo | FileType::Regular | FileType::Socket), _) => {
-                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(kind as u32), 0, 0])?
+                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(kind as u32), 0, 0])
             }
             NewNode::Special(..) => return Err(Errno::EPERM),
         };
+        if made == Err(Errno::EEXIST) {
+            // Others made it meanwhile: what we know of the name is wrong.
+            let mut names = self.names.lock();
+            names.known.remove(name);
+            names.complete = 0;
+        }
+        made?;
         let attr = self.fs.stat_path(&path, &Cred::root())?;
         Ok(me.child(name, attr))
     }
@@ -972,6 +979,19 @@ impl Inode for HostNode {
 
     fn list_xattr(&self) -> Result<Vec<u8>> {
         self.extended(0, b"")
+    }
+
+    fn forget_name(&self) {
+        let (parent, name) = {
+            let place = self.place.lock();
+            (place.parent.clone(), place.name.clone())
+        };
+        self.forget_attr();
+        if let Some(parent) = parent {
+            let mut names = parent.names.lock();
+            names.known.remove(&name);
+            names.complete = 0;
+        }
     }
 }
 

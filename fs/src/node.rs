@@ -115,6 +115,9 @@ pub trait Inode: Send + Sync {
     fn list_xattr(&self) -> Result<Vec<u8>> {
         Ok(Vec::new())
     }
+    /// What was believed of this name turned out to be wrong: others changed
+    /// the tree. The next lookup asks again.
+    fn forget_name(&self) {}
 }
 
 /// A lock as the whole cell has it.

@@ -149,7 +149,7 @@ pub fn boot() {
             keepcaps: false,
         },
         limits,
-        actions: Arc::new(Actions::new()),
+        actions: Arc::new(Actions::ignoring(config.ignored_signals)),
         exit_signal: 0,
     });
     set_first(&process);

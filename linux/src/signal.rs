@@ -141,6 +141,15 @@ impl Actions {
         Actions { list: Mutex::new([SigactionC::default(); MAX as usize]) }
     }
 
+    /// All by default, but for a set of ignored ones.
+    pub fn ignoring(set: u64) -> Self {
+        let actions = Actions::new();
+        for signal in (1..=MAX).filter(|s| set & 1 << (s - 1) != 0) {
+            actions.set(signal, SigactionC { handler: SIG_IGN, ..SigactionC::default() });
+        }
+        actions
+    }
+
     /// One signal's.
     pub fn get(&self, signal: u32) -> SigactionC {
         self.list.lock()[signal as usize - 1]

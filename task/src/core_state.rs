@@ -43,6 +43,8 @@ pub(crate) struct Private {
     pub timer_sequence: u64,
     /// Deadline that the platform has been asked for; u64::MAX: none.
     pub armed: u64,
+    /// Finished threads that the pool could not take.
+    pub unused: Vec<crate::thread::ThreadRef>,
     /// When the running thread was switched to.
     pub since: u64,
     /// When the platform was last asked for events.
@@ -122,6 +124,7 @@ impl Core {
                 timers: BTreeMap::new(),
                 timer_sequence: 0,
                 armed: u64::MAX,
+                unused: Vec::new(),
                 since: 0,
                 polled: 0,
                 events: Events::new(),

@@ -8,6 +8,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arch;
+use crate::core_state::with_private;
 use crate::scheduler;
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
@@ -227,7 +228,14 @@ impl Thread {
         self.frame.store(null_mut(), Ordering::Relaxed);
         // SAFETY: the thread has left its stack for good.
         unsafe { alloc::alloc::dealloc(stack, stack_layout()) };
-        POOL.lock().push(self);
+        // In the middle of a switch nothing may wait: if the pool is held, this core keeps the thread.
+        match POOL.try_lock() {
+            Some(mut pool) => {
+                pool.push(self);
+                pool.extend(with_private(|p| core::mem::take(&mut p.unused)));
+            }
+            None => with_private(|p| p.unused.push(self)),
+        }
     }
 }
 
@@ -243,7 +251,8 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     let frame = frame as *mut UserFrame;
     // SAFETY: inside the stack and aligned.
     unsafe { frame.write(UserFrame::new()) };
-    let t: ThreadRef = match POOL.lock().pop() {
+    let used = POOL.try_lock().and_then(|mut pool| pool.pop()).or_else(|| with_private(|p| p.unused.pop()));
+    let t: ThreadRef = match used {
         Some(t) => t,
         None => Box::leak(Box::new(Thread {
             state: AtomicU32::new(state::DEAD),

@@ -80,6 +80,9 @@ static int take_over(void)
 	while (memcmp(p + at, pattern, sizeof pattern) || p[at + 7] != 0xc3)
 		if (++at > 8 << 20)
 			return 0;
+	// The last page of what can only be read shows the first bytes of the text, which follow it in the file.
+	if (!memcmp(p + at + 4096, pattern, sizeof pattern))
+		at += 4096;
 	unsigned long memory = *(unsigned long *)(control + memory_at);
 	int fd = *(int *)(control + memory_fd_at);
 	unsigned long offset = memory - 4096;

@@ -82,6 +82,17 @@ pub fn port() -> u16 {
 
 /// Runs a command to its end, or kills its process group when `limit` is over.
 pub fn run(mut command: Command, limit: Duration) -> std::io::Result<Outcome> {
+    // As from a terminal, whatever this was started from: a shell starts what it
+    // puts in the background with these ignored.
+    // SAFETY: only calls that may be made between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

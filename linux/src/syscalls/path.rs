@@ -98,6 +98,9 @@ fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
     }
 }
 
+/// How often an opening begins again because others change the tree under it.
+const TRIES_MAX: u32 = 8;
+
 /// Opens a file.
 pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how: How) -> Result<FileRef> {
     let mut flags = flags;
@@ -112,73 +115,98 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
     let exclusive = create && flags & linux::O_EXCL != 0;
     let how = How { no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0, ..how };
     let umask = task.fs.umask.load(Ordering::Relaxed);
-    let kept =
-        flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC);
     with_walker(task, dir, path, |walker, from| {
         let mut tries = 0;
-        let (place, made) = loop {
+        loop {
             let walk = walker.walk(from, path, how)?;
-            match &walk.target {
+            let (place, made) = match &walk.target {
                 Target::Open(file) => return reopen(task, file, flags),
                 Target::Found(_) if exclusive => return Err(Errno::EEXIST),
-                Target::Found(l) => break (l.clone(), false),
+                Target::Found(l) => (l.clone(), false),
                 Target::Missing if !create => return Err(Errno::ENOENT),
                 Target::Missing => {
                     if walk.slash {
                         return Err(Errno::EISDIR);
                     }
                     match walker.create(&walk, NewNode::File, mode & 0o7777 & !umask) {
-                        Ok(l) => break (l, true),
+                        Ok(l) => (l, true),
                         // Somebody was faster.
-                        Err(Errno::EEXIST) if !exclusive && tries < 3 => tries += 1,
+                        Err(Errno::EEXIST) if !exclusive && tries < TRIES_MAX => {
+                            tries += 1;
+                            continue;
+                        }
                         Err(e) => return Err(e),
                     }
                 }
+            };
+            match open_place(task, walker, path, flags, mode & !umask, &place, made) {
+                // It was there a moment ago, as far as we knew: others changed the tree.
+                Err(Errno::ENOENT | Errno::ESTALE) if tries < TRIES_MAX => {
+                    tries += 1;
+                    place.inode.forget_name();
+                }
+                Err(Errno::ESTALE) => return Err(Errno::ENOENT),
+                r => return r,
             }
-        };
-        let kind = place.inode.kind();
-        if flags & linux::O_PATH != 0 {
-            if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
-                return Err(Errno::ENOTDIR);
-            }
-            let file = Arc::new(PathOnly);
-            return Ok(RcuArc::new(OpenFile::at(file, kept, place, path.to_vec())));
         }
-        if kind == FileType::Symlink {
-            return Err(Errno::ELOOP);
-        }
-        let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
-        if temporary {
-            return temporary_file(task, &place, flags, mode & !umask);
-        }
-        if kind == FileType::Directory && (write || create) {
-            return Err(Errno::EISDIR);
-        }
+    })
+}
+
+/// Opens what a path led to, or what was made there.
+fn open_place(
+    task: &Task,
+    walker: &Walker,
+    path: &[u8],
+    flags: u32,
+    mode: u32,
+    place: &Location,
+    made: bool,
+) -> Result<FileRef> {
+    let create = flags & linux::O_CREAT != 0;
+    let kept =
+        flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC);
+    let kind = place.inode.kind();
+    if flags & linux::O_PATH != 0 {
         if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        if !made {
-            let mut want = match flags & linux::O_ACCMODE {
-                linux::O_RDONLY => may::READ,
-                linux::O_WRONLY => may::WRITE,
-                _ => may::READ | may::WRITE,
-            };
-            if flags & linux::O_TRUNC != 0 {
-                want |= may::WRITE;
-            }
-            walker.cred.check(&place.inode.attr()?, want)?;
+        let file = Arc::new(PathOnly);
+        return Ok(RcuArc::new(OpenFile::at(file, kept, place.clone(), path.to_vec())));
+    }
+    if kind == FileType::Symlink {
+        return Err(Errno::ELOOP);
+    }
+    let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
+    if flags & linux::__O_TMPFILE == linux::__O_TMPFILE {
+        return temporary_file(task, place, flags, mode);
+    }
+    if kind == FileType::Directory && (write || create) {
+        return Err(Errno::EISDIR);
+    }
+    if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    if !made {
+        let mut want = match flags & linux::O_ACCMODE {
+            linux::O_RDONLY => may::READ,
+            linux::O_WRONLY => may::WRITE,
+            _ => may::READ | may::WRITE,
+        };
+        if flags & linux::O_TRUNC != 0 {
+            want |= may::WRITE;
         }
-        if write && matches!(kind, FileType::Regular) {
-            place.check_writable()?;
-        }
-        if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
-            place.check_writable()?;
-            let change = SetAttr { size: Some(0), ..SetAttr::default() };
-            place.inode.set_attr(&change, walker.cred)?;
-        }
-        let file = place.inode.clone().open(flags, walker.cred)?;
-        Ok(RcuArc::new(OpenFile::at(file, kept, place, path.to_vec())))
-    })
+        walker.cred.check(&place.inode.attr()?, want)?;
+    }
+    if write && matches!(kind, FileType::Regular) {
+        place.check_writable()?;
+    }
+    if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
+        place.check_writable()?;
+        let change = SetAttr { size: Some(0), ..SetAttr::default() };
+        place.inode.set_attr(&change, walker.cred)?;
+    }
+    let file = place.inode.clone().open(flags, walker.cred)?;
+    Ok(RcuArc::new(OpenFile::at(file, kept, place.clone(), path.to_vec())))
 }
 
 /// Opens what a magic link in /proc/self/fd leads to, anew.
