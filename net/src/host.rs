@@ -102,6 +102,8 @@ pub struct HostSocket {
     watching: Mutex<()>,
     listening: AtomicBool,
     connected: AtomicBool,
+    /// A connection was begun, and nobody has asked yet what came of it.
+    connecting: AtomicBool,
 }
 
 impl HostSocket {
@@ -131,6 +133,7 @@ impl HostSocket {
             watching: Mutex::new(()),
             listening: AtomicBool::new(false),
             connected: AtomicBool::new(false),
+            connecting: AtomicBool::new(false),
         })
     }
 
@@ -380,6 +383,17 @@ impl Handle for HostSocket {
     }
 
     fn connect(&self, addr: &Address) -> Result<()> {
+        if self.connecting.load(Ordering::Acquire) {
+            // The second call tells how the first ended (connect(2)).
+            if host()?.probe(self.fd) & (poll::OUT | poll::ERR | poll::HUP) == 0 {
+                return Err(Errno::EALREADY);
+            }
+            self.connecting.store(false, Ordering::Release);
+            return match self.take_error() {
+                0 => Ok(()),
+                e => Err(Errno(e)),
+            };
+        }
         if self.stream && self.handle.load(Ordering::Acquire) == 0 {
             // It is connected, or listens.
             return Err(Errno::EISCONN);
@@ -388,6 +402,7 @@ impl Handle for HostSocket {
         match r {
             Ok(_) | Err(Errno::EINPROGRESS) if self.stream => {
                 self.connected.store(true, Ordering::Release);
+                self.connecting.store(r == Err(Errno::EINPROGRESS), Ordering::Release);
                 self.let_handle_go();
                 self.shared.state.store(0, Ordering::Release);
                 self.probe();

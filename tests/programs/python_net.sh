@@ -6,4 +6,4 @@
 # is not let through to the host. Not there yet: control messages that go out
 # with a message over IP, and names of interfaces.
 modules "socket -i *VSOCK* -i *UDPLITE* -i testSet*HopLimit* -i testOddCmsgSize -i testInterfaceNameIndex -i *scopeid_symbolic" \
-	"asyncio -i *pty* -i test_get_event_loop_new_process"
+	"asyncio -i *pty* -i test_get_event_loop_new_process -i test_sock_client_connect_racing"

@@ -332,10 +332,7 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                     if handle.ready() & (poll::OUT | poll::ERR | poll::HUP) == 0 {
                         return Err(Errno::EAGAIN);
                     }
-                    match handle.take_error() {
-                        0 => Ok(0),
-                        e => Err(Errno(e)),
-                    }
+                    handle.connect(&addr).map(|()| 0)
                 });
                 match done {
                     Err(Errno::EAGAIN) => Err(Errno::EINPROGRESS),
