@@ -479,8 +479,8 @@ pub mod signals {
             return;
         }
         PIPE.store(fds[1] as u64, Ordering::Relaxed);
-        let ignored = ignored();
-        for s in FORWARDED.into_iter().filter(|s| ignored & 1 << (s - 1) == 0) {
+        // Those that are ignored from the start, too: a program may have a handler of its own for them.
+        for s in FORWARDED {
             // SAFETY: a valid handler that only writes.
             unsafe {
                 let mut a: libc::sigaction = std::mem::zeroed();
