@@ -32,12 +32,14 @@ struct Plan {
 pub fn planner(file: &HostFile) -> Option<Arc<dyn Rewriting>> {
     let handle = file.handle().ok()?;
     let mut records: Vec<Record> = Vec::new();
+    // Counts those that are left out, too.
+    let mut seen = 0;
     loop {
         let mut batch: Vec<Record> = Vec::new();
         batch.resize_with(BATCH, Record::new_zeroed);
         let mut r = Request::new(Op::Plan);
         r.arg[0] = handle;
-        r.arg[1] = records.len() as u64;
+        r.arg[1] = seen as u64;
         r.b = extent_mut(batch.as_mut_slice().as_mut_bytes());
         let call = Call::send(r).ok()?;
         let n = call.wait().ok()? as usize / RECORD;
@@ -49,7 +51,8 @@ pub fn planner(file: &HostFile) -> Option<Arc<dyn Rewriting>> {
                 records.push(*r);
             }
         }
-        if n < BATCH || records.len() >= total {
+        seen += n;
+        if n < BATCH || seen >= total {
             break;
         }
     }

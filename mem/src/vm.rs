@@ -821,17 +821,7 @@ impl Vm {
     fn runs(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
         let mut runs: Vec<(u64, u64, u64)> = Vec::new();
         for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
-            let mut bits = slot.mapped & page_bits(*s, start, end);
-            while bits != 0 {
-                let first = bits.trailing_zeros() as u64;
-                let len = (bits >> first).trailing_ones() as u64;
-                bits &= !(page_mask(len) << first);
-                let (addr, offset) = (s + first * PAGE, (u64::from(slot.frame) + first) * PAGE);
-                match runs.last_mut() {
-                    Some((a, l, o)) if *a + *l == addr && *o + *l == offset => *l += len * PAGE,
-                    _ => runs.push((addr, len * PAGE, offset)),
-                }
-            }
+            add_runs(&mut runs, *s, slot.frame, slot.mapped & page_bits(*s, start, end));
         }
         runs
     }
@@ -1336,18 +1326,9 @@ impl Vm {
         // What is there already (a part of the file that was made ours before) stays as it is.
         let mut fresh: Vec<(u64, u64, u64)> = Vec::new();
         for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
-            let mut bits = page_bits(*s, from, to) & !slot.mapped;
+            let bits = page_bits(*s, from, to) & !slot.mapped;
             slot.mapped |= bits;
-            while bits != 0 {
-                let first = bits.trailing_zeros() as u64;
-                let len = (bits >> first).trailing_ones() as u64;
-                bits &= !(page_mask(len) << first);
-                let (addr, memory) = (s + first * PAGE, (u64::from(slot.frame) + first) * PAGE);
-                match fresh.last_mut() {
-                    Some((a, l, m)) if *a + *l == addr && *m + *l == memory => *l += len * PAGE,
-                    _ => fresh.push((addr, len * PAGE, memory)),
-                }
-            }
+            add_runs(&mut fresh, *s, slot.frame, bits);
         }
         for (addr, len, at) in fresh {
             self.count_resident(len / PAGE);
@@ -1394,6 +1375,20 @@ impl Vm {
 fn drop_mapping(kind: &Kind) {
     if let Kind::Object { object, .. } = kind {
         object.mapped(-1);
+    }
+}
+
+/// Adds a slot's pages (a bit each) to runs of address, length and offset in memory.
+fn add_runs(runs: &mut Vec<(u64, u64, u64)>, slot: u64, frame: u32, mut bits: u16) {
+    while bits != 0 {
+        let first = bits.trailing_zeros() as u64;
+        let len = (bits >> first).trailing_ones() as u64;
+        bits &= !(page_mask(len) << first);
+        let (addr, offset) = (slot + first * PAGE, (u64::from(frame) + first) * PAGE);
+        match runs.last_mut() {
+            Some((a, l, o)) if *a + *l == addr && *o + *l == offset => *l += len * PAGE,
+            _ => runs.push((addr, len * PAGE, offset)),
+        }
     }
 }
 
