@@ -254,29 +254,32 @@ fn find_program(config: &BootConfig) -> Result<(atoll_fs::Location, Vec<u8>)> {
     Err(if denied { Errno::EACCES } else { Errno::ENOENT })
 }
 
-/// The supervisor rang: signals from outside for the first program.
+/// The supervisor rang: signals from outside for the first program, or for the terminal's foreground.
 pub fn look_at_mailbox() {
     let mailbox = &platform().control().mailbox;
     let signals = mailbox.signals.swap(0, Ordering::SeqCst);
     if signals == 0 {
         return;
     }
-    let Some(process) = crate::process::find_process(crate::process::first_pid()) else { return };
-    for n in 1..=64u32 {
-        if signals & 1 << (n - 1) != 0 {
+    for n in (1..=64u32).filter(|n| signals & 1 << (n - 1) != 0) {
+        for process in meant_by(n) {
+            let core = process.tasks.lock().first().map_or(0, |t| t.core());
             // From the terminal or the operator: the kernel's, as far as the program can tell.
-            let info = Siginfo::from_kernel(n, 0x80);
-            let foreground = world().foreground.load(Ordering::Relaxed);
-            let keyboard = matches!(n, linux::SIGINT | linux::SIGQUIT | linux::SIGTSTP | linux::SIGWINCH);
-            if keyboard && foreground != 0 {
-                for p in crate::process::all_processes() {
-                    if p.pgid.load(Ordering::Relaxed) == foreground {
-                        send_process(&p, info);
-                    }
-                }
-            } else {
-                send_process(&process, info);
-            }
+            let send = move || send_process(&process, Siginfo::from_kernel(n, 0x80));
+            atoll_task::after_answers(core, send);
         }
+    }
+}
+
+/// The processes that a signal from outside is for.
+fn meant_by(signal: u32) -> Vec<Arc<Process>> {
+    let foreground = world().foreground.load(Ordering::Relaxed);
+    let keyboard = matches!(signal, linux::SIGINT | linux::SIGQUIT | linux::SIGTSTP | linux::SIGWINCH);
+    if keyboard && foreground != 0 {
+        let mut all = crate::process::all_processes();
+        all.retain(|p| p.pgid.load(Ordering::Relaxed) == foreground);
+        all
+    } else {
+        crate::process::find_process(crate::process::first_pid()).into_iter().collect()
     }
 }

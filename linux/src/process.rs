@@ -574,6 +574,11 @@ impl Task {
         self.thread.get().expect("a task has a thread")
     }
 
+    /// The core that it runs on; the first for one that has not begun.
+    pub fn core(&self) -> usize {
+        self.thread.get().map_or(0, |t| t.core())
+    }
+
     /// What it used, the time since its last switch included.
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };

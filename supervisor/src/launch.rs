@@ -340,6 +340,7 @@ pub struct Sender {
 impl Sender {
     /// Passes a signal.
     pub fn signal(&self, signal: i32) {
+        self.server.settle();
         // SAFETY: the mapping holds a control area, of atomics only.
         let control = unsafe { &*self.control.base().cast::<Control>() };
         control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);

@@ -34,6 +34,8 @@ const THREADS_MAX: u32 = 64;
 /// How long a thread that has served looks for the next request before it
 /// sleeps: programs ask several things in a row, and waking a thread takes longer.
 const SPIN: Duration = Duration::from_micros(50);
+/// How long a signal waits for a write to be answered: it may be one that blocks.
+const SETTLE: Duration = Duration::from_millis(2);
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
 /// step after another, so it may be longer than a path that they can write.
 const PATH_LONGEST: usize = 64 << 10;
@@ -127,6 +129,8 @@ pub struct Server {
     machine_cores: usize,
     pub(crate) network: sockets::Policy,
     plans: crate::plan::Plans,
+    /// Writes to standard streams that are under way.
+    writing: AtomicU32,
     /// Requests served.
     pub served: AtomicU64,
 }
@@ -167,6 +171,7 @@ impl Server {
             machine_cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             network: config.network,
             plans: crate::plan::Plans::new(config.plan_cache.clone()),
+            writing: AtomicU32::new(0),
             served: AtomicU64::new(0),
         });
         for _ in 0..2 {
@@ -275,9 +280,24 @@ impl Server {
                 let _ = self.clone().add_thread();
             }
             self.served.fetch_add(1, Ordering::Relaxed);
+            let shows = request.op == Op::StreamWrite as u32;
+            self.writing.fetch_add(u32::from(shows), Ordering::SeqCst);
             let outcome = self.serve(&request, &mut identity);
             self.reply(core, request.cookie, outcome);
+            self.writing.fetch_sub(u32::from(shows), Ordering::SeqCst);
             fresh = true;
+        }
+    }
+
+    /// Waits until what the cell is just writing to its standard streams has been answered, if that is soon.
+    ///
+    /// Who sends a signal (a key on the terminal) may do so for what they saw, and the
+    /// program is to be as far as that: else it would get the signal in the middle of
+    /// the write, where programs that look at their signals in `select` alone miss it.
+    pub(crate) fn settle(&self) {
+        let begun = Instant::now();
+        while self.writing.load(Ordering::SeqCst) != 0 && begun.elapsed() < SETTLE {
+            std::thread::yield_now();
         }
     }
 

@@ -23,7 +23,12 @@ pub(crate) enum Mail {
     WantWork(usize),
     /// Leave this space: it is going to be destroyed.
     LeaveSpace(u32),
+    /// See [`crate::after_answers`].
+    After(Deferred),
 }
+
+/// Something that an event thread is asked to do.
+pub(crate) type Deferred = alloc::sync::Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) struct MailNode {
     pub next: *mut MailNode,
@@ -50,10 +55,19 @@ pub(crate) struct Private {
     /// When the platform was last asked for events.
     pub polled: u64,
     pub events: Events,
-    pub due: Vec<alloc::sync::Arc<dyn Fn() + Send + Sync>>,
+    pub due: Vec<Deferred>,
+    /// To be done after the answers that have come, and by those who waited for them.
+    pub after: Vec<Deferred>,
     pub limbo: Limbo,
     /// A space that this core is to leave.
     pub leave: Option<u32>,
+}
+
+impl Private {
+    /// Is there anything for the core's event thread to do?
+    pub fn has_work_for_events(&self) -> bool {
+        !self.events.is_empty() || !self.due.is_empty() || !self.after.is_empty() || self.leave.is_some()
+    }
 }
 
 /// One core, as the scheduler sees it.
@@ -129,6 +143,7 @@ impl Core {
                 polled: 0,
                 events: Events::new(),
                 due: Vec::new(),
+                after: Vec::new(),
                 limbo: Limbo::default(),
                 leave: None,
             }),

@@ -293,7 +293,7 @@ fn look_for_events(now: u64, anyway: bool) {
 }
 
 fn wake_event_thread() {
-    if with_private(|p| !p.events.is_empty() || !p.due.is_empty() || p.leave.is_some()) {
+    if with_private(|p| p.has_work_for_events()) {
         let t = this_core().event_thread.load(Ordering::Relaxed);
         if !t.is_null() {
             // SAFETY: threads are never freed.
@@ -306,9 +306,13 @@ fn wake_event_thread() {
 /// space may change under it.
 fn event_loop() {
     loop {
-        let (events, due, leave) =
-            with_private(|p| (p.events.take(), core::mem::take(&mut p.due), p.leave.take()));
-        if events.is_empty() && due.is_empty() && leave.is_none() {
+        let (due, after, leave) =
+            with_private(|p| (core::mem::take(&mut p.due), core::mem::take(&mut p.after), p.leave.take()));
+        if !after.is_empty() {
+            look_for_events(platform().now(), true);
+        }
+        let events = with_private(|p| p.events.take());
+        if events.is_empty() && due.is_empty() && after.is_empty() && leave.is_none() {
             park();
             continue;
         }
@@ -321,6 +325,28 @@ fn event_loop() {
         for call in due {
             call();
         }
+        if !after.is_empty() {
+            yield_now();
+        }
+        for call in after {
+            call();
+        }
+    }
+}
+
+/// Has the event thread of `core` call `f`, after it has told of the answers
+/// that have come up to now, and after those who waited for them have run.
+///
+/// For what comes from outside, and was perhaps sent for what an answered
+/// request did there: the program is to be as far as the sender saw it.
+pub fn after_answers(core: usize, f: impl Fn() + Send + Sync + 'static) {
+    let f = alloc::sync::Arc::new(f);
+    if core == core_local().id() {
+        with_private(|p| p.after.push(f));
+        wake_event_thread();
+    } else {
+        crate::core_state::core(core).send(Mail::After(f));
+        poke(core);
     }
 }
 
@@ -359,6 +385,10 @@ fn take_mail() {
                 Mail::WantWork(to) => give_work(to),
                 Mail::LeaveSpace(space) => {
                     with_private(|p| p.leave = Some(space));
+                    wake_event_thread();
+                }
+                Mail::After(f) => {
+                    with_private(|p| p.after.push(f));
                     wake_event_thread();
                 }
             }

@@ -31,6 +31,8 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         core::hint::spin_loop();
         return;
     }
+    // Looked at before the answers: those that were there before a signal come before it.
+    let mail = core == 0 && control().mailbox.signals.load(Ordering::SeqCst) != 0;
     let mut taken = false;
     while events.room() > 1 {
         let Some(answer) = area.answers.pop::<Answer>() else { break };
@@ -38,7 +40,7 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         events.push(Event::Answer(answer));
         taken = true;
     }
-    if core == 0 && events.room() > 1 && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
+    if mail {
         events.push(Event::Mailbox);
         taken = true;
     }
@@ -64,7 +66,7 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         area.outstanding.fetch_sub(1, Ordering::Relaxed);
         events.push(Event::Answer(answer));
     }
-    if core == 0 && !taken && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
+    if core == 0 && !mail && events.room() > 0 && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
         events.push(Event::Mailbox);
     }
 }
