@@ -153,7 +153,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    fn add(&mut self, o: Usage) {
+    /// Adds another's.
+    pub fn add(&mut self, o: Usage) {
         self.run_ns += o.run_ns;
         self.voluntary += o.voluntary;
         self.forced += o.forced;
@@ -540,15 +541,9 @@ impl Process {
         self.released_queue.wake_all(1);
     }
 
-    /// Forgets a zombie that was waited for.
-    pub fn reap(self: &Arc<Self>) {
+    /// Forgets a process that has ended and that nobody is going to wait for any more.
+    pub fn forget(&self) {
         PROCESSES.lock().remove(&self.pid);
-        if let Some(parent) = self.parent.lock().upgrade() {
-            parent.children.lock().retain(|c| !Arc::ptr_eq(c, self));
-            let mut used = self.used();
-            used.add(*self.child_usage.lock());
-            parent.child_usage.lock().add(used);
-        }
     }
 }
 
@@ -795,8 +790,10 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
         }
         at
     };
-    let children = core::mem::take(&mut *process.children.lock());
-    for child in children {
+    // Under the lock until all have their new parent: one that ends meanwhile looks for it (`tell_of_end`).
+    let mut children = process.children.lock();
+    let orphans = core::mem::take(&mut *children);
+    for child in &orphans {
         *child.parent.lock() = heir.as_ref().map_or(Weak::new(), Arc::downgrade);
         child.ppid.store(heir.as_ref().map_or(1, |p| p.pid), Ordering::Relaxed);
         let death: Vec<Arc<Task>> = child.tasks.lock().clone();
@@ -807,25 +804,44 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
             }
         }
         match &heir {
-            Some(h) => {
-                h.children.lock().push(child.clone());
-                h.child_events.wake_all(1);
-            }
-            None if child.zombie().is_some() => child.reap(),
+            Some(h) => h.children.lock().push(child.clone()),
+            None if child.zombie().is_some() => child.forget(),
             None => {}
         }
     }
-    *process.life.lock() = Life::Zombie(status);
-    process.life_queue.wake_all(1);
-    let parent = process.parent.lock().upgrade();
-    match parent {
-        None if process.pid == first_pid() => {
-            flush_everything();
-            platform().end(status);
-        }
-        None => process.reap(),
-        Some(parent) => {
-            let signal = process.exit_signal.load(Ordering::Relaxed);
+    drop(children);
+    if let Some(h) = heir.filter(|_| !orphans.is_empty()) {
+        h.child_events.wake_all(1);
+    }
+    tell_of_end(process, status);
+}
+
+/// Makes a process a zombie and tells its parent; without one, or if it does not care, forgets it at once.
+fn tell_of_end(process: &Arc<Process>, status: i32) {
+    let end = || {
+        *process.life.lock() = Life::Zombie(status);
+        process.life_queue.wake_all(1);
+    };
+    loop {
+        let Some(parent) = process.parent.lock().upgrade() else {
+            end();
+            if process.pid == first_pid() {
+                flush_everything();
+                platform().end(status);
+            }
+            return process.forget();
+        };
+        // Who waits looks under this lock: a zombie and its signal are there at
+        // the same time, and one that nobody waits for is never seen.
+        let mut children = parent.children.lock();
+        let Some(at) = children.iter().position(|c| Arc::ptr_eq(c, process)) else {
+            // The parent has ended just now: there is another.
+            continue;
+        };
+        let signal = process.exit_signal.load(Ordering::Relaxed);
+        let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
+        end();
+        if signal != 0 {
             let (code, value) = if status & 0x7f == 0 {
                 (linux::CLD_EXITED as i32, status >> 8)
             } else if status & 0x80 != 0 {
@@ -833,19 +849,18 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
             } else {
                 (linux::CLD_KILLED as i32, status & 0x7f)
             };
-            let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
-            if signal != 0 {
-                let uid = process.ids.lock().ruid;
-                let ticks = process.used().run_ns / 10_000_000;
-                let mut info = Siginfo::child(code, process.pid, uid, value, ticks, 0);
-                info.signo = signal as i32;
-                signal::send_process(&parent, info);
-            }
-            if ignored {
-                process.reap();
-            }
-            parent.child_events.wake_all(1);
+            let uid = process.ids.lock().ruid;
+            let ticks = process.used().run_ns / 10_000_000;
+            let mut info = Siginfo::child(code, process.pid, uid, value, ticks, 0);
+            info.signo = signal as i32;
+            signal::send_process(&parent, info);
         }
+        if ignored {
+            children.remove(at);
+            process.forget();
+        }
+        drop(children);
+        return parent.child_events.wake_all(1);
     }
 }
 

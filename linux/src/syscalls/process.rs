@@ -164,7 +164,10 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             if let Some(p) = &new_process {
                 task.space.users.fetch_sub(1, Ordering::SeqCst);
                 *p.life.lock() = Life::Zombie(0);
-                p.reap();
+                if let Some(parent) = p.parent.lock().upgrade() {
+                    parent.children.lock().retain(|child| !Arc::ptr_eq(child, p));
+                }
+                p.forget();
             }
             return Err(e);
         }
@@ -371,8 +374,8 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
     let process = c.task.process.clone();
     let reap = options & linux::WNOWAIT == 0;
     let look = || -> Option<Result<Waited>> {
-        let children: Vec<Arc<Process>> =
-            process.children.lock().iter().filter(|p| which.matches(p)).cloned().collect();
+        let mut all = process.children.lock();
+        let children: Vec<Arc<Process>> = all.iter().filter(|p| which.matches(p)).cloned().collect();
         if children.is_empty() {
             return Some(Err(Errno::ECHILD));
         }
@@ -385,15 +388,18 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
                 Waited { pid: p.pid, uid, status, code, value, usage }
             };
             if exited && let Some(status) = p.zombie() {
-                let w = if status & 0x7f == 0 {
+                if reap {
+                    all.retain(|c| !Arc::ptr_eq(c, &p));
+                    p.forget();
+                    let mut used = p.used();
+                    used.add(*p.child_usage.lock());
+                    process.child_usage.lock().add(used);
+                }
+                return Some(Ok(if status & 0x7f == 0 {
                     waited(status, linux::CLD_EXITED as i32, status >> 8)
                 } else {
                     waited(status, linux::CLD_KILLED as i32, status & 0x7f)
-                };
-                if reap {
-                    p.reap();
-                }
-                return Some(Ok(w));
+                }));
             }
             let mut changes = p.changes.lock();
             if options & linux::WUNTRACED != 0
