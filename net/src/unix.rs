@@ -451,9 +451,13 @@ impl UnixSocket {
                 return Ok(Received::end());
             }
             drop(r);
+            if self.kind != Kind::Datagram && matches!(*self.state.lock(), State::Orphan) {
+                // The peer has gone since we looked, perhaps after it sent more. `ended`
+                // was set before it left us an orphan, so the next look is the last.
+                return self.receive(sink, peek);
+            }
             return match &*self.state.lock() {
                 State::Idle | State::Listening { .. } if self.kind != Kind::Datagram => Err(Errno::EINVAL),
-                State::Orphan if self.kind != Kind::Datagram => Ok(Received::end()),
                 _ => Err(Errno::EAGAIN),
             };
         };

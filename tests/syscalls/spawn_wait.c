@@ -89,7 +89,15 @@ static int child(char **argv)
 		return 1;
 	}
 	if (!strcmp(argv[1], "stop")) {
+		sigset_t end;
+		sigemptyset(&end);
+		sigaddset(&end, SIGUSR1);
+		sigprocmask(SIG_BLOCK, &end, NULL);
 		raise(SIGSTOP);
+		// Its end must not overtake the news that it goes on.
+		int signal;
+		if (!strcmp(argv[2], "wait"))
+			sigwait(&end, &signal);
 		return 4;
 	}
 	if (!strcmp(argv[1], "orphan")) {
@@ -212,13 +220,14 @@ int main(int argc, char **argv)
 	waited("killed asleep", pid, 0);
 
 	// Stop and continue.
-	pid = start("stop", "");
+	pid = start("stop", "wait");
 	waited("stopped", pid, WUNTRACED);
 	printf("told once: %d\n", waitpid(pid, &status, WUNTRACED | WNOHANG));
 	kill(pid, SIGCONT);
 	waited("continued", pid, WCONTINUED);
+	kill(pid, SIGUSR1);
 	waited("end", pid, 0);
-	pid = start("stop", "");
+	pid = start("stop", "wait");
 	r = waitid(P_PID, pid, &i, WSTOPPED | WNOWAIT);
 	info("WSTOPPED|WNOWAIT", r, &i, pid);
 	r = waitid(P_PID, pid, &i, WSTOPPED);
@@ -226,6 +235,7 @@ int main(int argc, char **argv)
 	kill(pid, SIGCONT);
 	r = waitid(P_PID, pid, &i, WCONTINUED);
 	info("WCONTINUED", r, &i, pid);
+	kill(pid, SIGUSR1);
 	r = waitid(P_PID, pid, &i, WEXITED);
 	info("WEXITED", r, &i, pid);
 	pid = start("stop", "");
