@@ -136,6 +136,9 @@ pub trait Platform: Sync {
     /// `deadline` (on [`Platform::now`]'s clock), in place of the one asked for before.
     fn arm(&self, deadline: u64);
 
+    /// Takes back what [`Platform::arm`] asked for. It may come all the same, if its time was near.
+    fn disarm(&self);
+
     // --- cores ---
 
     /// Sleeps until an event, a [`Platform::notify`] or the deadline, whichever is first.

@@ -48,6 +48,8 @@ pub(crate) struct Private {
     pub timer_sequence: u64,
     /// Deadline that the platform has been asked for; u64::MAX: none.
     pub armed: u64,
+    /// Its last sleep outlasted the deadline for a look at events: the next one may, too.
+    pub sleeps_long: bool,
     /// Finished threads that the pool could not take.
     pub unused: Vec<crate::thread::ThreadRef>,
     /// When the running thread was switched to.
@@ -138,6 +140,7 @@ impl Core {
                 timers: BTreeMap::new(),
                 timer_sequence: 0,
                 armed: u64::MAX,
+                sleeps_long: false,
                 unused: Vec::new(),
                 since: 0,
                 polled: 0,

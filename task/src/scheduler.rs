@@ -203,7 +203,10 @@ fn next_thread(me: Option<ThreadRef>) -> ThreadRef {
     charge(me, now);
     take_mail();
     timer::expire(now);
-    look_for_events(now, false);
+    if with_private(|p| p.len > 0) {
+        // With nothing ready, `idle` looks.
+        look_for_events(now, false);
+    }
     loop {
         if let Some(t) = pop_ready() {
             // READY to RUNNING; a token stays.
@@ -247,6 +250,11 @@ fn idle() {
         }
     }
     let deadline = with_private(|p| p.timers.first_key_value().map(|(key, _)| key.0));
+    if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
+        // It would wake the core for nothing.
+        platform().disarm();
+        local.armed.store(0, Ordering::Relaxed);
+    }
     local.state.store(core_run::PARKED, Ordering::SeqCst);
     // The fence pairs with the one of those who push, then look at the state.
     fence(Ordering::SeqCst);
@@ -264,7 +272,9 @@ fn idle() {
     let slept = with_private(|p| {
         p.polled = now;
         p.events = events;
-        now.saturating_sub(core::mem::replace(&mut p.since, now))
+        let slept = now.saturating_sub(core::mem::replace(&mut p.since, now));
+        p.sleeps_long = slept > POLL_EVERY;
+        slept
     });
     count(&this.stats.idle_ns, slept);
     rcu::quiesce();

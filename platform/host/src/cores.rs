@@ -92,7 +92,7 @@ pub(crate) fn interrupt(core: usize) {
     unsafe { call!(sys::TGKILL, pid, tid, SIGNAL) };
 }
 
-/// Asks for the signal at `deadline`.
+/// Asks for the signal at `deadline`; 0: for none.
 pub(crate) fn arm(deadline: u64) {
     let spec = [0u64, 0, deadline / 1_000_000_000, deadline % 1_000_000_000];
     // SAFETY: a valid itimerspec.

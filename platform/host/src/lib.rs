@@ -55,6 +55,10 @@ impl Platform for Host {
         cores::arm(deadline)
     }
 
+    fn disarm(&self) {
+        cores::arm(0)
+    }
+
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
         cores::wait(deadline.map(|d| d.saturating_sub(self.now())).or(Some(u64::MAX)), events)
     }

@@ -251,6 +251,10 @@ impl Platform for Sim {
         drop(self.step());
     }
 
+    fn disarm(&self) {
+        drop(self.step());
+    }
+
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
         let me = self.me();
         let mut state = self.lock();
