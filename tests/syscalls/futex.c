@@ -28,10 +28,11 @@ static void handler(int s) {}
 
 static void *pi_waiter(void *p)
 {
-	long r = fx(&a, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
-	uint32_t mine = a & FUTEX_TID_MASK;
-	printf("pi: %ld %d\n", r, mine == (uint32_t)syscall(SYS_gettid));
-	V(fx(&a, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0));
+	// The other thread prints meanwhile: what comes out here waits for it.
+	long *r = p;
+	r[0] = fx(&a, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
+	r[1] = (a & FUTEX_TID_MASK) == (uint32_t)syscall(SYS_gettid);
+	r[2] = fx(&a, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0);
 	return 0;
 }
 
@@ -71,7 +72,9 @@ int main(void)
 	V(fx(&a, FUTEX_WAKE, 1, 0, 0, 0));
 	wait_for(t, 3, waiter, &a);
 	V(fx(&a, FUTEX_WAKE_PRIVATE, 0, 0, 0, 0) >= 0);
-	sleep_ms(20);
+	// Linux wakes one for none; it may take a while to run.
+	for (int i = 0; i < 50 && !__atomic_load_n(&woken, __ATOMIC_SEQ_CST); i++)
+		sleep_ms(20);
 	int first = woken;
 	V(fx(&a, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0) + first);
 	V(fx(&a, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0) + first > 0);
@@ -142,11 +145,13 @@ int main(void)
 	P(a == tid);
 	V(fx(&a, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
 	V(fx(&a, FUTEX_TRYLOCK_PI_PRIVATE, 0, 0, 0, 0));
-	pthread_create(t, 0, pi_waiter, 0);
+	long pi[3];
+	pthread_create(t, 0, pi_waiter, pi);
 	sleep_ms(50);
 	P((a & FUTEX_WAITERS) != 0);
 	V(fx(&a, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0));
 	pthread_join(*t, 0);
+	printf("pi: %ld %ld %ld\n", pi[0], pi[1], pi[2]);
 	V(fx(&a, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0));
 	a = 0x3fffffff;
 	V(fx(&a, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
