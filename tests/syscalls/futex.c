@@ -9,10 +9,27 @@ static long fx(uint32_t *u, int op, uint32_t v, const void *t, uint32_t *u2, uin
 	return syscall(SYS_futex, u, op, v, t, u2, v3);
 }
 
-static int woken;
+static int woken, begun;
+
+// Says that this thread is about to wait.
+static void begin(void)
+{
+	__atomic_fetch_add(&begun, 1, __ATOMIC_SEQ_CST);
+}
+
+// Until that many threads do, and have had the time to.
+static void all_wait(int n)
+{
+	while (__atomic_load_n(&begun, __ATOMIC_SEQ_CST) < n)
+		sleep_ms(5);
+	begun = 0;
+	sleep_ms(100);
+}
+
 static void *waiter(void *p)
 {
 	uint32_t *u = p;
+	begin();
 	long r = fx(u, FUTEX_WAIT_PRIVATE, *u, 0, 0, 0);
 	if (r == 0)
 		__atomic_fetch_add(&woken, 1, __ATOMIC_SEQ_CST);
@@ -20,6 +37,7 @@ static void *waiter(void *p)
 }
 static void *bit_waiter(void *p)
 {
+	begin();
 	long r = fx(&a, FUTEX_WAIT_BITSET_PRIVATE, a, 0, 0, (uint32_t)(long)p);
 	__atomic_fetch_add(&woken, 1, __ATOMIC_SEQ_CST);
 	return (void *)r;
@@ -30,6 +48,7 @@ static void *pi_waiter(void *p)
 {
 	// The other thread prints meanwhile: what comes out here waits for it.
 	long *r = p;
+	begin();
 	r[0] = fx(&a, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
 	r[1] = (a & FUTEX_TID_MASK) == (uint32_t)syscall(SYS_gettid);
 	r[2] = fx(&a, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0);
@@ -41,7 +60,7 @@ static void wait_for(pthread_t *t, int n, void *(*f)(void *), void *arg)
 	woken = 0;
 	for (int i = 0; i < n; i++)
 		pthread_create(&t[i], 0, f, arg);
-	sleep_ms(50);
+	all_wait(n);
 }
 
 int main(void)
@@ -113,7 +132,7 @@ int main(void)
 	SECTION("bitset");
 	wait_for(t, 1, bit_waiter, (void *)1);
 	pthread_create(&t[1], 0, bit_waiter, (void *)6);
-	sleep_ms(50);
+	all_wait(1);
 	V(fx(&a, FUTEX_WAKE_BITSET_PRIVATE, 10, 0, 0, 8));
 	V(fx(&a, FUTEX_WAKE_BITSET_PRIVATE, 10, 0, 0, 4));
 	V(fx(&a, FUTEX_WAKE_BITSET_PRIVATE, 10, 0, 0, FUTEX_BITSET_MATCH_ANY));
@@ -147,7 +166,7 @@ int main(void)
 	V(fx(&a, FUTEX_TRYLOCK_PI_PRIVATE, 0, 0, 0, 0));
 	long pi[3];
 	pthread_create(t, 0, pi_waiter, pi);
-	sleep_ms(50);
+	all_wait(1);
 	P((a & FUTEX_WAITERS) != 0);
 	V(fx(&a, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0));
 	pthread_join(*t, 0);
@@ -166,7 +185,7 @@ int main(void)
 	extern void *shared_waiter(void *);
 	woken = 0;
 	pthread_create(t, 0, shared_waiter, m1);
-	sleep_ms(50);
+	all_wait(1);
 	V(fx(m2, FUTEX_WAKE, 1, 0, 0, 0));
 	pthread_join(*t, 0);
 	P(woken);
@@ -182,6 +201,7 @@ int main(void)
 }
 void *shared_waiter(void *p)
 {
+	begin();
 	if (fx(p, FUTEX_WAIT, 0, 0, 0, 0) == 0)
 		woken++;
 	return 0;
