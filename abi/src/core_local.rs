@@ -50,7 +50,7 @@ pub struct CoreLocal {
     pub space: AtomicU32,
     /// A [`state`].
     pub state: AtomicU32,
-    /// 1 if a deadline is armed, so that the core will come by the runtime by itself.
+    /// 1 if a deadline is armed that is near, so that the core will come by the runtime by itself.
     pub armed: AtomicU32,
     /// The scheduler's: the current thread.
     pub current: AtomicPtr<()>,

@@ -458,13 +458,14 @@ pub(crate) fn rearm() {
         // One that comes earlier does as well: it will see that it is early, and ask again.
         if at < p.armed {
             p.armed = at;
-            Some(at)
+            Some((at, at <= p.since + SLICE))
         } else {
             None
         }
     });
-    if let Some(at) = wanted {
-        area.local.armed.store(1, Ordering::Relaxed);
+    if let Some((at, soon)) = wanted {
+        // Others rely on it to bring them here, unless it is a timer's far away.
+        area.local.armed.store(u32::from(soon), Ordering::Relaxed);
         platform().arm(at);
     }
 }
