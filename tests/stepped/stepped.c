@@ -54,9 +54,9 @@ void by_mov(const struct state *, struct state *), by_following(const struct sta
 static void *work(void *arg)
 {
 	static void (*const calls[])(const struct state *, struct state *) = { by_mov, by_following, trapped, by_following };
-	static const long numbers[] = { SYS_getppid, SYS_getppid, SYS_getppid, SYS_sched_yield };
+	static const long numbers[] = { SYS_getppid, SYS_geteuid, SYS_getppid, SYS_sched_yield };
 	static const unsigned long flags[] = { 0x202, 0x2d7 | 0x800, 0x203, 0xa46 };
-	long parent = getppid();
+	const long values[] = { getppid(), geteuid(), getppid(), 0 };
 	unsigned long seed = (unsigned long)arg * 0x9e3779b97f4a7c15ul;
 	struct state in, out;
 	for (unsigned n = 0; !stop; n++) {
@@ -71,7 +71,7 @@ static void *work(void *arg)
 		in.r[15] = flags[n / 4 % 4];
 		memset(&out, 0, sizeof out);
 		calls[n % 4](&in, &out);
-		in.r[0] = n % 4 == 3 ? 0 : parent;
+		in.r[0] = values[n % 4];
 		// rcx and r11 are the call's; the trap flag is the tracer's.
 		in.r[2] = out.r[2];
 		in.r[10] = out.r[10];

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use atoll_abi::layout::{RUNTIME_BASE, RUNTIME_END};
 use atoll_tests::{Failed, Trial, arguments, atoll, run, top};
-use object::{Object, ObjectSymbol};
+use iced_x86::{Decoder, FlowControl, InstructionInfoFactory, Register};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// How often an upcall is sent at each address.
 const TIMES: u32 = 4;
@@ -26,7 +27,10 @@ const NOTHING_NEW: u64 = 30_000;
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() {
-    let trials = vec![Trial::test("upcall_at_every_instruction", every_instruction)];
+    let trials = vec![
+        Trial::test("upcall_at_every_instruction", every_instruction),
+        Trial::test("quiet_calls_are_quiet", quiet_calls),
+    ];
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -35,6 +39,54 @@ fn symbols(path: &Path) -> Result<BTreeMap<String, u64>, Failed> {
     let bytes = std::fs::read(path)?;
     let file = object::File::parse(&*bytes)?;
     Ok(file.symbols().filter_map(|s| Some((s.name().ok()?.to_string(), s.address()))).collect())
+}
+
+/// The runtime's functions that serve quiet calls: names, addresses, and instructions.
+fn quiet_functions() -> Result<Vec<(String, u64, Vec<u8>)>, Failed> {
+    let bytes = std::fs::read(atoll().with_file_name("atoll-runtime"))?;
+    let file = object::File::parse(&*bytes)?;
+    let mut found = Vec::new();
+    for symbol in file.symbols() {
+        let name = symbol.name()?;
+        let part = name.strip_prefix("atoll_quiet_").filter(|_| symbol.kind() == SymbolKind::Text);
+        // Not the entry code's own label, which no function has.
+        if part.is_some() && symbol.size() > 0 {
+            let section = symbol.section_index().ok_or("a function is in no section")?;
+            let section = file.section_by_index(section)?;
+            let code =
+                section.data_range(symbol.address(), symbol.size())?.ok_or("a function has no code")?;
+            found.push((name.to_string(), symbol.address(), code.to_vec()));
+        }
+    }
+    Ok(found)
+}
+
+/// The entry code saves less for them: no vector register, nothing that another call
+/// needs, and the runtime goes nowhere else from there.
+fn quiet_calls() -> Result<(), Failed> {
+    let functions = quiet_functions()?;
+    if functions.is_empty() {
+        return Err("there are no quiet calls".into());
+    }
+    let mut factory = InstructionInfoFactory::new();
+    for (name, address, code) in functions {
+        for i in Decoder::with_ip(64, &code, address, 0).iter() {
+            let flow = i.flow_control();
+            let leaves = !matches!(flow, FlowControl::Next | FlowControl::Return);
+            let scratch = |r: Register| {
+                let preserved = [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14];
+                r.is_gpr() && !preserved.contains(&r.full_register()) && r.full_register() != Register::R15
+                    || r == Register::None
+            };
+            let wrong = factory.info(&i).used_registers().iter().any(|u| !scratch(u.register()));
+            if leaves || wrong || i.is_invalid() {
+                return Err(
+                    format!("{name}: {:?} at {:#x} is not for a quiet call", i.mnemonic(), i.ip()).into()
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A process's children.
@@ -160,11 +212,14 @@ fn every_instruction() -> Result<(), Failed> {
     };
     let at = |name: &str| Ok::<u64, Failed>(RUNTIME_BASE + of(&runtime, name)?);
     // Entry, exit and resume; the switch between threads; the program's part.
-    let regions = [
+    let mut regions = vec![
         at("atoll_entry")?..at("atoll_on_stack")?,
         at("atoll_switch")?..at("atoll_thread_start")?,
         of(&own, "steps_begin")?..of(&own, "steps_end")?,
     ];
+    for (_, address, code) in quiet_functions()? {
+        regions.push(RUNTIME_BASE + address..RUNTIME_BASE + address + code.len() as u64);
+    }
     let text = 0..of(&own, "_end")?;
     let stop = of(&own, "stop")?;
 
@@ -262,6 +317,8 @@ fn every_instruction() -> Result<(), Failed> {
     for name in [
         "atoll_entry",
         "atoll_entry_commit",
+        "atoll_quiet_call",
+        "atoll_quiet_getppid",
         "atoll_exit_check",
         "atoll_exit_late",
         "atoll_pending_entry",
