@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,9 @@ pub struct Options {
     /// Write a report on the run, as one JSON object, to standard error when it ends
     #[arg(long)]
     json: bool,
+    /// Append that report, as one line, to a file
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Say more
     #[arg(long)]
     verbose: bool,
@@ -93,15 +97,23 @@ fn parse_size(s: &str) -> std::result::Result<u64, String> {
 /// Runs it; the exit status is the program's.
 pub fn run(options: Options) -> ExitCode {
     let start = Instant::now();
-    let json = options.json;
+    let (json, file) = (options.json, options.report.clone());
     let name = options.program[0].clone();
     match prepare(options).and_then(launch) {
         Ok(mut cell) => {
             announce(&cell);
             crate::run::signals::forward(&cell);
             let status = cell.wait();
-            if json {
-                report(&cell, &name, status, start);
+            if json || file.is_some() {
+                let line = report(&cell, &name, status, start);
+                if json {
+                    eprintln!("{line}");
+                }
+                if let Some(file) = file
+                    && let Err(e) = append(&file, &line)
+                {
+                    eprintln!("atoll: writing the report to {}: {e}", file.display());
+                }
             }
             finish(status)
         }
@@ -139,7 +151,13 @@ fn finish(status: i32) -> ExitCode {
     ExitCode::from(128 + libc::WTERMSIG(status) as u8)
 }
 
-fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) {
+fn append(file: &Path, line: &str) -> std::io::Result<()> {
+    let mut file = File::options().append(true).create(true).open(file)?;
+    // In one piece: cells that end at the same time may share the file.
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) -> String {
     let (code, signal) =
         if libc::WIFEXITED(status) { (libc::WEXITSTATUS(status), 0) } else { (-1, libc::WTERMSIG(status)) };
     let c = cell.control();
@@ -159,7 +177,7 @@ fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) {
         "service_requests": cell.server.served.load(std::sync::atomic::Ordering::Relaxed),
         "memory_bytes": cell.memory_used(),
     });
-    eprintln!("{report}");
+    report.to_string()
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {

@@ -12,13 +12,22 @@ fn main() {
     libtest_mimic::run(&arguments(), cases("programs", "sh", case)).exit();
 }
 
+/// Share of a case's system calls that go through rewritten sites, at least.
+const REWRITTEN: f64 = 0.99;
+
 fn side(script: &Path, text: &str, cell: bool) -> Result<(Outcome, Vec<(String, String)>), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let path = dir.path().join("work");
     fs::create_dir(&path)?;
     let prefix = if cell {
         let options = setting(text, "options").unwrap_or_default();
-        format!("{} run {options} --volume {1}:{1} --workdir {1} --", atoll().display(), path.display())
+        let report = dir.path().join("reports");
+        format!(
+            "{} run {options} --report {} --volume {2}:{2} --workdir {2} --",
+            atoll().display(),
+            report.display(),
+            path.display()
+        )
     } else {
         String::new()
     };
@@ -35,6 +44,9 @@ fn side(script: &Path, text: &str, cell: bool) -> Result<(Outcome, Vec<(String, 
         .env("LC_ALL", "C.UTF-8")
         .env("TZ", "UTC");
     let mut outcome = run(command, timeout(text))?;
+    if cell {
+        rewritten(&dir.path().join("reports"), script)?;
+    }
     // The directory's own name is no difference.
     outcome.stdout = outcome.stdout.replace(&path.display().to_string(), "$DIR");
     let files = tree(&path)
@@ -42,6 +54,24 @@ fn side(script: &Path, text: &str, cell: bool) -> Result<(Outcome, Vec<(String, 
         .map(|(name, what)| (name, what.replace(&path.display().to_string(), "$DIR")))
         .collect();
     Ok((outcome, files))
+}
+
+/// Counts how the case's programs made their system calls: a trap costs a hundred times a jump.
+fn rewritten(reports: &Path, script: &Path) -> Result<(), Failed> {
+    let (mut all, mut trapped) = (0, 0);
+    // A case may end its cells by force, before they write theirs.
+    for line in fs::read_to_string(reports).unwrap_or_default().lines() {
+        let report: serde_json::Value = serde_json::from_str(line)?;
+        all += report["system_calls"].as_u64().ok_or("a report without a number of system calls")?;
+        trapped += report["system_calls_trapped"].as_u64().unwrap_or_default();
+    }
+    let share = 1.0 - trapped as f64 / (all as f64).max(1.0);
+    let name = script.file_stem().unwrap_or_default().to_string_lossy();
+    println!("{name}: {all} system calls, {:.3} % through rewritten sites", share * 100.0);
+    if share < REWRITTEN {
+        return Err(format!("{trapped} of {all} system calls trapped").into());
+    }
+    Ok(())
 }
 
 fn case(script: &Path, text: &str) -> Result<(), Failed> {
