@@ -6,6 +6,8 @@
 
 use core::mem::offset_of;
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Bytes set aside behind a frame for the extended (x87, SSE, AVX, AVX-512) state.
 ///
 /// AVX-512 with protection keys takes 2,696 bytes. AMX tiles would take 8 KiB
@@ -163,3 +165,38 @@ pub enum FaultKind {
     /// frame stands at the instruction.
     LegacyCall,
 }
+
+/// `struct sigcontext` of x86-64: the registers in a Linux signal frame, the host's and those
+/// that the personality makes. `segments` holds cs, gs, fs and ss; `fpstate` is an address.
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the fields are the registers' names")]
+pub struct SigContext {
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub rdx: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rsp: u64,
+    pub rip: u64,
+    pub rflags: u64,
+    pub segments: u64,
+    pub error: u64,
+    pub trap: u64,
+    pub oldmask: u64,
+    pub cr2: u64,
+    pub fpstate: u64,
+    pub reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<SigContext>() == 256);

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use atoll_abi::frame::{FrameKind, UserFrame, XSAVE_MAX, XSAVE_OFFSET};
+use atoll_abi::frame::{FrameKind, SigContext, UserFrame, XSAVE_MAX, XSAVE_OFFSET};
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
 use atoll_sync::Mutex;
@@ -497,37 +497,6 @@ fn stop(task: &Task, signal: u32) {
     tell_parent(p, linux::CLD_STOPPED as i32, signal as i32);
 }
 
-/// `struct sigcontext`.
-#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct SigContext {
-    r8: u64,
-    r9: u64,
-    r10: u64,
-    r11: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    rdi: u64,
-    rsi: u64,
-    rbp: u64,
-    rbx: u64,
-    rdx: u64,
-    rax: u64,
-    rcx: u64,
-    rsp: u64,
-    rip: u64,
-    rflags: u64,
-    segments: u64,
-    error: u64,
-    trap: u64,
-    oldmask: u64,
-    cr2: u64,
-    fpstate: u64,
-    reserved: [u64; 8],
-}
-
 /// `struct ucontext` as the kernel lays it out.
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -796,7 +765,6 @@ impl Process {
     }
 }
 
-const _: () = assert!(size_of::<SigContext>() == 256);
 const _: () = assert!(size_of::<UContext>() == 304);
 const _: () = assert!(size_of::<SignalFrame>() == 440);
 const _: () = assert!(XSAVE_OFFSET.is_multiple_of(64));

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use crate::sys::{self, call};
 use crate::{calls, cores, entry};
 use atoll_abi::core_local::{CoreLocal, core_local, pending};
-use atoll_abi::frame::{FaultKind, FrameKind, Upcall, UserFrame, XSAVE_MAX};
+use atoll_abi::frame::{FaultKind, FrameKind, SigContext, Upcall, UserFrame, XSAVE_MAX};
 use atoll_abi::layout::{HOST_THREAD_SIZE, IMAGE_MAX, RUNTIME_BASE};
 use linux_raw_sys::general as linux;
 
@@ -74,42 +74,12 @@ const FLAG_AC: u64 = 1 << 18;
 const FLAG_NT: u64 = 1 << 14;
 const FLAG_TF: u64 = 1 << 8;
 
-/// `struct sigcontext` of x86-64.
-#[repr(C)]
-struct MContext {
-    r8: u64,
-    r9: u64,
-    r10: u64,
-    r11: u64,
-    r12: u64,
-    r13: u64,
-    r14: u64,
-    r15: u64,
-    rdi: u64,
-    rsi: u64,
-    rbp: u64,
-    rbx: u64,
-    rdx: u64,
-    rax: u64,
-    rcx: u64,
-    rsp: u64,
-    rip: u64,
-    rflags: u64,
-    segments: u64,
-    error: u64,
-    trap: u64,
-    oldmask: u64,
-    cr2: u64,
-    fpstate: *const u8,
-    reserved: [u64; 8],
-}
-
 #[repr(C)]
 struct UContext {
     flags: u64,
     link: u64,
     stack: [u64; 3],
-    machine: MContext,
+    machine: SigContext,
 }
 
 /// Offset of the size of the saved state in the "software reserved" bytes of the legacy area.
@@ -267,7 +237,7 @@ fn in_runtime(rip: u64) -> bool {
 
 /// What a program did that no program of a cell may do, if it did: changed the GS base,
 /// left 64-bit mode, or made a call by the 32-bit gate.
-fn trespass(gs: u64, machine: &MContext, foreign_call: bool) -> Option<Upcall> {
+fn trespass(gs: u64, machine: &SigContext, foreign_call: bool) -> Option<Upcall> {
     let code = machine.segments & 0xffff;
     let (kind, addr) = if code != USER_CS {
         (FaultKind::CodeSegment, code)
@@ -282,7 +252,7 @@ fn trespass(gs: u64, machine: &MContext, foreign_call: bool) -> Option<Upcall> {
 }
 
 /// The address at which the program is to go on, if the interrupted state is the program's.
-fn program_rip(rip: u64, core: &CoreLocal, machine: &MContext, marks: &entry::Landmarks) -> Option<u64> {
+fn program_rip(rip: u64, core: &CoreLocal, machine: &SigContext, marks: &entry::Landmarks) -> Option<u64> {
     if !in_runtime(rip) {
         Some(rip)
     } else if (marks.entry..=marks.entry_commit).contains(&rip) {
@@ -296,7 +266,7 @@ fn program_rip(rip: u64, core: &CoreLocal, machine: &MContext, marks: &entry::La
 }
 
 /// Copies the program's registers from the host's signal frame to its thread's frame, and sets the mask.
-fn capture(core: &CoreLocal, machine: &MContext, rip: u64) -> *mut UserFrame {
+fn capture(core: &CoreLocal, machine: &SigContext, rip: u64) -> *mut UserFrame {
     core.mask.store(1, Ordering::SeqCst);
     let p = core.frame.load(Ordering::Relaxed);
     // SAFETY: while a thread runs its program, its frame is the handler's.
@@ -325,27 +295,28 @@ fn capture(core: &CoreLocal, machine: &MContext, rip: u64) -> *mut UserFrame {
     f.saved_components = 0;
     // SAFETY: reads a register.
     unsafe { core::arch::asm!("rdfsbase {}", out(reg) f.fs_base, options(nomem, nostack)) };
-    if machine.fpstate.is_null() {
+    if machine.fpstate == 0 {
         f.reset_extended();
         return p;
     }
     // SAFETY: the host wrote an FXSAVE image and, behind the magic number, the size of the XSAVE image.
     unsafe {
-        let magic = machine.fpstate.add(464).cast::<u32>().read_unaligned();
+        let state = machine.fpstate as *const u8;
+        let magic = state.add(464).cast::<u32>().read_unaligned();
         let size = if magic == XSTATE_MAGIC {
-            machine.fpstate.add(XSTATE_SIZE).cast::<u32>().read_unaligned() as usize
+            state.add(XSTATE_SIZE).cast::<u32>().read_unaligned() as usize
         } else {
             f.xsave[64..72].fill(0);
             f.xsave[64] = 3;
             512
         };
-        core::ptr::copy_nonoverlapping(machine.fpstate, f.xsave.as_mut_ptr().cast(), size.min(XSAVE_MAX));
+        core::ptr::copy_nonoverlapping(state, f.xsave.as_mut_ptr().cast(), size.min(XSAVE_MAX));
     }
     p
 }
 
 /// The runtime itself faulted: say where, and end the cell.
-fn broken(signal: i32, info: &SigInfo, machine: &MContext) -> ! {
+fn broken(signal: i32, info: &SigInfo, machine: &SigContext) -> ! {
     let mut line = calls::Line::new();
     let _ = core::fmt::write(
         &mut line,
