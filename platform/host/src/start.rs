@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{self, HostThread, SIGNAL};
 use crate::{calls, control, cores, entry, result};
-use atoll_abi::control::space_state as state;
+use atoll_abi::control::{ABI_VERSION, MAGIC, space_state as state};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{
@@ -23,6 +23,9 @@ use atoll_abi::layout::{
 };
 use atoll_abi::start::{START, Start};
 use linux_raw_sys::{general as linux, prctl};
+
+/// Exit status of a cell that could not be started, as `docker run` and `env` have it.
+const NOT_STARTED: i32 = 125;
 
 core::arch::global_asm!(
     ".pushsection .text.atoll_start,\"ax\",@progbits",
@@ -76,6 +79,11 @@ fn area(core: usize) -> u64 {
 extern "C" fn atoll_nursery() -> ! {
     let start = start();
     let control = control();
+    let d = &control.descriptor;
+    if d.magic.load(Ordering::Relaxed) != MAGIC || d.version.load(Ordering::Relaxed) != ABI_VERSION {
+        calls::log("atoll and atoll-runtime are not of the same version: build or install them together");
+        end(NOT_STARTED << 8)
+    }
     move_vdso(start);
     // SAFETY: everything of the supervisor's program goes; this code and stack are in the runtime region.
     unsafe {
