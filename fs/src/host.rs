@@ -30,7 +30,8 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
-use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode, OuterLock};
+use crate::inotify;
+use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, OuterLock};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
@@ -541,7 +542,9 @@ impl HostNode {
         self.forget_attr();
         let last = {
             let mut a = self.attr.lock();
-            a.attr.nlink = a.attr.nlink.saturating_sub(1);
+            // A directory counts its own "." as well.
+            let names = if self.kind == FileType::Directory { 2 } else { 1 };
+            a.attr.nlink = a.attr.nlink.saturating_sub(names);
             a.attr.nlink == 0
         };
         let Some(file) = self.file.get() else { return };
@@ -705,11 +708,8 @@ impl Inode for HostNode {
 
     fn attr(&self) -> Result<Attr> {
         let host = match self.host_attr() {
-            Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => {
-                let mut a = self.attr.lock().attr;
-                a.nlink = a.nlink.saturating_sub(1);
-                Ok(a)
-            }
+            // As it was when it lost its name.
+            Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => Ok(self.attr.lock().attr),
             other => other,
         }?;
         let mut attr = attr_of(&host);
@@ -814,6 +814,16 @@ impl Inode for HostNode {
     fn name(&self) -> Option<Vec<u8>> {
         let place = self.place.lock();
         if place.gone { None } else { Some(place.name.clone()) }
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        let known = self.attr.lock();
+        Ok((known.attr.dev, known.attr.ino))
+    }
+
+    fn entry(&self, _hint: &[u8]) -> Option<Entry> {
+        let place = self.place.lock();
+        Some(Entry { dir: place.parent.clone()?, name: place.name.clone(), gone: place.gone })
     }
 
     fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
@@ -1008,6 +1018,15 @@ impl HostNode {
         let n = call(r)? as usize;
         out.truncate(n.min(4096));
         Ok(out)
+    }
+}
+
+impl Drop for HostNode {
+    fn drop(&mut self) {
+        let attr = self.attr.get_mut().attr;
+        if self.place.get_mut().gone && attr.nlink == 0 {
+            inotify::gone((attr.dev, attr.ino));
+        }
     }
 }
 

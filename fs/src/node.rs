@@ -17,6 +17,19 @@ use atoll_sync::RcuArc;
 /// A shared inode.
 pub type InodeRef = Arc<dyn Inode>;
 
+/// What tells files apart, whatever names they have: device and inode number.
+pub type Identity = (u64, u64);
+
+/// Where a file has its name.
+pub struct Entry {
+    /// The directory.
+    pub dir: InodeRef,
+    /// The name there.
+    pub name: Vec<u8>,
+    /// It was the last name, and is gone.
+    pub gone: bool,
+}
+
 /// What to create under a name.
 #[derive(Clone, Copy, Debug)]
 pub enum NewNode<'a> {
@@ -60,6 +73,10 @@ pub trait Inode: Send + Sync {
     fn attr(&self) -> Result<Attr>;
     /// Changes attributes. Permission has been checked.
     fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()>;
+    /// What it is known by.
+    fn identity(&self) -> Result<Identity> {
+        self.attr().map(|a| (a.dev, a.ino))
+    }
     /// Its file system.
     fn file_system(&self) -> Arc<dyn FileSystem>;
     /// The runtime's own view of it.
@@ -76,6 +93,10 @@ pub trait Inode: Send + Sync {
     /// Its name there; None if it has none any more.
     fn name(&self) -> Option<Vec<u8>> {
         None
+    }
+    /// Where it has its name, or had its last one; of several, the one that is called `hint`.
+    fn entry(&self, _hint: &[u8]) -> Option<Entry> {
+        Some(Entry { dir: self.parent()?, name: self.name()?, gone: false })
     }
     /// Makes a new name. `mode` has permission bits only, the mask applied.
     fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {

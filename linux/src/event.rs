@@ -1,6 +1,5 @@
-//! Descriptors to wait for: eventfd, timerfd, signalfd, inotify; and POSIX timers.
+//! Descriptors to wait for: eventfd, timerfd, signalfd; and POSIX timers.
 
-use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
@@ -404,90 +403,5 @@ impl PosixTimer {
 impl Drop for PosixTimer {
     fn drop(&mut self) {
         self.set(None, 0);
-    }
-}
-
-/// `inotify(7)`. Watches are kept; events come for changes that this cell makes
-/// through the calls that note them. Changes made on the host are not seen.
-pub struct Inotify {
-    state: Mutex<InotifyState>,
-    queue: WaitQueue,
-}
-
-#[derive(Default)]
-struct InotifyState {
-    next: i32,
-    watches: Vec<(i32, u64, u32)>,
-    events: VecDeque<Vec<u8>>,
-}
-
-impl Inotify {
-    /// Watches nothing.
-    pub fn new() -> Self {
-        Inotify { state: Mutex::new(InotifyState::default()), queue: WaitQueue::new() }
-    }
-
-    /// Watches an inode; the watch's number.
-    pub fn add(&self, inode: u64, mask: u32) -> i32 {
-        let mut s = self.state.lock();
-        if let Some(w) = s.watches.iter_mut().find(|w| w.1 == inode) {
-            w.2 = mask;
-            return w.0;
-        }
-        s.next += 1;
-        let n = s.next;
-        s.watches.push((n, inode, mask));
-        n
-    }
-
-    /// Stops a watch.
-    pub fn remove(&self, number: i32) -> Result<()> {
-        let mut s = self.state.lock();
-        let before = s.watches.len();
-        s.watches.retain(|w| w.0 != number);
-        if s.watches.len() == before { Err(Errno::EINVAL) } else { Ok(()) }
-    }
-}
-
-impl Default for Inotify {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl File for Inotify {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
-        wait(&self.queue, poll::IN, limit(nonblock), || {
-            let mut s = self.state.lock();
-            let first = s.events.front()?;
-            if first.len() > sink.left() {
-                return Some(Err(Errno::EINVAL));
-            }
-            let put = sink.put(first);
-            if put.is_ok() {
-                s.events.pop_front();
-            }
-            Some(put)
-        })?
-    }
-
-    fn ready(&self) -> u32 {
-        if self.state.lock().events.is_empty() { 0 } else { poll::IN | poll::RDNORM }
-    }
-
-    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
-        Ok(0)
-    }
-
-    fn queue(&self) -> Option<&WaitQueue> {
-        Some(&self.queue)
-    }
-
-    fn describe(&self) -> Vec<u8> {
-        b"anon_inode:inotify".to_vec()
     }
 }

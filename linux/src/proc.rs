@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::inotify;
 use atoll_fs::node::{At, Magic};
 use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
@@ -1242,9 +1243,9 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/fs/file-nr", text!("1024\t0\t9223372036854775807\n"));
     t.add("sys/fs/nr_open", text!("1048576\n"));
     t.add("sys/fs/pipe-max-size", text!("1048576\n"));
-    t.add("sys/fs/inotify/max_user_watches", text!("65536\n"));
-    t.add("sys/fs/inotify/max_user_instances", text!("128\n"));
-    t.add("sys/fs/inotify/max_queued_events", text!("16384\n"));
+    t.add("sys/fs/inotify/max_user_watches", Body::Text(|| format!("{}\n", inotify::WATCHES_MAX)));
+    t.add("sys/fs/inotify/max_user_instances", Body::Text(|| format!("{}\n", inotify::INSTANCES_MAX)));
+    t.add("sys/fs/inotify/max_queued_events", Body::Text(|| format!("{}\n", inotify::QUEUE_MAX)));
     t.add("sys/fs/epoll/max_user_watches", text!("5000000\n"));
     t.add("sys/net/core/somaxconn", setting!("4096\n"));
     t.add("sys/net/core/rmem_max", setting!("212992\n"));

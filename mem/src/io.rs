@@ -152,6 +152,19 @@ macro_rules! common {
                 self.at.fault.is_some()
             }
 
+            /// EFAULT if a page of the next `n` bytes is missing, which is noted.
+            pub fn ensure(&mut self, n: usize) -> Result<()> {
+                let (pieces, count) = self.pieces();
+                let mut left = n as u64;
+                let missing = pieces[..count].iter().find_map(|p| {
+                    let len = p.len.min(left);
+                    left -= len;
+                    user::first_missing(p.addr, len, $write)
+                });
+                self.at.fault = missing;
+                if missing.is_some() { Err(Errno::EFAULT) } else { Ok(()) }
+            }
+
             /// The program's buffers that are left, up to eight of them and
             /// [`HOST_MAX`] bytes, if they are the program's.
             pub fn pieces(&mut self) -> ([Piece; 8], usize) {

@@ -192,6 +192,7 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
             end = at;
             Ok(n)
         })?;
+        file.note(linux::IN_MODIFY);
         if c.arg(3) == u64::MAX {
             file.with_position(|p| *p = end);
         }
@@ -445,6 +446,7 @@ pub fn ftruncate(c: &mut Call) -> Result<u64> {
     }
     file_size_limit(c.task, len)?;
     file.file().truncate(len)?;
+    file.note(linux::IN_MODIFY);
     if let Some(node) = file.as_type::<TmpNode>() {
         c.task.space.memory.object_shrunk(core::ptr::from_ref(node).cast(), len);
     }
@@ -475,7 +477,9 @@ pub fn fallocate(c: &mut Call) -> Result<u64> {
     if c.uint(1) & linux::FALLOC_FL_KEEP_SIZE == 0 {
         file_size_limit(c.task, (at as u64).saturating_add(len as u64))?;
     }
-    file.file().allocate(c.uint(1), at as u64, len as u64).map(|()| 0)
+    file.file().allocate(c.uint(1), at as u64, len as u64)?;
+    file.note(linux::IN_MODIFY);
+    Ok(0)
 }
 
 /// `fadvise64(2)`: hints.
@@ -574,6 +578,10 @@ fn transfer(
         if out < got || (at.is_none() && got < want) {
             break;
         }
+    }
+    if hurry && done > 0 {
+        from.note(linux::IN_ACCESS);
+        to.note(linux::IN_MODIFY);
     }
     Ok(done)
 }

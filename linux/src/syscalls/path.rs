@@ -98,6 +98,11 @@ fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
     }
 }
 
+/// The place that a path leads to.
+pub fn place(task: &Task, path: &[u8], follow: bool) -> Result<Location> {
+    find(task, AT_FDCWD, path, if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW })?.place()
+}
+
 /// How often an opening begins again because others change the tree under it.
 const TRIES_MAX: u32 = 8;
 
@@ -203,10 +208,16 @@ fn open_place(
     if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
         place.check_writable()?;
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
-        place.inode.set_attr(&change, walker.cred)?;
+        place.set_attr(&change, walker.cred)?;
     }
     let file = place.inode.clone().open(flags, walker.cred)?;
-    Ok(RcuArc::new(OpenFile::at(file, kept, place.clone(), path.to_vec())))
+    Ok(opened(OpenFile::at(file, kept, place.clone(), path.to_vec())))
+}
+
+/// Shares a file that has just been opened, and says so.
+fn opened(file: OpenFile) -> FileRef {
+    file.note(linux::IN_OPEN);
+    RcuArc::new(file)
 }
 
 /// Opens what a magic link in /proc/self/fd leads to, anew.
@@ -223,11 +234,11 @@ fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
                 cred.check(&place.inode.attr()?, want)?;
             }
             if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
-                place.inode.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
+                place.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
             }
-            let opened = place.inode.clone().open(flags, &cred)?;
+            let again = place.inode.clone().open(flags, &cred)?;
             let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
-            Ok(RcuArc::new(OpenFile::at(opened, kept, place.clone(), file.describe())))
+            Ok(opened(OpenFile::at(again, kept, place.clone(), file.describe())))
         }
         // A pipe, a socket, a stream: the same object with flags of its own.
         _ => {
@@ -562,6 +573,7 @@ fn list(c: &Call, record: Record) -> Result<u64> {
     }
     user::write(c.arg(1), &out)?;
     file.with_position(|p| *p = position);
+    file.note(linux::IN_ACCESS);
     Ok(out.len() as u64)
 }
 
@@ -850,7 +862,7 @@ fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
         let group = if attr.mode & linux::S_IXGRP != 0 { linux::S_ISGID } else { 0 };
         change.mode = Some(attr.mode & 0o7777 & !(linux::S_ISUID | group));
     }
-    place.inode.set_attr(&change, &cred).map(|()| 0)
+    place.set_attr(&change, &cred).map(|()| 0)
 }
 
 fn mode(mode: u32) -> SetAttr {
@@ -952,7 +964,7 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
     } else {
         cred.owns(&attr)?;
     }
-    place.inode.set_attr(&SetAttr { atime, mtime, ..SetAttr::default() }, &cred).map(|()| 0)
+    place.set_attr(&SetAttr { atime, mtime, ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 /// `utimensat(2)`.
@@ -1025,7 +1037,7 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
     super::fd::file_size_limit(c.task, c.arg(1))?;
-    place.inode.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
+    place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 fn put_statfs(addr: u64, s: &StatFs, read_only: bool) -> Result<u64> {
@@ -1104,8 +1116,7 @@ fn put_xattr(value: &[u8], addr: u64, size: u64) -> Result<u64> {
 }
 
 fn xattr_object(c: &Call, follow: bool) -> Result<Location> {
-    let path = get_path(c.arg(0))?;
-    find(c.task, AT_FDCWD, &path, if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW })?.place()
+    place(c.task, &get_path(c.arg(0))?, follow)
 }
 
 fn xattr_file(c: &Call) -> Result<Location> {
