@@ -135,6 +135,13 @@ impl Location {
         Ok(())
     }
 
+    /// Sets or removes (None) an extended attribute. Permission has been checked.
+    pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, flags: u32, cred: &Cred) -> Result<()> {
+        self.inode.set_xattr(name, value, flags, cred)?;
+        inotify::changed_extended(&*self.inode);
+        Ok(())
+    }
+
     /// EROFS if nothing may be changed here.
     pub fn check_writable(&self) -> Result<()> {
         if self.mount.read_only { Err(Errno::EROFS) } else { Ok(()) }

@@ -102,6 +102,11 @@ pub trait Inode: Send + Sync {
     fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
         Err(Errno::EPERM)
     }
+    /// Makes a regular file without a name in this directory's file system
+    /// (`open(O_TMPFILE)`). `linkable`: it may be given one.
+    fn temporary(&self, _mode: u32, _linkable: bool, _cred: &Cred) -> Result<InodeRef> {
+        Err(Errno::EOPNOTSUPP)
+    }
     /// Gives `target`, of the same file system, a further name here.
     fn link(&self, _name: &[u8], _target: &InodeRef, _cred: &Cred) -> Result<()> {
         Err(Errno::EPERM)
@@ -135,6 +140,10 @@ pub trait Inode: Send + Sync {
     /// Names of extended attributes, each ended by a zero byte.
     fn list_xattr(&self) -> Result<Vec<u8>> {
         Ok(Vec::new())
+    }
+    /// Sets or removes (None) an extended attribute. `flags`: `setxattr(2)`'s. Permission has been checked.
+    fn set_xattr(&self, _name: &[u8], _value: Option<&[u8]>, _flags: u32, _cred: &Cred) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
     }
     /// What was believed of this name turned out to be wrong: others changed
     /// the tree. The next lookup asks again.

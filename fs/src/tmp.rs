@@ -25,6 +25,9 @@ use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 /// `f_type` of a tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
+/// Bytes of extended attributes that one file can have.
+const EXTENDED_MAX: usize = 128 << 10;
+
 /// One file system.
 pub struct TmpFs {
     dev: u64,
@@ -71,6 +74,10 @@ struct Meta {
     ctime: Time,
     /// Its names, the oldest first; the last one stays when it is removed.
     names: Vec<(Weak<TmpNode>, Vec<u8>)>,
+    /// It never had a name, and may be given one.
+    linkable: bool,
+    /// Extended attributes.
+    extended: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// A file or directory.
@@ -108,10 +115,7 @@ impl TmpFs {
     pub fn anonymous(&self, name: &[u8], cred: &Cred) -> Arc<TmpNode> {
         let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
         let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(content)));
-        let mut meta = node.meta.lock();
-        meta.names.push((Weak::new(), name.to_vec()));
-        meta.nlink = 0;
-        drop(meta);
+        node.without_name(Weak::new(), name.to_vec());
         node
     }
 
@@ -131,6 +135,8 @@ impl TmpFs {
                 mtime: now,
                 ctime: now,
                 names: Vec::new(),
+                linkable: false,
+                extended: BTreeMap::new(),
             }),
             body,
             mappings: AtomicI32::new(0),
@@ -209,9 +215,20 @@ impl TmpNode {
         meta.ctime = now;
     }
 
+    /// Has no name; `name` is for people.
+    fn without_name(&self, dir: Weak<TmpNode>, name: Vec<u8>) {
+        let mut meta = self.meta.lock();
+        meta.names.push((dir, name));
+        meta.nlink = 0;
+    }
+
     /// A name more.
     fn named(&self, dir: &TmpNode, name: &[u8]) {
         let mut meta = self.meta.lock();
+        if meta.linkable {
+            meta.linkable = false;
+            meta.names.clear();
+        }
         meta.names.push((dir.me.clone(), name.to_vec()));
         meta.ctime = Time::now();
     }
@@ -385,6 +402,53 @@ impl Inode for TmpNode {
         Ok(new)
     }
 
+    fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
+        self.dir()?;
+        let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
+        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Mutex::new(content)));
+        node.without_name(self.me.clone(), alloc::format!("#{}", node.id).into_bytes());
+        node.meta.lock().linkable = linkable;
+        Ok(node)
+    }
+
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        if name.starts_with(b"system.") {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.meta.lock().extended.get(name).cloned().ok_or(Errno::ENODATA)
+    }
+
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        let meta = self.meta.lock();
+        Ok(meta.extended.keys().flat_map(|name| name.iter().chain(b"\0")).copied().collect())
+    }
+
+    fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, flags: u32, _cred: &Cred) -> Result<()> {
+        if name.starts_with(b"system.") {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mut meta = self.meta.lock();
+        let there = meta.extended.contains_key(name);
+        if there && flags & linux::XATTR_CREATE != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if !there && (flags & linux::XATTR_REPLACE != 0 || value.is_none()) {
+            return Err(Errno::ENODATA);
+        }
+        match value {
+            Some(value) => {
+                let used: usize = meta.extended.iter().map(|(n, v)| n.len() + v.len()).sum();
+                if used + name.len() + value.len() > EXTENDED_MAX {
+                    return Err(Errno::ENOSPC);
+                }
+                meta.extended.insert(name.to_vec(), value.to_vec());
+            }
+            None => drop(meta.extended.remove(name)),
+        }
+        meta.ctime = Time::now();
+        Ok(())
+    }
+
     fn link(&self, name: &[u8], target: &InodeRef, _cred: &Cred) -> Result<()> {
         let _tree = self.fs.tree.lock();
         let target = Self::of(target)?.me.upgrade().ok_or(Errno::ENOENT)?;
@@ -392,7 +456,13 @@ impl Inode for TmpNode {
         if dir.entries.contains_key(name) {
             return Err(Errno::EEXIST);
         }
-        target.meta.lock().nlink += 1;
+        {
+            let mut meta = target.meta.lock();
+            if meta.nlink == 0 && !meta.linkable {
+                return Err(Errno::ENOENT);
+            }
+            meta.nlink += 1;
+        }
         target.named(self, name);
         dir.insert(name, target);
         drop(dir);
@@ -594,7 +664,8 @@ impl File for TmpNode {
                 return Err(Errno::EPERM);
             }
             let size = c.size;
-            c.chunks.zero(offset, end.min(size));
+            let mapped = self.mappings.load(Ordering::Relaxed) > 0;
+            c.chunks.punch(offset, end.min(size), mapped);
             return Ok(());
         }
         if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
