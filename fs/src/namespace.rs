@@ -121,7 +121,17 @@ impl Location {
         {
             return self.path();
         }
-        let mut path = opened.to_vec();
+        let mut path = match self.inode.entry(b"") {
+            Some(e) if e.gone => {
+                let mut path = Location { mount: self.mount.clone(), inode: e.dir }.path();
+                if !path.ends_with(b"/") {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(&e.name);
+                path
+            }
+            _ => opened.to_vec(),
+        };
         if self.inode.attr().is_ok_and(|a| a.nlink == 0) {
             path.extend_from_slice(b" (deleted)");
         }

@@ -44,7 +44,7 @@ const ENTRIES: &[(&str, What)] = &[
     ("zero", What::Device(Device::Zero)),
     ("full", What::Device(Device::Full)),
     ("random", What::Device(Device::Random)),
-    ("urandom", What::Device(Device::Random)),
+    ("urandom", What::Device(Device::Urandom)),
     ("tty", What::Terminal),
     ("console", What::Terminal),
     ("stdin", What::Link(b"/proc/self/fd/0")),
@@ -90,11 +90,7 @@ impl Inode for DevNode {
         let kind = self.kind();
         let (mode, rdev) = match self.what() {
             What::Root | What::Dir => (0o755, 0),
-            What::Device(d) => {
-                // /dev/random and /dev/urandom are one device here, and two numbers.
-                let number = if ENTRIES[self.index].0 == "random" { 0x108 } else { d.number() };
-                (0o666, number)
-            }
+            What::Device(d) => (0o666, d.number()),
             What::Terminal if ENTRIES[self.index].0 == "console" => (0o620, CONSOLE_NUMBER),
             What::Terminal => (0o666, 0x500),
             What::Link(_) => (0o777, 0),

@@ -27,9 +27,8 @@ fn take_word(source: &mut Source) -> Result<u64> {
     if source.left() < 8 {
         return Err(Errno::EINVAL);
     }
-    if source.take(&mut b)? != 8 {
-        return Err(Errno::EFAULT);
-    }
+    source.ensure(8)?;
+    source.take(&mut b)?;
     Ok(u64::from_ne_bytes(b))
 }
 
@@ -62,7 +61,7 @@ impl File for EventFd {
                 return None;
             }
             let value = if self.semaphore { 1 } else { *count };
-            let put = sink.put(&value.to_ne_bytes());
+            let put = sink.ensure(8).and_then(|()| sink.put(&value.to_ne_bytes()));
             if put.is_ok() {
                 *count -= value;
             }
@@ -198,7 +197,7 @@ impl File for TimerFd {
             if n == 0 {
                 return None;
             }
-            let put = sink.put(&n.to_ne_bytes());
+            let put = sink.ensure(8).and_then(|()| sink.put(&n.to_ne_bytes()));
             if put.is_err() {
                 e.count.fetch_add(n, Ordering::SeqCst);
             }

@@ -13,7 +13,7 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::inotify;
-use atoll_fs::node::{At, Magic};
+use atoll_fs::node::{At, Magic, NewNode};
 use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
@@ -240,7 +240,9 @@ impl Node {
                 let (_, t) = task_of(pid, 0)?;
                 let file = t.files.share().get(fd)?;
                 let position = if file.file().seekable() { file.with_position(|p| *p) } else { 0 };
-                Ok(format!("pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\n", file.flags()).into_bytes())
+                let cloexec = if t.files.share().cloexec(fd)? { linux::O_CLOEXEC } else { 0 };
+                let flags = crate::syscalls::fd::status_flags(&file) | cloexec;
+                Ok(format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\n").into_bytes())
             }
             _ => Err(Errno::EISDIR),
         }
@@ -370,7 +372,15 @@ impl Inode for Node {
                 What::Fds(..) => 0o500,
                 _ => 0o555,
             },
-            FileType::Symlink => 0o777,
+            FileType::Symlink => match self.what {
+                What::Fd(pid, fd, _) => {
+                    // What may be done with the descriptor.
+                    let file = task_of(pid, 0)?.1.files.share().get(fd).map_err(|_| Errno::ENOENT)?;
+                    let mode = |may: bool, mode: u32| if may { mode } else { 0 };
+                    mode(file.readable(), 0o500) | mode(file.writable(), 0o300)
+                }
+                _ => 0o777,
+            },
             _ => match self.what {
                 What::PidFile(_, _, n) if n < RAW && PID_FILES[n].private => 0o400,
                 What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => {
@@ -415,6 +425,11 @@ impl Inode for Node {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
+        // A name that is not there can't be.
+        Err(if self.tree.processes { Errno::ENOENT } else { Errno::EPERM })
     }
 
     fn parent(&self) -> Option<InodeRef> {
@@ -827,7 +842,7 @@ fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
             c(Access::READ, 'r'),
             c(Access::WRITE, 'w'),
             c(Access::EXEC, 'x'),
-            if shared { 's' } else { 'p' },
+            if shared && name != "[vdso]" { 's' } else { 'p' },
             dev >> 8 & 0xfff,
             dev & 0xff,
         );
@@ -838,6 +853,8 @@ fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
                 out.push(' ');
             }
             out.push_str(name);
+        } else {
+            out.push(' ');
         }
         out.push('\n');
     });
@@ -848,7 +865,7 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let mut out = String::new();
     let heads = maps(p, t);
     let mut heads = heads.lines();
-    each_area(t, |start, end, _, _, _, _, _, _| {
+    each_area(t, |start, end, access, shared, _, _, _, _| {
         let _ = writeln!(
             out,
             "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:            {:8} kB",
@@ -868,6 +885,12 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
         ] {
             let _ = writeln!(out, "{name}:{}       0 kB", " ".repeat(16usize.saturating_sub(name.len() + 1)));
         }
+        out.push_str("VmFlags:");
+        let flags = [(Access::READ, " rd"), (Access::WRITE, " wr"), (Access::EXEC, " ex")];
+        for (_, text) in flags.iter().filter(|(a, _)| access.contains(*a)) {
+            out.push_str(text);
+        }
+        out.push_str(if shared { " sh mr mw me ms \n" } else { " mr mw me \n" });
     });
     out
 }
@@ -1051,6 +1074,9 @@ fn meminfo() -> String {
         ("Mapped", 0),
         ("Shmem", 0),
         ("Slab", 0),
+        ("SReclaimable", 0),
+        ("SUnreclaim", 0),
+        ("PageTables", 0),
         ("CommitLimit", total),
         ("Committed_AS", total - free),
         ("VmallocTotal", 34359738367),
@@ -1080,8 +1106,8 @@ fn stat_machine() -> String {
     let running = all_processes().iter().filter(|p| p.zombie().is_none()).count();
     let _ = write!(
         out,
-        "intr 0\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\n",
-        world().boot.1 / 1_000_000_000,
+        "intr 0\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
+        world().boot.1.saturating_sub(world().boot.0) / 1_000_000_000,
         world().started.load(Ordering::Relaxed),
     );
     out

@@ -334,7 +334,7 @@ pub struct World {
     pub domainname: Mutex<Vec<u8>>,
     /// May programs have internet sockets?
     pub host_network: bool,
-    /// Time of boot: on the monotonic clock and since 1970, ns.
+    /// Time of the cell's boot: on the monotonic clock and since 1970, ns.
     pub boot: (u64, u64),
     /// Foreground process group of the terminal.
     pub foreground: AtomicU32,

@@ -322,6 +322,11 @@ fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
     Ok(0)
 }
 
+/// What F_GETFL says: a file that has positions can be a large one.
+pub fn status_flags(file: &OpenFile) -> u32 {
+    file.flags() | (0o100000 * u32::from(file.file().seekable()))
+}
+
 const F_GETOWN_EX: u32 = 16;
 
 /// `fcntl(2)`.
@@ -339,7 +344,7 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
         }
         linux::F_GETFD => c.task.files.cloexec(fd).map(u64::from),
         linux::F_SETFD => c.task.files.set_cloexec(fd, arg as u32 & linux::FD_CLOEXEC != 0).map(|()| 0),
-        linux::F_GETFL => Ok(u64::from(file.flags() | (0o100000 * u32::from(file.file().seekable())))),
+        linux::F_GETFL => Ok(u64::from(status_flags(&file))),
         linux::F_SETFL => {
             file.set_flags(arg as u32);
             Ok(0)
