@@ -698,7 +698,12 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (brk, _) = t.space.share().memory.heap_range();
     let threads = p.tasks.lock().len();
     let nice = t.nice.load(Ordering::Relaxed);
-    let tty = if world().foreground.load(Ordering::Relaxed) != 0 { 34816 } else { 0 };
+    let sid = p.sid.load(Ordering::Relaxed);
+    let (tty, foreground) = match (crate::pty::controlling(sid), world().foreground.load(Ordering::Relaxed)) {
+        (Some(own), _) => own,
+        (None, 0) => (0, u32::MAX),
+        (None, group) => (34816, group),
+    };
     format!(
         "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} 0 {cutime} 0 \
          {prio} {nice} {threads} 0 {start} {total} {rss} 18446744073709551615 0 0 {stack} 0 0 {pending} {blocked} \
@@ -708,8 +713,7 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
         state = state_letter(p, t).0,
         ppid = p.parent_pid(),
         pgid = p.pgid.load(Ordering::Relaxed),
-        sid = p.sid.load(Ordering::Relaxed),
-        fg = if tty != 0 { world().foreground.load(Ordering::Relaxed) as i32 } else { -1 },
+        fg = foreground as i32,
         faults = t.faults.load(Ordering::Relaxed),
         utime = ticks(used.run_ns),
         cutime = ticks(children.run_ns),

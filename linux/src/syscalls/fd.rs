@@ -19,6 +19,7 @@ use zerocopy::IntoBytes;
 use super::{Call, unsupported};
 use crate::files::{FILES_MAX, FileRef};
 use crate::process::Task;
+use crate::pty::Master;
 use crate::signal;
 use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
@@ -405,6 +406,13 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
         }
         ctl::TIOCGSID if is_terminal(&file) => {
             put(arg, &c.task.process.sid.load(Ordering::Relaxed)).map(|()| 0)
+        }
+        ctl::TIOCGPTPEER if file.as_type::<Master>().is_some() => {
+            let path = file.as_type::<Master>().map_or(Vec::new(), Master::slave_path);
+            let flags = arg as u32;
+            let how = atoll_fs::namespace::How::default();
+            let slave = super::path::open_file(c.task, linux::AT_FDCWD, &path, flags, 0, how)?;
+            c.install(slave, flags & linux::O_CLOEXEC != 0)
         }
         ctl::TIOCSCTTY | ctl::TIOCNOTTY if is_terminal(&file) => Ok(0),
         _ => file.file().control(command, arg),
