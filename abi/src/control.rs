@@ -231,7 +231,7 @@ pub struct BootConfig {
     pub mounts: Vec<MountConfig>,
     /// Standard input, output, error.
     pub streams: [StreamKind; 3],
-    /// May the cell have host sockets?
+    /// May the cell have internet sockets, of the host's network or of one of its own?
     pub host_network: bool,
     /// Signals that the program begins with ignored, as under nohup: bit n - 1 for signal n.
     pub ignored_signals: u64,

@@ -34,7 +34,8 @@ pub enum Op {
     ReadDir,
     /// Target of the symbolic link `a` on mount `arg[0]` into `b`. Value: length.
     ReadLink,
-    /// Opens `a` on mount `arg[0]` with Linux flags `arg[1]` and mode `arg[2]`.
+    /// Opens `a` on mount `arg[0]` with Linux flags `arg[1]` and mode `arg[2]`; with
+    /// O_TMPFILE, makes a file without a name in the directory `a`.
     /// [`HostAttr`] into `b`. Value: a handle. `arg[3]` = 1: pass the file descriptor, too.
     Open,
     /// Lets handle `arg[0]` go.
@@ -60,7 +61,7 @@ pub enum Op {
     Unlink,
     /// Renames `a` on mount `arg[0]` to `b`, with `renameat2(2)` flags `arg[1]`.
     Rename,
-    /// Gives the file `a` on mount `arg[0]` the further name `b`.
+    /// Gives the file `a` on mount `arg[0]`, or that of handle `arg[1]` if that is not 0, the further name `b`.
     Link,
     /// Makes the symbolic link `b` with target `a` on mount `arg[0]`.
     SymLink,
@@ -90,7 +91,10 @@ pub enum Op {
     /// The rewriting plan for the executable of handle `arg[0]`, from its
     /// `arg[1]`th site on, as plan records into `b`. Value: bytes written; `extra`: sites in all.
     Plan,
-    /// Names an extended attribute: `arg[1]` = 0 list, 1 get; path `a`, name at the front of `b`; value into `b`.
+    /// Extended attributes of path `a` on mount `arg[0]`, or of handle `arg[3]` if
+    /// that is not 0. `arg[1]` = 0 list, 1 get, 2 set (its flags from bit 8 on),
+    /// 3 remove. At the front of `b` the name, `arg[2]` bytes; behind it the
+    /// value to set. What was asked for into `b`; value: its length.
     ExtendedAttr,
     /// A handle of the standard stream `arg[0]`, if that is a file or a device.
     StreamHandle,

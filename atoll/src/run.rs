@@ -24,7 +24,7 @@ const NOT_STARTED: u8 = 125;
 enum Network {
     /// Sockets are the host's
     Host,
-    /// No network
+    /// A loopback of the cell's own, and nothing beyond
     None,
 }
 
@@ -133,6 +133,9 @@ fn announce(cell: &Cell) {
     if cell.without.namespaces {
         without.push("namespaces of its own");
     }
+    if cell.without.loopback {
+        without.push("a loopback network of its own");
+    }
     if !without.is_empty() {
         eprintln!("atoll: this host or user does not allow {}: the cell runs without", without.join(" and "));
     }
@@ -229,7 +232,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
         umask: signals::umask(),
         mounts,
         streams: streams.0,
-        host_network: o.net == Network::Host,
+        host_network: true,
         ignored_signals: signals::ignored(),
         seed,
         limits: signals::limits(),

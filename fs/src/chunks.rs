@@ -202,8 +202,25 @@ impl Chunks {
         })
     }
 
+    /// Makes a hole of `[from, to)`. `keep`: pages that are mapped are zeroed and stay.
+    pub fn punch(&mut self, from: u64, to: u64, keep: bool) {
+        self.zero(from, to);
+        if keep {
+            return;
+        }
+        let (first, last) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
+        let mut at = first;
+        while at < last {
+            let next = ((at / CHUNK + 1) * CHUNK).min(last);
+            if let Some(c) = self.map.get_mut(&(at / CHUNK)) {
+                c.valid &= !bits(at % CHUNK / PAGE, (next - 1) % CHUNK / PAGE + 1);
+            }
+            at = next;
+        }
+    }
+
     /// Zeroes `[from, to)` where there are pages.
-    pub fn zero(&mut self, from: u64, to: u64) {
+    fn zero(&mut self, from: u64, to: u64) {
         let mut at = from;
         while at < to {
             let next = (at / CHUNK + 1) * CHUNK;
@@ -221,7 +238,7 @@ impl Chunks {
     /// Drops what lies wholly behind `len`, and zeroes the rest of the last page. `keep`: chunks that are
     /// mapped are zeroed, not dropped.
     pub fn truncate(&mut self, len: u64, keep: bool) {
-        self.zero(len, len.next_multiple_of(CHUNK));
+        self.punch(len, len.next_multiple_of(CHUNK), keep);
         let first = len.div_ceil(CHUNK);
         if keep {
             let last = self.map.last_key_value().map_or(0, |(i, _)| (i + 1) * CHUNK);
@@ -308,17 +325,22 @@ impl Chunks {
         }
     }
 
-    /// The first offset at or after `from` that lies in a chunk (or, if `hole`, in none).
+    /// The first offset at or after `from` that lies in a valid page (or, if `hole`, in none).
     pub fn seek(&self, from: u64, hole: bool) -> Option<u64> {
-        let mut at = from;
-        if hole {
-            while self.map.contains_key(&(at / CHUNK)) {
-                at = (at / CHUNK + 1) * CHUNK;
+        let mut next = from / CHUNK;
+        for (index, c) in self.map.range(next..) {
+            if hole && *index != next {
+                break;
             }
-            return Some(at);
+            let start = (index * CHUNK).max(from);
+            let skipped = start % CHUNK / PAGE;
+            let wanted = if hole { !c.valid } else { c.valid } >> skipped << skipped;
+            if wanted != 0 {
+                return Some((index * CHUNK + u64::from(wanted.trailing_zeros()) * PAGE).max(from));
+            }
+            next = index + 1;
         }
-        let (index, _) = self.map.range(from / CHUNK..).next()?;
-        Some((index * CHUNK).max(at))
+        hole.then(|| (next * CHUNK).max(from))
     }
 }
 

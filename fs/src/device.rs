@@ -6,9 +6,11 @@ use core::any::Any;
 
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::io::{Sink, Source};
+use atoll_mem::user;
 use atoll_mem::vm::{Mappable, Object};
 
 use crate::node::{At, File};
+use crate::types::poll;
 
 /// Device number of `/dev` itself.
 pub const DEV: u64 = 6;
@@ -24,6 +26,8 @@ pub enum Device {
     Full,
     /// Random bytes.
     Random,
+    /// Random bytes of the same kind, under another name.
+    Urandom,
 }
 
 impl Device {
@@ -33,7 +37,8 @@ impl Device {
             Device::Null => 3,
             Device::Zero => 5,
             Device::Full => 7,
-            Device::Random => 9,
+            Device::Random => 8,
+            Device::Urandom => 9,
         };
         1 << 8 | minor
     }
@@ -52,7 +57,7 @@ impl File for Device {
         match self {
             Device::Null => Ok(0),
             Device::Zero | Device::Full => sink.put_zeroes(sink.left()),
-            Device::Random => {
+            Device::Random | Device::Urandom => {
                 let mut done = 0;
                 let mut buf = [0u8; 256];
                 while sink.left() > 0 {
@@ -78,9 +83,39 @@ impl File for Device {
         if *self == Device::Full {
             return Err(Errno::ENOSPC);
         }
+        if matches!(self, Device::Random | Device::Urandom) {
+            // There are enough random bytes; but the program's must be there.
+            let mut done = 0;
+            let mut buf = [0u8; 256];
+            while source.left() > 0 {
+                match source.take(&mut buf) {
+                    Ok(n) => done += n,
+                    Err(e) if done == 0 => return Err(e),
+                    Err(_) => break,
+                }
+            }
+            return Ok((done, 0));
+        }
         let n = source.left();
         source.advance(n);
         Ok((n, 0))
+    }
+
+    fn ready(&self) -> u32 {
+        let readable = poll::IN | poll::RDNORM;
+        if *self == Device::Random { readable } else { readable | poll::OUT | poll::WRNORM }
+    }
+
+    fn control(&self, command: u32, arg: u64) -> Result<u64> {
+        /// RNDGETENTCNT: bits of entropy, which Linux has said are 256 since 5.18.
+        const GET_COUNT: u32 = 0x8004_5200;
+        match (self, command) {
+            (Device::Random | Device::Urandom, GET_COUNT) => {
+                user::write(arg, &256i32.to_ne_bytes()).map(|()| 0)
+            }
+            (Device::Random | Device::Urandom, _) => Err(Errno::EINVAL),
+            _ => Err(Errno::ENOTTY),
+        }
     }
 
     fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {

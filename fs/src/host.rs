@@ -30,7 +30,8 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
-use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode, OuterLock};
+use crate::inotify;
+use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, OuterLock};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
@@ -57,6 +58,9 @@ const LIST_NAMES_BYTES: u64 = 256 << 10;
 
 /// Entries of a directory whose attributes are asked for along with their names.
 const LIST_ATTRIBUTES: usize = 4096;
+
+/// Longest extended attribute, and longest list of them, bytes.
+const EXTENDED_MAX: usize = 64 << 10;
 
 /// How many names the cache may have before it is pruned.
 const NAMES_MAX: u64 = 100_000;
@@ -541,7 +545,9 @@ impl HostNode {
         self.forget_attr();
         let last = {
             let mut a = self.attr.lock();
-            a.attr.nlink = a.attr.nlink.saturating_sub(1);
+            // A directory counts its own "." as well.
+            let names = if self.kind == FileType::Directory { 2 } else { 1 };
+            a.attr.nlink = a.attr.nlink.saturating_sub(names);
             a.attr.nlink == 0
         };
         let Some(file) = self.file.get() else { return };
@@ -705,11 +711,8 @@ impl Inode for HostNode {
 
     fn attr(&self) -> Result<Attr> {
         let host = match self.host_attr() {
-            Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => {
-                let mut a = self.attr.lock().attr;
-                a.nlink = a.nlink.saturating_sub(1);
-                Ok(a)
-            }
+            // As it was when it lost its name.
+            Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => Ok(self.attr.lock().attr),
             other => other,
         }?;
         let mut attr = attr_of(&host);
@@ -816,6 +819,16 @@ impl Inode for HostNode {
         if place.gone { None } else { Some(place.name.clone()) }
     }
 
+    fn identity(&self) -> Result<Identity> {
+        let known = self.attr.lock();
+        Ok((known.attr.dev, known.attr.ino))
+    }
+
+    fn entry(&self, _hint: &[u8]) -> Option<Entry> {
+        let place = self.place.lock();
+        Some(Entry { dir: place.parent.clone()?, name: place.name.clone(), gone: place.gone })
+    }
+
     fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let path = self.child_path(name)?;
@@ -845,11 +858,55 @@ impl Inode for HostNode {
     fn link(&self, name: &[u8], target: &InodeRef, cred: &Cred) -> Result<()> {
         let from = Self::of(target)?;
         let path = self.child_path(name)?;
-        self.change(Op::Link, cred, &from.path()?, &path, [0; 3])?;
-        self.names.lock().known.remove(name);
-        self.names.lock().complete = 0;
+        match from.path() {
+            Ok(old) => self.change(Op::Link, cred, &old, &path, [0; 3])?,
+            Err(e) => {
+                // One that never had a name, by its descriptor. The host knows whether it may have one.
+                let file = from.file.get().ok_or(e)?;
+                let handle = file.state.lock().handle.ok_or(e)?;
+                // What was written to it is to be found under the name.
+                file.flush()?;
+                self.change(Op::Link, cred, b"", &path, [handle.number, 0, 0])?
+            }
+        };
+        {
+            let mut names = self.names.lock();
+            names.known.remove(name);
+            names.complete = 0;
+        }
         from.forget_attr();
+        let mut place = from.place.lock();
+        if place.gone {
+            // The new name is its own, so that the file can be opened by it again.
+            *place = Place { parent: self.me.upgrade(), name: name.to_vec(), gone: false };
+            drop(place);
+            self.remember(name, from.me.upgrade());
+        }
         Ok(())
+    }
+
+    fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
+        if self.fs.read_only {
+            return Err(Errno::EROFS);
+        }
+        let path = buffer(&self.path()?);
+        let mut out = buffer(HostAttr::default().as_bytes());
+        let mut r = self.fs.request(Op::Open, cred);
+        let exclusive = if linkable { 0 } else { linux::O_EXCL };
+        r.arg[1] = u64::from(linux::O_TMPFILE | linux::O_RDWR | exclusive);
+        r.arg[2] = u64::from(mode);
+        r.arg[3] = 1;
+        r.a = extent(&path);
+        r.b = extent_mut(&mut out);
+        let call = Call::send(r)?;
+        let number = call.wait()?;
+        let handle = Handle { number, fd: call.take_fd(), write: true, read: true };
+        let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        let name = alloc::format!("#{}", attr.ino).into_bytes();
+        let node = self.fs.node(self.me.upgrade(), &name, attr);
+        node.place.lock().gone = true;
+        node.file()?.state.lock().handle = Some(handle);
+        Ok(node)
     }
 
     fn unlink(&self, name: &[u8], dir: bool, cred: &Cred) -> Result<()> {
@@ -974,11 +1031,22 @@ impl Inode for HostNode {
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.extended(1, name)
+        self.extended(Extended::Get, name, b"", &Cred::root())
     }
 
     fn list_xattr(&self) -> Result<Vec<u8>> {
-        self.extended(0, b"")
+        self.extended(Extended::List, b"", b"", &Cred::root())
+    }
+
+    fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, flags: u32, cred: &Cred) -> Result<()> {
+        if self.fs.read_only {
+            return Err(Errno::EROFS);
+        }
+        let what = if value.is_some() { Extended::Set(flags) } else { Extended::Remove };
+        let done = self.extended(what, name, value.unwrap_or(b""), cred);
+        // An access list is the mode, too.
+        self.forget_attr();
+        done.map(drop)
     }
 
     fn forget_name(&self) {
@@ -996,18 +1064,60 @@ impl Inode for HostNode {
 }
 
 impl HostNode {
-    fn extended(&self, what: u64, name: &[u8]) -> Result<Vec<u8>> {
-        let path = buffer(&self.path()?);
-        let mut out = alloc::vec![0u8; 4096];
-        out[..name.len()].copy_from_slice(name);
-        let mut r = self.fs.request(Op::ExtendedAttr, &Cred::root());
-        r.arg[1] = what;
-        r.arg[2] = name.len() as u64;
-        r.a = extent(&path);
-        r.b = extent_mut(&mut out);
-        let n = call(r)? as usize;
-        out.truncate(n.min(4096));
-        Ok(out)
+    fn extended(&self, what: Extended, name: &[u8], value: &[u8], cred: &Cred) -> Result<Vec<u8>> {
+        // By its descriptor if it has no name.
+        let (path, handle) = match self.path() {
+            Ok(path) => (buffer(&path), 0),
+            Err(e) => (Vec::new(), self.file.get().and_then(|f| f.state.lock().handle).ok_or(e)?.number),
+        };
+        let (number, flags) = match what {
+            Extended::List => (0, 0),
+            Extended::Get => (1, 0),
+            Extended::Set(flags) => (2, flags),
+            Extended::Remove => (3, 0),
+        };
+        let changes = number >= 2;
+        // Most values are short; the longest are asked for again.
+        let mut room = if changes { name.len() + value.len() } else { 4096 };
+        loop {
+            let mut bytes = Vec::with_capacity(room);
+            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(value);
+            bytes.resize(room, 0);
+            let mut r = self.fs.request(Op::ExtendedAttr, cred);
+            r.arg[1] = number | u64::from(flags) << 8;
+            r.arg[2] = name.len() as u64;
+            r.arg[3] = handle;
+            r.a = extent(&path);
+            r.b = extent_mut(&mut bytes);
+            match call(r) {
+                Err(Errno::ERANGE) if !changes && room < EXTENDED_MAX => room = EXTENDED_MAX,
+                Err(e) => return Err(e),
+                Ok(n) => {
+                    bytes.truncate(n as usize);
+                    return Ok(bytes);
+                }
+            }
+        }
+    }
+}
+
+/// What is asked about extended attributes.
+#[derive(Clone, Copy)]
+enum Extended {
+    List,
+    Get,
+    /// With `setxattr(2)`'s flags.
+    Set(u32),
+    Remove,
+}
+
+impl Drop for HostNode {
+    fn drop(&mut self) {
+        let attr = self.attr.get_mut().attr;
+        if self.place.get_mut().gone && attr.nlink == 0 {
+            inotify::gone((attr.dev, attr.ino));
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 //! The file systems: [`tmp`] in the cell's memory, [`host`] for directories
 //! of the host behind service messages, with a cache whose pages [`chunks`]
 //! keeps. Files that have no name: [`pipe`], [`stream`] (the standard streams)
-//! and [`device`]. Nothing here knows a system call.
+//! and [`device`]. [`inotify`] tells those who watch what happens to files.
+//! Nothing here knows a system call.
 #![no_std]
 
 extern crate alloc;
@@ -16,6 +17,7 @@ extern crate std;
 pub mod chunks;
 pub mod device;
 pub mod host;
+pub mod inotify;
 pub mod namespace;
 pub mod node;
 pub mod open;

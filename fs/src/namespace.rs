@@ -8,9 +8,10 @@ use atoll_abi::{Errno, Result};
 use atoll_sync::Mutex;
 use linux_raw_sys::general as linux;
 
+use crate::inotify;
 use crate::node::{FileSystem, InodeRef, Magic, NewNode};
 use crate::open::OpenFile;
-use crate::types::{Cred, FileType, may};
+use crate::types::{Cred, FileType, SetAttr, may};
 use atoll_sync::RcuArc;
 
 /// Most symbolic links on the way to one file (Linux's MAXSYMLINKS).
@@ -120,11 +121,35 @@ impl Location {
         {
             return self.path();
         }
-        let mut path = opened.to_vec();
+        let mut path = match self.inode.entry(b"") {
+            Some(e) if e.gone => {
+                let mut path = Location { mount: self.mount.clone(), inode: e.dir }.path();
+                if !path.ends_with(b"/") {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(&e.name);
+                path
+            }
+            _ => opened.to_vec(),
+        };
         if self.inode.attr().is_ok_and(|a| a.nlink == 0) {
             path.extend_from_slice(b" (deleted)");
         }
         path
+    }
+
+    /// Changes attributes. Permission has been checked.
+    pub fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()> {
+        self.inode.set_attr(change, cred)?;
+        inotify::changed(&*self.inode, change);
+        Ok(())
+    }
+
+    /// Sets or removes (None) an extended attribute. Permission has been checked.
+    pub fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, flags: u32, cred: &Cred) -> Result<()> {
+        self.inode.set_xattr(name, value, flags, cred)?;
+        inotify::changed_extended(&*self.inode);
+        Ok(())
     }
 
     /// EROFS if nothing may be changed here.
@@ -437,6 +462,7 @@ impl Walker<'_> {
             }
         }
         let inode = walk.dir.inode.create(&walk.name, node, mode, &cred)?;
+        inotify::created(&*walk.dir.inode, &walk.name, &*inode);
         Ok(Location { mount: walk.dir.mount.clone(), inode })
     }
 
@@ -455,10 +481,24 @@ impl Walker<'_> {
         self.cred.check(&above, may::WRITE | may::EXEC)?;
         self.cred.check_sticky(&above, &victim.inode.attr()?)?;
         match (dir, victim.inode.kind() == FileType::Directory) {
-            (true, false) => Err(Errno::ENOTDIR),
-            (false, true) => Err(Errno::EISDIR),
-            _ => walk.dir.inode.unlink(&walk.name, dir, self.cred),
+            (true, false) => return Err(Errno::ENOTDIR),
+            (false, true) => return Err(Errno::EISDIR),
+            _ => walk.dir.inode.unlink(&walk.name, dir, self.cred)?,
         }
+        if inotify::watched() {
+            if !dir {
+                inotify::link_count(&*victim.inode);
+            }
+            // Of a file that nobody else has, Linux says first that it is gone itself.
+            if Arc::strong_count(&victim.inode) == 1
+                && victim.inode.attr().is_ok_and(|a| a.nlink == 0)
+                && let Ok(identity) = victim.inode.identity()
+            {
+                inotify::gone(identity);
+            }
+            inotify::deleted(&*walk.dir.inode, &walk.name, &*victim.inode);
+        }
+        Ok(())
     }
 
     /// Renames.
@@ -522,7 +562,17 @@ impl Walker<'_> {
                 at = above;
             }
         }
-        from.dir.inode.rename(&from.name, &to.dir.inode, &to.name, flags, self.cred)
+        from.dir.inode.rename(&from.name, &to.dir.inode, &to.name, flags, self.cred)?;
+        let (old, new) = ((&*from.dir.inode, &from.name[..]), (&*to.dir.inode, &to.name[..]));
+        match &to.target {
+            Target::Found(other) if flags & linux::RENAME_EXCHANGE != 0 => {
+                inotify::moved(old, new, &*what.inode, None);
+                inotify::moved(new, old, &*other.inode, None);
+            }
+            Target::Found(victim) => inotify::moved(old, new, &*what.inode, Some(&*victim.inode)),
+            _ => inotify::moved(old, new, &*what.inode, None),
+        }
+        Ok(())
     }
 
     /// Gives a file a further name.
@@ -538,7 +588,10 @@ impl Walker<'_> {
             return Err(Errno::EPERM);
         }
         self.cred.check(&to.dir.inode.attr()?, may::WRITE | may::EXEC)?;
-        to.dir.inode.link(&to.name, &what.inode, self.cred)
+        to.dir.inode.link(&to.name, &what.inode, self.cred)?;
+        inotify::link_count(&*what.inode);
+        inotify::created(&*to.dir.inode, &to.name, &*what.inode);
+        Ok(())
     }
 }
 

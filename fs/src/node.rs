@@ -17,6 +17,19 @@ use atoll_sync::RcuArc;
 /// A shared inode.
 pub type InodeRef = Arc<dyn Inode>;
 
+/// What tells files apart, whatever names they have: device and inode number.
+pub type Identity = (u64, u64);
+
+/// Where a file has its name.
+pub struct Entry {
+    /// The directory.
+    pub dir: InodeRef,
+    /// The name there.
+    pub name: Vec<u8>,
+    /// It was the last name, and is gone.
+    pub gone: bool,
+}
+
 /// What to create under a name.
 #[derive(Clone, Copy, Debug)]
 pub enum NewNode<'a> {
@@ -60,6 +73,10 @@ pub trait Inode: Send + Sync {
     fn attr(&self) -> Result<Attr>;
     /// Changes attributes. Permission has been checked.
     fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()>;
+    /// What it is known by.
+    fn identity(&self) -> Result<Identity> {
+        self.attr().map(|a| (a.dev, a.ino))
+    }
     /// Its file system.
     fn file_system(&self) -> Arc<dyn FileSystem>;
     /// The runtime's own view of it.
@@ -77,9 +94,18 @@ pub trait Inode: Send + Sync {
     fn name(&self) -> Option<Vec<u8>> {
         None
     }
+    /// Where it has its name, or had its last one; of several, the one that is called `hint`.
+    fn entry(&self, _hint: &[u8]) -> Option<Entry> {
+        Some(Entry { dir: self.parent()?, name: self.name()?, gone: false })
+    }
     /// Makes a new name. `mode` has permission bits only, the mask applied.
     fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
         Err(Errno::EPERM)
+    }
+    /// Makes a regular file without a name in this directory's file system
+    /// (`open(O_TMPFILE)`). `linkable`: it may be given one.
+    fn temporary(&self, _mode: u32, _linkable: bool, _cred: &Cred) -> Result<InodeRef> {
+        Err(Errno::EOPNOTSUPP)
     }
     /// Gives `target`, of the same file system, a further name here.
     fn link(&self, _name: &[u8], _target: &InodeRef, _cred: &Cred) -> Result<()> {
@@ -114,6 +140,10 @@ pub trait Inode: Send + Sync {
     /// Names of extended attributes, each ended by a zero byte.
     fn list_xattr(&self) -> Result<Vec<u8>> {
         Ok(Vec::new())
+    }
+    /// Sets or removes (None) an extended attribute. `flags`: `setxattr(2)`'s. Permission has been checked.
+    fn set_xattr(&self, _name: &[u8], _value: Option<&[u8]>, _flags: u32, _cred: &Cred) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
     }
     /// What was believed of this name turned out to be wrong: others changed
     /// the tree. The next lookup asks again.

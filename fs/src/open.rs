@@ -9,6 +9,7 @@ use atoll_mem::io::{Sink, Source};
 use atoll_sync::{Mutex, SetOnce};
 use linux_raw_sys::general as linux;
 
+use crate::inotify;
 use crate::namespace::Location;
 use crate::node::{At, File};
 use crate::types::{Attr, FileType};
@@ -103,6 +104,24 @@ impl OpenFile {
         f & linux::O_ACCMODE != linux::O_RDONLY && f & linux::O_PATH == 0
     }
 
+    /// Tells those who watch it, or its directory, that it was used.
+    #[inline]
+    pub fn note(&self, event: u32) {
+        if inotify::watched()
+            && let Some(place) = &self.place
+            && self.flags() & linux::O_PATH == 0
+        {
+            inotify::used(&*place.inode, &self.name, event);
+        }
+    }
+
+    fn noted(&self, done: Result<usize>, event: u32) -> Result<usize> {
+        if done.is_ok_and(|n| n > 0) {
+            self.note(event);
+        }
+        done
+    }
+
     /// Notes that it has locks.
     pub fn note_lock(&self) {
         self.locked.store(true, Ordering::Relaxed);
@@ -130,12 +149,13 @@ impl OpenFile {
             return Err(Errno::EBADF);
         }
         if !self.file.seekable() {
-            return self.file.read(sink, None, self.nonblock());
+            return self.noted(self.file.read(sink, None, self.nonblock()), linux::IN_ACCESS);
         }
         let mut position = self.position.lock();
         let n = self.file.read(sink, Some(*position), self.nonblock())?;
         *position += n as u64;
-        Ok(n)
+        drop(position);
+        self.noted(Ok(n), linux::IN_ACCESS)
     }
 
     /// Writes to the current position, the end, or the stream. A file gets no longer than `most`.
@@ -144,14 +164,16 @@ impl OpenFile {
             return Err(Errno::EBADF);
         }
         if !self.file.seekable() {
-            return self.file.write(source, At::Stream, self.nonblock()).map(|(n, _)| n);
+            let done = self.file.write(source, At::Stream, self.nonblock()).map(|(n, _)| n);
+            return self.noted(done, linux::IN_MODIFY);
         }
         let mut position = self.position.lock();
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(*position) };
         self.limit(source, at, most)?;
         let (n, end) = self.file.write(source, at, self.nonblock())?;
         *position = end;
-        Ok(n)
+        drop(position);
+        self.noted(Ok(n), linux::IN_MODIFY)
     }
 
     /// Cuts a write off at the length `most`; EFBIG if nothing is left of it.
@@ -179,7 +201,7 @@ impl OpenFile {
         if !self.file.seekable() && !self.file.keeps_position() {
             return Err(Errno::ESPIPE);
         }
-        self.file.read(sink, Some(offset), self.nonblock())
+        self.noted(self.file.read(sink, Some(offset), self.nonblock()), linux::IN_ACCESS)
     }
 
     /// Writes to an offset (or, as Linux does, to the end if it was opened to append).
@@ -192,7 +214,7 @@ impl OpenFile {
         }
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(offset) };
         self.limit(source, at, most)?;
-        self.file.write(source, at, self.nonblock()).map(|(n, _)| n)
+        self.noted(self.file.write(source, at, self.nonblock()).map(|(n, _)| n), linux::IN_MODIFY)
     }
 
     /// The current position, to be changed under its lock.
@@ -233,6 +255,7 @@ impl Drop for OpenFile {
         {
             unlock((self as *const OpenFile).addr());
         }
+        self.note(if self.writable() { linux::IN_CLOSE_WRITE } else { linux::IN_CLOSE_NOWRITE });
         // Errors of a last close that nobody waits for are reported by the file's own log line.
         let _ = self.file.release(self.flags());
     }

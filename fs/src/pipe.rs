@@ -159,8 +159,12 @@ impl Pipe {
                 let room = s.capacity.saturating_sub(s.bytes.len());
                 // Short writes go in one piece or not at all, and so do packets.
                 let piece = if packets { source.left().min(ATOMIC) } else { source.left() };
-                if room == 0 || ((whole <= ATOMIC || packets) && room < piece) {
+                let at_once = whole <= ATOMIC || packets;
+                if room == 0 || at_once && room < piece {
                     return None;
+                }
+                if at_once && let Err(e) = source.ensure(piece) {
+                    return Some(Err(e));
                 }
                 let from = s.put;
                 let n = s.append(source, if packets { piece } else { room });

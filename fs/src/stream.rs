@@ -7,11 +7,12 @@ use core::any::Any;
 
 use atoll_abi::control::StreamKind;
 use atoll_abi::service::{Extent, HostAttr, Op, Request};
-use atoll_abi::{Errno, Result};
+use atoll_abi::{Errno, Result, platform};
 use atoll_mem::io::{Sink, Source, extent_mut};
 use atoll_mem::user;
+use atoll_mem::vm::{Mappable, Object};
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
-use atoll_task::{Call, Limit, call, wait};
+use atoll_task::{Call, Limit, call, descriptor_of, wait};
 use linux_raw_sys::{general as linux, ioctl};
 use zerocopy::IntoBytes;
 
@@ -50,6 +51,8 @@ pub struct Stream {
     queue: WaitQueue,
     /// The server's handle, of a file or a device that was asked about.
     handle: SetOnce<u64>,
+    /// The host's descriptor, of a file that was mapped.
+    descriptor: SetOnce<i32>,
     made: Time,
     me: alloc::sync::Weak<Stream>,
 }
@@ -64,6 +67,7 @@ impl Stream {
             writing: Mutex::new(()),
             queue: WaitQueue::new(),
             handle: SetOnce::new(),
+            descriptor: SetOnce::new(),
             made: Time::now(),
             me: me.clone(),
         })
@@ -354,6 +358,10 @@ impl File for Stream {
         Ok(value)
     }
 
+    fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {
+        if self.kind == StreamKind::File { Ok(self) } else { Err(Errno::ENODEV) }
+    }
+
     fn sync(&self, data_only: bool) -> Result<()> {
         self.of_file(Op::Sync, [u64::from(data_only), 0, 0])
     }
@@ -372,5 +380,44 @@ impl File for Stream {
             StreamKind::Device => b"/dev/null".to_vec(),
             _ => alloc::format!("pipe:[{}]", 10 + self.number).into_bytes(),
         }
+    }
+}
+
+impl Mappable for Stream {
+    fn host_file(&self, _write: bool) -> Result<Option<i32>> {
+        if let Some(fd) = self.descriptor.get() {
+            return Ok(Some(*fd));
+        }
+        let mut request = Request::new(Op::PassFd);
+        request.arg[0] = self.handle()?;
+        let (_, _, fd) = descriptor_of(request)?;
+        if self.descriptor.set(fd).is_err()
+            && let Some(host) = platform().host()
+        {
+            // Another thread was faster.
+            host.close(fd);
+        }
+        Ok(self.descriptor.get().copied())
+    }
+
+    fn object(&self) -> Option<Arc<dyn Object>> {
+        None
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < to.len() {
+            let n = self.read_file(&mut Sink::kernel(&mut to[done..]), Some(offset + done as u64))?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    fn describe(&self) -> (Vec<u8>, u64, u64) {
+        let attr = File::attr(self).unwrap_or_default();
+        (File::describe(self), attr.dev, attr.ino)
     }
 }

@@ -16,13 +16,17 @@ use hashbrown::HashMap;
 use linux_raw_sys::general as linux;
 
 use crate::chunks::{CHUNK, Chunks};
+use crate::inotify;
 use crate::namespace::NAME_MAX;
-use crate::node::{At, File, FileSystem, Inode, InodeRef, NewNode};
+use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
 /// `f_type` of a tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Bytes of extended attributes that one file can have.
+const EXTENDED_MAX: usize = 128 << 10;
 
 /// One file system.
 pub struct TmpFs {
@@ -68,8 +72,12 @@ struct Meta {
     atime: Time,
     mtime: Time,
     ctime: Time,
-    parent: Weak<TmpNode>,
-    name: Option<Vec<u8>>,
+    /// Its names, the oldest first; the last one stays when it is removed.
+    names: Vec<(Weak<TmpNode>, Vec<u8>)>,
+    /// It never had a name, and may be given one.
+    linkable: bool,
+    /// Extended attributes.
+    extended: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// A file or directory.
@@ -107,10 +115,7 @@ impl TmpFs {
     pub fn anonymous(&self, name: &[u8], cred: &Cred) -> Arc<TmpNode> {
         let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
         let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(content)));
-        let mut meta = node.meta.lock();
-        meta.name = Some(name.to_vec());
-        meta.nlink = 0;
-        drop(meta);
+        node.without_name(Weak::new(), name.to_vec());
         node
     }
 
@@ -129,8 +134,9 @@ impl TmpFs {
                 atime: now,
                 mtime: now,
                 ctime: now,
-                parent: Weak::new(),
-                name: None,
+                names: Vec::new(),
+                linkable: false,
+                extended: BTreeMap::new(),
             }),
             body,
             mappings: AtomicI32::new(0),
@@ -209,20 +215,39 @@ impl TmpNode {
         meta.ctime = now;
     }
 
-    fn place(&self, parent: &TmpNode, name: &[u8]) {
+    /// Has no name; `name` is for people.
+    fn without_name(&self, dir: Weak<TmpNode>, name: Vec<u8>) {
         let mut meta = self.meta.lock();
-        meta.parent = parent.me.clone();
-        meta.name = Some(name.to_vec());
+        meta.names.push((dir, name));
+        meta.nlink = 0;
+    }
+
+    /// A name more.
+    fn named(&self, dir: &TmpNode, name: &[u8]) {
+        let mut meta = self.meta.lock();
+        if meta.linkable {
+            meta.linkable = false;
+            meta.names.clear();
+        }
+        meta.names.push((dir.me.clone(), name.to_vec()));
         meta.ctime = Time::now();
     }
 
-    /// One name less.
-    fn unlinked(&self, by: u32, name: &[u8]) {
+    /// Another name in place of the one that it has in `dir`.
+    fn renamed(&self, dir: &TmpNode, name: &[u8], to: &TmpNode, new: &[u8]) {
+        let mut meta = self.meta.lock();
+        meta.names.retain(|(d, n)| !(d.ptr_eq(&dir.me) && n == name));
+        meta.names.push((to.me.clone(), new.to_vec()));
+        meta.ctime = Time::now();
+    }
+
+    /// A name less.
+    fn unlinked(&self, by: u32, dir: &TmpNode, name: &[u8]) {
         let mut meta = self.meta.lock();
         meta.nlink = meta.nlink.saturating_sub(by);
         meta.ctime = Time::now();
-        if meta.nlink == 0 || meta.name.as_deref() == Some(name) {
-            meta.name = None;
+        if meta.nlink > 0 {
+            meta.names.retain(|(d, n)| !(d.ptr_eq(&dir.me) && n == name));
         }
     }
 
@@ -324,12 +349,22 @@ impl Inode for TmpNode {
     }
 
     fn parent(&self) -> Option<InodeRef> {
-        self.meta.lock().parent.upgrade().map(|p| p as InodeRef)
+        self.meta.lock().names.first()?.0.upgrade().map(|p| p as InodeRef)
     }
 
     fn name(&self) -> Option<Vec<u8>> {
         let m = self.meta.lock();
-        if m.nlink == 0 { None } else { m.name.clone() }
+        if m.nlink == 0 { None } else { m.names.first().map(|(_, name)| name.clone()) }
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        Ok((self.fs.dev, self.id))
+    }
+
+    fn entry(&self, hint: &[u8]) -> Option<Entry> {
+        let m = self.meta.lock();
+        let (dir, name) = m.names.iter().find(|(_, n)| n == hint).or_else(|| m.names.first())?;
+        Some(Entry { dir: dir.upgrade()?, name: name.clone(), gone: m.nlink == 0 })
     }
 
     fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
@@ -361,10 +396,57 @@ impl Inode for TmpNode {
             new.meta.lock().nlink = 2;
             self.meta.lock().nlink += 1;
         }
-        new.place(self, name);
+        new.named(self, name);
         dir.lock().insert(name, new.clone());
         self.touch();
         Ok(new)
+    }
+
+    fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
+        self.dir()?;
+        let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
+        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Mutex::new(content)));
+        node.without_name(self.me.clone(), alloc::format!("#{}", node.id).into_bytes());
+        node.meta.lock().linkable = linkable;
+        Ok(node)
+    }
+
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        if name.starts_with(b"system.") {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.meta.lock().extended.get(name).cloned().ok_or(Errno::ENODATA)
+    }
+
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        let meta = self.meta.lock();
+        Ok(meta.extended.keys().flat_map(|name| name.iter().chain(b"\0")).copied().collect())
+    }
+
+    fn set_xattr(&self, name: &[u8], value: Option<&[u8]>, flags: u32, _cred: &Cred) -> Result<()> {
+        if name.starts_with(b"system.") {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mut meta = self.meta.lock();
+        let there = meta.extended.contains_key(name);
+        if there && flags & linux::XATTR_CREATE != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if !there && (flags & linux::XATTR_REPLACE != 0 || value.is_none()) {
+            return Err(Errno::ENODATA);
+        }
+        match value {
+            Some(value) => {
+                let used: usize = meta.extended.iter().map(|(n, v)| n.len() + v.len()).sum();
+                if used + name.len() + value.len() > EXTENDED_MAX {
+                    return Err(Errno::ENOSPC);
+                }
+                meta.extended.insert(name.to_vec(), value.to_vec());
+            }
+            None => drop(meta.extended.remove(name)),
+        }
+        meta.ctime = Time::now();
+        Ok(())
     }
 
     fn link(&self, name: &[u8], target: &InodeRef, _cred: &Cred) -> Result<()> {
@@ -374,8 +456,14 @@ impl Inode for TmpNode {
         if dir.entries.contains_key(name) {
             return Err(Errno::EEXIST);
         }
-        target.meta.lock().nlink += 1;
-        target.place(self, name);
+        {
+            let mut meta = target.meta.lock();
+            if meta.nlink == 0 && !meta.linkable {
+                return Err(Errno::ENOENT);
+            }
+            meta.nlink += 1;
+        }
+        target.named(self, name);
         dir.insert(name, target);
         drop(dir);
         self.touch();
@@ -399,7 +487,7 @@ impl Inode for TmpNode {
         if by == 2 {
             self.meta.lock().nlink -= 1;
         }
-        victim.unlinked(by, name);
+        victim.unlinked(by, self, name);
         self.touch();
         Ok(())
     }
@@ -417,8 +505,8 @@ impl Inode for TmpNode {
             let other = victim.ok_or(Errno::ENOENT)?;
             self.dir()?.lock().insert(name, other.clone());
             to.dir()?.lock().insert(new, what.clone());
-            other.place(self, name);
-            what.place(to, new);
+            other.renamed(to, new, self, name);
+            what.renamed(self, name, to, new);
             if is_dir(&what) != is_dir(&other) && self.id != to.id {
                 let (gains, loses) = if is_dir(&what) { (to, self) } else { (self, to) };
                 gains.meta.lock().nlink += 1;
@@ -431,14 +519,14 @@ impl Inode for TmpNode {
                         return Err(Errno::ENOTEMPTY);
                     }
                     to.meta.lock().nlink -= 1;
-                    v.unlinked(2, new);
+                    v.unlinked(2, to, new);
                 } else {
-                    v.unlinked(1, new);
+                    v.unlinked(1, to, new);
                 }
             }
             self.dir()?.lock().remove(name);
             to.dir()?.lock().insert(new, what.clone());
-            what.place(to, new);
+            what.renamed(self, name, to, new);
             if is_dir(&what) && self.id != to.id {
                 self.meta.lock().nlink -= 1;
                 to.meta.lock().nlink += 1;
@@ -576,7 +664,8 @@ impl File for TmpNode {
                 return Err(Errno::EPERM);
             }
             let size = c.size;
-            c.chunks.zero(offset, end.min(size));
+            let mapped = self.mappings.load(Ordering::Relaxed) > 0;
+            c.chunks.punch(offset, end.min(size), mapped);
             return Ok(());
         }
         if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
@@ -605,9 +694,17 @@ impl File for TmpNode {
 
     fn describe(&self) -> Vec<u8> {
         let mut text = b"/memfd:".to_vec();
-        text.extend_from_slice(self.meta.lock().name.as_deref().unwrap_or(b""));
+        text.extend_from_slice(self.meta.lock().names.first().map_or(b"", |(_, n)| n));
         text.extend_from_slice(b" (deleted)");
         text
+    }
+}
+
+impl Drop for TmpNode {
+    fn drop(&mut self) {
+        if self.meta.get_mut().nlink == 0 {
+            inotify::gone((self.fs.dev, self.id));
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::process::{
 };
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
-use crate::{current, dev, futex, proc, syscalls, vdso};
+use crate::{current, dev, futex, proc, pty, syscalls, vdso};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
 const TRUST_READ_ONLY: u64 = 2_000_000_000;
@@ -108,7 +108,13 @@ pub fn boot() {
                     (fs, root)
                 };
                 let way = t.make_way(target, tmpfs);
-                if let Err(e) = way.and_then(|()| t.mount(target, fs, root, m.read_only, source)) {
+                let mut done = way.and_then(|()| t.mount(target, fs, root, m.read_only, source));
+                if m.kind == MountKind::Dev {
+                    let (fs, root) = pty::pts_fs();
+                    let target = format!("{}/pts", m.target);
+                    done = done.and_then(|()| t.mount(target.as_bytes(), fs, root, false, b"devpts"));
+                }
+                if let Err(e) = done {
                     fail(&format!("mounting {} on {}: {e}", m.source, m.target), 125);
                 }
             }

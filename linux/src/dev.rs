@@ -11,6 +11,8 @@ use atoll_fs::stream::{CONSOLE_INODE, CONSOLE_NUMBER, Stream};
 use atoll_fs::{Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, StatFs, Time};
 use linux_raw_sys::general as linux;
 
+use crate::pty;
+
 /// The file system.
 struct DevFs {
     made: Time,
@@ -33,6 +35,8 @@ enum What {
     Root,
     Device(Device),
     Terminal,
+    /// Where pseudo terminals are made.
+    Multiplexer,
     Link(&'static [u8]),
     /// An empty directory, for mounts.
     Dir,
@@ -44,9 +48,10 @@ const ENTRIES: &[(&str, What)] = &[
     ("zero", What::Device(Device::Zero)),
     ("full", What::Device(Device::Full)),
     ("random", What::Device(Device::Random)),
-    ("urandom", What::Device(Device::Random)),
+    ("urandom", What::Device(Device::Urandom)),
     ("tty", What::Terminal),
     ("console", What::Terminal),
+    ("ptmx", What::Multiplexer),
     ("stdin", What::Link(b"/proc/self/fd/0")),
     ("stdout", What::Link(b"/proc/self/fd/1")),
     ("stderr", What::Link(b"/proc/self/fd/2")),
@@ -81,7 +86,7 @@ impl Inode for DevNode {
     fn kind(&self) -> FileType {
         match self.what() {
             What::Root | What::Dir => FileType::Directory,
-            What::Device(_) | What::Terminal => FileType::Character,
+            What::Device(_) | What::Terminal | What::Multiplexer => FileType::Character,
             What::Link(_) => FileType::Symlink,
         }
     }
@@ -90,13 +95,10 @@ impl Inode for DevNode {
         let kind = self.kind();
         let (mode, rdev) = match self.what() {
             What::Root | What::Dir => (0o755, 0),
-            What::Device(d) => {
-                // /dev/random and /dev/urandom are one device here, and two numbers.
-                let number = if ENTRIES[self.index].0 == "random" { 0x108 } else { d.number() };
-                (0o666, number)
-            }
+            What::Device(d) => (0o666, d.number()),
             What::Terminal if ENTRIES[self.index].0 == "console" => (0o620, CONSOLE_NUMBER),
             What::Terminal => (0o666, 0x500),
+            What::Multiplexer => (0o666, 0x502),
             What::Link(_) => (0o777, 0),
         };
         let t = self.fs.made;
@@ -167,7 +169,13 @@ impl Inode for DevNode {
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
         match self.what() {
             What::Device(d) => Ok(Arc::new(d)),
+            What::Multiplexer => pty::open_master(),
             What::Terminal => match &self.fs.terminal {
+                _ if ENTRIES[self.index].0 == "tty"
+                    && let Some(own) = pty::open_controlling(flags) =>
+                {
+                    own
+                }
                 Some(t) => Ok(t.clone()),
                 None => Err(Errno::ENXIO),
             },
@@ -178,7 +186,7 @@ impl Inode for DevNode {
 }
 
 /// An open directory here: it is listed by its inode.
-struct Directory;
+pub struct Directory;
 
 impl File for Directory {
     fn as_any(&self) -> &dyn Any {

@@ -1,6 +1,5 @@
-//! Descriptors to wait for: eventfd, timerfd, signalfd, inotify; and POSIX timers.
+//! Descriptors to wait for: eventfd, timerfd, signalfd; and POSIX timers.
 
-use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
@@ -28,9 +27,8 @@ fn take_word(source: &mut Source) -> Result<u64> {
     if source.left() < 8 {
         return Err(Errno::EINVAL);
     }
-    if source.take(&mut b)? != 8 {
-        return Err(Errno::EFAULT);
-    }
+    source.ensure(8)?;
+    source.take(&mut b)?;
     Ok(u64::from_ne_bytes(b))
 }
 
@@ -63,7 +61,7 @@ impl File for EventFd {
                 return None;
             }
             let value = if self.semaphore { 1 } else { *count };
-            let put = sink.put(&value.to_ne_bytes());
+            let put = sink.ensure(8).and_then(|()| sink.put(&value.to_ne_bytes()));
             if put.is_ok() {
                 *count -= value;
             }
@@ -199,7 +197,7 @@ impl File for TimerFd {
             if n == 0 {
                 return None;
             }
-            let put = sink.put(&n.to_ne_bytes());
+            let put = sink.ensure(8).and_then(|()| sink.put(&n.to_ne_bytes()));
             if put.is_err() {
                 e.count.fetch_add(n, Ordering::SeqCst);
             }
@@ -404,90 +402,5 @@ impl PosixTimer {
 impl Drop for PosixTimer {
     fn drop(&mut self) {
         self.set(None, 0);
-    }
-}
-
-/// `inotify(7)`. Watches are kept; events come for changes that this cell makes
-/// through the calls that note them. Changes made on the host are not seen.
-pub struct Inotify {
-    state: Mutex<InotifyState>,
-    queue: WaitQueue,
-}
-
-#[derive(Default)]
-struct InotifyState {
-    next: i32,
-    watches: Vec<(i32, u64, u32)>,
-    events: VecDeque<Vec<u8>>,
-}
-
-impl Inotify {
-    /// Watches nothing.
-    pub fn new() -> Self {
-        Inotify { state: Mutex::new(InotifyState::default()), queue: WaitQueue::new() }
-    }
-
-    /// Watches an inode; the watch's number.
-    pub fn add(&self, inode: u64, mask: u32) -> i32 {
-        let mut s = self.state.lock();
-        if let Some(w) = s.watches.iter_mut().find(|w| w.1 == inode) {
-            w.2 = mask;
-            return w.0;
-        }
-        s.next += 1;
-        let n = s.next;
-        s.watches.push((n, inode, mask));
-        n
-    }
-
-    /// Stops a watch.
-    pub fn remove(&self, number: i32) -> Result<()> {
-        let mut s = self.state.lock();
-        let before = s.watches.len();
-        s.watches.retain(|w| w.0 != number);
-        if s.watches.len() == before { Err(Errno::EINVAL) } else { Ok(()) }
-    }
-}
-
-impl Default for Inotify {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl File for Inotify {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn read(&self, sink: &mut Sink, _at: Option<u64>, nonblock: bool) -> Result<usize> {
-        wait(&self.queue, poll::IN, limit(nonblock), || {
-            let mut s = self.state.lock();
-            let first = s.events.front()?;
-            if first.len() > sink.left() {
-                return Some(Err(Errno::EINVAL));
-            }
-            let put = sink.put(first);
-            if put.is_ok() {
-                s.events.pop_front();
-            }
-            Some(put)
-        })?
-    }
-
-    fn ready(&self) -> u32 {
-        if self.state.lock().events.is_empty() { 0 } else { poll::IN | poll::RDNORM }
-    }
-
-    fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
-        Ok(0)
-    }
-
-    fn queue(&self) -> Option<&WaitQueue> {
-        Some(&self.queue)
-    }
-
-    fn describe(&self) -> Vec<u8> {
-        b"anon_inode:inotify".to_vec()
     }
 }

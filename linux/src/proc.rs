@@ -12,7 +12,8 @@ use core::sync::atomic::Ordering;
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
-use atoll_fs::node::{At, Magic};
+use atoll_fs::inotify;
+use atoll_fs::node::{At, Magic, NewNode};
 use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
@@ -239,7 +240,9 @@ impl Node {
                 let (_, t) = task_of(pid, 0)?;
                 let file = t.files.share().get(fd)?;
                 let position = if file.file().seekable() { file.with_position(|p| *p) } else { 0 };
-                Ok(format!("pos:\t{position}\nflags:\t0{:o}\nmnt_id:\t1\n", file.flags()).into_bytes())
+                let cloexec = if t.files.share().cloexec(fd)? { linux::O_CLOEXEC } else { 0 };
+                let flags = crate::syscalls::fd::status_flags(&file) | cloexec;
+                Ok(format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\n").into_bytes())
             }
             _ => Err(Errno::EISDIR),
         }
@@ -369,7 +372,15 @@ impl Inode for Node {
                 What::Fds(..) => 0o500,
                 _ => 0o555,
             },
-            FileType::Symlink => 0o777,
+            FileType::Symlink => match self.what {
+                What::Fd(pid, fd, _) => {
+                    // What may be done with the descriptor.
+                    let file = task_of(pid, 0)?.1.files.share().get(fd).map_err(|_| Errno::ENOENT)?;
+                    let mode = |may: bool, mode: u32| if may { mode } else { 0 };
+                    mode(file.readable(), 0o500) | mode(file.writable(), 0o300)
+                }
+                _ => 0o777,
+            },
             _ => match self.what {
                 What::PidFile(_, _, n) if n < RAW && PID_FILES[n].private => 0o400,
                 What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => {
@@ -414,6 +425,11 @@ impl Inode for Node {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+
+    fn create(&self, _name: &[u8], _node: NewNode, _mode: u32, _cred: &Cred) -> Result<InodeRef> {
+        // A name that is not there can't be.
+        Err(if self.tree.processes { Errno::ENOENT } else { Errno::EPERM })
     }
 
     fn parent(&self) -> Option<InodeRef> {
@@ -682,7 +698,12 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (brk, _) = t.space.share().memory.heap_range();
     let threads = p.tasks.lock().len();
     let nice = t.nice.load(Ordering::Relaxed);
-    let tty = if world().foreground.load(Ordering::Relaxed) != 0 { 34816 } else { 0 };
+    let sid = p.sid.load(Ordering::Relaxed);
+    let (tty, foreground) = match (crate::pty::controlling(sid), world().foreground.load(Ordering::Relaxed)) {
+        (Some(own), _) => own,
+        (None, 0) => (0, u32::MAX),
+        (None, group) => (34816, group),
+    };
     format!(
         "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} 0 {cutime} 0 \
          {prio} {nice} {threads} 0 {start} {total} {rss} 18446744073709551615 0 0 {stack} 0 0 {pending} {blocked} \
@@ -692,8 +713,7 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
         state = state_letter(p, t).0,
         ppid = p.parent_pid(),
         pgid = p.pgid.load(Ordering::Relaxed),
-        sid = p.sid.load(Ordering::Relaxed),
-        fg = if tty != 0 { world().foreground.load(Ordering::Relaxed) as i32 } else { -1 },
+        fg = foreground as i32,
         faults = t.faults.load(Ordering::Relaxed),
         utime = ticks(used.run_ns),
         cutime = ticks(children.run_ns),
@@ -826,7 +846,7 @@ fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
             c(Access::READ, 'r'),
             c(Access::WRITE, 'w'),
             c(Access::EXEC, 'x'),
-            if shared { 's' } else { 'p' },
+            if shared && name != "[vdso]" { 's' } else { 'p' },
             dev >> 8 & 0xfff,
             dev & 0xff,
         );
@@ -837,6 +857,8 @@ fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
                 out.push(' ');
             }
             out.push_str(name);
+        } else {
+            out.push(' ');
         }
         out.push('\n');
     });
@@ -847,7 +869,7 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let mut out = String::new();
     let heads = maps(p, t);
     let mut heads = heads.lines();
-    each_area(t, |start, end, _, _, _, _, _, _| {
+    each_area(t, |start, end, access, shared, _, _, _, _| {
         let _ = writeln!(
             out,
             "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:            {:8} kB",
@@ -867,6 +889,12 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
         ] {
             let _ = writeln!(out, "{name}:{}       0 kB", " ".repeat(16usize.saturating_sub(name.len() + 1)));
         }
+        out.push_str("VmFlags:");
+        let flags = [(Access::READ, " rd"), (Access::WRITE, " wr"), (Access::EXEC, " ex")];
+        for (_, text) in flags.iter().filter(|(a, _)| access.contains(*a)) {
+            out.push_str(text);
+        }
+        out.push_str(if shared { " sh mr mw me ms \n" } else { " mr mw me \n" });
     });
     out
 }
@@ -1050,6 +1078,9 @@ fn meminfo() -> String {
         ("Mapped", 0),
         ("Shmem", 0),
         ("Slab", 0),
+        ("SReclaimable", 0),
+        ("SUnreclaim", 0),
+        ("PageTables", 0),
         ("CommitLimit", total),
         ("Committed_AS", total - free),
         ("VmallocTotal", 34359738367),
@@ -1079,8 +1110,8 @@ fn stat_machine() -> String {
     let running = all_processes().iter().filter(|p| p.zombie().is_none()).count();
     let _ = write!(
         out,
-        "intr 0\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\n",
-        world().boot.1 / 1_000_000_000,
+        "intr 0\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
+        world().boot.1.saturating_sub(world().boot.0) / 1_000_000_000,
         world().started.load(Ordering::Relaxed),
     );
     out
@@ -1242,9 +1273,9 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/fs/file-nr", text!("1024\t0\t9223372036854775807\n"));
     t.add("sys/fs/nr_open", text!("1048576\n"));
     t.add("sys/fs/pipe-max-size", text!("1048576\n"));
-    t.add("sys/fs/inotify/max_user_watches", text!("65536\n"));
-    t.add("sys/fs/inotify/max_user_instances", text!("128\n"));
-    t.add("sys/fs/inotify/max_queued_events", text!("16384\n"));
+    t.add("sys/fs/inotify/max_user_watches", Body::Text(|| format!("{}\n", inotify::WATCHES_MAX)));
+    t.add("sys/fs/inotify/max_user_instances", Body::Text(|| format!("{}\n", inotify::INSTANCES_MAX)));
+    t.add("sys/fs/inotify/max_queued_events", Body::Text(|| format!("{}\n", inotify::QUEUE_MAX)));
     t.add("sys/fs/epoll/max_user_watches", text!("5000000\n"));
     t.add("sys/net/core/somaxconn", setting!("4096\n"));
     t.add("sys/net/core/rmem_max", setting!("212992\n"));

@@ -332,9 +332,9 @@ pub struct World {
     pub hostname: Mutex<Vec<u8>>,
     /// Domain name.
     pub domainname: Mutex<Vec<u8>>,
-    /// May programs use the host's network?
+    /// May programs have internet sockets?
     pub host_network: bool,
-    /// Time of boot: on the monotonic clock and since 1970, ns.
+    /// Time of the cell's boot: on the monotonic clock and since 1970, ns.
     pub boot: (u64, u64),
     /// Foreground process group of the terminal.
     pub foreground: AtomicU32,

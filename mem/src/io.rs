@@ -8,6 +8,7 @@
 
 use crate::heap::memory;
 use crate::user;
+use atoll_abi::layout::PAGE;
 use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::service::Extent;
 use atoll_abi::{Errno, Result};
@@ -150,6 +151,24 @@ macro_rules! common {
                 let (pieces, n) = self.pieces();
                 self.at.fault = pieces[..n].iter().find_map(|p| user::first_missing(p.addr, p.len, $write));
                 self.at.fault.is_some()
+            }
+
+            /// EFAULT if a page of the next `n` bytes is missing, which is noted: what
+            /// follows is done as a whole or not at all.
+            pub fn ensure(&mut self, n: usize) -> Result<()> {
+                // In one page it is so anyway.
+                if self.run().is_none_or(|run| run.len >= n as u64 && run.addr % PAGE + n as u64 <= PAGE) {
+                    return Ok(());
+                }
+                let (pieces, count) = self.pieces();
+                let mut left = n as u64;
+                let missing = pieces[..count].iter().find_map(|p| {
+                    let len = p.len.min(left);
+                    left -= len;
+                    user::first_missing(p.addr, len, $write)
+                });
+                self.at.fault = missing;
+                if missing.is_some() { Err(Errno::EFAULT) } else { Ok(()) }
             }
 
             /// The program's buffers that are left, up to eight of them and

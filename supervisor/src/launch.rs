@@ -16,6 +16,7 @@ use atoll_abi::start::{FILTER_MAX, START, Start};
 use crate::image::Image;
 use crate::memory::{self, Mapping, check};
 use crate::serve::{HostMount, Server, Streams};
+use crate::sockets::{Policy, own_network};
 use crate::{Error, Result, confine, vdso};
 
 /// What a cell is to be.
@@ -35,7 +36,7 @@ pub struct CellConfig {
     /// Standard streams.
     pub streams: Streams,
     /// What it may do on the network.
-    pub network: crate::sockets::Policy,
+    pub network: Policy,
     /// Where rewriting plans are kept for the next time.
     pub plan_cache: Option<std::path::PathBuf>,
     /// Confine the cell. False only to debug Atoll itself.
@@ -49,6 +50,8 @@ pub struct Without {
     pub huge_pages: bool,
     /// Own namespaces.
     pub namespaces: bool,
+    /// A network of its own that has a loopback.
+    pub loopback: bool,
 }
 
 /// Longest line of a cell's log, bytes.
@@ -99,7 +102,7 @@ fn own_user_namespace() -> bool {
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 
 /// Starts a cell. To be called while this process has one thread: it forks.
-pub fn launch(config: CellConfig) -> Result<Cell> {
+pub fn launch(mut config: CellConfig) -> Result<Cell> {
     // SAFETY: reads the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_HWCAP2) } & HWCAP2_FSGSBASE == 0 {
         return Err(Error::new(
@@ -125,6 +128,14 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
     let root = unsafe { libc::geteuid() } == 0;
     let privileged = root || own_user_namespace();
     without.namespaces = !privileged;
+    if config.network == Policy::None {
+        if privileged && own_network().is_ok() {
+            config.network = Policy::Loopback;
+        } else {
+            without.loopback = true;
+        }
+    }
+    config.boot.host_network = config.network != Policy::None;
 
     let control_len = (size_of::<Control>() as u64).next_multiple_of(PAGE);
     let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);

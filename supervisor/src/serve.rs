@@ -39,6 +39,8 @@ const SETTLE: Duration = Duration::from_millis(2);
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
 /// step after another, so it may be longer than a path that they can write.
 const PATH_LONGEST: usize = 64 << 10;
+/// Longest extended attribute, and longest list of them, bytes.
+const EXTENDED_MAX: usize = 64 << 10;
 /// Handles that a cell can hold.
 const HANDLES_MAX: usize = 1 << 20;
 
@@ -152,8 +154,11 @@ impl Server {
         sockets: Vec<OwnedFd>,
         mounts: Vec<HostMount>,
     ) -> Result<Arc<Server>> {
-        // SAFETY: asks for an id.
-        let root = unsafe { libc::geteuid() } == 0;
+        // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
+        let root = unsafe {
+            libc::umask(0);
+            libc::geteuid() == 0
+        };
         let server = Arc::new(Server {
             control,
             memory,
@@ -508,8 +513,22 @@ impl Server {
                 Reply::value(0)
             }
             Op::Link => {
-                let (from, a) = self.parent(r.arg[0], r.a)?;
                 let (to, b) = self.parent(r.arg[0], r.b)?;
+                if r.arg[1] != 0 {
+                    let handle = self.handle(r.arg[1])?;
+                    if handle.mount != Some(r.arg[0]) {
+                        return Err(Errno::EXDEV);
+                    }
+                    // By its name in /proc, which is ours; one that was removed gets no new one there.
+                    let own = CString::new(format!("/proc/self/fd/{}", handle.fd.as_raw_fd()))
+                        .map_err(|_| Errno::EINVAL)?;
+                    let (at, flags) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+                    // SAFETY: valid names.
+                    let r = unsafe { libc::linkat(at, own.as_ptr(), to.as_raw_fd(), b.as_ptr(), flags) };
+                    check(r as i64)?;
+                    return Reply::value(0);
+                }
+                let (from, a) = self.parent(r.arg[0], r.a)?;
                 // SAFETY: valid names.
                 check(unsafe { libc::linkat(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), 0) }
                     as i64)?;
@@ -631,11 +650,19 @@ impl Server {
         let asked = r.arg[1] as i32;
         let write = asked & libc::O_ACCMODE != libc::O_RDONLY;
         let known = libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_DIRECTORY;
+        let temporary = asked & libc::O_TMPFILE == libc::O_TMPFILE;
         if m.read_only && (write || asked & (libc::O_CREAT | libc::O_TRUNC) != 0) {
             return Err(Errno::EROFS);
         }
         let flags = asked & known | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
         let fd = loop {
+            if temporary {
+                // A new file in a directory, and no name.
+                let dir = open_beneath(&m.root, &path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+                check_file_system(dir.as_raw_fd())?;
+                let flags = libc::O_TMPFILE | libc::O_RDWR | asked & libc::O_EXCL;
+                break open_beneath(&dir, c".", flags, r.arg[2] & 0o7777)?;
+            }
             match open_existing(m, &path, flags) {
                 // A new one. What appears meanwhile is looked at like the rest.
                 Err(Errno::ENOENT) if flags & libc::O_CREAT != 0 => {
@@ -757,23 +784,35 @@ impl Server {
     }
 
     fn extended_attr(&self, r: &Request) -> Outcome {
-        let m = self.mount(r.arg[0])?;
-        let path = self.path(r.a)?;
-        let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let (what, flags) = (r.arg[1] & 0xff, (r.arg[1] >> 8) as i32);
+        let mount = |n: u64| if what >= 2 { self.writable(n) } else { self.mount(n) };
+        let fd = if r.arg[3] != 0 {
+            let handle = self.handle(r.arg[3])?;
+            mount(handle.mount.ok_or(Errno::EBADF)?)?;
+            handle.fd.try_clone().map_err(|_| Errno::EMFILE)?
+        } else {
+            open_beneath(&mount(r.arg[0])?.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
+        };
         check_file_system(fd.as_raw_fd())?;
         let own = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
-        let mut out = vec![0u8; 4096];
-        // SAFETY: valid names and a buffer of that length.
+        let own = own.as_ptr();
+        let input = self.copy_in(r.b, EXTENDED_MAX + 256)?;
+        let (name, value) = input.split_at_checked(r.arg[2] as usize).ok_or(Errno::EINVAL)?;
+        let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+        let mut out = vec![0u8; input.len().min(EXTENDED_MAX)];
+        // SAFETY: valid names, and buffers of the lengths that are given.
         let n = check(unsafe {
-            if r.arg[1] == 0 {
-                libc::listxattr(own.as_ptr(), out.as_mut_ptr().cast(), out.len()) as i64
-            } else {
-                let mut name = self.copy_in(r.b, 4096)?;
-                name.truncate((r.arg[2] as usize).min(255));
-                let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
-                libc::getxattr(own.as_ptr(), name.as_ptr(), out.as_mut_ptr().cast(), out.len()) as i64
+            match what {
+                0 => libc::listxattr(own, out.as_mut_ptr().cast(), out.len()) as i64,
+                1 => libc::getxattr(own, name.as_ptr(), out.as_mut_ptr().cast(), out.len()) as i64,
+                2 => libc::setxattr(own, name.as_ptr(), value.as_ptr().cast(), value.len(), flags) as i64,
+                3 => libc::removexattr(own, name.as_ptr()) as i64,
+                _ => return Err(Errno::EINVAL),
             }
         })?;
+        if what >= 2 {
+            return Reply::value(0);
+        }
         Reply::value(self.copy_out(r.b, &out[..n as usize])? as u64)
     }
 
@@ -997,7 +1036,7 @@ fn open_beneath(dir: &OwnedFd, path: &CStr, flags: i32, mode: u64) -> std::resul
         let next = open_beneath(dir, &name(&bytes[..at])?, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         return open_beneath(&next, &name(&bytes[at + 1..])?, flags, mode);
     }
-    let creating = flags & libc::O_CREAT != 0;
+    let creating = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let how = OpenHow {
         flags: (flags | libc::O_CLOEXEC) as u64,
         mode: if creating { mode } else { 0 },

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 static unsigned long runtime, control, direct_map, memory_fd_at, log_fd_at, memory_at, requests_at, answers_at, sleepers_at,
-	bell_at, victim;
+	bell_at, victim, port;
 static char allowed[1024];
 static int through;
 
@@ -306,7 +307,18 @@ static void rings(void)
 	request("through a link", (struct request){ .op = LINK, .arg = { 1 }, .a = path(0, "link/passwd"), .b = path(1, "mine") });
 	request("attributes through a link",
 		(struct request){ .op = SETATTR, .arg = { 1 }, .a = path(0, "link/passwd"), .b = put(1, text, 48) });
-	request("socket without a network", (struct request){ .op = SOCKET, .arg = { AF_INET, SOCK_STREAM } });
+	// The cell has a network of its own, if any; the port is the host's.
+	struct { uint16_t family, port; uint32_t address; char rest[8]; } to = { AF_INET, htons(port), htonl(INADDR_LOOPBACK) };
+	for (int type = SOCK_STREAM; type <= SOCK_DGRAM; type++) {
+		struct request connect = { .op = CONNECT, .a = put(0, &to, sizeof to) };
+		struct request socket = { .op = SOCKET, .arg = { AF_INET, type } };
+		connect.arg[0] = ask(&socket);
+		ask(&connect);
+		to.address = htonl(0x08080808);
+		connect.a = put(0, &to, sizeof to);
+		request("connect to the world", connect);
+		to.address = htonl(INADDR_LOOPBACK);
+	}
 	request("socket unix", (struct request){ .op = SOCKET, .arg = { AF_UNIX, SOCK_STREAM } });
 	for (int handle = 1 << 20; handle < (1 << 20) + 3; handle++)
 		for (int op = RELEASE; op <= ALLOCATE; op++)
@@ -374,10 +386,10 @@ static void rings(void)
 int main(int argc, char **argv)
 {
 	unsigned long *const numbers[] = { &runtime, &control, &direct_map, &memory_at, &memory_fd_at, &log_fd_at, &requests_at,
-					   &answers_at, &sleepers_at, &bell_at, &victim };
-	for (int i = 0; i < 11; i++)
+					   &answers_at, &sleepers_at, &bell_at, &victim, &port };
+	for (int i = 0; i < 12; i++)
 		*numbers[i] = strtoul(argv[i + 2], NULL, 0);
-	for (int i = 13; i < argc; i++)
+	for (int i = 14; i < argc; i++)
 		allowed[atoi(argv[i])] = 1;
 	// Touch everything first: from then on there is no runtime to ask for pages.
 	memset(text, 1, sizeof text);

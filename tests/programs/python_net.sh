@@ -7,4 +7,4 @@
 # with a message over IP, and names of interfaces; and a connect after
 # SO_ERROR was asked says EISCONN once too early (sock_client_connect_racing).
 modules "socket -i *VSOCK* -i *UDPLITE* -i testSet*HopLimit* -i testOddCmsgSize -i testInterfaceNameIndex -i *scopeid_symbolic" \
-	"asyncio -i *pty* -i test_get_event_loop_new_process -i test_sock_client_connect_racing"
+	"asyncio -i test_get_event_loop_new_process -i test_sock_client_connect_racing"

@@ -27,6 +27,14 @@ os.fsync(1)
 os.ftruncate(1, 9)
 print(os.lseek(1, 3, 0), os.write(1, b"abc"), os.pwrite(1, b"Z", 9), os.lseek(1, 0, 1), os.lseek(1, 0, 2), file=__import__("sys").stderr)
 ' > written 2> said
+$RUN /usr/bin/python3 -c '
+import mmap
+m = mmap.mmap(0, 0, prot=mmap.PROT_READ)
+print(m[:], m.find(b"two"))
+c = mmap.mmap(0, 0, access=mmap.ACCESS_COPY)
+c[0] = 88
+print(c[:3], m[:3])
+' < lines
 # Asking whether there is something takes nothing away.
 printf 'x\ny\n' | { $RUN /usr/bin/python3 -c 'import select; print(select.select([0], [], [], 5)[0])'; cat; }
 # The reader goes away.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "asks for an id")]
 
 use std::mem::offset_of;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -60,6 +61,9 @@ fn attack(what: &str, user: bool) -> Result<(), Failed> {
     open(&data, 0o777)?;
     let mut victim = Victim(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()?);
 
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+
     let mut command = if user {
         let mut c = Command::new("setpriv");
         c.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(atoll());
@@ -85,6 +89,7 @@ fn attack(what: &str, user: bool) -> Result<(), Failed> {
         offset_of!(Control, server_sleepers) as u64,
         offset_of!(Control, server_bell) as u64,
         u64::from(victim.0.id()),
+        u64::from(listener.local_addr()?.port()),
     ] {
         command.arg(number.to_string());
     }
@@ -96,6 +101,9 @@ fn attack(what: &str, user: bool) -> Result<(), Failed> {
     };
     if victim.0.try_wait()?.is_some() {
         return bad("the cell killed a process outside");
+    }
+    if listener.accept().is_ok() {
+        return bad("the cell reached the host's network");
     }
     if std::fs::read_to_string(&canary)? != "untouched" || dir.path().join("atoll-was-here").exists() {
         return bad("the cell changed files outside");

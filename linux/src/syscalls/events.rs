@@ -3,14 +3,15 @@
 use alloc::sync::Arc;
 
 use atoll_abi::{Errno, Result, platform};
-use atoll_fs::OpenFile;
+use atoll_fs::inotify::Inotify;
+use atoll_fs::types::may;
+use atoll_fs::{FileType, OpenFile};
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
 
 use super::Call;
 use super::time::{cpu_clock, deadline_of, read_clock};
-use crate::event::{EventFd, Inotify, PosixTimer, SignalFd, TimerFd};
-use crate::exec;
+use crate::event::{EventFd, PosixTimer, SignalFd, TimerFd};
 use crate::signal;
 use crate::types::{Itimerspec, Sigevent, get, get_path, put};
 
@@ -100,25 +101,35 @@ pub fn signalfd(c: &mut Call) -> Result<u64> {
 
 /// `inotify_init1(2)`.
 pub fn inotify_init1(c: &mut Call) -> Result<u64> {
-    let flags = c.uint(0);
+    make_inotify(c, c.uint(0))
+}
+
+fn make_inotify(c: &Call, flags: u32) -> Result<u64> {
     if flags & !(linux::IN_CLOEXEC | linux::IN_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    open(c, Arc::new(Inotify::new()), flags)
+    let opened = OpenFile::new(Arc::new(Inotify::new()?), linux::O_RDONLY | flags & linux::O_NONBLOCK);
+    c.install(RcuArc::new(opened), flags & linux::O_CLOEXEC != 0)
 }
 
 /// `inotify_init(2)`.
 pub fn inotify_init(c: &mut Call) -> Result<u64> {
-    open(c, Arc::new(Inotify::new()), 0)
+    make_inotify(c, 0)
 }
 
 /// `inotify_add_watch(2)`.
 pub fn inotify_add_watch(c: &mut Call) -> Result<u64> {
+    let mask = c.uint(2);
+    Inotify::check(mask)?;
     let file = c.file(0)?;
     let i = file.as_type::<Inotify>().ok_or(Errno::EINVAL)?;
     let path = get_path(c.arg(1))?;
-    let place = exec::lookup(c.task, &path)?;
-    Ok(i.add(place.inode.id(), c.uint(2)) as u64)
+    let place = super::path::place(c.task, &path, mask & linux::IN_DONT_FOLLOW == 0)?;
+    if mask & linux::IN_ONLYDIR != 0 && place.inode.kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    c.task.cred().check(&place.inode.attr()?, may::READ)?;
+    i.add(&*place.inode, mask).map(|n| n as u64)
 }
 
 /// `inotify_rm_watch(2)`.

@@ -19,6 +19,7 @@ use zerocopy::IntoBytes;
 use super::{Call, unsupported};
 use crate::files::{FILES_MAX, FileRef};
 use crate::process::Task;
+use crate::pty::Master;
 use crate::signal;
 use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
@@ -192,6 +193,7 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
             end = at;
             Ok(n)
         })?;
+        file.note(linux::IN_MODIFY);
         if c.arg(3) == u64::MAX {
             file.with_position(|p| *p = end);
         }
@@ -321,6 +323,11 @@ fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
     Ok(0)
 }
 
+/// What F_GETFL says: a file that has positions can be a large one.
+pub fn status_flags(file: &OpenFile) -> u32 {
+    file.flags() | (0o100000 * u32::from(file.file().seekable()))
+}
+
 const F_GETOWN_EX: u32 = 16;
 
 /// `fcntl(2)`.
@@ -338,7 +345,7 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
         }
         linux::F_GETFD => c.task.files.cloexec(fd).map(u64::from),
         linux::F_SETFD => c.task.files.set_cloexec(fd, arg as u32 & linux::FD_CLOEXEC != 0).map(|()| 0),
-        linux::F_GETFL => Ok(u64::from(file.flags() | (0o100000 * u32::from(file.file().seekable())))),
+        linux::F_GETFL => Ok(u64::from(status_flags(&file))),
         linux::F_SETFL => {
             file.set_flags(arg as u32);
             Ok(0)
@@ -400,6 +407,13 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
         ctl::TIOCGSID if is_terminal(&file) => {
             put(arg, &c.task.process.sid.load(Ordering::Relaxed)).map(|()| 0)
         }
+        ctl::TIOCGPTPEER if file.as_type::<Master>().is_some() => {
+            let path = file.as_type::<Master>().map_or(Vec::new(), Master::slave_path);
+            let flags = arg as u32;
+            let how = atoll_fs::namespace::How::default();
+            let slave = super::path::open_file(c.task, linux::AT_FDCWD, &path, flags, 0, how)?;
+            c.install(slave, flags & linux::O_CLOEXEC != 0)
+        }
         ctl::TIOCSCTTY | ctl::TIOCNOTTY if is_terminal(&file) => Ok(0),
         _ => file.file().control(command, arg),
     }
@@ -445,6 +459,7 @@ pub fn ftruncate(c: &mut Call) -> Result<u64> {
     }
     file_size_limit(c.task, len)?;
     file.file().truncate(len)?;
+    file.note(linux::IN_MODIFY);
     if let Some(node) = file.as_type::<TmpNode>() {
         c.task.space.memory.object_shrunk(core::ptr::from_ref(node).cast(), len);
     }
@@ -475,7 +490,9 @@ pub fn fallocate(c: &mut Call) -> Result<u64> {
     if c.uint(1) & linux::FALLOC_FL_KEEP_SIZE == 0 {
         file_size_limit(c.task, (at as u64).saturating_add(len as u64))?;
     }
-    file.file().allocate(c.uint(1), at as u64, len as u64).map(|()| 0)
+    file.file().allocate(c.uint(1), at as u64, len as u64)?;
+    file.note(linux::IN_MODIFY);
+    Ok(0)
 }
 
 /// `fadvise64(2)`: hints.
@@ -574,6 +591,10 @@ fn transfer(
         if out < got || (at.is_none() && got < want) {
             break;
         }
+    }
+    if hurry && done > 0 {
+        from.note(linux::IN_ACCESS);
+        to.note(linux::IN_MODIFY);
     }
     Ok(done)
 }

@@ -1,7 +1,11 @@
 //! What fits nowhere else.
 
-use atoll_abi::{Errno, Result, platform};
+use atoll_abi::layout::is_user_range;
+use atoll_abi::{Errno, Result};
+use atoll_fs::device::Device;
+use atoll_fs::{File, Sink};
 use atoll_mem::heap::memory;
+use atoll_mem::io::reading;
 use atoll_mem::user;
 use linux_raw_sys::general as linux;
 
@@ -76,17 +80,11 @@ pub fn getrandom(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let len = c.arg(1).min(32 << 20);
-    let mut buf = [0u8; 256];
-    let mut done = 0;
-    while done < len {
-        let n = buf.len().min((len - done) as usize);
-        platform().random(&mut buf[..n]);
-        if let Err(e) = user::write(c.arg(0) + done, &buf[..n]) {
-            return if done > 0 { Ok(done) } else { Err(e) };
-        }
-        done += n as u64;
+    if len > 0 && !is_user_range(c.arg(0), len) {
+        return Err(Errno::EFAULT);
     }
-    Ok(len)
+    let mut sink = Sink::one(c.arg(0), len);
+    reading(&mut sink, true, |s| Device::Urandom.read(s, None, false)).map(|n| n as u64)
 }
 
 /// Calls that only a machine's administrator may make: EPERM, as in any container.

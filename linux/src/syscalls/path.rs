@@ -98,6 +98,11 @@ fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
     }
 }
 
+/// The place that a path leads to.
+pub fn place(task: &Task, path: &[u8], follow: bool) -> Result<Location> {
+    find(task, AT_FDCWD, path, if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW })?.place()
+}
+
 /// How often an opening begins again because others change the tree under it.
 const TRIES_MAX: u32 = 8;
 
@@ -139,7 +144,7 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                     }
                 }
             };
-            match open_place(task, walker, path, flags, mode & !umask, &place, made) {
+            match open_place(walker, path, flags, mode & !umask, &place, made) {
                 // It was there a moment ago, as far as we knew: others changed the tree.
                 Err(Errno::ENOENT | Errno::ESTALE) if tries < TRIES_MAX => {
                     tries += 1;
@@ -154,7 +159,6 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
 
 /// Opens what a path led to, or what was made there.
 fn open_place(
-    task: &Task,
     walker: &Walker,
     path: &[u8],
     flags: u32,
@@ -178,7 +182,7 @@ fn open_place(
     }
     let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
     if flags & linux::__O_TMPFILE == linux::__O_TMPFILE {
-        return temporary_file(task, place, flags, mode);
+        return temporary_file(walker, path, place, flags, mode);
     }
     if kind == FileType::Directory && (write || create) {
         return Err(Errno::EISDIR);
@@ -203,10 +207,16 @@ fn open_place(
     if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
         place.check_writable()?;
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
-        place.inode.set_attr(&change, walker.cred)?;
+        place.set_attr(&change, walker.cred)?;
     }
     let file = place.inode.clone().open(flags, walker.cred)?;
-    Ok(RcuArc::new(OpenFile::at(file, kept, place.clone(), path.to_vec())))
+    Ok(opened(OpenFile::at(file, kept, place.clone(), path.to_vec())))
+}
+
+/// Shares a file that has just been opened, and says so.
+fn opened(file: OpenFile) -> FileRef {
+    file.note(linux::IN_OPEN);
+    RcuArc::new(file)
 }
 
 /// Opens what a magic link in /proc/self/fd leads to, anew.
@@ -223,11 +233,11 @@ fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
                 cred.check(&place.inode.attr()?, want)?;
             }
             if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
-                place.inode.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
+                place.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
             }
-            let opened = place.inode.clone().open(flags, &cred)?;
+            let again = place.inode.clone().open(flags, &cred)?;
             let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
-            Ok(RcuArc::new(OpenFile::at(opened, kept, place.clone(), file.describe())))
+            Ok(opened(OpenFile::at(again, kept, place.clone(), file.describe())))
         }
         // A pipe, a socket, a stream: the same object with flags of its own.
         _ => {
@@ -240,20 +250,22 @@ fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
     }
 }
 
-/// O_TMPFILE: a file without a name. Only file systems in memory have them.
-fn temporary_file(task: &Task, place: &Location, flags: u32, mode: u32) -> Result<FileRef> {
+/// O_TMPFILE: a file without a name.
+fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mode: u32) -> Result<FileRef> {
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
-    let fs = place.inode.file_system();
-    if fs.name() != "tmpfs" {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let node = world().shm.anonymous(b"tmpfile", &task.cred());
-    let change = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
-    atoll_fs::Inode::set_attr(&*node, &change, &task.cred())?;
-    let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::__O_TMPFILE | linux::O_CLOEXEC);
-    Ok(RcuArc::new(OpenFile::new(node, kept)))
+    place.check_writable()?;
+    walker.cred.check(&place.inode.attr()?, may::WRITE | may::EXEC)?;
+    let linkable = flags & linux::O_EXCL == 0;
+    let inode = place.inode.temporary(mode & 0o7777, linkable, walker.cred)?;
+    let mut name = path.to_vec();
+    name.extend_from_slice(b"/");
+    name.extend_from_slice(&inode.entry(b"").map_or(Vec::new(), |e| e.name));
+    let place = Location { mount: place.mount.clone(), inode };
+    let file = place.inode.clone().open(flags & !linux::__O_TMPFILE, walker.cred)?;
+    let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
+    Ok(opened(OpenFile::at(file, kept, place, name)))
 }
 
 /// What an O_PATH descriptor refers to: a place, nothing to read or write.
@@ -562,6 +574,7 @@ fn list(c: &Call, record: Record) -> Result<u64> {
     }
     user::write(c.arg(1), &out)?;
     file.with_position(|p| *p = position);
+    file.note(linux::IN_ACCESS);
     Ok(out.len() as u64)
 }
 
@@ -850,7 +863,7 @@ fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
         let group = if attr.mode & linux::S_IXGRP != 0 { linux::S_ISGID } else { 0 };
         change.mode = Some(attr.mode & 0o7777 & !(linux::S_ISUID | group));
     }
-    place.inode.set_attr(&change, &cred).map(|()| 0)
+    place.set_attr(&change, &cred).map(|()| 0)
 }
 
 fn mode(mode: u32) -> SetAttr {
@@ -952,7 +965,7 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
     } else {
         cred.owns(&attr)?;
     }
-    place.inode.set_attr(&SetAttr { atime, mtime, ..SetAttr::default() }, &cred).map(|()| 0)
+    place.set_attr(&SetAttr { atime, mtime, ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 /// `utimensat(2)`.
@@ -1025,7 +1038,7 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
     super::fd::file_size_limit(c.task, c.arg(1))?;
-    place.inode.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
+    place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 fn put_statfs(addr: u64, s: &StatFs, read_only: bool) -> Result<u64> {
@@ -1104,55 +1117,139 @@ fn put_xattr(value: &[u8], addr: u64, size: u64) -> Result<u64> {
 }
 
 fn xattr_object(c: &Call, follow: bool) -> Result<Location> {
-    let path = get_path(c.arg(0))?;
-    find(c.task, AT_FDCWD, &path, if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW })?.place()
+    place(c.task, &get_path(c.arg(0))?, follow)
 }
 
-fn xattr_file(c: &Call) -> Result<Location> {
-    c.file(0)?.place().cloned().ok_or(Errno::EOPNOTSUPP)
+/// `none`: the error if it has no place, as a pipe.
+fn xattr_file(c: &Call, none: Errno) -> Result<Location> {
+    let file = c.file(0)?;
+    if file.flags() & linux::O_PATH != 0 {
+        return Err(Errno::EBADF);
+    }
+    file.place().cloned().ok_or(none)
+}
+
+/// EOPNOTSUPP, EPERM and the like for who may not use an extended attribute (`xattr(7)`).
+fn check_xattr(task: &Task, place: &Location, name: &[u8], write: bool) -> Result<()> {
+    if write {
+        place.check_writable()?;
+    }
+    let denied = if write { Errno::EPERM } else { Errno::ENODATA };
+    if name.starts_with(b"trusted.") {
+        return if task.is_root() { Ok(()) } else { Err(denied) };
+    }
+    if name.starts_with(b"system.") || name.starts_with(b"security.") {
+        return if write { task.cred().owns(&place.inode.attr()?) } else { Ok(()) };
+    }
+    let Some(rest) = name.strip_prefix(b"user.") else { return Err(Errno::EOPNOTSUPP) };
+    let (attr, cred) = (place.inode.attr()?, task.cred());
+    match attr.kind() {
+        FileType::Regular => {}
+        FileType::Directory => {
+            if write && attr.mode & linux::S_ISVTX != 0 {
+                cred.owns(&attr)?;
+            }
+        }
+        _ => return Err(denied),
+    }
+    cred.check(&attr, if write { may::WRITE } else { may::READ })?;
+    if rest.is_empty() { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+fn do_getxattr(c: &Call, place: &Location) -> Result<u64> {
+    let name = xattr_name(c.arg(1))?;
+    check_xattr(c.task, place, &name, false)?;
+    put_xattr(&place.inode.get_xattr(&name)?, c.arg(2), c.arg(3))
+}
+
+fn do_listxattr(c: &Call, place: &Location) -> Result<u64> {
+    let mut names = place.inode.list_xattr()?;
+    if !c.task.is_root() {
+        let shown = names.split_inclusive(|b| *b == 0).filter(|n| !n.starts_with(b"trusted."));
+        names = shown.flatten().copied().collect();
+    }
+    put_xattr(&names, c.arg(1), c.arg(2))
+}
+
+fn do_setxattr(c: &Call, place: impl FnOnce() -> Result<Location>) -> Result<u64> {
+    const VALUE_MAX: u64 = 64 << 10;
+    let (addr, size, flags) = (c.arg(2), c.arg(3), c.uint(4));
+    if flags & !(linux::XATTR_CREATE | linux::XATTR_REPLACE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = xattr_name(c.arg(1))?;
+    if size > VALUE_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let mut value = alloc::vec![0; size as usize];
+    user::read(addr, &mut value)?;
+    let place = place()?;
+    check_xattr(c.task, &place, &name, true)?;
+    place.set_xattr(&name, Some(&value), flags, &c.task.cred()).map(|()| 0)
+}
+
+fn do_removexattr(c: &Call, place: &Location) -> Result<u64> {
+    let name = xattr_name(c.arg(1))?;
+    check_xattr(c.task, place, &name, true)?;
+    place.set_xattr(&name, None, 0, &c.task.cred()).map(|()| 0)
+}
+
+/// `setxattr(2)`.
+pub fn setxattr(c: &mut Call) -> Result<u64> {
+    do_setxattr(c, || xattr_object(c, true))
+}
+
+/// `lsetxattr(2)`.
+pub fn lsetxattr(c: &mut Call) -> Result<u64> {
+    do_setxattr(c, || xattr_object(c, false))
+}
+
+/// `fsetxattr(2)`.
+pub fn fsetxattr(c: &mut Call) -> Result<u64> {
+    do_setxattr(c, || xattr_file(c, Errno::EPERM))
 }
 
 /// `getxattr(2)`.
 pub fn getxattr(c: &mut Call) -> Result<u64> {
-    let place = xattr_object(c, true)?;
-    put_xattr(&place.inode.get_xattr(&xattr_name(c.arg(1))?)?, c.arg(2), c.arg(3))
+    do_getxattr(c, &xattr_object(c, true)?)
 }
 
 /// `lgetxattr(2)`.
 pub fn lgetxattr(c: &mut Call) -> Result<u64> {
-    let place = xattr_object(c, false)?;
-    put_xattr(&place.inode.get_xattr(&xattr_name(c.arg(1))?)?, c.arg(2), c.arg(3))
+    do_getxattr(c, &xattr_object(c, false)?)
 }
 
 /// `fgetxattr(2)`.
 pub fn fgetxattr(c: &mut Call) -> Result<u64> {
-    let place = xattr_file(c)?;
-    put_xattr(&place.inode.get_xattr(&xattr_name(c.arg(1))?)?, c.arg(2), c.arg(3))
+    do_getxattr(c, &xattr_file(c, Errno::ENODATA)?)
 }
 
 /// `listxattr(2)`.
 pub fn listxattr(c: &mut Call) -> Result<u64> {
-    let place = xattr_object(c, true)?;
-    put_xattr(&place.inode.list_xattr()?, c.arg(1), c.arg(2))
+    do_listxattr(c, &xattr_object(c, true)?)
 }
 
 /// `llistxattr(2)`.
 pub fn llistxattr(c: &mut Call) -> Result<u64> {
-    let place = xattr_object(c, false)?;
-    put_xattr(&place.inode.list_xattr()?, c.arg(1), c.arg(2))
+    do_listxattr(c, &xattr_object(c, false)?)
 }
 
 /// `flistxattr(2)`.
 pub fn flistxattr(c: &mut Call) -> Result<u64> {
-    let place = xattr_file(c)?;
-    put_xattr(&place.inode.list_xattr()?, c.arg(1), c.arg(2))
+    do_listxattr(c, &xattr_file(c, Errno::EOPNOTSUPP)?)
 }
 
-/// `setxattr(2)`, `removexattr(2)` and their kind.
-pub fn no_xattr(c: &mut Call) -> Result<u64> {
-    // Every cp -p and mv tries an access list, and has the mode to fall back on.
-    if xattr_name(c.arg(1))?.starts_with(b"system.") {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    Err(unsupported(c.task, "changing extended attributes", Errno::EOPNOTSUPP))
+/// `removexattr(2)`.
+pub fn removexattr(c: &mut Call) -> Result<u64> {
+    do_removexattr(c, &xattr_object(c, true)?)
+}
+
+/// `lremovexattr(2)`.
+pub fn lremovexattr(c: &mut Call) -> Result<u64> {
+    do_removexattr(c, &xattr_object(c, false)?)
+}
+
+/// `fremovexattr(2)`.
+pub fn fremovexattr(c: &mut Call) -> Result<u64> {
+    do_removexattr(c, &xattr_file(c, Errno::EPERM)?)
 }

@@ -22,7 +22,7 @@ use crate::exec::{self, ARG_MAX, Program};
 use crate::files::FileRef;
 use crate::process::{
     Ids, Life, NewProcess, NewTask, Process, all_processes, exit_task, find_process, find_task, new_task,
-    start, world,
+    start,
 };
 use crate::signal::{self, no_altstack};
 use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
@@ -292,11 +292,6 @@ fn strings(addr: u64) -> Result<Vec<Vec<u8>>> {
 
 fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -> Result<u64> {
     let path = get_path(path)?;
-    let (mut args, env) = (strings(args)?, strings(env)?);
-    if args.is_empty() {
-        // As Linux since 5.18: there is always a name.
-        args.push(Vec::new());
-    }
     let (place, name) = if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
         let file = c.task.files.get(dir as u32)?;
         let place = file.place().cloned().ok_or(Errno::EACCES)?;
@@ -313,6 +308,11 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
         name.extend_from_slice(&path);
         (file.place().cloned().ok_or(Errno::EACCES)?, name)
     };
+    let (mut args, env) = (strings(args)?, strings(env)?);
+    if args.is_empty() {
+        // As Linux since 5.18: there is always a name.
+        args.push(Vec::new());
+    }
     exec::exec(c.task, c.frame, Program { place, path: name, args, env })?;
     // The new program begins with rax zero.
     Ok(0)
@@ -1243,7 +1243,7 @@ pub fn personality(c: &mut Call) -> Result<u64> {
     Ok(u64::from(old))
 }
 
-/// Ticks since boot for `/proc/self/stat`.
+/// When it started, in ticks since the machine's start, for `/proc/self/stat`.
 pub fn start_ticks(p: &Process) -> u64 {
-    p.started.saturating_sub(world().boot.0) / 10_000_000
+    p.started / 10_000_000
 }

@@ -1,0 +1,398 @@
+// /proc: the formats that programs parse, and what must agree with what the calls say.
+#include "case.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <sys/utsname.h>
+
+static char text[1 << 20], other[1 << 20];
+
+static long slurp_to(const char *path, char *to, long size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	long n = 0, r;
+	if (fd == -1)
+		return -1;
+	while ((r = read(fd, to + n, size - 1 - n)) > 0)
+		n += r;
+	close(fd);
+	to[n] = 0;
+	return n;
+}
+static long slurp(const char *path)
+{
+	return slurp_to(path, text, sizeof text);
+}
+
+// The rest of the line that begins with a key.
+static char *value(const char *key)
+{
+	static char line[4096];
+	for (char *p = text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : 0)
+		if (!strncmp(p, key, strlen(key))) {
+			p += strlen(key);
+			snprintf(line, sizeof line, "%.*s", (int)strcspn(p, "\n"), p);
+			return line;
+		}
+	return "(none)";
+}
+
+// Digits as one '9', so that what is left is the form.
+static const char *form(const char *s)
+{
+	static char out[4096];
+	char *o = out;
+	for (; *s; s++)
+		if (isdigit(*s)) {
+			if (o == out || o[-1] != '9')
+				*o++ = '9';
+		} else if (*s == ' ' || *s == '\t') {
+			if (o == out || o[-1] != ' ')
+				*o++ = ' ';
+		} else
+			*o++ = *s;
+	*o = 0;
+	return out;
+}
+
+static void link_of(const char *path)
+{
+	char b[PATH_MAX] = "";
+	long n = readlink(path, b, sizeof b - 1);
+	printf("%s -> %s\n", path, n < 0 ? err_(errno) : strncmp(b, "pipe:", 5) && strncmp(b, "socket:", 7) ? b : form(b));
+}
+
+static int wait_on[2];
+static volatile int other_tid;
+static void *thread(void *p)
+{
+	pthread_setname_np(pthread_self(), "a thread");
+	other_tid = gettid();
+	char b;
+	read(wait_on[0], &b, 1);
+	return 0;
+}
+
+static void maps(void)
+{
+	SECTION("maps");
+	int fd = open("mapped", O_CREAT | O_RDWR, 0600);
+	ftruncate(fd, 1 << 16);
+	char *shared = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 8192);
+	char *private = mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+	char *anonymous = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(anonymous + 4096, 4096, PROT_NONE);
+	mprotect(anonymous + 16384, 4096, PROT_READ | PROT_EXEC);
+	void *heap = malloc(100);
+	int local;
+	slurp("/proc/self/maps");
+	unsigned long last = 0;
+	int sorted = 1, seen_stack = 0, seen_heap = 0, seen_vdso = 0, seen_code = 0;
+	char exe[PATH_MAX] = "";
+	readlink("/proc/self/exe", exe, sizeof exe - 1);
+	for (char *p = text; *p; p = strchr(p, '\n') + 1) {
+		unsigned long from, to, offset, inode;
+		unsigned major, minor;
+		char perms[8], name[PATH_MAX] = "";
+		int at = 0, n = sscanf(p, "%lx-%lx %4s %lx %x:%x %lu%n", &from, &to, perms, &offset, &major, &minor, &inode, &at);
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(p + at, "\n"), p + at);
+		memmove(name, name + strspn(name + 1, " ") + 1, sizeof name - 80);
+		if (n < 7) {
+			printf("bad line: %.*s\n", (int)strcspn(p, "\n"), p);
+			continue;
+		}
+		sorted &= from >= last && to > from;
+		last = to;
+#define IN(at) ((unsigned long)(at) >= from && (unsigned long)(at) < to)
+		struct stat s;
+		fstat(fd, &s);
+		if (IN(shared) || IN(private))
+			printf("%s at %s offset %lx, inode %s, %lu bytes\n", strrchr(name, '/') + 1, perms, offset,
+			       inode == s.st_ino ? "right" : "wrong", to - from);
+		if (IN(anonymous + 4096) || IN(anonymous + 16384))
+			printf("anonymous %s %lu bytes, inode %lu, name '%s'\n", perms, to - from, inode, name);
+		if (IN(&local))
+			seen_stack = !strcmp(name, "[stack]") && !strncmp(perms, "rw", 2);
+		if (IN(heap))
+			seen_heap = !strcmp(name, "[heap]") && !strcmp(perms, "rw-p");
+		if (IN(maps))
+			seen_code = !strcmp(name, exe) && !strcmp(perms, "r-xp");
+		if (!strcmp(name, "[vdso]"))
+			seen_vdso = !strcmp(perms, "r-xp");
+	}
+	printf("sorted %d, stack %d, heap %d, vdso %d, code %d\n", sorted, seen_stack, seen_heap, seen_vdso, seen_code);
+	memset(shared, 1, 8192);
+	memset(anonymous, 1, 4096);
+	slurp("/proc/self/smaps");
+	char *at = text;
+	char range[40];
+	snprintf(range, sizeof range, "%lx-", (unsigned long)anonymous);
+	at = strstr(text, range);
+	static const char *const keys[] = {"Size:", "KernelPageSize:", "MMUPageSize:", "Rss:", "Pss:", "Shared_Clean:",
+		"Shared_Dirty:", "Private_Clean:", "Private_Dirty:", "Referenced:", "Anonymous:", "Swap:", "VmFlags:"};
+	printf("smaps:");
+	for (int i = 0; i < 13; i++)
+		printf(" %s%s", keys[i], at && strstr(at, keys[i]) ? "" : " missing");
+	puts("");
+	munmap(shared, 8192);
+	unlink("mapped");
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	SECTION("status");
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &set, 0);
+	raise(SIGUSR1);
+	signal(SIGUSR2, SIG_IGN);
+	signal(SIGHUP, (void (*)(int))thread);
+	umask(027);
+	pthread_t t;
+	pipe(wait_on);
+	pthread_create(&t, 0, thread, 0);
+	while (!other_tid)
+		sleep_ms(1);
+	sleep_ms(20);
+	slurp("/proc/self/status");
+	static const char *const exact[] = {"Name:", "Umask:", "State:", "Uid:", "Gid:", "Threads:", "SigPnd:",
+		"SigBlk:", "TracerPid:", "FDSize:", "Ngid:"};
+	for (int i = 0; i < 11; i++)
+		printf("%s%s\n", exact[i], value(exact[i]));
+	static const char *const formed[] = {"VmPeak:", "VmSize:", "VmLck:", "VmHWM:", "VmRSS:", "VmData:", "VmStk:", "VmExe:",
+		"VmLib:", "VmPTE:", "VmSwap:", "SigQ:", "voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:", "RssAnon:"};
+	for (int i = 0; i < 15; i++)
+		printf("%s%s\n", formed[i], form(value(formed[i])));
+	P(atoi(value("Pid:")) == getpid());
+	P(atoi(value("Tgid:")) == getpid());
+	P(atoi(value("PPid:")) == getppid());
+	// Of the ignored ones, those that this process was started with differ.
+	X(strtoull(value("SigIgn:"), 0, 16) & (1 << (SIGUSR2 - 1) | 1 << (SIGUSR1 - 1)));
+	X(strtoull(value("SigCgt:"), 0, 16) & 0xffff);
+	X(strtoull(value("ShdPnd:"), 0, 16) & 0xffff);
+	P(strlen(value("SigBlk:")));
+	P(strlen(value("CapEff:")));
+	P(strlen(value("Cpus_allowed_list:")) > 1);
+
+	SECTION("stat");
+	slurp("/proc/self/stat");
+	char *p = strrchr(text, ')');
+	int fields = 2;
+	for (char *q = p; *q; q++)
+		fields += *q == ' ';
+	P(fields);
+	printf("%.*s\n", (int)(p - strchr(text, '(') + 1), strchr(text, '('));
+	char state;
+	int ppid, pgrp, session, tty, tpgid;
+	unsigned flags;
+	long minflt, cminflt, majflt, cmajflt, utime, stime, cutime, cstime, priority, nice, threads, itreal, rss;
+	unsigned long long start, vsize;
+	int n = sscanf(p + 2, "%c %d %d %d %d %d %u %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %ld %llu %llu %ld", &state, &ppid, &pgrp,
+		       &session, &tty, &tpgid, &flags, &minflt, &cminflt, &majflt, &cmajflt, &utime, &stime, &cutime, &cstime, &priority,
+		       &nice, &threads, &itreal, &start, &vsize, &rss);
+	P(n);
+	printf("%c %d %d %d\n", state, ppid == getppid(), pgrp == getpgrp(), session == getsid(0));
+	P(priority);
+	P(nice);
+	P(threads);
+	P(vsize > 1 << 20);
+	P(rss > 10);
+	P(atoi(text) == getpid());
+	// Started after boot, not long ago.
+	struct timespec now;
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	P(now.tv_sec - (long)start / sysconf(_SC_CLK_TCK) < 20);
+	P(text[strlen(text) - 1] == '\n');
+	slurp("/proc/self/statm");
+	puts(form(text));
+
+	SECTION("own texts");
+	P(slurp("/proc/self/cmdline") == (long)strlen(argv[0]) + 1 && !strcmp(text, argv[0]));
+	long env = slurp("/proc/self/environ");
+	P(env > 0 && !strncmp(text, environ[0], strlen(environ[0])));
+	slurp("/proc/self/comm");
+	printf("%s", text);
+	int fd = open("/proc/self/comm", O_WRONLY);
+	V(write(fd, "renamed-to-something-long", 25));
+	close(fd);
+	slurp("/proc/self/comm");
+	printf("%s", text);
+	slurp("/proc/thread-self/comm");
+	printf("%s", text);
+	char path[100];
+	snprintf(path, sizeof path, "/proc/self/task/%d/comm", other_tid);
+	slurp(path);
+	printf("%s", text);
+	snprintf(path, sizeof path, "/proc/%d/status", other_tid);
+	slurp(path);
+	P(atoi(value("Pid:")) == other_tid);
+	P(atoi(value("Tgid:")) == getpid());
+	printf("%s\n", value("State:"));
+	DIR *d = opendir("/proc/self/task");
+	int tasks = 0;
+	for (struct dirent *e; (e = readdir(d));)
+		tasks += isdigit(e->d_name[0]) != 0;
+	closedir(d);
+	P(tasks);
+	close(wait_on[1]);
+	pthread_join(t, 0);
+	slurp("/proc/self/limits");
+	printf("%.*s\n", (int)strcspn(text, "\n"), text);
+	struct rlimit limit = {100, 200};
+	setrlimit(RLIMIT_NOFILE, &limit);
+	slurp("/proc/self/limits");
+	printf("%s\n", value("Max open files"));
+	int lines = 0;
+	for (char *q = text; *q; q++)
+		lines += *q == '\n';
+	P(lines);
+	slurp("/proc/self/io");
+	printf("%s", form(text));
+	slurp("/proc/self/oom_score_adj");
+	printf("%s", text);
+	slurp("/proc/self/cgroup");
+	P(!strncmp(text, "0::/", 4) || strchr(text, ':'));
+	slurp("/proc/self/mounts");
+	P(strstr(text, "proc /proc proc ") != 0);
+	slurp("/proc/self/mountinfo");
+	P(strstr(text, " / / ") != 0 && strstr(text, " - ") != 0);
+
+	SECTION("descriptors");
+	for (int i = 3; i < 20; i++)
+		close(i);
+	open("file", O_CREAT | O_RDWR, 0600);
+	write(3, "hello", 5);
+	lseek(3, 2, SEEK_SET);
+	int pair[2];
+	pipe(pair);
+	socket(AF_UNIX, SOCK_STREAM, 0);
+	epoll_create1(0);
+	eventfd(0, 0);
+	inotify_init();
+	memfd_create("memory", 0);
+	timerfd_create(CLOCK_MONOTONIC, 0);
+	signalfd(-1, &set, 0);
+	open("/", O_RDONLY | O_DIRECTORY);
+	open("gone", O_CREAT | O_RDWR, 0600);
+	unlink("gone");
+	open("/dev/null", O_WRONLY | O_APPEND | O_CLOEXEC);
+	open("file", O_PATH);
+	char cwd[PATH_MAX];
+	getcwd(cwd, sizeof cwd);
+	for (int i = 3; i < 18; i++) {
+		char b[PATH_MAX] = "";
+		snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+		long n = readlink(path, b, sizeof b - 1);
+		struct stat s;
+		lstat(path, &s);
+		printf("%d -> %s, %o\n", i, n < 0 ? err_(errno) : !strncmp(b, cwd, strlen(cwd)) ? b + strlen(cwd) :
+		       strchr(b, '[') && isdigit(strchr(b, '[')[1]) ? form(b) : b, s.st_mode);
+	}
+	d = opendir("/proc/self/fd");
+	int all = 0;
+	for (struct dirent *e; (e = readdir(d));)
+		all += isdigit(e->d_name[0]) != 0;
+	P(all);
+	closedir(d);
+	slurp("/proc/self/fdinfo/3");
+	printf("%s\n", value("pos:"));
+	printf("%s\n", value("flags:"));
+	slurp("/proc/self/fdinfo/15");
+	printf("%s\n", value("flags:"));
+	V(open("/proc/self/fd/3", O_RDONLY));
+	V(read(17, path, 10));
+	V(open("/proc/self/fd/6", O_RDONLY));
+	V(open("/proc/self/fd/99", O_RDONLY));
+	link_of("/proc/self/cwd/none");
+	link_of("/proc/self/root");
+	P(atoi((readlink("/proc/self", path, 99), path)) == getpid());
+	V(access("/proc/self/fd/99", F_OK));
+	V(stat("/proc/self/none", &(struct stat){0}));
+	V(mkdir("/proc/directory", 0700));
+	V(unlink("/proc/self/stat"));
+	V(open("/proc/new", O_CREAT | O_WRONLY, 0600));
+	for (int i = 3; i < 30; i++)
+		close(i);
+	unlink("file");
+	maps();
+
+	SECTION("the machine");
+	slurp("/proc/meminfo");
+	static const char *const memory[] = {"MemTotal:", "MemFree:", "MemAvailable:", "Buffers:", "Cached:", "SwapCached:", "Active:",
+		"Inactive:", "SwapTotal:", "SwapFree:", "Dirty:", "Writeback:", "AnonPages:", "Mapped:", "Shmem:", "Slab:", "SReclaimable:",
+		"PageTables:", "CommitLimit:", "Committed_AS:", "VmallocTotal:", "HugePages_Total:", "Hugepagesize:"};
+	for (int i = 0; i < 23; i++)
+		printf("%s %s\n", memory[i], form(value(memory[i])));
+	P(atol(value("MemTotal:")) > atol(value("MemFree:")));
+	P(labs(atol(value("MemTotal:")) - sysconf(_SC_PHYS_PAGES) * 4) < 64);
+	slurp("/proc/cpuinfo");
+	int processors = 0;
+	for (char *q = text; (q = strstr(q, "processor\t: ")); q++)
+		processors++;
+	P(processors == sysconf(_SC_NPROCESSORS_ONLN));
+	printf("model %d, sse2 %d\n", strlen(value("model name\t: ")) > 6, strstr(value("flags\t\t: "), " sse2") != 0);
+	printf("MHz %s\n", form(value("cpu MHz\t\t: ")));
+	P(strstr(text, "\n\n") != 0);
+	slurp("/proc/stat");
+	printf("cpu%s\n", form(value("cpu")));
+	P(strcmp(value("cpu0 "), "(none)") != 0);
+	struct timespec real;
+	clock_gettime(CLOCK_REALTIME, &real);
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	P(labs(atol(value("btime ")) - (real.tv_sec - now.tv_sec)) <= 2);
+	printf("%s %s %s\n", form(value("ctxt ")), form(value("processes ")), form(value("procs_running ")));
+	printf("%d %d\n", strncmp(value("intr "), "(", 1) != 0, strncmp(value("softirq "), "(", 1) != 0);
+	slurp("/proc/uptime");
+	printf("%s", form(text));
+	P(labs(atol(text) - now.tv_sec) <= 2);
+	slurp("/proc/loadavg");
+	printf("%s", form(text));
+	slurp("/proc/version");
+	P(!strncmp(text, "Linux version ", 14));
+	struct utsname u;
+	uname(&u);
+	slurp("/proc/sys/kernel/osrelease");
+	P(!strncmp(text, u.release, strlen(u.release)));
+	slurp("/proc/sys/kernel/hostname");
+	P(!strncmp(text, u.nodename, strlen(u.nodename)));
+	slurp("/proc/sys/kernel/random/uuid");
+	slurp_to("/proc/sys/kernel/random/uuid", other, sizeof other);
+	P(strlen(text));
+	P(strcmp(text, other) != 0);
+	slurp("/proc/sys/kernel/random/boot_id");
+	slurp_to("/proc/sys/kernel/random/boot_id", other, sizeof other);
+	P(strcmp(text, other) == 0);
+
+	SECTION("reading in pieces");
+	fd = open("/proc/self/limits", O_RDONLY);
+	long whole = slurp("/proc/self/limits"), one = 0;
+	while (read(fd, other + one, 1) == 1)
+		one++;
+	P(one == whole && !memcmp(text, other, whole));
+	V(lseek(fd, 10, SEEK_SET));
+	V(read(fd, other, 5));
+	P(!memcmp(other, text + 10, 5));
+	V(pread(fd, other, 7, 20));
+	P(!memcmp(other, text + 20, 7));
+	V(pread(fd, other, 7, 1 << 20));
+	V(lseek(fd, -1, SEEK_SET));
+	V(write(fd, "x", 1));
+	V(close(fd));
+	fd = open("/proc/self", O_RDONLY | O_DIRECTORY);
+	V(openat(fd, "stat", O_RDONLY) > 0);
+	struct stat s;
+	V(fstatat(fd, "status", &s, 0));
+	X(s.st_mode);
+	P(s.st_size);
+	P(s.st_uid == geteuid());
+	V(stat("/proc", &s));
+	X(s.st_mode);
+	return 0;
+}

@@ -1,0 +1,361 @@
+// Pseudo terminals: /dev/ptmx, the line discipline, and the terminal's ioctls, from both ends.
+// flags: -lutil
+#include "case.h"
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+
+static int m, s;
+
+static void drain(const char *what)
+{
+	char b[4096];
+	long n;
+	printf("%s shows: \"", what);
+	struct pollfd p = {m, POLLIN};
+	// Linux passes on what is written behind the writer's back.
+	while (poll(&p, 1, 20) == 1 && p.revents & POLLIN && (n = read(m, b, sizeof b)) > 0)
+		for (long i = 0; i < n; i++)
+			if (b[i] >= 32 && b[i] < 127)
+				putchar(b[i]);
+			else
+				printf("\\%o", (unsigned char)b[i]);
+	puts("\"");
+	fflush(stdout);
+}
+static void type(const char *text, long n)
+{
+	if (write(m, text, n) != n)
+		printf("written less\n");
+	sleep_ms(10);
+}
+#define TYPE(text) type(text, sizeof text - 1)
+static void got(long most)
+{
+	char b[4096];
+	long n = read(s, b, most);
+	printf("read: ");
+	if (n < 0)
+		printf("%s\n", err_(errno));
+	else {
+		printf("%ld \"", n);
+		for (long i = 0; i < n; i++)
+			if (b[i] >= 32 && b[i] < 127)
+				putchar(b[i]);
+			else
+				printf("\\%o", (unsigned char)b[i]);
+		puts("\"");
+	}
+	fflush(stdout);
+}
+static void show(const struct termios *t)
+{
+	printf("%o %o %o %o %d:", t->c_iflag, t->c_oflag, t->c_cflag, t->c_lflag, t->c_line);
+	for (int i = 0; i < 19; i++)
+		printf(" %d", t->c_cc[i]);
+	puts("");
+}
+static void *later(void *text)
+{
+	sleep_ms(50);
+	type(text, strlen(text));
+	return 0;
+}
+static void *slowly(void *text)
+{
+	for (const char *p = text; *p; p++) {
+		sleep_ms(20);
+		write(m, p, 1);
+	}
+	return 0;
+}
+static volatile int caught;
+static void handler(int signal)
+{
+	caught = signal;
+}
+
+int main(void)
+{
+	SECTION("opening");
+	struct stat st;
+	V((m = posix_openpt(O_RDWR | O_NOCTTY)) >= 0);
+	int locked = 0, number = -1;
+	V(ioctl(m, TIOCGPTLCK, &locked));
+	P(locked);
+	char name[100], made[100];
+	V(ptsname_r(m, name, sizeof name));
+	V(ioctl(m, TIOCGPTN, &number));
+	snprintf(made, sizeof made, "/dev/pts/%d", number);
+	P(strcmp(name, made));
+	V(open(name, O_RDWR | O_NOCTTY));
+	V(grantpt(m));
+	V(unlockpt(m));
+	V((s = open(name, O_RDWR | O_NOCTTY)) >= 0);
+	V(isatty(s));
+	V(isatty(m));
+	char of[100];
+	V(ttyname_r(s, of, sizeof of));
+	P(strcmp(of, name));
+	fstat(s, &st);
+	// Whether the group may write depends on how /dev/pts was mounted.
+	printf("%o %d %d %d\n", st.st_mode & ~020, st.st_rdev >> 8 == 136, (int)st.st_nlink, st.st_uid == geteuid());
+	V(tcgetsid(s));
+	V(tcgetpgrp(s));
+	struct termios t, old;
+	V(tcgetattr(s, &t));
+	show(&t);
+	V(tcgetattr(m, &old));
+	P(memcmp(&t, &old, 36));
+
+	SECTION("lines");
+	TYPE("hello\r");
+	drain("a line");
+	int n;
+	V(ioctl(s, FIONREAD, &n));
+	P(n);
+	got(100);
+	TYPE("one\ntwo\n");
+	got(2);
+	got(100);
+	got(100);
+	drain("two lines");
+	TYPE("abc\177\177d\n");
+	drain("erased");
+	got(100);
+	TYPE("some words here\027\027x\n");
+	drain("words erased");
+	got(100);
+	TYPE("kill this\025that\n");
+	drain("killed");
+	got(100);
+	TYPE("c\001\002\177\tx\177\177y\n");
+	drain("control characters");
+	got(100);
+	TYPE("a\026\003b\026\026\n");
+	drain("literal");
+	got(100);
+	TYPE("redo\022\n");
+	drain("reprint");
+	got(100);
+	TYPE("no newline\004");
+	got(100);
+	TYPE("\004");
+	got(100);
+	TYPE("x\004y\n");
+	got(100);
+	got(100);
+	drain("ends of file");
+	struct pollfd p = {s, POLLIN | POLLOUT};
+	V(poll(&p, 1, 0));
+	X(p.revents);
+	TYPE("half");
+	V(poll(&p, 1, 0));
+	X(p.revents);
+	TYPE("\n");
+	V(poll(&p, 1, 0));
+	X(p.revents);
+	got(100);
+	drain("half");
+	fcntl(s, F_SETFL, O_NONBLOCK);
+	got(100);
+	fcntl(s, F_SETFL, 0);
+	pthread_t th;
+	pthread_create(&th, 0, later, "awaited\n");
+	got(100);
+	pthread_join(th, 0);
+	drain("awaited");
+
+	SECTION("output");
+	V(write(s, "line\n\ttab\r\n", 11));
+	drain("processed");
+	t.c_oflag |= XTABS;
+	V(tcsetattr(s, TCSANOW, &t));
+	V(write(s, "12\t3\n", 5));
+	drain("expanded");
+	t.c_oflag = 0;
+	V(tcsetattr(s, TCSADRAIN, &t));
+	V(write(s, "raw\n\t", 5));
+	drain("raw");
+	t.c_oflag = OPOST | ONLCR;
+
+	SECTION("echo");
+	t.c_lflag &= ~ECHO;
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("secret\177\n");
+	drain("without echo");
+	got(100);
+	t.c_lflag |= ECHONL;
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("secret\n");
+	drain("newline only");
+	got(100);
+	t.c_lflag |= ECHO;
+	t.c_lflag &= ~(ECHONL | ECHOCTL | ECHOE | ECHOKE);
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("ab\177c\025d\n");
+	drain("the old way");
+	got(100);
+	t = old;
+	t.c_iflag |= IUTF8;
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("\303\244\303\266\177u\n");
+	drain("several bytes");
+	got(100);
+	t.c_iflag = IGNCR | ISTRIP;
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("\341\r\n");
+	drain("stripped");
+	got(100);
+	t.c_iflag = INLCR;
+	t.c_cc[VEOL] = '.';
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("sentence. rest\n\004");
+	got(100);
+	got(100);
+	drain("another end");
+
+	SECTION("flushed");
+	t = old;
+	tcsetattr(s, TCSANOW, &t);
+	TYPE("forgotten\nand");
+	V(tcflush(s, TCIFLUSH));
+	TYPE("x\n");
+	got(100);
+	TYPE("forgotten\n");
+	t.c_lflag &= ~ECHO;
+	V(tcsetattr(s, TCSAFLUSH, &t));
+	TYPE("kept\n");
+	got(100);
+	V(tcflush(s, 9));
+	V(tcdrain(s));
+	V(tcsendbreak(s, 0));
+	drain("after that");
+
+	SECTION("raw");
+	cfmakeraw(&t);
+	tcsetattr(s, TCSANOW, &t);
+	show(&t);
+	TYPE("a\003\004\r\n");
+	got(100);
+	TYPE("12345");
+	got(2);
+	V(ioctl(s, FIONREAD, &n));
+	P(n);
+	got(100);
+	t.c_cc[VMIN] = 0;
+	t.c_cc[VTIME] = 0;
+	tcsetattr(s, TCSANOW, &t);
+	got(100);
+	t.c_cc[VTIME] = 1;
+	tcsetattr(s, TCSANOW, &t);
+	long long begun = now_ms(CLOCK_MONOTONIC);
+	got(100);
+	P(now_ms(CLOCK_MONOTONIC) - begun >= 90);
+	t.c_cc[VMIN] = 3;
+	t.c_cc[VTIME] = 0;
+	tcsetattr(s, TCSANOW, &t);
+	pthread_create(&th, 0, slowly, "abc");
+	got(100);
+	pthread_join(th, 0);
+	t.c_cc[VMIN] = 5;
+	t.c_cc[VTIME] = 2;
+	tcsetattr(s, TCSANOW, &t);
+	pthread_create(&th, 0, slowly, "xy");
+	got(100);
+	pthread_join(th, 0);
+	TYPE("left");
+	t = old;
+	tcsetattr(s, TCSANOW, &t);
+	got(100);
+	drain("back");
+
+	SECTION("window");
+	struct winsize w = {24, 80, 1, 2}, v;
+	V(ioctl(m, TIOCGWINSZ, &v));
+	printf("%d %d\n", v.ws_row, v.ws_col);
+	V(ioctl(m, TIOCSWINSZ, &w));
+	V(ioctl(s, TIOCGWINSZ, &v));
+	printf("%d %d %d %d\n", v.ws_row, v.ws_col, v.ws_xpixel, v.ws_ypixel);
+	V(ioctl(s, TIOCGWINSZ, (void *)8));
+	V(ioctl(s, TCGETS, (void *)8));
+	V(ioctl(s, 0x5499, &v));
+	V(lseek(s, 0, SEEK_SET));
+	V(pread(s, &v, 1, 0));
+
+	SECTION("the other end");
+	int second;
+	V((second = ioctl(m, TIOCGPTPEER, O_RDWR | O_NOCTTY)) >= 0);
+	V(write(second, "peer\n", 5));
+	close(second);
+	drain("peer");
+	close(s);
+	p.fd = m;
+	p.events = POLLIN;
+	V(poll(&p, 1, 0));
+	X(p.revents);
+	char b[10];
+	V(read(m, b, 10));
+	V((s = open(name, O_RDWR | O_NOCTTY)) >= 0);
+	V(poll(&p, 1, 0));
+	t = old;
+	t.c_lflag &= ~ECHO;
+	tcsetattr(s, TCSANOW, &t);
+	V(write(s, "again", 5));
+	drain("again");
+	TYPE("left\n");
+	close(m);
+	p.fd = s;
+	V(poll(&p, 1, 0));
+	X(p.revents);
+	V(read(s, b, 10));
+	V(read(s, b, 10));
+	V(write(s, "x", 1));
+	V(tcgetattr(s, &t));
+	close(s);
+	V(access(name, F_OK));
+	V(openpty(&m, &s, 0, 0, &w));
+	V(ioctl(s, TIOCGWINSZ, &v));
+	P(v.ws_col);
+
+	SECTION("controlling terminal");
+	setsid();
+	P(getsid(0) == getpid());
+	V(open("/dev/tty", O_RDWR));
+	V(ioctl(s, TIOCSCTTY, 0));
+	V(tcgetpgrp(s) == getpgrp());
+	V(tcgetsid(s) == getpid());
+	int tty;
+	V((tty = open("/dev/tty", O_RDWR)) >= 0);
+	V(write(tty, "tty\n", 4));
+	drain("by /dev/tty");
+	signal(SIGINT, handler);
+	signal(SIGQUIT, handler);
+	signal(SIGWINCH, handler);
+	signal(SIGHUP, handler);
+	signal(SIGTTOU, SIG_IGN);
+	TYPE("gone\003");
+	for (int i = 0; i < 200 && !caught; i++)
+		sleep_ms(1);
+	P(caught);
+	drain("interrupted");
+	TYPE("\034kept\n");
+	for (int i = 0; i < 200 && caught != SIGQUIT; i++)
+		sleep_ms(1);
+	P(caught);
+	got(100);
+	drain("quit");
+	w.ws_col = 100;
+	V(ioctl(m, TIOCSWINSZ, &w));
+	for (int i = 0; i < 200 && caught != SIGWINCH; i++)
+		sleep_ms(1);
+	P(caught);
+	V(tcsetpgrp(s, getpgrp()));
+	V(tcsetpgrp(s, 99999));
+	close(tty);
+	close(m);
+	for (int i = 0; i < 200 && caught != SIGHUP; i++)
+		sleep_ms(1);
+	P(caught);
+	return 0;
+}
