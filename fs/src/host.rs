@@ -1196,13 +1196,13 @@ impl HostFile {
         }
     }
 
-    /// Reads from the host into memory of the cell.
-    fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64) -> Result<usize> {
+    /// Reads from the host into memory of the cell. `size`: where the file is taken to end.
+    fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64, size: u64) -> Result<usize> {
         if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
             let bufs = [host_buf(memory_offset, len)];
             match host.read_at(fd, &bufs, at) {
-                Ok(n) if n as u64 == len || n == 0 => return Ok(n),
-                // Short: at the end of the file, or where the host's page cache ends.
+                Ok(n) if n as u64 == len || n == 0 || at + n as u64 == size => return Ok(n),
+                // Short: where the host's page cache ends, or the file has shrunk.
                 Ok(_) | Err(Errno::EAGAIN | Errno::EOPNOTSUPP) => {}
                 Err(e) => return Err(e),
             }
@@ -1227,7 +1227,7 @@ impl HostFile {
             len += PAGE;
         }
         let Some(offset) = s.chunks.prepare(start, len) else { return Err(Errno::ENOMEM) };
-        let n = self.fill(h, start, offset, len)? as u64;
+        let n = self.fill(h, start, offset, len, s.size)? as u64;
         if n < len {
             // Behind the end of the file there are zeroes.
             let mut rest = offset + n;
@@ -1731,7 +1731,7 @@ impl HostFile {
         }
         let len = sink.left().min(256 << 10);
         let scratch = Scratch::new(len as u64)?;
-        let n = self.fill(h, at, scratch.offset(), len as u64)?;
+        let n = self.fill(h, at, scratch.offset(), len as u64, s.size)?;
         let put = sink.put_memory(scratch.offset(), n);
         if done > 0 { Ok(put.unwrap_or(0)) } else { put }
     }
@@ -1782,6 +1782,26 @@ impl Mappable for HostFile {
             done += n;
         }
         Ok(done)
+    }
+
+    fn read_straight(&self, offset: u64, to: u64, len: u64) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        self.check(&mut s);
+        let mut pages = (offset..offset.saturating_add(len)).step_by(PAGE as usize);
+        if s.chunks.dirty_pages() > 0 || pages.any(|at| s.chunks.is_valid(at)) {
+            return Ok(None);
+        }
+        // A copy in the cache would hardly be asked for again.
+        let size = s.size;
+        let h = self.obtain(&mut s, false)?;
+        let mut done = 0;
+        while done < len {
+            match self.fill(h, offset + done, to + done, len - done, size)? {
+                0 => break,
+                n => done += n as u64,
+            }
+        }
+        Ok(Some(done as usize))
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
