@@ -48,14 +48,22 @@ const SPACE_LOW: u64 = 256 << 20;
 const IDLE_MAX: usize = 256;
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
-/// Names that were not there after which a directory's names are asked for all at once.
+/// Names that were not there after which a directory's names are asked for all at once: at least
+/// so many, and one for so many bytes of the directory.
 const LIST_AFTER: u32 = 2;
+/// See [`LIST_AFTER`].
+const LIST_PER_MISS: u64 = 4096;
 /// Bytes of one listing request.
 const LIST_BYTES: u64 = 64 << 10;
 /// The same without attributes.
 const LIST_NAMES_BYTES: u64 = 256 << 10;
 
-/// Entries of a directory whose attributes are asked for along with their names.
+/// Names of a listed directory that were asked for by themselves after which the attributes of
+/// all are: at least so many, and one of so many names. `ls -l` asks for all, most others for few.
+const ATTRIBUTES_AFTER: usize = 3;
+/// See [`ATTRIBUTES_AFTER`].
+const ATTRIBUTES_PART: usize = 16;
+/// Entries of a directory whose attributes are asked for at once.
 const LIST_ATTRIBUTES: usize = 4096;
 
 /// How many names the cache may have before it is pruned.
@@ -110,9 +118,13 @@ struct Names {
     known: HashMap<Vec<u8>, Name>,
     /// Until then, a name that is neither known nor listed does not exist.
     complete: u64,
-    /// Names that a listing without attributes found.
+    /// Names that a listing found.
     listed: HashSet<Vec<u8>>,
     misses: u32,
+    /// Listed names that were asked for by themselves.
+    asked: usize,
+    /// The entries in the host's order, as long as they are believed ([`HostFs::changes`] before they were asked for).
+    listing: Option<(Arc<Vec<DirEntry>>, u64)>,
     /// Its listing is too long to be asked for.
     large: bool,
 }
@@ -625,28 +637,53 @@ impl HostNode {
         if next == 0 {
             names.listed = entries.into_iter().map(|(name, _)| name).collect();
             names.complete = until;
+            names.asked = 0;
         } else {
             names.large = true;
         }
     }
 
-    /// All entries as they are now. Those of a directory that is not very large are known from then on.
-    fn entries(self: &Arc<Self>) -> Result<Vec<DirEntry>> {
-        let until = platform().now() + self.fs.trust;
+    /// Learns the attributes of all entries, or of the first of very many.
+    fn learn_attributes(self: &Arc<Self>) {
+        let (mut from, mut n) = (0, 0);
+        while n < LIST_ATTRIBUTES {
+            // Whoever needs one that is left out asks for it.
+            let Ok((entries, next)) = self.fetch(from, true) else { return };
+            n += entries.len();
+            for (name, attr) in entries {
+                if attr.nlink != 0 {
+                    self.child(&name, attr);
+                }
+            }
+            if next == 0 {
+                return;
+            }
+            from = next;
+        }
+    }
+
+    /// All entries as they are now, or were a moment ago where nothing is believed to change. Their
+    /// names are known from then on.
+    fn entries(self: &Arc<Self>) -> Result<Arc<Vec<DirEntry>>> {
+        let changes = self.fs.changes.load(Ordering::Relaxed);
+        let now = platform().now();
+        if self.fs.read_only {
+            let names = self.names.lock();
+            if let Some((listing, at)) = &names.listing
+                && names.complete > now
+                && *at == changes
+            {
+                return Ok(listing.clone());
+            }
+        }
         let mut out: Vec<DirEntry> = Vec::new();
-        let mut listed = HashSet::new();
         let mut from = 0;
         loop {
-            let (entries, next) = self.fetch(from, out.len() < LIST_ATTRIBUTES)?;
+            let (entries, next) = self.fetch(from, false)?;
             if entries.is_empty() && next != 0 {
                 return Err(Errno::EIO);
             }
             for (name, attr) in entries {
-                if attr.nlink != 0 {
-                    self.child(&name, attr);
-                } else {
-                    listed.insert(name.clone());
-                }
                 let next = out.len() as u64 + 1;
                 out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
             }
@@ -655,9 +692,18 @@ impl HostNode {
             }
             from = next;
         }
+        let out = Arc::new(out);
         let mut names = self.names.lock();
-        names.listed = listed;
-        names.complete = until;
+        for e in out.iter() {
+            // What was just seen is there, whatever was believed of it.
+            if names.known.get(&e.name).is_some_and(|n| n.node.is_none()) {
+                names.known.remove(&e.name);
+            }
+        }
+        names.listed = out.iter().map(|e| e.name.clone()).collect();
+        names.complete = now + self.fs.trust;
+        names.asked = 0;
+        names.listing = Some((out.clone(), changes));
         Ok(out)
     }
 
@@ -775,26 +821,57 @@ impl Inode for HostNode {
     fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let now = platform().now();
-        let list = {
-            let names = self.names.lock();
+        enum Learn {
+            Nothing,
+            Names,
+            Attributes,
+        }
+        let learn = {
+            let mut names = self.names.lock();
             if let Some(n) = names.known.get(name)
                 && n.until > now
             {
                 return n.node.clone().map(|n| n as InodeRef).ok_or(Errno::ENOENT);
             }
-            let complete = names.complete > now;
-            if complete && !names.listed.contains(name) {
-                return Err(Errno::ENOENT);
+            if names.complete > now {
+                if !names.listed.contains(name) {
+                    return Err(Errno::ENOENT);
+                }
+                names.asked += 1;
+                if names.asked > ATTRIBUTES_AFTER.max(names.listed.len() / ATTRIBUTES_PART) {
+                    // Once: those that it leaves out are not worth a second time.
+                    names.asked = 0;
+                    Learn::Attributes
+                } else {
+                    Learn::Nothing
+                }
+            } else if names.misses >= LIST_AFTER && !names.large {
+                Learn::Names
+            } else {
+                Learn::Nothing
             }
-            !complete && names.misses >= LIST_AFTER && !names.large
         };
-        if list {
-            self.names.lock().misses = 0;
-            me.learn_all();
-            let names = self.names.lock();
-            if names.complete > now && !names.listed.contains(name) {
-                return Err(Errno::ENOENT);
+        match learn {
+            Learn::Names
+                if u64::from(self.names.lock().misses) * LIST_PER_MISS >= self.attr.lock().attr.size =>
+            {
+                self.names.lock().misses = 0;
+                me.learn_all();
+                let names = self.names.lock();
+                if names.complete > now && !names.listed.contains(name) {
+                    return Err(Errno::ENOENT);
+                }
             }
+            Learn::Attributes => {
+                me.learn_attributes();
+                if let Some(n) = self.names.lock().known.get(name)
+                    && n.until > now
+                    && let Some(node) = &n.node
+                {
+                    return Ok(node.clone());
+                }
+            }
+            _ => {}
         }
         match self.fs.stat_path(&self.child_path(name)?, &Cred::root()) {
             Ok(attr) => Ok(me.child(name, attr)),
@@ -935,7 +1012,7 @@ impl Inode for HostNode {
         if self.kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        Ok(me.entries()?.split_off(from as usize))
+        Ok(me.entries()?.iter().skip(from as usize).cloned().collect())
     }
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
@@ -965,7 +1042,7 @@ impl Inode for HostNode {
                 drop(s);
                 Ok(file)
             }
-            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Vec::new()) })),
+            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Arc::default()) })),
             // Between the processes of this cell.
             FileType::Fifo => Fifo::open(&self.fifo, flags),
             FileType::Socket => Err(Errno::ENXIO),
@@ -1016,7 +1093,7 @@ struct HostDir {
     node: Arc<HostNode>,
     /// Its entries as they were when reading it began: what is removed
     /// meanwhile (by `rm -r`, one name after another) shifts no others.
-    listing: Mutex<Vec<DirEntry>>,
+    listing: Mutex<Arc<Vec<DirEntry>>>,
 }
 
 impl File for HostDir {

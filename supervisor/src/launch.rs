@@ -490,15 +490,24 @@ impl First<'_> {
 /// host would write to that memory, which is about to be unmapped.
 fn forget_rseq() {
     const SIGNATURE: u32 = 0x5305_3053;
-    // SAFETY: looks up a variable of the C library; if it is there, it is an offset from the thread pointer.
+    let at: *const isize;
+    // SAFETY: the address of a variable of the C library, or null where it is older and has none.
     unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        if offset.is_null() {
-            return;
-        }
+        std::arch::asm!(
+            ".weak __rseq_offset",
+            "mov {}, [rip + __rseq_offset@GOTPCREL]",
+            out(reg) at,
+            options(nostack, readonly)
+        );
+    }
+    if at.is_null() {
+        return;
+    }
+    // SAFETY: what is there is an offset from the thread pointer.
+    unsafe {
         let thread: *const u8;
         std::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly));
-        libc::syscall(libc::SYS_rseq, thread.offset(*offset), 32, 1, SIGNATURE);
+        libc::syscall(libc::SYS_rseq, thread.offset(*at), 32, 1, SIGNATURE);
     }
 }
 

@@ -702,7 +702,7 @@ impl Server {
                 }
                 position = next;
                 let listed = HostAttr { ino, mode: u32::from(kind) << 12, ..HostAttr::default() };
-                let attr = if r.arg[2] == 1 {
+                let attr = if r.arg[2] == 1 && kind != libc::DT_UNKNOWN {
                     listed
                 } else {
                     stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(listed)
