@@ -18,7 +18,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::layout::PAGE;
-use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request};
+use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
@@ -599,6 +599,54 @@ impl HostNode {
         node
     }
 
+    /// Asks for a name of this directory and, in the same message, for those that a path goes on
+    /// with (`rest`, last one first) as far as they are directories, and for a link's target.
+    fn ask(self: &Arc<Self>, name: &[u8], rest: &[Vec<u8>]) -> Result<Arc<HostNode>> {
+        /// Bytes of an answer: a good many names, and a target.
+        const ROOM: usize = 2048;
+        let above = self.path()?;
+        let mut path = Vec::with_capacity(above.len() + 64);
+        path.extend_from_slice(&above);
+        let plain = rest.iter().rev().take_while(|n| !matches!(&n[..], b"." | b".."));
+        for name in core::iter::once(name).chain(plain.map(|n| &n[..])) {
+            // The first goes along however long it is.
+            if path.len() > above.len() && path.len() + name.len() > ROOM {
+                break;
+            }
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        let mut out = alloc::vec![0u8; ROOM];
+        let mut r = self.fs.request(Op::Walk, &Cred::root());
+        r.arg[1] = above.len() as u64;
+        r.a = extent(&path);
+        r.b = extent_mut(&mut out);
+        let call = Call::send(r)?;
+        let found = call.wait()? as usize;
+        let extra = call.extra();
+        let mut at = self.clone();
+        let mut names = path[above.len()..].split(|b| *b == b'/').skip(1);
+        let mut first = None;
+        let mut left = &out[..];
+        for name in names.by_ref().take(found) {
+            let (attr, after) = HostAttr::read_from_prefix(left).map_err(|_| Errno::EIO)?;
+            left = after;
+            at = at.child(name, attr);
+            first.get_or_insert_with(|| at.clone());
+        }
+        if extra == WALK_MISSING {
+            if let Some(name) = names.next() {
+                at.remember(name, None);
+            }
+        } else if at.kind == FileType::Symlink
+            && extra > 0
+            && let Some(target) = left.get(..extra as usize)
+        {
+            *at.link.lock() = Some(target.to_vec());
+        }
+        first.ok_or(Errno::EIO)
+    }
+
     /// Entries from the host's position `from` on, in one message, and where to go on; 0 at the end.
     fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, u64)> {
         let path = self.path()?;
@@ -819,6 +867,10 @@ impl Inode for HostNode {
     }
 
     fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
+        self.lookup_on_the_way(name, &[])
+    }
+
+    fn lookup_on_the_way(&self, name: &[u8], rest: &[Vec<u8>]) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let now = platform().now();
         enum Learn {
@@ -873,8 +925,8 @@ impl Inode for HostNode {
             }
             _ => {}
         }
-        match self.fs.stat_path(&self.child_path(name)?, &Cred::root()) {
-            Ok(attr) => Ok(me.child(name, attr)),
+        match me.ask(name, rest) {
+            Ok(node) => Ok(node),
             Err(Errno::ENOENT) => {
                 self.names.lock().misses += 1;
                 self.remember(name, None);

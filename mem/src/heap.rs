@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pages::{BLOCK_ORDER, CorePages, Memory};
 use atoll_abi::core_local::core_local;
-use atoll_abi::layout::{BLOCK, PAGE};
+use atoll_abi::layout::{BLOCK, NEAR_TABLE, PAGE, small_tables, table_blocks};
 use atoll_sync::SetOnce;
 
 /// Sizes of the classes, bytes. All are multiples of 16.
@@ -74,6 +74,8 @@ pub struct Heap {
 /// A stack of batches. The top sixteen bits of the word count changes, so
 /// that a batch that went and came back is told from one that stayed (ABA).
 struct Exchange(AtomicU64);
+
+const _: () = assert!(size_of::<Place>() <= 1008, "what a core has in `small_tables`, with its stack");
 
 // SAFETY: each core uses only its own place.
 unsafe impl Sync for Place {}
@@ -299,18 +301,13 @@ impl RuntimeAllocator {
     /// # Safety
     /// As for [`Memory::new`]; nothing may have been allocated before.
     pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize) {
-        /// Bytes of the table of pages that lie in the first block with the rest: for the first 256 MiB.
-        const NEAR: u64 = 64 << 10;
-        let blocks = size / BLOCK;
-        // A bit and an owner a block, stacks and lists a core; one byte a page.
-        let small = blocks * 3 + cores as u64 * (8 + size_of::<Place>() as u64) + 4096;
-        let pages = blocks * (BLOCK / PAGE);
+        let (small, pages) = (small_tables(size, cores as u64), size / PAGE);
         // The part that is used at once lies in the first block, behind memory of the first
         // core: a small program's cell gets by with that block. What it needs only when it
         // grows lies in the next.
-        let front = (small + pages.min(NEAR)).next_multiple_of(PAGE).min(BLOCK);
+        let front = (small + pages.min(NEAR_TABLE)).next_multiple_of(PAGE).min(BLOCK);
         let first = BLOCK - front;
-        let tables = (first + small + pages).next_multiple_of(BLOCK);
+        let tables = table_blocks(size, cores as u64) * BLOCK;
         // SAFETY: nobody else runs yet.
         unsafe {
             *self.early.start.get() = base as u64 + first;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, MAGIC};
 use atoll_abi::layout::{
-    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE,
+    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, table_blocks,
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
@@ -134,7 +134,8 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
         Mapping::new(&control_file, control_len + image.data.len() as u64).map_err(failed("mapping it"))?;
     std::os::unix::fs::FileExt::write_all_at(&control_file, &image.data, control_len)
         .map_err(failed("writing the runtime"))?;
-    let (extents, huge) = memory::extents(config.memory)?;
+    let (extents, mount) = memory::extents(config.memory)?;
+    let huge = mount.is_some();
     without.huge_pages = !huge;
     let extents_map = Mapping::new(&extents, config.memory).map_err(failed("mapping the cell's memory"))?;
 
@@ -144,6 +145,7 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
     d.magic.store(MAGIC, Ordering::Relaxed);
     d.version.store(ABI_VERSION, Ordering::Relaxed);
     d.cores.store(config.cores as u32, Ordering::Relaxed);
+    // Asks for the limits of control groups, too: once, it takes a while.
     let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
     d.machine_cores.store(machine as u32, Ordering::Relaxed);
     d.memory.store(config.memory / BLOCK * BLOCK, Ordering::Relaxed);
@@ -226,8 +228,18 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
         unsafe { libc::_exit(125) };
     }
     drop(keep);
+    drop(mount);
     let control = Arc::new(control);
     let extents_map = Arc::new(extents_map);
+    if huge {
+        // Zeroing these now, beside what the cell's first process has to do, saves it the time.
+        for block in [0, table_blocks(config.memory, config.cores as u64)] {
+            if let Some(p) = extents_map.range(block * BLOCK, 1) {
+                // SAFETY: in the mapping; reading makes the page, and changes nothing.
+                unsafe { p.read_volatile() };
+            }
+        }
+    }
     let server = Server::start(
         control.clone(),
         extents_map.clone(),
@@ -240,6 +252,7 @@ pub fn launch(config: CellConfig) -> Result<Cell> {
             .map(HostMount::try_clone)
             .collect::<std::io::Result<_>>()
             .map_err(failed("dup"))?,
+        machine,
     )?;
     let log = std::thread::spawn(move || {
         let mut from = BufReader::new(File::from(log_read));

@@ -20,7 +20,7 @@ use atoll_abi::control::{Control, StreamKind};
 use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{
-    ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
+    ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -151,6 +151,7 @@ impl Server {
         bells: Vec<OwnedFd>,
         sockets: Vec<OwnedFd>,
         mounts: Vec<HostMount>,
+        machine_cores: usize,
     ) -> Result<Arc<Server>> {
         // SAFETY: asks for an id.
         let root = unsafe { libc::geteuid() } == 0;
@@ -168,7 +169,7 @@ impl Server {
             handles: Mutex::default(),
             user: (!root || config.boot.uid != 0).then_some((config.boot.uid, config.boot.gid)),
             root,
-            machine_cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            machine_cores,
             network: config.network,
             plans: crate::plan::Plans::new(config.plan_cache.clone()),
             writing: AtomicU32::new(0),
@@ -407,26 +408,18 @@ impl Server {
             Op::Stat => {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
-                let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-                if !is_mount_root(fd.as_raw_fd()) {
-                    check_file_system(fd.as_raw_fd())?;
-                }
-                let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                let (_, attr) = look(&m.root, &path)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
             }
+            Op::Walk => self.walk(r),
             Op::ReadDir => self.read_dir(r),
             Op::ReadLink => {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
                 let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
                 check_file_system(fd.as_raw_fd())?;
-                let mut buf = vec![0u8; libc::PATH_MAX as usize];
-                // SAFETY: the buffer has that length.
-                let n = check(unsafe {
-                    libc::readlinkat(fd.as_raw_fd(), c"".as_ptr(), buf.as_mut_ptr().cast(), buf.len())
-                } as i64)?;
-                Reply::value(self.copy_out(r.b, &buf[..n as usize])? as u64)
+                Reply::value(self.copy_out(r.b, &read_link(&fd)?)? as u64)
             }
             Op::Open => self.open(r),
             Op::Release => {
@@ -656,6 +649,51 @@ impl Server {
         let pass = if r.arg[3] == 1 { Some(fd.try_clone().map_err(|_| Errno::EMFILE)?) } else { None };
         let n = self.add_handle(Handle { fd, write, mount: Some(r.arg[0]) })?;
         Ok(Reply { value: n, extra: 0, fd: pass })
+    }
+
+    /// Looks at name after name of a path.
+    fn walk(&self, r: &Request) -> Outcome {
+        let m = self.mount(r.arg[0])?;
+        let path = self.copy_in(r.a, PATH_LONGEST)?;
+        let (above, names) = path.split_at_checked(r.arg[1] as usize).ok_or(Errno::EINVAL)?;
+        let above = if above.is_empty() { b".".to_vec() } else { above.to_vec() };
+        let above = CString::new(above).map_err(|_| Errno::EINVAL)?;
+        let mut dir = open_beneath(&m.root, &above, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        let mut out: Vec<u8> = Vec::new();
+        let mut extra = 0;
+        let mut found = 0;
+        for name in names.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            if matches!(name, b"." | b"..") || out.len() + size_of::<HostAttr>() > r.b.len as usize {
+                break;
+            }
+            let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+            match look(&dir, &name) {
+                Ok((fd, attr)) => {
+                    out.extend_from_slice(attr.as_bytes());
+                    found += 1;
+                    if attr.mode & libc::S_IFMT == libc::S_IFLNK
+                        && let Ok(target) = read_link(&fd)
+                        && out.len() + target.len() <= r.b.len as usize
+                    {
+                        extra = target.len() as u64;
+                        out.extend_from_slice(&target);
+                    }
+                    dir = fd;
+                    if attr.mode & libc::S_IFMT != libc::S_IFDIR {
+                        break;
+                    }
+                }
+                // The first is what was asked for; what is said of the others is a favour.
+                Err(e) if found == 0 => return Err(e),
+                Err(Errno::ENOENT) => {
+                    extra = WALK_MISSING;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        self.copy_out(r.b, &out)?;
+        Ok(Reply { value: found, extra, fd: None })
     }
 
     fn read_dir(&self, r: &Request) -> Outcome {
@@ -945,6 +983,28 @@ fn is_mount_root(fd: RawFd) -> bool {
     // SAFETY: as above; a valid name.
     let r = unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, 0, &raw mut s) };
     r == 0 && s.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0
+}
+
+/// What lies at a path beneath a directory: its descriptor, only a path, and its attributes. A
+/// place where something is mounted may be seen, but nothing in a forbidden file system.
+fn look(dir: &OwnedFd, path: &CStr) -> std::result::Result<(OwnedFd, HostAttr), Errno> {
+    let fd = open_beneath(dir, path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+    if !is_mount_root(fd.as_raw_fd()) {
+        check_file_system(fd.as_raw_fd())?;
+    }
+    let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+    Ok((fd, attr))
+}
+
+/// Target of a symbolic link that a descriptor stands for.
+fn read_link(fd: &OwnedFd) -> std::result::Result<Vec<u8>, Errno> {
+    let mut buf = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: the buffer has that length.
+    let n =
+        check(unsafe { libc::readlinkat(fd.as_raw_fd(), c"".as_ptr(), buf.as_mut_ptr().cast(), buf.len()) }
+            as i64)?;
+    buf.truncate(n as usize);
+    Ok(buf)
 }
 
 /// Attributes of an open descriptor, or of a name under one.
