@@ -36,6 +36,13 @@ const THREADS_MAX: u32 = 64;
 const SPIN: Duration = Duration::from_micros(50);
 /// How long a signal waits for a write to be answered: it may be one that blocks.
 const SETTLE: Duration = Duration::from_millis(2);
+/// The same while requests come one after another, as when a program starts: waking a thread
+/// that sleeps on an idle core takes half of that, and the program waits for it.
+const SPIN_BUSY: Duration = Duration::from_micros(200);
+/// Usual time between requests up to which they come one after another, us.
+const BUSY_GAP: u32 = 150;
+/// Longest time between two requests that counts, us.
+const GAP_MAX: u32 = 1000;
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
 /// step after another, so it may be longer than a path that they can write.
 const PATH_LONGEST: usize = 64 << 10;
@@ -131,6 +138,11 @@ pub struct Server {
     plans: crate::plan::Plans,
     /// Writes to standard streams that are under way.
     writing: AtomicU32,
+    /// When the last answer was given, us after `begun`.
+    answered: AtomicU64,
+    /// How long it usually takes then until the next request comes, us.
+    gap: AtomicU32,
+    begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
 }
@@ -173,6 +185,9 @@ impl Server {
             network: config.network,
             plans: crate::plan::Plans::new(config.plan_cache.clone()),
             writing: AtomicU32::new(0),
+            answered: AtomicU64::new(0),
+            gap: AtomicU32::new(0),
+            begun: Instant::now(),
             served: AtomicU64::new(0),
         });
         for _ in 0..2 {
@@ -218,9 +233,13 @@ impl Server {
         if self.machine_cores < 2 || !spare() || control.server_awake.swap(1, Ordering::SeqCst) != 0 {
             return None;
         }
+        let limit = if self.gap.load(Ordering::Relaxed) <= BUSY_GAP { SPIN_BUSY } else { SPIN };
         let begun = Instant::now();
-        while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < SPIN {
-            std::hint::spin_loop();
+        while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < limit {
+            // The clock is read now and then only.
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
         }
         control.server_awake.store(0, Ordering::SeqCst);
         // Pairs with the cell's fence between its push and its look at this flag.
@@ -281,11 +300,13 @@ impl Server {
                 let _ = self.clone().add_thread();
             }
             self.served.fetch_add(1, Ordering::Relaxed);
+            self.note_gap();
             let shows = request.op == Op::StreamWrite as u32;
             self.writing.fetch_add(u32::from(shows), Ordering::SeqCst);
             let outcome = self.serve(&request, &mut identity);
             self.reply(core, request.cookie, outcome);
             self.writing.fetch_sub(u32::from(shows), Ordering::SeqCst);
+            self.answered.store(self.now(), Ordering::Relaxed);
             fresh = true;
         }
     }
@@ -300,6 +321,20 @@ impl Server {
         while self.writing.load(Ordering::SeqCst) != 0 && begun.elapsed() < SETTLE {
             std::thread::yield_now();
         }
+    }
+
+    /// Microseconds since serving began.
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
+    }
+
+    /// A request came: how long after the last answer? A guess for [`Server::spin`], so threads
+    /// that note at the same time do no harm.
+    fn note_gap(&self) {
+        let since = self.now().saturating_sub(self.answered.load(Ordering::Relaxed));
+        let gap = since.min(u64::from(GAP_MAX)) as u32;
+        let usual = self.gap.load(Ordering::Relaxed);
+        self.gap.store((usual * 7 + gap) / 8, Ordering::Relaxed);
     }
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
