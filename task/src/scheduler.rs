@@ -29,7 +29,7 @@ const POLL_EVERY: u64 = 1_000_000;
 /// A core that switches between ready threads looks for events after this long, ns.
 const POLL_BUSY: u64 = 50_000;
 /// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
-const SPIN_ANSWER: u64 = 120_000;
+const SPIN_ANSWER: u64 = 40_000;
 
 /// Prepares the scheduler for `cores` cores. Before anything else here.
 pub fn init(cores: usize) {
