@@ -123,7 +123,8 @@ struct Names {
     misses: u32,
     /// Listed names that were asked for by themselves.
     asked: usize,
-    /// The entries in the host's order, as long as they are believed ([`HostFs::changes`] before they were asked for).
+    /// The entries in the host's order, as long as they are believed, where this cell changes
+    /// nothing ([`HostFs::changes`] before they were asked for).
     listing: Option<(Arc<Vec<DirEntry>>, u64)>,
     /// Its listing is too long to be asked for.
     large: bool,
@@ -751,7 +752,7 @@ impl HostNode {
         names.listed = out.iter().map(|e| e.name.clone()).collect();
         names.complete = now + self.fs.trust;
         names.asked = 0;
-        names.listing = Some((out.clone(), changes));
+        names.listing = self.fs.read_only.then(|| (out.clone(), changes));
         Ok(out)
     }
 
@@ -1917,7 +1918,8 @@ impl Mappable for HostFile {
         let mut s = self.state.lock();
         self.check(&mut s);
         let mut pages = (offset..offset.saturating_add(len)).step_by(PAGE as usize);
-        if s.chunks.dirty_pages() > 0 || pages.any(|at| s.chunks.is_valid(at)) {
+        // While written pages are on their way out, the host may not know the file's end yet.
+        if s.chunks.dirty_pages() > 0 || s.flushing || pages.any(|at| s.chunks.is_valid(at)) {
             return Ok(None);
         }
         // A copy in the cache would hardly be asked for again.

@@ -727,6 +727,10 @@ impl Server {
                 Err(_) => break,
             }
         }
+        if found == 0 {
+            // Nothing that could be asked for, or no room for it.
+            return Err(Errno::EINVAL);
+        }
         self.copy_out(r.b, &out)?;
         Ok(Reply { value: found, extra, fd: None })
     }
