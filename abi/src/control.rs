@@ -125,6 +125,8 @@ pub struct CoreArea {
 pub struct Nursery {
     /// The process's id, in the cell's pid namespace.
     pub pid: AtomicU32,
+    /// Slots of spaces that were ever asked for: no need to look at others.
+    pub slots: AtomicU32,
 }
 
 /// What the outside world wants of the cell.

@@ -49,6 +49,23 @@ pub const MAX_CORES: usize = 256;
 /// The most spaces (process images) that can exist in a cell at a time.
 pub const MAX_SPACES: usize = 1024;
 
+/// Bytes of the runtime's table of pages that lie in the first block of the cell's
+/// memory; the rest of the table, needed only when the cell grows, lies behind that block.
+pub const NEAR_TABLE: u64 = 64 << 10;
+/// Bytes of the runtime's other tables: a bit and an owner a block, lists a core.
+pub const fn small_tables(memory: u64, cores: u64) -> u64 {
+    memory / BLOCK * 3 + cores * 1024 + 4096
+}
+
+/// The blocks at the start of a cell's memory that hold the runtime's tables.
+pub const fn table_blocks(memory: u64, cores: u64) -> u64 {
+    let (small, pages) = (small_tables(memory, cores), memory / PAGE);
+    let near = if pages < NEAR_TABLE { pages } else { NEAR_TABLE };
+    let front = (small + near).next_multiple_of(PAGE);
+    let first = BLOCK.saturating_sub(front);
+    (first + small + pages).div_ceil(BLOCK)
+}
+
 /// Is `[addr, addr + len)` wholly in the part of a space that belongs to the program?
 #[inline(always)]
 pub const fn is_user_range(addr: u64, len: u64) -> bool {

@@ -107,11 +107,20 @@ pub enum Op {
     /// its end), for the whole cell: `arg[1]` = 0 unlock, 1 to read, 2 to write,
     /// by `fcntl(F_OFD_SETLK)`; 4 more, by `flock(2)`. Never waits: EAGAIN.
     Lock,
+    /// Attributes of name after name of the path `a` on mount `arg[0]`, whose first `arg[1]` bytes
+    /// are a directory that is not asked for: a [`HostAttr`] each into `b`. Ends behind what is no
+    /// directory, or when `b` is full. Value: how many; an error only if there is not even one.
+    /// `extra`: [`WALK_MISSING`] if the next name is not there; else, if the last
+    /// is a symbolic link, the length of its target, which follows the attributes (0: no room).
+    Walk,
 }
+
+/// In [`Op::Walk`]'s `extra`: the name behind the last one found does not exist.
+pub const WALK_MISSING: u64 = 1 << 63;
 
 impl Op {
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 34] = [
+    pub const ALL: [Op; 35] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -146,6 +155,7 @@ impl Op {
         Op::StreamSeek,
         Op::SeekData,
         Op::Lock,
+        Op::Walk,
     ];
 
     /// The operation with this number.
@@ -320,7 +330,7 @@ mod tests {
         assert_eq!(back.cookie, 77);
         assert_eq!(Op::from_number(back.op), Some(Op::Open));
         assert_eq!((back.arg, back.a), (r.arg, r.a));
-        assert_eq!(Op::from_number(34), None);
+        assert_eq!(Op::from_number(35), None);
         assert_eq!(Op::from_number(9999), None);
     }
 }

@@ -18,7 +18,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::layout::PAGE;
-use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request};
+use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
@@ -49,14 +49,22 @@ const SPACE_LOW: u64 = 256 << 20;
 const IDLE_MAX: usize = 256;
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
-/// Names that were not there after which a directory's names are asked for all at once.
+/// Names that were not there after which a directory's names are asked for all at once: at least
+/// so many, and one for so many bytes of the directory.
 const LIST_AFTER: u32 = 2;
+/// See [`LIST_AFTER`].
+const LIST_PER_MISS: u64 = 4096;
 /// Bytes of one listing request.
 const LIST_BYTES: u64 = 64 << 10;
 /// The same without attributes.
 const LIST_NAMES_BYTES: u64 = 256 << 10;
 
-/// Entries of a directory whose attributes are asked for along with their names.
+/// Names of a listed directory that were asked for by themselves after which the attributes of
+/// all are: at least so many, and one of so many names. `ls -l` asks for all, most others for few.
+const ATTRIBUTES_AFTER: usize = 3;
+/// See [`ATTRIBUTES_AFTER`].
+const ATTRIBUTES_PART: usize = 16;
+/// Entries of a directory whose attributes are asked for at once.
 const LIST_ATTRIBUTES: usize = 4096;
 
 /// Longest extended attribute, and longest list of them, bytes.
@@ -114,9 +122,14 @@ struct Names {
     known: HashMap<Vec<u8>, Name>,
     /// Until then, a name that is neither known nor listed does not exist.
     complete: u64,
-    /// Names that a listing without attributes found.
+    /// Names that a listing found.
     listed: HashSet<Vec<u8>>,
     misses: u32,
+    /// Listed names that were asked for by themselves.
+    asked: usize,
+    /// The entries in the host's order, as long as they are believed, where this cell changes
+    /// nothing ([`HostFs::changes`] before they were asked for).
+    listing: Option<(Arc<Vec<DirEntry>>, u64)>,
     /// Its listing is too long to be asked for.
     large: bool,
 }
@@ -593,6 +606,54 @@ impl HostNode {
         node
     }
 
+    /// Asks for a name of this directory and, in the same message, for those that a path goes on
+    /// with (`rest`, last one first) as far as they are directories, and for a link's target.
+    fn ask(self: &Arc<Self>, name: &[u8], rest: &[Vec<u8>]) -> Result<Arc<HostNode>> {
+        /// Bytes of an answer: a good many names, and a target.
+        const ROOM: usize = 2048;
+        let above = self.path()?;
+        let mut path = Vec::with_capacity(above.len() + 64);
+        path.extend_from_slice(&above);
+        let plain = rest.iter().rev().take_while(|n| !matches!(&n[..], b"." | b".."));
+        for name in core::iter::once(name).chain(plain.map(|n| &n[..])) {
+            // The first goes along however long it is.
+            if path.len() > above.len() && path.len() + name.len() > ROOM {
+                break;
+            }
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        let mut out = alloc::vec![0u8; ROOM];
+        let mut r = self.fs.request(Op::Walk, &Cred::root());
+        r.arg[1] = above.len() as u64;
+        r.a = extent(&path);
+        r.b = extent_mut(&mut out);
+        let call = Call::send(r)?;
+        let found = call.wait()? as usize;
+        let extra = call.extra();
+        let mut at = self.clone();
+        let mut names = path[above.len()..].split(|b| *b == b'/').skip(1);
+        let mut first = None;
+        let mut left = &out[..];
+        for name in names.by_ref().take(found) {
+            let (attr, after) = HostAttr::read_from_prefix(left).map_err(|_| Errno::EIO)?;
+            left = after;
+            at = at.child(name, attr);
+            first.get_or_insert_with(|| at.clone());
+        }
+        if extra == WALK_MISSING {
+            if let Some(name) = names.next() {
+                at.remember(name, None);
+            }
+        } else if at.kind == FileType::Symlink
+            && extra > 0
+            && let Some(target) = left.get(..extra as usize)
+        {
+            *at.link.lock() = Some(target.to_vec());
+        }
+        first.ok_or(Errno::EIO)
+    }
+
     /// Entries from the host's position `from` on, in one message, and where to go on; 0 at the end.
     fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, u64)> {
         let path = self.path()?;
@@ -631,28 +692,53 @@ impl HostNode {
         if next == 0 {
             names.listed = entries.into_iter().map(|(name, _)| name).collect();
             names.complete = until;
+            names.asked = 0;
         } else {
             names.large = true;
         }
     }
 
-    /// All entries as they are now. Those of a directory that is not very large are known from then on.
-    fn entries(self: &Arc<Self>) -> Result<Vec<DirEntry>> {
-        let until = platform().now() + self.fs.trust;
+    /// Learns the attributes of all entries, or of the first of very many.
+    fn learn_attributes(self: &Arc<Self>) {
+        let (mut from, mut n) = (0, 0);
+        while n < LIST_ATTRIBUTES {
+            // Whoever needs one that is left out asks for it.
+            let Ok((entries, next)) = self.fetch(from, true) else { return };
+            n += entries.len();
+            for (name, attr) in entries {
+                if attr.nlink != 0 {
+                    self.child(&name, attr);
+                }
+            }
+            if next == 0 {
+                return;
+            }
+            from = next;
+        }
+    }
+
+    /// All entries as they are now, or were a moment ago where nothing is believed to change. Their
+    /// names are known from then on.
+    fn entries(self: &Arc<Self>) -> Result<Arc<Vec<DirEntry>>> {
+        let changes = self.fs.changes.load(Ordering::Relaxed);
+        let now = platform().now();
+        if self.fs.read_only {
+            let names = self.names.lock();
+            if let Some((listing, at)) = &names.listing
+                && names.complete > now
+                && *at == changes
+            {
+                return Ok(listing.clone());
+            }
+        }
         let mut out: Vec<DirEntry> = Vec::new();
-        let mut listed = HashSet::new();
         let mut from = 0;
         loop {
-            let (entries, next) = self.fetch(from, out.len() < LIST_ATTRIBUTES)?;
+            let (entries, next) = self.fetch(from, false)?;
             if entries.is_empty() && next != 0 {
                 return Err(Errno::EIO);
             }
             for (name, attr) in entries {
-                if attr.nlink != 0 {
-                    self.child(&name, attr);
-                } else {
-                    listed.insert(name.clone());
-                }
                 let next = out.len() as u64 + 1;
                 out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
             }
@@ -661,9 +747,18 @@ impl HostNode {
             }
             from = next;
         }
+        let out = Arc::new(out);
         let mut names = self.names.lock();
-        names.listed = listed;
-        names.complete = until;
+        for e in out.iter() {
+            // What was just seen is there, whatever was believed of it.
+            if names.known.get(&e.name).is_some_and(|n| n.node.is_none()) {
+                names.known.remove(&e.name);
+            }
+        }
+        names.listed = out.iter().map(|e| e.name.clone()).collect();
+        names.complete = now + self.fs.trust;
+        names.asked = 0;
+        names.listing = self.fs.read_only.then(|| (out.clone(), changes));
         Ok(out)
     }
 
@@ -776,31 +871,66 @@ impl Inode for HostNode {
     }
 
     fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
+        self.lookup_on_the_way(name, &[])
+    }
+
+    fn lookup_on_the_way(&self, name: &[u8], rest: &[Vec<u8>]) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let now = platform().now();
-        let list = {
-            let names = self.names.lock();
+        enum Learn {
+            Nothing,
+            Names,
+            Attributes,
+        }
+        let learn = {
+            let mut names = self.names.lock();
             if let Some(n) = names.known.get(name)
                 && n.until > now
             {
                 return n.node.clone().map(|n| n as InodeRef).ok_or(Errno::ENOENT);
             }
-            let complete = names.complete > now;
-            if complete && !names.listed.contains(name) {
-                return Err(Errno::ENOENT);
+            if names.complete > now {
+                if !names.listed.contains(name) {
+                    return Err(Errno::ENOENT);
+                }
+                names.asked += 1;
+                if names.asked > ATTRIBUTES_AFTER.max(names.listed.len() / ATTRIBUTES_PART) {
+                    // Once: those that it leaves out are not worth a second time.
+                    names.asked = 0;
+                    Learn::Attributes
+                } else {
+                    Learn::Nothing
+                }
+            } else if names.misses >= LIST_AFTER && !names.large {
+                Learn::Names
+            } else {
+                Learn::Nothing
             }
-            !complete && names.misses >= LIST_AFTER && !names.large
         };
-        if list {
-            self.names.lock().misses = 0;
-            me.learn_all();
-            let names = self.names.lock();
-            if names.complete > now && !names.listed.contains(name) {
-                return Err(Errno::ENOENT);
+        match learn {
+            Learn::Names
+                if u64::from(self.names.lock().misses) * LIST_PER_MISS >= self.attr.lock().attr.size =>
+            {
+                self.names.lock().misses = 0;
+                me.learn_all();
+                let names = self.names.lock();
+                if names.complete > now && !names.listed.contains(name) {
+                    return Err(Errno::ENOENT);
+                }
             }
+            Learn::Attributes => {
+                me.learn_attributes();
+                if let Some(n) = self.names.lock().known.get(name)
+                    && n.until > now
+                    && let Some(node) = &n.node
+                {
+                    return Ok(node.clone());
+                }
+            }
+            _ => {}
         }
-        match self.fs.stat_path(&self.child_path(name)?, &Cred::root()) {
-            Ok(attr) => Ok(me.child(name, attr)),
+        match me.ask(name, rest) {
+            Ok(node) => Ok(node),
             Err(Errno::ENOENT) => {
                 self.names.lock().misses += 1;
                 self.remember(name, None);
@@ -992,7 +1122,7 @@ impl Inode for HostNode {
         if self.kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        Ok(me.entries()?.split_off(from as usize))
+        Ok(me.entries()?.iter().skip(from as usize).cloned().collect())
     }
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
@@ -1022,7 +1152,7 @@ impl Inode for HostNode {
                 drop(s);
                 Ok(file)
             }
-            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Vec::new()) })),
+            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Arc::default()) })),
             // Between the processes of this cell.
             FileType::Fifo => Fifo::open(&self.fifo, flags),
             FileType::Socket => Err(Errno::ENXIO),
@@ -1126,7 +1256,7 @@ struct HostDir {
     node: Arc<HostNode>,
     /// Its entries as they were when reading it began: what is removed
     /// meanwhile (by `rm -r`, one name after another) shifts no others.
-    listing: Mutex<Vec<DirEntry>>,
+    listing: Mutex<Arc<Vec<DirEntry>>>,
 }
 
 impl File for HostDir {
@@ -1306,13 +1436,13 @@ impl HostFile {
         }
     }
 
-    /// Reads from the host into memory of the cell.
-    fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64) -> Result<usize> {
+    /// Reads from the host into memory of the cell. `size`: where the file is taken to end.
+    fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64, size: u64) -> Result<usize> {
         if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
             let bufs = [host_buf(memory_offset, len)];
             match host.read_at(fd, &bufs, at) {
-                Ok(n) if n as u64 == len || n == 0 => return Ok(n),
-                // Short: at the end of the file, or where the host's page cache ends.
+                Ok(n) if n as u64 == len || n == 0 || at + n as u64 == size => return Ok(n),
+                // Short: where the host's page cache ends, or the file has shrunk.
                 Ok(_) | Err(Errno::EAGAIN | Errno::EOPNOTSUPP) => {}
                 Err(e) => return Err(e),
             }
@@ -1337,7 +1467,7 @@ impl HostFile {
             len += PAGE;
         }
         let Some(offset) = s.chunks.prepare(start, len) else { return Err(Errno::ENOMEM) };
-        let n = self.fill(h, start, offset, len)? as u64;
+        let n = self.fill(h, start, offset, len, s.size)? as u64;
         if n < len {
             // Behind the end of the file there are zeroes.
             let mut rest = offset + n;
@@ -1841,7 +1971,7 @@ impl HostFile {
         }
         let len = sink.left().min(256 << 10);
         let scratch = Scratch::new(len as u64)?;
-        let n = self.fill(h, at, scratch.offset(), len as u64)?;
+        let n = self.fill(h, at, scratch.offset(), len as u64, s.size)?;
         let put = sink.put_memory(scratch.offset(), n);
         if done > 0 { Ok(put.unwrap_or(0)) } else { put }
     }
@@ -1892,6 +2022,27 @@ impl Mappable for HostFile {
             done += n;
         }
         Ok(done)
+    }
+
+    fn read_straight(&self, offset: u64, to: u64, len: u64) -> Result<Option<usize>> {
+        let mut s = self.state.lock();
+        self.check(&mut s);
+        let mut pages = (offset..offset.saturating_add(len)).step_by(PAGE as usize);
+        // While written pages are on their way out, the host may not know the file's end yet.
+        if s.chunks.dirty_pages() > 0 || s.flushing || pages.any(|at| s.chunks.is_valid(at)) {
+            return Ok(None);
+        }
+        // A copy in the cache would hardly be asked for again.
+        let size = s.size;
+        let h = self.obtain(&mut s, false)?;
+        let mut done = 0;
+        while done < len {
+            match self.fill(h, offset + done, to + done, len - done, size)? {
+                0 => break,
+                n => done += n as u64,
+            }
+        }
+        Ok(Some(done as usize))
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {

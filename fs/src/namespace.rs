@@ -375,7 +375,7 @@ impl Walker<'_> {
             let last = rest.is_empty();
             let next = match self.tree.mounted(&at, &name) {
                 Some(mount) => Location { inode: mount.root.clone(), mount },
-                None => match at.inode.lookup(&name) {
+                None => match at.inode.lookup_on_the_way(&name, &rest) {
                     Ok(inode) => Location { mount: at.mount.clone(), inode },
                     Err(Errno::ENOENT) if last => {
                         return Ok(Walk { dir: at, name, target: Target::Missing, slash });

@@ -86,6 +86,11 @@ pub trait Inode: Send + Sync {
     fn lookup(&self, _name: &[u8]) -> Result<InodeRef> {
         Err(Errno::ENOTDIR)
     }
+    /// Finds a name in this directory that a path leads through. `rest`: the names that follow, last
+    /// one first, for file systems that can ask for several at once.
+    fn lookup_on_the_way(&self, name: &[u8], _rest: &[Vec<u8>]) -> Result<InodeRef> {
+        self.lookup(name)
+    }
     /// The directory that this is in; None for a file system's root, and for what has no single place.
     fn parent(&self) -> Option<InodeRef> {
         None

@@ -197,7 +197,11 @@ pub fn boot() {
         first: Some(Box::new(move |frame: &mut UserFrame| first(&config, frame))),
     });
     match task {
-        Ok(task) => start(&task),
+        Ok(task) => {
+            // This core has everything at hand, and is about to have nothing else to do.
+            task.thread().begin_on(0);
+            start(&task)
+        }
         Err(e) => fail(&format!("no memory for the first program: {e}"), 125),
     }
 }

@@ -6,6 +6,7 @@
 //! Anything over 2 KiB is a chunk of pages; anything over 2 MiB is whole blocks.
 #![allow(unsafe_code, reason = "implements GlobalAlloc")]
 
+use alloc::boxed::Box;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
@@ -13,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pages::{BLOCK_ORDER, CorePages, Memory};
 use atoll_abi::core_local::core_local;
-use atoll_abi::layout::{BLOCK, PAGE};
+use atoll_abi::layout::{BLOCK, NEAR_TABLE, PAGE, small_tables, table_blocks};
 use atoll_sync::SetOnce;
 
 /// Sizes of the classes, bytes. All are multiples of 16.
@@ -58,15 +59,28 @@ pub struct CoreHeap {
     lists: [List; SIZES.len()],
 }
 
+/// A core's part, on cache lines of its own.
+#[repr(align(128))]
+struct Place(UnsafeCell<CoreHeap>);
+
 /// All cores' memory.
 pub struct Heap {
     memory: Memory,
+    /// The cores' parts: all made at boot, so that a core that is never used takes no memory of its own.
+    cores: Box<[Place]>,
     exchange: [Exchange; SIZES.len()],
 }
 
 /// A stack of batches. The top sixteen bits of the word count changes, so
 /// that a batch that went and came back is told from one that stayed (ABA).
 struct Exchange(AtomicU64);
+
+const _: () = assert!(size_of::<Place>() <= 1008, "what a core has in `small_tables`, with its stack");
+
+// SAFETY: each core uses only its own place.
+unsafe impl Sync for Place {}
+// SAFETY: objects in its lists belong to no thread.
+unsafe impl Send for Place {}
 
 const ADDRESS: u64 = (1 << 48) - 1;
 
@@ -105,17 +119,21 @@ impl Exchange {
 impl Heap {
     /// A heap over this memory.
     pub fn new(memory: Memory) -> Self {
-        Heap { memory, exchange: [const { Exchange(AtomicU64::new(0)) }; SIZES.len()] }
+        let cores = Self::places(memory.cores());
+        Self::with_places(memory, cores)
+    }
+
+    fn places(cores: usize) -> Box<[Place]> {
+        (0..cores).map(|n| Place(UnsafeCell::new(CoreHeap::new(n)))).collect()
+    }
+
+    fn with_places(memory: Memory, cores: Box<[Place]>) -> Self {
+        Heap { memory, cores, exchange: [const { Exchange(AtomicU64::new(0)) }; SIZES.len()] }
     }
 
     /// The memory below.
     pub fn memory(&self) -> &Memory {
         &self.memory
-    }
-
-    /// The part of one core.
-    pub fn core(&self, core: usize) -> CoreHeap {
-        CoreHeap { pages: self.memory.core(core), lists: [List { head: null_mut(), len: 0 }; SIZES.len()] }
     }
 
     /// Bytes that a request of this layout takes.
@@ -125,6 +143,10 @@ impl Heap {
 }
 
 impl CoreHeap {
+    fn new(core: usize) -> Self {
+        CoreHeap { pages: CorePages::new(core), lists: [List { head: null_mut(), len: 0 }; SIZES.len()] }
+    }
+
     /// This core's pages.
     pub fn pages(&mut self) -> &mut CorePages {
         &mut self.pages
@@ -247,6 +269,7 @@ pub fn memory() -> &'static Memory {
 
 /// Memory for the time before there is a heap: the tables of the heap itself.
 pub struct EarlyMemory {
+    start: UnsafeCell<u64>,
     next: UnsafeCell<u64>,
     end: UnsafeCell<u64>,
 }
@@ -263,7 +286,13 @@ impl RuntimeAllocator {
     /// An allocator that has nothing yet.
     #[allow(clippy::new_without_default, reason = "there is one, a static")]
     pub const fn new() -> Self {
-        RuntimeAllocator { early: EarlyMemory { next: UnsafeCell::new(0), end: UnsafeCell::new(0) } }
+        RuntimeAllocator {
+            early: EarlyMemory {
+                start: UnsafeCell::new(0),
+                next: UnsafeCell::new(0),
+                end: UnsafeCell::new(0),
+            },
+        }
     }
 
     /// Starts allocation: the first blocks of `[base, base + size)` serve the
@@ -272,33 +301,36 @@ impl RuntimeAllocator {
     /// # Safety
     /// As for [`Memory::new`]; nothing may have been allocated before.
     pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize) {
-        let blocks = size / BLOCK;
-        // One byte a page, a bit and an owner a block, stacks a core: 524 bytes a block, rounded up.
-        let tables = (blocks * 640 + cores as u64 * 64 + 65536).next_multiple_of(BLOCK);
+        let (small, pages) = (small_tables(size, cores as u64), size / PAGE);
+        // The part that is used at once lies in the first block, behind memory of the first
+        // core: a small program's cell gets by with that block. What it needs only when it
+        // grows lies in the next.
+        let front = (small + pages.min(NEAR_TABLE)).next_multiple_of(PAGE).min(BLOCK);
+        let first = BLOCK - front;
+        let tables = table_blocks(size, cores as u64) * BLOCK;
         // SAFETY: nobody else runs yet.
         unsafe {
-            *self.early.next.get() = base as u64;
+            *self.early.start.get() = base as u64 + first;
+            *self.early.next.get() = base as u64 + first;
             *self.early.end.get() = base as u64 + tables;
         }
+        // First: behind the table of pages, they would lie far away.
+        let places = Heap::places(cores);
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::new(base, size, cores) };
         for b in 0..tables / BLOCK {
             assert!(memory.pool().claim_at(b as usize));
         }
-        assert!(HEAP.set(Heap::new(memory)).is_ok(), "the heap was started twice");
+        let mut heap = Heap::with_places(memory, places);
+        let Heap { memory, cores, .. } = &mut heap;
+        cores[0].0.get_mut().pages.adopt(memory, 0, first);
+        assert!(HEAP.set(heap).is_ok(), "the heap was started twice");
     }
 }
 
 /// Gives the core that calls its part of the heap, at its boot.
 pub fn start_core(core: usize) {
-    let heap = heap();
-    let mut core_heap = heap.core(core);
-    let layout = Layout::new::<CoreHeap>();
-    let place = core_heap.alloc(heap, layout).cast::<CoreHeap>();
-    assert!(!place.is_null(), "no memory for a core's heap");
-    // SAFETY: `place` was allocated for it.
-    unsafe { place.write(core_heap) };
-    core_local().memory.store(place.cast(), Ordering::Relaxed);
+    core_local().memory.store(heap().cores[core].0.get().cast(), Ordering::Relaxed);
 }
 
 /// Runs `f` with this core's memory.
@@ -347,7 +379,7 @@ unsafe impl GlobalAlloc for RuntimeAllocator {
     #[inline]
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         // SAFETY: reading the bounds only.
-        let early = unsafe { (p as u64) < *self.early.end.get() };
+        let early = unsafe { (*self.early.start.get()..*self.early.end.get()).contains(&(p as u64)) };
         if HEAP.get().is_some() && !early {
             // SAFETY: the caller's promise.
             with_core(|core, heap| unsafe { core.free(heap, p, layout) });
@@ -391,7 +423,7 @@ mod tests {
         #[test]
         fn objects_keep_their_bytes(ops in prop::collection::vec((1usize..70_000, 0u32..8, 0usize..2, any::<bool>()), 1..400)) {
             let heap = Heap::new(memory(16, 2));
-            let mut cores = [heap.core(0), heap.core(1)];
+            let mut cores = [CoreHeap::new(0), CoreHeap::new(1)];
             let mut held: Vec<(*mut u8, Layout, u8)> = Vec::new();
             for (i, (size, align, core, big)) in ops.into_iter().enumerate() {
                 let size = if big { size } else { size % 3000 + 1 };
@@ -418,7 +450,7 @@ mod tests {
     #[test]
     fn exchange_moves_batches_between_cores() {
         let heap = Heap::new(memory(4, 2));
-        let (mut a, mut b) = (heap.core(0), heap.core(1));
+        let (mut a, mut b) = (CoreHeap::new(0), CoreHeap::new(1));
         let layout = Layout::from_size_align(64, 8).unwrap();
         let objects: Vec<_> = (0..1000).map(|_| a.alloc(&heap, layout)).collect();
         for p in objects {

@@ -8,7 +8,6 @@
 #![allow(unsafe_code, reason = "keeps free lists inside the free pages")]
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 
@@ -91,19 +90,16 @@ impl Memory {
     /// `[base, base + size)` must be mapped, zeroed, exclusively this object's, for ever.
     pub unsafe fn new(base: *mut u8, size: u64, cores: usize) -> Self {
         let blocks = (size / BLOCK) as usize;
-        Memory {
-            base,
-            pool: BlockPool::new(blocks),
-            state: zeroed(blocks * BLOCK_PAGES),
-            owner: zeroed(blocks),
-            homecoming: zeroed(cores),
-            used: AtomicUsize::new(0),
-        }
+        // Made in this order, the parts that are touched first lie close together.
+        let pool = BlockPool::new(blocks);
+        let (homecoming, owner) = (zeroed(cores), zeroed(blocks));
+        let state = zeroed(blocks * BLOCK_PAGES);
+        Memory { base, pool, state, owner, homecoming, used: AtomicUsize::new(0) }
     }
 
-    /// The lists of one core.
-    pub fn core(&self, core: usize) -> CorePages {
-        CorePages { core: core as u16, lists: [null_mut(); BLOCK_ORDER as usize + 1] }
+    /// How many cores there are.
+    pub fn cores(&self) -> usize {
+        self.homecoming.len()
     }
 
     /// Bytes in all.
@@ -179,6 +175,11 @@ impl Memory {
 }
 
 impl CorePages {
+    /// The part of core number `core`, with no pages yet.
+    pub fn new(core: usize) -> CorePages {
+        CorePages { core: core as u16, lists: [null_mut(); BLOCK_ORDER as usize + 1] }
+    }
+
     /// Takes 2^order pages; their offset. What they hold is undefined.
     pub fn alloc(&mut self, memory: &Memory, order: u32) -> Option<u64> {
         if !memory.homecoming[self.core as usize].load(Ordering::Relaxed).is_null() {
@@ -211,6 +212,14 @@ impl CorePages {
         let offset = self.alloc(memory, order)?;
         memory.clear(offset, PAGE << order);
         Some(offset)
+    }
+
+    /// Takes in untouched pages of a block that somebody else claimed for this core.
+    pub fn adopt(&mut self, memory: &Memory, offset: u64, len: u64) {
+        for (at, order) in pieces(offset, len) {
+            memory.owner[(at / BLOCK) as usize].store(self.core + 1, Ordering::Relaxed);
+            self.push(memory, (at / PAGE) as usize, order);
+        }
     }
 
     /// Gives 2^order pages back: any aligned part of what was taken. They count as dirty.
@@ -328,17 +337,18 @@ fn send_home(memory: &Memory, page: usize, order: u32, owner: u16) {
 }
 
 /// Splits a length into chunks for [`CorePages::free`]: the largest aligned ones.
-pub fn pieces(mut offset: u64, mut len: u64) -> Vec<(u64, u32)> {
-    let mut out = Vec::new();
-    while len > 0 {
+fn pieces(mut offset: u64, mut len: u64) -> impl Iterator<Item = (u64, u32)> {
+    core::iter::from_fn(move || {
+        if len == 0 {
+            return None;
+        }
         let align = (offset / PAGE).trailing_zeros().min(BLOCK_ORDER);
-        let fits = (len / PAGE).ilog2().min(BLOCK_ORDER);
-        let order = align.min(fits);
-        out.push((offset, order));
+        let order = (len / PAGE).ilog2().min(align);
+        let piece = (offset, order);
         offset += PAGE << order;
         len -= PAGE << order;
-    }
-    out
+        Some(piece)
+    })
 }
 
 #[cfg(test)]
@@ -347,6 +357,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use std::alloc::{Layout, alloc_zeroed};
     use std::collections::BTreeMap;
+    use std::vec::Vec;
 
     pub(crate) fn memory(blocks: usize, cores: usize) -> Memory {
         let layout = Layout::from_size_align(blocks * BLOCK as usize, BLOCK as usize).unwrap();
@@ -361,7 +372,7 @@ pub(crate) mod tests {
         #[test]
         fn agrees_with_model(ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..4), 1..300)) {
             let memory = memory(4, 3);
-            let mut cores = [memory.core(0), memory.core(1), memory.core(2)];
+            let mut cores = [CorePages::new(0), CorePages::new(1), CorePages::new(2)];
             let mut held: BTreeMap<u64, (u32, u8)> = BTreeMap::new();
             let fill = |offset: u64, order: u32, byte: u8| {
                 // SAFETY: this test holds the chunk.
@@ -412,11 +423,34 @@ pub(crate) mod tests {
         }
     }
 
+    /// Part of a block that holds something else serves as well as a whole one, and comes zeroed.
+    #[test]
+    fn adopted_pages_serve() {
+        let memory = memory(2, 1);
+        assert!(memory.pool().claim_at(0));
+        let mut core = CorePages::new(0);
+        core.adopt(&memory, 0, BLOCK - 5 * PAGE);
+        assert_eq!(core.free_pages(), BLOCK_PAGES - 5);
+        let held: Vec<u64> = (0..BLOCK_PAGES - 5).map(|_| core.alloc_zeroed(&memory, 0).unwrap()).collect();
+        for p in &held {
+            assert!(*p < BLOCK - 5 * PAGE);
+            // SAFETY: this test holds the page.
+            let bytes = unsafe { std::slice::from_raw_parts(memory.address(*p), PAGE as usize) };
+            assert!(bytes.iter().all(|b| *b == 0));
+        }
+        // Only then another block.
+        assert_eq!(memory.pool().free(), 1);
+        assert!(core.alloc(&memory, 0).unwrap() >= BLOCK);
+        for p in held {
+            core.free(&memory, p, 0);
+        }
+    }
+
     /// A part of a chunk can be given back by itself.
     #[test]
     fn frees_piecewise() {
         let memory = memory(1, 1);
-        let mut core = memory.core(0);
+        let mut core = CorePages::new(0);
         let block = core.alloc(&memory, BLOCK_ORDER).unwrap();
         assert_eq!(core.alloc(&memory, 0), None);
         core.free(&memory, block + 5 * PAGE, 0);

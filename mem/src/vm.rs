@@ -13,7 +13,6 @@
 //! sites) or may be written stand in slots like anonymous memory.
 #![allow(unsafe_code, reason = "asks the platform to change mappings, and fills pages")]
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,6 +27,14 @@ use atoll_sync::{Mutex, MutexGuard, SetOnce};
 use crate::heap::{give_pages, memory, take_pages};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER};
 
+/// Pages that a space has before it takes memory by the block: small programs touch little of
+/// many areas, and a fresh block is zeroed whole.
+const BLOCKS_AFTER: u64 = (8 << 20) / PAGE;
+
+/// Pages of code between two sites that stay the file's own, at least, bytes: for
+/// fewer it is not worth the two mappings more that the host has to keep.
+const TEXT_GAP: u64 = 64 << 10;
+
 /// Bytes of a slot.
 pub const SLOT: u64 = PAGE << CHUNK_ORDER;
 
@@ -40,6 +47,11 @@ pub trait Mappable: Send + Sync {
     fn object(&self) -> Option<Arc<dyn Object>>;
     /// Reads into a buffer; short at the end of the file.
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize>;
+    /// The same into pages that the caller owns, `len` bytes at offset `to` of the cell's memory,
+    /// past any copy of the contents in the cell. None: `read` is the way.
+    fn read_straight(&self, _offset: u64, _to: u64, _len: u64) -> Result<Option<usize>> {
+        Ok(None)
+    }
     /// Path, device and inode, for `/proc/self/maps`.
     fn describe(&self) -> (Vec<u8>, u64, u64);
     /// Makes what was written to a shared mapping durable.
@@ -1143,6 +1155,7 @@ impl Vm {
         let block = addr & !(BLOCK - 1);
         let whole = block >= start && block + BLOCK <= area.end;
         if whole
+            && self.resident >= BLOCKS_AFTER
             && matches!(area.kind, Kind::Anonymous)
             && self.slots.range(block..block + BLOCK).next().is_none()
             && let Some(offset) = take_pages(BLOCK_ORDER)
@@ -1204,24 +1217,23 @@ impl Vm {
             return self.show(s, have, area.access).map_err(|_| Denied::NoMemory);
         }
         if let Kind::File { file, offset } = &area.kind {
-            let first = missing.trailing_zeros() as u64;
-            let last = 16 - missing.leading_zeros() as u64;
-            let file_at = (s + first * PAGE).wrapping_sub(start).wrapping_add(*offset);
-            let mut buf: Box<[u8]> = alloc::vec![0; ((last - first) * PAGE) as usize].into();
-            let n = file.read(file_at, &mut buf).map_err(|_| Denied::Bus)?;
-            if page_down(addr) - start + offset >= file_at + n as u64 {
-                // Beyond the end of the file.
-                return Err(Denied::Bus);
-            }
-            // Pages beyond it stay away.
-            missing &= page_mask((first + (n as u64).div_ceil(PAGE)).min(16));
-            for page in first..last {
-                if missing & 1 << page != 0 {
-                    let from = ((page - first) * PAGE) as usize;
-                    let to = memory().address((u64::from(frame) + page) * PAGE);
-                    // SAFETY: the page is this slot's and not mapped yet.
-                    unsafe { core::ptr::copy_nonoverlapping(buf[from..].as_ptr(), to, PAGE as usize) };
+            let mut runs = Vec::new();
+            add_runs(&mut runs, s, frame, core::mem::take(&mut missing));
+            for (at, len, memory_offset) in runs {
+                let from = at.wrapping_sub(start).wrapping_add(*offset);
+                let read = read_pages(&**file, from, memory_offset, len);
+                let n = read.unwrap_or(0) as u64;
+                if n < len {
+                    // What a read that failed left there must not be seen by what comes next.
+                    // SAFETY: these pages are this slot's and not mapped yet.
+                    unsafe { memory().address(memory_offset + n).write_bytes(0, (len - n) as usize) };
                 }
+                if (at..at + len).contains(&addr) && addr >= at + page_up(n) {
+                    // Beyond the end of the file, or unreadable.
+                    return Err(Denied::Bus);
+                }
+                // Pages beyond the end stay away.
+                missing |= page_bits(s, at, at + page_up(n));
             }
         }
         self.slots.get_mut(&s).expect("made above").mapped |= missing;
@@ -1246,25 +1258,33 @@ impl Vm {
         }
         let room = plan.room(&sites);
         let Some(mut trampoline) = self.trampoline_room(start, end, room) else { return };
-        let first = start + (sites[0].offset - file_start);
-        let last = sites.last().map_or(first, |l| start + (l.offset - file_start) + u64::from(l.len));
-        let (from, to) = (page_down(first), page_up(last).min(end));
-        if self.own_text(from, to, file_start + (from - start), &file).is_err() {
-            return;
-        }
-        for site in &sites {
-            let at = start + (site.offset - file_start);
-            let mut text = [0u8; 64];
-            let Some(text) = text.get_mut(..site.len as usize) else { continue };
-            self.peek(at, text);
-            let mut code = [0u8; 256];
-            let Some(moved) = plan.write(site, text, at, &mut code, trampoline) else { continue };
-            self.poke(trampoline, &code[..moved.len as usize]);
-            self.poke(at, text);
-            self.windows.insert(at, Window { len: site.len, trampoline, moved });
-            self.trampolines_of.insert(trampoline, at);
-            self.rewritten += 1;
-            trampoline += u64::from(moved.len).next_multiple_of(16);
+        let address = |site: &RewriteSite| start + (site.offset - file_start);
+        let mut left = &sites[..];
+        while let Some(first) = left.first() {
+            // Sites near each other, whose pages become ours together.
+            let from = page_down(address(first));
+            let page_end = |site: &RewriteSite| page_up(address(site) + u64::from(site.len)).min(end);
+            let n = 1 + left.windows(2).take_while(|w| address(&w[1]) <= page_end(&w[0]) + TEXT_GAP).count();
+            let (group, rest) = left.split_at(n);
+            left = rest;
+            let to = group.last().map_or(from, page_end);
+            if self.own_text(from, to, file_start + (from - start), &file).is_err() {
+                return;
+            }
+            for site in group {
+                let at = address(site);
+                let mut text = [0u8; 64];
+                let Some(text) = text.get_mut(..site.len as usize) else { continue };
+                self.peek(at, text);
+                let mut code = [0u8; 256];
+                let Some(moved) = plan.write(site, text, at, &mut code, trampoline) else { continue };
+                self.poke(trampoline, &code[..moved.len as usize]);
+                self.poke(at, text);
+                self.windows.insert(at, Window { len: site.len, trampoline, moved });
+                self.trampolines_of.insert(trampoline, at);
+                self.rewritten += 1;
+                trampoline += u64::from(moved.len).next_multiple_of(16);
+            }
         }
     }
 
@@ -1332,10 +1352,9 @@ impl Vm {
         }
         for (addr, len, at) in fresh {
             self.count_resident(len / PAGE);
+            let n = read_pages(&**file, addr - from + offset, at, len)? as u64;
             // SAFETY: the pages are this space's slots' and not mapped yet.
-            let to = unsafe { core::slice::from_raw_parts_mut(memory().address(at), len as usize) };
-            let n = file.read(addr - from + offset, to)?;
-            to[n..].fill(0);
+            unsafe { memory().address(at + n).write_bytes(0, (len - n) as usize) };
             let backing = Backing::Memory { offset: at };
             // SAFETY: a user range; the pages are this space's slots'.
             unsafe { platform().map(addr, len, Access::READ | Access::POPULATE, backing)? };
@@ -1343,33 +1362,57 @@ impl Vm {
         Ok(())
     }
 
+    /// Where a byte of a slot lies in the cell's memory, and how many bytes of its page there are from it on.
+    fn slot_byte(&self, addr: u64) -> Option<(*mut u8, usize)> {
+        let slot = self.slots.get(&(addr & !(SLOT - 1)))?;
+        let p = memory().address(u64::from(slot.frame) * PAGE + addr % SLOT);
+        Some((p, (PAGE - addr % PAGE) as usize))
+    }
+
     /// Reads memory of slots.
     fn peek(&self, addr: u64, to: &mut [u8]) {
-        for (i, b) in to.iter_mut().enumerate() {
-            let a = addr + i as u64;
-            if let Some(slot) = self.slots.get(&(a & !(SLOT - 1))) {
-                // SAFETY: the page is this slot's.
-                *b = unsafe { *memory().address(u64::from(slot.frame) * PAGE + a % SLOT) };
-            }
+        let mut done = 0;
+        while done < to.len() {
+            let Some((p, n)) = self.slot_byte(addr + done as u64) else { return };
+            let piece = &mut to[done..];
+            let n = n.min(piece.len());
+            // SAFETY: so many bytes of a slot's page are there; nobody writes to it while we hold the space.
+            unsafe { core::ptr::copy_nonoverlapping(p, piece.as_mut_ptr(), n) };
+            done += n;
         }
     }
 
     /// Writes memory of slots, whatever the program's access to it.
     fn poke(&mut self, addr: u64, from: &[u8]) {
-        for (i, b) in from.iter().enumerate() {
-            let a = addr + i as u64;
-            let (s, page) = (a & !(SLOT - 1), a % SLOT / PAGE);
-            if self.slots.get(&s).is_none_or(|slot| slot.mapped & 1 << page == 0) {
+        let mut done = 0;
+        while done < from.len() {
+            let a = addr + done as u64;
+            let page = a % SLOT / PAGE;
+            if self.slots.get(&(a & !(SLOT - 1))).is_none_or(|slot| slot.mapped & 1 << page == 0) {
                 // Only trampolines get here: anonymous memory that is not populated yet.
                 if self.fault(a, false, true).is_err() {
                     return;
                 }
             }
-            let frame = u64::from(self.slots[&s].frame);
-            // SAFETY: the page is this slot's.
-            unsafe { *memory().address(frame * PAGE + a % SLOT) = *b };
+            let Some((p, n)) = self.slot_byte(a) else { return };
+            let piece = &from[done..];
+            let n = n.min(piece.len());
+            // SAFETY: so many bytes of a slot's page are there.
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), p, n) };
+            done += n;
         }
     }
+}
+
+/// Reads from a file into `len` bytes at offset `to` of the cell's memory, which a slot has
+/// and no program sees yet. Short at the end of the file.
+fn read_pages(file: &dyn Mappable, offset: u64, to: u64, len: u64) -> Result<usize> {
+    if let Some(n) = file.read_straight(offset, to, len)? {
+        return Ok(n);
+    }
+    // SAFETY: as said above.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(memory().address(to), len as usize) };
+    file.read(offset, bytes)
 }
 
 fn drop_mapping(kind: &Kind) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, MAGIC};
 use atoll_abi::layout::{
-    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE,
+    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, table_blocks,
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
@@ -145,7 +145,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         Mapping::new(&control_file, control_len + image.data.len() as u64).map_err(failed("mapping it"))?;
     std::os::unix::fs::FileExt::write_all_at(&control_file, &image.data, control_len)
         .map_err(failed("writing the runtime"))?;
-    let (extents, huge) = memory::extents(config.memory)?;
+    let (extents, mount) = memory::extents(config.memory)?;
+    let huge = mount.is_some();
     without.huge_pages = !huge;
     let extents_map = Mapping::new(&extents, config.memory).map_err(failed("mapping the cell's memory"))?;
 
@@ -155,6 +156,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     d.magic.store(MAGIC, Ordering::Relaxed);
     d.version.store(ABI_VERSION, Ordering::Relaxed);
     d.cores.store(config.cores as u32, Ordering::Relaxed);
+    // Asks for the limits of control groups, too: once, it takes a while.
     let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
     d.machine_cores.store(machine as u32, Ordering::Relaxed);
     d.memory.store(config.memory / BLOCK * BLOCK, Ordering::Relaxed);
@@ -237,8 +239,18 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         unsafe { libc::_exit(125) };
     }
     drop(keep);
+    drop(mount);
     let control = Arc::new(control);
     let extents_map = Arc::new(extents_map);
+    if huge {
+        // Zeroing these now, beside what the cell's first process has to do, saves it the time.
+        for block in [0, table_blocks(config.memory, config.cores as u64)] {
+            if let Some(p) = extents_map.range(block * BLOCK, 1) {
+                // SAFETY: in the mapping; makes the page and changes nothing. Failure costs time only.
+                unsafe { libc::madvise(p.cast(), PAGE as usize, libc::MADV_POPULATE_WRITE) };
+            }
+        }
+    }
     let server = Server::start(
         control.clone(),
         extents_map.clone(),
@@ -251,6 +263,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
             .map(HostMount::try_clone)
             .collect::<std::io::Result<_>>()
             .map_err(failed("dup"))?,
+        machine,
     )?;
     let log = std::thread::spawn(move || {
         let mut from = BufReader::new(File::from(log_read));
@@ -501,15 +514,24 @@ impl First<'_> {
 /// host would write to that memory, which is about to be unmapped.
 fn forget_rseq() {
     const SIGNATURE: u32 = 0x5305_3053;
-    // SAFETY: looks up a variable of the C library; if it is there, it is an offset from the thread pointer.
+    let at: *const isize;
+    // SAFETY: the address of a variable of the C library, or null where it is older and has none.
     unsafe {
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        if offset.is_null() {
-            return;
-        }
+        std::arch::asm!(
+            ".weak __rseq_offset",
+            "mov {}, [rip + __rseq_offset@GOTPCREL]",
+            out(reg) at,
+            options(nostack, readonly)
+        );
+    }
+    if at.is_null() {
+        return;
+    }
+    // SAFETY: what is there is an offset from the thread pointer.
+    unsafe {
         let thread: *const u8;
         std::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly));
-        libc::syscall(libc::SYS_rseq, thread.offset(*offset), 32, 1, SIGNATURE);
+        libc::syscall(libc::SYS_rseq, thread.offset(*at), 32, 1, SIGNATURE);
     }
 }
 

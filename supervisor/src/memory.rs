@@ -37,8 +37,9 @@ fn seal_size(file: File) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file on a private tmpfs whose pages are huge, or None where that can't be had.
-fn huge(size: u64) -> io::Result<File> {
+/// A file on a private tmpfs whose pages are huge, and what keeps the file
+/// system mounted: taking it down takes a while, and the file does not need it.
+fn huge(size: u64) -> io::Result<(File, OwnedFd)> {
     let option = |fd: &OwnedFd, key: &str, value: &str| {
         let (key, value) = (cstring(key), cstring(value));
         // FSCONFIG_SET_STRING.
@@ -68,19 +69,20 @@ fn huge(size: u64) -> io::Result<File> {
         File::from_raw_fd(check(libc::openat(mount.as_raw_fd(), name.as_ptr(), flags, 0o600) as i64)? as i32)
     };
     file.set_len(size)?;
-    Ok(file)
+    Ok((file, mount))
 }
 
-/// The file of a cell's extents, and whether its pages are huge.
-pub fn extents(size: u64) -> Result<(File, bool)> {
-    if let Ok(file) = huge(size) {
-        return Ok((file, true));
+/// The file of a cell's extents; if its pages are huge, its file system's
+/// mount, to be let go when there is time.
+pub fn extents(size: u64) -> Result<(File, Option<OwnedFd>)> {
+    if let Ok((file, mount)) = huge(size) {
+        return Ok((file, Some(mount)));
     }
     // The cell has this descriptor, and could write behind the end of an unsealed file to get more.
     let file = anonymous("atoll memory", size)
         .and_then(seal_size)
         .map_err(|e| Error::with("no memory file for the cell", e))?;
-    Ok((file, false))
+    Ok((file, None))
 }
 
 /// A mapping of a shared file in this process.

@@ -20,7 +20,7 @@ use atoll_abi::control::{Control, StreamKind};
 use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{
-    ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
+    ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -36,6 +36,13 @@ const THREADS_MAX: u32 = 64;
 const SPIN: Duration = Duration::from_micros(50);
 /// How long a signal waits for a write to be answered: it may be one that blocks.
 const SETTLE: Duration = Duration::from_millis(2);
+/// The same while requests come one after another, as when a program starts: waking a thread
+/// that sleeps on an idle core takes half of that, and the program waits for it.
+const SPIN_BUSY: Duration = Duration::from_micros(200);
+/// Usual time between requests up to which they come one after another, us.
+const BUSY_GAP: u32 = 150;
+/// Longest time between two requests that counts, us.
+const GAP_MAX: u32 = 1000;
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
 /// step after another, so it may be longer than a path that they can write.
 const PATH_LONGEST: usize = 64 << 10;
@@ -133,6 +140,11 @@ pub struct Server {
     plans: crate::plan::Plans,
     /// Writes to standard streams that are under way.
     writing: AtomicU32,
+    /// When the last answer was given, us after `begun`.
+    answered: AtomicU64,
+    /// How long it usually takes then until the next request comes, us.
+    gap: AtomicU32,
+    begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
 }
@@ -153,6 +165,7 @@ impl Server {
         bells: Vec<OwnedFd>,
         sockets: Vec<OwnedFd>,
         mounts: Vec<HostMount>,
+        machine_cores: usize,
     ) -> Result<Arc<Server>> {
         // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
         let root = unsafe {
@@ -173,10 +186,13 @@ impl Server {
             handles: Mutex::default(),
             user: (!root || config.boot.uid != 0).then_some((config.boot.uid, config.boot.gid)),
             root,
-            machine_cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            machine_cores,
             network: config.network,
             plans: crate::plan::Plans::new(config.plan_cache.clone()),
             writing: AtomicU32::new(0),
+            answered: AtomicU64::new(0),
+            gap: AtomicU32::new(0),
+            begun: Instant::now(),
             served: AtomicU64::new(0),
         });
         for _ in 0..2 {
@@ -222,9 +238,13 @@ impl Server {
         if self.machine_cores < 2 || !spare() || control.server_awake.swap(1, Ordering::SeqCst) != 0 {
             return None;
         }
+        let limit = if self.gap.load(Ordering::Relaxed) <= BUSY_GAP { SPIN_BUSY } else { SPIN };
         let begun = Instant::now();
-        while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < SPIN {
-            std::hint::spin_loop();
+        while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < limit {
+            // The clock is read now and then only.
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
         }
         control.server_awake.store(0, Ordering::SeqCst);
         // Pairs with the cell's fence between its push and its look at this flag.
@@ -285,11 +305,13 @@ impl Server {
                 let _ = self.clone().add_thread();
             }
             self.served.fetch_add(1, Ordering::Relaxed);
+            self.note_gap();
             let shows = request.op == Op::StreamWrite as u32;
             self.writing.fetch_add(u32::from(shows), Ordering::SeqCst);
             let outcome = self.serve(&request, &mut identity);
             self.reply(core, request.cookie, outcome);
             self.writing.fetch_sub(u32::from(shows), Ordering::SeqCst);
+            self.answered.store(self.now(), Ordering::Relaxed);
             fresh = true;
         }
     }
@@ -304,6 +326,20 @@ impl Server {
         while self.writing.load(Ordering::SeqCst) != 0 && begun.elapsed() < SETTLE {
             std::thread::yield_now();
         }
+    }
+
+    /// Microseconds since serving began.
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
+    }
+
+    /// A request came: how long after the last answer? A guess for [`Server::spin`], so threads
+    /// that note at the same time do no harm.
+    fn note_gap(&self) {
+        let since = self.now().saturating_sub(self.answered.load(Ordering::Relaxed));
+        let gap = since.min(u64::from(GAP_MAX)) as u32;
+        let usual = self.gap.load(Ordering::Relaxed);
+        self.gap.store((usual * 7 + gap) / 8, Ordering::Relaxed);
     }
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
@@ -412,26 +448,18 @@ impl Server {
             Op::Stat => {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
-                let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-                if !is_mount_root(fd.as_raw_fd()) {
-                    check_file_system(fd.as_raw_fd())?;
-                }
-                let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+                let (_, attr) = look(&m.root, &path)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
             }
+            Op::Walk => self.walk(r),
             Op::ReadDir => self.read_dir(r),
             Op::ReadLink => {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
                 let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
                 check_file_system(fd.as_raw_fd())?;
-                let mut buf = vec![0u8; libc::PATH_MAX as usize];
-                // SAFETY: the buffer has that length.
-                let n = check(unsafe {
-                    libc::readlinkat(fd.as_raw_fd(), c"".as_ptr(), buf.as_mut_ptr().cast(), buf.len())
-                } as i64)?;
-                Reply::value(self.copy_out(r.b, &buf[..n as usize])? as u64)
+                Reply::value(self.copy_out(r.b, &read_link(&fd)?)? as u64)
             }
             Op::Open => self.open(r),
             Op::Release => {
@@ -685,6 +713,55 @@ impl Server {
         Ok(Reply { value: n, extra: 0, fd: pass })
     }
 
+    /// Looks at name after name of a path.
+    fn walk(&self, r: &Request) -> Outcome {
+        let m = self.mount(r.arg[0])?;
+        let path = self.copy_in(r.a, PATH_LONGEST)?;
+        let (above, names) = path.split_at_checked(r.arg[1] as usize).ok_or(Errno::EINVAL)?;
+        let above = if above.is_empty() { b".".to_vec() } else { above.to_vec() };
+        let above = CString::new(above).map_err(|_| Errno::EINVAL)?;
+        let mut dir = open_beneath(&m.root, &above, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        let mut out: Vec<u8> = Vec::new();
+        let mut extra = 0;
+        let mut found = 0;
+        for name in names.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            if matches!(name, b"." | b"..") || out.len() + size_of::<HostAttr>() > r.b.len as usize {
+                break;
+            }
+            let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+            match look(&dir, &name) {
+                Ok((fd, attr)) => {
+                    out.extend_from_slice(attr.as_bytes());
+                    found += 1;
+                    if attr.mode & libc::S_IFMT == libc::S_IFLNK
+                        && let Ok(target) = read_link(&fd)
+                        && out.len() + target.len() <= r.b.len as usize
+                    {
+                        extra = target.len() as u64;
+                        out.extend_from_slice(&target);
+                    }
+                    dir = fd;
+                    if attr.mode & libc::S_IFMT != libc::S_IFDIR {
+                        break;
+                    }
+                }
+                // The first is what was asked for; what is said of the others is a favour.
+                Err(e) if found == 0 => return Err(e),
+                Err(Errno::ENOENT) => {
+                    extra = WALK_MISSING;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if found == 0 {
+            // Nothing that could be asked for, or no room for it.
+            return Err(Errno::EINVAL);
+        }
+        self.copy_out(r.b, &out)?;
+        Ok(Reply { value: found, extra, fd: None })
+    }
+
     fn read_dir(&self, r: &Request) -> Outcome {
         let m = self.mount(r.arg[0])?;
         let path = self.path(r.a)?;
@@ -729,7 +806,7 @@ impl Server {
                 }
                 position = next;
                 let listed = HostAttr { ino, mode: u32::from(kind) << 12, ..HostAttr::default() };
-                let attr = if r.arg[2] == 1 {
+                let attr = if r.arg[2] == 1 && kind != libc::DT_UNKNOWN {
                     listed
                 } else {
                     stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(listed)
@@ -984,6 +1061,28 @@ fn is_mount_root(fd: RawFd) -> bool {
     // SAFETY: as above; a valid name.
     let r = unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, 0, &raw mut s) };
     r == 0 && s.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0
+}
+
+/// What lies at a path beneath a directory: its descriptor, only a path, and its attributes. A
+/// place where something is mounted may be seen, but nothing in a forbidden file system.
+fn look(dir: &OwnedFd, path: &CStr) -> std::result::Result<(OwnedFd, HostAttr), Errno> {
+    let fd = open_beneath(dir, path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+    if !is_mount_root(fd.as_raw_fd()) {
+        check_file_system(fd.as_raw_fd())?;
+    }
+    let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
+    Ok((fd, attr))
+}
+
+/// Target of a symbolic link that a descriptor stands for.
+fn read_link(fd: &OwnedFd) -> std::result::Result<Vec<u8>, Errno> {
+    let mut buf = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: the buffer has that length.
+    let n =
+        check(unsafe { libc::readlinkat(fd.as_raw_fd(), c"".as_ptr(), buf.as_mut_ptr().cast(), buf.len()) }
+            as i64)?;
+    buf.truncate(n as usize);
+    Ok(buf)
 }
 
 /// Attributes of an open descriptor, or of a name under one.

@@ -56,17 +56,23 @@ pub fn init(cores: usize) {
     atoll_sync::set_defer(rcu::defer);
 }
 
-/// Makes this core known to the scheduler, and gives it its event thread.
+/// Makes this core known to the scheduler. Core 0 comes before the others, and gives all
+/// their event threads: a core that is never used needs no memory of its own.
 pub fn boot_core() {
     let local = core_local();
     let me = core(local.id());
     local.scheduler.store((me as *const Core).cast_mut().cast(), Ordering::Relaxed);
     local.current.store(null_mut(), Ordering::Relaxed);
     with_private(|p| p.since = platform().now());
-    let events = thread::spawn(local.id(), event_loop).expect("no memory for a core's event thread");
-    // It sleeps until it is needed.
-    events.state.store(state::PARKED, Ordering::Release);
-    me.event_thread.store((events as *const Thread).cast_mut(), Ordering::Release);
+    if local.id() != 0 {
+        return;
+    }
+    for (n, core) in all_cores().iter().enumerate() {
+        let events = thread::spawn(n, event_loop).expect("no memory for a core's event thread");
+        // It sleeps until it is needed.
+        events.state.store(state::PARKED, Ordering::Release);
+        core.event_thread.store((events as *const Thread).cast_mut(), Ordering::Release);
+    }
 }
 
 /// Runs threads on this core, for ever. The caller's stack is given up

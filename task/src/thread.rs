@@ -108,6 +108,11 @@ impl Thread {
         self.core.load(Ordering::Relaxed) as usize
     }
 
+    /// Says where a thread that was not started yet begins.
+    pub fn begin_on(&self, core: usize) {
+        self.core.store(core as u32, Ordering::Relaxed);
+    }
+
     /// Nanoseconds that it has run, up to its last switch.
     pub fn run_time(&self) -> u64 {
         self.run_time.load(Ordering::Relaxed)

@@ -206,7 +206,7 @@ struct ring { _Alignas(64) uint32_t tail; _Alignas(64) uint32_t head; _Alignas(6
 
 enum { NOP, STAT, READDIR, READLINK, OPEN, RELEASE, PASSFD, READ, WRITE, SYNC, STATHANDLE, TRUNCATE, ALLOCATE, MAKEDIR, UNLINK,
        RENAME, LINK, SYMLINK, MAKENODE, SETATTR, STATFS, STREAMREAD, STREAMWRITE, STREAMCONTROL, SOCKET, BIND, CONNECT, LISTEN,
-       PLAN, EXTENDEDATTR };
+       PLAN, EXTENDEDATTR, WALK = 34 };
 
 static unsigned long scratch; // offset of 64 KiB of the cell's memory that nobody uses
 
@@ -260,6 +260,20 @@ static struct extent path(int slot, const char *s) { return put(slot, s, strlen(
 
 static void request(const char *name, struct request r) { attack(name, ask(&r) < 0 ? -EPERM : 0); }
 
+/* Name after name, and the last name alone: neither may get there. */
+static void walk(const char *what, int mount, const char *to, struct extent out)
+{
+	const char *last = strrchr(to, '/');
+	long names = 1;
+	for (const char *p = to; *p; p++)
+		names += *p == '/' && p != to;
+	struct request whole = { .op = WALK, .arg = { mount }, .a = path(0, to), .b = out };
+	// A slash in front is only what parts the names from the directory above: none.
+	if (*to != '/')
+		attack(what, ask(&whole) < names ? -EPERM : 0);
+	request(what, (struct request){ .op = WALK, .arg = { mount, last ? last - to : 0 }, .a = path(0, to), .b = out });
+}
+
 static void rings(void)
 {
 	struct extent out = { scratch + 5 * 8192, 4096 };
@@ -290,6 +304,8 @@ static void rings(void)
 			if (strncmp(outside[i], "dev/", 4) && *outside[i] && strcmp(outside[i], "link")) {
 				snprintf(name, sizeof name, "look at %s on %d", outside[i], mount);
 				request(name, (struct request){ .op = STAT, .arg = { mount }, .a = path(0, outside[i]), .b = out });
+				snprintf(name, sizeof name, "walk to %s on %d", outside[i], mount);
+				walk(name, mount, outside[i], out);
 			}
 		}
 	}
@@ -327,6 +343,9 @@ static void rings(void)
 	static const struct extent bad[] = { { 0, ~0ul }, { ~0ul, 1 }, { ~0ul - 4095, 4096 }, { 1ul << 47, 4096 }, { 1ul << 63, 1ul << 63 } };
 	for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
 		request("stat into nowhere", (struct request){ .op = STAT, .arg = { 0 }, .a = path(0, "etc"), .b = bad[i] });
+		request("walk into nowhere", (struct request){ .op = WALK, .arg = { 0 }, .a = path(0, "etc"), .b = bad[i] });
+		request("walk from nowhere", (struct request){ .op = WALK, .arg = { 0 }, .a = bad[i], .b = out });
+		request("walk from behind the path", (struct request){ .op = WALK, .arg = { 0, 4 }, .a = path(0, "etc"), .b = out });
 		request("a path from nowhere", (struct request){ .op = STAT, .arg = { 0 }, .a = bad[i], .b = out });
 		request("list into nowhere", (struct request){ .op = READDIR, .arg = { 0 }, .a = path(0, "usr/bin"), .b = bad[i] });
 		request("write from nowhere", (struct request){ .op = STREAMWRITE, .arg = { 1 }, .a = bad[i] });
@@ -347,7 +366,7 @@ static void rings(void)
 			words[w] = seed;
 		}
 		uint64_t mode = words[15];
-		r.op %= 34;
+		r.op %= 35;
 		for (int n = 0; n < 4; n++)
 			if (mode >> n & 1)
 				r.arg[n] %= 5;

@@ -27,13 +27,20 @@ pub fn cargo() -> Command {
 
 /// Builds `atoll` and the runtime. They are two builds: the runtime has no standard library.
 pub fn all(release: bool) -> Result<()> {
-    for package in ["atoll", "atoll-cell"] {
+    let build = |package: &str| {
         let mut command = cargo();
         command.args(["build", "--package", package]);
         if release {
             command.arg("--release");
         }
-        run(&mut command)?;
+        run(&mut command)
+    };
+    // Without a dynamic linker at work it starts and forks sooner.
+    let mut linked = cargo();
+    linked.args(["rustc", "--package", "atoll", "--release", "--", "-C", "target-feature=+crt-static"]);
+    if !release || run(&mut linked).is_err() {
+        // Some systems have no C library to link with.
+        build("atoll")?;
     }
-    Ok(())
+    build("atoll-cell")
 }

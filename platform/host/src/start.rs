@@ -108,6 +108,7 @@ extern "C" fn atoll_nursery() -> ! {
         control.spaces[0].turn[core].store(1, Ordering::Relaxed);
     }
     control.spaces[0].state.store(state::CREATING, Ordering::Release);
+    control.nursery.slots.store(1, Ordering::Release);
     // Children that end and wishes arrive as signals, which are taken one by one.
     let set: u64 = 1 << (SIGNAL - 1) | 1 << (linux::SIGCHLD - 1);
     // SAFETY: a valid signal set.
@@ -130,7 +131,9 @@ struct Pids([i32; MAX_SPACES]);
 impl Pids {
     /// Does what the slots ask for.
     fn look(&mut self) {
-        for (n, slot) in control().spaces.iter().enumerate() {
+        // The others are memory that nobody has touched yet.
+        let used = control().nursery.slots.load(Ordering::Acquire) as usize;
+        for (n, slot) in control().spaces.iter().enumerate().take(used) {
             match slot.state.load(Ordering::Acquire) {
                 state::CREATING if self.0[n] == 0 => {
                     let flags = linux::CLONE_FILES | linux::SIGCHLD;
@@ -374,6 +377,7 @@ pub(crate) fn space_create() -> Result<u32> {
             .compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
+            control().nursery.slots.fetch_max(n as u32 + 1, Ordering::AcqRel);
             wish();
             return Ok(n as u32);
         }
