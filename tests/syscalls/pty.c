@@ -2,6 +2,7 @@
 // flags: -lutil
 #include "case.h"
 #include <pty.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 
@@ -75,8 +76,18 @@ static void handler(int signal)
 	caught = signal;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc == 1) {
+		// As a child that leads no process group, so that it can lead a session.
+		pid_t child;
+		int status;
+		char *args[] = {argv[0], "child", 0};
+		if (posix_spawn(&child, "/proc/self/exe", 0, 0, args, environ))
+			return 1;
+		waitpid(child, &status, 0);
+		return WEXITSTATUS(status);
+	}
 	SECTION("opening");
 	struct stat st;
 	V((m = posix_openpt(O_RDWR | O_NOCTTY)) >= 0);
@@ -319,7 +330,7 @@ int main(void)
 	P(v.ws_col);
 
 	SECTION("controlling terminal");
-	setsid();
+	V(setsid() == getpid());
 	P(getsid(0) == getpid());
 	V(open("/dev/tty", O_RDWR));
 	V(ioctl(s, TIOCSCTTY, 0));
