@@ -101,8 +101,7 @@ pub struct HostSocket {
     watcher: AtomicI32,
     watching: Mutex<()>,
     listening: AtomicBool,
-    connected: AtomicBool,
-    /// A connection was begun, and nobody has asked yet what came of it.
+    /// A connection was begun, and no call of `connect` has told yet what came of it.
     connecting: AtomicBool,
 }
 
@@ -132,7 +131,6 @@ impl HostSocket {
             watcher: AtomicI32::new(-1),
             watching: Mutex::new(()),
             listening: AtomicBool::new(false),
-            connected: AtomicBool::new(false),
             connecting: AtomicBool::new(false),
         })
     }
@@ -223,6 +221,14 @@ impl HostSocket {
             r.arg[0] = handle;
             // Nobody waits for it.
             let _ = Call::send(r);
+        }
+    }
+
+    /// An attempt to connect may have succeeded: nothing more is asked of the server then.
+    fn note_connection(&self) {
+        let Ok(host) = host() else { return };
+        if host.probe(self.fd) & (poll::OUT | poll::ERR | poll::HUP) == poll::OUT {
+            self.let_handle_go();
         }
     }
 
@@ -383,32 +389,28 @@ impl Handle for HostSocket {
     }
 
     fn connect(&self, addr: &Address) -> Result<()> {
-        if self.connecting.load(Ordering::Acquire) {
-            // The second call tells how the first ended (connect(2)).
-            if host()?.probe(self.fd) & (poll::OUT | poll::ERR | poll::HUP) == 0 {
-                return Err(Errno::EALREADY);
-            }
-            self.connecting.store(false, Ordering::Release);
-            return match self.take_error() {
-                0 => Ok(()),
-                e => Err(Errno(e)),
-            };
-        }
         if self.stream && self.handle.load(Ordering::Acquire) == 0 {
-            // It is connected, or listens.
-            return Err(Errno::EISCONN);
+            // It is connected, or listens. The first call after the end of an attempt still tells of that.
+            let told = !self.connecting.swap(false, Ordering::AcqRel);
+            return if told { Err(Errno::EISCONN) } else { Ok(()) };
         }
+        // As long as it is not connected, the host knows what a call means: it begins an attempt, or
+        // tells how the last one goes or went (connect(2)).
         let r = self.with_handle(Op::Connect, Some(addr), 0);
-        match r {
-            Ok(_) | Err(Errno::EINPROGRESS) if self.stream => {
-                self.connected.store(true, Ordering::Release);
-                self.connecting.store(r == Err(Errno::EINPROGRESS), Ordering::Release);
-                self.let_handle_go();
-                self.shared.state.store(0, Ordering::Release);
-                self.probe();
-                self.watch();
+        if self.stream {
+            match r {
+                Ok(_) | Err(Errno::EINPROGRESS) => {
+                    self.connecting.store(r.is_err(), Ordering::Release);
+                    if r.is_ok() {
+                        self.let_handle_go();
+                    }
+                    self.shared.state.store(0, Ordering::Release);
+                    self.probe();
+                    self.watch();
+                }
+                Err(Errno::EALREADY) => {}
+                Err(_) => self.connecting.store(false, Ordering::Release),
             }
-            _ => {}
         }
         r.map(drop)
     }
@@ -444,7 +446,11 @@ impl Handle for HostSocket {
         match self.get_option(net::SOL_SOCKET, net::SO_ERROR, &mut value) {
             Ok(_) => {
                 self.shared.state.fetch_and(!u64::from(poll::ERR), Ordering::AcqRel);
-                u32::from_ne_bytes(value)
+                let error = u32::from_ne_bytes(value);
+                if error == 0 && self.connecting.load(Ordering::Acquire) {
+                    self.note_connection();
+                }
+                error
             }
             Err(e) => e.0,
         }
@@ -521,7 +527,6 @@ impl StreamHandle for HostSocket {
             Ok((fd, n)) => {
                 from.set_len(n);
                 let s = Self::adopt(fd, true, 0);
-                s.connected.store(true, Ordering::Release);
                 self.took();
                 Ok((s, from))
             }

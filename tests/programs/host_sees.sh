@@ -23,7 +23,8 @@ pid=$!
 until grep -q ready seen 2> /dev/null; do sleep 0.05; done
 touch gone; echo old > replaced; mkdir dir
 echo second >> shared; sleep 0.5
-echo contents > made; rm gone; echo new > r2; mv r2 replaced; touch dir/a dir/b; echo fresh > old
+# What is looked at once, last, is there before what is waited for.
+echo contents > made; rm gone; touch dir/a dir/b; echo fresh > old; echo new > r2; mv r2 replaced
 wait $pid
 cat seen
 # Closed means written, synced means written, renamed means written.

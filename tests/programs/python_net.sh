@@ -4,7 +4,6 @@
 . "$TESTS/python_tests.inc"
 # Sockets of virtual machines wait for ever on hosts that have none; UDP-Lite
 # is not let through to the host. Not there yet: control messages that go out
-# with a message over IP, and names of interfaces; and a connect after
-# SO_ERROR was asked says EISCONN once too early (sock_client_connect_racing).
+# with a message over IP, and names of interfaces.
 modules "socket -i *VSOCK* -i *UDPLITE* -i testSet*HopLimit* -i testOddCmsgSize -i testInterfaceNameIndex -i *scopeid_symbolic" \
-	"asyncio -i test_get_event_loop_new_process -i test_sock_client_connect_racing"
+	"asyncio -i test_get_event_loop_new_process"

@@ -332,7 +332,10 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                     if handle.ready() & (poll::OUT | poll::ERR | poll::HUP) == 0 {
                         return Err(Errno::EAGAIN);
                     }
-                    handle.connect(&addr).map(|()| 0)
+                    match handle.connect(&addr) {
+                        Err(Errno::EALREADY) => Err(Errno::EAGAIN),
+                        r => r.map(|()| 0),
+                    }
                 });
                 match done {
                     Err(Errno::EAGAIN) => Err(Errno::EINPROGRESS),
