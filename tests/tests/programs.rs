@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use atoll_tests::{
-    Failed, Outcome, arguments, atoll, cases, compare, difference, port, run, setting, timeout, tree,
+    Failed, Outcome, arguments, atoll, cases, compare, difference, port, run, setting, timeout, top, tree,
 };
 
 fn main() {
@@ -22,8 +22,12 @@ fn side(script: &Path, text: &str, cell: bool) -> Result<(Outcome, Vec<(String, 
     let prefix = if cell {
         let options = setting(text, "options").unwrap_or_default();
         let report = dir.path().join("reports");
+        // A cell has a /tmp of its own; what the cases need of a checkout there must be shown to it.
+        let top = top();
+        let hidden = [Path::new("/tmp"), Path::new("/var/tmp")].iter().any(|t| top.starts_with(t));
+        let shown = if hidden { format!("--volume {0}:{0}:ro ", top.display()) } else { String::new() };
         format!(
-            "{} run {options} --report {} --volume {2}:{2} --workdir {2} --",
+            "{} run {options} --report {} {shown}--volume {2}:{2} --workdir {2} --",
             atoll().display(),
             report.display(),
             path.display()
