@@ -47,7 +47,7 @@ pub fn unpark(token: Token) {
     (ops().unpark)(token)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) fn use_std_threads() {
     use std::boxed::Box;
     std::thread_local!(static ME: Token =
