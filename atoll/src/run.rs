@@ -97,10 +97,16 @@ fn parse_size(s: &str) -> std::result::Result<u64, String> {
 /// Runs it; the exit status is the program's.
 pub fn run(options: Options) -> ExitCode {
     let start = Instant::now();
-    let (json, file) = (options.json, options.report.clone());
+    let (json, reports) = (options.json, options.report.clone());
     let name = options.program[0].clone();
-    match prepare(options).and_then(launch) {
-        Ok(mut cell) => {
+    // Opened now: a file that can't be written is known before the program runs, and
+    // the modes of new files are still for the caller's mask.
+    let file = reports.map(|path| {
+        let opened = File::options().append(true).create(true).open(&path);
+        opened.map_err(|e| Error::with(format!("opening {} for the report", path.display()), e))
+    });
+    match file.transpose().and_then(|file| Ok((launch(prepare(options)?)?, file))) {
+        Ok((mut cell, file)) => {
             announce(&cell);
             crate::run::signals::forward(&cell);
             let status = cell.wait();
@@ -109,10 +115,11 @@ pub fn run(options: Options) -> ExitCode {
                 if json {
                     eprintln!("{line}");
                 }
-                if let Some(file) = file
-                    && let Err(e) = append(&file, &line)
+                // In one piece: cells that end at the same time may share the file.
+                if let Some(mut file) = file
+                    && let Err(e) = file.write_all(format!("{line}\n").as_bytes())
                 {
-                    eprintln!("atoll: writing the report to {}: {e}", file.display());
+                    eprintln!("atoll: writing the report: {e}");
                 }
             }
             finish(status)
@@ -152,12 +159,6 @@ fn finish(status: i32) -> ExitCode {
         signals::die_by(signal);
     }
     ExitCode::from(128 + libc::WTERMSIG(status) as u8)
-}
-
-fn append(file: &Path, line: &str) -> std::io::Result<()> {
-    let mut file = File::options().append(true).create(true).open(file)?;
-    // In one piece: cells that end at the same time may share the file.
-    file.write_all(format!("{line}\n").as_bytes())
 }
 
 fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) -> String {

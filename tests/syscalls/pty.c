@@ -8,6 +8,16 @@
 
 static int m, s;
 
+// What can't be seen in octal.
+static void bytes(const char *b, long n)
+{
+	for (long i = 0; i < n; i++)
+		if (b[i] >= 32 && b[i] < 127)
+			putchar(b[i]);
+		else
+			printf("\\%o", (unsigned char)b[i]);
+}
+
 static void drain(const char *what)
 {
 	char b[4096];
@@ -16,11 +26,7 @@ static void drain(const char *what)
 	struct pollfd p = {m, POLLIN};
 	// Linux passes on what is written behind the writer's back.
 	while (poll(&p, 1, 20) == 1 && p.revents & POLLIN && (n = read(m, b, sizeof b)) > 0)
-		for (long i = 0; i < n; i++)
-			if (b[i] >= 32 && b[i] < 127)
-				putchar(b[i]);
-			else
-				printf("\\%o", (unsigned char)b[i]);
+		bytes(b, n);
 	puts("\"");
 	fflush(stdout);
 }
@@ -40,11 +46,7 @@ static void got(long most)
 		printf("%s\n", err_(errno));
 	else {
 		printf("%ld \"", n);
-		for (long i = 0; i < n; i++)
-			if (b[i] >= 32 && b[i] < 127)
-				putchar(b[i]);
-			else
-				printf("\\%o", (unsigned char)b[i]);
+		bytes(b, n);
 		puts("\"");
 	}
 	fflush(stdout);
