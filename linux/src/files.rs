@@ -74,6 +74,12 @@ impl FdTable {
         FdTable { files: RcuTable::new(FILES_MAX), book: Mutex::new(Book::default()) }
     }
 
+    /// Descriptors there is room for, as `/proc/PID/status` tells it (`FDSize`): 64, and
+    /// then the next power of two that holds the highest ever used (proc_pid_status(5)).
+    pub fn slots(&self) -> usize {
+        (self.book.lock().used.len() * 64).next_power_of_two().max(64)
+    }
+
     /// The file of a descriptor.
     #[inline]
     pub fn get(&self, fd: u32) -> Result<FileRef> {

@@ -759,7 +759,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let kb = |b: u64| b >> 10;
     format!(
         "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
-         TracerPid:\t0\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t256\nGroups:\t{groups}\n\
+         TracerPid:\t0\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
          VmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{rss:8} kB\n\
          RssFile:\t       0 kB\nRssShmem:\t       0 kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
@@ -770,6 +770,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
          Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t0-{last}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{forced}\n",
         name = name_of(t),
+        slots = t.files.share().slots(),
         umask = t.fs.share().umask.load(Ordering::Relaxed),
         state = state_letter(p, t).1,
         pid = p.pid,

@@ -82,23 +82,22 @@ pub fn port() -> u16 {
 
 /// Runs a command to its end, or kills its process group when `limit` is over.
 pub fn run(mut command: Command, limit: Duration) -> std::io::Result<Outcome> {
-    // As from a terminal, whatever this was started from: a shell starts what it
-    // puts in the background with these ignored.
+    // As a login shell starts them, whatever this was started from: in a session of their
+    // own (ours may belong to a process that our process namespace doesn't show), and
+    // without what a shell ignores in what it puts in the background.
     // SAFETY: only calls that may be made between fork and exec.
     unsafe {
         command.pre_exec(|| {
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
                 libc::signal(signal, libc::SIG_DFL);
             }
+            if libc::setsid() < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
             Ok(())
         });
     }
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let drain = |stream: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
