@@ -102,6 +102,26 @@ impl Events {
         self.len == 0
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Number `n`.
+    pub fn get(&self, n: usize) -> Event {
+        self.list[..self.len][n]
+    }
+
+    /// Puts another in the place of number `n`.
+    pub fn set(&mut self, n: usize, event: Event) {
+        self.list[..self.len][n] = event;
+    }
+
+    /// Keeps the first `n`.
+    pub fn truncate(&mut self, n: usize) {
+        self.len = self.len.min(n);
+    }
+
     /// Takes them out, oldest first.
     pub fn take(&mut self) -> Events {
         core::mem::take(self)

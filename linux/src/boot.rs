@@ -76,9 +76,13 @@ pub fn boot() {
     atoll_fs::open::set_unlock(syscalls::fd::locks::release_open);
     futex::init();
     atoll_net::host::init();
-    atoll_task::set_event_handler(|event| match event {
-        Event::Mailbox => look_at_mailbox(),
-        event => atoll_net::host::on_event(event),
+    atoll_task::set_event_handler(|event, may_wait| match event {
+        Event::Mailbox if may_wait => {
+            look_at_mailbox();
+            true
+        }
+        Event::Mailbox => false,
+        event => atoll_net::host::on_event(event, may_wait),
     });
     atoll_mem::user::set_fault_in(syscalls::fault_in);
     atoll_mem::vm::set_reclaim(host::reclaim);

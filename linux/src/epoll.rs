@@ -4,6 +4,9 @@
 //! ready (under `ready`). A watched file's wait queue calls back with only the
 //! item's number; that puts the item on the ready list and wakes a waiter. So
 //! waiting costs by what is ready, not by what is watched.
+//!
+//! Locks are taken in this order: `watched`, those of the files, of their
+//! queues, `ready`, this instance's own queue.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
@@ -19,7 +22,6 @@ use linux_raw_sys::general as linux;
 use crate::files::FileRef;
 use crate::types::EpollEvent;
 
-/// Events that are always reported.
 /// What may be asked for together with EPOLLEXCLUSIVE.
 const EXCLUSIVE_WITH: u32 = poll::IN
     | poll::OUT
@@ -28,7 +30,10 @@ const EXCLUSIVE_WITH: u32 = poll::IN
     | linux::EPOLLWAKEUP
     | linux::EPOLLET
     | linux::EPOLLEXCLUSIVE;
+/// Events that are always reported.
 const ALWAYS: u32 = poll::ERR | poll::HUP;
+/// Items that are looked at under one hold of the locks.
+const BATCH: usize = 64;
 /// Longest chain of instances that watch each other (EP_MAX_NESTS).
 const NESTS_MAX: u32 = 5;
 
@@ -45,15 +50,60 @@ struct Item {
 
 #[derive(Default)]
 struct Watched {
-    items: BTreeMap<WakeKey, Item>,
+    /// By number; None: free, or about to be.
+    items: Vec<Option<Item>>,
+    free: Vec<WakeKey>,
     by_fd: BTreeMap<(u32, usize), WakeKey>,
-    next: WakeKey,
 }
 
+impl Watched {
+    fn item(&mut self, key: WakeKey) -> Option<&mut Item> {
+        self.items.get_mut(key as usize)?.as_mut()
+    }
+
+    fn add(&mut self, item: Item) -> WakeKey {
+        let name = (item.fd, item.opening);
+        let key = self.free.pop().unwrap_or_else(|| {
+            self.items.push(None);
+            self.items.len() as WakeKey - 1
+        });
+        self.items[key as usize] = Some(item);
+        self.by_fd.insert(name, key);
+        key
+    }
+
+    /// Takes an item out. Its number is still to be freed.
+    fn remove(&mut self, key: WakeKey) {
+        if let Some(item) = self.items[key as usize].take() {
+            self.by_fd.remove(&(item.fd, item.opening));
+        }
+    }
+}
+
+#[derive(Default)]
 struct Ready {
+    /// With room for all items: to add to it needs no memory.
     list: VecDeque<WakeKey>,
-    /// On the list already.
-    queued: hashbrown::HashSet<WakeKey>,
+    /// Is it on the list? By number.
+    queued: Vec<bool>,
+}
+
+impl Ready {
+    fn push(&mut self, key: WakeKey) {
+        if !core::mem::replace(&mut self.queued[key as usize], true) {
+            self.list.push_back(key);
+        }
+    }
+
+    /// Moves up to `most` to `keys`; their number.
+    fn pop(&mut self, most: usize, keys: &mut [WakeKey; BATCH]) -> usize {
+        let n = most.min(self.list.len()).min(BATCH);
+        for (key, from) in keys.iter_mut().zip(self.list.drain(..n)) {
+            self.queued[from as usize] = false;
+            *key = from;
+        }
+        n
+    }
 }
 
 /// What the callbacks reach.
@@ -62,14 +112,24 @@ struct Shared {
     queue: WaitQueue,
 }
 
-impl Wake for Shared {
-    fn wake(&self, key: WakeKey, _events: u32) {
-        let mut r = self.ready.lock();
-        if r.queued.insert(key) {
-            r.list.push_back(key);
-        }
-        drop(r);
+impl Shared {
+    /// An item may be ready.
+    fn note(&self, key: WakeKey) {
+        self.ready.lock().push(key);
         self.queue.wake_one(poll::IN);
+    }
+}
+
+impl Wake for Shared {
+    fn wake(&self, key: WakeKey, _events: u32, may_wait: bool) -> bool {
+        if may_wait {
+            self.note(key);
+            return true;
+        }
+        let Some(mut r) = self.ready.try_lock() else { return false };
+        r.push(key);
+        drop(r);
+        self.queue.try_wake_one(poll::IN)
     }
 }
 
@@ -88,10 +148,7 @@ impl Epoll {
     pub fn new() -> Self {
         Epoll {
             watched: Mutex::new(Watched::default()),
-            shared: Arc::new(Shared {
-                ready: Mutex::new(Ready { list: VecDeque::new(), queued: hashbrown::HashSet::new() }),
-                queue: WaitQueue::new(),
-            }),
+            shared: Arc::new(Shared { ready: Mutex::new(Ready::default()), queue: WaitQueue::new() }),
         }
     }
 
@@ -101,11 +158,10 @@ impl Epoll {
         let mut w = self.watched.lock();
         let mut key = w.by_fd.get(&(fd, opening)).copied();
         if let Some(k) = key
-            && w.items.get(&k).is_none_or(|i| i.file.strong_count() == 0)
+            && w.item(k).is_none_or(|i| i.file.strong_count() == 0)
         {
             // What was watched is gone, and its address serves another file now.
-            w.items.remove(&k);
-            w.by_fd.remove(&(fd, opening));
+            self.forget(&mut w, k);
             key = None;
         }
         match operation {
@@ -129,32 +185,26 @@ impl Epoll {
                         return Err(Errno::ELOOP);
                     }
                 }
-                w.next += 1;
-                let key = w.next;
                 let events = event.events;
-                w.items.insert(
-                    key,
-                    Item {
-                        fd,
-                        file: Arc::downgrade(inner),
-                        opening,
-                        events,
-                        data: event.data,
-                        disarmed: false,
-                    },
-                );
-                w.by_fd.insert((fd, opening), key);
+                let file = Arc::downgrade(inner);
+                let key = w.add(Item { fd, file, opening, events, data: event.data, disarmed: false });
+                {
+                    let (mut r, all) = (self.shared.ready.lock(), w.items.len());
+                    r.queued.resize(all, false);
+                    let room = all - r.list.len();
+                    r.list.reserve(room);
+                }
                 queue.add(callback(&self.shared), key, events & 0xffff | ALWAYS);
                 drop(w);
                 if inner.ready() & (events & 0xffff | ALWAYS) != 0 {
-                    self.shared.wake(key, 0);
+                    self.shared.note(key);
                 }
                 Ok(())
             }
             linux::EPOLL_CTL_MOD => {
                 let event = event.ok_or(Errno::EFAULT)?;
                 let key = key.ok_or(Errno::ENOENT)?;
-                let Some(item) = w.items.get_mut(&key) else { return Err(Errno::ENOENT) };
+                let Some(item) = w.item(key) else { return Err(Errno::ENOENT) };
                 let events = event.events;
                 if (events | item.events) & linux::EPOLLEXCLUSIVE != 0 {
                     return Err(Errno::EINVAL);
@@ -169,18 +219,19 @@ impl Epoll {
                     queue.add(callback(&self.shared), key, events & 0xffff | ALWAYS);
                 }
                 if inner.ready() & (events & 0xffff | ALWAYS) != 0 {
-                    self.shared.wake(key, 0);
+                    self.shared.note(key);
                 }
                 Ok(())
             }
             linux::EPOLL_CTL_DEL => {
                 let key = key.ok_or(Errno::ENOENT)?;
-                w.items.remove(&key);
-                w.by_fd.remove(&(fd, opening));
+                w.remove(key);
                 drop(w);
                 if let Some(queue) = file.file().queue() {
                     queue.remove(&callback(&self.shared), key);
                 }
+                // Nothing calls with this number any more.
+                self.forget(&mut self.watched.lock(), key);
                 Ok(())
             }
             _ => Err(Errno::EINVAL),
@@ -193,7 +244,7 @@ impl Epoll {
             return Err(Errno::ELOOP);
         }
         let files: Vec<Arc<dyn File>> =
-            self.watched.lock().items.values().filter_map(|i| i.file.upgrade()).collect();
+            self.watched.lock().items.iter().flatten().filter_map(|i| i.file.upgrade()).collect();
         for f in files {
             if let Some(e) = f.as_any().downcast_ref::<Epoll>()
                 && (core::ptr::eq(e, target) || e.reaches(target, depth + 1)?)
@@ -204,61 +255,58 @@ impl Epoll {
         Ok(false)
     }
 
+    /// Frees an item's number, and takes the item out if that has not been done.
+    fn forget(&self, w: &mut Watched, key: WakeKey) {
+        w.remove(key);
+        let mut r = self.shared.ready.lock();
+        if core::mem::take(&mut r.queued[key as usize]) {
+            r.list.retain(|k| *k != key);
+        }
+        w.free.push(key);
+    }
+
     /// Collects up to `most` events.
     fn collect(&self, most: usize, out: &mut Vec<EpollEvent>) {
-        // Each item is looked at once: what stays ready goes to the end of the list.
+        // Each item is looked at once: what stays ready goes to the end of the list afterwards,
+        // the first `stay` of `keys` and, if there were more than one batch, `earlier`.
         let mut rounds = self.shared.ready.lock().list.len();
-        let mut again: Vec<WakeKey> = Vec::new();
+        let (mut keys, mut stay) = ([0; BATCH], 0);
+        let mut earlier: Vec<WakeKey> = Vec::new();
         while rounds > 0 && out.len() < most {
-            rounds -= 1;
-            let key = {
-                let mut r = self.shared.ready.lock();
-                let Some(key) = r.list.pop_front() else { break };
-                r.queued.remove(&key);
-                key
-            };
+            earlier.extend_from_slice(&keys[..stay]);
+            stay = 0;
+            let n = self.shared.ready.lock().pop(rounds.min(most - out.len()), &mut keys);
+            if n == 0 {
+                break;
+            }
+            rounds -= n;
+            out.reserve(n);
             let mut w = self.watched.lock();
-            let Some(item) = w.items.get_mut(&key) else { continue };
-            let Some(file) = item.file.upgrade() else {
-                let gone = (item.fd, item.opening);
-                w.items.remove(&key);
-                w.by_fd.remove(&gone);
-                continue;
-            };
-            if item.disarmed {
-                continue;
-            }
-            let (wanted, data) = (item.events & 0xffff | ALWAYS, item.data);
-            let (edge, once) = (item.events & linux::EPOLLET != 0, item.events & linux::EPOLLONESHOT != 0);
-            if once {
-                item.disarmed = true;
-            }
-            drop(w);
-            let ready = file.ready() & wanted;
-            if ready == 0 {
-                if once {
-                    if let Some(item) = self.watched.lock().items.get_mut(&key) {
-                        item.disarmed = false;
-                    }
-                    // What came while it was disarmed was dropped.
-                    if file.ready() & wanted != 0 {
-                        again.push(key);
-                    }
+            for at in 0..n {
+                let key = keys[at];
+                let Some(item) = w.item(key) else { continue };
+                if item.disarmed {
+                    continue;
                 }
-                continue;
-            }
-            out.push(EpollEvent { events: ready, data });
-            if !edge && !once {
-                again.push(key);
+                let Some(file) = item.file.upgrade() else {
+                    self.forget(&mut w, key);
+                    continue;
+                };
+                let ready = file.ready() & (item.events & 0xffff | ALWAYS);
+                if ready == 0 {
+                    continue;
+                }
+                out.push(EpollEvent { events: ready, data: item.data });
+                item.disarmed = item.events & linux::EPOLLONESHOT != 0;
+                if item.events & linux::EPOLLET == 0 && !item.disarmed {
+                    keys[stay] = key;
+                    stay += 1;
+                }
             }
         }
-        if !again.is_empty() {
+        if stay + earlier.len() > 0 {
             let mut r = self.shared.ready.lock();
-            for key in again {
-                if r.queued.insert(key) {
-                    r.list.push_back(key);
-                }
-            }
+            earlier.iter().chain(&keys[..stay]).for_each(|key| r.push(*key));
         }
     }
 
@@ -295,11 +343,11 @@ impl Default for Epoll {
 impl Drop for Epoll {
     fn drop(&mut self) {
         let items = core::mem::take(&mut self.watched.get_mut().items);
-        for (key, item) in items {
-            if let Some(file) = item.file.upgrade()
+        for (key, item) in items.into_iter().enumerate() {
+            if let Some(file) = item.and_then(|i| i.file.upgrade())
                 && let Some(queue) = file.queue()
             {
-                queue.remove(&callback(&self.shared), key);
+                queue.remove(&callback(&self.shared), key as WakeKey);
             }
         }
     }
@@ -313,7 +361,7 @@ impl File for Epoll {
     fn ready(&self) -> u32 {
         let keys: Vec<WakeKey> = self.shared.ready.lock().list.iter().copied().collect();
         let w = self.watched.lock();
-        let any = keys.iter().filter_map(|k| w.items.get(k)).any(|i| {
+        let any = keys.iter().filter_map(|k| w.items.get(*k as usize)?.as_ref()).any(|i| {
             !i.disarmed && i.file.upgrade().is_some_and(|f| f.ready() & (i.events & 0xffff | ALWAYS) != 0)
         });
         if any { poll::IN | poll::RDNORM } else { 0 }

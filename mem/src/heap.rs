@@ -13,6 +13,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pages::{BLOCK_ORDER, CorePages, Memory};
+use crate::user::Present;
 use atoll_abi::core_local::core_local;
 use atoll_abi::layout::{BLOCK, NEAR_TABLE, PAGE, small_tables, table_blocks};
 use atoll_sync::SetOnce;
@@ -57,6 +58,7 @@ struct List {
 pub struct CoreHeap {
     pages: CorePages,
     lists: [List; SIZES.len()],
+    present: Present,
 }
 
 /// A core's part, on cache lines of its own.
@@ -144,12 +146,21 @@ impl Heap {
 
 impl CoreHeap {
     fn new(core: usize) -> Self {
-        CoreHeap { pages: CorePages::new(core), lists: [List { head: null_mut(), len: 0 }; SIZES.len()] }
+        CoreHeap {
+            pages: CorePages::new(core),
+            lists: [List { head: null_mut(), len: 0 }; SIZES.len()],
+            present: Present::new(),
+        }
     }
 
     /// This core's pages.
     pub fn pages(&mut self) -> &mut CorePages {
         &mut self.pages
+    }
+
+    /// Pages of programs that were found in place.
+    pub(crate) fn present(&mut self) -> &mut Present {
+        &mut self.present
     }
 
     /// Takes memory; null if there is none.

@@ -276,6 +276,12 @@ impl<'a> Sink<'a> {
         Ok(done)
     }
 
+    /// Are the program's buffers that are left in place, so that a host call would not stop short of their end?
+    pub fn is_present(&mut self) -> bool {
+        let (pieces, n) = self.pieces();
+        pieces[..n].iter().all(|p| user::is_present(p.addr, p.len))
+    }
+
     /// The buffers that are left, for a host call to fill. The program's only. At most eight.
     pub fn host_bufs(&mut self) -> Result<([HostBuf<'static>; 8], usize)> {
         let (pieces, n) = self.pieces();

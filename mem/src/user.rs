@@ -7,9 +7,12 @@
 //! for the page, and goes on or returns EFAULT.
 #![allow(unsafe_code, reason = "touches memory that belongs to a program")]
 
+use atoll_abi::core_local::core_local;
 use atoll_abi::layout::{PAGE, is_user_range, page_down};
 use atoll_abi::{Errno, Result};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::heap;
 
 core::arch::global_asm!(
     ".pushsection .text.atoll_user,\"ax\",@progbits",
@@ -146,6 +149,56 @@ pub(crate) fn first_missing(addr: u64, len: u64, write: bool) -> Option<u64> {
     None
 }
 
+/// Grows whenever pages of a program may have become missing or read-only.
+static TAKEN_AWAY: AtomicU64 = AtomicU64::new(1);
+
+/// Pages of a program were unmapped or their access changed. To be called after that was done.
+pub fn taken_away() {
+    TAKEN_AWAY.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Pages that one core found in place and writable, each with the value of [`TAKEN_AWAY`] at that
+/// time. Direct-mapped: buffers of some hundred connections fit.
+pub(crate) struct Present {
+    pages: [(u64, u64); Present::SIZE],
+}
+
+impl Present {
+    const SIZE: usize = 512;
+
+    pub(crate) const fn new() -> Self {
+        Present { pages: [(0, 0); Present::SIZE] }
+    }
+
+    /// Is the page known to be in place? If not, `find` is asked.
+    fn holds(&mut self, page: u64, space: u32, now: u64, find: impl FnOnce() -> bool) -> bool {
+        let key = page | u64::from(space) << 48;
+        let entry = &mut self.pages[page as usize % Present::SIZE];
+        if *entry == (key, now) {
+            return true;
+        }
+        let found = find();
+        if found {
+            *entry = (key, now);
+        }
+        found
+    }
+}
+
+/// Is a range of the program in place and writable, so that a host call can fill it? Changes nothing.
+pub(crate) fn is_present(addr: u64, len: u64) -> bool {
+    // Read before the pages are looked at: what is taken away from then on counts.
+    let now = TAKEN_AWAY.load(Ordering::Acquire);
+    let space = core_local().space.load(Ordering::Relaxed);
+    is_user_range(addr, len)
+        && heap::with_core(|c, _| {
+            (addr / PAGE..(addr + len).div_ceil(PAGE)).all(|page| {
+                let at = addr.max(page * PAGE);
+                c.present().holds(page, space, now, || first_missing(at, 1, true).is_none())
+            })
+        })
+}
+
 /// Copies into the program, up to the first page that is missing. Value: bytes copied.
 ///
 /// # Safety
@@ -270,6 +323,20 @@ mod tests {
             Some(atoll_abi::layout::RUNTIME_BASE)
         );
         assert!(word.iter().all(|w| *w == 7));
+    }
+
+    #[test]
+    fn present_pages_are_known_until_some_are_taken_away() {
+        let mut p = Present::new();
+        assert!(!p.holds(5, 0, 1, || false));
+        assert!(p.holds(5, 0, 1, || true));
+        assert!(p.holds(5, 0, 1, || unreachable!("it is known")));
+        // In another space, after pages were taken away, or when another page took the place.
+        assert!(!p.holds(5, 1, 1, || false));
+        assert!(!p.holds(5, 0, 2, || false));
+        assert!(p.holds(5 + Present::SIZE as u64, 0, 1, || true));
+        assert!(!p.holds(5, 0, 1, || false));
+        assert!(!p.holds(0, 0, 1, || false));
     }
 
     #[test]

@@ -62,13 +62,14 @@ pub fn init() {
     let _ = REGISTRY.set(registry);
 }
 
-/// A host socket's readiness changed.
-pub fn on_event(event: &Event) {
-    let Event::Ready { cookie, events } = event else { return };
+/// A host socket's readiness changed. Value: false if telling of it takes a
+/// lock that is held, and `may_wait` is not set; it is to be called again.
+pub fn on_event(event: &Event, may_wait: bool) -> bool {
+    let Event::Ready { cookie, events } = event else { return true };
     let (index, generation) = (*cookie as u32 as usize - 1, (cookie >> 32) as u32);
-    let Some(shared) = REGISTRY.table.get(index) else { return };
+    let Some(shared) = REGISTRY.table.get(index) else { return true };
     if shared.generation != generation {
-        return;
+        return true;
     }
     let bits = u64::from(events & poll::ALL);
     let mut now = shared.state.load(Ordering::Relaxed);
@@ -80,9 +81,14 @@ pub fn on_event(event: &Event) {
         }
     }
     let fresh = shared.fresh.load(Ordering::Relaxed) && shared.fresh.swap(false, Ordering::AcqRel);
-    if !(fresh && bits & !now == 0) {
-        shared.queue.wake_all(events & poll::ALL);
+    if fresh && bits & !now == 0 {
+        return true;
     }
+    if may_wait {
+        shared.queue.wake_all(events & poll::ALL);
+        return true;
+    }
+    shared.queue.try_wake_all(events & poll::ALL)
 }
 
 fn host() -> Result<&'static dyn HostCalls> {
@@ -297,7 +303,7 @@ impl HostSocket {
                     && flags & (net::MSG_PEEK | net::MSG_OOB) == 0
                     && (seen & READY) as u32 & FINAL == 0
                     && self.watched()
-                    && !sink.note_missing()
+                    && sink.is_present()
                 {
                     self.clear(seen, poll::IN | poll::RDNORM);
                 } else {

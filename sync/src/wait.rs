@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::mutex::Mutex;
+use crate::mutex::{Mutex, MutexGuard};
 use crate::threads::{self, Token};
 
 /// Which events a waiter cares for: bits of `poll(2)`, or anything that waker and waiter agree on.
@@ -17,8 +17,10 @@ pub type WakeKey = u64;
 /// epoll instance, a poll call.
 pub trait Wake: Send + Sync {
     /// Some of the events that this was registered for may have come. Called
-    /// with the queue's lock held: it must not touch the same queue.
-    fn wake(&self, key: WakeKey, events: Interest);
+    /// with the queue's lock held: it must not touch the same queue. Value:
+    /// false if that takes a lock that is held, and `may_wait` is not set; it
+    /// is then called again by somebody who may wait.
+    fn wake(&self, key: WakeKey, events: Interest, may_wait: bool) -> bool;
 }
 
 enum Waiter {
@@ -100,8 +102,17 @@ impl WaitQueue {
     pub fn wake_all(&self, events: Interest) {
         core::sync::atomic::fence(Ordering::SeqCst);
         if self.count.load(Ordering::Relaxed) != 0 {
-            self.wake(events, usize::MAX);
+            self.wake(self.waiters.lock(), events, usize::MAX, true);
         }
+    }
+
+    /// Like [`WaitQueue::wake_all`], for those who must not wait for a lock. Value: false if that would have
+    /// taken one; all of it is then to be done again, as some may have been woken.
+    #[inline]
+    pub fn try_wake_all(&self, events: Interest) -> bool {
+        core::sync::atomic::fence(Ordering::SeqCst);
+        self.count.load(Ordering::Relaxed) == 0
+            || self.waiters.try_lock().is_some_and(|w| self.wake(w, events, usize::MAX, false))
     }
 
     /// Wakes every callback, and one thread, that care for one of `events`.
@@ -109,13 +120,26 @@ impl WaitQueue {
     pub fn wake_one(&self, events: Interest) {
         core::sync::atomic::fence(Ordering::SeqCst);
         if self.count.load(Ordering::Relaxed) != 0 {
-            self.wake(events, 1);
+            self.wake(self.waiters.lock(), events, 1, true);
         }
     }
 
-    fn wake(&self, events: Interest, most: usize) {
-        let mut waiters = self.waiters.lock();
-        let mut woken = 0;
+    /// Like [`WaitQueue::wake_one`], as [`WaitQueue::try_wake_all`] is like [`WaitQueue::wake_all`].
+    #[inline]
+    pub fn try_wake_one(&self, events: Interest) -> bool {
+        core::sync::atomic::fence(Ordering::SeqCst);
+        self.count.load(Ordering::Relaxed) == 0
+            || self.waiters.try_lock().is_some_and(|w| self.wake(w, events, 1, false))
+    }
+
+    fn wake(
+        &self,
+        mut waiters: MutexGuard<'_, Vec<Waiter>>,
+        events: Interest,
+        most: usize,
+        may_wait: bool,
+    ) -> bool {
+        let (mut woken, mut all) = (0, true);
         // A thread that is woken is taken out: it registers again if it goes on waiting.
         waiters.retain(|w| match w {
             Waiter::Thread(token, interest) if interest & events != 0 && woken < most => {
@@ -126,12 +150,13 @@ impl WaitQueue {
             Waiter::Thread(..) => true,
             Waiter::Callback(wake, key, interest) => {
                 if interest & events != 0 {
-                    wake.wake(*key, interest & events);
+                    all &= wake.wake(*key, interest & events, may_wait);
                 }
                 true
             }
         });
         self.note(waiters.len());
+        all
     }
 
     /// Does anybody wait?
@@ -153,9 +178,10 @@ mod tests {
 
     struct Counter(AtomicUsize);
     impl Wake for Counter {
-        fn wake(&self, key: WakeKey, events: Interest) {
+        fn wake(&self, key: WakeKey, events: Interest, may_wait: bool) -> bool {
             assert_eq!((key, events), (7, 2));
             self.0.fetch_add(1, Ordering::SeqCst);
+            may_wait
         }
     }
 
@@ -171,9 +197,18 @@ mod tests {
         q.wake_all(3);
         q.wake_one(2);
         assert_eq!(c.0.load(Ordering::SeqCst), 2);
+        // Who can't go on without waiting says so, and so does a queue whose lock is held.
+        assert!(!q.try_wake_all(2));
+        assert!(!q.try_wake_one(2));
+        assert_eq!(c.0.load(Ordering::SeqCst), 4);
+        let held = q.waiters.lock();
+        assert!(!q.try_wake_all(2));
+        drop(held);
+        assert!(q.try_wake_all(1));
         q.remove(&w, 7);
         q.wake_all(2);
-        assert_eq!(c.0.load(Ordering::SeqCst), 2);
+        assert!(q.try_wake_all(2));
+        assert_eq!(c.0.load(Ordering::SeqCst), 4);
         assert!(q.is_empty());
     }
 

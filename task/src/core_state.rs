@@ -232,21 +232,43 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
-static EVENT_HANDLER: SetOnce<fn(&Event)> = SetOnce::new();
+/// Handles an event. Value: false if that takes a lock that is held, and `may_wait` is not set.
+type EventHandler = fn(event: &Event, may_wait: bool) -> bool;
 
-/// Says who handles readiness events and the mailbox. It is called in a core's event thread and may block.
-pub fn set_event_handler(handler: fn(&Event)) {
+static EVENT_HANDLER: SetOnce<EventHandler> = SetOnce::new();
+
+/// Says who handles readiness events and the mailbox. It is called first where a core takes the
+/// event, and must not wait there; then, if it could not do without, in the core's event thread.
+pub fn set_event_handler(handler: EventHandler) {
     // Once in a cell's life; a second time changes nothing.
     let _ = EVENT_HANDLER.set(handler);
 }
 
+/// In a core's event thread.
 pub(crate) fn handle_event(event: &Event) {
     match event {
         Event::Answer(answer) => crate::service::answered(answer),
         Event::Ready { .. } | Event::Mailbox => {
             if let Some(handler) = EVENT_HANDLER.get() {
-                handler(event);
+                handler(event, true);
             }
         }
     }
+}
+
+/// Handles what can be handled without waiting for a lock: the event thread gets the rest.
+/// For any place where the core holds no lock of its own.
+pub(crate) fn handle_in_place() {
+    let Some(handler) = EVENT_HANDLER.get() else { return };
+    let count = with_private(|p| p.events.len());
+    let mut kept = 0;
+    for n in 0..count {
+        let event = with_private(|p| p.events.get(n));
+        let done = matches!(event, Event::Ready { .. }) && handler(&event, false);
+        if !done {
+            with_private(|p| p.events.set(kept, event));
+            kept += 1;
+        }
+    }
+    with_private(|p| p.events.truncate(kept));
 }

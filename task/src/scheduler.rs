@@ -12,7 +12,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::arch;
 use crate::core_state::{
-    Core, Mail, all_cores, core, count, handle_event, make_cores, this_core, with_private,
+    Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
 };
 use crate::rcu;
 use crate::thread::{self, Thread, ThreadRef, current, state};
@@ -264,20 +264,19 @@ fn idle() {
     local.state.store(core_run::PARKED, Ordering::SeqCst);
     // The fence pairs with the one of those who push, then look at the state.
     fence(Ordering::SeqCst);
-    // The event thread may still have some to take: it can wait for a lock.
-    let mut events = with_private(|p| p.events.take());
     let expired = deadline.is_some_and(|d| d <= start);
-    if nothing_arrived(this) && !expired && !platform().has_answers() {
+    let sleep = nothing_arrived(this) && !expired && !platform().has_answers();
+    // The event thread may still have some to take: it can wait for a lock.
+    if sleep {
         count(&this.stats.parks, 1);
-        platform().park(deadline, &mut events);
+        with_private(|p| platform().park(deadline, &mut p.events));
     } else {
-        platform().poll(&mut events);
+        with_private(|p| platform().poll(&mut p.events));
     }
     local.state.store(core_run::RUNNING, Ordering::SeqCst);
     let now = platform().now();
     let slept = with_private(|p| {
         p.polled = now;
-        p.events = events;
         let slept = now.saturating_sub(core::mem::replace(&mut p.since, now));
         p.sleeps_long = slept > POLL_EVERY;
         slept
@@ -286,6 +285,7 @@ fn idle() {
     rcu::quiesce();
     take_mail();
     timer::expire(now);
+    handle_in_place();
     wake_event_thread();
 }
 
@@ -297,13 +297,12 @@ fn nothing_arrived(this: &Core) -> bool {
 fn look_for_events(now: u64, anyway: bool) {
     let due = with_private(|p| p.events.is_empty() && (anyway || now.saturating_sub(p.polled) > POLL_BUSY));
     if due || platform().has_answers() {
-        let mut events = with_private(|p| p.events.take());
-        platform().poll(&mut events);
-        count(&this_core().stats.polls, 1);
         with_private(|p| {
+            platform().poll(&mut p.events);
             p.polled = now;
-            p.events = events;
         });
+        count(&this_core().stats.polls, 1);
+        handle_in_place();
     }
     wake_event_thread();
 }

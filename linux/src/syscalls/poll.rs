@@ -22,8 +22,9 @@ use crate::types::{EpollEvent, PollFd, Timespec, Timeval, get, put};
 struct Waker(ThreadRef);
 
 impl Wake for Waker {
-    fn wake(&self, _key: WakeKey, _events: u32) {
+    fn wake(&self, _key: WakeKey, _events: u32, _may_wait: bool) -> bool {
         atoll_task::unpark(self.0);
+        true
     }
 }
 

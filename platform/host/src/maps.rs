@@ -7,6 +7,7 @@ use crate::sys::{self, call};
 use crate::{control, result};
 use atoll_abi::errno::Result;
 use atoll_abi::platform::{Access, Backing};
+use atoll_mem::user::taken_away;
 use linux_raw_sys::general as linux;
 
 fn protection(access: Access) -> u32 {
@@ -43,7 +44,11 @@ pub(crate) unsafe fn map(addr: u64, len: u64, access: Access, backing: Backing) 
         flags |= linux::MAP_POPULATE;
     }
     // SAFETY: the range is the program's.
-    result(unsafe { call!(sys::MMAP, addr, len, protection(access), flags, fd, offset) }).map(drop)
+    let done = unsafe { call!(sys::MMAP, addr, len, protection(access), flags, fd, offset) };
+    if !access.contains(Access::WRITE) {
+        taken_away();
+    }
+    result(done).map(drop)
 }
 
 /// See [`atoll_abi::Platform::unmap`].
@@ -52,7 +57,9 @@ pub(crate) unsafe fn map(addr: u64, len: u64, access: Access, backing: Backing) 
 /// As there.
 pub(crate) unsafe fn unmap(addr: u64, len: u64) -> Result<()> {
     // SAFETY: the range is the program's.
-    result(unsafe { call!(sys::MUNMAP, addr, len) }).map(drop)
+    let done = unsafe { call!(sys::MUNMAP, addr, len) };
+    taken_away();
+    result(done).map(drop)
 }
 
 /// See [`atoll_abi::Platform::protect`].
@@ -61,5 +68,7 @@ pub(crate) unsafe fn unmap(addr: u64, len: u64) -> Result<()> {
 /// As there.
 pub(crate) unsafe fn protect(addr: u64, len: u64, access: Access) -> Result<()> {
     // SAFETY: the range is the program's.
-    result(unsafe { call!(sys::MPROTECT, addr, len, protection(access)) }).map(drop)
+    let done = unsafe { call!(sys::MPROTECT, addr, len, protection(access)) };
+    taken_away();
+    result(done).map(drop)
 }
