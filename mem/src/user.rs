@@ -7,6 +7,7 @@
 //! for the page, and goes on or returns EFAULT.
 #![allow(unsafe_code, reason = "touches memory that belongs to a program")]
 
+use alloc::vec::Vec;
 use atoll_abi::core_local::core_local;
 use atoll_abi::layout::{PAGE, is_user_range, page_down};
 use atoll_abi::{Errno, Result};
@@ -160,14 +161,15 @@ pub fn taken_away() {
 /// Pages that one core found in place and writable, each with the value of [`TAKEN_AWAY`] at that
 /// time. Direct-mapped: buffers of some hundred connections fit.
 pub(crate) struct Present {
-    pages: [(u64, u64); Present::SIZE],
+    /// None of them before the first question.
+    pages: Vec<(u64, u64)>,
 }
 
 impl Present {
     const SIZE: usize = 512;
 
     pub(crate) const fn new() -> Self {
-        Present { pages: [(0, 0); Present::SIZE] }
+        Present { pages: Vec::new() }
     }
 
     /// Is the page known to be in place? If not, `find` is asked.
@@ -187,6 +189,10 @@ impl Present {
 
 /// Is a range of the program in place and writable, so that a host call can fill it? Changes nothing.
 pub(crate) fn is_present(addr: u64, len: u64) -> bool {
+    if heap::with_core(|c, _| c.present().pages.is_empty()) {
+        let pages = alloc::vec![(0, 0); Present::SIZE];
+        heap::with_core(|c, _| c.present().pages = pages);
+    }
     // Read before the pages are looked at: what is taken away from then on counts.
     let now = TAKEN_AWAY.load(Ordering::Acquire);
     let space = core_local().space.load(Ordering::Relaxed);
