@@ -62,6 +62,8 @@ pub enum Event {
         cookie: u64,
         /// What is ready now.
         events: u32,
+        /// Number of the core's look that found it ([`HostCalls::looks`]).
+        look: u32,
     },
     /// The supervisor left something in the mailbox.
     Mailbox,
@@ -79,7 +81,7 @@ impl Events {
 
     /// None yet.
     pub const fn new() -> Self {
-        Events { list: [Event::Ready { cookie: 0, events: 0 }; Events::MAX], len: 0 }
+        Events { list: [Event::Ready { cookie: 0, events: 0, look: 0 }; Events::MAX], len: 0 }
     }
 
     /// Adds one; says whether there was room.
@@ -388,6 +390,9 @@ pub trait HostCalls: Sync {
     fn probe(&self, fd: i32) -> u32;
     /// Reports readiness changes (edge-triggered) to the core that calls, under `cookie`. Value: that core.
     fn watch(&self, fd: i32, cookie: u64) -> Result<usize>;
+    /// Looks for events that a core has begun so far; wraps around. One whose number is higher than this
+    /// was finds things as they are after everything that was done before.
+    fn looks(&self, core: usize) -> u32;
     /// Closes a descriptor that `core` watches.
     fn close_watched(&self, fd: i32, core: usize);
     /// Size and times of a file: `fstat(2)`.

@@ -313,13 +313,19 @@ impl Epoll {
     /// `epoll_wait(2)`.
     pub fn wait(&self, most: usize, limit: Limit) -> Result<Vec<EpollEvent>> {
         let mut out = Vec::new();
-        let r = wait(&self.shared.queue, poll::IN, limit, || {
+        let mut any = || {
             if self.shared.ready.lock().list.is_empty() {
                 return None;
             }
             self.collect(most, &mut out);
             (!out.is_empty()).then_some(())
-        });
+        };
+        let mut r = wait(&self.shared.queue, poll::IN, limit, &mut any);
+        if r == Err(Errno::EAGAIN) {
+            // Nobody waits for a late answer.
+            atoll_task::look();
+            r = any().ok_or(Errno::EAGAIN);
+        }
         match r {
             Ok(()) => {
                 if !self.shared.ready.lock().list.is_empty() {

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::At;
@@ -40,8 +40,6 @@ pub struct SocketFile {
     /// SO_RCVTIMEO and SO_SNDTIMEO, ns; 0: none.
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
-    /// Set once a call was made on it that would have waited.
-    waits: AtomicBool,
     id: u64,
 }
 
@@ -78,7 +76,6 @@ impl SocketFile {
             protocol,
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
-            waits: AtomicBool::new(false),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -110,19 +107,24 @@ impl SocketFile {
 
     /// Tries, and waits where that is allowed, until `f` gets somewhere.
     pub fn patiently<R>(&self, nonblock: bool, send: bool, mut f: impl FnMut() -> Result<R>) -> Result<R> {
-        if !nonblock && !self.waits.load(Ordering::Relaxed) {
-            self.waits.store(true, Ordering::Relaxed);
-        }
-        match f() {
-            Err(Errno::EAGAIN) if !nonblock => {}
-            r => return r,
+        let idle = || !nonblock && self.handle().is_some_and(|h| h.idle(send));
+        if !idle() {
+            match f() {
+                Err(Errno::EAGAIN) if !nonblock => {}
+                r => return r,
+            }
         }
         let ns = self.timeout(send);
         let limit = if ns == 0 { Limit::Forever } else { Limit::Until(platform().now().saturating_add(ns)) };
         let interest = if send { poll::OUT } else { poll::IN | poll::RDHUP } | poll::HUP | poll::ERR;
-        let r = wait(self.wait_queue(), interest, limit, || match f() {
-            Err(Errno::EAGAIN) => None,
-            r => Some(r),
+        let r = wait(self.wait_queue(), interest, limit, || {
+            if idle() {
+                return None;
+            }
+            match f() {
+                Err(Errno::EAGAIN) => None,
+                r => Some(r),
+            }
         });
         match r {
             Ok(r) => r,
@@ -329,15 +331,16 @@ impl File for SocketFile {
     }
 
     fn ready(&self) -> u32 {
-        if self.waits.load(Ordering::Relaxed)
-            && let Some(handle) = self.handle()
-        {
-            return handle.ready_exactly();
-        }
         match &self.inner {
             Inner::Stream(s) => s.ready(),
             Inner::Datagram(d) => d.ready(),
             Inner::Unix(u) => u.ready(),
+        }
+    }
+
+    fn refresh(&self) {
+        if let Some(handle) = self.handle() {
+            handle.refresh();
         }
     }
 

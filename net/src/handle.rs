@@ -44,9 +44,12 @@ pub trait Handle: Send + Sync {
     fn take_error(&self) -> u32;
     /// What it is ready for: `poll(2)` bits.
     fn ready(&self) -> u32;
-    /// The same, never out of date: for programs that make a call which waits if this was wrong.
-    fn ready_exactly(&self) -> u32 {
-        self.ready()
+    /// Asks for what this core's look for events does not tell: for those who don't wait.
+    fn refresh(&self) {}
+    /// Is it known that a call to receive (or, if `send`, to send) would have to wait? That may be a
+    /// moment old: for those who would wait then, and hear of the change.
+    fn idle(&self, _send: bool) -> bool {
+        false
     }
     /// Where to wait for that to change.
     fn queue(&self) -> &WaitQueue;

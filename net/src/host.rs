@@ -3,12 +3,13 @@
 //! A socket is made, bound and connected by the serving threads, which alone
 //! may do that; sending, receiving and accepting are short host calls in
 //! place. What a socket is ready for is known from edge-triggered events that
-//! the core which first waited for it gets (architecture section 8), so a
-//! read that would find nothing costs no call at all.
+//! the core which first waited for it gets (architecture section 8), so
+//! looking at it, and waiting for it again, cost no call at all ([`crate::readiness`]).
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+use atoll_abi::core_local::core_local;
 use atoll_abi::platform::{Event, HostCalls};
 use atoll_abi::service::{Op, Request};
 use atoll_abi::{Errno, Result, platform};
@@ -20,27 +21,19 @@ use linux_raw_sys::net;
 
 use crate::address::Address;
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown, StreamHandle};
+use crate::readiness::{Readiness, Seen};
 
 /// Host sockets that a cell can watch.
 const SOCKETS_MAX: usize = 1 << 20;
 
-/// Bits of a state word that are readiness.
-const READY: u64 = 0xffff;
-/// The rest counts events, so that a bit is not cleared that was set meanwhile.
-const EVENT: u64 = 1 << 16;
-/// Something was taken since the last event: whether more is there only the host knows.
-const UNSURE: u64 = 1 << 63;
-/// Bits that stay once they are set.
-const FINAL: u32 = poll::HUP | poll::RDHUP;
+/// Bytes of the runtime's own that one host call carries.
+const BOUNCE: usize = 4096;
 
 /// What events reach.
 struct Shared {
-    state: AtomicU64,
+    readiness: Readiness,
     queue: WaitQueue,
     generation: u32,
-    /// Watched, and neither read nor written since: the host reports at first
-    /// what was asked for already, and that is no edge for who has seen it.
-    fresh: AtomicBool,
 }
 
 struct Registry {
@@ -65,23 +58,13 @@ pub fn init() {
 /// A host socket's readiness changed. Value: false if telling of it takes a
 /// lock that is held, and `may_wait` is not set; it is to be called again.
 pub fn on_event(event: &Event, may_wait: bool) -> bool {
-    let Event::Ready { cookie, events } = event else { return true };
+    let Event::Ready { cookie, events, look } = event else { return true };
     let (index, generation) = (*cookie as u32 as usize - 1, (cookie >> 32) as u32);
     let Some(shared) = REGISTRY.table.get(index) else { return true };
     if shared.generation != generation {
         return true;
     }
-    let bits = u64::from(events & poll::ALL);
-    let mut now = shared.state.load(Ordering::Relaxed);
-    loop {
-        let new = (now | bits).wrapping_add(EVENT) & !UNSURE;
-        match shared.state.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(seen) => now = seen,
-        }
-    }
-    let fresh = shared.fresh.load(Ordering::Relaxed) && shared.fresh.swap(false, Ordering::AcqRel);
-    if fresh && bits & !now == 0 {
+    if !shared.readiness.event(events & poll::ALL, *look) {
         return true;
     }
     if may_wait {
@@ -114,12 +97,7 @@ pub struct HostSocket {
 impl HostSocket {
     fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
-        let shared = RcuArc::new(Shared {
-            state: AtomicU64::new(0),
-            queue: WaitQueue::new(),
-            generation,
-            fresh: AtomicBool::new(false),
-        });
+        let shared = RcuArc::new(Shared { readiness: Readiness::new(), queue: WaitQueue::new(), generation });
         let slot = {
             let mut free = REGISTRY.free.lock();
             free.1.pop().unwrap_or_else(|| {
@@ -165,11 +143,10 @@ impl HostSocket {
         }
         let Ok(host) = host() else { return };
         let cookie = (self.slot as u64 + 1) | u64::from(self.shared.generation) << 32;
-        self.shared.fresh.store(true, Ordering::Release);
+        self.shared.readiness.begin(host.looks(core_local().id()));
         if let Ok(core) = host.watch(self.fd, cookie) {
             // The watch is set: what changes from here on comes as an event. What is now, we ask for.
-            let bits = u64::from(host.probe(self.fd));
-            self.shared.state.fetch_or(bits, Ordering::AcqRel);
+            self.shared.readiness.told(host.probe(self.fd));
             self.watcher.store(core as i32, Ordering::Release);
         }
     }
@@ -179,41 +156,24 @@ impl HostSocket {
         if self.watched()
             && let Ok(host) = host()
         {
-            self.shared.state.fetch_or(u64::from(host.probe(self.fd)), Ordering::AcqRel);
+            self.shared.readiness.told(host.probe(self.fd));
         }
     }
 
-    /// Clears bits, unless an event came since `seen`.
-    fn clear(&self, seen: u64, bits: u32) {
-        let new = seen & !u64::from(bits);
-        let _ = self.shared.state.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Something was taken, and there may be more.
-    fn took(&self) {
-        if self.watched() {
-            self.shared.state.fetch_or(UNSURE, Ordering::AcqRel);
+    /// Something was taken by a call that began at `seen`. `all`: and nothing was left.
+    fn took(&self, seen: Seen, all: bool) {
+        let core = self.watcher.load(Ordering::Acquire);
+        if core >= 0
+            && let Ok(host) = host()
+        {
+            self.shared.readiness.took(seen, all, host.looks(core as usize));
         }
-    }
-
-    /// The program takes or gives data: from here on every event is news.
-    fn touched(&self) {
-        if self.shared.fresh.load(Ordering::Relaxed) {
-            self.shared.fresh.store(false, Ordering::Release);
-        }
-    }
-
-    /// Is it known that a call would find nothing to do?
-    fn hopeless(&self, bit: u32) -> Option<u64> {
-        let state = self.shared.state.load(Ordering::Acquire);
-        let bits = (state & READY) as u32;
-        (self.watched() && bits & (bit | FINAL | poll::ERR) == 0).then_some(state)
     }
 
     /// A call would have had to wait.
-    fn nothing(&self, seen: u64, bit: u32) -> Errno {
+    fn nothing(&self, seen: Seen, bits: u32) -> Errno {
         if self.watched() {
-            self.clear(seen, bit);
+            self.shared.readiness.clear(seen, bits);
         } else {
             self.watch();
         }
@@ -261,24 +221,18 @@ impl HostSocket {
         mut from: Option<&mut Address>,
         control: Option<&mut [u8]>,
     ) -> Result<(usize, u32, usize)> {
-        if flags & net::MSG_ERRQUEUE == 0 && self.hopeless(poll::IN | poll::PRI).is_some() {
-            return Err(Errno::EAGAIN);
-        }
         // The host drops a datagram that it can't copy.
         if !self.stream && sink.note_missing() {
             return Err(Errno::EFAULT);
         }
-        self.touched();
-        let seen = self.shared.state.load(Ordering::Acquire);
+        self.shared.readiness.touched();
+        let seen = self.shared.readiness.seen();
         let (bufs, n) = sink.host_bufs()?;
-        let mut bounce = [0u8; 2048];
+        // Into the runtime's own memory by way of a copy.
         let kernel = n == 0 && sink.left() > 0;
-        let (bufs, n) = if kernel {
-            let len = bounce.len().min(sink.left());
-            ([atoll_abi::platform::HostBuf::from_mut(&mut bounce[..len]); 8], 1)
-        } else {
-            (bufs, n)
-        };
+        let mut bounce = alloc::vec![0u8; if kernel { sink.left().min(BOUNCE) } else { 0 }];
+        let (bufs, n) =
+            if kernel { ([atoll_abi::platform::HostBuf::from_mut(&mut bounce); 8], 1) } else { (bufs, n) };
         let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
         let room = from.as_mut().map(|a| a.room());
         match host()?.receive(self.fd, &bufs[..n], room, control, flags) {
@@ -293,22 +247,17 @@ impl HostSocket {
                     sink.advance(put);
                 }
                 if flags & net::MSG_OOB != 0 && flags & net::MSG_PEEK == 0 && self.watched() {
-                    self.clear(seen, poll::PRI);
+                    self.shared.readiness.clear(seen, poll::PRI);
                 }
                 // A stream that gave less than asked is empty (epoll(7)), if it has not ended, and
                 // if the host did not stop at a page that was never touched.
-                if self.stream
+                let all = self.stream
                     && r.len > 0
                     && (r.len as u64) < asked
                     && flags & (net::MSG_PEEK | net::MSG_OOB) == 0
-                    && (seen & READY) as u32 & FINAL == 0
-                    && self.watched()
-                    && sink.is_present()
-                {
-                    self.clear(seen, poll::IN | poll::RDNORM);
-                } else {
-                    self.took();
-                }
+                    && !seen.is_final()
+                    && sink.is_present();
+                self.took(seen, all);
                 Ok((r.len, r.flags, r.control_len))
             }
             Err(Errno::EAGAIN) if flags & net::MSG_ERRQUEUE != 0 => Err(self.nothing(seen, poll::ERR)),
@@ -329,18 +278,14 @@ impl HostSocket {
         control: &[u8],
         flags: u32,
     ) -> Result<usize> {
-        if self.hopeless(poll::OUT).is_some() {
-            return Err(Errno::EAGAIN);
-        }
-        self.touched();
-        let seen = self.shared.state.load(Ordering::Acquire);
+        self.shared.readiness.touched();
+        let seen = self.shared.readiness.seen();
         let (bufs, n) = source.host_bufs()?;
-        let mut bounce = [0u8; 4096];
         let sent = if n == 0 && source.left() > 0 {
             // Bytes of the runtime's own.
-            let len = bounce.len().min(source.left());
+            let mut bounce = alloc::vec![0u8; source.left().min(BOUNCE)];
             let at = source.done();
-            let got = source.take(&mut bounce[..len])?;
+            let got = source.take(&mut bounce)?;
             let buf = [atoll_abi::platform::HostBuf::from_ref(&bounce[..got])];
             let r = host()?.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags);
             if let Ok(k) = r
@@ -410,7 +355,7 @@ impl Handle for HostSocket {
                     if r.is_ok() {
                         self.let_handle_go();
                     }
-                    self.shared.state.store(0, Ordering::Release);
+                    self.shared.readiness.forget();
                     self.probe();
                     self.watch();
                 }
@@ -451,7 +396,7 @@ impl Handle for HostSocket {
         let mut value = [0; 4];
         match self.get_option(net::SOL_SOCKET, net::SO_ERROR, &mut value) {
             Ok(_) => {
-                self.shared.state.fetch_and(!u64::from(poll::ERR), Ordering::AcqRel);
+                self.shared.readiness.error_told();
                 let error = u32::from_ne_bytes(value);
                 if error == 0 && self.connecting.load(Ordering::Acquire) {
                     self.note_connection();
@@ -464,38 +409,17 @@ impl Handle for HostSocket {
 
     fn ready(&self) -> u32 {
         self.watch();
-        let seen = self.shared.state.load(Ordering::Acquire);
-        if seen & UNSURE != 0
-            && seen & u64::from(poll::IN) != 0
-            && let Ok(host) = host()
-        {
-            // Those who wait for a level must not be told of what is gone.
-            let now = u64::from(host.probe(self.fd));
-            let gone = u64::from(poll::IN | poll::RDNORM) & !now;
-            let new = (seen & !UNSURE & !gone) | now;
-            return match self.shared.state.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => (new & READY) as u32,
-                // An event came meanwhile: that is the newer word.
-                Err(newer) => (newer & READY) as u32,
-            };
-        }
-        (seen & READY) as u32
+        self.shared.readiness.bits(|| host().map_or(0, |h| h.probe(self.fd)))
     }
 
-    fn ready_exactly(&self) -> u32 {
-        // An event may tell of what was taken before it came.
-        let known = self.ready();
-        match host() {
-            Ok(host) if known != 0 => {
-                let seen = self.shared.state.load(Ordering::Acquire);
-                let now = host.probe(self.fd) & READY as u32;
-                self.clear(seen, (poll::IN | poll::RDNORM | poll::OUT | poll::WRNORM) & !now);
-                // The call that follows must know it, too, if the event is still on its way.
-                self.shared.state.fetch_or(u64::from(now), Ordering::AcqRel);
-                now
-            }
-            _ => known,
+    fn refresh(&self) {
+        if self.watcher.load(Ordering::Acquire) != core_local().id() as i32 {
+            self.probe();
         }
+    }
+
+    fn idle(&self, send: bool) -> bool {
+        self.watched() && self.shared.readiness.lacks(if send { poll::OUT } else { poll::IN | poll::PRI })
     }
 
     fn queue(&self) -> &WaitQueue {
@@ -517,23 +441,20 @@ impl StreamHandle for HostSocket {
         self.listening.store(true, Ordering::Release);
         self.let_handle_go();
         // What an idle socket is "ready" for is over.
-        self.shared.state.store(0, Ordering::Release);
+        self.shared.readiness.forget();
         self.probe();
         Ok(())
     }
 
     fn accept(&self) -> Result<(Arc<dyn StreamHandle>, Address)> {
-        if self.hopeless(poll::IN).is_some() {
-            return Err(Errno::EAGAIN);
-        }
-        self.touched();
-        let seen = self.shared.state.load(Ordering::Acquire);
+        self.shared.readiness.touched();
+        let seen = self.shared.readiness.seen();
         let mut from = Address::empty();
         match host()?.accept(self.fd, from.room()) {
             Ok((fd, n)) => {
                 from.set_len(n);
                 let s = Self::adopt(fd, true, 0);
-                self.took();
+                self.took(seen, false);
                 Ok((s, from))
             }
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),

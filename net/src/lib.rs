@@ -14,6 +14,7 @@ extern crate std;
 pub mod address;
 pub mod handle;
 pub mod host;
+mod readiness;
 pub mod unix;
 
 pub use address::Address;

@@ -31,8 +31,8 @@ pub use arch::{
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
 pub use rcu::{barrier, quiesce};
 pub use scheduler::{
-    after_answers, boot_core, end_space, exit, init, move_to_space, on_deadline, on_notify, park, park_until,
-    run_core, start, unpark, yield_now,
+    after_answers, boot_core, end_space, exit, init, look, move_to_space, on_deadline, on_notify, park,
+    park_until, run_core, start, unpark, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

@@ -307,6 +307,15 @@ fn look_for_events(now: u64, anyway: bool) {
     wake_event_thread();
 }
 
+/// Sees to it that what has happened up to now, and is reported to this core, is known: for those
+/// who ask and don't wait.
+pub fn look() {
+    look_for_events(platform().now(), true);
+    if with_private(|p| p.has_work_for_events()) {
+        yield_now();
+    }
+}
+
 fn wake_event_thread() {
     if with_private(|p| p.has_work_for_events()) {
         let t = this_core().event_thread.load(Ordering::Relaxed);

@@ -47,6 +47,7 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
     }
     if limit == Limit::Never {
         // Nobody waits for a late answer.
+        atoll_task::look();
         files.iter().flat_map(|(f, _)| f).for_each(|f| f.file().refresh());
         return Ok(look().0);
     }

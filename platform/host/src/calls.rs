@@ -267,6 +267,10 @@ impl HostCalls for Calls {
         cores::watch(fd, cookie)
     }
 
+    fn looks(&self, core: usize) -> u32 {
+        control().cores[core].looks.load(Ordering::SeqCst)
+    }
+
     fn close_watched(&self, fd: i32, core: usize) {
         self.close(fd);
         control().cores[core].watched.fetch_sub(1, Ordering::Relaxed);

@@ -53,12 +53,14 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
     let mut list = [EpollEvent { events: 0, data: 0 }; Events::MAX];
     let room = events.room();
     let fd = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
+    let look = area.looks.load(Ordering::Relaxed).wrapping_add(1);
+    area.looks.store(look, Ordering::SeqCst);
     // SAFETY: the list has room for what is asked.
     let n = unsafe { call!(sys::EPOLL_PWAIT2, fd, list.as_mut_ptr(), room, ts, 0, 8) };
     for e in &list[..n.max(0) as usize] {
         let (data, bits) = (e.data, e.events);
         if data != BELL {
-            events.push(Event::Ready { cookie: data, events: bits });
+            events.push(Event::Ready { cookie: data, events: bits, look });
         }
     }
     while events.room() > 0 {
