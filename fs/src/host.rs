@@ -862,6 +862,23 @@ impl Inode for HostNode {
         self.refresh().map(drop)
     }
 
+    fn believed(&self, attributes: bool) -> Option<u64> {
+        let attributes = if attributes { self.attr.lock().until } else { u64::MAX };
+        let (parent, name) = {
+            let place = self.place.lock();
+            if place.gone {
+                return None;
+            }
+            (place.parent.clone(), place.name.clone())
+        };
+        // The root of a mount has no name.
+        let Some(parent) = parent else { return Some(attributes) };
+        let names = parent.names.lock();
+        let known = names.known.get(&name)?;
+        let is_it = known.node.as_ref().is_some_and(|n| core::ptr::eq(&**n, self));
+        is_it.then(|| known.until.min(attributes))
+    }
+
     fn file_system(&self) -> Arc<dyn FileSystem> {
         self.fs.clone()
     }

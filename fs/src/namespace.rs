@@ -11,6 +11,7 @@ use linux_raw_sys::general as linux;
 use crate::inotify;
 use crate::node::{FileSystem, InodeRef, Magic, NewNode};
 use crate::open::OpenFile;
+use crate::paths::{self, Paths, Question};
 use crate::types::{Cred, FileType, SetAttr, may};
 use atoll_sync::RcuArc;
 
@@ -140,7 +141,9 @@ impl Location {
 
     /// Changes attributes. Permission has been checked.
     pub fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()> {
-        self.inode.set_attr(change, cred)?;
+        let done = self.inode.set_attr(change, cred);
+        paths::changed();
+        done?;
         inotify::changed(&*self.inode, change);
         Ok(())
     }
@@ -221,14 +224,16 @@ pub struct Walker<'a> {
 /// A tree of mounts.
 pub struct Namespace {
     mounts: Mutex<Vec<Arc<Mount>>>,
+    paths: Paths,
 }
 
 impl Namespace {
     /// A tree with this root.
     pub fn new(fs: Arc<dyn FileSystem>, root: InodeRef, read_only: bool, source: &[u8]) -> Self {
+        let paths = Paths::new(atoll_task::cores());
         let mount =
             Mount { id: 1, root, fs, read_only, source: source.to_vec(), target: b"/".to_vec(), above: None };
-        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]) }
+        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]), paths }
     }
 
     /// The root of the tree.
@@ -270,6 +275,8 @@ impl Namespace {
             target: target.to_vec(),
             above: Some((walk.dir, walk.name)),
         }));
+        drop(mounts);
+        paths::changed();
         Ok(())
     }
 
@@ -319,8 +326,37 @@ impl Namespace {
 }
 
 impl Walker<'_> {
+    /// What a path from `start` leads to. The same as a [`Walker::walk`] without its last directory, and cheap
+    /// if it was asked for lately.
+    pub fn target(&self, start: &Location, path: &[u8], how: How) -> Result<Target> {
+        let question = Question { path, start, root: self.root, cred: self.cred, no_follow: how.no_follow };
+        let plain = how == How { no_follow: how.no_follow, ..How::default() };
+        let walked = match plain.then(|| self.tree.paths.ask(&question)) {
+            Some(Ok(found)) => return Ok(Target::Found(found)),
+            Some(Err(Some(walked))) => walked,
+            _ => return Ok(self.walk(start, path, how)?.target),
+        };
+        let mut until = Some(u64::MAX);
+        let walk = self.walk_noting(start, path, how, &mut until)?;
+        if let (Some(until), Target::Found(found)) = (until, &walk.target) {
+            self.tree.paths.remember(&walked, &question, found, until);
+        }
+        Ok(walk.target)
+    }
+
+    /// What was found by a name of the path that `walk` followed is not there: look again.
+    pub fn forget(&self, place: &Location) {
+        place.inode.forget_name();
+        paths::changed();
+    }
+
     /// Follows a path from `start`.
     pub fn walk(&self, start: &Location, path: &[u8], how: How) -> Result<Walk> {
+        self.walk_noting(start, path, how, &mut None)
+    }
+
+    /// The same, and how long that is believed (see [`paths::note`]).
+    fn walk_noting(&self, start: &Location, path: &[u8], how: How, until: &mut Option<u64>) -> Result<Walk> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
@@ -352,6 +388,7 @@ impl Walker<'_> {
                 return Err(Errno::ENOTDIR);
             }
             self.cred.check(&at.inode.attr()?, may::EXEC)?;
+            paths::note(until, &at.inode, true);
             if name == b"." {
                 continue;
             }
@@ -386,11 +423,13 @@ impl Walker<'_> {
             if how.one_mount && !Arc::ptr_eq(&next.mount, &at.mount) {
                 return Err(Errno::EXDEV);
             }
+            paths::note(until, &next.inode, false);
             if next.inode.kind() == FileType::Symlink && !(last && how.no_follow && !slash) {
                 links += 1;
                 if links > MAX_LINKS || how.no_links {
                     return Err(Errno::ELOOP);
                 }
+                paths::note(until, &next.inode, true);
                 match next.inode.follow() {
                     Some(_) if how.no_magic => return Err(Errno::ELOOP),
                     None => {
@@ -409,6 +448,7 @@ impl Walker<'_> {
                     }
                     Some(Err(e)) => return Err(e),
                     Some(Ok(Magic::Place(place))) => {
+                        *until = None;
                         if last {
                             return Ok(Walk { dir: at, name, target: Target::Found(place), slash });
                         }
@@ -461,7 +501,9 @@ impl Walker<'_> {
                 mode |= linux::S_ISGID;
             }
         }
-        let inode = walk.dir.inode.create(&walk.name, node, mode, &cred)?;
+        let inode = walk.dir.inode.create(&walk.name, node, mode, &cred);
+        paths::changed();
+        let inode = inode?;
         inotify::created(&*walk.dir.inode, &walk.name, &*inode);
         Ok(Location { mount: walk.dir.mount.clone(), inode })
     }
@@ -483,7 +525,11 @@ impl Walker<'_> {
         match (dir, victim.inode.kind() == FileType::Directory) {
             (true, false) => return Err(Errno::ENOTDIR),
             (false, true) => return Err(Errno::EISDIR),
-            _ => walk.dir.inode.unlink(&walk.name, dir, self.cred)?,
+            _ => {
+                let done = walk.dir.inode.unlink(&walk.name, dir, self.cred);
+                paths::changed();
+                done?;
+            }
         }
         if inotify::watched() {
             if !dir {
@@ -562,7 +608,9 @@ impl Walker<'_> {
                 at = above;
             }
         }
-        from.dir.inode.rename(&from.name, &to.dir.inode, &to.name, flags, self.cred)?;
+        let done = from.dir.inode.rename(&from.name, &to.dir.inode, &to.name, flags, self.cred);
+        paths::changed();
+        done?;
         let (old, new) = ((&*from.dir.inode, &from.name[..]), (&*to.dir.inode, &to.name[..]));
         match &to.target {
             Target::Found(other) if flags & linux::RENAME_EXCHANGE != 0 => {
@@ -588,7 +636,9 @@ impl Walker<'_> {
             return Err(Errno::EPERM);
         }
         self.cred.check(&to.dir.inode.attr()?, may::WRITE | may::EXEC)?;
-        to.dir.inode.link(&to.name, &what.inode, self.cred)?;
+        let done = to.dir.inode.link(&to.name, &what.inode, self.cred);
+        paths::changed();
+        done?;
         inotify::link_count(&*what.inode);
         inotify::created(&*to.dir.inode, &to.name, &*what.inode);
         Ok(())

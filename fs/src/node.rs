@@ -77,6 +77,11 @@ pub trait Inode: Send + Sync {
     fn identity(&self) -> Result<Identity> {
         self.attr().map(|a| (a.dev, a.ino))
     }
+    /// Until when it is believed to have its name and, if asked for, its attributes, unless this cell
+    /// changes something (on [`atoll_abi::Platform::now`]'s clock); None: it may change by itself.
+    fn believed(&self, _attributes: bool) -> Option<u64> {
+        None
+    }
     /// Its file system.
     fn file_system(&self) -> Arc<dyn FileSystem>;
     /// The runtime's own view of it.

@@ -335,6 +335,10 @@ impl Inode for TmpNode {
         Ok(())
     }
 
+    fn believed(&self, _attributes: bool) -> Option<u64> {
+        Some(u64::MAX)
+    }
+
     fn file_system(&self) -> Arc<dyn FileSystem> {
         self.fs.clone()
     }

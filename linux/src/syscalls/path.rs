@@ -23,17 +23,20 @@ use crate::types::{
 
 const AT_FDCWD: i32 = linux::AT_FDCWD;
 
-/// Where a walk begins: a descriptor's directory, or the working directory.
-fn start(task: &Task, dir: i32, path: &[u8]) -> Result<Location> {
-    if dir == AT_FDCWD || path.starts_with(b"/") {
-        return Ok(task.fs.cwd.lock().clone());
+/// Where a walk begins: a descriptor's directory, or the working directory. None: at the root, as the path says.
+fn start(task: &Task, dir: i32, path: &[u8], how: How) -> Result<Option<Location>> {
+    if path.starts_with(b"/") && !(how.beneath || how.in_root || how.one_mount) {
+        return Ok(None);
+    }
+    if dir == AT_FDCWD {
+        return Ok(Some(task.fs.cwd.lock().clone()));
     }
     let file = task.files.get(dir as u32)?;
     let place = file.place().cloned().ok_or(Errno::ENOTDIR)?;
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
-    Ok(place)
+    Ok(Some(place))
 }
 
 /// Runs `f` with a walker for the task and the place where `path` begins.
@@ -41,19 +44,31 @@ fn with_walker<R>(
     task: &Task,
     dir: i32,
     path: &[u8],
+    how: How,
+    f: impl FnOnce(&Walker, &Location) -> Result<R>,
+) -> Result<R> {
+    with_walker_of(task, &task.cred(), dir, path, how, f)
+}
+
+/// The same for one that goes by other ids than the task's.
+fn with_walker_of<R>(
+    task: &Task,
+    cred: &Cred,
+    dir: i32,
+    path: &[u8],
+    how: How,
     f: impl FnOnce(&Walker, &Location) -> Result<R>,
 ) -> Result<R> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
-    let from = start(task, dir, path)?;
+    let from = start(task, dir, path, how)?;
     let root = task.fs.root.lock().clone();
-    let cred = task.cred();
-    f(&Walker { tree: &world().tree, root: &root, cred: &cred }, &from)
+    f(&Walker { tree: &world().tree, root: &root, cred }, from.as_ref().unwrap_or(&root))
 }
 
 fn walk(task: &Task, dir: i32, path: &[u8], how: How) -> Result<Walk> {
-    with_walker(task, dir, path, |w, from| w.walk(from, path, how))
+    with_walker(task, dir, path, how, |w, from| w.walk(from, path, how))
 }
 
 /// What a path leads to: a place, or an open file without one.
@@ -80,6 +95,11 @@ impl Object {
 
 /// Finds what exists. With AT_EMPTY_PATH, an empty path is the descriptor itself.
 fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
+    find_as(task, &task.cred(), dir, path, flags)
+}
+
+/// The same by other ids than the task's.
+fn find_as(task: &Task, cred: &Cred, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
     if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
         if dir == AT_FDCWD {
             return Ok(Object::Place(task.fs.cwd.lock().clone()));
@@ -91,7 +111,8 @@ fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
         });
     }
     let no_follow = flags & linux::AT_SYMLINK_NOFOLLOW != 0;
-    match walk(task, dir, path, How { no_follow, ..How::default() })?.target {
+    let how = How { no_follow, ..How::default() };
+    match with_walker_of(task, cred, dir, path, how, |w, from| w.target(from, path, how))? {
         Target::Found(l) => Ok(Object::Place(l)),
         Target::Open(f) => Ok(Object::Open(f)),
         Target::Missing => Err(Errno::ENOENT),
@@ -120,19 +141,25 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
     let exclusive = create && flags & linux::O_EXCL != 0;
     let how = How { no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0, ..how };
     let umask = task.fs.umask.load(Ordering::Relaxed);
-    with_walker(task, dir, path, |walker, from| {
+    with_walker(task, dir, path, how, |walker, from| {
         let mut tries = 0;
         loop {
-            let walk = walker.walk(from, path, how)?;
-            let (place, made) = match &walk.target {
-                Target::Open(file) => return reopen(task, file, flags),
-                Target::Found(_) if exclusive => return Err(Errno::EEXIST),
-                Target::Found(l) => (l.clone(), false),
-                Target::Missing if !create => return Err(Errno::ENOENT),
-                Target::Missing => {
-                    if walk.slash {
-                        return Err(Errno::EISDIR);
-                    }
+            let (target, walk) = if create {
+                let walk = walker.walk(from, path, how)?;
+                match walk.target {
+                    Target::Missing => (Target::Missing, Some(walk)),
+                    target => (target, None),
+                }
+            } else {
+                (walker.target(from, path, how)?, None)
+            };
+            let (place, made) = match (target, walk) {
+                (Target::Open(file), _) => return reopen(task, &file, flags),
+                (Target::Found(_), _) if exclusive => return Err(Errno::EEXIST),
+                (Target::Found(l), _) => (l, false),
+                (Target::Missing, None) => return Err(Errno::ENOENT),
+                (Target::Missing, Some(walk)) if walk.slash => return Err(Errno::EISDIR),
+                (Target::Missing, Some(walk)) => {
                     match walker.create(&walk, NewNode::File, mode & 0o7777 & !umask) {
                         Ok(l) => (l, true),
                         // Somebody was faster.
@@ -148,7 +175,7 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                 // It was there a moment ago, as far as we knew: others changed the tree.
                 Err(Errno::ENOENT | Errno::ESTALE) if tries < TRIES_MAX => {
                     tries += 1;
-                    place.inode.forget_name();
+                    walker.forget(&place);
                 }
                 Err(Errno::ESTALE) => return Err(Errno::ENOENT),
                 r => return r,
@@ -447,7 +474,12 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
         return Err(Errno::EINVAL);
     }
     let path = get_path(path)?;
-    let object = find(c.task, dir, &path, flags)?;
+    let cred = {
+        let ids = c.task.process.ids.lock();
+        let real = || Cred { uid: ids.ruid, gid: ids.rgid, groups: ids.groups.clone() };
+        if flags & linux::AT_EACCESS != 0 { ids.cred() } else { real() }
+    };
+    let object = find_as(c.task, &cred, dir, &path, flags)?;
     let attr = object.attr()?;
     if mode & may::WRITE != 0
         && let Object::Place(p) = &object
@@ -455,9 +487,7 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
     {
         p.check_writable()?;
     }
-    let ids = c.task.process.ids.lock().clone();
-    let (uid, gid) = if flags & linux::AT_EACCESS != 0 { (ids.euid, ids.egid) } else { (ids.ruid, ids.rgid) };
-    Cred { uid, gid, groups: ids.groups }.check(&attr, mode).map(|()| 0)
+    cred.check(&attr, mode).map(|()| 0)
 }
 
 /// `access(2)`.
@@ -653,7 +683,7 @@ pub fn chroot(c: &mut Call) -> Result<u64> {
 fn make(c: &Call, dir: i32, path: u64, node: NewNode, mode: u32) -> Result<u64> {
     let path = get_path(path)?;
     let umask = c.task.fs.umask.load(Ordering::Relaxed);
-    with_walker(c.task, dir, &path, |w, from| {
+    with_walker(c.task, dir, &path, How::default(), |w, from| {
         let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
         w.create(&walk, node, mode & 0o7777 & !umask).map(|_| 0)
     })
@@ -720,7 +750,7 @@ fn remove(c: &Call, dir: i32, path: u64, is_dir: bool) -> Result<u64> {
         Some(b"..") if is_dir => return Err(Errno::ENOTEMPTY),
         _ => {}
     }
-    with_walker(c.task, dir, &path, |w, from| {
+    with_walker(c.task, dir, &path, How::default(), |w, from| {
         let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
         if !is_dir && walk.slash && matches!(walk.target, Target::Found(_)) {
             return Err(Errno::ENOTDIR);
@@ -756,7 +786,7 @@ fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u
     let (a, b) = (get_path(from.1)?, get_path(to.1)?);
     let how = How { no_follow: true, ..How::default() };
     let a = walk(c.task, from.0, &a, how)?;
-    with_walker(c.task, to.0, &b, |w, start| {
+    with_walker(c.task, to.0, &b, how, |w, start| {
         let b = w.walk(start, &b, how)?;
         w.rename(&a, &b, flags).map(|()| 0)
     })
@@ -786,7 +816,7 @@ fn do_link(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u64
     let look = flags & linux::AT_EMPTY_PATH | if follow { 0 } else { linux::AT_SYMLINK_NOFOLLOW };
     let what = find(c.task, from.0, &path, look)?.place().map_err(|_| Errno::EXDEV)?;
     let path = get_path(to.1)?;
-    with_walker(c.task, to.0, &path, |w, start| {
+    with_walker(c.task, to.0, &path, How::default(), |w, start| {
         let walk = w.walk(start, &path, How { no_follow: true, ..How::default() })?;
         if walk.slash && matches!(walk.target, Target::Missing) {
             return Err(Errno::ENOENT);
