@@ -320,11 +320,15 @@ impl Epoll {
             self.collect(most, &mut out);
             (!out.is_empty()).then_some(())
         };
-        let mut r = wait(&self.shared.queue, poll::IN, limit, &mut any);
-        if r == Err(Errno::EAGAIN) {
-            // Nobody waits for a late answer.
+        let mut r = any().ok_or(Errno::EAGAIN);
+        if r.is_err() {
+            // Nothing is known yet. Of what has happened since, one look tells: that costs less than to
+            // go to sleep and be woken, and who does not wait needs it.
             atoll_task::look();
-            r = any().ok_or(Errno::EAGAIN);
+            r = match any() {
+                None => wait(&self.shared.queue, poll::IN, limit, any),
+                Some(()) => Ok(()),
+            };
         }
         match r {
             Ok(()) => {

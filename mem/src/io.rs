@@ -276,10 +276,29 @@ impl<'a> Sink<'a> {
         Ok(done)
     }
 
-    /// Are the program's buffers that are left in place, so that a host call would not stop short of their end?
-    pub fn is_present(&mut self) -> bool {
-        let (pieces, n) = self.pieces();
-        pieces[..n].iter().all(|p| user::is_present(p.addr, p.len))
+    /// As much of the program's buffers that are left as is in place, up to `most` bytes, for a host call
+    /// to fill that would stop short at a page that is missing. EFAULT if that is nothing.
+    pub fn present_bufs(&mut self, most: u64) -> Result<([HostBuf<'static>; 8], usize)> {
+        let (pieces, count) = self.pieces();
+        let mut bufs = [HostBuf::user(0, 0)?; 8];
+        let (mut n, mut room) = (0, most);
+        for p in &pieces[..count] {
+            let wanted = p.len.min(room);
+            let len = user::present(p.addr, wanted);
+            if len > 0 {
+                bufs[n] = HostBuf::user(p.addr, len)?;
+                n += 1;
+                room -= len;
+            }
+            if len < p.len {
+                break;
+            }
+        }
+        if n == 0 && count > 0 {
+            self.at.fault = Some(pieces[0].addr);
+            return Err(Errno::EFAULT);
+        }
+        Ok((bufs, n))
     }
 
     /// The buffers that are left, for a host call to fill. The program's only. At most eight.

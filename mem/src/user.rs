@@ -158,51 +158,74 @@ pub fn taken_away() {
     TAKEN_AWAY.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Pages that one core found in place and writable, each with the value of [`TAKEN_AWAY`] at that
-/// time. Direct-mapped: buffers of some hundred connections fit.
+/// What one core knows of a page.
+#[derive(Clone, Copy, Default)]
+struct PageKnown {
+    /// Page number and space.
+    key: u64,
+    /// [`TAKEN_AWAY`] when it was found in place.
+    at: u64,
+    /// 0: it is in place. Else it was missing, and once this is 1 it is looked at again.
+    missing: u32,
+}
+
+/// Pages of programs that one core looked at: in place and writable, or missing. Direct-mapped:
+/// buffers of some hundred connections fit.
 pub(crate) struct Present {
     /// None of them before the first question.
-    pages: Vec<(u64, u64)>,
+    pages: Vec<PageKnown>,
 }
 
 impl Present {
     const SIZE: usize = 512;
+    /// To look at a page that is missing costs a fault: that is done once in so many questions.
+    const MISSING: u32 = 65;
 
     pub(crate) const fn new() -> Self {
         Present { pages: Vec::new() }
     }
 
-    /// Is the page known to be in place? If not, `find` is asked.
-    fn holds(&mut self, page: u64, space: u32, now: u64, find: impl FnOnce() -> bool) -> bool {
+    /// Is the page in place? If that is not known, `find` is asked. `surely`: a page that was
+    /// missing is looked at again.
+    fn holds(&mut self, page: u64, space: u32, now: u64, surely: bool, find: impl FnOnce() -> bool) -> bool {
         let key = page | u64::from(space) << 48;
-        let entry = &mut self.pages[page as usize % Present::SIZE];
-        if *entry == (key, now) {
-            return true;
+        let known = &mut self.pages[page as usize % Present::SIZE];
+        if known.key == key {
+            if known.missing == 0 && known.at == now {
+                return true;
+            }
+            if known.missing > 1 && !surely {
+                known.missing -= 1;
+                return false;
+            }
         }
         let found = find();
-        if found {
-            *entry = (key, now);
-        }
+        *known = PageKnown { key, at: now, missing: if found { 0 } else { Present::MISSING } };
         found
     }
 }
 
-/// Is a range of the program in place and writable, so that a host call can fill it? Changes nothing.
-pub(crate) fn is_present(addr: u64, len: u64) -> bool {
+/// How much of a range of the program, from its beginning, is known to be in place and writable, so
+/// that a host call can fill it. If that is nothing, its first page surely is missing. Changes nothing.
+pub(crate) fn present(addr: u64, len: u64) -> u64 {
+    if len == 0 || !is_user_range(addr, len) {
+        return 0;
+    }
     if heap::with_core(|c, _| c.present().pages.is_empty()) {
-        let pages = alloc::vec![(0, 0); Present::SIZE];
+        let pages = alloc::vec![PageKnown::default(); Present::SIZE];
         heap::with_core(|c, _| c.present().pages = pages);
     }
     // Read before the pages are looked at: what is taken away from then on counts.
     let now = TAKEN_AWAY.load(Ordering::Acquire);
     let space = core_local().space.load(Ordering::Relaxed);
-    is_user_range(addr, len)
-        && heap::with_core(|c, _| {
-            (addr / PAGE..(addr + len).div_ceil(PAGE)).all(|page| {
-                let at = addr.max(page * PAGE);
-                c.present().holds(page, space, now, || first_missing(at, 1, true).is_none())
-            })
+    let first = addr / PAGE;
+    let end = heap::with_core(|c, _| {
+        (first..(addr + len).div_ceil(PAGE)).find(|page| {
+            let at = addr.max(page * PAGE);
+            !c.present().holds(*page, space, now, *page == first, || first_missing(at, 1, true).is_none())
         })
+    });
+    end.map_or(len, |page| (page * PAGE).saturating_sub(addr))
 }
 
 /// Copies into the program, up to the first page that is missing. Value: bytes copied.
@@ -333,16 +356,32 @@ mod tests {
 
     #[test]
     fn present_pages_are_known_until_some_are_taken_away() {
-        let mut p = Present::new();
-        assert!(!p.holds(5, 0, 1, || false));
-        assert!(p.holds(5, 0, 1, || true));
-        assert!(p.holds(5, 0, 1, || unreachable!("it is known")));
+        let mut p = Present { pages: alloc::vec![PageKnown::default(); Present::SIZE] };
+        let known = || -> bool { unreachable!("it is known") };
+        assert!(p.holds(5, 0, 1, false, || true));
+        assert!(p.holds(5, 0, 1, true, known));
         // In another space, after pages were taken away, or when another page took the place.
-        assert!(!p.holds(5, 1, 1, || false));
-        assert!(!p.holds(5, 0, 2, || false));
-        assert!(p.holds(5 + Present::SIZE as u64, 0, 1, || true));
-        assert!(!p.holds(5, 0, 1, || false));
-        assert!(!p.holds(0, 0, 1, || false));
+        assert!(!p.holds(5, 1, 1, false, || false));
+        assert!(p.holds(5, 0, 2, false, || true));
+        assert!(!p.holds(5, 0, 3, false, || false));
+        assert!(p.holds(5 + Present::SIZE as u64, 0, 3, false, || true));
+        assert!(!p.holds(5, 0, 3, false, || false));
+    }
+
+    #[test]
+    fn missing_pages_are_looked_at_now_and_then() {
+        let mut p = Present { pages: alloc::vec![PageKnown::default(); Present::SIZE] };
+        let mut looks = 0;
+        for _ in 0..650 {
+            assert!(!p.holds(5, 0, 1, false, || {
+                looks += 1;
+                false
+            }));
+        }
+        assert_eq!(looks, 10);
+        // Who needs it is told the truth, and so are others from then on.
+        assert!(p.holds(5, 0, 1, true, || true));
+        assert!(p.holds(5, 0, 1, false, || unreachable!()));
     }
 
     #[test]

@@ -10,11 +10,12 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
-use atoll_abi::platform::{Event, HostCalls};
+use atoll_abi::platform::{Event, HostBuf, HostCalls};
 use atoll_abi::service::{Op, Request};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::poll;
 use atoll_mem::io::{Sink, Source, extent};
+use atoll_mem::user;
 use atoll_sync::{Mutex, RcuArc, RcuTable, SetOnce, WaitQueue};
 use atoll_task::{Call, call, descriptor_of};
 use linux_raw_sys::net;
@@ -28,6 +29,12 @@ const SOCKETS_MAX: usize = 1 << 20;
 
 /// Bytes of the runtime's own that one host call carries.
 const BOUNCE: usize = 4096;
+/// Bytes that one host call receives from a stream.
+const AT_ONCE: u64 = 64 << 10;
+/// Flags of a receive that does not simply take what is next.
+const NO_PLAIN: u32 = net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE;
+/// The peer sends no more.
+const FINAL: u32 = poll::HUP | poll::RDHUP;
 
 /// What events reach.
 struct Shared {
@@ -76,6 +83,16 @@ pub fn on_event(event: &Event, may_wait: bool) -> bool {
 
 fn host() -> Result<&'static dyn HostCalls> {
     platform().host().ok_or(Errno::EAFNOSUPPORT)
+}
+
+/// What one receive brought.
+struct Taken {
+    len: usize,
+    /// `msg_flags`.
+    flags: u32,
+    control_len: usize,
+    /// All that was offered to the host is full, and there is room left.
+    filled: bool,
 }
 
 /// A host socket.
@@ -214,25 +231,35 @@ impl HostSocket {
         call(r)
     }
 
+    /// Where a receive is to put what comes. For a stream, only what is in place: the rest is for another call.
+    fn buffers(&self, sink: &mut Sink, flags: u32) -> Result<([HostBuf<'static>; 8], usize)> {
+        if self.stream && flags & NO_PLAIN == 0 { sink.present_bufs(AT_ONCE) } else { sink.host_bufs() }
+    }
+
     fn receive_any(
         &self,
         sink: &mut Sink,
         flags: u32,
         mut from: Option<&mut Address>,
         control: Option<&mut [u8]>,
-    ) -> Result<(usize, u32, usize)> {
+    ) -> Result<Taken> {
         // The host drops a datagram that it can't copy.
         if !self.stream && sink.note_missing() {
             return Err(Errno::EFAULT);
         }
         self.shared.readiness.touched();
         let seen = self.shared.readiness.seen();
-        let (bufs, n) = sink.host_bufs()?;
+        let (bufs, n) = match self.buffers(sink, flags) {
+            // A call that finds nothing needs no buffer.
+            Err(Errno::EFAULT) if host()?.probe(self.fd) & (poll::IN | poll::ERR | FINAL) == 0 => {
+                return Err(self.nothing(seen, poll::IN | poll::RDNORM));
+            }
+            bufs => bufs?,
+        };
         // Into the runtime's own memory by way of a copy.
         let kernel = n == 0 && sink.left() > 0;
         let mut bounce = alloc::vec![0u8; if kernel { sink.left().min(BOUNCE) } else { 0 }];
-        let (bufs, n) =
-            if kernel { ([atoll_abi::platform::HostBuf::from_mut(&mut bounce); 8], 1) } else { (bufs, n) };
+        let (bufs, n) = if kernel { ([HostBuf::from_mut(&mut bounce); 8], 1) } else { (bufs, n) };
         let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
         let room = from.as_mut().map(|a| a.room());
         match host()?.receive(self.fd, &bufs[..n], room, control, flags) {
@@ -249,16 +276,17 @@ impl HostSocket {
                 if flags & net::MSG_OOB != 0 && flags & net::MSG_PEEK == 0 && self.watched() {
                     self.shared.readiness.clear(seen, poll::PRI);
                 }
-                // A stream that gave less than asked is empty (epoll(7)), if it has not ended, and
-                // if the host did not stop at a page that was never touched.
+                // A stream that gave less than asked is empty (epoll(7)), if it has not ended and
+                // does not stop at urgent data; pages of the buffers were no hindrance.
                 let all = self.stream
                     && r.len > 0
                     && (r.len as u64) < asked
-                    && flags & (net::MSG_PEEK | net::MSG_OOB) == 0
+                    && flags & NO_PLAIN == 0
                     && !seen.is_final()
-                    && sink.is_present();
+                    && seen.bits() & poll::PRI == 0;
                 self.took(seen, all);
-                Ok((r.len, r.flags, r.control_len))
+                let filled = r.len as u64 == asked && sink.left() > 0;
+                Ok(Taken { len: r.len, flags: r.flags, control_len: r.control_len, filled })
             }
             Err(Errno::EAGAIN) if flags & net::MSG_ERRQUEUE != 0 => Err(self.nothing(seen, poll::ERR)),
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
@@ -463,7 +491,20 @@ impl StreamHandle for HostSocket {
     }
 
     fn receive(&self, sink: &mut Sink, flags: u32) -> Result<usize> {
-        self.receive_any(sink, flags, None, None).map(|(n, _, _)| n)
+        let mut done = 0;
+        loop {
+            match self.receive_any(sink, flags, None, None) {
+                // As much as was in place, and there may be more.
+                Ok(r) if r.filled && flags & NO_PLAIN == 0 => done += r.len,
+                Ok(r) => return Ok(done + r.len),
+                Err(Errno::EFAULT) if done > 0 => match sink.take_fault() {
+                    Some(page) if user::bring_in(page, true).is_ok() => {}
+                    _ => return Ok(done),
+                },
+                Err(_) if done > 0 => return Ok(done),
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     fn send(&self, source: &mut Source, flags: u32) -> Result<usize> {
@@ -475,7 +516,8 @@ impl DatagramHandle for HostSocket {
     fn receive(&self, sink: &mut Sink, control: &mut [u8], flags: u32) -> Result<Datagram> {
         let mut from = Address::empty();
         let control = if control.is_empty() { None } else { Some(control) };
-        let (len, flags, control_len) = self.receive_any(sink, flags, Some(&mut from), control)?;
+        let Taken { len, flags, control_len, .. } =
+            self.receive_any(sink, flags, Some(&mut from), control)?;
         Ok(Datagram { len, from, flags, control_len })
     }
 
