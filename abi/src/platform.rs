@@ -252,6 +252,11 @@ pub struct HostBuf<'a> {
     memory: core::marker::PhantomData<&'a mut [u8]>,
 }
 
+impl HostBuf<'static> {
+    /// No bytes.
+    pub const NONE: Self = HostBuf { base: 0, len: 0, memory: core::marker::PhantomData };
+}
+
 impl<'a> HostBuf<'a> {
     /// Program memory; EFAULT if the range is not the program's. It need not be mapped.
     pub fn user(addr: u64, len: u64) -> Result<HostBuf<'static>> {
@@ -316,6 +321,11 @@ impl<'a> HostBuf<'a> {
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct ReadBuf<'a>(HostBuf<'a>);
+
+impl ReadBuf<'static> {
+    /// No bytes.
+    pub const NONE: Self = ReadBuf(HostBuf::NONE);
+}
 
 impl ReadBuf<'_> {
     /// Program memory, as [`HostBuf::user`].

@@ -18,6 +18,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::layout::PAGE;
+use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::heap::host_buf;
@@ -1973,7 +1974,8 @@ impl HostFile {
     fn read_past(&self, s: &mut State, sink: &mut Sink, at: u64, done: usize) -> Result<usize> {
         let h = self.obtain(s, false)?;
         if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
-            let (bufs, n) = sink.host_bufs()?;
+            let mut bufs = [HostBuf::NONE; 8];
+            let n = sink.host_bufs(&mut bufs)?;
             if n > 0 {
                 match host.read_at(fd, &bufs[..n], at) {
                     Ok(n) => {

@@ -1,17 +1,19 @@
 //! `epoll(7)`.
 //!
-//! An instance keeps what it watches (under `watched`) and which of it may be
-//! ready (under `ready`). A watched file's wait queue calls back with only the
-//! item's number; that puts the item on the ready list and wakes a waiter. So
-//! waiting costs by what is ready, not by what is watched.
+//! An instance keeps what it watches and which of it may be ready (under
+//! `watched`), and which of it was woken since that list was last looked at
+//! (under `woken`). A watched file's wait queue calls back with only the item's
+//! number; that puts the item among the woken and wakes a waiter. So waiting
+//! costs by what is ready, not by what is watched.
 //!
 //! Locks are taken in this order: `watched`, those of the files, of their
-//! queues, `ready`, this instance's own queue.
+//! queues, `woken`, this instance's own queue.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_fs::{File, OpenFile, poll};
@@ -32,8 +34,6 @@ const EXCLUSIVE_WITH: u32 = poll::IN
     | linux::EPOLLEXCLUSIVE;
 /// Events that are always reported.
 const ALWAYS: u32 = poll::ERR | poll::HUP;
-/// Items that are looked at under one hold of the locks.
-const BATCH: usize = 64;
 /// Longest chain of instances that watch each other (EP_MAX_NESTS).
 const NESTS_MAX: u32 = 5;
 
@@ -54,6 +54,10 @@ struct Watched {
     items: Vec<Option<Item>>,
     free: Vec<WakeKey>,
     by_fd: BTreeMap<(u32, usize), WakeKey>,
+    /// Items that are to be looked at, by number.
+    list: VecDeque<WakeKey>,
+    /// Is it on the list? By number.
+    listed: Vec<bool>,
 }
 
 impl Watched {
@@ -65,6 +69,7 @@ impl Watched {
         let name = (item.fd, item.opening);
         let key = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
+            self.listed.push(false);
             self.items.len() as WakeKey - 1
         });
         self.items[key as usize] = Some(item);
@@ -80,42 +85,40 @@ impl Watched {
     }
 }
 
+/// Items that were woken and have not come to the list of [`Watched`] yet.
 #[derive(Default)]
-struct Ready {
+struct Woken {
     /// With room for all items: to add to it needs no memory.
-    list: VecDeque<WakeKey>,
-    /// Is it on the list? By number.
-    queued: Vec<bool>,
-}
-
-impl Ready {
-    fn push(&mut self, key: WakeKey) {
-        if !core::mem::replace(&mut self.queued[key as usize], true) {
-            self.list.push_back(key);
-        }
-    }
-
-    /// Moves up to `most` to `keys`; their number.
-    fn pop(&mut self, most: usize, keys: &mut [WakeKey; BATCH]) -> usize {
-        let n = most.min(self.list.len()).min(BATCH);
-        for (key, from) in keys.iter_mut().zip(self.list.drain(..n)) {
-            self.queued[from as usize] = false;
-            *key = from;
-        }
-        n
-    }
+    list: Vec<WakeKey>,
+    /// Is it among them? By number.
+    has: Vec<bool>,
 }
 
 /// What the callbacks reach.
 struct Shared {
-    ready: Mutex<Ready>,
+    woken: Mutex<Woken>,
+    /// Items in `woken`, and on the list of [`Watched`]: changed under their locks.
+    woken_count: AtomicUsize,
+    listed_count: AtomicUsize,
     queue: WaitQueue,
 }
 
 impl Shared {
+    /// May something be ready?
+    fn any(&self) -> bool {
+        self.woken_count.load(Ordering::Acquire) != 0 || self.listed_count.load(Ordering::Relaxed) != 0
+    }
+
+    fn push(&self, woken: &mut Woken, key: WakeKey) {
+        if !core::mem::replace(&mut woken.has[key as usize], true) {
+            woken.list.push(key);
+            self.woken_count.store(woken.list.len(), Ordering::Release);
+        }
+    }
+
     /// An item may be ready.
     fn note(&self, key: WakeKey) {
-        self.ready.lock().push(key);
+        self.push(&mut self.woken.lock(), key);
         self.queue.wake_one(poll::IN);
     }
 }
@@ -126,9 +129,9 @@ impl Wake for Shared {
             self.note(key);
             return true;
         }
-        let Some(mut r) = self.ready.try_lock() else { return false };
-        r.push(key);
-        drop(r);
+        let Some(mut woken) = self.woken.try_lock() else { return false };
+        self.push(&mut woken, key);
+        drop(woken);
         self.queue.try_wake_one(poll::IN)
     }
 }
@@ -148,7 +151,12 @@ impl Epoll {
     pub fn new() -> Self {
         Epoll {
             watched: Mutex::new(Watched::default()),
-            shared: Arc::new(Shared { ready: Mutex::new(Ready::default()), queue: WaitQueue::new() }),
+            shared: Arc::new(Shared {
+                woken: Mutex::new(Woken::default()),
+                woken_count: AtomicUsize::new(0),
+                listed_count: AtomicUsize::new(0),
+                queue: WaitQueue::new(),
+            }),
         }
     }
 
@@ -189,10 +197,10 @@ impl Epoll {
                 let file = Arc::downgrade(inner);
                 let key = w.add(Item { fd, file, opening, events, data: event.data, disarmed: false });
                 {
-                    let (mut r, all) = (self.shared.ready.lock(), w.items.len());
-                    r.queued.resize(all, false);
-                    let room = all - r.list.len();
-                    r.list.reserve(room);
+                    let (mut woken, all) = (self.shared.woken.lock(), w.items.len());
+                    woken.has.resize(all, false);
+                    let room = all - woken.list.len();
+                    woken.list.reserve(room);
                 }
                 queue.add(callback(&self.shared), key, events & 0xffff | ALWAYS);
                 drop(w);
@@ -258,63 +266,67 @@ impl Epoll {
     /// Frees an item's number, and takes the item out if that has not been done.
     fn forget(&self, w: &mut Watched, key: WakeKey) {
         w.remove(key);
-        let mut r = self.shared.ready.lock();
-        if core::mem::take(&mut r.queued[key as usize]) {
-            r.list.retain(|k| *k != key);
+        if core::mem::take(&mut w.listed[key as usize]) {
+            w.list.retain(|k| *k != key);
+            self.shared.listed_count.store(w.list.len(), Ordering::Relaxed);
+        }
+        let mut woken = self.shared.woken.lock();
+        if core::mem::take(&mut woken.has[key as usize]) {
+            woken.list.retain(|k| *k != key);
+            self.shared.woken_count.store(woken.list.len(), Ordering::Relaxed);
         }
         w.free.push(key);
     }
 
     /// Collects up to `most` events.
     fn collect(&self, most: usize, out: &mut Vec<EpollEvent>) {
-        // Each item is looked at once: what stays ready goes to the end of the list afterwards,
-        // the first `stay` of `keys` and, if there were more than one batch, `earlier`.
-        let mut rounds = self.shared.ready.lock().list.len();
-        let (mut keys, mut stay) = ([0; BATCH], 0);
-        let mut earlier: Vec<WakeKey> = Vec::new();
-        while rounds > 0 && out.len() < most {
-            earlier.extend_from_slice(&keys[..stay]);
-            stay = 0;
-            let n = self.shared.ready.lock().pop(rounds.min(most - out.len()), &mut keys);
-            if n == 0 {
+        let mut w = self.watched.lock();
+        if self.shared.woken_count.load(Ordering::Relaxed) != 0 {
+            let mut woken = self.shared.woken.lock();
+            let Woken { list, has } = &mut *woken;
+            for key in list.drain(..) {
+                has[key as usize] = false;
+                if !core::mem::replace(&mut w.listed[key as usize], true) {
+                    w.list.push_back(key);
+                }
+            }
+            self.shared.woken_count.store(0, Ordering::Relaxed);
+        }
+        out.reserve(w.list.len().min(most));
+        // Each item is looked at once: what stays ready goes to the end of the list.
+        for _ in 0..w.list.len() {
+            if out.len() == most {
                 break;
             }
-            rounds -= n;
-            out.reserve(n);
-            let mut w = self.watched.lock();
-            for at in 0..n {
-                let key = keys[at];
-                let Some(item) = w.item(key) else { continue };
-                if item.disarmed {
-                    continue;
-                }
-                let Some(file) = item.file.upgrade() else {
-                    self.forget(&mut w, key);
-                    continue;
-                };
-                let ready = file.ready() & (item.events & 0xffff | ALWAYS);
-                if ready == 0 {
-                    continue;
-                }
-                out.push(EpollEvent { events: ready, data: item.data });
-                item.disarmed = item.events & linux::EPOLLONESHOT != 0;
-                if item.events & linux::EPOLLET == 0 && !item.disarmed {
-                    keys[stay] = key;
-                    stay += 1;
-                }
+            let Some(key) = w.list.pop_front() else { break };
+            w.listed[key as usize] = false;
+            let Some(item) = w.item(key) else { continue };
+            if item.disarmed {
+                continue;
+            }
+            let Some(file) = item.file.upgrade() else {
+                self.forget(&mut w, key);
+                continue;
+            };
+            let ready = file.ready() & (item.events & 0xffff | ALWAYS);
+            if ready == 0 {
+                continue;
+            }
+            out.push(EpollEvent { events: ready, data: item.data });
+            item.disarmed = item.events & linux::EPOLLONESHOT != 0;
+            if item.events & linux::EPOLLET == 0 && !item.disarmed {
+                w.listed[key as usize] = true;
+                w.list.push_back(key);
             }
         }
-        if stay + earlier.len() > 0 {
-            let mut r = self.shared.ready.lock();
-            earlier.iter().chain(&keys[..stay]).for_each(|key| r.push(*key));
-        }
+        self.shared.listed_count.store(w.list.len(), Ordering::Relaxed);
     }
 
     /// `epoll_wait(2)`.
     pub fn wait(&self, most: usize, limit: Limit) -> Result<Vec<EpollEvent>> {
         let mut out = Vec::new();
         let mut any = || {
-            if self.shared.ready.lock().list.is_empty() {
+            if !self.shared.any() {
                 return None;
             }
             self.collect(most, &mut out);
@@ -332,7 +344,7 @@ impl Epoll {
         }
         match r {
             Ok(()) => {
-                if !self.shared.ready.lock().list.is_empty() {
+                if self.shared.any() {
                     // There is more: another waiter may have it.
                     self.shared.queue.wake_one(poll::IN);
                 }
@@ -369,9 +381,9 @@ impl File for Epoll {
     }
 
     fn ready(&self) -> u32 {
-        let keys: Vec<WakeKey> = self.shared.ready.lock().list.iter().copied().collect();
         let w = self.watched.lock();
-        let any = keys.iter().filter_map(|k| w.items.get(*k as usize)?.as_ref()).any(|i| {
+        let woken = self.shared.woken.lock().list.clone();
+        let any = w.list.iter().chain(&woken).filter_map(|k| w.items.get(*k as usize)?.as_ref()).any(|i| {
             !i.disarmed && i.file.upgrade().is_some_and(|f| f.ready() & (i.events & 0xffff | ALWAYS) != 0)
         });
         if any { poll::IN | poll::RDNORM } else { 0 }

@@ -176,25 +176,40 @@ macro_rules! common {
             pub fn pieces(&mut self) -> ([Piece; 8], usize) {
                 let mut out = [Piece::default(); 8];
                 let mut n = 0;
+                let all = self.each_piece(|p| {
+                    out[n] = p;
+                    n += 1;
+                    Ok(n < out.len())
+                });
+                debug_assert!(all.is_ok());
+                (out, n)
+            }
+
+            /// Gives `f` the program's buffers that are left, up to [`HOST_MAX`] bytes, until it says
+            /// false. Value: where the first one begins.
+            fn each_piece(&mut self, mut f: impl FnMut(Piece) -> Result<bool>) -> Result<Option<u64>> {
                 let (mut piece, mut within) = (self.at.piece, self.at.within);
                 let mut left = self.at.left.min(HOST_MAX);
+                let mut first = None;
                 let list: &[Piece] = match &self.$field {
                     Buffers::User(p) => p,
                     Buffers::One(p) => core::slice::from_ref(p),
                     Buffers::Kernel(_) => &[],
                 };
-                while n < out.len() && left > 0 {
+                while left > 0 {
                     let Some(p) = list.get(piece) else { break };
                     let len = (p.len - within).min(left);
                     if len > 0 {
-                        out[n] = Piece { addr: p.addr + within, len };
-                        n += 1;
+                        first.get_or_insert(p.addr + within);
+                        if !f(Piece { addr: p.addr + within, len })? {
+                            break;
+                        }
                     }
                     left -= len;
                     piece += 1;
                     within = 0;
                 }
-                (out, n)
+                Ok(first)
             }
         }
     };
@@ -277,38 +292,36 @@ impl<'a> Sink<'a> {
     }
 
     /// As much of the program's buffers that are left as is in place, up to `most` bytes, for a host call
-    /// to fill that would stop short at a page that is missing. EFAULT if that is nothing.
-    pub fn present_bufs(&mut self, most: u64) -> Result<([HostBuf<'static>; 8], usize)> {
-        let (pieces, count) = self.pieces();
-        let mut bufs = [HostBuf::user(0, 0)?; 8];
-        let (mut n, mut room) = (0, most);
-        for p in &pieces[..count] {
-            let wanted = p.len.min(room);
-            let len = user::present(p.addr, wanted);
+    /// to fill that would stop short at a page that is missing. Value: buffers put into `bufs`. EFAULT if
+    /// that is nothing.
+    pub fn present_bufs(&mut self, most: u64, bufs: &mut [HostBuf; 8]) -> Result<usize> {
+        let mut n = 0;
+        let mut room = most;
+        let first = self.each_piece(|p| {
+            let len = user::present(p.addr, p.len.min(room));
             if len > 0 {
                 bufs[n] = HostBuf::user(p.addr, len)?;
                 n += 1;
                 room -= len;
             }
-            if len < p.len {
-                break;
-            }
-        }
-        if n == 0 && count > 0 {
-            self.at.fault = Some(pieces[0].addr);
+            Ok(len == p.len && n < bufs.len())
+        })?;
+        if let (0, Some(first)) = (n, first) {
+            self.at.fault = Some(first);
             return Err(Errno::EFAULT);
         }
-        Ok((bufs, n))
+        Ok(n)
     }
 
     /// The buffers that are left, for a host call to fill. The program's only. At most eight.
-    pub fn host_bufs(&mut self) -> Result<([HostBuf<'static>; 8], usize)> {
-        let (pieces, n) = self.pieces();
-        let mut bufs = [HostBuf::user(0, 0)?; 8];
-        for (b, p) in bufs.iter_mut().zip(&pieces[..n]) {
-            *b = HostBuf::user(p.addr, p.len)?;
-        }
-        Ok((bufs, n))
+    pub fn host_bufs(&mut self, bufs: &mut [HostBuf; 8]) -> Result<usize> {
+        let mut n = 0;
+        self.each_piece(|p| {
+            bufs[n] = HostBuf::user(p.addr, p.len)?;
+            n += 1;
+            Ok(n < bufs.len())
+        })?;
+        Ok(n)
     }
 }
 
@@ -372,13 +385,14 @@ impl<'a> Source<'a> {
     }
 
     /// The buffers that are left, for a host call to read. The program's only. At most eight.
-    pub fn host_bufs(&mut self) -> Result<([ReadBuf<'static>; 8], usize)> {
-        let (pieces, n) = self.pieces();
-        let mut bufs = [ReadBuf::user(0, 0)?; 8];
-        for (b, p) in bufs.iter_mut().zip(&pieces[..n]) {
-            *b = ReadBuf::user(p.addr, p.len)?;
-        }
-        Ok((bufs, n))
+    pub fn host_bufs(&mut self, bufs: &mut [ReadBuf; 8]) -> Result<usize> {
+        let mut n = 0;
+        self.each_piece(|p| {
+            bufs[n] = ReadBuf::user(p.addr, p.len)?;
+            n += 1;
+            Ok(n < bufs.len())
+        })?;
+        Ok(n)
     }
 }
 

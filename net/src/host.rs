@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
-use atoll_abi::platform::{Event, HostBuf, HostCalls};
+use atoll_abi::platform::{Event, HostBuf, HostCalls, ReadBuf};
 use atoll_abi::service::{Op, Request};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::poll;
@@ -231,11 +231,6 @@ impl HostSocket {
         call(r)
     }
 
-    /// Where a receive is to put what comes. For a stream, only what is in place: the rest is for another call.
-    fn buffers(&self, sink: &mut Sink, flags: u32) -> Result<([HostBuf<'static>; 8], usize)> {
-        if self.stream && flags & NO_PLAIN == 0 { sink.present_bufs(AT_ONCE) } else { sink.host_bufs() }
-    }
-
     fn receive_any(
         &self,
         sink: &mut Sink,
@@ -249,17 +244,25 @@ impl HostSocket {
         }
         self.shared.readiness.touched();
         let seen = self.shared.readiness.seen();
-        let (bufs, n) = match self.buffers(sink, flags) {
+        let mut bounce = alloc::vec::Vec::new();
+        let mut bufs = [HostBuf::NONE; 8];
+        // Of a stream only what is in place: the rest is for another call.
+        let plain = self.stream && flags & NO_PLAIN == 0;
+        let n = if plain { sink.present_bufs(AT_ONCE, &mut bufs) } else { sink.host_bufs(&mut bufs) };
+        let mut n = match n {
             // A call that finds nothing needs no buffer.
             Err(Errno::EFAULT) if host()?.probe(self.fd) & (poll::IN | poll::ERR | FINAL) == 0 => {
                 return Err(self.nothing(seen, poll::IN | poll::RDNORM));
             }
-            bufs => bufs?,
+            n => n?,
         };
         // Into the runtime's own memory by way of a copy.
         let kernel = n == 0 && sink.left() > 0;
-        let mut bounce = alloc::vec![0u8; if kernel { sink.left().min(BOUNCE) } else { 0 }];
-        let (bufs, n) = if kernel { ([HostBuf::from_mut(&mut bounce); 8], 1) } else { (bufs, n) };
+        if kernel {
+            bounce.resize(sink.left().min(BOUNCE), 0);
+            bufs[0] = HostBuf::from_mut(&mut bounce);
+            n = 1;
+        }
         let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
         let room = from.as_mut().map(|a| a.room());
         match host()?.receive(self.fd, &bufs[..n], room, control, flags) {
@@ -308,13 +311,14 @@ impl HostSocket {
     ) -> Result<usize> {
         self.shared.readiness.touched();
         let seen = self.shared.readiness.seen();
-        let (bufs, n) = source.host_bufs()?;
+        let mut bufs = [ReadBuf::NONE; 8];
+        let n = source.host_bufs(&mut bufs)?;
         let sent = if n == 0 && source.left() > 0 {
             // Bytes of the runtime's own.
             let mut bounce = alloc::vec![0u8; source.left().min(BOUNCE)];
             let at = source.done();
             let got = source.take(&mut bounce)?;
-            let buf = [atoll_abi::platform::HostBuf::from_ref(&bounce[..got])];
+            let buf = [HostBuf::from_ref(&bounce[..got])];
             let r = host()?.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags);
             if let Ok(k) = r
                 && k < got

@@ -155,7 +155,9 @@ impl WaitQueue {
                 true
             }
         });
-        self.note(waiters.len());
+        if woken > 0 {
+            self.note(waiters.len());
+        }
         all
     }
 

@@ -1,6 +1,7 @@
 //! Cores on the host: batons, sleep, deadlines, bells.
 #![allow(unsafe_code, reason = "makes host calls with pointers to own variables")]
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{Ordering, fence};
 
 use crate::sys::{self, call, futex_wait, futex_wake};
@@ -50,15 +51,17 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
     let ns = if taken { 0 } else { timeout.unwrap_or(0) };
     let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
     let ts = if ns == u64::MAX { core::ptr::null() } else { ts.as_ptr() };
-    let mut list = [EpollEvent { events: 0, data: 0 }; Events::MAX];
+    let mut list = [const { MaybeUninit::<EpollEvent>::uninit() }; Events::MAX];
     let room = events.room();
     let fd = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
     let look = area.looks.load(Ordering::Relaxed).wrapping_add(1);
-    area.looks.store(look, Ordering::SeqCst);
+    // The host takes locks before it looks at a socket: this comes before that.
+    area.looks.store(look, Ordering::Release);
     // SAFETY: the list has room for what is asked.
     let n = unsafe { call!(sys::EPOLL_PWAIT2, fd, list.as_mut_ptr(), room, ts, 0, 8) };
     for e in &list[..n.max(0) as usize] {
-        let (data, bits) = (e.data, e.events);
+        // SAFETY: the host filled in so many.
+        let EpollEvent { data, events: bits } = unsafe { e.assume_init() };
         if data != BELL {
             events.push(Event::Ready { cookie: data, events: bits, look });
         }
