@@ -310,6 +310,10 @@ fn look_for_events(now: u64, anyway: bool) {
 /// Sees to it that what has happened up to now, and is reported to this core, is known: for those
 /// who ask and don't wait.
 pub fn look() {
+    let watched = platform().control().cores[core_local().id()].watched.load(Ordering::Relaxed);
+    if watched == 0 && !platform().has_answers() && with_private(|p| !p.has_work_for_events()) {
+        return;
+    }
     look_for_events(platform().now(), true);
     if with_private(|p| p.has_work_for_events()) {
         yield_now();

@@ -93,22 +93,33 @@ impl Object {
     }
 }
 
+/// What an empty path with AT_EMPTY_PATH names: the descriptor itself.
+fn itself(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Option<Object>> {
+    if !path.is_empty() || flags & linux::AT_EMPTY_PATH == 0 {
+        return Ok(None);
+    }
+    if dir == AT_FDCWD {
+        return Ok(Some(Object::Place(task.fs.cwd.lock().clone())));
+    }
+    let file = task.files.get(dir as u32)?;
+    Ok(Some(match file.place() {
+        Some(p) => Object::Place(p.clone()),
+        None => Object::Open(file),
+    }))
+}
+
 /// Finds what exists. With AT_EMPTY_PATH, an empty path is the descriptor itself.
 fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
-    find_as(task, &task.cred(), dir, path, flags)
+    match itself(task, dir, path, flags)? {
+        Some(object) => Ok(object),
+        None => find_as(task, &task.cred(), dir, path, flags),
+    }
 }
 
 /// The same by other ids than the task's.
 fn find_as(task: &Task, cred: &Cred, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
-    if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
-        if dir == AT_FDCWD {
-            return Ok(Object::Place(task.fs.cwd.lock().clone()));
-        }
-        let file = task.files.get(dir as u32)?;
-        return Ok(match file.place() {
-            Some(p) => Object::Place(p.clone()),
-            None => Object::Open(file),
-        });
+    if let Some(object) = itself(task, dir, path, flags)? {
+        return Ok(object);
     }
     let no_follow = flags & linux::AT_SYMLINK_NOFOLLOW != 0;
     let how = How { no_follow, ..How::default() };
