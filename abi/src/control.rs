@@ -112,6 +112,8 @@ pub struct CoreArea {
     pub outstanding: AtomicU32,
     /// Host objects that report readiness to this core.
     pub watched: AtomicU32,
+    /// A signal to the core's host thread is on its way (1): one at a time, so that they don't pile up.
+    pub interrupted: AtomicU32,
     /// Looks for events that were begun. Only this core counts.
     pub looks: AtomicU32,
     /// The space whose host thread may run as this core.

@@ -17,6 +17,8 @@ use atoll_sync::RcuArc;
 
 /// Most symbolic links on the way to one file (Linux's MAXSYMLINKS).
 const MAX_LINKS: u32 = 40;
+/// How often a walk begins again because names turn out to lead elsewhere by now.
+const STALE_MAX: u32 = 8;
 /// Longest path, bytes, without the zero at its end.
 pub const PATH_MAX: usize = 4095;
 /// Longest name, bytes.
@@ -337,7 +339,10 @@ impl Walker<'_> {
             _ => return Ok(self.walk(start, path, how)?.target),
         };
         let mut until = Some(u64::MAX);
-        let walk = self.walk_noting(start, path, how, &mut until)?;
+        let walk = match self.walk_noting(start, path, how, &mut until) {
+            Err(Errno::ESTALE) => return Ok(self.walk(start, path, how)?.target),
+            walk => walk?,
+        };
         if let (Some(until), Target::Found(found)) = (until, &walk.target) {
             self.tree.paths.remember(&walked, &question, found, until);
         }
@@ -352,7 +357,14 @@ impl Walker<'_> {
 
     /// Follows a path from `start`.
     pub fn walk(&self, start: &Location, path: &[u8], how: How) -> Result<Walk> {
-        self.walk_noting(start, path, how, &mut None)
+        for _ in 0..STALE_MAX {
+            match self.walk_noting(start, path, how, &mut None) {
+                // Others put something else under a name that was on the way.
+                Err(Errno::ESTALE) => {}
+                walk => return walk,
+            }
+        }
+        Err(Errno::ENOENT)
     }
 
     /// The same, and how long that is believed (see [`paths::note`]).
@@ -372,9 +384,6 @@ impl Walker<'_> {
             if how.beneath {
                 return Err(Errno::EXDEV);
             }
-            if how.one_mount && !Arc::ptr_eq(&root.mount, &at.mount) {
-                return Err(Errno::EXDEV);
-            }
             at = root.clone();
         }
         let mut slash = path.ends_with(b"/");
@@ -387,7 +396,12 @@ impl Walker<'_> {
             if at.inode.kind() != FileType::Directory {
                 return Err(Errno::ENOTDIR);
             }
-            self.cred.check(&at.inode.attr()?, may::EXEC)?;
+            let attr = at.inode.attr().inspect_err(|e| {
+                if *e == Errno::ESTALE {
+                    self.forget(&at);
+                }
+            })?;
+            self.cred.check(&attr, may::EXEC)?;
             paths::note(until, &at.inode, true);
             if name == b"." {
                 continue;

@@ -163,6 +163,21 @@ impl Epoll {
     /// `epoll_ctl(2)`.
     pub fn control(&self, operation: u32, fd: u32, file: &FileRef, event: Option<EpollEvent>) -> Result<()> {
         let opening = file.addr();
+        // Instances that watch each other: one at a time, so that no ring of them comes about.
+        static NESTING: Mutex<()> = Mutex::new(());
+        let mut nesting = None;
+        if let Some(e) = file.as_type::<Epoll>() {
+            if core::ptr::eq(e, self) {
+                return Err(Errno::EINVAL);
+            }
+            if operation == linux::EPOLL_CTL_ADD {
+                nesting = Some(NESTING.lock());
+                if e.reaches(self, 0)? {
+                    return Err(Errno::ELOOP);
+                }
+            }
+        }
+        let _nesting = nesting;
         let mut w = self.watched.lock();
         let mut key = w.by_fd.get(&(fd, opening)).copied();
         if let Some(k) = key
@@ -184,14 +199,6 @@ impl Epoll {
                     && (event.events & !EXCLUSIVE_WITH != 0 || file.as_type::<Epoll>().is_some())
                 {
                     return Err(Errno::EINVAL);
-                }
-                if let Some(e) = file.as_type::<Epoll>() {
-                    if core::ptr::eq(e, self) {
-                        return Err(Errno::EINVAL);
-                    }
-                    if e.reaches(self, 0)? {
-                        return Err(Errno::ELOOP);
-                    }
                 }
                 let events = event.events;
                 let file = Arc::downgrade(inner);
@@ -220,12 +227,13 @@ impl Epoll {
                 item.events = events;
                 item.data = event.data;
                 item.disarmed = false;
-                drop(w);
                 let inner = file.file();
+                // Under the lock: what the queue goes by is what the item says.
                 if let Some(queue) = inner.queue() {
                     queue.remove(&callback(&self.shared), key);
                     queue.add(callback(&self.shared), key, events & 0xffff | ALWAYS);
                 }
+                drop(w);
                 if inner.ready() & (events & 0xffff | ALWAYS) != 0 {
                     self.shared.note(key);
                 }
@@ -233,13 +241,11 @@ impl Epoll {
             }
             linux::EPOLL_CTL_DEL => {
                 let key = key.ok_or(Errno::ENOENT)?;
-                w.remove(key);
-                drop(w);
                 if let Some(queue) = file.file().queue() {
                     queue.remove(&callback(&self.shared), key);
                 }
                 // Nothing calls with this number any more.
-                self.forget(&mut self.watched.lock(), key);
+                self.forget(&mut w, key);
                 Ok(())
             }
             _ => Err(Errno::EINVAL),

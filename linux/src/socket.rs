@@ -107,6 +107,9 @@ impl SocketFile {
 
     /// Tries, and waits where that is allowed, until `f` gets somewhere.
     pub fn patiently<R>(&self, nonblock: bool, send: bool, mut f: impl FnMut() -> Result<R>) -> Result<R> {
+        if !nonblock && let Some(handle) = self.handle() {
+            handle.will_wait();
+        }
         let idle = || !nonblock && self.handle().is_some_and(|h| h.idle(send));
         if !idle() {
             match f() {
@@ -145,8 +148,8 @@ impl SocketFile {
 
     /// Receives.
     pub fn receive(&self, sink: &mut Sink, flags: u32, nonblock: bool, control: usize) -> Result<Message> {
-        // Errors that were queued are never waited for.
-        let nonblock = nonblock || flags & (net::MSG_DONTWAIT | net::MSG_ERRQUEUE) != 0;
+        // Errors that were queued are never waited for, and urgent data neither.
+        let nonblock = nonblock || flags & (net::MSG_DONTWAIT | net::MSG_ERRQUEUE | net::MSG_OOB) != 0;
         let pass = flags & (net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE);
         match &self.inner {
             Inner::Stream(s) => {

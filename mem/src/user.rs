@@ -158,6 +158,11 @@ pub fn taken_away() {
     TAKEN_AWAY.fetch_add(1, Ordering::AcqRel);
 }
 
+/// Differs if pages may have become missing in between.
+pub fn pages_taken_away() -> u64 {
+    TAKEN_AWAY.load(Ordering::Acquire)
+}
+
 /// What one core knows of a page.
 #[derive(Clone, Copy, Default)]
 struct PageKnown {

@@ -44,6 +44,8 @@ pub trait Handle: Send + Sync {
     fn take_error(&self) -> u32;
     /// What it is ready for: `poll(2)` bits.
     fn ready(&self) -> u32;
+    /// A call is made on it that waits if it must: [`Handle::ready`] must be right about it from now on.
+    fn will_wait(&self) {}
     /// Asks for what this core's look for events does not tell: for those who don't wait.
     fn refresh(&self) {}
     /// Is it known that a call to receive (or, if `send`, to send) would have to wait? That may be a

@@ -107,6 +107,8 @@ pub struct HostSocket {
     watcher: AtomicI32,
     watching: Mutex<()>,
     listening: AtomicBool,
+    /// A call was made on it that would have waited.
+    waits: AtomicBool,
     /// A connection was begun, and no call of `connect` has told yet what came of it.
     connecting: AtomicBool,
 }
@@ -132,6 +134,7 @@ impl HostSocket {
             watcher: AtomicI32::new(-1),
             watching: Mutex::new(()),
             listening: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             connecting: AtomicBool::new(false),
         })
     }
@@ -173,17 +176,19 @@ impl HostSocket {
         if self.watched()
             && let Ok(host) = host()
         {
+            // Those who wait have not heard of it: the event that comes is news to them.
+            self.shared.readiness.touched();
             self.shared.readiness.told(host.probe(self.fd));
         }
     }
 
     /// Something was taken by a call that began at `seen`. `all`: and nothing was left.
     fn took(&self, seen: Seen, all: bool) {
-        let core = self.watcher.load(Ordering::Acquire);
-        if core >= 0
-            && let Ok(host) = host()
-        {
-            self.shared.readiness.took(seen, all, host.looks(core as usize));
+        match (self.watcher.load(Ordering::Acquire), host()) {
+            (core, Ok(host)) if core >= 0 => {
+                self.shared.readiness.took(seen, all, host.looks(core as usize));
+            }
+            _ => self.shared.readiness.took_unwatched(),
         }
     }
 
@@ -244,6 +249,10 @@ impl HostSocket {
         }
         self.shared.readiness.touched();
         let seen = self.shared.readiness.seen();
+        if flags & net::MSG_OOB != 0 {
+            self.shared.readiness.wants_urgent();
+        }
+        let pages = user::pages_taken_away();
         let mut bounce = alloc::vec::Vec::new();
         let mut bufs = [HostBuf::NONE; 8];
         // Of a stream only what is in place: the rest is for another call.
@@ -281,12 +290,11 @@ impl HostSocket {
                 }
                 // A stream that gave less than asked is empty (epoll(7)), if it has not ended and
                 // does not stop at urgent data; pages of the buffers were no hindrance.
-                let all = self.stream
+                let all = plain
                     && r.len > 0
                     && (r.len as u64) < asked
-                    && flags & NO_PLAIN == 0
-                    && !seen.is_final()
-                    && seen.bits() & poll::PRI == 0;
+                    && seen.short_is_all()
+                    && user::pages_taken_away() == pages;
                 self.took(seen, all);
                 let filled = r.len as u64 == asked && sink.left() > 0;
                 Ok(Taken { len: r.len, flags: r.flags, control_len: r.control_len, filled })
@@ -298,7 +306,11 @@ impl HostSocket {
                 sink.note_missing();
                 Err(Errno::EFAULT)
             }
-            Err(e) => Err(e),
+            Err(e) => {
+                // The socket's pending error, perhaps: it is told once.
+                self.took(seen, false);
+                Err(e)
+            }
         }
     }
 
@@ -341,7 +353,16 @@ impl HostSocket {
                 source.note_missing();
                 Err(Errno::EFAULT)
             }
-            r => r,
+            Err(e) => {
+                self.took(seen, false);
+                Err(e)
+            }
+            Ok(n) => {
+                if self.waits.load(Ordering::Relaxed) {
+                    self.shared.readiness.gave();
+                }
+                Ok(n)
+            }
         }
     }
 }
@@ -444,6 +465,13 @@ impl Handle for HostSocket {
         self.shared.readiness.bits(|| host().map_or(0, |h| h.probe(self.fd)))
     }
 
+    fn will_wait(&self) {
+        if !self.waits.load(Ordering::Relaxed) {
+            self.waits.store(true, Ordering::Relaxed);
+            self.shared.readiness.gave();
+        }
+    }
+
     fn refresh(&self) {
         if self.watcher.load(Ordering::Acquire) != core_local().id() as i32 {
             self.probe();
@@ -495,13 +523,15 @@ impl StreamHandle for HostSocket {
     }
 
     fn receive(&self, sink: &mut Sink, flags: u32) -> Result<usize> {
-        let mut done = 0;
+        let (mut done, mut last) = (0, None);
         loop {
             match self.receive_any(sink, flags, None, None) {
                 // As much as was in place, and there may be more.
                 Ok(r) if r.filled && flags & NO_PLAIN == 0 => done += r.len,
                 Ok(r) => return Ok(done + r.len),
                 Err(Errno::EFAULT) if done > 0 => match sink.take_fault() {
+                    // Brought in, and no better.
+                    Some(page) if last.replace((page, done)) == Some((page, done)) => return Ok(done),
                     Some(page) if user::bring_in(page, true).is_ok() => {}
                     _ => return Ok(done),
                 },

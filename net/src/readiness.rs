@@ -17,16 +17,22 @@ use atoll_fs::poll;
 const READY: u64 = 0xffff;
 /// From this bit on, 32 bits: the look of the newest event.
 const LOOK: u32 = 16;
-/// From this bit on, 14 bits: counts changes, so that a bit is not cleared that was set meanwhile.
+/// From this bit on, 12 bits: counts changes, so that a bit is not cleared that was set meanwhile.
 const CHANGE: u32 = 48;
-const CHANGES: u64 = 0x3fff << CHANGE;
+const CHANGES: u64 = 0xfff << CHANGE;
+/// There was urgent data: a receive stops at its mark, so that less than asked is not all.
+const URGENT: u64 = 1 << 60;
+/// Something was sent: whether there is room for more only the host knows.
+const FULL: u64 = 1 << 61;
 /// Nobody has taken or given data since the watch began: the host reports at first what was asked
 /// for already, and that is no edge for who has seen it.
 const FRESH: u64 = 1 << 62;
 /// Whether there is something to take only the host knows.
 const UNSURE: u64 = 1 << 63;
-/// Bits that taking takes away.
-const TAKEN: u64 = (poll::IN | poll::RDNORM) as u64;
+/// Bits that taking takes away: data, and an error that a call tells of.
+const TAKEN: u64 = (poll::IN | poll::RDNORM | poll::ERR) as u64;
+/// Bits that giving takes away.
+const GIVEN: u64 = (poll::OUT | poll::WRNORM) as u64;
 /// Bits that stay once they are set.
 const FINAL: u32 = poll::HUP | poll::RDHUP;
 
@@ -46,6 +52,10 @@ fn after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
+fn urgent(bits: u64) -> u64 {
+    if bits & u64::from(poll::PRI) != 0 { URGENT } else { 0 }
+}
+
 /// What was known at some time.
 #[derive(Clone, Copy)]
 pub struct Seen(u64);
@@ -56,9 +66,9 @@ impl Seen {
         (self.0 & READY) as u32
     }
 
-    /// Has the peer finished?
-    pub fn is_final(self) -> bool {
-        self.bits() & FINAL != 0
+    /// If a receive gives less than asked, was that all, as far as the socket's state says?
+    pub fn short_is_all(self) -> bool {
+        self.bits() & FINAL == 0 && self.0 & URGENT == 0
     }
 }
 
@@ -91,7 +101,13 @@ impl Readiness {
 
     /// The host said, when it was asked, that these are true.
     pub fn told(&self, bits: u32) {
-        self.word.fetch_or(u64::from(bits) & READY, Ordering::AcqRel);
+        let bits = u64::from(bits) & READY;
+        self.word.fetch_or(bits | urgent(bits), Ordering::AcqRel);
+    }
+
+    /// The program asks for urgent data.
+    pub fn wants_urgent(&self) {
+        self.word.fetch_or(URGENT, Ordering::AcqRel);
     }
 
     /// The program takes or gives data: from here on every event is news.
@@ -104,21 +120,22 @@ impl Readiness {
     /// An event came with a core's look number `look`. Value: is it news?
     pub fn event(&self, bits: u32, look: u32) -> bool {
         let bits = u64::from(bits) & READY;
-        let mut now = self.word.load(Ordering::Relaxed);
+        let mut now = self.word.load(Ordering::Acquire);
         loop {
             // Events can be handled in another order than they came in, if one has to wait for a lock.
             let newest = after(look, (now >> LOOK) as u32);
             let exact = newest && after(look, self.taken.load(Ordering::Acquire));
-            let mut new = (changed(now) | bits) & !FRESH;
+            let mut new = (changed(now) | bits | urgent(bits)) & !FRESH;
             if newest {
                 new = new & !(0xffff_ffff << LOOK) | u64::from(look) << LOOK;
             }
             if exact {
                 new &= !UNSURE & (!TAKEN | bits);
-            } else if bits & TAKEN != 0 {
-                new |= UNSURE;
+            } else {
+                new |= if bits & TAKEN != 0 { UNSURE } else { 0 };
+                new |= if bits & GIVEN & !now != 0 { FULL } else { 0 };
             }
-            match self.word.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(now, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
                 Err(seen) => now = seen,
             }
@@ -130,29 +147,50 @@ impl Readiness {
     /// `looks` looks. `all`: nothing was left.
     pub fn took(&self, seen: Seen, all: bool, looks: u32) {
         self.taken.store(looks, Ordering::Release);
-        if !(all && self.clear(seen, TAKEN as u32)) {
-            self.word.fetch_or(UNSURE, Ordering::AcqRel);
+        if !(all && self.clear(seen, poll::IN | poll::RDNORM)) {
+            self.set(UNSURE);
         }
+    }
+
+    /// Something was taken while nobody watched, or while the watch was being set.
+    pub fn took_unwatched(&self) {
+        if self.word.load(Ordering::Relaxed) & UNSURE == 0 {
+            self.set(UNSURE);
+        }
+    }
+
+    /// Something was sent, by a program that would wait if there were no room the next time.
+    pub fn gave(&self) {
+        if self.word.load(Ordering::Relaxed) & FULL == 0 {
+            self.set(FULL);
+        }
+    }
+
+    /// Every change counts, so that nobody who has decided by an older word puts it in place of this.
+    fn set(&self, bits: u64) {
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |w| Some(changed(w) | bits));
     }
 
     /// A call that began at `seen` found none of `bits`; false: there was a change meanwhile.
     pub fn clear(&self, seen: Seen, bits: u32) -> bool {
-        let new = seen.0 & !u64::from(bits);
+        let new = changed(seen.0) & !u64::from(bits);
         self.word.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// What is ready now. `probe` asks the host, and is called only if that must be.
     pub fn bits(&self, probe: impl FnOnce() -> u32) -> u32 {
         let seen = self.seen();
-        if seen.0 & UNSURE == 0 || seen.0 & TAKEN == 0 {
+        let mut doubtful = if seen.0 & UNSURE != 0 { seen.0 & TAKEN } else { 0 };
+        doubtful |= if seen.0 & FULL != 0 { seen.0 & GIVEN } else { 0 };
+        if doubtful == 0 {
             return seen.bits();
         }
         let now = u64::from(probe()) & READY;
-        let new = (seen.0 & !UNSURE & !(TAKEN & !now)) | now;
+        let new = changed(seen.0) & !(UNSURE | FULL | TAKEN | GIVEN) | now | urgent(now);
         match self.word.compare_exchange(seen.0, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Seen(new).bits(),
             // Something else happened meanwhile; what the host just said is still so, or newly so.
-            Err(newer) => (newer & READY & (!TAKEN | now)) as u32,
+            Err(newer) => (newer & READY & (!(TAKEN | GIVEN) | now)) as u32,
         }
     }
 
@@ -214,7 +252,7 @@ mod tests {
                         self.call = Some((seen, asked, Some(got)));
                     }
                     Some((seen, _, Some(0))) => {
-                        self.r.clear(seen, TAKEN as u32);
+                        self.r.clear(seen, poll::IN | poll::RDNORM);
                     }
                     Some((seen, asked, Some(got))) => self.r.took(seen, got < asked, self.looks),
                 },
@@ -259,6 +297,35 @@ mod tests {
             }
             m.check(seed);
         }
+    }
+
+    #[test]
+    fn errors_and_room_are_asked_for_after_calls() {
+        let r = Readiness::new();
+        r.begin(0);
+        assert!(r.event(poll::OUT | poll::ERR, 1));
+        assert_eq!(r.bits(|| unreachable!()), poll::OUT | poll::ERR);
+        // A call told of the error, and another filled the socket.
+        r.took(r.seen(), false, 1);
+        assert_eq!(r.bits(|| poll::OUT), poll::OUT);
+        r.gave();
+        assert_eq!(r.bits(|| 0), 0);
+        // An event that may be older is not believed.
+        r.took(r.seen(), false, 2);
+        assert!(r.event(poll::OUT | poll::ERR, 2));
+        assert_eq!(r.bits(|| 0), 0);
+        assert!(r.event(poll::OUT, 3));
+        assert_eq!(r.bits(|| unreachable!()), poll::OUT);
+    }
+
+    #[test]
+    fn a_short_receive_is_not_all_once_there_was_urgent_data() {
+        let r = Readiness::new();
+        r.begin(0);
+        assert!(r.seen().short_is_all());
+        r.event(poll::IN | poll::PRI, 1);
+        r.clear(r.seen(), poll::PRI);
+        assert!(!r.seen().short_is_all());
     }
 
     #[test]

@@ -46,8 +46,11 @@ static void *reads(void *p)
 		int fd = open("t/f", O_RDONLY);
 		char b[8] = "";
 		// It is the one or the other, or for a moment neither.
-		if (fd < 0 ? errno != ENOENT : read(fd, b, 7) < 1 || (strcmp(b, "one") && strcmp(b, "two")))
+		int n = fd < 0 ? -errno : read(fd, b, 7);
+		if (fd < 0 ? n != -ENOENT : n != 3 || (strcmp(b, "one") && strcmp(b, "two"))) {
 			wrong++;
+			fprintf(stderr, "read %d %s %s\n", n, n < 0 ? err_(fd < 0 ? -n : errno) : "", b);
+		}
 		if (fd >= 0)
 			close(fd);
 	}

@@ -297,6 +297,29 @@ int main(void)
 	// A host that is busy may deliver a few of them later.
 	printf("%d %d %d %d %d %d\n", known[0] > 90, known[1] > 90, known[2] > 28, known[3] > 28, known[4] > 90, known[5] > 90);
 	fcntl(s, F_SETFL, flags);
+	SECTION("data behind urgent data");
+	send(c, "before", 6, 0);
+	send(c, "U", 1, MSG_OOB);
+	send(c, "behind", 6, 0);
+	wait_for(s, POLLPRI);
+	V(recv(s, b, 1, MSG_OOB));
+	V(recv(s, b, 100, 0));
+	wait_for(s, POLLIN);
+	V(recv(s, b, 100, 0));
+	V(recv(s, b, 1, MSG_OOB));
+	SECTION("large buffers of which little was ever used");
+	char *fresh = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0, n = 40; i < 4; i++, n *= 9) {
+		for (int left = n; left > 0;)
+			left -= send(c, b, left < (int)sizeof b ? left : (int)sizeof b, MSG_DONTWAIT) > 0 ? (left < (int)sizeof b ? left : (int)sizeof b) : 0;
+		int there = 0;
+		for (int k = 0; k < 2000 && there < n; k++, sleep_ms(1))
+			ioctl(s, FIONREAD, &there);
+		printf("%d: %zd", n, read(s, fresh, 1 << 20));
+		struct pollfd p = {s, POLLIN};
+		printf(" %d\n", poll(&p, 1, 0));
+	}
+	munmap(fresh, 1 << 20);
 	SECTION("fd passing of a connection");
 	int sp[2];
 	socketpair(AF_UNIX, SOCK_STREAM, 0, sp);

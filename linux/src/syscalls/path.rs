@@ -25,7 +25,7 @@ const AT_FDCWD: i32 = linux::AT_FDCWD;
 
 /// Where a walk begins: a descriptor's directory, or the working directory. None: at the root, as the path says.
 fn start(task: &Task, dir: i32, path: &[u8], how: How) -> Result<Option<Location>> {
-    if path.starts_with(b"/") && !(how.beneath || how.in_root || how.one_mount) {
+    if path.starts_with(b"/") && !how.in_root {
         return Ok(None);
     }
     if dir == AT_FDCWD {

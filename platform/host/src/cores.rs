@@ -7,7 +7,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{SIGNAL, host_thread};
 use crate::{control, result};
-use atoll_abi::core_local::core_local;
+use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::platform::{Event, Events};
 use atoll_abi::service::{Answer, RING, Request};
@@ -88,13 +88,35 @@ pub(crate) fn notify(core: usize) {
     unsafe { call!(sys::WRITE, fd, &raw const one, 8) };
 }
 
-/// Signals the host thread that holds a core's baton.
+/// Signals the host thread that holds a core's baton, unless a signal is on its way: it has not
+/// been noted yet, so what the caller did before will be seen. Handlers may nest, and a thread that
+/// the host doesn't let run would be given one on top of the other until its signal stack is full.
 pub(crate) fn interrupt(core: usize) {
-    let space = control().cores[core].local.space.load(Ordering::SeqCst) as usize;
-    let Some(slot) = control().spaces.get(space) else { return };
-    let (pid, tid) = (slot.pid.load(Ordering::Relaxed), slot.tid[core].load(Ordering::Relaxed));
-    // SAFETY: no memory is involved.
-    unsafe { call!(sys::TGKILL, pid, tid, SIGNAL) };
+    if control().cores[core].interrupted.swap(1, Ordering::SeqCst) != 0 {
+        return;
+    }
+    loop {
+        let space = control().cores[core].local.space.load(Ordering::SeqCst) as usize;
+        let Some(slot) = control().spaces.get(space) else { return };
+        let (pid, tid) = (slot.pid.load(Ordering::Relaxed), slot.tid[core].load(Ordering::Relaxed));
+        // SAFETY: no memory is involved.
+        let sent = unsafe { call!(sys::TGKILL, pid, tid, SIGNAL) };
+        // The thread may have gone with its space, and the core before it.
+        if sent == 0 || control().cores[core].local.space.load(Ordering::SeqCst) as usize == space {
+            return;
+        }
+    }
+}
+
+/// A space goes: what was sent to its threads and not noted is for those who have the cores now.
+pub(crate) fn resend_interrupts() {
+    for (core, area) in
+        control().cores[..control().descriptor.cores.load(Ordering::Relaxed) as usize].iter().enumerate()
+    {
+        if area.interrupted.swap(0, Ordering::SeqCst) != 0 {
+            interrupt(core);
+        }
+    }
 }
 
 /// Asks for the signal at `deadline`; 0: for none.
@@ -133,6 +155,10 @@ pub(crate) fn wait_turn(core: usize, mine: u32, before: u32) -> ! {
     let turn = &control().spaces[mine as usize].turn[core];
     while turn.load(Ordering::Acquire) == before {
         futex_wait(turn, before, None);
+    }
+    // It was for this core, whichever thread gets it.
+    if area.interrupted.swap(0, Ordering::SeqCst) != 0 {
+        area.local.pending.fetch_or(pending::NOTIFY, Ordering::SeqCst);
     }
     // SAFETY: stored by `switch` or at start, of this signature.
     let f: extern "C" fn(usize) -> ! = unsafe {

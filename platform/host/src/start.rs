@@ -387,6 +387,7 @@ pub(crate) fn space_create() -> Result<u32> {
 
 pub(crate) fn space_destroy(space: u32) {
     control().spaces[space as usize].state.store(state::DYING, Ordering::Release);
+    cores::resend_interrupts();
     wish();
 }
 

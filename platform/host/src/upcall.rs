@@ -12,7 +12,7 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
 use crate::sys::{self, call};
-use crate::{calls, cores, entry};
+use crate::{calls, control, cores, entry};
 use atoll_abi::core_local::{CoreLocal, core_local, pending};
 use atoll_abi::frame::{FaultKind, FrameKind, SigContext, Upcall, UserFrame, XSAVE_MAX};
 use atoll_abi::layout::{HOST_THREAD_SIZE, IMAGE_MAX, RUNTIME_BASE};
@@ -142,7 +142,12 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     let marks = entry::landmarks();
     let rip = machine.rip;
     if signal as u32 == SIGNAL {
-        let bit = if info.code == SI_TIMER { pending::DEADLINE } else { pending::NOTIFY };
+        let bit = if info.code == SI_TIMER {
+            pending::DEADLINE
+        } else {
+            control().cores[core.id()].interrupted.store(0, Ordering::SeqCst);
+            pending::NOTIFY
+        };
         core.pending.fetch_or(bit, Ordering::SeqCst);
         if core.space.load(Ordering::SeqCst) != me.space {
             // The baton is with another space's thread now.
