@@ -54,6 +54,10 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
     let mut list = [const { MaybeUninit::<EpollEvent>::uninit() }; Events::MAX];
     let room = events.room();
     let fd = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
+    if area.interrupted.load(Ordering::Relaxed) != 0 {
+        // Whoever comes here looks at everything; a signal that is still on its way does no harm.
+        area.interrupted.store(0, Ordering::SeqCst);
+    }
     let look = area.looks.load(Ordering::Relaxed).wrapping_add(1);
     // The host takes locks before it looks at a socket: this comes before that.
     area.looks.store(look, Ordering::Release);
@@ -101,8 +105,13 @@ pub(crate) fn interrupt(core: usize) {
         let (pid, tid) = (slot.pid.load(Ordering::Relaxed), slot.tid[core].load(Ordering::Relaxed));
         // SAFETY: no memory is involved.
         let sent = unsafe { call!(sys::TGKILL, pid, tid, SIGNAL) };
+        if sent == 0 {
+            return;
+        }
         // The thread may have gone with its space, and the core before it.
-        if sent == 0 || control().cores[core].local.space.load(Ordering::SeqCst) as usize == space {
+        if control().cores[core].local.space.load(Ordering::SeqCst) as usize == space {
+            // It has not begun yet: it looks at everything when it does.
+            control().cores[core].interrupted.store(0, Ordering::SeqCst);
             return;
         }
     }
