@@ -142,12 +142,11 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     let marks = entry::landmarks();
     let rip = machine.rip;
     if signal as u32 == SIGNAL {
-        let bit = if info.code == SI_TIMER {
-            pending::DEADLINE
-        } else {
-            control().cores[core.id()].interrupted.store(0, Ordering::SeqCst);
-            pending::NOTIFY
-        };
+        let mut bit = if info.code == SI_TIMER { pending::DEADLINE } else { pending::NOTIFY };
+        // The host keeps one signal of a kind: the deadline's may stand for another core's.
+        if control().cores[core.id()].interrupted.swap(0, Ordering::SeqCst) != 0 {
+            bit |= pending::NOTIFY;
+        }
         core.pending.fetch_or(bit, Ordering::SeqCst);
         if core.space.load(Ordering::SeqCst) != me.space {
             // The baton is with another space's thread now.
