@@ -607,6 +607,14 @@ impl HostNode {
         node
     }
 
+    /// What is known of a name, and of what it leads to, is asked for again.
+    fn distrust(&self, name: &[u8], child: &HostNode) {
+        if let Some(known) = self.names.lock().known.get_mut(name) {
+            known.until = 0;
+        }
+        child.attr.lock().until = 0;
+    }
+
     /// Asks for a name of this directory and, in the same message, for those that a path goes on
     /// with (`rest`, last one first) as far as they are directories, and for a link's target.
     fn ask(self: &Arc<Self>, name: &[u8], rest: &[Vec<u8>]) -> Result<Arc<HostNode>> {
@@ -629,9 +637,12 @@ impl HostNode {
         r.arg[1] = above.len() as u64;
         r.a = extent(&path);
         r.b = extent_mut(&mut out);
+        let changes = self.fs.changes.load(Ordering::SeqCst);
         let call = Call::send(r)?;
         let found = call.wait()? as usize;
         let extra = call.extra();
+        // What this cell changed since it asked is newer than the answer: that is good for this once.
+        let late = self.fs.changes.load(Ordering::SeqCst) != changes;
         let mut at = self.clone();
         let mut names = path[above.len()..].split(|b| *b == b'/').skip(1);
         let mut first = None;
@@ -639,11 +650,17 @@ impl HostNode {
         for name in names.by_ref().take(found) {
             let (attr, after) = HostAttr::read_from_prefix(left).map_err(|_| Errno::EIO)?;
             left = after;
-            at = at.child(name, attr);
+            let child = at.child(name, attr);
+            if late {
+                at.distrust(name, &child);
+            }
+            at = child;
             first.get_or_insert_with(|| at.clone());
         }
         if extra == WALK_MISSING {
-            if let Some(name) = names.next() {
+            if let Some(name) = names.next()
+                && !late
+            {
                 at.remember(name, None);
             }
         } else if at.kind == FileType::Symlink
@@ -947,11 +964,15 @@ impl Inode for HostNode {
             }
             _ => {}
         }
+        let changes = self.fs.changes.load(Ordering::SeqCst);
         match me.ask(name, rest) {
             Ok(node) => Ok(node),
             Err(Errno::ENOENT) => {
                 self.names.lock().misses += 1;
-                self.remember(name, None);
+                // Unless this cell has changed something since it asked.
+                if self.fs.changes.load(Ordering::SeqCst) == changes {
+                    self.remember(name, None);
+                }
                 Err(Errno::ENOENT)
             }
             Err(e) => Err(e),
