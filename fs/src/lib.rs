@@ -21,7 +21,7 @@ pub mod inotify;
 pub mod namespace;
 pub mod node;
 pub mod open;
-pub mod paths;
+mod paths;
 pub mod pipe;
 pub mod stream;
 pub mod tmp;

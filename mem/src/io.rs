@@ -89,7 +89,7 @@ fn total(pieces: &[Piece]) -> u64 {
 }
 
 macro_rules! common {
-    ($t:ident, $field:ident, $write:expr) => {
+    ($t:ident, $field:ident, $write:expr, $buf:ident) => {
         impl<'a> $t<'a> {
             /// Several buffers of the program, each a range of its addresses.
             pub fn user(pieces: &'a [Piece]) -> Self {
@@ -185,6 +185,17 @@ macro_rules! common {
                 (out, n)
             }
 
+            /// The buffers that are left, for a host call. The program's only. Value: how many.
+            pub fn host_bufs(&mut self, bufs: &mut [$buf; 8]) -> Result<usize> {
+                let mut n = 0;
+                self.each_piece(|p| {
+                    bufs[n] = $buf::user(p.addr, p.len)?;
+                    n += 1;
+                    Ok(n < bufs.len())
+                })?;
+                Ok(n)
+            }
+
             /// Gives `f` the program's buffers that are left, up to [`HOST_MAX`] bytes, until it says
             /// false. Value: where the first one begins.
             fn each_piece(&mut self, mut f: impl FnMut(Piece) -> Result<bool>) -> Result<Option<u64>> {
@@ -215,8 +226,8 @@ macro_rules! common {
     };
 }
 
-common!(Sink, to, true);
-common!(Source, from, false);
+common!(Sink, to, true, HostBuf);
+common!(Source, from, false, ReadBuf);
 
 impl<'a> Sink<'a> {
     /// A buffer of the runtime.
@@ -312,17 +323,6 @@ impl<'a> Sink<'a> {
         }
         Ok(n)
     }
-
-    /// The buffers that are left, for a host call to fill. The program's only. At most eight.
-    pub fn host_bufs(&mut self, bufs: &mut [HostBuf; 8]) -> Result<usize> {
-        let mut n = 0;
-        self.each_piece(|p| {
-            bufs[n] = HostBuf::user(p.addr, p.len)?;
-            n += 1;
-            Ok(n < bufs.len())
-        })?;
-        Ok(n)
-    }
 }
 
 impl<'a> Source<'a> {
@@ -382,17 +382,6 @@ impl<'a> Source<'a> {
             }
         }
         Ok(done)
-    }
-
-    /// The buffers that are left, for a host call to read. The program's only. At most eight.
-    pub fn host_bufs(&mut self, bufs: &mut [ReadBuf; 8]) -> Result<usize> {
-        let mut n = 0;
-        self.each_piece(|p| {
-            bufs[n] = ReadBuf::user(p.addr, p.len)?;
-            n += 1;
-            Ok(n < bufs.len())
-        })?;
-        Ok(n)
     }
 }
 

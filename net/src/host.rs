@@ -22,7 +22,7 @@ use linux_raw_sys::net;
 
 use crate::address::Address;
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown, StreamHandle};
-use crate::readiness::{Readiness, Seen};
+use crate::readiness::{FINAL, Readiness, Seen};
 
 /// Host sockets that a cell can watch.
 const SOCKETS_MAX: usize = 1 << 20;
@@ -33,8 +33,6 @@ const BOUNCE: usize = 4096;
 const AT_ONCE: u64 = 64 << 10;
 /// Flags of a receive that does not simply take what is next.
 const NO_PLAIN: u32 = net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE;
-/// The peer sends no more.
-const FINAL: u32 = poll::HUP | poll::RDHUP;
 
 /// What events reach.
 struct Shared {

@@ -33,8 +33,8 @@ const UNSURE: u64 = 1 << 63;
 const TAKEN: u64 = (poll::IN | poll::RDNORM | poll::ERR) as u64;
 /// Bits that giving takes away.
 const GIVEN: u64 = (poll::OUT | poll::WRNORM) as u64;
-/// Bits that stay once they are set.
-const FINAL: u32 = poll::HUP | poll::RDHUP;
+/// The peer sends no more: bits that stay once they are set.
+pub const FINAL: u32 = poll::HUP | poll::RDHUP;
 
 /// The word, and when something was taken last.
 pub struct Readiness {

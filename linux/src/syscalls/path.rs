@@ -93,37 +93,26 @@ impl Object {
     }
 }
 
-/// What an empty path with AT_EMPTY_PATH names: the descriptor itself.
-fn itself(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Option<Object>> {
-    if !path.is_empty() || flags & linux::AT_EMPTY_PATH == 0 {
-        return Ok(None);
-    }
-    if dir == AT_FDCWD {
-        return Ok(Some(Object::Place(task.fs.cwd.lock().clone())));
-    }
-    let file = task.files.get(dir as u32)?;
-    Ok(Some(match file.place() {
-        Some(p) => Object::Place(p.clone()),
-        None => Object::Open(file),
-    }))
-}
-
 /// Finds what exists. With AT_EMPTY_PATH, an empty path is the descriptor itself.
 fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
-    match itself(task, dir, path, flags)? {
-        Some(object) => Ok(object),
-        None => find_as(task, &task.cred(), dir, path, flags),
-    }
+    find_as(task, || task.cred(), dir, path, flags)
 }
 
-/// The same by other ids than the task's.
-fn find_as(task: &Task, cred: &Cred, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
-    if let Some(object) = itself(task, dir, path, flags)? {
-        return Ok(object);
+/// The same by other ids than the task's, which are asked for only if there is a way to walk.
+fn find_as(task: &Task, cred: impl FnOnce() -> Cred, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
+    if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
+        if dir == AT_FDCWD {
+            return Ok(Object::Place(task.fs.cwd.lock().clone()));
+        }
+        let file = task.files.get(dir as u32)?;
+        return Ok(match file.place() {
+            Some(p) => Object::Place(p.clone()),
+            None => Object::Open(file),
+        });
     }
     let no_follow = flags & linux::AT_SYMLINK_NOFOLLOW != 0;
     let how = How { no_follow, ..How::default() };
-    match with_walker_of(task, cred, dir, path, how, |w, from| w.target(from, path, how))? {
+    match with_walker_of(task, &cred(), dir, path, how, |w, from| w.target(from, path, how))? {
         Target::Found(l) => Ok(Object::Place(l)),
         Target::Open(f) => Ok(Object::Open(f)),
         Target::Missing => Err(Errno::ENOENT),
@@ -490,7 +479,7 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
         let real = || Cred { uid: ids.ruid, gid: ids.rgid, groups: ids.groups.clone() };
         if flags & linux::AT_EACCESS != 0 { ids.cred() } else { real() }
     };
-    let object = find_as(c.task, &cred, dir, &path, flags)?;
+    let object = find_as(c.task, || cred.clone(), dir, &path, flags)?;
     let attr = object.attr()?;
     if mode & may::WRITE != 0
         && let Object::Place(p) = &object
