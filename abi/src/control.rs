@@ -17,7 +17,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -60,12 +60,17 @@ pub struct Descriptor {
     pub cpu: [AtomicI32; MAX_CORES],
 }
 
+/// Value of [`Life::ended`]: the cell has said how its first program ended.
+pub const SAID: u32 = 1;
+/// Value of [`Life::ended`]: the cell's first process is gone without a word.
+pub const GONE: u32 = 2;
+
 /// Life of a cell, as the supervisor sees it.
 #[repr(C)]
 pub struct Life {
-    /// Futex: 0 while the cell runs, 1 when `status` is valid.
+    /// Futex: 0 while the cell runs, then [`SAID`] or [`GONE`].
     pub ended: AtomicU32,
-    /// Wait status (`waitpid(2)`) of the cell's first program.
+    /// Wait status (`waitpid(2)`) of the cell's first program, if it was said.
     pub status: AtomicI32,
 }
 
@@ -142,6 +147,15 @@ pub struct Mailbox {
     pub changes: AtomicU32,
 }
 
+/// How far the cell's memory is in use, so that what follows can be made ready.
+#[repr(C)]
+pub struct Ahead {
+    /// Futex: blocks up to the last one that was ever used.
+    pub used_to: AtomicU32,
+    /// The cell wakes who waits when `used_to` gets here; 0: nobody waits.
+    pub tell_at: AtomicU32,
+}
+
 /// The control area.
 #[repr(C, align(4096))]
 pub struct Control {
@@ -159,6 +173,8 @@ pub struct Control {
     pub nursery: Nursery,
     /// From outside.
     pub mailbox: Mailbox,
+    /// Memory ahead of need.
+    pub ahead: Ahead,
     /// The spaces.
     pub spaces: [SpaceSlot; MAX_SPACES],
     /// The cores.

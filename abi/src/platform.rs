@@ -217,6 +217,9 @@ pub trait Platform: Sync {
     /// The range must be the program's.
     unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()>;
 
+    /// The cell's memory is in use up to this block: the platform may make ready what follows.
+    fn memory_used_to(&self, block: u64);
+
     // --- services and the rest ---
 
     /// Sends a request to the serving threads; its answer comes as an [`Event`] on this core.

@@ -86,6 +86,7 @@ pub fn boot() {
     });
     atoll_mem::user::set_fault_in(syscalls::fault_in);
     atoll_mem::vm::set_reclaim(host::reclaim);
+    atoll_mem::pages::set_reached(|block| platform().memory_used_to(block));
     if let Err(e) = vdso::prepare() {
         fail(&format!("no memory for the vDSO: {e}"), 125);
     }

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
 
 use crate::blocks::BlockPool;
 use atoll_abi::layout::{BLOCK, PAGE};
+use atoll_sync::SetOnce;
 
 /// Order of a block: 512 pages.
 pub const BLOCK_ORDER: u32 = 9;
@@ -29,6 +30,20 @@ const ORDER: u8 = 0x0f;
 
 /// A block nobody leased; else a core's number plus one.
 const NOBODY: u16 = 0;
+
+static REACHED: SetOnce<fn(u64)> = SetOnce::new();
+
+/// Says whom to tell that memory up to a block is in use, whenever blocks are claimed.
+pub fn set_reached(reached: fn(u64)) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = REACHED.set(reached);
+}
+
+fn reached(block: usize) {
+    if let Some(reached) = REACHED.get() {
+        reached(block as u64);
+    }
+}
 
 /// All the memory of a cell.
 pub struct Memory {
@@ -140,6 +155,7 @@ impl Memory {
     /// Claims `n` whole neighbouring blocks; their offset. Contents: see [`Memory::clear`].
     pub fn claim_blocks(&self, n: usize) -> Option<u64> {
         let block = self.pool.claim_run(n)?;
+        reached(block + n);
         self.used.fetch_add(n * BLOCK_PAGES, Ordering::Relaxed);
         Some(block as u64 * BLOCK)
     }
@@ -195,6 +211,7 @@ impl CorePages {
             memory.page(link)
         } else {
             let block = memory.pool.claim()?;
+            reached(block + 1);
             memory.owner[block].store(self.core + 1, Ordering::Relaxed);
             from = BLOCK_ORDER;
             block * BLOCK_PAGES

@@ -2,12 +2,12 @@
 #![allow(unsafe_code, reason = "forks, maps at fixed addresses and jumps into the runtime")]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, MAGIC};
+use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
 use atoll_abi::layout::{
     BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, table_blocks,
 };
@@ -55,7 +55,10 @@ pub struct Without {
 }
 
 /// Longest line of a cell's log, bytes.
-const LINE_MAX: u64 = 1024;
+const LINE_MAX: usize = 1024;
+
+/// How long a cell lives before memory is made ready ahead of its need.
+static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A line of a cell's log as text that does nothing to a terminal.
 fn printable(line: &[u8]) -> String {
@@ -69,11 +72,53 @@ pub struct Cell {
     memory: Arc<Mapping>,
     memory_file: File,
     child: i32,
+    /// The same process, and never another one.
+    first: Arc<OwnedFd>,
     /// What the host did not give.
     pub without: Without,
     log: Option<std::thread::JoinHandle<()>>,
+    /// Is memory made ready ahead of need?
+    ahead: bool,
     /// Serves it.
     pub server: Arc<Server>,
+}
+
+/// Prints the lines of a cell's log until all who can write to it are gone; tells [`Cell::wait`] of
+/// the end of the cell's first process, which may have come without a word.
+fn relay(mut log: File, first: &OwnedFd, control: &Mapping) {
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut fds = [entry(log.as_raw_fd()), entry(first.as_raw_fd())];
+    let (mut chunk, mut text) = ([0; LINE_MAX], Vec::new());
+    while fds.iter().any(|f| f.fd >= 0) {
+        // SAFETY: valid entries.
+        unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        if fds[1].revents != 0 {
+            // SAFETY: the mapping holds one, of atomics only.
+            let ended = unsafe { &(*control.base().cast::<Control>()).life.ended };
+            // Nothing changes if the cell has said it itself.
+            let _ = ended.compare_exchange(0, GONE, Ordering::SeqCst, Ordering::Relaxed);
+            // SAFETY: the word lives in the mapping.
+            unsafe { libc::syscall(libc::SYS_futex, ended.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+            fds[1].fd = -1;
+        }
+        if fds[0].revents != 0 {
+            let n = log.read(&mut chunk).unwrap_or(0);
+            text.extend_from_slice(&chunk[..n]);
+            if n == 0 {
+                fds[0].fd = -1;
+            }
+            let mut lines = text.split_inclusive(|b| *b == b'\n').peekable();
+            let mut said = 0;
+            while let Some(line) = lines.next() {
+                // The last one may go on.
+                if n == 0 || lines.peek().is_some() || line.ends_with(b"\n") || line.len() >= LINE_MAX {
+                    eprintln!("atoll: {}", printable(line));
+                    said += line.len();
+                }
+            }
+            text.drain(..said);
+        }
+    }
 }
 
 fn pair() -> std::io::Result<[OwnedFd; 2]> {
@@ -229,8 +274,10 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         privileged,
     };
     let flags = if privileged { libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS } else { 0 };
+    let flags = flags | libc::SIGCHLD | libc::CLONE_PIDFD;
+    let mut first = -1;
     // SAFETY: like fork, in a process with one thread; the child runs `First::run` and nothing else.
-    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) })
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut first, 0, 0) })
         .map_err(failed("starting the cell's first process"))?;
     if pid == 0 {
         let e = child.run();
@@ -238,6 +285,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         // SAFETY: ends the child.
         unsafe { libc::_exit(125) };
     }
+    // SAFETY: a new descriptor, closed on exec.
+    let first = Arc::new(unsafe { OwnedFd::from_raw_fd(first) });
     drop(keep);
     drop(mount);
     let control = Arc::new(control);
@@ -265,23 +314,28 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
             .map_err(failed("dup"))?,
         machine,
     )?;
-    let log = std::thread::spawn(move || {
-        let mut from = BufReader::new(File::from(log_read));
-        let mut line = Vec::new();
-        while from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            eprintln!("atoll: {}", printable(&line));
-            line.clear();
-        }
-    });
+    let log = {
+        let (control, first) = (control.clone(), first.clone());
+        std::thread::spawn(move || relay(File::from(log_read), &first, &control))
+    };
     Ok(Cell {
         control,
         memory: extents_map,
         memory_file: extents,
         child: pid as i32,
+        first,
         without,
         log: Some(log),
+        // Small pages are cleared in no time.
+        ahead: !huge,
         server,
     })
+}
+
+/// Sends a signal to a process, if it is still there.
+fn send(process: &OwnedFd, signal: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, 0, 0) };
 }
 
 impl Cell {
@@ -293,32 +347,28 @@ impl Cell {
 
     /// Waits until the cell ends; its wait status.
     pub fn wait(&mut self) -> i32 {
-        let mut status = 0;
-        loop {
-            // SAFETY: our own child.
-            let r = unsafe { libc::waitpid(self.child, &raw mut status, libc::WNOHANG) };
-            if r == self.child {
-                break;
-            }
-            let life = &self.control().life;
-            if life.ended.load(Ordering::Acquire) != 0 {
-                self.kill();
-                // SAFETY: as above.
-                unsafe { libc::waitpid(self.child, &raw mut status, 0) };
-                break;
-            }
-            let wait = libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        let control = self.control.clone();
+        // SAFETY: the mapping holds one, of atomics only.
+        let ended = unsafe { &(*control.base().cast::<Control>()).life.ended };
+        while ended.load(Ordering::Acquire) == 0 {
+            let wait = if self.ahead { std::ptr::null() } else { &raw const SETTLED };
             // SAFETY: the word lives in the mapping.
-            unsafe {
-                libc::syscall(libc::SYS_futex, life.ended.as_ptr(), libc::FUTEX_WAIT, 0, &raw const wait)
-            };
+            let r = unsafe { libc::syscall(libc::SYS_futex, ended.as_ptr(), libc::FUTEX_WAIT, 0, wait) };
+            if r != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) {
+                crate::ahead::start(self.control.clone(), self.memory.clone());
+                self.ahead = true;
+            }
         }
+        self.kill();
+        let mut status = 0;
+        // SAFETY: our own child.
+        unsafe { libc::waitpid(self.child, &raw mut status, 0) };
         if let Some(log) = self.log.take() {
             // All writers are gone, so the reader comes to its end.
             let _ = log.join();
         }
         let life = &self.control().life;
-        if life.ended.load(Ordering::Acquire) != 0 {
+        if life.ended.load(Ordering::Acquire) == SAID {
             life.status.load(Ordering::Relaxed)
         } else {
             // It died without a word.
@@ -328,13 +378,12 @@ impl Cell {
 
     /// Ends the cell by force.
     pub fn kill(&self) {
-        // SAFETY: our own child.
-        unsafe { libc::kill(self.child, libc::SIGKILL) };
+        send(&self.first, libc::SIGKILL);
     }
 
     /// Something that passes signals to the cell's program, for another thread.
     pub fn sender(&self) -> Sender {
-        Sender { control: self.control.clone(), child: self.child, server: self.server.clone() }
+        Sender { control: self.control.clone(), first: self.first.clone(), server: self.server.clone() }
     }
 
     /// Bytes of host memory behind the cell's memory now.
@@ -357,7 +406,7 @@ impl Cell {
 /// Passes signals to a cell's program.
 pub struct Sender {
     control: Arc<Mapping>,
-    child: i32,
+    first: Arc<OwnedFd>,
     server: Arc<Server>,
 }
 
@@ -370,8 +419,7 @@ impl Sender {
         control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
         // The cell's first process interrupts the cell's first core. One that is about to sleep
         // would not notice: it looks at the mailbox for the last time before.
-        // SAFETY: our own child.
-        unsafe { libc::kill(self.child, libc::SIGURG) };
+        send(&self.first, libc::SIGURG);
         self.server.wake(0);
     }
 }

@@ -6,6 +6,7 @@
 //! answers the cell's requests from threads of this process. Nothing that
 //! comes out of a cell is believed: requests are copied, then checked.
 
+mod ahead;
 pub mod confine;
 pub mod image;
 pub mod launch;

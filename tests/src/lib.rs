@@ -73,6 +73,20 @@ pub fn timeout(text: &str) -> Duration {
     Duration::from_secs(setting(text, "timeout").and_then(|t| t.parse().ok()).unwrap_or(30))
 }
 
+/// A process's children.
+pub fn children(parent: i32) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        if after.split_whitespace().nth(1) == Some(&parent.to_string()) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
 /// A port that nobody else of these tests uses, below those that the host gives to clients.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -1,16 +1,17 @@
 //! `tests/hostile/hostile.c` in a cell: nothing that it tries gets through.
-#![allow(unsafe_code, reason = "asks for an id")]
+#![allow(unsafe_code, reason = "asks for an id, and kills a process")]
 
 use std::mem::offset_of;
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, CoreArea, Descriptor};
 use atoll_abi::layout::{CONTROL, DIRECT_MAP, RUNTIME_BASE};
 use atoll_supervisor::confine::ALLOWED;
-use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, run, top};
+use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, children, run, top};
 
 fn main() {
     // SAFETY: asks for an id.
@@ -25,7 +26,33 @@ fn main() {
             trials.push(Trial::test(name, move || attack(what, user)));
         }
     }
+    trials.push(Trial::test("killed_from_outside", killed_from_outside));
     libtest_mimic::run(&arguments(), trials).exit();
+}
+
+/// A cell whose first process is killed, and so never says how it ended, has ended all the same.
+fn killed_from_outside() -> Result<(), Failed> {
+    let mut command = Command::new(atoll());
+    command.args(["run", "--", "/bin/sleep", "1000"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut cell = Victim(command.spawn()?);
+    let begun = Instant::now();
+    let ended = loop {
+        for first in children(cell.0.id() as i32) {
+            // SAFETY: our child's child, which it has not waited for.
+            unsafe { libc::kill(first, libc::SIGKILL) };
+        }
+        if let Some(status) = cell.0.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err("its supervisor still waits for it".into());
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    if ended.signal() != Some(libc::SIGKILL) && ended.code() != Some(137) {
+        return Err(format!("it ended with {ended}").into());
+    }
+    Ok(())
 }
 
 /// A process outside that the attacks are aimed at.

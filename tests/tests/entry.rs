@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_abi::layout::{RUNTIME_BASE, RUNTIME_END};
-use atoll_tests::{Failed, Trial, arguments, atoll, run, top};
+use atoll_tests::{Failed, Trial, arguments, atoll, children, run, top};
 use iced_x86::{Decoder, FlowControl, InstructionInfoFactory, Register};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
@@ -87,20 +87,6 @@ fn quiet_calls() -> Result<(), Failed> {
         }
     }
     Ok(())
-}
-
-/// A process's children.
-fn children(parent: i32) -> Vec<i32> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-        let after = stat.rsplit(')').next().unwrap_or_default();
-        if after.split_whitespace().nth(1) == Some(&parent.to_string()) {
-            found.push(pid);
-        }
-    }
-    found
 }
 
 /// A traced thread.

@@ -128,6 +128,18 @@ pub(crate) fn resend_interrupts() {
     }
 }
 
+/// See [`atoll_abi::platform::Platform::memory_used_to`].
+pub(crate) fn memory_used_to(block: u32) {
+    let ahead = &control().ahead;
+    if ahead.used_to.fetch_max(block, Ordering::SeqCst) >= block {
+        return;
+    }
+    let tell_at = ahead.tell_at.load(Ordering::SeqCst);
+    if tell_at != 0 && block >= tell_at {
+        futex_wake(&ahead.used_to, 1);
+    }
+}
+
 /// Asks for the signal at `deadline`; 0: for none.
 pub(crate) fn arm(deadline: u64) {
     let spec = [0u64, 0, deadline / 1_000_000_000, deadline % 1_000_000_000];

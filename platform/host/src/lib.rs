@@ -113,6 +113,10 @@ impl Platform for Host {
         unsafe { maps::protect(addr, len, access) }
     }
 
+    fn memory_used_to(&self, block: u64) {
+        cores::memory_used_to(block as u32)
+    }
+
     fn submit(&self, request: &Request) -> Result<()> {
         cores::submit(request)
     }

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{self, HostThread, SIGNAL};
 use crate::{calls, control, cores, entry, result};
-use atoll_abi::control::{ABI_VERSION, MAGIC, space_state as state};
+use atoll_abi::control::{ABI_VERSION, MAGIC, SAID, space_state as state};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{
@@ -406,7 +406,7 @@ fn announce(status: i32) {
     let life = &control().life;
     if life.ended.load(Ordering::Acquire) == 0 {
         life.status.store(status, Ordering::Relaxed);
-        life.ended.store(1, Ordering::Release);
+        life.ended.store(SAID, Ordering::Release);
     }
     futex_wake(&life.ended, u32::MAX >> 1);
 }

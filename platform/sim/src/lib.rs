@@ -319,6 +319,8 @@ impl Platform for Sim {
         Ok(())
     }
 
+    fn memory_used_to(&self, _block: u64) {}
+
     fn submit(&self, request: &Request) -> Result<()> {
         // A serving thread that answers everything with its first argument, after a while.
         let me = self.me();
