@@ -91,9 +91,10 @@ pub struct HostFs {
     /// Free bytes of the host's file system and when that was asked.
     space: Mutex<(u64, u64)>,
     names: AtomicU64,
-    /// Counts what this cell changed in the tree: attributes of a file that
-    /// has several names are believed only until then.
+    /// Counts what this cell changes in the tree: what the host said before is not believed from then on.
     changes: AtomicU64,
+    /// Of these, those that are done: the host has made them, and the cell knows.
+    done: AtomicU64,
     next_id: AtomicU64,
     planner: SetOnce<Planner>,
 }
@@ -129,7 +130,7 @@ struct Names {
     /// Listed names that were asked for by themselves.
     asked: usize,
     /// The entries in the host's order, as long as they are believed, where this cell changes
-    /// nothing ([`HostFs::changes`] before they were asked for).
+    /// nothing ([`HostFs::asking`] at that time).
     listing: Option<(Arc<Vec<DirEntry>>, u64)>,
     /// Its listing is too long to be asked for.
     large: bool,
@@ -140,8 +141,8 @@ struct Known {
     attr: HostAttr,
     /// How long they are believed.
     until: u64,
-    /// [`HostFs::changes`] at that time.
-    changes: u64,
+    /// [`HostFs::asking`] at that time.
+    asked: u64,
 }
 
 /// A name of the host's tree.
@@ -152,6 +153,8 @@ pub struct HostNode {
     place: Mutex<Place>,
     attr: Mutex<Known>,
     names: Mutex<Names>,
+    /// Held while names of this directory are changed, at the host and here.
+    changing: Mutex<()>,
     link: Mutex<Option<Vec<u8>>>,
     file: SetOnce<Arc<HostFile>>,
     fifo: Mutex<Weak<Pipe>>,
@@ -237,6 +240,15 @@ fn buffer(bytes: &[u8]) -> Vec<u8> {
     v
 }
 
+/// See [`HostFs::change`].
+struct Change<'a>(&'a HostFs);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 impl HostFs {
     /// Mounts what the supervisor knows as mount `mount`. Value: the file system and its root.
     pub fn new(
@@ -258,12 +270,13 @@ impl HostFs {
             space: Mutex::new((u64::MAX, 0)),
             names: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            done: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             planner: SetOnce::new(),
         });
         ALL.lock().push(Arc::downgrade(&fs));
         let attr = fs.stat_path(b"", &Cred::root())?;
-        let root = fs.node(None, b"", attr);
+        let root = fs.node(None, b"", attr, 0);
         if !read_only {
             let weak = Arc::downgrade(&fs);
             let t = atoll_task::spawn(0, move || flusher(&weak)).ok_or(Errno::ENOMEM)?;
@@ -296,8 +309,34 @@ impl HostFs {
         HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)
     }
 
-    fn node(self: &Arc<Self>, parent: Option<Arc<HostNode>>, name: &[u8], attr: HostAttr) -> Arc<HostNode> {
-        let now = platform().now();
+    /// Something of the tree is about to change, or has changed; it is done when the value is dropped.
+    fn change(&self) -> Change<'_> {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        Change(self)
+    }
+
+    /// To be called before the host is asked; for [`HostFs::until`].
+    fn asking(&self) -> u64 {
+        let done = self.done.load(Ordering::SeqCst);
+        let changes = self.changes.load(Ordering::SeqCst);
+        // While a change is under way, nobody can say whether the answer is from before or after it.
+        if changes == done { changes } else { u64::MAX }
+    }
+
+    /// Until when an answer is believed. If something was changed since it was asked for, it may be
+    /// older than that, and is good for this once (0).
+    fn until(&self, asked: u64) -> u64 {
+        if self.changes.load(Ordering::SeqCst) == asked { platform().now() + self.trust } else { 0 }
+    }
+
+    /// A node for these attributes, which were asked for at `asked`.
+    fn node(
+        self: &Arc<Self>,
+        parent: Option<Arc<HostNode>>,
+        name: &[u8],
+        attr: HostAttr,
+        asked: u64,
+    ) -> Arc<HostNode> {
         self.names.fetch_add(1, Ordering::Relaxed);
         Arc::new_cyclic(|me| HostNode {
             fs: self.clone(),
@@ -309,12 +348,9 @@ impl HostFs {
             },
             kind: FileType::from_mode(attr.mode),
             place: Mutex::new(Place { parent, name: name.to_vec(), gone: false }),
-            attr: Mutex::new(Known {
-                attr,
-                until: now + self.trust,
-                changes: self.changes.load(Ordering::Relaxed),
-            }),
+            attr: Mutex::new(Known { attr, until: self.until(asked), asked }),
             names: Mutex::new(Names::default()),
+            changing: Mutex::new(()),
             link: Mutex::new(None),
             file: SetOnce::new(),
             fifo: Mutex::new(Weak::new()),
@@ -510,7 +546,7 @@ impl HostNode {
         {
             let a = self.attr.lock();
             let several = a.attr.nlink > 1 && self.kind != FileType::Directory;
-            let current = !several || a.changes == self.fs.changes.load(Ordering::Relaxed);
+            let current = !several || a.asked == self.fs.changes.load(Ordering::SeqCst);
             if current && a.until > platform().now() {
                 return Ok(a.attr);
             }
@@ -519,7 +555,7 @@ impl HostNode {
     }
 
     fn refresh(&self) -> Result<HostAttr> {
-        let changes = self.fs.changes.load(Ordering::Relaxed);
+        let asked = self.fs.asking();
         let attr = match self.path() {
             Ok(path) => self.fs.stat_path(&path, &Cred::root())?,
             // The name is gone, but the file may be open.
@@ -528,19 +564,20 @@ impl HostNode {
                 None => return Err(e),
             },
         };
-        self.learn(attr, changes)?;
+        // By that name there is another file now.
+        self.learn(attr, asked).inspect_err(|_| self.forget_name())?;
         Ok(attr)
     }
 
     /// Takes in fresh attributes; ESTALE if the name leads to another file now.
-    /// `changes`: [`HostFs::changes`] before they were asked for.
-    fn learn(&self, attr: HostAttr, changes: u64) -> Result<()> {
+    /// `asked`: [`HostFs::asking`] before that.
+    fn learn(&self, attr: HostAttr, asked: u64) -> Result<()> {
         let mut a = self.attr.lock();
         if FileType::from_mode(attr.mode) != self.kind || (attr.ino, attr.dev) != (a.attr.ino, a.attr.dev) {
             a.until = 0;
             return Err(Errno::ESTALE);
         }
-        *a = Known { attr, until: platform().now() + self.fs.trust, changes };
+        *a = Known { attr, until: self.fs.until(asked), asked };
         drop(a);
         if let Some(f) = self.file.get() {
             f.revalidate(&attr);
@@ -549,7 +586,7 @@ impl HostNode {
     }
 
     fn forget_attr(&self) {
-        self.fs.changes.fetch_add(1, Ordering::Relaxed);
+        let _change = self.fs.change();
         self.attr.lock().until = 0;
     }
 
@@ -579,8 +616,13 @@ impl HostNode {
         }
     }
 
+    /// What a name leads to from now on, by this cell's own doing.
     fn remember(&self, name: &[u8], node: Option<Arc<HostNode>>) {
-        let until = platform().now() + self.fs.trust;
+        self.note(name, node, None);
+    }
+
+    /// What a name leads to. `asked`: [`HostFs::asking`] before the host was.
+    fn note(&self, name: &[u8], node: Option<Arc<HostNode>>, asked: Option<u64>) {
         let mut names = self.names.lock();
         if self.fs.names.load(Ordering::Relaxed) > NAMES_MAX {
             // Far too many names: forget those of this directory that nobody uses.
@@ -590,29 +632,26 @@ impl HostNode {
             let gone = (before - names.known.len()) as u64;
             self.fs.names.fetch_sub(gone.min(self.fs.names.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
+        // With the lock held: who changes a name counts first, and then remembers it with the lock.
+        let until = asked.map_or_else(|| platform().now() + self.fs.trust, |asked| self.fs.until(asked));
+        if until == 0 {
+            // Perhaps it is as we know it, perhaps not: the next one asks.
+            names.complete = 0;
+            names.known.entry(name.to_vec()).and_modify(|n| n.until = 0).or_insert(Name { node, until });
+            return;
+        }
         names.known.insert(name.to_vec(), Name { node, until });
     }
 
     /// A child for these attributes: the one known by that name, if it is still the same file.
-    fn child(self: &Arc<Self>, name: &[u8], attr: HostAttr) -> Arc<HostNode> {
+    /// `asked`: [`HostFs::asking`] before they were asked for.
+    fn child(self: &Arc<Self>, name: &[u8], attr: HostAttr, asked: u64) -> Arc<HostNode> {
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
-        if let Some(node) = known
-            && node.learn(attr, self.fs.changes.load(Ordering::Relaxed)).is_ok()
-        {
-            self.remember(name, Some(node.clone()));
-            return node;
-        }
-        let node = self.fs.node(Some(self.clone()), name, attr);
-        self.remember(name, Some(node.clone()));
+        let node = known
+            .filter(|n| n.learn(attr, asked).is_ok())
+            .unwrap_or_else(|| self.fs.node(Some(self.clone()), name, attr, asked));
+        self.note(name, Some(node.clone()), Some(asked));
         node
-    }
-
-    /// What is known of a name, and of what it leads to, is asked for again.
-    fn distrust(&self, name: &[u8], child: &HostNode) {
-        if let Some(known) = self.names.lock().known.get_mut(name) {
-            known.until = 0;
-        }
-        child.attr.lock().until = 0;
     }
 
     /// Asks for a name of this directory and, in the same message, for those that a path goes on
@@ -637,12 +676,10 @@ impl HostNode {
         r.arg[1] = above.len() as u64;
         r.a = extent(&path);
         r.b = extent_mut(&mut out);
-        let changes = self.fs.changes.load(Ordering::SeqCst);
+        let asked = self.fs.asking();
         let call = Call::send(r)?;
         let found = call.wait()? as usize;
         let extra = call.extra();
-        // What this cell changed since it asked is newer than the answer: that is good for this once.
-        let late = self.fs.changes.load(Ordering::SeqCst) != changes;
         let mut at = self.clone();
         let mut names = path[above.len()..].split(|b| *b == b'/').skip(1);
         let mut first = None;
@@ -650,18 +687,12 @@ impl HostNode {
         for name in names.by_ref().take(found) {
             let (attr, after) = HostAttr::read_from_prefix(left).map_err(|_| Errno::EIO)?;
             left = after;
-            let child = at.child(name, attr);
-            if late {
-                at.distrust(name, &child);
-            }
-            at = child;
+            at = at.child(name, attr, asked);
             first.get_or_insert_with(|| at.clone());
         }
         if extra == WALK_MISSING {
-            if let Some(name) = names.next()
-                && !late
-            {
-                at.remember(name, None);
+            if let Some(name) = names.next() {
+                at.note(name, None, Some(asked));
             }
         } else if at.kind == FileType::Symlink
             && extra > 0
@@ -704,12 +735,12 @@ impl HostNode {
 
     /// Learns all names of this directory at once, if they are not too many.
     fn learn_all(self: &Arc<Self>) {
-        let until = platform().now() + self.fs.trust;
+        let (now, asked) = (platform().now(), self.fs.asking());
         let Ok((entries, next)) = self.fetch(0, false) else { return };
         let mut names = self.names.lock();
         if next == 0 {
             names.listed = entries.into_iter().map(|(name, _)| name).collect();
-            names.complete = until;
+            names.complete = self.fs.until(asked).min(now + self.fs.trust);
             names.asked = 0;
         } else {
             names.large = true;
@@ -720,12 +751,13 @@ impl HostNode {
     fn learn_attributes(self: &Arc<Self>) {
         let (mut from, mut n) = (0, 0);
         while n < LIST_ATTRIBUTES {
+            let asked = self.fs.asking();
             // Whoever needs one that is left out asks for it.
             let Ok((entries, next)) = self.fetch(from, true) else { return };
             n += entries.len();
             for (name, attr) in entries {
                 if attr.nlink != 0 {
-                    self.child(&name, attr);
+                    self.child(&name, attr, asked);
                 }
             }
             if next == 0 {
@@ -738,13 +770,13 @@ impl HostNode {
     /// All entries as they are now, or were a moment ago where nothing is believed to change. Their
     /// names are known from then on.
     fn entries(self: &Arc<Self>) -> Result<Arc<Vec<DirEntry>>> {
-        let changes = self.fs.changes.load(Ordering::Relaxed);
+        let asked = self.fs.asking();
         let now = platform().now();
         if self.fs.read_only {
             let names = self.names.lock();
             if let Some((listing, at)) = &names.listing
                 && names.complete > now
-                && *at == changes
+                && *at == asked
             {
                 return Ok(listing.clone());
             }
@@ -774,9 +806,9 @@ impl HostNode {
             }
         }
         names.listed = out.iter().map(|e| e.name.clone()).collect();
-        names.complete = now + self.fs.trust;
+        names.complete = self.fs.until(asked).min(now + self.fs.trust);
         names.asked = 0;
-        names.listing = self.fs.read_only.then(|| (out.clone(), changes));
+        names.listing = self.fs.read_only.then(|| (out.clone(), asked));
         Ok(out)
     }
 
@@ -964,15 +996,12 @@ impl Inode for HostNode {
             }
             _ => {}
         }
-        let changes = self.fs.changes.load(Ordering::SeqCst);
+        let asked = self.fs.asking();
         match me.ask(name, rest) {
             Ok(node) => Ok(node),
             Err(Errno::ENOENT) => {
                 self.names.lock().misses += 1;
-                // Unless this cell has changed something since it asked.
-                if self.fs.changes.load(Ordering::SeqCst) == changes {
-                    self.remember(name, None);
-                }
+                self.note(name, None, Some(asked));
                 Err(Errno::ENOENT)
             }
             Err(e) => Err(e),
@@ -1000,6 +1029,7 @@ impl Inode for HostNode {
 
     fn create(&self, name: &[u8], node: NewNode, mode: u32, cred: &Cred) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        let _one = self.changing.lock();
         let path = self.child_path(name)?;
         let mode = u64::from(mode);
         let made = match node {
@@ -1020,12 +1050,14 @@ impl Inode for HostNode {
             names.complete = 0;
         }
         made?;
+        let asked = self.fs.asking();
         let attr = self.fs.stat_path(&path, &Cred::root())?;
-        Ok(me.child(name, attr))
+        Ok(me.child(name, attr, asked))
     }
 
     fn link(&self, name: &[u8], target: &InodeRef, cred: &Cred) -> Result<()> {
         let from = Self::of(target)?;
+        let _one = self.changing.lock();
         let path = self.child_path(name)?;
         match from.path() {
             Ok(old) => self.change(Op::Link, cred, &old, &path, [0; 3])?,
@@ -1067,18 +1099,20 @@ impl Inode for HostNode {
         r.arg[3] = 1;
         r.a = extent(&path);
         r.b = extent_mut(&mut out);
+        let asked = self.fs.asking();
         let call = Call::send(r)?;
         let number = call.wait()?;
         let handle = Handle { number, fd: call.take_fd(), write: true, read: true };
         let attr = HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
         let name = alloc::format!("#{}", attr.ino).into_bytes();
-        let node = self.fs.node(self.me.upgrade(), &name, attr);
+        let node = self.fs.node(self.me.upgrade(), &name, attr, asked);
         node.place.lock().gone = true;
         node.file()?.state.lock().handle = Some(handle);
         Ok(node)
     }
 
     fn unlink(&self, name: &[u8], dir: bool, cred: &Cred) -> Result<()> {
+        let _one = self.changing.lock();
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
         if let Some(f) = known.as_ref().and_then(|n| n.file.get()) {
             let mut s = f.state.lock();
@@ -1098,9 +1132,12 @@ impl Inode for HostNode {
 
     fn rename(&self, name: &[u8], to: &InodeRef, new: &[u8], flags: u32, cred: &Cred) -> Result<()> {
         let to = Self::of(to)?;
-        let what = self.lookup(name)?;
-        let what = Self::of(&what)?.me.upgrade().ok_or(Errno::ENOENT)?;
-        let victim = to.names.lock().known.get(new).and_then(|n| n.node.clone());
+        // Both directories, always in the same order.
+        let (a, b): (*const Self, *const Self) = (self, to);
+        let _first = if a <= b { self.changing.lock() } else { to.changing.lock() };
+        let _second = (a != b).then(|| if a <= b { to.changing.lock() } else { self.changing.lock() });
+        let find = |dir: &Self, name: &[u8]| Self::of(&dir.lookup(name)?)?.me.upgrade().ok_or(Errno::ENOENT);
+        let (what, victim) = (find(self, name)?, find(to, new).ok());
         if let Some(f) = victim.as_ref().and_then(|n| n.file.get()) {
             let mut s = f.state.lock();
             if s.openings > 0 && s.handle.is_none() {
@@ -1112,6 +1149,8 @@ impl Inode for HostNode {
             f.flush()?;
         }
         let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
+        // Until all is where it belongs, paths through it may lead the host elsewhere than they do here.
+        let _change = self.fs.change();
         self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
         to.forget_attr();
         let to = to.me.upgrade().ok_or(Errno::ENOENT)?;
@@ -1123,7 +1162,9 @@ impl Inode for HostNode {
                 me.remember(name, Some(v));
             }
             _ if flags & linux::RENAME_EXCHANGE != 0 => {
-                self.names.lock().known.remove(name);
+                let mut names = self.names.lock();
+                names.known.remove(name);
+                names.complete = 0;
             }
             Some(v) => {
                 v.lost_name();

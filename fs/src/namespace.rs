@@ -227,6 +227,8 @@ pub struct Walker<'a> {
 pub struct Namespace {
     mounts: Mutex<Vec<Arc<Mount>>>,
     paths: Paths,
+    /// See [`Namespace::rename_alone`].
+    renaming: Mutex<()>,
 }
 
 impl Namespace {
@@ -235,13 +237,20 @@ impl Namespace {
         let paths = Paths::new(atoll_task::cores());
         let mount =
             Mount { id: 1, root, fs, read_only, source: source.to_vec(), target: b"/".to_vec(), above: None };
-        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]), paths }
+        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]), paths, renaming: Mutex::new(()) }
     }
 
     /// The root of the tree.
     pub fn root(&self) -> Location {
         let mount = self.mounts.lock()[0].clone();
         Location { inode: mount.root.clone(), mount }
+    }
+
+    /// Runs `f`, which finds two names and renames: what it found is still there, as far as the cell
+    /// renames by itself (Linux: `s_vfs_rename_mutex`).
+    pub fn rename_alone<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _one = self.renaming.lock();
+        f()
     }
 
     /// All mounts, the root first.

@@ -57,7 +57,43 @@ static void *reads(void *p)
 	return 0;
 }
 
-static void all(int beside)
+static void *exchanges(void *p)
+{
+	for (int i = 0; i < 100; i++)
+		if (renameat2(AT_FDCWD, "p", AT_FDCWD, "q", RENAME_EXCHANGE))
+			printf("%d: %s\n", i, err_(errno));
+	return 0;
+}
+
+// Makes, renames and removes what others do, too.
+static void *changes(void *p)
+{
+	for (int i = 0; i < 100; i++) {
+		int fd = (long)p == 0 ? open("x", O_WRONLY | O_CREAT, 0644) : -1;
+		if (fd >= 0)
+			close(fd);
+		if ((long)p == 1)
+			rename("x", "y");
+		if ((long)p == 2)
+			unlink("y");
+	}
+	return 0;
+}
+
+// Is what is said of a name what making it comes to?
+static void agrees(const char *path)
+{
+	struct stat st;
+	int missing = stat(path, &st) != 0;
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+	if (missing != (fd >= 0))
+		printf("%s is%s there, and made: %s\n", path, missing ? " not" : "", fd >= 0 ? "yes" : err_(errno));
+	if (fd >= 0)
+		close(fd);
+	unlink(path);
+}
+
+static void all(void)
 {
 	if (!getcwd(here, sizeof here))
 		return;
@@ -182,15 +218,15 @@ static void all(int beside)
 	put("u/f", "two");
 	pthread_t t;
 	stop = wrong = 0;
-	// Not on a volume: there a look-up of another thread can bring back what was so before.
-	if (beside)
-		pthread_create(&t, 0, reads, 0);
+	pthread_create(&t, 0, reads, 0);
 	for (int i = 0; i < 300; i++) {
 		if (i % 3 == 2 ? rename("t", "v") || rename("v", "t") : renameat2(AT_FDCWD, "t", AT_FDCWD, "u", RENAME_EXCHANGE))
 			printf("%d: %s\n", i, err_(errno));
 		// What this thread did, it sees.
-		char b[8] = "";
-		int fd = open("t/f", O_RDONLY);
+		char b[16] = "";
+		int fd = open("t/f", O_RDONLY), e = errno;
+		if (fd < 0)
+			strcpy(b, err_(e));
 		read(fd, b, 7);
 		close(fd);
 		int twos = i / 3 * 2 + i % 3 + 1 - (i % 3 == 2);
@@ -198,17 +234,39 @@ static void all(int beside)
 			printf("%d: %s\n", i, b);
 	}
 	stop = 1;
-	if (beside)
-		pthread_join(t, 0);
+	pthread_join(t, 0);
 	P(wrong);
+
+	SECTION("renamed by two threads at once");
+	put("p", "one");
+	put("q", "two");
+	pthread_t more[3];
+	for (int i = 0; i < 3; i++) {
+		for (long k = 0; k < 2; k++)
+			pthread_create(&more[k], 0, exchanges, 0);
+		for (int k = 0; k < 2; k++)
+			pthread_join(more[k], 0);
+		look("p");
+		look("q");
+	}
+
+	SECTION("made, renamed and removed at once");
+	for (int i = 0; i < 10; i++) {
+		for (long k = 0; k < 3; k++)
+			pthread_create(&more[k], 0, changes, (void *)k);
+		for (int k = 0; k < 3; k++)
+			pthread_join(more[k], 0);
+		agrees("x");
+		agrees("y");
+	}
 }
 
 int main(void)
 {
-	all(0);
+	all();
 	char dir[] = "/tmp/paths-XXXXXX";
 	if (!mkdtemp(dir) || chdir(dir))
 		return 1;
-	all(1);
+	all();
 	return 0;
 }

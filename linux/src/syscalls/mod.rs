@@ -112,11 +112,28 @@ fn dispatch(frame: &mut UserFrame) {
     };
     frame.rax = match result {
         Ok(v) => v,
+        Err(Errno::ESTALE) => again(task, handler, frame),
         Err(e) => e.to_ret() as u64,
     };
     if task.work.load(Ordering::Relaxed) != 0 {
         signal::handle_work(task, frame);
     }
+}
+
+/// Times that a call is made again whose path others changed while it was on its way.
+const STALE_MAX: u32 = 8;
+
+/// What a path led to is under another name by the time the call gets to it. It has done nothing
+/// yet, and begins anew, as Linux has it (`retry_estale`).
+#[cold]
+fn again(task: &Task, handler: Option<Handler>, frame: &mut UserFrame) -> u64 {
+    let mut result = Err(Errno::ESTALE);
+    for _ in 0..STALE_MAX {
+        if let (Some(handler), Err(Errno::ESTALE)) = (handler, result) {
+            result = handler(&mut Call { task, frame });
+        }
+    }
+    result.unwrap_or_else(|e| e.to_ret() as u64)
 }
 
 /// What serves a quiet call.

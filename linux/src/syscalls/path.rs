@@ -785,10 +785,12 @@ fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u
     }
     let (a, b) = (get_path(from.1)?, get_path(to.1)?);
     let how = How { no_follow: true, ..How::default() };
-    let a = walk(c.task, from.0, &a, how)?;
-    with_walker(c.task, to.0, &b, how, |w, start| {
-        let b = w.walk(start, &b, how)?;
-        w.rename(&a, &b, flags).map(|()| 0)
+    world().tree.rename_alone(|| {
+        let a = walk(c.task, from.0, &a, how)?;
+        with_walker(c.task, to.0, &b, how, |w, start| {
+            let b = w.walk(start, &b, how)?;
+            w.rename(&a, &b, flags).map(|()| 0)
+        })
     })
 }
 
