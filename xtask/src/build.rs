@@ -25,7 +25,7 @@ pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Builds `atoll` and the runtime. They are two builds: the runtime has no standard library.
+/// Builds `atoll`, the runtime and the nucleus, each by itself: the last two have no standard library.
 pub fn all(release: bool) -> Result<()> {
     let build = |package: &str| {
         let mut command = cargo();
@@ -42,5 +42,6 @@ pub fn all(release: bool) -> Result<()> {
         // Some systems have no C library to link with.
         build("atoll")?;
     }
-    build("atoll-cell")
+    build("atoll-cell")?;
+    build("atoll-nucleus")
 }

@@ -24,7 +24,7 @@ enum Chore {
     Try(try_it::Options),
     /// Measures cells against Linux.
     Bench(bench::Options),
-    /// Builds `atoll` and the runtime that cells run.
+    /// Builds `atoll`, the runtime that cells run and the nucleus.
     Build {
         /// Without optimization.
         #[arg(long)]
@@ -32,7 +32,7 @@ enum Chore {
     },
     /// Writes the generated parts of the documents in `docs/`.
     Docs,
-    /// Passes every test: format, lints, unit tests, lock models, programs on Linux and in cells.
+    /// Passes every test: format, lints, unit tests, lock models, programs on Linux and in cells, the nucleus in QEMU.
     Test(test::Options),
 }
 

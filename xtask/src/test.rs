@@ -6,11 +6,12 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::build::{self, cargo, run};
+use crate::system::need;
 
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement.
+    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -30,6 +31,10 @@ const PARTS: &[Part] = &[
     }),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
+    ("nucleus", "a machine without Linux, in QEMU", || {
+        need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+        cases("nucleus")
+    }),
 ];
 
 /// Runs them.
@@ -48,9 +53,12 @@ pub fn all(options: &Options) -> Result<()> {
 }
 
 fn lints() -> Result<()> {
-    for package in
-        [&["--all-targets"][..], &["--package", "atoll-tests", "--all-targets"], &["--package", "atoll-cell"]]
-    {
+    for package in [
+        &["--all-targets"][..],
+        &["--package", "atoll-tests", "--all-targets"],
+        &["--package", "atoll-cell"],
+        &["--package", "atoll-nucleus"],
+    ] {
         run(cargo().arg("clippy").arg("--quiet").args(package).args(["--", "--deny", "warnings"]))?;
     }
     Ok(())

@@ -1,0 +1,53 @@
+//! The serial console: what the nucleus says. Nobody waits for anybody here: lines of several cores
+//! may mix, and a port that does not take them loses them.
+#![allow(unsafe_code, reason = "names an I/O port")]
+
+use core::fmt;
+use uart_16550::{Config, Uart16550};
+
+/// The first serial port of a PC, as QEMU, Firecracker and Cloud Hypervisor have it, too.
+const PORT: u16 = 0x3f8;
+/// Looks at a port that is full before a byte is given up.
+const PATIENCE: u32 = 100_000;
+
+/// The console.
+pub struct Console;
+
+impl Console {
+    fn port() -> Option<Uart16550<uart_16550::backend::PioBackend>> {
+        // SAFETY: a PC's first serial port; the nucleus has it for itself.
+        unsafe { Uart16550::new_port(PORT).ok() }
+    }
+
+    /// Sets the port up, once.
+    pub fn init() {
+        if let Some(mut port) = Self::port() {
+            // A port that isn't there takes nothing.
+            let _ = port.init(Config::default());
+        }
+    }
+}
+
+impl fmt::Write for Console {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let Some(mut port) = Self::port() else { return Ok(()) };
+        for byte in s.bytes() {
+            for _ in 0..PATIENCE {
+                if port.try_send_byte(byte).is_ok() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line.
+#[macro_export]
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use core::fmt::Write as _;
+        // It can't fail.
+        let _ = writeln!($crate::console::Console, "nucleus: {}", format_args!($($arg)*));
+    }};
+}

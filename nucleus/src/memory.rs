@@ -1,0 +1,58 @@
+//! Frames of physical memory for the nucleus itself, taken at boot and never given back: page tables,
+//! the cores' stacks. What is left is for the partitions.
+#![allow(unsafe_code, reason = "clears frames by the direct map")]
+
+use core::ops::Range;
+
+use crate::entry::DIRECT;
+use crate::pvh::{Boot, RAM};
+
+/// Size of a frame, bytes.
+pub const FRAME: u64 = 4096;
+/// The nucleus's own frames are below this: a core that starts can reach its page tables only there.
+const REACHABLE: u64 = 4 << 30;
+
+/// Takes frames from behind the image upward.
+pub struct Frames {
+    next: u64,
+    end: u64,
+}
+
+impl Frames {
+    /// From the memory behind `image_end` (a physical address) up to the next module, or what is not memory.
+    pub fn new(boot: &Boot, image_end: u64) -> Result<Frames, &'static str> {
+        let inside = |r: &Range<u64>| r.contains(&image_end);
+        let region = boot
+            .memory
+            .iter()
+            .filter(|r| r.kind == RAM)
+            .map(|r| r.start..r.start + r.len)
+            .find(inside)
+            .ok_or("there is no memory where the nucleus was loaded")?;
+        let mut end = region.end.min(REACHABLE);
+        for (start, len) in boot.modules.iter() {
+            if start + len > image_end {
+                end = end.min(start.max(image_end));
+            }
+        }
+        Ok(Frames { next: image_end.next_multiple_of(FRAME), end: end / FRAME * FRAME })
+    }
+
+    /// `n` neighbouring frames, all zeroes; their physical address.
+    pub fn take(&mut self, n: u64) -> Option<u64> {
+        let at = self.next;
+        let len = n.checked_mul(FRAME)?;
+        if len > self.end.checked_sub(at)? {
+            return None;
+        }
+        self.next = at + len;
+        // SAFETY: memory that nobody uses, in the direct map.
+        unsafe { ((DIRECT + at) as *mut u8).write_bytes(0, len as usize) };
+        Some(at)
+    }
+
+    /// Physical address of the first frame that is left.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+}

@@ -1,0 +1,150 @@
+//! The nucleus's own address space.
+//!
+//! The upper half is the same for all cores and, later, in all spaces: the image, with code that can't
+//! be written and everything else not executed; all of physical memory at [`DIRECT`], without the
+//! image's code and constants being writable there; devices' registers, uncached; stacks between
+//! pages that are not there. The lower half belongs to the spaces and is empty.
+#![allow(unsafe_code, reason = "writes page tables")]
+
+use x86_64::PhysAddr;
+use x86_64::registers::control::{Cr3, Cr3Flags};
+use x86_64::structures::paging::{PageTable, PageTableFlags as Flags, PhysFrame};
+
+use crate::entry::{self, DIRECT, TRAMPOLINE, VIRTUAL};
+use crate::memory::{FRAME, Frames};
+use crate::pvh::{ACPI, Boot, RAM};
+
+/// Where registers of devices are mapped.
+const DEVICES: u64 = 0xffff_c000_0000_0000;
+/// Where stacks are.
+const STACKS: u64 = 0xffff_d000_0000_0000;
+const HUGE: u64 = 2 << 20;
+
+/// Code: read, not written.
+const CODE: Flags = Flags::PRESENT.union(Flags::GLOBAL);
+const CONSTANT: Flags = CODE.union(Flags::NO_EXECUTE);
+const DATA: Flags = CONSTANT.union(Flags::WRITABLE);
+const DEVICE: Flags = DATA.union(Flags::NO_CACHE).union(Flags::WRITE_THROUGH);
+
+/// What may go wrong.
+type Result<T> = core::result::Result<T, &'static str>;
+
+/// The tables.
+pub struct AddressSpace {
+    root: u64,
+    devices: u64,
+    stacks: u64,
+}
+
+fn table(at: u64) -> &'static mut PageTable {
+    // SAFETY: only this module has references to tables, one at a time; frames are in the direct map.
+    unsafe { &mut *((DIRECT + at) as *mut PageTable) }
+}
+
+impl AddressSpace {
+    /// The nucleus's mappings, as its first page tables have them but strict.
+    pub fn new(boot: &Boot, frames: &mut Frames) -> Result<AddressSpace> {
+        let root = frames.take(1).ok_or("no memory for page tables")?;
+        let space = AddressSpace { root, devices: DEVICES, stacks: STACKS };
+        let [text, constants, data, end] = entry::image();
+        for (from, to, flags) in [(text, constants, CODE), (constants, data, CONSTANT), (data, end, DATA)] {
+            space.map(frames, from, from - VIRTUAL, to - from, flags)?;
+        }
+        let fixed = text - VIRTUAL..data - VIRTUAL;
+        for r in boot.memory.iter().filter(|r| r.kind == RAM || r.kind == ACPI) {
+            let (start, end) = (r.start / FRAME * FRAME, (r.start + r.len).next_multiple_of(FRAME));
+            let parts = [
+                (start, end.min(fixed.start), DATA),
+                (start.max(fixed.start), end.min(fixed.end), CONSTANT),
+                (start.max(fixed.end), end, DATA),
+            ];
+            for (from, to, flags) in parts {
+                if from < to {
+                    space.map(frames, DIRECT + from, from, to - from, flags)?;
+                }
+            }
+        }
+        Ok(space)
+    }
+
+    fn entry_for(
+        &self,
+        frames: &mut Frames,
+        at: u64,
+        depth: u32,
+    ) -> Result<&'static mut x86_64::structures::paging::page_table::PageTableEntry> {
+        let mut here = self.root;
+        for level in (depth + 1..4).rev() {
+            let entry = &mut table(here)[(at >> (12 + 9 * level) & 511) as usize];
+            if entry.is_unused() {
+                let frame = frames.take(1).ok_or("no memory for page tables")?;
+                // Who may do what is said at the last level.
+                entry.set_addr(PhysAddr::new(frame), Flags::PRESENT | Flags::WRITABLE);
+            } else if entry.flags().contains(Flags::HUGE_PAGE) {
+                return Err("a small page inside a huge one");
+            }
+            here = entry.addr().as_u64();
+        }
+        Ok(&mut table(here)[(at >> (12 + 9 * depth) & 511) as usize])
+    }
+
+    /// Maps `len` bytes at `at` to physical memory; with huge pages where they fit.
+    fn map(&self, frames: &mut Frames, at: u64, physical: u64, len: u64, flags: Flags) -> Result<()> {
+        let mut done = 0;
+        while done < len {
+            let (v, p) = (at + done, physical + done);
+            let huge = v.is_multiple_of(HUGE) && p.is_multiple_of(HUGE) && len - done >= HUGE;
+            let (depth, step, flags) =
+                if huge { (1, HUGE, flags | Flags::HUGE_PAGE) } else { (0, FRAME, flags) };
+            let entry = self.entry_for(frames, v, depth)?;
+            if !entry.is_unused() && (entry.addr().as_u64(), entry.flags()) != (p, flags) {
+                return Err("the memory map has a page twice");
+            }
+            entry.set_addr(PhysAddr::new(p), flags);
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// Maps a page of registers; its address.
+    pub fn map_device(&mut self, frames: &mut Frames, physical: u64) -> Result<u64> {
+        let at = self.devices;
+        self.map(frames, at, physical, FRAME, DEVICE)?;
+        self.devices += FRAME;
+        Ok(at)
+    }
+
+    /// Makes a stack of `pages` pages with nothing below it; its top.
+    pub fn make_stack(&mut self, frames: &mut Frames, pages: u64) -> Result<u64> {
+        let physical = frames.take(pages).ok_or("no memory for a stack")?;
+        let at = self.stacks + FRAME;
+        self.map(frames, at, physical, pages * FRAME, DATA)?;
+        self.stacks = at + pages * FRAME;
+        Ok(self.stacks)
+    }
+
+    /// Maps the page where cores begin, in the lower half at its physical address, or takes it away.
+    pub fn trampoline(&self, frames: &mut Frames, there: bool) -> Result<()> {
+        let entry = self.entry_for(frames, TRAMPOLINE, 0)?;
+        if there {
+            entry.set_addr(PhysAddr::new(TRAMPOLINE), Flags::PRESENT);
+        } else {
+            entry.set_unused();
+            // The lower half is empty again; only this core has had it in use and still runs here.
+            table(self.root)[0].set_unused();
+            self.enter();
+        }
+        Ok(())
+    }
+
+    /// Physical address of the topmost table.
+    pub fn root(&self) -> u64 {
+        self.root
+    }
+
+    /// Has this core use these tables.
+    pub fn enter(&self) {
+        // SAFETY: they map the code that runs, its stack and all that it refers to, as before.
+        unsafe { Cr3::write(PhysFrame::containing_address(PhysAddr::new(self.root)), Cr3Flags::empty()) };
+    }
+}

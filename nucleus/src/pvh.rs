@@ -1,0 +1,161 @@
+//! What the machine's loader says (Xen's `public/arch-x86/hvm/start_info.h`): memory, modules,
+//! command line. It is copied at once, with every count and length bounded; the memory that it lies
+//! in is then free.
+#![allow(unsafe_code, reason = "reads physical memory that the loader names")]
+
+use crate::entry::{DIRECT, MAPPED};
+
+const MAGIC: u32 = 0x336e_c578;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    _flags: u32,
+    modules: u32,
+    module_list: u64,
+    command_line: u64,
+    rsdp: u64,
+    memory_map: u64,
+    memory_map_entries: u32,
+    _reserved: u32,
+}
+
+/// A range of physical memory: its first byte, its length, its kind as E820 has it (1: memory).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Region {
+    /// Physical address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// E820 type.
+    pub kind: u32,
+    _reserved: u32,
+}
+
+/// Memory.
+pub const RAM: u32 = 1;
+/// Memory that holds ACPI tables.
+pub const ACPI: u32 = 3;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ModuleEntry {
+    start: u64,
+    len: u64,
+    _command_line: u64,
+    _reserved: u64,
+}
+
+/// A list with room for `N`.
+#[derive(Clone, Copy)]
+pub struct List<T, const N: usize> {
+    items: [Option<T>; N],
+    len: usize,
+}
+
+impl<T: Copy, const N: usize> List<T, N> {
+    /// An empty one.
+    pub const fn new() -> Self {
+        List { items: [None; N], len: 0 }
+    }
+
+    /// Adds one. Value: false if there is no room.
+    pub fn push(&mut self, item: T) -> bool {
+        let room = self.len < N;
+        if room {
+            self.items[self.len] = Some(item);
+            self.len += 1;
+        }
+        room
+    }
+
+    /// What is in it.
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.items.iter().flatten().copied()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// What the loader said.
+pub struct Boot {
+    /// The physical memory.
+    pub memory: List<Region, 128>,
+    /// Files that were loaded with the nucleus: physical addresses and lengths.
+    pub modules: List<(u64, u64), 8>,
+    command_line: [u8; 2048],
+    command_line_len: usize,
+    /// Physical address of ACPI's root pointer; 0: to be searched.
+    pub rsdp: u64,
+}
+
+/// A copy of what is at a physical address.
+fn read<T: Copy>(at: u64) -> Option<T> {
+    let end = at.checked_add(size_of::<T>() as u64)?;
+    // SAFETY: mapped by the first page tables, which nobody has changed yet; `T` are plain numbers.
+    (at != 0 && end <= MAPPED).then(|| unsafe { ((DIRECT + at) as *const T).read_unaligned() })
+}
+
+impl Boot {
+    /// Copies what is at `start_info`.
+    pub fn read(start_info: u64) -> Result<Boot, &'static str> {
+        let info: StartInfo = read(start_info).ok_or("the start info is out of reach")?;
+        if info.magic != MAGIC {
+            return Err("not started by PVH: the start info's magic number is wrong");
+        }
+        if info.version < 1 {
+            return Err("the start info has no memory map (version 1 of PVH)");
+        }
+        let mut boot = Boot {
+            memory: List::new(),
+            modules: List::new(),
+            command_line: [0; 2048],
+            command_line_len: 0,
+            rsdp: info.rsdp,
+        };
+        for n in 0..u64::from(info.memory_map_entries) {
+            let at = info.memory_map.checked_add(n * size_of::<Region>() as u64);
+            let region = at.and_then(read::<Region>).ok_or("the memory map is out of reach")?;
+            if region.start.checked_add(region.len).is_none() || !boot.memory.push(region) {
+                return Err("the memory map is too long, or wraps around");
+            }
+        }
+        for n in 0..u64::from(info.modules) {
+            let at = info.module_list.checked_add(n * size_of::<ModuleEntry>() as u64);
+            let module = at.and_then(read::<ModuleEntry>).ok_or("the list of modules is out of reach")?;
+            if module.start.checked_add(module.len).is_none()
+                || !boot.modules.push((module.start, module.len))
+            {
+                return Err("there are too many modules, or one wraps around");
+            }
+        }
+        for (n, to) in boot.command_line.iter_mut().enumerate() {
+            match info.command_line.checked_add(n as u64).and_then(read::<u8>) {
+                Some(byte) if byte != 0 => *to = byte,
+                _ => break,
+            }
+            boot.command_line_len = n + 1;
+        }
+        Ok(boot)
+    }
+
+    /// The value of `key=value` in the command line; that of a word alone is empty.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        let line = core::str::from_utf8(&self.command_line[..self.command_line_len]).ok()?;
+        line.split_ascii_whitespace().find_map(|word| match word.split_once('=') {
+            Some((k, v)) => (k == key).then_some(v),
+            None => (word == key).then_some(""),
+        })
+    }
+
+    /// Bytes of memory.
+    pub fn ram(&self) -> u64 {
+        self.memory.iter().filter(|r| r.kind == RAM).map(|r| r.len).sum()
+    }
+}

@@ -1,0 +1,75 @@
+//! ACPI's tables: which cores there are. Read by way of the `acpi` crate, while the first page tables
+//! still have all of the first 4 GiB: firmware keeps them in memory that it calls reserved.
+#![allow(unsafe_code, reason = "gives the tables' memory to the crate that reads them")]
+
+use core::ptr::NonNull;
+
+use acpi::madt::{Madt, MadtEntry};
+use acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
+
+use crate::entry::{DIRECT, MAPPED};
+use crate::pvh::{Boot, List};
+
+/// The most cores that the nucleus starts.
+pub const CORES_MAX: usize = 64;
+
+/// What the tables say of the processors.
+pub struct Machine {
+    /// The cores' APIC ids.
+    pub apics: List<u32, CORES_MAX>,
+    /// Physical address of the local APIC's registers.
+    pub apic_address: u64,
+    /// Cores that there was no room for.
+    pub left_out: usize,
+}
+
+#[derive(Clone)]
+struct Mapper;
+
+impl AcpiHandler for Mapper {
+    unsafe fn map_physical_region<T>(&self, at: usize, size: usize) -> PhysicalMapping<Self, T> {
+        // What the tables point to that is out of reach reads as nothing.
+        let reached = at.checked_add(size).is_some_and(|end| end as u64 <= MAPPED);
+        let here = if reached { DIRECT + at as u64 } else { nothing() };
+        let start = NonNull::new(here as *mut T).unwrap_or(NonNull::dangling());
+        // SAFETY: mapped as long as it is looked at.
+        unsafe { PhysicalMapping::new(at, start, size, size, self.clone()) }
+    }
+
+    fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
+}
+
+/// A page of zeroes.
+fn nothing() -> u64 {
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
+    static PAGE: Page = Page([0; 4096]);
+    PAGE.0.as_ptr() as u64
+}
+
+/// Asks the tables. Before the nucleus has page tables of its own.
+pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
+    let mut machine = Machine { apics: List::new(), apic_address: 0, left_out: 0 };
+    if boot.rsdp == 0 {
+        return Err("the loader gave no ACPI tables");
+    }
+    // SAFETY: the loader says that it is there; every table's checksum is looked at.
+    let tables = unsafe { AcpiTables::from_rsdp(Mapper, boot.rsdp as usize) };
+    let madt = tables
+        .and_then(|t| t.find_table::<Madt>())
+        .map_err(|_| "ACPI has no table of the processors (MADT)")?;
+    let madt = madt.get();
+    machine.apic_address = u64::from(madt.local_apic_address);
+    for entry in madt.entries() {
+        let (id, flags) = match entry {
+            MadtEntry::LocalApic(e) => (u32::from(e.apic_id), e.flags),
+            MadtEntry::LocalX2Apic(e) => (e.x2apic_id, e.flags),
+            _ => continue,
+        };
+        // Bit 0: enabled.
+        if flags & 1 != 0 && !machine.apics.push(id) {
+            machine.left_out += 1;
+        }
+    }
+    Ok(machine)
+}
