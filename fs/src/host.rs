@@ -556,16 +556,18 @@ impl HostNode {
 
     fn refresh(&self) -> Result<HostAttr> {
         let asked = self.fs.asking();
-        let attr = match self.path() {
-            Ok(path) => self.fs.stat_path(&path, &Cred::root())?,
-            // The name is gone, but the file may be open.
-            Err(e) => match self.file.get() {
-                Some(f) => f.host_stat()?,
-                None => return Err(e),
-            },
+        let error = match self.path().and_then(|path| self.fs.stat_path(&path, &Cred::root())) {
+            Ok(attr) if self.learn(attr, asked).is_ok() => return Ok(attr),
+            Ok(_) => {
+                // By that name there is another file now.
+                self.forget_name();
+                Errno::ESTALE
+            }
+            Err(e) => e,
         };
-        // By that name there is another file now.
-        self.learn(attr, asked).inspect_err(|_| self.forget_name())?;
+        // Whatever has become of the name, the file may be open.
+        let attr = self.file.get().and_then(|f| f.host_stat().ok()).ok_or(error)?;
+        self.learn(attr, asked)?;
         Ok(attr)
     }
 
@@ -622,7 +624,13 @@ impl HostNode {
     }
 
     /// What a name leads to. `asked`: [`HostFs::asking`] before the host was.
-    fn note(&self, name: &[u8], node: Option<Arc<HostNode>>, asked: Option<u64>) {
+    /// Value: the node that is kept, the one that was there before if it is the same file.
+    fn note(
+        &self,
+        name: &[u8],
+        mut node: Option<Arc<HostNode>>,
+        asked: Option<u64>,
+    ) -> Option<Arc<HostNode>> {
         let mut names = self.names.lock();
         if self.fs.names.load(Ordering::Relaxed) > NAMES_MAX {
             // Far too many names: forget those of this directory that nobody uses.
@@ -634,13 +642,42 @@ impl HostNode {
         }
         // With the lock held: who changes a name counts first, and then remembers it with the lock.
         let until = asked.map_or_else(|| platform().now() + self.fs.trust, |asked| self.fs.until(asked));
+        let known = names.known.get_mut(name);
+        if let (Some(new), Some(Name { node: Some(old), .. })) = (&node, &known)
+            && new.is_file_of(old)
+        {
+            node = Some(old.clone());
+        }
         if until == 0 {
             // Perhaps it is as we know it, perhaps not: the next one asks.
             names.complete = 0;
-            names.known.entry(name.to_vec()).and_modify(|n| n.until = 0).or_insert(Name { node, until });
-            return;
+            if let Some(known) = names.known.get_mut(name)
+                && known.node.is_some()
+            {
+                known.until = 0;
+                return node;
+            }
         }
-        names.known.insert(name.to_vec(), Name { node, until });
+        names.known.insert(name.to_vec(), Name { node: node.clone(), until });
+        node
+    }
+
+    /// What is known of a name is asked for again; the node stays the one for its file.
+    fn doubt(&self, name: &[u8]) {
+        let mut names = self.names.lock();
+        names.complete = 0;
+        if let Some(known) = names.known.get_mut(name) {
+            known.until = 0;
+        }
+    }
+
+    /// Are both nodes for the same file?
+    fn is_file_of(&self, other: &HostNode) -> bool {
+        let identity = |n: &HostNode| {
+            let known = n.attr.lock();
+            (known.attr.dev, known.attr.ino)
+        };
+        self.kind == other.kind && identity(self) == identity(other)
     }
 
     /// A child for these attributes: the one known by that name, if it is still the same file.
@@ -650,8 +687,7 @@ impl HostNode {
         let node = known
             .filter(|n| n.learn(attr, asked).is_ok())
             .unwrap_or_else(|| self.fs.node(Some(self.clone()), name, attr, asked));
-        self.note(name, Some(node.clone()), Some(asked));
-        node
+        self.note(name, Some(node.clone()), Some(asked)).unwrap_or(node)
     }
 
     /// Asks for a name of this directory and, in the same message, for those that a path goes on
@@ -909,7 +945,9 @@ impl Inode for HostNode {
                 f.state.lock().written = None;
             }
         }
-        self.refresh().map(drop)
+        // It is done, whatever has become of the name since.
+        let _ = self.refresh();
+        Ok(())
     }
 
     fn believed(&self, attributes: bool) -> Option<u64> {
@@ -1045,14 +1083,15 @@ impl Inode for HostNode {
         };
         if made == Err(Errno::EEXIST) {
             // Others made it meanwhile: what we know of the name is wrong.
-            let mut names = self.names.lock();
-            names.known.remove(name);
-            names.complete = 0;
+            self.doubt(name);
         }
         made?;
         let asked = self.fs.asking();
-        let attr = self.fs.stat_path(&path, &Cred::root())?;
-        Ok(me.child(name, attr, asked))
+        let attr = self.fs.stat_path(&path, &Cred::root()).inspect_err(|_| self.doubt(name))?;
+        let node = me.child(name, attr, asked);
+        // Nobody else changes names here meanwhile: this is it, however late the answer is.
+        self.remember(name, Some(node.clone()));
+        Ok(node)
     }
 
     fn link(&self, name: &[u8], target: &InodeRef, cred: &Cred) -> Result<()> {
@@ -1070,11 +1109,7 @@ impl Inode for HostNode {
                 self.change(Op::Link, cred, b"", &path, [handle.number, 0, 0])?
             }
         };
-        {
-            let mut names = self.names.lock();
-            names.known.remove(name);
-            names.complete = 0;
-        }
+        self.doubt(name);
         from.forget_attr();
         let mut place = from.place.lock();
         if place.gone {
@@ -1161,11 +1196,7 @@ impl Inode for HostNode {
                 v.forget_attr();
                 me.remember(name, Some(v));
             }
-            _ if flags & linux::RENAME_EXCHANGE != 0 => {
-                let mut names = self.names.lock();
-                names.known.remove(name);
-                names.complete = 0;
-            }
+            _ if flags & linux::RENAME_EXCHANGE != 0 => self.doubt(name),
             Some(v) => {
                 v.lost_name();
                 self.remember(name, None);
@@ -1259,6 +1290,10 @@ impl Inode for HostNode {
         done.map(drop)
     }
 
+    fn write_back(&self) -> Result<()> {
+        self.file.get().map_or(Ok(()), |f| f.flush())
+    }
+
     fn forget_name(&self) {
         let (parent, name) = {
             let place = self.place.lock();
@@ -1266,10 +1301,9 @@ impl Inode for HostNode {
         };
         self.forget_attr();
         if let Some(parent) = parent {
-            let mut names = parent.names.lock();
-            names.known.remove(&name);
-            names.complete = 0;
+            parent.doubt(&name);
         }
+        crate::paths::changed();
     }
 }
 

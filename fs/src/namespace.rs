@@ -40,6 +40,16 @@ pub struct Mount {
     pub target: Vec<u8>,
     /// The directory it is in, and its name there; None for the root of the tree.
     above: Option<(Location, Vec<u8>)>,
+    renaming: Mutex<()>,
+}
+
+impl Mount {
+    /// Runs `f`, which finds two names here and renames: what it found is still there when it does, as far
+    /// as the cell renames by itself (Linux: `s_vfs_rename_mutex`, and the directories' locks).
+    pub fn rename_alone<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _one = self.renaming.lock();
+        f()
+    }
 }
 
 /// A place in the tree.
@@ -227,30 +237,22 @@ pub struct Walker<'a> {
 pub struct Namespace {
     mounts: Mutex<Vec<Arc<Mount>>>,
     paths: Paths,
-    /// See [`Namespace::rename_alone`].
-    renaming: Mutex<()>,
 }
 
 impl Namespace {
     /// A tree with this root.
     pub fn new(fs: Arc<dyn FileSystem>, root: InodeRef, read_only: bool, source: &[u8]) -> Self {
         let paths = Paths::new(atoll_task::cores());
-        let mount =
-            Mount { id: 1, root, fs, read_only, source: source.to_vec(), target: b"/".to_vec(), above: None };
-        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]), paths, renaming: Mutex::new(()) }
+        let renaming = Mutex::new(());
+        let (source, target) = (source.to_vec(), b"/".to_vec());
+        let mount = Mount { id: 1, root, fs, read_only, source, target, above: None, renaming };
+        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]), paths }
     }
 
     /// The root of the tree.
     pub fn root(&self) -> Location {
         let mount = self.mounts.lock()[0].clone();
         Location { inode: mount.root.clone(), mount }
-    }
-
-    /// Runs `f`, which finds two names and renames: what it found is still there, as far as the cell
-    /// renames by itself (Linux: `s_vfs_rename_mutex`).
-    pub fn rename_alone<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _one = self.renaming.lock();
-        f()
     }
 
     /// All mounts, the root first.
@@ -285,6 +287,7 @@ impl Namespace {
             source: source.to_vec(),
             target: target.to_vec(),
             above: Some((walk.dir, walk.name)),
+            renaming: Mutex::new(()),
         }));
         drop(mounts);
         paths::changed();

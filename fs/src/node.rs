@@ -155,6 +155,10 @@ pub trait Inode: Send + Sync {
     fn set_xattr(&self, _name: &[u8], _value: Option<&[u8]>, _flags: u32, _cred: &Cred) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
+    /// Writes out what is held back of the contents.
+    fn write_back(&self) -> Result<()> {
+        Ok(())
+    }
     /// What was believed of this name turned out to be wrong: others changed
     /// the tree. The next lookup asks again.
     fn forget_name(&self) {}

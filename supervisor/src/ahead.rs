@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use atoll_abi::control::Control;
 use atoll_abi::layout::BLOCK;
 
-use crate::memory::Mapping;
+use crate::memory::{Mapping, headroom};
 
 /// Nice value of the thread: it goes on beside busy cores, and holds none of them up.
 const NICE: i32 = 10;
@@ -23,6 +23,9 @@ const NICE: i32 = 10;
 fn ready_for(total: u64) -> u64 {
     (total / 64).clamp(8, 64)
 }
+
+/// The part of what the host has left that a cell's ready memory may be: one of so many.
+const SHARE: u64 = 8;
 
 /// Has memory ready for the cell, from now on.
 pub(crate) fn start(control: Arc<Mapping>, memory: Arc<Mapping>) {
@@ -37,27 +40,32 @@ fn work(control: &Mapping, memory: &Mapping) {
     // SAFETY: of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     let total = control.descriptor.memory.load(Ordering::Relaxed) / BLOCK;
-    let ready = ready_for(total);
     let mut done = 0;
     let used = || u64::from(control.ahead.used_to.load(Ordering::SeqCst));
     loop {
+        // A limit of this process's control group counts what is made here, and a cell is not to be killed for
+        // memory that it may never need.
+        let ready = ready_for(total).min(headroom() / SHARE / BLOCK);
+        if ready == 0 {
+            return;
+        }
         let mut seen = used();
-        while done.max(seen) < (seen + ready).min(total) {
+        while done.max(seen) < seen.saturating_add(ready).min(total) {
             let block = done.max(seen);
             let Some(p) = memory.range(block * BLOCK, BLOCK) else { return };
-            // SAFETY: in the mapping; makes pages and changes nothing in them. It fails if the host has no
-            // more: the cell will notice when it needs them.
+            // SAFETY: in the mapping; makes pages and changes nothing in them. If it fails, the cell will
+            // notice when it needs them.
             if unsafe { libc::madvise(p.cast(), BLOCK as usize, libc::MADV_POPULATE_WRITE) } != 0 {
                 return;
             }
             done = block + 1;
             seen = used();
         }
-        if done >= total {
+        if done.max(seen) >= total {
             return;
         }
         // The cell rings when it gets there. It may have, before it could know: then it is seen here.
-        let tell_at = done - ready / 2;
+        let tell_at = done.saturating_sub(ready / 2).max(seen + 1);
         control.ahead.tell_at.store(tell_at as u32, Ordering::SeqCst);
         let seen = control.ahead.used_to.load(Ordering::SeqCst);
         if u64::from(seen) < tell_at {
@@ -120,6 +128,11 @@ mod tests {
         }
         // All there is: it has nothing more to do.
         thread.join().unwrap();
+        // Nor has it if the cell was faster, or lies.
+        for used_to in [TOTAL as u32, u32::MAX] {
+            c.ahead.used_to.store(used_to, Ordering::SeqCst);
+            work(&control, &memory);
+        }
         // SAFETY: in the mapping, which nobody else uses any more.
         assert_eq!(unsafe { memory.base().read() }, 7);
     }

@@ -125,7 +125,7 @@ macro_rules! allowed {
 
 /// All of them.
 pub const ALLOWED: &[Allowed] = allowed! {
-    futex SYS_futex Only::Any, "wait for the baton of a core; wake serving threads";
+    futex SYS_futex Only::Among(1, &[(libc::FUTEX_WAIT as u64, "FUTEX_WAIT"), (libc::FUTEX_WAKE as u64, "FUTEX_WAKE")]), "wait for the baton of a core; wake serving threads";
     epoll_pwait2 SYS_epoll_pwait2 Only::Any, "sleep until an event, a bell or a deadline";
     epoll_ctl SYS_epoll_ctl Only::Any, "watch a socket";
     write SYS_write Only::Any, "ring a core's bell; log lines";

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
 use atoll_abi::layout::{
@@ -77,15 +77,17 @@ pub struct Cell {
     /// What the host did not give.
     pub without: Without,
     log: Option<std::thread::JoinHandle<()>>,
-    /// Is memory made ready ahead of need?
-    ahead: bool,
+    /// Memory is to be made ready ahead of need, and is not yet.
+    ready_later: bool,
+    /// Its first process is gone. Not in the control area, where the cell could change it.
+    gone: Arc<AtomicBool>,
     /// Serves it.
     pub server: Arc<Server>,
 }
 
 /// Prints the lines of a cell's log until all who can write to it are gone; tells [`Cell::wait`] of
 /// the end of the cell's first process, which may have come without a word.
-fn relay(mut log: File, first: &OwnedFd, control: &Mapping) {
+fn relay(mut log: File, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(log.as_raw_fd()), entry(first.as_raw_fd())];
     let (mut chunk, mut text) = ([0; LINE_MAX], Vec::new());
@@ -95,6 +97,7 @@ fn relay(mut log: File, first: &OwnedFd, control: &Mapping) {
         if fds[1].revents != 0 {
             // SAFETY: the mapping holds one, of atomics only.
             let ended = unsafe { &(*control.base().cast::<Control>()).life.ended };
+            gone.store(true, Ordering::Release);
             // Nothing changes if the cell has said it itself.
             let _ = ended.compare_exchange(0, GONE, Ordering::SeqCst, Ordering::Relaxed);
             // SAFETY: the word lives in the mapping.
@@ -314,9 +317,10 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
             .map_err(failed("dup"))?,
         machine,
     )?;
+    let gone = Arc::new(AtomicBool::new(false));
     let log = {
-        let (control, first) = (control.clone(), first.clone());
-        std::thread::spawn(move || relay(File::from(log_read), &first, &control))
+        let (control, first, gone) = (control.clone(), first.clone(), gone.clone());
+        std::thread::spawn(move || relay(File::from(log_read), &first, &control, &gone))
     };
     Ok(Cell {
         control,
@@ -327,7 +331,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         without,
         log: Some(log),
         // Small pages are cleared in no time.
-        ahead: !huge,
+        ready_later: huge,
+        gone,
         server,
     })
 }
@@ -350,13 +355,13 @@ impl Cell {
         let control = self.control.clone();
         // SAFETY: the mapping holds one, of atomics only.
         let ended = unsafe { &(*control.base().cast::<Control>()).life.ended };
-        while ended.load(Ordering::Acquire) == 0 {
-            let wait = if self.ahead { std::ptr::null() } else { &raw const SETTLED };
+        while ended.load(Ordering::Acquire) == 0 && !self.gone.load(Ordering::Acquire) {
+            let wait = if self.ready_later { &raw const SETTLED } else { std::ptr::null() };
             // SAFETY: the word lives in the mapping.
             let r = unsafe { libc::syscall(libc::SYS_futex, ended.as_ptr(), libc::FUTEX_WAIT, 0, wait) };
             if r != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) {
                 crate::ahead::start(self.control.clone(), self.memory.clone());
-                self.ahead = true;
+                self.ready_later = false;
             }
         }
         self.kill();

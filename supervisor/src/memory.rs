@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use crate::{Error, Result};
 
@@ -83,6 +84,35 @@ pub fn extents(size: u64) -> Result<(File, Option<OwnedFd>)> {
         .and_then(seal_size)
         .map_err(|e| Error::with("no memory file for the cell", e))?;
     Ok((file, None))
+}
+
+/// Bytes of memory that this process may still take: what the host has left, and what the limits of its
+/// control groups (cgroups(7)) leave.
+pub fn headroom() -> u64 {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let number = |path: &Path| text(path).trim().parse::<u64>().ok();
+    let available = text(Path::new("/proc/meminfo"))
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let mut left = available.map_or(u64::MAX, |kib| kib << 10);
+    for line in text(Path::new("/proc/self/cgroup")).lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (top, limit, now) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
+            c if c.split(',').any(|c| c == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = Path::new(top).join(path.trim_start_matches('/'));
+        for group in group.ancestors().take_while(|g| g.starts_with(top)) {
+            if let (Some(limit), Some(now)) = (number(&group.join(limit)), number(&group.join(now))) {
+                left = left.min(limit.saturating_sub(now));
+            }
+        }
+    }
+    left
 }
 
 /// A mapping of a shared file in this process.

@@ -157,6 +157,8 @@ static void calls(void)
 	       raw(SYS_mmap, 0, 1 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS | 1l << 40, -1, 0));
 	attack("setsockopt SO_ATTACH_FILTER", raw(SYS_setsockopt, 0, SOL_SOCKET, SO_ATTACH_FILTER, (long)buffer, 16, 0));
 	attack("setsockopt of another level", raw(SYS_setsockopt, 0, 255, 1, (long)buffer, 16, 0));
+	attack("futex requeue", raw(SYS_futex, (long)buffer, FUTEX_REQUEUE, 1, 1, (long)buffer + 4, 0));
+	attack("futex lock", raw(SYS_futex, (long)buffer, FUTEX_LOCK_PI, 0, 0, 0, 0));
 	attack("ioctl TIOCSTI", raw(SYS_ioctl, 0, 0x5412, (long)buffer, 0, 0, 0));
 	// Private copies of the memory's file: memory beyond the cell's own.
 	long copies = 0;

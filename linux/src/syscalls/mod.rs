@@ -123,12 +123,59 @@ fn dispatch(frame: &mut UserFrame) {
 /// Times that a call is made again whose path others changed while it was on its way.
 const STALE_MAX: u32 = 8;
 
+/// Calls that walk a path, and do nothing before they know that it led to what is there.
+const BY_PATH: &[u32] = &[
+    linux::__NR_open,
+    linux::__NR_openat,
+    linux::__NR_openat2,
+    linux::__NR_creat,
+    linux::__NR_stat,
+    linux::__NR_lstat,
+    linux::__NR_newfstatat,
+    linux::__NR_statx,
+    linux::__NR_access,
+    linux::__NR_faccessat,
+    linux::__NR_faccessat2,
+    linux::__NR_chdir,
+    linux::__NR_execve,
+    linux::__NR_execveat,
+    linux::__NR_rename,
+    linux::__NR_renameat,
+    linux::__NR_renameat2,
+    linux::__NR_mkdir,
+    linux::__NR_mkdirat,
+    linux::__NR_rmdir,
+    linux::__NR_link,
+    linux::__NR_linkat,
+    linux::__NR_unlink,
+    linux::__NR_unlinkat,
+    linux::__NR_symlink,
+    linux::__NR_symlinkat,
+    linux::__NR_readlink,
+    linux::__NR_readlinkat,
+    linux::__NR_chmod,
+    linux::__NR_fchmodat,
+    linux::__NR_chown,
+    linux::__NR_lchown,
+    linux::__NR_fchownat,
+    linux::__NR_truncate,
+    linux::__NR_utime,
+    linux::__NR_utimes,
+    linux::__NR_futimesat,
+    linux::__NR_utimensat,
+    linux::__NR_mknod,
+    linux::__NR_mknodat,
+    linux::__NR_statfs,
+    linux::__NR_chroot,
+];
+
 /// What a path led to is under another name by the time the call gets to it. It has done nothing
 /// yet, and begins anew, as Linux has it (`retry_estale`).
 #[cold]
 fn again(task: &Task, handler: Option<Handler>, frame: &mut UserFrame) -> u64 {
     let mut result = Err(Errno::ESTALE);
-    for _ in 0..STALE_MAX {
+    let by_path = BY_PATH.contains(&(frame.orig_rax as u32));
+    for _ in 0..if by_path { STALE_MAX } else { 0 } {
         if let (Some(handler), Err(Errno::ESTALE)) = (handler, result) {
             result = handler(&mut Call { task, frame });
         }

@@ -785,7 +785,13 @@ fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u
     }
     let (a, b) = (get_path(from.1)?, get_path(to.1)?);
     let how = How { no_follow: true, ..How::default() };
-    world().tree.rename_alone(|| {
+    let first = walk(c.task, from.0, &a, how)?;
+    if let Target::Found(what) = &first.target {
+        // What it holds back may take long to write, and others need not wait for that. What goes wrong here
+        // does so again below.
+        let _ = what.inode.write_back();
+    }
+    first.dir.mount.rename_alone(|| {
         let a = walk(c.task, from.0, &a, how)?;
         with_walker(c.task, to.0, &b, how, |w, start| {
             let b = w.walk(start, &b, how)?;
