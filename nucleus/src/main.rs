@@ -6,7 +6,7 @@
 //! image, and interrupts are off while it runs.
 //!
 //! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
-//! file, [`paging`], [`cpu`], [`tables`] and [`apic`] (the other cores).
+//! file, [`paging`], [`cpu`], [`tables`] and [`apic`] (the other cores), [`partition`].
 #![no_std]
 #![no_main]
 
@@ -18,6 +18,7 @@ mod memory;
 #[path = "../../cell/src/memory_functions.rs"]
 mod memory_functions;
 mod paging;
+mod partition;
 mod pvh;
 mod tables;
 
@@ -25,12 +26,14 @@ use core::convert::Infallible;
 use core::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use apic::Apic;
+use arrayvec::ArrayVec;
+use atoll_partition::CORES_MAX;
 use cpu::Core;
 use entry::{DIRECT, TRAMPOLINE, VIRTUAL};
 use memory::{FRAME, Frames};
 use paging::AddressSpace;
 use pvh::Boot;
-use tables::{CORES_MAX, Machine};
+use tables::Machine;
 
 /// Pages of a core's stack, and of the one for emergencies.
 const STACK_PAGES: u64 = 8;
@@ -111,7 +114,8 @@ fn run(start: &mut Start) -> Result<()> {
             say!("this processor has no {name}");
         }
     }
-    say!("{} modules; own memory {} KiB", boot.modules.len(), (frames.next() - entry::start()) >> 10);
+    say!("own memory: {} KiB", (frames.next() - entry::start()) >> 10);
+    partition::of_boot(boot, frames.next(), RUNNING.load(Ordering::Acquire))?;
     if let Some(what) = boot.option("crash") {
         crash(what);
     }
@@ -137,12 +141,12 @@ fn start_cores(
     apic: Apic,
     space: &mut AddressSpace,
     frames: &mut Frames,
-) -> Result<pvh::List<u32, CORES_MAX>> {
-    let mut lost = pvh::List::new();
+) -> Result<ArrayVec<u32, CORES_MAX>> {
+    let mut lost = ArrayVec::new();
     let (code, arguments) = entry::trampoline();
     space.trampoline(frames, true)?;
     let page = (DIRECT + TRAMPOLINE) as *mut u8;
-    for id in machine.apics.iter().filter(|id| *id != apic.id()) {
+    for id in machine.apics.iter().copied().filter(|id| *id != apic.id()) {
         let running = RUNNING.load(Ordering::Acquire);
         let (stack, core) = new_core(space, frames, running)?;
         let values = [space.root(), stack, core as *mut Core as u64, next_core as *const () as u64];

@@ -30,10 +30,8 @@ impl Frames {
             .find(inside)
             .ok_or("there is no memory where the nucleus was loaded")?;
         let mut end = region.end.min(REACHABLE);
-        for (start, len) in boot.modules.iter() {
-            if start + len > image_end {
-                end = end.min(start.max(image_end));
-            }
+        for module in boot.modules.iter().filter(|m| m.start + m.len > image_end) {
+            end = end.min(module.start.max(image_end));
         }
         Ok(Frames { next: image_end.next_multiple_of(FRAME), end: end / FRAME * FRAME })
     }

@@ -3,6 +3,9 @@
 //! in is then free.
 #![allow(unsafe_code, reason = "reads physical memory that the loader names")]
 
+use arrayvec::ArrayVec;
+use atoll_partition::Extent;
+
 use crate::entry::{DIRECT, MAPPED};
 
 const MAGIC: u32 = 0x336e_c578;
@@ -49,46 +52,12 @@ struct ModuleEntry {
     _reserved: u64,
 }
 
-/// A list with room for `N`.
-#[derive(Clone, Copy)]
-pub struct List<T, const N: usize> {
-    items: [Option<T>; N],
-    len: usize,
-}
-
-impl<T: Copy, const N: usize> List<T, N> {
-    /// An empty one.
-    pub const fn new() -> Self {
-        List { items: [None; N], len: 0 }
-    }
-
-    /// Adds one. Value: false if there is no room.
-    pub fn push(&mut self, item: T) -> bool {
-        let room = self.len < N;
-        if room {
-            self.items[self.len] = Some(item);
-            self.len += 1;
-        }
-        room
-    }
-
-    /// What is in it.
-    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
-        self.items.iter().flatten().copied()
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-}
-
 /// What the loader said.
 pub struct Boot {
     /// The physical memory.
-    pub memory: List<Region, 128>,
-    /// Files that were loaded with the nucleus: physical addresses and lengths.
-    pub modules: List<(u64, u64), 8>,
+    pub memory: ArrayVec<Region, 128>,
+    /// Files that were loaded with the nucleus.
+    pub modules: ArrayVec<Extent, 8>,
     command_line: [u8; 2048],
     command_line_len: usize,
     /// Physical address of ACPI's root pointer; 0: to be searched.
@@ -113,8 +82,8 @@ impl Boot {
             return Err("the start info has no memory map (version 1 of PVH)");
         }
         let mut boot = Boot {
-            memory: List::new(),
-            modules: List::new(),
+            memory: ArrayVec::new(),
+            modules: ArrayVec::new(),
             command_line: [0; 2048],
             command_line_len: 0,
             rsdp: info.rsdp,
@@ -122,16 +91,15 @@ impl Boot {
         for n in 0..u64::from(info.memory_map_entries) {
             let at = info.memory_map.checked_add(n * size_of::<Region>() as u64);
             let region = at.and_then(read::<Region>).ok_or("the memory map is out of reach")?;
-            if region.start.checked_add(region.len).is_none() || !boot.memory.push(region) {
+            if region.start.checked_add(region.len).is_none() || boot.memory.try_push(region).is_err() {
                 return Err("the memory map is too long, or wraps around");
             }
         }
         for n in 0..u64::from(info.modules) {
             let at = info.module_list.checked_add(n * size_of::<ModuleEntry>() as u64);
             let module = at.and_then(read::<ModuleEntry>).ok_or("the list of modules is out of reach")?;
-            if module.start.checked_add(module.len).is_none()
-                || !boot.modules.push((module.start, module.len))
-            {
+            let file = Extent { start: module.start, len: module.len };
+            if file.start.checked_add(file.len).is_none() || boot.modules.try_push(file).is_err() {
                 return Err("there are too many modules, or one wraps around");
             }
         }

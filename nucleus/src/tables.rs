@@ -7,16 +7,16 @@ use core::ptr::NonNull;
 use acpi::madt::{Madt, MadtEntry};
 use acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
 
-use crate::entry::{DIRECT, MAPPED};
-use crate::pvh::{Boot, List};
+use arrayvec::ArrayVec;
+use atoll_partition::CORES_MAX;
 
-/// The most cores that the nucleus starts.
-pub const CORES_MAX: usize = 64;
+use crate::entry::{DIRECT, MAPPED};
+use crate::pvh::Boot;
 
 /// What the tables say of the processors.
 pub struct Machine {
     /// The cores' APIC ids.
-    pub apics: List<u32, CORES_MAX>,
+    pub apics: ArrayVec<u32, CORES_MAX>,
     /// Physical address of the local APIC's registers.
     pub apic_address: u64,
     /// Cores that there was no room for.
@@ -49,7 +49,7 @@ fn nothing() -> u64 {
 
 /// Asks the tables. Before the nucleus has page tables of its own.
 pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
-    let mut machine = Machine { apics: List::new(), apic_address: 0, left_out: 0 };
+    let mut machine = Machine { apics: ArrayVec::new(), apic_address: 0, left_out: 0 };
     if boot.rsdp == 0 {
         return Err("the loader gave no ACPI tables");
     }
@@ -67,7 +67,7 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
             _ => continue,
         };
         // Bit 0: enabled.
-        if flags & 1 != 0 && !machine.apics.push(id) {
+        if flags & 1 != 0 && machine.apics.try_push(id).is_err() {
             machine.left_out += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! The nucleus in QEMU, in software emulation: it finds the machine, starts all cores, and lets no
 //! page be both written and executed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -35,6 +35,10 @@ fn main() {
         trials.push(Trial::test(format!("crash_{what}"), move || crashes(what, says)));
     }
     trials.push(Trial::test("says_what_is_missing", says_what_is_missing));
+    for cells in [2, 4, 8, 32] {
+        trials.push(Trial::test(format!("splits_among_{cells}"), move || splits(cells)));
+    }
+    trials.push(Trial::test("refuses_bad_configurations", refuses));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -43,12 +47,35 @@ fn image() -> PathBuf {
     top().join("target/release/atoll-nucleus")
 }
 
+/// A boot module with this configuration.
+fn module(dir: &Path, configuration: &str) -> Result<PathBuf, Failed> {
+    std::fs::write(dir.join("boot.conf"), configuration)?;
+    let tar = dir.join("module.tar");
+    let mut command = Command::new("tar");
+    command.arg("-C").arg(dir).arg("-cf").arg(&tar).arg("boot.conf");
+    expect(&run(command, Duration::from_secs(20))?, 0, "")?;
+    Ok(tar)
+}
+
 fn qemu(machine: &str, cores: usize, mib: usize, options: &str) -> Result<Outcome, Failed> {
+    boot(machine, cores, mib, options, None)
+}
+
+fn boot(
+    machine: &str,
+    cores: usize,
+    mib: usize,
+    options: &str,
+    module: Option<&Path>,
+) -> Result<Outcome, Failed> {
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-accel", "tcg,thread=multi", "-nodefaults", "-no-user-config", "-no-reboot"]);
     command.args(["-display", "none", "-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
     command.args(["-M", machine, "-cpu", "max", "-smp", &cores.to_string(), "-m", &mib.to_string()]);
     command.arg("-kernel").arg(image()).args(["-append", &format!("exit=f4 {options}")]);
+    if let Some(module) = module {
+        command.arg("-initrd").arg(module);
+    }
     Ok(run(command, Duration::from_secs(60))?)
 }
 
@@ -89,11 +116,69 @@ fn says_what_is_missing() -> Result<(), Failed> {
     expect(&qemu("microvm,acpi=off", 1, 128, "")?, ILL, "can't go on: the loader gave no ACPI tables")
 }
 
+/// The numbers behind `0x` in a line.
+fn hexadecimal(line: &str) -> Vec<u64> {
+    let words = line.split(|c: char| !c.is_ascii_alphanumeric());
+    words.filter_map(|w| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok()).collect()
+}
+
+/// Cells side by side: each has what it asked for, nothing belongs to two, and all is in the machine.
+fn splits(cells: usize) -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let (cores, mib) = (cells.max(8), 64 + 34 * cells);
+    let configuration: String =
+        (0..cells).map(|n| format!("cell c{n}\n  cores 1\n  memory 33M\n  run /bin/true {n}\n")).collect();
+    let outcome = boot("q35", cores, mib, "", Some(&module(dir.path(), &configuration)?))?;
+    expect(&outcome, WELL, &format!("nucleus: {cores} cores ("))?;
+    let (mut taken, mut extents, mut seen) = (0u64, Vec::new(), 0);
+    for line in outcome.stdout.lines() {
+        let numbers = hexadecimal(line);
+        if let (true, [mask]) = (line.contains(": cores 0x"), &numbers[..]) {
+            if mask.count_ones() != 1 || taken & mask != 0 || !line.contains(", 34 MiB in") {
+                return Err(format!("{line}: not what was asked for\n{}", outcome.stdout).into());
+            }
+            taken |= mask;
+            seen += 1;
+        } else if let [from, to] = numbers[..] {
+            extents.push((from, to));
+        }
+    }
+    extents.sort_unstable();
+    let apart = extents.windows(2).all(|w| w[0].1 <= w[1].0);
+    let whole = extents.iter().all(|(from, to)| from < to && from % (2 << 20) == 0 && to % (2 << 20) == 0);
+    let sum: u64 = extents.iter().map(|(from, to)| to - from).sum();
+    let inside = extents.first().is_some_and(|e| e.0 > 1 << 20)
+        && extents.last().is_some_and(|e| e.1 <= (mib as u64) << 20);
+    let left = format!("left: cores {:#x},", ((1u64 << cores) - 1) & !taken);
+    if seen != cells || !apart || !whole || !inside || sum != (34 << 20) * cells as u64 {
+        return Err(format!("the extents are wrong: {extents:x?}\n{}", outcome.stdout).into());
+    }
+    expect(&outcome, WELL, &left)
+}
+
+/// What can't be done is said, with the reason, and nothing is started.
+fn refuses() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    for (configuration, says) in [
+        ("cell a\n cores 1\n memory 64M\n rum x\n", "boot.conf, line 4: this is none of"),
+        ("cell a\n cores 3\n memory 64M\n run x\n", "cell a asks for 3 cores, and 2 are left"),
+        ("cell a\n cores 1\n memory 3G\n run x\n", "cell a asks for 3072 MiB, and"),
+    ] {
+        let outcome = boot("microvm", 2, 128, "", Some(&module(dir.path(), configuration)?))?;
+        expect(&outcome, ILL, says)?;
+    }
+    let no_tar = boot("microvm", 2, 128, "", Some(&dir.path().join("boot.conf")))?;
+    expect(&no_tar, ILL, "no tar archive")
+}
+
 fn stays_small() -> Result<(), Failed> {
     let mut lines = 0;
-    for file in std::fs::read_dir(top().join("nucleus/src"))? {
-        let text = std::fs::read_to_string(file?.path())?;
-        lines += text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("//")).count();
+    for dir in ["nucleus/src", "nucleus/partition/src"] {
+        for file in std::fs::read_dir(top().join(dir))? {
+            let text = std::fs::read_to_string(file?.path())?;
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            lines += code.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("//")).count();
+        }
     }
     let size = std::fs::metadata(image())?.len();
     if lines > LINES_MAX || size > IMAGE_MAX {

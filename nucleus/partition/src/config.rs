@@ -1,0 +1,250 @@
+//! The boot configuration: lines of text.
+//!
+//! ```text
+//! # A service beside a batch job.
+//! cell web
+//!     cores 2
+//!     memory 512M
+//!     image redis
+//!     device net0
+//!     run redis-server --port 6379
+//! cell batch
+//!     cores 4
+//!     memory 2G
+//!     image tools
+//!     run /bin/busybox sh /job
+//! ```
+//!
+//! `cell` begins a cell; the lines behind it, up to the next one, say what it is to have. A `#` at the
+//! start of a word begins a comment, except in a `run` line.
+
+use arrayvec::ArrayVec;
+use core::fmt;
+
+use crate::{BLOCK, CELLS_MAX, CORES_MAX};
+
+/// Longest name, bytes.
+const NAME_MAX: usize = 31;
+/// Least memory of a cell, bytes: what its runtime needs.
+const MEMORY_MIN: u64 = 32 << 20;
+/// The most devices of a cell.
+const DEVICES_MAX: usize = 8;
+
+/// What a cell is to have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// Its name: letters, digits, `-` and `_`.
+    pub name: &'a str,
+    /// How many cores.
+    pub cores: usize,
+    /// Memory, bytes, in whole blocks.
+    pub memory: u64,
+    /// The image with its files.
+    pub image: Option<&'a str>,
+    /// Its devices.
+    pub devices: ArrayVec<&'a str, DEVICES_MAX>,
+    /// The program and its arguments, as one line.
+    pub run: &'a str,
+}
+
+/// The cells of a configuration, in its order.
+pub type Config<'a> = ArrayVec<Request<'a>, CELLS_MAX>;
+
+/// What is wrong with a configuration, and in which line (from 1 on).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConfigError<'a> {
+    /// The line.
+    pub line: usize,
+    /// What is wrong.
+    pub what: &'static str,
+    /// With which word.
+    pub word: &'a str,
+}
+
+impl fmt::Display for ConfigError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)?;
+        if self.word.is_empty() { Ok(()) } else { write!(f, ": {}", self.word) }
+    }
+}
+
+/// Bytes: a number with K, M, G or T behind it (1024 each), or without.
+fn size(word: &str) -> Option<u64> {
+    let unit = match word.as_bytes().last()? {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        b'T' => 40,
+        _ => 0,
+    };
+    let digits = if unit == 0 { word } else { &word[..word.len() - 1] };
+    number(digits)?.checked_mul(1 << unit)
+}
+
+/// A decimal number without a sign.
+fn number(word: &str) -> Option<u64> {
+    word.bytes().all(|b| b.is_ascii_digit()).then(|| word.parse().ok())?
+}
+
+fn is_name(word: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    word.len() <= NAME_MAX && word.bytes().all(fits)
+}
+
+/// A cell that is being read, and what was said of it.
+struct Open<'a> {
+    line: usize,
+    request: Request<'a>,
+    said: ArrayVec<&'a str, 8>,
+}
+
+impl<'a> Open<'a> {
+    fn finish(self, config: &mut Config<'a>) -> Result<(), ConfigError<'a>> {
+        let Open { line, request, .. } = self;
+        let wrong = |what| Err(ConfigError { line, what, word: request.name });
+        if request.cores == 0 {
+            return wrong("this cell has no `cores`");
+        }
+        if request.memory == 0 {
+            return wrong("this cell has no `memory`");
+        }
+        if request.run.is_empty() {
+            return wrong("this cell has nothing to `run`");
+        }
+        if config.iter().any(|c| c.name == request.name) {
+            return wrong("there are two cells of this name");
+        }
+        if config.try_push(request).is_err() {
+            return Err(ConfigError { line, what: "there are more than 32 cells", word: "" });
+        }
+        Ok(())
+    }
+}
+
+/// Reads a configuration.
+pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
+    let mut config = Config::new();
+    let mut open: Option<Open<'_>> = None;
+    for (n, whole) in text.lines().enumerate() {
+        let line = n + 1;
+        let wrong = |what, word| ConfigError { line, what, word };
+        let mut words = whole.split_ascii_whitespace();
+        let Some(key) = words.next().filter(|w| !w.starts_with('#')) else { continue };
+        let value = words.next().filter(|w| !w.starts_with('#')).ok_or(wrong("a value is missing", key))?;
+        if key != "run"
+            && let Some(more) = words.next().filter(|w| !w.starts_with('#'))
+        {
+            return Err(wrong("one value is enough", more));
+        }
+        if key == "cell" {
+            if !is_name(value) {
+                return Err(wrong("a name is up to 31 letters, digits, - and _", value));
+            }
+            let request =
+                Request { name: value, cores: 0, memory: 0, image: None, devices: ArrayVec::new(), run: "" };
+            if let Some(before) = open.replace(Open { line, request, said: ArrayVec::new() }) {
+                before.finish(&mut config)?;
+            }
+            continue;
+        }
+        let Some(Open { request, said, .. }) = &mut open else {
+            return Err(wrong("before this, `cell NAME` says which cell it is for", key));
+        };
+        if key != "device" && (said.contains(&key) || said.try_push(key).is_err()) {
+            return Err(wrong("this cell has that already", key));
+        }
+        match key {
+            "cores" => {
+                request.cores = number(value)
+                    .and_then(|n| usize::try_from(n).ok())
+                    .filter(|n| (1..=CORES_MAX).contains(n))
+                    .ok_or(wrong("a cell has 1 to 64 cores", value))?;
+            }
+            "memory" => {
+                request.memory = size(value)
+                    .filter(|m| *m >= MEMORY_MIN)
+                    .and_then(|m| m.checked_next_multiple_of(BLOCK))
+                    .ok_or(wrong("memory is a size such as 512M or 2G, and at least 32M", value))?;
+            }
+            "image" if is_name(value) => request.image = Some(value),
+            "image" => return Err(wrong("the name of an image is up to 31 letters, digits, - and _", value)),
+            "device" => {
+                if request.devices.contains(&value) || request.devices.try_push(value).is_err() {
+                    return Err(wrong("a device twice, or more than 8", value));
+                }
+            }
+            "run" => {
+                let rest = whole.trim_start().strip_prefix("run").unwrap_or_default();
+                request.run = rest.trim_ascii();
+            }
+            _ => return Err(wrong("this is none of cell, cores, memory, image, device, run", key)),
+        }
+    }
+    match open {
+        Some(last) => last.finish(&mut config)?,
+        None => return Err(ConfigError { line: 1, what: "it names no cell", word: "" }),
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_it_documents() {
+        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n image redis\n device net0\n device disk1\n \
+                    run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmemory 3M1\n";
+        let error = parse(text).unwrap_err();
+        assert_eq!((error.line, error.word), (12, "3M1"));
+        let text = text.replace("3M1", "33M\nrun x");
+        let config = parse(&text).unwrap();
+        assert_eq!(config.len(), 2);
+        assert_eq!((config[0].name, config[0].cores, config[0].memory), ("web", 2, 512 << 20));
+        assert_eq!((config[0].image, config[0].devices.as_slice()), (Some("redis"), &["net0", "disk1"][..]));
+        assert_eq!(config[0].run, "redis-server --port 6379 # not a comment");
+        // Whole blocks.
+        assert_eq!(config[1].memory, 34 << 20);
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_where() {
+        let cell = "cell a\ncores 1\nmemory 32M\nrun x\n";
+        for (text, line, part) in [
+            ("", 1, "names no cell"),
+            ("cores 1", 1, "before this"),
+            ("cell", 1, "a value is missing: cell"),
+            ("cell a b", 1, "one value is enough: b"),
+            ("cell a/b", 1, "letters"),
+            ("cell a\ncores 0", 2, "1 to 64 cores: 0"),
+            ("cell a\ncores 65", 2, "1 to 64 cores"),
+            ("cell a\ncores +1", 2, "1 to 64 cores"),
+            ("cell a\nmemory 31M", 2, "at least 32M"),
+            ("cell a\nmemory 99999999999T", 2, "memory is a size"),
+            ("cell a\nmemory 18446744073709551615", 2, "memory is a size"),
+            ("cell a\nmemory M", 2, "memory is a size"),
+            ("cell a\ncores 1\ncores 1", 3, "has that already"),
+            ("cell a\ndevice x\ndevice x", 3, "a device twice"),
+            ("cell a\nspeed 3", 2, "none of cell"),
+            ("cell a\n\ncores 1\ncell b", 1, "no `memory`: a"),
+            (&format!("{cell}{cell}"), 5, "two cells of this name: a"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.line, line, "{text}: {error}");
+            assert!(format!("{error}").contains(part), "{text}: {error}");
+        }
+        let many: String = (0..33).map(|n| cell.replace(" a", &format!(" a{n}"))).collect();
+        assert_eq!(parse(&many).unwrap_err().what, "there are more than 32 cells");
+    }
+
+    proptest! {
+        /// Whatever it is given, it answers.
+        #[test]
+        fn takes_any_text(text in "(cell|cores|memory|run|image|device|#|[ \\n\\t]|[a-z0-9MGT]{1,4}|\\PC){0,60}") {
+            if let Err(e) = parse(&text) {
+                prop_assert!(e.line <= text.lines().count().max(1));
+            }
+        }
+    }
+}

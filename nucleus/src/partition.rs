@@ -1,0 +1,78 @@
+//! The machine's partitions: what the boot module asks for.
+//!
+//! The first module is a tar archive; its `boot.conf` says which cells there are to be (the crate
+//! `atoll_partition` reads it and splits the machine). They are not started yet.
+#![allow(unsafe_code, reason = "reads the boot module by the direct map")]
+
+use atoll_partition::{Extent, Table, parse, split, without};
+use tar_no_std::TarArchiveRef;
+
+use crate::entry::{self, DIRECT};
+use crate::pvh::{Boot, RAM};
+use crate::say;
+
+/// Memory below this is the firmware's and the first instructions' of cores.
+const LOW: u64 = 1 << 20;
+const CONFIGURATION: &str = "boot.conf";
+
+/// A file of the boot module.
+fn file<'a>(module: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let archive = TarArchiveRef::new(module).ok()?;
+    archive.entries().find(|e| e.filename().as_str() == Ok(name)).map(|e| e.data())
+}
+
+/// Splits the machine as the boot module says. `own_end`: physical address of the first byte behind what
+/// the nucleus keeps.
+pub fn of_boot(boot: &Boot, own_end: u64, cores: usize) -> Result<(), &'static str> {
+    let Some(module) = boot.modules.first() else {
+        say!("no boot module, and so no cells");
+        return Ok(());
+    };
+    if !boot
+        .memory
+        .iter()
+        .any(|r| r.kind == RAM && r.start <= module.start && module.start + module.len <= r.start + r.len)
+    {
+        return Err("the boot module is not in memory");
+    }
+    // SAFETY: memory, in the direct map, that nobody changes.
+    let bytes =
+        unsafe { core::slice::from_raw_parts((DIRECT + module.start) as *const u8, module.len as usize) };
+    let text = file(bytes, CONFIGURATION).ok_or("the boot module is no tar archive with a boot.conf")?;
+    let text = core::str::from_utf8(text).map_err(|_| "boot.conf is not UTF-8")?;
+    let config = parse(text).map_err(|e| {
+        say!("{CONFIGURATION}, {e}");
+        "the boot configuration is wrong"
+    })?;
+    let kept = [
+        Extent { start: 0, len: LOW },
+        Extent { start: entry::start(), len: own_end - entry::start() },
+        *module,
+    ];
+    let memory = boot.memory.iter().filter(|r| r.kind == RAM).map(|r| Extent { start: r.start, len: r.len });
+    let table =
+        without(memory, &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
+            say!("{e}");
+            "the machine can't be split as boot.conf asks"
+        })?;
+    show(&config, &table);
+    Ok(())
+}
+
+fn show(config: &atoll_partition::Config, table: &Table) {
+    for (request, cell) in config.iter().zip(&table.cells) {
+        let memory: u64 = cell.extents.iter().map(|e| e.len).sum();
+        say!(
+            "cell {}: cores {:#x}, {} MiB in {} extents",
+            request.name,
+            cell.cores,
+            memory >> 20,
+            cell.extents.len()
+        );
+        for extent in &cell.extents {
+            say!("  {:#x} to {:#x}", extent.start, extent.start + extent.len);
+        }
+    }
+    let left: u64 = table.memory_left.iter().map(|e| e.len).sum();
+    say!("left: cores {:#x}, {} MiB", table.cores_left, left >> 20);
+}
