@@ -133,7 +133,7 @@ fn splits(cells: usize) -> Result<(), Failed> {
     let (mut taken, mut extents, mut seen) = (0u64, Vec::new(), 0);
     for line in outcome.stdout.lines() {
         let numbers = hexadecimal(line);
-        if let (true, [mask]) = (line.contains(": cores 0x"), &numbers[..]) {
+        if let (true, [mask]) = (line.starts_with("nucleus: cell "), &numbers[..]) {
             if mask.count_ones() != 1 || taken & mask != 0 || !line.contains(", 34 MiB in") {
                 return Err(format!("{line}: not what was asked for\n{}", outcome.stdout).into());
             }
