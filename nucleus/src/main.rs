@@ -6,7 +6,7 @@
 //! image, and interrupts are off while it runs.
 //!
 //! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
-//! file, [`paging`], [`cpu`], [`tables`] and [`apic`] (the other cores), [`partition`].
+//! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores), [`partition`].
 #![no_std]
 #![no_main]
 
@@ -17,6 +17,7 @@ mod entry;
 mod memory;
 #[path = "../../cell/src/memory_functions.rs"]
 mod memory_functions;
+mod mp;
 mod paging;
 mod partition;
 mod pvh;

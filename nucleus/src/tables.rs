@@ -1,4 +1,4 @@
-//! ACPI's tables: which cores there are. Read by way of the `acpi` crate, while the first page tables
+//! Which cores there are, by ACPI's tables. Read by way of the `acpi` crate, while the first page tables
 //! still have all of the first 4 GiB: firmware keeps them in memory that it calls reserved.
 #![allow(unsafe_code, reason = "gives the tables' memory to the crate that reads them")]
 
@@ -47,11 +47,22 @@ fn nothing() -> u64 {
     PAGE.0.as_ptr() as u64
 }
 
-/// Asks the tables. Before the nucleus has page tables of its own.
+impl Machine {
+    /// Adds a core.
+    pub fn add(&mut self, apic: u32) {
+        if self.apics.try_push(apic).is_err() {
+            self.left_out += 1;
+        }
+    }
+}
+
+/// Asks the tables: ACPI's, or, where there are none, the older ones. Before the nucleus has page tables of
+/// its own.
 pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
     let mut machine = Machine { apics: ArrayVec::new(), apic_address: 0, left_out: 0 };
     if boot.rsdp == 0 {
-        return Err("the loader gave no ACPI tables");
+        let found = crate::mp::read(&mut machine);
+        return if found { Ok(machine) } else { Err("there are neither ACPI nor MP tables") };
     }
     // SAFETY: the loader says that it is there; every table's checksum is looked at.
     let tables = unsafe { AcpiTables::from_rsdp(Mapper, boot.rsdp as usize) };
@@ -67,8 +78,8 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
             _ => continue,
         };
         // Bit 0: enabled.
-        if flags & 1 != 0 && machine.apics.try_push(id).is_err() {
-            machine.left_out += 1;
+        if flags & 1 != 0 {
+            machine.add(id);
         }
     }
     Ok(machine)
