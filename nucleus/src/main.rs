@@ -11,6 +11,7 @@
 #![no_main]
 
 mod apic;
+mod cell;
 mod console;
 mod cpu;
 mod entry;
@@ -24,11 +25,12 @@ mod pvh;
 mod tables;
 
 use core::convert::Infallible;
-use core::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use apic::Apic;
 use arrayvec::ArrayVec;
 use atoll_partition::CORES_MAX;
+use cell::Cell;
 use cpu::Core;
 use entry::{DIRECT, TRAMPOLINE, VIRTUAL};
 use memory::{FRAME, Frames};
@@ -36,14 +38,19 @@ use paging::AddressSpace;
 use pvh::Boot;
 use tables::Machine;
 
-/// Pages of a core's stack, and of the one for emergencies.
+/// Pages of a core's stack, of the boot core's, which splits the machine on it, and of the one for emergencies.
 const STACK_PAGES: u64 = 8;
+const BOOT_STACK_PAGES: u64 = 64;
 const EMERGENCY_PAGES: u64 = 2;
 /// Looks for a sign of life of a core that was started, before it is given up.
 const PATIENCE: u64 = 2_000_000_000;
 
 /// Cores that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// The cell that each core is to start.
+static JOBS: [AtomicPtr<Cell>; CORES_MAX] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CORES_MAX];
+/// There will be no more of them.
+static ALL_GIVEN: AtomicBool = AtomicBool::new(false);
 /// Where the local APIC's registers are mapped.
 static APIC: AtomicU64 = AtomicU64::new(0);
 /// The port of QEMU's `isa-debug-exit`, if the command line names it; 0: none.
@@ -67,6 +74,7 @@ struct Start {
     machine: Machine,
     space: AddressSpace,
     frames: Frames,
+    core: &'static mut Core,
 }
 
 /// On the first stack, which has no guard: up to an address space of our own.
@@ -83,7 +91,7 @@ fn boot(start_info: u64) -> Result<Infallible> {
     APIC.store(space.map_device(&mut frames, machine.apic_address)?, Ordering::Relaxed);
     let (stack, core) = new_core(&mut space, &mut frames, 0)?;
     core.start();
-    let mut start = Start { boot, machine, space, frames };
+    let mut start = Start { boot, machine, space, frames, core };
     cpu::go_on(stack, on_own_stack, &mut start)
 }
 
@@ -98,7 +106,7 @@ extern "C" fn on_own_stack(start: &mut Start) -> ! {
 }
 
 fn run(start: &mut Start) -> Result<()> {
-    let Start { boot, machine, space, frames } = start;
+    let Start { boot, machine, space, frames, .. } = start;
     let apic = Apic::start(APIC.load(Ordering::Relaxed));
     RUNNING.store(1, Ordering::Release);
     let lost = start_cores(machine, apic, space, frames)?;
@@ -116,17 +124,31 @@ fn run(start: &mut Start) -> Result<()> {
         }
     }
     say!("own memory: {} KiB", (frames.next() - entry::start()) >> 10);
-    partition::of_boot(boot, frames.next(), RUNNING.load(Ordering::Acquire))?;
     if let Some(what) = boot.option("crash") {
         crash(what);
     }
-    Ok(())
+    let Some(jobs) = partition::of_boot(boot, space, frames, RUNNING.load(Ordering::Acquire))? else {
+        return Ok(());
+    };
+    let mut own = None;
+    for (core, cell) in jobs {
+        if core == 0 {
+            own = Some(cell);
+        } else {
+            JOBS[core].store(cell as *const Cell as *mut Cell, Ordering::Release);
+        }
+    }
+    ALL_GIVEN.store(true, Ordering::Release);
+    match own {
+        Some(cell) => start.core.enter(cell, cell.memory, 0),
+        None => cpu::stop(),
+    }
 }
 
 /// Memory and stacks for a core; the stack's top.
 #[allow(unsafe_code, reason = "makes a structure in fresh frames")]
 fn new_core(space: &mut AddressSpace, frames: &mut Frames, index: usize) -> Result<(u64, &'static mut Core)> {
-    let stack = space.make_stack(frames, STACK_PAGES)?;
+    let stack = space.make_stack(frames, if index == 0 { BOOT_STACK_PAGES } else { STACK_PAGES })?;
     let emergency = space.make_stack(frames, EMERGENCY_PAGES)?;
     let at = frames.take((size_of::<Core>() as u64).div_ceil(FRAME)).ok_or("no memory for a core")?;
     // SAFETY: fresh frames, for this alone; `prepare` fills in every field of it before it is used.
@@ -177,11 +199,23 @@ fn start_cores(
 }
 
 /// Where another core gets to, on its own stack.
+#[allow(unsafe_code, reason = "follows the pointer to a cell")]
 extern "C" fn next_core(core: &'static mut Core) -> ! {
     core.start();
     Apic::start(APIC.load(Ordering::Relaxed));
     RUNNING.fetch_add(1, Ordering::Release);
-    cpu::stop()
+    loop {
+        // In this order: what was given before the last look is seen.
+        let last = ALL_GIVEN.load(Ordering::Acquire);
+        // SAFETY: cells stay for ever.
+        if let Some(cell) = unsafe { JOBS[core.index].load(Ordering::Acquire).as_ref() } {
+            core.enter(cell, cell.memory, 0);
+        }
+        if last {
+            cpu::stop();
+        }
+        core::hint::spin_loop();
+    }
 }
 
 /// Does what must not be possible (`crash=` in the command line), for the tests.

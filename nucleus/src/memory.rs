@@ -1,8 +1,10 @@
-//! Frames of physical memory for the nucleus itself, taken at boot and never given back: page tables,
-//! the cores' stacks. What is left is for the partitions.
+//! Frames of physical memory, taken at boot and never given back: for the nucleus itself (page tables,
+//! the cores' stacks) from behind its image, for a cell's page tables and image from the cell's own memory.
 #![allow(unsafe_code, reason = "clears frames by the direct map")]
 
 use core::ops::Range;
+
+use atoll_partition::Extent;
 
 use crate::entry::DIRECT;
 use crate::pvh::{Boot, RAM};
@@ -36,6 +38,11 @@ impl Frames {
         Ok(Frames { next: image_end.next_multiple_of(FRAME), end: end / FRAME * FRAME })
     }
 
+    /// From the front of a cell's own memory.
+    pub fn of(extent: Extent) -> Frames {
+        Frames { next: extent.start, end: extent.start + extent.len }
+    }
+
     /// `n` neighbouring frames, all zeroes; their physical address.
     pub fn take(&mut self, n: u64) -> Option<u64> {
         let at = self.next;
@@ -47,6 +54,11 @@ impl Frames {
         // SAFETY: memory that nobody uses, in the direct map.
         unsafe { ((DIRECT + at) as *mut u8).write_bytes(0, len as usize) };
         Some(at)
+    }
+
+    /// Leaves alone what is from `end` (a physical address) on.
+    pub fn keep_below(&mut self, end: u64) {
+        self.end = self.end.min(end);
     }
 
     /// Physical address of the first frame that is left.

@@ -19,6 +19,9 @@ const DEVICES: u64 = 0xffff_c000_0000_0000;
 /// Where stacks are.
 const STACKS: u64 = 0xffff_d000_0000_0000;
 const HUGE: u64 = 2 << 20;
+/// End of what ring 3 may have. The last page below the hole in the addresses stays empty: a `syscall` at its
+/// end would have `sysret` fault in ring 0.
+pub const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// Code: read, not written.
 const CODE: Flags = Flags::PRESENT.union(Flags::GLOBAL);
@@ -28,6 +31,17 @@ const DEVICE: Flags = DATA.union(Flags::NO_CACHE).union(Flags::WRITE_THROUGH);
 
 /// What may go wrong.
 type Result<T> = core::result::Result<T, &'static str>;
+
+/// What ring 3 may do with its memory; nothing can be written and executed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+    /// Read and execute.
+    Run,
+}
 
 /// The tables.
 pub struct AddressSpace {
@@ -78,8 +92,9 @@ impl AddressSpace {
             let entry = &mut table(here)[(at >> (12 + 9 * level) & 511) as usize];
             if entry.is_unused() {
                 let frame = frames.take(1).ok_or("no memory for page tables")?;
-                // Who may do what is said at the last level.
-                entry.set_addr(PhysAddr::new(frame), Flags::PRESENT | Flags::WRITABLE);
+                // Who may do what is said at the last level; above, only which half it is.
+                let user = if at < USER_END { Flags::USER_ACCESSIBLE } else { Flags::empty() };
+                entry.set_addr(PhysAddr::new(frame), Flags::PRESENT | Flags::WRITABLE | user);
             } else if entry.flags().contains(Flags::HUGE_PAGE) {
                 return Err("a small page inside a huge one");
             }
@@ -104,6 +119,57 @@ impl AddressSpace {
             done += step;
         }
         Ok(())
+    }
+
+    /// A space for ring 3: the upper half is the nucleus's, the lower one empty.
+    pub fn for_cell(&self, frames: &mut Frames) -> Result<AddressSpace> {
+        let root = frames.take(1).ok_or("no memory for page tables")?;
+        for n in 256..512 {
+            let entry = &table(self.root)[n];
+            let (at, flags) = (entry.addr(), entry.flags());
+            if !entry.is_unused() {
+                table(root)[n].set_addr(at, flags);
+            }
+        }
+        Ok(AddressSpace { root, devices: 0, stacks: 0 })
+    }
+
+    /// Maps memory for ring 3.
+    pub fn map_user(
+        &self,
+        frames: &mut Frames,
+        at: u64,
+        physical: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<()> {
+        if at.checked_add(len).is_none_or(|end| end > USER_END) {
+            return Err("not an address of ring 3");
+        }
+        let flags = match access {
+            Access::Read => Flags::NO_EXECUTE,
+            Access::Write => Flags::NO_EXECUTE | Flags::WRITABLE,
+            Access::Run => Flags::empty(),
+        };
+        self.map(frames, at, physical, len, flags | Flags::PRESENT | Flags::USER_ACCESSIBLE)
+    }
+
+    /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page.
+    pub fn look(&self, at: u64) -> Option<(u64, u64)> {
+        let mut here = self.root;
+        for level in (0..4).rev().filter(|_| at < USER_END) {
+            let entry = &table(here)[(at >> (12 + 9 * level) & 511) as usize];
+            let flags = entry.flags();
+            if !flags.contains(Flags::PRESENT | Flags::USER_ACCESSIBLE) {
+                return None;
+            }
+            here = entry.addr().as_u64();
+            if level == 0 || flags.contains(Flags::HUGE_PAGE) {
+                let size = FRAME << (9 * level);
+                return Some((here + at % size, size - at % size));
+            }
+        }
+        None
     }
 
     /// Maps a page of registers; its address.

@@ -1,13 +1,17 @@
 //! The machine's partitions: what the boot module asks for.
 //!
 //! The first module is a tar archive; its `boot.conf` says which cells there are to be (the crate
-//! `atoll_partition` reads it and splits the machine). They are not started yet.
+//! `atoll_partition` reads it and splits the machine). Those with an image are made here.
 #![allow(unsafe_code, reason = "reads the boot module by the direct map")]
 
-use atoll_partition::{Extent, Table, parse, split, without};
+use arrayvec::ArrayVec;
+use atoll_partition::{CELLS_MAX, Extent, Table, parse, split, without};
 use tar_no_std::TarArchiveRef;
 
+use crate::cell::Cell;
 use crate::entry::{self, DIRECT};
+use crate::memory::{FRAME, Frames};
+use crate::paging::AddressSpace;
 use crate::pvh::{Boot, RAM};
 use crate::say;
 
@@ -21,22 +25,25 @@ fn file<'a>(module: &'a [u8], name: &str) -> Option<&'a [u8]> {
     archive.entries().find(|e| e.filename().as_str() == Ok(name)).map(|e| e.data())
 }
 
-/// Splits the machine as the boot module says. `own_end`: physical address of the first byte behind what
-/// the nucleus keeps.
-pub fn of_boot(boot: &Boot, own_end: u64, cores: usize) -> Result<(), &'static str> {
+/// Splits the machine as the boot module says, and starts the cells that have an image. Value: they are for
+/// these cores; None: there are no cells to run.
+pub fn of_boot(
+    boot: &Boot,
+    nucleus: &AddressSpace,
+    frames: &mut Frames,
+    cores: usize,
+) -> Result<Option<Jobs>, &'static str> {
     let Some(module) = boot.modules.first() else {
         say!("no boot module, and so no cells");
-        return Ok(());
+        return Ok(None);
     };
-    if !boot
-        .memory
-        .iter()
-        .any(|r| r.kind == RAM && r.start <= module.start && module.start + module.len <= r.start + r.len)
-    {
+    let memory =
+        || boot.memory.iter().filter(|r| r.kind == RAM).map(|r| Extent { start: r.start, len: r.len });
+    if !memory().any(|r| r.start <= module.start && module.start + module.len <= r.start + r.len) {
         return Err("the boot module is not in memory");
     }
     // SAFETY: memory, in the direct map, that nobody changes.
-    let bytes =
+    let bytes: &'static [u8] =
         unsafe { core::slice::from_raw_parts((DIRECT + module.start) as *const u8, module.len as usize) };
     let text = file(bytes, CONFIGURATION).ok_or("the boot module is no tar archive with a boot.conf")?;
     let text = core::str::from_utf8(text).map_err(|_| "boot.conf is not UTF-8")?;
@@ -44,20 +51,44 @@ pub fn of_boot(boot: &Boot, own_end: u64, cores: usize) -> Result<(), &'static s
         say!("{CONFIGURATION}, {e}");
         "the boot configuration is wrong"
     })?;
+    // The nucleus's own part of the cells: from here on it takes nothing more.
+    let size = (size_of::<Cell>() * CELLS_MAX) as u64;
+    let cells = (DIRECT + frames.take(size.div_ceil(FRAME)).ok_or("no memory for the cells")?) as *mut Cell;
+    let own_end = frames.next();
     let kept = [
         Extent { start: 0, len: LOW },
         Extent { start: entry::start(), len: own_end - entry::start() },
         *module,
     ];
-    let memory = boot.memory.iter().filter(|r| r.kind == RAM).map(|r| Extent { start: r.start, len: r.len });
     let table =
-        without(memory, &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
+        without(memory(), &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
             say!("{e}");
             "the machine can't be split as boot.conf asks"
         })?;
     show(&config, &table);
-    Ok(())
+    let mut jobs = Jobs::new_const();
+    for (n, (request, owns)) in config.iter().zip(&table.cells).enumerate() {
+        let Some(image) = request.image else { continue };
+        let Some(image) = file(bytes, image) else {
+            say!("cell {}: the boot module has no image {image}", request.name);
+            return Err("an image is missing");
+        };
+        let made = Cell::new(request.name, image, nucleus, owns).map_err(|e| {
+            say!("cell {}: {e}", request.name);
+            "a cell can't be made"
+        })?;
+        // SAFETY: fresh frames with room for all cells, which stay for ever.
+        let cell: &'static Cell = unsafe {
+            cells.add(n).write(made);
+            &*cells.add(n)
+        };
+        jobs.push((owns.cores.trailing_zeros() as usize, cell));
+    }
+    Ok((!jobs.is_empty()).then_some(jobs))
 }
+
+/// Cells, and the cores that they begin on.
+pub type Jobs = ArrayVec<(usize, &'static Cell), CELLS_MAX>;
 
 fn show(config: &atoll_partition::Config, table: &Table) {
     for (request, cell) in config.iter().zip(&table.cells) {

@@ -40,6 +40,7 @@ fn main() {
         trials.push(Trial::test(format!("splits_among_{cells}"), move || splits(cells)));
     }
     trials.push(Trial::test("refuses_bad_configurations", refuses));
+    trials.push(Trial::test("cells_are_held_off", cells_are_held_off));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -50,10 +51,15 @@ fn image() -> PathBuf {
 
 /// A boot module with this configuration.
 fn module(dir: &Path, configuration: &str) -> Result<PathBuf, Failed> {
+    module_of(dir, configuration, &["boot.conf".to_string()])
+}
+
+/// The same with more files of `dir`.
+fn module_of(dir: &Path, configuration: &str, files: &[String]) -> Result<PathBuf, Failed> {
     std::fs::write(dir.join("boot.conf"), configuration)?;
     let tar = dir.join("module.tar");
     let mut command = Command::new("tar");
-    command.arg("-C").arg(dir).arg("-cf").arg(&tar).arg("boot.conf");
+    command.arg("-C").arg(dir).arg("-cf").arg(&tar).args(files);
     expect(&run(command, Duration::from_secs(20))?, 0, "")?;
     Ok(tar)
 }
@@ -151,6 +157,69 @@ fn splits(cells: usize) -> Result<(), Failed> {
         return Err(format!("the extents are wrong: {extents:x?}\n{}", outcome.stdout).into());
     }
     expect(&outcome, WELL, &left)
+}
+
+/// What images of `tests/ring3/image.c` try, and the exception that each ends by.
+const ATTACKS: &[(&str, &str)] = &[
+    ("read-nucleus", "exception 14 error 0x5"),
+    ("write-direct-map", "exception 14 error 0x7"),
+    ("hlt", "exception 13"),
+    ("cli", "exception 13"),
+    ("write-code", "exception 14 error 0x7"),
+    ("write-constant", "exception 14 error 0x7"),
+    ("run-data", "exception 14 error 0x15"),
+    ("beyond-memory", "exception 14 error 0x6"),
+    ("page-tables", "exception 13"),
+    ("wrmsr", "exception 13"),
+    ("port", "exception 13"),
+    ("no-stack", "exception 14 error 0x6"),
+    ("interrupt", "exception 13"),
+    ("undefined", "exception 6"),
+    ("lgdt", "exception 13"),
+];
+
+/// Hostile code in ring 3 ends its own cell, by the right exception; its neighbours, which use all their
+/// memory and give bad arguments meanwhile, don't notice.
+fn cells_are_held_off() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let mut files = vec!["boot.conf".to_string()];
+    let mut configuration = String::new();
+    for n in 0..=ATTACKS.len() {
+        let name = format!("image{n}");
+        let mut compiler = Command::new("gcc");
+        compiler.args([
+            "-O1",
+            "-Wall",
+            "-Wno-implicit-fallthrough",
+            "-ffreestanding",
+            "-fno-stack-protector",
+        ]);
+        compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
+        compiler
+            .arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
+        compiler.arg(format!("-DWHAT={n}")).arg("-o").arg(dir.path().join(&name));
+        compiler.arg(top().join("tests/ring3/image.c"));
+        expect(&run(compiler, Duration::from_secs(60))?, 0, "")?;
+        let cell = n.checked_sub(1).map_or("first", |n| ATTACKS[n].0);
+        configuration += &format!("cell {cell}\n cores 1\n memory 32M\n image {name}\n run x\n");
+        files.push(name);
+    }
+    configuration += "cell last\n cores 2\n memory 200M\n image image0\n run x\n";
+    let module = module_of(dir.path(), &configuration, &files)?;
+    let outcome = boot("q35", ATTACKS.len() + 4, 1024, "", Some(&module))?;
+    for (cell, exception) in ATTACKS {
+        let line = |l: &str| l.starts_with(&format!("nucleus: cell {cell}, core ")) && l.contains(exception);
+        if !outcome.stdout.lines().any(line) {
+            return Err(format!("{cell} is not ended by {exception}:\n{}", outcome.stdout).into());
+        }
+        expect(&outcome, ILL, &format!("nucleus: cell {cell} ended with status 139\n"))?;
+    }
+    for cell in ["first", "last"] {
+        // What it says does nothing to a terminal.
+        expect(&outcome, ILL, &format!("{cell}: works?[2J\n"))?;
+        expect(&outcome, ILL, &format!("nucleus: cell {cell} ended with status 0\n"))?;
+    }
+    Ok(())
 }
 
 /// What can't be done is said, with the reason, and nothing is started.
