@@ -1,7 +1,7 @@
 //! A core of the processor: its segments, its protections, its exceptions.
 //!
 //! Interrupts stay off while the nucleus runs. An exception in it is its own fault: it says what it
-//! knows and the core stops. Stack overflow comes as a double fault on a stack of its own.
+//! knows and the machine ends; one in ring 3 ends its cell. Stack overflow comes as a double fault on a stack of its own.
 #![allow(unsafe_code, reason = "loads descriptor tables and control registers")]
 
 use core::arch::{asm, global_asm};
@@ -83,6 +83,17 @@ exception_common:
     call nucleus_exception
     ud2
 
+// Nothing of the nucleus's goes to ring 3 in registers that calls may change and that have no other use there.
+.macro forget
+    xor edx, edx
+    xor r8d, r8d
+    xor r9d, r9d
+    xor r10d, r10d
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    pxor xmm\n, xmm\n
+    .endr
+.endm
+
 // A call of ring 3: number in rax, arguments in rdi, rsi, rdx, r10. GS finds the core.
 .global nucleus_call_entry
 nucleus_call_entry:
@@ -96,16 +107,9 @@ nucleus_call_entry:
     mov rcx, r10
     mov r8, rax
     call nucleus_call
-    // Nothing of the nucleus's goes with it.
     xor edi, edi
     xor esi, esi
-    xor edx, edx
-    xor r8d, r8d
-    xor r9d, r9d
-    xor r10d, r10d
-    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    pxor xmm\n, xmm\n
-    .endr
+    forget
     add rsp, 8
     pop r11
     pop rcx
@@ -126,19 +130,13 @@ nucleus_enter:
     xor eax, eax
     xor ebx, ebx
     xor ecx, ecx
-    xor edx, edx
     xor ebp, ebp
-    xor r8d, r8d
-    xor r9d, r9d
-    xor r10d, r10d
     xor r11d, r11d
     xor r12d, r12d
     xor r13d, r13d
     xor r14d, r14d
     xor r15d, r15d
-    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    pxor xmm\n, xmm\n
-    .endr
+    forget
     swapgs
     iretq
 "#,

@@ -27,6 +27,16 @@ global_asm!(
     .asciz "Xen"
     .long pvh_start
 
+// 64-bit mode has no use for them.
+.macro no_segments
+    xor eax, eax
+    mov ds, eax
+    mov es, eax
+    mov ss, eax
+    mov fs, eax
+    mov gs, eax
+.endm
+
 .section .boot.text, "ax"
 .code32
 .global pvh_start
@@ -56,12 +66,7 @@ pvh_start:
     retf
 .code64
 long_mode:
-    xor eax, eax
-    mov ds, eax
-    mov es, eax
-    mov ss, eax
-    mov fs, eax
-    mov gs, eax
+    no_segments
     movabs rsp, offset boot_stack_top
     mov edi, ebx
     xor ebp, ebp
@@ -147,12 +152,7 @@ ap_32:
     .word 8
 .code64
 ap_64:
-    xor eax, eax
-    mov ds, eax
-    mov es, eax
-    mov ss, eax
-    mov fs, eax
-    mov gs, eax
+    no_segments
     mov rsp, [rip + ap_arguments + 8]
     mov rdi, [rip + ap_arguments + 16]
     xor ebp, ebp

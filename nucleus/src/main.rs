@@ -1,12 +1,13 @@
 //! The nucleus: boots a machine without Linux.
 //!
 //! Ring 0, small enough to be read in an evening. It finds memory and cores, makes an address space
-//! of its own in which no page can be both written and executed, starts every core, and says what
-//! there is. It has no heap and holds no lock; it allocates at boot only, from the memory behind its
-//! image, and interrupts are off while it runs.
+//! of its own in which no page can be both written and executed, starts every core, splits the
+//! machine among cells and starts them in ring 3. It has no heap, and no lock but the console's, for
+//! which none waits for ever; it allocates at boot only, and interrupts are off while it runs.
 //!
 //! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
-//! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores), [`partition`].
+//! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores),
+//! [`partition`], [`cell`].
 #![no_std]
 #![no_main]
 
@@ -64,7 +65,11 @@ type Result<T> = core::result::Result<T, &'static str>;
 extern "C" fn nucleus_main(start_info: u64) -> ! {
     console::Console::init();
     let Err(e) = boot(start_info);
-    say!("can't go on: {e}");
+    give_up(e)
+}
+
+fn give_up(why: &str) -> ! {
+    say!("can't go on: {why}");
     end(false)
 }
 
@@ -98,10 +103,7 @@ fn boot(start_info: u64) -> Result<Infallible> {
 extern "C" fn on_own_stack(start: &mut Start) -> ! {
     match run(start) {
         Ok(()) => end(true),
-        Err(e) => {
-            say!("can't go on: {e}");
-            end(false)
-        }
+        Err(e) => give_up(e),
     }
 }
 
@@ -111,7 +113,12 @@ fn run(start: &mut Start) -> Result<()> {
     RUNNING.store(1, Ordering::Release);
     let lost = start_cores(machine, apic, space, frames)?;
 
-    say!("{} cores ({}), {} MiB", RUNNING.load(Ordering::Acquire), apic.name(), boot.ram() >> 20);
+    say!(
+        "{} cores ({}), {} MiB",
+        RUNNING.load(Ordering::Acquire),
+        apic.name(),
+        boot.ram().map(|r| r.len).sum::<u64>() >> 20
+    );
     for id in lost.iter() {
         say!("the core with APIC id {id} does not start");
     }
@@ -127,9 +134,10 @@ fn run(start: &mut Start) -> Result<()> {
     if let Some(what) = boot.option("crash") {
         crash(what);
     }
-    let Some(jobs) = partition::of_boot(boot, space, frames, RUNNING.load(Ordering::Acquire))? else {
+    let jobs = partition::of_boot(boot, space, frames, RUNNING.load(Ordering::Acquire))?;
+    if jobs.is_empty() {
         return Ok(());
-    };
+    }
     let mut own = None;
     for (core, cell) in jobs {
         if core == 0 {

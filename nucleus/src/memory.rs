@@ -2,12 +2,10 @@
 //! the cores' stacks) from behind its image, for a cell's page tables and image from the cell's own memory.
 #![allow(unsafe_code, reason = "clears frames by the direct map")]
 
-use core::ops::Range;
-
 use atoll_partition::Extent;
 
 use crate::entry::DIRECT;
-use crate::pvh::{Boot, RAM};
+use crate::pvh::Boot;
 
 /// Size of a frame, bytes.
 pub const FRAME: u64 = 4096;
@@ -23,15 +21,11 @@ pub struct Frames {
 impl Frames {
     /// From the memory behind `image_end` (a physical address) up to the next module, or what is not memory.
     pub fn new(boot: &Boot, image_end: u64) -> Result<Frames, &'static str> {
-        let inside = |r: &Range<u64>| r.contains(&image_end);
         let region = boot
-            .memory
-            .iter()
-            .filter(|r| r.kind == RAM)
-            .map(|r| r.start..r.start + r.len)
-            .find(inside)
+            .ram()
+            .find(|r| (r.start..r.start + r.len).contains(&image_end))
             .ok_or("there is no memory where the nucleus was loaded")?;
-        let mut end = region.end.min(REACHABLE);
+        let mut end = (region.start + region.len).min(REACHABLE);
         for module in boot.modules.iter().filter(|m| m.start + m.len > image_end) {
             end = end.min(module.start.max(image_end));
         }

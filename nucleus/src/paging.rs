@@ -1,6 +1,6 @@
-//! The nucleus's own address space.
+//! Address spaces: the nucleus's own, and the cells'.
 //!
-//! The upper half is the same for all cores and, later, in all spaces: the image, with code that can't
+//! The upper half is the same for all cores and in all spaces: the image, with code that can't
 //! be written and everything else not executed; all of physical memory at [`DIRECT`], without the
 //! image's code and constants being writable there; devices' registers, uncached; stacks between
 //! pages that are not there. The lower half belongs to the spaces and is empty.

@@ -12,7 +12,7 @@ use crate::cell::Cell;
 use crate::entry::{self, DIRECT};
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
-use crate::pvh::{Boot, RAM};
+use crate::pvh::Boot;
 use crate::say;
 
 /// Memory below this is the firmware's and the first instructions' of cores.
@@ -25,21 +25,18 @@ fn file<'a>(module: &'a [u8], name: &str) -> Option<&'a [u8]> {
     archive.entries().find(|e| e.filename().as_str() == Ok(name)).map(|e| e.data())
 }
 
-/// Splits the machine as the boot module says, and starts the cells that have an image. Value: they are for
-/// these cores; None: there are no cells to run.
+/// Splits the machine as the boot module says, and makes the cells that have an image.
 pub fn of_boot(
     boot: &Boot,
     nucleus: &AddressSpace,
     frames: &mut Frames,
     cores: usize,
-) -> Result<Option<Jobs>, &'static str> {
+) -> Result<Jobs, &'static str> {
     let Some(module) = boot.modules.first() else {
         say!("no boot module, and so no cells");
-        return Ok(None);
+        return Ok(Jobs::new_const());
     };
-    let memory =
-        || boot.memory.iter().filter(|r| r.kind == RAM).map(|r| Extent { start: r.start, len: r.len });
-    if !memory().any(|r| r.start <= module.start && module.start + module.len <= r.start + r.len) {
+    if !boot.ram().any(|r| r.start <= module.start && module.start + module.len <= r.start + r.len) {
         return Err("the boot module is not in memory");
     }
     // SAFETY: memory, in the direct map, that nobody changes.
@@ -61,7 +58,7 @@ pub fn of_boot(
         *module,
     ];
     let table =
-        without(memory(), &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
+        without(boot.ram(), &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
             say!("{e}");
             "the machine can't be split as boot.conf asks"
         })?;
@@ -84,7 +81,7 @@ pub fn of_boot(
         };
         jobs.push((owns.cores.trailing_zeros() as usize, cell));
     }
-    Ok((!jobs.is_empty()).then_some(jobs))
+    Ok(jobs)
 }
 
 /// Cells, and the cores that they begin on.

@@ -122,8 +122,8 @@ impl Boot {
         })
     }
 
-    /// Bytes of memory.
-    pub fn ram(&self) -> u64 {
-        self.memory.iter().filter(|r| r.kind == RAM).map(|r| r.len).sum()
+    /// The memory.
+    pub fn ram(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.memory.iter().filter(|r| r.kind == RAM).map(|r| Extent { start: r.start, len: r.len })
     }
 }
