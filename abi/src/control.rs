@@ -5,21 +5,43 @@
 //! words by which the two wake each other. The supervisor trusts nothing that
 //! it reads here: it copies, then checks.
 
-use alloc::string::String;
-use alloc::vec::Vec;
+#[cfg(feature = "boot")]
+use alloc::{string::String, vec::Vec};
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
+#[cfg(feature = "boot")]
 use serde::{Deserialize, Serialize};
 
 use crate::core_local::CoreLocal;
+use crate::frame::SigContext;
 use crate::layout::{MAX_CORES, MAX_SPACES};
 use crate::service::{AnswerRing, RequestRing};
 
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
+
+/// What a cell's runtime stands on.
+pub mod platform_kind {
+    /// A Linux process.
+    pub const HOST: u32 = 0;
+    /// The nucleus.
+    pub const NUCLEUS: u32 = 1;
+}
+
+/// How the processor's time-stamp counter becomes time: nanoseconds since the machine's start are
+/// `(counter - base) * scale >> 32`.
+#[repr(C)]
+pub struct Clock {
+    /// The counter at the machine's start.
+    pub base: AtomicU64,
+    /// Nanoseconds a count, times 2^32. 0: the counter isn't the clock.
+    pub scale: AtomicU64,
+    /// Nanoseconds from 1970 to the machine's start.
+    pub realtime: AtomicU64,
+}
 
 /// What the supervisor tells the cell about itself. Plain numbers, all fixed at start for now.
 #[repr(C, align(4096))]
@@ -44,8 +66,12 @@ pub struct Descriptor {
     pub xcr0: AtomicU64,
     /// Size of the standard-format xsave area for them, bytes.
     pub xsave_size: AtomicU32,
-    /// TSC cycles per 2^32 ns, or 0 when the TSC isn't the clock.
-    pub tsc_hz: AtomicU64,
+    /// The clock, where the runtime reads it by itself.
+    pub clock: Clock,
+    /// A [`platform_kind`]: which platform the runtime stands on.
+    pub platform: AtomicU32,
+    /// Address and length of the root file system's archive, where it is in memory; 0: there is none.
+    pub archive: [AtomicU64; 2],
     /// Host descriptors: the file of the extents.
     pub memory_fd: AtomicI32,
     /// Host descriptor that takes the runtime's log lines.
@@ -94,8 +120,6 @@ pub const ANY_SPACE: u32 = u32::MAX;
 /// One space's host process.
 #[repr(C)]
 pub struct SpaceSlot {
-    /// Futex: a [`space_state`].
-    pub state: AtomicU32,
     /// The host's process id, in the cell's pid namespace.
     pub pid: AtomicU32,
     /// The host's thread id for each core.
@@ -127,7 +151,12 @@ pub struct CoreArea {
     pub continuation: AtomicU64,
     /// And with which argument.
     pub argument: AtomicU64,
+    /// Where the nucleus puts the registers of what it interrupted ([`SigContext`]).
+    pub trap: [AtomicU64; TRAP_WORDS],
 }
+
+/// Words of [`CoreArea::trap`].
+pub const TRAP_WORDS: usize = size_of::<SigContext>() / 8;
 
 /// Words between the cell and the process that makes its spaces.
 #[repr(C)]
@@ -175,7 +204,9 @@ pub struct Control {
     pub mailbox: Mailbox,
     /// Memory ahead of need.
     pub ahead: Ahead,
-    /// The spaces.
+    /// Futex for each space: a [`space_state`].
+    pub space_states: [AtomicU32; MAX_SPACES],
+    /// The spaces' host processes. Not there on the nucleus.
     pub spaces: [SpaceSlot; MAX_SPACES],
     /// The cores.
     pub cores: [CoreArea; MAX_CORES],
@@ -184,6 +215,7 @@ pub struct Control {
 }
 
 /// Kind of a mount.
+#[cfg(feature = "boot")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum MountKind {
     /// A directory of the host, reached by service messages.
@@ -199,6 +231,7 @@ pub enum MountKind {
 }
 
 /// A mount of the cell's file system tree.
+#[cfg(feature = "boot")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MountConfig {
     /// Where, in the cell.
@@ -214,6 +247,7 @@ pub struct MountConfig {
 }
 
 /// What stands behind a standard stream.
+#[cfg(feature = "boot")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum StreamKind {
     /// Nothing: the descriptor is closed.
@@ -229,6 +263,7 @@ pub enum StreamKind {
 }
 
 /// What to run, and how the world looks to it.
+#[cfg(feature = "boot")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BootConfig {
     /// Name of the cell; also its host name.

@@ -36,6 +36,8 @@ pub struct CoreLocal {
     pub user_rsp: AtomicU64,
     /// Where `resume` jumps through.
     pub resume_rip: AtomicU64,
+    /// On the nucleus: where the program goes on after a system call that trapped.
+    pub trapped_rip: AtomicU64,
     /// Address of the system-call entry; trampolines jump through it.
     pub entry: AtomicU64,
     /// Address of the platform's `clock_gettime`, which the runtime's vDSO jumps to.
@@ -77,6 +79,7 @@ impl CoreLocal {
             frame: AtomicPtr::new(core::ptr::null_mut()),
             user_rsp: AtomicU64::new(0),
             resume_rip: AtomicU64::new(0),
+            trapped_rip: AtomicU64::new(0),
             entry: AtomicU64::new(0),
             clock_gettime: AtomicU64::new(0),
             gettimeofday: AtomicU64::new(0),

@@ -27,8 +27,14 @@ pub const EXEMPT_END: u64 = VDSO_AREA + VDSO_AREA_SIZE;
 pub const HOST_THREADS: u64 = RUNTIME_BASE + (64 << 20);
 /// Size of one host thread's area: its loop stack and its alternate signal stack.
 pub const HOST_THREAD_SIZE: u64 = 128 << 10;
+/// Size of the loop stack at the bottom of that area; the alternate signal stack, or the trap stack, is at its end.
+pub const LOOP_STACK: u64 = 32 << 10;
+/// Size of the trap stack on the nucleus. Between the two nothing is mapped.
+pub const TRAP_STACK: u64 = 32 << 10;
 /// The control area ([`crate::control::Control`]), shared with the supervisor.
 pub const CONTROL: u64 = RUNTIME_BASE + (128 << 20);
+/// The root file system's archive on the nucleus, read-only.
+pub const ARCHIVE: u64 = RUNTIME_BASE + (512 << 30);
 /// Linear map of all the cell's memory extents: offset 0 of the cell's memory is here.
 pub const DIRECT_MAP: u64 = RUNTIME_BASE + (1 << 40);
 /// End of the runtime region. The direct map can be 15 TiB.

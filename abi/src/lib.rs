@@ -10,6 +10,7 @@
 //! depend on it; it depends on nobody.
 #![no_std]
 
+#[cfg(feature = "boot")]
 extern crate alloc;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub mod core_local;
 pub mod errno;
 pub mod frame;
 pub mod layout;
+pub mod nucleus;
 pub mod platform;
 pub mod ring;
 pub mod service;

@@ -14,9 +14,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::{Upcall, UserFrame};
 use atoll_abi::layout::DIRECT_MAP;
-use atoll_abi::platform::{platform, set_platform};
+use atoll_abi::platform::{Events, platform};
 use atoll_mem::heap::RuntimeAllocator;
-use atoll_platform_host as host;
+use atoll_platform_entry::line::Line;
+// Both are linked in: the control area says which one a core begins on.
+use {atoll_platform_host as _, atoll_platform_nucleus as _};
 
 #[global_allocator]
 static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
@@ -24,13 +26,15 @@ static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
 /// Cores that may go on booting: the first has set everything up.
 static SET_UP: AtomicU32 = AtomicU32::new(0);
 
-/// Boots a core.
+/// How long a core sleeps at a time until the first has set everything up, ns. It is woken.
+const LOOK_AGAIN: u64 = 100_000_000;
+
+/// Boots a core. The platform has named itself.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "the platform's way in; starts the heap")]
 extern "C" fn atoll_boot(core: usize) -> ! {
-    let control = host::control();
+    let control = platform().control();
     if core == 0 {
-        set_platform(&host::HOST);
         let cores = control.descriptor.cores.load(Ordering::Relaxed) as usize;
         // SAFETY: the supervisor mapped the cell's memory there, zeroed, and it is only ours.
         unsafe {
@@ -38,7 +42,7 @@ extern "C" fn atoll_boot(core: usize) -> ! {
         }
         atoll_mem::heap::start_core(0);
         let Some((xcr0, size)) = atoll_task::detect_extended() else {
-            host::calls::log("this processor's extended state is not one that Atoll knows");
+            platform().log("this processor's extended state is not one that Atoll knows");
             platform().end(125 << 8)
         };
         control.descriptor.xcr0.store(xcr0, Ordering::Relaxed);
@@ -46,14 +50,16 @@ extern "C" fn atoll_boot(core: usize) -> ! {
         atoll_task::init(cores);
     } else {
         while SET_UP.load(Ordering::Acquire) == 0 {
-            host::sys::futex_wait(&SET_UP, 0, None);
+            platform().park(Some(platform().now() + LOOK_AGAIN), &mut Events::new());
         }
         atoll_mem::heap::start_core(core);
     }
     atoll_task::boot_core();
     if core == 0 {
         SET_UP.store(1, Ordering::Release);
-        host::sys::futex_wake(&SET_UP, u32::MAX >> 1);
+        for other in 1..control.descriptor.cores.load(Ordering::Relaxed) as usize {
+            platform().notify(other);
+        }
         let first = atoll_task::spawn(0, atoll_linux::boot::boot);
         atoll_task::start(first.expect("no memory for the first thread"));
     }
@@ -86,8 +92,8 @@ extern "C" fn _Unwind_Resume() -> ! {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    let mut line = host::calls::Line::new();
+    let mut line = Line::new();
     let _ = core::fmt::write(&mut line, format_args!("panic on core {}: {info}", core_local().id()));
-    host::calls::log(line.as_str());
+    platform().log(line.as_str());
     platform().end(128 + 6)
 }

@@ -573,7 +573,7 @@ pub fn new_space() -> Result<Arc<Space>> {
         Some(id) => id,
         None => {
             let id = platform().space_create()?;
-            let state = &platform().control().spaces[id as usize].state;
+            let state = &platform().control().space_states[id as usize];
             loop {
                 match state.load(Ordering::Acquire) {
                     space_state::READY => break,

@@ -1,6 +1,8 @@
 //! The local APIC (Intel SDM volume 3, chapter 11): who this core is, and how it starts another.
 #![allow(unsafe_code, reason = "reads and writes the APIC's registers")]
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use raw_cpuid::CpuId;
 use x86_64::registers::model_specific::Msr;
 
@@ -10,8 +12,28 @@ const BASE: u32 = 0x1b;
 const X2APIC: u32 = 0x800;
 const ID: u32 = 0x20;
 const SPURIOUS: u32 = 0xf0;
+const END_OF_INTERRUPT: u32 = 0xb0;
 const COMMAND: u32 = 0x300;
 const COMMAND_HIGH: u32 = 0x310;
+const TIMER: u32 = 0x320;
+const INITIAL_COUNT: u32 = 0x380;
+const CURRENT_COUNT: u32 = 0x390;
+const DIVIDER: u32 = 0x3e0;
+
+/// Vectors of the interrupts that there are.
+pub mod vector {
+    /// The core's timer.
+    pub const TIMER: u8 = 0x40;
+    /// Another core has set a pending bit of this one, or the cell ends.
+    pub const NOTIFY: u8 = 0x41;
+    /// Another core has changed mappings that this one may remember.
+    pub const FLUSH: u8 = 0x42;
+    /// The APIC's own, for interrupts that were taken back.
+    pub const SPURIOUS: u8 = 0xff;
+}
+
+/// Where the registers are mapped; 0: they are MSRs. The same on all cores.
+static PLACE: AtomicU64 = AtomicU64::new(0);
 
 /// A core's APIC.
 #[derive(Clone, Copy)]
@@ -29,10 +51,19 @@ impl Apic {
         let mut base = Msr::new(BASE);
         // SAFETY: turns it on, in the mode that the processor says it has.
         unsafe { base.write(base.read() | 1 << 11 | if x2 { 1 << 10 } else { 0 }) };
-        let apic = if x2 { Apic::X2 } else { Apic::Memory(registers) };
-        // On, with the spurious vector 255.
-        apic.write(SPURIOUS, 1 << 8 | 255);
+        PLACE.store(if x2 { 0 } else { registers }, Ordering::Relaxed);
+        let apic = Apic::here();
+        // On.
+        apic.write(SPURIOUS, 1 << 8 | u32::from(vector::SPURIOUS));
         apic
+    }
+
+    /// This core's, which has been started.
+    pub fn here() -> Apic {
+        match PLACE.load(Ordering::Relaxed) {
+            0 => Apic::X2,
+            at => Apic::Memory(at),
+        }
     }
 
     /// Which kind it is.
@@ -84,6 +115,34 @@ impl Apic {
                 Msr::new(X2APIC + COMMAND / 16).write(u64::from(to) << 32 | u64::from(value))
             },
         }
+    }
+
+    /// Sets the timer up: it interrupts once, by a deadline or by a count.
+    pub fn start_timer(self, by_deadline: bool) {
+        self.write(DIVIDER, 0b1011);
+        self.write(TIMER, u32::from(vector::TIMER) | if by_deadline { 0b10 << 17 } else { 0 });
+        // The write must be seen before one of the deadline's MSR.
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Counts down from there; 0: stops.
+    pub fn count_down(self, from: u32) {
+        self.write(INITIAL_COUNT, from);
+    }
+
+    /// What is left of that.
+    pub fn count_left(self) -> u32 {
+        self.read(CURRENT_COUNT)
+    }
+
+    /// The interrupt that came is done with.
+    pub fn done(self) {
+        self.write(END_OF_INTERRUPT, 0);
+    }
+
+    /// Interrupts a core.
+    pub fn interrupt(self, to: u32, vector: u8) {
+        self.command(to, 0x4000 | u32::from(vector));
     }
 
     /// Resets a core: INIT, as an edge.

@@ -1,103 +1,236 @@
-//! A cell: its space, its image, and what it may ask of the nucleus.
+//! A cell: its memory, its spaces, its cores.
 //!
 //! All that a cell needs lies in its own memory, page tables included: it can exhaust nobody else. The
 //! nucleus reads what a cell points to by walking the cell's page tables, never through the pointer.
 #![allow(unsafe_code, reason = "fills frames, and reads a cell's memory by the direct map")]
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-use atoll_partition::{BLOCK, Cell as Owns, Extent};
-use elf::ElfBytes;
-use elf::abi::{PF_W, PF_X, PT_LOAD};
-use elf::endian::LittleEndian;
+use arrayvec::ArrayVec;
+use atoll_abi::control::{ABI_VERSION, BOOT_MAX, Control, CoreArea, Descriptor, MAGIC, platform_kind};
+use atoll_abi::errno::Errno;
+use atoll_abi::layout::{
+    ARCHIVE, BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES, TRAP_STACK,
+    is_user_range,
+};
+use atoll_abi::platform::Access as Rights;
+use atoll_partition::{CORES_MAX, Cell as Owns, EXTENTS_MAX, Extent};
 
 use crate::console::{Console, Turn};
+use crate::cores::{self, Lock};
 use crate::cpu::{self, Core};
 use crate::entry::DIRECT;
-use crate::memory::{FRAME, Frames};
+use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
-use crate::say;
+use crate::space::{Change, Space};
+use crate::{clock, load, say};
 
-/// Where an image may lie, the same in all cells (`atoll_abi::layout::RUNTIME_BASE`, `IMAGE_MAX`).
-const IMAGE: u64 = 0x4000_0000_0000;
-const IMAGE_MAX: u64 = 32 << 20;
-/// Where a cell's memory is mapped (`atoll_abi::layout::DIRECT_MAP`).
-pub const MEMORY: u64 = IMAGE + (1 << 40);
-/// Status of a cell that an exception ended: as of a program that was killed by SIGSEGV.
-pub const CRASHED: u64 = 139;
-/// Room for the page tables of a cell's memory, bytes: one for each GiB, and some.
-const TABLES: u64 = 512 << 10;
-/// Longest text of one `log` call, bytes.
-const LOG_MAX: u64 = 1024;
+/// Wait status of a cell that an exception ended: as of a program that was killed by SIGSEGV.
+pub const CRASHED: u64 = 11;
+/// One part in so many of a cell's memory is for page tables, and at least so many bytes.
+const TABLES_PART: u64 = 64;
+const TABLES_MIN: u64 = 1 << 20;
+/// Longest text of one call, bytes.
+const TEXT_MAX: u64 = 1024;
 
-/// Numbers of the calls.
-mod call {
-    /// `end(status)`.
-    pub const END: u64 = 0;
-    /// `log(text, length)`.
-    pub const LOG: u64 = 1;
-}
-
-/// Errors of calls, as Linux has them.
-const EFAULT: i64 = -14;
-const EINVAL: i64 = -22;
-const ENOSYS: i64 = -38;
+type Result<T> = core::result::Result<T, &'static str>;
+/// What a call of ring 3 comes to.
+pub type Answer = core::result::Result<u64, Errno>;
 
 /// Cells that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// Cells that ended with another status than 0.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
-/// A cell.
-pub struct Cell {
-    name: [u8; 32],
-    name_len: usize,
-    /// Its space.
-    pub space: AddressSpace,
-    /// Where it begins.
-    pub entry: u64,
-    /// Bytes of memory at [`MEMORY`].
-    pub memory: u64,
+/// What a cell is made of, in the boot module.
+pub struct Parts<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its runtime, an ELF file.
+    pub runtime: &'a [u8],
+    /// The encoded boot configuration, which the runtime reads.
+    pub boot: &'a [u8],
+    /// The root file system's archive, in whole pages.
+    pub archive: Extent,
+    /// May it write to the console?
+    pub console: bool,
 }
 
-type Result<T> = core::result::Result<T, &'static str>;
+/// A cell.
+pub struct Cell {
+    name: ArrayVec<u8, 32>,
+    /// Where it begins.
+    pub entry: u64,
+    /// Its memory: bytes, and the extents that they are in.
+    memory: u64,
+    extents: ArrayVec<Extent, EXTENTS_MAX>,
+    /// The machine's cores that are its own, by its numbers for them.
+    cores: ArrayVec<usize, CORES_MAX>,
+    /// The cores' areas, by the direct map.
+    areas: *const CoreArea,
+    console: bool,
+    ended: AtomicBool,
+    /// Physical addresses of the spaces' topmost tables; 0: no such space. Changed under the lock.
+    spaces: &'static [AtomicU64; MAX_SPACES],
+    lock: Lock,
+    pool: UnsafeCell<Pool>,
+}
+
+// SAFETY: the pool is used under the lock only; areas are atomics.
+unsafe impl Sync for Cell {}
+
+/// Zeroed frames as a value of which zeroes are a valid one.
+///
+/// # Safety
+/// Zeroes are one, and nobody has another reference to it that is unique.
+unsafe fn fresh<T>(at: u64) -> &'static T {
+    // SAFETY: the caller's promise; frames in the direct map.
+    unsafe { &*((DIRECT + at) as *const T) }
+}
 
 impl Cell {
-    /// A cell that has this memory and runs this image.
-    pub fn new(name: &str, image: &[u8], nucleus: &AddressSpace, owns: &Owns) -> Result<Cell> {
+    /// A cell that has this memory and these cores.
+    pub fn new(parts: &Parts, nucleus: &AddressSpace, owns: &Owns) -> Result<Cell> {
         const SMALL: &str = "it has too little memory";
         let (first, others) = owns.extents.split_first().ok_or(SMALL)?;
         let mut frames = Frames::of(*first);
         let space = nucleus.for_cell(&mut frames)?;
-        let entry = load(image, &space, &mut frames)?;
-        // What is behind it is the cell's to use, but for the page tables for that.
-        let rest = (frames.next() + TABLES).next_multiple_of(BLOCK);
+        let entry = load::load(parts.runtime, &space, &mut frames)?;
+        let cores: ArrayVec<usize, CORES_MAX> =
+            (0..CORES_MAX).filter(|n| owns.cores & 1 << n != 0).collect();
+        let take = |frames: &mut Frames, bytes: u64| frames.take(bytes.div_ceil(FRAME)).ok_or(SMALL);
+        let show = |frames: &mut Frames, at: u64, physical: u64, bytes: u64| {
+            space.map_user(frames, at, physical, bytes.next_multiple_of(FRAME), Access::Write)
+        };
+        // The control area: what is said of the cell, its cores' areas, its boot configuration. The rest is a host's.
+        let front = offset_of!(Control, spaces) as u64;
+        let descriptor_at = take(&mut frames, front)?;
+        show(&mut frames, CONTROL, descriptor_at, front)?;
+        let areas_len = (cores.len() * size_of::<CoreArea>()) as u64;
+        let areas_at = take(&mut frames, areas_len)?;
+        show(&mut frames, CONTROL + offset_of!(Control, cores) as u64, areas_at, areas_len)?;
+        if parts.boot.len() > BOOT_MAX {
+            return Err("its boot configuration is too long");
+        }
+        if !parts.boot.is_empty() {
+            let boot_at = take(&mut frames, parts.boot.len() as u64)?;
+            // SAFETY: fresh frames, which are long enough.
+            unsafe {
+                ((DIRECT + boot_at) as *mut u8).copy_from_nonoverlapping(parts.boot.as_ptr(), parts.boot.len());
+            }
+            let at = CONTROL + offset_of!(Control, boot) as u64;
+            const { assert!(offset_of!(Control, boot).is_multiple_of(FRAME as usize)) };
+            show(&mut frames, at, boot_at, parts.boot.len() as u64)?;
+        }
+        for n in 0..cores.len() as u64 {
+            let area = HOST_THREADS + n * HOST_THREAD_SIZE;
+            for (at, bytes) in [(area, LOOP_STACK), (area + HOST_THREAD_SIZE - TRAP_STACK, TRAP_STACK)] {
+                let physical = take(&mut frames, bytes)?;
+                show(&mut frames, at, physical, bytes)?;
+            }
+        }
+        if parts.archive.len > 0 {
+            let Extent { start, len } = parts.archive;
+            space.map_user(&mut frames, ARCHIVE, start, len, Access::Read)?;
+        }
+        let spaces_at = take(&mut frames, (size_of::<AtomicU64>() * MAX_SPACES) as u64)?;
+        // SAFETY: zeroes are fine; for this cell alone.
+        let spaces: &'static [AtomicU64; MAX_SPACES] = unsafe { fresh(spaces_at) };
+        spaces[0].store(space.root(), Ordering::Relaxed);
+        // What is behind that is the cell's to use, but for page tables.
+        let total: u64 = owns.extents.iter().map(|e| e.len).sum();
+        let tables = (total / TABLES_PART).max(TABLES_MIN);
+        let rest = (frames.next() + tables).next_multiple_of(BLOCK);
         let end = first.start + first.len;
         if rest > end {
             return Err(SMALL);
         }
         frames.keep_below(rest);
-        let mut memory = 0;
+        let (mut memory, mut extents) = (0, ArrayVec::new());
         for extent in core::iter::once(&Extent { start: rest, len: end - rest }).chain(others) {
-            space.map_user(&mut frames, MEMORY + memory, extent.start, extent.len, Access::Write)?;
+            space.map_user(&mut frames, DIRECT_MAP + memory, extent.start, extent.len, Access::Write)?;
             memory += extent.len;
+            extents.push(*extent);
         }
-        let mut bytes = [0; 32];
-        let name_len = name.len().min(bytes.len());
-        bytes[..name_len].copy_from_slice(&name.as_bytes()[..name_len]);
+        // SAFETY: the front of a control area, of atomics; the cell does not run yet.
+        let d: &Descriptor = unsafe { fresh(descriptor_at) };
+        let [base, scale, realtime] = clock::parameters();
+        d.magic.store(MAGIC, Ordering::Relaxed);
+        d.version.store(ABI_VERSION, Ordering::Relaxed);
+        d.platform.store(platform_kind::NUCLEUS, Ordering::Relaxed);
+        d.cores.store(cores.len() as u32, Ordering::Relaxed);
+        // Nobody serves it from another core.
+        d.machine_cores.store(1, Ordering::Relaxed);
+        d.memory.store(memory, Ordering::Relaxed);
+        d.huge.store(1, Ordering::Relaxed);
+        d.boot_len.store(parts.boot.len() as u32, Ordering::Relaxed);
+        d.clock.base.store(base, Ordering::Relaxed);
+        d.clock.scale.store(scale, Ordering::Relaxed);
+        d.clock.realtime.store(realtime, Ordering::Relaxed);
+        if parts.archive.len > 0 {
+            d.archive[0].store(ARCHIVE, Ordering::Relaxed);
+            d.archive[1].store(parts.archive.len, Ordering::Relaxed);
+        }
         RUNNING.fetch_add(1, Ordering::Relaxed);
-        Ok(Cell { name: bytes, name_len, space, entry, memory })
+        Ok(Cell {
+            name: parts.name.bytes().take(32).collect(),
+            entry,
+            memory,
+            extents,
+            cores,
+            areas: (DIRECT + areas_at) as *const CoreArea,
+            console: parts.console,
+            ended: AtomicBool::new(false),
+            spaces,
+            lock: Lock::new(),
+            pool: UnsafeCell::new(Pool::new(frames)),
+        })
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        core::str::from_utf8(&self.name[..self.name_len]).unwrap_or("?")
+        core::str::from_utf8(&self.name).unwrap_or("?")
     }
 
-    /// It has ended; this core is free.
+    /// The machine's cores that are its own.
+    pub fn cores(&self) -> impl Iterator<Item = usize> + '_ {
+        self.cores.iter().copied()
+    }
+
+    /// Has it ended? Then its cores stop wherever they come by.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// The area of its core `n`, and where the cell sees it.
+    pub fn area(&self, n: usize) -> (&'static CoreArea, u64) {
+        assert!(n < self.cores.len(), "a cell has no such core");
+        // SAFETY: so many areas lie there, of atomics, for ever.
+        let area = unsafe { &*self.areas.add(n) };
+        (area, CONTROL + (offset_of!(Control, cores) + n * size_of::<CoreArea>()) as u64)
+    }
+
+    /// Its first space.
+    pub fn first_space(&self) -> Space {
+        Space(self.spaces[0].load(Ordering::Relaxed))
+    }
+
+    /// It has ended; this core is free. `status` is a wait status.
     pub fn end(&self, status: u64) -> ! {
-        say!("cell {} ended with status {status}", self.name());
-        if status != 0 {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            cpu::stop();
+        }
+        let me = Core::here().index;
+        for n in self.cores().filter(|n| *n != me) {
+            cores::interrupt(n);
+        }
+        match (status & 0x7f, status >> 8 & 0xff) {
+            (0, code) => say!("cell {} ended with status {code}", self.name()),
+            (signal, _) => say!("cell {} was ended by signal {signal}", self.name()),
+        }
+        if status & 0xffff != 0 {
             FAILED.fetch_add(1, Ordering::Relaxed);
         }
         if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -106,81 +239,152 @@ impl Cell {
         cpu::stop()
     }
 
-    /// `log`.
-    fn log(&self, text: u64, len: u64) -> i64 {
-        use core::fmt::Write as _;
-        if len > LOG_MAX {
-            return EINVAL;
+    /// Copies text that a cell points to.
+    fn text<'a>(&self, text: u64, len: u64, into: &'a mut [u8; TEXT_MAX as usize]) -> core::result::Result<&'a [u8], Errno> {
+        if len > TEXT_MAX {
+            return Err(Errno::EINVAL);
         }
-        let (mut line, mut done) = ([0u8; LOG_MAX as usize], 0);
+        let mut done = 0;
         while done < len {
-            let Some((at, room)) = text.checked_add(done).and_then(|at| self.space.look(at)) else {
-                return EFAULT;
-            };
+            let place = text.checked_add(done).and_then(|at| Core::here().space().look(at));
+            let (at, room) = place.ok_or(Errno::EFAULT)?;
             let n = room.min(len - done) as usize;
             // SAFETY: a page that the cell can read, in the direct map; its bytes may change meanwhile, and any will do.
-            unsafe { line.as_mut_ptr().add(done as usize).copy_from((DIRECT + at) as *const u8, n) };
+            unsafe { into.as_mut_ptr().add(done as usize).copy_from((DIRECT + at) as *const u8, n) };
             done += n as u64;
         }
+        Ok(&into[..len as usize])
+    }
+
+    /// `log`.
+    pub fn log(&self, text: u64, len: u64) -> Answer {
+        use core::fmt::Write as _;
+        let mut line = [0u8; TEXT_MAX as usize];
+        let line = self.text(text, len, &mut line)?;
         let _turn = Turn::take();
         let mut console = Console;
         // It can't fail.
         let _ = write!(console, "{}: ", self.name());
-        for byte in &line[..len as usize] {
+        for byte in line {
             let shown = if byte.is_ascii_graphic() || *byte == b' ' { *byte } else { b'?' };
             let _ = console.write_char(shown as char);
         }
         let _ = console.write_char('\n');
-        0
+        Ok(0)
+    }
+
+    /// `console`.
+    pub fn write(&self, text: u64, len: u64) -> Answer {
+        if !self.console {
+            return Err(Errno::ENODEV);
+        }
+        let mut bytes = [0u8; TEXT_MAX as usize];
+        let bytes = self.text(text, len, &mut bytes)?;
+        let _turn = Turn::take();
+        Console.write_bytes(bytes);
+        Ok(len)
+    }
+
+    fn with_pool<R>(&self, f: impl FnOnce(&mut Pool) -> R) -> R {
+        // SAFETY: under the lock there is one reference.
+        self.lock.with(self, || f(unsafe { &mut *self.pool.get() }))
+    }
+
+    /// `space_create`.
+    pub fn space_create(&self) -> Answer {
+        self.with_pool(|pool| {
+            let free = self.spaces.iter().position(|s| s.load(Ordering::Relaxed) == 0);
+            let n = free.ok_or(Errno::EAGAIN)?;
+            let space = Space::new(pool, self.first_space()).map_err(|_| Errno::ENOMEM)?;
+            self.spaces[n].store(space.0, Ordering::SeqCst);
+            Ok(n as u64)
+        })
+    }
+
+    fn space(&self, n: u64) -> core::result::Result<Space, Errno> {
+        let slot = usize::try_from(n).ok().and_then(|n| self.spaces.get(n)).ok_or(Errno::EINVAL)?;
+        Some(slot.load(Ordering::SeqCst)).filter(|root| *root != 0).map(Space).ok_or(Errno::EINVAL)
+    }
+
+    /// `space_destroy`. The first one stays: the others take the runtime's part from it.
+    pub fn space_destroy(&self, n: u64) -> Answer {
+        self.with_pool(|pool| {
+            let space = self.space(n)?;
+            if n == 0 {
+                return Err(Errno::EINVAL);
+            }
+            // Who is about to come in sees that it is gone, or is seen here.
+            self.spaces[n as usize].store(0, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if self.cores().any(|core| cores::is_in(core, space)) {
+                self.spaces[n as usize].store(space.0, Ordering::SeqCst);
+                return Err(Errno::EBUSY);
+            }
+            space.destroy(pool);
+            Ok(0)
+        })
+    }
+
+    /// `space_switch`.
+    pub fn space_switch(&self, core: &Core, n: u64) -> Answer {
+        // A space is destroyed under the lock; so that it isn't meanwhile.
+        let space = self.with_pool(|_| self.space(n).inspect(|s| cores::enter(core.index, *s)))?;
+        core.set_space(space);
+        Ok(0)
+    }
+
+    /// `map`, `unmap`, `protect`: changes a range of the core's space; for `map`, what is at this offset of its memory.
+    pub fn change(&self, core: &Core, at: u64, len: u64, what: Kind) -> Answer {
+        if !at.is_multiple_of(FRAME) || !len.is_multiple_of(FRAME) || !is_user_range(at, len) {
+            return Err(Errno::EINVAL);
+        }
+        if let Kind::Map(offset, _) = what
+            && (!offset.is_multiple_of(FRAME) || offset.checked_add(len).is_none_or(|end| end > self.memory))
+        {
+            return Err(Errno::EINVAL);
+        }
+        let space = core.space();
+        let (stale, done) = self.with_pool(|pool| match what {
+            Kind::Unmap => space.change(pool, at, at + len, Change::Unmap),
+            Kind::Protect(access) => space.change(pool, at, at + len, Change::Protect(access)),
+            Kind::Map(mut offset, access) => {
+                // Extent by extent.
+                let (mut here, end) = (at, at + len);
+                let mut any = false;
+                for extent in &self.extents {
+                    if offset >= extent.len {
+                        offset -= extent.len;
+                        continue;
+                    }
+                    let n = (extent.len - offset).min(end - here);
+                    let change = Change::Map(extent.start + offset, access);
+                    let (stale, done) = space.change(pool, here, here + n, change);
+                    any |= stale;
+                    if done.is_err() {
+                        return (any, done);
+                    }
+                    (here, offset) = (here + n, 0);
+                    if here == end {
+                        break;
+                    }
+                }
+                (any, Ok(()))
+            }
+        });
+        if stale {
+            cores::forget(self, space, at, at + len);
+        }
+        done.map(|()| 0).map_err(|_| Errno::ENOMEM)
     }
 }
 
-/// Copies an image into frames of the cell and maps it; where it begins.
-fn load(image: &[u8], space: &AddressSpace, frames: &mut Frames) -> Result<u64> {
-    const DAMAGED: &str = "the image is damaged";
-    let elf = ElfBytes::<LittleEndian>::minimal_parse(image).map_err(|_| "the image is no ELF program")?;
-    let segments = elf.segments().ok_or(DAMAGED)?;
-    for s in segments.iter().filter(|s| s.p_type == PT_LOAD && s.p_memsz > 0) {
-        let (start, len) = (s.p_vaddr, s.p_memsz);
-        let content = elf.segment_data(&s).map_err(|_| DAMAGED)?;
-        let end = start.checked_add(len).filter(|end| start >= IMAGE && *end <= IMAGE + IMAGE_MAX);
-        let end = end.ok_or("the image is not made for a cell's addresses")?;
-        if content.len() as u64 > len {
-            return Err(DAMAGED);
-        }
-        let first = start / FRAME * FRAME;
-        let pages = (end - first).div_ceil(FRAME);
-        let at = frames.take(pages).ok_or("the cell has too little memory for its image")?;
-        // SAFETY: fresh frames of the cell, which are long enough.
-        unsafe {
-            let to = (DIRECT + at + (start - first)) as *mut u8;
-            to.copy_from_nonoverlapping(content.as_ptr(), content.len());
-        }
-        let (write, run) = (s.p_flags & PF_W != 0, s.p_flags & PF_X != 0);
-        let access = match (write, run) {
-            (true, true) => return Err("the image has a segment that can be written and executed"),
-            (true, false) => Access::Write,
-            (false, true) => Access::Run,
-            (false, false) => Access::Read,
-        };
-        space.map_user(frames, first, at, pages * FRAME, access)?;
-    }
-    // A far one would have the way to ring 3 fault in ring 0.
-    let entry = elf.ehdr.e_entry;
-    if (IMAGE..IMAGE + IMAGE_MAX).contains(&entry) {
-        Ok(entry)
-    } else {
-        Err("the image begins outside of itself")
-    }
-}
-
-/// A call of ring 3.
-#[unsafe(no_mangle)]
-extern "C" fn nucleus_call(a: u64, b: u64, _c: u64, _d: u64, number: u64) -> i64 {
-    let Some(cell) = Core::here().cell else { return ENOSYS };
-    match number {
-        call::END => cell.end(a & 0xff),
-        call::LOG => cell.log(a, b),
-        _ => ENOSYS,
-    }
+/// What to change.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// Show memory from this offset on.
+    Map(u64, Rights),
+    /// Show nothing.
+    Unmap,
+    /// Change what may be done with it.
+    Protect(Rights),
 }

@@ -57,16 +57,23 @@ impl Console {
     }
 }
 
-impl fmt::Write for Console {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let Some(mut port) = Self::port() else { return Ok(()) };
-        for byte in s.bytes() {
+impl Console {
+    /// Writes bytes as they are.
+    pub fn write_bytes(&mut self, bytes: &[u8]) {
+        let Some(mut port) = Self::port() else { return };
+        for byte in bytes {
             for _ in 0..PATIENCE {
-                if port.try_send_byte(byte).is_ok() {
+                if port.try_send_byte(*byte).is_ok() {
                     break;
                 }
             }
         }
+    }
+}
+
+impl fmt::Write for Console {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.write_bytes(s.as_bytes());
         Ok(())
     }
 }

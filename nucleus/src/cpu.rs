@@ -1,23 +1,38 @@
 //! A core of the processor: its segments, its protections, its exceptions.
 //!
-//! Interrupts stay off while the nucleus runs. An exception in it is its own fault: it says what it
-//! knows and the machine ends; one in ring 3 ends its cell. Stack overflow comes as a double fault on a stack of its own.
+//! Interrupts stay off while the nucleus runs, but where it sleeps. An exception in it is its own fault: it says what
+//! it knows and the machine ends; one in ring 3 is passed up to the cell's runtime, or ends the cell if that has not
+//! asked for it. Stack overflow comes as a double fault on a stack of its own.
 #![allow(unsafe_code, reason = "loads descriptor tables and control registers")]
 
 use core::arch::{asm, global_asm};
 
+use core::cell::Cell;
+use core::mem::offset_of;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::control::CoreArea;
+use atoll_abi::core_local::{CoreLocal, pending};
+use atoll_abi::errno::Errno;
+use atoll_abi::layout::{EXEMPT_END, HOST_THREAD_SIZE, HOST_THREADS, IMAGE_MAX, PAGE, RUNTIME_BASE};
+use atoll_abi::nucleus::{TRAP_BUSY, call, vector as up};
+use atoll_abi::platform::Access;
 use raw_cpuid::CpuId;
-use x86_64::VirtAddr;
 use x86_64::instructions::tables::load_tss;
 use x86_64::registers::control::{Cr2, Cr4, Cr4Flags, Efer, EferFlags};
 use x86_64::registers::model_specific::Msr;
 use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
+use x86_64::registers::xcontrol::XCr0;
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::idt::{Entry, HandlerFunc, InterruptDescriptorTable};
 use x86_64::structures::tss::TaskStateSegment;
+use x86_64::{PrivilegeLevel, VirtAddr};
 
-use crate::cell::Cell;
+use crate::apic::{Apic, vector};
+use crate::cell::{Answer, Kind};
 use crate::console::{Console, Turn};
+use crate::space::Space;
+use crate::{clock, cores};
 
 /// Exceptions of the processor.
 const EXCEPTIONS: usize = 32;
@@ -56,12 +71,38 @@ exception_entries:
     jmp exception_common
     .set n, n + 1
 .endr
+// The interrupts that there are.
+.macro interrupt name, n
+    .balign 16
+.global \name
+\name:
+    .byte 0x6a, 0
+    push \n                        // as 32 bits
+    jmp exception_common
+.endm
+interrupt interrupt_timer, {timer}
+interrupt interrupt_notify, {notify}
+interrupt interrupt_flush, {flush}
+interrupt interrupt_spurious, {spurious}
+
+// A system call of a program that has changed GS: as if it were an exception.
+call_with_foreign_gs:
+    mov rsp, gs:[8]
+    push 0x1b
+    push qword ptr gs:[0]
+    push r11
+    push 0x23
+    push rcx
+    push 0
+    push {call_vector}
+    jmp exception_saved
 exception_common:
     // From ring 3, GS is the cell's.
     test qword ptr [rsp + 24], 3
     jz 2f
     swapgs
 2:
+exception_saved:
     push rax
     push rbx
     push rcx
@@ -77,11 +118,44 @@ exception_common:
     push r13
     push r14
     push r15
-    cld
-    mov rdi, rsp
-    and rsp, -16
+    sub rsp, 256
+    .set at, 0
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    movaps [rsp + at], xmm\n
+    .set at, at + 16
+    .endr
+    // None of ring 3's flags: not its direction, not its leave to reach ring 3's memory.
+    push 2
+    popfq
+    lea rdi, [rsp + 256]
     call nucleus_exception
-    ud2
+    .set at, 0
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    movaps xmm\n, [rsp + at]
+    .set at, at + 16
+    .endr
+    add rsp, 256
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop r11
+    pop r10
+    pop r9
+    pop r8
+    pop rbp
+    pop rdi
+    pop rsi
+    pop rdx
+    pop rcx
+    pop rbx
+    pop rax
+    add rsp, 16
+    test qword ptr [rsp + 8], 3
+    jz 3f
+    swapgs
+3:
+    iretq
 
 // Nothing of the nucleus's goes to ring 3 in registers that calls may change and that have no other use there.
 .macro forget
@@ -94,11 +168,16 @@ exception_common:
     .endr
 .endm
 
-// A call of ring 3: number in rax, arguments in rdi, rsi, rdx, r10. GS finds the core.
+// A system call. Of the runtime's own code it is a call of the nucleus: number in rax, arguments in rdi, rsi,
+// rdx, r10. Any other is a program's, and goes up to the runtime with all registers as they are. GS finds the core.
 .global nucleus_call_entry
 nucleus_call_entry:
     swapgs
     mov gs:[0], rsp
+    movabs rsp, -{runtime}
+    add rsp, rcx
+    cmp rsp, {exempt}
+    jae 2f
     mov rsp, gs:[8]
     push qword ptr gs:[0]
     push rcx
@@ -116,13 +195,34 @@ nucleus_call_entry:
     pop rsp
     swapgs
     sysretq
+2:
+    // A runtime that has not said where it wants them has no programs.
+    cmp qword ptr gs:[32], 0
+    je call_with_foreign_gs
+    swapgs
+    rdgsbase rsp
+    swapgs
+    cmp rsp, gs:[40]
+    jne call_with_foreign_gs
+    mov rsp, gs:[24]
+    mov dword ptr [rsp + {mask}], 1
+    mov [rsp + {trapped_rip}], rcx
+    // What is counted in `fast_calls` with all that come by that way is not one.
+    inc qword ptr [rsp + {trapped_calls}]
+    dec qword ptr [rsp + {fast_calls}]
+    mov rcx, gs:[32]
+    // Not the trap flag.
+    and r11, -0x101
+    mov rsp, gs:[0]
+    swapgs
+    sysretq
 
 // rdi: instruction pointer, rsi: stack pointer, rdx, rcx: for rdi and rsi there.
 .global nucleus_enter
 nucleus_enter:
     push 0x1b
     push rsi
-    push 2
+    push 0x202
     push 0x23
     push rdi
     mov rdi, rdx
@@ -141,10 +241,25 @@ nucleus_enter:
     iretq
 "#,
     exceptions = const EXCEPTIONS,
+    timer = const vector::TIMER as u32,
+    notify = const vector::NOTIFY as u32,
+    flush = const vector::FLUSH as u32,
+    spurious = const vector::SPURIOUS as u32,
+    call_vector = const up::CALL as u32,
+    runtime = const RUNTIME_BASE,
+    exempt = const EXEMPT_END - RUNTIME_BASE,
+    mask = const offset_of!(CoreLocal, mask),
+    trapped_rip = const offset_of!(CoreLocal, trapped_rip),
+    trapped_calls = const offset_of!(CoreLocal, trapped_calls),
+    fast_calls = const offset_of!(CoreLocal, fast_calls),
 );
 
 unsafe extern "C" {
     static exception_entries: u8;
+    static interrupt_timer: u8;
+    static interrupt_notify: u8;
+    static interrupt_flush: u8;
+    static interrupt_spurious: u8;
     static nucleus_call_entry: u8;
     fn nucleus_enter(rip: u64, rsp: u64, first: u64, second: u64) -> !;
 }
@@ -152,16 +267,32 @@ unsafe extern "C" {
 /// What a core has for itself. It lies in memory of its own and stays there for ever.
 #[repr(C, align(64))]
 pub struct Core {
-    /// Where the entry code keeps ring 3's stack pointer for an instant. Its offset is known there.
+    /// Where the entry code keeps ring 3's stack pointer for an instant. Its offset is known there, as are the next.
     user_rsp: u64,
-    /// Top of the stack for what comes from ring 3. Its offset, too.
+    /// Top of the stack for what comes from ring 3.
     stack: u64,
-    /// Its own address. Its offset, too.
+    /// Its own address.
     this: u64,
-    /// Its number.
+    /// The words that it shares with the runtime (`CoreLocal`), by the direct map.
+    local: u64,
+    /// Where a program's system calls go; 0: nowhere yet.
+    call_entry: Cell<u64>,
+    /// The address of those words in the cell: what GS is there.
+    user_local: u64,
+    /// Its number in the machine.
     pub index: usize,
     /// The cell that runs here.
-    pub cell: Option<&'static Cell>,
+    pub cell: Option<&'static crate::cell::Cell>,
+    /// Its number in the cell.
+    number: usize,
+    /// Where upcalls go; 0: nowhere yet.
+    upcall_entry: Cell<u64>,
+    /// Where a resume is under way although the mask is set.
+    critical: Cell<(u64, u64)>,
+    /// The space that it is in.
+    space: Cell<Space>,
+    /// When it wants an event; `u64::MAX`: not.
+    armed: Cell<u64>,
     gdt: GlobalDescriptorTable<8>,
     tss: TaskStateSegment,
     idt: InterruptDescriptorTable,
@@ -172,7 +303,11 @@ impl Core {
     /// non-maskable interrupts and machine checks: what may come when the other is of no use.
     pub fn prepare(&mut self, index: usize, stack: u64, emergency: u64) {
         (self.user_rsp, self.stack, self.this) = (0, stack, self as *const Core as u64);
-        (self.index, self.cell) = (index, None);
+        (self.index, self.cell, self.number) = (index, None, 0);
+        (self.local, self.user_local) = (0, 0);
+        self.call_entry.set(0);
+        self.upcall_entry.set(0);
+        self.armed.set(u64::MAX);
         self.tss = TaskStateSegment::new();
         self.tss.privilege_stack_table[0] = VirtAddr::new(stack);
         self.tss.interrupt_stack_table[0] = VirtAddr::new(emergency);
@@ -182,16 +317,31 @@ impl Core {
         self.gdt.append(Descriptor::user_data_segment());
         self.gdt.append(Descriptor::user_code_segment());
         self.idt = InterruptDescriptorTable::new();
-        // SAFETY: as many entries as there are exceptions, 16 bytes each.
-        let address = |n: usize| VirtAddr::new(unsafe { (&raw const exception_entries).add(n * 16) } as u64);
-        let idt = (&raw mut self.idt).cast::<Entry<HandlerFunc>>();
-        for n in 0..EXCEPTIONS {
-            // SAFETY: entries of the table are alike whatever type their handler has; each address is one's.
-            let options = unsafe { (*idt.add(n)).set_handler_addr(address(n)) };
-            if matches!(n, 2 | 8 | 18) {
-                // SAFETY: the stack is there, and for these alone.
-                unsafe { options.set_stack_index(0) };
+        let mut gate = |n: usize, at: u64| {
+            let idt = (&raw mut self.idt).cast::<Entry<HandlerFunc>>();
+            // SAFETY: entries of the table are alike whatever type their handler has; each address is one's, and the
+            // stack is there.
+            unsafe {
+                let options = (*idt.add(n)).set_handler_addr(VirtAddr::new(at));
+                if matches!(n, 2 | 8 | 18) {
+                    options.set_stack_index(0);
+                }
+                if n == BREAKPOINT {
+                    options.set_privilege_level(PrivilegeLevel::Ring3);
+                }
             }
+        };
+        for n in 0..EXCEPTIONS {
+            // SAFETY: as many entries as there are exceptions, 16 bytes each.
+            gate(n, unsafe { (&raw const exception_entries).add(n * 16) } as u64);
+        }
+        for (n, at) in [
+            (vector::TIMER, &raw const interrupt_timer),
+            (vector::NOTIFY, &raw const interrupt_notify),
+            (vector::FLUSH, &raw const interrupt_flush),
+            (vector::SPURIOUS, &raw const interrupt_spurious),
+        ] {
+            gate(n as usize, at as u64);
         }
     }
 
@@ -235,15 +385,156 @@ impl Core {
         }
     }
 
-    /// Goes to ring 3, for good: what comes back comes as a call or an exception.
-    pub fn enter(&mut self, cell: &'static Cell, first: u64, second: u64) -> ! {
-        self.cell = Some(cell);
-        cell.space.enter();
+    /// Goes to ring 3 as core `number` of a cell, for good: what comes back comes as a call, an exception or an interrupt.
+    pub fn enter(&mut self, cell: &'static crate::cell::Cell, number: usize) -> ! {
+        let (area, at) = cell.area(number);
+        (self.cell, self.number) = (Some(cell), number);
+        (self.local, self.user_local) = (&raw const area.local as u64, at + offset_of!(CoreArea, local) as u64);
+        self.set_space(cell.first_space());
+        cores::enter(self.index, self.space());
+        Apic::here().start_timer(clock::by_deadline());
         // SAFETY: the cell's own code, in its own space.
-        unsafe { nucleus_enter(cell.entry, 0, first, second) }
+        unsafe { nucleus_enter(cell.entry, 0, number as u64, 0) }
+    }
+
+    /// The space that it is in.
+    pub fn space(&self) -> Space {
+        self.space.get()
+    }
+
+    /// It is in another one.
+    pub fn set_space(&self, space: Space) {
+        self.space.set(space);
+    }
+
+    /// The words that it shares with the runtime.
+    fn local(&self) -> &'static CoreLocal {
+        // SAFETY: set by `enter`, before anything comes from ring 3; of atomics, for ever.
+        unsafe { &*(self.local as *const CoreLocal) }
+    }
+
+    /// `upcalls`.
+    pub fn set_upcalls(&self, upcall: u64, call: u64, critical: (u64, u64)) -> Answer {
+        let image = RUNTIME_BASE..RUNTIME_BASE + IMAGE_MAX;
+        if [upcall, call, critical.0, critical.1].iter().any(|at| !image.contains(at)) {
+            return Err(Errno::EINVAL);
+        }
+        self.upcall_entry.set(upcall);
+        self.call_entry.set(call);
+        self.critical.set(critical);
+        Ok(0)
+    }
+
+    /// `arm`.
+    pub fn arm(&self, deadline: u64) -> Answer {
+        self.armed.set(deadline);
+        self.set_timer(u64::MAX);
+        Ok(0)
+    }
+
+    /// Has the timer come when an event is wanted, or at `also`.
+    fn set_timer(&self, also: u64) {
+        clock::arm(Apic::here(), self.armed.get().min(also));
+    }
+
+    /// The wanted event is due?
+    fn look_at_timer(&self) {
+        if self.armed.get() == u64::MAX {
+            return;
+        }
+        if clock::now() >= self.armed.get() {
+            self.armed.set(u64::MAX);
+            self.local().pending.fetch_or(pending::DEADLINE, Ordering::SeqCst);
+        } else {
+            // It came early.
+            self.set_timer(u64::MAX);
+        }
+    }
+
+    /// `park`.
+    pub fn park(&self, cell: &crate::cell::Cell, deadline: u64) -> Answer {
+        while self.local().pending.load(Ordering::SeqCst) & pending::NOTIFY == 0 && clock::now() < deadline {
+            self.set_timer(deadline);
+            // SAFETY: an interrupt that comes before the core sleeps ends the sleep; they are off again behind it.
+            unsafe { asm!("sti", "hlt", "cli", options(nomem, nostack)) };
+            if cell.has_ended() {
+                stop();
+            }
+        }
+        self.set_timer(u64::MAX);
+        self.look_at_timer();
+        Ok(0)
+    }
+
+    /// Leaves the registers in the core's trap, and has ring 3 go on with its upcalls. Value: false if it can't.
+    fn pass_up(&self, cell: &crate::cell::Cell, r: &mut Registers, what: u64, address: u64) -> bool {
+        let (area, at) = cell.area(self.number);
+        let upcall = self.upcall_entry.get();
+        if upcall == 0 || area.trap[TRAP_BUSY].load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let [r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax] = r.general;
+        // The order of `SigContext`.
+        let words = [
+            r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, r.rsp, r.rip, r.rflags, r.cs,
+            r.error, what, 0, address, 0, 1,
+        ];
+        const { assert!(TRAP_BUSY == 24) };
+        for (to, word) in area.trap.iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+        self.local().mask.store(1, Ordering::SeqCst);
+        let top = HOST_THREADS + (self.number as u64 + 1) * HOST_THREAD_SIZE - PAGE;
+        (r.rip, r.rsp, r.rflags, r.cs, r.ss) = (upcall, top, 0x202, 0x23, 0x1b);
+        r.general[RDI] = self.user_local;
+        r.general[RSI] = at + offset_of!(CoreArea, trap) as u64;
+        true
+    }
+
+    /// An interrupt has come. The way back to ring 3 may lead by its upcalls.
+    fn interrupted(&self, r: &mut Registers) {
+        let apic = Apic::here();
+        match r.vector as u8 {
+            // It needs no end.
+            vector::SPURIOUS => return,
+            vector::FLUSH => cores::forget_if_wanted(self.index),
+            vector::TIMER if self.cell.is_some() => self.look_at_timer(),
+            _ => {}
+        }
+        apic.done();
+        let Some(cell) = self.cell else { return };
+        if cell.has_ended() {
+            stop();
+        }
+        let from_cell = r.cs & 3 == 3;
+        let local = self.local();
+        let (from, to) = self.critical.get();
+        if from_cell
+            && local.pending.load(Ordering::SeqCst) != 0
+            && (local.mask.load(Ordering::SeqCst) == 0 || (from..to).contains(&r.rip))
+        {
+            // If it can't take it now, it stays pending.
+            self.pass_up(cell, r, up::EVENT, 0);
+        }
     }
 }
 
+/// Has core `number` of a cell look at its pending bits, from any core of the cell.
+pub fn notify(cell: &crate::cell::Cell, number: u64) -> Answer {
+    let to = usize::try_from(number).ok().and_then(|n| cell.cores().nth(n)).ok_or(Errno::EINVAL)?;
+    let (area, _) = cell.area(number as usize);
+    area.local.pending.fetch_or(pending::NOTIFY, Ordering::SeqCst);
+    if to != Core::here().index {
+        cores::interrupt(to);
+    }
+    Ok(0)
+}
+
+/// Places in `Registers::general`.
+const RDI: usize = 9;
+const RSI: usize = 10;
+/// Vectors that ring 3 may raise by an instruction.
+const BREAKPOINT: usize = 3;
 const STAR: u32 = 0xc000_0081;
 const LSTAR: u32 = 0xc000_0082;
 const SFMASK: u32 = 0xc000_0084;
@@ -263,12 +554,24 @@ fn protect() {
             (f.has_smap(), Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION),
             (f.has_umip(), Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION),
             (f.has_fsgsbase(), Cr4Flags::FSGSBASE),
+            (f.has_pku(), Cr4Flags::PROTECTION_KEY_USER),
         ] {
             flags.set(flag, has);
         }
     }
+    let xsave = id.get_feature_info().is_some_and(|f| f.has_xsave());
+    flags.set(Cr4Flags::OSXSAVE, xsave);
     // SAFETY: nothing of the nucleus is mapped for ring 3.
     unsafe { Cr4::update(|r| r.insert(flags)) };
+    if xsave && let Some(state) = id.get_extended_state_info() {
+        let has = u64::from(state.xcr0_supports_legacy_x87())
+            | u64::from(state.xcr0_supports_sse_128()) << 1
+            | u64::from(state.xcr0_supports_avx_256()) << 2
+            | if state.xcr0_supports_avx512_zmm_hi256() { 7 << 5 } else { 0 }
+            | u64::from(state.xcr0_supports_pkru()) << 9;
+        // SAFETY: components that the processor has.
+        unsafe { XCr0::write_raw(has) };
+    }
 }
 
 /// Names of what [`protect`] turned on.
@@ -299,7 +602,7 @@ pub fn stop() -> ! {
     }
 }
 
-fn report(r: &Registers, address: u64, of_cell: Option<&Cell>) -> core::fmt::Result {
+fn report(r: &Registers, address: u64, of_cell: Option<&crate::cell::Cell>) -> core::fmt::Result {
     use core::fmt::Write as _;
     let _turn = Turn::take();
     let mut out = Console;
@@ -320,15 +623,55 @@ fn report(r: &Registers, address: u64, of_cell: Option<&Cell>) -> core::fmt::Res
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nucleus_exception(r: &Registers) -> ! {
-    // Only then is it sure that GS is the core's.
-    let of_cell = (r.cs & 3 == 3).then(|| Core::here().cell).flatten();
-    // It can't fail.
-    let _ = report(r, Cr2::read_raw(), of_cell);
+extern "C" fn nucleus_exception(r: &mut Registers) {
+    let core = Core::here();
+    if (32..256).contains(&r.vector) {
+        return core.interrupted(r);
+    }
+    let address = Cr2::read_raw();
+    let of_cell = (r.cs & 3 == 3).then_some(core.cell).flatten();
+    // A machine check, or an interrupt of the hardware's that can't be masked, is nobody's own.
+    let passed = !matches!(r.vector, 2 | 8 | 18);
     match of_cell {
-        // Its own fault, and nobody else's.
-        Some(cell) => cell.end(crate::cell::CRASHED),
-        None => crate::end(false),
+        Some(cell) if passed && core.pass_up(cell, r, r.vector, address) => {}
+        Some(cell) => {
+            // It can't fail.
+            let _ = report(r, address, of_cell);
+            // Its own fault, and nobody else's.
+            cell.end(crate::cell::CRASHED)
+        }
+        None => {
+            let _ = report(r, address, None);
+            crate::end(false)
+        }
+    }
+}
+
+/// A call of ring 3.
+#[unsafe(no_mangle)]
+extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
+    let core = Core::here();
+    let Some(cell) = core.cell else { return Errno::ENOSYS.to_ret() };
+    let access = |bits: u64| Access::from_bits_truncate(bits as u32);
+    let answer = match number {
+        call::END => cell.end(a & 0xffff),
+        call::LOG => cell.log(a, b),
+        call::UPCALLS => core.set_upcalls(a, b, (c, d)),
+        call::ARM => core.arm(a),
+        call::PARK => core.park(cell, a),
+        call::NOTIFY => notify(cell, a),
+        call::SPACE_CREATE => cell.space_create(),
+        call::SPACE_DESTROY => cell.space_destroy(a),
+        call::SPACE_SWITCH => cell.space_switch(core, a),
+        call::MAP => cell.change(core, a, b, Kind::Map(d, access(c))),
+        call::UNMAP => cell.change(core, a, b, Kind::Unmap),
+        call::PROTECT => cell.change(core, a, b, Kind::Protect(access(c))),
+        call::CONSOLE => cell.write(a, b),
+        _ => Err(Errno::ENOSYS),
+    };
+    match answer {
+        Ok(value) => value as i64,
+        Err(e) => e.to_ret(),
     }
 }
 

@@ -7,15 +7,18 @@
 //!
 //! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
 //! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores),
-//! [`partition`], [`cell`].
+//! [`clock`], [`partition`], [`load`], [`cell`], [`space`], [`cores`].
 #![no_std]
 #![no_main]
 
 mod apic;
 mod cell;
+mod clock;
 mod console;
+mod cores;
 mod cpu;
 mod entry;
+mod load;
 mod memory;
 #[path = "../../cell/src/memory_functions.rs"]
 mod memory_functions;
@@ -23,6 +26,7 @@ mod mp;
 mod paging;
 mod partition;
 mod pvh;
+mod space;
 mod tables;
 
 use core::convert::Infallible;
@@ -48,8 +52,9 @@ const PATIENCE: u64 = 2_000_000_000;
 
 /// Cores that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// The cell that each core is to start.
-static JOBS: [AtomicPtr<Cell>; CORES_MAX] = [const { AtomicPtr::new(core::ptr::null_mut()) }; CORES_MAX];
+/// The cell that each core is of, and as which of its cores.
+static JOBS: [(AtomicPtr<Cell>, AtomicUsize); CORES_MAX] =
+    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicUsize::new(0)) }; CORES_MAX];
 /// There will be no more of them.
 static ALL_GIVEN: AtomicBool = AtomicBool::new(false);
 /// Where the local APIC's registers are mapped.
@@ -110,6 +115,8 @@ extern "C" fn on_own_stack(start: &mut Start) -> ! {
 fn run(start: &mut Start) -> Result<()> {
     let Start { boot, machine, space, frames, .. } = start;
     let apic = Apic::start(APIC.load(Ordering::Relaxed));
+    cores::introduce(0, apic.id());
+    clock::start(apic)?;
     RUNNING.store(1, Ordering::Release);
     let lost = start_cores(machine, apic, space, frames)?;
 
@@ -138,19 +145,13 @@ fn run(start: &mut Start) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
-    let mut own = None;
-    for (core, cell) in jobs {
-        if core == 0 {
-            own = Some(cell);
-        } else {
-            JOBS[core].store(cell as *const Cell as *mut Cell, Ordering::Release);
-        }
+    for (n, core, cell) in jobs.iter().flat_map(|cell| cell.cores().enumerate().map(move |(n, core)| (n, core, *cell))) {
+        JOBS[core].1.store(n, Ordering::Relaxed);
+        JOBS[core].0.store(cell as *const Cell as *mut Cell, Ordering::Release);
     }
     ALL_GIVEN.store(true, Ordering::Release);
-    match own {
-        Some(cell) => start.core.enter(cell, cell.memory, 0),
-        None => cpu::stop(),
-    }
+    take_job(start.core);
+    cpu::stop()
 }
 
 /// Memory and stacks for a core; the stack's top.
@@ -206,19 +207,26 @@ fn start_cores(
     Ok(lost)
 }
 
-/// Where another core gets to, on its own stack.
+/// Begins with its cell, if it has been given one.
 #[allow(unsafe_code, reason = "follows the pointer to a cell")]
+fn take_job(core: &mut Core) {
+    let (cell, number) = &JOBS[core.index];
+    // SAFETY: cells stay for ever.
+    if let Some(cell) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
+        core.enter(cell, number.load(Ordering::Relaxed));
+    }
+}
+
+/// Where another core gets to, on its own stack.
 extern "C" fn next_core(core: &'static mut Core) -> ! {
     core.start();
-    Apic::start(APIC.load(Ordering::Relaxed));
+    let apic = Apic::start(APIC.load(Ordering::Relaxed));
+    cores::introduce(core.index, apic.id());
     RUNNING.fetch_add(1, Ordering::Release);
     loop {
         // In this order: what was given before the last look is seen.
         let last = ALL_GIVEN.load(Ordering::Acquire);
-        // SAFETY: cells stay for ever.
-        if let Some(cell) = unsafe { JOBS[core.index].load(Ordering::Acquire).as_ref() } {
-            core.enter(cell, cell.memory, 0);
-        }
+        take_job(core);
         if last {
             cpu::stop();
         }

@@ -60,3 +60,39 @@ impl Frames {
         self.next
     }
 }
+
+/// Frames for page tables, out of a cell's memory. Those that were given back come first.
+pub struct Pool {
+    fresh: Frames,
+    /// Physical address of the first that was given back; each begins with the next one's. 0: none.
+    free: u64,
+}
+
+impl Pool {
+    /// What is left of these.
+    pub fn new(fresh: Frames) -> Pool {
+        Pool { fresh, free: 0 }
+    }
+
+    /// A frame of zeroes.
+    pub fn take(&mut self) -> Option<u64> {
+        if self.free == 0 {
+            return self.fresh.take(1);
+        }
+        let at = self.free;
+        // SAFETY: a frame of the pool's that nobody uses, in the direct map.
+        unsafe {
+            let frame = (DIRECT + at) as *mut u64;
+            self.free = frame.read();
+            frame.cast::<u8>().write_bytes(0, FRAME as usize);
+        }
+        Some(at)
+    }
+
+    /// Gives one back that no core can reach any more.
+    pub fn give(&mut self, at: u64) {
+        // SAFETY: as above.
+        unsafe { ((DIRECT + at) as *mut u64).write(self.free) };
+        self.free = at;
+    }
+}

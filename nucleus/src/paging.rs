@@ -154,24 +154,6 @@ impl AddressSpace {
         self.map(frames, at, physical, len, flags | Flags::PRESENT | Flags::USER_ACCESSIBLE)
     }
 
-    /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page.
-    pub fn look(&self, at: u64) -> Option<(u64, u64)> {
-        let mut here = self.root;
-        for level in (0..4).rev().filter(|_| at < USER_END) {
-            let entry = &table(here)[(at >> (12 + 9 * level) & 511) as usize];
-            let flags = entry.flags();
-            if !flags.contains(Flags::PRESENT | Flags::USER_ACCESSIBLE) {
-                return None;
-            }
-            here = entry.addr().as_u64();
-            if level == 0 || flags.contains(Flags::HUGE_PAGE) {
-                let size = FRAME << (9 * level);
-                return Some((here + at % size, size - at % size));
-            }
-        }
-        None
-    }
-
     /// Maps a page of registers; its address.
     pub fn map_device(&mut self, frames: &mut Frames, physical: u64) -> Result<u64> {
         let at = self.devices;

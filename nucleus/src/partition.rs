@@ -1,14 +1,14 @@
 //! The machine's partitions: what the boot module asks for.
 //!
 //! The first module is a tar archive; its `boot.conf` says which cells there are to be (the crate
-//! `atoll_partition` reads it and splits the machine). Those with an image are made here.
+//! `atoll_partition` reads it and splits the machine). Those with a runtime are made here.
 #![allow(unsafe_code, reason = "reads the boot module by the direct map")]
 
 use arrayvec::ArrayVec;
 use atoll_partition::{CELLS_MAX, Extent, Table, parse, split, without};
 use tar_no_std::TarArchiveRef;
 
-use crate::cell::Cell;
+use crate::cell::{Cell, Parts};
 use crate::entry::{self, DIRECT};
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
@@ -18,6 +18,8 @@ use crate::say;
 /// Memory below this is the firmware's and the first instructions' of cores.
 const LOW: u64 = 1 << 20;
 const CONFIGURATION: &str = "boot.conf";
+/// The device that is the machine's console.
+const CONSOLE: &str = "console";
 
 /// A file of the boot module.
 fn file<'a>(module: &'a [u8], name: &str) -> Option<&'a [u8]> {
@@ -65,12 +67,25 @@ pub fn of_boot(
     show(&config, &table);
     let mut jobs = Jobs::new_const();
     for (n, (request, owns)) in config.iter().zip(&table.cells).enumerate() {
-        let Some(image) = request.image else { continue };
-        let Some(image) = file(bytes, image) else {
-            say!("cell {}: the boot module has no image {image}", request.name);
-            return Err("an image is missing");
+        let part = |name: &str| {
+            file(bytes, name).ok_or_else(|| {
+                say!("cell {}: the boot module has no file {name}", request.name);
+                "a file is missing"
+            })
         };
-        let made = Cell::new(request.name, image, nucleus, owns).map_err(|e| {
+        let Some(runtime) = request.runtime else { continue };
+        let archive = match request.image {
+            Some(name) => pages_of(part(name)?, module)?,
+            None => Extent { start: 0, len: 0 },
+        };
+        let parts = Parts {
+            name: request.name,
+            runtime: part(runtime)?,
+            boot: request.boot.map_or(Ok(&[][..]), part)?,
+            archive,
+            console: request.devices.contains(&CONSOLE),
+        };
+        let made = Cell::new(&parts, nucleus, owns).map_err(|e| {
             say!("cell {}: {e}", request.name);
             "a cell can't be made"
         })?;
@@ -79,13 +94,23 @@ pub fn of_boot(
             cells.add(n).write(made);
             &*cells.add(n)
         };
-        jobs.push((owns.cores.trailing_zeros() as usize, cell));
+        jobs.push(cell);
     }
     Ok(jobs)
 }
 
-/// Cells, and the cores that they begin on.
-pub type Jobs = ArrayVec<(usize, &'static Cell), CELLS_MAX>;
+/// The cells that are to begin.
+pub type Jobs = ArrayVec<&'static Cell, CELLS_MAX>;
+
+/// Where a file of the module is in physical memory, in whole pages: nothing else must be in them.
+fn pages_of(file: &[u8], module: &Extent) -> Result<Extent, &'static str> {
+    let start = file.as_ptr() as u64 - DIRECT;
+    let len = file.len() as u64;
+    if start < module.start || !start.is_multiple_of(FRAME) || !len.is_multiple_of(FRAME) {
+        return Err("an image is not in whole pages of the boot module: `atoll image build` puts it so");
+    }
+    Ok(Extent { start, len })
+}
 
 fn show(config: &atoll_partition::Config, table: &Table) {
     for (request, cell) in config.iter().zip(&table.cells) {

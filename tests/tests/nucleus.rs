@@ -201,10 +201,10 @@ fn cells_are_held_off() -> Result<(), Failed> {
         compiler.arg(top().join("tests/ring3/image.c"));
         expect(&run(compiler, Duration::from_secs(60))?, 0, "")?;
         let cell = n.checked_sub(1).map_or("first", |n| ATTACKS[n].0);
-        configuration += &format!("cell {cell}\n cores 1\n memory 32M\n image {name}\n run x\n");
+        configuration += &format!("cell {cell}\n cores 1\n memory 32M\n runtime {name}\n run x\n");
         files.push(name);
     }
-    configuration += "cell last\n cores 2\n memory 200M\n image image0\n run x\n";
+    configuration += "cell last\n cores 2\n memory 200M\n runtime image0\n run x\n";
     let module = module_of(dir.path(), &configuration, &files)?;
     let outcome = boot("q35", ATTACKS.len() + 4, 1024, "", Some(&module))?;
     for (cell, exception) in ATTACKS {
@@ -212,7 +212,7 @@ fn cells_are_held_off() -> Result<(), Failed> {
         if !outcome.stdout.lines().any(line) {
             return Err(format!("{cell} is not ended by {exception}:\n{}", outcome.stdout).into());
         }
-        expect(&outcome, ILL, &format!("nucleus: cell {cell} ended with status 139\n"))?;
+        expect(&outcome, ILL, &format!("nucleus: cell {cell} was ended by signal 11\n"))?;
     }
     for cell in ["first", "last"] {
         // What it says does nothing to a terminal.

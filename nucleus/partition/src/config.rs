@@ -39,7 +39,11 @@ pub struct Request<'a> {
     pub cores: usize,
     /// Memory, bytes, in whole blocks.
     pub memory: u64,
-    /// The image with its files.
+    /// Its runtime, a file of the boot module. Without one it only gets its share.
+    pub runtime: Option<&'a str>,
+    /// Its encoded boot configuration, another file: what runs, and how the world looks to it.
+    pub boot: Option<&'a str>,
+    /// The image with its files, another one.
     pub image: Option<&'a str>,
     /// Its devices.
     pub devices: ArrayVec<&'a str, DEVICES_MAX>,
@@ -140,8 +144,16 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             if !is_name(value) {
                 return Err(wrong("a name is up to 31 letters, digits, - and _", value));
             }
-            let request =
-                Request { name: value, cores: 0, memory: 0, image: None, devices: ArrayVec::new(), run: "" };
+            let request = Request {
+                name: value,
+                cores: 0,
+                memory: 0,
+                runtime: None,
+                boot: None,
+                image: None,
+                devices: ArrayVec::new(),
+                run: "",
+            };
             if let Some(before) = open.replace(Open { line, request, said: ArrayVec::new() }) {
                 before.finish(&mut config)?;
             }
@@ -166,8 +178,12 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                     .and_then(|m| m.checked_next_multiple_of(BLOCK))
                     .ok_or(wrong("memory is a size such as 512M or 2G, and at least 32M", value))?;
             }
-            "image" if is_name(value) => request.image = Some(value),
-            "image" => return Err(wrong("the name of an image is up to 31 letters, digits, - and _", value)),
+            "runtime" | "boot" | "image" if !is_name(value) => {
+                return Err(wrong("the name of a file is up to 31 letters, digits, - and _", value));
+            }
+            "runtime" => request.runtime = Some(value),
+            "boot" => request.boot = Some(value),
+            "image" => request.image = Some(value),
             "device" => {
                 if request.devices.contains(&value) || request.devices.try_push(value).is_err() {
                     return Err(wrong("a device twice, or more than 8", value));
@@ -177,7 +193,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                 let rest = whole.trim_start().strip_prefix("run").unwrap_or_default();
                 request.run = rest.trim_ascii();
             }
-            _ => return Err(wrong("this is none of cell, cores, memory, image, device, run", key)),
+            _ => return Err(wrong("this is none of cell, cores, memory, runtime, boot, image, device, run", key)),
         }
     }
     match open {
@@ -194,15 +210,16 @@ mod tests {
 
     #[test]
     fn reads_what_it_documents() {
-        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n image redis\n device net0\n device disk1\n \
+        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n device net0\n device disk1\n \
                     run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmemory 3M1\n";
         let error = parse(text).unwrap_err();
-        assert_eq!((error.line, error.word), (12, "3M1"));
+        assert_eq!((error.line, error.word), (14, "3M1"));
         let text = text.replace("3M1", "33M\nrun x");
         let config = parse(&text).unwrap();
         assert_eq!(config.len(), 2);
         assert_eq!((config[0].name, config[0].cores, config[0].memory), ("web", 2, 512 << 20));
         assert_eq!((config[0].image, config[0].devices.as_slice()), (Some("redis"), &["net0", "disk1"][..]));
+        assert_eq!((config[0].runtime, config[0].boot), (Some("rt"), Some("b")));
         assert_eq!(config[0].run, "redis-server --port 6379 # not a comment");
         // Whole blocks.
         assert_eq!(config[1].memory, 34 << 20);

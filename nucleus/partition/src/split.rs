@@ -181,7 +181,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(cores: usize, blocks: u64) -> Request<'static> {
-        Request { name: "c", cores, memory: blocks * BLOCK, image: None, devices: ArrayVec::new(), run: "x" }
+        let memory = blocks * BLOCK;
+        Request { name: "c", cores, memory, runtime: None, boot: None, image: None, devices: ArrayVec::new(), run: "x" }
     }
 
     proptest! {

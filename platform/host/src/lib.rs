@@ -2,9 +2,8 @@
 //!
 //! A space is a host process with one thread a core. All processes of a cell
 //! share one table of descriptors and map the runtime at the same addresses;
-//! what they have of their own is the program. [`entry`] is how a program
-//! gets into the runtime and back; [`upcall`] turns host signals into
-//! upcalls; [`start`] makes the processes; [`cores`] passes the batons, parks
+//! what they have of their own is the program. [`upcall`] turns host signals into
+//! upcalls (how a program gets into the runtime and back is the room `platform/entry`); [`start`] makes the processes; [`cores`] passes the batons, parks
 //! and wakes; [`maps`] and [`calls`] are the few host calls the cell makes,
 //! all of which [`sys`] contains. The supervisor's side, which starts and
 //! confines all this, is the `supervisor` room.
@@ -12,7 +11,6 @@
 
 pub mod calls;
 pub mod cores;
-pub mod entry;
 pub mod maps;
 pub mod start;
 pub mod sys;
@@ -23,6 +21,7 @@ use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::CONTROL;
 use atoll_abi::platform::{Access, Backing, Events, HostCalls, Platform};
 use atoll_abi::service::Request;
+use atoll_platform_entry::entry;
 
 /// The host platform.
 pub struct Host;

@@ -13,15 +13,18 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{self, HostThread, SIGNAL};
-use crate::{calls, control, cores, entry, result};
+use crate::{calls, control, cores, result};
 use atoll_abi::control::{ABI_VERSION, MAGIC, SAID, space_state as state};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{
-    HOST_THREAD_SIZE, HOST_THREADS, MAX_SPACES, RUNTIME_BASE, RUNTIME_END, USER_MAX, VDSO_AREA,
+    HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES, RUNTIME_BASE, RUNTIME_END, USER_MAX, VDSO_AREA,
     VDSO_AREA_SIZE,
 };
+use atoll_abi::platform::set_platform;
 use atoll_abi::start::{START, Start};
+use atoll_platform_entry::entry;
+use atoll_platform_entry::line::Line;
 use linux_raw_sys::{general as linux, prctl};
 
 /// Exit status of a cell that could not be started, as `docker run` and `env` have it.
@@ -29,9 +32,9 @@ const NOT_STARTED: i32 = 125;
 
 core::arch::global_asm!(
     ".pushsection .text.atoll_start,\"ax\",@progbits",
-    // The ELF entry: jumped to by the supervisor's child, with the runtime mapped.
-    ".globl _start",
-    "_start:",
+    // From the ELF entry: jumped to by the supervisor's child, with the runtime mapped.
+    ".globl atoll_host_start",
+    "atoll_host_start:",
     "mov rsp, {STACK}",
     "xor ebp, ebp",
     "cld",
@@ -55,7 +58,7 @@ core::arch::global_asm!(
     "call atoll_thread",
     "ud2",
     ".popsection",
-    STACK = const HOST_THREADS + entry::LOOP_STACK_TOP,
+    STACK = const HOST_THREADS + LOOP_STACK,
 );
 
 unsafe extern "C" {
@@ -79,6 +82,8 @@ fn area(core: usize) -> u64 {
 extern "C" fn atoll_nursery() -> ! {
     let start = start();
     let control = control();
+    // In memory that all spaces share.
+    set_platform(&crate::HOST);
     let d = &control.descriptor;
     if d.magic.load(Ordering::Relaxed) != MAGIC || d.version.load(Ordering::Relaxed) != ABI_VERSION {
         calls::log("atoll and atoll-runtime are not of the same version: build or install them together");
@@ -107,7 +112,7 @@ extern "C" fn atoll_nursery() -> ! {
         area.argument.store(core as u64, Ordering::Relaxed);
         control.spaces[0].turn[core].store(1, Ordering::Relaxed);
     }
-    control.spaces[0].state.store(state::CREATING, Ordering::Release);
+    control.space_states[0].store(state::CREATING, Ordering::Release);
     control.nursery.slots.store(1, Ordering::Release);
     // Children that end and wishes arrive as signals, which are taken one by one.
     let set: u64 = 1 << (SIGNAL - 1) | 1 << (linux::SIGCHLD - 1);
@@ -133,8 +138,8 @@ impl Pids {
     fn look(&mut self) {
         // The others are memory that nobody has touched yet.
         let used = control().nursery.slots.load(Ordering::Acquire) as usize;
-        for (n, slot) in control().spaces.iter().enumerate().take(used) {
-            match slot.state.load(Ordering::Acquire) {
+        for (n, state) in control().space_states.iter().enumerate().take(used) {
+            match state.load(Ordering::Acquire) {
                 state::CREATING if self.0[n] == 0 => {
                     let flags = linux::CLONE_FILES | linux::SIGCHLD;
                     // SAFETY: like fork: the child goes on with a copy of this stack.
@@ -143,8 +148,8 @@ impl Pids {
                         space_main(n as u32);
                     }
                     if pid < 0 {
-                        slot.state.store(state::FAILED, Ordering::Release);
-                        futex_wake(&slot.state, u32::MAX >> 1);
+                        state.store(state::FAILED, Ordering::Release);
+                        futex_wake(state, u32::MAX >> 1);
                     } else {
                         self.0[n] = pid as i32;
                     }
@@ -169,10 +174,10 @@ impl Pids {
             }
             let Some(n) = self.0.iter().position(|p| i64::from(*p) == pid) else { continue };
             self.0[n] = 0;
-            let slot = &control().spaces[n];
-            if slot.state.swap(state::FREE, Ordering::AcqRel) != state::DYING {
+            let state = &control().space_states[n];
+            if state.swap(state::FREE, Ordering::AcqRel) != state::DYING {
                 if control().life.ended.load(Ordering::Relaxed) == 0 {
-                    let mut line = calls::Line::new();
+                    let mut line = Line::new();
                     let _ = core::fmt::write(
                         &mut line,
                         format_args!("space {n} of the cell died by itself (wait status {status:#x})"),
@@ -181,7 +186,7 @@ impl Pids {
                 }
                 announce(if status & 0x7f != 0 { status & 0x7f } else { linux::SIGKILL as i32 });
             }
-            futex_wake(&slot.state, u32::MAX >> 1);
+            futex_wake(state, u32::MAX >> 1);
         }
     }
 }
@@ -226,7 +231,7 @@ fn space_main(space: u32) -> ! {
     for core in 1..cores {
         // SAFETY: the child runs on its own area's stack.
         let tid =
-            unsafe { clone_thread_raw(u64::from(flags), area(core) + entry::LOOP_STACK_TOP, core as u64) };
+            unsafe { clone_thread_raw(u64::from(flags), area(core) + LOOP_STACK, core as u64) };
         if tid < 0 {
             // SAFETY: ends this process.
             unsafe { call!(sys::EXIT_GROUP, 1) };
@@ -243,9 +248,9 @@ fn space_main(space: u32) -> ! {
     lock_in();
     ready().store(LOCKED, Ordering::Release);
     futex_wake(ready(), u32::MAX >> 1);
-    let slot = &control().spaces[space as usize];
-    slot.state.store(state::READY, Ordering::Release);
-    futex_wake(&slot.state, u32::MAX >> 1);
+    let state = &control().space_states[space as usize];
+    state.store(state::READY, Ordering::Release);
+    futex_wake(state, u32::MAX >> 1);
     cores::wait_turn(0, space, 0)
 }
 
@@ -371,9 +376,8 @@ fn lock_in() {
 
 /// Asks for a new space; it is there when its slot's state says READY.
 pub(crate) fn space_create() -> Result<u32> {
-    for (n, slot) in control().spaces.iter().enumerate() {
-        if slot
-            .state
+    for (n, state) in control().space_states.iter().enumerate() {
+        if state
             .compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
@@ -386,7 +390,7 @@ pub(crate) fn space_create() -> Result<u32> {
 }
 
 pub(crate) fn space_destroy(space: u32) {
-    control().spaces[space as usize].state.store(state::DYING, Ordering::Release);
+    control().space_states[space as usize].store(state::DYING, Ordering::Release);
     cores::resend_interrupts();
     wish();
 }

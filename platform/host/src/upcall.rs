@@ -12,11 +12,31 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
 use crate::sys::{self, call};
-use crate::{calls, control, cores, entry};
+use crate::{calls, control, cores};
 use atoll_abi::core_local::{CoreLocal, core_local, pending};
-use atoll_abi::frame::{FaultKind, FrameKind, SigContext, Upcall, UserFrame, XSAVE_MAX};
-use atoll_abi::layout::{HOST_THREAD_SIZE, IMAGE_MAX, RUNTIME_BASE};
+use atoll_abi::frame::{FaultKind, SigContext, Upcall};
+use atoll_abi::layout::{HOST_THREAD_SIZE, LOOP_STACK, RUNTIME_BASE};
+use atoll_platform_entry::entry;
+use atoll_platform_entry::line::Line;
+use atoll_platform_entry::upcall::{
+    backtrace, capture, half_resumed, in_runtime, leave_for_runtime, program_rip, trespass,
+};
 use linux_raw_sys::general as linux;
+
+core::arch::global_asm!(
+    ".pushsection .text.atoll_sigreturn,\"ax\",@progbits",
+    // What the host returns to from a signal handler.
+    ".globl atoll_sigreturn",
+    "atoll_sigreturn:",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn atoll_sigreturn();
+}
 
 /// The signal by which cores interrupt each other and deadlines come. Ignored
 /// by default, so that a stray one does no harm anywhere.
@@ -69,10 +89,8 @@ struct SigInfo {
 const ARCH_X86_64: u32 = 0xc000_003e;
 /// Selector of 64-bit user code.
 const USER_CS: u64 = 0x33;
-/// The alignment-check, nested-task and trap flags.
+/// The alignment-check flag.
 const FLAG_AC: u64 = 1 << 18;
-const FLAG_NT: u64 = 1 << 14;
-const FLAG_TF: u64 = 1 << 8;
 
 #[repr(C)]
 struct UContext {
@@ -82,48 +100,7 @@ struct UContext {
     machine: SigContext,
 }
 
-/// Offset of the size of the saved state in the "software reserved" bytes of the legacy area.
-const XSTATE_SIZE: usize = 464 + 16;
-const XSTATE_MAGIC: u32 = 0x4650_5853;
-
 const SI_TIMER: i32 = -2;
-
-unsafe extern "Rust" {
-    /// Defined by the runtime binary: what to do for a program, by upcall.
-    fn atoll_upcall(frame: &mut UserFrame, upcall: Upcall);
-    /// Defined by the runtime binary: pending bits were taken.
-    fn atoll_events(frame: &mut UserFrame, bits: u32);
-}
-
-/// The interrupted program's state is in the frame; this says what happened.
-/// One a core, because it is consumed before anything can happen again.
-struct Waiting(core::cell::UnsafeCell<Upcall>);
-// SAFETY: indexed by core.
-unsafe impl Sync for Waiting {}
-static WAITING: [Waiting; atoll_abi::layout::MAX_CORES] =
-    [const { Waiting(core::cell::UnsafeCell::new(Upcall::Event)) }; atoll_abi::layout::MAX_CORES];
-
-extern "C" fn deliver(frame: &mut UserFrame) {
-    // SAFETY: written by this core's handler just now, mask set.
-    let upcall = unsafe { *WAITING[core_local().id()].0.get() };
-    match upcall {
-        Upcall::Event => take_pending(frame),
-        // SAFETY: the runtime's functions are linked in.
-        other => unsafe { atoll_upcall(frame, other) },
-    }
-}
-
-fn take_pending(frame: &mut UserFrame) {
-    let bits = core_local().pending.swap(0, Ordering::SeqCst);
-    // SAFETY: as above.
-    unsafe { atoll_events(frame, bits) }
-}
-
-/// Called by the entry code when pending bits are found on the way out.
-#[unsafe(no_mangle)]
-extern "C" fn atoll_pending(frame: &mut UserFrame) {
-    take_pending(frame)
-}
 
 extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext) {
     // SAFETY: the host calls this on the alternate stack with valid pointers.
@@ -139,7 +116,6 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             gs = 0;
         }
     }
-    let marks = entry::landmarks();
     let rip = machine.rip;
     if signal as u32 == SIGNAL {
         let mut bit = if info.code == SI_TIMER { pending::DEADLINE } else { pending::NOTIFY };
@@ -153,24 +129,21 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             cores::interrupt(core.id());
             return;
         }
-        let half_resumed = (marks.resume_critical..marks.resume_end).contains(&rip);
-        if half_resumed {
+        if half_resumed(rip) {
             core.mask.store(1, Ordering::SeqCst);
-            machine.rip = marks.resume_again;
+            machine.rip = entry::landmarks().resume_again;
             machine.rflags = 0x202;
             return;
         }
         if core.mask.load(Ordering::SeqCst) != 0 {
             return;
         }
-        match program_rip(rip, core, machine, &marks) {
+        match program_rip(rip, core, machine) {
             Some(at) => {
-                let upcall = trespass(gs, machine, false).unwrap_or(Upcall::Event);
+                let upcall = trespass(gs, machine, USER_CS, false).unwrap_or(Upcall::Event);
                 let frame = capture(core, machine, at);
-                // SAFETY: this core's, mask set by `capture`.
-                unsafe { *WAITING[core.id()].0.get() = upcall };
-                // SAFETY: on the signal stack, frame captured.
-                unsafe { entry::to_thread_stack(frame, deliver) }
+                // SAFETY: on the signal stack, frame captured, mask set by that.
+                unsafe { leave_for_runtime(core, frame, upcall) }
             }
             // Inside a handler on this same stack: it will look at the pending word.
             None => return,
@@ -225,103 +198,16 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
         }
         _ => Upcall::Fault { kind: FaultKind::InvalidOpcode, addr: info.addr, code: 0, si_code: info.code },
     };
-    if let Some(other) = trespass(gs, machine, foreign_call) {
+    if let Some(other) = trespass(gs, machine, USER_CS, foreign_call) {
         upcall = other;
     }
-    // SAFETY: this core's, mask set by `capture`.
-    unsafe { *WAITING[core.id()].0.get() = upcall };
-    // SAFETY: on the signal stack, frame captured.
-    unsafe { entry::to_thread_stack(frame, deliver) }
-}
-
-/// Is this address in the runtime's own code (and not in the host's clock code beside it)?
-fn in_runtime(rip: u64) -> bool {
-    (RUNTIME_BASE..RUNTIME_BASE + IMAGE_MAX).contains(&rip)
-}
-
-/// What a program did that no program of a cell may do, if it did: changed the GS base,
-/// left 64-bit mode, or made a call by the 32-bit gate.
-fn trespass(gs: u64, machine: &SigContext, foreign_call: bool) -> Option<Upcall> {
-    let code = machine.segments & 0xffff;
-    let (kind, addr) = if code != USER_CS {
-        (FaultKind::CodeSegment, code)
-    } else if gs != 0 {
-        (FaultKind::SegmentBase, gs)
-    } else if foreign_call {
-        (FaultKind::LegacyCall, machine.rax)
-    } else {
-        return None;
-    };
-    Some(Upcall::Fault { kind, addr, code: 0, si_code: 0 })
-}
-
-/// The address at which the program is to go on, if the interrupted state is the program's.
-fn program_rip(rip: u64, core: &CoreLocal, machine: &SigContext, marks: &entry::Landmarks) -> Option<u64> {
-    if !in_runtime(rip) {
-        Some(rip)
-    } else if (marks.entry..=marks.entry_commit).contains(&rip) {
-        // Start the trampoline over: it begins a fixed way before the address to come back to.
-        Some(machine.rcx.wrapping_sub(atoll_abi::layout::TRAMPOLINE_RETURN))
-    } else if (marks.exit_check..=marks.exit_late).contains(&rip) {
-        Some(core.resume_rip.load(Ordering::Relaxed))
-    } else {
-        None
-    }
-}
-
-/// Copies the program's registers from the host's signal frame to its thread's frame, and sets the mask.
-fn capture(core: &CoreLocal, machine: &SigContext, rip: u64) -> *mut UserFrame {
-    core.mask.store(1, Ordering::SeqCst);
-    let p = core.frame.load(Ordering::Relaxed);
-    // SAFETY: while a thread runs its program, its frame is the handler's.
-    let f = unsafe { &mut *p };
-    f.r8 = machine.r8;
-    f.r9 = machine.r9;
-    f.r10 = machine.r10;
-    f.r11 = machine.r11;
-    f.r12 = machine.r12;
-    f.r13 = machine.r13;
-    f.r14 = machine.r14;
-    f.r15 = machine.r15;
-    f.rdi = machine.rdi;
-    f.rsi = machine.rsi;
-    f.rbp = machine.rbp;
-    f.rbx = machine.rbx;
-    f.rdx = machine.rdx;
-    f.rax = machine.rax;
-    f.rcx = machine.rcx;
-    f.rsp = machine.rsp;
-    f.rip = rip;
-    // Loaded with these, `resume` would trap itself.
-    f.rflags = machine.rflags & !(FLAG_TF | FLAG_NT);
-    f.orig_rax = u64::MAX;
-    f.kind = FrameKind::Full as u32;
-    f.saved_components = 0;
-    // SAFETY: reads a register.
-    unsafe { core::arch::asm!("rdfsbase {}", out(reg) f.fs_base, options(nomem, nostack)) };
-    if machine.fpstate == 0 {
-        f.reset_extended();
-        return p;
-    }
-    // SAFETY: the host wrote an FXSAVE image and, behind the magic number, the size of the XSAVE image.
-    unsafe {
-        let state = machine.fpstate as *const u8;
-        let magic = state.add(464).cast::<u32>().read_unaligned();
-        let size = if magic == XSTATE_MAGIC {
-            state.add(XSTATE_SIZE).cast::<u32>().read_unaligned() as usize
-        } else {
-            f.xsave[64..72].fill(0);
-            f.xsave[64] = 3;
-            512
-        };
-        core::ptr::copy_nonoverlapping(state, f.xsave.as_mut_ptr().cast(), size.min(XSAVE_MAX));
-    }
-    p
+    // SAFETY: on the signal stack, frame captured, mask set by that.
+    unsafe { leave_for_runtime(core, frame, upcall) }
 }
 
 /// The runtime itself faulted: say where, and end the cell.
 fn broken(signal: i32, info: &SigInfo, machine: &SigContext) -> ! {
-    let mut line = calls::Line::new();
+    let mut line = Line::new();
     let _ = core::fmt::write(
         &mut line,
         format_args!(
@@ -334,20 +220,7 @@ fn broken(signal: i32, info: &SigInfo, machine: &SigContext) -> ! {
         ),
     );
     calls::log(line.as_str());
-    // A few return addresses, for whoever reads the log.
-    let mut sp = machine.rsp & !7;
-    let mut found = 0;
-    line = calls::Line::new();
-    while found < 12 && sp < (machine.rsp | 0x7fff) {
-        // SAFETY: stacks of the runtime are mapped up to their end, 32 KiB aligned.
-        let word = unsafe { *(sp as *const u64) };
-        if in_runtime(word) {
-            let _ = core::fmt::write(&mut line, format_args!(" +{:#x}", word - RUNTIME_BASE));
-            found += 1;
-        }
-        sp += 8;
-    }
-    calls::log(line.as_str());
+    calls::log(backtrace(machine).as_str());
     crate::start::end(128 + 11)
 }
 
@@ -364,7 +237,7 @@ pub(crate) fn install() {
     let action = SigAction {
         handler: handler as *const () as u64,
         flags: u64::from(linux::SA_SIGINFO | linux::SA_ONSTACK | linux::SA_NODEFER | linux::SA_RESTORER),
-        restorer: entry::sigreturn_address(),
+        restorer: atoll_sigreturn as *const () as u64,
         mask: 0,
     };
     for signal in
@@ -400,7 +273,7 @@ pub(crate) fn alternate_stack(area: u64) {
         size: u64,
     }
     let stack =
-        Stack { sp: area + entry::LOOP_STACK_TOP, flags: 0, size: HOST_THREAD_SIZE - entry::LOOP_STACK_TOP };
+        Stack { sp: area + LOOP_STACK, flags: 0, size: HOST_THREAD_SIZE - LOOP_STACK };
     // SAFETY: the area is this thread's.
     unsafe { call!(sys::SIGALTSTACK, &raw const stack, 0) };
 }

@@ -27,13 +27,11 @@
 //! and sends an upcall at each.
 #![allow(unsafe_code, reason = "assembles the entry code")]
 
+use atoll_abi::control::{Clock, Control, Descriptor};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::frame::{UserFrame, XSAVE_OFFSET};
-use atoll_abi::layout::{HOST_THREAD_SIZE, HOST_THREADS};
+use atoll_abi::layout::{CONTROL, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK};
 use core::mem::offset_of;
-
-/// Where, in a host thread's area, its loop stack ends and its alternate stack begins.
-pub const LOOP_STACK_TOP: u64 = 32 << 10;
 
 /// Extended state that `resume` loads: x87, SSE, AVX, AVX-512, protection keys.
 const ALL_STATE: u32 = 0x2e7;
@@ -92,6 +90,20 @@ core::arch::global_asm!(
     "pushfq",
     "pop qword ptr [rsp + {RFLAGS}]",
     ".endm",
+    // The ELF entry, of both platforms.
+    ".globl _start",
+    "_start:",
+    "movabs eax, [{PLATFORM}]",
+    "test eax, eax",
+    "jz atoll_host_start",
+    "jmp atoll_nucleus_start",
+    // A system call that trapped, from the nucleus, with the mask set and all registers as they were,
+    // flags included, but for rcx and r11: from here on it is like a rewritten site's.
+    ".globl atoll_trapped_call",
+    "atoll_trapped_call:",
+    "mov gs:[{USER_RSP}], rsp",
+    "mov rcx, gs:[{TRAPPED_RIP}]",
+    "jmp atoll_entry_commit",
     // A rewritten site, through its trampoline. rcx: where to go back to; rax: the call's number.
     ".globl atoll_entry",
     "atoll_entry:",
@@ -282,12 +294,6 @@ core::arch::global_asm!(
     "xor ebp, ebp",
     "call rax",
     "ud2",
-    // What the host returns to from a signal handler.
-    ".globl atoll_sigreturn",
-    "atoll_sigreturn:",
-    "mov eax, 15",
-    "syscall",
-    "ud2",
     ".popsection",
     RAX = const offset_of!(UserFrame, rax),
     RBX = const offset_of!(UserFrame, rbx),
@@ -320,10 +326,100 @@ core::arch::global_asm!(
     RESUME_RIP = const offset_of!(CoreLocal, resume_rip),
     TASK = const offset_of!(CoreLocal, task),
     FAST_CALLS = const offset_of!(CoreLocal, fast_calls),
+    TRAPPED_RIP = const offset_of!(CoreLocal, trapped_rip),
+    PLATFORM = const CONTROL as usize + offset_of!(Control, descriptor) + offset_of!(Descriptor, platform),
     QUIET_CALLS = const QUIET_CALLS,
     DIRECTION = const DIRECTION,
     RARE_FLAGS = const RARE_FLAGS,
 );
+
+// Where the time-stamp counter is the clock, this code reads it, for programs by the runtime's vDSO. It
+// runs as theirs: on their stack, interrupted as they are.
+core::arch::global_asm!(
+    ".pushsection .text.atoll_clock,\"ax\",@progbits",
+    ".globl atoll_clock_start",
+    "atoll_clock_start:",
+    // -> rax: ns since the machine's start. Changes rdx.
+    ".macro atoll_clock_read",
+    "movabs r8, {CLOCK}",
+    "lfence",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "sub rax, [r8 + {BASE}]",
+    "mul qword ptr [r8 + {SCALE}]",
+    "shrd rax, rdx, 32",
+    ".endm",
+    // edi: one of the clocks 0, 1, 4 to 7 and 11; rsi: struct timespec.
+    ".globl atoll_clock_gettime",
+    "atoll_clock_gettime:",
+    "atoll_clock_read",
+    // CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_TAI.
+    "mov ecx, 0x821",
+    "bt ecx, edi",
+    "jnc 2f",
+    "add rax, [r8 + {REALTIME}]",
+    "2:",
+    "xor edx, edx",
+    "mov ecx, 1000000000",
+    "div rcx",
+    "mov [rsi], rax",
+    "mov [rsi + 8], rdx",
+    "xor eax, eax",
+    "ret",
+    // rdi: struct timeval or null, rsi: struct timezone or null.
+    ".globl atoll_gettimeofday",
+    "atoll_gettimeofday:",
+    "test rdi, rdi",
+    "jz 3f",
+    "atoll_clock_read",
+    "add rax, [r8 + {REALTIME}]",
+    "xor edx, edx",
+    "mov ecx, 1000",
+    "div rcx",
+    "xor edx, edx",
+    "mov ecx, 1000000",
+    "div rcx",
+    "mov [rdi], rax",
+    "mov [rdi + 8], rdx",
+    "3:",
+    "test rsi, rsi",
+    "jz 4f",
+    "mov qword ptr [rsi], 0",
+    "4:",
+    "xor eax, eax",
+    "ret",
+    // rdi: time_t or null.
+    ".globl atoll_time",
+    "atoll_time:",
+    "atoll_clock_read",
+    "add rax, [r8 + {REALTIME}]",
+    "xor edx, edx",
+    "mov ecx, 1000000000",
+    "div rcx",
+    "test rdi, rdi",
+    "jz 5f",
+    "mov [rdi], rax",
+    "5:",
+    "ret",
+    ".globl atoll_clock_end",
+    "atoll_clock_end:",
+    ".popsection",
+    CLOCK = const CONTROL as usize + offset_of!(Control, descriptor) + offset_of!(Descriptor, clock),
+    BASE = const offset_of!(Clock, base),
+    SCALE = const offset_of!(Clock, scale),
+    REALTIME = const offset_of!(Clock, realtime),
+);
+
+/// Is this address in the clock code?
+pub(crate) fn in_clock(rip: u64) -> bool {
+    (atoll_clock_start as *const () as u64..atoll_clock_end as *const () as u64).contains(&rip)
+}
+
+/// Addresses of `clock_gettime`, `gettimeofday` and `time` by the time-stamp counter.
+pub fn clock_functions() -> [u64; 3] {
+    [atoll_clock_gettime, atoll_gettimeofday, atoll_time].map(|f| f as *const () as u64)
+}
 
 unsafe extern "C" {
     fn atoll_entry();
@@ -333,24 +429,37 @@ unsafe extern "C" {
     fn atoll_resume(frame: *mut UserFrame) -> !;
     fn atoll_resume_critical();
     fn atoll_resume_end();
-    fn atoll_resume_again();
+    fn atoll_resume_again() -> !;
+    fn atoll_trapped_call();
+    fn atoll_clock_start();
+    fn atoll_clock_end();
+    fn atoll_clock_gettime();
+    fn atoll_gettimeofday();
+    fn atoll_time();
     fn atoll_to_thread_stack(frame: *mut UserFrame, f: extern "C" fn(&mut UserFrame)) -> !;
     fn atoll_on_stack(f: extern "C" fn(usize) -> !, argument: usize, stack: u64) -> !;
-    fn atoll_sigreturn();
 }
 
-/// Addresses in the entry code that the signal handler must know.
-pub(crate) struct Landmarks {
+/// Addresses in the entry code that who interrupts it must know.
+pub struct Landmarks {
+    /// First instruction of the entry code.
     pub entry: u64,
+    /// From here on the mask is set.
     pub entry_commit: u64,
+    /// The mask has been cleared, the pending word not yet read.
     pub exit_check: u64,
+    /// Last instruction before the mask is set again, when something was pending.
     pub exit_late: u64,
+    /// From here on registers are the program's, one after the other.
     pub resume_critical: u64,
+    /// Behind the last of them.
     pub resume_end: u64,
+    /// Where a resume begins again.
     pub resume_again: u64,
 }
 
-pub(crate) fn landmarks() -> Landmarks {
+/// Where they are.
+pub fn landmarks() -> Landmarks {
     let a = |f: unsafe extern "C" fn()| f as usize as u64;
     Landmarks {
         entry: a(atoll_entry),
@@ -359,7 +468,7 @@ pub(crate) fn landmarks() -> Landmarks {
         exit_late: a(atoll_exit_late),
         resume_critical: a(atoll_resume_critical),
         resume_end: a(atoll_resume_end),
-        resume_again: a(atoll_resume_again),
+        resume_again: atoll_resume_again as *const () as u64,
     }
 }
 
@@ -368,8 +477,18 @@ pub fn entry_address() -> u64 {
     atoll_entry as *const () as u64
 }
 
-pub(crate) fn sigreturn_address() -> u64 {
-    atoll_sigreturn as *const () as u64
+/// Address that the nucleus goes to with a program's system call that trapped.
+pub fn trapped_call_address() -> u64 {
+    atoll_trapped_call as *const () as u64
+}
+
+/// Begins a resume again that was interrupted in its critical part.
+///
+/// # Safety
+/// On the core's own stack, with the mask set.
+pub unsafe fn again() -> ! {
+    // SAFETY: the caller's promise.
+    unsafe { atoll_resume_again() }
 }
 
 /// Goes on with the current thread's program as its frame says.
@@ -385,15 +504,15 @@ pub unsafe fn resume(frame: *mut UserFrame) -> ! {
 ///
 /// # Safety
 /// On the signal stack, with the mask set, after the frame was captured.
-pub(crate) unsafe fn to_thread_stack(frame: *mut UserFrame, f: extern "C" fn(&mut UserFrame)) -> ! {
+pub unsafe fn to_thread_stack(frame: *mut UserFrame, f: extern "C" fn(&mut UserFrame)) -> ! {
     // SAFETY: the caller's promise.
     unsafe { atoll_to_thread_stack(frame, f) }
 }
 
-/// Leaves the current stack for this host thread's own.
-pub(crate) fn leave_stack(f: extern "C" fn(usize) -> !, argument: usize) -> ! {
+/// Leaves the current stack for this core's own (on the host: this host thread's).
+pub fn leave_stack(f: extern "C" fn(usize) -> !, argument: usize) -> ! {
     let core = atoll_abi::core_local::core_local().id() as u64;
-    let top = HOST_THREADS + core * HOST_THREAD_SIZE + LOOP_STACK_TOP;
+    let top = HOST_THREADS + core * HOST_THREAD_SIZE + LOOP_STACK;
     // SAFETY: the loop stack is this host thread's, and whatever was on it is done with.
     unsafe { atoll_on_stack(f, argument, top) }
 }

@@ -1,0 +1,57 @@
+//! What a cell and the nucleus have agreed on (architecture section 3, on a machine without Linux).
+//!
+//! A call is a `syscall` instruction in the runtime's own code: its number in rax, arguments in rdi,
+//! rsi, rdx and r10, the result in rax (a negative Linux error number, or a value). rcx, r11, and all
+//! other registers that a function may change are lost. A `syscall` anywhere else is the program's:
+//! the nucleus passes it up (`call_entry` of [`call::UPCALLS`]) with all registers as they are, but
+//! for rcx and r11, which a system call changes anyway.
+//!
+//! Everything else that happens to ring 3 — an exception, an interrupt that is not masked — is an
+//! upcall: the registers are put into the core's `trap` ([`crate::control::CoreArea`], in the form of
+//! [`SigContext`](crate::frame::SigContext)), the core's mask is set, and the core goes on at `upcall_entry`
+//! on its [trap stack](crate::layout::TRAP_STACK), with the address of its `CoreLocal` in rdi and of its trap in rsi.
+//! GS is as the program left it. The trap's `trap` field is the processor's vector, or one of those in [`vector`].
+
+/// Numbers of the calls.
+pub mod call {
+    /// `end(status)`: ends the cell on all its cores. `status` is a wait status (`waitpid(2)`).
+    pub const END: u64 = 0;
+    /// `log(text, length)`: a line to the machine's console, behind the cell's name.
+    pub const LOG: u64 = 1;
+    /// `upcalls(upcall_entry, call_entry, critical_start, critical_end)`: where this core's upcalls go. In
+    /// `[critical_start, critical_end)` the mask is set, but a resume is under way: an event is not left pending.
+    pub const UPCALLS: u64 = 2;
+    /// `arm(deadline)`: an event on this core at `deadline` (ns on the machine's clock); `u64::MAX`: none.
+    pub const ARM: u64 = 3;
+    /// `park(deadline)`: sleeps until this core is notified, or the deadline.
+    pub const PARK: u64 = 4;
+    /// `notify(core)`: sets a core's pending bit; wakes it, or interrupts it if it is not masked.
+    pub const NOTIFY: u64 = 5;
+    /// `space_create()`: makes an empty space; its number. EAGAIN: too many, ENOMEM: no memory for page tables.
+    pub const SPACE_CREATE: u64 = 6;
+    /// `space_destroy(space)`: EBUSY while a core is in it.
+    pub const SPACE_DESTROY: u64 = 7;
+    /// `space_switch(space)`: this core is in another space from here on.
+    pub const SPACE_SWITCH: u64 = 8;
+    /// `map(address, length, access, offset)`: shows the cell's memory from `offset` on, in the current space, in
+    /// place of what was there. ENOMEM: no memory for page tables, the range is as far as it got.
+    pub const MAP: u64 = 9;
+    /// `unmap(address, length)`.
+    pub const UNMAP: u64 = 10;
+    /// `protect(address, length, access)`: of what is mapped; the rest stays as it is.
+    pub const PROTECT: u64 = 11;
+    /// `console(text, length)`: bytes to the console as they are. ENODEV: the cell has not been given it.
+    pub const CONSOLE: u64 = 12;
+}
+
+/// Values of a trap's `trap` field beyond the processor's own.
+pub mod vector {
+    /// Pending bits are set.
+    pub const EVENT: u64 = 256;
+    /// A system call of a program that has changed the GS base.
+    pub const CALL: u64 = 257;
+}
+
+/// Word of a trap (a reserved one of the `SigContext`) that the nucleus sets with an upcall, and
+/// the runtime clears when it has taken the registers: an exception in between ends the cell.
+pub const TRAP_BUSY: usize = 24;

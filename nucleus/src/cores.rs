@@ -1,0 +1,129 @@
+//! What the cores know of each other: cores of one cell wake and interrupt each other, and see to it that none
+//! remembers a mapping that is gone. No core waits here for one of another cell.
+#![allow(unsafe_code, reason = "loads the page-table register")]
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+
+use atoll_partition::CORES_MAX;
+use x86_64::PhysAddr;
+use x86_64::registers::control::{Cr3, Cr3Flags};
+use x86_64::structures::paging::PhysFrame;
+
+use crate::apic::{Apic, vector};
+use crate::cell::Cell;
+use crate::cpu::{self, Core};
+use crate::space::Space;
+
+/// One core, as others see it.
+struct Shared {
+    apic: AtomicU32,
+    /// The page tables that it uses, or is about to.
+    root: AtomicU64,
+    /// Grows when it is to forget what it remembers of mappings.
+    wanted: AtomicU64,
+    /// How far it has.
+    done: AtomicU64,
+}
+
+static CORES: [Shared; CORES_MAX] = [const {
+    Shared {
+        apic: AtomicU32::new(0),
+        root: AtomicU64::new(0),
+        wanted: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+    }
+}; CORES_MAX];
+
+/// A core has this APIC.
+pub fn introduce(core: usize, apic: u32) {
+    CORES[core].apic.store(apic, Ordering::Relaxed);
+}
+
+/// This core uses the tables of this space from here on.
+pub fn enter(core: usize, space: Space) {
+    CORES[core].root.store(space.0, Ordering::SeqCst);
+    // Who changes the space meanwhile sees that, or this core sees the change.
+    fence(Ordering::SeqCst);
+    load(space);
+}
+
+fn load(space: Space) {
+    // SAFETY: a cell's space has the nucleus's part like all others.
+    unsafe { Cr3::write(PhysFrame::containing_address(PhysAddr::new(space.0)), Cr3Flags::empty()) };
+}
+
+/// Does a core use this space?
+pub fn is_in(core: usize, space: Space) -> bool {
+    CORES[core].root.load(Ordering::SeqCst) == space.0
+}
+
+/// Forgets what it remembers of mappings, if another core wants it to.
+pub fn forget_if_wanted(core: usize) {
+    let me = &CORES[core];
+    let wanted = me.wanted.load(Ordering::SeqCst);
+    if me.done.load(Ordering::Relaxed) != wanted {
+        load(Space(me.root.load(Ordering::Relaxed)));
+        me.done.store(wanted, Ordering::SeqCst);
+    }
+}
+
+/// Mappings of `[from, to)` have changed: returns when no core of the cell remembers what was there.
+pub fn forget(cell: &Cell, space: Space, from: u64, to: u64) {
+    /// From so many pages on it is cheaper to forget everything.
+    const FEW: u64 = 16;
+    let me = Core::here().index;
+    fence(Ordering::SeqCst);
+    if (to - from) / crate::memory::FRAME <= FEW {
+        for at in (from..to).step_by(crate::memory::FRAME as usize) {
+            x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(at));
+        }
+    } else {
+        load(space);
+    }
+    let others = || cell.cores().filter(|n| *n != me && is_in(*n, space));
+    // Who comes into the space later has nothing to forget; who is in it now has, even if it leaves.
+    let mut asked = [0u64; CORES_MAX];
+    for n in others() {
+        asked[n] = CORES[n].wanted.fetch_add(1, Ordering::SeqCst) + 1;
+        Apic::here().interrupt(CORES[n].apic.load(Ordering::Relaxed), vector::FLUSH);
+    }
+    for n in cell.cores().filter(|n| asked[*n] != 0) {
+        while CORES[n].done.load(Ordering::SeqCst) < asked[n] {
+            forget_if_wanted(me);
+            if cell.has_ended() {
+                cpu::stop();
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Makes a core look at its pending bits, and at whether its cell has ended.
+pub fn interrupt(core: usize) {
+    Apic::here().interrupt(CORES[core].apic.load(Ordering::Relaxed), vector::NOTIFY);
+}
+
+/// A lock among the cores of one cell. It is held for bounded times, with interrupts off.
+pub struct Lock(AtomicBool);
+
+impl Lock {
+    /// Nobody has it.
+    pub const fn new() -> Lock {
+        Lock(AtomicBool::new(false))
+    }
+
+    /// Runs `f` when no other core of the cell has it.
+    pub fn with<R>(&self, cell: &Cell, f: impl FnOnce() -> R) -> R {
+        while self.0.swap(true, Ordering::Acquire) {
+            // Who has it may wait for this.
+            forget_if_wanted(Core::here().index);
+            if cell.has_ended() {
+                cpu::stop();
+            }
+            core::hint::spin_loop();
+        }
+        let result = f();
+        self.0.store(false, Ordering::Release);
+        result
+    }
+}

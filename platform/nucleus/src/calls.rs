@@ -1,0 +1,56 @@
+//! The nucleus's calls, bare, and what the processor answers without one.
+#![allow(unsafe_code, reason = "makes nucleus calls")]
+
+use core::arch::asm;
+use core::arch::x86_64::{__cpuid, _rdtsc};
+
+use atoll_abi::errno::{Errno, Result};
+
+/// Longest text of a call, bytes.
+pub const LINE_MAX: usize = 1024;
+
+/// Makes a call. It reads memory that arguments point to, and changes only mappings of programs.
+pub fn call(number: u64, [a, b, c, d]: [u64; 4]) -> Result<u64> {
+    let ret: i64;
+    // SAFETY: the nucleus checks everything, and overwrites no memory of the runtime; the registers that it
+    // may change are named.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => ret, inlateout("rdi") a => _, inlateout("rsi") b => _,
+            inlateout("rdx") c => _, inlateout("r10") d => _, lateout("rcx") _, lateout("r11") _,
+            lateout("r8") _, lateout("r9") _, lateout("xmm0") _, lateout("xmm1") _, lateout("xmm2") _,
+            lateout("xmm3") _, lateout("xmm4") _, lateout("xmm5") _, lateout("xmm6") _, lateout("xmm7") _,
+            lateout("xmm8") _, lateout("xmm9") _, lateout("xmm10") _, lateout("xmm11") _, lateout("xmm12") _,
+            lateout("xmm13") _, lateout("xmm14") _, lateout("xmm15") _, options(nostack));
+    }
+    Errno::from_ret(ret)
+}
+
+/// The time-stamp counter.
+pub fn counter() -> u64 {
+    // SAFETY: only reads; the fence keeps it from being read ahead.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        _rdtsc()
+    }
+}
+
+/// Random bytes from the processor. The nucleus starts no runtime where it has none.
+pub fn random(out: &mut [u8]) {
+    for chunk in out.chunks_mut(8) {
+        let mut value: u64 = 0;
+        let mut good: u8 = 0;
+        while good == 0 {
+            // SAFETY: writes two registers.
+            unsafe {
+                asm!("rdrand {}", "setc {}", out(reg) value, out(reg_byte) good, options(nomem, nostack));
+            }
+        }
+        let _ = value;
+        chunk.copy_from_slice(&value.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Does the processor have what [`random`] needs?
+pub fn has_random() -> bool {
+    __cpuid(1).ecx & 1 << 30 != 0
+}

@@ -1,0 +1,179 @@
+//! The platform contract on the nucleus, the side inside the cell.
+//!
+//! Ring 0 does what ring 3 can't, by few calls (`atoll_abi::nucleus`, made in [`calls`]); everything else
+//! is here: [`start`] begins a core, [`upcall`] takes what the nucleus passes up, [`service`] answers the
+//! messages that serving threads answer on a host.
+#![no_std]
+
+pub mod calls;
+pub mod service;
+pub mod start;
+pub mod upcall;
+
+use core::sync::atomic::Ordering;
+
+use atoll_abi::control::Control;
+use atoll_abi::core_local::{core_local, pending};
+use atoll_abi::errno::{Errno, Result};
+use atoll_abi::layout::CONTROL;
+use atoll_abi::nucleus::call;
+use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform};
+use atoll_abi::service::{Answer, Request};
+use atoll_mem::user::taken_away;
+use atoll_platform_entry::entry;
+
+/// The nucleus as a platform.
+pub struct Nucleus;
+
+/// What the runtime is told of as its platform.
+pub static NUCLEUS: &dyn Platform = &Nucleus;
+
+/// The control area, which every space maps.
+#[inline(always)]
+#[allow(unsafe_code, reason = "the control area is at a fixed address in every space of a cell")]
+pub fn control() -> &'static Control {
+    // SAFETY: mapped by the nucleus before any code of the runtime runs; all its fields are atomics.
+    // What of it belongs to a host only is not mapped, and not used here.
+    unsafe { &*(CONTROL as *const Control) }
+}
+
+impl Platform for Nucleus {
+    fn control(&self) -> &'static Control {
+        control()
+    }
+
+    fn now(&self) -> u64 {
+        let clock = &control().descriptor.clock;
+        let count = calls::counter().wrapping_sub(clock.base.load(Ordering::Relaxed));
+        ((u128::from(count) * u128::from(clock.scale.load(Ordering::Relaxed))) >> 32) as u64
+    }
+
+    fn realtime(&self) -> u64 {
+        self.now() + control().descriptor.clock.realtime.load(Ordering::Relaxed)
+    }
+
+    fn arm(&self, deadline: u64) {
+        // The only error is a wrong number.
+        let _ = calls::call(call::ARM, [deadline, 0, 0, 0]);
+    }
+
+    fn disarm(&self) {
+        self.arm(u64::MAX)
+    }
+
+    fn park(&self, deadline: Option<u64>, events: &mut Events) {
+        if !self.has_answers() {
+            let _ = calls::call(call::PARK, [deadline.unwrap_or(u64::MAX), 0, 0, 0]);
+            // Whoever comes here looks at everything. A deadline's bit stays: the scheduler counts on it.
+            core_local().pending.fetch_and(!pending::NOTIFY, Ordering::SeqCst);
+        }
+        self.poll(events)
+    }
+
+    fn poll(&self, events: &mut Events) {
+        let area = &control().cores[core_local().id()];
+        while events.room() > 0 {
+            let Some(answer) = area.answers.pop::<Answer>() else { break };
+            area.outstanding.fetch_sub(1, Ordering::Relaxed);
+            events.push(Event::Answer(answer));
+        }
+    }
+
+    fn has_answers(&self) -> bool {
+        !control().cores[core_local().id()].answers.is_empty()
+    }
+
+    fn notify(&self, core: usize) {
+        let _ = calls::call(call::NOTIFY, [core as u64, 0, 0, 0]);
+    }
+
+    fn interrupt(&self, core: usize) {
+        self.notify(core)
+    }
+
+    fn space_create(&self) -> Result<u32> {
+        let space = calls::call(call::SPACE_CREATE, [0; 4])? as u32;
+        control().space_states[space as usize]
+            .store(atoll_abi::control::space_state::READY, Ordering::Release);
+        Ok(space)
+    }
+
+    fn space_destroy(&self, space: u32) {
+        control().space_states[space as usize]
+            .store(atoll_abi::control::space_state::FREE, Ordering::Release);
+        if let Err(e) = calls::call(call::SPACE_DESTROY, [u64::from(space), 0, 0, 0]) {
+            panic!("space {space} can't be destroyed: {e}");
+        }
+    }
+
+    fn space_switch(&self, space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+        if let Err(e) = calls::call(call::SPACE_SWITCH, [u64::from(space), 0, 0, 0]) {
+            panic!("space {space} can't be entered: {e}");
+        }
+        core_local().space.store(space, Ordering::SeqCst);
+        continuation(argument)
+    }
+
+    fn leave_stack(&self, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+        entry::leave_stack(continuation, argument)
+    }
+
+    #[allow(unsafe_code, reason = "an unsafe call of the contract")]
+    unsafe fn map(&self, addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
+        let done = match backing {
+            Backing::Memory { offset } => {
+                calls::call(call::MAP, [addr, len, u64::from(access.bits()), offset])
+            }
+            Backing::Nothing => calls::call(call::UNMAP, [addr, len, 0, 0]),
+            // There is no host.
+            Backing::File { .. } => Err(Errno::ENODEV),
+        };
+        if !access.contains(Access::WRITE) {
+            taken_away();
+        }
+        done.map(drop)
+    }
+
+    #[allow(unsafe_code, reason = "an unsafe call of the contract")]
+    unsafe fn unmap(&self, addr: u64, len: u64) -> Result<()> {
+        let done = calls::call(call::UNMAP, [addr, len, 0, 0]);
+        taken_away();
+        done.map(drop)
+    }
+
+    #[allow(unsafe_code, reason = "an unsafe call of the contract")]
+    unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()> {
+        let done = calls::call(call::PROTECT, [addr, len, u64::from(access.bits()), 0]);
+        taken_away();
+        done.map(drop)
+    }
+
+    fn memory_used_to(&self, _block: u64) {}
+
+    fn submit(&self, request: &Request) -> Result<()> {
+        service::submit(request)
+    }
+
+    fn take_descriptor(&self) -> Result<i32> {
+        Err(Errno::EBADF)
+    }
+
+    fn host(&self) -> Option<&dyn HostCalls> {
+        None
+    }
+
+    fn random(&self, out: &mut [u8]) {
+        calls::random(out)
+    }
+
+    fn log(&self, line: &str) {
+        let line = &line.as_bytes()[..line.len().min(calls::LINE_MAX)];
+        let _ = calls::call(call::LOG, [line.as_ptr() as u64, line.len() as u64, 0, 0]);
+    }
+
+    fn end(&self, status: i32) -> ! {
+        loop {
+            let _ = calls::call(call::END, [status as u32 as u64, 0, 0, 0]);
+        }
+    }
+}
