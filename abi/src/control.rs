@@ -228,6 +228,8 @@ pub enum MountKind {
     Dev,
     /// `/sys`.
     Sys,
+    /// An archive in memory, cpio's newc format, on which files can be changed and made: changes stay in memory.
+    Archive,
 }
 
 /// A mount of the cell's file system tree.

@@ -233,6 +233,12 @@ pub trait Platform: Sync {
     /// Short calls on host objects, where the platform has a host.
     fn host(&self) -> Option<&dyn HostCalls>;
 
+    /// The root file system's archive (cpio, newc), where the platform has one in memory. It stays for
+    /// ever and is never written.
+    fn archive(&self) -> Option<&'static [u8]> {
+        None
+    }
+
     /// Fills a buffer with random bytes.
     fn random(&self, out: &mut [u8]);
 

@@ -2,11 +2,16 @@
 //!
 //! Memory comes in chunks of 64 KiB, the grain of mappings, except that a
 //! file shorter than that takes as little as a page.
+//!
+//! A file may begin with bytes that lie elsewhere for good, its *origin*. They
+//! are read where they lie; a chunk takes over those of its 64 KiB when it is
+//! made, which is when they are first written or mapped.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use atoll_abi::layout::PAGE;
+use atoll_abi::layout::{PAGE, page_down, page_up};
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::{give_pages, memory, take_pages, take_pages_dirty};
 use atoll_mem::io::{Sink, Source};
@@ -35,12 +40,36 @@ impl Chunk {
     }
 }
 
+/// A part of an origin that no chunk has taken over.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Offset in the file.
+    at: u64,
+    /// Never empty.
+    bytes: &'static [u8],
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+
+    /// What of it lies in `[from, to)`.
+    fn cut(&self, from: u64, to: u64) -> Option<Piece> {
+        let (from, to) = (from.max(self.at), to.min(self.end()));
+        let bytes = self.bytes.get(from.checked_sub(self.at)? as usize..to.checked_sub(self.at)? as usize)?;
+        (!bytes.is_empty()).then_some(Piece { at: from, bytes })
+    }
+}
+
 /// The chunks of one file.
 #[derive(Default)]
 pub struct Chunks {
     map: BTreeMap<u64, Chunk>,
     pages: u64,
     dirty: u64,
+    /// What is left of the origin, in order. Where there is a chunk, there is none.
+    origin: Vec<Piece>,
 }
 
 /// A run of dirty bytes: offset in the file, offset in memory, length.
@@ -62,7 +91,14 @@ fn bits(from: u64, to: u64) -> u16 {
 impl Chunks {
     /// No bytes.
     pub const fn new() -> Self {
-        Chunks { map: BTreeMap::new(), pages: 0, dirty: 0 }
+        Chunks { map: BTreeMap::new(), pages: 0, dirty: 0, origin: Vec::new() }
+    }
+
+    /// These bytes, which stay where they are until they are changed.
+    pub fn of(bytes: &'static [u8]) -> Self {
+        let mut chunks = Chunks::new();
+        chunks.origin.extend((!bytes.is_empty()).then_some(Piece { at: 0, bytes }));
+        chunks
     }
 
     /// Pages of memory held.
@@ -70,14 +106,68 @@ impl Chunks {
         self.pages
     }
 
+    /// Pages that are no holes: those held, and those that are still the origin's.
+    pub fn data_pages(&self) -> u64 {
+        let (mut pages, mut counted) = (self.pages, 0);
+        for p in &self.origin {
+            // Two pieces may share a page.
+            let end = p.end().div_ceil(PAGE);
+            pages += end.saturating_sub(counted.max(p.at / PAGE));
+            counted = end;
+        }
+        pages
+    }
+
     /// Dirty pages.
     pub fn dirty_pages(&self) -> u64 {
         self.dirty
     }
 
+    /// The pieces of the origin that have bytes in `[from, to)`: their places in the list.
+    fn pieces(&self, from: u64, to: u64) -> Range<usize> {
+        if from >= to {
+            return 0..0;
+        }
+        let first = self.origin.partition_point(|p| p.end() <= from);
+        first..self.origin.partition_point(|p| p.at < to).max(first)
+    }
+
+    /// The origin's bytes from `at` on as far as they go, or how far it is to the next ones.
+    fn origin_at(&self, at: u64) -> core::result::Result<&'static [u8], u64> {
+        let next = self.origin.partition_point(|p| p.end() <= at);
+        let Some(p) = self.origin.get(next) else { return Err(u64::MAX) };
+        p.cut(at, u64::MAX).filter(|p| p.at == at).map(|p| p.bytes).ok_or(p.at.saturating_sub(at))
+    }
+
+    /// Takes `[from, to)` out of the origin.
+    fn forget_origin(&mut self, from: u64, to: u64) {
+        let gone = self.pieces(from, to);
+        let Some([first, .., last] | [first @ last]) = self.origin.get(gone.clone()) else { return };
+        let (before, behind) = (first.cut(0, from), last.cut(to, u64::MAX));
+        self.origin.splice(gone, before.into_iter().chain(behind));
+    }
+
+    /// Lets a new chunk take over what the origin has of its 64 KiB; the pages that it has now.
+    fn take_origin(&mut self, index: u64, offset: u64) -> u16 {
+        let (start, end) = (index * CHUNK, (index + 1) * CHUNK);
+        let mut valid = 0;
+        for p in self.origin[self.pieces(start, end)].iter().filter_map(|p| p.cut(start, end)) {
+            let within = p.at - start;
+            // A buffer of our own: it is taken whole.
+            let _ = Source::kernel(p.bytes).take_memory(offset + within, p.bytes.len());
+            valid |= bits(within / PAGE, (p.end() - start).div_ceil(PAGE));
+        }
+        self.forget_origin(start, end);
+        valid
+    }
+
     /// The chunk that holds offset `at`, made if need be; large enough for `need` bytes of it.
     fn chunk(&mut self, at: u64, need: u64, hard: bool) -> Result<&mut Chunk> {
         let index = at / CHUNK;
+        // And for all that it takes over.
+        let (start, end) = (index * CHUNK, (index + 1) * CHUNK);
+        let last = self.origin[self.pieces(start, end)].last().and_then(|p| p.cut(start, end));
+        let need = need.max(last.map_or(0, |p| p.end() - start));
         let full = index != 0 || need > CHUNK / 2 || !self.map.is_empty() && !self.map.contains_key(&0);
         let order = if full { CHUNK_ORDER } else { need.div_ceil(PAGE).max(1).next_power_of_two().ilog2() };
         let take = |order| if hard { take_pages_hard(order) } else { take_pages(order) };
@@ -95,7 +185,8 @@ impl Chunks {
         } else {
             let offset = take(order).ok_or(Errno::ENOMEM)?;
             self.pages += 1 << order;
-            self.map.insert(index, Chunk { offset, order, valid: 0, dirty: 0 });
+            let valid = self.take_origin(index, offset);
+            self.map.insert(index, Chunk { offset, order, valid, dirty: 0 });
         }
         Ok(self.map.get_mut(&index).expect("just made"))
     }
@@ -137,7 +228,10 @@ impl Chunks {
                 Some(c) if within < c.len() => {
                     sink.put_memory(c.offset + within, n.min((c.len() - within) as usize))
                 }
-                _ => sink.put_zeroes(n),
+                _ => match self.origin_at(at) {
+                    Ok(bytes) => sink.put(&bytes[..n.min(bytes.len())]),
+                    Err(hole) => sink.put_zeroes(n.min(hole as usize)),
+                },
             };
             match put {
                 Ok(0) => break,
@@ -205,6 +299,7 @@ impl Chunks {
     /// Makes a hole of `[from, to)`. `keep`: pages that are mapped are zeroed and stay.
     pub fn punch(&mut self, from: u64, to: u64, keep: bool) {
         self.zero(from, to);
+        self.forget_origin(from, to);
         if keep {
             return;
         }
@@ -239,6 +334,7 @@ impl Chunks {
     /// mapped are zeroed, not dropped.
     pub fn truncate(&mut self, len: u64, keep: bool) {
         self.punch(len, len.next_multiple_of(CHUNK), keep);
+        self.forget_origin(len, u64::MAX);
         let first = len.div_ceil(CHUNK);
         if keep {
             let last = self.map.last_key_value().map_or(0, |(i, _)| (i + 1) * CHUNK);
@@ -264,6 +360,7 @@ impl Chunks {
 
     /// Drops everything, dirty or not.
     pub fn clear(&mut self) {
+        self.origin.clear();
         for (_, c) in core::mem::take(&mut self.map) {
             self.forget(c);
         }
@@ -325,8 +422,29 @@ impl Chunks {
         }
     }
 
-    /// The first offset at or after `from` that lies in a valid page (or, if `hole`, in none).
-    pub fn seek(&self, from: u64, hole: bool) -> Option<u64> {
+    /// The first offset at or after `from` that lies in a page with data (or, if `hole`, in none).
+    pub fn seek(&self, mut from: u64, hole: bool) -> Option<u64> {
+        if !hole {
+            let origin = self.origin_pages(from).map(|p| p.start.max(from));
+            return self.seek_chunks(from, false).into_iter().chain(origin).min();
+        }
+        loop {
+            let at = self.seek_chunks(from, true)?;
+            match self.origin_pages(at) {
+                Some(p) if p.contains(&at) => from = p.end,
+                _ => return Some(at),
+            }
+        }
+    }
+
+    /// The pages of the first piece of the origin that has any behind `at`, in bytes.
+    fn origin_pages(&self, at: u64) -> Option<Range<u64>> {
+        let n = self.origin.partition_point(|p| page_up(p.end()) <= at);
+        self.origin.get(n).map(|p| page_down(p.at)..page_up(p.end()))
+    }
+
+    /// [`Chunks::seek`] among the chunks alone.
+    fn seek_chunks(&self, from: u64, hole: bool) -> Option<u64> {
         let mut next = from / CHUNK;
         for (index, c) in self.map.range(next..) {
             if hole && *index != next {

@@ -3,7 +3,8 @@
 //! [`node`] says what a file system is to the rest of the runtime: inodes
 //! with names under them, and files that can be read, written and waited for.
 //! [`namespace`] puts file systems together into one tree and walks paths.
-//! The file systems: [`tmp`] in the cell's memory, [`host`] for directories
+//! The file systems: [`tmp`] in the cell's memory, which [`archive`] fills from
+//! a cpio archive, [`host`] for directories
 //! of the host behind service messages, with a cache whose pages [`chunks`]
 //! keeps. Files that have no name: [`pipe`], [`stream`] (the standard streams)
 //! and [`device`]. [`inotify`] tells those who watch what happens to files.
@@ -14,6 +15,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod archive;
 pub mod chunks;
 pub mod device;
 pub mod host;

@@ -1,4 +1,4 @@
-//! A file system in the cell's memory: /tmp, /dev/shm, memfds.
+//! A file system in the cell's memory: /tmp, /dev/shm, memfds, and what an archive began with.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -251,6 +251,24 @@ impl TmpNode {
         }
     }
 
+    /// What has a name in this directory.
+    pub(crate) fn child(&self, name: &[u8]) -> Result<Option<Arc<TmpNode>>> {
+        Ok(self.dir()?.lock().entries.get(name).map(|(_, node)| node.clone()))
+    }
+
+    /// The directory that it is in; None for the root.
+    pub(crate) fn above(&self) -> Option<Arc<TmpNode>> {
+        self.meta.lock().names.first()?.0.upgrade()
+    }
+
+    /// Gives a new file its first contents, which stay where they are until they are changed.
+    pub(crate) fn begin_with(&self, bytes: &'static [u8]) -> Result<()> {
+        let mut c = self.content()?.lock();
+        c.chunks = Chunks::of(bytes);
+        c.size = bytes.len() as u64;
+        Ok(())
+    }
+
     fn of(inode: &InodeRef) -> Result<&TmpNode> {
         inode.as_any().downcast_ref().ok_or(Errno::EXDEV)
     }
@@ -294,7 +312,7 @@ impl Inode for TmpNode {
         let (size, pages) = match &self.body {
             Body::File(c) => {
                 let c = c.lock();
-                (c.size, c.chunks.pages())
+                (c.size, c.chunks.data_pages())
             }
             Body::Symlink(t) => (t.len() as u64, 0),
             Body::Dir(d) => (d.lock().entries.len() as u64 * 20 + 40, 0),
@@ -353,7 +371,7 @@ impl Inode for TmpNode {
     }
 
     fn parent(&self) -> Option<InodeRef> {
-        self.meta.lock().names.first()?.0.upgrade().map(|p| p as InodeRef)
+        self.above().map(|p| p as InodeRef)
     }
 
     fn name(&self) -> Option<Vec<u8>> {

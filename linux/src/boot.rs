@@ -11,6 +11,7 @@ use atoll_abi::control::{BootConfig, MountKind, StreamKind};
 use atoll_abi::frame::UserFrame;
 use atoll_abi::platform::Event;
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::archive;
 use atoll_fs::host::{self, HostFs};
 use atoll_fs::stream::Stream;
 use atoll_fs::tmp::TmpFs;
@@ -46,11 +47,11 @@ fn file_system(
     target: &str,
     read_only: bool,
     terminal: Option<&Arc<Stream>>,
-) -> Result<(Arc<dyn FileSystem>, InodeRef)> {
+) -> core::result::Result<(Arc<dyn FileSystem>, InodeRef), String> {
     Ok(match kind {
         MountKind::Host => {
             let trust = if read_only { TRUST_READ_ONLY } else { TRUST_VOLUME };
-            let (fs, root) = HostFs::new(id, target, read_only, trust)?;
+            let (fs, root) = HostFs::new(id, target, read_only, trust).map_err(|e| format!("{e}"))?;
             fs.set_planner(crate::rewrite::planner);
             (fs, root)
         }
@@ -61,6 +62,12 @@ fn file_system(
         MountKind::Proc => proc::proc_fs(),
         MountKind::Dev => dev::dev_fs(terminal.cloned()),
         MountKind::Sys => proc::sys_fs(),
+        MountKind::Archive => {
+            let bytes = platform().archive().ok_or("this platform has none")?;
+            let (fs, root) =
+                archive::mount(bytes, memory().total() / 2).map_err(|e| format!("damaged archive: {e}"))?;
+            (fs, root)
+        }
     })
 }
 
