@@ -40,7 +40,8 @@ pub mod call {
     pub const UNMAP: u64 = 10;
     /// `protect(address, length, access)`: of what is mapped; the rest stays as it is.
     pub const PROTECT: u64 = 11;
-    /// `console(text, length)`: bytes to the console as they are. ENODEV: the cell has not been given it.
+    /// `console(stream, text, length)`: bytes of standard output (1) or standard error (2) as they are. Value: how many
+    /// were taken; never waits for long. ENODEV: the cell has not been given the console.
     pub const CONSOLE: u64 = 12;
 }
 

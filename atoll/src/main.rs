@@ -1,5 +1,6 @@
 //! `atoll`: run programs in cells.
 
+mod machine;
 mod run;
 mod syscalls;
 

@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use atoll_abi::control::{BootConfig, MountConfig, MountKind};
+use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::layout::{BLOCK, MAX_CORES};
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
+
+use crate::machine::Machine;
 
 /// Exit status when the cell could not be started, as of `docker run`.
 const NOT_STARTED: u8 = 125;
@@ -28,12 +30,22 @@ enum Network {
     None,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Platform {
+    /// A Linux process, here
+    Host,
+    /// A machine without Linux: the nucleus, in QEMU
+    Nucleus,
+}
+
 #[derive(Args)]
 #[command(after_help = "Examples:
   atoll run -- /bin/ls -l /
   atoll run --cores 2 --memory 1G -- redis-server --save ''
   atoll run --volume $PWD:/data --workdir /data -- python3 job.py
-  atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'")]
+  atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'
+  atoll run --platform nucleus -- /bin/ls -l /
+  atoll run --platform nucleus --include /usr/lib/python3.11 -- python3 -c 'print(1)'")]
 pub struct Options {
     /// Cores of the cell [default: as many as this process may use]
     #[arg(long, value_name = "N")]
@@ -59,6 +71,16 @@ pub struct Options {
     /// Network of the cell
     #[arg(long, value_enum, default_value = "host")]
     net: Network,
+    /// What the cell stands on
+    #[arg(long, value_enum, default_value = "host")]
+    platform: Platform,
+    /// On the nucleus: file or directory of this host that goes into the root beside the program and its
+    /// libraries; may be given more than once
+    #[arg(long, value_name = "PATH")]
+    include: Vec<PathBuf>,
+    /// On the nucleus: what QEMU runs the machine with (kvm where the host can)
+    #[arg(long, value_name = "NAME", default_value = "tcg,thread=multi")]
+    accel: String,
     /// Name of the cell, also its host name
     #[arg(long)]
     name: Option<String>,
@@ -96,6 +118,15 @@ fn parse_size(s: &str) -> std::result::Result<u64, String> {
 
 /// Runs it; the exit status is the program's.
 pub fn run(options: Options) -> ExitCode {
+    if options.platform == Platform::Nucleus {
+        return match nucleus(options).and_then(Machine::run) {
+            Ok(status) => finish(status),
+            Err(e) => {
+                eprintln!("atoll: {e}");
+                ExitCode::from(NOT_STARTED)
+            }
+        };
+    }
     let start = Instant::now();
     let (json, reports) = (options.json, options.report.clone());
     let name = options.program[0].clone();
@@ -184,8 +215,57 @@ fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) -> String {
     report.to_string()
 }
 
+/// Memory of a cell on the nucleus, unless it is said: a machine of its own need not have half of this one's.
+const NUCLEUS_MEMORY: u64 = 1 << 30;
+
+/// What is to run on a machine of its own.
+fn nucleus(o: Options) -> Result<Machine> {
+    let refused = |option: &str| {
+        Err(Error::new(format!("--platform nucleus has no {option} yet: leave it out, or use --platform host")))
+    };
+    if !o.volume.is_empty() {
+        return refused("--volume");
+    }
+    if o.json || o.report.is_some() {
+        return refused("--json or --report");
+    }
+    let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
+    let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
+    if memory < 32 << 20 {
+        return Err(Error::new("a cell needs at least 32M of memory: --memory 32M"));
+    }
+    let mut mounts = Vec::new();
+    add_mount(&mut mounts, "/", MountKind::Archive, "archive", false);
+    own_mounts(&mut mounts);
+    let archive = archive(&o)?;
+    let (accel, verbose) = (o.accel.clone(), o.verbose);
+    // Input doesn't get there yet: the program finds its end at once.
+    let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], false)?;
+    Ok(Machine {
+        nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
+        runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
+        boot,
+        archive,
+        cores,
+        memory,
+        accel,
+        verbose,
+    })
+}
+
+/// The most cores of a machine that the nucleus splits.
+const NUCLEUS_CORES: usize = 64;
+
+/// The root file system: a directory, or the program with what it needs.
+fn archive(o: &Options) -> Result<Vec<u8>> {
+    std::fs::read(std::env::var_os("ATOLL_ARCHIVE").unwrap_or_default()).map_err(|e| Error::with("archive", e)).inspect(|_| { let _ = o; })
+}
+
 fn prepare(o: Options) -> Result<CellConfig> {
-    let runtime = runtime_path()?;
+    if !o.include.is_empty() {
+        return Err(Error::new("--include is for --platform nucleus: here --volume shows a directory"));
+    }
+    let runtime = beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?;
     let runtime = File::open(&runtime)
         .map_err(|e| Error::with(format!("reading the runtime, {}", runtime.display()), e))?;
     let cpus = signals::allowed_cpus();
@@ -199,6 +279,32 @@ fn prepare(o: Options) -> Result<CellConfig> {
         return Err(Error::new("a cell needs at least 32M of memory: --memory 32M"));
     }
     let root = signals::is_root();
+    let (mounts, host_mounts) = mounts(&o)?;
+    let streams = Streams::of_this_process();
+    let (net, confined) = (o.net, !o.unconfined);
+    let boot = boot_config(o, mounts, streams.0, true)?;
+    Ok(CellConfig {
+        runtime,
+        cores,
+        cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
+        memory,
+        boot,
+        mounts: host_mounts,
+        streams,
+        network: if net == Network::Host { Policy::Host } else { Policy::None },
+        plan_cache: plan_cache(root),
+        confined,
+    })
+}
+
+/// What runs, and how the world looks to it.
+fn boot_config(
+    o: Options,
+    mounts: Vec<MountConfig>,
+    streams: [StreamKind; 3],
+    host_network: bool,
+) -> Result<BootConfig> {
+    let root = signals::is_root();
     let (uid, gid, groups) = match &o.user {
         None => signals::own_ids(),
         Some(u) => lookup_user(u, o.rootfs.as_deref())?,
@@ -206,8 +312,6 @@ fn prepare(o: Options) -> Result<CellConfig> {
     if !root && uid != signals::own_ids().0 {
         return Err(Error::new("only root can run a cell as another user: leave --user out"));
     }
-    let (mounts, host_mounts) = mounts(&o)?;
-    let streams = Streams::of_this_process();
     let program: Vec<Vec<u8>> = o.program.into_iter().map(OsString::into_vec).collect();
     let cpu = CpuInfo::read();
     let name = o.name.clone().unwrap_or_else(|| if o.rootfs.is_some() { "atoll".into() } else { hostname() });
@@ -219,9 +323,9 @@ fn prepare(o: Options) -> Result<CellConfig> {
     }
     let workdir = match o.workdir {
         Some(dir) => dir.into_os_string().into_vec(),
-        None => default_workdir(&mounts, o.rootfs.is_some()),
+        None => default_workdir(&mounts, o.rootfs.is_some() || o.platform == Platform::Nucleus),
     };
-    let boot = BootConfig {
+    Ok(BootConfig {
         name,
         program: program[0].clone(),
         args: program,
@@ -232,8 +336,8 @@ fn prepare(o: Options) -> Result<CellConfig> {
         groups,
         umask: signals::umask(),
         mounts,
-        streams: streams.0,
-        host_network: true,
+        streams,
+        host_network,
         ignored_signals: signals::ignored(),
         seed,
         limits: signals::limits(),
@@ -244,33 +348,21 @@ fn prepare(o: Options) -> Result<CellConfig> {
         cpu_model: cpu.model,
         cpu_flags: cpu.flags,
         cpu_khz: cpu.khz,
-    };
-    Ok(CellConfig {
-        runtime,
-        cores,
-        cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
-        memory,
-        boot,
-        mounts: host_mounts,
-        streams,
-        network: if o.net == Network::Host { Policy::Host } else { Policy::None },
-        plan_cache: plan_cache(root),
-        confined: !o.unconfined,
     })
 }
 
-/// The runtime is installed beside this program.
-fn runtime_path() -> Result<PathBuf> {
-    if let Some(p) = std::env::var_os("ATOLL_RUNTIME") {
+/// What is installed beside this program, unless the environment names another.
+fn beside(name: &str, variable: &str, what: &str) -> Result<PathBuf> {
+    if let Some(p) = std::env::var_os(variable) {
         return Ok(p.into());
     }
     let me = std::env::current_exe().map_err(|e| Error::with("finding this program", e))?;
-    let beside = me.with_file_name("atoll-runtime");
+    let beside = me.with_file_name(name);
     if beside.exists() {
         return Ok(beside);
     }
     Err(Error::new(format!(
-        "the runtime is missing: {} should be there; `cargo xtask build` makes it",
+        "{what} is missing: {} should be there; `cargo xtask build` makes it",
         beside.display()
     )))
 }
@@ -358,6 +450,20 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     Ok(file.into())
 }
 
+fn add_mount(list: &mut Vec<MountConfig>, target: &str, kind: MountKind, source: &str, read_only: bool) {
+    list.push(MountConfig { target: target.into(), kind, id: 0, read_only, source: source.into() });
+}
+
+/// What a cell has of its own.
+fn own_mounts(list: &mut Vec<MountConfig>) {
+    add_mount(list, "/proc", MountKind::Proc, "proc", false);
+    add_mount(list, "/sys", MountKind::Sys, "sysfs", true);
+    add_mount(list, "/dev", MountKind::Dev, "devtmpfs", false);
+    for target in ["/dev/shm", "/tmp", "/var/tmp"] {
+        add_mount(list, target, MountKind::Tmpfs, "tmpfs", false);
+    }
+}
+
 fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     let mut host = Vec::new();
     let mut list = Vec::new();
@@ -371,15 +477,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
         read_only,
         source: root.display().to_string(),
     });
-    let mut add = |target: &str, kind: MountKind, source: &str, read_only: bool| {
-        list.push(MountConfig { target: target.into(), kind, id: 0, read_only, source: source.into() });
-    };
-    add("/proc", MountKind::Proc, "proc", false);
-    add("/sys", MountKind::Sys, "sysfs", true);
-    add("/dev", MountKind::Dev, "devtmpfs", false);
-    add("/dev/shm", MountKind::Tmpfs, "tmpfs", false);
-    add("/tmp", MountKind::Tmpfs, "tmpfs", false);
-    add("/var/tmp", MountKind::Tmpfs, "tmpfs", false);
+    own_mounts(&mut list);
     for v in &o.volume {
         let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
         let (rest, read_only) = match v.strip_suffix(":ro") {

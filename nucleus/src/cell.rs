@@ -18,7 +18,7 @@ use atoll_abi::layout::{
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, EXTENTS_MAX, Extent};
 
-use crate::console::{Console, Turn};
+use crate::console::{Console, Turn, write_stream};
 use crate::cores::{self, Lock};
 use crate::cpu::{self, Core};
 use crate::entry::DIRECT;
@@ -274,15 +274,16 @@ impl Cell {
     }
 
     /// `console`.
-    pub fn write(&self, text: u64, len: u64) -> Answer {
+    pub fn write(&self, stream: u64, text: u64, len: u64) -> Answer {
         if !self.console {
             return Err(Errno::ENODEV);
         }
+        if !(1..=2).contains(&stream) {
+            return Err(Errno::EINVAL);
+        }
         let mut bytes = [0u8; TEXT_MAX as usize];
         let bytes = self.text(text, len, &mut bytes)?;
-        let _turn = Turn::take();
-        Console.write_bytes(bytes);
-        Ok(len)
+        Ok(write_stream(stream as usize, bytes) as u64)
     }
 
     fn with_pool<R>(&self, f: impl FnOnce(&mut Pool) -> R) -> R {

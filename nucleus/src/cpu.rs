@@ -666,7 +666,7 @@ extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
         call::MAP => cell.change(core, a, b, Kind::Map(d, access(c))),
         call::UNMAP => cell.change(core, a, b, Kind::Unmap),
         call::PROTECT => cell.change(core, a, b, Kind::Protect(access(c))),
-        call::CONSOLE => cell.write(a, b),
+        call::CONSOLE => cell.write(a, b, c),
         _ => Err(Errno::ENOSYS),
     };
     match answer {

@@ -64,6 +64,10 @@ pub fn of_boot(
             say!("{e}");
             "the machine can't be split as boot.conf asks"
         })?;
+    let consoles = config.iter().filter(|c| c.devices.contains(&CONSOLE));
+    if consoles.count() > 1 {
+        return Err("the console can be one cell's only");
+    }
     show(&config, &table);
     let mut jobs = Jobs::new_const();
     for (n, (request, owns)) in config.iter().zip(&table.cells).enumerate() {

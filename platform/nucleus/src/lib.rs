@@ -162,6 +162,13 @@ impl Platform for Nucleus {
         None
     }
 
+    #[allow(unsafe_code, reason = "the archive is at a fixed address in every space of a cell")]
+    fn archive(&self) -> Option<&'static [u8]> {
+        let [at, len] = control().descriptor.archive.each_ref().map(|w| w.load(Ordering::Relaxed));
+        // SAFETY: mapped by the nucleus, read-only, for as long as the cell lives.
+        (at != 0).then(|| unsafe { core::slice::from_raw_parts(at as *const u8, len as usize) })
+    }
+
     fn random(&self, out: &mut [u8]) {
         calls::random(out)
     }

@@ -30,7 +30,7 @@ pub(crate) fn submit(request: &Request) -> Result<()> {
 fn serve(request: &Request) -> Result<u64> {
     match Op::from_number(request.op) {
         Some(Op::Nop) => Ok(0),
-        Some(Op::StreamWrite) => console(request.a),
+        Some(Op::StreamWrite) => console(request.arg[0], request.a),
         // Its end.
         Some(Op::StreamRead) => Ok(0),
         Some(Op::StreamControl) => Err(Errno::ENOTTY),
@@ -39,13 +39,16 @@ fn serve(request: &Request) -> Result<u64> {
     }
 }
 
-/// Writes to the console.
-fn console(text: Extent) -> Result<u64> {
+/// Writes to standard output or standard error. What the console doesn't take now is the caller's to write again.
+fn console(stream: u64, text: Extent) -> Result<u64> {
     let mut done = 0;
     while done < text.len {
         let n = (text.len - done).min(LINE_MAX as u64);
-        calls::call(call::CONSOLE, [DIRECT_MAP + text.offset + done, n, 0, 0])?;
-        done += n;
+        let taken = calls::call(call::CONSOLE, [stream, DIRECT_MAP + text.offset + done, n, 0])?;
+        done += taken;
+        if taken == 0 && done > 0 {
+            break;
+        }
     }
     Ok(done)
 }
