@@ -17,7 +17,7 @@ const PIT_HZ: u64 = 1_193_182;
 /// For how long counters are compared, in those counts: 10 ms.
 const PIT_COUNTS: u16 = (PIT_HZ / 100) as u16;
 /// Looks at a timer that does not come before it is given up.
-const PATIENCE: u32 = 20_000_000;
+const PATIENCE: u32 = 1_000_000;
 
 /// The counter at the start.
 static BASE: AtomicU64 = AtomicU64::new(0);
@@ -58,24 +58,26 @@ fn output(port: u16, value: u8) {
     unsafe { Port::new(port).write(value) }
 }
 
-/// Measures the counter and the APIC's timer by the PC's interval timer, whose third channel counts down once.
-/// Value: nanoseconds, counts of the one, counts of the other.
+/// Measures the counter and the APIC's timer by the PC's interval timer, whose first channel counts down round and
+/// round. Value: nanoseconds, counts of the one, counts of the other.
 fn measure(apic: Apic) -> Option<(u64, u64, u64)> {
-    const GATE: u16 = 0x61;
-    output(GATE, input(GATE) & !3);
-    // Channel 2, both bytes, mode 0; it begins when the gate opens.
-    output(0x43, 0xb0);
-    let [low, high] = PIT_COUNTS.to_le_bytes();
-    output(0x42, low);
-    output(0x42, high);
+    // Channel 0, both bytes, mode 2, from 65536 on.
+    output(0x43, 0x34);
+    output(0x40, 0);
+    output(0x40, 0);
+    let read = || {
+        // Holds the count until it has been read.
+        output(0x43, 0);
+        u16::from_le_bytes([input(0x40), input(0x40)])
+    };
     apic.count_down(u32::MAX);
-    let start = counter();
-    output(GATE, input(GATE) & !2 | 1);
+    let (from, start, apic_start) = (read(), counter(), apic.count_left());
     for _ in 0..PATIENCE {
-        if input(GATE) & 0x20 != 0 {
-            let (end, left) = (counter(), apic.count_left());
-            let ns = u64::from(PIT_COUNTS) * 1_000_000_000 / PIT_HZ;
-            return Some((ns, end - start, u64::from(u32::MAX - left)));
+        let (now, end, left) = (read(), counter(), apic.count_left());
+        let passed = from.wrapping_sub(now);
+        if passed >= PIT_COUNTS {
+            let ns = u64::from(passed) * 1_000_000_000 / PIT_HZ;
+            return Some((ns, end - start, u64::from(apic_start - left)));
         }
     }
     None
