@@ -3,14 +3,16 @@
 //! [`image`] prepares the runtime's ELF file for mapping; [`memory`] makes
 //! the files behind a cell's memory; [`launch`] forks the cell's first
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
-//! answers the cell's requests from threads of this process. Nothing that
-//! comes out of a cell is believed: requests are copied, then checked.
+//! answers the cell's requests from threads of this process. [`pack`] makes
+//! root file systems for machines without Linux. Nothing that comes out of a
+//! cell is believed: requests are copied, then checked.
 
 mod ahead;
 pub mod confine;
 pub mod image;
 pub mod launch;
 pub mod memory;
+pub mod pack;
 pub mod plan;
 pub mod serve;
 pub mod sockets;

@@ -1020,7 +1020,7 @@ pub(crate) fn check(ret: i64) -> std::result::Result<i64, Errno> {
 
 /// May files of this one's file system be looked at? Not those of /proc and
 /// its kind, which show the host's insides.
-fn check_file_system(fd: RawFd) -> std::result::Result<(), Errno> {
+pub(crate) fn check_file_system(fd: RawFd) -> std::result::Result<(), Errno> {
     const INSIDES: [i64; 24] = [
         0x9fa0,      // proc
         0x6265_6572, // sysfs
