@@ -56,3 +56,6 @@ pub mod vector {
 /// Word of a trap (a reserved one of the `SigContext`) that the nucleus sets with an upcall, and
 /// the runtime clears when it has taken the registers: an exception in between ends the cell.
 pub const TRAP_BUSY: usize = 24;
+
+/// Selector of ring 3's code: the same as Linux's.
+pub const USER_CS: u64 = 0x33;

@@ -137,10 +137,8 @@ impl Machine {
         })?;
         let mut reads = pipes.into_iter().map(|(read, _)| read);
         let (log, out, err) = (reads.next(), reads.next(), reads.next());
-        let relays = [
-            out.map(|out| relay(out, std::io::stdout())),
-            err.map(|err| relay(err, std::io::stderr())),
-        ];
+        let relays =
+            [out.map(|out| relay(out, std::io::stdout())), err.map(|err| relay(err, std::io::stderr()))];
         let said = log.map(|log| listen(log, self.verbose)).unwrap_or_default();
         let status = child.wait().map_err(failed("waiting for QEMU"))?;
         for relay in relays.into_iter().flatten() {

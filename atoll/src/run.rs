@@ -12,6 +12,7 @@ use std::time::Instant;
 use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::layout::{BLOCK, MAX_CORES};
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
+use atoll_supervisor::pack::Packer;
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
@@ -221,7 +222,9 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
     let refused = |option: &str| {
-        Err(Error::new(format!("--platform nucleus has no {option} yet: leave it out, or use --platform host")))
+        Err(Error::new(format!(
+            "--platform nucleus has no {option} yet: leave it out, or use --platform host"
+        )))
     };
     if !o.volume.is_empty() {
         return refused("--volume");
@@ -256,9 +259,21 @@ fn nucleus(o: Options) -> Result<Machine> {
 /// The most cores of a machine that the nucleus splits.
 const NUCLEUS_CORES: usize = 64;
 
-/// The root file system: a directory, or the program with what it needs.
+/// The root file system: a directory, or the program with what it needs; and what is to go in besides.
 fn archive(o: &Options) -> Result<Vec<u8>> {
-    std::fs::read(std::env::var_os("ATOLL_ARCHIVE").unwrap_or_default()).map_err(|e| Error::with("archive", e)).inspect(|_| { let _ = o; })
+    let mut packer = Packer::new();
+    match &o.rootfs {
+        Some(dir) => packer.rootfs(dir)?,
+        None => packer.program(Path::new(&o.program[0]))?,
+    }
+    for path in &o.include {
+        packer.include(path)?;
+    }
+    let mut archive = Vec::new();
+    for missing in packer.write(&mut archive)?.missing {
+        eprintln!("atoll: {missing}, which this host does not have: it goes without");
+    }
+    Ok(archive)
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {

@@ -98,8 +98,7 @@ impl Cell {
         let mut frames = Frames::of(*first);
         let space = nucleus.for_cell(&mut frames)?;
         let entry = load::load(parts.runtime, &space, &mut frames)?;
-        let cores: ArrayVec<usize, CORES_MAX> =
-            (0..CORES_MAX).filter(|n| owns.cores & 1 << n != 0).collect();
+        let cores: ArrayVec<usize, CORES_MAX> = (0..CORES_MAX).filter(|n| owns.cores & 1 << n != 0).collect();
         let take = |frames: &mut Frames, bytes: u64| frames.take(bytes.div_ceil(FRAME)).ok_or(SMALL);
         let show = |frames: &mut Frames, at: u64, physical: u64, bytes: u64| {
             space.map_user(frames, at, physical, bytes.next_multiple_of(FRAME), Access::Write)
@@ -118,7 +117,8 @@ impl Cell {
             let boot_at = take(&mut frames, parts.boot.len() as u64)?;
             // SAFETY: fresh frames, which are long enough.
             unsafe {
-                ((DIRECT + boot_at) as *mut u8).copy_from_nonoverlapping(parts.boot.as_ptr(), parts.boot.len());
+                ((DIRECT + boot_at) as *mut u8)
+                    .copy_from_nonoverlapping(parts.boot.as_ptr(), parts.boot.len());
             }
             let at = CONTROL + offset_of!(Control, boot) as u64;
             const { assert!(offset_of!(Control, boot).is_multiple_of(FRAME as usize)) };
@@ -240,7 +240,12 @@ impl Cell {
     }
 
     /// Copies text that a cell points to.
-    fn text<'a>(&self, text: u64, len: u64, into: &'a mut [u8; TEXT_MAX as usize]) -> core::result::Result<&'a [u8], Errno> {
+    fn text<'a>(
+        &self,
+        text: u64,
+        len: u64,
+        into: &'a mut [u8; TEXT_MAX as usize],
+    ) -> core::result::Result<&'a [u8], Errno> {
         if len > TEXT_MAX {
             return Err(Errno::EINVAL);
         }

@@ -131,9 +131,7 @@ pub fn arm(apic: Apic, deadline: u64) {
     if BY_DEADLINE.load(Ordering::Relaxed) {
         let at = match deadline {
             u64::MAX => 0,
-            ns => {
-                (BASE.load(Ordering::Relaxed) + scaled(ns, INVERSE.load(Ordering::Relaxed))).max(1)
-            }
+            ns => (BASE.load(Ordering::Relaxed) + scaled(ns, INVERSE.load(Ordering::Relaxed))).max(1),
         };
         // SAFETY: the timer is in this mode.
         return unsafe { Msr::new(TSC_DEADLINE).write(at) };
@@ -182,7 +180,8 @@ fn calendar() -> u64 {
     let (year, month) = (2000 + number(year), number(month).clamp(1, 12));
     // Days of the civil calendar since 1970: years begin in March.
     let y = if month <= 2 { year - 1 } else { year };
-    let day_of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + number(day).max(1) - 1;
+    let day_of_year =
+        (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + number(day).max(1) - 1;
     let days = y * 365 + y / 4 - y / 100 + y / 400 + day_of_year - 719_468;
     (((days * 24 + hours) * 60 + number(minute)) * 60 + number(second)) * 1_000_000_000
 }

@@ -88,10 +88,10 @@ interrupt interrupt_spurious, {spurious}
 // A system call of a program that has changed GS: as if it were an exception.
 call_with_foreign_gs:
     mov rsp, gs:[8]
-    push 0x1b
+    push {ss}
     push qword ptr gs:[0]
     push r11
-    push 0x23
+    push {cs}
     push rcx
     push 0
     push {call_vector}
@@ -220,10 +220,10 @@ nucleus_call_entry:
 // rdi: instruction pointer, rsi: stack pointer, rdx, rcx: for rdi and rsi there.
 .global nucleus_enter
 nucleus_enter:
-    push 0x1b
+    push {ss}
     push rsi
     push 0x202
-    push 0x23
+    push {cs}
     push rdi
     mov rdi, rdx
     mov rsi, rcx
@@ -246,6 +246,8 @@ nucleus_enter:
     flush = const vector::FLUSH as u32,
     spurious = const vector::SPURIOUS as u32,
     call_vector = const up::CALL as u32,
+    cs = const USER_CS,
+    ss = const USER_SS,
     runtime = const RUNTIME_BASE,
     exempt = const EXEMPT_END - RUNTIME_BASE,
     mask = const offset_of!(CoreLocal, mask),
@@ -293,7 +295,7 @@ pub struct Core {
     space: Cell<Space>,
     /// When it wants an event; `u64::MAX`: not.
     armed: Cell<u64>,
-    gdt: GlobalDescriptorTable<8>,
+    gdt: GlobalDescriptorTable<16>,
     tss: TaskStateSegment,
     idt: InterruptDescriptorTable,
 }
@@ -314,6 +316,9 @@ impl Core {
         self.gdt = GlobalDescriptorTable::empty();
         self.gdt.append(Descriptor::kernel_code_segment());
         self.gdt.append(Descriptor::kernel_data_segment());
+        // Where Linux has 32-bit code there is nothing: ring 3 can't leave 64-bit mode.
+        self.gdt.append(Descriptor::UserSegment(0));
+        self.gdt.append(Descriptor::UserSegment(0));
         self.gdt.append(Descriptor::user_data_segment());
         self.gdt.append(Descriptor::user_code_segment());
         self.idt = InterruptDescriptorTable::new();
@@ -364,10 +369,10 @@ impl Core {
         protect();
         // What a `syscall` does: to the code that is mapped for it, with interrupts off and nothing of ring 3's
         // flags; and where the core's own part is found then.
-        // SAFETY: selectors of `prepare`: ring 0 has 8 and 16, ring 3 24 (data) and 32 (code).
+        // SAFETY: selectors of `prepare`: ring 0 has 8 and 16; ring 3's are 8 and 16 behind that one.
         unsafe {
             Efer::update(|e| e.insert(EferFlags::SYSTEM_CALL_EXTENSIONS));
-            Msr::new(STAR).write(8 << 32 | 0x13 << 48);
+            Msr::new(STAR).write(8 << 32 | (USER_SS - 8) << 48);
             Msr::new(LSTAR).write(&raw const nucleus_call_entry as u64);
             Msr::new(SFMASK).write(FLAGS_OFF);
             Msr::new(GS_BASE).write(self as *mut Core as u64);
@@ -389,7 +394,8 @@ impl Core {
     pub fn enter(&mut self, cell: &'static crate::cell::Cell, number: usize) -> ! {
         let (area, at) = cell.area(number);
         (self.cell, self.number) = (Some(cell), number);
-        (self.local, self.user_local) = (&raw const area.local as u64, at + offset_of!(CoreArea, local) as u64);
+        (self.local, self.user_local) =
+            (&raw const area.local as u64, at + offset_of!(CoreArea, local) as u64);
         self.set_space(cell.first_space());
         cores::enter(self.index, self.space());
         Apic::here().start_timer(clock::by_deadline());
@@ -476,8 +482,8 @@ impl Core {
         let [r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax] = r.general;
         // The order of `SigContext`.
         let words = [
-            r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, r.rsp, r.rip, r.rflags, r.cs,
-            r.error, what, 0, address, 0, 1,
+            r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, r.rsp, r.rip, r.rflags,
+            r.cs, r.error, what, 0, address, 0, 1,
         ];
         const { assert!(TRAP_BUSY == 24) };
         for (to, word) in area.trap.iter().zip(words) {
@@ -485,7 +491,7 @@ impl Core {
         }
         self.local().mask.store(1, Ordering::SeqCst);
         let top = HOST_THREADS + (self.number as u64 + 1) * HOST_THREAD_SIZE - PAGE;
-        (r.rip, r.rsp, r.rflags, r.cs, r.ss) = (upcall, top, 0x202, 0x23, 0x1b);
+        (r.rip, r.rsp, r.rflags, r.cs, r.ss) = (upcall, top, 0x202, USER_CS, USER_SS);
         r.general[RDI] = self.user_local;
         r.general[RSI] = at + offset_of!(CoreArea, trap) as u64;
         true
@@ -530,6 +536,9 @@ pub fn notify(cell: &crate::cell::Cell, number: u64) -> Answer {
     Ok(0)
 }
 
+/// Selectors of ring 3's code and data, the same as Linux's: some programs know them.
+const USER_CS: u64 = atoll_abi::nucleus::USER_CS;
+const USER_SS: u64 = 0x2b;
 /// Places in `Registers::general`.
 const RDI: usize = 9;
 const RSI: usize = 10;

@@ -72,7 +72,8 @@ pub fn load(image: &[u8], space: &AddressSpace, frames: &mut Frames) -> Result<u
     }
     relocate(image, &elf, base, &placed)?;
     let constant = segments.iter().find(|s| s.p_type == PT_GNU_RELRO);
-    let constant = constant.map(|s| base.wrapping_add(s.p_vaddr)..down(base.wrapping_add(s.p_vaddr + s.p_memsz)));
+    let constant =
+        constant.map(|s| base.wrapping_add(s.p_vaddr)..down(base.wrapping_add(s.p_vaddr + s.p_memsz)));
     let mut mapped_to = start;
     for s in loaded() {
         let (from, to) = (down(base + s.p_vaddr), (base + s.p_vaddr + s.p_memsz).next_multiple_of(FRAME));

@@ -145,7 +145,9 @@ fn run(start: &mut Start) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
-    for (n, core, cell) in jobs.iter().flat_map(|cell| cell.cores().enumerate().map(move |(n, core)| (n, core, *cell))) {
+    for (n, core, cell) in
+        jobs.iter().flat_map(|cell| cell.cores().enumerate().map(move |(n, core)| (n, core, *cell)))
+    {
         JOBS[core].1.store(n, Ordering::Relaxed);
         JOBS[core].0.store(cell as *const Cell as *mut Cell, Ordering::Release);
     }

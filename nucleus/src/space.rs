@@ -24,8 +24,7 @@ const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// Entries of the topmost table that all spaces share: the runtime's and the nucleus's.
-const RUNTIME_ENTRIES: core::ops::Range<usize> =
-    (RUNTIME_BASE >> 39) as usize..(RUNTIME_END >> 39) as usize;
+const RUNTIME_ENTRIES: core::ops::Range<usize> = (RUNTIME_BASE >> 39) as usize..(RUNTIME_END >> 39) as usize;
 
 /// There is no memory for page tables.
 #[derive(Debug)]
@@ -155,9 +154,7 @@ fn visit(
             }
             _ if old == 0 => continue,
             Change::Unmap => (whole && !is_table).then_some(0),
-            Change::Protect(access) => {
-                (whole && !is_table).then_some(old & (ADDRESS | HUGE) | flags(access))
-            }
+            Change::Protect(access) => (whole && !is_table).then_some(old & (ADDRESS | HUGE) | flags(access)),
         };
         if let Some(new) = new {
             entry.store(new, Ordering::Relaxed);

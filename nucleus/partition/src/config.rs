@@ -193,7 +193,12 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                 let rest = whole.trim_start().strip_prefix("run").unwrap_or_default();
                 request.run = rest.trim_ascii();
             }
-            _ => return Err(wrong("this is none of cell, cores, memory, runtime, boot, image, device, run", key)),
+            _ => {
+                return Err(wrong(
+                    "this is none of cell, cores, memory, runtime, boot, image, device, run",
+                    key,
+                ));
+            }
         }
     }
     match open {

@@ -182,7 +182,16 @@ mod tests {
 
     fn request(cores: usize, blocks: u64) -> Request<'static> {
         let memory = blocks * BLOCK;
-        Request { name: "c", cores, memory, runtime: None, boot: None, image: None, devices: ArrayVec::new(), run: "x" }
+        Request {
+            name: "c",
+            cores,
+            memory,
+            runtime: None,
+            boot: None,
+            image: None,
+            devices: ArrayVec::new(),
+            run: "x",
+        }
     }
 
     proptest! {

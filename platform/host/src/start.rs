@@ -230,8 +230,7 @@ fn space_main(space: u32) -> ! {
         | linux::CLONE_SYSVSEM;
     for core in 1..cores {
         // SAFETY: the child runs on its own area's stack.
-        let tid =
-            unsafe { clone_thread_raw(u64::from(flags), area(core) + LOOP_STACK, core as u64) };
+        let tid = unsafe { clone_thread_raw(u64::from(flags), area(core) + LOOP_STACK, core as u64) };
         if tid < 0 {
             // SAFETY: ends this process.
             unsafe { call!(sys::EXIT_GROUP, 1) };
@@ -377,10 +376,7 @@ fn lock_in() {
 /// Asks for a new space; it is there when its slot's state says READY.
 pub(crate) fn space_create() -> Result<u32> {
     for (n, state) in control().space_states.iter().enumerate() {
-        if state
-            .compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
+        if state.compare_exchange(state::FREE, state::CREATING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             control().nursery.slots.fetch_max(n as u32 + 1, Ordering::AcqRel);
             wish();
             return Ok(n as u32);

@@ -272,8 +272,7 @@ pub(crate) fn alternate_stack(area: u64) {
         flags: u64,
         size: u64,
     }
-    let stack =
-        Stack { sp: area + LOOP_STACK, flags: 0, size: HOST_THREAD_SIZE - LOOP_STACK };
+    let stack = Stack { sp: area + LOOP_STACK, flags: 0, size: HOST_THREAD_SIZE - LOOP_STACK };
     // SAFETY: the area is this thread's.
     unsafe { call!(sys::SIGALTSTACK, &raw const stack, 0) };
 }

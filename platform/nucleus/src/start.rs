@@ -77,8 +77,7 @@ extern "C" fn atoll_nucleus_core(core: usize) -> ! {
         (state as *mut u8).add(XSTATE_SIZE).cast::<u32>().write(size);
     }
     let marks = entry::landmarks();
-    let places =
-        [upcall::address(), entry::trapped_call_address(), marks.resume_critical, marks.resume_end];
+    let places = [upcall::address(), entry::trapped_call_address(), marks.resume_critical, marks.resume_end];
     if call(call::UPCALLS, places).is_err() {
         refuse("the nucleus does not take the runtime's upcalls");
     }

@@ -13,15 +13,13 @@ use crate::{NUCLEUS, control};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::frame::{FaultKind, SigContext, Upcall};
 use atoll_abi::layout::{HOST_THREAD_SIZE, HOST_THREADS, PAGE, RUNTIME_BASE};
-use atoll_abi::nucleus::{TRAP_BUSY, vector};
+use atoll_abi::nucleus::{TRAP_BUSY, USER_CS, vector};
 use atoll_platform_entry::entry;
 use atoll_platform_entry::line::Line;
 use atoll_platform_entry::upcall::{
     backtrace, capture, half_resumed, in_runtime, leave_for_runtime, program_rip, trespass,
 };
 
-/// Selector of ring 3's 64-bit code.
-const USER_CS: u64 = 0x23;
 /// Extended state that is saved: x87, SSE, AVX, AVX-512, protection keys.
 const ALL_STATE: u32 = 0x2e7;
 /// Wait status of a cell whose runtime is broken: of a program that SIGSEGV killed, and dumped core.
@@ -118,8 +116,11 @@ mod exception {
     pub const SIMD: u64 = 19;
 }
 
-/// Error code of the general-protection fault of `int 0x80`: that entry of the interrupt table.
-const INT_80: u64 = 0x80 << 3 | 2;
+/// Error codes of the general-protection fault of `int 0x80`, that entry of the interrupt table: the processor's, and
+/// QEMU's.
+const INT_80: [u64; 2] = [0x80 << 3 | 2, 0x80 << 4 | 2];
+/// Selector of 32-bit code on Linux. Here it is nothing's.
+const CODE_32: u64 = 0x23;
 
 /// Linux's `si_code`s.
 const SI_KERNEL: i32 = 0x80;
@@ -162,7 +163,11 @@ extern "C" fn atoll_trapped(core: &CoreLocal, trap: &mut SigContext, gs: u64, st
             _ => broken(trap),
         }
     };
-    let foreign_call = trap.trap == exception::GENERAL_PROTECTION && trap.error == INT_80;
+    let foreign_call = trap.trap == exception::GENERAL_PROTECTION && INT_80.contains(&trap.error);
+    if trap.trap == exception::GENERAL_PROTECTION && trap.error == CODE_32 & !3 {
+        // It would be there if there were such code.
+        trap.segments = CODE_32;
+    }
     let upcall = trespass(gs, trap, USER_CS, foreign_call).unwrap_or_else(|| what(trap, state));
     let frame = capture(core, trap, at);
     taken();
@@ -172,7 +177,11 @@ extern "C" fn atoll_trapped(core: &CoreLocal, trap: &mut SigContext, gs: u64, st
 
 /// What the trap says, of a program.
 fn what(trap: &SigContext, state: u64) -> Upcall {
-    let fault = |kind, addr, si_code| Upcall::Fault { kind, addr, code: 0, si_code };
+    // What the signal frame says: for some the vector, for others the error code.
+    let fault = |kind, addr, si_code| {
+        let code = if kind == FaultKind::Protection { trap.error } else { trap.trap };
+        Upcall::Fault { kind, addr, code, si_code }
+    };
     // SAFETY: an XSAVE image, whose first part is FXSAVE's: control and status words, MXCSR.
     let (control, status, mxcsr) = unsafe {
         let p = state as *const u8;
