@@ -23,6 +23,11 @@ pub const ABI_VERSION: u32 = 3;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
+/// The most pieces that a cell's memory is in.
+pub const EXTENTS_MAX: usize = 8;
+/// The most devices of a cell.
+pub const DEVICES_MAX: usize = 8;
+
 /// What a cell's runtime stands on.
 pub mod platform_kind {
     /// A Linux process.
@@ -70,6 +75,12 @@ pub struct Descriptor {
     pub clock: Clock,
     /// A [`platform_kind`]: which platform the runtime stands on.
     pub platform: AtomicU32,
+    /// Where the cell's memory is, as devices see it: physical address and length of its extents, in the
+    /// order of offsets. On the nucleus only.
+    pub extents: [[AtomicU64; 2]; EXTENTS_MAX],
+    /// Devices that the cell was granted, on the nucleus: address of the registers (0: none) and virtio's
+    /// number of the kind.
+    pub devices: [[AtomicU64; 2]; DEVICES_MAX],
     /// Address and length of the root file system's archive, where it is in memory; 0: there is none.
     pub archive: [AtomicU64; 2],
     /// Host descriptors: the file of the extents.

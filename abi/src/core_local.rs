@@ -11,6 +11,8 @@ pub mod pending {
     pub const NOTIFY: u32 = 1;
     /// The armed deadline has passed.
     pub const DEADLINE: u32 = 2;
+    /// A device has something to say.
+    pub const DEVICE: u32 = 4;
 }
 
 /// State of a core, written by the core, read by those who want to wake it.

@@ -31,6 +31,8 @@ pub const HOST_THREAD_SIZE: u64 = 128 << 10;
 pub const LOOP_STACK: u64 = 32 << 10;
 /// Size of the trap stack on the nucleus. Between the two nothing is mapped.
 pub const TRAP_STACK: u64 = 32 << 10;
+/// Registers of the devices that a cell was granted, on the nucleus: a page each.
+pub const DEVICES: u64 = RUNTIME_BASE + (112 << 20);
 /// The control area ([`crate::control::Control`]), shared with the supervisor.
 pub const CONTROL: u64 = RUNTIME_BASE + (128 << 20);
 /// The root file system's archive on the nucleus, read-only.

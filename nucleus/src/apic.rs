@@ -28,6 +28,8 @@ pub mod vector {
     pub const NOTIFY: u8 = 0x41;
     /// Another core has changed mappings that this one may remember.
     pub const FLUSH: u8 = 0x42;
+    /// A device of the core's cell.
+    pub const DEVICE: u8 = 0x43;
     /// The APIC's own, for interrupts that were taken back.
     pub const SPURIOUS: u8 = 0xff;
 }

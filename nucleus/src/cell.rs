@@ -9,19 +9,22 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use arrayvec::ArrayVec;
-use atoll_abi::control::{ABI_VERSION, BOOT_MAX, Control, CoreArea, Descriptor, MAGIC, platform_kind};
+use atoll_abi::control::{
+    ABI_VERSION, BOOT_MAX, Control, CoreArea, DEVICES_MAX, Descriptor, EXTENTS_MAX, MAGIC, platform_kind,
+};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
-    ARCHIVE, BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES, TRAP_STACK,
+    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES, TRAP_STACK,
     is_user_range,
 };
 use atoll_abi::platform::Access as Rights;
-use atoll_partition::{CORES_MAX, Cell as Owns, EXTENTS_MAX, Extent};
+use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
 
 use crate::console::{Console, Turn, write_stream};
 use crate::cores::{self, Lock};
 use crate::cpu::{self, Core};
 use crate::entry::DIRECT;
+use crate::devices::Device;
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
 use crate::space::{Change, Space};
@@ -56,6 +59,8 @@ pub struct Parts<'a> {
     pub archive: Extent,
     /// May it write to the console?
     pub console: bool,
+    /// Its devices.
+    pub devices: ArrayVec<&'a Device, DEVICES_MAX>,
 }
 
 /// A cell.
@@ -80,6 +85,8 @@ pub struct Cell {
 
 // SAFETY: the pool is used under the lock only; areas are atomics.
 unsafe impl Sync for Cell {}
+
+const _: () = assert!(EXTENTS_MAX == atoll_partition::EXTENTS_MAX);
 
 /// Zeroed frames as a value of which zeroes are a valid one.
 ///
@@ -135,6 +142,10 @@ impl Cell {
             let Extent { start, len } = parts.archive;
             space.map_user(&mut frames, ARCHIVE, start, len, Access::Read)?;
         }
+        for (n, device) in parts.devices.iter().enumerate() {
+            let at = DEVICES + n as u64 * FRAME;
+            space.map_user(&mut frames, at, device.registers / FRAME * FRAME, FRAME, Access::Registers)?;
+        }
         let spaces_at = take(&mut frames, (size_of::<AtomicU64>() * MAX_SPACES) as u64)?;
         // SAFETY: zeroes are fine; for this cell alone.
         let spaces: &'static [AtomicU64; MAX_SPACES] = unsafe { fresh(spaces_at) };
@@ -148,7 +159,7 @@ impl Cell {
             return Err(SMALL);
         }
         frames.keep_below(rest);
-        let (mut memory, mut extents) = (0, ArrayVec::new());
+        let (mut memory, mut extents) = (0, ArrayVec::<Extent, EXTENTS_MAX>::new());
         for extent in core::iter::once(&Extent { start: rest, len: end - rest }).chain(others) {
             space.map_user(&mut frames, DIRECT_MAP + memory, extent.start, extent.len, Access::Write)?;
             memory += extent.len;
@@ -169,6 +180,14 @@ impl Cell {
         d.clock.base.store(base, Ordering::Relaxed);
         d.clock.scale.store(scale, Ordering::Relaxed);
         d.clock.realtime.store(realtime, Ordering::Relaxed);
+        for (to, extent) in d.extents.iter().zip(&extents) {
+            to[0].store(extent.start, Ordering::Relaxed);
+            to[1].store(extent.len, Ordering::Relaxed);
+        }
+        for (n, (to, device)) in d.devices.iter().zip(&parts.devices).enumerate() {
+            to[0].store(DEVICES + n as u64 * FRAME + device.registers % FRAME, Ordering::Relaxed);
+            to[1].store(u64::from(device.kind), Ordering::Relaxed);
+        }
         if parts.archive.len > 0 {
             d.archive[0].store(ARCHIVE, Ordering::Relaxed);
             d.archive[1].store(parts.archive.len, Ordering::Relaxed);

@@ -39,6 +39,11 @@ pub fn introduce(core: usize, apic: u32) {
     CORES[core].apic.store(apic, Ordering::Relaxed);
 }
 
+/// A core's APIC.
+pub fn apic(core: usize) -> u32 {
+    CORES[core].apic.load(Ordering::Relaxed)
+}
+
 /// This core uses the tables of this space from here on.
 pub fn enter(core: usize, space: Space) {
     CORES[core].root.store(space.0, Ordering::SeqCst);

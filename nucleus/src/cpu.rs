@@ -83,6 +83,7 @@ exception_entries:
 interrupt interrupt_timer, {timer}
 interrupt interrupt_notify, {notify}
 interrupt interrupt_flush, {flush}
+interrupt interrupt_device, {device}
 interrupt interrupt_spurious, {spurious}
 
 // A system call of a program that has changed GS: as if it were an exception.
@@ -244,6 +245,7 @@ nucleus_enter:
     timer = const vector::TIMER as u32,
     notify = const vector::NOTIFY as u32,
     flush = const vector::FLUSH as u32,
+    device = const vector::DEVICE as u32,
     spurious = const vector::SPURIOUS as u32,
     call_vector = const up::CALL as u32,
     cs = const USER_CS,
@@ -261,6 +263,7 @@ unsafe extern "C" {
     static interrupt_timer: u8;
     static interrupt_notify: u8;
     static interrupt_flush: u8;
+    static interrupt_device: u8;
     static interrupt_spurious: u8;
     static nucleus_call_entry: u8;
     fn nucleus_enter(rip: u64, rsp: u64, first: u64, second: u64) -> !;
@@ -344,6 +347,7 @@ impl Core {
             (vector::TIMER, &raw const interrupt_timer),
             (vector::NOTIFY, &raw const interrupt_notify),
             (vector::FLUSH, &raw const interrupt_flush),
+            (vector::DEVICE, &raw const interrupt_device),
             (vector::SPURIOUS, &raw const interrupt_spurious),
         ] {
             gate(n as usize, at as u64);
@@ -459,7 +463,8 @@ impl Core {
 
     /// `park`.
     pub fn park(&self, cell: &crate::cell::Cell, deadline: u64) -> Answer {
-        while self.local().pending.load(Ordering::SeqCst) & pending::NOTIFY == 0 && clock::now() < deadline {
+        const WAKES: u32 = pending::NOTIFY | pending::DEVICE;
+        while self.local().pending.load(Ordering::SeqCst) & WAKES == 0 && clock::now() < deadline {
             self.set_timer(deadline);
             // SAFETY: an interrupt that comes before the core sleeps ends the sleep; they are off again behind it.
             unsafe { asm!("sti", "hlt", "cli", options(nomem, nostack)) };
@@ -505,6 +510,9 @@ impl Core {
             vector::SPURIOUS => return,
             vector::FLUSH => cores::forget_if_wanted(self.index),
             vector::TIMER if self.cell.is_some() => self.look_at_timer(),
+            vector::DEVICE if self.cell.is_some() => {
+                self.local().pending.fetch_or(pending::DEVICE, Ordering::SeqCst);
+            }
             _ => {}
         }
         apic.done();

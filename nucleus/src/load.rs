@@ -31,7 +31,7 @@ struct Placed {
 
 impl Placed {
     /// The bytes at an address, for writing.
-    fn at(&self, address: u64, len: u64) -> Result<&mut [u8]> {
+    fn at(&mut self, address: u64, len: u64) -> Result<&mut [u8]> {
         let inside = address >= self.start && address.checked_add(len).is_some_and(|end| end <= self.end);
         if !inside {
             return Err(DAMAGED);
@@ -62,7 +62,7 @@ pub fn load(image: &[u8], space: &AddressSpace, frames: &mut Frames) -> Result<u
         return Err(DAMAGED);
     }
     let physical = frames.take((end - start) / FRAME).ok_or(NO_MEMORY)?;
-    let placed = Placed { physical, start, end };
+    let mut placed = Placed { physical, start, end };
     for s in loaded() {
         let content = elf.segment_data(&s).map_err(|_| DAMAGED)?;
         if content.len() as u64 > s.p_memsz {
@@ -70,7 +70,7 @@ pub fn load(image: &[u8], space: &AddressSpace, frames: &mut Frames) -> Result<u
         }
         placed.at(base + s.p_vaddr, content.len() as u64)?.copy_from_slice(content);
     }
-    relocate(image, &elf, base, &placed)?;
+    relocate(image, &elf, base, &mut placed)?;
     let constant = segments.iter().find(|s| s.p_type == PT_GNU_RELRO);
     let constant =
         constant.map(|s| base.wrapping_add(s.p_vaddr)..down(base.wrapping_add(s.p_vaddr + s.p_memsz)));
@@ -104,7 +104,7 @@ fn access(s: &ProgramHeader) -> Result<Access> {
 }
 
 /// Adds the base to what the file says is an address of its own.
-fn relocate(image: &[u8], elf: &ElfBytes<LittleEndian>, base: u64, placed: &Placed) -> Result<()> {
+fn relocate(image: &[u8], elf: &ElfBytes<LittleEndian>, base: u64, placed: &mut Placed) -> Result<()> {
     let Some(dynamic) = elf.dynamic().map_err(|_| DAMAGED)? else { return Ok(()) };
     let value = |tag| dynamic.iter().find(|d| d.d_tag == tag).map(|d| d.d_val());
     let (Some(at), Some(len)) = (value(DT_RELA), value(DT_RELASZ)) else { return Ok(()) };

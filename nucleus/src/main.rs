@@ -17,6 +17,7 @@ mod clock;
 mod console;
 mod cores;
 mod cpu;
+mod devices;
 mod entry;
 mod load;
 mod memory;
@@ -141,7 +142,7 @@ fn run(start: &mut Start) -> Result<()> {
     if let Some(what) = boot.option("crash") {
         crash(what);
     }
-    let jobs = partition::of_boot(boot, space, frames, RUNNING.load(Ordering::Acquire))?;
+    let jobs = partition::of_boot(boot, machine, space, frames, RUNNING.load(Ordering::Acquire))?;
     if jobs.is_empty() {
         return Ok(());
     }

@@ -15,6 +15,8 @@ const POINTER: usize = 16;
 const HEAD: usize = 44;
 /// Entries of the table, and the length of one for a processor; others have 8 bytes.
 const PROCESSOR: u8 = 0;
+/// An entry that names an I/O APIC.
+const IO_APIC: u8 = 2;
 const PROCESSOR_LEN: usize = 20;
 const OTHER_LEN: usize = 8;
 
@@ -58,6 +60,11 @@ pub fn read(machine: &mut Machine) -> bool {
         // Bit 0 of the flags: enabled.
         if *kind == PROCESSOR && entry[3] & 1 != 0 {
             machine.add(u32::from(entry[1]));
+        }
+        // Of the older machines each has 24 lines.
+        if *kind == IO_APIC && entry[3] & 1 != 0 {
+            let first = machine.io_apics.len() as u32 * 24;
+            machine.add_io_apic(u64::from(u32_at(entry, 4).unwrap_or_default()), first);
         }
         rest = after;
     }

@@ -41,6 +41,8 @@ pub enum Access {
     Write,
     /// Read and execute.
     Run,
+    /// Registers of a device: read and write, not through the cache.
+    Registers,
 }
 
 /// The tables.
@@ -150,6 +152,7 @@ impl AddressSpace {
             Access::Read => Flags::NO_EXECUTE,
             Access::Write => Flags::NO_EXECUTE | Flags::WRITABLE,
             Access::Run => Flags::empty(),
+            Access::Registers => DEVICE,
         };
         self.map(frames, at, physical, len, flags | Flags::PRESENT | Flags::USER_ACCESSIBLE)
     }

@@ -9,11 +9,14 @@ use atoll_partition::{CELLS_MAX, Extent, Table, parse, split, without};
 use tar_no_std::TarArchiveRef;
 
 use crate::cell::{Cell, Parts};
+use crate::cores;
+use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
 use crate::pvh::Boot;
 use crate::say;
+use crate::tables::Machine;
 
 /// Memory below this is the firmware's and the first instructions' of cores.
 const LOW: u64 = 1 << 20;
@@ -30,10 +33,13 @@ fn file<'a>(module: &'a [u8], name: &str) -> Option<&'a [u8]> {
 /// Splits the machine as the boot module says, and makes the cells that have an image.
 pub fn of_boot(
     boot: &Boot,
-    nucleus: &AddressSpace,
+    machine: &Machine,
+    nucleus: &mut AddressSpace,
     frames: &mut Frames,
     cores: usize,
 ) -> Result<Jobs, &'static str> {
+    let devices = devices::find(boot, nucleus, frames)?;
+    let io_apics = devices::io_apics(machine, nucleus, frames)?;
     let Some(module) = boot.modules.first() else {
         say!("no boot module, and so no cells");
         return Ok(Jobs::new_const());
@@ -64,9 +70,12 @@ pub fn of_boot(
             say!("{e}");
             "the machine can't be split as boot.conf asks"
         })?;
-    let consoles = config.iter().filter(|c| c.devices.contains(&CONSOLE));
-    if consoles.count() > 1 {
-        return Err("the console can be one cell's only");
+    grant(&config, &devices)?;
+    for (request, owns) in config.iter().zip(&table.cells) {
+        let core = owns.cores.trailing_zeros() as usize;
+        for device in devices.iter().filter(|d| request.devices.contains(&d.name.as_str())) {
+            devices::route(&io_apics, device.line, cores::apic(core))?;
+        }
     }
     show(&config, &table);
     let mut jobs = Jobs::new_const();
@@ -88,6 +97,7 @@ pub fn of_boot(
             boot: request.boot.map_or(Ok(&[][..]), part)?,
             archive,
             console: request.devices.contains(&CONSOLE),
+            devices: devices.iter().filter(|d| request.devices.contains(&d.name.as_str())).collect(),
         };
         let made = Cell::new(&parts, nucleus, owns).map_err(|e| {
             say!("cell {}: {e}", request.name);
@@ -101,6 +111,32 @@ pub fn of_boot(
         jobs.push(cell);
     }
     Ok(jobs)
+}
+
+/// Is every device there that a cell asks for, and does none ask for another's, or for registers that share a page
+/// with another's?
+fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'static str> {
+    let known = |name: &str| devices.iter().find(|d| d.name.as_str() == name);
+    for (n, cell) in config.iter().enumerate() {
+        for name in &cell.devices {
+            if *name != CONSOLE && known(name).is_none() {
+                say!("cell {}: this machine has no device {name}", cell.name);
+                for device in devices {
+                    say!("  it has {}", device.name);
+                }
+                return Err("a device is missing");
+            }
+            let page = known(name).map(|d| d.registers / FRAME);
+            let clash = |other: &&str| {
+                **other == **name || page.is_some() && known(other).map(|d| d.registers / FRAME) == page
+            };
+            if let Some(other) = config[..n].iter().find(|c| c.devices.iter().any(|d| clash(&d))) {
+                say!("{name} can't be cell {}'s: it is, or shares a page of registers with one that is, {}'s", cell.name, other.name);
+                return Err("a device can be one cell's only");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The cells that are to begin.

@@ -122,6 +122,12 @@ impl Boot {
         })
     }
 
+    /// The values of all `key=value` of this key in the command line.
+    pub fn options<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let line = core::str::from_utf8(&self.command_line[..self.command_line_len]).unwrap_or_default();
+        line.split_ascii_whitespace().filter_map(move |w| w.strip_prefix(key)?.strip_prefix('='))
+    }
+
     /// The memory.
     pub fn ram(&self) -> impl Iterator<Item = Extent> + '_ {
         self.memory.iter().filter(|r| r.kind == RAM).map(|r| Extent { start: r.start, len: r.len })

@@ -19,6 +19,8 @@ pub struct Machine {
     pub apics: ArrayVec<u32, CORES_MAX>,
     /// Physical address of the local APIC's registers.
     pub apic_address: u64,
+    /// I/O APICs: the physical address of their registers, and the number of their first line.
+    pub io_apics: ArrayVec<(u64, u32), 8>,
     /// Cores that there was no room for.
     pub left_out: usize,
 }
@@ -56,10 +58,18 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Adds an I/O APIC. Lines of one that there is no room for reach nobody.
+    pub fn add_io_apic(&mut self, address: u64, first_line: u32) {
+        let _ = self.io_apics.try_push((address, first_line));
+    }
+}
+
 /// Asks the tables: ACPI's, or, where there are none, the older ones. Before the nucleus has page tables of
 /// its own.
 pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
-    let mut machine = Machine { apics: ArrayVec::new(), apic_address: 0, left_out: 0 };
+    let mut machine =
+        Machine { apics: ArrayVec::new(), apic_address: 0, io_apics: ArrayVec::new(), left_out: 0 };
     if boot.rsdp == 0 {
         let found = crate::mp::read(&mut machine);
         return if found { Ok(machine) } else { Err("there are neither ACPI nor MP tables") };
@@ -75,6 +85,10 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
         let (id, flags) = match entry {
             MadtEntry::LocalApic(e) => (u32::from(e.apic_id), e.flags),
             MadtEntry::LocalX2Apic(e) => (e.x2apic_id, e.flags),
+            MadtEntry::IoApic(e) => {
+                machine.add_io_apic(u64::from(e.io_apic_address), e.global_system_interrupt_base);
+                continue;
+            }
             _ => continue,
         };
         // Bit 0: enabled.
