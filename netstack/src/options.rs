@@ -217,8 +217,10 @@ impl Inner {
             (IPV6, net::IPV6_V6ONLY) if s.v6 => u32::from(o.v6_only),
             (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => u32::from(o.hop_limit.unwrap_or(64)),
             (IP, IP_TTL) => u32::from(o.hop_limit.unwrap_or(64)),
-            (net::SOL_SOCKET | IP | IPV6 | TCP, _) => return Err(Errno::ENOPROTOOPT),
-            _ => return Err(Errno::EOPNOTSUPP),
+            (net::SOL_SOCKET | IP, _) => return Err(Errno::ENOPROTOOPT),
+            (TCP, _) if tcp => return Err(Errno::ENOPROTOOPT),
+            // As it happens.
+            _ => return Err(if s.v6 { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP }),
         };
         put(&number.to_ne_bytes())
     }
@@ -257,7 +259,6 @@ impl Inner {
             }
             (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => o.hop_limit = hops(value)?,
             (IP, IP_TTL) => o.hop_limit = hops(value)?,
-            (net::SOL_SOCKET | IP | IPV6 | TCP, _) => return Err(Errno::ENOPROTOOPT),
             _ => return Err(Errno::ENOPROTOOPT),
         }
         let flows = match &s.role {

@@ -75,6 +75,8 @@ pub(crate) enum Attempt {
     /// Begun, and no call has told yet what came of it.
     Connecting,
     Connected,
+    /// It was shut down after it had failed; that can't be mended but by AF_UNSPEC (SS_DISCONNECTING).
+    Broken,
 }
 
 /// A connection's upper end.

@@ -667,7 +667,12 @@ impl Inner {
             return self.bind(n as i32, &same);
         }
         let at = address::parse(addr, v6)?;
-        if s.bound || !matches!(s.role, Role::Idle | Role::Datagram(_)) {
+        let over = match &s.role {
+            Role::Idle | Role::Datagram(_) => true,
+            Role::Listener(_) => false,
+            Role::Stream(c) => !c.flow.and_then(|f| self.flows.get(f)).is_some_and(is_open),
+        };
+        if s.bound || !over {
             return Err(Errno::EINVAL);
         }
         if v6 && s.options.v6_only && matches!(at.addr, IpAddress::Ipv4(_)) {
@@ -1142,6 +1147,11 @@ fn earlier(a: Option<i64>, b: Option<i64>) -> Option<i64> {
 /// Is it a connection that only waits for its time to be over?
 pub(crate) fn is_lingering(f: &Flow) -> bool {
     f.tcp().is_some_and(|c| c.owner == Owner::Nobody && c.state == smoltcp::socket::tcp::State::TimeWait)
+}
+
+/// Is it a connection that has not ended?
+fn is_open(f: &Flow) -> bool {
+    f.tcp().is_some_and(|c| c.state != smoltcp::socket::tcp::State::Closed)
 }
 
 /// Is it a connection with a peer?

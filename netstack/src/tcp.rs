@@ -113,6 +113,7 @@ impl Inner {
         match &mut s.role {
             Role::Listener(_) => return Err(Errno::EISCONN),
             Role::Stream(c) if c.attempt == Attempt::Connected => return Err(Errno::EISCONN),
+            Role::Stream(c) if c.attempt == Attempt::Broken => return Err(Errno::EINVAL),
             Role::Stream(c) => {
                 let state =
                     c.flow.and_then(|f| self.flows.get(f)).map_or(State::Closed, |f| f.tcp_socket().state());
@@ -133,7 +134,8 @@ impl Inner {
         }
         let mut remote = address::parse(addr, v6)?;
         if remote.addr.is_unspecified() {
-            remote.addr = match remote.addr {
+            let own = self.sockets.get(n).map_or(remote.addr, |s| s.asked.addr);
+            remote.addr = match own {
                 IpAddress::Ipv4(_) => IpAddress::v4(127, 0, 0, 1),
                 IpAddress::Ipv6(_) => IpAddress::v6(0, 0, 0, 0, 0, 0, 0, 1),
             };
@@ -198,16 +200,19 @@ impl Inner {
         let role = core::mem::replace(&mut s.role, Role::Idle);
         s.shut_read = false;
         s.shut_write = false;
-        s.error = None;
         s.local.addr = s.asked.addr;
-        if s.bound && s.asked.port == 0 {
-            s.bound = false;
-            let port = core::mem::take(&mut s.local.port);
-            self.ports.unbind(Kind::Tcp, port, n);
-        }
+        self.release_port(n);
         match role {
             Role::Stream(c) => {
                 if let Some(f) = c.flow {
+                    let state = self.flows.get(f).map(|f| f.tcp_socket().state());
+                    let cut = !matches!(
+                        state,
+                        None | Some(State::Closed | State::TimeWait | State::LastAck | State::Closing)
+                    );
+                    if cut && let Some(s) = self.sockets.get_mut(n) {
+                        s.error = Some(Errno::ECONNRESET);
+                    }
                     self.leave(f, Some(0), None);
                 }
             }
@@ -216,6 +221,19 @@ impl Inner {
         }
         self.changed(n);
         Ok(())
+    }
+
+    /// A port that was not asked for is only held as long as there is a connection.
+    fn release_port(&mut self, n: usize) {
+        if let Some(s) = self.sockets.get_mut(n)
+            && s.bound
+            && s.asked.port == 0
+        {
+            // Its name keeps it, as on Linux.
+            s.bound = false;
+            let port = s.local.port;
+            self.ports.unbind(Kind::Tcp, port, n);
+        }
     }
 
     pub(crate) fn listen(&mut self, n: i32, backlog: u32) -> Result<()> {
@@ -284,7 +302,7 @@ impl Inner {
             _ => None,
         };
         if flags & net::MSG_OOB != 0 {
-            return Err(if flow.is_some() { Errno::EINVAL } else { Errno::ENOTCONN });
+            return Err(Errno::EINVAL);
         }
         let (peek, discard) = (flags & net::MSG_PEEK != 0, flags & net::MSG_TRUNC != 0);
         if let Some(f) = flow
@@ -336,11 +354,17 @@ impl Inner {
         if let Some(e) = s.take_error() {
             return Err(e);
         }
-        if s.shut_read || (max == 0 && c.is_some()) {
+        if s.shut_read {
             return Ok(0);
         }
         match c {
-            Some(c) if c.state != State::Closed => Err(Errno::EAGAIN),
+            Some(c) if c.state != State::Closed => {
+                if max == 0 {
+                    Ok(0)
+                } else {
+                    Err(Errno::EAGAIN)
+                }
+            }
             _ => Err(Errno::ENOTCONN),
         }
     }
@@ -403,17 +427,28 @@ impl Inner {
                 // `inet_shutdown`: it stops listening.
                 if read {
                     self.disconnect(n)?;
-                    let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
-                    s.shut_read = true;
                 }
                 return Ok(());
             }
             Role::Stream(Stream { flow: Some(f), .. }) => *f,
-            _ => return Err(Errno::ENOTCONN),
+            _ => {
+                // Linux shuts it down all the same.
+                s.shut_read |= read;
+                s.shut_write |= write;
+                self.changed(n);
+                return Err(Errno::ENOTCONN);
+            }
         };
         let Some(flow) = self.flows.get_mut(f) else { return Err(Errno::ENOTCONN) };
         match flow.tcp_socket().state() {
-            State::Closed => return Err(Errno::ENOTCONN),
+            State::Closed => {
+                if let Role::Stream(c) = &mut s.role
+                    && c.attempt == Attempt::Connecting
+                {
+                    c.attempt = Attempt::Broken;
+                }
+                return Err(Errno::ENOTCONN);
+            }
             State::SynSent => return self.disconnect(n),
             _ => {}
         }
@@ -616,6 +651,7 @@ impl Inner {
             s.shut_read = true;
             s.shut_write = true;
         }
+        self.release_port(n);
         self.changed(n);
     }
 

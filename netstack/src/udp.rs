@@ -30,6 +30,10 @@ fn datagrams(s: &mut Sock) -> Result<&mut Datagrams> {
     }
 }
 
+fn same_family(a: IpAddress, b: IpAddress) -> bool {
+    matches!(a, IpAddress::Ipv4(_)) == matches!(b, IpAddress::Ipv4(_))
+}
+
 /// Where a datagram to `to` really goes: any address is the machine itself.
 fn target(to: IpEndpoint) -> IpEndpoint {
     if !to.addr.is_unspecified() {
@@ -58,20 +62,31 @@ impl Inner {
             }
             return Ok(());
         }
+        self.bind_datagrams(n)?;
         let to = target(self.parse_to(n, addr)?);
         let s = self.sockets.get(n).ok_or(Errno::EBADF)?;
+        if matches!((s.local.addr, to.addr), (IpAddress::Ipv4(_), IpAddress::Ipv6(_))) {
+            return Err(Errno::EAFNOSUPPORT);
+        }
         if is_group(to.addr) && to.addr.is_broadcast() && !s.options.broadcast {
             return Err(Errno::EACCES);
         }
-        let (asked, bound) = (s.asked.addr, s.bound);
+        let asked = s.asked.addr;
         let (_, source) = self.route(to.addr, asked)?;
-        if !bound {
-            self.take_port(n, IpEndpoint { addr: asked, port: 0 })?;
-        }
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
         s.local.addr = source;
         datagrams(s)?.peer = Some(to);
         Ok(())
+    }
+
+    /// Whoever sends has a port, even if nothing comes of it.
+    fn bind_datagrams(&mut self, n: usize) -> Result<()> {
+        let s = self.sockets.get(n).ok_or(Errno::EBADF)?;
+        if s.bound {
+            return Ok(());
+        }
+        let at = IpEndpoint { addr: s.asked.addr, port: 0 };
+        self.take_port(n, at).map_err(|_| Errno::EAGAIN)
     }
 
     fn parse_to(&self, n: usize, addr: &[u8]) -> Result<IpEndpoint> {
@@ -82,8 +97,8 @@ impl Inner {
         if s.v6 && s.options.v6_only && matches!(to.addr, IpAddress::Ipv4(_)) {
             return Err(Errno::ENETUNREACH);
         }
-        if s.v6 && to.addr.is_unspecified() {
-            return Ok(IpEndpoint { addr: address::any(true), ..to });
+        if to.addr.is_unspecified() && matches!(s.local.addr, IpAddress::Ipv4(_)) {
+            return Ok(IpEndpoint { addr: address::any(false), ..to });
         }
         Ok(to)
     }
@@ -98,6 +113,7 @@ impl Inner {
         if len > LONGEST {
             return Err(Errno::EMSGSIZE);
         }
+        self.bind_datagrams(n)?;
         let to = match addr {
             Some(a) if !a.is_empty() => Some(target(self.parse_to(n, a)?)),
             _ => None,
@@ -114,8 +130,8 @@ impl Inner {
         if s.shut_write {
             return Err(Errno::EPIPE);
         }
-        let (local, asked, bound) = (s.local.addr, s.asked.addr, s.bound);
-        let (net, source) = self.route(to.addr, if peer.is_some() { local } else { asked })?;
+        let (local, asked) = (s.local.addr, s.asked.addr);
+        let (net, source) = self.route(to.addr, if same_family(local, to.addr) { local } else { asked })?;
         let group = self.nets[net].iface.ip_addrs().iter().any(|c| {
             matches!((c, to.addr), (smoltcp::wire::IpCidr::Ipv4(c), IpAddress::Ipv4(a)) if c.broadcast() == Some(a))
         });
@@ -127,12 +143,6 @@ impl Inner {
         if net != 0 && len + headers > self.nets[net].link.mtu() {
             // Packets are not split.
             return Err(Errno::EMSGSIZE);
-        }
-        if !bound {
-            self.take_port(n, IpEndpoint { addr: asked, port: 0 })?;
-            if let Some(s) = self.sockets.get_mut(n) {
-                s.asked.port = 0;
-            }
         }
         let port = self.sockets.get(n).ok_or(Errno::EBADF)?.local.port;
         let from = IpEndpoint { addr: source, port };
@@ -314,17 +324,13 @@ impl Inner {
         f: &mut dyn FnMut(&[u8]) -> usize,
     ) -> Result<Received> {
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
-        if flags & net::MSG_OOB != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
         if let Some(e) = s.take_error() {
             return Err(e);
         }
-        let (v6, shut) = (s.v6, s.shut_read);
+        let v6 = s.v6;
         let d = datagrams(s)?;
-        let Some(first) = d.queue.front() else {
-            return if shut { Ok(Received::default()) } else { Err(Errno::EAGAIN) };
-        };
+        // Also after a shutdown: only who waits hears of that.
+        let first = d.queue.front().ok_or(Errno::EAGAIN)?;
         let (whole, from) = (first.bytes.len(), first.from);
         let n_bytes = whole.min(max);
         // One that can't be put where it is wanted stays.

@@ -16,7 +16,6 @@ use crate::{Calls, Config, PacketPort, PortConfig, Stack};
 mod datagrams;
 mod dhcp;
 mod fuzz;
-mod like_linux;
 mod readiness;
 mod streams;
 
