@@ -75,6 +75,16 @@ pub(crate) fn any(v6: bool) -> IpAddress {
     if v6 { IpAddress::Ipv6(Ipv6Addr::UNSPECIFIED) } else { IpAddress::Ipv4(Ipv4Addr::UNSPECIFIED) }
 }
 
+/// Where packets to `to` go from a socket that is bound to `own`: those to no address, to the machine itself.
+pub(crate) fn target(to: IpAddress, own: IpAddress) -> IpAddress {
+    match (to, own) {
+        (to, _) if !to.is_unspecified() => to,
+        (IpAddress::Ipv4(_), IpAddress::Ipv4(own)) if !own.is_unspecified() => own.into(),
+        (IpAddress::Ipv4(_), _) | (_, IpAddress::Ipv4(_)) => IpAddress::Ipv4(Ipv4Addr::LOCALHOST),
+        _ => IpAddress::Ipv6(Ipv6Addr::LOCALHOST),
+    }
+}
+
 /// Which addresses a bound socket answers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cover {

@@ -682,7 +682,19 @@ impl Inner {
         if !at.addr.is_unspecified() && !udp_group && !self.is_own(at.addr) {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        self.take_port(n, at)
+        if let Err(e) = self.take_port(n, at) {
+            if let Some(s) = self.sockets.get_mut(n) {
+                // What it had from a connection before is gone, too.
+                s.local.addr = address::any(v6);
+            }
+            return Err(e);
+        }
+        if let Some(s) = self.sockets.get_mut(n)
+            && matches!(at.addr, IpAddress::Ipv6(a) if !a.is_unspecified())
+        {
+            s.options.v6_only = true;
+        }
+        Ok(())
     }
 
     /// Binds a socket to an address whose port may be 0.
@@ -709,7 +721,7 @@ impl Inner {
         let Some(s) = self.sockets.get(n) else { return true };
         let cover = address::Cover::new(at.addr, s.v6, s.options.v6_only);
         let reuse = s.options.reuse_addr && !strictly;
-        if s.kind == Kind::Tcp && self.ports.held(at.port, reuse) {
+        if s.kind == Kind::Tcp && self.ports.held(at.port, cover, reuse) {
             return true;
         }
         self.ports.sockets(s.kind, at.port).iter().filter(|&&m| m != n).any(|&m| {
@@ -1039,7 +1051,7 @@ impl Inner {
                 self.connections.remove(&(c.local, c.remote));
             }
             if let Some(reuse) = c.holds {
-                self.ports.left(c.local.port, reuse);
+                self.ports.left(c.local, reuse);
             }
         }
     }

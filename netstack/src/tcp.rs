@@ -133,13 +133,7 @@ impl Inner {
             Role::Datagram(_) => return Err(Errno::EBADF),
         }
         let mut remote = address::parse(addr, v6)?;
-        if remote.addr.is_unspecified() {
-            let own = self.sockets.get(n).map_or(remote.addr, |s| s.asked.addr);
-            remote.addr = match own {
-                IpAddress::Ipv4(_) => IpAddress::v4(127, 0, 0, 1),
-                IpAddress::Ipv6(_) => IpAddress::v6(0, 0, 0, 0, 0, 0, 0, 1),
-            };
-        }
+        remote.addr = address::target(remote.addr, self.sockets.get(n).map_or(remote.addr, |s| s.asked.addr));
         if is_group(remote.addr) {
             return Err(Errno::ENETUNREACH);
         }
@@ -147,6 +141,9 @@ impl Inner {
         let (asked, bound, port, options) = (s.asked.addr, s.bound, s.local.port, s.options);
         if options.v6_only && matches!(remote.addr, IpAddress::Ipv4(_)) {
             return Err(Errno::ENETUNREACH);
+        }
+        if matches!((asked, remote.addr), (IpAddress::Ipv4(_), IpAddress::Ipv6(_))) {
+            return Err(Errno::EAFNOSUPPORT);
         }
         let (net, source) = self.route(remote.addr, asked)?;
         let mut local = IpEndpoint { addr: source, port };
@@ -201,11 +198,13 @@ impl Inner {
         s.shut_read = false;
         s.shut_write = false;
         s.local.addr = s.asked.addr;
-        self.release_port(n);
         match role {
             Role::Stream(c) => {
                 if let Some(f) = c.flow {
                     let state = self.flows.get(f).map(|f| f.tcp_socket().state());
+                    if state.is_some_and(|s| s != State::Closed) {
+                        self.release_port(n);
+                    }
                     let cut = !matches!(
                         state,
                         None | Some(State::Closed | State::TimeWait | State::LastAck | State::Closing)
@@ -216,7 +215,10 @@ impl Inner {
                     self.leave(f, Some(0), None);
                 }
             }
-            Role::Listener(l) => self.leave_all(l),
+            Role::Listener(l) => {
+                self.release_port(n);
+                self.leave_all(l);
+            }
             _ => {}
         }
         self.changed(n);
@@ -358,13 +360,7 @@ impl Inner {
             return Ok(0);
         }
         match c {
-            Some(c) if c.state != State::Closed => {
-                if max == 0 {
-                    Ok(0)
-                } else {
-                    Err(Errno::EAGAIN)
-                }
-            }
+            Some(c) if c.state != State::Closed => Err(Errno::EAGAIN),
             _ => Err(Errno::ENOTCONN),
         }
     }
@@ -450,7 +446,11 @@ impl Inner {
                 return Err(Errno::ENOTCONN);
             }
             State::SynSent => return self.disconnect(n),
-            _ => {}
+            _ => {
+                if let Role::Stream(c) = &mut s.role {
+                    c.attempt = Attempt::Connected;
+                }
+            }
         }
         s.shut_read |= read;
         s.shut_write |= write;
@@ -599,7 +599,7 @@ impl Inner {
             // As Linux's accepted sockets do.
             c.holds = Some(options.reuse_addr);
         }
-        self.ports.leave(local.port, options.reuse_addr);
+        self.ports.leave(local, options.reuse_addr);
         if let Some(Sock { role: Role::Listener(l), .. }) = self.sockets.get_mut(n) {
             l.half_open.push_back(f);
         }
@@ -817,12 +817,12 @@ impl Inner {
         let Some(c) = flow.tcp_mut() else { return };
         c.owner = Owner::Nobody;
         c.until = (!waits).then_some(self.now + if abort { RESET } else { DRAIN });
-        let port = c.local.port;
+        let local = c.local;
         if c.holds.is_none()
             && let Some(reuse) = holds
         {
             c.holds = Some(reuse);
-            self.ports.leave(port, reuse);
+            self.ports.leave(local, reuse);
         }
         if waits {
             self.lingering.push_back(f);

@@ -34,18 +34,6 @@ fn same_family(a: IpAddress, b: IpAddress) -> bool {
     matches!(a, IpAddress::Ipv4(_)) == matches!(b, IpAddress::Ipv4(_))
 }
 
-/// Where a datagram to `to` really goes: any address is the machine itself.
-fn target(to: IpEndpoint) -> IpEndpoint {
-    if !to.addr.is_unspecified() {
-        return to;
-    }
-    let addr = match to.addr {
-        IpAddress::Ipv4(_) => IpAddress::v4(127, 0, 0, 1),
-        IpAddress::Ipv6(_) => IpAddress::v6(0, 0, 0, 0, 0, 0, 0, 1),
-    };
-    IpEndpoint { addr, ..to }
-}
-
 impl Inner {
     pub(crate) fn connect_udp(&mut self, n: usize, addr: &[u8]) -> Result<()> {
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
@@ -62,8 +50,12 @@ impl Inner {
             }
             return Ok(());
         }
+        let only = s.v6 && s.options.v6_only;
         self.bind_datagrams(n)?;
-        let to = target(self.parse_to(n, addr)?);
+        if only && address::family(addr) == net::AF_INET {
+            return Err(Errno::EAFNOSUPPORT);
+        }
+        let to = self.parse_to(n, addr)?;
         let s = self.sockets.get(n).ok_or(Errno::EBADF)?;
         if matches!((s.local.addr, to.addr), (IpAddress::Ipv4(_), IpAddress::Ipv6(_))) {
             return Err(Errno::EAFNOSUPPORT);
@@ -97,10 +89,7 @@ impl Inner {
         if s.v6 && s.options.v6_only && matches!(to.addr, IpAddress::Ipv4(_)) {
             return Err(Errno::ENETUNREACH);
         }
-        if to.addr.is_unspecified() && matches!(s.local.addr, IpAddress::Ipv4(_)) {
-            return Ok(IpEndpoint { addr: address::any(false), ..to });
-        }
-        Ok(to)
+        Ok(IpEndpoint { addr: address::target(to.addr, s.local.addr), ..to })
     }
 
     pub(crate) fn send_udp(
@@ -115,7 +104,7 @@ impl Inner {
         }
         self.bind_datagrams(n)?;
         let to = match addr {
-            Some(a) if !a.is_empty() => Some(target(self.parse_to(n, a)?)),
+            Some(a) if !a.is_empty() => Some(self.parse_to(n, a)?),
             _ => None,
         };
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
@@ -123,6 +112,9 @@ impl Inner {
         let to = to.or(peer).ok_or(Errno::EDESTADDRREQ)?;
         if to.port == 0 {
             return Err(Errno::EINVAL);
+        }
+        if matches!((s.local.addr, to.addr), (IpAddress::Ipv4(_), IpAddress::Ipv6(_))) {
+            return Err(Errno::EAFNOSUPPORT);
         }
         if let Some(e) = s.take_error() {
             return Err(e);
@@ -303,7 +295,8 @@ impl Inner {
         let Ok(d) = datagrams(s) else { return };
         // The first one always has room.
         let room = d.queue.is_empty() || d.queued + cost <= limit;
-        if s.shut_read || !room || self.reserve(cost).is_err() {
+        // Also after a shutdown, as on Linux.
+        if !room || self.reserve(cost).is_err() {
             return;
         }
         if let Some(s) = self.sockets.get_mut(n)
