@@ -296,6 +296,10 @@ pub(crate) fn sort(frame: &[u8], ethernet: bool) -> Hint {
 }
 
 fn sort_ip(packet: &[u8]) -> Hint {
+    if packet.is_empty() {
+        // Which smoltcp does not bear.
+        return Hint::Drop;
+    }
     match IpVersion::of_packet(packet) {
         Ok(IpVersion::Ipv4) => {
             let Ok(p) = Ipv4Packet::new_checked(packet) else { return Hint::Drop };

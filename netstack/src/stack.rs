@@ -121,6 +121,8 @@ pub(crate) struct Inner {
     changes: Changes,
     /// Connections in TIME_WAIT that belong to nobody, oldest first; some may be gone.
     pub(crate) lingering: VecDeque<usize>,
+    /// Connections whose handshake was under way, oldest first; some may be further, or gone.
+    pub(crate) opening: VecDeque<usize>,
     memory: usize,
     config: Config,
     random: u64,
@@ -532,6 +534,7 @@ impl Inner {
             listed: VecDeque::new(),
             changes: Changes::new(config.cores),
             lingering: VecDeque::new(),
+            opening: VecDeque::new(),
             memory: 0,
             config,
             random,
@@ -556,9 +559,12 @@ impl Inner {
     /// Takes memory for buffers; ENOBUFS: there is too little.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
         while self.memory + bytes > self.config.memory {
-            let Some(f) = self.lingering.pop_front() else { return Err(Errno::ENOBUFS) };
-            if self.flows.get(f).is_some_and(is_lingering) {
-                self.end(f);
+            if let Some(f) = self.lingering.pop_front() {
+                if self.flows.get(f).is_some_and(is_lingering) {
+                    self.end(f);
+                }
+            } else if !self.end_half_open() {
+                return Err(Errno::ENOBUFS);
             }
         }
         self.memory += bytes;

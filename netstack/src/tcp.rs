@@ -38,6 +38,10 @@ fn is_opening(s: State) -> bool {
     matches!(s, State::SynSent | State::SynReceived)
 }
 
+fn is_half_open(f: &Flow) -> bool {
+    f.tcp().is_some_and(|c| matches!(c.owner, Owner::Listener(_)))
+}
+
 impl Inner {
     /// Makes a flow with a connection that has not begun.
     fn new_connection(
@@ -600,10 +604,33 @@ impl Inner {
             c.holds = Some(options.reuse_addr);
         }
         self.ports.leave(local, options.reuse_addr);
+        if self.opening.len() > 64 + 2 * self.flows.len() {
+            let flows = &self.flows;
+            self.opening.retain(|&f| flows.get(f).is_some_and(is_half_open));
+        }
+        self.opening.push_back(f);
         if let Some(Sock { role: Role::Listener(l), .. }) = self.sockets.get_mut(n) {
             l.half_open.push_back(f);
         }
         Ok(f)
+    }
+
+    /// Ends a handshake that makes no progress, to make room; false: there is none.
+    pub(crate) fn end_half_open(&mut self) -> bool {
+        while let Some(&f) = self.opening.front() {
+            let flow = self.flows.get(f).filter(|f| is_half_open(f)).and_then(Flow::tcp);
+            if flow.is_some_and(|c| self.now - c.heard <= HANDSHAKE) {
+                return false;
+            }
+            self.opening.pop_front();
+            if let Some(Connection { owner: Owner::Listener(n), .. }) = flow {
+                let n = *n;
+                self.drop_half_open(n, f);
+                self.end(f);
+                return true;
+            }
+        }
+        false
     }
 
     fn drop_half_open(&mut self, n: usize, f: usize) {
