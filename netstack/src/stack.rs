@@ -130,7 +130,7 @@ pub(crate) struct Inner {
 
 /// A network stack. Its calls are short and never wait for the network; they may wait for each other.
 pub struct Stack {
-    pub(crate) inner: Mutex<Inner>,
+    inner: Mutex<Inner>,
     cores: Box<[CoreState]>,
     wake: Box<dyn Fn(usize) + Send + Sync>,
     /// When [`Stack::poll`] is wanted, ns.

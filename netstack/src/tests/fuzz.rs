@@ -151,7 +151,7 @@ fn real_frames_with_bits_turned() {
             let mut frame = t.frames[random(&mut r) as usize % t.frames.len()].clone();
             for _ in 0..random(&mut r) % 6 {
                 // Headers more than what they carry.
-                let n = frame.len().min(if random(&mut r) % 4 == 0 { 1600 } else { 90 });
+                let n = frame.len().min(if random(&mut r).is_multiple_of(4) { 1600 } else { 90 });
                 let at = 12 + random(&mut r) as usize % (n - 12);
                 frame[at] = match random(&mut r) % 3 {
                     0 => random(&mut r) as u8,
@@ -164,7 +164,7 @@ fn real_frames_with_bits_turned() {
                 1 => frame.extend(std::vec![0xa5; random(&mut r) as usize % 100]),
                 _ => {}
             }
-            if random(&mut r) % 10 != 0 {
+            if !random(&mut r).is_multiple_of(10) {
                 sum(&mut frame);
             }
             t.hear(frame);

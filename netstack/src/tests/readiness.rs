@@ -128,7 +128,7 @@ fn who_follows_the_edges_never_waits_in_vain() {
             }
             let acts =
                 (0..2).any(|k| ready[k] & IN != 0 && !done[k] || ready[k] & OUT != 0 && sent[k] < total);
-            if acts && random(&mut r) % 3 != 0 {
+            if acts && !random(&mut r).is_multiple_of(3) {
                 continue;
             }
             idle += 1;

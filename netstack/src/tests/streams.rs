@@ -92,9 +92,7 @@ fn large_transfers_arrive_whole_over_a_bad_wire() {
             if seed % 2 == 0 { ("0.0.0.0:80", "10.0.0.1:80") } else { ("[::]:80", "[fd00::1]:80") };
         let l = sim.listen(0, at, 5);
         let (a, b) = sim.pair(1, 0, l, to);
-        let start = sim.now();
         transfer(&sim, (1, a), (0, b), 300_000, 900 * SECOND);
-        std::println!("seed {seed}: {} ms", (sim.now() - start) / MS);
         sim.calls(1).close(a).unwrap();
         sim.until(600 * SECOND, "end", || receive(&mut sim.calls(0), b, 1, 0) == Ok(Vec::new()));
         sim.calls(0).close(b).unwrap();
@@ -247,7 +245,7 @@ fn many_connections() {
                 sim.calls(from).set_option(a, net::SOL_SOCKET, net::SO_RCVBUF, &small).unwrap();
                 sim.calls(from).set_option(a, net::SOL_SOCKET, net::SO_SNDBUF, &small).unwrap();
                 assert_eq!(sim.calls(from).connect(a, &to), Err(Errno::EINPROGRESS));
-                if n % 50 == 0 {
+                if n.is_multiple_of(50) {
                     sim.run(MS);
                 }
                 a
@@ -264,7 +262,7 @@ fn many_connections() {
             let port = name(&mut c, *a, false).unwrap().port();
             send(&mut c, *a, &port.to_be_bytes()).unwrap();
             drop(c);
-            if n % 50 == 0 {
+            if n.is_multiple_of(50) {
                 sim.run(MS);
             }
         }
