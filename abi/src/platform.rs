@@ -174,6 +174,9 @@ pub trait Platform: Sync {
     /// Are there answers to be polled? Cheap: reads shared memory only.
     fn has_answers(&self) -> bool;
 
+    /// The core's pending word said that a device has interrupted ([`crate::core_local::pending::DEVICE`]).
+    fn device_interrupt(&self) {}
+
     /// Ends the sleep of a parked core of this cell.
     fn notify(&self, core: usize);
 

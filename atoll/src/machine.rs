@@ -16,6 +16,8 @@ use atoll_supervisor::{Error, Result};
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
+/// QEMU's machine. Without ACPI, it names its devices in the command line.
+const MACHINE: &str = "microvm,acpi=off";
 /// The debugging device's port, and what QEMU's exit status is then.
 const EXIT: &str = "iobase=0xf4,iosize=4";
 
@@ -35,8 +37,43 @@ pub struct Machine {
     pub memory: u64,
     /// QEMU's accelerator.
     pub accel: String,
+    /// A network beyond the machine; and ports of this host that lead to ports of the cell.
+    pub network: Option<Vec<Published>>,
     /// Show everything that the machine says.
     pub verbose: bool,
+}
+
+/// A port of this host that leads to one of the cell (`docker run --publish`).
+#[derive(Clone)]
+pub struct Published {
+    /// "tcp" or "udp".
+    pub protocol: &'static str,
+    /// Address on this host.
+    pub address: std::net::IpAddr,
+    /// Port on this host.
+    pub port: u16,
+    /// Port of the cell.
+    pub to: u16,
+}
+
+impl std::str::FromStr for Published {
+    type Err = String;
+
+    /// `[ADDRESS:]PORT[:PORT][/PROTOCOL]`.
+    fn from_str(s: &str) -> std::result::Result<Published, String> {
+        let bad = || format!("'{s}' is not [ADDRESS:]PORT:PORT[/tcp|/udp]; write for example 6379:6379");
+        let (ports, protocol) = match s.rsplit_once('/') {
+            Some((ports, "tcp")) => (ports, "tcp"),
+            Some((ports, "udp")) => (ports, "udp"),
+            Some(_) => return Err(bad()),
+            None => (s, "tcp"),
+        };
+        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(bad);
+        let (rest, to) = ports.rsplit_once(':').unwrap_or((ports, ports));
+        let (address, port) = rest.rsplit_once(':').unwrap_or(("127.0.0.1", rest));
+        let address = address.trim_matches(['[', ']']).parse().map_err(|_| bad())?;
+        Ok(Published { protocol, address, port: number(port)?, to: number(to)? })
+    }
 }
 
 fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
@@ -91,9 +128,10 @@ impl Machine {
             postcard::to_stdvec(&self.boot).map_err(|e| Error::with("encoding the boot configuration", e))?;
         let mut module = Module::new();
         let configuration = format!(
-            "cell cell\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot\n  image root\n  device console\n  run {}\n",
+            "cell cell\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot\n  image root\n  device console\n{}  run {}\n",
             self.cores,
             self.memory >> 10,
+            if self.network.is_some() { "  device net0\n" } else { "" },
             one_line(&self.boot.args)
         );
         module.add("boot.conf", configuration.as_bytes())?;
@@ -113,9 +151,19 @@ impl Machine {
         let mib = (self.memory + module.len() as u64 + BESIDE).div_ceil(1 << 20);
         drop(module);
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "microvm"]);
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", MACHINE]);
         qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &self.cores.to_string()]);
         qemu.args(["-m", &mib.to_string(), "-device", &format!("isa-debug-exit,{EXIT}")]);
+        if let Some(published) = &self.network {
+            let mut net = "user,id=net".to_string();
+            for p in published {
+                // An address of the newer kind has colons of its own.
+                let address =
+                    if p.address.is_ipv6() { format!("[{}]", p.address) } else { p.address.to_string() };
+                net += &format!(",hostfwd={}:{address}:{}-:{}", p.protocol, p.port, p.to);
+            }
+            qemu.args(["-netdev", &net, "-device", "virtio-net-device,netdev=net"]);
+        }
         let mut pipes = Vec::new();
         for (n, name) in ["log", "out", "err"].iter().enumerate() {
             let (read, write) = std::io::pipe().map_err(failed("pipe"))?;

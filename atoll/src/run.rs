@@ -18,7 +18,7 @@ use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Published};
 
 /// Exit status when the cell could not be started, as of `docker run`.
 const NOT_STARTED: u8 = 125;
@@ -46,6 +46,7 @@ enum Platform {
   atoll run --volume $PWD:/data --workdir /data -- python3 job.py
   atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'
   atoll run --platform nucleus -- /bin/ls -l /
+  atoll run --platform nucleus --publish 6379:6379 -- redis-server --protected-mode no
   atoll run --platform nucleus --include /usr/lib/python3.11 -- python3 -c 'print(1)'")]
 pub struct Options {
     /// Cores of the cell [default: as many as this process may use]
@@ -82,6 +83,9 @@ pub struct Options {
     /// On the nucleus: what QEMU runs the machine with (kvm where the host can)
     #[arg(long, value_name = "NAME", default_value = "tcg,thread=multi")]
     accel: String,
+    /// On the nucleus: port of this host that leads to one of the cell; may be given more than once
+    #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
+    publish: Vec<Published>,
     /// Name of the cell, also its host name
     #[arg(long)]
     name: Option<String>,
@@ -243,7 +247,12 @@ fn nucleus(o: Options) -> Result<Machine> {
     let archive = archive(&o)?;
     let (accel, verbose) = (o.accel.clone(), o.verbose);
     // Input doesn't get there yet: the program finds its end at once.
-    let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], false)?;
+    let network = (o.net == Network::Host).then(|| o.publish.clone());
+    if network.is_none() && !o.publish.is_empty() {
+        return Err(Error::new("--publish needs a network: leave --net none out"));
+    }
+    // Even without one there is the cell's own loopback.
+    let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
     Ok(Machine {
         nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
         runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
@@ -252,6 +261,7 @@ fn nucleus(o: Options) -> Result<Machine> {
         cores,
         memory,
         accel,
+        network,
         verbose,
     })
 }
@@ -277,6 +287,9 @@ fn archive(o: &Options) -> Result<Vec<u8>> {
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {
+    if !o.publish.is_empty() {
+        return Err(Error::new("--publish is for --platform nucleus: here the cell has the host's ports"));
+    }
     if !o.include.is_empty() {
         return Err(Error::new("--include is for --platform nucleus: here --volume shows a directory"));
     }

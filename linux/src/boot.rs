@@ -83,6 +83,8 @@ pub fn boot() {
     atoll_fs::open::set_unlock(syscalls::fd::locks::release_open);
     futex::init();
     atoll_net::host::init();
+    // Where sockets are not a host's, their network starts now.
+    let _ = platform().host();
     atoll_task::set_event_handler(|event, may_wait| match event {
         Event::Mailbox if may_wait => {
             look_at_mailbox();

@@ -10,6 +10,7 @@
 use alloc::vec::Vec;
 use atoll_abi::core_local::core_local;
 use atoll_abi::layout::{PAGE, is_user_range, page_down};
+use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::{Errno, Result};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -255,6 +256,22 @@ pub(crate) unsafe fn copy_in_nofault(to: *mut u8, addr: u64, len: usize) -> usiz
     }
     // SAFETY: the caller's promise; the range is the program's.
     len - unsafe { atoll_user_copy(to, addr as *const u8, len) }
+}
+
+/// Copies into memory that a host call may fill, from its byte `at` on and up to the first page that is missing.
+/// Value: bytes copied. For platforms without a host, which do what it would.
+pub fn fill(buf: &HostBuf, at: u64, from: &[u8]) -> usize {
+    let len = from.len().min(buf.len().saturating_sub(at) as usize);
+    // SAFETY: such a buffer is the program's, or memory that its maker holds exclusively.
+    len - unsafe { atoll_user_copy((buf.base() + at) as *mut u8, from.as_ptr(), len) }
+}
+
+/// Copies out of memory that a host call may read, from its byte `at` on and up to the first page that is missing.
+/// Value: bytes copied.
+pub fn drain(buf: &ReadBuf, at: u64, to: &mut [u8]) -> usize {
+    let len = to.len().min(buf.len().saturating_sub(at) as usize);
+    // SAFETY: such a buffer is the program's, or memory that its maker lent; `to` is ours.
+    len - unsafe { atoll_user_copy(to.as_mut_ptr(), (buf.base() + at) as *const u8, len) }
 }
 
 /// Copies out of the program. Value: bytes copied before the first bad page.

@@ -1,4 +1,4 @@
-//! What a socket is to the calls above it, and a network to a stack below.
+//! What a socket is to the calls above it.
 //!
 //! Handles never wait: a call that would have to returns EAGAIN, and
 //! [`Handle::queue`] says when to try again. Waiting, timeouts, signals and
@@ -90,36 +90,4 @@ pub trait DatagramHandle: Handle {
     fn receive(&self, sink: &mut Sink, control: &mut [u8], flags: u32) -> Result<Datagram>;
     /// Sends one, to `to` or to the connected peer, with control messages (perhaps none).
     fn send(&self, source: &mut Source, to: Option<&Address>, control: &[u8], flags: u32) -> Result<usize>;
-}
-
-/// What checksums and segments a frame's sender left to its receiver
-/// (`virtio_net_hdr`; virtio 1.2 section 5.1.6).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offload {
-    /// The checksum from `checksum_start` on is still to be put at `checksum_offset` behind that.
-    pub needs_checksum: bool,
-    /// Offset where summing starts, bytes.
-    pub checksum_start: u16,
-    /// Where the sum goes, from there, bytes.
-    pub checksum_offset: u16,
-    /// Size of the segments that the frame stands for, bytes; 0: it is one.
-    pub segment_size: u16,
-    /// Checksums were verified.
-    pub checksum_good: bool,
-}
-
-/// Frames in and out, with what the other side leaves to be done: the seam
-/// below a network stack. Nothing implements it yet; the stack that comes
-/// will stand on it, over TAP, virtio and rings between cells.
-pub trait PacketPort: Send + Sync {
-    /// Takes the next frame into `frame`; its length. EAGAIN: there is none.
-    fn receive(&self, frame: &mut [u8]) -> Result<(usize, Offload)>;
-    /// Sends a frame. EAGAIN: no room.
-    fn send(&self, frame: &[u8], offload: Offload) -> Result<()>;
-    /// Where to wait for frames or room (`poll(2)` bits).
-    fn queue(&self) -> &WaitQueue;
-    /// Largest frame without segmentation, bytes.
-    fn mtu(&self) -> usize;
-    /// Hardware address.
-    fn address(&self) -> [u8; 6];
 }

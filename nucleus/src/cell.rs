@@ -14,8 +14,8 @@ use atoll_abi::control::{
 };
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
-    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES, TRAP_STACK,
-    is_user_range,
+    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES,
+    TRAP_STACK, is_user_range,
 };
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
@@ -23,8 +23,8 @@ use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
 use crate::console::{Console, Turn, write_stream};
 use crate::cores::{self, Lock};
 use crate::cpu::{self, Core};
-use crate::entry::DIRECT;
 use crate::devices::Device;
+use crate::entry::DIRECT;
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
 use crate::space::{Change, Space};

@@ -131,7 +131,11 @@ fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'s
                 **other == **name || page.is_some() && known(other).map(|d| d.registers / FRAME) == page
             };
             if let Some(other) = config[..n].iter().find(|c| c.devices.iter().any(|d| clash(&d))) {
-                say!("{name} can't be cell {}'s: it is, or shares a page of registers with one that is, {}'s", cell.name, other.name);
+                say!(
+                    "{name} can't be cell {}'s: it is, or shares a page of registers with one that is, {}'s",
+                    cell.name,
+                    other.name
+                );
                 return Err("a device can be one cell's only");
             }
         }

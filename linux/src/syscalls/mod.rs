@@ -274,6 +274,11 @@ pub fn events(frame: &mut UserFrame, bits: u32) {
     if bits & pending_bits::DEADLINE != 0 {
         atoll_task::on_deadline();
     }
+    if bits & pending_bits::DEVICE != 0 {
+        atoll_abi::platform().device_interrupt();
+        atoll_task::look();
+        atoll_task::on_notify();
+    }
     if bits & pending_bits::NOTIFY != 0 {
         crate::boot::look_at_mailbox();
         atoll_task::on_notify();

@@ -2,10 +2,13 @@
 //!
 //! Ring 0 does what ring 3 can't, by few calls (`atoll_abi::nucleus`, made in [`calls`]); everything else
 //! is here: [`start`] begins a core, [`upcall`] takes what the nucleus passes up, [`service`] answers the
-//! messages that serving threads answer on a host.
+//! messages that serving threads answer on a host, [`net`] has the sockets.
 #![no_std]
 
+extern crate alloc;
+
 pub mod calls;
+mod net;
 pub mod service;
 pub mod start;
 pub mod upcall;
@@ -62,10 +65,17 @@ impl Platform for Nucleus {
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
-        if !self.has_answers() {
-            let _ = calls::call(call::PARK, [deadline.unwrap_or(u64::MAX), 0, 0, 0]);
-            // Whoever comes here looks at everything. A deadline's bit stays: the scheduler counts on it.
-            core_local().pending.fetch_and(!pending::NOTIFY, Ordering::SeqCst);
+        // What there is now, and by when more is to be done.
+        self.poll(events);
+        if !events.is_empty() {
+            return;
+        }
+        let deadline = deadline.unwrap_or(u64::MAX).min(net::net().map_or(u64::MAX, |n| n.deadline()));
+        let _ = calls::call(call::PARK, [deadline, 0, 0, 0]);
+        // Whoever comes here looks at everything. A deadline's bit stays: the scheduler counts on it.
+        let bits = core_local().pending.fetch_and(!(pending::NOTIFY | pending::DEVICE), Ordering::SeqCst);
+        if bits & pending::DEVICE != 0 {
+            self.device_interrupt();
         }
         self.poll(events)
     }
@@ -77,10 +87,19 @@ impl Platform for Nucleus {
             area.outstanding.fetch_sub(1, Ordering::Relaxed);
             events.push(Event::Answer(answer));
         }
+        if let Some(net) = net::net() {
+            net.poll(events);
+        }
     }
 
     fn has_answers(&self) -> bool {
-        !control().cores[core_local().id()].answers.is_empty()
+        !control().cores[core_local().id()].answers.is_empty() || net::net().is_some_and(|n| n.has_events())
+    }
+
+    fn device_interrupt(&self) {
+        if let Some(net) = net::net() {
+            net.interrupted();
+        }
     }
 
     fn notify(&self, core: usize) {
@@ -155,11 +174,11 @@ impl Platform for Nucleus {
     }
 
     fn take_descriptor(&self) -> Result<i32> {
-        Err(Errno::EBADF)
+        net::Net::take_descriptor()
     }
 
     fn host(&self) -> Option<&dyn HostCalls> {
-        None
+        Some(net::start())
     }
 
     #[allow(unsafe_code, reason = "the archive is at a fixed address in every space of a cell")]

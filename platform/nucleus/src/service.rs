@@ -4,35 +4,47 @@ use core::sync::atomic::Ordering;
 
 use crate::calls::{self, LINE_MAX};
 use crate::control;
+use crate::net::{Net, start};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::nucleus::call;
-use atoll_abi::service::{Answer, Extent, Op, RING, Request};
+use atoll_abi::service::{ANSWER_FD, Answer, Extent, Op, RING, Request};
 
 /// Takes a request; its answer is there at once.
 pub(crate) fn submit(request: &Request) -> Result<()> {
-    let area = &control().cores[core_local().id()];
-    if area.outstanding.load(Ordering::Relaxed) as usize >= RING {
+    let outstanding = || control().cores[core_local().id()].outstanding.load(Ordering::Relaxed) as usize;
+    // Half of the ring is for those who come from other cores, below.
+    if outstanding() >= RING / 2 {
         return Err(Errno::EAGAIN);
     }
-    let value = match serve(request) {
-        Ok(value) => value as i64,
-        Err(e) => -i64::from(e.0),
+    let (value, fd) = match serve(request) {
+        Ok((value, fd)) => (value as i64, fd),
+        Err(e) => (e.to_ret(), None),
     };
-    let answer = Answer { cookie: request.cookie, value, extra: 0, flags: 0 };
-    // There is room: no more than that are under way, and this core alone pushes and pops.
-    area.answers.push(&answer);
+    // Only here: to serve it may have taken the thread to another core.
+    let area = &control().cores[core_local().id()];
+    let flags = if fd.is_some() { ANSWER_FD } else { 0 };
+    if let Some(fd) = fd {
+        Net::announce(fd);
+    }
+    let answer = Answer { cookie: request.cookie, value, extra: 0, flags };
+    // This core alone pushes and pops.
+    assert!(area.answers.push(&answer), "no room for an answer");
     area.outstanding.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
-fn serve(request: &Request) -> Result<u64> {
+/// Value, and a descriptor that comes with it.
+fn serve(request: &Request) -> Result<(u64, Option<i32>)> {
     match Op::from_number(request.op) {
-        Some(Op::Nop) => Ok(0),
-        Some(Op::StreamWrite) => console(request.arg[0], request.a),
+        Some(Op::Nop) => Ok((0, None)),
+        Some(Op::StreamWrite) => console(request.arg[0], request.a).map(|n| (n, None)),
         // Its end.
-        Some(Op::StreamRead) => Ok(0),
+        Some(Op::StreamRead) => Ok((0, None)),
+        Some(op @ (Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Release)) => {
+            start().serve(op, request)
+        }
         Some(Op::StreamControl) => Err(Errno::ENOTTY),
         Some(Op::StreamSeek) => Err(Errno::ESPIPE),
         _ => Err(Errno::ENOSYS),

@@ -149,9 +149,11 @@ extern "C" fn atoll_trapped(core: &CoreLocal, trap: &mut SigContext, gs: u64, st
         // SAFETY: on the core's trap stack, with the mask set by the nucleus.
         unsafe { entry::again() }
     }
+    // A thread of the runtime has no program: a stray jump of the runtime's own is no program's fault.
+    let program = !core.task.load(Ordering::Relaxed).is_null();
     let at = match trap.trap {
         vector::EVENT => program_rip(rip, core, trap),
-        _ if in_runtime(rip) => None,
+        _ if in_runtime(rip) || !program => None,
         _ => Some(rip),
     };
     let Some(at) = at else {

@@ -1,0 +1,304 @@
+//! Options of sockets: `getsockopt(2)`, `setsockopt(2)`, socket(7), tcp(7), ipv6(7).
+
+use atoll_abi::{Errno, Result};
+use linux_raw_sys::net;
+use smoltcp::socket::tcp;
+use smoltcp::time::Duration;
+
+use crate::sockets::{Flow, Kind, Role, Sock};
+use crate::stack::Inner;
+
+/// Most bytes that a program may ask for (`net.core.rmem_max`, `wmem_max`).
+const BUFFER_MAX: u32 = 212_992;
+/// Fewest bytes of a buffer, as told (SOCK_MIN_SNDBUF is 4608).
+const BUFFER_MIN: u32 = 4608;
+/// `net.core.rmem_default`.
+const BUFFER_UDP: u32 = 212_992;
+/// As told: half of it is room for data.
+const BUFFER_TCP: u32 = 131_072;
+
+/// What can be set before there is a connection, too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) reuse_addr: bool,
+    pub(crate) reuse_port: bool,
+    pub(crate) broadcast: bool,
+    pub(crate) keep_alive: bool,
+    pub(crate) no_delay: bool,
+    pub(crate) cork: bool,
+    pub(crate) v6_only: bool,
+    /// SO_LINGER, s.
+    pub(crate) linger: Option<u32>,
+    /// As told; half of it is room for data.
+    pub(crate) receive_buffer: u32,
+    pub(crate) send_buffer: u32,
+    /// s.
+    keep_idle: u32,
+    /// s.
+    keep_interval: u32,
+    keep_count: u32,
+    /// TCP_USER_TIMEOUT, ms; 0: none.
+    user_timeout: u32,
+    hop_limit: Option<u8>,
+}
+
+impl Options {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let buffer = if kind == Kind::Tcp { BUFFER_TCP } else { BUFFER_UDP };
+        Options {
+            reuse_addr: false,
+            reuse_port: false,
+            broadcast: false,
+            keep_alive: false,
+            no_delay: false,
+            cork: false,
+            v6_only: false,
+            linger: None,
+            receive_buffer: buffer,
+            send_buffer: buffer,
+            keep_idle: 7200,
+            keep_interval: 75,
+            keep_count: 9,
+            user_timeout: 0,
+            hop_limit: None,
+        }
+    }
+
+    /// Gives a connection what is set. `silent`: for how long nothing came from the peer.
+    pub(crate) fn apply(&self, s: &mut tcp::Socket, silent: Duration) {
+        s.set_nagle_enabled(!self.no_delay || self.cork);
+        s.set_hop_limit(self.hop_limit);
+        let idle = Duration::from_secs(u64::from(self.keep_idle));
+        let interval = Duration::from_secs(u64::from(self.keep_interval));
+        let keep = self.keep_alive.then_some(if silent >= idle { interval } else { idle });
+        if s.keep_alive() != keep {
+            s.set_keep_alive(keep);
+        }
+        // smoltcp counts from the last packet that came; without anything to be told, that may be long ago.
+        let waits =
+            s.send_queue() > 0 || !matches!(s.state(), tcp::State::Established | tcp::State::CloseWait);
+        let limit = match s.state() {
+            tcp::State::TimeWait | tcp::State::Listen | tcp::State::Closed => None,
+            // tcp_syn_retries, tcp_synack_retries.
+            tcp::State::SynSent => Some(Duration::from_secs(127)),
+            tcp::State::SynReceived => Some(Duration::from_secs(63)),
+            // tcp_retries2.
+            _ if waits && s.state() != tcp::State::FinWait2 => Some(if self.user_timeout > 0 {
+                Duration::from_millis(u64::from(self.user_timeout))
+            } else {
+                Duration::from_secs(924)
+            }),
+            _ if self.keep_alive => Some(idle + interval * self.keep_count),
+            _ => None,
+        };
+        s.set_timeout(limit);
+    }
+}
+
+fn word(value: &[u8]) -> Result<u32> {
+    match value {
+        [a, b, c, d, ..] => Ok(u32::from_ne_bytes([*a, *b, *c, *d])),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// A value between 1 and `max`.
+fn within(value: u32, max: u32) -> Result<u32> {
+    if (1..=max).contains(&value) { Ok(value) } else { Err(Errno::EINVAL) }
+}
+
+/// As setting a buffer's size doubles it.
+fn buffer(value: u32) -> u32 {
+    (value.min(BUFFER_MAX) * 2).max(BUFFER_MIN)
+}
+
+fn state_number(s: tcp::State) -> u8 {
+    match s {
+        tcp::State::Established => 1,
+        tcp::State::SynSent => 2,
+        tcp::State::SynReceived => 3,
+        tcp::State::FinWait1 => 4,
+        tcp::State::FinWait2 => 5,
+        tcp::State::TimeWait => 6,
+        tcp::State::Closed => 7,
+        tcp::State::CloseWait => 8,
+        tcp::State::LastAck => 9,
+        tcp::State::Listen => 10,
+        tcp::State::Closing => 11,
+    }
+}
+
+/// `struct tcp_info`, as far as it is known: the state, segment sizes and bytes that wait.
+fn tcp_info(s: &Sock, flow: Option<&Flow>, mtu: u32) -> [u8; 104] {
+    let mut info = [0u8; 104];
+    let mut put = |at: usize, value: u32| info[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    let segment = mtu - if s.v6 { 60 } else { 40 };
+    // tcpi_snd_mss, tcpi_rcv_mss, tcpi_pmtu, tcpi_advmss.
+    put(16, segment);
+    put(20, segment);
+    put(60, mtu);
+    put(84, segment);
+    if let Some(f) = flow {
+        // tcpi_unacked, in segments.
+        put(24, f.tcp_socket().send_queue().div_ceil(segment as usize) as u32);
+        // tcpi_rcv_space.
+        put(96, f.tcp_socket().recv_capacity() as u32);
+    }
+    info[0] = match (&s.role, flow) {
+        (Role::Listener(_), _) => 10,
+        (_, Some(f)) => state_number(f.tcp_socket().state()),
+        _ => 7,
+    };
+    info
+}
+
+impl Inner {
+    pub(crate) fn get_option(&mut self, n: i32, level: u32, name: u32, value: &mut [u8]) -> Result<usize> {
+        let s = self.sock(n)?;
+        let o = s.options;
+        let mut put = |bytes: &[u8]| {
+            let len = bytes.len().min(value.len());
+            value[..len].copy_from_slice(&bytes[..len]);
+            Ok(len)
+        };
+        let tcp = s.kind == Kind::Tcp;
+        let number = match (level, name) {
+            (net::SOL_SOCKET, net::SO_ERROR) => {
+                let index = self.index(n)?;
+                let s = self.sockets.get_mut(index).ok_or(Errno::EBADF)?;
+                s.take_error().map_or(0, |e| e.0)
+            }
+            (net::SOL_SOCKET, net::SO_TYPE) => {
+                if tcp {
+                    net::SOCK_STREAM
+                } else {
+                    net::SOCK_DGRAM
+                }
+            }
+            (net::SOL_SOCKET, net::SO_DOMAIN) => {
+                if s.v6 {
+                    net::AF_INET6
+                } else {
+                    net::AF_INET
+                }
+            }
+            (net::SOL_SOCKET, net::SO_PROTOCOL) => {
+                (if tcp { net::IPPROTO_TCP } else { net::IPPROTO_UDP }) as u32
+            }
+            (net::SOL_SOCKET, net::SO_ACCEPTCONN) => u32::from(s.listens()),
+            (net::SOL_SOCKET, net::SO_REUSEADDR) => u32::from(o.reuse_addr),
+            (net::SOL_SOCKET, net::SO_REUSEPORT) => u32::from(o.reuse_port),
+            (net::SOL_SOCKET, net::SO_BROADCAST) => u32::from(o.broadcast),
+            (net::SOL_SOCKET, net::SO_KEEPALIVE) => u32::from(o.keep_alive),
+            (net::SOL_SOCKET, net::SO_OOBINLINE) => 0,
+            (net::SOL_SOCKET, net::SO_SNDBUF) => o.send_buffer,
+            (net::SOL_SOCKET, net::SO_RCVBUF) => o.receive_buffer,
+            (net::SOL_SOCKET, net::SO_RCVLOWAT | net::SO_SNDLOWAT) => 1,
+            (net::SOL_SOCKET, net::SO_LINGER) => {
+                let mut bytes = [0; 8];
+                bytes[..4].copy_from_slice(&u32::from(o.linger.is_some()).to_ne_bytes());
+                bytes[4..].copy_from_slice(&o.linger.unwrap_or(0).to_ne_bytes());
+                return put(&bytes);
+            }
+            (TCP, net::TCP_NODELAY) if tcp => u32::from(o.no_delay),
+            (TCP, net::TCP_CORK) if tcp => u32::from(o.cork),
+            (TCP, net::TCP_KEEPIDLE) if tcp => o.keep_idle,
+            (TCP, net::TCP_KEEPINTVL) if tcp => o.keep_interval,
+            (TCP, net::TCP_KEEPCNT) if tcp => o.keep_count,
+            (TCP, net::TCP_USER_TIMEOUT) if tcp => o.user_timeout,
+            (TCP, net::TCP_MAXSEG) if tcp => self.mtu_of(s) - if s.v6 { 60 } else { 40 },
+            (TCP, net::TCP_INFO) if tcp => {
+                let flow = match &s.role {
+                    Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)),
+                    _ => None,
+                };
+                return put(&tcp_info(s, flow, self.mtu_of(s)));
+            }
+            (IPV6, net::IPV6_V6ONLY) if s.v6 => u32::from(o.v6_only),
+            (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => u32::from(o.hop_limit.unwrap_or(64)),
+            (IP, IP_TTL) => u32::from(o.hop_limit.unwrap_or(64)),
+            (net::SOL_SOCKET | IP, _) => return Err(Errno::ENOPROTOOPT),
+            (TCP, _) if tcp => return Err(Errno::ENOPROTOOPT),
+            // As it happens.
+            _ => return Err(if s.v6 { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP }),
+        };
+        put(&number.to_ne_bytes())
+    }
+
+    pub(crate) fn set_option(&mut self, n: i32, level: u32, name: u32, value: &[u8]) -> Result<()> {
+        let index = self.index(n)?;
+        let s = self.sockets.get_mut(index).ok_or(Errno::EBADF)?;
+        let tcp = s.kind == Kind::Tcp;
+        let o = &mut s.options;
+        match (level, name) {
+            (net::SOL_SOCKET, net::SO_REUSEADDR) => o.reuse_addr = word(value)? != 0,
+            (net::SOL_SOCKET, net::SO_REUSEPORT) => o.reuse_port = word(value)? != 0,
+            (net::SOL_SOCKET, net::SO_BROADCAST) => o.broadcast = word(value)? != 0,
+            (net::SOL_SOCKET, net::SO_KEEPALIVE) => o.keep_alive = word(value)? != 0,
+            (net::SOL_SOCKET, net::SO_SNDBUF) => o.send_buffer = buffer(word(value)?),
+            (net::SOL_SOCKET, net::SO_RCVBUF) => o.receive_buffer = buffer(word(value)?),
+            (net::SOL_SOCKET, net::SO_LINGER) => {
+                let time = value.get(4..).ok_or(Errno::EINVAL)?;
+                let time = word(time)?;
+                o.linger = (word(value)? != 0).then_some(time);
+            }
+            (TCP, net::TCP_NODELAY) if tcp => o.no_delay = word(value)? != 0,
+            (TCP, net::TCP_CORK) if tcp => o.cork = word(value)? != 0,
+            (TCP, net::TCP_KEEPIDLE) if tcp => o.keep_idle = within(word(value)?, 32767)?,
+            (TCP, net::TCP_KEEPINTVL) if tcp => o.keep_interval = within(word(value)?, 32767)?,
+            (TCP, net::TCP_KEEPCNT) if tcp => o.keep_count = within(word(value)?, 127)?,
+            (TCP, net::TCP_USER_TIMEOUT) if tcp => {
+                let ms = word(value)?;
+                o.user_timeout = if ms as i32 >= 0 { ms } else { return Err(Errno::EINVAL) };
+            }
+            (IPV6, net::IPV6_V6ONLY) if s.v6 => {
+                if s.bound {
+                    return Err(Errno::EINVAL);
+                }
+                o.v6_only = word(value)? != 0;
+            }
+            (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => o.hop_limit = hops(value)?,
+            (IP, IP_TTL) => o.hop_limit = hops(value)?,
+            _ => return Err(Errno::ENOPROTOOPT),
+        }
+        let flows = match &s.role {
+            Role::Stream(c) => alloc::vec::Vec::from_iter(c.flow),
+            Role::Datagram(d) => d.out.clone(),
+            _ => return Ok(()),
+        };
+        for f in flows {
+            // It takes up what was set on the visit.
+            self.list(f);
+        }
+        Ok(())
+    }
+
+    /// The packet size of the way that a socket's packets go.
+    fn mtu_of(&self, s: &Sock) -> u32 {
+        let net = match &s.role {
+            Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)).map(|f| f.net),
+            _ => None,
+        };
+        self.nets[net.unwrap_or(self.nets.len() - 1)].link.mtu() as u32
+    }
+}
+
+const TCP: u32 = net::IPPROTO_TCP as u32;
+const IP: u32 = net::IPPROTO_IP as u32;
+const IPV6: u32 = net::IPPROTO_IPV6 as u32;
+const IP_TTL: u32 = net::IP_TTL;
+
+/// A hop limit; -1: the usual one.
+fn hops(value: &[u8]) -> Result<Option<u8>> {
+    match word(value)? as i32 {
+        -1 => Ok(None),
+        n @ 1..=255 => Ok(Some(n as u8)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl Options {
+    pub(crate) fn hop_limit(&self) -> Option<u8> {
+        self.hop_limit
+    }
+}

@@ -1,0 +1,1188 @@
+//! The stack: its lock, its interfaces, and how packets move.
+//!
+//! smoltcp looks through all sockets of a set for each packet. Here each
+//! connection is a set of its own (a *flow*): a frame's headers say which one
+//! it is for, and the interface is given that one only. So thousands of
+//! connections cost what they do, not what there are; a listening socket takes
+//! connections as long as its backlog allows, with a flow made for each; and
+//! what ended a connection is known, which smoltcp does not tell.
+//!
+//! A flow is *listed* when it may have something to send, and *visited* before
+//! the lock is let go; its next visit is in the list of timers.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use atoll_abi::platform::{Event, Events, Received};
+use atoll_abi::{Errno, Result};
+use atoll_sync::{Mutex, MutexGuard};
+use hashbrown::HashMap;
+use linux_raw_sys::{general as linux, net as linux_net};
+use smoltcp::iface::{Config as InterfaceConfig, Interface, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::{dhcpv4, udp};
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpoint, Ipv4Cidr, Ipv6Cidr};
+
+use crate::events::{Changes, CoreState, core_states, tell};
+use crate::link::{Feed, Hint, Link, Loop, PacketPort, sort};
+use crate::ports::Ports;
+use crate::slab::Slab;
+use crate::sockets::{Flow, Kind, Owner, Role, Sock, What};
+use crate::{address, sockets};
+
+/// `poll(2)` bits that sockets have here.
+pub(crate) mod bits {
+    use super::linux;
+    pub const IN: u32 = linux::POLLIN;
+    pub const OUT: u32 = linux::POLLOUT;
+    pub const ERR: u32 = linux::POLLERR;
+    pub const HUP: u32 = linux::POLLHUP;
+    pub const RDHUP: u32 = linux::POLLRDHUP;
+}
+
+/// Frames that one visit of a port takes.
+const BURST: usize = 256;
+/// Rounds over the loopback and what it makes ready before the lock is let go.
+const ROUNDS: usize = 256;
+/// Packets that one flow sends in one visit.
+const SEND_BURST: usize = 256;
+/// For how long a neighbour is asked for, us.
+pub(crate) const NEIGHBOUR: i64 = 3_000_000;
+/// When a flow that could not send is looked at again without a reason, us.
+const AGAIN: i64 = 1_000;
+/// Largest datagram on its way in, bytes.
+const INBOX: usize = 65536;
+
+/// What a stack is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// From which all chance comes: sequence numbers, ports. Not to be guessed by a peer.
+    pub seed: u64,
+    /// Most bytes of buffers.
+    pub memory: usize,
+    /// Most sockets.
+    pub sockets: usize,
+    /// Cores that can watch sockets, 1 to 256.
+    pub cores: usize,
+}
+
+impl Config {
+    /// 256 MiB of buffers, 65536 sockets.
+    pub fn new(seed: u64, cores: usize) -> Self {
+        Config { seed, memory: 256 << 20, sockets: 1 << 16, cores }
+    }
+}
+
+/// A port and its addresses.
+pub struct PortConfig {
+    /// Where its frames go.
+    pub port: Arc<dyn PacketPort>,
+    /// Ask for an IPv4 address.
+    pub dhcp: bool,
+    /// Addresses with the length of their networks' prefixes; 6 at most. What is not a machine's is left out.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Default routes; one of each family.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// An interface.
+pub(crate) struct Net {
+    pub(crate) iface: Interface,
+    pub(crate) link: Link,
+    /// Sockets of its own: DHCP.
+    own: SocketSet<'static>,
+    dhcp: Option<SocketHandle>,
+    /// Where datagrams come in.
+    inbox: SocketSet<'static>,
+    inbox_handle: SocketHandle,
+    /// Flows that wait for a neighbour's hardware address.
+    waiting: Vec<usize>,
+    /// Flows that wait for room.
+    blocked: Vec<usize>,
+    /// Name servers that DHCP told of.
+    name_servers: Vec<IpAddr>,
+}
+
+pub(crate) struct Inner {
+    /// The caller's time, us.
+    pub(crate) now: i64,
+    /// Interfaces; the first is the loopback.
+    pub(crate) nets: Vec<Net>,
+    pub(crate) sockets: Slab<Sock>,
+    pub(crate) flows: Slab<Flow>,
+    pub(crate) connections: HashMap<(IpEndpoint, IpEndpoint), usize>,
+    pub(crate) ports: Ports,
+    timers: BTreeSet<(i64, usize)>,
+    listed: VecDeque<usize>,
+    changes: Changes,
+    /// Connections in TIME_WAIT that belong to nobody, oldest first; some may be gone.
+    pub(crate) lingering: VecDeque<usize>,
+    /// Connections whose handshake was under way, oldest first; some may be further, or gone.
+    pub(crate) opening: VecDeque<usize>,
+    memory: usize,
+    config: Config,
+    random: u64,
+}
+
+/// A network stack. Its calls are short and never wait for the network; they may wait for each other.
+pub struct Stack {
+    inner: Mutex<Inner>,
+    cores: Box<[CoreState]>,
+    wake: Box<dyn Fn(usize) + Send + Sync>,
+    /// When [`Stack::poll`] is wanted, ns.
+    deadline: AtomicU64,
+    /// A poll found the stack busy.
+    poll_wanted: AtomicBool,
+    /// Some core's look did.
+    missed: AtomicBool,
+}
+
+/// The stack, held for calls. They are by Linux's rules; sockets are named by number.
+pub struct Calls<'a> {
+    /// None: only while it is being let go.
+    inner: Option<MutexGuard<'a, Inner>>,
+    stack: &'a Stack,
+}
+
+impl Stack {
+    /// A stack with a loopback and these ports. `wake(core)` is called, without the lock, when there is
+    /// something for [`Stack::take_events`] on that core.
+    pub fn new(config: Config, ports: Vec<PortConfig>, wake: Box<dyn Fn(usize) + Send + Sync>) -> Stack {
+        let cores = core_states(config.cores);
+        let inner = Inner::new(config, ports);
+        Stack {
+            inner: Mutex::new(inner),
+            cores,
+            wake,
+            deadline: AtomicU64::new(0),
+            poll_wanted: AtomicBool::new(false),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the stack for calls at this time (ns, of a clock that never steps back). Waits for its turn,
+    /// so only a thread may call it.
+    pub fn calls(&self, now_ns: u64) -> Calls<'_> {
+        let mut inner = self.inner.lock();
+        inner.set_now(now_ns);
+        Calls { inner: Some(inner), stack: self }
+    }
+
+    /// As [`Stack::calls`], for those who can't wait. None: it is busy.
+    pub fn try_calls(&self, now_ns: u64) -> Option<Calls<'_>> {
+        let mut inner = self.inner.try_lock()?;
+        inner.set_now(now_ns);
+        Some(Calls { inner: Some(inner), stack: self })
+    }
+
+    /// Moves packets: to be called when a port has frames or has room again, and at the deadline. Never
+    /// waits: if the stack is busy, whoever has it does the work. Value: [`Stack::deadline`].
+    pub fn poll(&self, now_ns: u64) -> Option<u64> {
+        self.poll_wanted.store(true, Ordering::SeqCst);
+        if let Some(c) = self.try_calls(now_ns) {
+            // Done by letting go.
+            drop(c);
+        }
+        self.deadline()
+    }
+
+    /// When [`Stack::poll`] is wanted next, ns; any call may bring it nearer. None: only when frames come.
+    pub fn deadline(&self) -> Option<u64> {
+        match self.deadline.load(Ordering::SeqCst) {
+            u64::MAX => None,
+            t => Some(t),
+        }
+    }
+
+    /// Is there something for [`Stack::take_events`]? Cheap.
+    pub fn has_events(&self, core: usize) -> bool {
+        self.cores[core].some.load(Ordering::SeqCst)
+    }
+
+    /// Looks for events that a core has begun so far
+    /// ([`HostCalls::looks`](atoll_abi::platform::HostCalls::looks)).
+    pub fn looks(&self, core: usize) -> u32 {
+        self.cores[core].looks.load(Ordering::SeqCst)
+    }
+
+    /// Begins a look: adds the changes of the sockets that `core` watches, as far as there is room. An event
+    /// says how its socket is now. Never waits; if the stack is busy, `core` is woken when it no longer is.
+    pub fn take_events(&self, core: usize, events: &mut Events) {
+        let state = &self.cores[core];
+        if !state.some.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut inner = match self.inner.try_lock() {
+            Some(i) => i,
+            None => {
+                state.missed.store(true, Ordering::SeqCst);
+                self.missed.store(true, Ordering::SeqCst);
+                // Pairs with the fence of who lets go: that one sees the mark, or we find it free.
+                fence(Ordering::SeqCst);
+                match self.inner.try_lock() {
+                    Some(i) => i,
+                    None => return,
+                }
+            }
+        };
+        // First the number, then the states: whoever takes something and finds an older number knows that
+        // this look may not have seen that.
+        let look = state.looks.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        state.some.store(false, Ordering::SeqCst);
+        while events.room() > 0 {
+            let Some(n) = inner.changes.take(core) else { break };
+            let Some((cookie, now)) = inner.look_at(n) else { continue };
+            if now != 0 {
+                events.push(Event::Ready { cookie, events: now, look });
+            }
+        }
+        if inner.changes.any(core) {
+            state.some.store(true, Ordering::SeqCst);
+        }
+        drop(Calls { inner: Some(inner), stack: self });
+    }
+
+    /// Lets go, does what others could not meanwhile, and tells cores.
+    fn release<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) {
+        loop {
+            if self.poll_wanted.swap(false, Ordering::SeqCst) {
+                inner.poll();
+            }
+            inner.pump();
+            let wake = core::mem::take(&mut inner.changes.wake);
+            self.deadline.store(inner.deadline().unwrap_or(u64::MAX), Ordering::SeqCst);
+            drop(inner);
+            tell(&self.cores, wake, &*self.wake);
+            // Pairs with those who mark what they want and then find the lock taken.
+            fence(Ordering::SeqCst);
+            if self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst) {
+                for (n, c) in self.cores.iter().enumerate() {
+                    if c.missed.swap(false, Ordering::SeqCst) {
+                        (self.wake)(n);
+                    }
+                }
+            }
+            if !self.poll_wanted.load(Ordering::SeqCst) {
+                return;
+            }
+            match self.inner.try_lock() {
+                Some(i) => inner = i,
+                // Whoever has it comes by here, too.
+                None => return,
+            }
+        }
+    }
+}
+
+impl Drop for Calls<'_> {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            self.stack.release(inner);
+        }
+    }
+}
+
+impl Calls<'_> {
+    fn inner(&mut self) -> &mut Inner {
+        self.inner.as_mut().expect("it is held until it is dropped")
+    }
+
+    /// `socket(2)`: its number, with one who holds it.
+    pub fn socket(&mut self, domain: u32, kind: u32, protocol: u32) -> Result<i32> {
+        self.inner().socket(domain, kind, protocol)
+    }
+
+    /// One more holds it, and will [`Calls::close`] it.
+    pub fn hold(&mut self, socket: i32) -> Result<()> {
+        self.inner().hold(socket)
+    }
+
+    /// One less holds it; after the last it is gone. What was sent still goes out.
+    pub fn close(&mut self, socket: i32) -> Result<()> {
+        self.inner().close(socket)
+    }
+
+    /// `bind(2)`. `addr` is a `sockaddr_in` or `sockaddr_in6`, here and in what follows.
+    pub fn bind(&mut self, socket: i32, addr: &[u8]) -> Result<()> {
+        self.inner().bind(socket, addr)
+    }
+
+    /// `connect(2)` without waiting: for a stream, EINPROGRESS if it begins.
+    pub fn connect(&mut self, socket: i32, addr: &[u8]) -> Result<()> {
+        self.inner().connect(socket, addr)
+    }
+
+    /// `listen(2)`.
+    pub fn listen(&mut self, socket: i32, backlog: u32) -> Result<()> {
+        self.inner().listen(socket, backlog)
+    }
+
+    /// `accept(2)`: the connection's number and the length of its peer's address.
+    pub fn accept(&mut self, socket: i32, addr: &mut [u8]) -> Result<(i32, usize)> {
+        self.inner().accept(socket, addr)
+    }
+
+    /// `recvfrom(2)` of up to `max` bytes. `f` is given them piece by piece and says how many it took; it
+    /// may stop short, and what it did not take stays (of a datagram, all of it; the value is EFAULT then,
+    /// or when it took nothing).
+    pub fn receive(
+        &mut self,
+        socket: i32,
+        max: usize,
+        addr: Option<&mut [u8]>,
+        flags: u32,
+        f: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> Result<Received> {
+        self.inner().receive(socket, max, addr, flags, f)
+    }
+
+    /// `sendto(2)` of up to `len` bytes. `f` is given room piece by piece and says how much it filled; it
+    /// may stop short (of a datagram it must not; the value is EFAULT then, or when it filled nothing).
+    pub fn send(
+        &mut self,
+        socket: i32,
+        len: usize,
+        addr: Option<&[u8]>,
+        flags: u32,
+        f: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        self.inner().send(socket, len, addr, flags, f)
+    }
+
+    /// `shutdown(2)`.
+    pub fn shutdown(&mut self, socket: i32, how: u32) -> Result<()> {
+        self.inner().shutdown(socket, how)
+    }
+
+    /// `getsockopt(2)`: the value's length.
+    pub fn get_option(&mut self, socket: i32, level: u32, name: u32, value: &mut [u8]) -> Result<usize> {
+        self.inner().get_option(socket, level, name, value)
+    }
+
+    /// `setsockopt(2)`.
+    pub fn set_option(&mut self, socket: i32, level: u32, name: u32, value: &[u8]) -> Result<()> {
+        self.inner().set_option(socket, level, name, value)
+    }
+
+    /// `getsockname(2)`, or `getpeername(2)` if `peer`: the address's length.
+    pub fn name(&mut self, socket: i32, peer: bool, addr: &mut [u8]) -> Result<usize> {
+        self.inner().name(socket, peer, addr)
+    }
+
+    /// Bytes to be received (of a datagram socket, of the next one), or to be sent if `out`.
+    pub fn queued(&mut self, socket: i32, out: bool) -> Result<u32> {
+        self.inner().queued(socket, out)
+    }
+
+    /// What it is ready for now, `poll(2)` bits: IN, OUT, RDHUP, HUP and ERR.
+    pub fn probe(&mut self, socket: i32) -> u32 {
+        let inner = self.inner();
+        inner.index(socket).map_or(linux::POLLNVAL, |n| inner.ready(n))
+    }
+
+    /// Has `core` told of changes under `cookie`, from its present state on. EEXIST: it is watched already.
+    pub fn watch(&mut self, socket: i32, core: usize, cookie: u64) -> Result<()> {
+        self.inner().watch(socket, core, cookie)
+    }
+
+    /// Addresses of the interfaces, the loopback's first: interface, address and prefix length.
+    pub fn addresses(&mut self) -> Vec<(usize, IpAddr, u8)> {
+        let nets = self.inner().nets.iter().enumerate();
+        nets.flat_map(|(n, net)| {
+            net.iface.ip_addrs().iter().map(move |c| (n, IpAddr::from(c.address()), c.prefix_len()))
+        })
+        .collect()
+    }
+
+    /// Name servers that DHCP told of.
+    pub fn name_servers(&mut self) -> Vec<IpAddr> {
+        self.inner().nets.iter().flat_map(|n| n.name_servers.iter().copied()).collect()
+    }
+
+    /// Bytes of buffers in use, sockets and flows: for figures and tests.
+    pub fn usage(&mut self) -> (usize, usize, usize) {
+        let i = self.inner();
+        (i.memory, i.sockets.len(), i.flows.len())
+    }
+}
+
+/// The link-local address of a port (RFC 4291 appendix A).
+fn link_local(mac: [u8; 6]) -> IpCidr {
+    let [a, b, c, d, e, f] = mac;
+    let address = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    IpCidr::Ipv6(Ipv6Cidr::new(address.into(), 64))
+}
+
+impl Net {
+    fn new(mut link: Link, seed: u64, dhcp: bool) -> Self {
+        let hardware = match &link {
+            Link::Loop(_) => HardwareAddress::Ip,
+            Link::Port(p) => {
+                let mut mac = p.mac();
+                // A group's address is nobody's: smoltcp asserts that.
+                mac[0] &= !1;
+                HardwareAddress::Ethernet(EthernetAddress(mac))
+            }
+        };
+        let mut config = InterfaceConfig::new(hardware);
+        config.random_seed = seed;
+        let mut iface = Interface::new(config, &mut Feed::new(&mut link, None), Instant::ZERO);
+        if !link.is_port() {
+            // What is sent to any address of the machine comes by here.
+            iface.set_any_ip(true);
+        }
+        let mut own = SocketSet::new(Vec::new());
+        let dhcp = dhcp.then(|| own.add(dhcpv4::Socket::new()));
+        let meta = alloc::vec![udp::PacketMetadata::EMPTY; 2];
+        let rx = udp::PacketBuffer::new(meta, alloc::vec![0; INBOX]);
+        let tx = udp::PacketBuffer::new(Vec::new(), Vec::new());
+        let mut inbox = SocketSet::new(Vec::new());
+        let inbox_handle = inbox.add(udp::Socket::new(rx, tx));
+        Net {
+            iface,
+            link,
+            own,
+            dhcp,
+            inbox,
+            inbox_handle,
+            waiting: Vec::new(),
+            blocked: Vec::new(),
+            name_servers: Vec::new(),
+        }
+    }
+
+    /// Is this one of its addresses?
+    pub(crate) fn has(&self, addr: IpAddress) -> bool {
+        self.iface.ip_addrs().iter().any(|c| c.address() == addr)
+    }
+
+    /// Would a packet to `addr` go out here, and from which address? `gateway`: by way of one.
+    fn way(&self, addr: IpAddress, gateway: bool) -> Option<IpAddress> {
+        if !self.link.is_port() {
+            return None;
+        }
+        if gateway {
+            let via = match addr {
+                IpAddress::Ipv4(_) => self.iface.routes().get_default_ipv4_route(),
+                IpAddress::Ipv6(a) if a.is_unicast_link_local() || a.is_multicast() => None,
+                IpAddress::Ipv6(_) => self.iface.routes().get_default_ipv6_route(),
+            };
+            return via.and_then(|_| self.source(addr));
+        }
+        let near = self.iface.ip_addrs().iter().any(|c| c.contains_addr(&addr));
+        if near || sockets::is_group(addr) { self.source(addr) } else { None }
+    }
+
+    fn source(&self, addr: IpAddress) -> Option<IpAddress> {
+        let source = match addr {
+            IpAddress::Ipv4(a) => self.iface.get_source_address_ipv4(&a).map(IpAddress::Ipv4),
+            IpAddress::Ipv6(a) => Some(IpAddress::Ipv6(self.iface.get_source_address_ipv6(&a))),
+        };
+        source.filter(|s| self.has(*s))
+    }
+}
+
+impl Inner {
+    fn new(config: Config, ports: Vec<PortConfig>) -> Self {
+        let mut random = config.seed | 1;
+        let mut nets = Vec::new();
+        let mut lo = Net::new(Link::Loop(Loop::default()), next_random(&mut random), false);
+        lo.iface.update_ip_addrs(|a| {
+            for cidr in [
+                IpCidr::Ipv4(Ipv4Cidr::new([127, 0, 0, 1].into(), 8)),
+                IpCidr::Ipv6(Ipv6Cidr::new(core::net::Ipv6Addr::LOCALHOST, 128)),
+            ] {
+                let _ = a.push(cidr);
+            }
+        });
+        nets.push(lo);
+        for p in ports {
+            let mac = p.port.mac();
+            let mut net = Net::new(Link::Port(p.port), next_random(&mut random), p.dhcp);
+            net.iface.update_ip_addrs(|a| {
+                let _ = a.push(link_local(mac));
+                for (addr, prefix) in p.addresses {
+                    let good = prefix <= if addr.is_ipv4() { 32 } else { 128 };
+                    let addr = IpAddress::from(addr);
+                    // One place stays free for DHCP.
+                    if good && addr.is_unicast() && !sockets::is_loopback(addr) && a.len() + 1 < a.capacity()
+                    {
+                        let _ = a.push(IpCidr::new(addr, prefix));
+                    }
+                }
+            });
+            for g in p.gateways {
+                let _ = match g {
+                    IpAddr::V4(g) => net.iface.routes_mut().add_default_ipv4_route(g),
+                    IpAddr::V6(g) => net.iface.routes_mut().add_default_ipv6_route(g),
+                };
+            }
+            nets.push(net);
+        }
+        Inner {
+            now: 0,
+            nets,
+            sockets: Slab::new(),
+            flows: Slab::new(),
+            connections: HashMap::new(),
+            ports: Ports::default(),
+            timers: BTreeSet::new(),
+            listed: VecDeque::new(),
+            changes: Changes::new(config.cores),
+            lingering: VecDeque::new(),
+            opening: VecDeque::new(),
+            memory: 0,
+            config,
+            random,
+        }
+    }
+
+    fn set_now(&mut self, now_ns: u64) {
+        // Two callers may come in another order than they looked at the clock.
+        self.now = self.now.max((now_ns / 1000) as i64);
+    }
+
+    pub(crate) fn instant(&self) -> Instant {
+        Instant::from_micros(self.now)
+    }
+
+    pub(crate) fn random(&mut self) -> u32 {
+        next_random(&mut self.random) as u32
+    }
+
+    // --- memory ---
+
+    /// Takes memory for buffers; ENOBUFS: there is too little.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<()> {
+        while self.memory + bytes > self.config.memory {
+            if let Some(f) = self.lingering.pop_front() {
+                if self.flows.get(f).is_some_and(is_lingering) {
+                    self.end(f);
+                }
+            } else if !self.end_half_open() {
+                return Err(Errno::ENOBUFS);
+            }
+        }
+        self.memory += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        self.memory -= bytes;
+    }
+
+    // --- sockets by number ---
+
+    pub(crate) fn index(&self, n: i32) -> Result<usize> {
+        let index = usize::try_from(n).map_err(|_| Errno::EBADF)?;
+        self.sockets.get(index).map(|_| index).ok_or(Errno::EBADF)
+    }
+
+    pub(crate) fn sock(&self, n: i32) -> Result<&Sock> {
+        usize::try_from(n).ok().and_then(|n| self.sockets.get(n)).ok_or(Errno::EBADF)
+    }
+
+    pub(crate) fn add_socket(&mut self, sock: Sock) -> Result<usize> {
+        if self.sockets.len() >= self.config.sockets {
+            return Err(Errno::ENFILE);
+        }
+        Ok(self.sockets.insert(sock))
+    }
+
+    fn socket(&mut self, domain: u32, kind: u32, protocol: u32) -> Result<i32> {
+        let v6 = match domain {
+            linux_net::AF_INET => false,
+            linux_net::AF_INET6 => true,
+            _ => return Err(Errno::EAFNOSUPPORT),
+        };
+        let (tcp, udp) = (linux_net::IPPROTO_TCP as u32, linux_net::IPPROTO_UDP as u32);
+        let kind = match kind {
+            linux_net::SOCK_STREAM if protocol == 0 || protocol == tcp => Kind::Tcp,
+            linux_net::SOCK_DGRAM if protocol == 0 || protocol == udp => Kind::Udp,
+            linux_net::SOCK_STREAM | linux_net::SOCK_DGRAM => return Err(Errno::EPROTONOSUPPORT),
+            _ => return Err(Errno::ESOCKTNOSUPPORT),
+        };
+        self.add_socket(Sock::new(kind, v6)).map(|n| n as i32)
+    }
+
+    fn hold(&mut self, n: i32) -> Result<()> {
+        let n = self.index(n)?;
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
+        s.refs = s.refs.checked_add(1).ok_or(Errno::ENFILE)?;
+        Ok(())
+    }
+
+    fn close(&mut self, n: i32) -> Result<()> {
+        let n = self.index(n)?;
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
+        s.refs -= 1;
+        if s.refs == 0 {
+            self.destroy(n);
+        }
+        Ok(())
+    }
+
+    /// Takes a socket away; what is below it goes on by itself as far as it has to.
+    pub(crate) fn destroy(&mut self, n: usize) {
+        let Some(s) = self.sockets.remove(n) else { return };
+        if let Some((core, _)) = s.watch
+            && s.noted
+        {
+            self.changes.forget(core, n);
+        }
+        if s.bound {
+            self.ports.unbind(s.kind, s.local.port, n);
+        }
+        let (options, local, bound) = (s.options, s.local, s.bound);
+        match s.role {
+            Role::Idle => {}
+            Role::Listener(l) => self.leave_all(l),
+            Role::Stream(c) => {
+                if let Some(f) = c.flow {
+                    self.leave(f, options.linger, (bound && local.port != 0).then_some(options.reuse_addr));
+                }
+            }
+            Role::Datagram(d) => {
+                self.give_back(d.queued);
+                for f in d.out {
+                    if let Some(flow) = self.flows.get_mut(f) {
+                        flow.what = What::Udp(None);
+                        self.list(f);
+                    }
+                }
+            }
+        }
+    }
+
+    fn bind(&mut self, n: i32, addr: &[u8]) -> Result<()> {
+        let n = self.index(n)?;
+        let s = self.sockets.get(n).ok_or(Errno::EBADF)?;
+        let v6 = s.v6;
+        if !v6 && address::family(addr) == linux_net::AF_UNSPEC && addr.len() >= 16 {
+            // Linux takes that for AF_INET if it names no address.
+            if addr[4..8] != [0; 4] {
+                return Err(Errno::EAFNOSUPPORT);
+            }
+            let mut same = [0; 16];
+            same.copy_from_slice(&addr[..16]);
+            same[..2].copy_from_slice(&(linux_net::AF_INET as u16).to_ne_bytes());
+            return self.bind(n as i32, &same);
+        }
+        let at = address::parse(addr, v6)?;
+        let over = match &s.role {
+            Role::Idle | Role::Datagram(_) => true,
+            Role::Listener(_) => false,
+            Role::Stream(c) => !c.flow.and_then(|f| self.flows.get(f)).is_some_and(is_open),
+        };
+        if s.bound || !over {
+            return Err(Errno::EINVAL);
+        }
+        if v6 && s.options.v6_only && matches!(at.addr, IpAddress::Ipv4(_)) {
+            return Err(Errno::EINVAL);
+        }
+        let udp_group = s.kind == Kind::Udp && sockets::is_group(at.addr);
+        if !at.addr.is_unspecified() && !udp_group && !self.is_own(at.addr) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if let Err(e) = self.take_port(n, at) {
+            if let Some(s) = self.sockets.get_mut(n) {
+                // What it had from a connection before is gone, too.
+                s.local.addr = address::any(v6);
+            }
+            return Err(e);
+        }
+        if let Some(s) = self.sockets.get_mut(n)
+            && matches!(at.addr, IpAddress::Ipv6(a) if !a.is_unspecified())
+        {
+            s.options.v6_only = true;
+        }
+        Ok(())
+    }
+
+    /// Binds a socket to an address whose port may be 0.
+    pub(crate) fn take_port(&mut self, n: usize, at: IpEndpoint) -> Result<()> {
+        let random = self.random();
+        let mut port = at.port;
+        if port == 0 {
+            let free = Ports::ephemeral(random, |p| !self.conflicts(n, IpEndpoint { port: p, ..at }, true));
+            port = free.ok_or(Errno::EADDRINUSE)?;
+        } else if self.conflicts(n, at, false) {
+            return Err(Errno::EADDRINUSE);
+        }
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
+        s.local = IpEndpoint { addr: at.addr, port };
+        s.bound = true;
+        s.asked = at;
+        let kind = s.kind;
+        self.ports.bind(kind, port, n);
+        Ok(())
+    }
+
+    /// May a socket not have this address, because of others? `strictly`: whatever they allow.
+    pub(crate) fn conflicts(&self, n: usize, at: IpEndpoint, strictly: bool) -> bool {
+        let Some(s) = self.sockets.get(n) else { return true };
+        let cover = address::Cover::new(at.addr, s.v6, s.options.v6_only);
+        let reuse = s.options.reuse_addr && !strictly;
+        if s.kind == Kind::Tcp && self.ports.held(at.port, cover, reuse) {
+            return true;
+        }
+        self.ports.sockets(s.kind, at.port).iter().filter(|&&m| m != n).any(|&m| {
+            let Some(other) = self.sockets.get(m) else { return false };
+            let both = reuse && other.options.reuse_addr && !other.listens();
+            let shared = !strictly && s.options.reuse_port && other.options.reuse_port;
+            !both && !shared && cover.overlaps(other.cover())
+        })
+    }
+
+    /// Is it an address of this machine?
+    pub(crate) fn is_own(&self, addr: IpAddress) -> bool {
+        sockets::is_loopback(addr) || self.nets.iter().any(|n| n.has(addr))
+    }
+
+    /// Where packets to `addr` go and which address they come from, for a socket bound to `from` or to none.
+    pub(crate) fn route(&self, addr: IpAddress, from: IpAddress) -> Result<(usize, IpAddress)> {
+        let bound = (!from.is_unspecified() && !sockets::is_group(from)).then_some(from);
+        if bound.is_some_and(|b| matches!(b, IpAddress::Ipv4(_)) != matches!(addr, IpAddress::Ipv4(_))) {
+            return Err(Errno::ENETUNREACH);
+        }
+        if self.is_own(addr) {
+            let source = match addr {
+                IpAddress::Ipv4(a) if a.is_loopback() => IpAddress::v4(127, 0, 0, 1),
+                own => own,
+            };
+            return Ok((0, bound.unwrap_or(source)));
+        }
+        if bound.is_some_and(sockets::is_loopback) {
+            // What comes from the loopback does not leave the machine.
+            return Err(if matches!(addr, IpAddress::Ipv4(_)) { Errno::EINVAL } else { Errno::ENETUNREACH });
+        }
+        for gateway in [false, true] {
+            for (n, net) in self.nets.iter().enumerate() {
+                if bound.is_some_and(|b| !net.has(b)) {
+                    continue;
+                }
+                if let Some(source) = net.way(addr, gateway) {
+                    return Ok((n, bound.unwrap_or(source)));
+                }
+            }
+        }
+        Err(Errno::ENETUNREACH)
+    }
+
+    fn connect(&mut self, n: i32, addr: &[u8]) -> Result<()> {
+        let n = self.index(n)?;
+        match self.sockets.get(n).ok_or(Errno::EBADF)?.kind {
+            Kind::Tcp => self.connect_tcp(n, addr),
+            Kind::Udp => self.connect_udp(n, addr),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        n: i32,
+        max: usize,
+        addr: Option<&mut [u8]>,
+        flags: u32,
+        f: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> Result<Received> {
+        let n = self.index(n)?;
+        if flags & linux_net::MSG_ERRQUEUE != 0 {
+            return Err(Errno::EAGAIN);
+        }
+        match self.sockets.get(n).ok_or(Errno::EBADF)?.kind {
+            Kind::Tcp => {
+                let len = self.receive_tcp(n, max, flags, f)?;
+                Ok(Received { len, ..Received::default() })
+            }
+            Kind::Udp => self.receive_udp(n, max, addr, flags, f),
+        }
+    }
+
+    fn send(
+        &mut self,
+        n: i32,
+        len: usize,
+        addr: Option<&[u8]>,
+        flags: u32,
+        f: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Result<usize> {
+        let n = self.index(n)?;
+        if flags & linux_net::MSG_OOB != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        match self.sockets.get(n).ok_or(Errno::EBADF)?.kind {
+            Kind::Tcp => self.send_tcp(n, len, f),
+            Kind::Udp => self.send_udp(n, len, addr, f),
+        }
+    }
+
+    fn shutdown(&mut self, n: i32, how: u32) -> Result<()> {
+        let n = self.index(n)?;
+        if how > 2 {
+            return Err(Errno::EINVAL);
+        }
+        let (read, write) = (how != 1, how != 0);
+        match self.sockets.get(n).ok_or(Errno::EBADF)?.kind {
+            Kind::Tcp => self.shutdown_tcp(n, read, write),
+            Kind::Udp => self.shutdown_udp(n, read, write),
+        }
+    }
+
+    fn name(&mut self, n: i32, peer: bool, out: &mut [u8]) -> Result<usize> {
+        let s = self.sock(n)?;
+        let at = if peer {
+            match &s.role {
+                Role::Stream(c) if c.flow.and_then(|f| self.flows.get(f)).is_some_and(is_up) => c.remote,
+                Role::Datagram(d) => d.peer.ok_or(Errno::ENOTCONN)?,
+                _ => return Err(Errno::ENOTCONN),
+            }
+        } else {
+            s.local
+        };
+        // An IPv6 socket that is bound to all addresses says so.
+        let at =
+            if s.v6 && at.addr.is_unspecified() { IpEndpoint { addr: address::any(true), ..at } } else { at };
+        Ok(address::write(at, s.v6, out))
+    }
+
+    fn queued(&mut self, n: i32, out: bool) -> Result<u32> {
+        let s = self.sock(n)?;
+        let bytes = match &s.role {
+            Role::Idle => 0,
+            Role::Listener(_) => return Err(Errno::EINVAL),
+            Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)).map_or(0, |f| {
+                let t = f.tcp_socket();
+                if out { t.send_queue() } else { t.recv_queue() }
+            }),
+            Role::Datagram(d) if out => {
+                let flows = d.out.iter().filter_map(|&f| self.flows.get(f));
+                flows.map(|f| f.set.get::<udp::Socket>(f.handle).send_queue()).sum()
+            }
+            Role::Datagram(d) => d.queue.front().map_or(0, |d| d.bytes.len()),
+        };
+        Ok(bytes as u32)
+    }
+
+    // --- readiness ---
+
+    fn watch(&mut self, n: i32, core: usize, cookie: u64) -> Result<()> {
+        let n = self.index(n)?;
+        if core >= self.changes.cores() {
+            return Err(Errno::EINVAL);
+        }
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
+        if s.watch.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        s.watch = Some((core, cookie));
+        // What is so already is told first, as by epoll_ctl(2).
+        if self.ready(n) != 0 {
+            self.changed(n);
+        }
+        Ok(())
+    }
+
+    /// What a socket is ready for. Whoever hears that there is no room is told when there is.
+    pub(crate) fn ready(&mut self, n: usize) -> u32 {
+        let Some(s) = self.sockets.get(n) else { return 0 };
+        let now = match s.kind {
+            Kind::Tcp => self.ready_tcp(s),
+            Kind::Udp => self.ready_udp(s),
+        };
+        if now & bits::OUT == 0
+            && let Some(s) = self.sockets.get_mut(n)
+        {
+            s.no_space = true;
+        }
+        now
+    }
+
+    /// A watched socket whose core looks: its cookie and what it is ready for.
+    fn look_at(&mut self, n: usize) -> Option<(u64, u32)> {
+        let s = self.sockets.get_mut(n)?;
+        s.noted = false;
+        let (_, cookie) = s.watch?;
+        Some((cookie, self.ready(n)))
+    }
+
+    /// A socket's readiness changed: an edge.
+    pub(crate) fn changed(&mut self, n: usize) {
+        if let Some(s) = self.sockets.get_mut(n)
+            && let Some((core, _)) = s.watch
+            && !s.noted
+        {
+            s.noted = true;
+            self.changes.note(core, n);
+        }
+    }
+
+    // --- packets ---
+
+    /// A frame came in.
+    fn incoming(&mut self, net: usize, frame: &[u8]) {
+        let port = self.nets[net].link.is_port();
+        // The loopback's addresses are not for the wire.
+        let bad = |a: IpAddress| port && sockets::is_loopback(a);
+        match sort(frame, port) {
+            Hint::Drop => {}
+            Hint::Tcp { local, remote, .. } if bad(local.addr) || bad(remote.addr) => {}
+            Hint::Tcp { local, remote, syn, rst } => self.incoming_tcp(net, frame, local, remote, syn, rst),
+            Hint::Udp { local, remote } if bad(local.addr) || bad(remote.addr) => {}
+            Hint::Udp { local, remote } => {
+                let dhcp = local.port == 68 && remote.port == 67 && self.nets[net].dhcp.is_some();
+                if dhcp || self.ports.sockets(Kind::Udp, local.port).is_empty() {
+                    self.for_itself(net, frame);
+                } else {
+                    self.incoming_udp(net, frame, local);
+                }
+            }
+            Hint::Undelivered { tcp, local, remote, why } => self.undelivered(tcp, local, remote, why),
+            Hint::Other => {
+                self.for_itself(net, frame);
+                // It may have brought a neighbour's address.
+                for f in core::mem::take(&mut self.nets[net].waiting) {
+                    self.awake(f);
+                }
+            }
+        }
+    }
+
+    /// A frame for no socket: the interface answers it by itself.
+    pub(crate) fn for_itself(&mut self, net: usize, frame: &[u8]) {
+        let now = self.instant();
+        let Net { iface, link, own, .. } = &mut self.nets[net];
+        iface.poll_ingress_single(now, &mut Feed::new(link, Some(frame)), own);
+    }
+
+    /// A datagram: who sent it, to which address, and its bytes.
+    pub(crate) fn unpack(
+        &mut self,
+        net: usize,
+        frame: &[u8],
+        port: u16,
+    ) -> Option<(IpEndpoint, IpAddress, Vec<u8>)> {
+        let now = self.instant();
+        let Net { iface, link, inbox, inbox_handle, .. } = &mut self.nets[net];
+        let s = inbox.get_mut::<udp::Socket>(*inbox_handle);
+        s.close();
+        s.bind(port).ok()?;
+        iface.poll_ingress_single(now, &mut Feed::new(link, Some(frame)), inbox);
+        let (bytes, meta) = inbox.get_mut::<udp::Socket>(*inbox_handle).recv().ok()?;
+        Some((meta.endpoint, meta.local_address?, bytes.to_vec()))
+    }
+
+    /// Has a flow visited before the lock is let go.
+    pub(crate) fn list(&mut self, f: usize) {
+        if let Some(flow) = self.flows.get_mut(f)
+            && !flow.listed
+        {
+            flow.listed = true;
+            self.listed.push_back(f);
+        }
+    }
+
+    fn awake(&mut self, f: usize) {
+        if let Some(flow) = self.flows.get_mut(f) {
+            flow.waits = false;
+            self.list(f);
+        }
+    }
+
+    /// Lets a flow send what it has, and sees what has become of it.
+    fn visit(&mut self, f: usize) {
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        flow.listed = false;
+        if !self.before_visit(f) {
+            return;
+        }
+        let now = self.instant();
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        let net = &mut self.nets[flow.net];
+        let wanted = net.link.is_port() && net.iface.poll_at(now, &flow.set).is_some_and(|t| t <= now);
+        let sent = flow.drain(now, net, SEND_BURST);
+        if wanted && sent == 0 {
+            flow.stuck.get_or_insert(self.now);
+            if !flow.waits {
+                flow.waits = true;
+                if net.link.room() { net.waiting.push(f) } else { net.blocked.push(f) }
+            }
+        } else if sent > 0 {
+            flow.stuck = None;
+        }
+        self.settle(f, None);
+        self.schedule(f);
+    }
+
+    /// Says when a flow is to be visited next.
+    fn schedule(&mut self, f: usize) {
+        let now = self.instant();
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        let mut at = self.nets[flow.net].iface.poll_at(now, &flow.set).map(|t| t.total_micros());
+        if at.is_some_and(|t| t <= self.now) {
+            // It has something to send and could not.
+            at = Some(self.now + AGAIN);
+        }
+        if let What::Tcp(c) = &flow.what {
+            if c.keeps() {
+                // It waits to be read.
+                at = None;
+            }
+            at = earlier(at, c.until);
+        }
+        at = earlier(at, flow.stuck.map(|t| (t + NEIGHBOUR).max(self.now + AGAIN)));
+        // A visit that comes too early only finds the next time; that is cheaper than to move it each time.
+        if let Some(t) = at
+            && flow.timer.is_none_or(|old| t < old)
+        {
+            if let Some(old) = flow.timer.replace(t) {
+                self.timers.remove(&(old, f));
+            }
+            self.timers.insert((t, f));
+        }
+    }
+
+    /// Forgets a flow.
+    pub(crate) fn end(&mut self, f: usize) {
+        let Some(flow) = self.flows.remove(f) else { return };
+        if let Some(t) = flow.timer {
+            self.timers.remove(&(t, f));
+        }
+        self.give_back(flow.memory);
+        if let What::Tcp(c) = &flow.what {
+            if c.known {
+                self.connections.remove(&(c.local, c.remote));
+            }
+            if let Some(reuse) = c.holds {
+                self.ports.left(c.local, reuse);
+            }
+        }
+    }
+
+    /// Takes what came through the ports and what is due.
+    fn poll(&mut self) {
+        for n in 1..self.nets.len() {
+            let Link::Port(port) = &self.nets[n].link else { continue };
+            let port = port.clone();
+            for _ in 0..BURST {
+                if !port.receive(&mut |frame| self.incoming(n, frame)) {
+                    break;
+                }
+            }
+            if port.room() {
+                for f in core::mem::take(&mut self.nets[n].blocked) {
+                    self.awake(f);
+                }
+            }
+            let now = self.instant();
+            let Net { iface, link, own, .. } = &mut self.nets[n];
+            while iface.poll_egress(now, &mut Feed::new(link, None), own) != PollResult::None {}
+            self.configure(n);
+        }
+        while let Some(&(t, f)) = self.timers.first()
+            && t <= self.now
+        {
+            self.timers.remove(&(t, f));
+            if let Some(flow) = self.flows.get_mut(f) {
+                flow.timer = None;
+                self.list(f);
+            }
+        }
+    }
+
+    /// Takes over what DHCP brought.
+    fn configure(&mut self, n: usize) {
+        let net = &mut self.nets[n];
+        let Some(handle) = net.dhcp else { return };
+        let Some(event) = net.own.get_mut::<dhcpv4::Socket>(handle).poll() else { return };
+        let (address, router, servers) = match event {
+            dhcpv4::Event::Configured(c) => (Some(c.address), c.router, c.dns_servers),
+            dhcpv4::Event::Deconfigured => (None, None, Default::default()),
+        };
+        let address = address.filter(|a| IpAddress::Ipv4(a.address()).is_unicast());
+        net.iface.update_ip_addrs(|a| {
+            a.retain(|c| matches!(c, IpCidr::Ipv6(_)));
+            if let Some(address) = address {
+                let _ = a.push(IpCidr::Ipv4(address));
+            }
+        });
+        match router.filter(|r| IpAddress::Ipv4(*r).is_unicast()) {
+            Some(r) => drop(net.iface.routes_mut().add_default_ipv4_route(r)),
+            None => drop(net.iface.routes_mut().remove_default_ipv4_route()),
+        }
+        net.name_servers = servers.iter().map(|&a| IpAddr::V4(a)).collect();
+    }
+
+    /// Visits the listed flows and moves the loopback's packets, until there is nothing more.
+    fn pump(&mut self) {
+        for _ in 0..ROUNDS {
+            while let Link::Loop(l) = &mut self.nets[0].link
+                && let Some(frame) = l.pop()
+            {
+                self.incoming(0, &frame);
+                if let Link::Loop(l) = &mut self.nets[0].link {
+                    l.done(frame);
+                }
+            }
+            if self.listed.is_empty() {
+                return;
+            }
+            for _ in 0..self.listed.len() {
+                if let Some(f) = self.listed.pop_front() {
+                    self.visit(f);
+                }
+            }
+        }
+    }
+
+    /// When [`Stack::poll`] is wanted, ns.
+    fn deadline(&mut self) -> Option<u64> {
+        let waits = !self.listed.is_empty() || matches!(&self.nets[0].link, Link::Loop(l) if !l.is_empty());
+        let mut at = if waits { Some(self.now) } else { self.timers.first().map(|t| t.0) };
+        let now = self.instant();
+        for net in &mut self.nets[1..] {
+            if net.dhcp.is_some() {
+                let own = net.iface.poll_at(now, &net.own).map(|t| t.total_micros());
+                // Without room there is no use in coming back at once.
+                let own = own.map(|t| if t <= self.now && !net.link.room() { self.now + AGAIN } else { t });
+                at = earlier(at, own);
+            }
+        }
+        at.map(|t| t.max(0) as u64 * 1000)
+    }
+}
+
+fn earlier(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Is it a connection that only waits for its time to be over?
+pub(crate) fn is_lingering(f: &Flow) -> bool {
+    f.tcp().is_some_and(|c| c.owner == Owner::Nobody && c.state == smoltcp::socket::tcp::State::TimeWait)
+}
+
+/// Is it a connection that has not ended?
+fn is_open(f: &Flow) -> bool {
+    f.tcp().is_some_and(|c| c.state != smoltcp::socket::tcp::State::Closed)
+}
+
+/// Is it a connection with a peer?
+fn is_up(f: &Flow) -> bool {
+    use smoltcp::socket::tcp::State;
+    f.tcp()
+        .is_some_and(|c| !matches!(c.state, State::Closed | State::Listen | State::SynSent | State::TimeWait))
+}
+
+/// xorshift64*: for ports and seeds.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+}
