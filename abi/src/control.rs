@@ -65,6 +65,9 @@ pub struct Descriptor {
     pub memory: AtomicU64,
     /// 1 if the extents are on huge pages.
     pub huge: AtomicU32,
+    /// 1 if all of it is zeroes at the start. Else that is true of the blocks that
+    /// [`table_blocks`](crate::layout::table_blocks) counts, and the rest may hold anything.
+    pub zeroed: AtomicU32,
     /// Length of the boot configuration, bytes.
     pub boot_len: AtomicU32,
     /// Extended-state components that the processor and the host have on (XCR0).

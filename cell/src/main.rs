@@ -35,10 +35,12 @@ const LOOK_AGAIN: u64 = 100_000_000;
 extern "C" fn atoll_boot(core: usize) -> ! {
     let control = platform().control();
     if core == 0 {
-        let cores = control.descriptor.cores.load(Ordering::Relaxed) as usize;
-        // SAFETY: the supervisor mapped the cell's memory there, zeroed, and it is only ours.
+        let d = &control.descriptor;
+        let cores = d.cores.load(Ordering::Relaxed) as usize;
+        let zeroed = d.zeroed.load(Ordering::Relaxed) != 0;
+        // SAFETY: the platform mapped the cell's memory there, zeroed as far as it says, and it is only ours.
         unsafe {
-            ALLOCATOR.start(DIRECT_MAP as *mut u8, control.descriptor.memory.load(Ordering::Relaxed), cores);
+            ALLOCATOR.start(DIRECT_MAP as *mut u8, d.memory.load(Ordering::Relaxed), cores, zeroed);
         }
         atoll_mem::heap::start_core(0);
         let Some((xcr0, size)) = atoll_task::detect_extended() else {

@@ -310,8 +310,9 @@ impl RuntimeAllocator {
     /// heap's own tables, the rest is the heap. Called once, on the boot core.
     ///
     /// # Safety
-    /// As for [`Memory::new`]; nothing may have been allocated before.
-    pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize) {
+    /// As for [`Memory::new`], but that, without `zeroed`, what is behind the first [`table_blocks`] blocks may hold
+    /// anything; nothing may have been allocated before.
+    pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize, zeroed: bool) {
         let (small, pages) = (small_tables(size, cores as u64), size / PAGE);
         // The part that is used at once lies in the first block, behind memory of the first
         // core: a small program's cell gets by with that block. What it needs only when it
@@ -329,6 +330,9 @@ impl RuntimeAllocator {
         let places = Heap::places(cores);
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::new(base, size, cores) };
+        if !zeroed {
+            memory.distrust(tables);
+        }
         for b in 0..tables / BLOCK {
             assert!(memory.pool().claim_at(b as usize));
         }

@@ -102,7 +102,7 @@ impl Memory {
     /// Memory of `size` bytes at `base`, for `cores` cores.
     ///
     /// # Safety
-    /// `[base, base + size)` must be mapped, zeroed, exclusively this object's, for ever.
+    /// `[base, base + size)` must be mapped, zeroed (but see [`Memory::distrust`]), exclusively this object's, for ever.
     pub unsafe fn new(base: *mut u8, size: u64, cores: usize) -> Self {
         let blocks = (size / BLOCK) as usize;
         // Made in this order, the parts that are touched first lie close together.
@@ -110,6 +110,13 @@ impl Memory {
         let (homecoming, owner) = (zeroed(cores), zeroed(blocks));
         let state = zeroed(blocks * BLOCK_PAGES);
         Memory { base, pool, state, owner, homecoming, used: AtomicUsize::new(0) }
+    }
+
+    /// What is behind `offset` may hold anything. Before any of it is taken.
+    pub fn distrust(&self, offset: u64) {
+        for s in &self.state[(offset / PAGE) as usize..] {
+            s.store(DIRTY, Ordering::Relaxed);
+        }
     }
 
     /// How many cores there are.

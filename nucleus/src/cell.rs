@@ -15,7 +15,7 @@ use atoll_abi::control::{
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
     ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES,
-    TRAP_STACK, is_user_range,
+    TRAP_STACK, is_user_range, table_blocks,
 };
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
@@ -164,6 +164,17 @@ impl Cell {
             space.map_user(&mut frames, DIRECT_MAP + memory, extent.start, extent.len, Access::Write)?;
             memory += extent.len;
             extents.push(*extent);
+        }
+        // What its runtime counts on; the rest it clears before it uses it, whatever was there before.
+        let mut left = table_blocks(memory, cores.len() as u64) * BLOCK;
+        for extent in &extents {
+            let len = left.min(extent.len);
+            // SAFETY: the cell's memory, in the direct map; it does not run yet.
+            unsafe { ((DIRECT + extent.start) as *mut u8).write_bytes(0, len as usize) };
+            left -= len;
+        }
+        if left > 0 {
+            return Err(SMALL);
         }
         // SAFETY: the front of a control area, of atomics; the cell does not run yet.
         let d: &Descriptor = unsafe { fresh(descriptor_at) };

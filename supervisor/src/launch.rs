@@ -209,6 +209,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     d.machine_cores.store(machine as u32, Ordering::Relaxed);
     d.memory.store(config.memory / BLOCK * BLOCK, Ordering::Relaxed);
     d.huge.store(huge as u32, Ordering::Relaxed);
+    d.zeroed.store(1, Ordering::Relaxed);
     let boot =
         postcard::to_stdvec(&config.boot).map_err(|e| Error::with("encoding the boot configuration", e))?;
     if boot.len() > BOOT_MAX {
