@@ -1,4 +1,4 @@
-//! `atoll run --platform nucleus`: a cell on a machine of its own, in QEMU, without Linux.
+//! `atoll run --platform nucleus` and `atoll boot`: cells on a machine of their own, in QEMU, without Linux.
 //!
 //! What the machine boots is the nucleus with one module: a tar archive of the boot configuration, the runtime,
 //! what is to run, and the root file system. The program's output comes by serial ports of its own, what the
@@ -21,27 +21,40 @@ const MACHINE: &str = "microvm,acpi=off";
 /// The debugging device's port, and what QEMU's exit status is then.
 const EXIT: &str = "iobase=0xf4,iosize=4";
 
-/// A machine with one cell.
+/// A cell of a machine.
+pub struct MachineCell {
+    /// Its name: letters, digits, `-` and `_`.
+    pub name: String,
+    /// What runs, and how the world looks to it.
+    pub boot: BootConfig,
+    /// The root file system's archive.
+    pub archive: Vec<u8>,
+    /// Its cores.
+    pub cores: usize,
+    /// Its memory, bytes.
+    pub memory: u64,
+    /// Its devices: `console`, `net0` and so on.
+    pub devices: Vec<String>,
+}
+
+/// A machine.
 pub struct Machine {
     /// The nucleus's file.
     pub nucleus: PathBuf,
     /// The runtime's.
     pub runtime: PathBuf,
-    /// What runs, and how the world looks to it.
-    pub boot: BootConfig,
-    /// The root file system's archive.
-    pub archive: Vec<u8>,
-    /// Cores of the cell.
-    pub cores: usize,
-    /// Its memory, bytes.
-    pub memory: u64,
+    /// Its cells.
+    pub cells: Vec<MachineCell>,
     /// QEMU's accelerator.
     pub accel: String,
-    /// A network beyond the machine; and ports of this host that lead to ports of the cell.
-    pub network: Option<Vec<Published>>,
+    /// Ports of this host that lead to ports of the cell that has the first network device.
+    pub publish: Vec<Published>,
     /// Show everything that the machine says.
     pub verbose: bool,
 }
+
+/// How a machine ended: each cell's wait status, in their order; None: it said nothing.
+pub type Ends = Vec<Option<i32>>;
 
 /// A port of this host that leads to one of the cell (`docker run --publish`).
 #[derive(Clone)]
@@ -121,48 +134,70 @@ fn one_line(args: &[Vec<u8>]) -> String {
     line.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect()
 }
 
+/// QEMU's machine has room for registers of so many devices in a page, and two cells must not share one.
+const DEVICES_A_PAGE: usize = 8;
+
 impl Machine {
     /// The boot module.
     pub fn module(&mut self) -> Result<Vec<u8>> {
-        let boot =
-            postcard::to_stdvec(&self.boot).map_err(|e| Error::with("encoding the boot configuration", e))?;
         let mut module = Module::new();
-        let configuration = format!(
-            "cell cell\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot\n  image root\n  device console\n{}  run {}\n",
-            self.cores,
-            self.memory >> 10,
-            if self.network.is_some() { "  device net0\n" } else { "" },
-            one_line(&self.boot.args)
-        );
+        let mut configuration = String::new();
+        for (n, cell) in self.cells.iter().enumerate() {
+            let devices: String = cell.devices.iter().map(|d| format!("  device {d}\n")).collect();
+            configuration += &format!(
+                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n  image root{n}\n{devices}  run {}\n",
+                cell.name,
+                cell.cores,
+                cell.memory >> 10,
+                one_line(&cell.boot.args)
+            );
+        }
         module.add("boot.conf", configuration.as_bytes())?;
         let runtime = std::fs::read(&self.runtime)
             .map_err(|e| Error::with(format!("reading the runtime, {}", self.runtime.display()), e))?;
         module.add("runtime", &runtime)?;
-        module.add("boot", &boot)?;
-        module.add_pages("root", &mut self.archive)?;
+        for (n, cell) in self.cells.iter_mut().enumerate() {
+            let boot = postcard::to_stdvec(&cell.boot)
+                .map_err(|e| Error::with("encoding the boot configuration", e))?;
+            module.add(&format!("boot{n}"), &boot)?;
+            module.add_pages(&format!("root{n}"), &mut cell.archive)?;
+        }
         module.finish()
     }
 
-    /// Boots it, and waits for its end: the program's wait status.
-    pub fn run(mut self) -> Result<i32> {
+    /// The network devices that cells ask for, in order of their numbers.
+    fn network(&self) -> Vec<&str> {
+        let all = self.cells.iter().flat_map(|c| &c.devices);
+        let mut found: Vec<&str> = all.filter(|d| d.starts_with("net")).map(String::as_str).collect();
+        found.sort_unstable_by_key(|d| (d.len(), *d));
+        found.dedup();
+        found
+    }
+
+    /// Boots it, and waits for its end.
+    pub fn run(mut self) -> Result<Ends> {
         let module = self.module()?;
         let mut file = tempfile::NamedTempFile::new().map_err(failed("a file for the boot module"))?;
         file.write_all(&module).map_err(failed("writing the boot module"))?;
-        let mib = (self.memory + module.len() as u64 + BESIDE).div_ceil(1 << 20);
+        let memory: u64 = self.cells.iter().map(|c| c.memory).sum();
+        let cores: usize = self.cells.iter().map(|c| c.cores).sum();
+        let mib = (memory + module.len() as u64 + BESIDE).div_ceil(1 << 20);
         drop(module);
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", MACHINE]);
-        qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &self.cores.to_string()]);
+        qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &cores.to_string()]);
         qemu.args(["-m", &mib.to_string(), "-device", &format!("isa-debug-exit,{EXIT}")]);
-        if let Some(published) = &self.network {
-            let mut net = "user,id=net".to_string();
-            for p in published {
+        for (n, _) in self.network().iter().enumerate() {
+            let mut net = format!("user,id=net{n}");
+            for p in self.publish.iter().filter(|_| n == 0) {
                 // An address of the newer kind has colons of its own.
                 let address =
                     if p.address.is_ipv6() { format!("[{}]", p.address) } else { p.address.to_string() };
                 net += &format!(",hostfwd={}:{address}:{}-:{}", p.protocol, p.port, p.to);
             }
-            qemu.args(["-netdev", &net, "-device", "virtio-net-device,netdev=net"]);
+            let bus = n * DEVICES_A_PAGE;
+            let device = format!("virtio-net-device,netdev=net{n},bus=virtio-mmio-bus.{bus}");
+            qemu.args(["-netdev", &net, "-device", &device]);
         }
         let mut pipes = Vec::new();
         for (n, name) in ["log", "out", "err"].iter().enumerate() {
@@ -180,6 +215,7 @@ impl Machine {
         }
         qemu.arg("-kernel").arg(&self.nucleus).args(["-append", "exit=f4"]);
         qemu.arg("-initrd").arg(file.path()).stdin(Stdio::null());
+        signals::ends_with_us(&mut qemu);
         let mut child = qemu.spawn().map_err(|e| {
             Error::with("starting qemu-system-x86_64 (Debian's package qemu-system-x86 has it)", e)
         })?;
@@ -187,18 +223,22 @@ impl Machine {
         let (log, out, err) = (reads.next(), reads.next(), reads.next());
         let relays =
             [out.map(|out| relay(out, std::io::stdout())), err.map(|err| relay(err, std::io::stderr()))];
-        let said = log.map(|log| listen(log, self.verbose)).unwrap_or_default();
+        let names: Vec<&str> = self.cells.iter().map(|c| c.name.as_str()).collect();
+        let said = log.map(|log| listen(log, &names, self.verbose)).unwrap_or_default();
         let status = child.wait().map_err(failed("waiting for QEMU"))?;
         for relay in relays.into_iter().flatten() {
             // It ends with the pipe.
             let _ = relay.join();
         }
-        said.status.ok_or_else(|| {
+        if said.ends.iter().all(Option::is_none) {
             for line in &said.last {
                 eprintln!("atoll: {line}");
             }
-            Error::new(format!("the machine ended without a word of the program (QEMU: {status})"))
-        })
+            return Err(Error::new(format!(
+                "the machine ended without a word of its cells (QEMU: {status})"
+            )));
+        }
+        Ok(said.ends)
     }
 }
 
@@ -216,30 +256,39 @@ fn relay(mut from: std::io::PipeReader, mut to: impl Write + Send + 'static) -> 
 /// What the machine said.
 #[derive(Default)]
 struct Said {
-    /// The program's wait status.
-    status: Option<i32>,
+    /// The cells' ends.
+    ends: Ends,
     /// The last lines.
     last: Vec<String>,
 }
 
-/// Reads the machine's own console, and passes on what the runtime says.
-fn listen(log: std::io::PipeReader, verbose: bool) -> Said {
+/// The wait status that the nucleus speaks of.
+fn end(text: &str) -> Option<i32> {
+    let number = |prefix: &str| text.strip_prefix(prefix)?.parse::<i32>().ok();
+    number("ended with status ")
+        .map(|code| (code & 0xff) << 8)
+        .or_else(|| number("was ended by signal ").map(|signal| signal & 0x7f))
+}
+
+/// Reads the machine's own console, and passes on what the cells say there: of one cell, only what its runtime
+/// says, for the program has ports of its own.
+fn listen(log: std::io::PipeReader, names: &[&str], verbose: bool) -> Said {
     const LAST: usize = 20;
-    let mut said = Said::default();
+    let mut said = Said { ends: vec![None; names.len()], last: Vec::new() };
     for line in BufReader::new(log).split(b'\n').map_while(|l| l.ok()) {
         let line = String::from_utf8_lossy(&line);
         let line: String = line.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        let of_cell = line.strip_prefix("cell: ");
-        if let Some(end) = line.strip_prefix("nucleus: cell cell ") {
-            let number = |prefix: &str| end.strip_prefix(prefix)?.parse::<i32>().ok();
-            if let Some(code) = number("ended with status ") {
-                said.status = Some((code & 0xff) << 8);
-            } else if let Some(signal) = number("was ended by signal ") {
-                said.status = Some(signal & 0x7f);
-            }
+        let of_nucleus = line.strip_prefix("nucleus: cell ").and_then(|l| l.split_once(' '));
+        if let Some((name, text)) = of_nucleus
+            && let Some(n) = names.iter().position(|n| *n == name)
+            && let Some(status) = end(text)
+        {
+            said.ends[n] = Some(status);
         }
+        let of_cell = line.split_once(": ").filter(|(name, _)| names.contains(name));
         match of_cell {
-            Some(text) => eprintln!("atoll: {text}"),
+            Some((_, text)) if names.len() == 1 => eprintln!("atoll: {text}"),
+            Some(_) => println!("{line}"),
             None if verbose => eprintln!("atoll: {line}"),
             None => {}
         }
@@ -252,8 +301,21 @@ fn listen(log: std::io::PipeReader, verbose: bool) -> Said {
 }
 
 mod signals {
-    #![allow(unsafe_code, reason = "changes a flag of a descriptor")]
+    #![allow(unsafe_code, reason = "changes a flag of a descriptor, and one of a child")]
     use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// However this process ends, so does that one.
+    pub fn ends_with_us(command: &mut Command) {
+        // SAFETY: one call, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            })
+        };
+    }
 
     /// Lets the next program have it.
     pub fn keep_on_exec(fd: &OwnedFd) {

@@ -1,5 +1,6 @@
 //! `atoll`: run programs in cells.
 
+mod boot;
 mod machine;
 mod run;
 mod syscalls;
@@ -20,6 +21,11 @@ struct Cli {
 enum Command {
     /// Run a program in a new cell
     Run(Box<run::Options>),
+    /// Boot a machine without Linux, with several cells on it
+    Boot(boot::Options),
+    /// Build what such a machine boots
+    #[command(subcommand)]
+    Image(boot::Image),
     /// Print which system calls are supported, and which of their flags
     Syscalls(syscalls::Options),
 }
@@ -28,6 +34,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(options) => run::run(*options),
+        Command::Boot(options) => boot::boot(options),
+        Command::Image(boot::Image::Build(options)) => boot::build(options),
         Command::Syscalls(options) => syscalls::print(&options),
     }
 }

@@ -18,13 +18,13 @@ use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
-use crate::machine::{Machine, Published};
+use crate::machine::{Machine, MachineCell, Published};
 
 /// Exit status when the cell could not be started, as of `docker run`.
-const NOT_STARTED: u8 = 125;
+pub(crate) const NOT_STARTED: u8 = 125;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Network {
+pub enum Network {
     /// Sockets are the host's
     Host,
     /// A loopback of the cell's own, and nothing beyond
@@ -124,12 +124,10 @@ fn parse_size(s: &str) -> std::result::Result<u64, String> {
 /// Runs it; the exit status is the program's.
 pub fn run(options: Options) -> ExitCode {
     if options.platform == Platform::Nucleus {
-        return match nucleus(options).and_then(Machine::run) {
-            Ok(status) => finish(status),
-            Err(e) => {
-                eprintln!("atoll: {e}");
-                ExitCode::from(NOT_STARTED)
-            }
+        return match nucleus(options).and_then(Machine::run).map(|ends| ends[0]) {
+            Ok(Some(status)) => finish(status),
+            Ok(None) => ExitCode::from(NOT_STARTED),
+            Err(e) => refuse(&e),
         };
     }
     let start = Instant::now();
@@ -160,11 +158,22 @@ pub fn run(options: Options) -> ExitCode {
             }
             finish(status)
         }
-        Err(e) => {
-            eprintln!("atoll: {e}");
-            ExitCode::from(NOT_STARTED)
-        }
+        Err(e) => refuse(&e),
     }
+}
+
+/// Says why nothing was started.
+pub(crate) fn refuse(why: &Error) -> ExitCode {
+    eprintln!("atoll: {why}");
+    ExitCode::from(NOT_STARTED)
+}
+
+/// A wait status as an exit status.
+pub(crate) fn status_of(status: i32) -> ExitCode {
+    if libc::WIFEXITED(status) {
+        return ExitCode::from(libc::WEXITSTATUS(status) as u8);
+    }
+    ExitCode::from(128 + libc::WTERMSIG(status) as u8)
 }
 
 /// What the cell goes without, in one line.
@@ -186,15 +195,14 @@ fn announce(cell: &Cell) {
 
 /// Ends as the program did: with its status, or by its signal.
 fn finish(status: i32) -> ExitCode {
-    if libc::WIFEXITED(status) {
-        return ExitCode::from(libc::WEXITSTATUS(status) as u8);
-    }
     let signal = libc::WTERMSIG(status);
     // The cell says what ended it; a signal that only stops this process is none that ends a program.
-    if !matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) {
+    if !libc::WIFEXITED(status)
+        && !matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
+    {
         signals::die_by(signal);
     }
-    ExitCode::from(128 + libc::WTERMSIG(status) as u8)
+    status_of(status)
 }
 
 fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) -> String {
@@ -225,6 +233,25 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
+    let mut devices = vec!["console".to_string()];
+    let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
+    if o.net == Network::Host {
+        devices.push("net0".into());
+    } else if !publish.is_empty() {
+        return Err(Error::new("--publish needs a network: leave --net none out"));
+    }
+    Ok(Machine {
+        nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
+        runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
+        cells: vec![machine_cell(o, "cell", devices)?],
+        accel,
+        publish,
+        verbose,
+    })
+}
+
+/// One cell of a machine.
+pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Result<MachineCell> {
     let refused = |option: &str| {
         Err(Error::new(format!(
             "--platform nucleus has no {option} yet: leave it out, or use --platform host"
@@ -245,25 +272,10 @@ fn nucleus(o: Options) -> Result<Machine> {
     add_mount(&mut mounts, "/", MountKind::Archive, "archive", false);
     own_mounts(&mut mounts);
     let archive = archive(&o)?;
-    let (accel, verbose) = (o.accel.clone(), o.verbose);
-    // Input doesn't get there yet: the program finds its end at once.
-    let network = (o.net == Network::Host).then(|| o.publish.clone());
-    if network.is_none() && !o.publish.is_empty() {
-        return Err(Error::new("--publish needs a network: leave --net none out"));
-    }
-    // Even without one there is the cell's own loopback.
+    // Input doesn't get there yet: the program finds its end at once. Even without a network beyond the
+    // machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
-    Ok(Machine {
-        nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
-        runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
-        boot,
-        archive,
-        cores,
-        memory,
-        accel,
-        network,
-        verbose,
-    })
+    Ok(MachineCell { name: name.into(), boot, archive, cores, memory, devices })
 }
 
 /// The most cores of a machine that the nucleus splits.
@@ -380,7 +392,7 @@ fn boot_config(
 }
 
 /// What is installed beside this program, unless the environment names another.
-fn beside(name: &str, variable: &str, what: &str) -> Result<PathBuf> {
+pub(crate) fn beside(name: &str, variable: &str, what: &str) -> Result<PathBuf> {
     if let Some(p) = std::env::var_os(variable) {
         return Ok(p.into());
     }

@@ -130,7 +130,7 @@ fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'s
             let clash = |other: &&str| {
                 **other == **name || page.is_some() && known(other).map(|d| d.registers / FRAME) == page
             };
-            if let Some(other) = config[..n].iter().find(|c| c.devices.iter().any(|d| clash(&d))) {
+            if let Some(other) = config[..n].iter().find(|c| c.devices.iter().any(clash)) {
                 say!(
                     "{name} can't be cell {}'s: it is, or shares a page of registers with one that is, {}'s",
                     cell.name,

@@ -56,11 +56,27 @@ fn console(stream: u64, text: Extent) -> Result<u64> {
     let mut done = 0;
     while done < text.len {
         let n = (text.len - done).min(LINE_MAX as u64);
-        let taken = calls::call(call::CONSOLE, [stream, DIRECT_MAP + text.offset + done, n, 0])?;
+        let taken = match calls::call(call::CONSOLE, [stream, DIRECT_MAP + text.offset + done, n, 0]) {
+            Err(Errno::ENODEV) => lines(DIRECT_MAP + text.offset + done, n),
+            taken => taken?,
+        };
         done += taken;
         if taken == 0 && done > 0 {
             break;
         }
     }
     Ok(done)
+}
+
+/// Writes to the log, line by line, what has no console to go to. Value: all of it.
+#[allow(unsafe_code, reason = "reads the requester's buffer")]
+fn lines(text: u64, len: u64) -> u64 {
+    // SAFETY: the requester's buffer, in the cell's memory, until it is answered.
+    let bytes = unsafe { core::slice::from_raw_parts(text as *const u8, len as usize) };
+    for line in bytes.split_inclusive(|b| *b == b'\n') {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        // What the log doesn't take is lost, as with every log.
+        let _ = calls::call(call::LOG, [line.as_ptr() as u64, line.len() as u64, 0, 0]);
+    }
+    len
 }

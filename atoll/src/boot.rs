@@ -1,0 +1,141 @@
+//! `atoll boot` and `atoll image build`: several cells on one machine, by a boot configuration.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use atoll_supervisor::{Error, Result};
+use clap::{Args, Parser, Subcommand};
+
+use crate::machine::{Machine, MachineCell, Published};
+use crate::run::{self, NOT_STARTED};
+
+#[derive(Args)]
+#[command(after_help = "A boot configuration is lines of text:
+
+  cell web
+    cores 2
+    memory 512M
+    image redis-root     # a directory beside this file; without it, the program is taken from this host
+    device net0
+    run redis-server --port 6379 --protected-mode no
+  cell batch
+    cores 1
+    memory 256M
+    run busybox sh -c 'while :; do :; done'
+
+What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`,
+as it is.
+
+Examples:
+  atoll boot machine.conf
+  atoll boot --publish 6379:6379 machine.conf")]
+pub struct Options {
+    /// The boot configuration
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Port of this host that leads to one of the cell with net0; may be given more than once
+    #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
+    publish: Vec<Published>,
+    /// What QEMU runs the machine with (kvm where the host can)
+    #[arg(long, value_name = "NAME", default_value = "tcg,thread=multi")]
+    accel: String,
+    /// Show everything that the machine says
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Image {
+    /// Write what a machine boots: the nucleus, and a module with the cells' files
+    Build(Build),
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  atoll image build machine.conf --output machine
+  qemu-system-x86_64 -M microvm,acpi=off -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \\
+    -kernel machine/nucleus -initrd machine/module.tar
+
+Firecracker and Cloud Hypervisor boot the same two files: they enter the nucleus by PVH, too.")]
+pub struct Build {
+    /// The boot configuration (see `atoll boot --help`)
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Directory that the files are written to
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+/// Boots the machine; the status is that of the first cell that did not end well, or 0.
+pub fn boot(options: Options) -> ExitCode {
+    let machine = machine(&options.config).and_then(|m| {
+        Machine { accel: options.accel, publish: options.publish, verbose: options.verbose, ..m }.run()
+    });
+    match machine {
+        Ok(ends) => {
+            let bad = ends.into_iter().find(|end| *end != Some(0));
+            bad.map_or(ExitCode::SUCCESS, |end| end.map_or(ExitCode::from(NOT_STARTED), run::status_of))
+        }
+        Err(e) => run::refuse(&e),
+    }
+}
+
+/// Writes the files.
+pub fn build(options: Build) -> ExitCode {
+    let written = machine(&options.config).and_then(|mut machine| {
+        let failed = |e| Error::with(format!("writing to {}", options.output.display()), e);
+        let module = machine.module()?;
+        std::fs::create_dir_all(&options.output).map_err(failed)?;
+        std::fs::copy(&machine.nucleus, options.output.join("nucleus")).map_err(failed)?;
+        std::fs::write(options.output.join("module.tar"), module).map_err(failed)
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => run::refuse(&e),
+    }
+}
+
+/// One cell's options, as if `atoll run` had been given them.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: run::Options,
+}
+
+/// The machine that a configuration asks for.
+fn machine(path: &Path) -> Result<Machine> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::with(format!("reading the boot configuration, {}", path.display()), e))?;
+    let config = atoll_partition::parse(&text).map_err(|e| Error::new(format!("{}, {e}", path.display())))?;
+    let cells = config.iter().map(|cell| machine_cell(cell, path)).collect::<Result<Vec<_>>>()?;
+    Ok(Machine {
+        nucleus: run::beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
+        runtime: run::beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
+        cells,
+        accel: String::new(),
+        publish: Vec::new(),
+        verbose: false,
+    })
+}
+
+fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineCell> {
+    let wrong = |what: String| Error::new(format!("{}, cell {}: {what}", path.display(), cell.name));
+    if cell.runtime.is_some() || cell.boot.is_some() {
+        return Err(wrong("`runtime` and `boot` are filled in by atoll: leave them out".into()));
+    }
+    let words = shlex::split(cell.run).ok_or_else(|| wrong("a quotation in `run` does not end".into()))?;
+    let mut line: Vec<String> =
+        ["run", "--platform", "nucleus", "--name", cell.name].map(String::from).into();
+    line.extend(["--cores".into(), cell.cores.to_string()]);
+    line.extend(["--memory".into(), cell.memory.to_string()]);
+    line.extend(["--env".into(), "HOME=/root".into(), "--env".into(), "TERM=dumb".into()]);
+    if let Some(image) = cell.image {
+        let dir = path.parent().unwrap_or(Path::new(".")).join(image);
+        line.extend(["--rootfs".into(), dir.display().to_string()]);
+    }
+    line.push("--".into());
+    line.extend(words);
+    let Line { options } = Line::try_parse_from(line).map_err(|e| wrong(e.to_string()))?;
+    let devices = cell.devices.iter().map(|d| d.to_string()).collect();
+    run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))
+}
