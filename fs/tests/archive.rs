@@ -50,7 +50,7 @@ fn boot() {
     static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
     let layout = Layout::from_size_align(MEMORY as usize, BLOCK as usize).unwrap();
     // SAFETY: fresh, zeroed, never freed; it is started once, and nothing was allocated from it.
-    unsafe { ALLOCATOR.start(alloc_zeroed(layout), MEMORY, 1) };
+    unsafe { ALLOCATOR.start(alloc_zeroed(layout), MEMORY, 1, true) };
     start_core(0);
 }
 
