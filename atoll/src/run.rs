@@ -262,6 +262,7 @@ const NUCLEUS_CORES: usize = 64;
 /// The root file system: a directory, or the program with what it needs; and what is to go in besides.
 fn archive(o: &Options) -> Result<Vec<u8>> {
     let mut packer = Packer::new();
+    packer.plan(plan_cache(signals::is_root()));
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
         None => packer.program(Path::new(&o.program[0]))?,
