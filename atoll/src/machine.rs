@@ -39,6 +39,14 @@ pub struct Machine {
     pub verbose: bool,
 }
 
+/// How it ended.
+pub struct Ended {
+    /// The program's wait status.
+    pub status: i32,
+    /// System calls by rewritten sites, and by traps.
+    pub calls: (u64, u64),
+}
+
 fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::with(what, e)
 }
@@ -105,8 +113,8 @@ impl Machine {
         module.finish()
     }
 
-    /// Boots it, and waits for its end: the program's wait status.
-    pub fn run(mut self) -> Result<i32> {
+    /// Boots it, and waits for its end.
+    pub fn run(mut self) -> Result<Ended> {
         let module = self.module()?;
         let mut file = tempfile::NamedTempFile::new().map_err(failed("a file for the boot module"))?;
         file.write_all(&module).map_err(failed("writing the boot module"))?;
@@ -145,7 +153,8 @@ impl Machine {
             // It ends with the pipe.
             let _ = relay.join();
         }
-        said.status.ok_or_else(|| {
+        let calls = said.calls;
+        said.status.map(|status| Ended { status, calls }).ok_or_else(|| {
             for line in &said.last {
                 eprintln!("atoll: {line}");
             }
@@ -170,8 +179,17 @@ fn relay(mut from: std::io::PipeReader, mut to: impl Write + Send + 'static) -> 
 struct Said {
     /// The program's wait status.
     status: Option<i32>,
+    /// System calls by rewritten sites, and by traps.
+    calls: (u64, u64),
     /// The last lines.
     last: Vec<String>,
+}
+
+/// The numbers of "made N calls by rewritten sites and M by traps".
+fn calls(line: &str) -> Option<(u64, u64)> {
+    let numbers = line.strip_prefix("made ")?.strip_suffix(" by traps")?;
+    let (fast, trapped) = numbers.split_once(" calls by rewritten sites and ")?;
+    Some((fast.parse().ok()?, trapped.parse().ok()?))
 }
 
 /// Reads the machine's own console, and passes on what the runtime says.
@@ -188,6 +206,8 @@ fn listen(log: std::io::PipeReader, verbose: bool) -> Said {
                 said.status = Some((code & 0xff) << 8);
             } else if let Some(signal) = number("was ended by signal ") {
                 said.status = Some(signal & 0x7f);
+            } else if let Some(calls) = calls(end) {
+                said.calls = calls;
             }
         }
         match of_cell {
