@@ -246,6 +246,9 @@ pub enum MountKind {
     Archive,
 }
 
+/// Where an archive has rewriting plans: behind it, in decimal, the inode number of the file that it is for.
+pub const PLANS: &str = ".atoll/plans/";
+
 /// A mount of the cell's file system tree.
 #[cfg(feature = "boot")]
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, Parser, Subcommand};
 
-use crate::machine::{Machine, MachineCell, Published};
+use crate::machine::{CellEnd, Machine, MachineCell, Published};
 use crate::run::{self, NOT_STARTED};
 
 #[derive(Args)]
@@ -73,8 +73,9 @@ pub fn boot(options: Options) -> ExitCode {
     });
     match machine {
         Ok(ends) => {
-            let bad = ends.into_iter().find(|end| *end != Some(0));
-            bad.map_or(ExitCode::SUCCESS, |end| end.map_or(ExitCode::from(NOT_STARTED), run::status_of))
+            let bad = ends.into_iter().find(|end| end.is_none_or(|e| e.status != 0));
+            let status = |end: CellEnd| run::status_of(end.status);
+            bad.map_or(ExitCode::SUCCESS, |end| end.map_or(ExitCode::from(NOT_STARTED), status))
         }
         Err(e) => run::refuse(&e),
     }

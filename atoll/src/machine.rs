@@ -53,8 +53,17 @@ pub struct Machine {
     pub verbose: bool,
 }
 
-/// How a machine ended: each cell's wait status, in their order; None: it said nothing.
-pub type Ends = Vec<Option<i32>>;
+/// How a cell ended.
+#[derive(Clone, Copy)]
+pub struct CellEnd {
+    /// The program's wait status.
+    pub status: i32,
+    /// System calls by rewritten sites, and by traps.
+    pub calls: (u64, u64),
+}
+
+/// How a machine's cells ended, in their order; None: it said nothing.
+pub type Ends = Vec<Option<CellEnd>>;
 
 /// A port of this host that leads to one of the cell (`docker run --publish`).
 #[derive(Clone)]
@@ -258,6 +267,8 @@ fn relay(mut from: std::io::PipeReader, mut to: impl Write + Send + 'static) -> 
 struct Said {
     /// The cells' ends.
     ends: Ends,
+    /// What they said of their calls before.
+    calls: Vec<(u64, u64)>,
     /// The last lines.
     last: Vec<String>,
 }
@@ -270,20 +281,30 @@ fn end(text: &str) -> Option<i32> {
         .or_else(|| number("was ended by signal ").map(|signal| signal & 0x7f))
 }
 
+/// The numbers of "made N calls by rewritten sites and M by traps".
+fn calls(line: &str) -> Option<(u64, u64)> {
+    let numbers = line.strip_prefix("made ")?.strip_suffix(" by traps")?;
+    let (fast, trapped) = numbers.split_once(" calls by rewritten sites and ")?;
+    Some((fast.parse().ok()?, trapped.parse().ok()?))
+}
+
 /// Reads the machine's own console, and passes on what the cells say there: of one cell, only what its runtime
 /// says, for the program has ports of its own.
 fn listen(log: std::io::PipeReader, names: &[&str], verbose: bool) -> Said {
     const LAST: usize = 20;
-    let mut said = Said { ends: vec![None; names.len()], last: Vec::new() };
+    let mut said = Said { ends: vec![None; names.len()], calls: vec![(0, 0); names.len()], last: Vec::new() };
     for line in BufReader::new(log).split(b'\n').map_while(|l| l.ok()) {
         let line = String::from_utf8_lossy(&line);
         let line: String = line.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let of_nucleus = line.strip_prefix("nucleus: cell ").and_then(|l| l.split_once(' '));
         if let Some((name, text)) = of_nucleus
             && let Some(n) = names.iter().position(|n| *n == name)
-            && let Some(status) = end(text)
         {
-            said.ends[n] = Some(status);
+            if let Some(status) = end(text) {
+                said.ends[n] = Some(CellEnd { status, calls: said.calls[n] });
+            } else if let Some(calls) = calls(text) {
+                said.calls[n] = calls;
+            }
         }
         let of_cell = line.split_once(": ").filter(|(name, _)| names.contains(name));
         match of_cell {

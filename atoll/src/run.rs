@@ -7,9 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
+use atoll_abi::core_local::CoreLocal;
 use atoll_abi::layout::{BLOCK, MAX_CORES};
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
@@ -18,7 +20,7 @@ use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
-use crate::machine::{Machine, MachineCell, Published};
+use crate::machine::{CellEnd, Machine, MachineCell, Published};
 
 /// Exit status when the cell could not be started, as of `docker run`.
 pub(crate) const NOT_STARTED: u8 = 125;
@@ -123,13 +125,6 @@ fn parse_size(s: &str) -> std::result::Result<u64, String> {
 
 /// Runs it; the exit status is the program's.
 pub fn run(options: Options) -> ExitCode {
-    if options.platform == Platform::Nucleus {
-        return match nucleus(options).and_then(Machine::run).map(|ends| ends[0]) {
-            Ok(Some(status)) => finish(status),
-            Ok(None) => ExitCode::from(NOT_STARTED),
-            Err(e) => refuse(&e),
-        };
-    }
     let start = Instant::now();
     let (json, reports) = (options.json, options.report.clone());
     let name = options.program[0].clone();
@@ -139,13 +134,14 @@ pub fn run(options: Options) -> ExitCode {
         let opened = File::options().append(true).create(true).open(&path);
         opened.map_err(|e| Error::with(format!("opening {} for the report", path.display()), e))
     });
-    match file.transpose().and_then(|file| Ok((launch(prepare(options)?)?, file))) {
-        Ok((mut cell, file)) => {
-            announce(&cell);
-            crate::run::signals::forward(&cell);
-            let status = cell.wait();
+    let ran = file.transpose().and_then(|file| match options.platform {
+        Platform::Host => Ok((on_host(options, start)?, file)),
+        Platform::Nucleus => Ok((on_nucleus(options, start)?, file)),
+    });
+    match ran {
+        Ok((ended, file)) => {
             if json || file.is_some() {
-                let line = report(&cell, &name, status, start);
+                let line = report(&name, &ended);
                 if json {
                     eprintln!("{line}");
                 }
@@ -156,7 +152,7 @@ pub fn run(options: Options) -> ExitCode {
                     eprintln!("atoll: writing the report: {e}");
                 }
             }
-            finish(status)
+            finish(ended.status)
         }
         Err(e) => refuse(&e),
     }
@@ -174,6 +170,45 @@ pub(crate) fn status_of(status: i32) -> ExitCode {
         return ExitCode::from(libc::WEXITSTATUS(status) as u8);
     }
     ExitCode::from(128 + libc::WTERMSIG(status) as u8)
+}
+
+/// How a cell ended.
+struct Ended {
+    /// The program's wait status.
+    status: i32,
+    seconds: f64,
+    /// System calls by rewritten sites, and by traps.
+    calls: (u64, u64),
+    /// What a report says besides.
+    more: Vec<(&'static str, u64)>,
+}
+
+fn on_host(options: Options, start: Instant) -> Result<Ended> {
+    let mut cell = launch(prepare(options)?)?;
+    announce(&cell);
+    signals::forward(&cell);
+    let status = cell.wait();
+    let c = cell.control();
+    let cores = c.descriptor.cores.load(Ordering::Relaxed) as usize;
+    let sum = |f: fn(&CoreLocal) -> &AtomicU64| -> u64 {
+        c.cores.iter().take(cores).map(|a| f(&a.local).load(Ordering::Relaxed)).sum()
+    };
+    Ok(Ended {
+        status,
+        seconds: start.elapsed().as_secs_f64(),
+        calls: (sum(|l| &l.fast_calls), sum(|l| &l.trapped_calls)),
+        more: vec![
+            ("service_requests", cell.server.served.load(Ordering::Relaxed)),
+            ("memory_bytes", cell.memory_used()),
+        ],
+    })
+}
+
+fn on_nucleus(options: Options, start: Instant) -> Result<Ended> {
+    let ended = nucleus(options)?.run()?[0];
+    let CellEnd { status, calls } =
+        ended.ok_or_else(|| Error::new("the machine ended without a word of its cell"))?;
+    Ok(Ended { status, seconds: start.elapsed().as_secs_f64(), calls, more: Vec::new() })
 }
 
 /// What the cell goes without, in one line.
@@ -205,26 +240,22 @@ fn finish(status: i32) -> ExitCode {
     status_of(status)
 }
 
-fn report(cell: &Cell, name: &OsStr, status: i32, start: Instant) -> String {
+fn report(name: &OsStr, ended: &Ended) -> String {
+    let Ended { status, calls: (fast, trapped), .. } = *ended;
     let (code, signal) =
         if libc::WIFEXITED(status) { (libc::WEXITSTATUS(status), 0) } else { (-1, libc::WTERMSIG(status)) };
-    let c = cell.control();
-    let cores = c.descriptor.cores.load(std::sync::atomic::Ordering::Relaxed) as usize;
-    let sum = |f: fn(&atoll_abi::core_local::CoreLocal) -> &std::sync::atomic::AtomicU64| -> u64 {
-        c.cores.iter().take(cores).map(|a| f(&a.local).load(std::sync::atomic::Ordering::Relaxed)).sum()
-    };
-    let (fast, trapped) = (sum(|l| &l.fast_calls), sum(|l| &l.trapped_calls));
-    let report = serde_json::json!({
+    let mut report = serde_json::json!({
         "program": name.to_string_lossy(),
         "exit_status": code,
         "signal": signal,
-        "seconds": start.elapsed().as_secs_f64(),
-        "system_calls": fast + trapped,
+        "seconds": ended.seconds,
+        "system_calls": fast.saturating_add(trapped),
         "system_calls_rewritten": fast,
         "system_calls_trapped": trapped,
-        "service_requests": cell.server.served.load(std::sync::atomic::Ordering::Relaxed),
-        "memory_bytes": cell.memory_used(),
     });
+    for (name, value) in &ended.more {
+        report[*name] = (*value).into();
+    }
     report.to_string()
 }
 
@@ -260,9 +291,6 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     if !o.volume.is_empty() {
         return refused("--volume");
     }
-    if o.json || o.report.is_some() {
-        return refused("--json or --report");
-    }
     let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
     if memory < 32 << 20 {
@@ -283,7 +311,9 @@ const NUCLEUS_CORES: usize = 64;
 
 /// The root file system: a directory, or the program with what it needs; and what is to go in besides.
 fn archive(o: &Options) -> Result<Vec<u8>> {
+    let start = Instant::now();
     let mut packer = Packer::new();
+    packer.plan(plan_cache(signals::is_root()));
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
         None => packer.program(Path::new(&o.program[0]))?,
@@ -292,8 +322,14 @@ fn archive(o: &Options) -> Result<Vec<u8>> {
         packer.include(path)?;
     }
     let mut archive = Vec::new();
-    for missing in packer.write(&mut archive)?.missing {
+    let packed = packer.write(&mut archive)?;
+    for missing in packed.missing {
         eprintln!("atoll: {missing}, which this host does not have: it goes without");
+    }
+    if o.verbose {
+        let (files, plans, mib) = (packed.files, packed.plans, packed.bytes >> 20);
+        let ms = start.elapsed().as_millis();
+        eprintln!("atoll: packed {files} files and {plans} rewriting plans, {mib} MiB, in {ms} ms");
     }
     Ok(archive)
 }

@@ -6,6 +6,9 @@
 //! contents come with any of a file's names. Unlike Linux, anything that is not as it should be is an
 //! error: half a root file system is none.
 //!
+//! A file's rewriting plan comes as an entry of its own, [`PLANS`] and the file's inode number, somewhere before
+//! its contents. It is no file.
+//!
 //! Why no crate: those that there are (`cpio_reader`, `cpio`) want names in UTF-8, and end quietly where
 //! the archive is damaged.
 
@@ -15,6 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use atoll_abi::control::PLANS;
 use atoll_abi::{Errno, platform};
 use hashbrown::HashMap;
 use linux_raw_sys::general as linux;
@@ -145,6 +149,8 @@ struct Builder {
     root: Arc<TmpNode>,
     /// By device and inode number.
     linked: HashMap<(u32, u32, u32), Linked>,
+    /// Rewriting plans by inode number.
+    plans: HashMap<u32, &'static [u8]>,
     /// Times of directories: making a name in one changes them.
     times: Vec<(Arc<TmpNode>, Time)>,
     /// Devices and sockets: how many, and the first.
@@ -154,8 +160,8 @@ struct Builder {
 /// A file system of at most `limit` bytes beside the archive's, with all that `archive` has, and its root.
 pub fn mount(archive: &'static [u8], limit: u64) -> Result<(Arc<TmpFs>, Arc<TmpNode>), Damaged> {
     let (fs, root) = TmpFs::new(limit, 0o755);
-    let skipped = (0, Vec::new());
-    let mut b = Builder { root: root.clone(), linked: HashMap::new(), times: Vec::new(), skipped };
+    let (linked, plans) = (HashMap::new(), HashMap::new());
+    let mut b = Builder { root: root.clone(), linked, plans, times: Vec::new(), skipped: (0, Vec::new()) };
     for entry in Entries::new(archive) {
         let entry = entry?;
         b.add(&entry).map_err(|what| Damaged { at: entry.at, name: entry.name.to_vec(), what })?;
@@ -177,6 +183,12 @@ impl Builder {
         if entry.name == TRAILER {
             // Inode numbers are an archive's own.
             self.linked.clear();
+            self.plans.clear();
+            return Ok(());
+        }
+        if let Some(of) = entry.name.strip_prefix(PLANS.as_bytes()) {
+            let ino = str::from_utf8(of).ok().and_then(|of| of.parse().ok()).ok_or("a plan of no file")?;
+            self.plans.insert(ino, entry.data);
             return Ok(());
         }
         if entry.name.split(|b| *b == b'/').any(|name| name == b"..") {
@@ -236,7 +248,8 @@ impl Builder {
             None => make(&dir, name, kind, entry.data)?,
         };
         if kind == FileType::Regular {
-            node.begin_with(data).map_err(|_| "a file without contents")?;
+            node.begin_with(data, self.plans.get(&entry.ino).copied())
+                .map_err(|_| "a file without contents")?;
         }
         if may_be_linked {
             self.linked.insert(key, (node.clone(), data));

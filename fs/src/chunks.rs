@@ -101,6 +101,11 @@ impl Chunks {
         chunks
     }
 
+    /// Are a file's first `len` bytes, and no others, all still the origin's?
+    pub fn is_origin(&self, len: u64) -> bool {
+        self.map.is_empty() && matches!(self.origin[..], [p] if p.at == 0 && p.end() == len)
+    }
+
     /// Pages of memory held.
     pub fn pages(&self) -> u64 {
         self.pages

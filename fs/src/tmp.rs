@@ -10,8 +10,8 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::memory;
 use atoll_mem::io::{Sink, Source};
-use atoll_mem::vm::{Mappable, Object};
-use atoll_sync::Mutex;
+use atoll_mem::vm::{Mappable, Object, Rewriting};
+use atoll_sync::{Mutex, SetOnce};
 use hashbrown::HashMap;
 use linux_raw_sys::general as linux;
 
@@ -36,8 +36,12 @@ pub struct TmpFs {
     tree: Mutex<()>,
     /// Most pages that its files may take.
     limit: u64,
+    planner: SetOnce<Planner>,
     me: Weak<TmpFs>,
 }
+
+/// Makes the rewriting plan of an executable that came with one: what it came with, the file's bytes.
+pub type Planner = fn(&'static [u8], u64) -> Option<Arc<dyn Rewriting>>;
 
 /// A directory entry's place in the order of listing.
 type Cookie = u64;
@@ -53,6 +57,21 @@ struct Content {
     size: u64,
     /// Set by F_ADD_SEALS.
     seals: u32,
+    plan: Plan,
+}
+
+/// How a file's system-call sites are rewritten, as long as its contents are its first ones.
+enum Plan {
+    None,
+    /// Nobody has asked yet.
+    Bytes(&'static [u8]),
+    Made(Arc<dyn Rewriting>),
+}
+
+impl Content {
+    fn new() -> Self {
+        Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL, plan: Plan::None }
+    }
 }
 
 enum Body {
@@ -104,6 +123,7 @@ impl TmpFs {
             next: AtomicU64::new(1),
             tree: Mutex::new(()),
             limit: limit / PAGE,
+            planner: SetOnce::new(),
             me: me.clone(),
         });
         let root = fs.node(FileType::Directory, mode, &Cred::root(), Body::Dir(Mutex::new(Dir::new())));
@@ -113,10 +133,15 @@ impl TmpFs {
 
     /// An empty file without a name, as `memfd_create(2)` makes.
     pub fn anonymous(&self, name: &[u8], cred: &Cred) -> Arc<TmpNode> {
-        let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
-        let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(content)));
+        let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(Content::new())));
         node.without_name(Weak::new(), name.to_vec());
         node
+    }
+
+    /// Says who makes plans of what files came with.
+    pub fn set_planner(&self, planner: Planner) {
+        // Once, when it is mounted; a second time changes nothing.
+        let _ = self.planner.set(planner);
     }
 
     fn node(&self, kind: FileType, mode: u32, cred: &Cred, body: Body) -> Arc<TmpNode> {
@@ -261,11 +286,13 @@ impl TmpNode {
         self.meta.lock().names.first()?.0.upgrade()
     }
 
-    /// Gives a new file its first contents, which stay where they are until they are changed.
-    pub(crate) fn begin_with(&self, bytes: &'static [u8]) -> Result<()> {
+    /// Gives a new file its first contents, which stay where they are until they are changed, and what there is
+    /// to make its rewriting plan of.
+    pub(crate) fn begin_with(&self, bytes: &'static [u8], plan: Option<&'static [u8]>) -> Result<()> {
         let mut c = self.content()?.lock();
         c.chunks = Chunks::of(bytes);
         c.size = bytes.len() as u64;
+        c.plan = plan.map_or(Plan::None, Plan::Bytes);
         Ok(())
     }
 
@@ -399,17 +426,12 @@ impl Inode for TmpNode {
             return Err(Errno::ENOENT);
         }
         let (kind, body) = match node {
-            NewNode::File => {
-                let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
-                (FileType::Regular, Body::File(Mutex::new(content)))
+            NewNode::File | NewNode::Special(FileType::Regular, _) => {
+                (FileType::Regular, Body::File(Mutex::new(Content::new())))
             }
             NewNode::Directory => (FileType::Directory, Body::Dir(Mutex::new(Dir::new()))),
             NewNode::Symlink(t) => (FileType::Symlink, Body::Symlink(t.to_vec())),
             NewNode::Special(FileType::Fifo, _) => (FileType::Fifo, Body::Fifo(Mutex::new(Weak::new()))),
-            NewNode::Special(FileType::Regular, _) => {
-                let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
-                (FileType::Regular, Body::File(Mutex::new(content)))
-            }
             NewNode::Special(kind, number) => (kind, Body::Other(number)),
         };
         let mode = if kind == FileType::Symlink { 0o777 } else { mode };
@@ -426,8 +448,7 @@ impl Inode for TmpNode {
 
     fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
         self.dir()?;
-        let content = Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL };
-        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Mutex::new(content)));
+        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Mutex::new(Content::new())));
         node.without_name(self.me.clone(), alloc::format!("#{}", node.id).into_bytes());
         node.meta.lock().linkable = linkable;
         Ok(node)
@@ -671,6 +692,7 @@ impl File for TmpNode {
         }
         if len < c.size {
             c.chunks.truncate(len, self.mappings.load(Ordering::Relaxed) > 0);
+            c.plan = Plan::None;
         }
         c.size = len;
         drop(c);
@@ -757,6 +779,22 @@ impl Mappable for TmpNode {
             _ => File::describe(self),
         };
         (text, self.fs.dev, self.id)
+    }
+
+    fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
+        let mut c = self.content().ok()?.lock();
+        // Nor is what was mapped shared: who did may change it, and nobody is told.
+        if !c.chunks.is_origin(c.size) {
+            c.plan = Plan::None;
+        }
+        if let Plan::Bytes(bytes) = c.plan {
+            let made = self.fs.planner.get().and_then(|planner| planner(bytes, c.size));
+            c.plan = made.map_or(Plan::None, Plan::Made);
+        }
+        match &c.plan {
+            Plan::Made(plan) => Some(plan.clone()),
+            _ => None,
+        }
     }
 }
 

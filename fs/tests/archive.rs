@@ -12,12 +12,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::{fs, panic};
 
-use atoll_abi::layout::{BLOCK, PAGE};
+use atoll_abi::layout::{BLOCK, PAGE, USER_MAX, USER_MIN};
+use atoll_abi::platform::Access;
 use atoll_abi::{Errno, platform};
 use atoll_fs::archive::mount;
 use atoll_fs::node::At;
 use atoll_fs::{Attr, Cred, File, FileType, InodeRef, Sink, Source};
 use atoll_mem::heap::{RuntimeAllocator, memory, start_core};
+use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Moved, Place, RewriteSite, Rewriting};
 use atoll_platform_sim::{Config, Outcome, run};
 use atoll_sync::{ThreadOps, set_thread_ops};
 use linux_raw_sys::general as linux;
@@ -236,6 +238,7 @@ fn what_is_wrong_is_said() {
                 "d, at byte 228: its name is a directory's that has entries",
             ),
             (&[file("/", b"")], "/, at byte 0: the root is no directory"),
+            (&[file(".atoll/plans/f", b"")], ".atoll/plans/f, at byte 0: a plan of no file"),
             (&[file(&long, b"")], &format!("{long}, at byte 0: a name that is too long")),
             (&[Entry { mode: 0o644, ..file("f", b"") }], "f, at byte 0: a file of no kind"),
             (&[Entry { fill: 4095, ..file("f", b"") }], "at byte 0: a name of an impossible length"),
@@ -285,6 +288,129 @@ fn damaged_archives() {
                 },
             )
             .unwrap();
+    });
+}
+
+/// One site, where a plan says.
+struct Site(u64);
+
+impl Rewriting for Site {
+    fn sites(&self, start: u64, end: u64) -> Vec<RewriteSite> {
+        let site = RewriteSite { offset: self.0, len: 5, index: 0 };
+        if (start..end).contains(&self.0) { vec![site] } else { Vec::new() }
+    }
+
+    fn room(&self, sites: &[RewriteSite]) -> u64 {
+        16 * sites.len() as u64
+    }
+
+    fn write(&self, _: &RewriteSite, text: &mut [u8], _: u64, out: &mut [u8], _: u64) -> Option<Moved> {
+        text.fill(0xe9);
+        out[..16].fill(0xcc);
+        Some(Moved { len: 16, ..Moved::default() })
+    }
+}
+
+/// The site's offset, one byte: the only plan in these archives.
+fn planned(bytes: &'static [u8], size: u64) -> Option<Arc<dyn Rewriting>> {
+    let [n] = bytes else { panic!("{bytes:?}") };
+    let offset = u64::from(*n) * 1000;
+    (offset < size).then(|| Arc::new(Site(offset)) as Arc<dyn Rewriting>)
+}
+
+fn with_plans(entries: &[Entry]) -> InodeRef {
+    let (fs, root) = mount(leak(newc(entries)), MEMORY).unwrap();
+    fs.set_planner(planned);
+    root
+}
+
+/// A plan is no file; it is its file's until the file is changed, or somebody may do so unseen.
+#[test]
+fn plans_come_with_files() {
+    in_cell!(|| {
+        let data = pattern(100_000);
+        let linked = |name, data| Entry { ino: 7, nlink: 2, ..file(name, data) };
+        let root = || {
+            with_plans(&[
+                linked("one", b""),
+                file(".atoll/plans/7", b"\x05"),
+                linked("two", &data),
+                file(".atoll/plans/8", b"\xff"),
+                Entry { ino: 8, ..file("short", &data) },
+                Entry { ino: 9, ..file("none", &data) },
+            ])
+        };
+        let has_plan = |file: Arc<dyn File>| file.mappable().unwrap().rewriting().is_some();
+        let first = root();
+        assert_eq!(find(&first, ".atoll").map(drop), Err(Errno::ENOENT));
+        let plans = ["one", "two", "short", "none"].map(|name| has_plan(open(&first, name)));
+        assert_eq!(plans, [true, true, false, false]);
+        assert_eq!(contents(&*open(&first, "one")), data);
+        assert!(has_plan(open(&first, "one")));
+        let changes: [fn(Arc<dyn File>); 4] = [
+            |f| put(&*f, 99_999, b"x"),
+            |f| f.truncate(99_999).unwrap(),
+            |f| {
+                let punch = linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE;
+                f.allocate(punch, 50_000, 1).unwrap();
+            },
+            |f| {
+                f.mappable().unwrap().object().unwrap().chunk(0).unwrap();
+            },
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            let root = root();
+            change(open(&root, "one"));
+            assert!(!has_plan(open(&root, "two")), "change {n}");
+            open(&root, "one").truncate(100_000).unwrap();
+            assert!(!has_plan(open(&root, "two")), "change {n}, undone");
+        }
+    });
+}
+
+/// Private mappings of a file with a plan are rewritten when they become executable, if they never were writable.
+#[test]
+fn private_mappings_are_rewritten() {
+    in_cell!(|| {
+        let data = pattern(200_000);
+        let root = with_plans(&[file(".atoll/plans/1", b"\x64"), Entry { ino: 1, ..file("f", &data) }]);
+        let text = open(&root, "f").mappable().unwrap();
+        let space = AddressSpace::new(USER_MAX / 2);
+        let (read, write, run) = (Access::READ, Access::READ | Access::WRITE, Access::READ | Access::EXEC);
+        let map = |access, shared, offset| {
+            let kind = Kind::File { file: text.clone(), offset };
+            let (place, name, populate) = (Place::Hint, "", false);
+            let addr = USER_MIN;
+            space.map(MapRequest { addr, len: 1 << 17, access, shared, kind, place, name, populate }).unwrap()
+        };
+        let window = |start| space.window_at(start + 100_000).map(|(at, w)| (at - start, w.len));
+        let at = map(run, false, 0);
+        assert_eq!((space.rewritten(), window(at)), (1, Some((100_000, 5))));
+        // Its page, and the trampoline's 64 KiB.
+        assert_eq!(space.size().1, PAGE + CHUNK);
+        space.fault(at, false, true).unwrap();
+        space.fault(at + 100_000, false, true).unwrap();
+        // What is dropped would come back without its jump.
+        space.discard(at, 1 << 17).unwrap();
+        assert_eq!((space.rewritten(), window(at)), (1, Some((100_000, 5))));
+        space.unmap(at, 1 << 17).unwrap();
+        assert_eq!(window(at), None);
+        let at = map(read, false, 0);
+        space.fault(at + 100_000, false, false).unwrap();
+        assert_eq!(window(at), None);
+        for access in [run, read, run] {
+            space.protect(at, 1 << 17, access).unwrap();
+            assert_eq!((space.rewritten(), window(at)), (2, Some((100_000, 5))));
+        }
+        // Not the part with the site.
+        map(run, false, 1 << 17);
+        for access in [Access::empty(), write, write | Access::EXEC] {
+            let at = map(access, false, 0);
+            space.protect(at, 1 << 17, write).unwrap();
+            space.protect(at, 1 << 17, run).unwrap();
+        }
+        map(run, true, 0);
+        assert_eq!(space.rewritten(), 2);
     });
 }
 

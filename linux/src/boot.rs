@@ -66,6 +66,7 @@ fn file_system(
             let bytes = platform().archive().ok_or("this platform has none")?;
             let (fs, root) =
                 archive::mount(bytes, memory().total() / 2).map_err(|e| format!("damaged archive: {e}"))?;
+            fs.set_planner(crate::rewrite::packed);
             (fs, root)
         }
     })

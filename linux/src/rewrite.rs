@@ -1,5 +1,5 @@
 //! Rewriting of system-call sites: the plan that the platform's side makes of
-//! an executable, applied when it is mapped.
+//! an executable, or that came with it in an archive, applied when it is mapped.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -11,9 +11,9 @@ use atoll_abi::service::{Op, Request};
 use atoll_fs::host::HostFile;
 use atoll_mem::io::extent_mut;
 use atoll_mem::vm::{Moved, RewriteSite, Rewriting};
-use atoll_rewrite::{RECORD, Record};
+use atoll_rewrite::{RECORD, Record, VERSION};
 use atoll_task::Call;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Records that are asked for at once.
 const BATCH: usize = 1024;
@@ -44,18 +44,40 @@ pub fn planner(file: &HostFile) -> Option<Arc<dyn Rewriting>> {
         let call = Call::send(r).ok()?;
         let n = call.wait().ok()? as usize / RECORD;
         let total = (call.extra() as usize).min(SITES_MAX);
-        // They come from outside: unsound ones and ones out of order are left out.
-        for r in &batch[..n.min(BATCH)] {
-            let end = records.last().map_or(0, |l: &Record| l.offset + u64::from(l.extent()));
-            if r.is_sound() && r.offset >= end {
-                records.push(*r);
-            }
-        }
+        batch[..n.min(BATCH)].iter().for_each(|r| add(&mut records, *r, u64::MAX));
         seen += n;
         if n < BATCH || seen >= total {
             break;
         }
     }
+    plan(records)
+}
+
+/// The plan for an executable of `size` bytes from what an archive has for it: version, records.
+pub fn packed(bytes: &'static [u8], size: u64) -> Option<Arc<dyn Rewriting>> {
+    let (version, bytes) = bytes.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != VERSION {
+        return None;
+    }
+    let mut records = Vec::new();
+    for r in bytes.chunks_exact(RECORD).take(SITES_MAX) {
+        add(&mut records, Record::read_from_bytes(r).ok()?, size);
+    }
+    plan(records)
+}
+
+/// Adds a record of a file of at most `size` bytes. They come from outside: unsound ones and ones out of order are
+/// left out.
+fn add(records: &mut Vec<Record>, r: Record, size: u64) {
+    // What is there ends within the file.
+    let start = records.last().map_or(0, |l| l.offset + u64::from(l.extent()));
+    let end = r.offset.checked_add(u64::from(r.extent()));
+    if r.is_sound() && r.offset >= start && end.is_some_and(|end| end <= size) {
+        records.push(r);
+    }
+}
+
+fn plan(records: Vec<Record>) -> Option<Arc<dyn Rewriting>> {
     (!records.is_empty()).then(|| Arc::new(Plan { records: records.into() }) as Arc<dyn Rewriting>)
 }
 
@@ -95,5 +117,55 @@ impl Rewriting for Plan {
         }
         r.write_jump(text, at, to)?;
         Some(moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(offset: u64, len: u8, site: u8) -> Record {
+        let mut r = Record::new_zeroed();
+        (r.offset, r.len, r.site) = (offset, len, site);
+        r
+    }
+
+    fn packed_of(version: u32, records: &[Record]) -> Option<Vec<u64>> {
+        let bytes = [&version.to_le_bytes()[..], records.as_bytes(), b"rest"].concat();
+        let plan = packed(bytes.leak(), 1000)?;
+        Some(plan.sites(0, u64::MAX).iter().map(|s| s.offset).collect())
+    }
+
+    /// An archive comes from outside.
+    #[test]
+    fn records_are_checked() {
+        let good = [record(0, 5, 5), record(7, 5, 0), record(995, 5, 1)];
+        assert_eq!(packed_of(VERSION, &good), Some([0, 7, 995].into()));
+        assert_eq!(packed_of(VERSION + 1, &good), None);
+        assert_eq!(packed_of(VERSION, &[]), None);
+        assert!(packed(b"abc", 1000).is_none());
+        let bad = [
+            record(0, 4, 0),
+            record(20, 5, 63),
+            // Behind the file's end, in part or wholly.
+            record(994, 5, 5),
+            record(1000, 5, 0),
+            record(u64::MAX - 3, 5, 0),
+            record(500, 5, 0),
+            // Over the one before.
+            record(504, 5, 0),
+            record(100, 5, 0),
+        ];
+        assert_eq!(packed_of(VERSION, &bad), Some([500].into()));
+        // Nothing that a record says leads out of the window and the trampoline.
+        let mut wild = record(0, 5, 0);
+        (wild.before, wild.after, wild.boundary_count) = (40, 0, 8);
+        wild.boundaries = [[255; 2]; 8];
+        let bytes = [&VERSION.to_le_bytes()[..], wild.as_bytes()].concat();
+        let plan = packed(bytes.leak(), 1000).unwrap();
+        let site = plan.sites(0, 1000)[0];
+        let (mut text, mut out) = ([0; 5], [0; 256]);
+        assert!(plan.write(&site, &mut text, 0x10000, &mut out, 0x20000).is_none());
+        assert_eq!(text, [0; 5]);
     }
 }

@@ -10,7 +10,8 @@
 //!
 //! Read-only parts of files are mapped from the host's descriptor directly
 //! ([`Area::direct`]); pages of them that were changed (rewritten system-call
-//! sites) or may be written stand in slots like anonymous memory.
+//! sites) or may be written stand in slots like anonymous memory, and so does
+//! what is mapped privately of a file in the cell's memory.
 #![allow(unsafe_code, reason = "asks the platform to change mappings, and fills pages")]
 
 use alloc::collections::BTreeMap;
@@ -169,6 +170,8 @@ pub struct Area {
     pub kind: Kind,
     /// The host maps the file itself, wherever no slot's page lies over it.
     pub direct: bool,
+    /// Private, and never writable: what it shows is the file's own, but for rewritten system-call sites.
+    pub plain: bool,
     /// Name in `/proc/self/maps`, for areas that are not files.
     pub name: &'static str,
 }
@@ -661,13 +664,19 @@ impl Vm {
         if let Kind::Object { object, .. } = &kind {
             object.mapped(1);
         }
-        let area = Area { end: start + len, access, shared, kind, direct, name };
+        let plain = matches!(kind, Kind::File { .. }) && !shared && !access.contains(Access::WRITE);
+        let area = Area { end: start + len, access, shared, kind, direct, plain, name };
         self.total += len;
         self.insert(start, area);
-        if direct && !shared && access.contains(Access::EXEC) {
+        if plain && access.contains(Access::EXEC) {
             self.rewrite(start, start + len);
-            // SAFETY: the range was mapped above.
-            unsafe { platform().protect(start, len, access)? };
+            if direct {
+                // SAFETY: the range was mapped above.
+                unsafe { platform().protect(start, len, access)? };
+            } else {
+                // What was rewritten; the rest faults in.
+                self.protect_slots(start, start + len, access);
+            }
         }
         if populate {
             let mut at = start;
@@ -681,7 +690,8 @@ impl Vm {
     /// Adds an area, joining it with neighbours that it continues.
     fn insert(&mut self, mut start: u64, mut area: Area) {
         let same = |a: &Area, b: &Area| {
-            a.access == b.access && a.shared == b.shared && a.direct == b.direct && a.name == b.name
+            let kept = a.shared == b.shared && a.direct == b.direct && a.plain == b.plain;
+            kept && a.access == b.access && a.name == b.name
         };
         if let Some((s, before)) = self.areas.range(..start).next_back()
             && before.end == start
@@ -804,14 +814,16 @@ impl Vm {
             }
             let was = area.access;
             area.access = access;
+            area.plain &= !access.contains(Access::WRITE);
             let (e, direct) = (area.end, area.direct);
+            let runs_now = area.plain && access.contains(Access::EXEC) && !was.contains(Access::EXEC);
             if direct && !area.shared && access.contains(Access::WRITE) {
                 // A private page of a file that may be written becomes ours when it is next touched.
                 area.direct = false;
                 self.hide_direct(s, e);
                 self.protect_slots(s, e, access);
             } else if direct {
-                if access.contains(Access::EXEC) && !was.contains(Access::EXEC) {
+                if runs_now {
                     self.rewrite(s, e);
                 }
                 // SAFETY: mapped in full: by the file, or by slots over it.
@@ -821,6 +833,9 @@ impl Vm {
                 // SAFETY: a user range.
                 let _ = unsafe { platform().unmap(s, e - s) };
             } else {
+                if runs_now {
+                    self.rewrite(s, e);
+                }
                 self.protect_slots(s, e, access);
             }
             let area = self.areas.remove(&s).expect("just changed");
@@ -872,6 +887,10 @@ impl Vm {
             .into_iter()
             .filter(|s| !self.areas[s].shared && !self.areas[s].direct)
             .map(|s| (s.max(start), self.areas[&s].end.min(end)))
+            // Of code with rewritten sites there is nothing to drop: it is its file's.
+            .filter(|(a, b)| {
+                !(self.area_at(*a).is_some_and(|(_, area)| area.plain) && self.has_windows(*a, *b))
+            })
             .collect();
         for (a, b) in list {
             // Out of the page tables first, then back to the pool.
@@ -881,6 +900,12 @@ impl Vm {
                 self.release_slots(a, b);
             }
         }
+    }
+
+    /// Does a rewritten window lie in a range, in part or wholly?
+    fn has_windows(&self, start: u64, end: u64) -> bool {
+        let last = self.windows.range(..end).next_back();
+        last.is_some_and(|(at, w)| at + u64::from(w.len) > start)
     }
 
     fn brk(&mut self, to: u64, limit: u64) -> u64 {
@@ -998,7 +1023,7 @@ impl Vm {
         if let Kind::Object { object, .. } = &kind {
             object.mapped(1);
         }
-        let mut direct = false;
+        let (mut direct, plain) = (false, area.plain);
         if area.direct
             && let Kind::File { file, offset } = &kind
             && let Some(fd) = file.host_file(area.shared && area.access.contains(Access::WRITE))?
@@ -1012,7 +1037,7 @@ impl Vm {
         let name = area.name;
         self.insert(
             new,
-            Area { end: new + new_len, access: area.access, shared: area.shared, kind, direct, name },
+            Area { end: new + new_len, access: area.access, shared: area.shared, kind, direct, plain, name },
         );
         if !area.shared {
             self.move_slots(old, new, moved, area.access)?;
@@ -1252,13 +1277,15 @@ impl Vm {
         let Kind::File { file, offset } = &area.kind else { return };
         let (file, file_start) = (file.clone(), offset + (start - s));
         let Some(plan) = file.rewriting() else { return };
-        let sites = plan.sites(file_start, file_start + (end - start));
+        let address = |site: &RewriteSite| start + (site.offset - file_start);
+        let mut sites = plan.sites(file_start, file_start + (end - start));
+        // It may have been executable before.
+        sites.retain(|site| !self.windows.contains_key(&address(site)));
         if sites.is_empty() {
             return;
         }
         let room = plan.room(&sites);
         let Some(mut trampoline) = self.trampoline_room(start, end, room) else { return };
-        let address = |site: &RewriteSite| start + (site.offset - file_start);
         let mut left = &sites[..];
         while let Some(first) = left.first() {
             // Sites near each other, whose pages become ours together.
@@ -1309,6 +1336,7 @@ impl Vm {
             shared: false,
             kind: Kind::Anonymous,
             direct: false,
+            plain: false,
             name: "[atoll]",
         };
         self.total += len;
@@ -1317,7 +1345,7 @@ impl Vm {
         Some(at)
     }
 
-    /// Makes pages of a directly mapped file pages of slots, with the file's
+    /// Makes pages of a private file mapping pages of slots, with the file's
     /// contents: in one piece of memory per 64 KiB or, where there is one free,
     /// per power of two of that, so that the host has few mappings to keep.
     fn own_text(&mut self, from: u64, to: u64, offset: u64, file: &Arc<dyn Mappable>) -> Result<()> {
@@ -1345,19 +1373,20 @@ impl Vm {
         }
         // What is there already (a part of the file that was made ours before) stays as it is.
         let mut fresh: Vec<(u64, u64, u64)> = Vec::new();
-        for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
-            let bits = page_bits(*s, from, to) & !slot.mapped;
-            slot.mapped |= bits;
-            add_runs(&mut fresh, *s, slot.frame, bits);
+        for (s, slot) in self.slots.range(from & !(SLOT - 1)..to) {
+            add_runs(&mut fresh, *s, slot.frame, page_bits(*s, from, to) & !slot.mapped);
         }
         for (addr, len, at) in fresh {
-            self.count_resident(len / PAGE);
             let n = read_pages(&**file, addr - from + offset, at, len)? as u64;
             // SAFETY: the pages are this space's slots' and not mapped yet.
             unsafe { memory().address(at + n).write_bytes(0, (len - n) as usize) };
             let backing = Backing::Memory { offset: at };
             // SAFETY: a user range; the pages are this space's slots'.
             unsafe { platform().map(addr, len, Access::READ | Access::POPULATE, backing)? };
+            for (s, slot) in self.slots.range_mut(addr & !(SLOT - 1)..addr + len) {
+                slot.mapped |= page_bits(*s, addr, addr + len);
+            }
+            self.count_resident(len / PAGE);
         }
         Ok(())
     }

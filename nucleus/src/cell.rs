@@ -12,6 +12,7 @@ use arrayvec::ArrayVec;
 use atoll_abi::control::{
     ABI_VERSION, BOOT_MAX, Control, CoreArea, DEVICES_MAX, Descriptor, EXTENTS_MAX, MAGIC, platform_kind,
 };
+use atoll_abi::core_local::CoreLocal;
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
     ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES,
@@ -256,6 +257,12 @@ impl Cell {
         for n in self.cores().filter(|n| *n != me) {
             cores::interrupt(n);
         }
+        let sum = |calls: fn(&CoreLocal) -> &AtomicU64| {
+            let each = (0..self.cores.len()).map(|n| calls(&self.area(n).0.local).load(Ordering::Relaxed));
+            each.fold(0, u64::wrapping_add)
+        };
+        let (fast, trapped) = (sum(|l| &l.fast_calls), sum(|l| &l.trapped_calls));
+        say!("cell {} made {fast} calls by rewritten sites and {trapped} by traps", self.name());
         match (status & 0x7f, status >> 8 & 0xff) {
             (0, code) => say!("cell {} ended with status {code}", self.name()),
             (signal, _) => say!("cell {} was ended by signal {signal}", self.name()),

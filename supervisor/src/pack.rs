@@ -16,13 +16,15 @@ use std::fs::{self, File, Metadata};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use atoll_abi::control::PLANS;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{LittleEndian as LE, ReadCache, ReadRef};
 
+use crate::plan::Plans;
 use crate::serve::check_file_system;
 use crate::{Error, Result};
 
@@ -81,6 +83,8 @@ pub struct Packer {
     missing: Vec<String>,
     /// A whole root is there already.
     whole: bool,
+    /// Makes rewriting plans.
+    plans: Option<Plans>,
 }
 
 /// What was packed.
@@ -90,6 +94,8 @@ pub struct Packed {
     pub files: u64,
     /// Names of all kinds.
     pub entries: u64,
+    /// Rewriting plans, each an entry more.
+    pub plans: u64,
     /// Bytes of the archive.
     pub bytes: u64,
     /// What an included file needs and the host does not have: "FILE needs LIBRARY".
@@ -100,6 +106,12 @@ impl Packer {
     /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has the rewriting of executables and libraries planned, so that their system calls need not trap. `cache`:
+    /// where plans are kept for the next time.
+    pub fn plan(&mut self, cache: Option<PathBuf>) {
+        self.plans = Some(Plans::new(cache));
     }
 
     /// Takes in a program and what it needs to start: its interpreter, its libraries, and what the C library
@@ -346,6 +358,9 @@ impl Packer {
             self.entries.entry(name.into()).or_insert(Origin::Directory(mode));
         }
         for at in self.entries.keys() {
+            if self.plans.is_some() && at.starts_with(PLANS) {
+                return Err(Error::new(format!("/{}: this name means a plan of Atoll's", at.display())));
+            }
             let dir = at.parent().map(|parent| (parent, self.entries.get(parent)));
             let is_dir = |origin: &Origin| match origin {
                 Origin::Host(_, meta) => meta.is_dir(),
@@ -358,7 +373,8 @@ impl Packer {
                 return Err(Error::new(format!("/{at} lies in /{parent}, which is no directory here")));
             }
         }
-        write_all(&self.entries, out).map(|packed| Packed { missing: self.missing, ..packed })
+        write_all(&self.entries, self.plans.as_ref(), out)
+            .map(|packed| Packed { missing: self.missing, ..packed })
     }
 }
 
@@ -570,7 +586,7 @@ struct Attributes {
     rdev: u64,
 }
 
-fn write_all(entries: &BTreeMap<PathBuf, Origin>, out: impl Write) -> Result<Packed> {
+fn write_all(entries: &BTreeMap<PathBuf, Origin>, plans: Option<&Plans>, out: impl Write) -> Result<Packed> {
     let mut archive = Archive { out: BufWriter::with_capacity(1 << 20, out), at: 0 };
     // Names of files that may have several: how many, and the number of the file.
     let mut names: HashMap<(u64, u64), (u32, u32)> = HashMap::new();
@@ -633,7 +649,7 @@ fn write_all(entries: &BTreeMap<PathBuf, Origin>, out: impl Write) -> Result<Pac
             archive.entry(name, &attributes, target.len() as u64)?;
             archive.contents(target)?;
         } else if meta.is_file() && last {
-            archive.file(name, &attributes, from)?;
+            packed.plans += u64::from(archive.file(name, &attributes, from, plans)?);
         } else {
             // The contents come with the file's last name.
             archive.entry(name, &attributes, 0)?;
@@ -683,14 +699,22 @@ impl<W: Write> Archive<W> {
         self.contents(&bytes)
     }
 
-    /// A regular file with its contents.
-    fn file(&mut self, name: &[u8], a: &Attributes, from: &Path) -> Result<()> {
+    /// A regular file with its contents, and before it its plan; was there one?
+    fn file(&mut self, name: &[u8], a: &Attributes, from: &Path, plans: Option<&Plans>) -> Result<bool> {
         let wrong = |e| Error::with(from.display().to_string(), e);
         let mut file = open(from)?;
         // As long as it is now.
         let meta = file.metadata().map_err(wrong)?;
         if !meta.is_file() {
             return Err(Error::new(format!("{}: no regular file any more", from.display())));
+        }
+        let plan = plans.map_or(Vec::new(), |plans| plan(plans, &file, &meta));
+        if !plan.is_empty() {
+            let mode = libc::S_IFREG | 0o400;
+            let attributes = Attributes { mode, nlink: 1, ..Attributes::default() };
+            let name = format!("{PLANS}{}", a.ino);
+            self.entry(name.as_bytes(), &attributes, plan.len() as u64)?;
+            self.contents(&plan)?;
         }
         self.entry(name, a, meta.len())?;
         let mut left = meta.len();
@@ -707,6 +731,17 @@ impl<W: Write> Archive<W> {
             self.at += n as u64;
             left -= n as u64;
         }
-        self.align()
+        self.align()?;
+        Ok(!plan.is_empty())
     }
+}
+
+/// A file's plan as an archive has it: version, records. Empty: there is nothing to rewrite.
+fn plan(plans: &Plans, file: &File, meta: &Metadata) -> Vec<u8> {
+    let mut magic = [0; elf::ELFMAG.len()];
+    if file.read_exact_at(&mut magic, 0).is_err() || magic != elf::ELFMAG {
+        return Vec::new();
+    }
+    let records = plans.records(file, meta);
+    if records.is_empty() { records } else { [&atoll_rewrite::VERSION.to_le_bytes()[..], &records].concat() }
 }

@@ -5,6 +5,7 @@
 //! change of its file and the version of the analysis.
 
 use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -23,6 +24,10 @@ const PLANS_MAX: usize = 4096;
 /// Which contents of which file a plan is for.
 type Key = (u64, u64, u64, i64, i64);
 
+fn key(meta: &Metadata) -> Key {
+    (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec())
+}
+
 /// Plans that were made, and where they are kept.
 pub(crate) struct Plans {
     cache: Option<PathBuf>,
@@ -38,9 +43,9 @@ impl Plans {
 
     /// A plan's records from the `from`th on, as many as fit, and how many there are.
     pub(crate) fn get(&self, fd: BorrowedFd<'_>, from: u64, room: usize) -> Result<(Vec<u8>, u64), Errno> {
-        let file = std::fs::File::from(fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?);
+        let file = File::from(fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?);
         let meta = file.metadata().map_err(|_| Errno::EIO)?;
-        let key = (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec());
+        let key = key(&meta);
         let known = self.known.lock().expect("no panic while plans are held").get(&key).cloned();
         let records = match known {
             Some(records) => records,
@@ -49,14 +54,7 @@ impl Plans {
                 if self.known.lock().expect("no panic while plans are held").len() >= PLANS_MAX {
                     return Ok((Vec::new(), 0));
                 }
-                let records = Arc::new(match self.stored(&key) {
-                    Some(records) => records,
-                    None => {
-                        let records = make(&file, meta.len());
-                        self.store(&key, &records);
-                        records
-                    }
-                });
+                let records = Arc::new(self.records(&file, &meta));
                 self.known.lock().expect("no panic while plans are held").insert(key, records.clone());
                 records
             }
@@ -65,6 +63,16 @@ impl Plans {
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(total);
         let to = (from + room / RECORD).min(total);
         Ok((records[from * RECORD..to * RECORD].to_vec(), total as u64))
+    }
+
+    /// All records of a file's plan: kept ones, or made now and kept.
+    pub(crate) fn records(&self, file: &File, meta: &Metadata) -> Vec<u8> {
+        let key = key(meta);
+        self.stored(&key).unwrap_or_else(|| {
+            let records = make(file, meta.len());
+            self.store(&key, &records);
+            records
+        })
     }
 
     fn path(&self, k: &Key) -> Option<PathBuf> {
@@ -100,7 +108,7 @@ fn write_whole(path: &Path, records: &[u8]) -> std::io::Result<()> {
 }
 
 /// The records of a file; none for one that is no executable of this machine.
-fn make(file: &std::fs::File, len: u64) -> Vec<u8> {
+fn make(file: &File, len: u64) -> Vec<u8> {
     if len == 0 || len > FILE_MAX {
         return Vec::new();
     }

@@ -60,6 +60,56 @@ fn check_alignment(archive: &[u8], packed: &Packed) {
     assert_eq!(entries, packed.entries + 1);
 }
 
+/// Inode numbers of an archive's plans and regular files with contents, in its order.
+fn plans_and_files(archive: &[u8]) -> (Vec<(bool, usize)>, u64) {
+    let number =
+        |at: usize| usize::from_str_radix(str::from_utf8(&archive[at..at + 8]).unwrap(), 16).unwrap();
+    let (mut at, mut found, mut plans) = (0, Vec::new(), 0);
+    while at < archive.len() {
+        let (ino, mode, size, len) = (number(at + 6), number(at + 14), number(at + 54), number(at + 94));
+        let name = archive[at + 110..at + 110 + len].split(|b| *b == 0).next().unwrap();
+        if let Some(of) = name.strip_prefix(b".atoll/plans/") {
+            found.push((true, str::from_utf8(of).unwrap().parse().unwrap()));
+            plans += 1;
+        } else if mode & 0o170000 == 0o100000 && size > 0 {
+            found.push((false, ino));
+        }
+        at = ((at + 110 + len).next_multiple_of(4) + size).next_multiple_of(4);
+    }
+    (found, plans)
+}
+
+#[test]
+fn plans_of_executables() {
+    let dir = scratch("plans");
+    let pack = |cache: Option<PathBuf>| {
+        let mut packer = Packer::new();
+        packer.plan(cache);
+        packer.program(Path::new("/bin/true")).unwrap();
+        let mut archive = Vec::new();
+        let packed = packer.write(&mut archive).unwrap();
+        (archive, packed.plans)
+    };
+    let (archive, plans) = pack(Some(dir.join("cache")));
+    // At least the C library and its loader; each plan right before its file.
+    let (found, counted) = plans_and_files(&archive);
+    assert!(plans >= 2 && plans == counted, "{plans}, {counted}");
+    for pair in found.windows(2).filter(|pair| pair[0].0) {
+        assert_eq!(pair[1], (false, pair[0].1));
+    }
+    // Those that are kept are the same.
+    assert!(fs::read_dir(dir.join("cache")).unwrap().count() >= 2);
+    assert!(pack(Some(dir.join("cache"))).0 == archive);
+    assert!(pack(None).0 == archive);
+    let root = dir.join("root");
+    fs::create_dir_all(root.join(".atoll/plans")).unwrap();
+    let mut packer = Packer::new();
+    packer.plan(None);
+    packer.rootfs(&root).unwrap();
+    let wrong = packer.write(Vec::new()).unwrap_err().to_string();
+    assert_eq!(wrong, "/.atoll/plans: this name means a plan of Atoll's");
+}
+
 /// What a program writes in a root of its own; None: only root can try.
 fn run_in(root: &Path, args: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use atoll_tests::{Failed, Outcome, Trial, arguments, run, top};
+use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, run, top};
 
 /// Lines of Rust and assembler that the nucleus may have, without comments and empty ones.
 const LINES_MAX: usize = 6000;
@@ -41,6 +41,7 @@ fn main() {
     }
     trials.push(Trial::test("refuses_bad_configurations", refuses));
     trials.push(Trial::test("cells_are_held_off", cells_are_held_off));
+    trials.push(Trial::test("calls_are_rewritten", calls_are_rewritten));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -235,6 +236,22 @@ fn refuses() -> Result<(), Failed> {
     }
     let no_tar = boot("microvm", 2, 128, "", Some(&dir.path().join("boot.conf")))?;
     expect(&no_tar, ILL, "no tar archive")
+}
+
+/// Programs of an archive come with plans: few of their system calls trap.
+fn calls_are_rewritten() -> Result<(), Failed> {
+    let mut command = Command::new(atoll());
+    command.args(["run", "--platform", "nucleus", "--json", "--", "/bin/ls", "-lR", "/"]);
+    let outcome = run(command, Duration::from_secs(60))?;
+    expect(&outcome, 0, "/usr/lib")?;
+    let figure = |name: &str| {
+        let (_, behind) = outcome.stderr.split_once(&format!("\"{name}\":"))?;
+        behind.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+    };
+    match (figure("system_calls_rewritten"), figure("system_calls_trapped")) {
+        (Some(fast), Some(trapped)) if fast > 500 && trapped * 20 <= fast + trapped => Ok(()),
+        _ => Err(outcome.stderr.into()),
+    }
 }
 
 fn stays_small() -> Result<(), Failed> {
