@@ -271,7 +271,9 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     let mut mounts = Vec::new();
     add_mount(&mut mounts, "/", MountKind::Archive, "archive", false);
     own_mounts(&mut mounts);
-    let archive = archive(&o)?;
+    let (archive, temporary) = archive(&o)?;
+    // The root can be written anyway: what was packed beneath /tmp is to be seen there.
+    mounts.retain(|m| !temporary.contains(&&m.target[..]));
     // Input doesn't get there yet: the program finds its end at once. Even without a network beyond the
     // machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
@@ -281,8 +283,12 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
 /// The most cores of a machine that the nucleus splits.
 const NUCLEUS_CORES: usize = 64;
 
-/// The root file system: a directory, or the program with what it needs; and what is to go in besides.
-fn archive(o: &Options) -> Result<Vec<u8>> {
+/// Directories for temporary files.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// The root file system: a directory, or the program with what it needs; and what is to go in besides. Value:
+/// which of [`TEMPORARY`] are not empty there, too.
+fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     let mut packer = Packer::new();
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
@@ -291,11 +297,12 @@ fn archive(o: &Options) -> Result<Vec<u8>> {
     for path in &o.include {
         packer.include(path)?;
     }
+    let temporary = TEMPORARY.into_iter().filter(|dir| packer.has_beneath(Path::new(dir))).collect();
     let mut archive = Vec::new();
     for missing in packer.write(&mut archive)?.missing {
         eprintln!("atoll: {missing}, which this host does not have: it goes without");
     }
-    Ok(archive)
+    Ok((archive, temporary))
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {
@@ -499,7 +506,7 @@ fn own_mounts(list: &mut Vec<MountConfig>) {
     add_mount(list, "/proc", MountKind::Proc, "proc", false);
     add_mount(list, "/sys", MountKind::Sys, "sysfs", true);
     add_mount(list, "/dev", MountKind::Dev, "devtmpfs", false);
-    for target in ["/dev/shm", "/tmp", "/var/tmp"] {
+    for target in ["/dev/shm"].iter().chain(&TEMPORARY) {
         add_mount(list, target, MountKind::Tmpfs, "tmpfs", false);
     }
 }
