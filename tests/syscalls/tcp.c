@@ -1,4 +1,5 @@
 // TCP over the loopback, IPv4 and IPv6.
+// nucleus: no (it has no network yet)
 #include "case.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
