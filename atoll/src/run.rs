@@ -299,7 +299,9 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     let mut mounts = Vec::new();
     add_mount(&mut mounts, "/", MountKind::Archive, "archive", false);
     own_mounts(&mut mounts);
-    let archive = archive(&o)?;
+    let (archive, temporary) = archive(&o)?;
+    // The root can be written anyway: what was packed beneath /tmp is to be seen there.
+    mounts.retain(|m| !temporary.contains(&&m.target[..]));
     // Input doesn't get there yet: the program finds its end at once. Even without a network beyond the
     // machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
@@ -309,8 +311,12 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
 /// The most cores of a machine that the nucleus splits.
 const NUCLEUS_CORES: usize = 64;
 
-/// The root file system: a directory, or the program with what it needs; and what is to go in besides.
-fn archive(o: &Options) -> Result<Vec<u8>> {
+/// Directories for temporary files.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// The root file system: a directory, or the program with what it needs; and what is to go in besides. Value:
+/// which of [`TEMPORARY`] are not empty there, too.
+fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     let start = Instant::now();
     let mut packer = Packer::new();
     packer.plan(plan_cache(signals::is_root()));
@@ -321,6 +327,7 @@ fn archive(o: &Options) -> Result<Vec<u8>> {
     for path in &o.include {
         packer.include(path)?;
     }
+    let temporary = TEMPORARY.into_iter().filter(|dir| packer.has_beneath(Path::new(dir))).collect();
     let mut archive = Vec::new();
     let packed = packer.write(&mut archive)?;
     for missing in packed.missing {
@@ -331,7 +338,7 @@ fn archive(o: &Options) -> Result<Vec<u8>> {
         let ms = start.elapsed().as_millis();
         eprintln!("atoll: packed {files} files and {plans} rewriting plans, {mib} MiB, in {ms} ms");
     }
-    Ok(archive)
+    Ok((archive, temporary))
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {
@@ -535,7 +542,7 @@ fn own_mounts(list: &mut Vec<MountConfig>) {
     add_mount(list, "/proc", MountKind::Proc, "proc", false);
     add_mount(list, "/sys", MountKind::Sys, "sysfs", true);
     add_mount(list, "/dev", MountKind::Dev, "devtmpfs", false);
-    for target in ["/dev/shm", "/tmp", "/var/tmp"] {
+    for target in ["/dev/shm"].iter().chain(&TEMPORARY) {
         add_mount(list, target, MountKind::Tmpfs, "tmpfs", false);
     }
 }

@@ -131,7 +131,7 @@ impl TmpFs {
         (fs, root)
     }
 
-    /// An empty file without a name, as `memfd_create(2)` makes.
+    /// An empty file without a name, as `memfd_create(2)` makes. `name` is for people.
     pub fn anonymous(&self, name: &[u8], cred: &Cred) -> Arc<TmpNode> {
         let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(Content::new())));
         node.without_name(Weak::new(), name.to_vec());
@@ -274,6 +274,25 @@ impl TmpNode {
         if meta.nlink > 0 {
             meta.names.retain(|(d, n)| !(d.ptr_eq(&dir.me) && n == name));
         }
+    }
+
+    /// Its path from the root of the file system, for people.
+    fn path(&self) -> Vec<u8> {
+        let mut parts = Vec::new();
+        let mut gone = false;
+        let mut at = self.me.upgrade();
+        while let Some(node) = at {
+            let meta = node.meta.lock();
+            gone |= meta.nlink == 0;
+            let Some((above, name)) = meta.names.first() else { break };
+            parts.push(name.clone());
+            at = above.upgrade();
+        }
+        let mut path: Vec<u8> = parts.iter().rev().flat_map(|p| [&b"/"[..], p].concat()).collect();
+        if gone {
+            path.extend_from_slice(b" (deleted)");
+        }
+        path
     }
 
     /// What has a name in this directory.
@@ -589,6 +608,9 @@ impl Inode for TmpNode {
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
         let dir = self.dir()?.lock();
+        if self.meta.lock().nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
         let entries = dir.order.range(from + 1..).take(most).filter_map(|(cookie, name)| {
             let (_, node) = dir.entries.get(name)?;
             Some(DirEntry { name: name.clone(), ino: node.id, kind: node.kind, next: *cookie })
@@ -673,8 +695,10 @@ impl File for TmpNode {
     }
 
     fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {
-        self.content()?;
-        Ok(self)
+        match &self.body {
+            Body::File(_) => Ok(self),
+            _ => Err(Errno::ENODEV),
+        }
     }
 
     fn sync(&self, _data_only: bool) -> Result<()> {
@@ -701,9 +725,14 @@ impl File for TmpNode {
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
+        // A hole never changes the size, and has to say so (`fallocate(2)`).
+        const HOLE: u32 = linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE;
+        if mode != HOLE && mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let mut c = self.content()?.lock();
         let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
-        if mode & linux::FALLOC_FL_PUNCH_HOLE != 0 {
+        if mode == HOLE {
             if c.seals & linux::F_SEAL_WRITE != 0 {
                 return Err(Errno::EPERM);
             }
@@ -711,9 +740,6 @@ impl File for TmpNode {
             let mapped = self.mappings.load(Ordering::Relaxed) > 0;
             c.chunks.punch(offset, end.min(size), mapped);
             return Ok(());
-        }
-        if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
-            return Err(Errno::EOPNOTSUPP);
         }
         if mode & linux::FALLOC_FL_KEEP_SIZE == 0 && end > c.size {
             if c.seals & linux::F_SEAL_GROW != 0 {
@@ -737,7 +763,7 @@ impl File for TmpNode {
     }
 
     fn describe(&self) -> Vec<u8> {
-        let mut text = b"/memfd:".to_vec();
+        let mut text = b"/".to_vec();
         text.extend_from_slice(self.meta.lock().names.first().map_or(b"", |(_, n)| n));
         text.extend_from_slice(b" (deleted)");
         text
@@ -774,11 +800,7 @@ impl Mappable for TmpNode {
     }
 
     fn describe(&self) -> (Vec<u8>, u64, u64) {
-        let text = match (self.name(), self.parent()) {
-            (Some(_), Some(_)) => Vec::new(),
-            _ => File::describe(self),
-        };
-        (text, self.fs.dev, self.id)
+        (self.path(), self.fs.dev, self.id)
     }
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
@@ -814,7 +836,7 @@ impl Object for TmpNode {
 
 /// Shared anonymous memory of `len` bytes, as an object without a name.
 pub fn shared_memory(fs: &TmpFs, len: u64, cred: &Cred) -> Arc<TmpNode> {
-    let node = fs.anonymous(b"/dev/zero", cred);
+    let node = fs.anonymous(b"dev/zero", cred);
     if let Ok(c) = node.content() {
         c.lock().size = len;
     }

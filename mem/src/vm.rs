@@ -149,8 +149,17 @@ impl Kind {
             (Kind::File { file: a, offset: x }, Kind::File { file: b, offset: y }) => {
                 Arc::ptr_eq(a, b) && x + len == *y
             }
-            (Kind::Object { object: a, offset: x, .. }, Kind::Object { object: b, offset: y, .. }) => {
-                Arc::ptr_eq(a, b) && x + len == *y
+            (
+                Kind::Object { object: a, file: f, offset: x },
+                Kind::Object { object: b, file: g, offset: y },
+            ) => {
+                // The file knows what may be done to the object here.
+                let same = match (f, g) {
+                    (Some(f), Some(g)) => Arc::ptr_eq(f, g),
+                    (None, None) => true,
+                    _ => false,
+                };
+                same && Arc::ptr_eq(a, b) && x + len == *y
             }
             _ => false,
         }
@@ -795,12 +804,19 @@ impl Vm {
         }
         for s in self.overlapping(start, end) {
             let area = &self.areas[&s];
-            if area.shared
-                && access.contains(Access::WRITE)
-                && let Kind::File { file, .. } = &area.kind
-            {
-                // EACCES if the file was not opened for writing.
-                file.host_file(true)?;
+            if !area.shared || !access.contains(Access::WRITE) {
+                continue;
+            }
+            // EACCES if the file was not opened for writing.
+            match &area.kind {
+                Kind::File { file, .. } => {
+                    file.host_file(true)?;
+                }
+                // Seals that came after the mapping don't hold for it.
+                Kind::Object { file: Some(file), .. } if file.host_file(true) == Err(Errno::EACCES) => {
+                    return Err(Errno::EACCES);
+                }
+                Kind::Object { .. } | Kind::Anonymous => {}
             }
         }
         self.split(start);

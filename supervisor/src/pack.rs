@@ -148,6 +148,13 @@ impl Packer {
         self.tree(&dir, Path::new(""), false)
     }
 
+    /// Is there anything in a directory, given by its absolute path?
+    pub fn has_beneath(&self, dir: &Path) -> bool {
+        let dir = dir.strip_prefix("/").unwrap_or(dir);
+        let mut from = self.entries.range(dir.to_owned()..).map(|(path, _)| path).skip_while(|p| **p == dir);
+        from.next().is_some_and(|p| p.starts_with(dir))
+    }
+
     /// Takes in all that a path leads through, symbolic links with their targets; where it leads, as a path
     /// in the archive.
     fn add(&mut self, path: &Path) -> Result<PathBuf> {

@@ -18,6 +18,9 @@
 //! `min-rewritten-percent: 99`: so many of the system calls in the cell must
 //! come through rewritten sites. `cell-exit: 139` and `cell-says: text`: the
 //! cell refuses what Linux does, with this exit status and a line of the log.
+//!
+//! Both kinds of cells run the cases of system calls: `nucleus: no (reason)` keeps one from the nucleus;
+//! `nucleus-differs: int1:, float: (reason)` leaves out the lines of output that begin so there.
 #![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
 
 use std::fmt::Write as _;
@@ -228,6 +231,39 @@ pub fn difference(a: &str, b: &str) -> String {
         }
     }
     text
+}
+
+/// Compiles a case in C, and beside it the library that it may be, too.
+pub fn compile(source: &Path, program: &Path, text: &str) -> Result<(), Failed> {
+    let compile = |to: &Path, flags: &str| {
+        let mut compiler = Command::new(setting(text, "compiler").as_deref().unwrap_or("gcc"));
+        compiler.args(["-O1", "-g", "-w", "-pthread", "-o"]).arg(to).arg(source);
+        compiler.args(flags.split_whitespace());
+        let compiled = run(compiler, Duration::from_secs(60))?;
+        if compiled.status != 0 {
+            return Err(Failed::from(format!("the case can't be compiled:\n{}", compiled.stderr)));
+        }
+        Ok(())
+    };
+    compile(program, &setting(text, "flags").unwrap_or_default())?;
+    match setting(text, "library") {
+        Some(flags) => compile(&program.with_file_name("library.so"), &format!("-shared -fPIC {flags}")),
+        None => Ok(()),
+    }
+}
+
+/// Something that a cell is to refuse, by an exit status and a line in the log; None: the case is none of that.
+pub fn refused(text: &str, linux: &Outcome, cell: &Outcome) -> Option<Result<(), Failed>> {
+    let exit = setting(text, "cell-exit")?;
+    let says = setting(text, "cell-says").unwrap_or_default();
+    if linux.status == 0 && !cell.hung && cell.status.to_string() == exit && cell.stderr.contains(&says) {
+        return Some(Ok(()));
+    }
+    let text = format!(
+        "on Linux {}; in the cell {} (hung: {}) and not {exit} with '{says}':\n{}\n{}",
+        linux.status, cell.status, cell.hung, cell.stdout, cell.stderr
+    );
+    Some(Err(text.into()))
 }
 
 /// The cases of a directory with an ending, as trials.

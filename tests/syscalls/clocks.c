@@ -1,5 +1,6 @@
 // The clocks of alarms aren't compared: Linux has them only on machines with a clock that wakes them.
 // Clocks, sleeping until a time, CPU time.
+// nucleus-differs: now_ms(CLOCK_THREAD_CPUTIME_ID) - th < 25: (the host may take the core away for that long)
 #include "case.h"
 #include <sys/resource.h>
 #include <sys/times.h>

@@ -1,3 +1,4 @@
 // How a program starts: static and position-independent.
+// nucleus-differs: hwcap (QEMU's processor is another)
 // flags: -static-pie
 #include "start.h"

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use atoll_tests::{
-    Failed, Outcome, arguments, atoll, cases, check_rewritten, compare, run, setting, timeout,
+    Failed, arguments, atoll, cases, check_rewritten, compare, compile, refused, run, setting, timeout,
 };
 
 fn main() {
@@ -15,10 +14,7 @@ fn main() {
 fn case(source: &Path, text: &str) -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let program = dir.path().join("program");
-    compile(source, &program, text, &setting(text, "flags").unwrap_or_default())?;
-    if let Some(flags) = setting(text, "library") {
-        compile(source, &dir.path().join("library.so"), text, &format!("-shared -fPIC {flags}"))?;
-    }
+    compile(source, &program, text)?;
     let work = |name: &str| -> std::io::Result<std::path::PathBuf> {
         let path = dir.path().join(name).join("work");
         std::fs::create_dir_all(&path)?;
@@ -41,32 +37,9 @@ fn case(source: &Path, text: &str) -> Result<(), Failed> {
         .arg(&program)
         .env("TZ", "UTC");
     let cell = run(command, timeout(text))?;
-    if let Some(wanted) = setting(text, "cell-exit") {
-        return refused(&linux, &cell, &wanted, &setting(text, "cell-says").unwrap_or_default());
+    if let Some(outcome) = refused(text, &linux, &cell) {
+        return outcome;
     }
     compare(&linux, &cell)?;
     check_rewritten(text, &cell)
-}
-
-fn compile(source: &Path, to: &Path, text: &str, flags: &str) -> Result<(), Failed> {
-    let mut compiler = Command::new(setting(text, "compiler").as_deref().unwrap_or("gcc"));
-    compiler.args(["-O1", "-g", "-w", "-pthread", "-o"]).arg(to).arg(source);
-    compiler.args(flags.split_whitespace());
-    let compiled = run(compiler, Duration::from_secs(60))?;
-    if compiled.status != 0 {
-        return Err(format!("the case can't be compiled:\n{}", compiled.stderr).into());
-    }
-    Ok(())
-}
-
-/// Something that a cell refuses, by an exit status and a line in the log.
-fn refused(linux: &Outcome, cell: &Outcome, exit: &str, says: &str) -> Result<(), Failed> {
-    if linux.status != 0 || cell.hung || cell.status.to_string() != exit || !cell.stderr.contains(says) {
-        return Err(format!(
-            "on Linux {}; in the cell {} (hung: {}) and not {exit} with '{says}':\n{}\n{}",
-            linux.status, cell.status, cell.hung, cell.stdout, cell.stderr
-        )
-        .into());
-    }
-    Ok(())
 }

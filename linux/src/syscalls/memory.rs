@@ -80,14 +80,17 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         if !file.readable() || (shared && access.contains(Access::WRITE) && !file.writable()) {
             return Err(Errno::EACCES);
         }
-        let mappable: Arc<dyn Mappable> = if shared && !file.writable() {
-            Arc::new(ReadOnly(file.file().clone().mappable()?))
-        } else {
-            file.file().clone().mappable()?
-        };
-        if shared && access.contains(Access::WRITE) && mappable.object().is_some() {
+        let mut mappable = file.file().clone().mappable()?;
+        let mut read_only = !file.writable();
+        if shared && !read_only && mappable.object().is_some() {
             // EPERM if it is sealed.
-            mappable.host_file(true)?;
+            match mappable.host_file(true) {
+                Err(e) if access.contains(Access::WRITE) => return Err(e),
+                allowed => read_only = allowed.is_err(),
+            }
+        }
+        if shared && read_only {
+            mappable = Arc::new(ReadOnly(mappable));
         }
         Kind::File { file: mappable, offset }
     };
@@ -128,7 +131,7 @@ fn overcommit_is_obvious(len: u64) -> bool {
     len > memory().total().saturating_mul(2)
 }
 
-/// A file that was opened for reading only, mapped shared: it can't be made writable later.
+/// A file that was opened for reading only, or is sealed, mapped shared: it can't be made writable later.
 struct ReadOnly(Arc<dyn Mappable>);
 
 impl Mappable for ReadOnly {

@@ -544,6 +544,9 @@ fn list(c: &Call, record: Record) -> Result<u64> {
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
+    if place.inode.entry(b"").is_some_and(|e| e.gone) {
+        return Err(Errno::ENOENT);
+    }
     let room = c.uint(2) as usize;
     let mut position = file.with_position(|p| *p);
     let mut out: Vec<u8> = Vec::new();
@@ -1130,7 +1133,7 @@ pub fn memfd_create(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let name = get_string(c.arg(0), 249, Errno::EINVAL)?;
-    let node = world().shm.anonymous(&name, &c.task.cred());
+    let node = world().shm.anonymous(&[b"memfd:", &name[..]].concat(), &c.task.cred());
     if flags & linux::MFD_ALLOW_SEALING != 0 {
         node.allow_sealing();
     }

@@ -1,0 +1,204 @@
+//! `tests/syscalls/*.c` and a few unmodified programs on Linux and on the nucleus, in QEMU.
+//!
+//! The root of a cell there is a tmpfs, so Linux's side works on one, too.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use atoll_tests::{
+    Failed, Outcome, Trial, arguments, atoll, cases, compare, compile, refused, run, setting, timeout,
+};
+
+/// A tmpfs of the host's.
+const TMPFS: &str = "/dev/shm";
+/// What the cases of system calls start.
+const STARTED: &[&str] = &["/bin/sh", "/bin/true", "/bin/sleep"];
+/// Emulation is slower than the processor.
+const SLOWER: u32 = 3;
+
+fn main() {
+    let mut trials = cases("syscalls", "c", case);
+    trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
+    libtest_mimic::run(&arguments(), trials).exit();
+}
+
+/// `atoll run` on the nucleus, with further options.
+fn nucleus(options: &str, includes: &[&str]) -> Command {
+    let mut command = Command::new(atoll());
+    command.args(["run", "--platform", "nucleus"]).args(options.split_whitespace());
+    for path in includes {
+        command.arg("--include").arg(path);
+    }
+    command
+}
+
+fn case(source: &Path, text: &str) -> Result<(), Failed> {
+    let differs = setting(text, "nucleus-differs").unwrap_or_default();
+    let differs: Vec<&str> = differs.split(" (").next().unwrap_or_default().split(", ").collect();
+    if setting(text, "nucleus").is_some_and(|s| s.starts_with("no (")) {
+        return Ok(());
+    }
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let tmpfs = tempfile::Builder::new().prefix("atoll-test-").tempdir_in(TMPFS)?;
+    let program = dir.path().join("program");
+    compile(source, &program, text)?;
+    let work = |path: PathBuf| std::fs::create_dir_all(&path).map(|()| path);
+    let (here, there) = (work(tmpfs.path().join("linux/work"))?, work(dir.path().join("cell/work"))?);
+    std::os::unix::fs::symlink(dir.path().join("library.so"), tmpfs.path().join("library.so"))?;
+    let mut command = Command::new(&program);
+    command.current_dir(here).env("TZ", "UTC");
+    let mut linux = run(command, timeout(text))?;
+    let options = setting(text, "options").unwrap_or_default();
+    let mut command = nucleus(&options, STARTED);
+    command.arg("--include").arg(dir.path()).arg("--workdir").arg(there).arg("--").arg(&program);
+    command.env("TZ", "UTC");
+    let mut cell = run(command, timeout(text) * SLOWER)?;
+    if let Some(outcome) = refused(text, &linux, &cell) {
+        return outcome;
+    }
+    for prefix in differs.iter().filter(|d| !d.is_empty()) {
+        let before = (linux.stdout.len(), cell.stdout.len());
+        for side in [&mut linux, &mut cell] {
+            let lines = side.stdout.split_inclusive('\n').filter(|l| !l.starts_with(prefix));
+            side.stdout = lines.collect();
+        }
+        if before.0 == linux.stdout.len() || before.1 == cell.stdout.len() {
+            return Err(format!("no line begins with {prefix:?}, which is said to differ").into());
+        }
+    }
+    compare(&linux, &cell)
+}
+
+/// An unmodified program: a name; what is packed beside it; its words, in which `DATA` is a file of 100,000
+/// lines. What it says on Linux on standard error are further paths that it needs.
+type Program = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+const PROGRAMS: &[Program] = &[
+    ("ls", &["/etc/passwd", "/etc/hosts"], &["/bin/ls", "-l", "/etc/passwd", "/etc/hosts"]),
+    ("busybox_sh", &[], &["/bin/busybox", "sh", "-c", BUILTINS]),
+    (
+        "busybox_awk",
+        &[],
+        &["/bin/busybox", "awk", "{ n[$2 % 7] += $1 } END { for (k in n) print k, n[k] }", "DATA"],
+    ),
+    ("busybox_md5sum", &[], &["/bin/busybox", "md5sum", "DATA", "/bin/busybox"]),
+    ("busybox_tar", &[], &["/bin/busybox", "tar", "-cvf", "/tmp/packed.tar", "/etc/passwd", "DATA"]),
+    ("bash", &[], &["/bin/bash", "-c", BASH]),
+    ("sort", &[], &["/usr/bin/sort", "-u", "-k2,2n", "-S", "1M", "-T", "/tmp", "DATA"]),
+    (
+        "gawk",
+        &[],
+        &["/usr/bin/gawk", "{ n[$2] += $1 } END { print asorti(n, k); print k[500], n[k[500]] }", "DATA"],
+    ),
+    ("openssl", &["/etc/ssl/openssl.cnf"], &["/usr/bin/openssl", "dgst", "-sha3-256", "DATA"]),
+    (
+        "jq",
+        &[],
+        &["/usr/bin/jq", "-n", "[range(2000) | {n: ., s: (. * . | tostring)}] | map(.s | length) | add"],
+    ),
+    ("sqlite3", &[], &["/usr/bin/sqlite3", "/tmp/atoll-test.db", SQL]),
+    ("perl", &[], &["/usr/bin/perl", "-e", PERL, "DATA"]),
+    ("python_libraries", &[], &["/usr/bin/python3", "-c", PYTHON_LIBRARIES, "DATA"]),
+    (
+        "python_subprocess",
+        &["/usr/bin/gzip", "/usr/bin/xz"],
+        &["/usr/bin/python3", "-c", PYTHON_SUBPROCESS, "DATA"],
+    ),
+];
+
+const BUILTINS: &str = r#"
+i=0; sum=0
+while [ $i -lt 20000 ]; do i=$((i + 1)); sum=$((sum + i * i)); done
+echo $sum; printf '%05d|%x|%s\n' 42 255 end
+trap 'echo caught' USR1; kill -USR1 $$
+echo line > /tmp/atoll-test-sh; read -r l < /tmp/atoll-test-sh; echo "$l"; cd /tmp; pwd"#;
+
+const BASH: &str = r#"
+declare -A m; for i in {1..5000}; do m[k$((i % 97))]+=$i; done
+echo ${#m[@]} ${m[k13]:0:20}; mapfile -t a <<< $'x\ny\nz'; echo "${a[@]^^}"
+[[ 2024-05-06 =~ ^([0-9]+)-([0-9]+) ]] && echo "${BASH_REMATCH[2]}"
+printf -v s '%q' 'a b"c'; echo "$s"; trap 'echo bye' EXIT; ulimit -n; exit 0"#;
+
+const SQL: &str = "drop table if exists t; create table t(a integer primary key, b text);
+    with recursive c(n) as (select 1 union all select n + 1 from c where n < 20000)
+    insert into t select n, hex(n * 7919 % 10007) from c;
+    create index i on t(b); select count(*), max(b), sum(length(b)) from t;
+    select a from t where b > '39' order by b, a limit 3; pragma integrity_check; drop table t; vacuum;";
+
+const PERL: &str = r#"
+use strict; use List::Util qw(sum); use POSIX qw(floor strftime); use Digest::MD5 qw(md5_hex);
+print STDERR "$_\n" for values %INC, @DynaLoader::dl_shared_objects;
+my (%n, $all); open my $f, "<", $ARGV[0] or die;
+while (<$f>) { $all .= $_; my ($a, $b) = split; $n{$b} += $a }
+print scalar(keys %n), " ", sum(values %n), " ", md5_hex($all), "\n";
+print strftime("%F %T", gmtime(86400 * 365)), " ", floor(-1.5), "\n";
+print join(",", ("a1b22c333" =~ /(\d+)/g)), "\n"; local $SIG{ALRM} = sub { die "alarm\n" };
+eval { alarm 1; select undef, undef, undef, 20 }; print $@;"#;
+
+const PYTHON_LIBRARIES: &str = r#"
+import sys, json, re, hashlib, threading, sqlite3, zlib, queue
+text = open(sys.argv[1]).read()
+print(hashlib.sha256(text.encode()).hexdigest(), zlib.crc32(text.encode()))
+print(len(re.findall(r"\b(\d)\d*\1\b", text)))
+print(len(json.dumps(json.loads(json.dumps([l.split() for l in text.splitlines()[:20000]])))))
+todo, done = queue.Queue(), []
+def work():
+    while (n := todo.get()) is not None: done.append(sum(range(n)))
+threads = [threading.Thread(target=work) for _ in range(8)]
+for t in threads: t.start()
+for n in range(1000): todo.put(n)
+for t in threads: todo.put(None)
+for t in threads: t.join()
+print(len(done), sum(done))
+db = sqlite3.connect(":memory:"); db.execute("create table t(a, b)")
+db.executemany("insert into t values (?, ?)", (l.split() for l in text.splitlines()[:5000]))
+print(db.execute("select count(distinct b), sum(a) from t").fetchone())
+for m in list(sys.modules.values()): print(getattr(m, "__file__", None) or "", file=sys.stderr)"#;
+
+const PYTHON_SUBPROCESS: &str = r#"
+import os, subprocess, sys
+data = open(sys.argv[1], "rb").read()
+for tool in "gzip", "xz":
+    packed = subprocess.run([tool, "-1", "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    back = subprocess.run([tool, "-d", "-c"], input=packed, stdout=subprocess.PIPE, check=True).stdout
+    print(tool, len(packed), back == data)
+pid = os.posix_spawn("/usr/bin/gzip", ["gzip", "-V"], os.environ)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+try: subprocess.run(["/no/such/program"])
+except FileNotFoundError as e: print(e)
+for m in list(sys.modules.values()): print(getattr(m, "__file__", None) or "", file=sys.stderr)"#;
+
+fn program((_, includes, words): &Program) -> Result<(), Failed> {
+    let limit = Duration::from_secs(60);
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let data = dir.path().join("data");
+    std::fs::write(&data, lines(100_000))?;
+    let words: Vec<String> = words.iter().map(|w| w.replace("DATA", &data.to_string_lossy())).collect();
+    let side = |mut command: Command| -> Result<Outcome, Failed> {
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC").env("LC_ALL", "C.UTF-8");
+        Ok(run(command, limit)?)
+    };
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir("/tmp");
+    let linux = side(command)?;
+    if linux.status != 0 {
+        return Err(format!("on Linux it ends with {}:\n{}", linux.status, linux.stderr).into());
+    }
+    let mut command = nucleus("--workdir /tmp", includes);
+    for path in linux.stderr.lines().filter(|l| Path::new(l).is_absolute()) {
+        command.arg("--include").arg(path);
+    }
+    command.arg("--include").arg(&data).arg("--").args(&words);
+    compare(&linux, &side(command)?)
+}
+
+/// Lines of two numbers, the second below 1000, in no order.
+fn lines(count: u64) -> String {
+    let next = |x: &mut u64| {
+        *x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *x >> 33
+    };
+    let mut seed = 1;
+    (0..count).map(|_| format!("{} {}\n", next(&mut seed) % 1_000_000, next(&mut seed) % 1000)).collect()
+}
