@@ -34,7 +34,8 @@ const PARTS: &[Part] = &[
     ("nucleus", "a machine without Linux, in QEMU", || {
         need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
         cases("nucleus")?;
-        cases("nucleus_cases")
+        cases("nucleus_cases")?;
+        cases("nucleus_servers")
     }),
 ];
 
