@@ -20,7 +20,8 @@
 //! cell refuses what Linux does, with this exit status and a line of the log.
 //!
 //! Both kinds of cells run the cases of system calls: `nucleus: no (reason)` keeps one from the nucleus;
-//! `nucleus-differs: int1:, float: (reason)` leaves out the lines of output that begin so there.
+//! `nucleus-differs: int1:; float: (reason)` leaves out the lines of output that begin so there;
+//! `nucleus-on: tmpfs` has it work on one on Linux, as it does there.
 #![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
 
 use std::fmt::Write as _;

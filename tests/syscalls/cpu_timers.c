@@ -1,5 +1,5 @@
 // Timers on processor time: setitimer's other two, timer_create on CPU clocks.
-// nucleus-differs: left: (the host may take the core away for that long)
+// nucleus: no (a core goes on using processor time there when the host takes it away)
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // flags: -lm
-// nucleus-differs: int 0x81:, int1:, float: (QEMU's emulation: a wrong error code, no such instruction, no such exceptions)
+// nucleus-differs: int 0x81:; int1:; float: (QEMU's emulation: a wrong error code, no such instruction, no such exceptions)
 // Signals of real faults: code, address, trap number, error code; recovery by siglongjmp and by changing rip.
 #include "case.h"
 #include <fenv.h>

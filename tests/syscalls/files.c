@@ -1,4 +1,6 @@
 // Files: open and its flags, reading and writing, lengths, times, links, renames, locks, attributes.
+// nucleus-differs: access("a", X_OK) (a tmpfs may be mounted noexec)
+// nucleus-on: tmpfs
 #include "case.h"
 #include <dirent.h>
 #include <sys/file.h>

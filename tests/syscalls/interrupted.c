@@ -1,5 +1,5 @@
 // What a signal does to calls that wait: EINTR or going on; timers that send signals.
-// nucleus-differs: i.si_code == SI_TIMER && i.si_overrun > 3:, timer_getoverrun(id) > 3: (the count lags when the host takes the core away)
+// nucleus-differs: i.si_code == SI_TIMER && i.si_overrun > 3:; timer_getoverrun(id) > 3: (the count lags when the host takes the core away)
 #include "case.h"
 #include <sys/epoll.h>
 #include <sys/select.h>

@@ -1,4 +1,5 @@
 // Memory: mmap and its flags, munmap, mprotect, mremap, madvise, mincore, msync, brk, memfd and seals, mlock.
+// nucleus-on: tmpfs
 #include "case.h"
 #include <setjmp.h>
 #ifndef F_SEAL_FUTURE_WRITE
