@@ -17,6 +17,8 @@ use crate::memory::{FRAME, Pool};
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+/// Not through the cache: a device's registers.
+const UNCACHED: u64 = 1 << 4;
 const HUGE: u64 = 1 << 7;
 /// One of the bits that are the software's: the entry is a leaf, be it present or not.
 const LEAF: u64 = 1 << 9;
@@ -83,7 +85,8 @@ impl Space {
         (stale, done)
     }
 
-    /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page.
+    /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page. None
+    /// for a device's registers: they are not in the direct map, and reading them can change them.
     pub fn look(self, at: u64) -> Option<(u64, u64)> {
         let mut here = self.0;
         for level in (0..4).rev().filter(|_| at < USER_MAX) {
@@ -93,6 +96,9 @@ impl Space {
             }
             here = entry & ADDRESS;
             if level == 0 || entry & HUGE != 0 {
+                if entry & UNCACHED != 0 {
+                    return None;
+                }
                 let size = FRAME << (9 * level);
                 return Some((here + at % size, size - at % size));
             }

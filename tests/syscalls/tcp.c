@@ -1,5 +1,5 @@
 // TCP over the loopback, IPv4 and IPv6.
-// nucleus: no (its network stack has no urgent data)
+// nucleus: no (its stack has no urgent data, and no SO_DONTROUTE)
 #include "case.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 // UDP over the loopback, IPv4 and IPv6; control messages; several messages at once.
-// nucleus: no (its network stack has no queue of errors)
+// nucleus: no (its stack has no control messages and no error queue)
 #include "case.h"
 #include <arpa/inet.h>
 #include <net/if.h>

@@ -42,6 +42,7 @@ fn main() {
     trials.push(Trial::test("refuses_bad_configurations", refuses));
     trials.push(Trial::test("cells_are_held_off", cells_are_held_off));
     trials.push(Trial::test("calls_are_rewritten", calls_are_rewritten));
+    trials.push(Trial::test("contract_is_kept", contract_is_kept));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -70,21 +71,26 @@ fn qemu(machine: &str, cores: usize, mib: usize, options: &str) -> Result<Outcom
 }
 
 fn boot(
-    machine: &str,
+    name: &str,
     cores: usize,
     mib: usize,
     options: &str,
     module: Option<&Path>,
 ) -> Result<Outcome, Failed> {
+    Ok(run(machine(name, cores, mib, options, module), Duration::from_secs(60))?)
+}
+
+/// QEMU with the nucleus.
+fn machine(name: &str, cores: usize, mib: usize, options: &str, module: Option<&Path>) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-accel", "tcg,thread=multi", "-nodefaults", "-no-user-config", "-no-reboot"]);
     command.args(["-display", "none", "-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
-    command.args(["-M", machine, "-cpu", "max", "-smp", &cores.to_string(), "-m", &mib.to_string()]);
+    command.args(["-M", name, "-cpu", "max", "-smp", &cores.to_string(), "-m", &mib.to_string()]);
     command.arg("-kernel").arg(image()).args(["-append", &format!("exit=f4 {options}")]);
     if let Some(module) = module {
         command.arg("-initrd").arg(module);
     }
-    Ok(run(command, Duration::from_secs(60))?)
+    command
 }
 
 fn expect(outcome: &Outcome, status: i32, says: &str) -> Result<(), Failed> {
@@ -179,6 +185,17 @@ const ATTACKS: &[(&str, &str)] = &[
     ("lgdt", "exception 13"),
 ];
 
+/// Compiles `tests/ring3/image.c` to try this.
+fn compile(to: &Path, what: usize, seed: u64) -> Result<(), Failed> {
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-Wall", "-Wno-implicit-fallthrough", "-ffreestanding", "-fno-stack-protector"]);
+    compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
+    compiler.arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
+    compiler.args([format!("-DWHAT={what}"), format!("-DSEED={seed}ul")]).arg("-o").arg(to);
+    compiler.arg(top().join("tests/ring3/image.c"));
+    expect(&run(compiler, Duration::from_secs(60))?, 0, "")
+}
+
 /// Hostile code in ring 3 ends its own cell, by the right exception; its neighbours, which use all their
 /// memory and give bad arguments meanwhile, don't notice.
 fn cells_are_held_off() -> Result<(), Failed> {
@@ -187,20 +204,7 @@ fn cells_are_held_off() -> Result<(), Failed> {
     let mut configuration = String::new();
     for n in 0..=ATTACKS.len() {
         let name = format!("image{n}");
-        let mut compiler = Command::new("gcc");
-        compiler.args([
-            "-O1",
-            "-Wall",
-            "-Wno-implicit-fallthrough",
-            "-ffreestanding",
-            "-fno-stack-protector",
-        ]);
-        compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
-        compiler
-            .arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
-        compiler.arg(format!("-DWHAT={n}")).arg("-o").arg(dir.path().join(&name));
-        compiler.arg(top().join("tests/ring3/image.c"));
-        expect(&run(compiler, Duration::from_secs(60))?, 0, "")?;
+        compile(&dir.path().join(&name), n, 0)?;
         let cell = n.checked_sub(1).map_or("first", |n| ATTACKS[n].0);
         configuration += &format!("cell {cell}\n cores 1\n memory 32M\n runtime {name}\n run x\n");
         files.push(name);
@@ -219,6 +223,47 @@ fn cells_are_held_off() -> Result<(), Failed> {
         // What it says does nothing to a terminal.
         expect(&outcome, ILL, &format!("{cell}: works?[2J\n"))?;
         expect(&outcome, ILL, &format!("nucleus: cell {cell} ended with status 0\n"))?;
+    }
+    Ok(())
+}
+
+/// What a runtime may not ask for is an error, whatever it asks, and its neighbours' memory stays as it is.
+fn contract_is_kept() -> Result<(), Failed> {
+    /// Numbers of the cases in `image.c`.
+    const CONTRACT: usize = 16;
+    const RANDOM: usize = 17;
+    const KEEPS: usize = 18;
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let mut files = vec!["boot.conf".to_string()];
+    let mut configuration = String::new();
+    for (n, (name, what, cores, device)) in [
+        ("keeps", KEEPS, 1, ""),
+        ("contract", CONTRACT, 1, ""),
+        ("with-device", CONTRACT, 1, " device random0\n"),
+        ("random1", RANDOM, 1, ""),
+        ("random2", RANDOM, 2, ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seed = std::time::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
+        println!("{name}: seed {seed}");
+        compile(&dir.path().join(name), what, seed)?;
+        let memory = 32 + 8 * n;
+        configuration +=
+            &format!("cell {name}\n cores {cores}\n memory {memory}M\n runtime {name}\n{device} run x\n");
+        files.push(name.to_string());
+    }
+    let module = module_of(dir.path(), &configuration, &files)?;
+    let mut command = machine("microvm,acpi=off", 7, 512, "", Some(&module));
+    command.args(["-device", "virtio-rng-device"]);
+    let outcome = run(command, Duration::from_secs(60))?;
+    for cell in ["contract", "with-device"] {
+        // The line of `image.c` where something was not as it should be.
+        expect(&outcome, WELL, &format!("{cell}: line 0000\n"))?;
+    }
+    for cell in ["keeps", "contract", "with-device", "random1", "random2"] {
+        expect(&outcome, WELL, &format!("nucleus: cell {cell} ended with status 0\n"))?;
     }
     Ok(())
 }
