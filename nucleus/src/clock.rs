@@ -128,6 +128,9 @@ pub fn parameters() -> [u64; 3] {
 
 /// Has this core's timer interrupt it at `deadline`, or a while before; `u64::MAX`: not at all.
 pub fn arm(apic: Apic, deadline: u64) {
+    /// Who wants one later gets one then, and asks again, ns.
+    const LONGEST: u64 = 3_600_000_000_000;
+    let deadline = if deadline == u64::MAX { deadline } else { deadline.min(now() + LONGEST) };
     if BY_DEADLINE.load(Ordering::Relaxed) {
         let at = match deadline {
             u64::MAX => 0,
