@@ -329,11 +329,13 @@ mod signals {
 
     /// However this process ends, so does that one.
     pub fn ends_with_us(command: &mut Command) {
-        // SAFETY: one call, which may be made between fork and exec.
+        let us = std::process::id();
+        // SAFETY: two calls, which may be made between fork and exec.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                Ok(())
+                // It may have ended before that.
+                if libc::getppid() as u32 == us { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
             })
         };
     }

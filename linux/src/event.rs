@@ -191,6 +191,7 @@ impl File for TimerFd {
         if sink.left() < 8 {
             return Err(Errno::EINVAL);
         }
+        self.timer.catch_up();
         let e = &self.expiry;
         wait(&e.queue, poll::IN, limit(nonblock), || {
             let n = e.count.swap(0, Ordering::SeqCst);

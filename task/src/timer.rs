@@ -122,6 +122,15 @@ impl Timer {
         self.inner.disarm(&mut armed);
     }
 
+    /// Makes the call now, in the caller's thread, if the time for it has come and the core that is to make it is late.
+    pub fn catch_up(&self) {
+        let deadline = self.inner.deadline.load(Ordering::Relaxed);
+        if deadline != 0 && platform().now() >= deadline {
+            let generation = self.inner.generation.load(Ordering::Relaxed);
+            self.inner.clone().ran_out(generation);
+        }
+    }
+
     /// Nanoseconds until it runs out next (0: not running), and its interval.
     pub fn remaining(&self) -> (u64, u64) {
         let interval = self.inner.interval.load(Ordering::Relaxed);
@@ -164,6 +173,10 @@ impl Inner {
             return;
         }
         let deadline = self.deadline.load(Ordering::Relaxed);
+        if deadline == 0 || platform().now() < deadline {
+            // Somebody caught up meanwhile.
+            return;
+        }
         let interval = self.interval.load(Ordering::Relaxed);
         let late = platform().now().saturating_sub(deadline).checked_div(interval);
         let times = late.map_or(1, |late| late + 1);

@@ -173,7 +173,7 @@ fn memcached() -> Result<(), Failed> {
 }
 
 fn nginx() -> Result<(), Failed> {
-    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir_in("/var")?;
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let at = dir.path().display();
     let bytes: Vec<u8> = (0..300_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(dir.path().join("large"), bytes)?;
@@ -183,7 +183,7 @@ fn nginx() -> Result<(), Failed> {
             .map(|t| format!("{t}_temp_path /tmp/{t};\n"))
             .concat();
         format!(
-            "daemon off; master_process off; user root; error_log stderr; pid /tmp/atoll-nginx-{port}.pid;\n\
+            "daemon off; master_process off; error_log stderr; pid /tmp/atoll-nginx-{port}.pid;\n\
              events {{ worker_connections 256; }}\nhttp {{ access_log off; {temporary}\n\
              server {{ listen {port}; root {at}; }} }}\n"
         )

@@ -14,6 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::fmt::Write as _;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{NUCLEUS, control};
@@ -169,10 +170,37 @@ impl Net {
     }
 }
 
-/// Goes through buffers piece by piece: `f` says how much of a piece, from its byte `at` on, it did.
+/// Where a call is in its buffers.
+#[derive(Default)]
 struct Place {
     buffer: usize,
     at: u64,
+}
+
+impl Place {
+    /// Goes on with up to `len` bytes. `room` says how long a buffer is, if there is one of this number; `copy` is given
+    /// a buffer's number, a place in it and a range of the bytes, and says how many it did: fewer end it. Value: bytes.
+    fn go_on(
+        &mut self,
+        len: usize,
+        room: impl Fn(usize) -> Option<u64>,
+        mut copy: impl FnMut(usize, u64, Range<usize>) -> usize,
+    ) -> usize {
+        let mut done = 0;
+        while done < len {
+            let Some(room) = room(self.buffer) else { break };
+            let left = (room - self.at).min((len - done) as u64) as usize;
+            let n = copy(self.buffer, self.at, done..done + left);
+            (done, self.at) = (done + n, self.at + n as u64);
+            if n < left {
+                break;
+            }
+            if self.at == room {
+                *self = Place { buffer: self.buffer + 1, at: 0 };
+            }
+        }
+        done
+    }
 }
 
 impl HostCalls for Net {
@@ -189,22 +217,9 @@ impl HostCalls for Net {
         flags: u32,
     ) -> Result<Received> {
         let max: u64 = bufs.iter().map(HostBuf::len).sum();
-        let mut place = Place { buffer: 0, at: 0 };
+        let (mut place, room) = (Place::default(), |n: usize| bufs.get(n).map(HostBuf::len));
         self.calls().receive(fd, max as usize, addr, flags, &mut |bytes| {
-            let mut done = 0;
-            while done < bytes.len() {
-                let Some(buf) = bufs.get(place.buffer) else { break };
-                let left = (buf.len() - place.at).min((bytes.len() - done) as u64) as usize;
-                let n = user::fill(buf, place.at, &bytes[done..done + left]);
-                (done, place.at) = (done + n, place.at + n as u64);
-                if n < left {
-                    break;
-                }
-                if place.at == buf.len() {
-                    place = Place { buffer: place.buffer + 1, at: 0 };
-                }
-            }
-            done
+            place.go_on(bytes.len(), room, |n, at, part| user::fill(&bufs[n], at, &bytes[part]))
         })
     }
 
@@ -220,22 +235,9 @@ impl HostCalls for Net {
             return Err(Errno::EOPNOTSUPP);
         }
         let len: u64 = bufs.iter().map(ReadBuf::len).sum();
-        let mut place = Place { buffer: 0, at: 0 };
-        self.calls().send(fd, len as usize, addr, flags, &mut |room| {
-            let mut done = 0;
-            while done < room.len() {
-                let Some(buf) = bufs.get(place.buffer) else { break };
-                let left = (buf.len() - place.at).min((room.len() - done) as u64) as usize;
-                let n = user::drain(buf, place.at, &mut room[done..done + left]);
-                (done, place.at) = (done + n, place.at + n as u64);
-                if n < left {
-                    break;
-                }
-                if place.at == buf.len() {
-                    place = Place { buffer: place.buffer + 1, at: 0 };
-                }
-            }
-            done
+        let (mut place, room) = (Place::default(), |n: usize| bufs.get(n).map(ReadBuf::len));
+        self.calls().send(fd, len as usize, addr, flags, &mut |bytes| {
+            place.go_on(bytes.len(), room, |n, at, part| user::drain(&bufs[n], at, &mut bytes[part]))
         })
     }
 
