@@ -56,7 +56,7 @@ pub enum Image {
   qemu-system-x86_64 -M microvm,acpi=off -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \\
     -kernel machine/nucleus -initrd machine/module.tar
 
-Firecracker and Cloud Hypervisor boot the same two files: they enter the nucleus by PVH, too.")]
+Firecracker and Cloud Hypervisor enter kernels by PVH, too; with them it has not been tried yet.")]
 pub struct Build {
     /// The boot configuration (see `atoll boot --help`)
     #[arg(value_name = "CONFIG")]
