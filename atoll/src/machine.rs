@@ -16,8 +16,11 @@ use atoll_supervisor::{Error, Result};
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
-/// QEMU's machine. Without ACPI, it names its devices in the command line.
-const MACHINE: &str = "microvm,acpi=off";
+/// QEMU's machines. The first has no PCI: without ACPI, it names its devices in the command line.
+const MICROVM: &str = "microvm,acpi=off";
+const Q35: &str = "q35";
+/// The second with an IOMMU, which KVM gives devices' interrupts to only so.
+const Q35_IOMMU: &str = "q35,kernel-irqchip=split";
 /// The debugging device's port, and what QEMU's exit status is then.
 const EXIT: &str = "iobase=0xf4,iosize=4";
 
@@ -37,6 +40,64 @@ pub struct MachineCell {
     pub devices: Vec<String>,
 }
 
+/// The hardware that QEMU has.
+#[derive(clap::Args, Clone, Default)]
+pub struct Hardware {
+    /// On the nucleus: QEMU's machine
+    #[arg(long, value_enum, value_name = "NAME", default_value = "microvm")]
+    machine: MachineKind,
+    /// On the nucleus, with --machine q35: an IOMMU, which keeps devices from all memory but their cell's
+    #[arg(long)]
+    iommu: bool,
+}
+
+/// A machine of QEMU's.
+#[derive(clap::ValueEnum, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MachineKind {
+    /// Small, with devices over MMIO
+    #[default]
+    Microvm,
+    /// Like a PC, with devices on PCI Express
+    Q35,
+}
+
+impl Hardware {
+    /// Is it what it is without options?
+    pub fn is_default(&self) -> bool {
+        self.machine == MachineKind::default() && !self.iommu
+    }
+
+    /// QEMU's options for it.
+    fn options(&self) -> Result<&'static [&'static str]> {
+        match (self.machine, self.iommu) {
+            (MachineKind::Microvm, false) => Ok(&["-M", MICROVM]),
+            (MachineKind::Microvm, true) => {
+                Err(Error::new("--iommu is for devices on PCI: add --machine q35"))
+            }
+            (MachineKind::Q35, false) => Ok(&["-M", Q35]),
+            // Before all devices that it is for.
+            (MachineKind::Q35, true) => Ok(&["-M", Q35_IOMMU, "-device", "intel-iommu,intremap=on"]),
+        }
+    }
+
+    /// The option for a virtio device of this kind, the n-th one of the machine.
+    fn device(&self, kind: &str, n: usize) -> String {
+        match self.machine {
+            MachineKind::Microvm => {
+                format!("virtio-{kind}-device,bus=virtio-mmio-bus.{}", n * DEVICES_A_PAGE)
+            }
+            // Of the newer kind only, and without code of its own for the firmware. It finds the devices in this order.
+            MachineKind::Q35 => {
+                let iommu = if self.iommu { "on" } else { "off" };
+                format!(
+                    "virtio-{kind}-pci,disable-legacy=on,romfile=,addr={:#x},iommu_platform={iommu}",
+                    n + 2
+                )
+            }
+        }
+    }
+}
+
 /// A machine.
 pub struct Machine {
     /// The nucleus's file.
@@ -47,6 +108,8 @@ pub struct Machine {
     pub cells: Vec<MachineCell>,
     /// QEMU's accelerator.
     pub accel: String,
+    /// Its hardware.
+    pub hardware: Hardware,
     /// Ports of this host that lead to ports of the cell that has the first network device.
     pub publish: Vec<Published>,
     /// Show everything that the machine says.
@@ -143,7 +206,7 @@ fn one_line(args: &[Vec<u8>]) -> String {
     line.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect()
 }
 
-/// QEMU's machine has room for registers of so many devices in a page, and two cells must not share one.
+/// QEMU's microvm has room for registers of so many devices in a page, and two cells must not share one.
 const DEVICES_A_PAGE: usize = 8;
 
 impl Machine {
@@ -193,7 +256,8 @@ impl Machine {
         let mib = (memory + module.len() as u64 + BESIDE).div_ceil(1 << 20);
         drop(module);
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", MACHINE]);
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        qemu.args(self.hardware.options()?);
         qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &cores.to_string()]);
         qemu.args(["-m", &mib.to_string(), "-device", &format!("isa-debug-exit,{EXIT}")]);
         for (n, _) in self.network().iter().enumerate() {
@@ -204,8 +268,7 @@ impl Machine {
                     if p.address.is_ipv6() { format!("[{}]", p.address) } else { p.address.to_string() };
                 net += &format!(",hostfwd={}:{address}:{}-:{}", p.protocol, p.port, p.to);
             }
-            let bus = n * DEVICES_A_PAGE;
-            let device = format!("virtio-net-device,netdev=net{n},bus=virtio-mmio-bus.{bus}");
+            let device = format!("{},netdev=net{n}", self.hardware.device("net", n));
             qemu.args(["-netdev", &net, "-device", &device]);
         }
         let mut pipes = Vec::new();

@@ -5,15 +5,15 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use atoll_abi::control::DeviceRegisters;
 use atoll_netstack::PacketPort;
 use virtio_drivers::Error;
 use virtio_drivers::device::net::VirtIONetRaw;
-use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
 
 use crate::memory::Memory;
+use crate::transport::AnyTransport;
 
 /// Buffers each way. The crate has queues of so many as values, which a thread's stack must hold.
 const QUEUE: usize = 32;
@@ -23,10 +23,8 @@ const BUFFER: usize = 2048;
 const ETHERNET: usize = 14;
 /// Largest packet in a frame.
 const MTU: usize = 1500;
-/// Bytes of registers that a device has, with its own.
-const REGISTERS: usize = 0x200;
 
-type Device = VirtIONetRaw<Memory, MmioTransport<'static>, QUEUE>;
+type Device = VirtIONetRaw<Memory, AnyTransport, QUEUE>;
 type Buffer = Box<[u8; BUFFER]>;
 
 /// What one user at a time has.
@@ -52,17 +50,13 @@ unsafe impl Sync for NetPort {}
 unsafe impl Send for NetPort {}
 
 impl NetPort {
-    /// Starts the device whose registers are at this address.
+    /// Starts a device that the cell was granted.
     ///
     /// # Safety
-    /// They are a granted virtio device's, with the registers of its own behind them, and nobody else uses them.
-    pub unsafe fn new(registers: u64) -> Result<NetPort, Error> {
-        let header = NonNull::new(registers as *mut VirtIOHeader).ok_or(Error::InvalidParam)?;
-        // The page may end behind them.
-        let len = REGISTERS.min(4096 - registers as usize % 4096);
+    /// It is one of the descriptor's, as the nucleus filled it in, and nobody else uses the device.
+    pub unsafe fn new(device: &DeviceRegisters) -> Result<NetPort, Error> {
         // SAFETY: the caller's promise.
-        let transport = unsafe { MmioTransport::new(header, len) }.map_err(|_| Error::Unsupported)?;
-        let device = start(transport)?;
+        let device = start(unsafe { AnyTransport::new(device) }?)?;
         let mac = device.mac_address();
         let mut state = State {
             device,
@@ -95,7 +89,7 @@ impl NetPort {
 
 /// By itself, so that the stack holds the queues' values no longer than that.
 #[inline(never)]
-fn start(transport: MmioTransport<'static>) -> Result<Box<Device>, Error> {
+fn start(transport: AnyTransport) -> Result<Box<Device>, Error> {
     Device::new(transport).map(Box::new)
 }
 

@@ -11,12 +11,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use arrayvec::ArrayVec;
 use atoll_abi::control::{
     ABI_VERSION, BOOT_MAX, Control, CoreArea, DEVICES_MAX, Descriptor, EXTENTS_MAX, MAGIC, platform_kind,
+    structure,
 };
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
-    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES,
-    TRAP_STACK, is_user_range, table_blocks,
+    ARCHIVE, BLOCK, CONTROL, DEVICE_STRUCTURE, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS,
+    LOOP_STACK, MAX_SPACES, TRAP_STACK, is_user_range, table_blocks,
 };
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
@@ -98,6 +99,11 @@ unsafe fn fresh<T>(at: u64) -> &'static T {
     unsafe { &*((DIRECT + at) as *const T) }
 }
 
+/// Where a cell sees a structure of its device `n`.
+fn registers(n: usize, structure: usize) -> u64 {
+    DEVICES + (n * structure::COUNT + structure) as u64 * DEVICE_STRUCTURE
+}
+
 impl Cell {
     /// A cell that has this memory and these cores.
     pub fn new(parts: &Parts, nucleus: &AddressSpace, owns: &Owns) -> Result<Cell> {
@@ -144,8 +150,11 @@ impl Cell {
             space.map_user(&mut frames, ARCHIVE, start, len, Access::Read)?;
         }
         for (n, device) in parts.devices.iter().enumerate() {
-            let at = DEVICES + n as u64 * FRAME;
-            space.map_user(&mut frames, at, device.registers / FRAME * FRAME, FRAME, Access::Registers)?;
+            for (s, part) in device.structures.iter().enumerate().filter(|(_, part)| part.len > 0) {
+                let (from, to) =
+                    (part.start / FRAME * FRAME, (part.start + part.len).next_multiple_of(FRAME));
+                space.map_user(&mut frames, registers(n, s), from, to - from, Access::Registers)?;
+            }
         }
         let spaces_at = take(&mut frames, (size_of::<AtomicU64>() * MAX_SPACES) as u64)?;
         // SAFETY: zeroes are fine; for this cell alone.
@@ -197,8 +206,13 @@ impl Cell {
             to[1].store(extent.len, Ordering::Relaxed);
         }
         for (n, (to, device)) in d.devices.iter().zip(&parts.devices).enumerate() {
-            to[0].store(DEVICES + n as u64 * FRAME + device.registers % FRAME, Ordering::Relaxed);
-            to[1].store(u64::from(device.kind), Ordering::Relaxed);
+            to.kind.store(device.kind, Ordering::Relaxed);
+            to.transport.store(device.transport, Ordering::Relaxed);
+            to.notify_multiplier.store(device.notify_multiplier, Ordering::Relaxed);
+            for (s, part) in device.structures.iter().enumerate().filter(|(_, part)| part.len > 0) {
+                to.structures[s][0].store(registers(n, s) + part.start % FRAME, Ordering::Relaxed);
+                to.structures[s][1].store(part.len, Ordering::Relaxed);
+            }
         }
         if parts.archive.len > 0 {
             d.archive[0].store(ARCHIVE, Ordering::Relaxed);

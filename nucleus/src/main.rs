@@ -26,6 +26,7 @@ mod memory_functions;
 mod mp;
 mod paging;
 mod partition;
+mod pci;
 mod pvh;
 mod space;
 mod tables;

@@ -38,7 +38,7 @@ pub fn of_boot(
     frames: &mut Frames,
     cores: usize,
 ) -> Result<Jobs, &'static str> {
-    let devices = devices::find(boot, nucleus, frames)?;
+    let devices = devices::find(boot, machine, nucleus, frames)?;
     let io_apics = devices::io_apics(machine, nucleus, frames)?;
     let Some(module) = boot.modules.first() else {
         say!("no boot module, and so no cells");
@@ -74,7 +74,10 @@ pub fn of_boot(
     for (request, owns) in config.iter().zip(&table.cells) {
         let core = owns.cores.trailing_zeros() as usize;
         for device in devices.iter().filter(|d| request.devices.contains(&d.name.as_str())) {
-            devices::route(&io_apics, device.line, cores::apic(core))?;
+            devices::deliver(device, &io_apics, cores::apic(core))?;
+            if let Some(function) = device.function() {
+                say!("cell {}: {} is PCI device {function}", request.name, device.name);
+            }
         }
     }
     show(&config, &table);
@@ -126,9 +129,8 @@ fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'s
                 }
                 return Err("a device is missing");
             }
-            let page = known(name).map(|d| d.registers / FRAME);
             let clash = |other: &&str| {
-                **other == **name || page.is_some() && known(other).map(|d| d.registers / FRAME) == page
+                **other == **name || known(name).zip(known(other)).is_some_and(|(a, b)| a.shares_with(b))
             };
             if let Some(other) = config[..n].iter().find(|c| c.devices.iter().any(clash)) {
                 say!(

@@ -30,7 +30,7 @@ use atoll_platform_entry::line::Line;
 use atoll_sync::SetOnce;
 
 /// Virtio's number for network devices.
-const NET: u64 = 1;
+const NET: u32 = 1;
 /// What `stat(2)` says a socket is.
 const S_IFSOCK: u32 = 0o140_777;
 
@@ -67,13 +67,9 @@ pub(crate) fn start() -> &'static Net {
     }
     let descriptor = &control().descriptor;
     let (mut devices, mut ports) = (Vec::new(), Vec::new());
-    for [at, kind] in &descriptor.devices {
-        let (at, kind) = (at.load(Ordering::Relaxed), kind.load(Ordering::Relaxed));
-        if at == 0 || kind != NET {
-            continue;
-        }
-        // SAFETY: registers of a device that the nucleus granted to this cell alone; this is done once.
-        match unsafe { NetPort::new(at) } {
+    for device in descriptor.devices.iter().filter(|d| d.kind.load(Ordering::Relaxed) == NET) {
+        // SAFETY: a device that the nucleus granted to this cell alone; this is done once.
+        match unsafe { NetPort::new(device) } {
             Ok(port) => {
                 let port = Arc::new(port);
                 devices.push(port.clone());
