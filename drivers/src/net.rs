@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use atoll_abi::control::DeviceRegisters;
 use atoll_netstack::PacketPort;
@@ -81,9 +81,11 @@ impl NetPort {
         Some(result)
     }
 
-    /// The device's interrupt has come. The next one comes only after this.
-    pub fn interrupted(&self) {
-        self.with(|s| s.device.ack_interrupt());
+    /// The device's interrupt has come. The next one comes only after this. Value: false while another core is at the
+    /// device: to be called again.
+    #[must_use]
+    pub fn interrupted(&self) -> bool {
+        self.with(|s| s.device.ack_interrupt()).is_some()
     }
 }
 
@@ -91,6 +93,15 @@ impl NetPort {
 #[inline(never)]
 fn start(transport: AnyTransport) -> Result<Box<Device>, Error> {
     Device::new(transport).map(Box::new)
+}
+
+/// What a queue has for us. What was taken from it before says up to where no interrupt is wanted: the device must see
+/// that, or we what it has done since. The crate has no fence there.
+fn ask(mut poll: impl FnMut() -> Option<u16>) -> Option<u16> {
+    poll().or_else(|| {
+        fence(Ordering::SeqCst);
+        poll()
+    })
 }
 
 fn buffer() -> Buffer {
@@ -109,7 +120,7 @@ impl State {
 
     /// Takes buffers back whose frames are gone.
     fn reclaim(&mut self) {
-        while let Some(n) = self.device.poll_transmit() {
+        while let Some(n) = ask(|| self.device.poll_transmit()) {
             let Some((buffer, len)) = self.outgoing.get_mut(usize::from(n)).and_then(Option::take) else {
                 return;
             };
@@ -136,7 +147,7 @@ impl PacketPort for NetPort {
     fn receive(&self, f: &mut dyn FnMut(&[u8])) -> bool {
         // The frame is handed on outside: an answer may be sent from there.
         let taken = self.with(|s| {
-            let n = s.device.poll_receive()?;
+            let n = ask(|| s.device.poll_receive())?;
             let mut buffer = s.incoming.get_mut(usize::from(n))?.take()?;
             // SAFETY: the buffer that went with this number.
             match unsafe { s.device.receive_complete(n, &mut buffer[..]) } {

@@ -106,7 +106,7 @@ impl Pci {
         for queue in 0..queues {
             pci.select(queue as u16);
             let offset = usize::from(pci.common.read::<u16>(common::QUEUE_NOTIFY_OFFSET)) * multiplier;
-            if offset % 2 != 0 || offset + 2 > pci.notify.len {
+            if !offset.is_multiple_of(2) || offset + 2 > pci.notify.len {
                 return Err(Error::Unsupported);
             }
             pci.notify_offsets[queue] = offset;

@@ -103,9 +103,9 @@ impl Net {
     /// Moves frames, and adds what became of sockets that this core watches.
     pub fn poll(&self, events: &mut Events) {
         if self.interrupted.swap(false, Ordering::SeqCst) {
-            for device in &self.devices {
-                device.interrupted();
-            }
+            // One that was not answered would be the last. Whoever looks next tries again.
+            let missed = self.devices.iter().filter(|d| !d.interrupted()).count();
+            self.interrupted.fetch_or(missed > 0, Ordering::SeqCst);
         }
         self.stack.poll(NUCLEUS.now());
         self.stack.take_events(core_local().id(), events);
@@ -113,7 +113,12 @@ impl Net {
 
     /// Is there something for this core?
     pub fn has_events(&self) -> bool {
-        self.stack.has_events(core_local().id())
+        self.is_interrupted() || self.stack.has_events(core_local().id())
+    }
+
+    /// Is an interrupt still to be answered? Then no core may sleep.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
     }
 
     /// When it wants to be polled at the latest, ns.
