@@ -51,6 +51,38 @@ pub enum Backing {
     Nothing,
 }
 
+/// A change of the current space ([`Platform::change`]).
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// As [`Platform::map`] of the cell's own memory.
+    Map {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// What may be done with it.
+        access: Access,
+        /// Where it is in the cell's memory, bytes.
+        offset: u64,
+    },
+    /// As [`Platform::unmap`].
+    Unmap {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// As [`Platform::protect`].
+    Protect {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// What may be done with it.
+        access: Access,
+    },
+}
+
 /// An event that a core learns of by [`Platform::park`] or [`Platform::poll`].
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
@@ -219,6 +251,33 @@ pub trait Platform: Sync {
     /// # Safety
     /// The range must be the program's.
     unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()>;
+
+    /// Makes several changes of the current space, in the list's order. One that fails doesn't keep the others from
+    /// being made; the error is the first one's.
+    ///
+    /// # Safety
+    /// As of [`Platform::map`], [`Platform::unmap`] and [`Platform::protect`].
+    unsafe fn change(&self, list: &[Change]) -> Result<()> {
+        list.iter().fold(Ok(()), |done, one| {
+            // SAFETY: the caller's promise.
+            let this = unsafe {
+                match *one {
+                    Change::Map { addr, len, access, offset } => {
+                        self.map(addr, len, access, Backing::Memory { offset })
+                    }
+                    Change::Unmap { addr, len } => self.unmap(addr, len),
+                    Change::Protect { addr, len, access } => self.protect(addr, len, access),
+                }
+            };
+            done.and(this)
+        })
+    }
+
+    /// Takes back memory that the platform had from the cell (for page tables) and needs no more: the offset
+    /// of a block, whose contents are undefined.
+    fn memory_back(&self) -> Option<u64> {
+        None
+    }
 
     /// The cell's memory is in use up to this block: the platform may make ready what follows.
     fn memory_used_to(&self, block: u64);

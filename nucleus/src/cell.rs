@@ -18,6 +18,7 @@ use atoll_abi::layout::{
     ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES,
     TRAP_STACK, is_user_range, table_blocks,
 };
+use atoll_abi::nucleus::{CHANGES_MAX, MapChange, change};
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
 
@@ -28,14 +29,15 @@ use crate::devices::Device;
 use crate::entry::DIRECT;
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
-use crate::space::{Change, Space};
+use crate::space::{After, Change, Space};
 use crate::{clock, load, say};
+use zerocopy::FromBytes;
 
 /// Wait status of a cell that an exception ended: as of a program that was killed by SIGSEGV.
 pub const CRASHED: u64 = 11;
-/// One part in so many of a cell's memory is for page tables, and at least so many bytes.
-const TABLES_PART: u64 = 64;
-const TABLES_MIN: u64 = 1 << 20;
+/// Memory for a cell's first page tables, beside those for its view of its own memory: its runtime gives more when
+/// these are used up.
+const TABLES: u64 = 256 << 10;
 /// Longest text of one call, bytes.
 const TEXT_MAX: u64 = 1024;
 
@@ -69,9 +71,6 @@ pub struct Cell {
     name: ArrayVec<u8, 32>,
     /// Where it begins.
     pub entry: u64,
-    /// Its memory: bytes, and the extents that they are in.
-    memory: u64,
-    extents: ArrayVec<Extent, EXTENTS_MAX>,
     /// The machine's cores that are its own, by its numbers for them.
     cores: ArrayVec<usize, CORES_MAX>,
     /// The cores' areas, by the direct map.
@@ -153,7 +152,9 @@ impl Cell {
         spaces[0].store(space.root(), Ordering::Relaxed);
         // What is behind that is the cell's to use, but for page tables.
         let total: u64 = owns.extents.iter().map(|e| e.len).sum();
-        let tables = (total / TABLES_PART).max(TABLES_MIN);
+        let books = take(&mut frames, Pool::size(total))?;
+        // A table shows 1 GiB in huge pages.
+        let tables = TABLES + (total >> 30) * FRAME;
         let rest = (frames.next() + tables).next_multiple_of(BLOCK);
         let end = first.start + first.len;
         if rest > end {
@@ -208,15 +209,13 @@ impl Cell {
         Ok(Cell {
             name: parts.name.bytes().take(32).collect(),
             entry,
-            memory,
-            extents,
             cores,
             areas: (DIRECT + areas_at) as *const CoreArea,
             console: parts.console,
             ended: AtomicBool::new(false),
             spaces,
             lock: Lock::new(),
-            pool: UnsafeCell::new(Pool::new(frames)),
+            pool: UnsafeCell::new(Pool::new(frames, extents, books)),
         })
     }
 
@@ -376,58 +375,101 @@ impl Cell {
         Ok(0)
     }
 
-    /// `map`, `unmap`, `protect`: changes a range of the core's space; for `map`, what is at this offset of its memory.
-    pub fn change(&self, core: &Core, at: u64, len: u64, what: Kind) -> Answer {
-        if !at.is_multiple_of(FRAME) || !len.is_multiple_of(FRAME) || !is_user_range(at, len) {
+    /// `map`, `unmap`, `protect`: changes a range of the core's space.
+    pub fn change(&self, core: &Core, change: MapChange) -> Answer {
+        self.changes(core, core::iter::once(Ok(change))).map(|_| 0)
+    }
+
+    /// `changes`: several of them. Value: how many were made.
+    pub fn change_list(&self, core: &Core, list: u64, n: u64) -> Answer {
+        const ONE: usize = size_of::<MapChange>();
+        if n > CHANGES_MAX {
             return Err(Errno::EINVAL);
         }
-        if let Kind::Map(offset, _) = what
-            && (!offset.is_multiple_of(FRAME) || offset.checked_add(len).is_none_or(|end| end > self.memory))
-        {
-            return Err(Errno::EINVAL);
-        }
+        let mut bytes = [0u8; TEXT_MAX as usize];
+        const { assert!(CHANGES_MAX * ONE as u64 <= TEXT_MAX) };
+        let bytes = self.text(list, n * ONE as u64, &mut bytes)?;
+        self.changes(
+            core,
+            bytes.chunks_exact(ONE).map(|b| MapChange::read_from_bytes(b).map_err(|_| Errno::EFAULT)),
+        )
+    }
+
+    fn changes(
+        &self,
+        core: &Core,
+        list: impl Iterator<Item = core::result::Result<MapChange, Errno>>,
+    ) -> Answer {
         let space = core.space();
-        let (stale, done) = self.with_pool(|pool| match what {
-            Kind::Unmap => space.change(pool, at, at + len, Change::Unmap),
-            Kind::Protect(access) => space.change(pool, at, at + len, Change::Protect(access)),
-            Kind::Map(mut offset, access) => {
-                // Extent by extent.
-                let (mut here, end) = (at, at + len);
-                let mut any = false;
-                for extent in &self.extents {
-                    if offset >= extent.len {
-                        offset -= extent.len;
-                        continue;
-                    }
-                    let n = (extent.len - offset).min(end - here);
-                    let change = Change::Map(extent.start + offset, access);
-                    let (stale, done) = space.change(pool, here, here + n, change);
-                    any |= stale;
-                    if done.is_err() {
-                        return (any, done);
-                    }
-                    (here, offset) = (here + n, 0);
-                    if here == end {
-                        break;
-                    }
+        let (mut after, mut done) = (After::default(), 0);
+        let mut ranges = ArrayVec::<(u64, u64), { CHANGES_MAX as usize }>::new();
+        let result = self.with_pool(|pool| {
+            for one in list {
+                let one = one?;
+                let made = one_change(space, pool, one, &mut after);
+                if matches!(made, Ok(()) | Err(Errno::ENOMEM)) {
+                    ranges.push((one.address, one.address + one.len));
                 }
-                (any, Ok(()))
+                made?;
+                done += 1;
             }
+            Ok(())
         });
-        if stale {
-            cores::forget(self, space, at, at + len);
+        if after.stale {
+            cores::forget(self, Some(space), &ranges);
         }
-        done.map(|()| 0).map_err(|_| Errno::ENOMEM)
+        if !after.tables.is_empty() {
+            self.with_pool(|pool| after.tables.iter().for_each(|at| pool.give(*at)));
+        }
+        match result {
+            Err(e) if done == 0 => Err(e),
+            _ => Ok(done),
+        }
+    }
+
+    /// `tables_give`: the cell gives a block of its memory up for page tables.
+    pub fn tables_give(&self, offset: u64) -> Answer {
+        self.with_pool(|pool| pool.retype(offset))?;
+        // Nothing maps it but the runtime's view of all memory; when no core remembers that, nobody in ring 3 reaches it.
+        self.first_space().set_block(DIRECT_MAP + offset, false);
+        cores::forget(self, None, &[]);
+        self.with_pool(|pool| pool.add(offset));
+        Ok(0)
+    }
+
+    /// `tables_back`: a block that was given and in which there is no page table is the cell's again; its offset.
+    pub fn tables_back(&self) -> Answer {
+        let (offset, _) = self.with_pool(|pool| pool.take_back()).ok_or(Errno::ENOENT)?;
+        self.first_space().set_block(DIRECT_MAP + offset, true);
+        Ok(offset)
     }
 }
 
-/// What to change.
-#[derive(Clone, Copy)]
-pub enum Kind {
-    /// Show memory from this offset on.
-    Map(u64, Rights),
-    /// Show nothing.
-    Unmap,
-    /// Change what may be done with it.
-    Protect(Rights),
+fn one_change(
+    space: Space,
+    pool: &mut Pool,
+    MapChange { kind, access, address, len, offset }: MapChange,
+    after: &mut After,
+) -> core::result::Result<(), Errno> {
+    if [address, len, offset].iter().any(|n| !n.is_multiple_of(FRAME)) || !is_user_range(address, len) {
+        return Err(Errno::EINVAL);
+    }
+    let access = Rights::from_bits_truncate(access);
+    let full = |_| Errno::ENOMEM;
+    match kind {
+        change::UNMAP => space.change(pool, address, address + len, Change::Unmap, after).map_err(full),
+        change::PROTECT => {
+            space.change(pool, address, address + len, Change::Protect(access), after).map_err(full)
+        }
+        change::MAP => {
+            let mut at = address;
+            for piece in pool.pieces(offset, len).ok_or(Errno::EINVAL)? {
+                let change = Change::Map(piece.start, access);
+                space.change(pool, at, at + piece.len, change, after).map_err(full)?;
+                at += piece.len;
+            }
+            Ok(())
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }

@@ -15,8 +15,7 @@ use atoll_abi::control::CoreArea;
 use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{EXEMPT_END, HOST_THREAD_SIZE, HOST_THREADS, IMAGE_MAX, PAGE, RUNTIME_BASE};
-use atoll_abi::nucleus::{TRAP_BUSY, call, vector as up};
-use atoll_abi::platform::Access;
+use atoll_abi::nucleus::{MapChange, TRAP_BUSY, call, change, vector as up};
 use raw_cpuid::CpuId;
 use x86_64::instructions::tables::load_tss;
 use x86_64::registers::control::{Cr2, Cr4, Cr4Flags, Efer, EferFlags};
@@ -29,7 +28,7 @@ use x86_64::structures::tss::TaskStateSegment;
 use x86_64::{PrivilegeLevel, VirtAddr};
 
 use crate::apic::{Apic, vector};
-use crate::cell::{Answer, Kind};
+use crate::cell::Answer;
 use crate::console::{Console, Turn};
 use crate::space::Space;
 use crate::{clock, cores};
@@ -669,7 +668,7 @@ extern "C" fn nucleus_exception(r: &mut Registers) {
 extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
     let core = Core::here();
     let Some(cell) = core.cell else { return Errno::ENOSYS.to_ret() };
-    let access = |bits: u64| Access::from_bits_truncate(bits as u32);
+    let one = |kind| MapChange { kind, access: c as u32, address: a, len: b, offset: d };
     let answer = match number {
         call::END => cell.end(a & 0xffff),
         call::LOG => cell.log(a, b),
@@ -680,9 +679,12 @@ extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
         call::SPACE_CREATE => cell.space_create(),
         call::SPACE_DESTROY => cell.space_destroy(a),
         call::SPACE_SWITCH => cell.space_switch(core, a),
-        call::MAP => cell.change(core, a, b, Kind::Map(d, access(c))),
-        call::UNMAP => cell.change(core, a, b, Kind::Unmap),
-        call::PROTECT => cell.change(core, a, b, Kind::Protect(access(c))),
+        call::MAP => cell.change(core, one(change::MAP)),
+        call::UNMAP => cell.change(core, MapChange { access: 0, offset: 0, ..one(change::UNMAP) }),
+        call::PROTECT => cell.change(core, MapChange { offset: 0, ..one(change::PROTECT) }),
+        call::CHANGES => cell.change_list(core, a, b),
+        call::TABLES_GIVE => cell.tables_give(a),
+        call::TABLES_BACK => cell.tables_back(),
         call::CONSOLE => cell.write(a, b, c),
         _ => Err(Errno::ENOSYS),
     };

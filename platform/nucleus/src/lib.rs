@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod calls;
 mod net;
 pub mod service;
+mod spaces;
 pub mod start;
 pub mod upcall;
 
@@ -20,7 +21,7 @@ use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::CONTROL;
 use atoll_abi::nucleus::call;
-use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform};
+use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, Platform};
 use atoll_abi::service::{Answer, Request};
 use atoll_mem::user::taken_away;
 use atoll_platform_entry::entry;
@@ -111,7 +112,7 @@ impl Platform for Nucleus {
     }
 
     fn space_create(&self) -> Result<u32> {
-        let space = calls::call(call::SPACE_CREATE, [0; 4])? as u32;
+        let space = spaces::with_tables(|| calls::call(call::SPACE_CREATE, [0; 4]))? as u32;
         control().space_states[space as usize]
             .store(atoll_abi::control::space_state::READY, Ordering::Release);
         Ok(space)
@@ -139,32 +140,42 @@ impl Platform for Nucleus {
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn map(&self, addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
-        let done = match backing {
-            Backing::Memory { offset } => {
-                calls::call(call::MAP, [addr, len, u64::from(access.bits()), offset])
-            }
-            Backing::Nothing => calls::call(call::UNMAP, [addr, len, 0, 0]),
+        // SAFETY: the caller's promise.
+        match backing {
+            Backing::Memory { offset } => unsafe {
+                self.change(&[Change::Map { addr, len, access, offset }])
+            },
+            Backing::Nothing => unsafe { self.unmap(addr, len) },
             // There is no host.
             Backing::File { .. } => Err(Errno::ENODEV),
-        };
-        if !access.contains(Access::WRITE) {
-            taken_away();
         }
-        done.map(drop)
     }
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn unmap(&self, addr: u64, len: u64) -> Result<()> {
-        let done = calls::call(call::UNMAP, [addr, len, 0, 0]);
-        taken_away();
-        done.map(drop)
+        // SAFETY: the caller's promise.
+        unsafe { self.change(&[Change::Unmap { addr, len }]) }
     }
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()> {
-        let done = calls::call(call::PROTECT, [addr, len, u64::from(access.bits()), 0]);
-        taken_away();
-        done.map(drop)
+        // SAFETY: the caller's promise.
+        unsafe { self.change(&[Change::Protect { addr, len, access }]) }
+    }
+
+    #[allow(unsafe_code, reason = "an unsafe call of the contract")]
+    unsafe fn change(&self, list: &[Change]) -> Result<()> {
+        let less =
+            |one: &Change| !matches!(one, Change::Map { access, .. } if access.contains(Access::WRITE));
+        let done = spaces::change(list);
+        if list.iter().any(less) {
+            taken_away();
+        }
+        done
+    }
+
+    fn memory_back(&self) -> Option<u64> {
+        calls::call(call::TABLES_BACK, [0; 4]).ok()
     }
 
     fn memory_used_to(&self, _block: u64) {}
