@@ -54,6 +54,10 @@ pub mod call {
     /// `tables_back()`: takes a block back in which there is no page table now; its offset. What is in it is
     /// undefined. ENOENT: there is none.
     pub const TABLES_BACK: u64 = 15;
+    /// `send(peer, line)`: puts the [line](crate::mailbox::Line) at an address that is a multiple of its size into a
+    /// peer's inbox, and rings its bell. `peer` is a number in the descriptor's list. EAGAIN: the inbox is full, EPERM:
+    /// the boot configuration doesn't allow it, EPIPE: that cell has ended.
+    pub const SEND: u64 = 16;
 }
 
 /// The most changes of one [`call::CHANGES`].

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::control::Control;
 use crate::errno::Result;
+use crate::mailbox::{Inbox, Line};
 use crate::service::{Answer, Request};
 
 bitflags::bitflags! {
@@ -281,6 +282,19 @@ pub trait Platform: Sync {
 
     /// The cell's memory is in use up to this block: the platform may make ready what follows.
     fn memory_used_to(&self, block: u64);
+
+    // --- other cells ---
+
+    /// Sends a line to a peer, by its number in the descriptor's list. EINVAL: there is no such peer, EPERM: it is not
+    /// to be sent to, EAGAIN: its inbox is full, EPIPE: it has ended.
+    fn send(&self, _peer: usize, _line: &Line) -> Result<()> {
+        Err(crate::Errno::EINVAL)
+    }
+
+    /// The inbox for a peer's lines, where it may send any.
+    fn inbox(&self, _peer: usize) -> Option<&'static Inbox> {
+        None
+    }
 
     // --- services and the rest ---
 

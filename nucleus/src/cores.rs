@@ -75,7 +75,7 @@ pub fn forget_if_wanted(core: usize) {
 
 /// Mappings have changed, of these ranges (begin and end), or anywhere if there are none: returns when no core of
 /// the cell remembers what was there. `space`: where; None: in all of them.
-pub fn forget(cell: &Cell, space: Option<Space>, ranges: &[(u64, u64)]) {
+pub fn forget(cell: &'static Cell, space: Option<Space>, ranges: &[(u64, u64)]) {
     /// From so many pages on it is cheaper to forget everything.
     const FEW: u64 = 16;
     let me = Core::here();
@@ -100,7 +100,7 @@ pub fn forget(cell: &Cell, space: Option<Space>, ranges: &[(u64, u64)]) {
         while CORES[n].done.load(Ordering::SeqCst) < asked[n] {
             forget_if_wanted(me);
             if cell.has_ended() {
-                cpu::stop();
+                cpu::leave(cell);
             }
             core::hint::spin_loop();
         }
@@ -122,12 +122,12 @@ impl Lock {
     }
 
     /// Runs `f` when no other core of the cell has it.
-    pub fn with<R>(&self, cell: &Cell, f: impl FnOnce() -> R) -> R {
+    pub fn with<R>(&self, cell: &'static Cell, f: impl FnOnce() -> R) -> R {
         while self.0.swap(true, Ordering::Acquire) {
             // Who has it may wait for this.
             forget_if_wanted(Core::here().index);
             if cell.has_ended() {
-                cpu::stop();
+                cpu::leave(cell);
             }
             core::hint::spin_loop();
         }

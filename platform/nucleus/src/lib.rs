@@ -20,6 +20,7 @@ use atoll_abi::control::Control;
 use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::CONTROL;
+use atoll_abi::mailbox::{Inbox, Line};
 use atoll_abi::nucleus::call;
 use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, Platform};
 use atoll_abi::service::{Answer, Request};
@@ -74,7 +75,8 @@ impl Platform for Nucleus {
         let deadline = deadline.unwrap_or(u64::MAX).min(net::net().map_or(u64::MAX, |n| n.deadline()));
         let _ = calls::call(call::PARK, [deadline, 0, 0, 0]);
         // Whoever comes here looks at everything. A deadline's bit stays: the scheduler counts on it.
-        let bits = core_local().pending.fetch_and(!(pending::NOTIFY | pending::DEVICE), Ordering::SeqCst);
+        let mine = pending::NOTIFY | pending::DEVICE | pending::MAILBOX;
+        let bits = core_local().pending.fetch_and(!mine, Ordering::SeqCst);
         if bits & pending::DEVICE != 0 {
             self.device_interrupt();
         }
@@ -176,6 +178,20 @@ impl Platform for Nucleus {
 
     fn memory_back(&self) -> Option<u64> {
         calls::call(call::TABLES_BACK, [0; 4]).ok()
+    }
+
+    fn send(&self, peer: usize, line: &Line) -> Result<()> {
+        #[repr(align(64))]
+        struct Aligned(Line);
+        let line = Aligned(*line);
+        calls::call(call::SEND, [peer as u64, &raw const line.0 as u64, 0, 0]).map(drop)
+    }
+
+    #[allow(unsafe_code, reason = "inboxes are at fixed addresses in every space of a cell")]
+    fn inbox(&self, peer: usize) -> Option<&'static Inbox> {
+        let at = control().descriptor.peers.get(peer)?.inbox.load(Ordering::Relaxed);
+        // SAFETY: mapped by the nucleus for as long as the cell lives; all its fields are atomics.
+        (at != 0).then(|| unsafe { &*(at as *const Inbox) })
     }
 
     fn memory_used_to(&self, _block: u64) {}
