@@ -24,11 +24,15 @@ use crate::tables::Machine;
 pub const DEVICES_MAX: usize = 32;
 /// "virt", the first register of each.
 const MAGIC: u32 = 0x7472_6976;
+/// The registers to reset it by, over MMIO and in the common configuration on PCI.
+const STATUS: u64 = 0x70;
+const STATUS_PCI: u64 = 0x14;
 /// Bytes of registers before a device's own, and with those.
 const REGISTERS: u64 = 0x100;
 const REGISTERS_MAX: u64 = 0x200;
 
 /// A device.
+#[derive(Clone)]
 pub struct Device {
     /// Its name in boot configurations: what it is, and its number among those.
     pub name: ArrayString<16>,
@@ -42,9 +46,12 @@ pub struct Device {
     pub notify_multiplier: u32,
     /// How it interrupts.
     pub interrupt: Interrupt,
+    /// Where the nucleus has its first structure of registers.
+    mapped: u64,
 }
 
 /// How a device interrupts.
+#[derive(Clone)]
 pub enum Interrupt {
     /// By a line of this number.
     Line(u32),
@@ -53,6 +60,17 @@ pub enum Interrupt {
 }
 
 impl Device {
+    /// Stops it: it neither reads nor writes memory, until its driver starts it.
+    pub fn reset(&self) {
+        // SAFETY: its registers, mapped; to reset is always allowed (sections 4.1.4.3.1 and 4.2.3.1).
+        unsafe {
+            match self.interrupt {
+                Interrupt::Line(_) => ((self.mapped + STATUS) as *mut u32).write_volatile(0),
+                Interrupt::Messages(_) => ((self.mapped + STATUS_PCI) as *mut u8).write_volatile(0),
+            }
+        }
+    }
+
     /// Have registers of the two a page in common?
     pub fn shares_with(&self, other: &Device) -> bool {
         let there = |d: &&Extent| d.len > 0;
@@ -133,6 +151,7 @@ pub fn find(
             structures,
             notify_multiplier: 0,
             interrupt: Interrupt::Line(line),
+            mapped: at,
         });
     }
     pci::find(boot, machine, space, frames, |f| {
@@ -143,6 +162,7 @@ pub fn find(
             structures: f.structures,
             notify_multiplier: f.notify_multiplier,
             interrupt: Interrupt::Messages(f.messages),
+            mapped: f.mapped,
         })
     })?;
     if left_out > 0 {

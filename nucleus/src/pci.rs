@@ -60,9 +60,12 @@ pub struct Found {
     pub notify_multiplier: u32,
     /// How it interrupts.
     pub messages: Messages,
+    /// Where the nucleus has the first structure.
+    pub mapped: u64,
 }
 
 /// Interrupts of a function: MSI-X.
+#[derive(Clone)]
 pub struct Messages {
     /// Whose.
     pub function: Function,
@@ -220,11 +223,14 @@ impl Function {
         if structures.iter().chain([&table, &pending]).any(|e| in_memory(boot, e)) {
             return Err("its registers lie in memory");
         }
-        let first = table.start / FRAME * FRAME;
-        let mapped = space.map_registers(frames, first, pages(&table).count() as u64 * FRAME)?;
-        let table = mapped + table.start % FRAME;
-        let messages = Messages { function: self, capability, table, entries };
-        Ok(Some(Found { kind, structures, notify_multiplier, messages }))
+        let mut map = |e: &Extent| {
+            let from = e.start / FRAME * FRAME;
+            let at = space.map_registers(frames, from, pages(e).count() as u64 * FRAME);
+            at.map(|at| at + e.start % FRAME)
+        };
+        let mapped = map(&structures[structure::COMMON])?;
+        let messages = Messages { function: self, capability, table: map(&table)?, entries };
+        Ok(Some(Found { kind, structures, notify_multiplier, messages, mapped }))
     }
 }
 
