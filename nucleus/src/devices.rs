@@ -13,6 +13,7 @@ use atoll_abi::control::{structure, transport};
 use atoll_partition::Extent;
 
 use crate::apic::vector;
+use crate::iommu;
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
 use crate::pci::{self, Messages};
@@ -186,7 +187,7 @@ fn parse(place: &str) -> Option<(u64, u32)> {
 }
 
 /// Where messages that interrupt are written to; the receiving APIC is in bits 12 to 19.
-const MESSAGES: u64 = 0xfee0_0000;
+pub const MESSAGES: u64 = 0xfee0_0000;
 
 /// Registers of an I/O APIC: which one is meant, and its value.
 const SELECT: u64 = 0;
@@ -208,18 +209,21 @@ pub fn io_apics(
     machine.io_apics.iter().map(|(at, first)| Ok((space.map_device(frames, *at)?, *first))).collect()
 }
 
-/// Has a device interrupt the core with this APIC.
-pub fn deliver(device: &Device, io_apics: &IoApics, apic: u32) -> Result<(), &'static str> {
-    match &device.interrupt {
-        Interrupt::Line(line) => route(io_apics, *line, apic),
-        Interrupt::Messages(_) if apic > 0xff => {
-            Err("a device's interrupt can't reach a core with an APIC id above 255")
+/// Has a device, the machine's `n`-th, interrupt the core with this APIC.
+pub fn deliver(n: usize, device: &Device, io_apics: &IoApics, apic: u32) -> Result<(), &'static str> {
+    let messages = match &device.interrupt {
+        Interrupt::Line(line) => return route(io_apics, *line, apic),
+        Interrupt::Messages(messages) => messages,
+    };
+    let (address, data) = match iommu::message(n, messages.function, apic)? {
+        Some(message) => message,
+        None if apic > 0xff => {
+            return Err("a device's interrupt can't reach a core with an APIC id above 255");
         }
-        Interrupt::Messages(m) => {
-            m.deliver(MESSAGES | u64::from(apic) << 12, u32::from(vector::DEVICE));
-            Ok(())
-        }
-    }
+        None => (MESSAGES | u64::from(apic) << 12, u32::from(vector::DEVICE)),
+    };
+    messages.deliver(address, data);
+    Ok(())
 }
 
 /// Has a line interrupt the core with this APIC, once each time it rises.

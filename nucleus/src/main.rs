@@ -19,6 +19,7 @@ mod cores;
 mod cpu;
 mod devices;
 mod entry;
+mod iommu;
 mod load;
 mod mailbox;
 mod memory;

@@ -14,8 +14,10 @@ use crate::cell::{Cell, Parts, Peer, RUNNING};
 use crate::cores;
 use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
+use crate::iommu;
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
+use crate::pci;
 use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
@@ -41,6 +43,7 @@ pub fn of_boot(
     cores: usize,
 ) -> Result<Jobs, &'static str> {
     let devices = devices::find(boot, machine, nucleus, frames)?;
+    iommu::start(boot, machine, &devices, nucleus, frames)?;
     let io_apics = devices::io_apics(machine, nucleus, frames)?;
     let Some(module) = boot.modules.first() else {
         say!("no boot module, and so no cells");
@@ -73,12 +76,21 @@ pub fn of_boot(
             "the machine can't be split as boot.conf asks"
         })?;
     grant(&config, &devices)?;
+    let mut told = false;
     for (request, owns) in config.iter().zip(&table.cells) {
-        let core = owns.cores.trailing_zeros() as usize;
-        for device in devices.iter().filter(|d| request.devices.contains(&d.name.as_str())) {
-            devices::deliver(device, &io_apics, cores::apic(core))?;
-            if let Some(function) = device.function() {
-                say!("cell {}: {} is PCI device {function}", request.name, device.name);
+        let apic = cores::apic(owns.cores.trailing_zeros() as usize);
+        let granted = |d: &&(usize, &Device)| request.devices.contains(&d.1.name.as_str());
+        for (n, device) in devices.iter().enumerate().filter(|d| granted(&d)) {
+            devices::deliver(n, device, &io_apics, apic)?;
+            match device.function() {
+                Some(f) => say!("cell {}: {} is PCI device {}", request.name, device.name, pci::Name(f.id)),
+                None => {}
+            }
+            if device.function().is_none() || !iommu::is_there() {
+                say!("cell {}: no IOMMU keeps {} from other cells' memory", request.name, device.name);
+            } else if !told {
+                iommu::tell(apic);
+                told = true;
             }
         }
     }

@@ -76,9 +76,12 @@ pub struct Messages {
     entries: u64,
 }
 
-impl fmt::Display for Function {
+/// The number of a function, to be shown.
+pub struct Name(pub u16);
+
+impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{:02x}:{:02x}.{}", self.id >> 8, self.id >> 3 & 31, self.id & 7)
+        write!(f, "{:02x}:{:02x}.{}", self.0 >> 8, self.0 >> 3 & 31, self.0 & 7)
     }
 }
 
@@ -298,7 +301,7 @@ pub fn find(
                     match function.virtio(boot, space, frames) {
                         Ok(Some(found)) => each(found),
                         Ok(None) => {}
-                        Err(e) => say!("PCI device {function}: {e}: left out"),
+                        Err(e) => say!("PCI device {}: {e}: left out", Name(function.id)),
                     }
                 }
             }
