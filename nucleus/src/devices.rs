@@ -79,6 +79,16 @@ impl Device {
         self.structures.iter().filter(there).any(|a| others().any(|b| pci::share_a_page(a, b)))
     }
 
+    /// Does it reach memory by an IOMMU, where there is one (VIRTIO_F_ACCESS_PLATFORM, bit 33)? QEMU: iommu_platform=on.
+    pub fn uses_iommu(&self) -> bool {
+        // SAFETY: its registers, mapped: which half of its features is to be shown, and that one (section 4.1.4.3).
+        self.function().is_some()
+            && unsafe {
+                (self.mapped as *mut u32).write_volatile(1);
+                ((self.mapped + 4) as *const u32).read_volatile() & 2 != 0
+            }
+    }
+
     /// What it is on PCI.
     pub fn function(&self) -> Option<pci::Function> {
         match &self.interrupt {

@@ -86,7 +86,7 @@ pub fn of_boot(
                 Some(f) => say!("cell {}: {} is PCI device {}", request.name, device.name, pci::Name(f.id)),
                 None => {}
             }
-            if device.function().is_none() || !iommu::is_there() {
+            if !device.uses_iommu() || !iommu::is_there() {
                 say!("cell {}: no IOMMU keeps {} from other cells' memory", request.name, device.name);
             } else if !told {
                 iommu::tell(apic);
