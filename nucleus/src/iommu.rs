@@ -360,7 +360,7 @@ impl Domain {
                     continue;
                 }
                 let pages = take(frames, 1)?;
-                (0..512).for_each(|n| store(pages + n * 8, block + n * FRAME | ACCESS));
+                (0..512).for_each(|n| store(pages + n * 8, (block + n * FRAME) | ACCESS));
                 store(entry, pages | ACCESS);
             }
         }

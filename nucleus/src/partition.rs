@@ -17,7 +17,7 @@ use crate::entry::{self, DIRECT};
 use crate::iommu;
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
-use crate::pci;
+use crate::pci::Name;
 use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
@@ -82,9 +82,8 @@ pub fn of_boot(
         let granted = |d: &&(usize, &Device)| request.devices.contains(&d.1.name.as_str());
         for (n, device) in devices.iter().enumerate().filter(|d| granted(&d)) {
             devices::deliver(n, device, &io_apics, apic)?;
-            match device.function() {
-                Some(f) => say!("cell {}: {} is PCI device {}", request.name, device.name, pci::Name(f.id)),
-                None => {}
+            if let Some(function) = device.function().map(|f| Name(f.id)) {
+                say!("cell {}: {} is PCI device {function}", request.name, device.name);
             }
             if !device.uses_iommu() || !iommu::is_there() {
                 say!("cell {}: no IOMMU keeps {} from other cells' memory", request.name, device.name);

@@ -34,6 +34,7 @@ const MASTER: u32 = 1 << 2;
 const NO_LINE: u32 = 1 << 10;
 /// Kinds of capabilities.
 const VENDOR: u32 = 9;
+const EXPRESS: u32 = 0x10;
 const MSI_X: u32 = 0x11;
 /// The most capabilities that fit.
 const CAPABILITIES_MAX: usize = 48;
@@ -124,6 +125,12 @@ impl Function {
             Some((at, word))
         })
         .take(CAPABILITIES_MAX)
+    }
+
+    /// Is it a bridge from PCI Express to PCI Express: a root port (4), or of a switch (5 and 6)?
+    fn is_express_bridge(self) -> bool {
+        let mut express = self.capabilities().filter(|(_, word)| word & 0xff == EXPRESS);
+        express.any(|(_, word)| matches!(word >> 20 & 15, 4..=6))
     }
 
     /// The memory of address register `n`. None: there is none, or firmware has not placed it.
@@ -255,6 +262,16 @@ impl Messages {
     }
 }
 
+/// How a bus is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    Not,
+    /// By PCI Express only: each function has a name of its own when it reaches memory.
+    Express,
+    /// By a bridge that gives all functions behind it one name: an IOMMU can't tell cells' apart.
+    Shared,
+}
+
 /// Looks at all functions that can be reached, and calls `each` for virtio devices, in the order of their numbers.
 pub fn find(
     boot: &Boot,
@@ -264,10 +281,11 @@ pub fn find(
     mut each: impl FnMut(Found),
 ) -> Result<(), &'static str> {
     for configuration in &machine.configurations {
-        let mut reached = [false; 256];
-        reached[usize::from(configuration.first_bus)] = true;
+        let mut reached = [Reached::Not; 256];
+        reached[usize::from(configuration.first_bus)] = Reached::Express;
         for bus in configuration.first_bus..=configuration.last_bus {
-            if !reached[usize::from(bus)] {
+            let how = reached[usize::from(bus)];
+            if how == Reached::Not {
                 continue;
             }
             let start = configuration.address + u64::from(bus) * BUS;
@@ -291,7 +309,9 @@ pub fn find(
                     let behind = (function.read(BUSES) >> 8) as u8;
                     // Only onward: a circle would have no end.
                     if behind > bus {
-                        reached[usize::from(behind)] = true;
+                        let express = how == Reached::Express && function.is_express_bridge();
+                        reached[usize::from(behind)] =
+                            if express { Reached::Express } else { Reached::Shared };
                         function.command(MEMORY | MASTER, 0);
                     }
                     continue;
@@ -299,6 +319,10 @@ pub fn find(
                 function.command(0, MASTER);
                 if header & 0x7f == 0 {
                     match function.virtio(boot, space, frames) {
+                        Ok(Some(_)) if how == Reached::Shared => say!(
+                            "PCI device {}: it is behind a bridge to PCI of the older kind: left out",
+                            Name(function.id)
+                        ),
                         Ok(Some(found)) => each(found),
                         Ok(None) => {}
                         Err(e) => say!("PCI device {}: {e}: left out", Name(function.id)),
