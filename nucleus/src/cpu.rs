@@ -86,6 +86,7 @@ interrupt interrupt_notify, {notify}
 interrupt interrupt_flush, {flush}
 interrupt interrupt_device, {device}
 interrupt interrupt_fault, {fault}
+interrupt interrupt_stray, {stray}
 interrupt interrupt_spurious, {spurious}
 
 // A system call of a program that has changed GS: as if it were an exception.
@@ -249,6 +250,7 @@ nucleus_enter:
     flush = const vector::FLUSH as u32,
     device = const vector::DEVICE as u32,
     fault = const vector::FAULT as u32,
+    stray = const vector::STRAY as u32,
     spurious = const vector::SPURIOUS as u32,
     call_vector = const up::CALL as u32,
     cs = const USER_CS,
@@ -268,6 +270,7 @@ unsafe extern "C" {
     static interrupt_flush: u8;
     static interrupt_device: u8;
     static interrupt_fault: u8;
+    static interrupt_stray: u8;
     static interrupt_spurious: u8;
     static nucleus_call_entry: u8;
     fn nucleus_enter(rip: u64, rsp: u64, first: u64, second: u64) -> !;
@@ -347,6 +350,9 @@ impl Core {
         for n in 0..EXCEPTIONS {
             // SAFETY: as many entries as there are exceptions, 16 bytes each.
             gate(n, unsafe { (&raw const exception_entries).add(n * 16) } as u64);
+        }
+        for n in EXCEPTIONS..256 {
+            gate(n, &raw const interrupt_stray as u64);
         }
         for (n, at) in [
             (vector::TIMER, &raw const interrupt_timer),
