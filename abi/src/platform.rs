@@ -259,7 +259,8 @@ pub trait Platform: Sync {
     /// # Safety
     /// As of [`Platform::map`], [`Platform::unmap`] and [`Platform::protect`].
     unsafe fn change(&self, list: &[Change]) -> Result<()> {
-        list.iter().fold(Ok(()), |done, one| {
+        let mut done = Ok(());
+        for one in list {
             // SAFETY: the caller's promise.
             let this = unsafe {
                 match *one {
@@ -270,8 +271,9 @@ pub trait Platform: Sync {
                     Change::Protect { addr, len, access } => self.protect(addr, len, access),
                 }
             };
-            done.and(this)
-        })
+            done = done.and(this);
+        }
+        done
     }
 
     /// Takes back memory that the platform had from the cell (for page tables) and needs no more: the offset

@@ -15,6 +15,9 @@
 //!     run /bin/busybox sh /job
 //! ```
 //!
+//! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
+//! `peer NAME` lets it send lines to another cell.
+//!
 //! `cell` begins a cell; the lines behind it, up to the next one, say what it is to have. A `#` at the
 //! start of a word begins a comment, except in a `run` line.
 
@@ -325,15 +328,41 @@ mod tests {
             ("cell a\ncores 1\ncores 1", 3, "has that already"),
             ("cell a\ndevice x\ndevice x", 3, "a device twice"),
             ("cell a\nspeed 3", 2, "none of cell"),
+            ("cell a\nrestart often", 2, "restart is no, on-failure"),
+            ("cell a\nrestart always:x", 2, "restart is no, on-failure"),
+            ("cell a\nrestart no:1", 2, "restart is no, on-failure"),
+            ("cell a\npeer x\npeer x", 3, "a peer twice"),
             ("cell a\n\ncores 1\ncell b", 1, "no `memory`: a"),
+            (&format!("{cell}peer b\n"), 5, "name of another cell: b"),
+            (&format!("{cell}peer a\n"), 5, "name of another cell: a"),
             (&format!("{cell}{cell}"), 5, "two cells of this name: a"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text}: {error}");
             assert!(format!("{error}").contains(part), "{text}: {error}");
         }
+        // Nine that send to one.
+        let senders: String = (0..9).map(|n| cell.replace(" a", &format!(" s{n}")) + "peer a\n").collect();
+        assert_eq!(parse(&format!("{cell}{senders}")).unwrap_err().word, "a");
         let many: String = (0..33).map(|n| cell.replace(" a", &format!(" a{n}"))).collect();
         assert_eq!(parse(&many).unwrap_err().what, "there are more than 32 cells");
+    }
+
+    #[test]
+    fn knows_peers_and_restarts() {
+        let cell = |name: &str, more: &str| format!("cell {name}\ncores 1\nmemory 32M\nrun x\n{more}");
+        let text = cell("a", "peer c\nrestart on-failure:3\n")
+            + &cell("b", "restart no")
+            + "\n"
+            + &cell("c", "peer a\npeer b\nrestart always");
+        let config = parse(&text).unwrap();
+        let of = |name| peers(&config, name).collect::<Vec<_>>();
+        assert_eq!(of("a"), [(2, true, true)]);
+        assert_eq!(of("b"), [(2, false, true)]);
+        assert_eq!(of("c"), [(0, true, true), (1, true, false)]);
+        let restarts = config.iter().map(|c| c.restart.to_string()).collect::<Vec<_>>();
+        assert_eq!(restarts, ["on-failure:3", "no", "always"]);
+        assert_eq!(config[0].restart, Restart { on_failure: true, always: false, most: 3 });
     }
 
     proptest! {

@@ -142,15 +142,14 @@ impl Platform for Nucleus {
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn map(&self, addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
-        // SAFETY: the caller's promise.
-        match backing {
-            Backing::Memory { offset } => unsafe {
-                self.change(&[Change::Map { addr, len, access, offset }])
-            },
-            Backing::Nothing => unsafe { self.unmap(addr, len) },
+        let one = match backing {
+            Backing::Memory { offset } => Change::Map { addr, len, access, offset },
+            Backing::Nothing => Change::Unmap { addr, len },
             // There is no host.
-            Backing::File { .. } => Err(Errno::ENODEV),
-        }
+            Backing::File { .. } => return Err(Errno::ENODEV),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.change(&[one]) }
     }
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
