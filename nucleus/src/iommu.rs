@@ -279,7 +279,7 @@ pub fn start(
     }
     let interrupts_too =
         if remap { "memory and interrupts" } else { "memory; not yet from others' interrupts" };
-    say!("IOMMU: {} units keep devices from others' {interrupts_too}", units.len());
+    say!("IOMMU ({} of them): devices are kept from others' {interrupts_too}", units.len());
     let size = (size_of::<Iommus>() as u64).div_ceil(FRAME);
     let place = (DIRECT + frames.take(size).ok_or("no memory for the IOMMUs")?) as *mut Iommus;
     let (busy, showing, shown) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
