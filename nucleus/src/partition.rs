@@ -12,14 +12,12 @@ use crate::cell::{Cell, Parts};
 use crate::cores;
 use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
-use crate::memory::{FRAME, Frames};
+use crate::memory::{FRAME, Frames, LOW};
 use crate::paging::AddressSpace;
 use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
 
-/// Memory below this is the firmware's and the first instructions' of cores.
-const LOW: u64 = 1 << 20;
 const CONFIGURATION: &str = "boot.conf";
 /// The device that is the machine's console.
 const CONSOLE: &str = "console";
@@ -59,12 +57,7 @@ pub fn of_boot(
     // The nucleus's own part of the cells: from here on it takes nothing more.
     let size = (size_of::<Cell>() * CELLS_MAX) as u64;
     let cells = (DIRECT + frames.take(size.div_ceil(FRAME)).ok_or("no memory for the cells")?) as *mut Cell;
-    let own_end = frames.next();
-    let kept = [
-        Extent { start: 0, len: LOW },
-        Extent { start: entry::start(), len: own_end - entry::start() },
-        *module,
-    ];
+    let kept = [Extent { start: 0, len: LOW }, entry::image_in_memory(), frames.taken(), *module];
     let table =
         without(boot.ram(), &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
             say!("{e}");

@@ -301,7 +301,7 @@ fn calls_are_rewritten() -> Result<(), Failed> {
 
 fn stays_small() -> Result<(), Failed> {
     let mut lines = 0;
-    for dir in ["nucleus/src", "nucleus/partition/src"] {
+    for dir in ["nucleus/src", "nucleus/partition/src", "nucleus/formats/src"] {
         for file in std::fs::read_dir(top().join(dir))? {
             let text = std::fs::read_to_string(file?.path())?;
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();

@@ -11,7 +11,7 @@ mod config;
 mod split;
 
 pub use config::{Config, ConfigError, Request, parse};
-pub use split::{Cell, Extent, SplitError, Table, split, without};
+pub use split::{Cell, Extent, SplitError, Table, disjoint, split, without};
 
 /// Grain of memory, bytes: a huge page.
 pub const BLOCK: u64 = 2 << 20;

@@ -80,6 +80,28 @@ impl fmt::Display for SplitError<'_> {
     }
 }
 
+/// The same memory in order and once: regions that overlap or touch become one.
+pub fn disjoint(
+    regions: impl Iterator<Item = Extent>,
+) -> Result<ArrayVec<Extent, REGIONS_MAX>, SplitError<'static>> {
+    let mut sorted: ArrayVec<Extent, REGIONS_MAX> = ArrayVec::new();
+    for region in regions.filter(|r| r.len > 0) {
+        sorted.try_push(region).map_err(|_| SplitError::Machine)?;
+    }
+    sorted.sort_unstable_by_key(|r| r.start);
+    let mut whole: ArrayVec<Extent, REGIONS_MAX> = ArrayVec::new();
+    for region in sorted {
+        match whole.last_mut() {
+            Some(last) if region.start <= last.start.saturating_add(last.len) => {
+                let end = region.start.saturating_add(region.len);
+                last.len = last.len.max(end - last.start);
+            }
+            _ => whole.push(region),
+        }
+    }
+    Ok(whole)
+}
+
 /// What is left of regions of memory without these ranges.
 pub fn without(
     regions: impl Iterator<Item = Extent>,
@@ -257,6 +279,20 @@ mod tests {
             for b in 0..100 {
                 prop_assert_eq!(has(&left, b), usize::from(has(&regions, b) == 1 && has(&taken, b) == 0));
             }
+        }
+    }
+
+    proptest! {
+        /// A byte that is in any region is in one, and they are in order with gaps between them.
+        #[test]
+        fn makes_regions_disjoint(regions in prop::collection::vec((0u64..90, 0u64..20), 0..12)) {
+            let regions: Vec<Extent> = regions.into_iter().map(|(start, len)| Extent { start, len }).collect();
+            let has = |list: &[Extent], b: u64| list.iter().filter(|e| (e.start..e.start + e.len).contains(&b)).count();
+            let found = disjoint(regions.iter().copied()).unwrap();
+            for b in 0..120 {
+                prop_assert_eq!(has(&found, b), has(&regions, b).min(1));
+            }
+            prop_assert!(found.windows(2).all(|w| w[0].start + w[0].len < w[1].start));
         }
     }
 
