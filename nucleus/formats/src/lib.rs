@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod multiboot;
 
 /// A little-endian number of four or eight bytes.
