@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod nodes;
 mod split;
 
 pub use config::{Config, ConfigError, Request, parse};
+pub use nodes::{Nodes, RANGES_MAX};
 pub use split::{Cell, Extent, SplitError, Table, disjoint, split, without};
 
 /// Grain of memory, bytes: a huge page.
