@@ -9,6 +9,8 @@ use atoll_partition::{Extent, REGIONS_MAX, disjoint, without};
 use crate::entry::{DIRECT, DIRECT_END, MAPPED};
 
 const MAGIC: u32 = 0x336e_c578;
+/// Most entries of the memory map: what is not memory counts, too, and firmware has many pieces of that.
+const ENTRIES_MAX: usize = 2 * REGIONS_MAX;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -57,7 +59,7 @@ type Result<T> = core::result::Result<T, &'static str>;
 /// What the loader said.
 pub struct Boot {
     /// The physical memory, as the loader has it: ranges may be in any order, and overlap.
-    pub memory: ArrayVec<Region, REGIONS_MAX>,
+    pub memory: ArrayVec<Region, ENTRIES_MAX>,
     ram: ArrayVec<Extent, REGIONS_MAX>,
     /// Files that were loaded with the nucleus.
     pub modules: ArrayVec<Extent, 8>,
@@ -121,7 +123,7 @@ impl Boot {
         let extent = |r: &Region| Extent { start: r.start, len: r.len };
         let ram = disjoint(self.memory.iter().filter(|r| r.kind == RAM).map(extent)).map_err(|_| MANY)?;
         let beyond = Extent { start: DIRECT_END - DIRECT, len: u64::MAX };
-        let mut others: ArrayVec<Extent, { REGIONS_MAX + 1 }> =
+        let mut others: ArrayVec<Extent, { ENTRIES_MAX + 1 }> =
             self.memory.iter().filter(|r| r.kind != RAM).map(extent).collect();
         others.push(beyond);
         self.ram = without(ram.into_iter(), &others).map_err(|_| MANY)?;

@@ -40,6 +40,10 @@ fn main() {
     ] {
         trials.push(Trial::test(name, move || boots(machine, uefi, cd)));
     }
+    for uefi in [false, true] {
+        let name = if uefi { "uefi_code_is_fixed" } else { "bios_code_is_fixed" };
+        trials.push(Trial::test(name, move || code_is_fixed(uefi)));
+    }
     trials.push(Trial::test("says_what_is_missing", says_what_is_missing));
     trials.push(Trial::test("refuses_bad_options", refuses_bad_options));
     libtest_mimic::run(&arguments(), trials).exit();
@@ -120,12 +124,7 @@ fn boots(machine: &str, uefi: bool, cd: bool) -> Result<(), Failed> {
     let (disk, direct) = made()?;
     let mut qemu = qemu(machine);
     if uefi {
-        let Some([code, variables]) = OVMF.into_iter().find(|[code, _]| Path::new(code).exists()) else {
-            return Err("UEFI for QEMU is missing: apt-get install ovmf".into());
-        };
-        let flash = "if=pflash,format=raw,unit";
-        qemu.arg("-drive").arg(format!("{flash}=0,readonly=on,file={code}"));
-        qemu.arg("-drive").arg(format!("{flash}=1,snapshot=on,file={variables}"));
+        add_uefi(&mut qemu)?;
     }
     if cd {
         qemu.arg("-cdrom").arg(disk);
@@ -136,6 +135,41 @@ fn boots(machine: &str, uefi: bool, cd: bool) -> Result<(), Failed> {
     let found = outcome_of(qemu, &format!("{firmware}, {machine}, {}", if cd { "CD" } else { "disk" }))?;
     if found != *direct {
         return Err(format!("directly: {direct:#?}\nby the image: {found:#?}").into());
+    }
+    Ok(())
+}
+
+/// Firmware with UEFI instead of the BIOS.
+fn add_uefi(qemu: &mut Command) -> Result<(), Failed> {
+    let Some([code, variables]) = OVMF.into_iter().find(|[code, _]| Path::new(code).exists()) else {
+        return Err("UEFI for QEMU is missing: apt-get install ovmf".into());
+    };
+    let flash = "if=pflash,format=raw,unit";
+    qemu.arg("-drive").arg(format!("{flash}=0,readonly=on,file={code}"));
+    qemu.arg("-drive").arg(format!("{flash}=1,snapshot=on,file={variables}"));
+    Ok(())
+}
+
+/// However the nucleus was entered, its code can't be written, nor by way of the direct map.
+fn code_is_fixed(uefi: bool) -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    std::fs::write(dir.path().join("machine.conf"), CONFIGURATION)?;
+    let mut command = Command::new(atoll());
+    command.current_dir(dir.path()).args(["image", "build", "machine.conf", "--disk", "disk.img"]);
+    command.args(["--append", "exit=f4 crash=write-code-direct"]);
+    let made = run(command, LIMIT)?;
+    if made.status != 0 {
+        return Err(made.stderr.into());
+    }
+    let mut qemu = qemu("q35");
+    if uefi {
+        add_uefi(&mut qemu)?;
+    }
+    qemu.arg("-drive").arg(format!("format=raw,file={}", dir.path().join("disk.img").display()));
+    let outcome = run(qemu, LIMIT)?;
+    // A page fault: present, write.
+    if outcome.hung || outcome.status != ILL || !outcome.stdout.contains("exception 14 error 0x3") {
+        return Err(format!("status {}:\n{}{}", outcome.status, outcome.stdout, outcome.stderr).into());
     }
     Ok(())
 }
