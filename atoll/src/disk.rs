@@ -84,9 +84,13 @@ pub fn write(nucleus: &Path, module: &[u8], options: &str, to: &Path) -> Result<
             made.status
         )));
     }
-    // Not renamed: it may go to a disk.
-    let copy = || std::io::copy(&mut File::open(&image)?, &mut File::create(to)?);
-    copy().map(drop).map_err(|e| Error::with(format!("writing to {}", to.display()), e))
+    // Not renamed: it may go to a disk, which says at the end only what it could not write.
+    let copy = || {
+        let mut file = File::create(to)?;
+        std::io::copy(&mut File::open(&image)?, &mut file)?;
+        file.sync_all()
+    };
+    copy().map_err(|e| Error::with(format!("writing to {}", to.display()), e))
 }
 
 #[cfg(test)]
