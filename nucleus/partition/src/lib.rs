@@ -11,7 +11,7 @@ mod config;
 mod nodes;
 mod split;
 
-pub use config::{Config, ConfigError, Request, parse};
+pub use config::{Config, ConfigError, Request, Restart, parse, peers};
 pub use nodes::{Nodes, RANGES_MAX};
 pub use split::{Cell, Extent, SplitError, Table, disjoint, split, without};
 
