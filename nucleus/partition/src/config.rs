@@ -15,6 +15,9 @@
 //!     run /bin/busybox sh /job
 //! ```
 //!
+//! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
+//! `peer NAME` lets it send lines to another cell.
+//!
 //! `cell` begins a cell; the lines behind it, up to the next one, say what it is to have. A `#` at the
 //! start of a word begins a comment, except in a `run` line.
 
