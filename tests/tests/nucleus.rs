@@ -42,6 +42,7 @@ fn main() {
     for cells in [2, 4, 8, 32] {
         trials.push(Trial::test(format!("splits_among_{cells}"), move || splits(cells)));
     }
+    trials.push(Trial::test("keeps_cells_to_nodes", keeps_to_nodes));
     trials.push(Trial::test("refuses_bad_configurations", refuses));
     trials.push(Trial::test("cells_are_held_off", cells_are_held_off));
     trials.push(Trial::test("calls_are_rewritten", calls_are_rewritten));
@@ -169,6 +170,59 @@ fn splits(cells: usize) -> Result<(), Failed> {
         return Err(format!("the extents are wrong: {extents:x?}\n{}", outcome.stdout).into());
     }
     expect(&outcome, WELL, &left)
+}
+
+/// Two nodes: two cells get one each, cores and memory; a cell that is larger than a node gets parts of both.
+fn keeps_to_nodes() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let cell = |name: &str, cores: usize, memory: usize| {
+        format!("cell {name}\n cores {cores}\n memory {memory}M\n run x\n")
+    };
+    for (cells, expected) in [
+        // Where the nodes' memory ends: at 512 MiB and 1 GiB.
+        (
+            [cell("a", 2, 200), cell("b", 2, 200)],
+            [("a: cores 0x5, 200 MiB", ", node 0"), ("b: cores 0xa, 200 MiB", ", node 1")],
+        ),
+        (
+            [cell("a", 3, 200), cell("b", 1, 300)],
+            [("a: cores 0x7, 200 MiB", ", nodes 0 1"), ("b: cores 0x8, 300 MiB", ", node 1")],
+        ),
+    ] {
+        let module = module(dir.path(), &cells.concat())?;
+        let mut command = machine("q35", 4, 1024, "", Some(&module));
+        for node in 0..2 {
+            command.args(["-object", &format!("memory-backend-ram,id=m{node},size=512M")]);
+            command.args(["-numa", &format!("node,nodeid={node},memdev=m{node}")]);
+        }
+        // Every other core is of the same node.
+        for core in 0..4 {
+            command.args(["-numa", &format!("cpu,node-id={},socket-id={core}", core % 2)]);
+        }
+        command.args(["-smp", "4,sockets=4,cores=1,threads=1"]);
+        let outcome = run(command, Duration::from_secs(60))?;
+        for (start, end) in expected {
+            let is = |l: &str| l.starts_with(&format!("nucleus: cell {start}")) && l.ends_with(end);
+            if !outcome.stdout.lines().any(is) {
+                return Err(format!("no cell {start} ... {end}:\n{}", outcome.stdout).into());
+            }
+        }
+        expect(&outcome, WELL, "left: cores 0x0,")?;
+        // Memory of one node: its extents lie on one side of 512 MiB.
+        let mut of_node = None;
+        for line in outcome.stdout.lines() {
+            let is_cell = line.starts_with("nucleus: cell ");
+            if is_cell {
+                of_node = line.rsplit_once(", node ").and_then(|(_, n)| n.parse::<u64>().ok());
+            }
+            if let (false, Some(node), [from, to]) = (is_cell, of_node, &hexadecimal(line)[..])
+                && !(*from >= node << 29 && *to <= (node + 1) << 29)
+            {
+                return Err(format!("{line}: not of node {node}:\n{}", outcome.stdout).into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What images of `tests/ring3/image.c` try, and the exception that each ends by.
@@ -351,7 +405,7 @@ fn calls_are_rewritten() -> Result<(), Failed> {
 
 fn stays_small() -> Result<(), Failed> {
     let mut lines = 0;
-    for dir in ["nucleus/src", "nucleus/partition/src"] {
+    for dir in ["nucleus/src", "nucleus/partition/src", "nucleus/formats/src"] {
         for file in std::fs::read_dir(top().join(dir))? {
             let text = std::fs::read_to_string(file?.path())?;
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
