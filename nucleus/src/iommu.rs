@@ -22,7 +22,6 @@ use crate::entry::DIRECT;
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
 use crate::pci::{Function, Name};
-use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
 
@@ -227,15 +226,14 @@ impl Unit {
     }
 }
 
-/// Begins to hold devices off, where there is an IOMMU and the command line doesn't say `iommu=off`.
+/// Begins to hold devices off, where there is an IOMMU.
 pub fn start(
-    boot: &Boot,
     machine: &Machine,
     devices: &[Device],
     space: &mut AddressSpace,
     frames: &mut Frames,
 ) -> Result<()> {
-    if machine.iommus.is_empty() || boot.option("iommu") == Some("off") {
+    if machine.iommus.is_empty() {
         return Ok(());
     }
     let x2 = matches!(Apic::here(), Apic::X2);

@@ -1,5 +1,6 @@
-//! Which cores there are, and where PCI and IOMMUs are found, by ACPI's tables. Read by way of the `acpi` crate, while the first page tables
-//! still have all of the first 4 GiB: firmware keeps them in memory that it calls reserved.
+//! Which cores there are, which nodes they and memory are of, and where PCI and IOMMUs are found, by ACPI's tables. Read
+//! by way of the `acpi` crate, while the first page tables still have all of the first 4 GiB: firmware keeps them in
+//! memory that it calls reserved.
 #![allow(unsafe_code, reason = "gives the tables' memory to the crate that reads them")]
 
 use core::ptr::NonNull;
@@ -10,7 +11,8 @@ use acpi::sdt::{SdtHeader, Signature};
 use acpi::{AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
 
 use arrayvec::ArrayVec;
-use atoll_partition::CORES_MAX;
+use atoll_formats::affinity::{Affinity, affinities};
+use atoll_partition::{CORES_MAX, Extent, Nodes, RANGES_MAX};
 
 use crate::entry::{DIRECT, MAPPED};
 use crate::memory::FRAME;
@@ -31,6 +33,10 @@ pub struct Machine {
     pub configurations: ArrayVec<Configuration, 8>,
     /// IOMMUs (Intel's): the physical address of their registers, and the PCI segment that they are for.
     pub iommus: ArrayVec<(u64, u16), 16>,
+    /// APIC ids of cores with their nodes.
+    pub core_nodes: ArrayVec<(u32, u32), CORES_MAX>,
+    /// The memory's nodes.
+    pub nodes: Nodes,
 }
 
 /// A configuration space of PCI.
@@ -58,6 +64,19 @@ unsafe impl AcpiTable for Dmar {
 
     fn header(&self) -> &SdtHeader {
         &self.header
+    }
+}
+
+/// The table of affinities, which the crate does not read.
+#[repr(transparent)]
+struct Srat(SdtHeader);
+
+// SAFETY: every table begins with a header, and this has nothing else.
+unsafe impl AcpiTable for Srat {
+    const SIGNATURE: Signature = Signature::SRAT;
+
+    fn header(&self) -> &SdtHeader {
+        &self.0
     }
 }
 
@@ -103,7 +122,7 @@ impl Machine {
     /// Adds the IOMMUs of a table's entries: type and length, each of two bytes, then what the type has. None may
     /// be forgotten: what is behind it would reach all memory.
     fn add_iommus(&mut self, mut entries: &[u8]) -> Result<(), &'static str> {
-        const WRONG: &str = "ACPI's table of IOMMUs (DMAR) is damaged";
+        const WRONG: &str = "ACPI's table of IOMMUs (DMAR) is damaged: iommu=off goes on without";
         while let [t0, t1, l0, l1, ..] = *entries {
             let len = usize::from(u16::from_le_bytes([l0, l1]));
             let entry = entries.get(..len).filter(|_| len >= 4).ok_or(WRONG)?;
@@ -134,6 +153,8 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
         left_out: 0,
         configurations: ArrayVec::new(),
         iommus: ArrayVec::new(),
+        core_nodes: ArrayVec::new(),
+        nodes: Nodes::none(),
     };
     if boot.rsdp == 0 {
         let found = crate::mp::read(&mut machine);
@@ -141,7 +162,7 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
     }
     // SAFETY: the loader says that it is there; every table's checksum is looked at.
     let tables = unsafe { AcpiTables::from_rsdp(Mapper, boot.rsdp as usize) };
-    let tables = tables.map_err(|_| "ACPI's tables are damaged")?;
+    let tables = tables.map_err(|_| "ACPI's root pointer is damaged")?;
     let madt = tables.find_table::<Madt>().map_err(|_| "ACPI has no table of the processors (MADT)")?;
     let madt = madt.get();
     machine.apic_address = u64::from(madt.local_apic_address);
@@ -174,12 +195,43 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
             }
         }
     }
-    if let Ok(dmar) = tables.find_table::<Dmar>() {
+    if boot.option("iommu") != Some("off")
+        && let Ok(dmar) = tables.find_table::<Dmar>()
+    {
         // SAFETY: the crate has summed up as many bytes.
         let bytes = unsafe {
             core::slice::from_raw_parts(dmar.virtual_start().cast::<u8>().as_ptr(), dmar.region_length())
         };
         machine.add_iommus(bytes.get(size_of::<Dmar>()..).unwrap_or_default())?;
     }
+    // Most machines have none.
+    if let Ok(srat) = tables.find_table::<Srat>() {
+        read_nodes(&mut machine, &srat);
+    }
     Ok(machine)
+}
+
+/// Which node everything is of.
+fn read_nodes(machine: &mut Machine, srat: &PhysicalMapping<Mapper, Srat>) {
+    let (start, len) = (srat.virtual_start().as_ptr() as *const u8, srat.header().length as usize);
+    // SAFETY: so much is mapped, and the crate has summed it up; nobody changes what firmware has left there.
+    let bytes = unsafe { core::slice::from_raw_parts(start, len) };
+    let mut left_out = 0;
+    for affinity in affinities(bytes) {
+        match affinity {
+            // Tables name cores that could be added one day, too.
+            Affinity::Core { apic, node } if machine.apics.contains(&apic) => {
+                left_out += usize::from(machine.core_nodes.try_push((apic, node)).is_err());
+            }
+            Affinity::Core { .. } => {}
+            Affinity::Memory { start, len, node } => {
+                left_out += usize::from(!machine.nodes.add_memory(Extent { start, len }, node));
+            }
+        }
+    }
+    if left_out > 0 {
+        say!(
+            "{left_out} entries of ACPI's SRAT are left out: more than {CORES_MAX} cores or {RANGES_MAX} ranges"
+        );
+    }
 }
