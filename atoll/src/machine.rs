@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
@@ -13,6 +14,8 @@ use std::thread::JoinHandle;
 use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
 use atoll_supervisor::{Error, Result};
+
+use crate::stdin;
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
@@ -183,6 +186,30 @@ impl Machine {
         found
     }
 
+    /// The first place for a device in a page of registers where a cell's are or may be, behind this many of its own.
+    fn place(&self, cell: usize, behind: usize) -> usize {
+        let net = |c: &MachineCell| self.network().iter().position(|n| c.devices.iter().any(|d| d == n));
+        // Pages of those that have no network device are behind those of all that have one.
+        let others = self.cells[..cell].iter().filter(|c| net(c).is_none()).count();
+        let page = net(&self.cells[cell]).unwrap_or(self.network().len() + others);
+        page * DEVICES_A_PAGE + 1 + behind
+    }
+
+    /// The port by which standard input comes, if a cell has it: this end, and QEMU's.
+    fn input(&self, qemu: &mut Command) -> Result<Option<(UnixStream, OwnedFd)>> {
+        let Some(cell) = self.cells.iter().position(|c| c.devices.iter().any(|d| d == "port0")) else {
+            return Ok(None);
+        };
+        let (here, there) = UnixStream::pair().map_err(failed("a socket for standard input"))?;
+        let there = OwnedFd::from(there);
+        signals::keep_on_exec(&there);
+        let bus = self.place(cell, 0);
+        qemu.args(["-chardev", &format!("socket,id=in,fd={}", there.as_raw_fd())]);
+        qemu.args(["-device", &format!("virtio-serial-device,max_ports=1,bus=virtio-mmio-bus.{bus}")]);
+        qemu.args(["-device", "virtconsole,chardev=in"]);
+        Ok(Some((here, there)))
+    }
+
     /// Boots it, and waits for its end.
     pub fn run(mut self) -> Result<Ends> {
         let module = self.module()?;
@@ -208,6 +235,7 @@ impl Machine {
             let device = format!("virtio-net-device,netdev=net{n},bus=virtio-mmio-bus.{bus}");
             qemu.args(["-netdev", &net, "-device", &device]);
         }
+        let port = self.input(&mut qemu)?;
         let mut pipes = Vec::new();
         for (n, name) in ["log", "out", "err"].iter().enumerate() {
             let (read, write) = std::io::pipe().map_err(failed("pipe"))?;
@@ -228,6 +256,10 @@ impl Machine {
         let mut child = qemu.spawn().map_err(|e| {
             Error::with("starting qemu-system-x86_64 (Debian's package qemu-system-x86 has it)", e)
         })?;
+        if let Some((here, there)) = port {
+            drop(there);
+            stdin::serve(here);
+        }
         let mut reads = pipes.into_iter().map(|(read, _)| read);
         let (log, out, err) = (reads.next(), reads.next(), reads.next());
         let relays =

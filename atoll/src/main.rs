@@ -3,6 +3,7 @@
 mod boot;
 mod machine;
 mod run;
+mod stdin;
 mod syscalls;
 
 use std::process::ExitCode;

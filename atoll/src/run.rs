@@ -265,6 +265,9 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
     let mut devices = vec!["console".to_string()];
+    if Streams::of_this_process().0[0] != StreamKind::Closed {
+        devices.push("port0".into());
+    }
     let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
     if o.net == Network::Host {
         devices.push("net0".into());
@@ -302,8 +305,8 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     let (archive, temporary) = archive(&o)?;
     // The root can be written anyway: what was packed beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
-    // Input doesn't get there yet: the program finds its end at once. Even without a network beyond the
-    // machine there is the cell's own loopback.
+    // What a terminal can do beside reading and writing doesn't get there. A cell without the port finds the end of
+    // its input at once. Even without a network beyond the machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
     Ok(MachineCell { name: name.into(), boot, archive, cores, memory, devices })
 }
