@@ -30,8 +30,10 @@ pub struct MachineCell {
     pub name: String,
     /// What runs, and how the world looks to it.
     pub boot: BootConfig,
-    /// The root file system's archive.
+    /// The root file system's archive; empty if it is on a disk.
     pub archive: Vec<u8>,
+    /// The disk's image, a file of ext4.
+    pub disk: Option<PathBuf>,
     /// Its cores.
     pub cores: usize,
     /// Its memory, bytes.
@@ -154,10 +156,15 @@ impl Machine {
     pub fn module(&mut self) -> Result<Vec<u8>> {
         let mut module = Module::new();
         let mut configuration = String::new();
+        let disks = self.disks();
         for (n, cell) in self.cells.iter().enumerate() {
-            let devices: String = cell.devices.iter().map(|d| format!("  device {d}\n")).collect();
+            let mut devices: String = cell.devices.iter().map(|d| format!("  device {d}\n")).collect();
+            devices += &match disks.iter().position(|(of, _)| *of == n) {
+                Some(disk) => format!("  device disk{disk}\n"),
+                None => format!("  image root{n}\n"),
+            };
             configuration += &format!(
-                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n  image root{n}\n{devices}  run {}\n",
+                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}  run {}\n",
                 cell.name,
                 cell.cores,
                 cell.memory >> 10,
@@ -172,7 +179,9 @@ impl Machine {
             let boot = postcard::to_stdvec(&cell.boot)
                 .map_err(|e| Error::with("encoding the boot configuration", e))?;
             module.add(&format!("boot{n}"), &boot)?;
-            module.add_pages(&format!("root{n}"), &mut cell.archive)?;
+            if cell.disk.is_none() {
+                module.add_pages(&format!("root{n}"), &mut cell.archive)?;
+            }
         }
         module.finish()
     }
@@ -193,6 +202,14 @@ impl Machine {
         let others = self.cells[..cell].iter().filter(|c| net(c).is_none()).count();
         let page = net(&self.cells[cell]).unwrap_or(self.network().len() + others);
         page * DEVICES_A_PAGE + 1 + behind
+    }
+
+    /// Which cells have a disk, and where it is among QEMU's devices, in order of the disks' numbers.
+    fn disks(&self) -> Vec<(usize, usize)> {
+        let with = (0..self.cells.len()).filter(|n| self.cells[*n].disk.is_some());
+        let mut disks: Vec<(usize, usize)> = with.map(|n| (n, self.place(n, 1))).collect();
+        disks.sort_unstable_by_key(|(_, place)| *place);
+        disks
     }
 
     /// The port by which standard input comes, if a cell has it: this end, and QEMU's.
@@ -234,6 +251,13 @@ impl Machine {
             let bus = n * DEVICES_A_PAGE;
             let device = format!("virtio-net-device,netdev=net{n},bus=virtio-mmio-bus.{bus}");
             qemu.args(["-netdev", &net, "-device", &device]);
+        }
+        for (n, (cell, bus)) in self.disks().into_iter().enumerate() {
+            let Some(path) = &self.cells[cell].disk else { continue };
+            // QEMU's options end at a comma, unless there are two.
+            let path = path.display().to_string().replace(',', ",,");
+            qemu.args(["-drive", &format!("file={path},format=raw,if=none,id=disk{n},readonly=on")]);
+            qemu.args(["-device", &format!("virtio-blk-device,drive=disk{n},bus=virtio-mmio-bus.{bus}")]);
         }
         let port = self.input(&mut qemu)?;
         let mut pipes = Vec::new();

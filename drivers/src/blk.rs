@@ -99,7 +99,11 @@ impl<T: Transport> Disk<T> {
     #[inline(never)]
     pub fn new(mut transport: T) -> Result<Box<Self>, Refused> {
         let features = transport.begin_init(Features::all());
-        let sectors: u64 = transport.read_config_space(config::SECTORS)?;
+        let sectors = transport.read_consistent(|| {
+            let low: u32 = transport.read_config_space(config::SECTORS)?;
+            let high: u32 = transport.read_config_space(config::SECTORS + 4)?;
+            Ok(u64::from(low) | u64::from(high) << 32)
+        })?;
         if sectors == 0 || sectors.checked_mul(SECTOR).is_none_or(|bytes| bytes > i64::MAX as u64) {
             return Err(Refused::Geometry("its size can't be"));
         }
