@@ -204,6 +204,18 @@ impl Machine {
         page * DEVICES_A_PAGE + 1 + behind
     }
 
+    /// QEMU's machine has one page of registers.
+    fn check_place(&self, cell: usize, place: usize) -> Result<()> {
+        if place < DEVICES_A_PAGE {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "cell {}: this machine has room for the devices of one cell only, and another cell has some: take away \
+             its `device` lines, or give this one a directory as its image",
+            self.cells[cell].name
+        )))
+    }
+
     /// Which cells have a disk, and where it is among QEMU's devices, in order of the disks' numbers.
     fn disks(&self) -> Vec<(usize, usize)> {
         let with = (0..self.cells.len()).filter(|n| self.cells[*n].disk.is_some());
@@ -221,6 +233,7 @@ impl Machine {
         let there = OwnedFd::from(there);
         signals::keep_on_exec(&there);
         let bus = self.place(cell, 0);
+        self.check_place(cell, bus)?;
         qemu.args(["-chardev", &format!("socket,id=in,fd={}", there.as_raw_fd())]);
         qemu.args(["-device", &format!("virtio-serial-device,max_ports=1,bus=virtio-mmio-bus.{bus}")]);
         qemu.args(["-device", "virtconsole,chardev=in"]);
@@ -254,6 +267,7 @@ impl Machine {
         }
         for (n, (cell, bus)) in self.disks().into_iter().enumerate() {
             let Some(path) = &self.cells[cell].disk else { continue };
+            self.check_place(cell, bus)?;
             // QEMU's options end at a comma, unless there are two.
             let path = path.display().to_string().replace(',', ",,");
             qemu.args(["-drive", &format!("file={path},format=raw,if=none,id=disk{n},readonly=on")]);

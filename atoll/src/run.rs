@@ -325,11 +325,20 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
 
 /// Can this be a disk, and nothing besides is asked for?
 fn check_image(image: &Path, o: &Options) -> Result<()> {
-    use std::os::unix::fs::FileTypeExt as _;
+    use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
     let what = || format!("--rootfs {}", image.display());
     let meta = std::fs::metadata(image).map_err(|e| Error::with(what(), e))?;
     if !meta.is_file() && !meta.file_type().is_block_device() {
         return Err(Error::new(format!("{}: neither a directory nor the image of a disk", what())));
+    }
+    // Where ext4 has its mark.
+    let mut mark = [0; 2];
+    let read = File::open(image).and_then(|f| f.read_at(&mut mark, 1024 + 0x38));
+    if read.map_err(|e| Error::with(what(), e))? != mark.len() || u16::from_le_bytes(mark) != 0xef53 {
+        return Err(Error::new(format!(
+            "{}: neither a directory nor an image with ext4: `mkfs.ext4 -d DIR IMAGE 1G` makes one of a directory",
+            what()
+        )));
     }
     if !o.include.is_empty() {
         return Err(Error::new(format!(

@@ -32,9 +32,10 @@ const PARTS: &[Part] = &[
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("nucleus", "a machine without Linux, in QEMU", || {
-        need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+        need(&[("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs")])?;
         cases("nucleus")?;
         cases("nucleus_cases")?;
+        cases("nucleus_devices")?;
         cases("nucleus_servers")
     }),
 ];
