@@ -105,6 +105,34 @@ fn u64_of(bytes: &[u8], low: usize, high: usize) -> u64 {
     u64::from(u32_at(bytes, low)) | u64::from(u32_at(bytes, high)) << 32
 }
 
+/// What is wrong with a directory's block, if anything is.
+type Checked<T> = core::result::Result<T, &'static str>;
+
+/// Passes the names in a block on, but for "." and "..".
+fn each_name(mut records: &[u8], mut f: impl FnMut(&[u8], u32) -> Checked<()>) -> Checked<()> {
+    while !records.is_empty() {
+        let (number, len) = (u32_at(records, 0), usize::from(u16_at(records, 4)));
+        // Blocks of 64 KiB say so in another way.
+        let len = if len == 0 || len == 0xffff { 0x1_0000 } else { len };
+        let record = records.get(..len).ok_or("a record that does not end in its block")?;
+        let name_len = usize::from(*record.get(6).ok_or("a record that is too short")?);
+        if len < 8 || !len.is_multiple_of(4) {
+            return Err("a record's length");
+        }
+        if number != 0 {
+            let name = record.get(8..8 + name_len).ok_or("a name that does not end in its record")?;
+            if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+                return Err("an impossible name");
+            }
+            if !matches!(name, b"." | b"..") {
+                f(name, number)?;
+            }
+        }
+        records = &records[len..];
+    }
+    Ok(())
+}
+
 /// A file system on a disk.
 struct Volume {
     cache: Arc<Cache>,
@@ -424,7 +452,7 @@ impl Volume {
             for n in 0..run.len.min(end - here) {
                 let block = self.read_block(run.start + n, inode.number)?;
                 let records = self.records(inode, &block).map_err(wrong)?;
-                self.check_names(&block[..records], &mut |name, number| {
+                each_name(&block[..records], |name, number| {
                     if !seen.insert(name.to_vec()) {
                         return Err("it has a name twice");
                     }
@@ -442,7 +470,7 @@ impl Volume {
     }
 
     /// How much of a directory's block is records, after a look at its checksum.
-    fn records(&self, inode: &Inode, block: &[u8]) -> core::result::Result<usize, &'static str> {
+    fn records(&self, inode: &Inode, block: &[u8]) -> Checked<usize> {
         /// A record without a name at the end, for the checksum.
         const TAIL: usize = 12;
         let Some(seed) = inode.seed else { return Ok(block.len()) };
@@ -456,35 +484,6 @@ impl Volume {
         let root = block[..12] == [&inode.number.to_le_bytes()[..], &[12, 0, 1, 2, b'.', 0, 0, 0]].concat();
         let inner = u32_at(block, 0) == 0 && u16_at(block, 4) as usize == block.len() & 0xffff;
         if root || inner { Ok(block.len()) } else { Err("a block without a checksum") }
-    }
-
-    /// Passes the names in a block on, but for "." and "..".
-    fn check_names(
-        &self,
-        mut records: &[u8],
-        f: &mut dyn FnMut(&[u8], u32) -> core::result::Result<(), &'static str>,
-    ) -> core::result::Result<(), &'static str> {
-        while !records.is_empty() {
-            let (number, len) = (u32_at(records, 0), usize::from(u16_at(records, 4)));
-            // Blocks of 64 KiB say so in another way.
-            let len = if len == 0 || len == 0xffff { 0x1_0000 } else { len };
-            let record = records.get(..len).ok_or("a record that does not end in its block")?;
-            let name_len = usize::from(*record.get(6).ok_or("a record that is too short")?);
-            if len < 8 || !len.is_multiple_of(4) {
-                return Err("a record's length");
-            }
-            if number != 0 {
-                let name = record.get(8..8 + name_len).ok_or("a name that does not end in its record")?;
-                if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-                    return Err("an impossible name");
-                }
-                if !matches!(name, b"." | b"..") {
-                    f(name, number)?;
-                }
-            }
-            records = &records[len..];
-        }
-        Ok(())
     }
 
     /// Target of a symbolic link.

@@ -202,7 +202,7 @@ fn disk_runs_programs() -> Result<(), Failed> {
         (SORT, 2),
         (&["/usr/bin/gawk", "{ n[$2] += $1 } END { for (k = 0; k < 9; k++) print k, n[k] }", "data"], 1),
         (&["/bin/bash", "-c", "mapfile -t a < data; echo ${#a[@]} ${a[777]}; echo usr/* data"], 1),
-        (&["/bin/busybox", "ls", "-lR", "usr/bin"], 1),
+        (&["/bin/busybox", "stat", "-c", "%n %s %a %h %Y", "usr/bin/bash", "data"], 1),
     ] {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(&root).env_clear();
