@@ -22,6 +22,7 @@ use crate::run::{self, NOT_STARTED};
   cell batch
     cores 1
     memory 256M
+    restart on-failure   # or always, or at most three times: on-failure:3
     run busybox sh -c 'while :; do :; done'
 
 What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`,
@@ -139,5 +140,7 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     line.extend(words);
     let Line { options } = Line::try_parse_from(line).map_err(|e| wrong(e.to_string()))?;
     let devices = cell.devices.iter().map(|d| d.to_string()).collect();
-    run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))
+    let made = run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))?;
+    let peers = cell.peers.iter().map(|p| p.to_string()).collect();
+    Ok(MachineCell { peers, restart: cell.restart, ..made })
 }

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 
 use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
+use atoll_partition::Restart;
 use atoll_supervisor::{Error, Result};
 
 use crate::stdin;
@@ -40,6 +41,10 @@ pub struct MachineCell {
     pub memory: u64,
     /// Its devices: `console`, `net0` and so on.
     pub devices: Vec<String>,
+    /// Cells that its runtime may send lines to.
+    pub peers: Vec<String>,
+    /// When it starts again.
+    pub restart: Restart,
 }
 
 /// A machine.
@@ -163,11 +168,14 @@ impl Machine {
                 Some(disk) => format!("  device disk{disk}\n"),
                 None => format!("  image root{n}\n"),
             };
+            let peers: String = cell.peers.iter().map(|p| format!("  peer {p}\n")).collect();
             configuration += &format!(
-                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}  run {}\n",
+                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}{peers}  \
+                 restart {}\n  run {}\n",
                 cell.name,
                 cell.cores,
                 cell.memory >> 10,
+                cell.restart,
                 one_line(&cell.boot.args)
             );
         }
@@ -374,6 +382,8 @@ fn listen(log: std::io::PipeReader, names: &[&str], verbose: bool) -> Said {
                 said.ends[n] = Some(CellEnd { status, calls: said.calls[n] });
             } else if let Some(calls) = calls(text) {
                 said.calls[n] = calls;
+            } else if text.starts_with("starts again") && !verbose {
+                eprintln!("atoll: {name} {text}");
             }
         }
         let of_cell = line.split_once(": ").filter(|(name, _)| names.contains(name));

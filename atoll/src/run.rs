@@ -13,6 +13,7 @@ use std::time::Instant;
 use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::layout::{BLOCK, MAX_CORES};
+use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
 use atoll_supervisor::serve::{HostMount, Streams};
@@ -320,7 +321,8 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     // What a terminal can do beside reading and writing doesn't get there. A cell without the port finds the end of
     // its input at once. Even without a network beyond the machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
-    Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices })
+    let (peers, restart) = (Vec::new(), Restart::default());
+    Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart })
 }
 
 /// Can this be a disk, and nothing besides is asked for?

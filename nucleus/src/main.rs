@@ -7,7 +7,7 @@
 //!
 //! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
 //! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores),
-//! [`clock`], [`partition`], [`load`], [`cell`], [`space`], [`cores`].
+//! [`clock`], [`partition`], [`load`], [`cell`], [`space`], [`cores`], [`mailbox`].
 #![no_std]
 #![no_main]
 
@@ -20,6 +20,7 @@ mod cpu;
 mod devices;
 mod entry;
 mod load;
+mod mailbox;
 mod memory;
 #[path = "../../cell/src/memory_functions.rs"]
 mod memory_functions;
@@ -53,9 +54,14 @@ const PATIENCE: u64 = 2_000_000_000;
 
 /// Cores that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// The cell that each core is of, and as which of its cores.
-static JOBS: [(AtomicPtr<Cell>, AtomicUsize); CORES_MAX] =
-    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicUsize::new(0)) }; CORES_MAX];
+/// What each core is to do.
+static JOBS: [Job; CORES_MAX] = [const {
+    Job {
+        cell: AtomicPtr::new(core::ptr::null_mut()),
+        number: AtomicUsize::new(0),
+        given: AtomicBool::new(false),
+    }
+}; CORES_MAX];
 /// There will be no more of them.
 static ALL_GIVEN: AtomicBool = AtomicBool::new(false);
 /// Where the local APIC's registers are mapped.
@@ -64,6 +70,14 @@ static APIC: AtomicU64 = AtomicU64::new(0);
 static EXIT_PORT: AtomicU16 = AtomicU16::new(0);
 
 type Result<T> = core::result::Result<T, &'static str>;
+
+/// The cell that a core is of, and as which of its cores.
+struct Job {
+    cell: AtomicPtr<Cell>,
+    number: AtomicUsize,
+    /// It is to begin.
+    given: AtomicBool,
+}
 
 /// Called by [`entry`] on the boot core, with interrupts off.
 #[unsafe(no_mangle)]
@@ -146,11 +160,13 @@ fn run(start: &mut Start) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
-    for (n, core, cell) in
-        jobs.iter().flat_map(|cell| cell.cores().enumerate().map(move |(n, core)| (n, core, *cell)))
-    {
-        JOBS[core].1.store(n, Ordering::Relaxed);
-        JOBS[core].0.store(cell as *const Cell as *mut Cell, Ordering::Release);
+    for (n, core, cell) in jobs.iter().flat_map(|(cell, cores)| {
+        let cores = (0..CORES_MAX).filter(move |n| cores & 1 << n != 0).enumerate();
+        cores.map(|(n, core)| (n, core, *cell))
+    }) {
+        JOBS[core].number.store(n, Ordering::Relaxed);
+        JOBS[core].cell.store(cell, Ordering::Relaxed);
+        JOBS[core].given.store(true, Ordering::Release);
     }
     ALL_GIVEN.store(true, Ordering::Release);
     take_job(start.core);
@@ -212,12 +228,36 @@ fn start_cores(
 
 /// Begins with its cell, if it has been given one.
 #[allow(unsafe_code, reason = "follows the pointer to a cell")]
-fn take_job(core: &mut Core) {
-    let (cell, number) = &JOBS[core.index];
-    // SAFETY: cells stay for ever.
-    if let Some(cell) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
-        core.enter(cell, number.load(Ordering::Relaxed));
+fn take_job(core: &Core) {
+    let job = &JOBS[core.index];
+    if job.given.swap(false, Ordering::Acquire) {
+        // SAFETY: it was made, and stays until all its cores have left it.
+        let cell: &'static Cell = unsafe { &*job.cell.load(Ordering::Relaxed) };
+        core.enter(cell, job.number.load(Ordering::Relaxed));
     }
+}
+
+/// What a core does that had a cell.
+pub extern "C" fn wait_for_job(_: &mut ()) -> ! {
+    loop {
+        take_job(Core::here());
+        cpu::wait_for_interrupt();
+    }
+}
+
+/// Starts a cell in place of the one that its cores, a bit each, were of. They have left that one, but for this
+/// core, which goes on with the new one too.
+#[allow(unsafe_code, reason = "writes over a cell that has ended")]
+pub fn replace(cell: Cell, cores: u64) -> ! {
+    // SAFETY: no core refers to the old one any more.
+    unsafe { JOBS[cores.trailing_zeros() as usize].cell.load(Ordering::Relaxed).write(cell) };
+    for core in (0..CORES_MAX).filter(|n| cores & 1 << n != 0) {
+        JOBS[core].given.store(true, Ordering::Release);
+        if core != Core::here().index {
+            cores::interrupt(core);
+        }
+    }
+    cpu::idle()
 }
 
 /// Where another core gets to, on its own stack.

@@ -6,6 +6,8 @@
 //! pages that are not there. The lower half belongs to the spaces and is empty.
 #![allow(unsafe_code, reason = "writes page tables")]
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags};
 use x86_64::structures::paging::{PageTable, PageTableFlags as Flags, PhysFrame};
@@ -28,6 +30,9 @@ const CODE: Flags = Flags::PRESENT.union(Flags::GLOBAL);
 const CONSTANT: Flags = CODE.union(Flags::NO_EXECUTE);
 const DATA: Flags = CONSTANT.union(Flags::WRITABLE);
 const DEVICE: Flags = DATA.union(Flags::NO_CACHE).union(Flags::WRITE_THROUGH);
+
+/// Physical address of the nucleus's own topmost table.
+static NUCLEUS: AtomicU64 = AtomicU64::new(0);
 
 /// What may go wrong.
 type Result<T> = core::result::Result<T, &'static str>;
@@ -61,6 +66,7 @@ impl AddressSpace {
     /// The nucleus's mappings, as its first page tables have them but strict.
     pub fn new(boot: &Boot, frames: &mut Frames) -> Result<AddressSpace> {
         let root = frames.take(1).ok_or("no memory for page tables")?;
+        NUCLEUS.store(root, Ordering::Relaxed);
         let space = AddressSpace { root, devices: DEVICES, stacks: STACKS };
         let [text, constants, data, end] = entry::image();
         for (from, to, flags) in [(text, constants, CODE), (constants, data, CONSTANT), (data, end, DATA)] {
@@ -186,6 +192,11 @@ impl AddressSpace {
             self.enter();
         }
         Ok(())
+    }
+
+    /// The nucleus's own, once more: to be in, and to make cells.
+    pub fn of_nucleus() -> AddressSpace {
+        AddressSpace { root: NUCLEUS.load(Ordering::Relaxed), devices: 0, stacks: 0 }
     }
 
     /// Physical address of the topmost table.

@@ -4,11 +4,13 @@
 //! `atoll_partition` reads it and splits the machine). Those with a runtime are made here.
 #![allow(unsafe_code, reason = "reads the boot module by the direct map")]
 
+use core::sync::atomic::Ordering;
+
 use arrayvec::ArrayVec;
-use atoll_partition::{CELLS_MAX, Extent, Table, parse, split, without};
+use atoll_partition::{CELLS_MAX, Extent, Table, parse, peers, split, without};
 use tar_no_std::TarArchiveRef;
 
-use crate::cell::{Cell, Parts};
+use crate::cell::{Cell, Parts, Peer, RUNNING};
 use crate::cores;
 use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
@@ -91,24 +93,36 @@ pub fn of_boot(
             Some(name) => pages_of(part(name)?, module)?,
             None => Extent { start: 0, len: 0 },
         };
+        let peers = peers(&config, request.name).map(|(number, to, from)| Peer {
+            number,
+            name: config[number].name,
+            to,
+            from,
+        });
         let parts = Parts {
+            number: n,
             name: request.name,
+            owns: owns.clone(),
             runtime: part(runtime)?,
             boot: request.boot.map_or(Ok(&[][..]), part)?,
             archive,
             console: request.devices.contains(&CONSOLE),
-            devices: devices.iter().filter(|d| request.devices.contains(&d.name.as_str())).collect(),
+            devices: devices.iter().filter(|d| request.devices.contains(&d.name.as_str())).cloned().collect(),
+            peers: peers.collect(),
+            restart: request.restart,
+            restarts: 0,
         };
-        let made = Cell::new(&parts, nucleus, owns).map_err(|e| {
+        let made = Cell::new(parts, nucleus).map_err(|e| {
             say!("cell {}: {e}", request.name);
             "a cell can't be made"
         })?;
+        RUNNING.fetch_add(1, Ordering::Relaxed);
         // SAFETY: fresh frames with room for all cells, which stay for ever.
-        let cell: &'static Cell = unsafe {
+        let cell = unsafe {
             cells.add(n).write(made);
-            &*cells.add(n)
+            cells.add(n)
         };
-        jobs.push(cell);
+        jobs.push((cell, owns.cores));
     }
     Ok(jobs)
 }
@@ -143,8 +157,8 @@ fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'s
     Ok(())
 }
 
-/// The cells that are to begin.
-pub type Jobs = ArrayVec<&'static Cell, CELLS_MAX>;
+/// The cells that are to begin, and their cores, a bit each.
+pub type Jobs = ArrayVec<(*mut Cell, u64), CELLS_MAX>;
 
 /// Where a file of the module is in physical memory, in whole pages: nothing else must be in them.
 fn pages_of(file: &[u8], module: &Extent) -> Result<Extent, &'static str> {

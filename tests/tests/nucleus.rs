@@ -1,10 +1,13 @@
 //! The nucleus in QEMU, in software emulation: it finds the machine, starts all cores, and lets no
 //! page be both written and executed.
 
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use atoll_abi::control::Control;
+use atoll_abi::layout::CONTROL;
 use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, run, top};
 
 /// Lines of Rust and assembler that the nucleus may have, without comments and empty ones.
@@ -43,6 +46,8 @@ fn main() {
     trials.push(Trial::test("cells_are_held_off", cells_are_held_off));
     trials.push(Trial::test("calls_are_rewritten", calls_are_rewritten));
     trials.push(Trial::test("contract_is_kept", contract_is_kept));
+    trials.push(Trial::test("mailboxes", mailboxes));
+    trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -192,6 +197,8 @@ fn compile(to: &Path, what: usize, seed: u64) -> Result<(), Failed> {
     compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
     compiler.arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
     compiler.args([format!("-DWHAT={what}"), format!("-DSEED={seed}ul")]).arg("-o").arg(to);
+    let cores = CONTROL + offset_of!(Control, cores) as u64;
+    compiler.arg(format!("-DCONTROL_CORES={cores}ul"));
     compiler.arg(top().join("tests/ring3/image.c"));
     expect(&run(compiler, Duration::from_secs(60))?, 0, "")
 }
@@ -232,7 +239,6 @@ fn contract_is_kept() -> Result<(), Failed> {
     /// Numbers of the cases in `image.c`.
     const CONTRACT: usize = 16;
     const RANDOM: usize = 17;
-    const KEEPS: usize = 18;
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let mut files = vec!["boot.conf".to_string()];
     let mut configuration = String::new();
@@ -266,6 +272,50 @@ fn contract_is_kept() -> Result<(), Failed> {
         expect(&outcome, WELL, &format!("nucleus: cell {cell} ended with status 0\n"))?;
     }
     Ok(())
+}
+
+/// Numbers of cases in `image.c`.
+const KEEPS: usize = 18;
+
+/// Cells that each run a case of `image.c`: name, case, more lines of its configuration.
+fn images(cells: &[(&str, usize, &str)], cores: usize) -> Result<Outcome, Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let mut files = vec!["boot.conf".to_string()];
+    let mut configuration = String::new();
+    for (name, what, lines) in cells {
+        compile(&dir.path().join(name), *what, 0)?;
+        configuration += &format!("cell {name}\n cores 1\n memory 40M\n runtime {name}\n{lines} run x\n");
+        files.push(name.to_string());
+    }
+    let module = module_of(dir.path(), &configuration, &files)?;
+    boot("microvm,acpi=off", cores, 512, "", Some(&module))
+}
+
+/// Lines between cells: to and fro, to whom it is not allowed, to one that takes none, to one that has ended.
+fn mailboxes() -> Result<(), Failed> {
+    let cells =
+        [("ping", 19, " peer pong\n peer listener\n"), ("pong", 20, " peer ping\n"), ("listener", 21, "")];
+    let outcome = images(&cells, 3)?;
+    for (cell, ..) in cells {
+        expect(&outcome, WELL, &format!("{cell}: line 0000\n"))?;
+    }
+    Ok(())
+}
+
+/// A cell that writes into its page tables crashes, is reported and starts again, as often as it was asked for; its
+/// neighbour does not notice.
+fn crashed_cells_start_again() -> Result<(), Failed> {
+    let outcome = images(&[("crashes", 22, " restart on-failure:2\n"), ("keeps", KEEPS, "")], 2)?;
+    for says in [
+        "cell crashes, core 0: exception 14 error 0x6 at ",
+        "\nnucleus: stack: +0x",
+        "cell crashes starts again, for the 2. time\n",
+        "nucleus: cell keeps ended with status 0\n",
+    ] {
+        expect(&outcome, ILL, says)?;
+    }
+    let crashes = outcome.stdout.matches("nucleus: cell crashes was ended by signal 11\n").count();
+    if crashes == 3 { Ok(()) } else { Err(format!("it crashed {crashes} times:\n{}", outcome.stdout).into()) }
 }
 
 /// What can't be done is said, with the reason, and nothing is started.

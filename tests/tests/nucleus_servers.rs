@@ -18,6 +18,8 @@ fn main() {
         Trial::test("memcached", memcached),
         Trial::test("nginx", nginx),
         Trial::test("one_ends_alone", one_ends_alone),
+        Trial::test("crashed_server_starts_again", crashed_server_starts_again),
+        Trial::test("page_tables_grow", page_tables_grow),
         Trial::test("the_same_runtime", the_same_runtime),
     ];
     for cells in [2, 4, 8] {
@@ -273,6 +275,51 @@ fn one_ends_alone() -> Result<(), Failed> {
             said("atoll: nucleus: cell good ended with status 0"),
         ],
     )
+}
+
+/// A server that crashes is there again, with its cores and its network device.
+fn crashed_server_starts_again() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let file = dir.path().join("machine.conf");
+    std::fs::write(
+        &file,
+        "cell server\n cores 2\n memory 128M\n device net0\n restart on-failure:2\n \
+         run redis-server --port 6379 --protected-mode no --save '' --enable-debug-command yes --dir /tmp\n",
+    )?;
+    let port = port();
+    let mut command = Command::new(atoll());
+    command.args(["boot", "--publish", &format!("{port}:6379")]).arg(&file);
+    let server = Server::start(command, port, b"PING\r\n")?;
+    for _ in 0..2 {
+        well(&client(&["redis-cli", "-p", "PORT", "SET", "key", "value"], port)?)?;
+        // It tells nobody any more.
+        client(&["redis-cli", "-p", "PORT", "DEBUG", "SEGFAULT"], port)?;
+        let begun = Instant::now();
+        while !talk(port, b"GET key\r\n").is_ok_and(|answer| answer == b"$-1\r\n") {
+            if begun.elapsed() > PATIENCE {
+                return Err("it is not there again".into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    client(&["redis-cli", "-p", "PORT", "DEBUG", "SEGFAULT"], port)?;
+    match server.wait()? {
+        139 => Ok(()),
+        status => Err(format!("it was to start twice again, and ended with {status}").into()),
+    }
+}
+
+/// What a program maps takes page tables as it needs: more than the cell had for them at first.
+fn page_tables_grow() -> Result<(), Failed> {
+    let program = "import mmap\nfor r in range(3):\n a = [mmap.mmap(-1, 4 << 20) for i in range(1200)]\n \
+                   for i, m in enumerate(a): m[2 << 20] = i % 251\n \
+                   print(sum(m[2 << 20] == i % 251 for i, m in enumerate(a)))\n for m in a: m.close()\n";
+    let mut command = Command::new(atoll());
+    command.args(["run", "--platform", "nucleus", "--memory", "192M", "--include", "/usr/lib/python3.11"]);
+    command.args(["--", "/usr/bin/python3", "-c", program]);
+    let outcome = run(command, Duration::from_secs(60))?;
+    well(&outcome)?;
+    if outcome.stdout == "1200\n1200\n1200\n" { Ok(()) } else { Err(outcome.stdout.into()) }
 }
 
 fn sha256(path: &Path) -> Result<String, Failed> {

@@ -10,7 +10,7 @@
 mod config;
 mod split;
 
-pub use config::{Config, ConfigError, Request, parse};
+pub use config::{Config, ConfigError, Request, Restart, parse, peers};
 pub use split::{Cell, Extent, SplitError, Table, split, without};
 
 /// Grain of memory, bytes: a huge page.

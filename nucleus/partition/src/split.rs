@@ -190,6 +190,8 @@ mod tests {
             boot: None,
             image: None,
             devices: ArrayVec::new(),
+            peers: ArrayVec::new(),
+            restart: Default::default(),
             run: "x",
         }
     }
