@@ -79,10 +79,20 @@ print("more", e.poll(20), os.read(0, 2), os.read(0, 100))
 print("end", [b & select.POLLHUP for _, b in p.poll(20000)], os.read(0, 10), os.read(0, 10), there())
 os.set_blocking(0, False); print(select.select([0], [], [], 0)[0], os.read(0, 1), os.isatty(0))"#;
 
+/// What is there before anybody has asked.
+const EARLY: &str = r#"
+import fcntl, os, select, struct, termios
+print(select.select([0], [], [], 0)[0], os.read(0, 2))
+print(struct.unpack("i", fcntl.ioctl(0, termios.FIONREAD, b"\0" * 4))[0], os.read(0, 100))
+for n in range(2000): [n] * n; str(n) * 3"#;
+
 fn input_is_polled() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
-    let script = r#"{ sleep 3; echo hello; sleep 2; echo world; sleep 1; } | $PYTHON -c "$POLL""#;
-    let script = format!("POLL=$(cat <<'END'{POLL}\nEND\n)\n{script}");
+    // Each piece when the program has come so far: machines are of different speed.
+    let script = r#"until_it_says() { until grep -q "$1" out; do sleep 0.1; done; }
+        touch out; { until_it_says nothing; echo hello; until_it_says something; echo world; until_it_says more; } |
+        $PYTHON -u -c "$POLL" > out; cat out; echo early | $PYTHON -c "import time; time.sleep(0.5); $EARLY""#;
+    let script = format!("POLL=$(cat <<'END'{POLL}\nEND\n)\nEARLY=$(cat <<'END'{EARLY}\nEND\n)\n{script}");
     let linux = bash(&script, dir.path(), "", PYTHON)?;
     let python =
         format!("{} run --platform nucleus --include {PYTHON_LIBRARY} -- {PYTHON}", atoll().display());
