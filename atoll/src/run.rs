@@ -365,7 +365,12 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     packer.plan(plan_cache(signals::is_root()));
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
-        None => packer.program(Path::new(&o.program[0]))?,
+        None => {
+            packer.program(Path::new(&o.program[0]))?;
+            if let Ok(here) = std::env::current_dir() {
+                packer.directory(&here)?;
+            }
+        }
     }
     for path in &o.include {
         packer.include(path)?;
@@ -449,7 +454,7 @@ fn boot_config(
     }
     let workdir = match o.workdir {
         Some(dir) => dir.into_os_string().into_vec(),
-        None => default_workdir(&mounts, o.rootfs.is_some() || o.platform == Platform::Nucleus),
+        None => default_workdir(&mounts, o.rootfs.is_some()),
     };
     Ok(BootConfig {
         name,

@@ -5,7 +5,7 @@
 //! machine among cells and starts them in ring 3. It has no heap, and no lock but the console's, for
 //! which none waits for ever; it allocates at boot only, and interrupts are off while it runs.
 //!
-//! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
+//! Read in this order: [`entry`] (the first instructions), [`pvh`] and [`multiboot`] (what the loader says), this
 //! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores),
 //! [`clock`], [`partition`], [`load`], [`cell`], [`space`], [`cores`], [`mailbox`].
 #![no_std]
@@ -25,6 +25,7 @@ mod memory;
 #[path = "../../cell/src/memory_functions.rs"]
 mod memory_functions;
 mod mp;
+mod multiboot;
 mod paging;
 mod partition;
 mod pvh;
@@ -36,6 +37,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsiz
 
 use apic::Apic;
 use arrayvec::ArrayVec;
+use atoll_formats::multiboot::MAGIC as MULTIBOOT;
 use atoll_partition::CORES_MAX;
 use cell::Cell;
 use cpu::Core;
@@ -82,9 +84,9 @@ struct Job {
 /// Called by [`entry`] on the boot core, with interrupts off.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "called by the entry code")]
-extern "C" fn nucleus_main(start_info: u64) -> ! {
+extern "C" fn nucleus_main(info: u64, loader: u32) -> ! {
     console::Console::init();
-    let Err(e) = boot(start_info);
+    let Err(e) = boot(info, loader);
     give_up(e)
 }
 
@@ -103,13 +105,16 @@ struct Start {
 }
 
 /// On the first stack, which has no guard: up to an address space of our own.
-fn boot(start_info: u64) -> Result<Infallible> {
-    let boot = Boot::read(start_info)?;
+fn boot(info: u64, loader: u32) -> Result<Infallible> {
+    let boot = match loader {
+        0 => Boot::read(info)?,
+        MULTIBOOT => multiboot::read(info)?,
+        _ => return Err("not started by Multiboot2: the loader's magic number is wrong"),
+    };
     if let Some(port) = boot.option("exit").and_then(|p| u16::from_str_radix(p, 16).ok()) {
         EXIT_PORT.store(port, Ordering::Relaxed);
     }
-    let [_, _, _, image_end] = entry::image();
-    let mut frames = Frames::new(&boot, image_end - VIRTUAL)?;
+    let mut frames = Frames::new(&boot, entry::image_in_memory())?;
     let machine = tables::read(&boot)?;
     let mut space = AddressSpace::new(&boot, &mut frames)?;
     space.enter();
@@ -133,7 +138,7 @@ fn run(start: &mut Start) -> Result<()> {
     cores::introduce(0, apic.id());
     clock::start(apic)?;
     RUNNING.store(1, Ordering::Release);
-    let lost = start_cores(machine, apic, space, frames)?;
+    let lost = start_cores(boot, machine, apic, space, frames)?;
 
     say!(
         "{} cores ({}), {} MiB",
@@ -152,7 +157,7 @@ fn run(start: &mut Start) -> Result<()> {
             say!("this processor has no {name}");
         }
     }
-    say!("own memory: {} KiB", (frames.next() - entry::start()) >> 10);
+    say!("own memory: {} KiB", (entry::image_in_memory().len + frames.taken().len) >> 10);
     if let Some(what) = boot.option("crash") {
         crash(what);
     }
@@ -188,6 +193,7 @@ fn new_core(space: &mut AddressSpace, frames: &mut Frames, index: usize) -> Resu
 /// Starts all cores but this one, one after the other. Value: those that give no sign of life.
 #[allow(unsafe_code, reason = "writes the other cores' first instructions")]
 fn start_cores(
+    boot: &Boot,
     machine: &Machine,
     apic: Apic,
     space: &mut AddressSpace,
@@ -195,6 +201,11 @@ fn start_cores(
 ) -> Result<ArrayVec<u32, CORES_MAX>> {
     let mut lost = ArrayVec::new();
     let (code, arguments) = entry::trampoline();
+    if machine.apics.len() > 1
+        && !boot.ram().any(|r| r.start <= TRAMPOLINE && TRAMPOLINE + FRAME <= r.start + r.len)
+    {
+        return Err("the other cores can't begin: there is no memory at 0x8000");
+    }
     space.trampoline(frames, true)?;
     let page = (DIRECT + TRAMPOLINE) as *mut u8;
     for id in machine.apics.iter().copied().filter(|id| *id != apic.id()) {

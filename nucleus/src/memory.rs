@@ -1,12 +1,12 @@
 //! Frames of physical memory, taken at boot and never given back: for the nucleus itself (page tables,
-//! the cores' stacks) from behind its image, for a cell's image from the cell's own memory. And which frames of a
+//! the cores' stacks) from where most is free, for a cell's image from the cell's own memory. And which frames of a
 //! cell hold its page tables ([`Pool`]).
 #![allow(unsafe_code, reason = "clears frames by the direct map")]
 
 use arrayvec::ArrayVec;
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::BLOCK;
-use atoll_partition::{EXTENTS_MAX, Extent};
+use atoll_partition::{EXTENTS_MAX, Extent, without};
 
 use crate::entry::DIRECT;
 use crate::pvh::Boot;
@@ -16,29 +16,36 @@ pub const FRAME: u64 = 4096;
 /// The nucleus's own frames are below this: a core that starts can reach its page tables only there.
 const REACHABLE: u64 = 4 << 30;
 
-/// Takes frames from behind the image upward.
+/// Memory below this is the firmware's and the first instructions' of cores.
+pub const LOW: u64 = 1 << 20;
+
+/// Takes frames from the front of a range upward.
 pub struct Frames {
+    first: u64,
     next: u64,
     end: u64,
 }
 
 impl Frames {
-    /// From the memory behind `image_end` (a physical address) up to the next module, or what is not memory.
-    pub fn new(boot: &Boot, image_end: u64) -> Result<Frames, &'static str> {
-        let region = boot
-            .ram()
-            .find(|r| (r.start..r.start + r.len).contains(&image_end))
-            .ok_or("there is no memory where the nucleus was loaded")?;
-        let mut end = (region.start + region.len).min(REACHABLE);
-        for module in boot.modules.iter().filter(|m| m.start + m.len > image_end) {
-            end = end.min(module.start.max(image_end));
-        }
-        Ok(Frames { next: image_end.next_multiple_of(FRAME), end: end / FRAME * FRAME })
+    /// From the largest range of memory that holds neither the image nor a module, wherever the loader has put those.
+    pub fn new(boot: &Boot, image: Extent) -> Result<Frames, &'static str> {
+        let mut kept: ArrayVec<Extent, 16> = boot.modules.iter().copied().collect();
+        kept.extend([Extent { start: 0, len: LOW }, image, Extent { start: REACHABLE, len: u64::MAX }]);
+        let free = without(boot.ram(), &kept).map_err(|_| "the memory map has too many pieces")?;
+        let largest = free.into_iter().max_by_key(|r| r.len).ok_or("there is no memory below 4 GiB")?;
+        let end = (largest.start + largest.len) / FRAME * FRAME;
+        let first = largest.start.next_multiple_of(FRAME);
+        Ok(Frames { first, next: first, end })
     }
 
     /// From the front of a cell's own memory.
     pub fn of(extent: Extent) -> Frames {
-        Frames { next: extent.start, end: extent.start + extent.len }
+        Frames { first: extent.start, next: extent.start, end: extent.start + extent.len }
+    }
+
+    /// What has been taken so far.
+    pub fn taken(&self) -> Extent {
+        Extent { start: self.first, len: self.next - self.first }
     }
 
     /// `n` neighbouring frames, all zeroes; their physical address.

@@ -8,16 +8,17 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use atoll_partition::{Extent, disjoint};
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags};
 use x86_64::structures::paging::{PageTable, PageTableFlags as Flags, PhysFrame};
 
 use crate::entry::{self, DIRECT, TRAMPOLINE, VIRTUAL};
 use crate::memory::{FRAME, Frames};
-use crate::pvh::{ACPI, Boot, RAM};
+use crate::pvh::{ACPI, Boot};
 
 /// Where registers of devices are mapped.
-const DEVICES: u64 = 0xffff_c000_0000_0000;
+const DEVICES: u64 = entry::DIRECT_END;
 /// Where stacks are.
 const STACKS: u64 = 0xffff_d000_0000_0000;
 const HUGE: u64 = 2 << 20;
@@ -73,8 +74,16 @@ impl AddressSpace {
             space.map(frames, from, from - VIRTUAL, to - from, flags)?;
         }
         let fixed = text - VIRTUAL..data - VIRTUAL;
-        for r in boot.memory.iter().filter(|r| r.kind == RAM || r.kind == ACPI) {
-            let (start, end) = (r.start / FRAME * FRAME, (r.start + r.len).next_multiple_of(FRAME));
+        // In whole pages, and each page once.
+        let pages = |r: Extent| {
+            let start = r.start / FRAME * FRAME;
+            Extent { start, len: (r.start + r.len).next_multiple_of(FRAME) - start }
+        };
+        let acpi = boot.memory.iter().filter(|r| r.kind == ACPI);
+        let acpi = acpi.map(|r| Extent { start: r.start, len: r.len });
+        let seen = disjoint(boot.ram().chain(acpi).map(pages)).map_err(|_| "too many pieces of memory")?;
+        for r in seen {
+            let (start, end) = (r.start, r.start + r.len);
             let parts = [
                 (start, end.min(fixed.start), DATA),
                 (start.max(fixed.start), end.min(fixed.end), CONSTANT),

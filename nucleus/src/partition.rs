@@ -7,21 +7,19 @@
 use core::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
-use atoll_partition::{CELLS_MAX, Extent, Table, parse, peers, split, without};
+use atoll_partition::{CELLS_MAX, Extent, Nodes, Table, parse, peers, split, without};
 use tar_no_std::TarArchiveRef;
 
 use crate::cell::{Cell, Parts, Peer, RUNNING};
 use crate::cores;
 use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
-use crate::memory::{FRAME, Frames};
+use crate::memory::{FRAME, Frames, LOW};
 use crate::paging::AddressSpace;
 use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
 
-/// Memory below this is the firmware's and the first instructions' of cores.
-const LOW: u64 = 1 << 20;
 const CONFIGURATION: &str = "boot.conf";
 /// The device that is the machine's console.
 const CONSOLE: &str = "console";
@@ -61,17 +59,18 @@ pub fn of_boot(
     // The nucleus's own part of the cells: from here on it takes nothing more.
     let size = (size_of::<Cell>() * CELLS_MAX) as u64;
     let cells = (DIRECT + frames.take(size.div_ceil(FRAME)).ok_or("no memory for the cells")?) as *mut Cell;
-    let own_end = frames.next();
-    let kept = [
-        Extent { start: 0, len: LOW },
-        Extent { start: entry::start(), len: own_end - entry::start() },
-        *module,
-    ];
-    let table =
-        without(boot.ram(), &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
-            say!("{e}");
-            "the machine can't be split as boot.conf asks"
-        })?;
+    let kept = [Extent { start: 0, len: LOW }, entry::image_in_memory(), frames.taken(), *module];
+    let mut nodes = machine.nodes.clone();
+    for core in 0..cores {
+        if let Some((_, node)) = machine.core_nodes.iter().find(|(apic, _)| *apic == cores::apic(core)) {
+            nodes.add_core(core, *node);
+        }
+    }
+    let left = without(boot.ram(), &kept);
+    let table = left.and_then(|left| split(&config, cores, &nodes, left.into_iter())).map_err(|e| {
+        say!("{e}");
+        "the machine can't be split as boot.conf asks"
+    })?;
     grant(&config, &devices)?;
     for (request, owns) in config.iter().zip(&table.cells) {
         let core = owns.cores.trailing_zeros() as usize;
@@ -79,7 +78,7 @@ pub fn of_boot(
             devices::route(&io_apics, device.line, cores::apic(core))?;
         }
     }
-    show(&config, &table);
+    show(&config, &table, &nodes);
     let mut jobs = Jobs::new_const();
     for (n, (request, owns)) in config.iter().zip(&table.cells).enumerate() {
         let part = |name: &str| {
@@ -170,15 +169,30 @@ fn pages_of(file: &[u8], module: &Extent) -> Result<Extent, &'static str> {
     Ok(Extent { start, len })
 }
 
-fn show(config: &atoll_partition::Config, table: &Table) {
+/// Nodes, for a line about who is of them; nothing, where the machine does not say.
+struct Of(ArrayVec<u32, 16>);
+
+impl core::fmt::Display for Of {
+    fn fmt(&self, f: &mut core::fmt::Formatter) -> core::fmt::Result {
+        match self.0.len() {
+            0 => return Ok(()),
+            1 => write!(f, ", node")?,
+            _ => write!(f, ", nodes")?,
+        }
+        self.0.iter().try_for_each(|node| write!(f, " {node}"))
+    }
+}
+
+fn show(config: &atoll_partition::Config, table: &Table, nodes: &Nodes) {
     for (request, cell) in config.iter().zip(&table.cells) {
         let memory: u64 = cell.extents.iter().map(|e| e.len).sum();
         say!(
-            "cell {}: cores {:#x}, {} MiB in {} extents",
+            "cell {}: cores {:#x}, {} MiB in {} extents{}",
             request.name,
             cell.cores,
             memory >> 20,
-            cell.extents.len()
+            cell.extents.len(),
+            Of(nodes.of(cell))
         );
         for extent in &cell.extents {
             say!("  {:#x} to {:#x}", extent.start, extent.start + extent.len);

@@ -190,7 +190,7 @@ impl Walk<'_> {
             let change = self.change;
             let leaf = match change {
                 Change::Map(physical, access) => {
-                    let physical = physical + here.wrapping_sub(from);
+                    let physical = physical.wrapping_add(here.wrapping_sub(from));
                     let huge = level == 1 && whole && physical.is_multiple_of(BLOCK);
                     if huge && is_table(old) && self.empty(entry, level, here) {
                         old = 0;

@@ -17,6 +17,7 @@ fn main() {
         Trial::test("redis", redis),
         Trial::test("memcached", memcached),
         Trial::test("nginx", nginx),
+        Trial::test("go", go),
         Trial::test("one_ends_alone", one_ends_alone),
         Trial::test("crashed_server_starts_again", crashed_server_starts_again),
         Trial::test("page_tables_grow", page_tables_grow),
@@ -255,6 +256,46 @@ fn side_by_side(cells: usize) -> Result<(), Failed> {
         .collect();
     let results: Vec<String> = (0..cells).map(|n| format!("c{n}: it is {}", 3000 * 3001 / 2 * n)).collect();
     expect(&boot(&configuration)?, 0, &results)
+}
+
+/// A static Go program: what its runtime and standard library ask of a system, and its HTTP server.
+fn go() -> Result<(), Failed> {
+    let built = top().join("target/test-programs");
+    std::fs::create_dir_all(&built)?;
+    let program = built.join("go-for-nucleus");
+    let mut compiler = Command::new("go");
+    let path = std::env::var("PATH").unwrap_or_default();
+    // The compiler's own directory serves where there is no package.
+    compiler.env("PATH", format!("{path}:/usr/local/go/bin")).env("CGO_ENABLED", "0");
+    compiler.current_dir(top().join("tests/programs/go")).args(["build", "-o"]).arg(&program).arg(".");
+    well(&run(compiler, Duration::from_secs(180))?)?;
+    let program = program.display().to_string();
+    let children = ["/usr/bin/echo", "/usr/bin/false", "/usr/bin/tr", "/usr/bin/env", "/usr/bin/sleep"];
+    let said = both(&[&program], &children, 1).map(|(command, _)| run(command, Duration::from_secs(120)));
+    let [linux, cell] = said;
+    let (linux, cell) = (linux?, cell?);
+    well(&linux)?;
+    compare(&linux, &cell)?;
+    let mut answers = Vec::new();
+    for (command, port) in both(&[&program, "serve", "0.0.0.0:PORT"], &[], 8080) {
+        let _server = Server::start(command, port, b"GET / HTTP/1.0\r\n\r\n")?;
+        let mut all = String::new();
+        for n in 0..10 {
+            let got = client(&["curl", "-sS", &format!("http://127.0.0.1:PORT/path/{n}")], port)?;
+            well(&got)?;
+            all += &got.stdout;
+        }
+        let sent = client(
+            &["curl", "-sS", "--data-binary", &format!("@{program}"), "http://127.0.0.1:PORT/upload"],
+            port,
+        )?;
+        well(&sent)?;
+        answers.push(all + &sent.stdout);
+    }
+    if answers[0] != answers[1] || answers[0].is_empty() {
+        return Err(format!("on Linux:\n{}\nin the cell:\n{}", answers[0], answers[1]).into());
+    }
+    Ok(())
 }
 
 /// A cell that ends badly ends alone.

@@ -34,8 +34,18 @@ const PARTS: &[Part] = &[
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),
     ("nucleus", "a machine without Linux, in QEMU", || {
-        need(&[("qemu-system-x86_64", "qemu-system-x86"), ("mkfs.ext4", "e2fsprogs")])?;
+        need(&[
+            ("qemu-system-x86_64", "qemu-system-x86"),
+            ("mkfs.ext4", "e2fsprogs"),
+            ("grub-mkrescue", "grub-common"),
+            ("grub-mkrescue", "grub-pc-bin"),
+            ("grub-mkrescue", "grub-efi-amd64-bin"),
+            ("grub-mkrescue", "ovmf"),
+            ("xorriso", "xorriso"),
+            ("mformat", "mtools"),
+        ])?;
         cases("nucleus")?;
+        cases("nucleus_disk")?;
         cases("nucleus_cases")?;
         cases("nucleus_devices")?;
         cases("nucleus_servers")
