@@ -90,7 +90,7 @@ fn input_is_polled() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     // Each piece when the program has come so far: machines are of different speed.
     let script = r#"until_it_says() { until grep -q "$1" out; do sleep 0.1; done; }
-        touch out; { until_it_says nothing; echo hello; until_it_says something; echo world; until_it_says more; } |
+        : > out; { until_it_says nothing; echo hello; until_it_says something; echo world; until_it_says more; } |
         $PYTHON -u -c "$POLL" > out; cat out; echo early | $PYTHON -c "import time; time.sleep(0.5); $EARLY""#;
     let script = format!("POLL=$(cat <<'END'{POLL}\nEND\n)\nEARLY=$(cat <<'END'{EARLY}\nEND\n)\n{script}");
     let linux = bash(&script, dir.path(), "", PYTHON)?;
