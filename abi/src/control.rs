@@ -295,6 +295,8 @@ pub enum MountKind {
     Sys,
     /// An archive in memory, cpio's newc format, on which files can be changed and made: changes stay in memory.
     Archive,
+    /// ext4 on the cell's disk of the number `id`, on which the same can be done. The disk is only read.
+    Disk,
 }
 
 /// Where an archive has rewriting plans: behind it, in decimal, the inode number of the file that it is for.
@@ -308,7 +310,7 @@ pub struct MountConfig {
     pub target: String,
     /// What.
     pub kind: MountKind,
-    /// Number of a host mount in service messages.
+    /// Number of a host mount in service messages, or of a disk among the cell's own.
     pub id: u32,
     /// Writes fail with EROFS.
     pub read_only: bool,

@@ -97,6 +97,23 @@ pub mod vector {
     pub const CALL: u64 = 257;
 }
 
+/// What passes by the port that standard input comes by, a cell's first console device of virtio. Words are of four
+/// bytes, the lowest first.
+///
+/// The cell sends words: [`ASK`], or how many bytes it wants, [`LEAST`] to [`MOST`]. For each of the latter it is
+/// sent a word, once there is something: how many bytes there are and those, 0 for the end, or a negative Linux
+/// error number. For each [`ASK`] it is sent [`ANSWERED`]: there was no more by then than was sent before.
+pub mod input {
+    /// What is there now?
+    pub const ASK: u32 = 0;
+    /// The fewest bytes to want, so that a program that reads byte by byte is not slow.
+    pub const LEAST: u32 = 4 << 10;
+    /// The most.
+    pub const MOST: u32 = 64 << 10;
+    /// The answer to [`ASK`].
+    pub const ANSWERED: i32 = i32::MIN;
+}
+
 /// Word of a trap (a reserved one of the `SigContext`) that the nucleus sets with an upcall, and
 /// the runtime clears when it has taken the registers: an exception in between ends the cell.
 pub const TRAP_BUSY: usize = 24;

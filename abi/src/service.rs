@@ -113,6 +113,9 @@ pub enum Op {
     /// `extra`: [`WALK_MISSING`] if the next name is not there; else, if the last
     /// is a symbolic link, the length of its target, which follows the attributes (0: no room).
     Walk,
+    /// Reads disk `arg[0]` of the cell's from byte `arg[1]` on into `a`, whole sectors of 512 bytes, at most 64 KiB in
+    /// one 2 MiB block of memory. Value: bytes, all of them. If `a` is empty: value: the disk's size, bytes.
+    DiskRead,
 }
 
 /// In [`Op::Walk`]'s `extra`: the name behind the last one found does not exist.
@@ -120,7 +123,7 @@ pub const WALK_MISSING: u64 = 1 << 63;
 
 impl Op {
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 35] = [
+    pub const ALL: [Op; 36] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -156,6 +159,7 @@ impl Op {
         Op::SeekData,
         Op::Lock,
         Op::Walk,
+        Op::DiskRead,
     ];
 
     /// The operation with this number.
@@ -330,7 +334,7 @@ mod tests {
         assert_eq!(back.cookie, 77);
         assert_eq!(Op::from_number(back.op), Some(Op::Open));
         assert_eq!((back.arg, back.a), (r.arg, r.a));
-        assert_eq!(Op::from_number(35), None);
+        assert_eq!(Op::from_number(36), None);
         assert_eq!(Op::from_number(9999), None);
     }
 }

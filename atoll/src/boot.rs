@@ -16,7 +16,8 @@ use crate::run::{self, NOT_STARTED};
   cell web
     cores 2
     memory 512M
-    image redis-root     # a directory beside this file; without it, the program is taken from this host
+    image redis-root     # a directory beside this file, or the image of a disk with ext4; without it, the
+                         # program is taken from this host
     device net0
     run redis-server --port 6379 --protected-mode no
   cell batch

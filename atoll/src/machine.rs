@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
@@ -14,6 +15,8 @@ use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
 use atoll_partition::Restart;
 use atoll_supervisor::{Error, Result};
+
+use crate::stdin;
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
@@ -31,8 +34,10 @@ pub struct MachineCell {
     pub name: String,
     /// What runs, and how the world looks to it.
     pub boot: BootConfig,
-    /// The root file system's archive.
+    /// The root file system's archive; empty if it is on a disk.
     pub archive: Vec<u8>,
+    /// The disk's image, a file of ext4.
+    pub disk: Option<PathBuf>,
     /// Its cores.
     pub cores: usize,
     /// Its memory, bytes.
@@ -85,20 +90,31 @@ impl Hardware {
         }
     }
 
-    /// The option for a virtio device of this kind, the n-th one of the machine.
-    fn device(&self, kind: &str, n: usize) -> String {
+    /// The option for a virtio device of this kind at this place.
+    fn device(&self, kind: &str, place: usize) -> String {
         match self.machine {
             MachineKind::Microvm => {
-                format!("virtio-{kind}-device,bus=virtio-mmio-bus.{}", n * DEVICES_A_PAGE)
+                format!("virtio-{kind}-device,bus=virtio-mmio-bus.{place}")
             }
             // Of the newer kind only, and without code of its own for the firmware. It finds the devices in this order.
             MachineKind::Q35 => {
                 let iommu = if self.iommu { "on" } else { "off" };
                 format!(
-                    "virtio-{kind}-pci,disable-legacy=on,romfile=,addr={:#x},iommu_platform={iommu}",
-                    n + 2
+                    "virtio-{kind}-pci,disable-legacy=on,{}addr={:#x},iommu_platform={iommu}",
+                    if kind == "net" { "romfile=," } else { "" },
+                    2 + place / DEVICES_A_PAGE * DEVICES_A_CELL + place % DEVICES_A_PAGE
                 )
             }
+        }
+    }
+
+    /// Has it a place like this?
+    fn has(&self, place: usize) -> bool {
+        match self.machine {
+            // One page of registers.
+            MachineKind::Microvm => place < DEVICES_A_PAGE,
+            // The last address is the machine's own.
+            MachineKind::Q35 => place / DEVICES_A_PAGE * DEVICES_A_CELL < 27,
         }
     }
 }
@@ -213,17 +229,24 @@ fn one_line(args: &[Vec<u8>]) -> String {
 
 /// QEMU's microvm has room for registers of so many devices in a page, and two cells must not share one.
 const DEVICES_A_PAGE: usize = 8;
+/// A cell has at most so many here: network, standard input, a disk.
+const DEVICES_A_CELL: usize = 3;
 
 impl Machine {
     /// The boot module.
     pub fn module(&mut self) -> Result<Vec<u8>> {
         let mut module = Module::new();
         let mut configuration = String::new();
+        let disks = self.disks();
         for (n, cell) in self.cells.iter().enumerate() {
-            let devices: String = cell.devices.iter().map(|d| format!("  device {d}\n")).collect();
+            let mut devices: String = cell.devices.iter().map(|d| format!("  device {d}\n")).collect();
+            devices += &match disks.iter().position(|(of, _)| *of == n) {
+                Some(disk) => format!("  device disk{disk}\n"),
+                None => format!("  image root{n}\n"),
+            };
             let peers: String = cell.peers.iter().map(|p| format!("  peer {p}\n")).collect();
             configuration += &format!(
-                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n  image root{n}\n{devices}{peers}  \
+                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}{peers}  \
                  restart {}\n  run {}\n",
                 cell.name,
                 cell.cores,
@@ -240,7 +263,9 @@ impl Machine {
             let boot = postcard::to_stdvec(&cell.boot)
                 .map_err(|e| Error::with("encoding the boot configuration", e))?;
             module.add(&format!("boot{n}"), &boot)?;
-            module.add_pages(&format!("root{n}"), &mut cell.archive)?;
+            if cell.disk.is_none() {
+                module.add_pages(&format!("root{n}"), &mut cell.archive)?;
+            }
         }
         module.finish()
     }
@@ -252,6 +277,51 @@ impl Machine {
         found.sort_unstable_by_key(|d| (d.len(), *d));
         found.dedup();
         found
+    }
+
+    /// The first place for a device in a page of registers where a cell's are or may be, behind this many of its own.
+    fn place(&self, cell: usize, behind: usize) -> usize {
+        let net = |c: &MachineCell| self.network().iter().position(|n| c.devices.iter().any(|d| d == n));
+        // Pages of those that have no network device are behind those of all that have one.
+        let others = self.cells[..cell].iter().filter(|c| net(c).is_none()).count();
+        let page = net(&self.cells[cell]).unwrap_or(self.network().len() + others);
+        page * DEVICES_A_PAGE + 1 + behind
+    }
+
+    /// Is there room at this place of a cell's?
+    fn check_place(&self, cell: usize, place: usize) -> Result<()> {
+        if self.hardware.has(place) {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "cell {}: this machine has no room for its devices, for other cells have some: choose --machine q35, take \
+             away `device` lines, or give this one a directory as its image",
+            self.cells[cell].name
+        )))
+    }
+
+    /// Which cells have a disk, and where it is among QEMU's devices, in order of the disks' numbers.
+    fn disks(&self) -> Vec<(usize, usize)> {
+        let with = (0..self.cells.len()).filter(|n| self.cells[*n].disk.is_some());
+        let mut disks: Vec<(usize, usize)> = with.map(|n| (n, self.place(n, 1))).collect();
+        disks.sort_unstable_by_key(|(_, place)| *place);
+        disks
+    }
+
+    /// The port by which standard input comes, if a cell has it: this end, and QEMU's.
+    fn input(&self, qemu: &mut Command) -> Result<Option<(UnixStream, OwnedFd)>> {
+        let Some(cell) = self.cells.iter().position(|c| c.devices.iter().any(|d| d == "port0")) else {
+            return Ok(None);
+        };
+        let (here, there) = UnixStream::pair().map_err(failed("a socket for standard input"))?;
+        let there = OwnedFd::from(there);
+        signals::keep_on_exec(&there);
+        let bus = self.place(cell, 0);
+        self.check_place(cell, bus)?;
+        qemu.args(["-chardev", &format!("socket,id=in,fd={}", there.as_raw_fd())]);
+        qemu.args(["-device", &format!("{},max_ports=1", self.hardware.device("serial", bus))]);
+        qemu.args(["-device", "virtconsole,chardev=in"]);
+        Ok(Some((here, there)))
     }
 
     /// Boots it, and waits for its end.
@@ -276,9 +346,18 @@ impl Machine {
                     if p.address.is_ipv6() { format!("[{}]", p.address) } else { p.address.to_string() };
                 net += &format!(",hostfwd={}:{address}:{}-:{}", p.protocol, p.port, p.to);
             }
-            let device = format!("{},netdev=net{n}", self.hardware.device("net", n));
+            let device = format!("{},netdev=net{n}", self.hardware.device("net", n * DEVICES_A_PAGE));
             qemu.args(["-netdev", &net, "-device", &device]);
         }
+        for (n, (cell, bus)) in self.disks().into_iter().enumerate() {
+            let Some(path) = &self.cells[cell].disk else { continue };
+            self.check_place(cell, bus)?;
+            // QEMU's options end at a comma, unless there are two.
+            let path = path.display().to_string().replace(',', ",,");
+            qemu.args(["-drive", &format!("file={path},format=raw,if=none,id=disk{n},readonly=on")]);
+            qemu.args(["-device", &format!("{},drive=disk{n}", self.hardware.device("blk", bus))]);
+        }
+        let port = self.input(&mut qemu)?;
         let mut pipes = Vec::new();
         for (n, name) in ["log", "out", "err"].iter().enumerate() {
             let (read, write) = std::io::pipe().map_err(failed("pipe"))?;
@@ -299,6 +378,10 @@ impl Machine {
         let mut child = qemu.spawn().map_err(|e| {
             Error::with("starting qemu-system-x86_64 (Debian's package qemu-system-x86 has it)", e)
         })?;
+        if let Some((here, there)) = port {
+            drop(there);
+            stdin::serve(here);
+        }
         let mut reads = pipes.into_iter().map(|(read, _)| read);
         let (log, out, err) = (reads.next(), reads.next(), reads.next());
         let relays =

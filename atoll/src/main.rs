@@ -4,6 +4,7 @@ mod boot;
 mod disk;
 mod machine;
 mod run;
+mod stdin;
 mod syscalls;
 
 use std::process::ExitCode;

@@ -50,7 +50,9 @@ enum Platform {
   atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'
   atoll run --platform nucleus -- /bin/ls -l /
   atoll run --platform nucleus --publish 6379:6379 -- redis-server --protected-mode no
-  atoll run --platform nucleus --include /usr/lib/python3.11 -- python3 -c 'print(1)'")]
+  atoll run --platform nucleus --include /usr/lib/python3.11 -- python3 -c 'print(1)'
+  seq 9 | atoll run --platform nucleus -- sort -rn
+  mkfs.ext4 -d ./alpine alpine.img 1G && atoll run --platform nucleus --rootfs alpine.img -- /bin/ls")]
 pub struct Options {
     /// Cores of the cell [default: as many as this process may use]
     #[arg(long, value_name = "N")]
@@ -58,8 +60,9 @@ pub struct Options {
     /// Memory of the cell, with K, M or G [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Directory that becomes the cell's root, writable; without it, the host's own root, read-only
-    #[arg(long, value_name = "DIR")]
+    /// Directory that becomes the cell's root, writable; without it, the host's own root, read-only. On the nucleus
+    /// also the image of a disk with ext4, which is only read: changes are in memory, and gone at the end
+    #[arg(long, value_name = "DIR|IMAGE")]
     rootfs: Option<PathBuf>,
     /// Directory of the host in the cell; may be given more than once
     #[arg(short, long, value_name = "SRC:DST[:ro]")]
@@ -268,6 +271,9 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
     let mut devices = vec!["console".to_string()];
+    if Streams::of_this_process().0[0] != StreamKind::Closed {
+        devices.push("port0".into());
+    }
     let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
     let hardware = o.hardware.clone();
     if o.net == Network::Host {
@@ -301,17 +307,52 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     if memory < 32 << 20 {
         return Err(Error::new("a cell needs at least 32M of memory: --memory 32M"));
     }
+    let disk = o.rootfs.as_ref().filter(|path| !path.is_dir()).cloned();
     let mut mounts = Vec::new();
-    add_mount(&mut mounts, "/", MountKind::Archive, "archive", false);
+    let (kind, source) =
+        if disk.is_some() { (MountKind::Disk, "disk") } else { (MountKind::Archive, "archive") };
+    add_mount(&mut mounts, "/", kind, source, false);
     own_mounts(&mut mounts);
-    let (archive, temporary) = archive(&o)?;
-    // The root can be written anyway: what was packed beneath /tmp is to be seen there.
+    let (archive, temporary) = match &disk {
+        Some(image) => {
+            check_image(image, &o)?;
+            (Vec::new(), TEMPORARY.into())
+        }
+        None => archive(&o)?,
+    };
+    // The root can be written anyway: what it has beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
-    // Input doesn't get there yet: the program finds its end at once. Even without a network beyond the
-    // machine there is the cell's own loopback.
+    // What a terminal can do beside reading and writing doesn't get there. A cell without the port finds the end of
+    // its input at once. Even without a network beyond the machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
     let (peers, restart) = (Vec::new(), Restart::default());
-    Ok(MachineCell { name: name.into(), boot, archive, cores, memory, devices, peers, restart })
+    Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart })
+}
+
+/// Can this be a disk, and nothing besides is asked for?
+fn check_image(image: &Path, o: &Options) -> Result<()> {
+    use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
+    let what = || format!("--rootfs {}", image.display());
+    let meta = std::fs::metadata(image).map_err(|e| Error::with(what(), e))?;
+    if !meta.is_file() && !meta.file_type().is_block_device() {
+        return Err(Error::new(format!("{}: neither a directory nor the image of a disk", what())));
+    }
+    // Where ext4 has its mark.
+    let mut mark = [0; 2];
+    let read = File::open(image).and_then(|f| f.read_at(&mut mark, 1024 + 0x38));
+    if read.map_err(|e| Error::with(what(), e))? != mark.len() || u16::from_le_bytes(mark) != 0xef53 {
+        return Err(Error::new(format!(
+            "{}: neither a directory nor an image with ext4: `mkfs.ext4 -d DIR IMAGE 1G` makes one of a directory",
+            what()
+        )));
+    }
+    if !o.include.is_empty() {
+        return Err(Error::new(format!(
+            "--include puts nothing on a disk, and {} is one: put it there, or give a directory",
+            what()
+        )));
+    }
+    Ok(())
 }
 
 /// The most cores of a machine that the nucleus splits.

@@ -2,11 +2,17 @@
 //!
 //! The nucleus maps a device's registers into its cell and passes its interrupts on; everything else is done here.
 //! The protocols are the `virtio-drivers` crate's: [`memory`] gives it memory that devices can reach, [`transport`]
-//! their registers, [`net`] makes a port of the network stack of a network device.
+//! their registers, [`net`] makes a port of the network stack of a network device, [`blk`] reads disks, [`console`]
+//! takes and gives bytes.
 #![no_std]
 
 extern crate alloc;
 
+pub use virtio_drivers::Error;
+
+pub mod blk;
+pub mod console;
 pub mod memory;
 pub mod net;
+mod queue;
 pub mod transport;

@@ -3,11 +3,12 @@
 //! Memory comes in chunks of 64 KiB, the grain of mappings, except that a
 //! file shorter than that takes as little as a page.
 //!
-//! A file may begin with bytes that lie elsewhere for good, its *origin*. They
-//! are read where they lie; a chunk takes over those of its 64 KiB when it is
-//! made, which is when they are first written or mapped.
+//! A file may begin with bytes that lie elsewhere for good, its *origin*: in
+//! memory or on a disk. They are read where they lie; a chunk takes over those
+//! of its 64 KiB when it is made, which is when they are first written or mapped.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -40,25 +41,43 @@ impl Chunk {
     }
 }
 
-/// A part of an origin that no chunk has taken over.
-#[derive(Clone, Copy)]
+/// Bytes that a file began with, on a disk.
+pub trait Stored: Send + Sync {
+    /// Puts up to `len` bytes from `at` on into `sink`, at least one if the sink has room and its pages are there.
+    fn read(&self, sink: &mut Sink, at: u64, len: usize) -> Result<usize>;
+    /// Pages that are no holes.
+    fn pages(&self) -> u64;
+}
+
+/// Where an origin's bytes are.
+enum Home {
+    Memory(&'static [u8]),
+    Disk(Arc<dyn Stored>),
+}
+
+impl Home {
+    /// Puts up to `len` bytes from `at` on into `sink`.
+    fn read(&self, sink: &mut Sink, at: u64, len: usize) -> Result<usize> {
+        match self {
+            Home::Memory(bytes) => sink.put(&bytes[at as usize..at as usize + len]),
+            Home::Disk(stored) => stored.read(sink, at, len),
+        }
+    }
+}
+
+/// A part of an origin that no chunk has taken over. Never empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Piece {
-    /// Offset in the file.
+    /// Offset in the file, and in the origin.
     at: u64,
-    /// Never empty.
-    bytes: &'static [u8],
+    end: u64,
 }
 
 impl Piece {
-    fn end(&self) -> u64 {
-        self.at + self.bytes.len() as u64
-    }
-
     /// What of it lies in `[from, to)`.
     fn cut(&self, from: u64, to: u64) -> Option<Piece> {
-        let (from, to) = (from.max(self.at), to.min(self.end()));
-        let bytes = self.bytes.get(from.checked_sub(self.at)? as usize..to.checked_sub(self.at)? as usize)?;
-        (!bytes.is_empty()).then_some(Piece { at: from, bytes })
+        let piece = Piece { at: from.max(self.at), end: to.min(self.end) };
+        (piece.at < piece.end).then_some(piece)
     }
 }
 
@@ -70,6 +89,8 @@ pub struct Chunks {
     dirty: u64,
     /// What is left of the origin, in order. Where there is a chunk, there is none.
     origin: Vec<Piece>,
+    /// Where its bytes are.
+    home: Option<Home>,
 }
 
 /// A run of dirty bytes: offset in the file, offset in memory, length.
@@ -91,19 +112,29 @@ fn bits(from: u64, to: u64) -> u16 {
 impl Chunks {
     /// No bytes.
     pub const fn new() -> Self {
-        Chunks { map: BTreeMap::new(), pages: 0, dirty: 0, origin: Vec::new() }
+        Chunks { map: BTreeMap::new(), pages: 0, dirty: 0, origin: Vec::new(), home: None }
     }
 
     /// These bytes, which stay where they are until they are changed.
     pub fn of(bytes: &'static [u8]) -> Self {
+        Self::begin(Home::Memory(bytes), bytes.len() as u64)
+    }
+
+    /// The first `len` bytes of what is on a disk.
+    pub fn stored(stored: Arc<dyn Stored>, len: u64) -> Self {
+        Self::begin(Home::Disk(stored), len)
+    }
+
+    fn begin(home: Home, len: u64) -> Self {
         let mut chunks = Chunks::new();
-        chunks.origin.extend((!bytes.is_empty()).then_some(Piece { at: 0, bytes }));
+        chunks.origin.extend((len > 0).then_some(Piece { at: 0, end: len }));
+        chunks.home = Some(home);
         chunks
     }
 
     /// Are a file's first `len` bytes, and no others, all still the origin's?
     pub fn is_origin(&self, len: u64) -> bool {
-        self.map.is_empty() && matches!(self.origin[..], [p] if p.at == 0 && p.end() == len)
+        self.map.is_empty() && self.origin == [Piece { at: 0, end: len }]
     }
 
     /// Pages of memory held.
@@ -113,10 +144,15 @@ impl Chunks {
 
     /// Pages that are no holes: those held, and those that are still the origin's.
     pub fn data_pages(&self) -> u64 {
+        if let (Some(Home::Disk(stored)), [p]) = (&self.home, &self.origin[..])
+            && self.map.is_empty()
+        {
+            return stored.pages().min(p.end.div_ceil(PAGE));
+        }
         let (mut pages, mut counted) = (self.pages, 0);
         for p in &self.origin {
             // Two pieces may share a page.
-            let end = p.end().div_ceil(PAGE);
+            let end = p.end.div_ceil(PAGE);
             pages += end.saturating_sub(counted.max(p.at / PAGE));
             counted = end;
         }
@@ -133,15 +169,18 @@ impl Chunks {
         if from >= to {
             return 0..0;
         }
-        let first = self.origin.partition_point(|p| p.end() <= from);
+        let first = self.origin.partition_point(|p| p.end <= from);
         first..self.origin.partition_point(|p| p.at < to).max(first)
     }
 
-    /// The origin's bytes from `at` on as far as they go, or how far it is to the next ones.
-    fn origin_at(&self, at: u64) -> core::result::Result<&'static [u8], u64> {
-        let next = self.origin.partition_point(|p| p.end() <= at);
-        let Some(p) = self.origin.get(next) else { return Err(u64::MAX) };
-        p.cut(at, u64::MAX).filter(|p| p.at == at).map(|p| p.bytes).ok_or(p.at.saturating_sub(at))
+    /// How far the origin's bytes go from `at` on, or how far it is to the next ones.
+    fn origin_at(&self, at: u64) -> core::result::Result<(&Home, u64), u64> {
+        let next = self.origin.partition_point(|p| p.end <= at);
+        match (self.origin.get(next), &self.home) {
+            (Some(p), Some(home)) if p.at <= at => Ok((home, p.end - at)),
+            (Some(p), _) => Err(p.at.saturating_sub(at)),
+            _ => Err(u64::MAX),
+        }
     }
 
     /// Takes `[from, to)` out of the origin.
@@ -153,17 +192,24 @@ impl Chunks {
     }
 
     /// Lets a new chunk take over what the origin has of its 64 KiB; the pages that it has now.
-    fn take_origin(&mut self, index: u64, offset: u64) -> u16 {
+    fn take_origin(&mut self, index: u64, offset: u64) -> Result<u16> {
         let (start, end) = (index * CHUNK, (index + 1) * CHUNK);
         let mut valid = 0;
         for p in self.origin[self.pieces(start, end)].iter().filter_map(|p| p.cut(start, end)) {
             let within = p.at - start;
-            // A buffer of our own: it is taken whole.
-            let _ = Source::kernel(p.bytes).take_memory(offset + within, p.bytes.len());
-            valid |= bits(within / PAGE, (p.end() - start).div_ceil(PAGE));
+            match &self.home {
+                // A buffer of our own: it is taken whole.
+                Some(Home::Memory(bytes)) => {
+                    let bytes = &bytes[p.at as usize..p.end as usize];
+                    let _ = Source::kernel(bytes).take_memory(offset + within, bytes.len());
+                }
+                Some(Home::Disk(stored)) => copy_stored(&**stored, p, offset + within)?,
+                None => {}
+            }
+            valid |= bits(within / PAGE, (p.end - start).div_ceil(PAGE));
         }
         self.forget_origin(start, end);
-        valid
+        Ok(valid)
     }
 
     /// The chunk that holds offset `at`, made if need be; large enough for `need` bytes of it.
@@ -172,7 +218,7 @@ impl Chunks {
         // And for all that it takes over.
         let (start, end) = (index * CHUNK, (index + 1) * CHUNK);
         let last = self.origin[self.pieces(start, end)].last().and_then(|p| p.cut(start, end));
-        let need = need.max(last.map_or(0, |p| p.end() - start));
+        let need = need.max(last.map_or(0, |p| p.end - start));
         let full = index != 0 || need > CHUNK / 2 || !self.map.is_empty() && !self.map.contains_key(&0);
         let order = if full { CHUNK_ORDER } else { need.div_ceil(PAGE).max(1).next_power_of_two().ilog2() };
         let take = |order| if hard { take_pages_hard(order) } else { take_pages(order) };
@@ -189,8 +235,8 @@ impl Chunks {
             self.map.insert(index, Chunk { offset, order, ..old });
         } else {
             let offset = take(order).ok_or(Errno::ENOMEM)?;
+            let valid = self.take_origin(index, offset).inspect_err(|_| give_pages(offset, order))?;
             self.pages += 1 << order;
-            let valid = self.take_origin(index, offset);
             self.map.insert(index, Chunk { offset, order, valid, dirty: 0 });
         }
         Ok(self.map.get_mut(&index).expect("just made"))
@@ -234,7 +280,7 @@ impl Chunks {
                     sink.put_memory(c.offset + within, n.min((c.len() - within) as usize))
                 }
                 _ => match self.origin_at(at) {
-                    Ok(bytes) => sink.put(&bytes[..n.min(bytes.len())]),
+                    Ok((home, left)) => home.read(sink, at, n.min(left as usize)),
                     Err(hole) => sink.put_zeroes(n.min(hole as usize)),
                 },
             };
@@ -444,8 +490,8 @@ impl Chunks {
 
     /// The pages of the first piece of the origin that has any behind `at`, in bytes.
     fn origin_pages(&self, at: u64) -> Option<Range<u64>> {
-        let n = self.origin.partition_point(|p| page_up(p.end()) <= at);
-        self.origin.get(n).map(|p| page_down(p.at)..page_up(p.end()))
+        let n = self.origin.partition_point(|p| page_up(p.end) <= at);
+        self.origin.get(n).map(|p| page_down(p.at)..page_up(p.end))
     }
 
     /// [`Chunks::seek`] among the chunks alone.
@@ -471,6 +517,22 @@ impl Drop for Chunks {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+/// Copies a part of what is on a disk to the cell's memory.
+fn copy_stored(stored: &dyn Stored, part: Piece, to: u64) -> Result<()> {
+    let mut bytes = alloc::vec![0; (part.end - part.at) as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        let left = bytes.len() - done;
+        match stored.read(&mut Sink::kernel(&mut bytes[done..]), part.at + done as u64, left)? {
+            0 => return Err(Errno::EIO),
+            n => done += n,
+        }
+    }
+    // A buffer of our own: it is taken whole.
+    let _ = Source::kernel(&bytes).take_memory(to, bytes.len());
+    Ok(())
 }
 
 fn copy_memory(from: u64, to: u64, len: u64) {

@@ -4,7 +4,7 @@
 //! with names under them, and files that can be read, written and waited for.
 //! [`namespace`] puts file systems together into one tree and walks paths.
 //! The file systems: [`tmp`] in the cell's memory, which [`archive`] fills from
-//! a cpio archive, [`host`] for directories
+//! a cpio archive and [`ext4`] from a [`disk`], [`host`] for directories
 //! of the host behind service messages, with a cache whose pages [`chunks`]
 //! keeps. Files that have no name: [`pipe`], [`stream`] (the standard streams)
 //! and [`device`]. [`inotify`] tells those who watch what happens to files.
@@ -18,6 +18,8 @@ extern crate std;
 pub mod archive;
 pub mod chunks;
 pub mod device;
+pub mod disk;
+pub mod ext4;
 pub mod host;
 pub mod inotify;
 pub mod namespace;

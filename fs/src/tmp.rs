@@ -1,10 +1,11 @@
-//! A file system in the cell's memory: /tmp, /dev/shm, memfds, and what an archive began with.
+//! A file system in the cell's memory: /tmp, /dev/shm, memfds, and what an archive or a disk began with.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
@@ -45,6 +46,41 @@ pub type Planner = fn(&'static [u8], u64) -> Option<Arc<dyn Rewriting>>;
 
 /// A directory entry's place in the order of listing.
 type Cookie = u64;
+
+/// A directory on a disk, which is read when it is first looked into.
+pub(crate) trait StoredDir: Send + Sync {
+    /// Its names and their nodes; each time the same ones.
+    fn read(&self, fs: &TmpFs) -> Result<Vec<(Vec<u8>, Arc<TmpNode>)>>;
+    /// Bytes that it takes.
+    fn size(&self) -> u64;
+}
+
+/// What a file was on a disk.
+pub(crate) struct Stored {
+    /// Its inode number.
+    pub id: u64,
+    /// Its attributes; size and number of a device, too.
+    pub attr: Attr,
+    /// What it has.
+    pub body: StoredBody,
+}
+
+/// By its kind.
+pub(crate) enum StoredBody {
+    Dir(Box<dyn StoredDir>),
+    File(Chunks),
+    Symlink(Vec<u8>),
+    /// Anything else: what the attributes say.
+    Other,
+}
+
+/// A directory that has been on a disk.
+struct Lazy {
+    from: Box<dyn StoredDir>,
+    read: AtomicBool,
+    /// Held while it is read.
+    reading: Mutex<()>,
+}
 
 struct Dir {
     entries: HashMap<Vec<u8>, (Cookie, Arc<TmpNode>)>,
@@ -106,6 +142,7 @@ pub struct TmpNode {
     fs: Arc<TmpFs>,
     meta: Mutex<Meta>,
     body: Body,
+    lazy: Option<Lazy>,
     mappings: AtomicI32,
     /// What another room of the runtime keeps with it: the socket bound to it.
     attached: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
@@ -117,18 +154,55 @@ static NEXT_DEV: AtomicU64 = AtomicU64::new(0x20);
 impl TmpFs {
     /// A file system of at most `limit` bytes, and its root directory.
     pub fn new(limit: u64, mode: u32) -> (Arc<TmpFs>, Arc<TmpNode>) {
+        let fs = Self::bare(limit, 1);
+        let root = fs.node(FileType::Directory, mode, &Cred::root(), Body::Dir(Mutex::new(Dir::new())));
+        root.meta.lock().nlink = 2;
+        (fs, root)
+    }
+
+    /// Without a root. New files have inode numbers from `next` on.
+    pub(crate) fn bare(limit: u64, next: u64) -> Arc<TmpFs> {
         let dev = NEXT_DEV.fetch_add(1, Ordering::Relaxed);
-        let fs = Arc::new_cyclic(|me| TmpFs {
+        Arc::new_cyclic(|me| TmpFs {
             dev,
-            next: AtomicU64::new(1),
+            next: AtomicU64::new(next),
             tree: Mutex::new(()),
             limit: limit / PAGE,
             planner: SetOnce::new(),
             me: me.clone(),
-        });
-        let root = fs.node(FileType::Directory, mode, &Cred::root(), Body::Dir(Mutex::new(Dir::new())));
-        root.meta.lock().nlink = 2;
-        (fs, root)
+        })
+    }
+
+    /// A file that was on a disk.
+    pub(crate) fn stored(&self, of: Stored) -> Arc<TmpNode> {
+        let Stored { id, attr, body } = of;
+        let kind = attr.kind();
+        let (body, lazy) = match body {
+            StoredBody::Dir(from) => {
+                let lazy = Lazy { from, read: AtomicBool::new(false), reading: Mutex::new(()) };
+                (Body::Dir(Mutex::new(Dir::new())), Some(lazy))
+            }
+            StoredBody::File(chunks) => {
+                let content = Content { chunks, size: attr.size, ..Content::new() };
+                (Body::File(Mutex::new(content)), None)
+            }
+            StoredBody::Symlink(target) => (Body::Symlink(target), None),
+            StoredBody::Other if kind == FileType::Fifo => (Body::Fifo(Mutex::new(Weak::new())), None),
+            StoredBody::Other => (Body::Other(attr.rdev), None),
+        };
+        let meta = Meta {
+            mode: attr.mode & 0o7777,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            names: Vec::new(),
+            linkable: false,
+            extended: BTreeMap::new(),
+        };
+        self.node_of(id, kind, meta, body, lazy)
     }
 
     /// An empty file without a name, as `memfd_create(2)` makes. `name` is for people.
@@ -146,24 +220,30 @@ impl TmpFs {
 
     fn node(&self, kind: FileType, mode: u32, cred: &Cred, body: Body) -> Arc<TmpNode> {
         let now = Time::now();
+        let meta = Meta {
+            mode: mode & 0o7777,
+            nlink: 1,
+            uid: cred.uid,
+            gid: cred.gid,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            names: Vec::new(),
+            linkable: false,
+            extended: BTreeMap::new(),
+        };
+        self.node_of(self.next.fetch_add(1, Ordering::Relaxed), kind, meta, body, None)
+    }
+
+    fn node_of(&self, id: u64, kind: FileType, meta: Meta, body: Body, lazy: Option<Lazy>) -> Arc<TmpNode> {
         let fs = self.me.upgrade().expect("a file system lives while it is used");
         Arc::new_cyclic(|me| TmpNode {
-            id: self.next.fetch_add(1, Ordering::Relaxed),
+            id,
             kind,
             fs,
-            meta: Mutex::new(Meta {
-                mode: mode & 0o7777,
-                nlink: 1,
-                uid: cred.uid,
-                gid: cred.gid,
-                atime: now,
-                mtime: now,
-                ctime: now,
-                names: Vec::new(),
-                linkable: false,
-                extended: BTreeMap::new(),
-            }),
+            meta: Mutex::new(meta),
             body,
+            lazy,
             mappings: AtomicI32::new(0),
             attached: Mutex::new(None),
             me: me.clone(),
@@ -215,10 +295,20 @@ impl Dir {
 
 impl TmpNode {
     fn dir(&self) -> Result<&Mutex<Dir>> {
-        match &self.body {
-            Body::Dir(d) => Ok(d),
-            _ => Err(Errno::ENOTDIR),
+        let Body::Dir(dir) = &self.body else { return Err(Errno::ENOTDIR) };
+        if let Some(lazy) = self.lazy.as_ref().filter(|l| !l.read.load(Ordering::Acquire)) {
+            let _alone = lazy.reading.lock();
+            if !lazy.read.load(Ordering::Acquire) {
+                let names = lazy.from.read(&self.fs)?;
+                let mut dir = dir.lock();
+                for (name, node) in names {
+                    node.meta.lock().names.push((self.me.clone(), name.clone()));
+                    dir.insert(&name, node);
+                }
+                lazy.read.store(true, Ordering::Release);
+            }
         }
+        Ok(dir)
     }
 
     fn content(&self) -> Result<&Mutex<Content>> {
@@ -361,7 +451,10 @@ impl Inode for TmpNode {
                 (c.size, c.chunks.data_pages())
             }
             Body::Symlink(t) => (t.len() as u64, 0),
-            Body::Dir(d) => (d.lock().entries.len() as u64 * 20 + 40, 0),
+            Body::Dir(d) => {
+                let entries = || d.lock().entries.len() as u64;
+                (self.lazy.as_ref().map_or_else(|| entries() * 20 + 40, |l| l.from.size()), 0)
+            }
             _ => (0, 0),
         };
         let rdev = if let Body::Other(n) = self.body { n } else { 0 };
@@ -538,8 +631,8 @@ impl Inode for TmpNode {
         let (_, victim) = dir.entries.get(name).ok_or(Errno::ENOENT)?;
         let victim = victim.clone();
         let mut by = 1;
-        if let Body::Dir(d) = &victim.body {
-            if !d.lock().entries.is_empty() {
+        if victim.kind == FileType::Directory {
+            if !victim.dir()?.lock().entries.is_empty() {
                 return Err(Errno::ENOTEMPTY);
             }
             by = 2;
@@ -576,8 +669,8 @@ impl Inode for TmpNode {
             }
         } else {
             if let Some(v) = &victim {
-                if let Body::Dir(d) = &v.body {
-                    if !d.lock().entries.is_empty() {
+                if is_dir(v) {
+                    if !v.dir()?.lock().entries.is_empty() {
                         return Err(Errno::ENOTEMPTY);
                     }
                     to.meta.lock().nlink -= 1;

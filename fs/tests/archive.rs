@@ -2,59 +2,31 @@
 #![allow(missing_docs, reason = "tests")]
 #![allow(unsafe_code, reason = "makes a cell's memory and looks into it")]
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::{fs, panic};
 
-use atoll_abi::layout::{BLOCK, PAGE, USER_MAX, USER_MIN};
+use atoll_abi::Errno;
+use atoll_abi::layout::{PAGE, USER_MAX, USER_MIN};
 use atoll_abi::platform::Access;
-use atoll_abi::{Errno, platform};
 use atoll_fs::archive::mount;
 use atoll_fs::node::At;
 use atoll_fs::{Attr, Cred, File, FileType, InodeRef, Sink, Source};
-use atoll_mem::heap::{RuntimeAllocator, memory, start_core};
+use atoll_mem::heap::memory;
 use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Moved, Place, RewriteSite, Rewriting};
-use atoll_platform_sim::{Config, Outcome, run};
-use atoll_sync::{ThreadOps, set_thread_ops};
+use cell::{MEMORY, find, in_cell};
 use linux_raw_sys::general as linux;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-const MEMORY: u64 = 16 * BLOCK;
+mod cell;
+
 const CHUNK: u64 = 64 << 10;
-
-/// Runs `$test` in a cell of one core, which is this thread alone.
-macro_rules! in_cell {
-    ($test:expr) => {{
-        let end = run(Config { cores: 1, seed: 1, switch_once_in: 0 }, |_| {
-            boot();
-            let test: fn() = $test;
-            test();
-            platform().end(0)
-        });
-        assert_eq!(end, Outcome::Ended(0));
-    }};
-}
-
-fn boot() {
-    panic::set_hook(Box::new(|what| {
-        // Not by way of the test harness, which is not in this process.
-        let _ = writeln!(std::io::stderr(), "{what}");
-        platform().end(1)
-    }));
-    set_thread_ops(&ThreadOps { current: || 1, park: || unreachable!("one thread"), unpark: |_| {} });
-    static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
-    let layout = Layout::from_size_align(MEMORY as usize, BLOCK as usize).unwrap();
-    // SAFETY: fresh, zeroed, never freed; it is started once, and nothing was allocated from it.
-    unsafe { ALLOCATOR.start(alloc_zeroed(layout), MEMORY, 1, true) };
-    start_core(0);
-}
 
 /// What a test puts into an archive.
 #[derive(Clone, Copy, Default)]
@@ -111,11 +83,6 @@ fn mounted(entries: &[Entry]) -> InodeRef {
 
 fn refused(entries: &[Entry]) -> String {
     mount(leak(newc(entries)), MEMORY).map(drop).expect_err("a damaged archive").to_string()
-}
-
-/// Finds a path, link or not.
-fn find(root: &InodeRef, path: &str) -> Result<InodeRef, Errno> {
-    path.split('/').try_fold(root.clone(), |at, name| at.lookup(name.as_bytes()))
 }
 
 fn open(root: &InodeRef, path: &str) -> Arc<dyn File> {

@@ -11,11 +11,12 @@ use atoll_abi::control::{BootConfig, MountKind, StreamKind};
 use atoll_abi::frame::UserFrame;
 use atoll_abi::platform::Event;
 use atoll_abi::{Errno, Result, platform};
-use atoll_fs::archive;
+use atoll_fs::disk::{self, Granted};
 use atoll_fs::host::{self, HostFs};
 use atoll_fs::stream::Stream;
 use atoll_fs::tmp::TmpFs;
 use atoll_fs::{FileSystem, FileType, InodeRef, Namespace, OpenFile};
+use atoll_fs::{archive, ext4};
 use atoll_mem::heap::memory;
 use atoll_sync::{Mutex, RcuArc};
 use linux_raw_sys::general as linux;
@@ -69,6 +70,11 @@ fn file_system(
             fs.set_planner(crate::rewrite::packed);
             (fs, root)
         }
+        MountKind::Disk => {
+            let disk = Granted::new(id.into()).map_err(|e| format!("this cell has no disk{id} ({e})"))?;
+            let (fs, root) = ext4::mount(Box::new(disk), memory().total() / 2)?;
+            (fs, root)
+        }
     })
 }
 
@@ -95,7 +101,7 @@ pub fn boot() {
         event => atoll_net::host::on_event(event, may_wait),
     });
     atoll_mem::user::set_fault_in(syscalls::fault_in);
-    atoll_mem::vm::set_reclaim(host::reclaim);
+    atoll_mem::vm::set_reclaim(|bytes| host::reclaim(bytes) | disk::reclaim(bytes));
     atoll_mem::pages::set_reached(|block| platform().memory_used_to(block));
     if let Err(e) = vdso::prepare() {
         fail(&format!("no memory for the vDSO: {e}"), 125);

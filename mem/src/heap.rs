@@ -194,8 +194,9 @@ impl CoreHeap {
             let class = CLASS_OF[size.div_ceil(16)] as usize;
             let list = &mut self.lists[class];
             let object = p.cast::<Object>();
+            // Volatile: linked into the caller, what is written to memory that it just gave up would be left out.
             // SAFETY: the object is the caller's, and now ours.
-            unsafe { object.write(Object { next: list.head, next_batch: null_mut() }) };
+            unsafe { object.write_volatile(Object { next: list.head, next_batch: null_mut() }) };
             *list = List { head: object, len: list.len + 1 };
             if list.len >= 2 * BATCH {
                 self.give(heap, class);

@@ -1228,7 +1228,11 @@ impl Vm {
         let base = at & !(SLOT - 1);
         let from = base.max(offset);
         let to = (base + SLOT).min(offset + (area.end - start)).min(size);
-        let memory_offset = object.chunk(base).map_err(|_| Denied::NoMemory)?;
+        let memory_offset = object.chunk(base).map_err(|e| match e {
+            Errno::ENOMEM => Denied::NoMemory,
+            // What it began with can't be read.
+            _ => Denied::Bus,
+        })?;
         let backing = Backing::Memory { offset: memory_offset + (from - base) };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {

@@ -453,6 +453,8 @@ impl Server {
                 Reply::value(0)
             }
             Op::Walk => self.walk(r),
+            // Here a cell is shown files, no disks.
+            Op::DiskRead => Err(Errno::ENODEV),
             Op::ReadDir => self.read_dir(r),
             Op::ReadLink => {
                 let m = self.mount(r.arg[0])?;

@@ -36,6 +36,7 @@ const PARTS: &[Part] = &[
     ("nucleus", "a machine without Linux, in QEMU", || {
         need(&[
             ("qemu-system-x86_64", "qemu-system-x86"),
+            ("mkfs.ext4", "e2fsprogs"),
             ("grub-mkrescue", "grub-common"),
             ("grub-mkrescue", "grub-pc-bin"),
             ("grub-mkrescue", "grub-efi-amd64-bin"),
@@ -46,6 +47,7 @@ const PARTS: &[Part] = &[
         cases("nucleus")?;
         cases("nucleus_disk")?;
         cases("nucleus_cases")?;
+        cases("nucleus_devices")?;
         cases("nucleus_servers")
     }),
 ];

@@ -2,12 +2,15 @@
 //!
 //! Ring 0 does what ring 3 can't, by few calls (`atoll_abi::nucleus`, made in [`calls`]); everything else
 //! is here: [`start`] begins a core, [`upcall`] takes what the nucleus passes up, [`service`] answers the
-//! messages that serving threads answer on a host, [`net`] has the sockets.
+//! messages that serving threads answer on a host, by `devices` where one has to be waited for, [`net`] has the
+//! sockets.
 #![no_std]
 
 extern crate alloc;
 
 pub mod calls;
+mod devices;
+mod input;
 mod net;
 pub mod service;
 mod spaces;
@@ -90,16 +93,24 @@ impl Platform for Nucleus {
             area.outstanding.fetch_sub(1, Ordering::Relaxed);
             events.push(Event::Answer(answer));
         }
+        if let Some(devices) = devices::devices() {
+            devices.poll(events);
+        }
         if let Some(net) = net::net() {
             net.poll(events);
         }
     }
 
     fn has_answers(&self) -> bool {
-        !control().cores[core_local().id()].answers.is_empty() || net::net().is_some_and(|n| n.has_events())
+        !control().cores[core_local().id()].answers.is_empty()
+            || devices::devices().is_some_and(|d| d.has_events())
+            || net::net().is_some_and(|n| n.has_events())
     }
 
     fn device_interrupt(&self) {
+        if let Some(devices) = devices::devices() {
+            devices.interrupted();
+        }
         if let Some(net) = net::net() {
             net.interrupted();
         }
@@ -204,6 +215,7 @@ impl Platform for Nucleus {
     }
 
     fn host(&self) -> Option<&dyn HostCalls> {
+        devices::start();
         Some(net::start())
     }
 

@@ -1,9 +1,11 @@
-//! The messages that serving threads answer on a host, answered in place: there is nobody else.
+//! The messages that serving threads answer on a host, answered in place: there is nobody else. Those for which a
+//! device has to be waited for go to `devices`.
 
 use core::sync::atomic::Ordering;
 
 use crate::calls::{self, LINE_MAX};
 use crate::control;
+use crate::devices::devices;
 use crate::net::{Net, start};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
@@ -17,6 +19,10 @@ pub(crate) fn submit(request: &Request) -> Result<()> {
     // Half of the ring is for those who come from other cores, below.
     if outstanding() >= RING / 2 {
         return Err(Errno::EAGAIN);
+    }
+    if let Some(devices) = devices().filter(|d| d.takes(request)) {
+        devices.submit(request);
+        return Ok(());
     }
     let (value, fd) = match serve(request) {
         Ok((value, fd)) => (value as i64, fd),
@@ -40,8 +46,9 @@ fn serve(request: &Request) -> Result<(u64, Option<i32>)> {
     match Op::from_number(request.op) {
         Some(Op::Nop) => Ok((request.arg[0], None)),
         Some(Op::StreamWrite) => console(request.arg[0], request.a).map(|n| (n, None)),
-        // Its end.
+        // Without a port, its end.
         Some(Op::StreamRead) => Ok((0, None)),
+        Some(Op::DiskRead) => Err(Errno::ENODEV),
         Some(op @ (Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Release)) => {
             start().serve(op, request)
         }

@@ -1,0 +1,37 @@
+//! What virtio devices' queues have in common.
+
+use core::sync::atomic::{Ordering, fence};
+
+use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::Transport;
+
+use crate::memory::Memory;
+
+/// Tells the device of what was added to a queue, if it wants to know.
+pub(crate) fn tell<const N: usize>(
+    queue: &VirtQueue<Memory, N>,
+    transport: &mut impl Transport,
+    number: u16,
+) {
+    // What was added is there before we look whether the device sleeps; it looks in the other order.
+    fence(Ordering::SeqCst);
+    if queue.should_notify() {
+        transport.notify(number);
+    }
+}
+
+bitflags::bitflags! {
+    /// Feature bits that any device has. No suppression of interrupts by index: what the crate does about that
+    /// leaves out a fence.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Features: u64 {
+        /// Block devices: the largest segment is said.
+        const BLOCK_SIZE_MAX = 1 << 1;
+        /// Block devices: the most segments are said.
+        const BLOCK_SEG_MAX = 1 << 2;
+        /// Block devices: the size of a block is said.
+        const BLOCK_SIZE = 1 << 6;
+        /// It follows the standard.
+        const VERSION_1 = 1 << 32;
+    }
+}
