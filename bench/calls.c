@@ -29,6 +29,13 @@ static int file, event, poller, pair[2], pipes[2];
 static char buffer[4096];
 
 static void null_call(void) { getppid(); }
+/* Only the instruction, in no function of the C library's. */
+static void bare_call(void)
+{
+	long r;
+	__asm__ volatile("syscall" : "=a"(r) : "a"(SYS_getppid) : "rcx", "r11", "memory");
+}
+static void other_call(void) { getuid(); }
 static void clock_call(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); }
 static void read_file(void) { if (pread(file, buffer, 4096, 0) != 4096) exit(1); }
 static void stat_file(void) { struct stat s; if (fstat(file, &s)) exit(1); }
@@ -170,6 +177,8 @@ int main(int argc, char **argv)
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || pipe(pipes) || pipe(to) || pipe(from))
 		return 1;
 	measure("null system call (getppid)", null_call, 300000);
+	measure("null system call, without the C library", bare_call, 300000);
+	measure("system call with all its saving (getuid)", other_call, 300000);
 	measure("clock_gettime", clock_call, 300000);
 	measure("fstat", stat_file, 100000);
 	measure("pread of 4 KiB from the cache", read_file, 50000);

@@ -179,11 +179,15 @@ fn memcaslap(port: u16, dir: &Path, requests: u64) -> Result<u64> {
     Ok(after(&text, "Ops:").context("memcaslap says no number of operations")? as u64)
 }
 
-/// Loads that are compared: name, server, its port, its first words, the load.
-const LOADS: [(&str, &[&str], u16, &[u8], Load); 3] = [
-    ("redis get", &REDIS, 6379, b"PING\r\n", |port, _, n| redis_benchmark(port, "get", n)),
-    ("redis set", &REDIS, 6379, b"PING\r\n", |port, _, n| redis_benchmark(port, "set", n)),
-    ("memcached, 90 % get, 1 KiB", &MEMCACHED, 11211, b"version\r\n", memcaslap),
+/// A server: its words, its port, and what it answers to.
+type Server = (&'static [&'static str], u16, &'static [u8]);
+const REDIS_SERVER: Server = (&REDIS, 6379, b"PING\r\n");
+const MEMCACHED_SERVER: Server = (&MEMCACHED, 11211, b"version\r\n");
+/// Loads that are compared.
+const LOADS: [(&str, Server, Load); 3] = [
+    ("redis get", REDIS_SERVER, |port, _, n| redis_benchmark(port, "get", n)),
+    ("redis set", REDIS_SERVER, |port, _, n| redis_benchmark(port, "set", n)),
+    ("memcached, 90 % get, 1 KiB", MEMCACHED_SERVER, memcaslap),
 ];
 /// Connections at once. QEMU's user network takes in one after the other and loses more that come together.
 const CONNECTIONS: &str = "8";
@@ -193,7 +197,7 @@ const REQUESTS: [u64; 2] = [4_000, 20_000];
 fn requests(options: &Options, workshop: &Workshop) -> Result<()> {
     need(Kind::Redis.needs())?;
     need(Kind::Memcached.needs())?;
-    for (name, words, port, hello, load) in LOADS {
+    for (name, (words, port, hello), load) in LOADS {
         let mut counts = [0.0; 2];
         for (n, side) in SIDES.into_iter().enumerate() {
             let image = workshop.image(side, words[0], words)?;
