@@ -189,35 +189,6 @@ static long keeps(u64 memory)
 	return 0;
 }
 
-// Instructions that do nothing, but that bench/count.c knows.
-#define MARK(n) __asm__ volatile("nopl 0x41544c00+" #n "(%%rax)" : : : "memory")
-#define TIMES 1000
-
-// Calls that `cargo xtask bench nucleus` counts the instructions of, each TIMES times between two marks.
-static long figures(void)
-{
-	long space = call(CREATE, 0, 0);
-	if (space < 0 || call(SWITCH, space, 0) || call4(MAP, USER, TIMES * PAGE, 3, 0) || call(UNMAP, USER, TIMES * PAGE))
-		return 1;
-	MARK(10);
-	for (u64 i = 0; i < TIMES; i++)
-		if (call4(MAP, USER + i * PAGE, PAGE, 3, i * PAGE))
-			return 2;
-	MARK(11);
-	MARK(12);
-	for (u64 i = 0; i < TIMES; i++)
-		if (call(UNMAP, USER + i * PAGE, PAGE))
-			return 3;
-	MARK(13);
-	// To itself, with the mask set: a pending bit.
-	MARK(14);
-	for (u64 i = 0; i < TIMES; i++)
-		if (call(NOTIFY, 0, 0))
-			return 4;
-	MARK(15);
-	return 0;
-}
-
 void begin(u64 core)
 {
 	u64 memory = *(u64 *)(CONTROL + 24);
@@ -272,8 +243,6 @@ void begin(u64 core)
 		call(0, 0, 0);
 	case 18:
 		call(0, keeps(memory) << 8, 0);
-	case 19:
-		call(0, figures() << 8, 0);
 	}
 	for (;;)
 		;

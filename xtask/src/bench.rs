@@ -93,7 +93,8 @@ impl Row {
     }
 }
 
-fn number(x: f64) -> String {
+/// A number with as many places as matter.
+pub fn number(x: f64) -> String {
     match x.abs() {
         a if a >= 1000.0 => format!("{x:.0}"),
         a if a >= 10.0 => format!("{x:.1}"),

@@ -23,7 +23,7 @@ const NEEDS: [(&str, &str); 4] =
     [("qemu-system-x86_64", "qemu-system-x86"), ("gcc", "gcc"), ("apt-get", "apt"), ("dpkg-deb", "dpkg")];
 /// QEMU's options for both. `-cpu max` has what the nucleus asks for.
 const QEMU: &str =
-    "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -smp 1 -m 768";
+    "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 768";
 /// Linux's modules for a virtio network device on PCI, each before those that need it.
 const MODULES: [&str; 8] = [
     "drivers/virtio/virtio_ring.ko",
@@ -57,6 +57,7 @@ pub struct Image {
     side: Side,
     kernel: PathBuf,
     initrd: PathBuf,
+    cores: usize,
 }
 
 fn compile(options: &[&str], source: &str, to: &Path) -> Result<()> {
@@ -147,7 +148,7 @@ impl Workshop {
             let mut build = Command::new(top().join("target/release/atoll"));
             build.args(["image", "build"]).arg(dir.join("machine.conf")).arg("--output").arg(&dir);
             run_quietly(&mut build)?;
-            return Ok(Image { side, kernel: dir.join("nucleus"), initrd: dir.join("module.tar") });
+            return Ok(Image { side, kernel: dir.join("nucleus"), initrd: dir.join("module.tar"), cores: 1 });
         }
         let root = self.dir.join("linux");
         let lines: String = words[1..].iter().map(|w| format!("{w}\n")).collect();
@@ -162,13 +163,13 @@ impl Workshop {
         packer.write(&mut beside)?;
         archive.extend_from_slice(&beside);
         fs::write(dir.join("initramfs"), archive)?;
-        Ok(Image { side, kernel: self.kernel.clone(), initrd: dir.join("initramfs") })
+        Ok(Image { side, kernel: self.kernel.clone(), initrd: dir.join("initramfs"), cores: 1 })
     }
 
-    /// A machine with the nucleus that boots this module.
-    pub fn nucleus(&self, module: &Path) -> Image {
+    /// A machine with the nucleus that boots this module, on so many cores.
+    pub fn nucleus(&self, module: &Path, cores: usize) -> Image {
         let kernel = top().join("target/release/atoll-nucleus");
-        Image { side: Side::Cell, kernel, initrd: module.into() }
+        Image { side: Side::Cell, kernel, initrd: module.into(), cores }
     }
 
     /// A counter for one machine.
@@ -239,7 +240,7 @@ impl Guest {
     pub fn start(image: &Image, to: u16, counter: Option<&Counter>) -> Result<Guest> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(QEMU.split(' ')).args(["-serial", "stdio"]);
+        qemu.args(QEMU.split(' ')).args(["-serial", "stdio", "-smp", &image.cores.to_string()]);
         let mut net = "user,id=net0".to_string();
         if to != 0 {
             net += &format!(",hostfwd=tcp:127.0.0.1:{port}-:{to}");

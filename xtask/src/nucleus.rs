@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::{Options, Row};
+use crate::bench::{Options, Row, number};
 use crate::build::{run, top};
 use crate::guests::{Counter, Guest, Workshop};
 use crate::servers::{Kind, SIDES, Side, after};
@@ -232,44 +232,57 @@ fn per_request(guest: &Guest, counter: &Counter, dir: &Path, load: Load) -> Resu
     Ok((long.0 - short.0) / (long.1 - short.1))
 }
 
-/// The nucleus's own calls, which a small runtime makes between two marks. Linux has none to compare them with.
-const OWN_CALLS: [(u64, &str); 3] =
-    [(10, "map one page"), (12, "unmap one page"), (14, "notify, to a core that masks it")];
-/// How often it makes each.
-const TIMES: f64 = 1000.0;
+/// The nucleus's own calls, which `bench/nucleus_calls.c` makes between two marks: the first mark, how often,
+/// and what. Linux has none to compare them with.
+const OWN_CALLS: [(u64, f64, &str); 4] = [
+    (10, 1000.0, "map one page in place of another"),
+    (12, 1000.0, "unmap one page"),
+    (14, 1000.0, "notify, to a core that masks it"),
+    (16, 32.0, "send a line to another cell"),
+];
 
 fn own_calls(options: &Options, workshop: &Workshop) -> Result<()> {
     let dir = workshop.dir().join("own-calls");
     fs::create_dir_all(&dir)?;
-    let image = dir.join("runtime");
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-O1", "-Wall", "-Wno-implicit-fallthrough", "-ffreestanding", "-fno-stack-protector"]);
-    compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie", "-DWHAT=19", "-DSEED=0"]);
-    compiler.arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
-    run(compiler.arg("-o").arg(&image).arg(top().join("tests/ring3/image.c")))?;
-    fs::write(dir.join("boot.conf"), "cell figures\n cores 1\n memory 64M\n runtime runtime\n run x\n")?;
-    run(Command::new("tar")
-        .arg("-C")
-        .arg(&dir)
-        .args(["-cf"])
-        .arg(dir.join("module.tar"))
-        .args(["boot.conf", "runtime"]))?;
+    for (name, option) in [("caller", "-DCALLER"), ("peer", "-DRECEIVER")] {
+        let mut compiler = Command::new("gcc");
+        compiler.args([
+            "-O1",
+            "-Wall",
+            "-ffreestanding",
+            "-fno-stack-protector",
+            "-fno-pic",
+            "-mcmodel=large",
+        ]);
+        compiler.args(["-nostdlib", "-static", "-no-pie", option]);
+        compiler
+            .arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
+        run(compiler.arg("-o").arg(dir.join(name)).arg(top().join("bench/nucleus_calls.c")))?;
+    }
+    let cell = |name: &str, peer: &str| {
+        format!("cell {name}\n cores 1\n memory 64M\n runtime {name}\n peer {peer}\n run x\n")
+    };
+    fs::write(dir.join("boot.conf"), cell("caller", "peer") + &cell("peer", "caller"))?;
+    let module = dir.join("module.tar");
+    run(Command::new("tar").arg("-C").arg(&dir).arg("-cf").arg(&module).args([
+        "boot.conf",
+        "caller",
+        "peer",
+    ]))?;
     let counter = workshop.counter("own-calls");
-    let mut guest = Guest::start(&workshop.nucleus(&dir.join("module.tar")), 0, Some(&counter))?;
-    guest.wait()?;
+    let mut guest = Guest::start(&workshop.nucleus(&module, 2), 0, Some(&counter))?;
+    // The peer never ends.
+    guest.until("nucleus: cell caller ended")?;
     let marks: BTreeMap<u64, u64> = counter.marks()?.into_iter().collect();
-    for (mark, name) in OWN_CALLS {
+    for (mark, times, name) in OWN_CALLS {
         let (Some(begin), Some(end)) = (marks.get(&mark), marks.get(&(mark + 1))) else {
             bail!("{name} was not measured:\n{}", guest.text());
         };
-        let each = (end - begin) as f64 / TIMES;
+        let (name, each) = (format!("nucleus: {name}"), (end - begin) as f64 / times);
         if options.json {
-            println!(
-                "{}",
-                serde_json::json!({ "name": format!("nucleus: {name}"), "cell": each, "unit": "instructions" })
-            );
+            println!("{}", serde_json::json!({ "name": name, "cell": each, "unit": "instructions" }));
         } else {
-            println!("{:44} {each:>31.1}  instructions", format!("nucleus: {name}"));
+            println!("{name:44} {:17}  cell {:>11}  instructions", "", number(each));
         }
     }
     Ok(())
