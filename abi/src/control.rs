@@ -19,7 +19,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -27,6 +27,20 @@ pub const BOOT_MAX: usize = 4 << 20;
 pub const EXTENTS_MAX: usize = 8;
 /// The most devices of a cell.
 pub const DEVICES_MAX: usize = 8;
+
+/// The most cells that a cell exchanges lines with.
+pub const PEERS_MAX: usize = 8;
+
+/// A cell that this one exchanges lines with ([`crate::mailbox`]).
+#[repr(C)]
+pub struct Peer {
+    /// Its name, with NULs behind it. All NULs: there is no such peer.
+    pub name: [AtomicU8; 32],
+    /// Address of the inbox for what it sends; 0: it may not.
+    pub inbox: AtomicU64,
+    /// 1: lines may be sent to it.
+    pub may_send: AtomicU32,
+}
 
 /// What a cell's runtime stands on.
 pub mod platform_kind {
@@ -86,6 +100,8 @@ pub struct Descriptor {
     pub devices: [[AtomicU64; 2]; DEVICES_MAX],
     /// Address and length of the root file system's archive, where it is in memory; 0: there is none.
     pub archive: [AtomicU64; 2],
+    /// Cells that this one exchanges lines with.
+    pub peers: [Peer; PEERS_MAX],
     /// Host descriptors: the file of the extents.
     pub memory_fd: AtomicI32,
     /// Host descriptor that takes the runtime's log lines.

@@ -13,6 +13,8 @@ pub mod pending {
     pub const DEADLINE: u32 = 2;
     /// A device has something to say.
     pub const DEVICE: u32 = 4;
+    /// A line from another cell lies in an [inbox](crate::mailbox::Inbox) with a bell.
+    pub const MAILBOX: u32 = 8;
 }
 
 /// State of a core, written by the core, read by those who want to wake it.

@@ -33,6 +33,8 @@ pub const LOOP_STACK: u64 = 32 << 10;
 pub const TRAP_STACK: u64 = 32 << 10;
 /// Registers of the devices that a cell was granted, on the nucleus: a page each.
 pub const DEVICES: u64 = RUNTIME_BASE + (112 << 20);
+/// Lines from other cells, on the nucleus: an [inbox](crate::mailbox::Inbox) each.
+pub const INBOXES: u64 = RUNTIME_BASE + (120 << 20);
 /// The control area ([`crate::control::Control`]), shared with the supervisor.
 pub const CONTROL: u64 = RUNTIME_BASE + (128 << 20);
 /// The root file system's archive on the nucleus, read-only.

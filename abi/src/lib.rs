@@ -21,6 +21,7 @@ pub mod core_local;
 pub mod errno;
 pub mod frame;
 pub mod layout;
+pub mod mailbox;
 pub mod nucleus;
 pub mod platform;
 pub mod ring;

@@ -34,7 +34,8 @@ pub mod call {
     /// `space_switch(space)`: this core is in another space from here on.
     pub const SPACE_SWITCH: u64 = 8;
     /// `map(address, length, access, offset)`: shows the cell's memory from `offset` on, in the current space, in
-    /// place of what was there. ENOMEM: no memory for page tables, the range is as far as it got.
+    /// place of what was there. ENOMEM: no memory for page tables ([`TABLES_GIVE`]), the range is as far as it got.
+    /// EINVAL: not the programs' part of the space, or not all the cell's own memory.
     pub const MAP: u64 = 9;
     /// `unmap(address, length)`.
     pub const UNMAP: u64 = 10;
@@ -43,6 +44,49 @@ pub mod call {
     /// `console(stream, text, length)`: bytes of standard output (1) or standard error (2) as they are. Value: how many
     /// were taken; never waits for long. ENODEV: the cell has not been given the console.
     pub const CONSOLE: u64 = 12;
+    /// `changes(list, n)`: makes up to [`CHANGES_MAX`](super::CHANGES_MAX) changes of the current space, in the list's
+    /// order; other cores are asked only once to forget what was there. Value: how many were made; an error is the
+    /// first one's.
+    pub const CHANGES: u64 = 13;
+    /// `tables_give(offset)`: the block of 2 MiB of the cell's memory at `offset` is for page tables from here on, out of
+    /// reach of ring 3. EBUSY: a program maps something of it, in whatever space.
+    pub const TABLES_GIVE: u64 = 14;
+    /// `tables_back()`: takes a block back in which there is no page table now; its offset. What is in it is
+    /// undefined. ENOENT: there is none.
+    pub const TABLES_BACK: u64 = 15;
+    /// `send(peer, line)`: puts the [line](crate::mailbox::Line) at an address that is a multiple of its size into a
+    /// peer's inbox, and rings its bell. `peer` is a number in the descriptor's list. EAGAIN: the inbox is full, EPERM:
+    /// the boot configuration doesn't allow it, EPIPE: that cell has ended.
+    pub const SEND: u64 = 16;
+}
+
+/// The most changes of one [`call::CHANGES`].
+pub const CHANGES_MAX: u64 = 32;
+
+/// Values of [`MapChange::kind`].
+pub mod change {
+    /// Shows memory.
+    pub const MAP: u32 = 0;
+    /// Shows nothing.
+    pub const UNMAP: u32 = 1;
+    /// Leaves what is there, with another access.
+    pub const PROTECT: u32 = 2;
+}
+
+/// One change of mappings.
+#[derive(Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
+#[repr(C)]
+pub struct MapChange {
+    /// Which one ([`change`]).
+    pub kind: u32,
+    /// [`Access`](crate::platform::Access).
+    pub access: u32,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset of what is shown in the cell's memory.
+    pub offset: u64,
 }
 
 /// Values of a trap's `trap` field beyond the processor's own.

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::control::Control;
 use crate::errno::Result;
+use crate::mailbox::{Inbox, Line};
 use crate::service::{Answer, Request};
 
 bitflags::bitflags! {
@@ -49,6 +50,38 @@ pub enum Backing {
     },
     /// Nothing: any access faults.
     Nothing,
+}
+
+/// A change of the current space ([`Platform::change`]).
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// As [`Platform::map`] of the cell's own memory.
+    Map {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// What may be done with it.
+        access: Access,
+        /// Where it is in the cell's memory, bytes.
+        offset: u64,
+    },
+    /// As [`Platform::unmap`].
+    Unmap {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// As [`Platform::protect`].
+    Protect {
+        /// First address.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// What may be done with it.
+        access: Access,
+    },
 }
 
 /// An event that a core learns of by [`Platform::park`] or [`Platform::poll`].
@@ -220,8 +253,50 @@ pub trait Platform: Sync {
     /// The range must be the program's.
     unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()>;
 
+    /// Makes several changes of the current space, in the list's order. One that fails doesn't keep the others from
+    /// being made; the error is the first one's.
+    ///
+    /// # Safety
+    /// As of [`Platform::map`], [`Platform::unmap`] and [`Platform::protect`].
+    unsafe fn change(&self, list: &[Change]) -> Result<()> {
+        let mut done = Ok(());
+        for one in list {
+            // SAFETY: the caller's promise.
+            let this = unsafe {
+                match *one {
+                    Change::Map { addr, len, access, offset } => {
+                        self.map(addr, len, access, Backing::Memory { offset })
+                    }
+                    Change::Unmap { addr, len } => self.unmap(addr, len),
+                    Change::Protect { addr, len, access } => self.protect(addr, len, access),
+                }
+            };
+            done = done.and(this);
+        }
+        done
+    }
+
+    /// Takes back memory that the platform had from the cell (for page tables) and needs no more: the offset
+    /// of a block, whose contents are undefined.
+    fn memory_back(&self) -> Option<u64> {
+        None
+    }
+
     /// The cell's memory is in use up to this block: the platform may make ready what follows.
     fn memory_used_to(&self, block: u64);
+
+    // --- other cells ---
+
+    /// Sends a line to a peer, by its number in the descriptor's list. EINVAL: there is no such peer, EPERM: it is not
+    /// to be sent to, EAGAIN: its inbox is full, EPIPE: it has ended.
+    fn send(&self, _peer: usize, _line: &Line) -> Result<()> {
+        Err(crate::Errno::EINVAL)
+    }
+
+    /// The inbox for a peer's lines, where it may send any.
+    fn inbox(&self, _peer: usize) -> Option<&'static Inbox> {
+        None
+    }
 
     // --- services and the rest ---
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, Parser, Subcommand};
 
+use crate::disk;
 use crate::machine::{CellEnd, Machine, MachineCell, Published};
 use crate::run::{self, NOT_STARTED};
 
@@ -21,6 +22,7 @@ use crate::run::{self, NOT_STARTED};
   cell batch
     cores 1
     memory 256M
+    restart on-failure   # or always, or at most three times: on-failure:3
     run busybox sh -c 'while :; do :; done'
 
 What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`,
@@ -46,7 +48,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 pub enum Image {
-    /// Write what a machine boots: the nucleus, and a module with the cells' files
+    /// Write what a machine boots: the nucleus, and a module with the cells' files, or a disk with both
     Build(Build),
 }
 
@@ -55,15 +57,26 @@ pub enum Image {
   atoll image build machine.conf --output machine
   qemu-system-x86_64 -M microvm,acpi=off -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \\
     -kernel machine/nucleus -initrd machine/module.tar
+  atoll image build machine.conf --disk machine.img     # for a machine with BIOS or UEFI, and for CDs
+  qemu-system-x86_64 -M q35 -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \
+    -drive file=machine.img,format=raw
 
+A disk image is made by GRUB's tools; Debian: apt-get install grub-common grub-pc-bin grub-efi-amd64-bin xorriso
+mtools. The nucleus's console is the machine's first serial port.
 Firecracker and Cloud Hypervisor enter kernels by PVH, too; with them it has not been tried yet.")]
 pub struct Build {
     /// The boot configuration (see `atoll boot --help`)
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Directory that the files are written to
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    /// Directory that the nucleus and the module are written to
+    #[arg(short, long, value_name = "DIR", required_unless_present = "disk")]
+    output: Option<PathBuf>,
+    /// File or disk that an image is written to which BIOS and UEFI boot; a disk is overwritten
+    #[arg(long, value_name = "FILE")]
+    disk: Option<PathBuf>,
+    /// The nucleus's command line in the disk image (exit=f4: end QEMU by its isa-debug-exit at that port)
+    #[arg(long, value_name = "OPTIONS", default_value = "", requires = "disk")]
+    append: String,
 }
 
 /// Boots the machine; the status is that of the first cell that did not end well, or 0.
@@ -84,11 +97,19 @@ pub fn boot(options: Options) -> ExitCode {
 /// Writes the files.
 pub fn build(options: Build) -> ExitCode {
     let written = machine(&options.config).and_then(|mut machine| {
-        let failed = |e| Error::with(format!("writing to {}", options.output.display()), e);
         let module = machine.module()?;
-        std::fs::create_dir_all(&options.output).map_err(failed)?;
-        std::fs::copy(&machine.nucleus, options.output.join("nucleus")).map_err(failed)?;
-        std::fs::write(options.output.join("module.tar"), module).map_err(failed)
+        if let Some(dir) = &options.output {
+            let files = || {
+                std::fs::create_dir_all(dir)?;
+                std::fs::copy(&machine.nucleus, dir.join("nucleus"))?;
+                std::fs::write(dir.join("module.tar"), &module)
+            };
+            files().map_err(|e| Error::with(format!("writing to {}", dir.display()), e))?;
+        }
+        match &options.disk {
+            Some(disk) => disk::write(&machine.nucleus, &module, &options.append, disk),
+            None => Ok(()),
+        }
     });
     match written {
         Ok(()) => ExitCode::SUCCESS,
@@ -138,5 +159,7 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     line.extend(words);
     let Line { options } = Line::try_parse_from(line).map_err(|e| wrong(e.to_string()))?;
     let devices = cell.devices.iter().map(|d| d.to_string()).collect();
-    run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))
+    let made = run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))?;
+    let peers = cell.peers.iter().map(|p| p.to_string()).collect();
+    Ok(MachineCell { peers, restart: cell.restart, ..made })
 }

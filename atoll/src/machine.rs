@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
+use atoll_partition::Restart;
 use atoll_supervisor::{Error, Result};
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
@@ -35,6 +36,10 @@ pub struct MachineCell {
     pub memory: u64,
     /// Its devices: `console`, `net0` and so on.
     pub devices: Vec<String>,
+    /// Cells that its runtime may send lines to.
+    pub peers: Vec<String>,
+    /// When it starts again.
+    pub restart: Restart,
 }
 
 /// A machine.
@@ -153,11 +158,14 @@ impl Machine {
         let mut configuration = String::new();
         for (n, cell) in self.cells.iter().enumerate() {
             let devices: String = cell.devices.iter().map(|d| format!("  device {d}\n")).collect();
+            let peers: String = cell.peers.iter().map(|p| format!("  peer {p}\n")).collect();
             configuration += &format!(
-                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n  image root{n}\n{devices}  run {}\n",
+                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n  image root{n}\n{devices}{peers}  \
+                 restart {}\n  run {}\n",
                 cell.name,
                 cell.cores,
                 cell.memory >> 10,
+                cell.restart,
                 one_line(&cell.boot.args)
             );
         }
@@ -304,6 +312,8 @@ fn listen(log: std::io::PipeReader, names: &[&str], verbose: bool) -> Said {
                 said.ends[n] = Some(CellEnd { status, calls: said.calls[n] });
             } else if let Some(calls) = calls(text) {
                 said.calls[n] = calls;
+            } else if text.starts_with("starts again") && !verbose {
+                eprintln!("atoll: {name} {text}");
             }
         }
         let of_cell = line.split_once(": ").filter(|(name, _)| names.contains(name));

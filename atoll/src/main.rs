@@ -1,6 +1,7 @@
 //! `atoll`: run programs in cells.
 
 mod boot;
+mod disk;
 mod machine;
 mod run;
 mod syscalls;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::layout::{BLOCK, MAX_CORES};
+use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
 use atoll_supervisor::serve::{HostMount, Streams};
@@ -305,7 +306,8 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     // Input doesn't get there yet: the program finds its end at once. Even without a network beyond the
     // machine there is the cell's own loopback.
     let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
-    Ok(MachineCell { name: name.into(), boot, archive, cores, memory, devices })
+    let (peers, restart) = (Vec::new(), Restart::default());
+    Ok(MachineCell { name: name.into(), boot, archive, cores, memory, devices, peers, restart })
 }
 
 /// The most cores of a machine that the nucleus splits.
@@ -322,7 +324,12 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     packer.plan(plan_cache(signals::is_root()));
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
-        None => packer.program(Path::new(&o.program[0]))?,
+        None => {
+            packer.program(Path::new(&o.program[0]))?;
+            if let Ok(here) = std::env::current_dir() {
+                packer.directory(&here)?;
+            }
+        }
     }
     for path in &o.include {
         packer.include(path)?;
@@ -406,7 +413,7 @@ fn boot_config(
     }
     let workdir = match o.workdir {
         Some(dir) => dir.into_os_string().into_vec(),
-        None => default_workdir(&mounts, o.rootfs.is_some() || o.platform == Platform::Nucleus),
+        None => default_workdir(&mounts, o.rootfs.is_some()),
     };
     Ok(BootConfig {
         name,

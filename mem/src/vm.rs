@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use atoll_abi::layout::{
     BLOCK, PAGE, RUNTIME_BASE, RUNTIME_END, USER_MAX, USER_MIN, is_user_range, page_down, page_up,
 };
-use atoll_abi::platform::{Access, Backing, platform};
+use atoll_abi::platform::{Access, Backing, Change, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce};
 
@@ -249,16 +249,52 @@ pub fn set_reclaim(reclaim: Reclaim) {
     let _ = RECLAIM.set(reclaim);
 }
 
-/// Zeroed pages, if need be after asking caches to shrink.
+/// Zeroed pages, if need be after asking the platform and caches for some.
 pub fn take_pages_hard(order: u32) -> Option<u64> {
     loop {
         if let Some(offset) = take_pages(order) {
             return Some(offset);
         }
         let reclaim = RECLAIM.get()?;
-        if !reclaim(PAGE << order) {
+        if let Some(block) = platform().memory_back() {
+            give_pages(block, BLOCK_ORDER);
+        } else if !reclaim(PAGE << order) {
             return None;
         }
+    }
+}
+
+/// Changes of the current space that go down together.
+struct Batch {
+    list: [Change; Batch::MAX],
+    len: usize,
+}
+
+impl Batch {
+    const MAX: usize = 16;
+
+    fn new() -> Batch {
+        Batch { list: [Change::Unmap { addr: 0, len: 0 }; Batch::MAX], len: 0 }
+    }
+
+    /// One more.
+    ///
+    /// # Safety
+    /// As of [`Platform::change`](atoll_abi::platform::Platform::change).
+    unsafe fn add(&mut self, change: Change) -> Result<()> {
+        if self.len == Batch::MAX {
+            self.send()?;
+        }
+        self.list[self.len] = change;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Makes those that were added.
+    fn send(&mut self) -> Result<()> {
+        let list = &self.list[..core::mem::take(&mut self.len)];
+        // SAFETY: promised where they were added.
+        unsafe { platform().change(list) }
     }
 }
 
@@ -870,9 +906,10 @@ impl Vm {
     }
 
     fn protect_slots(&self, start: u64, end: u64, access: Access) {
+        let mut batch = Batch::new();
         let mut runs = self.runs(start, end).into_iter().peekable();
         while let Some((addr, mut len, _)) = runs.next() {
-            // Neighbouring addresses in one call, wherever their memory lies.
+            // Neighbouring addresses in one, wherever their memory lies.
             while let Some((a, l, _)) = runs.peek() {
                 if *a != addr + len {
                     break;
@@ -881,20 +918,23 @@ impl Vm {
                 runs.next();
             }
             // SAFETY: these pages are mapped in the program's part.
-            let _ = unsafe { platform().protect(addr, len, access) };
+            let _ = unsafe { batch.add(Change::Protect { addr, len, access }) };
         }
+        let _ = batch.send();
     }
 
     /// Unmaps the parts of a range that no slot's page lies over.
     fn hide_direct(&mut self, start: u64, end: u64) {
+        let mut batch = Batch::new();
         let mut at = start;
         for (addr, len, _) in self.runs(start, end).into_iter().chain([(end, 0, 0)]) {
             if addr > at {
                 // SAFETY: a user range.
-                let _ = unsafe { platform().unmap(at, addr - at) };
+                let _ = unsafe { batch.add(Change::Unmap { addr: at, len: addr - at }) };
             }
             at = addr + len;
         }
+        let _ = batch.send();
     }
 
     fn discard(&mut self, start: u64, end: u64) {
@@ -1068,6 +1108,7 @@ impl Vm {
     /// Moves the pages of `[old, old + len)` to `new`.
     fn move_slots(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
         let congruent = old % SLOT == new % SLOT;
+        let mut batch = Batch::new();
         let slots: Vec<(u64, Slot)> =
             self.slots.range(old & !(SLOT - 1)..old + len).map(|(s, v)| (*s, *v)).collect();
         for (s, slot) in slots {
@@ -1078,11 +1119,11 @@ impl Vm {
             let target = s.wrapping_add(new.wrapping_sub(old));
             if congruent && bits == slot.mapped && !self.slots.contains_key(&target) {
                 let (a, b) = (s.max(old), (s + SLOT).min(old + len));
-                // SAFETY: a user range.
-                let _ = unsafe { platform().unmap(a, b - a) };
                 self.slots.remove(&s);
                 self.slots.insert(target, slot);
-                self.show(target, bits, access)?;
+                // SAFETY: a user range.
+                unsafe { batch.add(Change::Unmap { addr: a, len: b - a })? };
+                self.show_in(&mut batch, target, bits, access)?;
                 continue;
             }
             for page in 0..16u64 {
@@ -1098,10 +1139,10 @@ impl Vm {
                 unsafe { core::ptr::copy_nonoverlapping(from, dest, PAGE as usize) };
                 self.slots.get_mut(&slot_to).expect("just made").mapped |= 1 << page_to;
                 self.resident += 1;
-                self.show(slot_to, 1 << page_to, access)?;
+                self.show_in(&mut batch, slot_to, 1 << page_to, access)?;
             }
         }
-        Ok(())
+        batch.send()
     }
 
     /// The chunk of a slot, taken now if there is none.
@@ -1116,17 +1157,22 @@ impl Vm {
     }
 
     /// Maps pages of a slot.
-    fn show(&self, slot: u64, mut bits: u16, access: Access) -> Result<()> {
+    fn show(&self, slot: u64, bits: u16, access: Access) -> Result<()> {
+        let mut batch = Batch::new();
+        self.show_in(&mut batch, slot, bits, access)?;
+        batch.send()
+    }
+
+    fn show_in(&self, batch: &mut Batch, slot: u64, mut bits: u16, access: Access) -> Result<()> {
         let frame = u64::from(self.slots[&slot].frame);
         while bits != 0 {
             let first = bits.trailing_zeros() as u64;
             let len = (bits >> first).trailing_ones() as u64;
             bits &= !(page_mask(len) << first);
-            let backing = Backing::Memory { offset: (frame + first) * PAGE };
+            let (addr, len) = (slot + first * PAGE, len * PAGE);
+            let (access, offset) = (access | Access::POPULATE, (frame + first) * PAGE);
             // SAFETY: a user range; the pages are this slot's.
-            unsafe {
-                platform().map(slot + first * PAGE, len * PAGE, access | Access::POPULATE, backing)?;
-            }
+            unsafe { batch.add(Change::Map { addr, len, access, offset })? };
         }
         Ok(())
     }

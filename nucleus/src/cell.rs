@@ -10,16 +10,19 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use arrayvec::ArrayVec;
 use atoll_abi::control::{
-    ABI_VERSION, BOOT_MAX, Control, CoreArea, DEVICES_MAX, Descriptor, EXTENTS_MAX, MAGIC, platform_kind,
+    ABI_VERSION, BOOT_MAX, Control, CoreArea, DEVICES_MAX, Descriptor, EXTENTS_MAX, MAGIC, PEERS_MAX,
+    platform_kind,
 };
-use atoll_abi::core_local::CoreLocal;
+use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
-    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES,
-    TRAP_STACK, is_user_range, table_blocks,
+    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, INBOXES, LOOP_STACK,
+    MAX_SPACES, TRAP_STACK, is_user_range, table_blocks,
 };
+use atoll_abi::mailbox::Line;
+use atoll_abi::nucleus::{CHANGES_MAX, MapChange, change};
 use atoll_abi::platform::Access as Rights;
-use atoll_partition::{CORES_MAX, Cell as Owns, Extent};
+use atoll_partition::{CORES_MAX, Cell as Owns, Extent, Restart};
 
 use crate::console::{Console, Turn, write_stream};
 use crate::cores::{self, Lock};
@@ -28,14 +31,15 @@ use crate::devices::Device;
 use crate::entry::DIRECT;
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
-use crate::space::{Change, Space};
-use crate::{clock, load, say};
+use crate::space::{After, Change, Space};
+use crate::{clock, load, mailbox, say};
+use zerocopy::FromBytes;
 
 /// Wait status of a cell that an exception ended: as of a program that was killed by SIGSEGV.
 pub const CRASHED: u64 = 11;
-/// One part in so many of a cell's memory is for page tables, and at least so many bytes.
-const TABLES_PART: u64 = 64;
-const TABLES_MIN: u64 = 1 << 20;
+/// Memory for a cell's first page tables, beside those for its view of its own memory: its runtime gives more when
+/// these are used up.
+const TABLES: u64 = 256 << 10;
 /// Longest text of one call, bytes.
 const TEXT_MAX: u64 = 1024;
 
@@ -43,45 +47,69 @@ type Result<T> = core::result::Result<T, &'static str>;
 /// What a call of ring 3 comes to.
 pub type Answer = core::result::Result<u64, Errno>;
 
-/// Cells that run.
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Cells that run, or are about to.
+pub static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// Cells that ended with another status than 0.
 static FAILED: AtomicUsize = AtomicUsize::new(0);
 
-/// What a cell is made of, in the boot module.
-pub struct Parts<'a> {
+/// A cell that another one exchanges lines with.
+#[derive(Clone)]
+pub struct Peer {
+    /// Its number in the boot configuration.
+    pub number: usize,
     /// Its name.
-    pub name: &'a str,
+    pub name: &'static str,
+    /// Lines may be sent to it.
+    pub to: bool,
+    /// It may send lines.
+    pub from: bool,
+}
+
+/// What a cell is made of, out of the boot module.
+#[derive(Clone)]
+pub struct Parts {
+    /// Its number in the boot configuration.
+    pub number: usize,
+    /// Its name.
+    pub name: &'static str,
+    /// Its memory and its cores.
+    pub owns: Owns,
     /// Its runtime, an ELF file.
-    pub runtime: &'a [u8],
+    pub runtime: &'static [u8],
     /// The encoded boot configuration, which the runtime reads.
-    pub boot: &'a [u8],
+    pub boot: &'static [u8],
     /// The root file system's archive, in whole pages.
     pub archive: Extent,
     /// May it write to the console?
     pub console: bool,
     /// Its devices.
-    pub devices: ArrayVec<&'a Device, DEVICES_MAX>,
+    pub devices: ArrayVec<Device, DEVICES_MAX>,
+    /// Cells that it exchanges lines with.
+    pub peers: ArrayVec<Peer, PEERS_MAX>,
+    /// When it starts again.
+    pub restart: Restart,
+    /// How many times it has done that.
+    pub restarts: u32,
 }
 
 /// A cell.
 pub struct Cell {
-    name: ArrayVec<u8, 32>,
+    parts: Parts,
     /// Where it begins.
     pub entry: u64,
-    /// Its memory: bytes, and the extents that they are in.
-    memory: u64,
-    extents: ArrayVec<Extent, EXTENTS_MAX>,
     /// The machine's cores that are its own, by its numbers for them.
     cores: ArrayVec<usize, CORES_MAX>,
     /// The cores' areas, by the direct map.
-    areas: *const CoreArea,
-    console: bool,
+    areas: u64,
     ended: AtomicBool,
+    /// Cores that will not come here again.
+    left: AtomicUsize,
     /// Physical addresses of the spaces' topmost tables; 0: no such space. Changed under the lock.
     spaces: &'static [AtomicU64; MAX_SPACES],
     lock: Lock,
     pool: UnsafeCell<Pool>,
+    /// Taken by the core that sends a line.
+    sends: Lock,
 }
 
 // SAFETY: the pool is used under the lock only; areas are atomics.
@@ -100,8 +128,9 @@ unsafe fn fresh<T>(at: u64) -> &'static T {
 
 impl Cell {
     /// A cell that has this memory and these cores.
-    pub fn new(parts: &Parts, nucleus: &AddressSpace, owns: &Owns) -> Result<Cell> {
+    pub fn new(parts: Parts, nucleus: &AddressSpace) -> Result<Cell> {
         const SMALL: &str = "it has too little memory";
+        let owns = &parts.owns;
         let (first, others) = owns.extents.split_first().ok_or(SMALL)?;
         let mut frames = Frames::of(*first);
         let space = nucleus.for_cell(&mut frames)?;
@@ -147,13 +176,20 @@ impl Cell {
             let at = DEVICES + n as u64 * FRAME;
             space.map_user(&mut frames, at, device.registers / FRAME * FRAME, FRAME, Access::Registers)?;
         }
+        for (n, peer) in parts.peers.iter().enumerate().filter(|(_, p)| p.from) {
+            let inbox = take(&mut frames, FRAME)?;
+            show(&mut frames, INBOXES + n as u64 * FRAME, inbox, FRAME)?;
+            mailbox::open(parts.number, peer.number, inbox);
+        }
         let spaces_at = take(&mut frames, (size_of::<AtomicU64>() * MAX_SPACES) as u64)?;
         // SAFETY: zeroes are fine; for this cell alone.
         let spaces: &'static [AtomicU64; MAX_SPACES] = unsafe { fresh(spaces_at) };
         spaces[0].store(space.root(), Ordering::Relaxed);
         // What is behind that is the cell's to use, but for page tables.
         let total: u64 = owns.extents.iter().map(|e| e.len).sum();
-        let tables = (total / TABLES_PART).max(TABLES_MIN);
+        let books = take(&mut frames, Pool::size(total))?;
+        // A table shows 1 GiB in huge pages.
+        let tables = TABLES + (total >> 30) * FRAME;
         let rest = (frames.next() + tables).next_multiple_of(BLOCK);
         let end = first.start + first.len;
         if rest > end {
@@ -204,25 +240,32 @@ impl Cell {
             d.archive[0].store(ARCHIVE, Ordering::Relaxed);
             d.archive[1].store(parts.archive.len, Ordering::Relaxed);
         }
-        RUNNING.fetch_add(1, Ordering::Relaxed);
+        for (n, (to, peer)) in d.peers.iter().zip(&parts.peers).enumerate() {
+            for (to, byte) in to.name.iter().zip(peer.name.bytes()) {
+                to.store(byte, Ordering::Relaxed);
+            }
+            to.inbox.store(if peer.from { INBOXES + n as u64 * FRAME } else { 0 }, Ordering::Relaxed);
+            to.may_send.store(u32::from(peer.to), Ordering::Relaxed);
+        }
+        let areas = DIRECT + areas_at;
+        mailbox::begin(parts.number, owns.cores, areas);
         Ok(Cell {
-            name: parts.name.bytes().take(32).collect(),
+            parts,
             entry,
-            memory,
-            extents,
             cores,
-            areas: (DIRECT + areas_at) as *const CoreArea,
-            console: parts.console,
+            areas,
             ended: AtomicBool::new(false),
+            left: AtomicUsize::new(0),
             spaces,
+            sends: Lock::new(),
             lock: Lock::new(),
-            pool: UnsafeCell::new(Pool::new(frames)),
+            pool: UnsafeCell::new(Pool::new(frames, extents, books)),
         })
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        core::str::from_utf8(&self.name).unwrap_or("?")
+        self.parts.name
     }
 
     /// The machine's cores that are its own.
@@ -239,7 +282,7 @@ impl Cell {
     pub fn area(&self, n: usize) -> (&'static CoreArea, u64) {
         assert!(n < self.cores.len(), "a cell has no such core");
         // SAFETY: so many areas lie there, of atomics, for ever.
-        let area = unsafe { &*self.areas.add(n) };
+        let area = unsafe { &*(self.areas as *const CoreArea).add(n) };
         (area, CONTROL + (offset_of!(Control, cores) + n * size_of::<CoreArea>()) as u64)
     }
 
@@ -249,10 +292,11 @@ impl Cell {
     }
 
     /// It has ended; this core is free. `status` is a wait status.
-    pub fn end(&self, status: u64) -> ! {
+    pub fn end(&'static self, status: u64) -> ! {
         if self.ended.swap(true, Ordering::SeqCst) {
-            cpu::stop();
+            cpu::leave(self);
         }
+        mailbox::end(self.parts.number);
         let me = Core::here().index;
         for n in self.cores().filter(|n| *n != me) {
             cores::interrupt(n);
@@ -267,13 +311,57 @@ impl Cell {
             (0, code) => say!("cell {} ended with status {code}", self.name()),
             (signal, _) => say!("cell {} was ended by signal {signal}", self.name()),
         }
-        if status & 0xffff != 0 {
+        let well = status & 0xffff == 0;
+        let Restart { on_failure, always, most } = self.parts.restart;
+        if (if well { always } else { on_failure }) && self.parts.restarts < most {
+            self.start_again();
+        }
+        Self::finished(well)
+    }
+
+    /// One cell less runs.
+    fn finished(well: bool) -> ! {
+        if !well {
             FAILED.fetch_add(1, Ordering::Relaxed);
         }
         if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {
             crate::end(FAILED.load(Ordering::Relaxed) == 0)
         }
         cpu::stop()
+    }
+
+    /// A core will not come here again.
+    pub fn has_left(&self) {
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Makes the cell anew out of what it was made of, in the same memory. At once the first time; then it waits, each
+    /// time twice as long, so that one that can't go on doesn't take all of the machine's console.
+    fn start_again(&'static self) -> ! {
+        /// First and longest wait, ns.
+        const WAIT: (u64, u64) = (100_000_000, 10_000_000_000);
+        // Ring 3 can't keep interrupts out, and who waits in the nucleus looks at whether the cell has ended.
+        while self.left.load(Ordering::Acquire) < self.cores.len() - 1 {
+            core::hint::spin_loop();
+        }
+        let mut parts = self.parts.clone();
+        let me = Core::here();
+        me.rest();
+        parts.devices.iter().for_each(Device::reset);
+        if parts.restarts > 0 {
+            let wait = WAIT.0.checked_shl(parts.restarts - 1).unwrap_or(WAIT.1).min(WAIT.1);
+            me.sleep(clock::now().saturating_add(wait));
+        }
+        parts.restarts += 1;
+        say!("cell {} starts again, for the {}. time", parts.name, parts.restarts);
+        let cores = parts.owns.cores;
+        match Cell::new(parts, &AddressSpace::of_nucleus()) {
+            Ok(cell) => crate::replace(cell, cores),
+            Err(e) => {
+                say!("cell {}: {e}", self.name());
+                Self::finished(false)
+            }
+        }
     }
 
     /// Copies text that a cell points to.
@@ -317,7 +405,7 @@ impl Cell {
 
     /// `console`.
     pub fn write(&self, stream: u64, text: u64, len: u64) -> Answer {
-        if !self.console {
+        if !self.parts.console {
             return Err(Errno::ENODEV);
         }
         if !(1..=2).contains(&stream) {
@@ -328,13 +416,33 @@ impl Cell {
         Ok(write_stream(stream as usize, bytes) as u64)
     }
 
-    fn with_pool<R>(&self, f: impl FnOnce(&mut Pool) -> R) -> R {
+    /// `notify`.
+    pub fn notify(&self, core: u64) -> Answer {
+        cpu::notify(self.parts.owns.cores, self.areas, core, pending::NOTIFY)
+    }
+
+    /// `send`.
+    pub fn send(&'static self, core: &Core, peer: u64, line: u64) -> Answer {
+        let peer = usize::try_from(peer).ok().and_then(|n| self.parts.peers.get(n)).ok_or(Errno::EINVAL)?;
+        if !peer.to {
+            return Err(Errno::EPERM);
+        }
+        if !line.is_multiple_of(size_of::<Line>() as u64) {
+            return Err(Errno::EINVAL);
+        }
+        let (at, _) = core.space().look(line).ok_or(Errno::EFAULT)?;
+        // SAFETY: within a page that the cell can read, in the direct map; its bytes may change meanwhile, and any will do.
+        let line = unsafe { ((DIRECT + at) as *const Line).read_volatile() };
+        self.sends.with(self, || mailbox::send(self.parts.number, peer.number, &line))
+    }
+
+    fn with_pool<R>(&'static self, f: impl FnOnce(&mut Pool) -> R) -> R {
         // SAFETY: under the lock there is one reference.
         self.lock.with(self, || f(unsafe { &mut *self.pool.get() }))
     }
 
     /// `space_create`.
-    pub fn space_create(&self) -> Answer {
+    pub fn space_create(&'static self) -> Answer {
         self.with_pool(|pool| {
             let free = self.spaces.iter().position(|s| s.load(Ordering::Relaxed) == 0);
             let n = free.ok_or(Errno::EAGAIN)?;
@@ -350,7 +458,7 @@ impl Cell {
     }
 
     /// `space_destroy`. The first one stays: the others take the runtime's part from it.
-    pub fn space_destroy(&self, n: u64) -> Answer {
+    pub fn space_destroy(&'static self, n: u64) -> Answer {
         self.with_pool(|pool| {
             let space = self.space(n)?;
             if n == 0 {
@@ -369,65 +477,108 @@ impl Cell {
     }
 
     /// `space_switch`.
-    pub fn space_switch(&self, core: &Core, n: u64) -> Answer {
+    pub fn space_switch(&'static self, core: &Core, n: u64) -> Answer {
         // A space is destroyed under the lock; so that it isn't meanwhile.
         let space = self.with_pool(|_| self.space(n).inspect(|s| cores::enter(core.index, *s)))?;
         core.set_space(space);
         Ok(0)
     }
 
-    /// `map`, `unmap`, `protect`: changes a range of the core's space; for `map`, what is at this offset of its memory.
-    pub fn change(&self, core: &Core, at: u64, len: u64, what: Kind) -> Answer {
-        if !at.is_multiple_of(FRAME) || !len.is_multiple_of(FRAME) || !is_user_range(at, len) {
+    /// `map`, `unmap`, `protect`: changes a range of the core's space.
+    pub fn change(&'static self, core: &Core, change: MapChange) -> Answer {
+        self.changes(core, core::iter::once(Ok(change))).map(|_| 0)
+    }
+
+    /// `changes`: several of them. Value: how many were made.
+    pub fn change_list(&'static self, core: &Core, list: u64, n: u64) -> Answer {
+        const ONE: usize = size_of::<MapChange>();
+        if n > CHANGES_MAX {
             return Err(Errno::EINVAL);
         }
-        if let Kind::Map(offset, _) = what
-            && (!offset.is_multiple_of(FRAME) || offset.checked_add(len).is_none_or(|end| end > self.memory))
-        {
-            return Err(Errno::EINVAL);
-        }
+        let mut bytes = [0u8; TEXT_MAX as usize];
+        const { assert!(CHANGES_MAX * ONE as u64 <= TEXT_MAX) };
+        let bytes = self.text(list, n * ONE as u64, &mut bytes)?;
+        self.changes(
+            core,
+            bytes.chunks_exact(ONE).map(|b| MapChange::read_from_bytes(b).map_err(|_| Errno::EFAULT)),
+        )
+    }
+
+    fn changes(
+        &'static self,
+        core: &Core,
+        list: impl Iterator<Item = core::result::Result<MapChange, Errno>>,
+    ) -> Answer {
         let space = core.space();
-        let (stale, done) = self.with_pool(|pool| match what {
-            Kind::Unmap => space.change(pool, at, at + len, Change::Unmap),
-            Kind::Protect(access) => space.change(pool, at, at + len, Change::Protect(access)),
-            Kind::Map(mut offset, access) => {
-                // Extent by extent.
-                let (mut here, end) = (at, at + len);
-                let mut any = false;
-                for extent in &self.extents {
-                    if offset >= extent.len {
-                        offset -= extent.len;
-                        continue;
-                    }
-                    let n = (extent.len - offset).min(end - here);
-                    let change = Change::Map(extent.start + offset, access);
-                    let (stale, done) = space.change(pool, here, here + n, change);
-                    any |= stale;
-                    if done.is_err() {
-                        return (any, done);
-                    }
-                    (here, offset) = (here + n, 0);
-                    if here == end {
-                        break;
-                    }
+        let (mut after, mut done) = (After::default(), 0);
+        let mut ranges = ArrayVec::<(u64, u64), { CHANGES_MAX as usize }>::new();
+        let result = self.with_pool(|pool| {
+            for one in list {
+                let one = one?;
+                let made = one_change(space, pool, one, &mut after);
+                if matches!(made, Ok(()) | Err(Errno::ENOMEM)) {
+                    ranges.push((one.address, one.address + one.len));
                 }
-                (any, Ok(()))
+                made?;
+                done += 1;
             }
+            Ok(())
         });
-        if stale {
-            cores::forget(self, space, at, at + len);
+        if after.stale {
+            cores::forget(self, Some(space), &ranges);
         }
-        done.map(|()| 0).map_err(|_| Errno::ENOMEM)
+        if !after.tables.is_empty() {
+            self.with_pool(|pool| after.tables.iter().for_each(|at| pool.give(*at)));
+        }
+        match result {
+            Err(e) if done == 0 => Err(e),
+            _ => Ok(done),
+        }
+    }
+
+    /// `tables_give`: the cell gives a block of its memory up for page tables.
+    pub fn tables_give(&'static self, offset: u64) -> Answer {
+        self.with_pool(|pool| pool.retype(offset))?;
+        // Nothing maps it but the runtime's view of all memory; when no core remembers that, nobody in ring 3 reaches it.
+        self.first_space().set_block(DIRECT_MAP + offset, false);
+        cores::forget(self, None, &[]);
+        self.with_pool(|pool| pool.add(offset));
+        Ok(0)
+    }
+
+    /// `tables_back`: a block that was given and in which there is no page table is the cell's again; its offset.
+    pub fn tables_back(&'static self) -> Answer {
+        let (offset, _) = self.with_pool(|pool| pool.take_back()).ok_or(Errno::ENOENT)?;
+        self.first_space().set_block(DIRECT_MAP + offset, true);
+        Ok(offset)
     }
 }
 
-/// What to change.
-#[derive(Clone, Copy)]
-pub enum Kind {
-    /// Show memory from this offset on.
-    Map(u64, Rights),
-    /// Show nothing.
-    Unmap,
-    /// Change what may be done with it.
-    Protect(Rights),
+fn one_change(
+    space: Space,
+    pool: &mut Pool,
+    MapChange { kind, access, address, len, offset }: MapChange,
+    after: &mut After,
+) -> core::result::Result<(), Errno> {
+    if [address, len, offset].iter().any(|n| !n.is_multiple_of(FRAME)) || !is_user_range(address, len) {
+        return Err(Errno::EINVAL);
+    }
+    let access = Rights::from_bits_truncate(access);
+    let full = |_| Errno::ENOMEM;
+    match kind {
+        change::UNMAP => space.change(pool, address, address + len, Change::Unmap, after).map_err(full),
+        change::PROTECT => {
+            space.change(pool, address, address + len, Change::Protect(access), after).map_err(full)
+        }
+        change::MAP => {
+            let mut at = address;
+            for piece in pool.pieces(offset, len).ok_or(Errno::EINVAL)? {
+                let change = Change::Map(piece.start, access);
+                space.change(pool, at, at + piece.len, change, after).map_err(full)?;
+                at += piece.len;
+            }
+            Ok(())
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }

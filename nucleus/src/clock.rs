@@ -1,14 +1,18 @@
-//! Time: the processors' time-stamp counter, measured once, and a timer a core.
-#![allow(unsafe_code, reason = "reads and writes ports and the timer's register")]
+//! Time: the processors' time-stamp counter, whose frequency KVM says, or CPUID, or else is measured once; and a timer
+//! a core.
+#![allow(unsafe_code, reason = "reads and writes ports and registers, KVM's and the timer's")]
 
-use core::arch::x86_64::{_mm_lfence, _rdtsc};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use raw_cpuid::CpuId;
+use atoll_formats::clock::{self as formats, Leaves, Time};
+use raw_cpuid::{CpuId, Hypervisor};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
 
 use crate::apic::Apic;
+use crate::entry::VIRTUAL;
+use crate::say;
 
 /// IA32_TSC_DEADLINE.
 const TSC_DEADLINE: u32 = 0x6e0;
@@ -95,24 +99,108 @@ fn silence_pic() {
     }
 }
 
+/// What KVM writes: how the counter counts, and the time of day. Neither crosses a page's end.
+#[repr(C, align(64))]
+struct Shared([AtomicU32; formats::TIME / 4], [AtomicU32; formats::TIME / 4]);
+static SHARED: Shared = Shared(
+    [const { AtomicU32::new(0) }; formats::TIME / 4],
+    [const { AtomicU32::new(0) }; formats::TIME / 4],
+);
+
+/// A copy of what KVM wrote, all of it before or after it wrote again.
+fn copy_of(words: &[AtomicU32; formats::TIME / 4]) -> [u8; formats::TIME] {
+    let mut bytes = [0; formats::TIME];
+    for _ in 0..PATIENCE {
+        let version = words[0].load(Ordering::Acquire);
+        for (word, to) in words.iter().zip(bytes.chunks_exact_mut(4)) {
+            to.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+        }
+        if version.is_multiple_of(2) && words[0].load(Ordering::Acquire) == version {
+            return bytes;
+        }
+    }
+    [0; formats::TIME]
+}
+
+/// KVM's features, if this is a machine of KVM's: other hypervisors' leaves may stand before its own.
+fn kvm_features() -> Option<u32> {
+    let signature = |base: u32| {
+        let leaf = __cpuid(base);
+        [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).as_flattened() == b"KVMKVMKVM\0\0\0"
+    };
+    CpuId::new().get_feature_info().filter(|f| f.has_hypervisor())?;
+    (0x4000_0000u32..0x4001_0000)
+        .step_by(0x100)
+        .find(|base| signature(*base))
+        .map(|base| __cpuid(base + 1).eax)
+}
+
+/// What KVM's clock says, and the nanoseconds from 1970 to that clock's beginning.
+fn kvm() -> Option<(Time, Option<u64>)> {
+    let features = kvm_features().filter(|f| f & formats::CLOCK != 0)?;
+    let place = |words: &[AtomicU32; formats::TIME / 4]| words.as_ptr() as u64 - VIRTUAL;
+    // SAFETY: KVM has these registers, and writes to the static that is named, which nothing else uses: it is
+    // made of atomics. It has written when the first instruction is over, and stops with the second.
+    unsafe {
+        Msr::new(formats::MSR_SYSTEM_TIME).write(place(&SHARED.0) | 1);
+        Msr::new(formats::MSR_SYSTEM_TIME).write(0);
+        Msr::new(formats::MSR_WALL_CLOCK).write(place(&SHARED.1));
+    }
+    let Some(time) = formats::time(&copy_of(&SHARED.0)) else {
+        say!("clock: KVM offers one, and does not write it");
+        return None;
+    };
+    let stable = time.stable && features & formats::CLOCK_STABLE != 0;
+    if !stable {
+        say!(
+            "clock: KVM calls the time-stamp counter unstable: cores' clocks may differ and time may jump when the machine is moved"
+        );
+    }
+    Some((Time { stable, ..time }, formats::wall_clock(&copy_of(&SHARED.1))))
+}
+
+/// What CPUID says of the counter.
+fn leaves(cpuid: &CpuId<raw_cpuid::CpuIdReaderNative>) -> Leaves {
+    // Other hypervisors have something else there.
+    let known = |h: &Hypervisor| matches!(h, Hypervisor::KVM | Hypervisor::VMware);
+    let hypervisor = cpuid.get_hypervisor_info().filter(|h| known(&h.identify()));
+    Leaves {
+        hypervisor_khz: hypervisor.and_then(|h| h.tsc_frequency()).unwrap_or_default(),
+        crystal_hz: cpuid.get_tsc_info().and_then(|t| t.tsc_frequency()).unwrap_or_default(),
+        base_mhz: cpuid.get_processor_frequency_info().map_or(0, |f| f.processor_base_frequency()),
+    }
+}
+
 /// Finds out how fast counters count, once.
 pub fn start(apic: Apic) -> Result<(), &'static str> {
     silence_pic();
-    BASE.store(counter(), Ordering::Relaxed);
-    REALTIME.store(calendar(), Ordering::Relaxed);
     let cpuid = CpuId::new();
     let by_deadline = cpuid.get_feature_info().is_some_and(|f| f.has_tsc_deadline());
     BY_DEADLINE.store(by_deadline, Ordering::Relaxed);
-    let hz = cpuid.get_tsc_info().and_then(|t| t.tsc_frequency()).filter(|_| by_deadline);
-    if let Some(hz) = hz {
-        SCALE.store(ratio(1_000_000_000, hz), Ordering::Relaxed);
-        INVERSE.store(ratio(hz, 1_000_000_000), Ordering::Relaxed);
-        return Ok(());
+    let (kvm, leaves) = (kvm(), leaves(&cpuid));
+    let base = counter();
+    BASE.store(base, Ordering::Relaxed);
+    let by_kvm = kvm.filter(|(time, _)| time.stable);
+    let realtime = by_kvm.and_then(|(time, wall)| Some(wall?.saturating_add(time.at(base))));
+    REALTIME.store(realtime.unwrap_or_else(calendar), Ordering::Relaxed);
+    let known = match by_kvm {
+        Some((time, _)) => Some((time.hz(), "KVM's clock")),
+        None => leaves.exact(),
+    };
+    // A timer that takes no deadlines must be measured itself.
+    let measured = if known.is_some() && by_deadline { None } else { measure(apic) };
+    if let Some((ns, _, apic_counts)) = measured {
+        APIC_SCALE.store(ratio(apic_counts, ns), Ordering::Relaxed);
+    } else if !by_deadline {
+        return Err("this machine has no timer that is known");
     }
-    let (ns, counts, apic_counts) = measure(apic).ok_or("this machine has no timer that is known")?;
-    SCALE.store(ratio(ns, counts), Ordering::Relaxed);
-    INVERSE.store(ratio(counts, ns), Ordering::Relaxed);
-    APIC_SCALE.store(ratio(apic_counts, ns), Ordering::Relaxed);
+    let by_timer =
+        measured.map(|(ns, counts, _)| (scaled(1_000_000_000, ratio(counts, ns)), "the PC's timer"));
+    let roughly = || Some((leaves.rough()?, "the processor's name: it may be a percent off"));
+    let (hz, by) = known.or(by_timer).or_else(roughly).ok_or("this machine has no timer that is known")?;
+    say!("clock: {}.{:03} MHz by {by}", hz / 1_000_000, hz / 1000 % 1000);
+    SCALE.store(ratio(1_000_000_000, hz), Ordering::Relaxed);
+    INVERSE.store(ratio(hz, 1_000_000_000), Ordering::Relaxed);
     Ok(())
 }
 

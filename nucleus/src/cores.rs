@@ -12,6 +12,7 @@ use x86_64::structures::paging::PhysFrame;
 use crate::apic::{Apic, vector};
 use crate::cell::Cell;
 use crate::cpu::{self, Core};
+use crate::memory::FRAME;
 use crate::space::Space;
 
 /// One core, as others see it.
@@ -72,20 +73,23 @@ pub fn forget_if_wanted(core: usize) {
     }
 }
 
-/// Mappings of `[from, to)` have changed: returns when no core of the cell remembers what was there.
-pub fn forget(cell: &Cell, space: Space, from: u64, to: u64) {
+/// Mappings have changed, of these ranges (begin and end), or anywhere if there are none: returns when no core of
+/// the cell remembers what was there. `space`: where; None: in all of them.
+pub fn forget(cell: &'static Cell, space: Option<Space>, ranges: &[(u64, u64)]) {
     /// From so many pages on it is cheaper to forget everything.
     const FEW: u64 = 16;
-    let me = Core::here().index;
+    let me = Core::here();
     fence(Ordering::SeqCst);
-    if (to - from) / crate::memory::FRAME <= FEW {
-        for at in (from..to).step_by(crate::memory::FRAME as usize) {
+    let pages: u64 = ranges.iter().map(|(from, to)| (to - from) / FRAME).sum();
+    if (1..=FEW).contains(&pages) {
+        for at in ranges.iter().flat_map(|(from, to)| (*from..*to).step_by(FRAME as usize)) {
             x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(at));
         }
     } else {
-        load(space);
+        load(me.space());
     }
-    let others = || cell.cores().filter(|n| *n != me && is_in(*n, space));
+    let me = me.index;
+    let others = || cell.cores().filter(|n| *n != me && space.is_none_or(|s| is_in(*n, s)));
     // Who comes into the space later has nothing to forget; who is in it now has, even if it leaves.
     let mut asked = [0u64; CORES_MAX];
     for n in others() {
@@ -96,7 +100,7 @@ pub fn forget(cell: &Cell, space: Space, from: u64, to: u64) {
         while CORES[n].done.load(Ordering::SeqCst) < asked[n] {
             forget_if_wanted(me);
             if cell.has_ended() {
-                cpu::stop();
+                cpu::leave(cell);
             }
             core::hint::spin_loop();
         }
@@ -118,12 +122,12 @@ impl Lock {
     }
 
     /// Runs `f` when no other core of the cell has it.
-    pub fn with<R>(&self, cell: &Cell, f: impl FnOnce() -> R) -> R {
+    pub fn with<R>(&self, cell: &'static Cell, f: impl FnOnce() -> R) -> R {
         while self.0.swap(true, Ordering::Acquire) {
             // Who has it may wait for this.
             forget_if_wanted(Core::here().index);
             if cell.has_ended() {
-                cpu::stop();
+                cpu::leave(cell);
             }
             core::hint::spin_loop();
         }

@@ -15,8 +15,7 @@ use atoll_abi::control::CoreArea;
 use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{EXEMPT_END, HOST_THREAD_SIZE, HOST_THREADS, IMAGE_MAX, PAGE, RUNTIME_BASE};
-use atoll_abi::nucleus::{TRAP_BUSY, call, vector as up};
-use atoll_abi::platform::Access;
+use atoll_abi::nucleus::{MapChange, TRAP_BUSY, call, change, vector as up};
 use raw_cpuid::CpuId;
 use x86_64::instructions::tables::load_tss;
 use x86_64::registers::control::{Cr2, Cr4, Cr4Flags, Efer, EferFlags};
@@ -29,8 +28,10 @@ use x86_64::structures::tss::TaskStateSegment;
 use x86_64::{PrivilegeLevel, VirtAddr};
 
 use crate::apic::{Apic, vector};
-use crate::cell::{Answer, Kind};
+use crate::cell::Answer;
 use crate::console::{Console, Turn};
+use crate::entry::DIRECT;
+use crate::paging::AddressSpace;
 use crate::space::Space;
 use crate::{clock, cores};
 
@@ -279,17 +280,17 @@ pub struct Core {
     /// Its own address.
     this: u64,
     /// The words that it shares with the runtime (`CoreLocal`), by the direct map.
-    local: u64,
+    local: Cell<u64>,
     /// Where a program's system calls go; 0: nowhere yet.
     call_entry: Cell<u64>,
     /// The address of those words in the cell: what GS is there.
-    user_local: u64,
+    user_local: Cell<u64>,
     /// Its number in the machine.
     pub index: usize,
     /// The cell that runs here.
-    pub cell: Option<&'static crate::cell::Cell>,
+    cell: Cell<Option<&'static crate::cell::Cell>>,
     /// Its number in the cell.
-    number: usize,
+    number: Cell<usize>,
     /// Where upcalls go; 0: nowhere yet.
     upcall_entry: Cell<u64>,
     /// Where a resume is under way although the mask is set.
@@ -308,8 +309,9 @@ impl Core {
     /// non-maskable interrupts and machine checks: what may come when the other is of no use.
     pub fn prepare(&mut self, index: usize, stack: u64, emergency: u64) {
         (self.user_rsp, self.stack, self.this) = (0, stack, self as *const Core as u64);
-        (self.index, self.cell, self.number) = (index, None, 0);
-        (self.local, self.user_local) = (0, 0);
+        self.index = index;
+        (self.cell, self.number) = (Cell::new(None), Cell::new(0));
+        (self.local, self.user_local) = (Cell::new(0), Cell::new(0));
         self.call_entry.set(0);
         self.upcall_entry.set(0);
         self.armed.set(u64::MAX);
@@ -395,16 +397,40 @@ impl Core {
     }
 
     /// Goes to ring 3 as core `number` of a cell, for good: what comes back comes as a call, an exception or an interrupt.
-    pub fn enter(&mut self, cell: &'static crate::cell::Cell, number: usize) -> ! {
+    pub fn enter(&self, cell: &'static crate::cell::Cell, number: usize) -> ! {
         let (area, at) = cell.area(number);
-        (self.cell, self.number) = (Some(cell), number);
-        (self.local, self.user_local) =
-            (&raw const area.local as u64, at + offset_of!(CoreArea, local) as u64);
+        self.number.set(number);
+        self.local.set(&raw const area.local as u64);
+        self.user_local.set(at + offset_of!(CoreArea, local) as u64);
+        self.cell.set(Some(cell));
         self.set_space(cell.first_space());
         cores::enter(self.index, self.space());
         Apic::here().start_timer(clock::by_deadline());
+        clear_state();
         // SAFETY: the cell's own code, in its own space.
         unsafe { nucleus_enter(cell.entry, 0, number as u64, 0) }
+    }
+
+    /// It has no cell any more.
+    pub fn rest(&self) {
+        self.cell.set(None);
+        self.upcall_entry.set(0);
+        self.call_entry.set(0);
+        self.critical.set((0, 0));
+        self.armed.set(u64::MAX);
+        self.set_timer(u64::MAX);
+        let space = Space(AddressSpace::of_nucleus().root());
+        self.set_space(space);
+        cores::enter(self.index, space);
+    }
+
+    /// Sleeps until then.
+    pub fn sleep(&self, deadline: u64) {
+        while clock::now() < deadline {
+            self.set_timer(deadline);
+            wait_for_interrupt();
+        }
+        self.set_timer(u64::MAX);
     }
 
     /// The space that it is in.
@@ -420,7 +446,7 @@ impl Core {
     /// The words that it shares with the runtime.
     fn local(&self) -> &'static CoreLocal {
         // SAFETY: set by `enter`, before anything comes from ring 3; of atomics, for ever.
-        unsafe { &*(self.local as *const CoreLocal) }
+        unsafe { &*(self.local.get() as *const CoreLocal) }
     }
 
     /// `upcalls`.
@@ -462,14 +488,13 @@ impl Core {
     }
 
     /// `park`.
-    pub fn park(&self, cell: &crate::cell::Cell, deadline: u64) -> Answer {
-        const WAKES: u32 = pending::NOTIFY | pending::DEVICE;
+    pub fn park(&self, cell: &'static crate::cell::Cell, deadline: u64) -> Answer {
+        const WAKES: u32 = pending::NOTIFY | pending::DEVICE | pending::MAILBOX;
         while self.local().pending.load(Ordering::SeqCst) & WAKES == 0 && clock::now() < deadline {
             self.set_timer(deadline);
-            // SAFETY: an interrupt that comes before the core sleeps ends the sleep; they are off again behind it.
-            unsafe { asm!("sti", "hlt", "cli", options(nomem, nostack)) };
+            wait_for_interrupt();
             if cell.has_ended() {
-                stop();
+                leave(cell);
             }
         }
         self.set_timer(u64::MAX);
@@ -479,7 +504,7 @@ impl Core {
 
     /// Leaves the registers in the core's trap, and has ring 3 go on with its upcalls. Value: false if it can't.
     fn pass_up(&self, cell: &crate::cell::Cell, r: &mut Registers, what: u64, address: u64) -> bool {
-        let (area, at) = cell.area(self.number);
+        let (area, at) = cell.area(self.number.get());
         let upcall = self.upcall_entry.get();
         if upcall == 0 || area.trap[TRAP_BUSY].load(Ordering::Relaxed) != 0 {
             return false;
@@ -495,9 +520,9 @@ impl Core {
             to.store(word, Ordering::Relaxed);
         }
         self.local().mask.store(1, Ordering::SeqCst);
-        let top = HOST_THREADS + (self.number as u64 + 1) * HOST_THREAD_SIZE - PAGE;
+        let top = HOST_THREADS + (self.number.get() as u64 + 1) * HOST_THREAD_SIZE - PAGE;
         (r.rip, r.rsp, r.rflags, r.cs, r.ss) = (upcall, top, 0x202, USER_CS, USER_SS);
-        r.general[RDI] = self.user_local;
+        r.general[RDI] = self.user_local.get();
         r.general[RSI] = at + offset_of!(CoreArea, trap) as u64;
         true
     }
@@ -509,16 +534,16 @@ impl Core {
             // It needs no end.
             vector::SPURIOUS => return,
             vector::FLUSH => cores::forget_if_wanted(self.index),
-            vector::TIMER if self.cell.is_some() => self.look_at_timer(),
-            vector::DEVICE if self.cell.is_some() => {
+            vector::TIMER if self.cell.get().is_some() => self.look_at_timer(),
+            vector::DEVICE if self.cell.get().is_some() => {
                 self.local().pending.fetch_or(pending::DEVICE, Ordering::SeqCst);
             }
             _ => {}
         }
         apic.done();
-        let Some(cell) = self.cell else { return };
+        let Some(cell) = self.cell.get() else { return };
         if cell.has_ended() {
-            stop();
+            leave(cell);
         }
         let from_cell = r.cs & 3 == 3;
         let local = self.local();
@@ -533,15 +558,55 @@ impl Core {
     }
 }
 
-/// Has core `number` of a cell look at its pending bits, from any core of the cell.
-pub fn notify(cell: &crate::cell::Cell, number: u64) -> Answer {
-    let to = usize::try_from(number).ok().and_then(|n| cell.cores().nth(n)).ok_or(Errno::EINVAL)?;
-    let (area, _) = cell.area(number as usize);
-    area.local.pending.fetch_or(pending::NOTIFY, Ordering::SeqCst);
+/// Has core `number` of these of a cell, whose areas lie there by the direct map, look at its pending bits, and sets some.
+pub fn notify(cores: u64, areas: u64, number: u64, bits: u32) -> Answer {
+    if number >= u64::from(cores.count_ones()) {
+        return Err(Errno::EINVAL);
+    }
+    let to = (0..number).fold(cores, |left, _| left & (left - 1)).trailing_zeros() as usize;
+    // SAFETY: so many areas lie there, of atomics, for ever.
+    let area = unsafe { &*(areas as *const CoreArea).add(number as usize) };
+    area.local.pending.fetch_or(bits, Ordering::SeqCst);
     if to != Core::here().index {
         cores::interrupt(to);
     }
     Ok(0)
+}
+
+/// Sleeps until an interrupt has come.
+pub fn wait_for_interrupt() {
+    // SAFETY: one that comes before the core sleeps ends the sleep; they are off again behind it.
+    unsafe { asm!("sti", "hlt", "cli", options(nomem, nostack)) };
+}
+
+/// This core's cell has ended: it has nothing to do until it is given something.
+pub fn leave(cell: &'static crate::cell::Cell) -> ! {
+    Core::here().rest();
+    cell.has_left();
+    idle()
+}
+
+/// Waits for a cell, on a fresh stack.
+pub fn idle() -> ! {
+    go_on(Core::here().stack, crate::wait_for_job, &mut ())
+}
+
+/// Nothing of what ran here before is left in registers that the entry code doesn't load.
+fn clear_state() {
+    /// An image for XRSTOR in which all components are as at a reset.
+    #[repr(align(64))]
+    struct Image([u32; 144]);
+    let mut image = Image([0; 144]);
+    // MXCSR, which has no such state.
+    image.0[6] = 0x1f80;
+    // SAFETY: nothing of the nucleus's is in these registers; ring 3's bases are its own.
+    unsafe {
+        if Cr4::read().contains(Cr4Flags::OSXSAVE) {
+            asm!("xrstor64 [{}]", in(reg) &raw const image, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
+        }
+        Msr::new(FS_BASE).write(0);
+        Msr::new(KERNEL_GS_BASE).write(0);
+    }
 }
 
 /// Selectors of ring 3's code and data, the same as Linux's: some programs know them.
@@ -555,6 +620,7 @@ const BREAKPOINT: usize = 3;
 const STAR: u32 = 0xc000_0081;
 const LSTAR: u32 = 0xc000_0082;
 const SFMASK: u32 = 0xc000_0084;
+const FS_BASE: u32 = 0xc000_0100;
 const GS_BASE: u32 = 0xc000_0101;
 const KERNEL_GS_BASE: u32 = 0xc000_0102;
 /// TF, IF, DF, IOPL, NT, RF, AC.
@@ -636,6 +702,30 @@ fn report(r: &Registers, address: u64, of_cell: Option<&crate::cell::Cell>) -> c
         }
         writeln!(out)?;
     }
+    if of_cell.is_some() {
+        write!(out, "nucleus: stack:")?;
+        backtrace(r.rsp, &mut out)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Words on a runtime's stack that may be return addresses, as places in its file (`addr2line` knows them).
+fn backtrace(rsp: u64, out: &mut Console) -> core::fmt::Result {
+    use core::fmt::Write as _;
+    /// Words that are looked at, and return addresses that are said.
+    const WORDS: u64 = 4096;
+    const MOST: usize = 16;
+    let words = (0..WORDS).map_while(|n| (rsp & !7).checked_add(n * 8)?.into());
+    let values = words.map_while(|at: u64| {
+        let (physical, _) = Core::here().space().look(at)?;
+        // SAFETY: a page that the cell can read, in the direct map; any value will do.
+        Some(unsafe { ((DIRECT + physical) as *const u64).read_volatile() })
+    });
+    let text = RUNTIME_BASE..RUNTIME_BASE + IMAGE_MAX;
+    for value in values.filter(|v| text.contains(v)).take(MOST) {
+        write!(out, " +{:#x}", value - RUNTIME_BASE)?;
+    }
     Ok(())
 }
 
@@ -646,7 +736,7 @@ extern "C" fn nucleus_exception(r: &mut Registers) {
         return core.interrupted(r);
     }
     let address = Cr2::read_raw();
-    let of_cell = (r.cs & 3 == 3).then_some(core.cell).flatten();
+    let of_cell = (r.cs & 3 == 3).then(|| core.cell.get()).flatten();
     // A machine check, or an interrupt of the hardware's that can't be masked, is nobody's own.
     let passed = !matches!(r.vector, 2 | 8 | 18);
     match of_cell {
@@ -668,21 +758,25 @@ extern "C" fn nucleus_exception(r: &mut Registers) {
 #[unsafe(no_mangle)]
 extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
     let core = Core::here();
-    let Some(cell) = core.cell else { return Errno::ENOSYS.to_ret() };
-    let access = |bits: u64| Access::from_bits_truncate(bits as u32);
+    let Some(cell) = core.cell.get() else { return Errno::ENOSYS.to_ret() };
+    let one = |kind| MapChange { kind, access: c as u32, address: a, len: b, offset: d };
     let answer = match number {
         call::END => cell.end(a & 0xffff),
         call::LOG => cell.log(a, b),
         call::UPCALLS => core.set_upcalls(a, b, (c, d)),
         call::ARM => core.arm(a),
         call::PARK => core.park(cell, a),
-        call::NOTIFY => notify(cell, a),
+        call::NOTIFY => cell.notify(a),
         call::SPACE_CREATE => cell.space_create(),
         call::SPACE_DESTROY => cell.space_destroy(a),
         call::SPACE_SWITCH => cell.space_switch(core, a),
-        call::MAP => cell.change(core, a, b, Kind::Map(d, access(c))),
-        call::UNMAP => cell.change(core, a, b, Kind::Unmap),
-        call::PROTECT => cell.change(core, a, b, Kind::Protect(access(c))),
+        call::MAP => cell.change(core, one(change::MAP)),
+        call::UNMAP => cell.change(core, MapChange { access: 0, offset: 0, ..one(change::UNMAP) }),
+        call::PROTECT => cell.change(core, MapChange { offset: 0, ..one(change::PROTECT) }),
+        call::CHANGES => cell.change_list(core, a, b),
+        call::TABLES_GIVE => cell.tables_give(a),
+        call::TABLES_BACK => cell.tables_back(),
+        call::SEND => cell.send(core, a, b),
         call::CONSOLE => cell.write(a, b, c),
         _ => Err(Errno::ENOSYS),
     };

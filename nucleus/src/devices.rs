@@ -22,10 +22,13 @@ use crate::tables::Machine;
 pub const DEVICES_MAX: usize = 32;
 /// "virt", the first register of each.
 const MAGIC: u32 = 0x7472_6976;
+/// The register to reset it by.
+const STATUS: u64 = 0x70;
 /// Bytes of registers before a device's own.
 const REGISTERS: u64 = 0x100;
 
 /// A device.
+#[derive(Clone)]
 pub struct Device {
     /// Its name in boot configurations: what it is, and its number among those.
     pub name: ArrayString<16>,
@@ -35,6 +38,16 @@ pub struct Device {
     pub registers: u64,
     /// The number of its interrupt line.
     pub line: u32,
+    /// Where the nucleus has its registers.
+    mapped: u64,
+}
+
+impl Device {
+    /// Stops it: it neither reads nor writes memory, until its driver starts it.
+    pub fn reset(&self) {
+        // SAFETY: its registers, mapped; to reset is always allowed (section 4.2.3.1).
+        unsafe { ((self.mapped + STATUS) as *mut u32).write_volatile(0) };
+    }
 }
 
 /// What the specification calls a kind.
@@ -78,7 +91,7 @@ pub fn find(
         let mut name = ArrayString::new();
         // There is room.
         let _ = write!(name, "{}{number}", kind_name(kind));
-        if found.try_push(Device { name, kind, registers, line }).is_err() {
+        if found.try_push(Device { name, kind, registers, line, mapped: at }).is_err() {
             say!("there are more than {DEVICES_MAX} devices: the others are left out");
             break;
         }

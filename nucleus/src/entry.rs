@@ -2,20 +2,25 @@
 //!
 //! The boot core is entered by PVH (Xen's "x86/HVM direct boot ABI"): 32 bits, flat segments, no
 //! paging, `ebx` is the address of the start info. QEMU, Firecracker and Cloud Hypervisor know this
-//! entry by a note in the ELF file. The others are started by a SIPI, in real mode, at a page below
-//! 1 MiB to which their first instructions are copied.
+//! entry by a note in the ELF file. Or by Multiboot2, in the same state, with a magic number in `eax`: GRUB does so,
+//! started by a BIOS or by UEFI, whose boot services have ended then. The others are started by a SIPI, in real
+//! mode, at a page below 1 MiB to which their first instructions are copied.
 #![allow(unsafe_code, reason = "the first instructions")]
 
 use core::arch::global_asm;
+
+use atoll_partition::Extent;
 
 /// Where the image's addresses are, less where it is loaded.
 pub const VIRTUAL: u64 = 0xffff_ffff_8000_0000;
 /// Where all of physical memory is mapped.
 pub const DIRECT: u64 = 0xffff_8000_0000_0000;
+/// And where that ends: devices' registers are next.
+pub const DIRECT_END: u64 = 0xffff_c000_0000_0000;
 /// Physical memory that the first page tables map.
 pub const MAPPED: u64 = 4 << 30;
 /// Size of the boot core's first stack, bytes.
-const STACK: usize = 32 << 10;
+const STACK: usize = 128 << 10;
 /// The page below 1 MiB where the other cores begin; its number is the SIPI's vector.
 pub const TRAMPOLINE: u64 = 0x8000;
 
@@ -26,6 +31,22 @@ global_asm!(
     .long 4, 4, 18                  // XEN_ELFNOTE_PHYS32_ENTRY
     .asciz "Xen"
     .long pvh_start
+
+// Multiboot2's: which tags it needs, where it is entered, modules in whole pages; the end.
+.section .boot.header, "a"
+.balign 8
+multiboot_header:
+    .long 0xe85250d6, 0, multiboot_end - multiboot_header
+    .long -(0xe85250d6 + (multiboot_end - multiboot_header))
+    .short 1, 0
+    .long 20, 1, 3, 6, 0            // command line, modules, memory; and up to a multiple of 8
+    .short 3, 0
+    .long 12, multiboot_start, 0
+    .short 6, 0
+    .long 8
+    .short 0, 0
+    .long 8
+multiboot_end:
 
 // 64-bit mode has no use for them.
 .macro no_segments
@@ -41,14 +62,16 @@ global_asm!(
 .code32
 .global pvh_start
 pvh_start:
+    xor eax, eax
+multiboot_start:
+    mov esi, eax
     cli
     cld
     mov esp, offset boot_stack_top - {virtual}
     // 64-bit mode, no-execute pages, syscall.
     mov eax, offset boot_pml4
     mov cr3, eax
-    mov eax, cr4
-    or eax, 1 << 5 | 1 << 9 | 1 << 10   // PAE, OSFXSR, OSXMMEXCPT
+    mov eax, 1 << 5 | 1 << 9 | 1 << 10  // PAE, OSFXSR, OSXMMEXCPT, and nothing that firmware has left there
     mov cr4, eax
     mov ecx, 0xc0000080
     rdmsr
@@ -69,6 +92,7 @@ long_mode:
     no_segments
     movabs rsp, offset boot_stack_top
     mov edi, ebx
+    mov esi, esi
     xor ebp, ebp
     movabs rax, offset nucleus_main
     call rax
@@ -196,9 +220,10 @@ pub fn image() -> [u64; 4] {
         .map(|p| p as u64)
 }
 
-/// Physical address where the image begins.
-pub fn start() -> u64 {
-    &raw const boot_start as u64
+/// Where the image is in physical memory.
+pub fn image_in_memory() -> Extent {
+    let start = &raw const boot_start as u64;
+    Extent { start, len: &raw const image_end as u64 - VIRTUAL - start }
 }
 
 /// The code of the other cores' start, and the offset of its arguments.

@@ -5,9 +5,9 @@
 //! machine among cells and starts them in ring 3. It has no heap, and no lock but the console's, for
 //! which none waits for ever; it allocates at boot only, and interrupts are off while it runs.
 //!
-//! Read in this order: [`entry`] (the first instructions), [`pvh`] (what the loader says), this
+//! Read in this order: [`entry`] (the first instructions), [`pvh`] and [`multiboot`] (what the loader says), this
 //! file, [`paging`], [`cpu`], [`tables`], [`mp`] and [`apic`] (the other cores),
-//! [`clock`], [`partition`], [`load`], [`cell`], [`space`], [`cores`].
+//! [`clock`], [`partition`], [`load`], [`cell`], [`space`], [`cores`], [`mailbox`].
 #![no_std]
 #![no_main]
 
@@ -20,10 +20,12 @@ mod cpu;
 mod devices;
 mod entry;
 mod load;
+mod mailbox;
 mod memory;
 #[path = "../../cell/src/memory_functions.rs"]
 mod memory_functions;
 mod mp;
+mod multiboot;
 mod paging;
 mod partition;
 mod pvh;
@@ -35,6 +37,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64, AtomicUsiz
 
 use apic::Apic;
 use arrayvec::ArrayVec;
+use atoll_formats::multiboot::MAGIC as MULTIBOOT;
 use atoll_partition::CORES_MAX;
 use cell::Cell;
 use cpu::Core;
@@ -53,9 +56,14 @@ const PATIENCE: u64 = 2_000_000_000;
 
 /// Cores that run.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// The cell that each core is of, and as which of its cores.
-static JOBS: [(AtomicPtr<Cell>, AtomicUsize); CORES_MAX] =
-    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicUsize::new(0)) }; CORES_MAX];
+/// What each core is to do.
+static JOBS: [Job; CORES_MAX] = [const {
+    Job {
+        cell: AtomicPtr::new(core::ptr::null_mut()),
+        number: AtomicUsize::new(0),
+        given: AtomicBool::new(false),
+    }
+}; CORES_MAX];
 /// There will be no more of them.
 static ALL_GIVEN: AtomicBool = AtomicBool::new(false);
 /// Where the local APIC's registers are mapped.
@@ -65,12 +73,20 @@ static EXIT_PORT: AtomicU16 = AtomicU16::new(0);
 
 type Result<T> = core::result::Result<T, &'static str>;
 
+/// The cell that a core is of, and as which of its cores.
+struct Job {
+    cell: AtomicPtr<Cell>,
+    number: AtomicUsize,
+    /// It is to begin.
+    given: AtomicBool,
+}
+
 /// Called by [`entry`] on the boot core, with interrupts off.
 #[unsafe(no_mangle)]
 #[allow(unsafe_code, reason = "called by the entry code")]
-extern "C" fn nucleus_main(start_info: u64) -> ! {
+extern "C" fn nucleus_main(info: u64, loader: u32) -> ! {
     console::Console::init();
-    let Err(e) = boot(start_info);
+    let Err(e) = boot(info, loader);
     give_up(e)
 }
 
@@ -89,13 +105,16 @@ struct Start {
 }
 
 /// On the first stack, which has no guard: up to an address space of our own.
-fn boot(start_info: u64) -> Result<Infallible> {
-    let boot = Boot::read(start_info)?;
+fn boot(info: u64, loader: u32) -> Result<Infallible> {
+    let boot = match loader {
+        0 => Boot::read(info)?,
+        MULTIBOOT => multiboot::read(info)?,
+        _ => return Err("not started by Multiboot2: the loader's magic number is wrong"),
+    };
     if let Some(port) = boot.option("exit").and_then(|p| u16::from_str_radix(p, 16).ok()) {
         EXIT_PORT.store(port, Ordering::Relaxed);
     }
-    let [_, _, _, image_end] = entry::image();
-    let mut frames = Frames::new(&boot, image_end - VIRTUAL)?;
+    let mut frames = Frames::new(&boot, entry::image_in_memory())?;
     let machine = tables::read(&boot)?;
     let mut space = AddressSpace::new(&boot, &mut frames)?;
     space.enter();
@@ -119,7 +138,7 @@ fn run(start: &mut Start) -> Result<()> {
     cores::introduce(0, apic.id());
     clock::start(apic)?;
     RUNNING.store(1, Ordering::Release);
-    let lost = start_cores(machine, apic, space, frames)?;
+    let lost = start_cores(boot, machine, apic, space, frames)?;
 
     say!(
         "{} cores ({}), {} MiB",
@@ -138,7 +157,7 @@ fn run(start: &mut Start) -> Result<()> {
             say!("this processor has no {name}");
         }
     }
-    say!("own memory: {} KiB", (frames.next() - entry::start()) >> 10);
+    say!("own memory: {} KiB", (entry::image_in_memory().len + frames.taken().len) >> 10);
     if let Some(what) = boot.option("crash") {
         crash(what);
     }
@@ -146,11 +165,13 @@ fn run(start: &mut Start) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
-    for (n, core, cell) in
-        jobs.iter().flat_map(|cell| cell.cores().enumerate().map(move |(n, core)| (n, core, *cell)))
-    {
-        JOBS[core].1.store(n, Ordering::Relaxed);
-        JOBS[core].0.store(cell as *const Cell as *mut Cell, Ordering::Release);
+    for (n, core, cell) in jobs.iter().flat_map(|(cell, cores)| {
+        let cores = (0..CORES_MAX).filter(move |n| cores & 1 << n != 0).enumerate();
+        cores.map(|(n, core)| (n, core, *cell))
+    }) {
+        JOBS[core].number.store(n, Ordering::Relaxed);
+        JOBS[core].cell.store(cell, Ordering::Relaxed);
+        JOBS[core].given.store(true, Ordering::Release);
     }
     ALL_GIVEN.store(true, Ordering::Release);
     take_job(start.core);
@@ -172,6 +193,7 @@ fn new_core(space: &mut AddressSpace, frames: &mut Frames, index: usize) -> Resu
 /// Starts all cores but this one, one after the other. Value: those that give no sign of life.
 #[allow(unsafe_code, reason = "writes the other cores' first instructions")]
 fn start_cores(
+    boot: &Boot,
     machine: &Machine,
     apic: Apic,
     space: &mut AddressSpace,
@@ -179,6 +201,11 @@ fn start_cores(
 ) -> Result<ArrayVec<u32, CORES_MAX>> {
     let mut lost = ArrayVec::new();
     let (code, arguments) = entry::trampoline();
+    if machine.apics.len() > 1
+        && !boot.ram().any(|r| r.start <= TRAMPOLINE && TRAMPOLINE + FRAME <= r.start + r.len)
+    {
+        return Err("the other cores can't begin: there is no memory at 0x8000");
+    }
     space.trampoline(frames, true)?;
     let page = (DIRECT + TRAMPOLINE) as *mut u8;
     for id in machine.apics.iter().copied().filter(|id| *id != apic.id()) {
@@ -212,12 +239,36 @@ fn start_cores(
 
 /// Begins with its cell, if it has been given one.
 #[allow(unsafe_code, reason = "follows the pointer to a cell")]
-fn take_job(core: &mut Core) {
-    let (cell, number) = &JOBS[core.index];
-    // SAFETY: cells stay for ever.
-    if let Some(cell) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
-        core.enter(cell, number.load(Ordering::Relaxed));
+fn take_job(core: &Core) {
+    let job = &JOBS[core.index];
+    if job.given.swap(false, Ordering::Acquire) {
+        // SAFETY: it was made, and stays until all its cores have left it.
+        let cell: &'static Cell = unsafe { &*job.cell.load(Ordering::Relaxed) };
+        core.enter(cell, job.number.load(Ordering::Relaxed));
     }
+}
+
+/// What a core does that had a cell.
+pub extern "C" fn wait_for_job(_: &mut ()) -> ! {
+    loop {
+        take_job(Core::here());
+        cpu::wait_for_interrupt();
+    }
+}
+
+/// Starts a cell in place of the one that its cores, a bit each, were of. They have left that one, but for this
+/// core, which goes on with the new one too.
+#[allow(unsafe_code, reason = "writes over a cell that has ended")]
+pub fn replace(cell: Cell, cores: u64) -> ! {
+    // SAFETY: no core refers to the old one any more.
+    unsafe { JOBS[cores.trailing_zeros() as usize].cell.load(Ordering::Relaxed).write(cell) };
+    for core in (0..CORES_MAX).filter(|n| cores & 1 << n != 0) {
+        JOBS[core].given.store(true, Ordering::Release);
+        if core != Core::here().index {
+            cores::interrupt(core);
+        }
+    }
+    cpu::idle()
 }
 
 /// Where another core gets to, on its own stack.

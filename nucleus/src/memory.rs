@@ -1,8 +1,12 @@
 //! Frames of physical memory, taken at boot and never given back: for the nucleus itself (page tables,
-//! the cores' stacks) from behind its image, for a cell's page tables and image from the cell's own memory.
+//! the cores' stacks) from where most is free, for a cell's image from the cell's own memory. And which frames of a
+//! cell hold its page tables ([`Pool`]).
 #![allow(unsafe_code, reason = "clears frames by the direct map")]
 
-use atoll_partition::Extent;
+use arrayvec::ArrayVec;
+use atoll_abi::errno::Errno;
+use atoll_abi::layout::BLOCK;
+use atoll_partition::{EXTENTS_MAX, Extent, without};
 
 use crate::entry::DIRECT;
 use crate::pvh::Boot;
@@ -12,29 +16,36 @@ pub const FRAME: u64 = 4096;
 /// The nucleus's own frames are below this: a core that starts can reach its page tables only there.
 const REACHABLE: u64 = 4 << 30;
 
-/// Takes frames from behind the image upward.
+/// Memory below this is the firmware's and the first instructions' of cores.
+pub const LOW: u64 = 1 << 20;
+
+/// Takes frames from the front of a range upward.
 pub struct Frames {
+    first: u64,
     next: u64,
     end: u64,
 }
 
 impl Frames {
-    /// From the memory behind `image_end` (a physical address) up to the next module, or what is not memory.
-    pub fn new(boot: &Boot, image_end: u64) -> Result<Frames, &'static str> {
-        let region = boot
-            .ram()
-            .find(|r| (r.start..r.start + r.len).contains(&image_end))
-            .ok_or("there is no memory where the nucleus was loaded")?;
-        let mut end = (region.start + region.len).min(REACHABLE);
-        for module in boot.modules.iter().filter(|m| m.start + m.len > image_end) {
-            end = end.min(module.start.max(image_end));
-        }
-        Ok(Frames { next: image_end.next_multiple_of(FRAME), end: end / FRAME * FRAME })
+    /// From the largest range of memory that holds neither the image nor a module, wherever the loader has put those.
+    pub fn new(boot: &Boot, image: Extent) -> Result<Frames, &'static str> {
+        let mut kept: ArrayVec<Extent, 16> = boot.modules.iter().copied().collect();
+        kept.extend([Extent { start: 0, len: LOW }, image, Extent { start: REACHABLE, len: u64::MAX }]);
+        let free = without(boot.ram(), &kept).map_err(|_| "the memory map has too many pieces")?;
+        let largest = free.into_iter().max_by_key(|r| r.len).ok_or("there is no memory below 4 GiB")?;
+        let end = (largest.start + largest.len) / FRAME * FRAME;
+        let first = largest.start.next_multiple_of(FRAME);
+        Ok(Frames { first, next: first, end })
     }
 
     /// From the front of a cell's own memory.
     pub fn of(extent: Extent) -> Frames {
-        Frames { next: extent.start, end: extent.start + extent.len }
+        Frames { first: extent.start, next: extent.start, end: extent.start + extent.len }
+    }
+
+    /// What has been taken so far.
+    pub fn taken(&self) -> Extent {
+        Extent { start: self.first, len: self.next - self.first }
     }
 
     /// `n` neighbouring frames, all zeroes; their physical address.
@@ -61,38 +72,200 @@ impl Frames {
     }
 }
 
-/// Frames for page tables, out of a cell's memory. Those that were given back come first.
-pub struct Pool {
-    fresh: Frames,
-    /// Physical address of the first that was given back; each begins with the next one's. 0: none.
+/// A block of a cell's memory. All frames of a block are of one type, and that changes only while none is in use:
+/// the cell's own, which its programs may map, or page tables, which nothing in ring 3 maps. What lies before the
+/// first block (the runtime, the control area, the first page tables) is neither, for as long as the cell lives.
+#[derive(Default)]
+struct Block {
+    /// The cell's own: its mappings in the programs' part of all spaces, each frame of a mapping counted. Page tables:
+    /// those in use.
+    uses: u64,
+    /// Does it hold page tables?
+    tables: bool,
+    /// How many of its frames have been a page table.
+    tried: u16,
+    /// Physical address of the first of those that are not one now; each begins with the next one's. 0: none.
     free: u64,
+    /// One more than the number of the next block that has room for page tables; 0: it is the last.
+    next: u32,
+}
+
+impl Block {
+    fn has_room(&self) -> bool {
+        self.uses < BLOCK / FRAME
+    }
+}
+
+/// A cell's memory, and which frames of it are page tables.
+pub struct Pool {
+    /// In front of the blocks.
+    front: Frames,
+    /// As in a block.
+    front_free: u64,
+    extents: ArrayVec<Extent, EXTENTS_MAX>,
+    blocks: &'static mut [Block],
+    /// As `next` in a block: the first one with room.
+    roomy: u32,
 }
 
 impl Pool {
-    /// What is left of these.
-    pub fn new(fresh: Frames) -> Pool {
-        Pool { fresh, free: 0 }
+    /// Bytes that it needs to know all blocks of so much memory.
+    pub const fn size(memory: u64) -> u64 {
+        memory / BLOCK * size_of::<Block>() as u64
     }
 
-    /// A frame of zeroes.
+    /// A pool with tables in `front`, over this memory, that keeps its own books at `books`: [`Pool::size`] bytes of
+    /// zeroes that nobody else uses.
+    pub fn new(front: Frames, extents: ArrayVec<Extent, EXTENTS_MAX>, books: u64) -> Pool {
+        let memory: u64 = extents.iter().map(|e| e.len).sum();
+        // SAFETY: such frames, in the direct map; zeroes are a block that nothing uses.
+        let blocks = unsafe {
+            core::slice::from_raw_parts_mut((DIRECT + books) as *mut Block, (memory / BLOCK) as usize)
+        };
+        Pool { front, front_free: 0, extents, blocks, roomy: 0 }
+    }
+
+    /// Number of the block that a physical address lies in.
+    fn block_at(&self, physical: u64) -> Option<usize> {
+        let mut before = 0;
+        for e in &self.extents {
+            if (e.start..e.start + e.len).contains(&physical) {
+                return Some(((before + physical - e.start) / BLOCK) as usize);
+            }
+            before += e.len;
+        }
+        None
+    }
+
+    /// Physical address of block `n`, if there is one.
+    fn address(&self, n: usize) -> Option<u64> {
+        let mut offset = (n as u64).checked_mul(BLOCK)?;
+        for e in &self.extents {
+            if offset < e.len {
+                return Some(e.start + offset);
+            }
+            offset -= e.len;
+        }
+        None
+    }
+
+    /// Where `[offset, offset + len)` of the cell's memory is, piece by piece; None if that is not all its own.
+    pub fn pieces(&self, offset: u64, len: u64) -> Option<impl Iterator<Item = Extent> + use<>> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.blocks.len() as u64 * BLOCK)?;
+        let blocks = &self.blocks[(offset / BLOCK) as usize..end.div_ceil(BLOCK) as usize];
+        if blocks.iter().any(|b| b.tables) {
+            return None;
+        }
+        let mut before = 0;
+        Some(self.extents.clone().into_iter().filter_map(move |e| {
+            let (from, to) = (offset.max(before), end.min(before + e.len));
+            let piece = Extent { start: e.start + from.wrapping_sub(before), len: to.saturating_sub(from) };
+            before += e.len;
+            (piece.len > 0).then_some(piece)
+        }))
+    }
+
+    /// Programs map so many frames more from this physical address on, in one block.
+    pub fn mapped(&mut self, physical: u64, frames: u64) {
+        if let Some(n) = self.block_at(physical) {
+            self.blocks[n].uses += frames;
+        }
+    }
+
+    /// So many fewer.
+    pub fn unmapped(&mut self, physical: u64, frames: u64) {
+        if let Some(n) = self.block_at(physical) {
+            self.blocks[n].uses -= frames;
+        }
+    }
+
+    /// A frame of zeroes, for a page table.
     pub fn take(&mut self) -> Option<u64> {
-        if self.free == 0 {
-            return self.fresh.take(1);
-        }
-        let at = self.free;
+        let at = if self.front_free != 0 {
+            pop(&mut self.front_free)
+        } else if let Some(at) = self.front.take(1) {
+            return Some(at);
+        } else {
+            let n = self.roomy.checked_sub(1)? as usize;
+            let start = self.address(n)?;
+            let block = &mut self.blocks[n];
+            block.uses += 1;
+            if !block.has_room() {
+                self.roomy = block.next;
+            }
+            if block.free != 0 {
+                pop(&mut block.free)
+            } else {
+                block.tried += 1;
+                start + u64::from(block.tried - 1) * FRAME
+            }
+        };
         // SAFETY: a frame of the pool's that nobody uses, in the direct map.
-        unsafe {
-            let frame = (DIRECT + at) as *mut u64;
-            self.free = frame.read();
-            frame.cast::<u8>().write_bytes(0, FRAME as usize);
-        }
+        unsafe { ((DIRECT + at) as *mut u8).write_bytes(0, FRAME as usize) };
         Some(at)
     }
 
     /// Gives one back that no core can reach any more.
     pub fn give(&mut self, at: u64) {
-        // SAFETY: as above.
-        unsafe { ((DIRECT + at) as *mut u64).write(self.free) };
-        self.free = at;
+        let Some(n) = self.block_at(at) else { return push(&mut self.front_free, at) };
+        let block = &mut self.blocks[n];
+        if !block.has_room() {
+            block.next = self.roomy;
+            self.roomy = n as u32 + 1;
+        }
+        block.uses -= 1;
+        push(&mut block.free, at);
     }
+
+    /// The block at this offset of the cell's memory is to hold page tables: from here on nothing of it can be mapped.
+    /// Its physical address; EBUSY: something of it is mapped. It can't be used before [`Pool::add`].
+    pub fn retype(&mut self, offset: u64) -> Result<u64, Errno> {
+        let n = usize::try_from(offset / BLOCK).map_err(|_| Errno::EINVAL)?;
+        let at = self.address(n).filter(|_| offset.is_multiple_of(BLOCK)).ok_or(Errno::EINVAL)?;
+        let block = &mut self.blocks[n];
+        if block.tables || block.uses != 0 {
+            return Err(Errno::EBUSY);
+        }
+        *block = Block { tables: true, ..Block::default() };
+        Ok(at)
+    }
+
+    /// Page tables can be taken from this block.
+    pub fn add(&mut self, offset: u64) {
+        let n = (offset / BLOCK) as usize;
+        self.blocks[n].next = self.roomy;
+        self.roomy = n as u32 + 1;
+    }
+
+    /// Makes a block the cell's own again in which there is no page table now; its offset and physical address.
+    pub fn take_back(&mut self) -> Option<(u64, u64)> {
+        let (mut before, mut link) = (0, self.roomy);
+        while link != 0 {
+            let n = link as usize - 1;
+            let next = self.blocks[n].next;
+            if self.blocks[n].uses == 0 {
+                match before {
+                    0 => self.roomy = next,
+                    b => self.blocks[b as usize - 1].next = next,
+                }
+                self.blocks[n] = Block::default();
+                return Some((n as u64 * BLOCK, self.address(n)?));
+            }
+            (before, link) = (link, next);
+        }
+        None
+    }
+}
+
+fn pop(list: &mut u64) -> u64 {
+    let at = *list;
+    // SAFETY: a frame of a pool's that nobody uses, in the direct map.
+    *list = unsafe { ((DIRECT + at) as *const u64).read() };
+    at
+}
+
+fn push(list: &mut u64, at: u64) {
+    // SAFETY: as above.
+    unsafe { ((DIRECT + at) as *mut u64).write(*list) };
+    *list = at;
 }

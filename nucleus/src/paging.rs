@@ -6,16 +6,19 @@
 //! pages that are not there. The lower half belongs to the spaces and is empty.
 #![allow(unsafe_code, reason = "writes page tables")]
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use atoll_partition::{Extent, disjoint};
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags};
 use x86_64::structures::paging::{PageTable, PageTableFlags as Flags, PhysFrame};
 
 use crate::entry::{self, DIRECT, TRAMPOLINE, VIRTUAL};
 use crate::memory::{FRAME, Frames};
-use crate::pvh::{ACPI, Boot, RAM};
+use crate::pvh::{ACPI, Boot};
 
 /// Where registers of devices are mapped.
-const DEVICES: u64 = 0xffff_c000_0000_0000;
+const DEVICES: u64 = entry::DIRECT_END;
 /// Where stacks are.
 const STACKS: u64 = 0xffff_d000_0000_0000;
 const HUGE: u64 = 2 << 20;
@@ -28,6 +31,9 @@ const CODE: Flags = Flags::PRESENT.union(Flags::GLOBAL);
 const CONSTANT: Flags = CODE.union(Flags::NO_EXECUTE);
 const DATA: Flags = CONSTANT.union(Flags::WRITABLE);
 const DEVICE: Flags = DATA.union(Flags::NO_CACHE).union(Flags::WRITE_THROUGH);
+
+/// Physical address of the nucleus's own topmost table.
+static NUCLEUS: AtomicU64 = AtomicU64::new(0);
 
 /// What may go wrong.
 type Result<T> = core::result::Result<T, &'static str>;
@@ -61,14 +67,23 @@ impl AddressSpace {
     /// The nucleus's mappings, as its first page tables have them but strict.
     pub fn new(boot: &Boot, frames: &mut Frames) -> Result<AddressSpace> {
         let root = frames.take(1).ok_or("no memory for page tables")?;
+        NUCLEUS.store(root, Ordering::Relaxed);
         let space = AddressSpace { root, devices: DEVICES, stacks: STACKS };
         let [text, constants, data, end] = entry::image();
         for (from, to, flags) in [(text, constants, CODE), (constants, data, CONSTANT), (data, end, DATA)] {
             space.map(frames, from, from - VIRTUAL, to - from, flags)?;
         }
         let fixed = text - VIRTUAL..data - VIRTUAL;
-        for r in boot.memory.iter().filter(|r| r.kind == RAM || r.kind == ACPI) {
-            let (start, end) = (r.start / FRAME * FRAME, (r.start + r.len).next_multiple_of(FRAME));
+        // In whole pages, and each page once.
+        let pages = |r: Extent| {
+            let start = r.start / FRAME * FRAME;
+            Extent { start, len: (r.start + r.len).next_multiple_of(FRAME) - start }
+        };
+        let acpi = boot.memory.iter().filter(|r| r.kind == ACPI);
+        let acpi = acpi.map(|r| Extent { start: r.start, len: r.len });
+        let seen = disjoint(boot.ram().chain(acpi).map(pages)).map_err(|_| "too many pieces of memory")?;
+        for r in seen {
+            let (start, end) = (r.start, r.start + r.len);
             let parts = [
                 (start, end.min(fixed.start), DATA),
                 (start.max(fixed.start), end.min(fixed.end), CONSTANT),
@@ -186,6 +201,11 @@ impl AddressSpace {
             self.enter();
         }
         Ok(())
+    }
+
+    /// The nucleus's own, once more: to be in, and to make cells.
+    pub fn of_nucleus() -> AddressSpace {
+        AddressSpace { root: NUCLEUS.load(Ordering::Relaxed), devices: 0, stacks: 0 }
     }
 
     /// Physical address of the topmost table.

@@ -4,22 +4,22 @@
 //! `atoll_partition` reads it and splits the machine). Those with a runtime are made here.
 #![allow(unsafe_code, reason = "reads the boot module by the direct map")]
 
+use core::sync::atomic::Ordering;
+
 use arrayvec::ArrayVec;
-use atoll_partition::{CELLS_MAX, Extent, Table, parse, split, without};
+use atoll_partition::{CELLS_MAX, Extent, Nodes, Table, parse, peers, split, without};
 use tar_no_std::TarArchiveRef;
 
-use crate::cell::{Cell, Parts};
+use crate::cell::{Cell, Parts, Peer, RUNNING};
 use crate::cores;
 use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
-use crate::memory::{FRAME, Frames};
+use crate::memory::{FRAME, Frames, LOW};
 use crate::paging::AddressSpace;
 use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
 
-/// Memory below this is the firmware's and the first instructions' of cores.
-const LOW: u64 = 1 << 20;
 const CONFIGURATION: &str = "boot.conf";
 /// The device that is the machine's console.
 const CONSOLE: &str = "console";
@@ -59,17 +59,18 @@ pub fn of_boot(
     // The nucleus's own part of the cells: from here on it takes nothing more.
     let size = (size_of::<Cell>() * CELLS_MAX) as u64;
     let cells = (DIRECT + frames.take(size.div_ceil(FRAME)).ok_or("no memory for the cells")?) as *mut Cell;
-    let own_end = frames.next();
-    let kept = [
-        Extent { start: 0, len: LOW },
-        Extent { start: entry::start(), len: own_end - entry::start() },
-        *module,
-    ];
-    let table =
-        without(boot.ram(), &kept).and_then(|left| split(&config, cores, left.into_iter())).map_err(|e| {
-            say!("{e}");
-            "the machine can't be split as boot.conf asks"
-        })?;
+    let kept = [Extent { start: 0, len: LOW }, entry::image_in_memory(), frames.taken(), *module];
+    let mut nodes = machine.nodes.clone();
+    for core in 0..cores {
+        if let Some((_, node)) = machine.core_nodes.iter().find(|(apic, _)| *apic == cores::apic(core)) {
+            nodes.add_core(core, *node);
+        }
+    }
+    let left = without(boot.ram(), &kept);
+    let table = left.and_then(|left| split(&config, cores, &nodes, left.into_iter())).map_err(|e| {
+        say!("{e}");
+        "the machine can't be split as boot.conf asks"
+    })?;
     grant(&config, &devices)?;
     for (request, owns) in config.iter().zip(&table.cells) {
         let core = owns.cores.trailing_zeros() as usize;
@@ -77,7 +78,7 @@ pub fn of_boot(
             devices::route(&io_apics, device.line, cores::apic(core))?;
         }
     }
-    show(&config, &table);
+    show(&config, &table, &nodes);
     let mut jobs = Jobs::new_const();
     for (n, (request, owns)) in config.iter().zip(&table.cells).enumerate() {
         let part = |name: &str| {
@@ -91,24 +92,36 @@ pub fn of_boot(
             Some(name) => pages_of(part(name)?, module)?,
             None => Extent { start: 0, len: 0 },
         };
+        let peers = peers(&config, request.name).map(|(number, to, from)| Peer {
+            number,
+            name: config[number].name,
+            to,
+            from,
+        });
         let parts = Parts {
+            number: n,
             name: request.name,
+            owns: owns.clone(),
             runtime: part(runtime)?,
             boot: request.boot.map_or(Ok(&[][..]), part)?,
             archive,
             console: request.devices.contains(&CONSOLE),
-            devices: devices.iter().filter(|d| request.devices.contains(&d.name.as_str())).collect(),
+            devices: devices.iter().filter(|d| request.devices.contains(&d.name.as_str())).cloned().collect(),
+            peers: peers.collect(),
+            restart: request.restart,
+            restarts: 0,
         };
-        let made = Cell::new(&parts, nucleus, owns).map_err(|e| {
+        let made = Cell::new(parts, nucleus).map_err(|e| {
             say!("cell {}: {e}", request.name);
             "a cell can't be made"
         })?;
+        RUNNING.fetch_add(1, Ordering::Relaxed);
         // SAFETY: fresh frames with room for all cells, which stay for ever.
-        let cell: &'static Cell = unsafe {
+        let cell = unsafe {
             cells.add(n).write(made);
-            &*cells.add(n)
+            cells.add(n)
         };
-        jobs.push(cell);
+        jobs.push((cell, owns.cores));
     }
     Ok(jobs)
 }
@@ -143,8 +156,8 @@ fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'s
     Ok(())
 }
 
-/// The cells that are to begin.
-pub type Jobs = ArrayVec<&'static Cell, CELLS_MAX>;
+/// The cells that are to begin, and their cores, a bit each.
+pub type Jobs = ArrayVec<(*mut Cell, u64), CELLS_MAX>;
 
 /// Where a file of the module is in physical memory, in whole pages: nothing else must be in them.
 fn pages_of(file: &[u8], module: &Extent) -> Result<Extent, &'static str> {
@@ -156,15 +169,30 @@ fn pages_of(file: &[u8], module: &Extent) -> Result<Extent, &'static str> {
     Ok(Extent { start, len })
 }
 
-fn show(config: &atoll_partition::Config, table: &Table) {
+/// Nodes, for a line about who is of them; nothing, where the machine does not say.
+struct Of(ArrayVec<u32, 16>);
+
+impl core::fmt::Display for Of {
+    fn fmt(&self, f: &mut core::fmt::Formatter) -> core::fmt::Result {
+        match self.0.len() {
+            0 => return Ok(()),
+            1 => write!(f, ", node")?,
+            _ => write!(f, ", nodes")?,
+        }
+        self.0.iter().try_for_each(|node| write!(f, " {node}"))
+    }
+}
+
+fn show(config: &atoll_partition::Config, table: &Table, nodes: &Nodes) {
     for (request, cell) in config.iter().zip(&table.cells) {
         let memory: u64 = cell.extents.iter().map(|e| e.len).sum();
         say!(
-            "cell {}: cores {:#x}, {} MiB in {} extents",
+            "cell {}: cores {:#x}, {} MiB in {} extents{}",
             request.name,
             cell.cores,
             memory >> 20,
-            cell.extents.len()
+            cell.extents.len(),
+            Of(nodes.of(cell))
         );
         for extent in &cell.extents {
             say!("  {:#x} to {:#x}", extent.start, extent.start + extent.len);

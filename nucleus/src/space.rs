@@ -1,13 +1,15 @@
 //! Address spaces of a cell: what its programs see of its memory.
 //!
-//! The tables come out of the cell's own memory ([`Pool`]), which its ring 3 never sees. All spaces of a cell
+//! The tables come out of the cell's own memory ([`Pool`]), where its ring 3 can't see them. All spaces of a cell
 //! share the runtime's part; here only the programs' part is changed, under the cell's lock: by cores of this
 //! cell, which wait for nobody else. A leaf keeps its address when all access to it is taken away, so that it can
-//! be given back. Other cores forget what they remember of a mapping before the call that changed it returns.
+//! be given back, and is counted like any other. Other cores forget what they remember of a mapping before the call
+//! that changed it returns; a table is used for something else only then.
 #![allow(unsafe_code, reason = "writes page tables by the direct map")]
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
+use arrayvec::ArrayVec;
 use atoll_abi::layout::{BLOCK, RUNTIME_BASE, RUNTIME_END, USER_MAX};
 use atoll_abi::platform::Access;
 
@@ -77,12 +79,32 @@ impl Space {
         Ok(Space(root))
     }
 
-    /// Changes `[from, to)`, of the programs' part. Value: others may remember what was there before. If there is no
-    /// memory for a page table, the range is changed up to there.
-    pub fn change(self, pool: &mut Pool, from: u64, to: u64, change: Change) -> (bool, Result<(), Full>) {
-        let mut stale = false;
-        let done = visit(self.0, 3, 0, from, to, from, change, pool, &mut stale);
-        (stale, done)
+    /// Changes `[from, to)`, of the programs' part. If there is no memory for a page table, the range is changed up
+    /// to there.
+    pub fn change(
+        self,
+        pool: &mut Pool,
+        from: u64,
+        to: u64,
+        change: Change,
+        after: &mut After,
+    ) -> Result<(), Full> {
+        Walk { from, to, change, pool, after }.visit(self.0, 3, 0)
+    }
+
+    /// Shows ring 3 the runtime's own view of a block of the cell's memory, or no more. Value: was it the other way?
+    /// Others may remember what was there.
+    pub fn set_block(self, at: u64, shown: bool) -> bool {
+        let mut here = self.0;
+        for level in [3, 2] {
+            here = table(here)[(at >> (12 + 9 * level) & 511) as usize].load(Ordering::Relaxed) & ADDRESS;
+        }
+        // Such blocks are leaves of their own, and stay it.
+        let entry = &table(here)[(at >> 21 & 511) as usize];
+        let bit = if shown { PRESENT } else { 0 };
+        entry
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |e| Some(e & !PRESENT | bit))
+            .is_ok_and(|e| e & PRESENT != bit)
     }
 
     /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page. None
@@ -109,80 +131,132 @@ impl Space {
     /// Gives the tables of a space back in which no core is.
     pub fn destroy(self, pool: &mut Pool) {
         for n in (0..256).filter(|n| !RUNTIME_ENTRIES.contains(n)) {
-            release(table(self.0)[n].load(Ordering::Relaxed), 2, pool);
+            release(table(self.0)[n].load(Ordering::Relaxed), 3, pool);
         }
         pool.give(self.0);
     }
 }
 
-fn release(entry: u64, level: u32, pool: &mut Pool) {
-    if entry & PRESENT == 0 || entry & LEAF != 0 {
-        return;
-    }
-    let at = entry & ADDRESS;
-    if level > 0 {
-        for e in table(at) {
-            release(e.load(Ordering::Relaxed), level - 1, pool);
-        }
-    }
-    pool.give(at);
+/// What is to be done when a space has been changed, before anybody goes on as if it were.
+#[derive(Default)]
+pub struct After {
+    /// Cores may remember what was there before.
+    pub stale: bool,
+    /// Page tables that none refers to any more, to be given back when no core remembers them.
+    pub tables: ArrayVec<u64, 32>,
 }
 
-/// Changes what of `[from, to)` lies in the table at `at`, whose first entry is for address `base`.
-#[allow(clippy::too_many_arguments, reason = "a walk that carries its state")]
-fn visit(
-    at: u64,
-    level: u32,
-    base: u64,
+/// Frames of a leaf in a table of this level.
+fn frames(level: u32) -> u64 {
+    1 << (9 * level)
+}
+
+/// Gives back what an entry refers to of a table of this level.
+fn release(entry: u64, level: u32, pool: &mut Pool) {
+    if entry & LEAF != 0 {
+        pool.unmapped(entry & ADDRESS, frames(level));
+    } else if entry & PRESENT != 0 {
+        for e in table(entry & ADDRESS) {
+            release(e.load(Ordering::Relaxed), level - 1, pool);
+        }
+        pool.give(entry & ADDRESS);
+    }
+}
+
+/// A change on its way through the tables.
+struct Walk<'a> {
     from: u64,
     to: u64,
-    start: u64,
     change: Change,
-    pool: &mut Pool,
-    stale: &mut bool,
-) -> Result<(), Full> {
-    let span = FRAME << (9 * level);
-    let first = (from.max(base) - base) / span;
-    for n in first..512 {
-        let here = base + n * span;
-        if here >= to {
-            break;
-        }
-        let entry = &table(at)[n as usize];
-        let old = entry.load(Ordering::Relaxed);
-        let is_table = old & PRESENT != 0 && old & LEAF == 0;
-        let whole = from <= here && here + span <= to;
-        let new = match change {
-            Change::Map(physical, access) => {
-                let physical = physical + here.wrapping_sub(start);
-                let fits = level == 0 || level == 1 && whole && !is_table && physical.is_multiple_of(BLOCK);
-                fits.then(|| physical | flags(access) | if level == 1 { HUGE } else { 0 })
+    pool: &'a mut Pool,
+    after: &'a mut After,
+}
+
+impl Walk<'_> {
+    /// Changes what lies in the table at `at`, whose first entry is for address `base`.
+    fn visit(&mut self, at: u64, level: u32, base: u64) -> Result<(), Full> {
+        let (from, to) = (self.from, self.to);
+        let span = FRAME << (9 * level);
+        let first = (from.max(base) - base) / span;
+        for n in first..512 {
+            let here = base + n * span;
+            if here >= to {
+                break;
             }
-            _ if old == 0 => continue,
-            Change::Unmap => (whole && !is_table).then_some(0),
-            Change::Protect(access) => (whole && !is_table).then_some(old & (ADDRESS | HUGE) | flags(access)),
-        };
-        if let Some(new) = new {
-            entry.store(new, Ordering::Relaxed);
-            *stale |= old & PRESENT != 0;
-            continue;
-        }
-        let next = if is_table {
-            old & ADDRESS
-        } else {
-            let made = pool.take().ok_or(Full)?;
-            if old != 0 {
-                // A huge leaf becomes 512 small ones that show the same.
-                for (k, e) in table(made).iter().enumerate() {
-                    e.store((old & !HUGE) + k as u64 * FRAME, Ordering::Relaxed);
+            let entry = &table(at)[n as usize];
+            let mut old = entry.load(Ordering::Relaxed);
+            let is_table = |e: u64| e & PRESENT != 0 && e & LEAF == 0;
+            let whole = from <= here && here + span <= to;
+            let change = self.change;
+            let leaf = match change {
+                Change::Map(physical, access) => {
+                    let physical = physical.wrapping_add(here.wrapping_sub(from));
+                    let huge = level == 1 && whole && physical.is_multiple_of(BLOCK);
+                    if huge && is_table(old) && self.empty(entry, level, here) {
+                        old = 0;
+                    }
+                    let fits = level == 0 || huge && !is_table(old);
+                    fits.then(|| physical | flags(access) | if level == 1 { HUGE } else { 0 })
                 }
-                *stale |= old & PRESENT != 0;
+                _ if old == 0 => continue,
+                Change::Unmap if whole && is_table(old) && self.empty(entry, level, here) => continue,
+                Change::Unmap => (whole && !is_table(old)).then_some(0),
+                Change::Protect(access) => {
+                    (whole && !is_table(old)).then_some(old & (ADDRESS | HUGE) | flags(access))
+                }
+            };
+            if let Some(new) = leaf {
+                entry.store(new, Ordering::Relaxed);
+                self.after.stale |= old & PRESENT != 0;
+                if !matches!(change, Change::Protect(_)) {
+                    if new != 0 {
+                        self.pool.mapped(new & ADDRESS, frames(level));
+                    }
+                    if old != 0 {
+                        self.pool.unmapped(old & ADDRESS, frames(level));
+                    }
+                }
+                continue;
             }
-            fence(Ordering::Release);
-            entry.store(made | PRESENT | WRITABLE | USER, Ordering::Relaxed);
-            made
-        };
-        visit(next, level - 1, here, from, to, start, change, pool, stale)?;
+            let next = if is_table(old) {
+                old & ADDRESS
+            } else {
+                let made = self.pool.take().ok_or(Full)?;
+                if old != 0 {
+                    // A huge leaf becomes 512 small ones that show the same.
+                    for (k, e) in table(made).iter().enumerate() {
+                        e.store((old & !HUGE) + k as u64 * FRAME, Ordering::Relaxed);
+                    }
+                    self.after.stale |= old & PRESENT != 0;
+                }
+                fence(Ordering::Release);
+                entry.store(made | PRESENT | WRITABLE | USER, Ordering::Relaxed);
+                made
+            };
+            self.visit(next, level - 1, here)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Takes out a table that lies wholly in the range, with all that it shows; false if there is no room to keep it
+    /// until no core remembers it.
+    fn empty(&mut self, entry: &AtomicU64, level: u32, here: u64) -> bool {
+        let at = entry.load(Ordering::Relaxed) & ADDRESS;
+        let mut below = Walk {
+            from: here,
+            to: here + (FRAME << (9 * level)),
+            change: Change::Unmap,
+            pool: self.pool,
+            after: self.after,
+        };
+        // To take away needs no memory.
+        let _ = below.visit(at, level - 1, here);
+        let gone = table(at).iter().all(|e| e.load(Ordering::Relaxed) == 0);
+        if !gone || self.after.tables.try_push(at).is_err() {
+            return false;
+        }
+        entry.store(0, Ordering::Relaxed);
+        self.after.stale = true;
+        true
+    }
 }

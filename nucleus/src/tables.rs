@@ -1,17 +1,20 @@
-//! Which cores there are, by ACPI's tables. Read by way of the `acpi` crate, while the first page tables
+//! Which cores there are, and which nodes they and memory are of, by ACPI's tables. Read by way of the `acpi` crate, while the first page tables
 //! still have all of the first 4 GiB: firmware keeps them in memory that it calls reserved.
 #![allow(unsafe_code, reason = "gives the tables' memory to the crate that reads them")]
 
 use core::ptr::NonNull;
 
 use acpi::madt::{Madt, MadtEntry};
-use acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
+use acpi::sdt::{SdtHeader, Signature};
+use acpi::{AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
 
 use arrayvec::ArrayVec;
-use atoll_partition::CORES_MAX;
+use atoll_formats::affinity::{Affinity, affinities};
+use atoll_partition::{CORES_MAX, Extent, Nodes, RANGES_MAX};
 
 use crate::entry::{DIRECT, MAPPED};
 use crate::pvh::Boot;
+use crate::say;
 
 /// What the tables say of the processors.
 pub struct Machine {
@@ -23,6 +26,23 @@ pub struct Machine {
     pub io_apics: ArrayVec<(u64, u32), 8>,
     /// Cores that there was no room for.
     pub left_out: usize,
+    /// APIC ids of cores with their nodes.
+    pub core_nodes: ArrayVec<(u32, u32), CORES_MAX>,
+    /// The memory's nodes.
+    pub nodes: Nodes,
+}
+
+/// The table of affinities, which the crate does not read.
+#[repr(transparent)]
+struct Srat(SdtHeader);
+
+// SAFETY: every table begins with a header, and this has nothing else.
+unsafe impl AcpiTable for Srat {
+    const SIGNATURE: Signature = Signature::SRAT;
+
+    fn header(&self) -> &SdtHeader {
+        &self.0
+    }
 }
 
 #[derive(Clone)]
@@ -68,17 +88,22 @@ impl Machine {
 /// Asks the tables: ACPI's, or, where there are none, the older ones. Before the nucleus has page tables of
 /// its own.
 pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
-    let mut machine =
-        Machine { apics: ArrayVec::new(), apic_address: 0, io_apics: ArrayVec::new(), left_out: 0 };
+    let mut machine = Machine {
+        apics: ArrayVec::new(),
+        apic_address: 0,
+        io_apics: ArrayVec::new(),
+        left_out: 0,
+        core_nodes: ArrayVec::new(),
+        nodes: Nodes::none(),
+    };
     if boot.rsdp == 0 {
         let found = crate::mp::read(&mut machine);
         return if found { Ok(machine) } else { Err("there are neither ACPI nor MP tables") };
     }
     // SAFETY: the loader says that it is there; every table's checksum is looked at.
     let tables = unsafe { AcpiTables::from_rsdp(Mapper, boot.rsdp as usize) };
-    let madt = tables
-        .and_then(|t| t.find_table::<Madt>())
-        .map_err(|_| "ACPI has no table of the processors (MADT)")?;
+    let tables = tables.map_err(|_| "ACPI's root pointer is damaged")?;
+    let madt = tables.find_table::<Madt>().map_err(|_| "ACPI has no table of the processors (MADT)")?;
     let madt = madt.get();
     machine.apic_address = u64::from(madt.local_apic_address);
     for entry in madt.entries() {
@@ -96,5 +121,34 @@ pub fn read(boot: &Boot) -> Result<Machine, &'static str> {
             machine.add(id);
         }
     }
+    // Most machines have none.
+    if let Ok(srat) = tables.find_table::<Srat>() {
+        read_nodes(&mut machine, &srat);
+    }
     Ok(machine)
+}
+
+/// Which node everything is of.
+fn read_nodes(machine: &mut Machine, srat: &PhysicalMapping<Mapper, Srat>) {
+    let (start, len) = (srat.virtual_start().as_ptr() as *const u8, srat.header().length as usize);
+    // SAFETY: so much is mapped, and the crate has summed it up; nobody changes what firmware has left there.
+    let bytes = unsafe { core::slice::from_raw_parts(start, len) };
+    let mut left_out = 0;
+    for affinity in affinities(bytes) {
+        match affinity {
+            // Tables name cores that could be added one day, too.
+            Affinity::Core { apic, node } if machine.apics.contains(&apic) => {
+                left_out += usize::from(machine.core_nodes.try_push((apic, node)).is_err());
+            }
+            Affinity::Core { .. } => {}
+            Affinity::Memory { start, len, node } => {
+                left_out += usize::from(!machine.nodes.add_memory(Extent { start, len }, node));
+            }
+        }
+    }
+    if left_out > 0 {
+        say!(
+            "{left_out} entries of ACPI's SRAT are left out: more than {CORES_MAX} cores or {RANGES_MAX} ranges"
+        );
+    }
 }

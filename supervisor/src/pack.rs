@@ -136,6 +136,11 @@ impl Packer {
         self.bring_along(&from)
     }
 
+    /// Takes in a directory without what is in it, and the way there.
+    pub fn directory(&mut self, dir: &Path) -> Result<()> {
+        self.add(dir).map(drop)
+    }
+
     /// Takes in a directory as the root, as it is. Nothing of the host is added but what is asked for.
     pub fn rootfs(&mut self, dir: &Path) -> Result<()> {
         let dir = dir.canonicalize().map_err(|e| Error::with(dir.display().to_string(), e))?;

@@ -1,10 +1,13 @@
 //! The nucleus in QEMU, in software emulation: it finds the machine, starts all cores, and lets no
 //! page be both written and executed.
 
+use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use atoll_abi::control::Control;
+use atoll_abi::layout::CONTROL;
 use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, run, top};
 
 /// Lines of Rust and assembler that the nucleus may have, without comments and empty ones.
@@ -39,10 +42,13 @@ fn main() {
     for cells in [2, 4, 8, 32] {
         trials.push(Trial::test(format!("splits_among_{cells}"), move || splits(cells)));
     }
+    trials.push(Trial::test("keeps_cells_to_nodes", keeps_to_nodes));
     trials.push(Trial::test("refuses_bad_configurations", refuses));
     trials.push(Trial::test("cells_are_held_off", cells_are_held_off));
     trials.push(Trial::test("calls_are_rewritten", calls_are_rewritten));
     trials.push(Trial::test("contract_is_kept", contract_is_kept));
+    trials.push(Trial::test("mailboxes", mailboxes));
+    trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -166,6 +172,59 @@ fn splits(cells: usize) -> Result<(), Failed> {
     expect(&outcome, WELL, &left)
 }
 
+/// Two nodes: two cells get one each, cores and memory; a cell that is larger than a node gets parts of both.
+fn keeps_to_nodes() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let cell = |name: &str, cores: usize, memory: usize| {
+        format!("cell {name}\n cores {cores}\n memory {memory}M\n run x\n")
+    };
+    for (cells, expected) in [
+        // Where the nodes' memory ends: at 512 MiB and 1 GiB.
+        (
+            [cell("a", 2, 200), cell("b", 2, 200)],
+            [("a: cores 0x5, 200 MiB", ", node 0"), ("b: cores 0xa, 200 MiB", ", node 1")],
+        ),
+        (
+            [cell("a", 3, 200), cell("b", 1, 300)],
+            [("a: cores 0x7, 200 MiB", ", nodes 0 1"), ("b: cores 0x8, 300 MiB", ", node 1")],
+        ),
+    ] {
+        let module = module(dir.path(), &cells.concat())?;
+        let mut command = machine("q35", 4, 1024, "", Some(&module));
+        for node in 0..2 {
+            command.args(["-object", &format!("memory-backend-ram,id=m{node},size=512M")]);
+            command.args(["-numa", &format!("node,nodeid={node},memdev=m{node}")]);
+        }
+        // Every other core is of the same node.
+        for core in 0..4 {
+            command.args(["-numa", &format!("cpu,node-id={},socket-id={core}", core % 2)]);
+        }
+        command.args(["-smp", "4,sockets=4,cores=1,threads=1"]);
+        let outcome = run(command, Duration::from_secs(60))?;
+        for (start, end) in expected {
+            let is = |l: &str| l.starts_with(&format!("nucleus: cell {start}")) && l.ends_with(end);
+            if !outcome.stdout.lines().any(is) {
+                return Err(format!("no cell {start} ... {end}:\n{}", outcome.stdout).into());
+            }
+        }
+        expect(&outcome, WELL, "left: cores 0x0,")?;
+        // Memory of one node: its extents lie on one side of 512 MiB.
+        let mut of_node = None;
+        for line in outcome.stdout.lines() {
+            let is_cell = line.starts_with("nucleus: cell ");
+            if is_cell {
+                of_node = line.rsplit_once(", node ").and_then(|(_, n)| n.parse::<u64>().ok());
+            }
+            if let (false, Some(node), [from, to]) = (is_cell, of_node, &hexadecimal(line)[..])
+                && !(*from >= node << 29 && *to <= (node + 1) << 29)
+            {
+                return Err(format!("{line}: not of node {node}:\n{}", outcome.stdout).into());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What images of `tests/ring3/image.c` try, and the exception that each ends by.
 const ATTACKS: &[(&str, &str)] = &[
     ("read-nucleus", "exception 14 error 0x5"),
@@ -192,6 +251,8 @@ fn compile(to: &Path, what: usize, seed: u64) -> Result<(), Failed> {
     compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
     compiler.arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
     compiler.args([format!("-DWHAT={what}"), format!("-DSEED={seed}ul")]).arg("-o").arg(to);
+    let cores = CONTROL + offset_of!(Control, cores) as u64;
+    compiler.arg(format!("-DCONTROL_CORES={cores}ul"));
     compiler.arg(top().join("tests/ring3/image.c"));
     expect(&run(compiler, Duration::from_secs(60))?, 0, "")
 }
@@ -232,7 +293,6 @@ fn contract_is_kept() -> Result<(), Failed> {
     /// Numbers of the cases in `image.c`.
     const CONTRACT: usize = 16;
     const RANDOM: usize = 17;
-    const KEEPS: usize = 18;
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let mut files = vec!["boot.conf".to_string()];
     let mut configuration = String::new();
@@ -268,6 +328,50 @@ fn contract_is_kept() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Numbers of cases in `image.c`.
+const KEEPS: usize = 18;
+
+/// Cells that each run a case of `image.c`: name, case, more lines of its configuration.
+fn images(cells: &[(&str, usize, &str)], cores: usize) -> Result<Outcome, Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let mut files = vec!["boot.conf".to_string()];
+    let mut configuration = String::new();
+    for (name, what, lines) in cells {
+        compile(&dir.path().join(name), *what, 0)?;
+        configuration += &format!("cell {name}\n cores 1\n memory 40M\n runtime {name}\n{lines} run x\n");
+        files.push(name.to_string());
+    }
+    let module = module_of(dir.path(), &configuration, &files)?;
+    boot("microvm,acpi=off", cores, 512, "", Some(&module))
+}
+
+/// Lines between cells: to and fro, to whom it is not allowed, to one that takes none, to one that has ended.
+fn mailboxes() -> Result<(), Failed> {
+    let cells =
+        [("ping", 19, " peer pong\n peer listener\n"), ("pong", 20, " peer ping\n"), ("listener", 21, "")];
+    let outcome = images(&cells, 3)?;
+    for (cell, ..) in cells {
+        expect(&outcome, WELL, &format!("{cell}: line 0000\n"))?;
+    }
+    Ok(())
+}
+
+/// A cell that writes into its page tables crashes, is reported and starts again, as often as it was asked for; its
+/// neighbour does not notice.
+fn crashed_cells_start_again() -> Result<(), Failed> {
+    let outcome = images(&[("crashes", 22, " restart on-failure:2\n"), ("keeps", KEEPS, "")], 2)?;
+    for says in [
+        "cell crashes, core 0: exception 14 error 0x6 at ",
+        "\nnucleus: stack: +0x",
+        "cell crashes starts again, for the 2. time\n",
+        "nucleus: cell keeps ended with status 0\n",
+    ] {
+        expect(&outcome, ILL, says)?;
+    }
+    let crashes = outcome.stdout.matches("nucleus: cell crashes was ended by signal 11\n").count();
+    if crashes == 3 { Ok(()) } else { Err(format!("it crashed {crashes} times:\n{}", outcome.stdout).into()) }
+}
+
 /// What can't be done is said, with the reason, and nothing is started.
 fn refuses() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
@@ -301,7 +405,7 @@ fn calls_are_rewritten() -> Result<(), Failed> {
 
 fn stays_small() -> Result<(), Failed> {
     let mut lines = 0;
-    for dir in ["nucleus/src", "nucleus/partition/src"] {
+    for dir in ["nucleus/src", "nucleus/partition/src", "nucleus/formats/src"] {
         for file in std::fs::read_dir(top().join(dir))? {
             let text = std::fs::read_to_string(file?.path())?;
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();

@@ -17,7 +17,10 @@ fn main() {
         Trial::test("redis", redis),
         Trial::test("memcached", memcached),
         Trial::test("nginx", nginx),
+        Trial::test("go", go),
         Trial::test("one_ends_alone", one_ends_alone),
+        Trial::test("crashed_server_starts_again", crashed_server_starts_again),
+        Trial::test("page_tables_grow", page_tables_grow),
         Trial::test("the_same_runtime", the_same_runtime),
     ];
     for cells in [2, 4, 8] {
@@ -255,6 +258,46 @@ fn side_by_side(cells: usize) -> Result<(), Failed> {
     expect(&boot(&configuration)?, 0, &results)
 }
 
+/// A static Go program: what its runtime and standard library ask of a system, and its HTTP server.
+fn go() -> Result<(), Failed> {
+    let built = top().join("target/test-programs");
+    std::fs::create_dir_all(&built)?;
+    let program = built.join("go-for-nucleus");
+    let mut compiler = Command::new("go");
+    let path = std::env::var("PATH").unwrap_or_default();
+    // The compiler's own directory serves where there is no package.
+    compiler.env("PATH", format!("{path}:/usr/local/go/bin")).env("CGO_ENABLED", "0");
+    compiler.current_dir(top().join("tests/programs/go")).args(["build", "-o"]).arg(&program).arg(".");
+    well(&run(compiler, Duration::from_secs(180))?)?;
+    let program = program.display().to_string();
+    let children = ["/usr/bin/echo", "/usr/bin/false", "/usr/bin/tr", "/usr/bin/env", "/usr/bin/sleep"];
+    let said = both(&[&program], &children, 1).map(|(command, _)| run(command, Duration::from_secs(120)));
+    let [linux, cell] = said;
+    let (linux, cell) = (linux?, cell?);
+    well(&linux)?;
+    compare(&linux, &cell)?;
+    let mut answers = Vec::new();
+    for (command, port) in both(&[&program, "serve", "0.0.0.0:PORT"], &[], 8080) {
+        let _server = Server::start(command, port, b"GET / HTTP/1.0\r\n\r\n")?;
+        let mut all = String::new();
+        for n in 0..10 {
+            let got = client(&["curl", "-sS", &format!("http://127.0.0.1:PORT/path/{n}")], port)?;
+            well(&got)?;
+            all += &got.stdout;
+        }
+        let sent = client(
+            &["curl", "-sS", "--data-binary", &format!("@{program}"), "http://127.0.0.1:PORT/upload"],
+            port,
+        )?;
+        well(&sent)?;
+        answers.push(all + &sent.stdout);
+    }
+    if answers[0] != answers[1] || answers[0].is_empty() {
+        return Err(format!("on Linux:\n{}\nin the cell:\n{}", answers[0], answers[1]).into());
+    }
+    Ok(())
+}
+
 /// A cell that ends badly ends alone.
 fn one_ends_alone() -> Result<(), Failed> {
     let outcome = boot(
@@ -273,6 +316,51 @@ fn one_ends_alone() -> Result<(), Failed> {
             said("atoll: nucleus: cell good ended with status 0"),
         ],
     )
+}
+
+/// A server that crashes is there again, with its cores and its network device.
+fn crashed_server_starts_again() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let file = dir.path().join("machine.conf");
+    std::fs::write(
+        &file,
+        "cell server\n cores 2\n memory 128M\n device net0\n restart on-failure:2\n \
+         run redis-server --port 6379 --protected-mode no --save '' --enable-debug-command yes --dir /tmp\n",
+    )?;
+    let port = port();
+    let mut command = Command::new(atoll());
+    command.args(["boot", "--publish", &format!("{port}:6379")]).arg(&file);
+    let server = Server::start(command, port, b"PING\r\n")?;
+    for _ in 0..2 {
+        well(&client(&["redis-cli", "-p", "PORT", "SET", "key", "value"], port)?)?;
+        // It tells nobody any more.
+        client(&["redis-cli", "-p", "PORT", "DEBUG", "SEGFAULT"], port)?;
+        let begun = Instant::now();
+        while !talk(port, b"GET key\r\n").is_ok_and(|answer| answer == b"$-1\r\n") {
+            if begun.elapsed() > PATIENCE {
+                return Err("it is not there again".into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    client(&["redis-cli", "-p", "PORT", "DEBUG", "SEGFAULT"], port)?;
+    match server.wait()? {
+        139 => Ok(()),
+        status => Err(format!("it was to start twice again, and ended with {status}").into()),
+    }
+}
+
+/// What a program maps takes page tables as it needs: more than the cell had for them at first.
+fn page_tables_grow() -> Result<(), Failed> {
+    let program = "import mmap\nfor r in range(3):\n a = [mmap.mmap(-1, 4 << 20) for i in range(1200)]\n \
+                   for i, m in enumerate(a): m[2 << 20] = i % 251\n \
+                   print(sum(m[2 << 20] == i % 251 for i, m in enumerate(a)))\n for m in a: m.close()\n";
+    let mut command = Command::new(atoll());
+    command.args(["run", "--platform", "nucleus", "--memory", "192M", "--include", "/usr/lib/python3.11"]);
+    command.args(["--", "/usr/bin/python3", "-c", program]);
+    let outcome = run(command, Duration::from_secs(60))?;
+    well(&outcome)?;
+    if outcome.stdout == "1200\n1200\n1200\n" { Ok(()) } else { Err(outcome.stdout.into()) }
 }
 
 fn sha256(path: &Path) -> Result<String, Failed> {

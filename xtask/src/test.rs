@@ -11,7 +11,8 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement, nucleus.
+    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement, conformance,
+    /// nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -31,9 +32,19 @@ const PARTS: &[Part] = &[
     }),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
+    ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),
     ("nucleus", "a machine without Linux, in QEMU", || {
-        need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+        need(&[
+            ("qemu-system-x86_64", "qemu-system-x86"),
+            ("grub-mkrescue", "grub-common"),
+            ("grub-mkrescue", "grub-pc-bin"),
+            ("grub-mkrescue", "grub-efi-amd64-bin"),
+            ("grub-mkrescue", "ovmf"),
+            ("xorriso", "xorriso"),
+            ("mformat", "mtools"),
+        ])?;
         cases("nucleus")?;
+        cases("nucleus_disk")?;
         cases("nucleus_cases")?;
         cases("nucleus_servers")
     }),
@@ -59,6 +70,7 @@ fn lints() -> Result<()> {
         &["--all-targets"][..],
         &["--package", "atoll-tests", "--all-targets"],
         &["--package", "atoll-cell"],
+        &["--package", "atoll-conformance"],
         &["--package", "atoll-nucleus"],
     ] {
         run(cargo().arg("clippy").arg("--quiet").args(package).args(["--", "--deny", "warnings"]))?;
@@ -71,6 +83,16 @@ fn models() -> Result<()> {
         .args(["test", "--quiet", "--package", "atoll-sync", "--release", "--target-dir", "target/loom"])
         .arg("loom_tests")
         .env("RUSTFLAGS", "--cfg loom"))
+}
+
+fn conformance() -> Result<()> {
+    need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+    // By itself, as all that has no standard library.
+    run(cargo().args(["build", "--release", "--package", "atoll-conformance"]))?;
+    run(cargo()
+        .args(["test", "--quiet", "--package", "atoll-platform-sim", "--test", "conformance"])
+        .env("ATOLL_CONFORMANCE", build::top().join("target/conformance-of-sim")))?;
+    cases("conformance")
 }
 
 fn cases(which: &str) -> Result<()> {

@@ -15,6 +15,9 @@
 //!     run /bin/busybox sh /job
 //! ```
 //!
+//! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
+//! `peer NAME` lets it send lines to another cell.
+//!
 //! `cell` begins a cell; the lines behind it, up to the next one, say what it is to have. A `#` at the
 //! start of a word begins a comment, except in a `run` line.
 
@@ -29,6 +32,8 @@ const NAME_MAX: usize = 31;
 const MEMORY_MIN: u64 = 32 << 20;
 /// The most devices of a cell.
 const DEVICES_MAX: usize = 8;
+/// The most cells that one may send lines to, or that may send lines to it.
+const PEERS_MAX: usize = 8;
 
 /// What a cell is to have.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,8 +52,51 @@ pub struct Request<'a> {
     pub image: Option<&'a str>,
     /// Its devices.
     pub devices: ArrayVec<&'a str, DEVICES_MAX>,
+    /// When it is to start again.
+    pub restart: Restart,
+    /// Cells that it may send lines to.
+    pub peers: ArrayVec<&'a str, PEERS_MAX>,
     /// The program and its arguments, as one line.
     pub run: &'a str,
+}
+
+/// When a cell starts again that has ended, as Docker's `--restart` has it: `no`, `always`, `on-failure`, the last
+/// two also with `:N`, so many times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Restart {
+    /// When its program or its runtime was ended by a signal or an exception, or ended with another status than 0.
+    pub on_failure: bool,
+    /// Also when it ended well.
+    pub always: bool,
+    /// How many times at most.
+    pub most: u32,
+}
+
+impl Restart {
+    fn parse(word: &str) -> Option<Restart> {
+        let (when, most) = match word.split_once(':') {
+            Some((when, most)) => (when, number(most).and_then(|n| u32::try_from(n).ok())?),
+            None => (word, u32::MAX),
+        };
+        let restart = |always| Some(Restart { on_failure: true, always, most });
+        match when {
+            "no" if word == when => Some(Restart::default()),
+            "on-failure" => restart(false),
+            "always" => restart(true),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Restart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.on_failure, self.always) {
+            (false, _) => return f.write_str("no"),
+            (true, false) => f.write_str("on-failure")?,
+            (true, true) => f.write_str("always")?,
+        }
+        if self.most == u32::MAX { Ok(()) } else { write!(f, ":{}", self.most) }
+    }
 }
 
 /// The cells of a configuration, in its order.
@@ -152,6 +200,8 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                 boot: None,
                 image: None,
                 devices: ArrayVec::new(),
+                restart: Restart::default(),
+                peers: ArrayVec::new(),
                 run: "",
             };
             if let Some(before) = open.replace(Open { line, request, said: ArrayVec::new() }) {
@@ -162,7 +212,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
         let Some(Open { request, said, .. }) = &mut open else {
             return Err(wrong("before this, `cell NAME` says which cell it is for", key));
         };
-        if key != "device" && (said.contains(&key) || said.try_push(key).is_err()) {
+        if !matches!(key, "device" | "peer") && (said.contains(&key) || said.try_push(key).is_err()) {
             return Err(wrong("this cell has that already", key));
         }
         match key {
@@ -189,13 +239,22 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                     return Err(wrong("a device twice, or more than 8", value));
                 }
             }
+            "restart" => {
+                request.restart = Restart::parse(value)
+                    .ok_or(wrong("restart is no, on-failure, always, on-failure:3", value))?;
+            }
+            "peer" => {
+                if request.peers.contains(&value) || request.peers.try_push(value).is_err() {
+                    return Err(wrong("a peer twice, or more than 8", value));
+                }
+            }
             "run" => {
                 let rest = whole.trim_start().strip_prefix("run").unwrap_or_default();
                 request.run = rest.trim_ascii();
             }
             _ => {
                 return Err(wrong(
-                    "this is none of cell, cores, memory, runtime, boot, image, device, run",
+                    "this is none of cell, cores, memory, runtime, boot, image, device, peer, restart, run",
                     key,
                 ));
             }
@@ -205,7 +264,27 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
         Some(last) => last.finish(&mut config)?,
         None => return Err(ConfigError { line: 1, what: "it names no cell", word: "" }),
     }
+    for cell in &config {
+        let wrong = |what, word| Err(ConfigError { line: text.lines().count(), what, word });
+        if let Some(peer) =
+            cell.peers.iter().find(|p| **p == cell.name || !config.iter().any(|c| c.name == **p))
+        {
+            return wrong("a peer is the name of another cell", peer);
+        }
+        if peers(&config, cell.name).count() > PEERS_MAX {
+            return wrong("more than 8 peers, it sends to them or they to it", cell.name);
+        }
+    }
     Ok(config)
+}
+
+/// Cells that exchange lines with this one: their numbers, whether it may send to them, and whether they may to it.
+pub fn peers<'a>(config: &'a Config<'_>, name: &'a str) -> impl Iterator<Item = (usize, bool, bool)> + 'a {
+    let all = config.iter().enumerate().map(move |(n, other)| {
+        let sends = config.iter().any(|c| c.name == name && c.peers.contains(&other.name));
+        (n, sends, other.peers.contains(&name))
+    });
+    all.filter(|(_, to, from)| *to || *from)
 }
 
 #[cfg(test)]
@@ -249,15 +328,41 @@ mod tests {
             ("cell a\ncores 1\ncores 1", 3, "has that already"),
             ("cell a\ndevice x\ndevice x", 3, "a device twice"),
             ("cell a\nspeed 3", 2, "none of cell"),
+            ("cell a\nrestart often", 2, "restart is no, on-failure"),
+            ("cell a\nrestart always:x", 2, "restart is no, on-failure"),
+            ("cell a\nrestart no:1", 2, "restart is no, on-failure"),
+            ("cell a\npeer x\npeer x", 3, "a peer twice"),
             ("cell a\n\ncores 1\ncell b", 1, "no `memory`: a"),
+            (&format!("{cell}peer b\n"), 5, "name of another cell: b"),
+            (&format!("{cell}peer a\n"), 5, "name of another cell: a"),
             (&format!("{cell}{cell}"), 5, "two cells of this name: a"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text}: {error}");
             assert!(format!("{error}").contains(part), "{text}: {error}");
         }
+        // Nine that send to one.
+        let senders: String = (0..9).map(|n| cell.replace(" a", &format!(" s{n}")) + "peer a\n").collect();
+        assert_eq!(parse(&format!("{cell}{senders}")).unwrap_err().word, "a");
         let many: String = (0..33).map(|n| cell.replace(" a", &format!(" a{n}"))).collect();
         assert_eq!(parse(&many).unwrap_err().what, "there are more than 32 cells");
+    }
+
+    #[test]
+    fn knows_peers_and_restarts() {
+        let cell = |name: &str, more: &str| format!("cell {name}\ncores 1\nmemory 32M\nrun x\n{more}");
+        let text = cell("a", "peer c\nrestart on-failure:3\n")
+            + &cell("b", "restart no")
+            + "\n"
+            + &cell("c", "peer a\npeer b\nrestart always");
+        let config = parse(&text).unwrap();
+        let of = |name| peers(&config, name).collect::<Vec<_>>();
+        assert_eq!(of("a"), [(2, true, true)]);
+        assert_eq!(of("b"), [(2, false, true)]);
+        assert_eq!(of("c"), [(0, true, true), (1, true, false)]);
+        let restarts = config.iter().map(|c| c.restart.to_string()).collect::<Vec<_>>();
+        assert_eq!(restarts, ["on-failure:3", "no", "always"]);
+        assert_eq!(config[0].restart, Restart { on_failure: true, always: false, most: 3 });
     }
 
     proptest! {

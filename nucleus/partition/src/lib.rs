@@ -8,10 +8,12 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod nodes;
 mod split;
 
-pub use config::{Config, ConfigError, Request, parse};
-pub use split::{Cell, Extent, SplitError, Table, split, without};
+pub use config::{Config, ConfigError, Request, Restart, parse, peers};
+pub use nodes::{Nodes, RANGES_MAX};
+pub use split::{Cell, Extent, SplitError, Table, disjoint, split, without};
 
 /// Grain of memory, bytes: a huge page.
 pub const BLOCK: u64 = 2 << 20;

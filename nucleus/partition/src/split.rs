@@ -1,12 +1,15 @@
 //! Who gets what.
 //!
-//! Cores are given in their order. Memory is given in blocks: from the smallest region that has
-//! enough, so that large ones stay whole, or, if none has, in pieces from the largest on.
+//! Cores are given in their order, and memory in blocks: from the smallest region that has
+//! enough, so that large ones stay whole, or, if none has, in pieces from the largest on. A cell gets both
+//! from one node, if one has enough left: the one with the fewest cores left. If none has, it gets cores from the nodes
+//! that have most, and memory from these nodes or, if they have too little, from anywhere.
 
 use arrayvec::ArrayVec;
 use core::fmt;
 
 use crate::config::Config;
+use crate::nodes::{Nodes, Regions};
 use crate::{BLOCK, CELLS_MAX, CORES_MAX, EXTENTS_MAX, REGIONS_MAX};
 
 /// A range of physical memory in whole blocks: its first byte, its length in bytes.
@@ -80,6 +83,28 @@ impl fmt::Display for SplitError<'_> {
     }
 }
 
+/// The same memory in order and once: regions that overlap or touch become one.
+pub fn disjoint(
+    regions: impl Iterator<Item = Extent>,
+) -> Result<ArrayVec<Extent, REGIONS_MAX>, SplitError<'static>> {
+    let mut sorted: ArrayVec<Extent, REGIONS_MAX> = ArrayVec::new();
+    for region in regions.filter(|r| r.len > 0) {
+        sorted.try_push(region).map_err(|_| SplitError::Machine)?;
+    }
+    sorted.sort_unstable_by_key(|r| r.start);
+    let mut whole: ArrayVec<Extent, REGIONS_MAX> = ArrayVec::new();
+    for region in sorted {
+        match whole.last_mut() {
+            Some(last) if region.start <= last.start.saturating_add(last.len) => {
+                let end = region.start.saturating_add(region.len);
+                last.len = last.len.max(end - last.start);
+            }
+            _ => whole.push(region),
+        }
+    }
+    Ok(whole)
+}
+
 /// What is left of regions of memory without these ranges.
 pub fn without(
     regions: impl Iterator<Item = Extent>,
@@ -108,8 +133,82 @@ pub fn without(
     Ok(left)
 }
 
+/// The whole blocks of a region.
+fn blocks(region: Extent) -> Option<Extent> {
+    let end = region.start.saturating_add(region.len) / BLOCK * BLOCK;
+    let start = region.start.checked_next_multiple_of(BLOCK)?;
+    (start < end).then(|| Extent { start, len: end - start })
+}
+
+/// Takes `len` bytes, a multiple of [`BLOCK`], near these cores. Value: they, and what is left of `free`.
+fn take_near(
+    free: &Regions,
+    nodes: &Nodes,
+    cores: u64,
+    len: u64,
+) -> Option<(ArrayVec<Extent, EXTENTS_MAX>, Regions)> {
+    let mut near: Regions = nodes.near(cores, free)?.into_iter().filter_map(blocks).collect();
+    near.sort_unstable_by_key(|r| r.start);
+    let got = take(&mut near, len)?;
+    let left = without(free.iter().copied(), &got).ok()?;
+    Some((got, left))
+}
+
+/// The `n` lowest bits of `mask`.
+fn lowest(mask: u64, n: usize) -> u64 {
+    let mut left = mask;
+    for _ in 0..n {
+        left &= left.wrapping_sub(1);
+    }
+    mask & !left
+}
+
+/// Takes cores and memory for a cell out of what is left. There must be enough cores.
+fn place(table: &mut Table, nodes: &Nodes, cores: usize, memory: u64) -> Option<Cell> {
+    let free = table.cores_left;
+    // Each node's cores that are left.
+    let of_nodes = |free: u64| {
+        let mut rest = free;
+        core::iter::from_fn(move || {
+            let node = (rest != 0).then(|| nodes.beside(rest.trailing_zeros() as usize) & rest)?;
+            rest &= !node;
+            Some(node)
+        })
+    };
+    let mut best: Option<(u32, u64, _, _)> = None;
+    for node in of_nodes(free).filter(|node| node.count_ones() as usize >= cores) {
+        let better = best.as_ref().is_none_or(|(fewest, ..)| node.count_ones() < *fewest);
+        if better && let Some((extents, left)) = take_near(&table.memory_left, nodes, node, memory) {
+            best = Some((node.count_ones(), lowest(node, cores), extents, left));
+        }
+    }
+    let (cores, extents, left) = match best {
+        Some((_, cores, extents, left)) => (cores, extents, left),
+        None => {
+            let mut mine = 0u64;
+            while (mine.count_ones() as usize) < cores {
+                let wanted = cores - mine.count_ones() as usize;
+                // Of nodes that have as many, the first.
+                let largest =
+                    of_nodes(free & !mine).reduce(|a, b| if b.count_ones() > a.count_ones() { b } else { a });
+                mine |= lowest(largest?, wanted);
+            }
+            match take_near(&table.memory_left, nodes, mine, memory) {
+                Some((extents, left)) => (mine, extents, left),
+                None => {
+                    let mut left = table.memory_left.clone();
+                    (mine, take(&mut left, memory)?, left)
+                }
+            }
+        }
+    };
+    table.cores_left &= !cores;
+    table.memory_left = left;
+    Some(Cell { cores, extents })
+}
+
 /// Takes `len` bytes, a multiple of [`BLOCK`], out of `free`.
-fn take(free: &mut ArrayVec<Extent, REGIONS_MAX>, mut len: u64) -> Option<ArrayVec<Extent, EXTENTS_MAX>> {
+fn take(free: &mut Regions, mut len: u64) -> Option<ArrayVec<Extent, EXTENTS_MAX>> {
     let before = free.clone();
     let mut got = ArrayVec::new();
     while len > 0 {
@@ -136,12 +235,13 @@ fn take(free: &mut ArrayVec<Extent, REGIONS_MAX>, mut len: u64) -> Option<ArrayV
     Some(got)
 }
 
-/// Gives the cells of `config` cores and memory of a machine that has `cores` cores and, besides what
+/// Gives the cells of `config` cores and memory of a machine that has `cores` cores, these nodes and, besides what
 /// the nucleus keeps, these regions of memory: none overlaps another. Parts of blocks at a region's ends
 /// are nobody's.
 pub fn split<'a>(
     config: &Config<'a>,
     cores: usize,
+    nodes: &Nodes,
     memory: impl Iterator<Item = Extent>,
 ) -> Result<Table, SplitError<'a>> {
     if cores > CORES_MAX {
@@ -149,26 +249,18 @@ pub fn split<'a>(
     }
     let mut table = Table { cores_left: if cores == 64 { !0 } else { (1 << cores) - 1 }, ..Table::default() };
     for region in memory {
-        let end = region.start.saturating_add(region.len) / BLOCK * BLOCK;
-        let Some(start) = region.start.checked_next_multiple_of(BLOCK).filter(|start| *start < end) else {
-            continue;
-        };
-        table.memory_left.try_push(Extent { start, len: end - start }).map_err(|_| SplitError::Machine)?;
+        if let Some(whole) = blocks(region) {
+            table.memory_left.try_push(whole).map_err(|_| SplitError::Machine)?;
+        }
     }
     for request in config {
-        let mut cell = Cell::default();
         let left = table.cores_left.count_ones() as usize;
         if request.cores > left {
             return Err(SplitError::Cores { cell: request.name, wanted: request.cores, left });
         }
-        for _ in 0..request.cores {
-            let lowest = table.cores_left & table.cores_left.wrapping_neg();
-            cell.cores |= lowest;
-            table.cores_left &= !lowest;
-        }
         let left = table.memory_left.iter().map(|e| e.len).sum();
         let short = SplitError::Memory { cell: request.name, wanted: request.memory, left };
-        cell.extents = take(&mut table.memory_left, request.memory).ok_or(short)?;
+        let cell = place(&mut table, nodes, request.cores, request.memory).ok_or(short)?;
         table.cells.try_push(cell).map_err(|_| SplitError::Machine)?;
     }
     Ok(table)
@@ -190,6 +282,8 @@ mod tests {
             boot: None,
             image: None,
             devices: ArrayVec::new(),
+            peers: ArrayVec::new(),
+            restart: Default::default(),
             run: "x",
         }
     }
@@ -202,7 +296,17 @@ mod tests {
             cores in 1usize..=64,
             holes in prop::collection::vec((0u64..5_000_000, 1u64..60_000_000), 1..20),
             wishes in prop::collection::vec((1usize..6, 1u64..40), 0..12),
+            of_cores in prop::collection::vec(prop::option::of(0u32..4), 64),
+            of_memory in prop::collection::vec((0u64..200_000_000, 0u64..200_000_000, 0u32..4), 0..10),
         ) {
+            let mut nodes = Nodes::none();
+            for (core, node) in of_cores.iter().enumerate() {
+                node.iter().for_each(|node| nodes.add_core(core, *node));
+            }
+            for (start, len, node) in &of_memory {
+                let there_is_room = nodes.add_memory(Extent { start: *start, len: *len }, *node);
+                prop_assert!(there_is_room);
+            }
             let (mut at, mut memory) = (0, Vec::new());
             for (gap, len) in holes {
                 memory.push(Extent { start: at + gap, len });
@@ -211,7 +315,7 @@ mod tests {
             let config: Config = wishes.iter().map(|(c, b)| request(*c, *b)).collect();
             let whole = |e: &Extent| (e.start.div_ceil(BLOCK)..(e.start + e.len) / BLOCK).collect::<Vec<_>>();
             let all: Vec<u64> = memory.iter().flat_map(whole).collect();
-            match split(&config, cores, memory.iter().copied()) {
+            match split(&config, cores, &nodes, memory.iter().copied()) {
                 Ok(table) => {
                     let mut seen = table.cores_left;
                     let mut blocks: Vec<u64> = table.memory_left.iter().flat_map(whole).collect();
@@ -230,13 +334,81 @@ mod tests {
                 }
                 Err(SplitError::Cores { wanted, left, .. }) => prop_assert!(wanted > left),
                 Err(SplitError::Memory { wanted, left, .. }) => {
-                    // Too little, or too scattered.
-                    let pieces = memory.iter().filter(|e| !whole(e).is_empty()).count();
+                    // Too little, or too scattered: what a node gives up may cut a region.
+                    let cuts = 2 * of_memory.len();
+                    let pieces = cuts + memory.iter().filter(|e| !whole(e).is_empty()).count();
                     prop_assert!(wanted > left || pieces > EXTENTS_MAX);
                 }
                 Err(SplitError::Machine) => prop_assert!(false, "there is room for that"),
             }
         }
+    }
+
+    /// Two or more nodes, each with its cores one after the other and its memory in one piece.
+    fn machine(cores: &[usize], blocks: &[u64]) -> (usize, Nodes, Vec<Extent>) {
+        let (mut nodes, mut core, mut at, mut memory) = (Nodes::none(), 0, 0, Vec::new());
+        for (node, (cores, blocks)) in cores.iter().zip(blocks).enumerate() {
+            for _ in 0..*cores {
+                nodes.add_core(core, node as u32);
+                core += 1;
+            }
+            let range = Extent { start: at, len: blocks * BLOCK };
+            assert!(nodes.add_memory(range, node as u32));
+            memory.push(range);
+            at += range.len;
+        }
+        // Firmware has it in one piece.
+        (core, nodes, vec![Extent { start: 0, len: at }])
+    }
+
+    proptest! {
+        /// The first cell is of one node, if any has what it asks for; and every cell gets what it asks for, if all of
+        /// them fit on nodes of their own.
+        #[test]
+        fn prefers_one_node(
+            sizes in prop::collection::vec((1usize..9, 20u64..90), 1..7),
+            spare in prop::collection::vec((0usize..8, 0u64..70), 7),
+            order in any::<prop::sample::Index>(),
+            wish in (1usize..9, 1u64..90),
+        ) {
+            let (cores, blocks): (Vec<usize>, Vec<u64>) = sizes.iter().copied().unzip();
+            let (total, nodes, memory) = machine(&cores, &blocks);
+            let fits = sizes.iter().any(|(c, b)| *c >= wish.0 && *b >= wish.1);
+            let config: Config = [request(wish.0, wish.1)].into_iter().collect();
+            if let Ok(table) = split(&config, total, &nodes, memory.iter().copied()) {
+                prop_assert!(!fits || nodes.of(&table.cells[0]).len() == 1, "{:?}", table.cells[0]);
+            } else {
+                prop_assert!(!fits);
+            }
+            // A cell for each node, as large as it or a little smaller, in another order.
+            let mut wishes: Vec<(usize, u64)> =
+                sizes.iter().zip(&spare).map(|((c, b), (sc, sb))| (c - sc % c, b - sb % b)).collect();
+            wishes.rotate_left(order.index(sizes.len()));
+            let config: Config = wishes.iter().map(|(c, b)| request(*c, *b)).collect();
+            prop_assert!(split(&config, total, &nodes, memory.iter().copied()).is_ok());
+        }
+    }
+
+    /// Two nodes, two cells: one each; and one that is larger than a node.
+    #[test]
+    fn keeps_to_nodes() {
+        let (total, nodes, memory) = machine(&[2, 2], &[100, 100]);
+        let config: Config = [request(2, 60), request(2, 60)].into_iter().collect();
+        let table = split(&config, total, &nodes, memory.iter().copied()).unwrap();
+        assert_eq!((table.cells[0].cores, table.cells[1].cores), (0b11, 0b1100));
+        assert_eq!(table.cells[1].extents[..], [Extent { start: 100 * BLOCK, len: 60 * BLOCK }]);
+        assert_eq!(
+            (nodes.of(&table.cells[0])[..] == [0], nodes.of(&table.cells[1])[..] == [1]),
+            (true, true)
+        );
+        // The smaller rest: a node stays whole for who needs it.
+        let config: Config = [request(1, 10), request(1, 10), request(2, 90)].into_iter().collect();
+        let table = split(&config, total, &nodes, memory.iter().copied()).unwrap();
+        assert_eq!(table.cells.iter().map(|c| c.cores).collect::<Vec<_>>(), [0b1, 0b10, 0b1100]);
+        let config: Config = [request(1, 150), request(3, 10)].into_iter().collect();
+        let table = split(&config, total, &nodes, memory.iter().copied()).unwrap();
+        assert_eq!(nodes.of(&table.cells[0])[..], [0, 1]);
+        assert_eq!(table.cells[1].cores, 0b1110);
     }
 
     proptest! {
@@ -260,12 +432,26 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// A byte that is in any region is in one, and they are in order with gaps between them.
+        #[test]
+        fn makes_regions_disjoint(regions in prop::collection::vec((0u64..90, 0u64..20), 0..12)) {
+            let regions: Vec<Extent> = regions.into_iter().map(|(start, len)| Extent { start, len }).collect();
+            let has = |list: &[Extent], b: u64| list.iter().filter(|e| (e.start..e.start + e.len).contains(&b)).count();
+            let found = disjoint(regions.iter().copied()).unwrap();
+            for b in 0..120 {
+                prop_assert_eq!(has(&found, b), has(&regions, b).min(1));
+            }
+            prop_assert!(found.windows(2).all(|w| w[0].start + w[0].len < w[1].start));
+        }
+    }
+
     /// Large regions stay whole for those who need them.
     #[test]
     fn takes_the_smallest_that_fits() {
         let memory = [Extent { start: 0, len: 100 * BLOCK }, Extent { start: 200 * BLOCK, len: 10 * BLOCK }];
         let config: Config = [request(1, 10), request(1, 100)].into_iter().collect();
-        let table = split(&config, 2, memory.into_iter()).unwrap();
+        let table = split(&config, 2, &Nodes::none(), memory.into_iter()).unwrap();
         assert_eq!(table.cells[0].extents[..], [memory[1]]);
         assert_eq!(table.cells[1].extents[..], [memory[0]]);
         assert_eq!((table.cores_left, table.memory_left.len()), (0, 0));

@@ -140,8 +140,10 @@ pub(crate) fn memory_used_to(block: u32) {
     }
 }
 
-/// Asks for the signal at `deadline`; 0: for none.
-pub(crate) fn arm(deadline: u64) {
+/// Asks for the signal at `deadline`; None: for none.
+pub(crate) fn arm(deadline: Option<u64>) {
+    // To the host 0 is none.
+    let deadline = deadline.map_or(0, |d| d.max(1));
     let spec = [0u64, 0, deadline / 1_000_000_000, deadline % 1_000_000_000];
     // SAFETY: a valid itimerspec.
     unsafe {

@@ -51,11 +51,11 @@ impl Platform for Host {
     }
 
     fn arm(&self, deadline: u64) {
-        cores::arm(deadline)
+        cores::arm(Some(deadline))
     }
 
     fn disarm(&self) {
-        cores::arm(0)
+        cores::arm(None)
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {

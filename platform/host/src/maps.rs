@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use crate::sys::{self, call};
 use crate::{control, result};
-use atoll_abi::errno::Result;
+use atoll_abi::errno::{Errno, Result};
 use atoll_abi::platform::{Access, Backing};
 use atoll_mem::user::taken_away;
 use linux_raw_sys::general as linux;
@@ -31,6 +31,11 @@ fn protection(access: Access) -> u32 {
 pub(crate) unsafe fn map(addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
     let (fd, offset, kind) = match backing {
         Backing::Memory { offset } => {
+            let memory = control().descriptor.memory.load(Ordering::Relaxed);
+            // The host would take it, and an access would be SIGBUS.
+            if offset.checked_add(len).is_none_or(|end| end > memory) {
+                return Err(Errno::EINVAL);
+            }
             (control().descriptor.memory_fd.load(Ordering::Relaxed), offset, linux::MAP_SHARED)
         }
         Backing::File { fd, offset, shared } => {

@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod calls;
 mod net;
 pub mod service;
+mod spaces;
 pub mod start;
 pub mod upcall;
 
@@ -19,8 +20,9 @@ use atoll_abi::control::Control;
 use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::CONTROL;
+use atoll_abi::mailbox::{Inbox, Line};
 use atoll_abi::nucleus::call;
-use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform};
+use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, Platform};
 use atoll_abi::service::{Answer, Request};
 use atoll_mem::user::taken_away;
 use atoll_platform_entry::entry;
@@ -73,7 +75,8 @@ impl Platform for Nucleus {
         let deadline = deadline.unwrap_or(u64::MAX).min(net::net().map_or(u64::MAX, |n| n.deadline()));
         let _ = calls::call(call::PARK, [deadline, 0, 0, 0]);
         // Whoever comes here looks at everything. A deadline's bit stays: the scheduler counts on it.
-        let bits = core_local().pending.fetch_and(!(pending::NOTIFY | pending::DEVICE), Ordering::SeqCst);
+        let mine = pending::NOTIFY | pending::DEVICE | pending::MAILBOX;
+        let bits = core_local().pending.fetch_and(!mine, Ordering::SeqCst);
         if bits & pending::DEVICE != 0 {
             self.device_interrupt();
         }
@@ -111,7 +114,7 @@ impl Platform for Nucleus {
     }
 
     fn space_create(&self) -> Result<u32> {
-        let space = calls::call(call::SPACE_CREATE, [0; 4])? as u32;
+        let space = spaces::with_tables(|| calls::call(call::SPACE_CREATE, [0; 4]))? as u32;
         control().space_states[space as usize]
             .store(atoll_abi::control::space_state::READY, Ordering::Release);
         Ok(space)
@@ -139,32 +142,55 @@ impl Platform for Nucleus {
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn map(&self, addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
-        let done = match backing {
-            Backing::Memory { offset } => {
-                calls::call(call::MAP, [addr, len, u64::from(access.bits()), offset])
-            }
-            Backing::Nothing => calls::call(call::UNMAP, [addr, len, 0, 0]),
+        let one = match backing {
+            Backing::Memory { offset } => Change::Map { addr, len, access, offset },
+            Backing::Nothing => Change::Unmap { addr, len },
             // There is no host.
-            Backing::File { .. } => Err(Errno::ENODEV),
+            Backing::File { .. } => return Err(Errno::ENODEV),
         };
-        if !access.contains(Access::WRITE) {
-            taken_away();
-        }
-        done.map(drop)
+        // SAFETY: the caller's promise.
+        unsafe { self.change(&[one]) }
     }
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn unmap(&self, addr: u64, len: u64) -> Result<()> {
-        let done = calls::call(call::UNMAP, [addr, len, 0, 0]);
-        taken_away();
-        done.map(drop)
+        // SAFETY: the caller's promise.
+        unsafe { self.change(&[Change::Unmap { addr, len }]) }
     }
 
     #[allow(unsafe_code, reason = "an unsafe call of the contract")]
     unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()> {
-        let done = calls::call(call::PROTECT, [addr, len, u64::from(access.bits()), 0]);
-        taken_away();
-        done.map(drop)
+        // SAFETY: the caller's promise.
+        unsafe { self.change(&[Change::Protect { addr, len, access }]) }
+    }
+
+    #[allow(unsafe_code, reason = "an unsafe call of the contract")]
+    unsafe fn change(&self, list: &[Change]) -> Result<()> {
+        let less =
+            |one: &Change| !matches!(one, Change::Map { access, .. } if access.contains(Access::WRITE));
+        let done = spaces::change(list);
+        if list.iter().any(less) {
+            taken_away();
+        }
+        done
+    }
+
+    fn memory_back(&self) -> Option<u64> {
+        calls::call(call::TABLES_BACK, [0; 4]).ok()
+    }
+
+    fn send(&self, peer: usize, line: &Line) -> Result<()> {
+        #[repr(align(64))]
+        struct Aligned(Line);
+        let line = Aligned(*line);
+        calls::call(call::SEND, [peer as u64, &raw const line.0 as u64, 0, 0]).map(drop)
+    }
+
+    #[allow(unsafe_code, reason = "inboxes are at fixed addresses in every space of a cell")]
+    fn inbox(&self, peer: usize) -> Option<&'static Inbox> {
+        let at = control().descriptor.peers.get(peer)?.inbox.load(Ordering::Relaxed);
+        // SAFETY: mapped by the nucleus for as long as the cell lives; all its fields are atomics.
+        (at != 0).then(|| unsafe { &*(at as *const Inbox) })
     }
 
     fn memory_used_to(&self, _block: u64) {}

@@ -38,7 +38,7 @@ pub(crate) fn submit(request: &Request) -> Result<()> {
 /// Value, and a descriptor that comes with it.
 fn serve(request: &Request) -> Result<(u64, Option<i32>)> {
     match Op::from_number(request.op) {
-        Some(Op::Nop) => Ok((0, None)),
+        Some(Op::Nop) => Ok((request.arg[0], None)),
         Some(Op::StreamWrite) => console(request.arg[0], request.a).map(|n| (n, None)),
         // Its end.
         Some(Op::StreamRead) => Ok((0, None)),

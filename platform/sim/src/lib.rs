@@ -10,16 +10,20 @@
 //! forked child ([`run`]).
 #![allow(unsafe_code, reason = "forks, and gives the runtime its core through a thread-local")]
 
+mod memory;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
 
-use atoll_abi::control::{Control, MAGIC};
-use atoll_abi::core_local::CoreLocal;
+use atoll_abi::control::{Control, MAGIC, space_state};
+use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform, set_platform};
 use atoll_abi::service::{Answer, Op, Request};
+
+use memory::Memory;
 
 /// How a run is set up.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +37,10 @@ pub struct Config {
 }
 
 struct State {
+    /// What the cell's memory and spaces are, if it has any.
+    memory: Option<Memory>,
+    /// When each core wants its deadline's bit.
+    armed: Vec<Option<u64>>,
     now: u64,
     random: u64,
     running: usize,
@@ -78,11 +86,20 @@ const STUCK: i32 = 77;
 /// # Panics
 /// If the child panics or dies.
 pub fn run(config: Config, boot: fn(usize) -> !) -> Outcome {
+    run_with_memory(config, 0, boot)
+}
+
+/// The same with so many bytes of memory, whole blocks, which lie at their place in the runtime's region, and with spaces.
+/// What is not mapped in the space of the core that runs is not there: whoever touches it gets SIGSEGV.
+///
+/// # Panics
+/// If the child panics or dies.
+pub fn run_with_memory(config: Config, memory: u64, boot: fn(usize) -> !) -> Outcome {
     // SAFETY: the child runs the simulation and exits; it touches no lock that another thread may hold.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
-        simulate(config, boot);
+        simulate(config, memory, boot);
     }
     let mut status = 0;
     // SAFETY: waits for our own child.
@@ -94,7 +111,7 @@ pub fn run(config: Config, boot: fn(usize) -> !) -> Outcome {
     }
 }
 
-fn simulate(config: Config, boot: fn(usize) -> !) -> ! {
+fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
     // SAFETY: all zeroes is a valid control area; it lives as long as the process.
     let control: &'static Control = unsafe {
         let layout = std::alloc::Layout::new::<Control>();
@@ -103,6 +120,7 @@ fn simulate(config: Config, boot: fn(usize) -> !) -> ! {
     control.descriptor.magic.store(MAGIC, Ordering::Relaxed);
     control.descriptor.cores.store(config.cores as u32, Ordering::Relaxed);
     control.descriptor.machine_cores.store(1, Ordering::Relaxed);
+    control.descriptor.memory.store(memory, Ordering::Relaxed);
     for (n, area) in control.cores.iter().take(config.cores).enumerate() {
         area.local.id.store(n as u32, Ordering::Relaxed);
         area.local.mask.store(1, Ordering::Relaxed);
@@ -111,6 +129,8 @@ fn simulate(config: Config, boot: fn(usize) -> !) -> ! {
         control,
         config,
         state: Mutex::new(State {
+            memory: (memory > 0).then(|| Memory::new(memory)),
+            armed: vec![None; config.cores],
             now: 1_000_000,
             random: config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             running: 0,
@@ -139,6 +159,11 @@ fn simulate(config: Config, boot: fn(usize) -> !) -> ! {
 }
 
 impl Sim {
+    /// Does something with the memory, where there is some; where there is none, nobody asks what it is like.
+    fn with_memory<R: Default>(&self, f: impl FnOnce(&mut Memory) -> Result<R>) -> Result<R> {
+        self.step().memory.as_mut().map_or(Ok(R::default()), f)
+    }
+
     fn me(&self) -> usize {
         atoll_core_local().id()
     }
@@ -150,6 +175,10 @@ impl Sim {
     ) -> std::sync::MutexGuard<'a, State> {
         while state.running != me {
             state = self.turn.wait(state).expect("no core panics while it holds the state");
+        }
+        let space = atoll_core_local().space.load(Ordering::Relaxed);
+        if let Some(memory) = &mut state.memory {
+            memory.show(space);
         }
         state
     }
@@ -165,6 +194,13 @@ impl Sim {
         let cost = state.chance(200);
         state.now += cost;
         state.wake_due(self.config.cores);
+        let now = state.now;
+        for (core, armed) in state.armed.iter_mut().enumerate().filter(|(_, a)| a.is_some_and(|at| at <= now))
+        {
+            *armed = None;
+            let local = &self.control.cores[core].local;
+            local.pending.fetch_or(pending::DEADLINE, Ordering::SeqCst);
+        }
         if self.config.switch_once_in != 0 && state.chance(self.config.switch_once_in) == 0 {
             state = self.pass_on(state);
         }
@@ -246,13 +282,15 @@ impl Platform for Sim {
         1_600_000_000_000_000_000 + self.step().now
     }
 
-    fn arm(&self, _deadline: u64) {
-        // Threads of the runtime are not preempted, and there are no programs here.
-        drop(self.step());
+    fn arm(&self, deadline: u64) {
+        // Threads of the runtime are not preempted, and there are no programs here: it becomes a pending bit.
+        let me = self.me();
+        self.step().armed[me] = Some(deadline);
     }
 
     fn disarm(&self) {
-        drop(self.step());
+        let me = self.me();
+        self.step().armed[me] = None;
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
@@ -286,20 +324,26 @@ impl Platform for Sim {
     }
 
     fn interrupt(&self, core: usize) {
-        self.control.cores[core]
-            .local
-            .pending
-            .fetch_or(atoll_abi::core_local::pending::NOTIFY, Ordering::SeqCst);
+        self.control.cores[core].local.pending.fetch_or(pending::NOTIFY, Ordering::SeqCst);
         drop(self.step());
     }
 
     fn space_create(&self) -> Result<u32> {
-        Err(Errno::ENOSYS)
+        let space = self.step().memory.as_mut().ok_or(Errno::ENOSYS)?.create()?;
+        self.control.space_states[space as usize].store(space_state::READY, Ordering::SeqCst);
+        Ok(space)
     }
 
-    fn space_destroy(&self, _space: u32) {}
+    fn space_destroy(&self, space: u32) {
+        self.control.space_states[space as usize].store(space_state::FREE, Ordering::SeqCst);
+        self.with_memory(|m| m.destroy(space)).expect("a space that is there and that no core is in");
+    }
 
-    fn space_switch(&self, _space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+    fn space_switch(&self, space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
+        atoll_core_local().space.store(space, Ordering::SeqCst);
+        if let Some(memory) = &mut self.lock().memory {
+            memory.show(space);
+        }
         continuation(argument)
     }
 
@@ -307,16 +351,21 @@ impl Platform for Sim {
         continuation(argument)
     }
 
-    unsafe fn map(&self, _addr: u64, _len: u64, _access: Access, _backing: Backing) -> Result<()> {
-        Ok(())
+    unsafe fn map(&self, addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
+        match backing {
+            Backing::Memory { offset } => self.with_memory(|m| m.map(addr, len, access, offset)),
+            // SAFETY: the caller's promise.
+            Backing::Nothing => unsafe { self.unmap(addr, len) },
+            Backing::File { .. } => Err(Errno::ENODEV),
+        }
     }
 
-    unsafe fn unmap(&self, _addr: u64, _len: u64) -> Result<()> {
-        Ok(())
+    unsafe fn unmap(&self, addr: u64, len: u64) -> Result<()> {
+        self.with_memory(|m| m.unmap(addr, len))
     }
 
-    unsafe fn protect(&self, _addr: u64, _len: u64, _access: Access) -> Result<()> {
-        Ok(())
+    unsafe fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()> {
+        self.with_memory(|m| m.protect(addr, len, access))
     }
 
     fn memory_used_to(&self, _block: u64) {}

@@ -311,7 +311,8 @@ func children() {
 	out, err = cmd.Output()
 	check(err)
 	fmt.Printf("env: %s", out)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	// Long enough for it to have begun, on a machine that is slow.
+	ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 	defer cancel()
 	err = exec.CommandContext(ctx, "sleep", "20").Run()
 	fmt.Println("sleep:", err)
@@ -378,9 +379,13 @@ func files() {
 	r.Close()
 }
 
-// serve is an HTTP server for a client outside, until SIGTERM.
-func serve(port string) {
-	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+// serve is an HTTP server for a client outside, until SIGTERM, at a port of this
+// machine or at an address with a port.
+func serve(at string) {
+	if !strings.Contains(at, ":") {
+		at = "127.0.0.1:" + at
+	}
+	l, err := net.Listen("tcp", at)
 	check(err)
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -1,0 +1,71 @@
+//! Changes of spaces, and the memory for their page tables: the nucleus has none of its own for them, so that when what
+//! it was given is used up the cell gives it a block more.
+
+use atoll_abi::errno::{Errno, Result};
+use atoll_abi::nucleus::{CHANGES_MAX, MapChange, call, change as kind};
+use atoll_abi::platform::{Access, Change};
+use atoll_mem::heap::{give_pages, take_pages_dirty};
+use atoll_mem::pages::BLOCK_ORDER;
+use atoll_mem::vm::take_pages_hard;
+
+use crate::calls::call as nucleus;
+
+/// Repeats a call for as long as it lacks memory for page tables and there is some.
+pub(crate) fn with_tables(call: impl Fn() -> Result<u64>) -> Result<u64> {
+    loop {
+        match call() {
+            Err(Errno::ENOMEM) => give_block()?,
+            done => return done,
+        }
+    }
+}
+
+fn give_block() -> Result<()> {
+    let block =
+        take_pages_dirty(BLOCK_ORDER).or_else(|| take_pages_hard(BLOCK_ORDER)).ok_or(Errno::ENOMEM)?;
+    nucleus(call::TABLES_GIVE, [block, 0, 0, 0]).inspect_err(|_| give_pages(block, BLOCK_ORDER)).map(drop)
+}
+
+/// Makes the changes of a list.
+pub(crate) fn change(list: &[Change]) -> Result<()> {
+    if let [one] = list {
+        let (number, MapChange { access, address, len, offset, .. }) = encode(one);
+        return with_tables(|| nucleus(number, [address, len, u64::from(access), offset])).map(drop);
+    }
+    const MAX: usize = CHANGES_MAX as usize;
+    let mut done = Ok(());
+    for part in list.chunks(MAX) {
+        let mut changes = [MapChange { kind: 0, access: 0, address: 0, len: 0, offset: 0 }; MAX];
+        for (to, one) in changes.iter_mut().zip(part) {
+            *to = encode(one).1;
+        }
+        let mut left = &changes[..part.len()];
+        while !left.is_empty() {
+            let list = [left.as_ptr() as u64, left.len() as u64, 0, 0];
+            match with_tables(|| nucleus(call::CHANGES, list)) {
+                Ok(n) => left = &left[n as usize..],
+                Err(e) => {
+                    done = done.and(Err(e));
+                    left = &left[1..];
+                }
+            }
+        }
+    }
+    done
+}
+
+/// The number of the call that makes it alone, and itself in a list.
+fn encode(change: &Change) -> (u64, MapChange) {
+    let one = |kind, address, len, access: Access, offset| MapChange {
+        kind,
+        access: access.bits(),
+        address,
+        len,
+        offset,
+    };
+    match *change {
+        Change::Map { addr, len, access, offset } => (call::MAP, one(kind::MAP, addr, len, access, offset)),
+        Change::Unmap { addr, len } => (call::UNMAP, one(kind::UNMAP, addr, len, Access::empty(), 0)),
+        Change::Protect { addr, len, access } => (call::PROTECT, one(kind::PROTECT, addr, len, access, 0)),
+    }
+}
