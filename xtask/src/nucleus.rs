@@ -235,7 +235,7 @@ fn per_request(guest: &Guest, counter: &Counter, dir: &Path, load: Load) -> Resu
 /// The nucleus's own calls, which `bench/nucleus_calls.c` makes between two marks: the first mark, how often,
 /// and what. Linux has none to compare them with.
 const OWN_CALLS: [(u64, f64, &str); 4] = [
-    (10, 1000.0, "map one page in place of another"),
+    (10, 1000.0, "map one page"),
     (12, 1000.0, "unmap one page"),
     (14, 1000.0, "notify, to a core that masks it"),
     (16, 32.0, "send a line to another cell"),
