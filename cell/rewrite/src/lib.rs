@@ -799,9 +799,20 @@ fn backwards(f: &Function, index: usize, segment: &Segment) -> Option<Draft> {
 }
 
 /// Bytes of what stands in a trampoline for a `syscall`, at most.
-pub const CALL_MAX: usize = 22;
+pub const CALL_MAX: usize = 44;
 /// Bytes of the longest trampoline.
 pub const TRAMPOLINE_MAX: usize = CODE_MAX + CALL_MAX + JUMP;
+
+/// Flags into r11: ah has the lower ones, cl OF and IF, which is always set. Changes no flag.
+const FLAGS: [u8; 22] = [
+    0x9f, // lahf
+    0x0f, 0x90, 0xc1, // seto cl
+    0x0f, 0xb6, 0xc9, // movzx ecx, cl
+    0x8d, 0x0c, 0xcd, 2, 0, 0, 0, // lea ecx, [rcx * 8 + 2]
+    0x88, 0xe0, // mov al, ah
+    0x88, 0xcc, // mov ah, cl
+    0x44, 0x0f, 0xb7, 0xd8, // movzx r11d, ax
+];
 
 /// What stands in a trampoline for its `syscall`.
 #[derive(Clone, Copy, Debug)]
@@ -825,15 +836,18 @@ impl Call {
     }
 
     /// A call whose result is a 32-bit word: at the end of `through`, a way of pointers that begins at offset
-    /// `from` of GS. The program can be interrupted anywhere in it, and go on with the first of these
-    /// instructions or with the next: all change RCX only, as the call may, but for the last.
+    /// `from` of GS. Changes rax, rcx and r11 only, and no flag. The program can be interrupted anywhere in it, and
+    /// goes on where it was, or with the `mov` before it. As Linux, it leaves the flags in r11, but for those
+    /// that only PUSHF shows, which needs a stack: DF, AC and ID, which no compiler has set at a call.
     pub fn read(from: u32, through: &[u32]) -> Option<Call> {
         let mut call = Call { code: [0; CALL_MAX], len: 0, one_number: true };
         let (word, pointers) = through.split_last()?;
-        if 9 + 7 * pointers.len() + 6 > CALL_MAX || [&[from], through].concat().iter().any(|o| *o >> 31 != 0)
+        if FLAGS.len() + 9 + 7 * pointers.len() + 6 > CALL_MAX
+            || [&[from], through].concat().iter().any(|o| *o >> 31 != 0)
         {
             return None;
         }
+        call.push(&FLAGS);
         // mov rcx, gs:[from]
         call.push(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
         call.push(&from.to_le_bytes());

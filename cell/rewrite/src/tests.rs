@@ -58,17 +58,25 @@ fn a_word_is_read_in_place() {
     let r = one(&[0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]).unwrap();
     assert_eq!(r.number(), Some(39));
     let call = Call::read(0x10, &[0x20, 0x30]).unwrap();
-    assert_eq!(r.places(&call).collect::<Vec<_>>(), [(0, 0), (7, 27)]);
+    assert_eq!(r.places(&call).collect::<Vec<_>>(), [(0, 0), (7, 49)]);
     let mut t = [0; TRAMPOLINE_MAX];
     let n = r.write_trampoline(&mut t, 0x401001, 0x500000, &call).unwrap();
     let code: Vec<String> = Decoder::with_ip(64, &t[..n], 0x500000, DecoderOptions::NONE)
         .iter()
         .map(|i| std::format!("{:?} {:?} {:x}", i.code(), i.op0_register(), i.memory_displacement64()))
         .collect();
-    let wanted = ["Mov_r32_imm32 EAX 0", "Mov_r64_rm64 RCX 10", "Mov_r64_rm64 RCX 20", "Mov_r32_rm32 EAX 30"];
-    assert_eq!(code[..4], wanted);
-    assert_eq!(t[27], 0xe9);
-    assert!(Call::read(0x10, &[]).is_none() && Call::read(0x10, &[1, 2, 3]).is_none());
+    let wanted = ["Mov_r64_rm64 RCX 10", "Mov_r64_rm64 RCX 20", "Mov_r32_rm32 EAX 30"];
+    assert_eq!(code[0], "Mov_r32_imm32 EAX 0");
+    assert_eq!(code[8..11], wanted);
+    assert_eq!(t[49], 0xe9);
+    // Nothing but rax, rcx and r11 is changed.
+    for i in Decoder::with_ip(64, &t[..49], 0x500000, DecoderOptions::NONE).iter() {
+        let changed =
+            [Register::RAX, Register::RCX, Register::R11].contains(&i.op0_register().full_register());
+        assert!(changed || i.code() == Code::Lahf, "{:?}", i.code());
+        assert_eq!(i.rflags_modified(), 0);
+    }
+    assert!(Call::read(0x10, &[]).is_none() && Call::read(0x10, &[1, 2, 3, 4]).is_none());
     assert!(Call::read(0x10, &[1 << 31]).is_none());
     // xor eax, eax; syscall; test eax, eax; js +1: nothing is known of the number.
     let r = one(&[0x31, 0xc0, 0x0f, 0x05, 0x85, 0xc0, 0x78, 1, 0x90, 0xc3]).unwrap();
