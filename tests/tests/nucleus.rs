@@ -257,7 +257,8 @@ fn compile(to: &Path, what: usize, seed: u64) -> Result<(), Failed> {
     expect(&run(compiler, Duration::from_secs(60))?, 0, "")
 }
 
-/// Hostile code in ring 3 ends its own cell, by the right exception; its neighbours, which use all their
+/// Hostile code in ring 3 ends its own cell, by the right exception, and again when that has started again; its
+/// neighbours, which use all their
 /// memory and give bad arguments meanwhile, don't notice.
 fn cells_are_held_off() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
@@ -267,7 +268,8 @@ fn cells_are_held_off() -> Result<(), Failed> {
         let name = format!("image{n}");
         compile(&dir.path().join(&name), n, 0)?;
         let cell = n.checked_sub(1).map_or("first", |n| ATTACKS[n].0);
-        configuration += &format!("cell {cell}\n cores 1\n memory 32M\n runtime {name}\n run x\n");
+        configuration +=
+            &format!("cell {cell}\n cores 1\n memory 32M\n runtime {name}\n restart on-failure:1\n run x\n");
         files.push(name);
     }
     configuration += "cell last\n cores 2\n memory 200M\n runtime image0\n run x\n";
@@ -275,10 +277,11 @@ fn cells_are_held_off() -> Result<(), Failed> {
     let outcome = boot("q35", ATTACKS.len() + 4, 1024, "", Some(&module))?;
     for (cell, exception) in ATTACKS {
         let line = |l: &str| l.starts_with(&format!("nucleus: cell {cell}, core ")) && l.contains(exception);
-        if !outcome.stdout.lines().any(line) {
-            return Err(format!("{cell} is not ended by {exception}:\n{}", outcome.stdout).into());
+        if outcome.stdout.lines().filter(|l| line(l)).count() != 2 {
+            return Err(format!("{cell} is not ended by {exception}, twice:\n{}", outcome.stdout).into());
         }
         expect(&outcome, ILL, &format!("nucleus: cell {cell} was ended by signal 11\n"))?;
+        expect(&outcome, ILL, &format!("nucleus: cell {cell} starts again, for the 1. time\n"))?;
     }
     for cell in ["first", "last"] {
         // What it says does nothing to a terminal.
