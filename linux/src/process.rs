@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -282,6 +283,8 @@ pub struct Task {
     id: AtomicU32,
     /// Its process.
     pub process: Arc<Process>,
+    /// The process's address, for [`word_of`].
+    process_at: usize,
     thread: SetOnce<ThreadRef>,
     /// Its address space.
     pub space: Own<Space>,
@@ -313,6 +316,20 @@ pub struct Task {
     pub fault_calls: AtomicU64,
     /// Timer slack, ns.
     pub slack: AtomicU64,
+}
+
+/// For calls that do nothing but read a word of the caller's: where it is, as offsets of a way of pointers that
+/// begins at the task. Trampolines read it in place ([`crate::rewrite`]), wherever their thread runs and however
+/// often it is interrupted: a task and its process stay where they are as long as the task runs.
+pub fn word_of(number: u32) -> Option<&'static [u32]> {
+    const AT: u32 = offset_of!(Task, process_at) as u32;
+    match number {
+        linux::__NR_getpid => Some(&const { [AT, offset_of!(Process, pid) as u32] }),
+        linux::__NR_getppid => Some(&const { [AT, offset_of!(Process, ppid) as u32] }),
+        linux::__NR_getpgrp => Some(&const { [AT, offset_of!(Process, pgid) as u32] }),
+        linux::__NR_gettid => Some(&const { [offset_of!(Task, id) as u32] }),
+        _ => None,
+    }
 }
 
 /// All tasks by thread id, and all processes by process id.
@@ -656,6 +673,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     let task = Arc::new(Task {
         id: AtomicU32::new(tid),
         process: new.process.clone(),
+        process_at: Arc::as_ptr(&new.process).expose_provenance(),
         thread: SetOnce::new(),
         space: Own::new(new.space.clone()),
         files: Own::new(new.files),

@@ -11,7 +11,7 @@ use atoll_abi::service::{Op, Request};
 use atoll_fs::host::HostFile;
 use atoll_mem::io::extent_mut;
 use atoll_mem::vm::{Moved, RewriteSite, Rewriting};
-use atoll_rewrite::{RECORD, Record, VERSION};
+use atoll_rewrite::{Call as InPlace, RECORD, Record, VERSION};
 use atoll_task::Call;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -81,6 +81,15 @@ fn plan(records: Vec<Record>) -> Option<Arc<dyn Rewriting>> {
     (!records.is_empty()).then(|| Arc::new(Plan { records: records.into() }) as Arc<dyn Rewriting>)
 }
 
+/// What stands in a site's trampoline for the call.
+fn call_of(r: &Record) -> InPlace {
+    let in_place = r
+        .number()
+        .and_then(crate::process::word_of)
+        .and_then(|through| InPlace::read(offset_of!(CoreLocal, task) as u32, through));
+    in_place.unwrap_or_else(|| InPlace::enter(offset_of!(CoreLocal, entry) as u32))
+}
+
 impl Rewriting for Plan {
     fn sites(&self, start: u64, end: u64) -> Vec<RewriteSite> {
         let from = self.records.partition_point(|r| r.offset < start);
@@ -95,7 +104,8 @@ impl Rewriting for Plan {
     fn room(&self, sites: &[RewriteSite]) -> u64 {
         sites
             .iter()
-            .map(|s| (self.records[s.index as usize].trampoline_len() as u64).next_multiple_of(ALIGN))
+            .map(|s| &self.records[s.index as usize])
+            .map(|r| (r.trampoline_len(&call_of(r)) as u64).next_multiple_of(ALIGN))
             .sum()
     }
 
@@ -108,9 +118,10 @@ impl Rewriting for Plan {
         to: u64,
     ) -> Option<Moved> {
         let r = self.records.get(site.index as usize)?;
-        let len = r.write_trampoline(trampoline, at, to, offset_of!(CoreLocal, entry) as u32)?;
+        let call = call_of(r);
+        let len = r.write_trampoline(trampoline, at, to, &call)?;
         let mut moved = Moved { len: len as u32, ..Moved::default() };
-        for (window, place) in r.places() {
+        for (window, place) in r.places(&call) {
             if !moved.push(window, place) {
                 return None;
             }

@@ -82,8 +82,15 @@ pub(crate) unsafe fn prepare(top: *mut u8, f: extern "C" fn(usize) -> !, argumen
 /// halves, AVX-512's masks and upper parts. Not SSE, which entry saves.
 const LIVE: u64 = 0b1110_0101;
 
+/// Those that a look at the registers themselves tells of: x87, AVX.
+const X87: u64 = 0b001;
+const AVX: u64 = 0b100;
+
 static HAS_XGETBV1: AtomicBool = AtomicBool::new(false);
 static HAS_XSAVE: AtomicBool = AtomicBool::new(false);
+/// The processor says of components that are initial that they are in use, as it may (SDM 13.6), and as
+/// emulated ones do.
+static UNTRACKED: AtomicBool = AtomicBool::new(false);
 
 /// Finds out which extended state there is. Once, at boot. Value: the
 /// components that are on, and the size of their area; None if it is larger than a frame can hold.
@@ -104,6 +111,16 @@ pub fn detect_extended() -> Option<(u64, u32)> {
             end = end.max(leaf.ebx + leaf.eax);
         }
     }
+    if HAS_XGETBV1.load(Ordering::Relaxed) && xcr0 & LIVE == X87 | AVX {
+        let mut initial = UserFrame::new();
+        initial.xsave[64] = 0;
+        // SAFETY: the area's header says that all is initial, and no program's state is in the registers yet.
+        unsafe {
+            core::arch::asm!("xrstor64 [{}]", in(reg) (&raw const initial).cast::<u8>().add(XSAVE_OFFSET),
+                in("eax") LIVE as u32, in("edx") 0, options(nostack, readonly));
+        }
+        UNTRACKED.store(xgetbv(1) & LIVE != 0, Ordering::Relaxed);
+    }
     (end as usize <= XSAVE_MAX).then_some((xcr0, end))
 }
 
@@ -118,12 +135,56 @@ fn xgetbv(register: u32) -> u64 {
 
 /// Components that are in use in the registers now.
 fn in_use() -> u64 {
-    if HAS_XGETBV1.load(Ordering::Relaxed) { xgetbv(1) & LIVE } else { xgetbv(0) & LIVE }
+    if UNTRACKED.load(Ordering::Relaxed) {
+        looked_at()
+    } else if HAS_XGETBV1.load(Ordering::Relaxed) {
+        xgetbv(1) & LIVE
+    } else {
+        xgetbv(0) & LIVE
+    }
+}
+
+/// Which of x87 and AVX are not initial, but for the control word: XSAVE and XRSTOR of both take longer than this.
+fn looked_at() -> u64 {
+    let mut environment = [0u32; 7];
+    let mut upper = [[0u64; 2]; 16];
+    // SAFETY: FNSTENV stores 28 bytes and masks all exceptions, which loading the control word again undoes; the rest
+    // stores the upper halves of the 16 registers. None is changed.
+    unsafe {
+        core::arch::asm!(
+            "fnstenv [{environment}]",
+            "fldcw [{environment}]",
+            "vextractf128 [{upper}], ymm0, 1",
+            "vextractf128 [{upper} + 0x10], ymm1, 1",
+            "vextractf128 [{upper} + 0x20], ymm2, 1",
+            "vextractf128 [{upper} + 0x30], ymm3, 1",
+            "vextractf128 [{upper} + 0x40], ymm4, 1",
+            "vextractf128 [{upper} + 0x50], ymm5, 1",
+            "vextractf128 [{upper} + 0x60], ymm6, 1",
+            "vextractf128 [{upper} + 0x70], ymm7, 1",
+            "vextractf128 [{upper} + 0x80], ymm8, 1",
+            "vextractf128 [{upper} + 0x90], ymm9, 1",
+            "vextractf128 [{upper} + 0xa0], ymm10, 1",
+            "vextractf128 [{upper} + 0xb0], ymm11, 1",
+            "vextractf128 [{upper} + 0xc0], ymm12, 1",
+            "vextractf128 [{upper} + 0xd0], ymm13, 1",
+            "vextractf128 [{upper} + 0xe0], ymm14, 1",
+            "vextractf128 [{upper} + 0xf0], ymm15, 1",
+            environment = in(reg) environment.as_mut_ptr(),
+            upper = in(reg) upper.as_mut_ptr(),
+            options(nostack, preserves_flags)
+        );
+    }
+    let [_, status, tags, ..] = environment;
+    // Empty, no register on top but the first, no exception noted.
+    let x87 = tags as u16 != 0xffff || status as u16 != 0;
+    let avx = upper.iter().flatten().fold(0, |all, half| all | half) != 0;
+    (u64::from(x87) * X87) | (u64::from(avx) * AVX)
 }
 
 /// Saves what of a program's extended state is in the registers, for a frame
-/// taken at a rewritten site (its xmm0-15 are saved already).
-pub(crate) fn save_live(frame: &mut UserFrame) {
+/// taken at a rewritten site (its xmm0-15 are saved already). Value: which components are in use.
+pub(crate) fn save_live(frame: &mut UserFrame) -> u64 {
     let mask = in_use();
     // XSAVE leaves bits of components that are not asked for; the area must say nothing of them.
     frame.xsave[64] = 0;
@@ -142,11 +203,13 @@ pub(crate) fn save_live(frame: &mut UserFrame) {
         core::arch::asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut mxcsr, in(reg) &raw mut fcw, options(nostack));
     }
     frame.reserved[0] = u64::from(mxcsr) | u64::from(fcw) << 32;
+    mask
 }
 
-/// Puts back what [`save_live`] saved; components that were not in use become initial.
-pub(crate) fn restore_live(frame: &UserFrame) {
-    if frame.saved_components != 0 || in_use() != 0 {
+/// Puts back what [`save_live`] saved; components that were not in use become initial. `left`: those that are in use
+/// in the registers now, if that is known.
+pub(crate) fn restore_live(frame: &UserFrame, left: Option<u64>) {
+    if frame.saved_components != 0 || left.unwrap_or_else(in_use) != 0 {
         // SAFETY: the area was written by `save_live`, or its header says that all is initial.
         unsafe {
             core::arch::asm!("xrstor64 [{}]", in(reg) (&raw const *frame).cast::<u8>().add(XSAVE_OFFSET),
@@ -218,11 +281,50 @@ mod tests {
             core::arch::asm!("vmovups ymm0, [{}]", in(reg) &raw const value, out("xmm0") _, options(nostack));
             save_live(&mut frame);
             core::arch::asm!("vzeroall", clobber_abi("C"), options(nostack));
-            restore_live(&frame);
+            restore_live(&frame, None);
             core::arch::asm!("vmovups [{}], ymm0", "vzeroupper", in(reg) &raw mut out, out("xmm0") _, options(nostack));
         }
         assert_eq!(out[2..], value[2..], "upper halves are kept by XSAVE");
         assert!(frame.saved_components & 4 != 0);
+    }
+
+    /// What the look at the registers says of state that a processor would not tell of.
+    #[test]
+    fn registers_are_looked_at() {
+        if !std::is_x86_feature_detected!("avx") {
+            return;
+        }
+        let mut seen = Vec::new();
+        let mut words = [0u16; 2];
+        // SAFETY: changes registers that may be changed, and puts x87 back to its initial state.
+        unsafe {
+            core::arch::asm!("fninit", "vzeroall", clobber_abi("C"), options(nostack));
+            seen.push(looked_at());
+            core::arch::asm!("fld1", out("st(0)") _, options(nostack));
+            seen.push(looked_at());
+            core::arch::asm!("fstp st(0)", "pcmpeqd xmm15, xmm15", out("xmm15") _, options(nostack));
+            seen.push(looked_at());
+            core::arch::asm!("vinsertf128 ymm15, ymm15, xmm15, 1", out("xmm15") _, options(nostack));
+            seen.push(looked_at());
+            // Division by zero is noted, but not raised: a control word of the program's own.
+            core::arch::asm!(
+                "vzeroall",
+                "fld1",
+                "fldz",
+                "fdivp st(1), st",
+                "fstp st(0)",
+                clobber_abi("C"),
+                options(nostack)
+            );
+            seen.push(looked_at());
+            let single = 0x07fu16;
+            core::arch::asm!("fninit", "fldcw [{}]", in(reg) &raw const single, options(nostack));
+            seen.push(looked_at());
+            core::arch::asm!("fnstcw [{}]", "fninit", in(reg) words.as_mut_ptr(), options(nostack));
+        }
+        // What pcmpeqd left in ymm15 has a zero upper half, unless somebody used it before: vzeroall was.
+        assert_eq!(seen, [0, X87, 0, AVX, X87, 0]);
+        assert_eq!(words[0], 0x07f);
     }
 
     #[test]

@@ -132,29 +132,28 @@ fn enter(t: ThreadRef) {
     if core::ptr::eq(live, t) {
         return;
     }
-    flush_live();
+    let left = flush_live();
     // SAFETY: the thread runs on this core from now on.
     let frame = unsafe { t.frame() };
     arch::set_fs_base(frame.fs_base);
     if frame.is_syscall() {
-        arch::restore_live(frame);
+        arch::restore_live(frame, left);
     }
     with_private(|p| p.live = t);
 }
 
-/// Saves the registers of the program thread that ran here last, if they are still in place.
-fn flush_live() {
+/// Saves the registers of the program thread that ran here last, if they are still in place. Value: which
+/// components it left in use, if that is known now.
+fn flush_live() -> Option<u64> {
     let live = with_private(|p| core::mem::replace(&mut p.live, null()));
     if live.is_null() {
-        return;
+        return None;
     }
     // SAFETY: a thread whose registers are live on this core belongs to this
     // core and does not run; threads are never freed.
     let frame = unsafe { (*live).frame() };
     frame.fs_base = arch::fs_base();
-    if frame.is_syscall() {
-        arch::save_live(frame);
-    }
+    frame.is_syscall().then(|| arch::save_live(frame))
 }
 
 /// Is `t`'s extended state in this core's registers? It leaves them for good.

@@ -53,10 +53,11 @@ void by_mov(const struct state *, struct state *), by_following(const struct sta
 
 static void *work(void *arg)
 {
-	static void (*const calls[])(const struct state *, struct state *) = { by_mov, by_following, trapped, by_following };
-	static const long numbers[] = { SYS_getppid, SYS_geteuid, SYS_getppid, SYS_sched_yield };
+	static void (*const calls[])(const struct state *, struct state *) = { by_mov, by_following, trapped, by_following,
+									     by_following };
+	static const long numbers[] = { SYS_getppid, SYS_geteuid, SYS_getppid, SYS_sched_yield, SYS_getppid };
 	static const unsigned long flags[] = { 0x202, 0x2d7 | 0x800, 0x203, 0xa46 };
-	const long values[] = { getppid(), geteuid(), getppid(), 0 };
+	const long values[] = { getppid(), geteuid(), getppid(), 0, getppid() };
 	unsigned long seed = (unsigned long)arg * 0x9e3779b97f4a7c15ul;
 	struct state in, out;
 	for (unsigned n = 0; !stop; n++) {
@@ -67,11 +68,11 @@ static void *work(void *arg)
 		unsigned long *words = (unsigned long *)&in;
 		for (unsigned i = 0; i < sizeof in / 8; i++)
 			words[i] = seed = seed * 6364136223846793005ul + 1442695040888963407ul;
-		in.r[0] = numbers[n % 4];
-		in.r[15] = flags[n / 4 % 4];
+		in.r[0] = numbers[n % 5];
+		in.r[15] = flags[n / 5 % 4];
 		memset(&out, 0, sizeof out);
-		calls[n % 4](&in, &out);
-		in.r[0] = values[n % 4];
+		calls[n % 5](&in, &out);
+		in.r[0] = values[n % 5];
 		// rcx and r11 are the call's; the trap flag is the tracer's.
 		in.r[2] = out.r[2];
 		in.r[10] = out.r[10];
@@ -79,7 +80,7 @@ static void *work(void *arg)
 		if (memcmp(&in, &out, sizeof in)) {
 			for (unsigned i = 0; i < sizeof in / 8; i++)
 				if (words[i] != ((unsigned long *)&out)[i] && bad < 10)
-					fprintf(stderr, "call %u: word %u is %#lx, not %#lx\n", n % 4, i,
+					fprintf(stderr, "call %u: word %u is %#lx, not %#lx\n", n % 5, i,
 						((unsigned long *)&out)[i], words[i]);
 			__atomic_fetch_add(&bad, 1, __ATOMIC_SEQ_CST);
 		}

@@ -86,6 +86,11 @@ static void check(const char *name, void (*f)(void), unsigned long flags)
 			// r11 holds the flags.
 			want = flags;
 			got &= FLAGS;
+			// A trampoline that answers the call by itself can't see DF and AC; they stay as they are.
+			if (i == 10 && f == by_mov) {
+				want &= ~0x40400ul;
+				got &= ~0x40400ul;
+			}
 		}
 		if (want != got) {
 			printf("%s: word %d is %#lx, not %#lx\n", name, i, got, want);

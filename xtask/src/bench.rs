@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::build;
+use crate::nucleus;
 use crate::servers::{Kind, Load, SIDES, Server, Side, command};
 use crate::system::{median, need};
 
@@ -22,10 +23,10 @@ pub struct Options {
     which: Vec<Which>,
     /// One JSON object a row: name, linux, cell, unit, ratio (above 1: the cell is better).
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Rounds of each side.
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub rounds: usize,
     /// Length of one round of load, seconds.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -40,6 +41,10 @@ pub enum Which {
     Startup,
     /// Servers under load.
     Servers,
+    /// From QEMU's start to Redis's first answer, on the nucleus and on Debian's cloud kernel.
+    Boot,
+    /// The nucleus against Debian's cloud kernel in QEMU: system calls, requests to servers, its own calls.
+    Nucleus,
 }
 
 /// A figure.
@@ -88,7 +93,8 @@ impl Row {
     }
 }
 
-fn number(x: f64) -> String {
+/// A number with as many places as matter.
+pub fn number(x: f64) -> String {
     match x.abs() {
         a if a >= 1000.0 => format!("{x:.0}"),
         a if a >= 10.0 => format!("{x:.1}"),
@@ -105,6 +111,8 @@ pub fn run(options: &Options) -> Result<()> {
             Which::Entry => entry(options, dir.path())?,
             Which::Startup => startup(options, dir.path())?,
             Which::Servers => servers(options, dir.path())?,
+            Which::Boot => nucleus::boot(options, dir.path())?,
+            Which::Nucleus => nucleus::nucleus(options, dir.path())?,
         }
     }
     Ok(())
@@ -129,12 +137,13 @@ fn entry(options: &Options, dir: &Path) -> Result<()> {
     let source = build::top().join("bench/calls.c");
     build::run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source))?;
     let program = program.display().to_string();
-    // Name and time in ns, a line each.
+    // Name, how often, and time in ns, a line each.
     let mut rows: Vec<(String, [Vec<f64>; 2])> = Vec::new();
     for _ in 0..options.rounds {
         for (n, side) in SIDES.into_iter().enumerate() {
             for line in output(side, dir, &program, &[])?.lines() {
                 let (name, time) = line.rsplit_once(' ').context("the program prints names and times")?;
+                let name = name.rsplit_once(' ').map_or(name, |(name, _)| name);
                 let at = rows.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
                     rows.push((name.to_string(), Default::default()));
                     rows.len() - 1

@@ -3,6 +3,8 @@
 mod bench;
 mod build;
 mod docs;
+mod guests;
+mod nucleus;
 mod servers;
 mod syscalls;
 mod system;

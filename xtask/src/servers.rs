@@ -274,7 +274,7 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 /// The number that follows a word.
-fn after(text: &str, word: &str) -> Option<f64> {
+pub fn after(text: &str, word: &str) -> Option<f64> {
     text.rsplit_once(word)?.1.split_whitespace().next()?.parse().ok()
 }
 

@@ -2,17 +2,24 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-/// Is a program to be found?
-pub fn has(program: &str) -> bool {
+/// Where a program is. A name with a slash is a path.
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian's servers lie in directories that an ordinary user's path leaves out.
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|dir| dir.join(program).is_file())
+        .map(|dir| dir.join(program))
+        .find(|p| p.is_file())
+}
+
+/// Is a program to be found?
+pub fn has(program: &str) -> bool {
+    find(program).is_some()
 }
 
 /// Do we run as root?

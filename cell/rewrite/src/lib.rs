@@ -798,10 +798,80 @@ fn backwards(f: &Function, index: usize, segment: &Segment) -> Option<Draft> {
     })
 }
 
-/// The call in a trampoline: `lea rcx, [rip + 8]` and `jmp gs:[entry]`.
-pub const CALL: usize = atoll_abi::layout::TRAMPOLINE_RETURN as usize;
+/// Bytes of what stands in a trampoline for a `syscall`, at most.
+pub const CALL_MAX: usize = 44;
 /// Bytes of the longest trampoline.
-pub const TRAMPOLINE_MAX: usize = CODE_MAX + CALL + JUMP;
+pub const TRAMPOLINE_MAX: usize = CODE_MAX + CALL_MAX + JUMP;
+
+/// Flags into r11: ah has the lower ones, cl OF and IF, which is always set. Changes no flag.
+const FLAGS: [u8; 22] = [
+    0x9f, // lahf
+    0x0f, 0x90, 0xc1, // seto cl
+    0x0f, 0xb6, 0xc9, // movzx ecx, cl
+    0x8d, 0x0c, 0xcd, 2, 0, 0, 0, // lea ecx, [rcx * 8 + 2]
+    0x88, 0xe0, // mov al, ah
+    0x88, 0xcc, // mov ah, cl
+    0x44, 0x0f, 0xb7, 0xd8, // movzx r11d, ax
+];
+
+/// What stands in a trampoline for its `syscall`.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    code: [u8; CALL_MAX],
+    len: u8,
+    /// It serves one number only, so that a program that is to go on at the `syscall` itself, with whatever
+    /// number, must not go on here.
+    one_number: bool,
+}
+
+impl Call {
+    /// The way into the runtime: `lea rcx, [rip + 8]` and `jmp gs:[entry]`.
+    pub fn enter(entry: u32) -> Call {
+        let mut call = Call { code: [0; CALL_MAX], len: 0, one_number: false };
+        call.push(&[0x48, 0x8d, 0x0d, 8, 0, 0, 0]);
+        call.push(&[0x65, 0xff, 0x24, 0x25]);
+        call.push(&entry.to_le_bytes());
+        debug_assert_eq!(u64::from(call.len), atoll_abi::layout::TRAMPOLINE_RETURN);
+        call
+    }
+
+    /// A call whose result is a 32-bit word: at the end of `through`, a way of pointers that begins at offset
+    /// `from` of GS. Changes rax, rcx and r11 only, and no flag. The program can be interrupted anywhere in it, and
+    /// goes on where it was, or with the `mov` before it. As Linux, it leaves the flags in r11, but for those
+    /// that only PUSHF shows, which needs a stack: DF, AC and ID, which no compiler has set at a call.
+    pub fn read(from: u32, through: &[u32]) -> Option<Call> {
+        let mut call = Call { code: [0; CALL_MAX], len: 0, one_number: true };
+        let (word, pointers) = through.split_last()?;
+        if FLAGS.len() + 9 + 7 * pointers.len() + 6 > CALL_MAX
+            || [&[from], through].concat().iter().any(|o| *o >> 31 != 0)
+        {
+            return None;
+        }
+        call.push(&FLAGS);
+        // mov rcx, gs:[from]
+        call.push(&[0x65, 0x48, 0x8b, 0x0c, 0x25]);
+        call.push(&from.to_le_bytes());
+        for offset in pointers {
+            // mov rcx, [rcx + offset]
+            call.push(&[0x48, 0x8b, 0x89]);
+            call.push(&offset.to_le_bytes());
+        }
+        // mov eax, [rcx + word]
+        call.push(&[0x8b, 0x81]);
+        call.push(&word.to_le_bytes());
+        Some(call)
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let at = self.len as usize;
+        self.code[at..at + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len() as u8;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.code[..self.len as usize]
+    }
+}
 
 /// FNV-1a.
 fn check(bytes: &[u8]) -> u32 {
@@ -814,10 +884,16 @@ impl Record {
         u32::from(self.len.max(self.resume).max(self.site.saturating_add(2)))
     }
 
-    /// Bytes of its trampoline.
-    pub fn trampoline_len(&self) -> usize {
+    /// Bytes of its trampoline with this call.
+    pub fn trampoline_len(&self, call: &Call) -> usize {
         let back = if self.ends != 0 { 0 } else { JUMP };
-        self.before as usize + CALL + self.after as usize + back
+        self.before as usize + call.bytes().len() + self.after as usize + back
+    }
+
+    /// The call's number, if the window begins with the `mov eax, imm32` directly before it and with nothing else.
+    pub fn number(&self) -> Option<u32> {
+        let by_mov = self.before as usize == JUMP && self.site as usize == JUMP && self.code[0] == 0xb8;
+        by_mov.then(|| u32::from_le_bytes([self.code[1], self.code[2], self.code[3], self.code[4]]))
     }
 
     /// Is it one that can be applied? Records come from outside.
@@ -834,29 +910,27 @@ impl Record {
     }
 
     /// Offset in the trampoline of offset `at` of the moved code.
-    fn in_trampoline(&self, at: usize) -> usize {
-        if at < self.before as usize { at } else { at + CALL }
+    fn in_trampoline(&self, call: &Call, at: usize) -> usize {
+        if at < self.before as usize { at } else { at + call.bytes().len() }
     }
 
     /// Writes the trampoline, which is to lie at `to`, for a window at
-    /// `window`; its length. `entry`: offset of the entry's address from GS.
-    /// None: something is out of reach.
-    pub fn write_trampoline(&self, out: &mut [u8], window: u64, to: u64, entry: u32) -> Option<usize> {
+    /// `window`; its length. None: something is out of reach.
+    pub fn write_trampoline(&self, out: &mut [u8], window: u64, to: u64, call: &Call) -> Option<usize> {
         let (before, after) = (self.before as usize, self.after as usize);
-        let n = self.trampoline_len();
+        let behind = before + call.bytes().len();
+        let n = self.trampoline_len(call);
         let out = out.get_mut(..n)?;
         out[..before].copy_from_slice(&self.code[..before]);
-        let call = &mut out[before..before + CALL];
-        call[..7].copy_from_slice(&[0x48, 0x8d, 0x0d, 8, 0, 0, 0]);
-        call[7..11].copy_from_slice(&[0x65, 0xff, 0x24, 0x25]);
-        call[11..].copy_from_slice(&entry.to_le_bytes());
-        out[before + CALL..before + CALL + after].copy_from_slice(&self.code[before..before + after]);
+        out[before..behind].copy_from_slice(call.bytes());
+        out[behind..behind + after].copy_from_slice(&self.code[before..before + after]);
         for f in &self.fixes[..self.fix_count as usize] {
             let target = window.wrapping_add_signed(i64::from(f.target));
             // The end of an instruction that ends the code before the call lies before the call.
-            let end = if f.end as usize <= before { f.end as usize } else { f.end as usize + CALL };
+            let end =
+                if f.end as usize <= before { f.end as usize } else { f.end as usize + call.bytes().len() };
             let disp = displacement(to + end as u64, target)?;
-            let at = self.in_trampoline(f.at as usize);
+            let at = self.in_trampoline(call, f.at as usize);
             out[at..at + 4].copy_from_slice(&disp.to_le_bytes());
         }
         if self.ends == 0 {
@@ -884,16 +958,17 @@ impl Record {
     }
 
     /// Where instructions of the window stand in the trampoline: offset in the window, offset there.
-    pub fn places(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+    pub fn places<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = (usize, usize)> + 'a {
         let moved = self.boundaries[..self.boundary_count as usize]
             .iter()
-            .map(|[w, m]| (*w as usize, self.in_trampoline(*m as usize)));
+            .map(|[w, m]| (*w as usize, self.in_trampoline(call, *m as usize)));
         let before = moved.clone().filter(|(w, _)| *w < self.site as usize);
         let behind = moved.filter(|(w, _)| *w > self.site as usize);
-        let call = (self.site as usize, self.before as usize);
-        let back = (self.site as usize + 2, self.before as usize + CALL);
+        let site = (self.site as usize, self.before as usize);
+        let site = (!call.one_number).then_some(site);
+        let back = (self.site as usize + 2, self.before as usize + call.bytes().len());
         let back = (self.after == 0).then_some(back);
-        before.chain([call]).chain(behind).chain(back)
+        before.chain(site).chain(behind).chain(back)
     }
 }
 

@@ -1,4 +1,7 @@
 use super::*;
+
+/// Bytes of the way into the runtime.
+const CALL: usize = 15;
 use std::println;
 use std::string::String;
 
@@ -35,9 +38,10 @@ fn mov_before() {
     // nop; mov eax, 39; syscall; ret
     let r = one(&[0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]).unwrap();
     assert_eq!((r.offset, r.len, r.site, r.resume), (0x1001, 5, 5, 7));
-    assert_eq!(r.places().collect::<Vec<_>>(), [(0, 0), (5, 5), (7, 20)]);
+    let call = Call::enter(40);
+    assert_eq!(r.places(&call).collect::<Vec<_>>(), [(0, 0), (5, 5), (7, 20)]);
     let mut t = [0; TRAMPOLINE_MAX];
-    let n = r.write_trampoline(&mut t, 0x401001, 0x500000, 40).unwrap();
+    let n = r.write_trampoline(&mut t, 0x401001, 0x500000, &call).unwrap();
     assert_eq!(n, 25);
     assert_eq!(&t[..5], [0xb8, 39, 0, 0, 0]);
     assert_eq!(&t[5..20], [0x48, 0x8d, 0x0d, 8, 0, 0, 0, 0x65, 0xff, 0x24, 0x25, 40, 0, 0, 0]);
@@ -47,13 +51,45 @@ fn mov_before() {
     assert_eq!((0x500000 + 25i64 + i64::from(disp)) as u64, 0x401008);
 }
 
+/// A call that only reads a word does so in the trampoline; a program that is stopped there is seen before its
+/// `mov`, and one that is to go on at the `syscall` goes on there.
+#[test]
+fn a_word_is_read_in_place() {
+    let r = one(&[0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3]).unwrap();
+    assert_eq!(r.number(), Some(39));
+    let call = Call::read(0x10, &[0x20, 0x30]).unwrap();
+    assert_eq!(r.places(&call).collect::<Vec<_>>(), [(0, 0), (7, 49)]);
+    let mut t = [0; TRAMPOLINE_MAX];
+    let n = r.write_trampoline(&mut t, 0x401001, 0x500000, &call).unwrap();
+    let code: Vec<String> = Decoder::with_ip(64, &t[..n], 0x500000, DecoderOptions::NONE)
+        .iter()
+        .map(|i| std::format!("{:?} {:?} {:x}", i.code(), i.op0_register(), i.memory_displacement64()))
+        .collect();
+    let wanted = ["Mov_r64_rm64 RCX 10", "Mov_r64_rm64 RCX 20", "Mov_r32_rm32 EAX 30"];
+    assert_eq!(code[0], "Mov_r32_imm32 EAX 0");
+    assert_eq!(code[8..11], wanted);
+    assert_eq!(t[49], 0xe9);
+    // Nothing but rax, rcx and r11 is changed.
+    for i in Decoder::with_ip(64, &t[..49], 0x500000, DecoderOptions::NONE).iter() {
+        let changed =
+            [Register::RAX, Register::RCX, Register::R11].contains(&i.op0_register().full_register());
+        assert!(changed || i.code() == Code::Lahf, "{:?}", i.code());
+        assert_eq!(i.rflags_modified(), 0);
+    }
+    assert!(Call::read(0x10, &[]).is_none() && Call::read(0x10, &[1, 2, 3, 4]).is_none());
+    assert!(Call::read(0x10, &[1 << 31]).is_none());
+    // xor eax, eax; syscall; test eax, eax; js +1: nothing is known of the number.
+    let r = one(&[0x31, 0xc0, 0x0f, 0x05, 0x85, 0xc0, 0x78, 1, 0x90, 0xc3]).unwrap();
+    assert_eq!(r.number(), None);
+}
+
 #[test]
 fn forward_with_rip_relative_and_branch() {
     // xor eax, eax; syscall; lea rcx, [rip + 0x100]; ret
     let r = one(&[0x31, 0xc0, 0x0f, 0x05, 0x48, 0x8d, 0x0d, 0, 1, 0, 0, 0xc3]).unwrap();
     assert_eq!((r.offset, r.len, r.site, r.after), (0x1002, 9, 0, 7));
     let mut t = [0; TRAMPOLINE_MAX];
-    let n = r.write_trampoline(&mut t, 0x401002, 0x600000, 40).unwrap();
+    let n = r.write_trampoline(&mut t, 0x401002, 0x600000, &Call::enter(40)).unwrap();
     let disp = i32::from_le_bytes(t[CALL + 3..CALL + 7].try_into().unwrap());
     // The same address as before: 0x40100b + 0x100.
     assert_eq!((0x600000 + CALL as i64 + 7 + i64::from(disp)) as u64, 0x40110b);

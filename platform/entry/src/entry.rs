@@ -18,7 +18,8 @@
 //! - A *quiet* call (`atoll_quiet`, the runtime's table by number) only reads a
 //!   word or two: it neither blocks nor fails, and touches no vector register. It
 //!   leaves alone what the others save, and takes two thirds of the time. A test
-//!   disassembles those functions.
+//!   disassembles those functions. Where the site tells the number, the trampoline
+//!   has answered such a call, and it does not get here.
 //! - `atoll_resume` restores every register, flags included. An upcall in its
 //!   critical part throws the half-loaded registers away and starts from the
 //!   frame again, which still holds all of them.
