@@ -438,7 +438,9 @@ mod tests {
     #[test]
     fn fixups_name_the_faulting_instructions() {
         assert_eq!(fixup(0x1234), None);
-        let start = atoll_user_copy as *const () as u64 + 3;
-        assert_eq!(fixup(start), Some(start + 2));
+        // `rep movsq`, and `rep movsb` behind the two instructions that follow it.
+        let words = atoll_user_copy as *const () as u64 + 19;
+        assert_eq!(fixup(words), Some(words + 3));
+        assert_eq!(fixup(words + 9), Some(words + 11));
     }
 }
