@@ -19,7 +19,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -62,6 +62,42 @@ pub struct Clock {
     pub realtime: AtomicU64,
 }
 
+/// How a device is spoken to (Virtual I/O Device specification 1.3, chapter 4).
+pub mod transport {
+    /// Over MMIO (section 4.2): one structure has all registers.
+    pub const MMIO: u32 = 1;
+    /// Over PCI (section 4.1), by the registers of modern devices. Its interrupt is number 0 of its MSI-X vectors, which
+    /// the driver gives to its queues; the others are never delivered.
+    pub const PCI: u32 = 2;
+}
+
+/// Structures of a device's registers.
+pub mod structure {
+    /// Common configuration; over MMIO, all.
+    pub const COMMON: usize = 0;
+    /// Notifications.
+    pub const NOTIFY: usize = 1;
+    /// Interrupt status.
+    pub const INTERRUPT: usize = 2;
+    /// What is the device's own.
+    pub const DEVICE: usize = 3;
+    /// How many there are.
+    pub const COUNT: usize = 4;
+}
+
+/// A device of a cell, and where its registers are mapped.
+#[repr(C)]
+pub struct DeviceRegisters {
+    /// Virtio's number of its kind; 0: there is no device.
+    pub kind: AtomicU32,
+    /// A [`transport`].
+    pub transport: AtomicU32,
+    /// Address and length in bytes of each [`structure`]; 0: it has none.
+    pub structures: [[AtomicU64; 2]; structure::COUNT],
+    /// Bytes from one queue's notification register to the next one's.
+    pub notify_multiplier: AtomicU32,
+}
+
 /// What the supervisor tells the cell about itself. Plain numbers, all fixed at start for now.
 #[repr(C, align(4096))]
 pub struct Descriptor {
@@ -95,9 +131,8 @@ pub struct Descriptor {
     /// Where the cell's memory is, as devices see it: physical address and length of its extents, in the
     /// order of offsets. On the nucleus only.
     pub extents: [[AtomicU64; 2]; EXTENTS_MAX],
-    /// Devices that the cell was granted, on the nucleus: address of the registers (0: none) and virtio's
-    /// number of the kind.
-    pub devices: [[AtomicU64; 2]; DEVICES_MAX],
+    /// Devices that the cell was granted, on the nucleus.
+    pub devices: [DeviceRegisters; DEVICES_MAX],
     /// Address and length of the root file system's archive, where it is in memory; 0: there is none.
     pub archive: [AtomicU64; 2],
     /// Cells that this one exchanges lines with.

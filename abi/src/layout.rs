@@ -31,8 +31,10 @@ pub const HOST_THREAD_SIZE: u64 = 128 << 10;
 pub const LOOP_STACK: u64 = 32 << 10;
 /// Size of the trap stack on the nucleus. Between the two nothing is mapped.
 pub const TRAP_STACK: u64 = 32 << 10;
-/// Registers of the devices that a cell was granted, on the nucleus: a page each.
+/// Registers of the devices that a cell was granted, on the nucleus: for each device, room for each structure.
 pub const DEVICES: u64 = RUNTIME_BASE + (112 << 20);
+/// Room for a structure of a device's registers ([`crate::control::structure`]), whole pages.
+pub const DEVICE_STRUCTURE: u64 = 64 << 10;
 /// Lines from other cells, on the nucleus: an [inbox](crate::mailbox::Inbox) each.
 pub const INBOXES: u64 = RUNTIME_BASE + (120 << 20);
 /// The control area ([`crate::control::Control`]), shared with the supervisor.

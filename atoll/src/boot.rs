@@ -7,7 +7,7 @@ use atoll_supervisor::{Error, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::disk;
-use crate::machine::{CellEnd, Machine, MachineCell, Published};
+use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
 use crate::run::{self, NOT_STARTED};
 
 #[derive(Args)]
@@ -42,6 +42,8 @@ pub struct Options {
     /// What QEMU runs the machine with (kvm where the host can)
     #[arg(long, value_name = "NAME", default_value = "tcg,thread=multi")]
     accel: String,
+    #[command(flatten)]
+    hardware: Hardware,
     /// Show everything that the machine says
     #[arg(long)]
     verbose: bool,
@@ -83,7 +85,8 @@ pub struct Build {
 /// Boots the machine; the status is that of the first cell that did not end well, or 0.
 pub fn boot(options: Options) -> ExitCode {
     let machine = machine(&options.config).and_then(|m| {
-        Machine { accel: options.accel, publish: options.publish, verbose: options.verbose, ..m }.run()
+        let Options { accel, hardware, publish, verbose, .. } = options;
+        Machine { accel, hardware, publish, verbose, ..m }.run()
     });
     match machine {
         Ok(ends) => {
@@ -136,6 +139,7 @@ fn machine(path: &Path) -> Result<Machine> {
         runtime: run::beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
         cells,
         accel: String::new(),
+        hardware: Hardware::default(),
         publish: Vec::new(),
         verbose: false,
     })

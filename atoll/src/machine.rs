@@ -20,8 +20,11 @@ use crate::stdin;
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
-/// QEMU's machine. Without ACPI, it names its devices in the command line.
-const MACHINE: &str = "microvm,acpi=off";
+/// QEMU's machines. The first has no PCI: without ACPI, it names its devices in the command line.
+const MICROVM: &str = "microvm,acpi=off";
+const Q35: &str = "q35";
+/// The second with an IOMMU, which KVM gives devices' interrupts to only so.
+const Q35_IOMMU: &str = "q35,kernel-irqchip=split";
 /// The debugging device's port, and what QEMU's exit status is then.
 const EXIT: &str = "iobase=0xf4,iosize=4";
 
@@ -47,6 +50,64 @@ pub struct MachineCell {
     pub restart: Restart,
 }
 
+/// The hardware that QEMU has.
+#[derive(clap::Args, Clone, Default)]
+pub struct Hardware {
+    /// On the nucleus: QEMU's machine
+    #[arg(long, value_enum, value_name = "NAME", default_value = "microvm")]
+    machine: MachineKind,
+    /// On the nucleus, with --machine q35: an IOMMU, which keeps devices from all memory but their cell's
+    #[arg(long)]
+    iommu: bool,
+}
+
+/// A machine of QEMU's.
+#[derive(clap::ValueEnum, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MachineKind {
+    /// Small, with devices over MMIO
+    #[default]
+    Microvm,
+    /// Like a PC, with devices on PCI Express
+    Q35,
+}
+
+impl Hardware {
+    /// Is it what it is without options?
+    pub fn is_default(&self) -> bool {
+        self.machine == MachineKind::default() && !self.iommu
+    }
+
+    /// QEMU's options for it.
+    fn options(&self) -> Result<&'static [&'static str]> {
+        match (self.machine, self.iommu) {
+            (MachineKind::Microvm, false) => Ok(&["-M", MICROVM]),
+            (MachineKind::Microvm, true) => {
+                Err(Error::new("--iommu is for devices on PCI: add --machine q35"))
+            }
+            (MachineKind::Q35, false) => Ok(&["-M", Q35]),
+            // Before all devices that it is for.
+            (MachineKind::Q35, true) => Ok(&["-M", Q35_IOMMU, "-device", "intel-iommu,intremap=on"]),
+        }
+    }
+
+    /// The option for a virtio device of this kind, in this place.
+    fn device(&self, kind: &str, place: usize) -> String {
+        match self.machine {
+            MachineKind::Microvm => {
+                format!("virtio-{kind}-device,bus=virtio-mmio-bus.{place}")
+            }
+            // Of the newer kind only, and without code of its own for the firmware. It finds the devices in this order.
+            MachineKind::Q35 => {
+                let iommu = if self.iommu { "on" } else { "off" };
+                format!(
+                    "virtio-{kind}-pci,disable-legacy=on,romfile=,addr={:#x},iommu_platform={iommu}",
+                    place + 2
+                )
+            }
+        }
+    }
+}
+
 /// A machine.
 pub struct Machine {
     /// The nucleus's file.
@@ -57,6 +118,8 @@ pub struct Machine {
     pub cells: Vec<MachineCell>,
     /// QEMU's accelerator.
     pub accel: String,
+    /// Its hardware.
+    pub hardware: Hardware,
     /// Ports of this host that lead to ports of the cell that has the first network device.
     pub publish: Vec<Published>,
     /// Show everything that the machine says.
@@ -153,7 +216,7 @@ fn one_line(args: &[Vec<u8>]) -> String {
     line.chars().map(|c| if c.is_control() { '?' } else { c }).take(200).collect()
 }
 
-/// QEMU's machine has room for registers of so many devices in a page, and two cells must not share one.
+/// QEMU's microvm has room for registers of so many devices in a page, and two cells must not share one.
 const DEVICES_A_PAGE: usize = 8;
 
 impl Machine {
@@ -203,25 +266,35 @@ impl Machine {
         found
     }
 
-    /// The first place for a device in a page of registers where a cell's are or may be, behind this many of its own.
-    fn place(&self, cell: usize, behind: usize) -> usize {
+    /// Where the n-th network device is.
+    fn net_place(&self, n: usize) -> usize {
+        if self.hardware.machine == MachineKind::Microvm { n * DEVICES_A_PAGE } else { n }
+    }
+
+    /// A place for a cell's other device of this number: over MMIO in the page of registers where the cell's are,
+    /// or that nobody has; on PCI behind the network devices.
+    fn place(&self, cell: usize, number: usize) -> usize {
+        const OTHERS: usize = 2;
+        if self.hardware.machine != MachineKind::Microvm {
+            return self.network().len() + cell * OTHERS + number;
+        }
         let net = |c: &MachineCell| self.network().iter().position(|n| c.devices.iter().any(|d| d == n));
         // Pages of those that have no network device are behind those of all that have one.
         let others = self.cells[..cell].iter().filter(|c| net(c).is_none()).count();
         let page = net(&self.cells[cell]).unwrap_or(self.network().len() + others);
-        page * DEVICES_A_PAGE + 1 + behind
+        page * DEVICES_A_PAGE + 1 + number
     }
 
-    /// QEMU's machine has one page of registers.
+    /// QEMU's smaller machine has one page of registers, the other one 29 places on PCI.
     fn check_place(&self, cell: usize, place: usize) -> Result<()> {
-        if place < DEVICES_A_PAGE {
+        let (most, why) = match self.hardware.machine {
+            MachineKind::Microvm => (DEVICES_A_PAGE, "the devices of one cell only; --machine q35 has more"),
+            MachineKind::Q35 => (29, "29 devices"),
+        };
+        if place < most {
             return Ok(());
         }
-        Err(Error::new(format!(
-            "cell {}: this machine has room for the devices of one cell only, and another cell has some: take away \
-             its `device` lines, or give this one a directory as its image",
-            self.cells[cell].name
-        )))
+        Err(Error::new(format!("cell {}: this machine has room for {why}", self.cells[cell].name)))
     }
 
     /// Which cells have a disk, and where it is among QEMU's devices, in order of the disks' numbers.
@@ -243,7 +316,7 @@ impl Machine {
         let bus = self.place(cell, 0);
         self.check_place(cell, bus)?;
         qemu.args(["-chardev", &format!("socket,id=in,fd={}", there.as_raw_fd())]);
-        qemu.args(["-device", &format!("virtio-serial-device,max_ports=1,bus=virtio-mmio-bus.{bus}")]);
+        qemu.args(["-device", &format!("{},max_ports=1", self.hardware.device("serial", bus))]);
         qemu.args(["-device", "virtconsole,chardev=in"]);
         Ok(Some((here, there)))
     }
@@ -258,7 +331,8 @@ impl Machine {
         let mib = (memory + module.len() as u64 + BESIDE).div_ceil(1 << 20);
         drop(module);
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", MACHINE]);
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        qemu.args(self.hardware.options()?);
         qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &cores.to_string()]);
         qemu.args(["-m", &mib.to_string(), "-device", &format!("isa-debug-exit,{EXIT}")]);
         for (n, _) in self.network().iter().enumerate() {
@@ -269,8 +343,7 @@ impl Machine {
                     if p.address.is_ipv6() { format!("[{}]", p.address) } else { p.address.to_string() };
                 net += &format!(",hostfwd={}:{address}:{}-:{}", p.protocol, p.port, p.to);
             }
-            let bus = n * DEVICES_A_PAGE;
-            let device = format!("virtio-net-device,netdev=net{n},bus=virtio-mmio-bus.{bus}");
+            let device = format!("{},netdev=net{n}", self.hardware.device("net", self.net_place(n)));
             qemu.args(["-netdev", &net, "-device", &device]);
         }
         for (n, (cell, bus)) in self.disks().into_iter().enumerate() {
@@ -279,7 +352,7 @@ impl Machine {
             // QEMU's options end at a comma, unless there are two.
             let path = path.display().to_string().replace(',', ",,");
             qemu.args(["-drive", &format!("file={path},format=raw,if=none,id=disk{n},readonly=on")]);
-            qemu.args(["-device", &format!("virtio-blk-device,drive=disk{n},bus=virtio-mmio-bus.{bus}")]);
+            qemu.args(["-device", &format!("{},drive=disk{n}", self.hardware.device("blk", bus))]);
         }
         let port = self.input(&mut qemu)?;
         let mut pipes = Vec::new();

@@ -21,7 +21,7 @@ use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
-use crate::machine::{CellEnd, Machine, MachineCell, Published};
+use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
 
 /// Exit status when the cell could not be started, as of `docker run`.
 pub(crate) const NOT_STARTED: u8 = 125;
@@ -89,6 +89,8 @@ pub struct Options {
     /// On the nucleus: what QEMU runs the machine with (kvm where the host can)
     #[arg(long, value_name = "NAME", default_value = "tcg,thread=multi")]
     accel: String,
+    #[command(flatten)]
+    hardware: Hardware,
     /// On the nucleus: port of this host that leads to one of the cell; may be given more than once
     #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
     publish: Vec<Published>,
@@ -273,6 +275,7 @@ fn nucleus(o: Options) -> Result<Machine> {
         devices.push("port0".into());
     }
     let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
+    let hardware = o.hardware.clone();
     if o.net == Network::Host {
         devices.push("net0".into());
     } else if !publish.is_empty() {
@@ -283,6 +286,7 @@ fn nucleus(o: Options) -> Result<Machine> {
         runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
         cells: vec![machine_cell(o, "cell", devices)?],
         accel,
+        hardware,
         publish,
         verbose,
     })
@@ -392,6 +396,11 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
 fn prepare(o: Options) -> Result<CellConfig> {
     if !o.publish.is_empty() {
         return Err(Error::new("--publish is for --platform nucleus: here the cell has the host's ports"));
+    }
+    if !o.hardware.is_default() {
+        return Err(Error::new(
+            "--machine and --iommu are for --platform nucleus: here Linux has the hardware",
+        ));
     }
     if !o.include.is_empty() {
         return Err(Error::new("--include is for --platform nucleus: here --volume shows a directory"));

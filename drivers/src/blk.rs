@@ -4,13 +4,14 @@
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 
+use atoll_abi::control::DeviceRegisters;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::Transport;
-use virtio_drivers::transport::mmio::MmioTransport;
 
 use crate::memory::Memory;
-use crate::mmio::{self, Features};
+use crate::queue::{Features, tell};
+use crate::transport::AnyTransport;
 
 /// Bytes of a sector, in which devices count whatever their blocks are.
 pub const SECTOR: u64 = 512;
@@ -83,14 +84,14 @@ pub struct Disk<T: Transport> {
 // SAFETY: registers, queue and buffers are mapped alike on all cores.
 unsafe impl<T: Transport> Send for Disk<T> {}
 
-impl Disk<MmioTransport<'static>> {
-    /// Starts the device whose registers are at this address.
+impl Disk<AnyTransport> {
+    /// Starts a device that the cell was granted.
     ///
     /// # Safety
-    /// They are a granted virtio device's, with the registers of its own behind them, and nobody else uses them.
-    pub unsafe fn at(registers: u64) -> Result<Box<Self>, Refused> {
+    /// It is one of the descriptor's, as the nucleus filled it in, and nobody else uses the device.
+    pub unsafe fn at(device: &DeviceRegisters) -> Result<Box<Self>, Refused> {
         // SAFETY: the caller's promise.
-        Disk::new(unsafe { mmio::transport(registers)? })
+        Disk::new(unsafe { AnyTransport::new(device)? })
     }
 }
 
@@ -168,7 +169,7 @@ impl<T: Transport> Disk<T> {
             Err(Error::QueueFull) => return Ok(false),
             Err(e) => return Err(e),
         }
-        mmio::tell(&self.queue, &mut self.transport, QUEUE_NUMBER);
+        tell(&self.queue, &mut self.transport, QUEUE_NUMBER);
         Ok(true)
     }
 

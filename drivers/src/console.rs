@@ -5,13 +5,14 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use atoll_abi::control::DeviceRegisters;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::Transport;
-use virtio_drivers::transport::mmio::MmioTransport;
 
 use crate::memory::Memory;
-use crate::mmio::{self, Features};
+use crate::queue::{Features, tell};
+use crate::transport::AnyTransport;
 
 /// Buffers each way.
 const QUEUE: usize = 16;
@@ -33,14 +34,14 @@ pub struct Console<T: Transport> {
 // SAFETY: registers, queues and buffers are mapped alike on all cores.
 unsafe impl<T: Transport> Send for Console<T> {}
 
-impl Console<MmioTransport<'static>> {
-    /// Starts the device whose registers are at this address.
+impl Console<AnyTransport> {
+    /// Starts a device that the cell was granted.
     ///
     /// # Safety
-    /// They are a granted virtio device's, with the registers of its own behind them, and nobody else uses them.
-    pub unsafe fn at(registers: u64) -> Result<Box<Self>, Error> {
+    /// It is one of the descriptor's, as the nucleus filled it in, and nobody else uses the device.
+    pub unsafe fn at(device: &DeviceRegisters) -> Result<Box<Self>, Error> {
         // SAFETY: the caller's promise.
-        Console::new(unsafe { mmio::transport(registers)? })
+        Console::new(unsafe { AnyTransport::new(device)? })
     }
 }
 
@@ -70,7 +71,7 @@ impl<T: Transport> Console<T> {
         // SAFETY: kept in `empty` until the device gives it back.
         let n = unsafe { self.incoming.add(&[], &mut [&mut buffer[..]])? };
         self.empty[usize::from(n)] = Some(buffer);
-        mmio::tell(&self.incoming, &mut self.transport, INCOMING);
+        tell(&self.incoming, &mut self.transport, INCOMING);
         Ok(())
     }
 
@@ -97,7 +98,7 @@ impl<T: Transport> Console<T> {
         // SAFETY: kept in `full` until the device gives it back.
         let n = unsafe { self.outgoing.add(&[&buffer[..]], &mut [])? };
         self.full[usize::from(n)] = Some(buffer);
-        mmio::tell(&self.outgoing, &mut self.transport, OUTGOING);
+        tell(&self.outgoing, &mut self.transport, OUTGOING);
         Ok(())
     }
 }

@@ -1,18 +1,18 @@
 //! Drivers of devices that a cell was granted, in ring 3.
 //!
 //! The nucleus maps a device's registers into its cell and passes its interrupts on; everything else is done here.
-//! The protocols are the `virtio-drivers` crate's: [`memory`] gives it memory that devices can reach, [`net`] makes
-//! a port of the network stack of a network device, [`blk`] reads disks, [`console`] takes and gives bytes.
+//! The protocols are the `virtio-drivers` crate's: [`memory`] gives it memory that devices can reach, [`transport`]
+//! their registers, [`net`] makes a port of the network stack of a network device, [`blk`] reads disks, [`console`]
+//! takes and gives bytes.
 #![no_std]
 
 extern crate alloc;
 
-/// How devices are reached here.
-pub type MmioTransport = virtio_drivers::transport::mmio::MmioTransport<'static>;
 pub use virtio_drivers::Error;
 
 pub mod blk;
 pub mod console;
 pub mod memory;
-mod mmio;
 pub mod net;
+mod queue;
+pub mod transport;

@@ -5,15 +5,15 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 
+use atoll_abi::control::DeviceRegisters;
 use atoll_netstack::PacketPort;
 use virtio_drivers::Error;
 use virtio_drivers::device::net::VirtIONetRaw;
-use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
 
 use crate::memory::Memory;
+use crate::transport::AnyTransport;
 
 /// Buffers each way. The crate has queues of so many as values, which a thread's stack must hold.
 const QUEUE: usize = 32;
@@ -23,10 +23,8 @@ const BUFFER: usize = 2048;
 const ETHERNET: usize = 14;
 /// Largest packet in a frame.
 const MTU: usize = 1500;
-/// Bytes of registers that a device has, with its own.
-const REGISTERS: usize = 0x200;
 
-type Device = VirtIONetRaw<Memory, MmioTransport<'static>, QUEUE>;
+type Device = VirtIONetRaw<Memory, AnyTransport, QUEUE>;
 type Buffer = Box<[u8; BUFFER]>;
 
 /// What one user at a time has.
@@ -52,17 +50,13 @@ unsafe impl Sync for NetPort {}
 unsafe impl Send for NetPort {}
 
 impl NetPort {
-    /// Starts the device whose registers are at this address.
+    /// Starts a device that the cell was granted.
     ///
     /// # Safety
-    /// They are a granted virtio device's, with the registers of its own behind them, and nobody else uses them.
-    pub unsafe fn new(registers: u64) -> Result<NetPort, Error> {
-        let header = NonNull::new(registers as *mut VirtIOHeader).ok_or(Error::InvalidParam)?;
-        // The page may end behind them.
-        let len = REGISTERS.min(4096 - registers as usize % 4096);
+    /// It is one of the descriptor's, as the nucleus filled it in, and nobody else uses the device.
+    pub unsafe fn new(device: &DeviceRegisters) -> Result<NetPort, Error> {
         // SAFETY: the caller's promise.
-        let transport = unsafe { MmioTransport::new(header, len) }.map_err(|_| Error::Unsupported)?;
-        let device = start(transport)?;
+        let device = start(unsafe { AnyTransport::new(device) }?)?;
         let mac = device.mac_address();
         let mut state = State {
             device,
@@ -87,16 +81,27 @@ impl NetPort {
         Some(result)
     }
 
-    /// The device's interrupt has come. The next one comes only after this.
-    pub fn interrupted(&self) {
-        self.with(|s| s.device.ack_interrupt());
+    /// The device's interrupt has come. The next one comes only after this. Value: false while another core is at the
+    /// device: to be called again.
+    #[must_use]
+    pub fn interrupted(&self) -> bool {
+        self.with(|s| s.device.ack_interrupt()).is_some()
     }
 }
 
 /// By itself, so that the stack holds the queues' values no longer than that.
 #[inline(never)]
-fn start(transport: MmioTransport<'static>) -> Result<Box<Device>, Error> {
+fn start(transport: AnyTransport) -> Result<Box<Device>, Error> {
     Device::new(transport).map(Box::new)
+}
+
+/// What a queue has for us. What was taken from it before says up to where no interrupt is wanted: the device must see
+/// that, or we what it has done since. The crate has no fence there.
+fn ask(mut poll: impl FnMut() -> Option<u16>) -> Option<u16> {
+    poll().or_else(|| {
+        fence(Ordering::SeqCst);
+        poll()
+    })
 }
 
 fn buffer() -> Buffer {
@@ -115,7 +120,7 @@ impl State {
 
     /// Takes buffers back whose frames are gone.
     fn reclaim(&mut self) {
-        while let Some(n) = self.device.poll_transmit() {
+        while let Some(n) = ask(|| self.device.poll_transmit()) {
             let Some((buffer, len)) = self.outgoing.get_mut(usize::from(n)).and_then(Option::take) else {
                 return;
             };
@@ -142,7 +147,7 @@ impl PacketPort for NetPort {
     fn receive(&self, f: &mut dyn FnMut(&[u8])) -> bool {
         // The frame is handed on outside: an answer may be sent from there.
         let taken = self.with(|s| {
-            let n = s.device.poll_receive()?;
+            let n = ask(|| s.device.poll_receive())?;
             let mut buffer = s.incoming.get_mut(usize::from(n))?.take()?;
             // SAFETY: the buffer that went with this number.
             match unsafe { s.device.receive_complete(n, &mut buffer[..]) } {

@@ -30,6 +30,10 @@ pub mod vector {
     pub const FLUSH: u8 = 0x42;
     /// A device of the core's cell.
     pub const DEVICE: u8 = 0x43;
+    /// An IOMMU has kept a device from something.
+    pub const FAULT: u8 = 0x44;
+    /// Stands for all that nobody was to send: a device's message can have any vector.
+    pub const STRAY: u8 = 0x45;
     /// The APIC's own, for interrupts that were taken back.
     pub const SPURIOUS: u8 = 0xff;
 }

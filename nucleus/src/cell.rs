@@ -11,13 +11,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use arrayvec::ArrayVec;
 use atoll_abi::control::{
     ABI_VERSION, BOOT_MAX, Control, CoreArea, DEVICES_MAX, Descriptor, EXTENTS_MAX, MAGIC, PEERS_MAX,
-    platform_kind,
+    platform_kind, structure,
 };
 use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
-    ARCHIVE, BLOCK, CONTROL, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, INBOXES, LOOP_STACK,
-    MAX_SPACES, TRAP_STACK, is_user_range, table_blocks,
+    ARCHIVE, BLOCK, CONTROL, DEVICE_STRUCTURE, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, INBOXES,
+    LOOP_STACK, MAX_SPACES, TRAP_STACK, is_user_range, table_blocks,
 };
 use atoll_abi::mailbox::Line;
 use atoll_abi::nucleus::{CHANGES_MAX, MapChange, change};
@@ -29,6 +29,7 @@ use crate::cores::{self, Lock};
 use crate::cpu::{self, Core};
 use crate::devices::Device;
 use crate::entry::DIRECT;
+use crate::iommu::{self, Domain};
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
 use crate::space::{After, Change, Space};
@@ -101,6 +102,8 @@ pub struct Cell {
     cores: ArrayVec<usize, CORES_MAX>,
     /// The cores' areas, by the direct map.
     areas: u64,
+    /// What its devices on PCI reach, where there is an IOMMU. Changed under the lock.
+    domain: Option<Domain>,
     ended: AtomicBool,
     /// Cores that will not come here again.
     left: AtomicUsize,
@@ -124,6 +127,11 @@ const _: () = assert!(EXTENTS_MAX == atoll_partition::EXTENTS_MAX);
 unsafe fn fresh<T>(at: u64) -> &'static T {
     // SAFETY: the caller's promise; frames in the direct map.
     unsafe { &*((DIRECT + at) as *const T) }
+}
+
+/// Where a cell sees a structure of its device `n`.
+fn registers(n: usize, structure: usize) -> u64 {
+    DEVICES + (n * structure::COUNT + structure) as u64 * DEVICE_STRUCTURE
 }
 
 impl Cell {
@@ -173,8 +181,11 @@ impl Cell {
             space.map_user(&mut frames, ARCHIVE, start, len, Access::Read)?;
         }
         for (n, device) in parts.devices.iter().enumerate() {
-            let at = DEVICES + n as u64 * FRAME;
-            space.map_user(&mut frames, at, device.registers / FRAME * FRAME, FRAME, Access::Registers)?;
+            for (s, part) in device.structures.iter().enumerate().filter(|(_, part)| part.len > 0) {
+                let (from, to) =
+                    (part.start / FRAME * FRAME, (part.start + part.len).next_multiple_of(FRAME));
+                space.map_user(&mut frames, registers(n, s), from, to - from, Access::Registers)?;
+            }
         }
         for (n, peer) in parts.peers.iter().enumerate().filter(|(_, p)| p.from) {
             let inbox = take(&mut frames, FRAME)?;
@@ -189,7 +200,8 @@ impl Cell {
         let total: u64 = owns.extents.iter().map(|e| e.len).sum();
         let books = take(&mut frames, Pool::size(total))?;
         // A table shows 1 GiB in huge pages.
-        let tables = TABLES + (total >> 30) * FRAME;
+        let on_pci = parts.devices.iter().any(|d| d.function().is_some());
+        let tables = TABLES + (total >> 30) * FRAME + if on_pci { Domain::size(total) } else { 0 };
         let rest = (frames.next() + tables).next_multiple_of(BLOCK);
         let end = first.start + first.len;
         if rest > end {
@@ -202,6 +214,7 @@ impl Cell {
             memory += extent.len;
             extents.push(*extent);
         }
+        let domain = if on_pci { Domain::new(parts.number, &extents, &mut frames)? } else { None };
         // What its runtime counts on; the rest it clears before it uses it, whatever was there before.
         let mut left = table_blocks(memory, cores.len() as u64) * BLOCK;
         for extent in &extents {
@@ -233,8 +246,13 @@ impl Cell {
             to[1].store(extent.len, Ordering::Relaxed);
         }
         for (n, (to, device)) in d.devices.iter().zip(&parts.devices).enumerate() {
-            to[0].store(DEVICES + n as u64 * FRAME + device.registers % FRAME, Ordering::Relaxed);
-            to[1].store(u64::from(device.kind), Ordering::Relaxed);
+            to.kind.store(device.kind, Ordering::Relaxed);
+            to.transport.store(device.transport, Ordering::Relaxed);
+            to.notify_multiplier.store(device.notify_multiplier, Ordering::Relaxed);
+            for (s, part) in device.structures.iter().enumerate().filter(|(_, part)| part.len > 0) {
+                to.structures[s][0].store(registers(n, s) + part.start % FRAME, Ordering::Relaxed);
+                to.structures[s][1].store(part.len, Ordering::Relaxed);
+            }
         }
         if parts.archive.len > 0 {
             d.archive[0].store(ARCHIVE, Ordering::Relaxed);
@@ -247,6 +265,9 @@ impl Cell {
             to.inbox.store(if peer.from { INBOXES + n as u64 * FRAME } else { 0 }, Ordering::Relaxed);
             to.may_send.store(u32::from(peer.to), Ordering::Relaxed);
         }
+        if let Some(domain) = &domain {
+            parts.devices.iter().filter_map(Device::function).try_for_each(|f| domain.add(f))?;
+        }
         let areas = DIRECT + areas_at;
         mailbox::begin(parts.number, owns.cores, areas);
         Ok(Cell {
@@ -254,6 +275,7 @@ impl Cell {
             entry,
             cores,
             areas,
+            domain,
             ended: AtomicBool::new(false),
             left: AtomicUsize::new(0),
             spaces,
@@ -297,6 +319,9 @@ impl Cell {
             cpu::leave(self);
         }
         mailbox::end(self.parts.number);
+        if self.domain.is_some() {
+            iommu::report();
+        }
         let me = Core::here().index;
         for n in self.cores().filter(|n| *n != me) {
             cores::interrupt(n);
@@ -348,6 +373,12 @@ impl Cell {
         let me = Core::here();
         me.rest();
         parts.devices.iter().for_each(Device::reset);
+        // Their tables lie in memory that is used anew.
+        let mut devices = parts.devices.iter().filter_map(Device::function);
+        if let Err(e) = devices.try_for_each(iommu::remove) {
+            say!("cell {}: {e}", self.name());
+            Self::finished(false)
+        }
         if parts.restarts > 0 {
             let wait = WAIT.0.checked_shl(parts.restarts - 1).unwrap_or(WAIT.1).min(WAIT.1);
             me.sleep(clock::now().saturating_add(wait));
@@ -538,7 +569,11 @@ impl Cell {
 
     /// `tables_give`: the cell gives a block of its memory up for page tables.
     pub fn tables_give(&'static self, offset: u64) -> Answer {
-        self.with_pool(|pool| pool.retype(offset))?;
+        self.with_pool(|pool| {
+            let at = pool.retype(offset)?;
+            // If it can't be had to forget, the block is lost to the cell.
+            self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, false)).map_err(|_| Errno::EIO)
+        })?;
         // Nothing maps it but the runtime's view of all memory; when no core remembers that, nobody in ring 3 reaches it.
         self.first_space().set_block(DIRECT_MAP + offset, false);
         cores::forget(self, None, &[]);
@@ -548,7 +583,11 @@ impl Cell {
 
     /// `tables_back`: a block that was given and in which there is no page table is the cell's again; its offset.
     pub fn tables_back(&'static self) -> Answer {
-        let (offset, _) = self.with_pool(|pool| pool.take_back()).ok_or(Errno::ENOENT)?;
+        let offset = self.with_pool(|pool| {
+            let (offset, at) = pool.take_back().ok_or(Errno::ENOENT)?;
+            self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, true)).map_err(|_| Errno::EIO)?;
+            Ok(offset)
+        })?;
         self.first_space().set_block(DIRECT_MAP + offset, true);
         Ok(offset)
     }

@@ -33,7 +33,7 @@ use crate::console::{Console, Turn};
 use crate::entry::DIRECT;
 use crate::paging::AddressSpace;
 use crate::space::Space;
-use crate::{clock, cores};
+use crate::{clock, cores, iommu};
 
 /// Exceptions of the processor.
 const EXCEPTIONS: usize = 32;
@@ -85,6 +85,8 @@ interrupt interrupt_timer, {timer}
 interrupt interrupt_notify, {notify}
 interrupt interrupt_flush, {flush}
 interrupt interrupt_device, {device}
+interrupt interrupt_fault, {fault}
+interrupt interrupt_stray, {stray}
 interrupt interrupt_spurious, {spurious}
 
 // A system call of a program that has changed GS: as if it were an exception.
@@ -247,6 +249,8 @@ nucleus_enter:
     notify = const vector::NOTIFY as u32,
     flush = const vector::FLUSH as u32,
     device = const vector::DEVICE as u32,
+    fault = const vector::FAULT as u32,
+    stray = const vector::STRAY as u32,
     spurious = const vector::SPURIOUS as u32,
     call_vector = const up::CALL as u32,
     cs = const USER_CS,
@@ -265,6 +269,8 @@ unsafe extern "C" {
     static interrupt_notify: u8;
     static interrupt_flush: u8;
     static interrupt_device: u8;
+    static interrupt_fault: u8;
+    static interrupt_stray: u8;
     static interrupt_spurious: u8;
     static nucleus_call_entry: u8;
     fn nucleus_enter(rip: u64, rsp: u64, first: u64, second: u64) -> !;
@@ -345,11 +351,15 @@ impl Core {
             // SAFETY: as many entries as there are exceptions, 16 bytes each.
             gate(n, unsafe { (&raw const exception_entries).add(n * 16) } as u64);
         }
+        for n in EXCEPTIONS..256 {
+            gate(n, &raw const interrupt_stray as u64);
+        }
         for (n, at) in [
             (vector::TIMER, &raw const interrupt_timer),
             (vector::NOTIFY, &raw const interrupt_notify),
             (vector::FLUSH, &raw const interrupt_flush),
             (vector::DEVICE, &raw const interrupt_device),
+            (vector::FAULT, &raw const interrupt_fault),
             (vector::SPURIOUS, &raw const interrupt_spurious),
         ] {
             gate(n as usize, at as u64);
@@ -534,6 +544,7 @@ impl Core {
             // It needs no end.
             vector::SPURIOUS => return,
             vector::FLUSH => cores::forget_if_wanted(self.index),
+            vector::FAULT => iommu::report(),
             vector::TIMER if self.cell.get().is_some() => self.look_at_timer(),
             vector::DEVICE if self.cell.get().is_some() => {
                 self.local().pending.fetch_or(pending::DEVICE, Ordering::SeqCst);

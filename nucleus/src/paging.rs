@@ -174,9 +174,14 @@ impl AddressSpace {
 
     /// Maps a page of registers; its address.
     pub fn map_device(&mut self, frames: &mut Frames, physical: u64) -> Result<u64> {
+        self.map_registers(frames, physical, FRAME)
+    }
+
+    /// Maps whole pages of registers; their address.
+    pub fn map_registers(&mut self, frames: &mut Frames, physical: u64, len: u64) -> Result<u64> {
         let at = self.devices;
-        self.map(frames, at, physical, FRAME, DEVICE)?;
-        self.devices += FRAME;
+        self.map(frames, at, physical, len, DEVICE)?;
+        self.devices += len;
         Ok(at)
     }
 

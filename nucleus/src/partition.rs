@@ -14,8 +14,10 @@ use crate::cell::{Cell, Parts, Peer, RUNNING};
 use crate::cores;
 use crate::devices::{self, Device};
 use crate::entry::{self, DIRECT};
+use crate::iommu;
 use crate::memory::{FRAME, Frames, LOW};
 use crate::paging::AddressSpace;
+use crate::pci::Name;
 use crate::pvh::Boot;
 use crate::say;
 use crate::tables::Machine;
@@ -38,7 +40,8 @@ pub fn of_boot(
     frames: &mut Frames,
     cores: usize,
 ) -> Result<Jobs, &'static str> {
-    let devices = devices::find(boot, nucleus, frames)?;
+    let devices = devices::find(boot, machine, nucleus, frames)?;
+    iommu::start(machine, &devices, nucleus, frames)?;
     let io_apics = devices::io_apics(machine, nucleus, frames)?;
     let Some(module) = boot.modules.first() else {
         say!("no boot module, and so no cells");
@@ -72,10 +75,21 @@ pub fn of_boot(
         "the machine can't be split as boot.conf asks"
     })?;
     grant(&config, &devices)?;
+    let mut told = false;
     for (request, owns) in config.iter().zip(&table.cells) {
-        let core = owns.cores.trailing_zeros() as usize;
-        for device in devices.iter().filter(|d| request.devices.contains(&d.name.as_str())) {
-            devices::route(&io_apics, device.line, cores::apic(core))?;
+        let apic = cores::apic(owns.cores.trailing_zeros() as usize);
+        let granted = |d: &&(usize, &Device)| request.devices.contains(&d.1.name.as_str());
+        for (n, device) in devices.iter().enumerate().filter(|d| granted(&d)) {
+            devices::deliver(n, device, &io_apics, apic)?;
+            if let Some(function) = device.function().map(|f| Name(f.id)) {
+                say!("cell {}: {} is PCI device {function}", request.name, device.name);
+            }
+            if !device.uses_iommu() || !iommu::is_there() {
+                say!("cell {}: no IOMMU keeps {} from other cells' memory", request.name, device.name);
+            } else if !told {
+                iommu::tell(apic);
+                told = true;
+            }
         }
     }
     show(&config, &table, &nodes);
@@ -139,9 +153,8 @@ fn grant(config: &atoll_partition::Config, devices: &[Device]) -> Result<(), &'s
                 }
                 return Err("a device is missing");
             }
-            let page = known(name).map(|d| d.registers / FRAME);
             let clash = |other: &&str| {
-                **other == **name || page.is_some() && known(other).map(|d| d.registers / FRAME) == page
+                **other == **name || known(name).zip(known(other)).is_some_and(|(a, b)| a.shares_with(b))
             };
             if let Some(other) = config[..n].iter().find(|c| c.devices.iter().any(clash)) {
                 say!(

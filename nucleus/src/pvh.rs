@@ -42,6 +42,8 @@ pub struct Region {
 
 /// Memory.
 pub const RAM: u32 = 1;
+/// What is no memory, or not to be touched.
+pub const RESERVED: u32 = 2;
 /// Memory that holds ACPI tables.
 pub const ACPI: u32 = 3;
 

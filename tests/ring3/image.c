@@ -353,6 +353,92 @@ static long keeps(u64 memory)
 	return 0;
 }
 
+// A device on PCI that writes random bytes to memory (virtio's entropy source): `struct DeviceRegisters` of the descriptor.
+#define DEVICE ((volatile u64 *)CONTROL_DEVICES)
+#define COMMON(type, at) (*(volatile type *)(DEVICE[1] + (at)))
+
+// Starts the device over, with its queue in the cell's memory from `at` on, which is at this physical address.
+static void start_device(volatile char *at, u64 physical)
+{
+	COMMON(unsigned char, 0x14) = 0;
+	while (COMMON(unsigned char, 0x14))
+		;
+	COMMON(unsigned char, 0x14) = 3;
+	// Of the features only that it is a modern one, and that it uses an IOMMU.
+	for (unsigned half = 0; half < 2; half++) {
+		COMMON(unsigned, 0) = COMMON(unsigned, 8) = half;
+		COMMON(unsigned, 12) = half ? COMMON(unsigned, 4) & 3 : 0;
+	}
+	COMMON(unsigned char, 0x14) = 11;
+	COMMON(unsigned short, 0x16) = 0;
+	COMMON(unsigned short, 0x18) = 8;
+	for (int part = 0; part < 3; part++) {
+		for (u64 i = 0; i < PAGE; i++)
+			at[part * PAGE + i] = 0;
+		COMMON(unsigned, 0x20 + 8 * part) = physical + part * PAGE;
+		COMMON(unsigned, 0x24 + 8 * part) = (physical + part * PAGE) >> 32;
+	}
+	COMMON(unsigned short, 0x1c) = 1;
+	COMMON(unsigned char, 0x14) = 15;
+}
+
+// Has it write 64 bytes to a physical address, and gives it time. Value: it says that it did.
+static int device_writes(volatile char *at, u64 to)
+{
+	volatile unsigned short *available = (void *)(at + PAGE), *used = (void *)(at + 2 * PAGE);
+	*(volatile u64 *)at = to;
+	*(volatile u64 *)(at + 8) = 64 | 2ul << 32;
+	unsigned short next = available[1] + 1;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	available[1] = next;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	*(volatile unsigned short *)(DEVICE[3] + COMMON(unsigned short, 0x1e) * (u64)*(volatile unsigned *)(DEVICE + 9)) = 0;
+	for (int i = 0; i < 30000000; i++)
+		if (used[1] == next)
+			return 1;
+	return 0;
+}
+
+// Behind the cell's own memory there is another's.
+static long device_attacks(u64 memory, int confined)
+{
+	volatile char *queue = (char *)(MEMORY + 2 * BLOCK), *own = queue + BLOCK, *last = (char *)(MEMORY + memory - BLOCK);
+	u64 start = *(volatile u64 *)CONTROL_EXTENTS, physical = start + 2 * BLOCK;
+	CHECK(*(volatile u64 *)(CONTROL_EXTENTS + 8), memory);
+	if (!confined) {
+		start_device(queue, physical);
+		for (u64 i = 0; i < 3000; i++)
+			CHECK(device_writes(queue, start + memory + 8 * BLOCK + i % 1000 * PAGE), 1);
+		return 0;
+	}
+	const u64 others[] = { start + memory + 8 * BLOCK, start + memory, start - PAGE, 2ul << 20, 0x100000, 1ul << 40, start + memory - BLOCK };
+	for (int i = 0; i < 64; i++)
+		last[i] = own[i] = 0;
+	for (u64 n = 0; n < sizeof others / sizeof *others; n++) {
+		start_device(queue, physical);
+		CHECK(device_writes(queue, physical + BLOCK), 1);
+		int all = 0;
+		for (int i = 0; i < 64; i++)
+			all |= own[i], own[i] = 0;
+		CHECK(all != 0, 1);
+		// The last block is page tables meanwhile.
+		if (n == 6)
+			CHECK(call(GIVE, memory - BLOCK, 0), 0);
+		device_writes(queue, others[n]);
+	}
+	CHECK(call(BACK, 0, 0), (long)(memory - BLOCK));
+	for (int i = 0; i < 64; i++)
+		CHECK(last[i], 0);
+	// And it can be reached again.
+	start_device(queue, physical);
+	CHECK(device_writes(queue, start + memory - BLOCK), 1);
+	int all = 0;
+	for (int i = 0; i < 64; i++)
+		all |= last[i];
+	CHECK(all != 0, 1);
+	return 0;
+}
+
 // Says at which line something was not as it should be; 0: all was.
 static void end_with(long line)
 {
@@ -421,6 +507,10 @@ void begin(u64 core)
 		// A block that was given for page tables is out of reach.
 		call(GIVE, memory - BLOCK, 0);
 		*(volatile char *)(MEMORY + memory - 1) = 0;
+	case 23:
+		end_with(device_attacks(memory, 1));
+	case 24:
+		end_with(device_attacks(memory, 0));
 	}
 	for (;;)
 		;

@@ -49,6 +49,8 @@ fn main() {
     trials.push(Trial::test("contract_is_kept", contract_is_kept));
     trials.push(Trial::test("mailboxes", mailboxes));
     trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
+    trials.push(Trial::test("devices_are_confined", || devices_are_confined(true)));
+    trials.push(Trial::test("devices_reach_all_without_iommu", || devices_are_confined(false)));
     trials.push(Trial::test("stays_small", stays_small));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -251,8 +253,13 @@ fn compile(to: &Path, what: usize, seed: u64) -> Result<(), Failed> {
     compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
     compiler.arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
     compiler.args([format!("-DWHAT={what}"), format!("-DSEED={seed}ul")]).arg("-o").arg(to);
-    let cores = CONTROL + offset_of!(Control, cores) as u64;
-    compiler.arg(format!("-DCONTROL_CORES={cores}ul"));
+    for (name, offset) in [
+        ("CORES", offset_of!(Control, cores)),
+        ("EXTENTS", offset_of!(Control, descriptor.extents)),
+        ("DEVICES", offset_of!(Control, descriptor.devices)),
+    ] {
+        compiler.arg(format!("-DCONTROL_{name}={}ul", CONTROL + offset as u64));
+    }
     compiler.arg(top().join("tests/ring3/image.c"));
     expect(&run(compiler, Duration::from_secs(60))?, 0, "")
 }
@@ -346,6 +353,34 @@ fn images(cells: &[(&str, usize, &str)], cores: usize) -> Result<Outcome, Failed
     }
     let module = module_of(dir.path(), &configuration, &files)?;
     boot("microvm,acpi=off", cores, 512, "", Some(&module))
+}
+
+/// A device of a hostile cell writes to its neighbour, to the nucleus, to the cell's own page tables: with an IOMMU
+/// nothing comes of it but a line for each try. Without one the neighbour's memory changes; else this shows nothing.
+fn devices_are_confined(iommu: bool) -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let mut files = vec!["boot.conf".to_string()];
+    let mut configuration = String::new();
+    for (name, what, memory, lines) in
+        [("attacks", if iommu { 23 } else { 24 }, 40, " device random0\n"), ("keeps", KEEPS, 256, "")]
+    {
+        compile(&dir.path().join(name), what, 0)?;
+        configuration +=
+            &format!("cell {name}\n cores 1\n memory {memory}M\n runtime {name}\n{lines} run x\n");
+        files.push(name.to_string());
+    }
+    let module = module_of(dir.path(), &configuration, &files)?;
+    let mut command = machine("q35", 2, 512, "", Some(&module));
+    if iommu {
+        command.args(["-device", "intel-iommu"]);
+    }
+    command.args(["-device", "virtio-rng-pci,disable-legacy=on,addr=5,iommu_platform=on"]);
+    let outcome = run(command, Duration::from_secs(60))?;
+    expect(&outcome, if iommu { WELL } else { ILL }, "attacks: line 0000\n")?;
+    let kept = format!("nucleus: cell keeps ended with status {}\n", u8::from(!iommu));
+    expect(&outcome, if iommu { WELL } else { ILL }, &kept)?;
+    let tries = outcome.stdout.matches("nucleus: IOMMU: PCI device 00:05.0 was kept from writing 0x").count();
+    if (tries >= 7) == iommu { Ok(()) } else { Err(format!("{tries} tries:\n{}", outcome.stdout).into()) }
 }
 
 /// Lines between cells: to and fro, to whom it is not allowed, to one that takes none, to one that has ended.

@@ -14,7 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
     let mut trials = vec![
-        Trial::test("redis", redis),
+        Trial::test("redis", || redis(&[])),
+        Trial::test("redis_on_pci", || redis(&["--machine", "q35"])),
+        Trial::test("redis_with_iommu", || redis(&["--machine", "q35", "--iommu"])),
+        Trial::test("each_has_its_device", each_has_its_device),
         Trial::test("memcached", memcached),
         Trial::test("nginx", nginx),
         Trial::test("go", go),
@@ -87,12 +90,17 @@ fn talk(port: u16, what: &[u8]) -> std::io::Result<Vec<u8>> {
 
 /// A server's words with a port, on Linux; and the same in a cell, whose port leads there.
 fn both(words: &[&str], includes: &[&str], port_inside: u16) -> [(Command, u16); 2] {
+    both_on(&[], words, includes, port_inside)
+}
+
+/// The cell on a machine with this hardware.
+fn both_on(hardware: &[&str], words: &[&str], includes: &[&str], port_inside: u16) -> [(Command, u16); 2] {
     let (linux_port, cell_port) = (port(), port());
     let fill = |port: u16| words.iter().map(move |w| w.replace("PORT", &port.to_string()));
     let mut linux = Command::new(words[0]);
     linux.args(fill(linux_port).skip(1));
     let mut cell = Command::new(atoll());
-    cell.args(["run", "--platform", "nucleus", "--cores", "2", "--memory", "256M"]);
+    cell.args(["run", "--platform", "nucleus", "--cores", "2", "--memory", "256M"]).args(hardware);
     cell.args(["--publish", &format!("{cell_port}:{port_inside}")]);
     for path in includes {
         cell.args(["--include", path]);
@@ -125,10 +133,10 @@ const REDIS: &str = "\
     return {redis.call('DBSIZE'), redis.call('STRLEN', 'key:417'), redis.call('ZRANGE', 'z', 0, -1), \
     redis.call('HGETALL', 'h'), redis.sha1hex(redis.call('GET', 'key:500'))}";
 
-fn redis() -> Result<(), Failed> {
+fn redis(hardware: &[&str]) -> Result<(), Failed> {
     let words = ["redis-server", "--port", "PORT", "--protected-mode", "no", "--save", "", "--dir", "/tmp"];
     let mut said = Vec::new();
-    for (command, port) in both(&words, &[], 6379) {
+    for (command, port) in both_on(hardware, &words, &[], 6379) {
         let server = Server::start(command, port, b"PING\r\n")?;
         said.push(client(&["redis-cli", "-p", "PORT", "EVAL", REDIS, "0"], port)?);
         let load = ["redis-benchmark", "-p", "PORT", "-q", "-n", "2000", "-c", "20", "-t", "set,get,lpush"];
@@ -144,6 +152,40 @@ fn redis() -> Result<(), Failed> {
     }
     well(&said[0])?;
     compare(&said[0], &said[1])
+}
+
+/// Cells side by side, each with a device on PCI behind the IOMMU, fetch a file from this host; one starts anew with it.
+fn each_has_its_device() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    let port = listener.local_addr()?.port();
+    let fetched = std::thread::spawn(move || {
+        // Two that are given something, and one that is so twice and asks for what is not there.
+        for stream in listener.incoming().take(4) {
+            let mut stream = stream?;
+            let mut request = [0; 1000];
+            let n = stream.read(&mut request)?;
+            let status = if request[..n].starts_with(b"GET /none") { "404 None" } else { "200 Fine" };
+            write!(stream, "HTTP/1.0 {status}\r\nContent-Length: 5\r\n\r\nfine\n")?;
+        }
+        Ok::<(), std::io::Error>(())
+    });
+    let cell = |n: usize, path: &str, more: &str| {
+        let fetch = format!("curl -s -f -m 30 http://10.0.2.2:{port}/{path}");
+        format!("cell c{n}\n cores 1\n memory 64M\n device net{n}\n{more} run {fetch}\n")
+    };
+    let configuration = cell(0, "a", "") + &cell(1, "none", " restart on-failure:1\n") + &cell(2, "b", "");
+    let file = dir.path().join("machine.conf");
+    std::fs::write(&file, configuration)?;
+    let mut command = Command::new(atoll());
+    command.args(["boot", "--verbose", "--machine", "q35", "--iommu"]).arg(&file);
+    let outcome = run(command, Duration::from_secs(90))?;
+    // What curl says of a status of 400 and more.
+    let lines =
+        ["c0: fine", "c2: fine", "atoll: nucleus: cell c1 starts again, for the 1. time"].map(String::from);
+    expect(&outcome, 22, &lines)?;
+    fetched.join().map_err(|_| "the host's server panicked")??;
+    Ok(())
 }
 
 fn memcached() -> Result<(), Failed> {

@@ -24,15 +24,15 @@ use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform::{Event, Events};
 use atoll_abi::service::{Answer, AnswerRing, Op, Request};
-use atoll_drivers::MmioTransport;
 use atoll_drivers::blk::Disk;
 use atoll_drivers::console::Console;
+use atoll_drivers::transport::AnyTransport;
 use atoll_platform_entry::line::Line;
 use atoll_sync::SetOnce;
 
 /// Virtio's numbers of the kinds.
-const DISK: u64 = 2;
-const PORT: u64 = 3;
+const DISK: u32 = 2;
+const PORT: u32 = 3;
 
 /// A request, and the core that it came from.
 pub(crate) type Asked = (usize, Request);
@@ -58,7 +58,7 @@ impl Answers {
 
 /// A disk, and what it has no room for yet.
 struct Queued {
-    disk: Box<Disk<MmioTransport>>,
+    disk: Box<Disk<AnyTransport>>,
     later: VecDeque<Asked>,
     /// What it works on. A slot's number is its tag.
     now: Vec<Option<Asked>>,
@@ -112,19 +112,17 @@ pub(crate) fn start() {
     }
     let descriptor = &control().descriptor;
     let (mut disks, mut input) = (Vec::new(), None);
-    for [at, kind] in &descriptor.devices {
-        let (at, kind) = (at.load(Ordering::Relaxed), kind.load(Ordering::Relaxed));
-        match kind {
-            _ if at == 0 => {}
-            // SAFETY: registers of a device that the nucleus granted to this cell alone; this is done once.
-            DISK => match unsafe { Disk::at(at) } {
+    for device in &descriptor.devices {
+        match device.kind.load(Ordering::Relaxed) {
+            // SAFETY: a device that the nucleus granted to this cell alone; this is done once.
+            DISK => match unsafe { Disk::at(device) } {
                 Ok(disk) => {
                     disks.push(Queued { disk, later: VecDeque::new(), now: Vec::new(), broken: false });
                 }
                 Err(e) => say(format_args!("a disk does not start, and is left out: {e}")),
             },
             // SAFETY: as above.
-            PORT if input.is_none() => match unsafe { Console::at(at) } {
+            PORT if input.is_none() => match unsafe { Console::at(device) } {
                 Ok(port) => input = Some(Input::new(port)),
                 Err(e) => say(format_args!("standard input's port does not start: {e}")),
             },

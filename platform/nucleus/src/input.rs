@@ -10,8 +10,8 @@ use atoll_abi::errno::Errno;
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::nucleus::input::{ANSWERED, ASK, LEAST, MOST};
 use atoll_abi::service::{Extent, Op, Request};
-use atoll_drivers::MmioTransport;
 use atoll_drivers::console::Console;
+use atoll_drivers::transport::AnyTransport;
 
 /// `poll(2)` bits.
 const POLLIN: u64 = 1;
@@ -21,7 +21,7 @@ const FIONREAD: u64 = 0x541b;
 
 /// Standard input.
 pub(crate) struct Input {
-    port: Box<Console<MmioTransport>>,
+    port: Box<Console<AnyTransport>>,
     /// Words for the other side that the port had no room for.
     words: VecDeque<u32>,
     /// A word that is coming in: its bytes, and how many there are.
@@ -41,7 +41,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    pub fn new(port: Box<Console<MmioTransport>>) -> Input {
+    pub fn new(port: Box<Console<AnyTransport>>) -> Input {
         Input {
             port,
             words: VecDeque::new(),

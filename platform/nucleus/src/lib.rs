@@ -72,7 +72,7 @@ impl Platform for Nucleus {
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
         // What there is now, and by when more is to be done.
         self.poll(events);
-        if !events.is_empty() {
+        if !events.is_empty() || net::net().is_some_and(net::Net::is_interrupted) {
             return;
         }
         let deadline = deadline.unwrap_or(u64::MAX).min(net::net().map_or(u64::MAX, |n| n.deadline()));

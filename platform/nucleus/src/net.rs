@@ -30,7 +30,7 @@ use atoll_platform_entry::line::Line;
 use atoll_sync::SetOnce;
 
 /// Virtio's number for network devices.
-const NET: u64 = 1;
+const NET: u32 = 1;
 /// What `stat(2)` says a socket is.
 const S_IFSOCK: u32 = 0o140_777;
 
@@ -67,13 +67,9 @@ pub(crate) fn start() -> &'static Net {
     }
     let descriptor = &control().descriptor;
     let (mut devices, mut ports) = (Vec::new(), Vec::new());
-    for [at, kind] in &descriptor.devices {
-        let (at, kind) = (at.load(Ordering::Relaxed), kind.load(Ordering::Relaxed));
-        if at == 0 || kind != NET {
-            continue;
-        }
-        // SAFETY: registers of a device that the nucleus granted to this cell alone; this is done once.
-        match unsafe { NetPort::new(at) } {
+    for device in descriptor.devices.iter().filter(|d| d.kind.load(Ordering::Relaxed) == NET) {
+        // SAFETY: a device that the nucleus granted to this cell alone; this is done once.
+        match unsafe { NetPort::new(device) } {
             Ok(port) => {
                 let port = Arc::new(port);
                 devices.push(port.clone());
@@ -107,9 +103,9 @@ impl Net {
     /// Moves frames, and adds what became of sockets that this core watches.
     pub fn poll(&self, events: &mut Events) {
         if self.interrupted.swap(false, Ordering::SeqCst) {
-            for device in &self.devices {
-                device.interrupted();
-            }
+            // One that was not answered would be the last. Whoever looks next tries again.
+            let missed = self.devices.iter().filter(|d| !d.interrupted()).count();
+            self.interrupted.fetch_or(missed > 0, Ordering::SeqCst);
         }
         self.stack.poll(NUCLEUS.now());
         self.stack.take_events(core_local().id(), events);
@@ -117,7 +113,12 @@ impl Net {
 
     /// Is there something for this core?
     pub fn has_events(&self) -> bool {
-        self.stack.has_events(core_local().id())
+        self.is_interrupted() || self.stack.has_events(core_local().id())
+    }
+
+    /// Is an interrupt still to be answered? Then no core may sleep.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
     }
 
     /// When it wants to be polled at the latest, ns.

@@ -1,30 +1,11 @@
-//! Virtio devices by registers in memory, and what their queues have in common.
-#![allow(unsafe_code, reason = "registers are at an address")]
+//! What devices and their queues have in common.
 
-use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
-use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::Transport;
-use virtio_drivers::transport::mmio::{MmioTransport, VirtIOHeader};
 
 use crate::memory::Memory;
-
-/// Bytes of registers that a device has, with its own.
-const REGISTERS: usize = 0x200;
-
-/// The device whose registers are at this address.
-///
-/// # Safety
-/// They are a granted virtio device's, with the registers of its own behind them, and nobody else uses them.
-pub(crate) unsafe fn transport(registers: u64) -> Result<MmioTransport<'static>, Error> {
-    let header = NonNull::new(registers as *mut VirtIOHeader).ok_or(Error::InvalidParam)?;
-    // The page may end behind them.
-    let len = REGISTERS.min(4096 - registers as usize % 4096);
-    // SAFETY: the caller's promise.
-    unsafe { MmioTransport::new(header, len) }.map_err(|_| Error::Unsupported)
-}
 
 /// Tells the device of what was added to a queue, if it wants to know.
 pub(crate) fn tell<const N: usize>(
