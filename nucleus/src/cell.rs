@@ -571,11 +571,12 @@ impl Cell {
     pub fn tables_give(&'static self, offset: u64) -> Answer {
         self.with_pool(|pool| {
             let at = pool.retype(offset)?;
+            // Nothing maps it but the runtime's view of all memory.
+            self.first_space().set_block(DIRECT_MAP + offset, false);
             // If it can't be had to forget, the block is lost to the cell.
             self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, false)).map_err(|_| Errno::EIO)
         })?;
-        // Nothing maps it but the runtime's view of all memory; when no core remembers that, nobody in ring 3 reaches it.
-        self.first_space().set_block(DIRECT_MAP + offset, false);
+        // When no core remembers that, nobody in ring 3 reaches it.
         cores::forget(self, None, &[]);
         self.with_pool(|pool| pool.add(offset));
         Ok(0)
@@ -583,13 +584,13 @@ impl Cell {
 
     /// `tables_back`: a block that was given and in which there is no page table is the cell's again; its offset.
     pub fn tables_back(&'static self) -> Answer {
-        let offset = self.with_pool(|pool| {
+        // All under the lock: another core could give it once more.
+        self.with_pool(|pool| {
             let (offset, at) = pool.take_back().ok_or(Errno::ENOENT)?;
             self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, true)).map_err(|_| Errno::EIO)?;
+            self.first_space().set_block(DIRECT_MAP + offset, true);
             Ok(offset)
-        })?;
-        self.first_space().set_block(DIRECT_MAP + offset, true);
-        Ok(offset)
+        })
     }
 }
 

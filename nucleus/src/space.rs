@@ -92,19 +92,19 @@ impl Space {
         Walk { from, to, change, pool, after }.visit(self.0, 3, 0)
     }
 
-    /// Shows ring 3 the runtime's own view of a block of the cell's memory, or no more. Value: was it the other way?
-    /// Others may remember what was there.
-    pub fn set_block(self, at: u64, shown: bool) -> bool {
+    /// Shows ring 3 the runtime's own view of a block of the cell's memory, or no more. Cores may remember what was there.
+    pub fn set_block(self, at: u64, shown: bool) {
         let mut here = self.0;
         for level in [3, 2] {
             here = table(here)[(at >> (12 + 9 * level) & 511) as usize].load(Ordering::Relaxed) & ADDRESS;
         }
         // Such blocks are leaves of their own, and stay it.
         let entry = &table(here)[(at >> 21 & 511) as usize];
-        let bit = if shown { PRESENT } else { 0 };
-        entry
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |e| Some(e & !PRESENT | bit))
-            .is_ok_and(|e| e & PRESENT != bit)
+        if shown {
+            entry.fetch_or(PRESENT, Ordering::SeqCst);
+        } else {
+            entry.fetch_and(!PRESENT, Ordering::SeqCst);
+        }
     }
 
     /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page. None
