@@ -241,19 +241,32 @@ impl Flow {
         }
     }
 
-    /// Sends what there is to be sent, up to `most` packets. Value: how many there were.
-    pub(crate) fn drain(&mut self, now: Instant, net: &mut Net, most: usize) -> u32 {
+    /// Sends what is due, up to `most` packets. Value: how many there were, None if nothing was due; and when something
+    /// is next, which is not later than `now` if it could not be sent. (To ask a socket when takes less long than what.)
+    pub(crate) fn drain(
+        &mut self,
+        now: Instant,
+        net: &mut Net,
+        most: usize,
+    ) -> (Option<u32>, Option<Instant>) {
+        let mut at = net.iface.poll_at(now, &self.set);
+        let is_due = |at: Option<Instant>| at.is_some_and(|t| t <= now);
+        if !is_due(at) {
+            return (None, at);
+        }
         let mut feed = Feed::new(&mut net.link, None);
         feed.next = self.tcp().and_then(|c| c.next);
-        let mut visits = 0;
-        while visits < most && net.iface.poll_egress(now, &mut feed, &mut self.set) != PollResult::None {
-            visits += 1;
+        for _ in 0..most {
+            if !is_due(at) || net.iface.poll_egress(now, &mut feed, &mut self.set) == PollResult::None {
+                break;
+            }
+            at = net.iface.poll_at(now, &self.set);
         }
         let (sent, next) = (feed.sent, feed.next);
         if let Some(c) = self.tcp_mut() {
             c.next = next;
         }
-        sent
+        (Some(sent), at)
     }
 
     pub(crate) fn tcp_socket(&self) -> &tcp::Socket<'static> {

@@ -52,6 +52,8 @@ const ROUNDS: usize = 256;
 const SEND_BURST: usize = 256;
 /// For how long a neighbour is asked for, us.
 pub(crate) const NEIGHBOUR: i64 = 3_000_000;
+/// How often an interface is asked what it has to send for itself, us, when nothing says that it has.
+const OWN: i64 = 10_000;
 /// When a flow that could not send is looked at again without a reason, us.
 const AGAIN: i64 = 1_000;
 /// Largest datagram on its way in, bytes.
@@ -96,6 +98,9 @@ pub(crate) struct Net {
     /// Sockets of its own: DHCP.
     own: SocketSet<'static>,
     dhcp: Option<SocketHandle>,
+    /// When they have something to do, us, and when that was last asked.
+    own_at: Option<i64>,
+    own_asked: i64,
     /// Where datagrams come in.
     inbox: SocketSet<'static>,
     inbox_handle: SocketHandle,
@@ -447,6 +452,8 @@ impl Net {
             link,
             own,
             dhcp,
+            own_at: Some(0),
+            own_asked: 0,
             inbox,
             inbox_handle,
             waiting: Vec::new(),
@@ -954,8 +961,9 @@ impl Inner {
     /// A frame for no socket: the interface answers it by itself.
     pub(crate) fn for_itself(&mut self, net: usize, frame: &[u8]) {
         let now = self.instant();
-        let Net { iface, link, own, .. } = &mut self.nets[net];
+        let Net { iface, link, own, own_at, .. } = &mut self.nets[net];
         iface.poll_ingress_single(now, &mut Feed::new(link, Some(frame)), own);
+        *own_at = Some(self.now);
     }
 
     /// A datagram: who sent it, to which address, and its bytes.
@@ -1002,28 +1010,24 @@ impl Inner {
         let now = self.instant();
         let Some(flow) = self.flows.get_mut(f) else { return };
         let net = &mut self.nets[flow.net];
-        let due = net.iface.poll_at(now, &flow.set).is_some_and(|t| t <= now);
-        let wanted = net.link.is_port() && due;
-        // Most visits find nothing to send; to ask each socket what it has takes longer than when.
-        let sent = if due { flow.drain(now, net, SEND_BURST) } else { 0 };
-        if wanted && sent == 0 {
+        let (sent, next) = flow.drain(now, net, SEND_BURST);
+        if net.link.is_port() && sent == Some(0) {
             flow.stuck.get_or_insert(self.now);
             if !flow.waits {
                 flow.waits = true;
                 if net.link.room() { net.waiting.push(f) } else { net.blocked.push(f) }
             }
-        } else if sent > 0 {
+        } else if sent.is_some_and(|n| n > 0) {
             flow.stuck = None;
         }
         self.settle(f, None);
-        self.schedule(f);
+        self.schedule(f, next);
     }
 
-    /// Says when a flow is to be visited next.
-    fn schedule(&mut self, f: usize) {
-        let now = self.instant();
+    /// Says when a flow is to be visited next: its sockets have something to do then.
+    fn schedule(&mut self, f: usize, next: Option<Instant>) {
         let Some(flow) = self.flows.get_mut(f) else { return };
-        let mut at = self.nets[flow.net].iface.poll_at(now, &flow.set).map(|t| t.total_micros());
+        let mut at = next.map(|t| t.total_micros());
         if at.is_some_and(|t| t <= self.now) {
             // It has something to send and could not.
             at = Some(self.now + AGAIN);
@@ -1080,9 +1084,13 @@ impl Inner {
                 }
             }
             let now = self.instant();
-            let Net { iface, link, own, .. } = &mut self.nets[n];
-            while iface.poll_egress(now, &mut Feed::new(link, None), own) != PollResult::None {}
-            self.configure(n);
+            let Net { iface, link, own, own_at, own_asked, .. } = &mut self.nets[n];
+            if own_at.is_some_and(|t| t <= self.now) || self.now - *own_asked >= OWN {
+                while iface.poll_egress(now, &mut Feed::new(link, None), own) != PollResult::None {}
+                *own_at = iface.poll_at(now, own).map(|t| t.total_micros());
+                *own_asked = self.now;
+                self.configure(n);
+            }
         }
         while let Some(&(t, f)) = self.timers.first()
             && t <= self.now
@@ -1144,10 +1152,9 @@ impl Inner {
     fn deadline(&mut self) -> Option<u64> {
         let waits = !self.listed.is_empty() || matches!(&self.nets[0].link, Link::Loop(l) if !l.is_empty());
         let mut at = if waits { Some(self.now) } else { self.timers.first().map(|t| t.0) };
-        let now = self.instant();
         for net in &mut self.nets[1..] {
             if net.dhcp.is_some() {
-                let own = net.iface.poll_at(now, &net.own).map(|t| t.total_micros());
+                let own = net.own_at;
                 // Without room there is no use in coming back at once.
                 let own = own.map(|t| if t <= self.now && !net.link.room() { self.now + AGAIN } else { t });
                 at = earlier(at, own);

@@ -320,6 +320,8 @@ impl Inner {
                 return Ok(0);
             }
             let t = flow.tcp_socket_mut();
+            // The peer can send as good as all that there is room for, and there is nothing to tell it.
+            let open = t.state() == State::Established && t.recv_queue() * 8 < t.recv_capacity();
             let mut done = 0;
             if peek {
                 let mut copy = alloc::vec![0; max.min(t.recv_queue())];
@@ -347,7 +349,7 @@ impl Inner {
             if done == 0 {
                 return Err(Errno::EFAULT);
             }
-            if !peek {
+            if !peek && !open {
                 // There may be a window to open.
                 self.list(f);
             }
