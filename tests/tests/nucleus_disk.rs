@@ -13,7 +13,7 @@ const CONFIGURATION: &str = "\
 cell shell
   cores 1
   memory 64M
-  run busybox sh -c 'for n in one two; do echo $n; done; cd /etc/..; echo *'
+  run busybox sh -c 'for n in one two; do echo $n; done; cd /etc/..; echo d* e* p*'
 cell perl
   cores 2
   memory 64M
