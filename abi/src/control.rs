@@ -332,6 +332,8 @@ pub enum StreamKind {
     File,
     /// A character device such as /dev/null.
     Device,
+    /// The cell's own /dev/null.
+    Null,
 }
 
 /// What to run, and how the world looks to it.

@@ -271,7 +271,7 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
     let mut devices = vec!["console".to_string()];
-    if Streams::of_this_process().0[0] != StreamKind::Closed {
+    if !no_input() {
         devices.push("port0".into());
     }
     let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
@@ -290,6 +290,17 @@ fn nucleus(o: Options) -> Result<Machine> {
         publish,
         verbose,
     })
+}
+
+/// Is standard input closed, or /dev/null? A cell has one of its own.
+fn no_input() -> bool {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+    const NULL: u64 = 1 << 8 | 3;
+    let copy = std::io::stdin().as_fd().try_clone_to_owned();
+    let meta = copy.and_then(|fd| File::from(fd).metadata());
+    meta.is_ok_and(|m| m.file_type().is_char_device() && m.rdev() == NULL)
+        || Streams::of_this_process().0[0] == StreamKind::Closed
 }
 
 /// One cell of a machine.
@@ -322,9 +333,10 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     };
     // The root can be written anyway: what it has beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
-    // What a terminal can do beside reading and writing doesn't get there. A cell without the port finds the end of
-    // its input at once. Even without a network beyond the machine there is the cell's own loopback.
-    let boot = boot_config(o, mounts, [StreamKind::Pipe; 3], true)?;
+    // What a terminal can do beside reading and writing doesn't get there. A cell without the port has /dev/null.
+    // Even without a network beyond the machine there is the cell's own loopback.
+    let input = if devices.iter().any(|d| d == "port0") { StreamKind::Pipe } else { StreamKind::Null };
+    let boot = boot_config(o, mounts, [input, StreamKind::Pipe, StreamKind::Pipe], true)?;
     let (peers, restart) = (Vec::new(), Restart::default());
     Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart })
 }

@@ -11,6 +11,7 @@ use atoll_abi::control::{BootConfig, MountKind, StreamKind};
 use atoll_abi::frame::UserFrame;
 use atoll_abi::platform::Event;
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::device::Device;
 use atoll_fs::disk::{self, Granted};
 use atoll_fs::host::{self, HostFs};
 use atoll_fs::stream::Stream;
@@ -110,7 +111,10 @@ pub fn boot() {
         .streams
         .iter()
         .enumerate()
-        .map(|(n, kind)| (*kind != StreamKind::Closed).then(|| Stream::new(n as u64, *kind)))
+        .map(|(n, kind)| {
+            let outside = !matches!(kind, StreamKind::Closed | StreamKind::Null);
+            outside.then(|| Stream::new(n as u64, *kind))
+        })
         .collect();
     let terminal = streams.iter().flatten().find(|s| s.is_terminal());
     let mut tree: Option<Namespace> = None;
@@ -185,6 +189,9 @@ pub fn boot() {
     }
     let files = FdTable::new();
     for (n, s) in streams.iter().enumerate() {
+        if config.streams[n] == StreamKind::Null {
+            files.put(n as u32, RcuArc::new(OpenFile::new(Arc::new(Device::Null), linux::O_RDWR)), false);
+        }
         if let Some(s) = s {
             let flags = if s.is_terminal() {
                 linux::O_RDWR
