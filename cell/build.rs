@@ -1,5 +1,6 @@
 //! Links the runtime: no C library, no start files, position independent, loaded at one fixed address.
-fn main() {
+/// Says so to cargo, for the package whose build script this is.
+pub fn main() {
     for arg in [
         "-nostdlib",
         "-nostartfiles",

@@ -8,15 +8,14 @@
 extern crate alloc;
 
 mod memory_functions;
+mod symbols;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use atoll_abi::core_local::core_local;
 use atoll_abi::frame::{Upcall, UserFrame};
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform::{Events, platform};
 use atoll_mem::heap::RuntimeAllocator;
-use atoll_platform_entry::line::Line;
 // Both are linked in: the control area says which one a core begins on.
 use {atoll_platform_host as _, atoll_platform_nucleus as _};
 
@@ -78,24 +77,4 @@ fn atoll_upcall(frame: &mut UserFrame, upcall: Upcall) {
 #[allow(unsafe_code, reason = "called by the platform")]
 fn atoll_events(frame: &mut UserFrame, bits: u32) {
     atoll_linux::syscalls::events(frame, bits);
-}
-
-/// Code that was compiled with unwinding in mind refers to this; nothing unwinds here.
-#[unsafe(no_mangle)]
-#[allow(unsafe_code, reason = "a symbol that core refers to")]
-extern "C" fn rust_eh_personality() {}
-
-/// The same.
-#[unsafe(no_mangle)]
-#[allow(unsafe_code, reason = "a symbol that alloc refers to")]
-extern "C" fn _Unwind_Resume() -> ! {
-    panic!("nothing unwinds in the runtime")
-}
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo) -> ! {
-    let mut line = Line::new();
-    let _ = core::fmt::write(&mut line, format_args!("panic on core {}: {info}", core_local().id()));
-    platform().log(line.as_str());
-    platform().end(128 + 6)
 }

@@ -7,6 +7,8 @@ extern crate alloc;
 
 #[path = "../../../cell/src/memory_functions.rs"]
 mod memory_functions;
+#[path = "../../../cell/src/symbols.rs"]
+mod symbols;
 
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
@@ -197,20 +199,4 @@ extern "C" fn atoll_boot(core: usize) -> ! {
 extern "C" fn suite() -> ! {
     atoll_conformance::run(&Cell);
     platform().end(42 << 8)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
-
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Resume() -> ! {
-    panic!("nothing unwinds in the runtime")
-}
-
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo) -> ! {
-    let mut line = Line::new();
-    let _ = core::fmt::write(&mut line, format_args!("panic on core {}: {info}", core_local().id()));
-    platform().log(line.as_str());
-    platform().end(128 + 6)
 }
