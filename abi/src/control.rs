@@ -13,13 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::core_local::CoreLocal;
 use crate::frame::SigContext;
+use crate::grid::GridArea;
+#[cfg(feature = "boot")]
+use crate::grid::GridConfig;
 use crate::layout::{MAX_CORES, MAX_SPACES};
 use crate::service::{AnswerRing, RequestRing};
 
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -269,6 +272,8 @@ pub struct Control {
     pub mailbox: Mailbox,
     /// Memory ahead of need.
     pub ahead: Ahead,
+    /// The grid's books and configuration.
+    pub grid: GridArea,
     /// Futex for each space: a [`space_state`].
     pub space_states: [AtomicU32; MAX_SPACES],
     /// The spaces' host processes. Not there on the nucleus.
@@ -370,6 +375,8 @@ pub struct BootConfig {
     pub seed: [u8; 32],
     /// Most open host descriptors the platform can have.
     pub max_files: u32,
+    /// How the grid divides the cell.
+    pub grid: GridConfig,
     /// Resource limits, soft and hard, by their numbers in `getrlimit(2)`.
     pub limits: Vec<(u64, u64)>,
     /// Say more in the log.

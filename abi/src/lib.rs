@@ -4,7 +4,7 @@
 //! This room holds types and constants only: the address map ([`layout`]),
 //! the description of a cell and its start ([`control`], [`start`]), what a core shares
 //! with its platform ([`core_local`]), the register frames of an upcall
-//! ([`frame`]), the fixed-size service messages and the rings that carry them
+//! ([`frame`]), the grid's books and configuration ([`grid`]), the fixed-size service messages and the rings that carry them
 //! ([`service`], [`ring`]) and the [`Platform`](platform::Platform) trait,
 //! the only way down. It does no work, allocates nothing, and everybody may
 //! depend on it; it depends on nobody.
@@ -20,6 +20,7 @@ pub mod control;
 pub mod core_local;
 pub mod errno;
 pub mod frame;
+pub mod grid;
 pub mod layout;
 pub mod mailbox;
 pub mod nucleus;

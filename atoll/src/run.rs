@@ -493,6 +493,7 @@ fn boot_config(
         ignored_signals: signals::ignored(),
         seed,
         limits: signals::limits(),
+        grid: Default::default(),
         max_files: signals::raise_file_limit(),
         verbose: o.verbose,
         randomize: std::fs::read_to_string("/proc/sys/kernel/randomize_va_space")

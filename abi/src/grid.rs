@@ -1,0 +1,325 @@
+//! The grid's books and its configuration: what a cell and those who look at it share.
+//!
+//! The *directory* names the cell's activities, one [`Record`] each. An activity's *sheets* lie in the cell's memory, one
+//! for each core, and only that core writes there: a reader adds them up, and stops nobody. All times are in nanoseconds.
+//! The supervisor trusts nothing that it reads here: it copies, then checks.
+//!
+//! The paper calls what a sheet's entry holds a *resource consumption record* (Omni-kernel, section 2.2), and what a
+//! [`Snapshot`](Record) of all of them shows is its figures 4 and 6.
+
+#[cfg(feature = "boot")]
+use alloc::{string::String, vec::Vec};
+use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64};
+#[cfg(feature = "boot")]
+use serde::{Deserialize, Serialize};
+
+/// A resource of the grid.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "boot", derive(Serialize, Deserialize))]
+pub enum Resource {
+    /// Programs' own code.
+    Thread = 0,
+    /// Processes and their signals; loading programs.
+    Process = 1,
+    /// Mappings and page faults.
+    AddressSpace = 2,
+    /// Pages: found, zeroed, taken back.
+    Memory = 3,
+    /// Names, attributes and descriptors of files.
+    Files = 4,
+    /// Data of files.
+    FileCache = 5,
+    /// Pipes, Unix sockets, terminals, event objects.
+    Pipe = 6,
+    /// Internet sockets, and on the nucleus the protocols under them.
+    Socket = 7,
+    /// What is read from the host or a device. Its bytes are those that came.
+    DeviceRead = 8,
+    /// What is written to the host or a device. Its bytes are those that left.
+    DeviceWrite = 9,
+    /// Interrupts, answers and readiness.
+    Completion = 10,
+    /// Clocks, timers and what they do when they are due.
+    Timer = 11,
+    /// Waiting and waking: futexes, epoll, poll.
+    Wait = 12,
+    /// The grid's and the scheduler's own work.
+    Overhead = 13,
+    /// Cores that have nothing to do.
+    Idle = 14,
+    /// What the host took from the cores.
+    Stolen = 15,
+}
+
+/// How many resources there are.
+pub const RESOURCES: usize = 16;
+
+impl Resource {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Resource; RESOURCES] = [
+        Resource::Thread,
+        Resource::Process,
+        Resource::AddressSpace,
+        Resource::Memory,
+        Resource::Files,
+        Resource::FileCache,
+        Resource::Pipe,
+        Resource::Socket,
+        Resource::DeviceRead,
+        Resource::DeviceWrite,
+        Resource::Completion,
+        Resource::Timer,
+        Resource::Wait,
+        Resource::Overhead,
+        Resource::Idle,
+        Resource::Stolen,
+    ];
+
+    /// Its name in files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Resource::Thread => "thread",
+            Resource::Process => "process",
+            Resource::AddressSpace => "address-space",
+            Resource::Memory => "memory",
+            Resource::Files => "files",
+            Resource::FileCache => "file-cache",
+            Resource::Pipe => "pipe",
+            Resource::Socket => "socket",
+            Resource::DeviceRead => "device-read",
+            Resource::DeviceWrite => "device-write",
+            Resource::Completion => "completion",
+            Resource::Timer => "timer",
+            Resource::Wait => "wait",
+            Resource::Overhead => "overhead",
+            Resource::Idle => "idle",
+            Resource::Stolen => "stolen",
+        }
+    }
+}
+
+/// What one activity has used of one resource on one core.
+#[repr(C)]
+#[derive(Default)]
+pub struct Entry {
+    /// Processor time, ns. What is sampled makes it jump ahead and back a little: see `docs/grid.md`.
+    pub time: AtomicI64,
+    /// Messages.
+    pub messages: AtomicU64,
+    /// Bytes moved.
+    pub bytes: AtomicU64,
+    /// Time that its messages stood in a queue, ns.
+    pub queued: AtomicU64,
+}
+
+/// One activity's entries on one core, by [`Resource`].
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct Sheet {
+    /// The entries.
+    pub entries: [Entry; RESOURCES],
+}
+
+/// The most activities at a time.
+pub const ACTIVITIES_MAX: usize = 256;
+/// The longest name of an activity, bytes.
+pub const NAME_MAX: usize = 40;
+/// The activity that is the whole cell: parent of all, and of what nobody else stands for.
+pub const ROOT: u32 = 0;
+/// The substitute activity for what isn't known yet to be anybody's (Omni-kernel, section 2.2).
+pub const INFRASTRUCTURE: u32 = 1;
+
+/// What an activity is.
+pub mod kind {
+    /// The record is free.
+    pub const NONE: u32 = 0;
+    /// The cell.
+    pub const CELL: u32 = 1;
+    /// A substitute.
+    pub const SUBSTITUTE: u32 = 2;
+    /// One that the configuration names.
+    pub const NAMED: u32 = 3;
+    /// A process.
+    pub const PROCESS: u32 = 4;
+}
+
+/// An activity.
+#[repr(C, align(128))]
+pub struct Record {
+    /// Odd while the record changes hands, and one generation further each time.
+    pub sequence: AtomicU32,
+    /// A [`kind`].
+    pub kind: AtomicU32,
+    /// Number of the activity above it.
+    pub parent: AtomicU32,
+    /// Process id, of a process.
+    pub pid: AtomicU32,
+    /// Offset in the cell's memory of its [`Sheet`]s, one for each of the cell's cores.
+    pub sheets: AtomicU64,
+    /// Pages of 4 KiB that it holds.
+    pub pages: AtomicI64,
+    /// Its share of what is divided, in proportion to its siblings'.
+    pub weight: AtomicU32,
+    /// Name, with NULs behind it.
+    pub name: [AtomicU8; NAME_MAX],
+}
+
+/// The longest encoded [`GridConfig`], bytes.
+pub const CONFIG_MAX: usize = 16 << 10;
+/// The longest reason for not taking a configuration, bytes.
+pub const REASON_MAX: usize = 240;
+
+/// The part of the control area that is the grid's.
+#[repr(C, align(4096))]
+pub struct GridArea {
+    /// Time of the platform's clock at which the books were opened, ns.
+    pub opened: AtomicU64,
+    /// Records that were ever used: no need to look at others.
+    pub records: AtomicU32,
+    /// A configuration is offered: grows with each, by whoever writes `config`.
+    pub offered: AtomicU32,
+    /// The last offer that the cell has looked at.
+    pub answered: AtomicU32,
+    /// 1: that one was taken. 0: `reason` says why it was not, and the one before goes on.
+    pub taken: AtomicU32,
+    /// Length of what is in `config`.
+    pub config_len: AtomicU32,
+    /// Why an offer was not taken, with NULs behind it.
+    pub reason: [AtomicU8; REASON_MAX],
+    /// Activities.
+    pub directory: [Record; ACTIVITIES_MAX],
+    /// A [`GridConfig`], encoded.
+    pub config: [AtomicU8; CONFIG_MAX],
+}
+
+/// How a resource orders the messages of activities.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum SchedulerKind {
+    /// Weighted fair queueing by start times.
+    #[default]
+    Wfq,
+    /// One after the other.
+    RoundRobin,
+    /// The highest priority first.
+    Priority,
+    /// The earliest deadline first.
+    Deadline,
+}
+
+/// What is divided.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Measure {
+    /// Processor time, ns.
+    #[default]
+    Time,
+    /// Bytes.
+    Bytes,
+    /// Messages.
+    Operations,
+}
+
+/// What an activity is to have of a resource.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Parameters {
+    /// Its share, in proportion to the others' (1 to 1,000,000).
+    pub weight: u32,
+    /// What it gets in any case, in units of the measure a second; for time, ns a second and core. 0: nothing.
+    pub reservation: u64,
+    /// The most that it gets, in the same unit. 0: no limit.
+    pub limit: u64,
+    /// Higher goes first, with [`SchedulerKind::Priority`].
+    pub priority: i32,
+    /// How soon after its arrival a message is due, ns, with [`SchedulerKind::Deadline`]. 0: last.
+    pub deadline: u64,
+}
+
+#[cfg(feature = "boot")]
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters { weight: 100, reservation: 0, limit: 0, priority: 0, deadline: 0 }
+    }
+}
+
+/// Which processes belong to an activity: those for which all that is said here holds.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Match {
+    /// The program's path, or its last part if there is no slash in this; `*` stands for anything.
+    pub program: Option<String>,
+    /// One of its arguments is this; `*` stands for anything.
+    pub argument: Option<String>,
+    /// It has this in its environment, NAME or NAME=VALUE.
+    pub environment: Option<String>,
+    /// Its user.
+    pub user: Option<u32>,
+}
+
+/// An activity that the configuration names.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ActivityConfig {
+    /// Its name.
+    pub name: String,
+    /// What it is to have of every resource that says nothing else.
+    pub parameters: Parameters,
+    /// Whose it is: the first activity for which one of these holds. A process for which none does belongs to its
+    /// parent's activity, and the first one to the cell.
+    pub matches: Vec<Match>,
+}
+
+/// How one resource is divided.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ResourceConfig {
+    /// Which.
+    pub resource: Resource,
+    /// By whom.
+    pub scheduler: SchedulerKind,
+    /// By what.
+    pub measure: Measure,
+    /// The most that all get together, in units of the measure a second. 0: no limit.
+    pub rate: u64,
+    /// Messages that are taken at once from an activity whose turn it is. At least 1.
+    pub batch: u32,
+    /// Cores that work on it; empty: all.
+    pub cores: Vec<u32>,
+    /// What an activity is to have here, where that isn't what it has everywhere: its index and parameters.
+    pub activities: Vec<(u32, Parameters)>,
+}
+
+/// The grid's configuration.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GridConfig {
+    /// One in this many short messages is timed, on average.
+    pub sample: u32,
+    /// Activities.
+    pub activities: Vec<ActivityConfig>,
+    /// Resources that are not as they are by default.
+    pub resources: Vec<ResourceConfig>,
+}
+
+#[cfg(feature = "boot")]
+impl Default for GridConfig {
+    fn default() -> Self {
+        GridConfig { sample: 16, activities: Vec::new(), resources: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_places() {
+        for (n, resource) in Resource::ALL.into_iter().enumerate() {
+            assert_eq!(resource as usize, n);
+        }
+        assert_eq!(size_of::<Sheet>(), 512);
+        assert_eq!(size_of::<Record>(), 128);
+    }
+}
