@@ -66,6 +66,10 @@ pub struct CoreLocal {
     pub task: AtomicPtr<()>,
     /// The memory manager's own part.
     pub memory: AtomicPtr<()>,
+    /// The grid's: since when the core's time is in no sheet yet; 0 while a sheet is being written.
+    pub unsettled: AtomicU64,
+    /// Activity, times 256, and resource that what is unsettled belongs to.
+    pub unsettled_for: AtomicU32,
     /// System calls that came through rewritten sites.
     pub fast_calls: AtomicU64,
     /// System calls that came as traps.
@@ -96,9 +100,31 @@ impl CoreLocal {
             scheduler: AtomicPtr::new(core::ptr::null_mut()),
             task: AtomicPtr::new(core::ptr::null_mut()),
             memory: AtomicPtr::new(core::ptr::null_mut()),
+            unsettled: AtomicU64::new(0),
+            unsettled_for: AtomicU32::new(0),
             fast_calls: AtomicU64::new(0),
             trapped_calls: AtomicU64::new(0),
         }
+    }
+
+    /// Calls `read` for what the core's sheets say, and gives it what is not in them yet: since when (0: it can't be told,
+    /// as the core goes on too fast), and the activity and the number of the resource that it belongs to. `relax` passes
+    /// the moment in which the core writes.
+    pub fn with_open_record<R>(&self, relax: impl Fn(), mut read: impl FnMut(u64, u32, u32) -> R) -> R {
+        for _ in 0..1000 {
+            let since = self.unsettled.load(Ordering::Acquire);
+            let what = self.unsettled_for.load(Ordering::Acquire);
+            if since == 0 {
+                relax();
+                continue;
+            }
+            let r = read(since, what >> 8, what & 0xff);
+            core::sync::atomic::fence(Ordering::Acquire);
+            if self.unsettled.load(Ordering::Relaxed) == since {
+                return r;
+            }
+        }
+        read(0, 0, 0)
     }
 
     /// This core's number.

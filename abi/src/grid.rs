@@ -1,7 +1,8 @@
 //! The grid's books and its configuration: what a cell and those who look at it share.
 //!
 //! The *directory* names the cell's activities, one [`Record`] each. An activity's *sheets* lie in the cell's memory, one
-//! for each core, and only that core writes there: a reader adds them up, and stops nobody. All times are in nanoseconds.
+//! for each core, and only that core writes there: a reader adds them up, and what the core is at just then
+//! ([`CoreLocal::with_open_record`](crate::core_local::CoreLocal::with_open_record)), and stops nobody. All times are in nanoseconds.
 //! The supervisor trusts nothing that it reads here: it copies, then checks.
 //!
 //! The paper calls what a sheet's entry holds a *resource consumption record* (Omni-kernel, section 2.2), and what a
@@ -155,7 +156,8 @@ pub struct Record {
     pub parent: AtomicU32,
     /// Process id, of a process.
     pub pid: AtomicU32,
-    /// Offset in the cell's memory of its [`Sheet`]s, one for each of the cell's cores.
+    /// Offset in the cell's memory of its [`Sheet`]s: one for each of the cell's cores, and one for those below it that
+    /// have ended.
     pub sheets: AtomicU64,
     /// Pages of 4 KiB that it holds.
     pub pages: AtomicI64,

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
@@ -25,7 +26,7 @@ use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
-use atoll_task::{Call, call};
+use atoll_task::{Call, books, call};
 use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
@@ -1554,7 +1555,7 @@ impl HostFile {
     fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64, size: u64) -> Result<usize> {
         if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
             let bufs = [host_buf(memory_offset, len)];
-            match host.read_at(fd, &bufs, at) {
+            match books::within(Resource::DeviceRead, || host.read_at(fd, &bufs, at)) {
                 Ok(n) if n as u64 == len || n == 0 || at + n as u64 == size => return Ok(n),
                 // Short: where the host's page cache ends, or the file has shrunk.
                 Ok(_) | Err(Errno::EAGAIN | Errno::EOPNOTSUPP) => {}
@@ -2073,8 +2074,9 @@ impl HostFile {
             let mut bufs = [HostBuf::NONE; 8];
             let n = sink.host_bufs(&mut bufs)?;
             if n > 0 {
-                match host.read_at(fd, &bufs[..n], at) {
+                match books::within(Resource::DeviceRead, || host.read_at(fd, &bufs[..n], at)) {
                     Ok(n) => {
+                        books::moved(Resource::DeviceRead, n as u64);
                         sink.advance(n);
                         return Ok(n);
                     }

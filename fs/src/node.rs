@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 
+use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::vm::Mappable;
@@ -221,6 +222,10 @@ pub trait File: Send + Sync + Any {
     /// Attributes, for files without an inode.
     fn attr(&self) -> Result<Attr> {
         Ok(Attr { mode: 0o600, nlink: 1, blksize: 4096, ..Attr::default() })
+    }
+    /// The resource that serves its reads and writes.
+    fn resource(&self) -> Resource {
+        if self.seekable() { Resource::FileCache } else { Resource::Pipe }
     }
     /// What is ready now.
     fn ready(&self) -> u32 {

@@ -4,9 +4,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
 use atoll_sync::{Mutex, SetOnce};
+use atoll_task::books;
 use linux_raw_sys::general as linux;
 
 use crate::inotify;
@@ -17,6 +19,8 @@ use crate::types::{Attr, FileType};
 /// What a descriptor refers to: a file, with a position and flags.
 pub struct OpenFile {
     file: Arc<dyn File>,
+    /// What serves its reads and writes.
+    resource: Resource,
     flags: AtomicU32,
     position: Mutex<u64>,
     /// Where it was opened, if it has a place in the tree.
@@ -44,6 +48,7 @@ impl OpenFile {
     /// An open file without a place.
     pub fn new(file: Arc<dyn File>, flags: u32) -> Self {
         OpenFile {
+            resource: file.resource(),
             file,
             flags: AtomicU32::new(flags),
             position: Mutex::new(0),
@@ -115,8 +120,12 @@ impl OpenFile {
         }
     }
 
+    /// Ends a read or a write: books its bytes, and tells who watches.
     fn noted(&self, done: Result<usize>, event: u32) -> Result<usize> {
-        if done.is_ok_and(|n| n > 0) {
+        if let Ok(n) = done
+            && n > 0
+        {
+            books::moved(self.resource, n as u64);
             self.note(event);
         }
         done
@@ -148,6 +157,7 @@ impl OpenFile {
         if !self.readable() {
             return Err(Errno::EBADF);
         }
+        books::turn_to(self.resource);
         if !self.file.seekable() {
             return self.noted(self.file.read(sink, None, self.nonblock()), linux::IN_ACCESS);
         }
@@ -163,6 +173,7 @@ impl OpenFile {
         if !self.writable() {
             return Err(Errno::EBADF);
         }
+        books::turn_to(self.resource);
         if !self.file.seekable() {
             let done = self.file.write(source, At::Stream, self.nonblock()).map(|(n, _)| n);
             return self.noted(done, linux::IN_MODIFY);
@@ -201,6 +212,7 @@ impl OpenFile {
         if !self.file.seekable() && !self.file.keeps_position() {
             return Err(Errno::ESPIPE);
         }
+        books::turn_to(self.resource);
         self.noted(self.file.read(sink, Some(offset), self.nonblock()), linux::IN_ACCESS)
     }
 
@@ -212,6 +224,7 @@ impl OpenFile {
         if !self.file.seekable() && !self.file.keeps_position() {
             return Err(Errno::ESPIPE);
         }
+        books::turn_to(self.resource);
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(offset) };
         self.limit(source, at, most)?;
         self.noted(self.file.write(source, at, self.nonblock()).map(|(n, _)| n), linux::IN_MODIFY)

@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
 use atoll_fs::{File, OpenFile, poll};
 use atoll_sync::{Mutex, RcuArc, WaitQueue, Wake, WakeKey};
@@ -397,6 +398,10 @@ impl File for Epoll {
 
     fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
         Ok(0)
+    }
+
+    fn resource(&self) -> Resource {
+        Resource::Wait
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

@@ -21,7 +21,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
-use crate::process::{Image, Space, Task, world};
+use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
 use crate::vdso;
 
@@ -548,8 +548,10 @@ fn load(
         }
         out
     };
+    let exe = program.place.path_of(&program.path);
+    task.process.activity.rename(base_name(&exe));
     *task.process.image.lock() = Image {
-        exe: program.place.path_of(&program.path),
+        exe,
         place: Some(program.place.clone()),
         cmdline: joined(&program.args),
         environ: joined(&program.env),

@@ -9,6 +9,7 @@ use core::any::Any;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
+use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
@@ -1129,6 +1130,30 @@ fn uptime_text() -> String {
     format!("{s}.{h:02} {}.{:02}\n", idle / 1_000_000_000, idle % 1_000_000_000 / 10_000_000)
 }
 
+/// What each activity has used of each resource, a line each: activity, the one above it, process, name, resource, time in
+/// ns, messages, bytes, time in queues in ns.
+fn activities() -> String {
+    let mut out = String::from("activity parent pid name resource ns messages bytes queued-ns\n");
+    for used in atoll_task::used() {
+        for (resource, (ns, messages, bytes, queued)) in Resource::ALL.iter().zip(used.entries) {
+            if (ns, messages, bytes, queued) == (0, 0, 0, 0) {
+                continue;
+            }
+            // A name is one word here, whatever the file is called.
+            let name: String = String::from_utf8_lossy(&used.name)
+                .chars()
+                .map(|c| if c.is_whitespace() || c.is_control() { '?' } else { c })
+                .collect();
+            let name = if name.is_empty() { "-" } else { &name };
+            let (activity, parent, pid) = (used.activity, used.parent, used.pid);
+            let resource = resource.name();
+            let _ =
+                writeln!(out, "{activity} {parent} {pid} {name} {resource} {ns} {messages} {bytes} {queued}");
+        }
+    }
+    out
+}
+
 fn loadavg() -> String {
     format!("0.00 0.00 0.00 1/{} {}\n", task_count(), all_processes().last().map_or(1, |p| p.pid))
 }
@@ -1232,6 +1257,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("stat", Body::Text(stat_machine));
     t.add("uptime", Body::Text(uptime_text));
     t.add("loadavg", Body::Text(loadavg));
+    t.add("atoll/activities", Body::Text(activities));
     t.add("version", Body::Text(version));
     t.add("cmdline", text!("atoll\n"));
     t.add("filesystems", text!("nodev\tproc\nnodev\ttmpfs\nnodev\tsysfs\nnodev\thostfs\n"));

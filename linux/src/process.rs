@@ -14,12 +14,13 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
+use atoll_abi::grid::{Resource, kind};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::{Cred, Location, Namespace};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
-use atoll_task::{ThreadRef, Timer};
+use atoll_task::{Activity, ThreadRef, Timer, books};
 use linux_raw_sys::general as linux;
 
 use crate::current;
@@ -212,6 +213,8 @@ pub struct Process {
     pub pending: Mutex<Pending>,
     /// Woken when a signal is sent to the process (signalfd).
     pub signal_queue: WaitQueue,
+    /// What it uses is charged to this.
+    pub activity: Activity,
     /// Ids.
     pub ids: Mutex<Ids>,
     /// Resource limits.
@@ -448,8 +451,11 @@ impl Process {
             ),
             None => (pid, pid, Image::default(), 1),
         };
+        let activity = Activity::new(kind::PROCESS, &Activity::root(), pid, base_name(&image.exe))
+            .unwrap_or_else(Activity::root);
         let process = Arc::new(Process {
             pid,
+            activity,
             parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
             ppid: AtomicU32::new(from.parent.as_ref().map_or(1, |p| p.pid)),
             children: Mutex::new(Vec::new()),
@@ -634,6 +640,11 @@ impl Task {
     }
 }
 
+/// The last part of a path.
+pub fn base_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
+}
+
 /// What a new task does before its program runs, with its registers.
 pub type First = Box<dyn FnOnce(&mut UserFrame) + Send>;
 
@@ -694,6 +705,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     let (frame, first) = (new.frame, new.first);
     let keep = task.clone();
     let thread = atoll_task::spawn_program(new.space.id, move || {
+        books::begin(books::START, Resource::Process);
         {
             // SAFETY: this thread's own frame, in the runtime.
             let f = unsafe { atoll_task::current().frame() };
@@ -707,9 +719,11 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         }
         // The thread's own reference lives as long as the registry's: to the end of `exit_task`.
         drop(keep);
+        books::end();
         resume_current()
     })
     .ok_or(Errno::EAGAIN)?;
+    thread.work_for(new.process.activity.clone());
     thread.set_personality(Arc::as_ptr(&task).cast_mut().cast());
     if let Some(like) = new.like {
         thread.set_affinity(like.affinity());

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::At;
 use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
@@ -345,6 +346,10 @@ impl File for SocketFile {
         if let Some(handle) = self.handle() {
             handle.refresh();
         }
+    }
+
+    fn resource(&self) -> Resource {
+        Resource::Socket
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
+use atoll_abi::grid::Resource::{DeviceRead, DeviceWrite};
 use atoll_abi::platform::{Event, HostBuf, HostCalls, ReadBuf};
 use atoll_abi::service::{Op, Request};
 use atoll_abi::{Errno, Result, platform};
@@ -17,6 +18,7 @@ use atoll_fs::poll;
 use atoll_mem::io::{Sink, Source, extent};
 use atoll_mem::user;
 use atoll_sync::{Mutex, RcuArc, RcuTable, SetOnce, WaitQueue};
+use atoll_task::books::{moved, within};
 use atoll_task::{Call, call, descriptor_of};
 use linux_raw_sys::net;
 
@@ -272,8 +274,11 @@ impl HostSocket {
         }
         let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
         let room = from.as_mut().map(|a| a.room());
-        match host()?.receive(self.fd, &bufs[..n], room, control, flags) {
+        let host = host()?;
+        let taken = within(DeviceRead, || host.receive(self.fd, &bufs[..n], room, control, flags));
+        match taken {
             Ok(r) => {
+                moved(DeviceRead, r.len as u64);
                 if let Some(a) = from {
                     a.set_len(r.addr_len);
                 }
@@ -329,7 +334,8 @@ impl HostSocket {
             let at = source.done();
             let got = source.take(&mut bounce)?;
             let buf = [HostBuf::from_ref(&bounce[..got])];
-            let r = host()?.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags);
+            let host = host()?;
+            let r = within(DeviceWrite, || host.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags));
             if let Ok(k) = r
                 && k < got
             {
@@ -339,12 +345,17 @@ impl HostSocket {
             }
             r
         } else {
-            let r = host()?.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), control, flags);
+            let host = host()?;
+            let r =
+                within(DeviceWrite, || host.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), control, flags));
             if let Ok(k) = r {
                 source.advance(k);
             }
             r
         };
+        if let Ok(n) = sent {
+            moved(DeviceWrite, n as u64);
+        }
         match sent {
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::OUT | poll::WRNORM)),
             Err(Errno::EFAULT) => {
@@ -508,7 +519,9 @@ impl StreamHandle for HostSocket {
         self.shared.readiness.touched();
         let seen = self.shared.readiness.seen();
         let mut from = Address::empty();
-        match host()?.accept(self.fd, from.room()) {
+        let host = host()?;
+        let accepted = within(DeviceRead, || host.accept(self.fd, from.room()));
+        match accepted {
             Ok((fd, n)) => {
                 from.set_len(n);
                 let s = Self::adopt(fd, true, 0);

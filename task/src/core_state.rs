@@ -8,6 +8,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::books::Meter;
 use crate::rcu::Limbo;
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
@@ -90,6 +91,8 @@ pub(crate) struct Core {
     /// Asked another core for work and got no answer yet.
     pub wants_work: AtomicBool,
     pub stats: Stats,
+    /// Its books.
+    pub meter: Meter,
 }
 
 /// Counters of one core.
@@ -121,7 +124,7 @@ pub struct CoreStats {
     pub migrations: u64,
 }
 
-// SAFETY: `private` is reached only through `with_private`, on the core itself.
+// SAFETY: `private` is reached only through `with_private`, on the core itself, and so is `meter`.
 unsafe impl Sync for Core {}
 // SAFETY: as above.
 unsafe impl Send for Core {}
@@ -129,8 +132,9 @@ unsafe impl Send for Core {}
 static CORES: SetOnce<Box<[Core]>> = SetOnce::new();
 
 impl Core {
-    fn new() -> Self {
+    fn new(number: usize) -> Self {
         Core {
+            meter: Meter::new(number),
             private: UnsafeCell::new(Private {
                 head: core::ptr::null(),
                 tail: core::ptr::null(),
@@ -177,8 +181,9 @@ impl Core {
 }
 
 pub(crate) fn make_cores(n: usize) {
-    let made = CORES.set((0..n).map(|_| Core::new()).collect());
+    let made = CORES.set((0..n).map(Core::new).collect());
     assert!(made.is_ok(), "the scheduler was started twice");
+    crate::activity::init();
 }
 
 /// Number of cores, or 0 before boot.

@@ -16,7 +16,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod activity;
 mod arch;
+pub mod books;
 mod core_state;
 mod rcu;
 mod scheduler;
@@ -25,6 +27,7 @@ mod thread;
 mod timer;
 mod wait;
 
+pub use activity::{Activity, Used, used};
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };

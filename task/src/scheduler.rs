@@ -63,7 +63,8 @@ pub fn boot_core() {
     let me = core(local.id());
     local.scheduler.store((me as *const Core).cast_mut().cast(), Ordering::Relaxed);
     local.current.store(null_mut(), Ordering::Relaxed);
-    with_private(|p| p.since = platform().now());
+    begin_record(platform().now());
+    me.meter.open();
     if local.id() != 0 {
         return;
     }
@@ -78,7 +79,7 @@ pub fn boot_core() {
 /// Runs threads on this core, for ever. The caller's stack is given up
 /// except while the core is idle for the first time.
 pub fn run_core() -> ! {
-    let next = next_thread(None);
+    let next = next_thread(None, platform().now());
     switch_from_nowhere(next)
 }
 
@@ -176,9 +177,11 @@ pub(crate) fn finish_switch() {
 /// current thread is chosen again.
 fn schedule() {
     let me = current();
-    let next = next_thread(Some(me));
+    let now = platform().now();
+    let message = this_core().meter.suspend(now);
+    let next = next_thread(Some(me), now);
     if core::ptr::eq(next, me) {
-        return;
+        return this_core().meter.resume(message, with_private(|p| p.since));
     }
     count(&this_core().stats.switches, 1);
     set_current(next);
@@ -192,6 +195,7 @@ fn schedule() {
         // SAFETY: `leave` moves to another stack before anybody can load this one.
         unsafe { arch::atoll_save_and_call(me.context.get(), leave, next as *const Thread as usize) };
     }
+    this_core().meter.resume(message, with_private(|p| p.since));
     finish_switch();
 }
 
@@ -201,23 +205,30 @@ extern "C" fn leave(next: usize) -> ! {
 
 /// Takes the next thread that is ready, waiting for one if need be. `me`: on
 /// whose stack this runs; it may be the answer.
-fn next_thread(me: Option<ThreadRef>) -> ThreadRef {
+fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     let this = this_core();
-    rcu::quiesce();
-    let now = platform().now();
     charge(me, now);
+    // The books are done with those who were woken.
+    rcu::quiesce();
     take_mail();
     timer::expire(now);
-    if with_private(|p| p.len > 0) {
+    if with_private(|p| p.len > 0) && look_for_events(now, false) {
         // With nothing ready, `idle` looks.
-        look_for_events(now, false);
+        charge_events(platform().now());
     }
     loop {
         if let Some(t) = pop_ready() {
             // READY to RUNNING; a token stays.
             t.state.fetch_and(!state::MASK, Ordering::AcqRel);
             this.busy.store(true, Ordering::Relaxed);
-            t.since.store(with_private(|p| p.since), Ordering::Release);
+            this.meter.work_for(t);
+            if this.meter.times_switch() {
+                let now = platform().now();
+                this.meter.switched(begin_record(now));
+            }
+            let since = with_private(|p| p.since);
+            this.meter.works(since);
+            t.since.store(since, Ordering::Release);
             rearm();
             return t;
         }
@@ -225,13 +236,27 @@ fn next_thread(me: Option<ThreadRef>) -> ThreadRef {
     }
 }
 
+/// A record ends here and the next one begins. Value: how long the core was at the one that ends, ns.
+fn begin_record(now: u64) -> u64 {
+    core_local().unsettled.store(0, Ordering::Release);
+    with_private(|p| now.saturating_sub(core::mem::replace(&mut p.since, now)))
+}
+
 /// Ends the account of the thread that ran.
 fn charge(me: Option<ThreadRef>, now: u64) {
-    let ran = with_private(|p| now.saturating_sub(core::mem::replace(&mut p.since, now)));
+    let ran = begin_record(now);
     count(&this_core().stats.busy_ns, ran);
+    this_core().meter.settle(ran);
     if let Some(me) = me {
         me.book(ran);
     }
+}
+
+/// Ends the account of events that were looked at since the last one.
+fn charge_events(now: u64) {
+    let took = begin_record(now);
+    count(&this_core().stats.busy_ns, took);
+    this_core().meter.charge_events(took);
 }
 
 /// Nothing is ready: wait for an event, a wake-up or a deadline.
@@ -246,6 +271,8 @@ fn idle() {
     let area = &control.cores[local.id()];
     let spare = control.descriptor.machine_cores.load(Ordering::Relaxed) > 1;
     let start = platform().now();
+    let searched = begin_record(start);
+    this.meter.found_nothing(searched, start);
     if spare && area.outstanding.load(Ordering::Relaxed) != 0 {
         while !platform().has_answers() && nothing_arrived(this) {
             core::hint::spin_loop();
@@ -274,28 +301,30 @@ fn idle() {
     }
     local.state.store(core_run::RUNNING, Ordering::SeqCst);
     let now = platform().now();
-    let slept = with_private(|p| {
+    let slept = begin_record(now);
+    with_private(|p| {
         p.polled = now;
-        let slept = now.saturating_sub(core::mem::replace(&mut p.since, now));
         p.sleeps_long = slept > POLL_EVERY;
-        slept
     });
     count(&this.stats.idle_ns, slept);
-    rcu::quiesce();
+    this.meter.idle(slept);
     take_mail();
     timer::expire(now);
     handle_in_place();
     wake_event_thread();
+    charge_events(platform().now());
+    rcu::quiesce();
 }
 
 fn nothing_arrived(this: &Core) -> bool {
     this.inbox.load(Ordering::Relaxed).is_null() && this.mail.load(Ordering::Relaxed).is_null()
 }
 
-/// Asks the platform for events if it is time to, and gives them to the event thread.
-fn look_for_events(now: u64, anyway: bool) {
+/// Asks the platform for events if it is time to, and gives them to the event thread. Value: was it time?
+fn look_for_events(now: u64, anyway: bool) -> bool {
     let due = with_private(|p| p.events.is_empty() && (anyway || now.saturating_sub(p.polled) > POLL_BUSY));
-    if due || platform().has_answers() {
+    let look = due || platform().has_answers();
+    if look {
         with_private(|p| {
             platform().poll(&mut p.events);
             p.polled = now;
@@ -304,6 +333,7 @@ fn look_for_events(now: u64, anyway: bool) {
         handle_in_place();
     }
     wake_event_thread();
+    look
 }
 
 /// Sees to it that what has happened up to now, and is reported to this core, is known: for those
@@ -594,6 +624,7 @@ pub fn unpark(t: ThreadRef) {
         }
     }
     if now & state::MASK == state::PARKED {
+        this_core().meter.woke(t);
         enqueue(t);
     }
 }
@@ -644,7 +675,10 @@ pub fn exit() -> ! {
     forget_live(me);
     me.state.store(state::DEAD, Ordering::Release);
     with_private(|p| p.finished = Some(me));
-    let next = next_thread(Some(me));
+    let now = platform().now();
+    // Its last message ends with it.
+    this_core().meter.suspend(now);
+    let next = next_thread(Some(me), now);
     assert!(!core::ptr::eq(next, me), "a dead thread was woken");
     switch_from_nowhere(next)
 }

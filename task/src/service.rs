@@ -4,8 +4,9 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
-use crate::scheduler;
+use crate::{books, scheduler};
 use atoll_abi::errno::{Errno, Result};
+use atoll_abi::grid::Resource;
 use atoll_abi::platform;
 use atoll_abi::service::{ANSWER_FD, Answer, Request};
 use atoll_sync::WaitQueue;
@@ -42,7 +43,7 @@ impl Call {
         });
         request.cookie = Arc::into_raw(call.clone()) as u64;
         loop {
-            match platform().submit(&request) {
+            match books::within(Resource::DeviceWrite, || platform().submit(&request)) {
                 Ok(()) => return Ok(call),
                 Err(Errno::EAGAIN) => scheduler::park_until(platform().now() + 100_000),
                 Err(e) => {

@@ -7,12 +7,14 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::activity::Activity;
 use crate::arch;
 use crate::core_state::with_private;
 use crate::scheduler;
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
+use atoll_abi::grid::ROOT;
 use atoll_abi::layout::MAX_CORES;
 use atoll_abi::platform;
 use atoll_sync::Mutex;
@@ -67,6 +69,8 @@ pub struct Thread {
     id: AtomicU64,
     /// Its personality wants it to stop waiting where that can be interrupted (a signal).
     interrupt: AtomicU32,
+    /// The activity that it works for: a count of it is the thread's.
+    activity: AtomicU32,
     /// Cores that it may run on, a bit each.
     affinity: [AtomicU64; MAX_CORES / 64],
 }
@@ -111,6 +115,17 @@ impl Thread {
     /// Says where a thread that was not started yet begins.
     pub fn begin_on(&self, core: usize) {
         self.core.store(core as u32, Ordering::Relaxed);
+    }
+
+    /// Number of the activity that it works for.
+    #[inline]
+    pub fn activity(&self) -> u32 {
+        self.activity.load(Ordering::Relaxed)
+    }
+
+    /// Says for whom it works. Before it starts.
+    pub fn work_for(&self, activity: Activity) {
+        drop(Activity::from_raw(self.activity.swap(activity.into_raw(), Ordering::Relaxed)));
     }
 
     /// Nanoseconds that it has run, up to its last switch.
@@ -231,6 +246,7 @@ impl Thread {
     pub(crate) fn recycle(&'static self) {
         let stack = self.stack.swap(null_mut(), Ordering::Relaxed);
         self.frame.store(null_mut(), Ordering::Relaxed);
+        drop(Activity::from_raw(self.activity.load(Ordering::Relaxed)));
         // SAFETY: the thread has left its stack for good.
         unsafe { alloc::alloc::dealloc(stack, stack_layout()) };
         // In the middle of a switch nothing may wait: if the pool is held, this core keeps the thread.
@@ -276,6 +292,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
             switches: [AtomicU64::new(0), AtomicU64::new(0)],
             id: AtomicU64::new(0),
             interrupt: AtomicU32::new(0),
+            activity: AtomicU32::new(ROOT),
             affinity: [const { AtomicU64::new(0) }; MAX_CORES / 64],
         })),
     };
@@ -290,6 +307,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     t.switches[0].store(0, Ordering::Relaxed);
     t.switches[1].store(0, Ordering::Relaxed);
     t.interrupt.store(0, Ordering::Relaxed);
+    t.activity.store(Activity::root().into_raw(), Ordering::Relaxed);
     for word in &t.affinity {
         word.store(!0, Ordering::Relaxed);
     }

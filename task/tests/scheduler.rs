@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use atoll_abi::grid::Resource;
 use atoll_abi::platform;
 use atoll_abi::service::{Op, Request};
 use atoll_platform_sim::{Config, Outcome, run};
@@ -194,5 +195,53 @@ fn all_asleep_is_quiet() {
             })
         },
         Outcome::Stuck,
+    );
+}
+
+/// Everything that the cell has used, ns.
+fn booked() -> i64 {
+    task::used().iter().flat_map(|used| used.entries.iter().map(|e| e.0)).sum()
+}
+
+/// Whatever threads do, each nanosecond of each core is in one record (OK-05): what the records of two looks differ by
+/// is the time between them, on every core.
+#[test]
+fn books_balance() {
+    seeds(
+        |core| {
+            boot(core, || {
+                // All cores are up.
+                task::sleep_until(platform().now() + 1_000_000);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let look = || (platform().now(), booked(), platform().now());
+                let first = look();
+                for i in 0..6 {
+                    let count = count.clone();
+                    let t = task::spawn(i % task::cores(), move || {
+                        for n in 0..20 {
+                            task::books::begin(n % 3, Resource::Files);
+                            if n % 5 == 0 {
+                                task::sleep_until(platform().now() + 50_000);
+                            } else {
+                                task::yield_now();
+                            }
+                            task::books::within(Resource::DeviceRead, || platform().now());
+                            task::books::end();
+                        }
+                        done(&count);
+                    });
+                    task::start(t.unwrap());
+                }
+                join(&count, 6);
+                let second = look();
+                let cores = task::cores() as i64;
+                // A look takes a moment, in which the books go on.
+                let least = (second.0 - first.2) as i64 * cores;
+                let most = (second.2 - first.0) as i64 * cores;
+                let total = second.1 - first.1;
+                platform().end(if (least..=most).contains(&total) { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
     );
 }

@@ -24,6 +24,7 @@ use core::sync::atomic::Ordering;
 use atoll_abi::core_local::core_local;
 use atoll_abi::core_local::pending as pending_bits;
 use atoll_abi::frame::{FaultKind, Upcall, UserFrame};
+use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
 use atoll_mem::vm::Denied;
 use linux_raw_sys::general as linux;
@@ -33,7 +34,8 @@ use crate::process::Task;
 use crate::types::Siginfo;
 use crate::{current, log, signal};
 
-pub use table::{NAMES, TABLE, UNSERVED};
+use atoll_task::books;
+pub use table::{NAMES, RESOURCES, TABLE, UNSERVED};
 
 /// A system call under way.
 pub struct Call<'a> {
@@ -106,6 +108,8 @@ fn dispatch(frame: &mut UserFrame) {
     // Linux, too, looks at the lower half only.
     let number = u64::from(frame.orig_rax as u32);
     let handler = TABLE.get(number as usize).copied().flatten();
+    let resource = RESOURCES.get(number as usize).copied().unwrap_or(Resource::Process);
+    books::begin(number as usize % books::KINDS, resource);
     let result = match handler {
         Some(handler) => handler(&mut Call { task, frame }),
         None => missing(task, number),
@@ -118,6 +122,7 @@ fn dispatch(frame: &mut UserFrame) {
     if task.work.load(Ordering::Relaxed) != 0 {
         signal::handle_work(task, frame);
     }
+    books::end();
 }
 
 /// Times that a call is made again whose path others changed while it was on its way.
@@ -261,16 +266,21 @@ pub fn upcall(frame: &mut UserFrame, upcall: Upcall) {
             dispatch(frame);
             return;
         }
-        Upcall::Fault { kind, addr, code, si_code } => fault(task, frame, kind, addr, code, si_code),
-        Upcall::Event => {}
+        Upcall::Fault { kind, addr, code, si_code } => {
+            books::begin(books::PAGE_FAULT, Resource::AddressSpace);
+            fault(task, frame, kind, addr, code, si_code);
+        }
+        Upcall::Event => books::begin(books::EVENT, Resource::Timer),
     }
     if task.work.load(Ordering::Relaxed) != 0 {
         signal::handle_work(task, frame);
     }
+    books::end();
 }
 
 /// The way in: pending bits were taken while a program ran.
 pub fn events(frame: &mut UserFrame, bits: u32) {
+    books::begin(books::EVENT, Resource::Timer);
     if bits & pending_bits::DEADLINE != 0 {
         atoll_task::on_deadline();
     }
@@ -287,6 +297,7 @@ pub fn events(frame: &mut UserFrame, bits: u32) {
     if task.work.load(Ordering::Relaxed) != 0 {
         signal::handle_work(task, frame);
     }
+    books::end();
 }
 
 /// Page-fault error code: the access was a write; it was an instruction fetch.

@@ -1,13 +1,62 @@
 //! The table of system calls: number, name, what serves it.
 
+use atoll_abi::grid::Resource;
+
 use super::{Handler, events, fd, memory, misc, net, path, poll, process, sched, signals, time};
+use crate::futex;
+
+/// The resource that a family of calls asks. A read or a write turns to what serves its file.
+macro_rules! resource {
+    (events) => {
+        Resource::Wait
+    };
+    (fd) => {
+        Resource::Files
+    };
+    (futex) => {
+        Resource::Wait
+    };
+    (memory) => {
+        Resource::AddressSpace
+    };
+    (misc) => {
+        Resource::Process
+    };
+    (net) => {
+        Resource::Socket
+    };
+    (path) => {
+        Resource::Files
+    };
+    (poll) => {
+        Resource::Wait
+    };
+    (process) => {
+        Resource::Process
+    };
+    (sched) => {
+        Resource::Process
+    };
+    (signals) => {
+        Resource::Process
+    };
+    (time) => {
+        Resource::Timer
+    };
+}
 
 macro_rules! table {
-    ($($number:literal $name:ident $handler:path;)*) => {
+    ($($number:literal $name:ident $family:ident::$handler:ident;)*) => {
         /// What serves a call, by number.
         pub static TABLE: [Option<Handler>; SIZE] = {
             let mut t: [Option<Handler>; SIZE] = [None; SIZE];
-            $(t[$number] = Some($handler);)*
+            $(t[$number] = Some($family::$handler);)*
+            t
+        };
+        /// The resource that a call asks, by number.
+        pub static RESOURCES: [Resource; SIZE] = {
+            let mut t = [Resource::Process; SIZE];
+            $(t[$number] = resource!($family);)*
             t
         };
         /// Names of the calls in the table.
@@ -195,7 +244,7 @@ table! {
     199 fremovexattr path::fremovexattr;
     200 tkill process::tkill;
     201 time time::time;
-    202 futex crate::futex::futex;
+    202 futex futex::futex;
     203 sched_setaffinity sched::sched_setaffinity;
     204 sched_getaffinity sched::sched_getaffinity;
     206 io_setup misc::not_built;

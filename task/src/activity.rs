@@ -1,0 +1,275 @@
+//! Whom work is charged to.
+//!
+//! Activities are a tree: the cell, those that the configuration names, and processes. Each has a record in the grid's
+//! directory and a sheet for every core (`atoll_abi::grid`), plus one more sheet in which are summed up those below it that
+//! have ended. A record is used again once nothing holds its activity.
+#![allow(unsafe_code, reason = "sheets are reached by every core without a lock")]
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::core_state::cores;
+use atoll_abi::grid::{
+    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, NAME_MAX, RESOURCES, ROOT, Record, Sheet, kind,
+};
+use atoll_abi::layout::DIRECT_MAP;
+use atoll_abi::platform;
+
+/// Holders of each activity; [`CLOSING`] while its record is being given up.
+static HOLDERS: [AtomicU32; ACTIVITIES_MAX] = [const { AtomicU32::new(0) }; ACTIVITIES_MAX];
+const CLOSING: u32 = u32::MAX;
+
+/// The sheets of each, for each core and one more.
+static SHEETS: [AtomicPtr<Sheet>; ACTIVITIES_MAX] = [const { AtomicPtr::new(null_mut()) }; ACTIVITIES_MAX];
+
+/// An activity, held: it keeps its place as long as this is there.
+#[derive(Debug)]
+pub struct Activity(u32);
+
+fn record(n: u32) -> &'static Record {
+    &platform().control().grid.directory[n as usize]
+}
+
+/// An activity's sheet for a core of the cell. It is there as long as somebody holds the activity.
+pub(crate) fn sheet(activity: u32, core: usize) -> &'static Sheet {
+    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
+    debug_assert!(!sheets.is_null() && core <= cores());
+    // SAFETY: `open` made one for each core and one more; the caller knows that the activity is held.
+    unsafe { &*sheets.add(core) }
+}
+
+/// The sheet of an activity that may have been given up since the core's last passage through a quiet point
+/// ([`crate::rcu`]); then nobody's.
+pub(crate) fn sheet_or_nobodys(activity: u32, core: usize) -> &'static Sheet {
+    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
+    if sheets.is_null() {
+        return sheet(INFRASTRUCTURE, core);
+    }
+    // SAFETY: as in `sheet`; sheets are freed only when every core has passed such a point.
+    unsafe { &*sheets.add(core) }
+}
+
+/// Opens the books: the cell's own activity, and the one for what isn't known to be anybody's.
+pub(crate) fn init() {
+    let grid = &platform().control().grid;
+    grid.opened.store(platform().now(), Ordering::Relaxed);
+    for (n, what, name) in
+        [(ROOT, kind::CELL, b"cell".as_slice()), (INFRASTRUCTURE, kind::SUBSTITUTE, b"infrastructure")]
+    {
+        HOLDERS[n as usize].store(1, Ordering::Relaxed);
+        open(n, what, ROOT, 0, name);
+    }
+}
+
+fn open(n: u32, what: u32, parent: u32, pid: u32, name: &[u8]) {
+    let made: Vec<Sheet> = (0..=cores()).map(|_| Sheet::default()).collect();
+    let sheets = Box::into_raw(made.into_boxed_slice()).cast::<Sheet>();
+    SHEETS[n as usize].store(sheets, Ordering::Release);
+    let r = record(n);
+    r.sequence.fetch_add(1, Ordering::AcqRel);
+    r.parent.store(parent, Ordering::Relaxed);
+    r.pid.store(pid, Ordering::Relaxed);
+    r.weight.store(100, Ordering::Relaxed);
+    r.pages.store(0, Ordering::Relaxed);
+    r.sheets.store((sheets as u64).wrapping_sub(DIRECT_MAP), Ordering::Relaxed);
+    write_name(r, name);
+    r.kind.store(what, Ordering::Relaxed);
+    r.sequence.fetch_add(1, Ordering::AcqRel);
+    platform().control().grid.records.fetch_max(n + 1, Ordering::Release);
+}
+
+fn write_name(r: &Record, name: &[u8]) {
+    for (n, byte) in r.name.iter().enumerate().take(NAME_MAX) {
+        byte.store(name.get(n).copied().unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+impl Activity {
+    /// The cell itself.
+    pub fn root() -> Activity {
+        Activity::hold(ROOT)
+    }
+
+    /// Makes one under `parent`. None: there are as many as there can be.
+    pub fn new(what: u32, parent: &Activity, pid: u32, name: &[u8]) -> Option<Activity> {
+        let n = (INFRASTRUCTURE + 1..ACTIVITIES_MAX as u32).find(|n| {
+            HOLDERS[*n as usize].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })?;
+        let above = parent.clone();
+        open(n, what, above.0, pid, name);
+        // The record holds the one above it.
+        core::mem::forget(above);
+        Some(Activity(n))
+    }
+
+    /// Holds one that is held already.
+    pub(crate) fn hold(n: u32) -> Activity {
+        let before = HOLDERS[n as usize].fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before != 0 && before != CLOSING, "an activity that nobody holds");
+        Activity(n)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.0
+    }
+
+    /// Gives the number, and the place with it, to who will call [`Activity::from_raw`].
+    pub(crate) fn into_raw(self) -> u32 {
+        let n = self.0;
+        core::mem::forget(self);
+        n
+    }
+
+    /// Takes over what [`Activity::into_raw`] gave.
+    pub(crate) fn from_raw(n: u32) -> Activity {
+        Activity(n)
+    }
+
+    /// Gives it another name.
+    pub fn rename(&self, name: &[u8]) {
+        let r = record(self.0);
+        r.sequence.fetch_add(1, Ordering::AcqRel);
+        write_name(r, name);
+        r.sequence.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What an activity has used, over all cores.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// Its number.
+    pub activity: u32,
+    /// The one above it.
+    pub parent: u32,
+    /// A [`kind`].
+    pub kind: u32,
+    /// Process id, of a process.
+    pub pid: u32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// For each resource: time, ns; messages; bytes; time in queues, ns.
+    pub entries: [Numbers; RESOURCES],
+}
+
+/// What every activity has used up to now, those below it that have ended included. Cores go on meanwhile.
+pub fn used() -> Vec<Used> {
+    let grid = &platform().control().grid;
+    let mut all: Vec<Used> = (0..grid.records.load(Ordering::Acquire)).filter_map(about).collect();
+    for core in 0..=cores() {
+        let read = |since: u64, activity: u32, resource: u32| {
+            let mut sheets: Vec<_> = all.iter().map(|used| entries(used.activity, core)).collect();
+            let at = all.iter().position(|used| used.activity == activity).filter(|_| since != 0);
+            if let Some(entry) = at.and_then(|at| sheets[at].get_mut(resource as usize)) {
+                entry.0 += platform().now().saturating_sub(since) as i64;
+            }
+            sheets
+        };
+        let sheets = match platform().control().cores.get(core) {
+            Some(area) if core < cores() => {
+                let relax = || {
+                    platform().now();
+                };
+                area.local.with_open_record(relax, read)
+            }
+            _ => read(0, 0, 0),
+        };
+        for (used, sheet) in all.iter_mut().zip(sheets) {
+            for (sum, e) in used.entries.iter_mut().zip(sheet) {
+                *sum = (sum.0 + e.0, sum.1 + e.1, sum.2 + e.2, sum.3 + e.3);
+            }
+        }
+    }
+    all
+}
+
+/// Time, messages, bytes, time in queues.
+type Numbers = (i64, u64, u64, u64);
+
+fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
+    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
+    if sheets.is_null() {
+        return [(0, 0, 0, 0); RESOURCES];
+    }
+    // SAFETY: as in `sheet_or_nobodys`.
+    let sheet = unsafe { &*sheets.add(core) };
+    let word = |w: &AtomicU64| w.load(Ordering::Relaxed);
+    core::array::from_fn(|n| {
+        let e = &sheet.entries[n];
+        (e.time.load(Ordering::Relaxed), word(&e.messages), word(&e.bytes), word(&e.queued))
+    })
+}
+
+fn about(n: u32) -> Option<Used> {
+    let r = record(n);
+    let word = |w: &AtomicU32| w.load(Ordering::Relaxed);
+    if word(&r.kind) == kind::NONE {
+        return None;
+    }
+    let name = r.name.iter().map(|b| b.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
+    Some(Used {
+        activity: n,
+        parent: word(&r.parent),
+        kind: word(&r.kind),
+        pid: word(&r.pid),
+        name,
+        entries: [(0, 0, 0, 0); RESOURCES],
+    })
+}
+
+impl Clone for Activity {
+    fn clone(&self) -> Self {
+        Activity::hold(self.0)
+    }
+}
+
+impl Drop for Activity {
+    fn drop(&mut self) {
+        let holders = &HOLDERS[self.0 as usize];
+        let mut now = holders.load(Ordering::Relaxed);
+        loop {
+            let after = if now == 1 { CLOSING } else { now - 1 };
+            match holders.compare_exchange_weak(now, after, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) if after == CLOSING => return close(self.0),
+                Ok(_) => return,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+}
+
+/// Adds what it used to the one above it, and gives its record up.
+fn close(n: u32) {
+    let r = record(n);
+    let above = Activity::from_raw(r.parent.load(Ordering::Relaxed));
+    let sum = sheet(above.0, cores());
+    r.sequence.fetch_add(1, Ordering::AcqRel);
+    r.kind.store(kind::NONE, Ordering::Relaxed);
+    for core in 0..=cores() {
+        for (to, from) in sum.entries.iter().zip(&sheet(n, core).entries) {
+            add(to, from);
+        }
+    }
+    record(above.0).pages.fetch_add(r.pages.load(Ordering::Relaxed), Ordering::Relaxed);
+    r.sheets.store(0, Ordering::Relaxed);
+    r.sequence.fetch_add(1, Ordering::AcqRel);
+    let sheets = SHEETS[n as usize].swap(null_mut(), Ordering::AcqRel);
+    crate::rcu::defer(sheets.cast(), free);
+    HOLDERS[n as usize].store(0, Ordering::Release);
+    drop(above);
+}
+
+fn add(to: &Entry, from: &Entry) {
+    to.time.fetch_add(from.time.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.messages.fetch_add(from.messages.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.bytes.fetch_add(from.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.queued.fetch_add(from.queued.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+unsafe fn free(sheets: *mut ()) {
+    let slice = core::ptr::slice_from_raw_parts_mut(sheets.cast::<Sheet>(), cores() + 1);
+    // SAFETY: `open` made the slice, nobody holds the activity, and no core writes there any more.
+    drop(unsafe { Box::from_raw(slice) });
+}

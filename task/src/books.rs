@@ -1,0 +1,386 @@
+//! The books of a core: every nanosecond of it is in one record (Omni-kernel, section 2.2; `docs/grid.md`).
+//!
+//! Records follow one another without a gap: one look at the clock ends one and begins the next. What is looked at is
+//! each slice of a thread, each sleep and each round of events. Within a slice, *messages* (system calls, page faults)
+//! take time from the thread's record into that of the resource that serves them:
+//!
+//! - A message whose kind takes [`LONG`] or more is timed each time.
+//! - Of the others one in N is timed, drawn at random, and stands for N: looking at the clock twice would cost more than
+//!   the message. What is moved to the resource is taken from the thread, so the sum is right at any time, and each
+//!   part is right on average.
+//!
+//! A message that waits is in no record meanwhile: it is suspended, and goes on where its thread does.
+#![allow(unsafe_code, reason = "the sheet that a core writes to is changed with each switch")]
+
+use core::cell::Cell;
+use core::ptr::null;
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crate::activity;
+use crate::core_state::this_core;
+use crate::thread::Thread;
+use atoll_abi::core_local::core_local;
+use atoll_abi::grid::{Entry, INFRASTRUCTURE, ROOT, Resource, Sheet};
+use atoll_abi::platform;
+
+/// Kinds of messages: the numbers of system calls, and some more behind them.
+pub const KINDS: usize = 512;
+/// The kind of a page fault.
+pub const PAGE_FAULT: usize = KINDS - 1;
+/// The kind of what comes in between: deadlines, and other cores that want something.
+pub const EVENT: usize = KINDS - 2;
+/// The kind of a new task's way to its program.
+pub const START: usize = KINDS - 3;
+
+/// A kind that takes so long on average, ns, is timed each time.
+const LONG: u32 = 2_000;
+/// One in so many of the others is timed, and of switches between threads.
+const SAMPLE: u32 = 16;
+
+/// Looks at the clock to see what one costs.
+const CLOCK_TRIES: usize = 32;
+/// A short kind's message that takes longer than this, ns, was most likely held up from outside: it stands for itself.
+const HELD_UP: u64 = 50_000;
+
+/// Activities that one round of events can be for, before the rest counts as nobody's.
+const WOKEN: usize = 8;
+
+/// What a core's books are at. Only the core itself touches it, in the runtime with upcalls masked.
+pub(crate) struct Meter {
+    core: usize,
+    /// The sheet of the activity that the core works for.
+    sheet: Cell<*const Sheet>,
+    /// What it does between messages.
+    base: Cell<Resource>,
+    /// The resource that serves the message under way.
+    label: Cell<Resource>,
+    /// Kind of the message under way.
+    kind: Cell<u16>,
+    /// What the message under way stands for; 0: it isn't timed, or there is none.
+    weight: Cell<u32>,
+    /// Since when `label` has had it.
+    began: Cell<u64>,
+    /// How long it has taken before that.
+    spent: Cell<u64>,
+    /// Messages until the next that is timed.
+    gap: Cell<u32>,
+    /// Switches until the next that is timed.
+    switch_gap: Cell<u32>,
+    /// Has the core been idle since the last switch?
+    was_idle: Cell<bool>,
+    random: Cell<u32>,
+    /// What one look at the clock costs, ns.
+    clock_cost: Cell<u64>,
+    /// Activities whose threads were woken since events were last charged.
+    woken: [Cell<u32>; WOKEN],
+    woken_len: Cell<u32>,
+    /// How long each kind takes on average, ns. Long, until it is known better.
+    means: [Cell<u32>; KINDS],
+}
+
+/// A message that waits, or that another is begun within.
+#[derive(Clone, Copy)]
+pub(crate) struct Suspended {
+    label: Resource,
+    kind: u16,
+    weight: u32,
+    spent: u64,
+}
+
+/// Adds to a word that only this core writes.
+#[inline]
+fn add(word: &AtomicI64, n: i64) {
+    word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+#[inline]
+fn count(word: &AtomicU64, n: u64) {
+    word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+impl Meter {
+    pub fn new(core: usize) -> Self {
+        Meter {
+            core,
+            sheet: Cell::new(null()),
+            base: Cell::new(Resource::Completion),
+            label: Cell::new(Resource::Process),
+            kind: Cell::new(0),
+            weight: Cell::new(0),
+            began: Cell::new(0),
+            spent: Cell::new(0),
+            gap: Cell::new(1),
+            switch_gap: Cell::new(1),
+            was_idle: Cell::new(true),
+            random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
+            clock_cost: Cell::new(0),
+            woken: [const { Cell::new(0) }; WOKEN],
+            woken_len: Cell::new(0),
+            means: [const { Cell::new(LONG) }; KINDS],
+        }
+    }
+
+    fn entry(&self, resource: Resource) -> &Entry {
+        // SAFETY: set by `work_for` or `open`, for an activity that the running thread or the cell holds.
+        let sheet = unsafe { &*self.sheet.get() };
+        &sheet.entries[resource as usize]
+    }
+
+    /// A gap between samples: anything from 1 to twice the mean less one, so that no rhythm of a program's is always hit.
+    fn draw(&self) -> u32 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        self.random.set(x);
+        ((u64::from(x) * u64::from(2 * SAMPLE - 1)) >> 32) as u32 + 1
+    }
+
+    /// The core begins to work, for nobody yet.
+    pub fn open(&self) {
+        let cost = (0..CLOCK_TRIES).map(|_| {
+            let start = platform().now();
+            platform().now() - start
+        });
+        self.clock_cost.set(cost.min().unwrap_or(0));
+        self.sheet.set(activity::sheet(ROOT, self.core));
+    }
+
+    /// The core works for a thread from now on.
+    #[inline]
+    pub fn work_for(&self, t: &Thread) {
+        let (base, who) = if t.is_program() {
+            (Resource::Thread, t.activity())
+        } else {
+            (Resource::Completion, INFRASTRUCTURE)
+        };
+        self.base.set(base);
+        self.sheet.set(activity::sheet(who, self.core));
+        self.woken_len.set(0);
+        core_local().unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
+    }
+
+    /// It has done so since this time: for those who look on.
+    #[inline]
+    pub fn works(&self, since: u64) {
+        core_local().unsettled.store(since, Ordering::Release);
+    }
+
+    /// A slice ends: the core did for `ran` ns what it is at.
+    pub fn settle(&self, ran: u64) {
+        if self.base.replace(Resource::Completion) == Resource::Completion {
+            self.charge_events(ran);
+        } else {
+            add(&self.entry(Resource::Thread).time, ran as i64);
+        }
+    }
+
+    /// A message begins.
+    #[inline(always)]
+    pub fn begin(&self, kind: usize, resource: Resource) {
+        self.label.set(resource);
+        self.kind.set(kind as u16);
+        let gap = self.gap.get() - 1;
+        self.gap.set(gap);
+        let long = self.means[kind].get() >= LONG;
+        if gap == 0 || long {
+            self.begin_timed(long);
+        }
+    }
+
+    #[cold]
+    fn begin_timed(&self, long: bool) {
+        if self.gap.get() == 0 {
+            self.gap.set(self.draw());
+        }
+        self.weight.set(if long { 1 } else { SAMPLE });
+        self.spent.set(0);
+        self.began.set(platform().now());
+    }
+
+    /// It turns out which resource the message is for.
+    #[inline(always)]
+    pub fn turn_to(&self, resource: Resource) {
+        self.label.set(resource);
+    }
+
+    /// Another resource takes over for a while. Value: for [`Meter::go_back`].
+    #[inline]
+    pub fn go_to(&self, resource: Resource) -> Resource {
+        if self.weight.get() != 0 {
+            self.cut(platform().now());
+        }
+        self.label.replace(resource)
+    }
+
+    /// The resource that took over is done.
+    #[inline]
+    pub fn go_back(&self, to: Resource) {
+        if self.weight.get() != 0 {
+            self.cut(platform().now());
+        }
+        let from = self.label.replace(to);
+        count(&self.entry(from).messages, 1);
+    }
+
+    /// Bytes went through a resource.
+    #[inline]
+    pub fn moved(&self, resource: Resource, bytes: u64) {
+        count(&self.entry(resource).bytes, bytes);
+    }
+
+    /// The message ends.
+    #[inline(always)]
+    pub fn end(&self) {
+        count(&self.entry(self.label.get()).messages, 1);
+        if self.weight.get() != 0 {
+            self.end_timed();
+        }
+    }
+
+    #[cold]
+    fn end_timed(&self) {
+        self.cut(platform().now());
+        self.weight.set(0);
+        let mean = &self.means[usize::from(self.kind.get())];
+        let spent = self.spent.get().min(1 << 24) as i64;
+        let now = i64::from(mean.get());
+        // Rounded away from the old, so that it gets there.
+        let step = (spent - now) / 8 + (spent - now).signum();
+        mean.set((now + step).max(0) as u32);
+    }
+
+    /// What has passed since `began` is the resource's, and not the thread's.
+    fn cut(&self, now: u64) {
+        let cost = self.clock_cost.get();
+        let took = now.saturating_sub(self.began.replace(now)).saturating_sub(cost);
+        self.spent.set(self.spent.get() + took);
+        let weight = if took > HELD_UP { 1 } else { i64::from(self.weight.get()) };
+        let stands_for = took as i64 * weight;
+        add(&self.entry(self.label.get()).time, stands_for);
+        // One look is within what was timed, and half of it at each end; `begin` and `end` make two.
+        add(&self.entry(Resource::Overhead).time, cost as i64);
+        add(&self.entry(self.base.get()).time, -stands_for - cost as i64);
+    }
+
+    /// The thread stops here: its message waits.
+    #[inline]
+    pub fn suspend(&self, now: u64) -> Suspended {
+        let weight = self.weight.replace(0);
+        if weight != 0 {
+            self.weight.set(weight);
+            self.cut(now);
+            self.weight.set(0);
+        }
+        Suspended { label: self.label.get(), kind: self.kind.get(), weight, spent: self.spent.get() }
+    }
+
+    /// The thread goes on, perhaps on another core than it stopped on.
+    #[inline]
+    pub fn resume(&self, message: Suspended, now: u64) {
+        self.label.set(message.label);
+        self.kind.set(message.kind);
+        self.weight.set(message.weight);
+        self.spent.set(message.spent);
+        self.began.set(now);
+    }
+
+    /// Is the switch to the next thread to be timed?
+    #[inline]
+    pub fn times_switch(&self) -> bool {
+        let gap = self.switch_gap.get() - 1;
+        self.switch_gap.set(gap);
+        gap == 0 || self.was_idle.get()
+    }
+
+    /// It has taken `took` ns to find the thread that the core now works for.
+    #[cold]
+    pub fn switched(&self, took: u64) {
+        let weight = if self.was_idle.replace(false) { 1 } else { i64::from(SAMPLE) };
+        if self.switch_gap.get() == 0 {
+            self.switch_gap.set(self.draw());
+        }
+        add(&self.entry(Resource::Overhead).time, took as i64 * weight);
+        add(&self.entry(self.base.get()).time, -(took as i64 * (weight - 1)));
+    }
+
+    /// It has taken `took` ns to see that there is no thread to be run.
+    pub fn found_nothing(&self, took: u64, now: u64) {
+        add(&activity::sheet(ROOT, self.core).entries[Resource::Overhead as usize].time, took as i64);
+        core_local().unsettled_for.store(ROOT << 8 | Resource::Idle as u32, Ordering::Relaxed);
+        self.works(now);
+    }
+
+    /// The core had nothing to do for `slept` ns.
+    pub fn idle(&self, slept: u64) {
+        self.was_idle.set(true);
+        self.base.set(Resource::Completion);
+        let idle = &activity::sheet(ROOT, self.core).entries[Resource::Idle as usize];
+        add(&idle.time, slept as i64);
+        count(&idle.messages, 1);
+    }
+
+    /// A thread was woken: what is known of an event's cause.
+    #[inline]
+    pub fn woke(&self, t: &Thread) {
+        let len = self.woken_len.get() as usize;
+        if self.base.get() == Resource::Completion && len < WOKEN {
+            self.woken[len].set(t.activity());
+            self.woken_len.set(len as u32 + 1);
+        }
+    }
+
+    /// Events took `took` ns: of those whose threads were woken, or of nobody that is known.
+    pub fn charge_events(&self, took: u64) {
+        let len = self.woken_len.replace(0) as usize;
+        if len == 0 {
+            let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Completion as usize];
+            add(&entry.time, took as i64);
+            count(&entry.messages, 1);
+            return;
+        }
+        let each = took / len as u64;
+        for (n, who) in self.woken[..len].iter().enumerate() {
+            let entry =
+                &activity::sheet_or_nobodys(who.get(), self.core).entries[Resource::Completion as usize];
+            // What can't be divided is the first one's.
+            let part = if n == 0 { took - each * (len as u64 - 1) } else { each };
+            add(&entry.time, part as i64);
+            count(&entry.messages, 1);
+        }
+    }
+}
+
+/// A message of a kind below [`KINDS`] begins, in the thread that sends it. It ends by [`end`].
+#[inline(always)]
+pub fn begin(kind: usize, resource: Resource) {
+    this_core().meter.begin(kind, resource);
+}
+
+/// The message that was begun last ends.
+#[inline(always)]
+pub fn end() {
+    this_core().meter.end();
+}
+
+/// It turns out which resource the message under way is for.
+#[inline(always)]
+pub fn turn_to(resource: Resource) {
+    this_core().meter.turn_to(resource);
+}
+
+/// Asks another resource for `f` within the message under way.
+#[inline]
+pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
+    let from = this_core().meter.go_to(resource);
+    let r = f();
+    // `f` may have waited, and gone on elsewhere.
+    this_core().meter.go_back(from);
+    r
+}
+
+/// So many bytes went through a resource.
+#[inline]
+pub fn moved(resource: Resource, bytes: u64) {
+    this_core().meter.moved(resource, bytes);
+}
