@@ -1,0 +1,635 @@
+//! Schedulers against models of what they promise.
+
+use std::boxed::Box;
+use std::vec::Vec;
+use std::{eprintln, vec};
+
+use super::bucket::BURST;
+use super::*;
+
+const KINDS: [SchedulerKind; 4] =
+    [SchedulerKind::Wfq, SchedulerKind::RoundRobin, SchedulerKind::Priority, SchedulerKind::Deadline];
+
+const SECOND: u64 = 1_000_000_000;
+
+/// xorshift64.
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+fn weight(weight: u32) -> Parameters {
+    Parameters { weight, ..Parameters::default() }
+}
+
+/// What a client has used under a limit, as a leaky bucket: `level` is what was used beyond `limit` times time, in
+/// units x ns / s, and at least 0.
+#[derive(Clone, Copy, Default)]
+struct Leak {
+    limit: u64,
+    level: u128,
+    at: u64,
+}
+
+impl Leak {
+    fn run(&mut self, now: u64) {
+        self.level = self.level.saturating_sub(u128::from(now - self.at) * u128::from(self.limit));
+        self.at = now;
+    }
+
+    fn charge(&mut self, amount: u64, now: u64) {
+        self.run(now);
+        self.level += u128::from(amount) * u128::from(SECOND);
+    }
+
+    fn burst(&self) -> u128 {
+        u128::from(BURST) * u128::from(self.limit)
+    }
+}
+
+/// Random arrivals, turns, departures and configurations, a million for each scheduler: only clients that have something to
+/// do are picked, nobody only when all of them are over their limits, and limits hold over every stretch of time.
+#[test]
+fn random_steps() {
+    const CLIENTS: usize = 12;
+    const AMOUNT: u64 = 200_000;
+    for kind in KINDS {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ kind as u64);
+        let mut s = Checked::new(make(kind));
+        let mut active = [false; CLIENTS];
+        let mut leaks = [Leak::default(); CLIENTS];
+        let (mut now, mut held) = (0, 0);
+        let configure = |s: &mut Checked<_>, leaks: &mut [Leak], c: usize, random: &mut Random, now| {
+            let limit = [0, 20_000_000, 50_000_000, 100_000_000][random.below(4) as usize];
+            let p = Parameters {
+                weight: 1 + random.below(1000) as u32,
+                reservation: [0, 0, 0, 40_000_000][random.below(4) as usize],
+                limit,
+                priority: random.next() as i32,
+                deadline: random.below(SECOND),
+            };
+            s.configure(c as Client, &p);
+            if limit != leaks[c].limit {
+                leaks[c] = Leak { limit, level: u128::from(BURST) * u128::from(limit), at: now };
+            }
+        };
+        for c in 0..CLIENTS {
+            configure(&mut s, &mut leaks, c, &mut random, now);
+        }
+        for _ in 0..1_000_000 {
+            let c = random.below(CLIENTS as u64) as usize;
+            match random.below(1000) {
+                0 => configure(&mut s, &mut leaks, c, &mut random, now),
+                1 => {
+                    s.leave(c as Client, now);
+                    s.forget(c as Client);
+                    active[c] = false;
+                    leaks[c] = Leak::default();
+                    configure(&mut s, &mut leaks, c, &mut random, now);
+                }
+                2..60 => {
+                    s.arrive(c as Client, now);
+                    active[c] = true;
+                }
+                60..200 => {
+                    s.leave(c as Client, now);
+                    active[c] = false;
+                }
+                _ => {
+                    let mut picked = s.pick(now);
+                    if picked.is_none() {
+                        let mut next = u64::MAX;
+                        for (_, l) in leaks.iter_mut().enumerate().filter(|(c, _)| active[*c]) {
+                            l.run(now);
+                            // What a unit takes is rounded up: that makes a few ns.
+                            let over = l.level + 100 * u128::from(l.limit);
+                            assert!(
+                                l.limit != 0 && over > l.burst(),
+                                "{kind:?}: nobody, though somebody may"
+                            );
+                            let over = l.level.saturating_sub(l.burst()).div_ceil(u128::from(l.limit));
+                            next = next.min(now.saturating_add(over as u64));
+                        }
+                        let later = s.next(now);
+                        assert!(later.abs_diff(next) < 100, "{kind:?}: {later}, not {next}");
+                        if later != u64::MAX {
+                            held += 1;
+                            now = later;
+                            picked = s.pick(now);
+                            assert!(picked.is_some(), "{kind:?}: still nobody");
+                        }
+                    }
+                    let Some(c) = picked else { continue };
+                    assert!(active[c as usize], "{kind:?}: {c} has nothing to do");
+                    let leak = &mut leaks[c as usize];
+                    leak.run(now);
+                    assert!(leak.level <= leak.burst() || leak.limit == 0, "{kind:?}: {c} is over its limit");
+                    let amount = random.below(AMOUNT);
+                    now += amount;
+                    s.charge(c, amount, now);
+                    leak.charge(amount, now);
+                }
+            }
+        }
+        assert_eq!(s.faults(), 0, "{kind:?}");
+        assert!(held > 1000, "{kind:?}: limits were hardly met");
+    }
+}
+
+/// What two clients that always have something to do get differs by no more than one turn of each.
+#[test]
+fn fair_within_one_turn_of_each() {
+    const CLIENTS: usize = 8;
+    const ALWAYS: usize = 5;
+    for seed in 1..=20 {
+        let mut random = Random(seed);
+        let mut s = make(SchedulerKind::Wfq);
+        let weights: Vec<u32> =
+            (0..CLIENTS).map(|_| 1 + (random.below(1 << 20) >> random.below(20)) as u32).collect();
+        let most: Vec<u64> = (0..CLIENTS).map(|_| 1 + random.below(1_000_000)).collect();
+        for (c, w) in weights.iter().enumerate() {
+            s.configure(c as Client, &weight(*w));
+        }
+        for c in 0..ALWAYS {
+            s.arrive(c as Client, 0);
+        }
+        let mut got = [0u64; CLIENTS];
+        // For each pair the least and the most by which the first was ahead, times both weights.
+        let mut ahead = [[(0i128, 0i128); ALWAYS]; ALWAYS];
+        let mut now = 0;
+        for _ in 0..50_000 {
+            // Others come and go, or run in place.
+            let other = (ALWAYS as u64 + random.below((CLIENTS - ALWAYS) as u64)) as Client;
+            match random.below(6) {
+                0 => s.arrive(other, now),
+                1 => s.leave(other, now),
+                2 if s.may_run(other, now) => s.charge(other, random.below(most[other as usize]), now),
+                _ => {}
+            }
+            let c = s.pick(now).unwrap() as usize;
+            let amount = 1 + random.below(most[c]);
+            now += amount;
+            s.charge(c as Client, amount, now);
+            got[c] += amount;
+            if c >= ALWAYS {
+                continue;
+            }
+            for other in 0..ALWAYS {
+                let (i, j) = (c.min(other), c.max(other));
+                let times = |a: u64, c: usize| i128::from(a) * i128::from(weights[c]);
+                let by = times(got[i], j) - times(got[j], i);
+                let (least, greatest) = &mut ahead[i][j];
+                (*least, *greatest) = (by.min(*least), by.max(*greatest));
+                // Weights are exact to 10^-9.
+                let exact = (times(got[i], j) + times(got[j], i)) / 500_000_000 + 1;
+                let bound = times(most[i], j) + times(most[j], i) + exact;
+                assert!(*greatest - *least <= bound, "seed {seed}: {i} and {j} are too far apart");
+            }
+        }
+    }
+}
+
+/// Shares, of clients with no limits or reservations that never pause.
+#[test]
+fn shares_are_by_weight() {
+    let mut s = make(SchedulerKind::Wfq);
+    let weights = [50, 33, 17];
+    for (c, w) in weights.into_iter().enumerate() {
+        s.configure(c as Client, &weight(w));
+        s.arrive(c as Client, 0);
+    }
+    let (mut got, mut now, mut random) = ([0u64; 3], 0, Random(7));
+    while now < 10 * SECOND {
+        let c = s.pick(now).unwrap();
+        // The first has turns ten times as long.
+        let amount = 1 + random.below(if c == 0 { 200_000 } else { 20_000 });
+        now += amount;
+        s.charge(c, amount, now);
+        got[c as usize] += amount;
+    }
+    for (got, w) in got.into_iter().zip(weights) {
+        let part = got as f64 * 100.0 / now as f64;
+        assert!((part - f64::from(w)).abs() < 0.01, "{part} for {w}");
+    }
+}
+
+/// Who did nothing for long has no more than its share afterwards, and who alone used what was there owes nothing for it.
+#[test]
+fn idleness_earns_nothing() {
+    let mut s = make(SchedulerKind::Wfq);
+    s.configure(0, &weight(1));
+    s.configure(1, &weight(1));
+    s.arrive(0, 0);
+    let mut now = 0;
+    let mut turn = |s: &mut Box<dyn Scheduler>| {
+        let c = s.pick(now).unwrap();
+        now += 1000;
+        s.charge(c, 1000, now);
+        c
+    };
+    for _ in 0..1_000_000 {
+        assert_eq!(turn(&mut s), 0);
+    }
+    s.arrive(1, SECOND);
+    let mut got = [0; 2];
+    for _ in 0..100 {
+        got[turn(&mut s) as usize] += 1;
+    }
+    assert!(got[0] >= 49 && got[1] >= 49, "{got:?}");
+    // The same for one that ran in place, while nobody else had anything to do.
+    s.leave(0, 0);
+    s.leave(1, 0);
+    for _ in 0..1_000_000 {
+        assert!(s.may_run(1, 0));
+        s.charge(1, 1000, 0);
+    }
+    s.arrive(0, 0);
+    s.arrive(1, 0);
+    let mut got = [0; 2];
+    for _ in 0..100 {
+        got[turn(&mut s) as usize] += 1;
+    }
+    assert!(got[0] >= 49 && got[1] >= 49, "{got:?}");
+}
+
+/// A reservation is held over every stretch of time, less the turns that stand in between, and whoever gets more by its
+/// share gets that.
+#[test]
+fn reservations_are_held() {
+    const CLIENTS: usize = 6;
+    const TURN: u64 = 100_000;
+    for seed in 1..=10 {
+        let mut random = Random(seed);
+        let mut s = make(SchedulerKind::Wfq);
+        // 0 and 1 never pause, and 1 has little weight; 2 comes and goes; 3 to 5 flood.
+        let reserved = [300_000_000, 250_000_000, 200_000_000, 0, 0, 0];
+        let weights = [1000, 1, 1, 500, 500, 100];
+        for c in 0..CLIENTS {
+            let p = Parameters { weight: weights[c], reservation: reserved[c], ..Parameters::default() };
+            s.configure(c as Client, &p);
+            s.arrive(c as Client, 0);
+        }
+        let (mut got, mut now) = ([0u64; CLIENTS], 0);
+        let mut most = [i128::MIN; 2];
+        while now < 20 * SECOND {
+            match random.below(100) {
+                0 => s.arrive(2, now),
+                1 => s.leave(2, now),
+                2 => s.arrive(5, now),
+                3 => s.leave(5, now),
+                _ => {}
+            }
+            let c = s.pick(now).unwrap() as usize;
+            let amount = 1 + random.below(TURN);
+            now += amount;
+            s.charge(c as Client, amount, now);
+            got[c] += amount;
+            for c in 0..2 {
+                let ahead =
+                    i128::from(got[c]) - i128::from(now) * i128::from(reserved[c]) / i128::from(SECOND);
+                most[c] = most[c].max(ahead);
+                // Of 1, which gets no more than is reserved, what is true from the start is true from everywhere; 0 has
+                // what is reserved on top of whatever it got before.
+                let slack = i128::from(4 * TURN);
+                assert!(
+                    if c == 1 { ahead >= most[c] - slack } else { ahead >= -slack },
+                    "seed {seed}: {c} {ahead}"
+                );
+            }
+        }
+        let part = |c: usize| got[c] as f64 / now as f64;
+        assert!(
+            (part(1) - 0.25).abs() < 0.001,
+            "no more than is reserved, by a weight of nearly nothing: {}",
+            part(1)
+        );
+        assert!(part(0) > 0.305, "the greater of reservation and share: {}", part(0));
+        assert!((part(3) - part(4)).abs() < 0.001);
+    }
+}
+
+/// One with a limit and a great weight gets its limit, and the rest is the others'.
+#[test]
+fn limits_leave_the_rest_to_others() {
+    for kind in KINDS {
+        let mut s = make(kind);
+        let limit = SECOND / 10;
+        s.configure(
+            0,
+            &Parameters { weight: 1000, limit, priority: 9, deadline: 1, ..Parameters::default() },
+        );
+        s.configure(1, &weight(1));
+        s.arrive(0, 0);
+        s.arrive(1, 0);
+        let (mut got, mut now) = ([0u64; 2], 0);
+        while now < 10 * SECOND {
+            let c = s.pick(now).unwrap();
+            now += 10_000;
+            s.charge(c, 10_000, now);
+            got[c as usize] += 10_000;
+        }
+        let most = limit as u128 * u128::from(now + BURST) / u128::from(SECOND) + 10_000;
+        assert!(u128::from(got[0]) <= most, "{kind:?}: {} of {most}", got[0]);
+        assert!(u128::from(got[0]) * 100 >= most * 99, "{kind:?}: {} of {most}", got[0]);
+        // Without the limit there is no trace of it.
+        s.leave(1, now);
+        assert_eq!(s.pick(now).is_none(), s.next(now) != u64::MAX);
+        s.configure(0, &weight(1));
+        assert_eq!(s.pick(now), Some(0));
+        assert_eq!(s.next(now), u64::MAX);
+    }
+}
+
+#[test]
+fn round_robin_takes_turns() {
+    let mut s = make(SchedulerKind::RoundRobin);
+    for c in 0..5 {
+        s.configure(c, &weight(1));
+        s.arrive(c, 0);
+    }
+    for i in 0..20 {
+        assert_eq!(s.pick(0), Some(i % 5));
+    }
+    // Who comes back is last.
+    s.leave(0, 0);
+    s.arrive(0, 0);
+    for c in [1, 2, 3, 4, 0] {
+        assert_eq!(s.pick(0), Some(c));
+    }
+}
+
+#[test]
+fn priorities_come_first() {
+    let mut s = make(SchedulerKind::Priority);
+    for (c, priority) in [i32::MIN, 5, 5, i32::MAX].into_iter().enumerate() {
+        s.configure(c as Client, &Parameters { priority, ..Parameters::default() });
+        s.arrive(c as Client, 0);
+    }
+    assert_eq!([s.pick(0), s.pick(0)], [Some(3); 2]);
+    s.leave(3, 0);
+    assert!(s.may_run(3, 0));
+    assert_eq!([s.pick(0), s.pick(0), s.pick(0)], [Some(1), Some(2), Some(1)]);
+    s.configure(2, &Parameters { priority: 6, ..Parameters::default() });
+    assert_eq!([s.pick(0), s.pick(0)], [Some(2); 2]);
+    s.leave(1, 0);
+    s.leave(2, 0);
+    assert_eq!(s.pick(0), Some(0));
+}
+
+#[test]
+fn deadlines_come_first() {
+    let mut s = make(SchedulerKind::Deadline);
+    for (c, deadline) in [0, 300, 200, u64::MAX].into_iter().enumerate() {
+        s.configure(c as Client, &Parameters { deadline, ..Parameters::default() });
+    }
+    s.arrive(0, 0);
+    s.arrive(3, 0);
+    s.arrive(1, 10);
+    s.arrive(2, 100);
+    // Due at 300 and 310.
+    assert_eq!(s.pick(110), Some(2));
+    s.charge(2, 10, 120);
+    assert_eq!(s.pick(120), Some(1));
+    // What it has now came at 100, too, and is due at 300.
+    s.waits_since(2, 100);
+    assert_eq!(s.pick(120), Some(2));
+    s.leave(1, 120);
+    s.leave(2, 120);
+    assert!(s.may_run(2, 120));
+    // Late ones and those that have no deadline, and that not a number is out of range.
+    assert_eq!(s.pick(u64::MAX), Some(3));
+    s.leave(3, 0);
+    assert_eq!(s.pick(0), Some(0));
+    assert!(s.may_run(3, u64::MAX));
+}
+
+/// Numbers at the end of their range make nothing wrong.
+#[test]
+fn extremes() {
+    for kind in KINDS {
+        let mut s = Checked::new(make(kind));
+        for (c, n) in [0, 1, u64::MAX].into_iter().enumerate() {
+            let p = Parameters {
+                weight: n.min(u64::from(u32::MAX)) as u32,
+                reservation: n,
+                limit: n,
+                priority: n as i32,
+                deadline: n,
+            };
+            s.configure(c as Client, &p);
+        }
+        for now in [0, 1, u64::MAX - 1, u64::MAX, 5] {
+            for c in 0..3 {
+                s.arrive(c, now);
+                s.charge(c, u64::MAX, now);
+                let _ = (s.may_run(c, now), s.next(now), s.pick(now));
+                s.charge(c, 0, now);
+            }
+            s.leave(2, now);
+        }
+        // Those that were never heard of.
+        s.leave(77, 0);
+        s.charge(77, 5, 0);
+        s.forget(77);
+        assert!(!s.may_run(77, 0));
+        s.arrive(9, 0);
+        assert_eq!(s.faults(), 0, "{kind:?}");
+    }
+}
+
+/// Answers at random.
+struct Nonsense(Random);
+
+impl Scheduler for Nonsense {
+    fn arrive(&mut self, _: Client, _: u64) {}
+    fn pick(&mut self, _: u64) -> Option<Client> {
+        (self.0.below(4) != 0).then(|| self.0.below(24) as Client)
+    }
+    fn charge(&mut self, _: Client, _: u64, _: u64) {}
+    fn leave(&mut self, _: Client, _: u64) {}
+    fn configure(&mut self, _: Client, _: &Parameters) {}
+    fn forget(&mut self, _: Client) {}
+    fn next(&self, now: u64) -> u64 {
+        [0, now, now + 1, u64::MAX][(self.0.0 % 4) as usize]
+    }
+    fn may_run(&self, _: Client, _: u64) -> bool {
+        self.0.0 & 1 == 0
+    }
+}
+
+/// With a scheduler that answers nonsense everything is done all the same.
+#[test]
+fn nonsense_loses_nothing() {
+    const CLIENTS: usize = 16;
+    for seed in 1..=200 {
+        let mut random = Random(seed);
+        let mut s = Checked::new(Nonsense(Random(seed * 77)));
+        for c in 0..CLIENTS {
+            let limit = if c % 3 == 0 { 1_000_000 } else { 0 };
+            s.configure(c as Client, &Parameters { limit, ..Parameters::default() });
+        }
+        let (mut waiting, mut now, mut left) = ([0u32; CLIENTS], 0, 1000);
+        while left > 0 || waiting.iter().any(|n| *n != 0) {
+            if left > 0 && random.below(2) == 0 {
+                let c = random.below(CLIENTS as u64) as usize;
+                if waiting[c] == 0 {
+                    s.arrive(c as Client, now);
+                }
+                waiting[c] += 1;
+                left -= 1;
+            }
+            let Some(c) = s.pick(now) else {
+                if waiting.iter().any(|n| *n != 0) {
+                    assert!(waiting.iter().enumerate().all(|(c, n)| *n == 0 || c % 3 == 0));
+                    assert!(s.next(now) > now);
+                    now = s.next(now);
+                }
+                continue;
+            };
+            waiting[c as usize] -= 1;
+            now += 10;
+            s.charge(c, 10, now);
+            if waiting[c as usize] == 0 {
+                s.leave(c, now);
+            }
+        }
+        assert!(s.replaced());
+        assert_eq!(s.faults(), FAULTS_MAX);
+        // A good one in its place, which has what limits there were.
+        let mut good = s.replace(make(SchedulerKind::Wfq), now);
+        assert_eq!(good.clients().filter(|(_, p, _)| p.limit == 1_000_000).count(), CLIENTS.div_ceil(3));
+        good.arrive(5, now);
+        assert_eq!(good.pick(now), Some(5));
+        assert_eq!(good.faults(), 0);
+    }
+}
+
+/// A scheduler that is right but for a few answers stays in its place.
+#[test]
+fn a_few_faults_are_mended() {
+    struct Lapse(Box<dyn Scheduler>, u32);
+    impl Scheduler for Lapse {
+        fn arrive(&mut self, c: Client, now: u64) {
+            self.0.arrive(c, now);
+        }
+        fn pick(&mut self, now: u64) -> Option<Client> {
+            self.1 += 1;
+            if self.1.is_multiple_of(100) { Some(9) } else { self.0.pick(now) }
+        }
+        fn charge(&mut self, c: Client, a: u64, now: u64) {
+            self.0.charge(c, a, now);
+        }
+        fn leave(&mut self, c: Client, now: u64) {
+            self.0.leave(c, now);
+        }
+        fn configure(&mut self, c: Client, p: &Parameters) {
+            self.0.configure(c, p);
+        }
+        fn forget(&mut self, c: Client) {
+            self.0.forget(c);
+        }
+        fn next(&self, now: u64) -> u64 {
+            self.0.next(now)
+        }
+        fn may_run(&self, c: Client, now: u64) -> bool {
+            self.0.may_run(c, now)
+        }
+    }
+    let mut s = Checked::new(Lapse(make(SchedulerKind::Wfq), 0));
+    for c in 0..2 {
+        s.configure(c, &weight(1 + 2 * u32::from(c)));
+        s.arrive(c, 0);
+    }
+    let mut got = [0; 2];
+    for now in 0..1000 {
+        let c = s.pick(now).unwrap();
+        s.charge(c, 1, now);
+        got[c as usize] += 1;
+    }
+    assert_eq!((s.faults(), s.replaced()), (10, false));
+    assert!(got[1] > 740 && got[1] < 760, "{got:?}");
+}
+
+/// What a turn costs: `cargo test -p atoll-grid --release -- --ignored --nocapture costs`.
+#[test]
+#[ignore = "measures"]
+fn costs() {
+    fn measure(name: &str, mut turn: impl FnMut(u64)) {
+        const TURNS: u64 = 1_000_000;
+        let mut best = f64::MAX;
+        for _ in 0..7 {
+            let begun = std::time::Instant::now();
+            for i in 0..TURNS {
+                turn(i);
+            }
+            best = best.min(begun.elapsed().as_nanos() as f64 / TURNS as f64);
+        }
+        eprintln!("{best:7.1} ns  {name}");
+    }
+    for (clients, all) in [(3u16, true), (16, false), (256, false)] {
+        for kind in KINDS {
+            for (what, parameters) in [
+                ("", weight(100)),
+                (", limits", Parameters { limit: u64::MAX >> 20, ..weight(100) }),
+                (", reservations", Parameters { reservation: 1_000_000, ..weight(100) }),
+            ] {
+                if !(all || what.is_empty() || kind == SchedulerKind::Wfq) {
+                    continue;
+                }
+                let mut s = Checked::new(make(kind));
+                for c in 0..clients {
+                    s.configure(c, &parameters);
+                    s.arrive(c, 0);
+                }
+                let mut now = 0;
+                measure(&std::format!("pick and charge, {kind:?}, {clients} clients{what}"), |i| {
+                    now += 1000;
+                    let c = s.pick(now).unwrap();
+                    s.charge(c, 900 + (i & 127), now);
+                });
+                measure(
+                    &std::format!("arrive, pick, charge, leave, {kind:?}, {clients} clients{what}"),
+                    |i| {
+                        now += 1000;
+                        let c = s.pick(now).unwrap();
+                        s.charge(c, 900 + (i & 127), now);
+                        s.leave(c, now);
+                        s.arrive(c, now);
+                    },
+                );
+                for c in 0..clients {
+                    s.leave(c, now);
+                }
+                measure(&std::format!("in place, {kind:?}, {clients} clients{what}"), |i| {
+                    now += 1000;
+                    if s.may_run(1, now) {
+                        s.charge(1, 900 + (i & 127), now);
+                    }
+                });
+            }
+        }
+    }
+    // What was not taken: a scan of the keys.
+    for clients in [3usize, 16, 256] {
+        let mut keys: Vec<u128> = vec![1; clients];
+        measure(&std::format!("scan and set, {clients} clients"), |i| {
+            let (mut first, mut least) = (0, u128::MAX);
+            for (c, k) in std::hint::black_box(&keys).iter().enumerate() {
+                if *k < least {
+                    (first, least) = (c, *k);
+                }
+            }
+            keys[first] += u128::from(900 + (i & 127));
+        });
+    }
+}
