@@ -29,7 +29,7 @@ use crate::process::{
 };
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
-use crate::{current, dev, futex, proc, pty, syscalls, vdso};
+use crate::{current, dev, futex, grid, proc, pty, syscalls, vdso};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
 const TRUST_READ_ONLY: u64 = 2_000_000_000;
@@ -165,6 +165,9 @@ pub fn boot() {
     for (slot, (cur, max)) in limits.iter_mut().zip(&config.limits) {
         *slot = Rlimit { cur: *cur, max: *max };
     }
+    if let Err(reason) = grid::configure(config.grid.clone()) {
+        fail(&format!("the grid's configuration: {reason}"), 125);
+    }
     let process = Process::new(NewProcess {
         parent: None,
         ids: Ids {
@@ -294,6 +297,7 @@ fn find_program(config: &BootConfig) -> Result<(atoll_fs::Location, Vec<u8>)> {
 
 /// The supervisor rang: signals from outside for the first program, or for the terminal's foreground.
 pub fn look_at_mailbox() {
+    grid::look_at_offer();
     let mailbox = &platform().control().mailbox;
     let signals = mailbox.signals.swap(0, Ordering::SeqCst);
     if signals == 0 {

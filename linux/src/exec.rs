@@ -21,6 +21,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
+use crate::grid;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
 use crate::vdso;
@@ -549,8 +550,7 @@ fn load(
         out
     };
     let exe = program.place.path_of(&program.path);
-    task.process.activity.rename(base_name(&exe));
-    *task.process.image.lock() = Image {
+    let image = Image {
         exe,
         place: Some(program.place.clone()),
         cmdline: joined(&program.args),
@@ -558,6 +558,8 @@ fn load(
         auxv: auxv.iter().flatten().flat_map(|w| w.to_ne_bytes()).collect(),
         ranges: [sp, args_start, env_start, env_start, env_end],
     };
+    grid::starts(&task.process, &image, base_name(&image.exe));
+    *task.process.image.lock() = image;
     *frame = *Box::new(UserFrame::new());
     frame.rip = entry;
     frame.rsp = sp;

@@ -3,7 +3,8 @@
 //! [`syscalls`] is the table and what stands behind it, one file a family;
 //! [`process`] and [`signal`] say what a process is and how it is told
 //! things; [`exec`] loads programs; [`files`] is a process's descriptors and
-//! [`futex`], [`epoll`] and [`event`] what they can wait by; [`proc`] and
+//! [`futex`], [`epoll`] and [`event`] what they can wait by; [`grid`] says
+//! whose they are; [`proc`] and
 //! [`dev`] are the file systems that show all this. What Linux does, with the
 //! numbers it does it with, is the specification: the manual pages, and where
 //! they are silent, the system itself, which the tests compare with.
@@ -22,6 +23,7 @@ pub mod event;
 pub mod exec;
 pub mod files;
 pub mod futex;
+pub mod grid;
 pub mod line;
 pub mod log;
 pub mod proc;

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
-use atoll_abi::grid::{Resource, kind};
+use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::{Cred, Location, Namespace};
 use atoll_mem::user;
@@ -27,7 +27,7 @@ use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
-use crate::{futex, log};
+use crate::{futex, grid, log};
 
 /// A process image's address space.
 pub struct Space {
@@ -451,8 +451,7 @@ impl Process {
             ),
             None => (pid, pid, Image::default(), 1),
         };
-        let activity = Activity::new(kind::PROCESS, &Activity::root(), pid, base_name(&image.exe))
-            .unwrap_or_else(Activity::root);
+        let activity = grid::for_process(from.parent.as_deref(), pid, base_name(&image.exe));
         let process = Arc::new(Process {
             pid,
             activity,

@@ -11,11 +11,14 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::core_state::cores;
+use crate::ready::Division;
 use atoll_abi::grid::{
-    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, NAME_MAX, RESOURCES, ROOT, Record, Sheet, kind,
+    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, NAME_MAX, Parameters, RESOURCES, ROOT, Record, SchedulerKind,
+    Sheet, kind,
 };
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform;
+use atoll_sync::Mutex;
 
 /// Holders of each activity; [`CLOSING`] while its record is being given up.
 static HOLDERS: [AtomicU32; ACTIVITIES_MAX] = [const { AtomicU32::new(0) }; ACTIVITIES_MAX];
@@ -128,6 +131,29 @@ impl Activity {
         Activity(n)
     }
 
+    /// The class that its threads are scheduled in: itself, or of a process the one above it.
+    pub fn class(&self) -> u32 {
+        let r = record(self.0);
+        match r.kind.load(Ordering::Relaxed) {
+            kind::PROCESS => r.parent.load(Ordering::Relaxed),
+            _ => self.0,
+        }
+    }
+
+    /// The class, held. For whoever keeps others from moving it meanwhile.
+    pub fn above(&self) -> Activity {
+        Activity::hold(self.class())
+    }
+
+    /// Puts a process's activity under another one. What it used up to now goes with it.
+    pub fn move_under(&self, parent: &Activity) {
+        let r = record(self.0);
+        r.sequence.fetch_add(1, Ordering::AcqRel);
+        let before = r.parent.swap(parent.clone().into_raw(), Ordering::AcqRel);
+        r.sequence.fetch_add(1, Ordering::AcqRel);
+        drop(Activity::from_raw(before));
+    }
+
     /// Gives it another name.
     pub fn rename(&self, name: &[u8]) {
         let r = record(self.0);
@@ -135,6 +161,39 @@ impl Activity {
         write_name(r, name);
         r.sequence.fetch_add(1, Ordering::AcqRel);
     }
+}
+
+/// How the cell's classes share its cores, and how often that has changed.
+static DIVISION: Mutex<Division> =
+    Mutex::new(Division { scheduler: SchedulerKind::Wfq, classes: Vec::new() });
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Calls `f` with the division in force, unless it is just being changed: then the core asks again at its next switch.
+pub(crate) fn with_division(f: impl FnOnce(&Division, u32)) {
+    if let Some(division) = DIVISION.try_lock() {
+        f(&division, generation());
+    }
+}
+
+/// Divides the cores' time between classes from now on: `cell` is what all get together that are in no other.
+/// Each core follows at its next switch. Without other classes, threads take turns whatever they belong to.
+pub fn divide(scheduler: SchedulerKind, cell: Parameters, classes: &[(&Activity, Parameters)]) {
+    let mut division = DIVISION.lock();
+    division.scheduler = scheduler;
+    division.classes.clear();
+    record(ROOT).weight.store(cell.weight, Ordering::Relaxed);
+    if !classes.is_empty() {
+        division.classes.push((ROOT, cell));
+    }
+    for (activity, parameters) in classes {
+        record(activity.0).weight.store(parameters.weight, Ordering::Relaxed);
+        division.classes.push((activity.0, *parameters));
+    }
+    GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 /// What an activity has used, over all cores.

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::books::Meter;
 use crate::rcu::Limbo;
+use crate::ready::Ready;
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
 use atoll_abi::core_local::core_local;
@@ -38,9 +39,7 @@ pub(crate) struct MailNode {
 
 /// The part that only the core itself touches, in the runtime with upcalls masked.
 pub(crate) struct Private {
-    pub head: *const Thread,
-    pub tail: *const Thread,
-    pub len: usize,
+    pub ready: Ready,
     /// A thread that ended and whose stack may be freed after the switch.
     pub finished: Option<ThreadRef>,
     /// The program thread whose extended registers are in this core's registers.
@@ -136,9 +135,7 @@ impl Core {
         Core {
             meter: Meter::new(number),
             private: UnsafeCell::new(Private {
-                head: core::ptr::null(),
-                tail: core::ptr::null(),
-                len: 0,
+                ready: Ready::new(),
                 finished: None,
                 live: core::ptr::null(),
                 timers: BTreeMap::new(),

@@ -21,13 +21,14 @@ mod arch;
 pub mod books;
 mod core_state;
 mod rcu;
+mod ready;
 mod scheduler;
 mod service;
 mod thread;
 mod timer;
 mod wait;
 
-pub use activity::{Activity, Used, used};
+pub use activity::{Activity, Used, divide, used};
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };

@@ -10,13 +10,14 @@
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
-use crate::arch;
 use crate::core_state::{
     Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
 };
 use crate::rcu;
+use crate::ready::Ready;
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
+use crate::{activity, arch};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, state as core_run};
 use atoll_abi::platform;
@@ -208,16 +209,22 @@ extern "C" fn leave(next: usize) -> ! {
 fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     let this = this_core();
     charge(me, now);
+    if with_private(|p| p.ready.generation) != activity::generation() {
+        activity::with_division(|division, generation| {
+            with_private(|p| p.ready.divide(division, generation, now));
+        });
+    }
     // The books are done with those who were woken.
     rcu::quiesce();
     take_mail();
     timer::expire(now);
-    if with_private(|p| p.len > 0) && look_for_events(now, false) {
+    if with_private(|p| p.ready.len() > 0) && look_for_events(now, false) {
         // With nothing ready, `idle` looks.
         charge_events(platform().now());
     }
+    let mut now = now;
     loop {
-        if let Some(t) = pop_ready() {
+        if let Some(t) = pop_ready(now) {
             // READY to RUNNING; a token stays.
             t.state.fetch_and(!state::MASK, Ordering::AcqRel);
             this.busy.store(true, Ordering::Relaxed);
@@ -232,7 +239,7 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
             rearm();
             return t;
         }
-        idle();
+        now = idle(now);
     }
 }
 
@@ -247,6 +254,7 @@ fn charge(me: Option<ThreadRef>, now: u64) {
     let ran = begin_record(now);
     count(&this_core().stats.busy_ns, ran);
     this_core().meter.settle(ran);
+    with_private(|p| p.ready.settle(ran, now));
     if let Some(me) = me {
         me.book(ran);
     }
@@ -259,8 +267,8 @@ fn charge_events(now: u64) {
     this_core().meter.charge_events(took);
 }
 
-/// Nothing is ready: wait for an event, a wake-up or a deadline.
-fn idle() {
+/// Nothing is ready that may run: wait for an event, a wake-up or a deadline. Value: the time.
+fn idle(now: u64) -> u64 {
     let this = this_core();
     let local = core_local();
     this.busy.store(false, Ordering::Relaxed);
@@ -281,7 +289,11 @@ fn idle() {
             }
         }
     }
-    let deadline = with_private(|p| p.timers.first_key_value().map(|(key, _)| key.0));
+    let deadline = with_private(|p| {
+        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        // A class that is over its limit may go on some time.
+        Some(timer.min(p.ready.next(now))).filter(|at| *at != u64::MAX)
+    });
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -312,8 +324,10 @@ fn idle() {
     timer::expire(now);
     handle_in_place();
     wake_event_thread();
-    charge_events(platform().now());
+    let now = platform().now();
+    charge_events(now);
     rcu::quiesce();
+    now
 }
 
 fn nothing_arrived(this: &Core) -> bool {
@@ -425,7 +439,7 @@ fn take_mail() {
             let t = unsafe { &*line };
             line = t.next.load(Ordering::Relaxed);
             this.wants_work.store(false, Ordering::Relaxed);
-            push_ready(t);
+            push_woken(t);
         }
     }
     if !this.mail.load(Ordering::Relaxed).is_null() {
@@ -454,36 +468,24 @@ fn take_mail() {
 }
 
 fn push_ready(t: ThreadRef) {
-    t.next.store(null_mut(), Ordering::Relaxed);
+    put(|ready, now| ready.push(t, now));
+}
+
+/// A thread of this core has been woken.
+fn push_woken(t: ThreadRef) {
+    put(|ready, now| ready.wake(t, now));
+}
+
+fn put(f: impl FnOnce(&mut Ready, u64)) {
     let len = with_private(|p| {
-        if p.tail.is_null() {
-            p.head = t;
-        } else {
-            // SAFETY: the tail is a thread in our queue.
-            unsafe { (*p.tail).next.store((t as *const Thread).cast_mut(), Ordering::Relaxed) };
-        }
-        p.tail = t;
-        p.len += 1;
-        p.len
+        f(&mut p.ready, p.since);
+        p.ready.len()
     });
     this_core().load.store(len as u32, Ordering::Relaxed);
 }
 
-fn pop_ready() -> Option<ThreadRef> {
-    let (t, len) = with_private(|p| {
-        let t = p.head;
-        if t.is_null() {
-            return (None, 0);
-        }
-        // SAFETY: the head is a thread in our queue.
-        let t = unsafe { &*t };
-        p.head = t.next.load(Ordering::Relaxed);
-        if p.head.is_null() {
-            p.tail = null();
-        }
-        p.len -= 1;
-        (Some(t), p.len)
-    });
+fn pop_ready(now: u64) -> Option<ThreadRef> {
+    let (t, len) = with_private(|p| (p.ready.pop(now), p.ready.len()));
     this_core().load.store(len as u32, Ordering::Relaxed);
     t
 }
@@ -496,7 +498,7 @@ pub(crate) fn rearm() {
     let external = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
     let wanted = with_private(|p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        if p.len > 0 {
+        if p.ready.len() > 0 {
             at = at.min(p.since + SLICE);
         }
         if external {
@@ -527,7 +529,7 @@ pub fn on_deadline() {
     take_mail();
     timer::expire(now);
     look_for_events(now, true);
-    let (since, len) = with_private(|p| (p.since, p.len));
+    let (since, len) = with_private(|p| (p.since, p.ready.len()));
     if len > 0 && now.saturating_sub(since) >= SLICE / 2 {
         spread();
         preempt();
@@ -543,7 +545,7 @@ pub fn on_notify() {
     rcu::quiesce();
     take_mail();
     let now = platform().now();
-    let (since, len) = with_private(|p| (p.since, p.len));
+    let (since, len) = with_private(|p| (p.since, p.ready.len()));
     if len > 0 && now.saturating_sub(since) >= SLICE {
         preempt();
     } else {
@@ -570,7 +572,7 @@ pub fn yield_now() {
     let now = platform().now();
     take_mail();
     look_for_events(now, false);
-    if with_private(|p| p.len == 0) {
+    if with_private(|p| p.ready.len() == 0) {
         return;
     }
     count(&me.switches[0], 1);
@@ -633,7 +635,7 @@ pub fn unpark(t: ThreadRef) {
 fn enqueue(t: ThreadRef) {
     let on = t.core();
     if on == core_local().id() {
-        push_ready(t);
+        push_woken(t);
         // The thread that runs here now has competition.
         rearm();
         return;
@@ -713,7 +715,7 @@ fn ask_for_work() {
 
 /// Sends a ready thread to a core that has none.
 fn give_work(to: usize) {
-    if with_private(|p| p.len) >= 2
+    if with_private(|p| p.ready.len()) >= 2
         && let Some(t) = pop_movable(to)
     {
         migrate(t, to);
@@ -735,19 +737,14 @@ fn spread() {
     }
 }
 
-/// Takes the oldest ready thread that may run on another core.
+/// Takes a ready thread that may run on another core.
 fn pop_movable(to: usize) -> Option<ThreadRef> {
-    let n = with_private(|p| p.len);
     let me = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
-    for _ in 0..n {
-        let t = pop_ready()?;
-        // Not the thread on whose stack this runs: it is not saved yet.
-        if t.is_movable() && t.may_run_on(to) && !core::ptr::eq(t, me) {
-            return Some(t);
-        }
-        push_ready(t);
-    }
-    None
+    // Not the thread on whose stack this runs: it is not saved yet.
+    let may = |t: ThreadRef| t.is_movable() && t.may_run_on(to) && !core::ptr::eq(t, me);
+    let (t, len) = with_private(|p| (p.ready.take(p.since, may), p.ready.len()));
+    this_core().load.store(len as u32, Ordering::Relaxed);
+    t
 }
 
 fn migrate(t: ThreadRef, to: usize) {

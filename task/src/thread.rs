@@ -71,6 +71,8 @@ pub struct Thread {
     interrupt: AtomicU32,
     /// The activity that it works for: a count of it is the thread's.
     activity: AtomicU32,
+    /// See [`Thread::class`].
+    class: AtomicU32,
     /// Cores that it may run on, a bit each.
     affinity: [AtomicU64; MAX_CORES / 64],
 }
@@ -123,8 +125,20 @@ impl Thread {
         self.activity.load(Ordering::Relaxed)
     }
 
+    /// The class that it is scheduled in: number of an activity that the configuration names, or of the cell.
+    #[inline]
+    pub(crate) fn class(&self) -> u32 {
+        self.class.load(Ordering::Relaxed)
+    }
+
+    /// Its activity is in this class. Before it starts, or for the thread itself: it moves at its next switch.
+    pub fn set_class(&self, class: u32) {
+        self.class.store(class, Ordering::Relaxed);
+    }
+
     /// Says for whom it works. Before it starts.
     pub fn work_for(&self, activity: Activity) {
+        self.set_class(activity.class());
         drop(Activity::from_raw(self.activity.swap(activity.into_raw(), Ordering::Relaxed)));
     }
 
@@ -293,6 +307,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
             id: AtomicU64::new(0),
             interrupt: AtomicU32::new(0),
             activity: AtomicU32::new(ROOT),
+            class: AtomicU32::new(ROOT),
             affinity: [const { AtomicU64::new(0) }; MAX_CORES / 64],
         })),
     };
@@ -308,6 +323,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     t.switches[1].store(0, Ordering::Relaxed);
     t.interrupt.store(0, Ordering::Relaxed);
     t.activity.store(Activity::root().into_raw(), Ordering::Relaxed);
+    t.class.store(ROOT, Ordering::Relaxed);
     for word in &t.affinity {
         word.store(!0, Ordering::Relaxed);
     }

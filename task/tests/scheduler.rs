@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_abi::grid::Resource;
+use atoll_abi::grid::{Parameters, Resource, SchedulerKind, kind};
 use atoll_abi::platform;
 use atoll_abi::service::{Op, Request};
 use atoll_platform_sim::{Config, Outcome, run};
@@ -240,6 +240,57 @@ fn books_balance() {
                 let most = (second.2 - first.0) as i64 * cores;
                 let total = second.1 - first.1;
                 platform().end(if (least..=most).contains(&total) { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Threads of three classes on every core: each class gets its share, and who is alone gets all (OK-10, OK-16).
+#[test]
+fn classes_share_by_weight() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let classes: Vec<task::Activity> = (0..3)
+                    .map(|n| {
+                        task::Activity::new(kind::NAMED, &task::Activity::root(), 0, &[b'a' + n]).unwrap()
+                    })
+                    .collect();
+                let weights = [50u32, 33, 17];
+                let of = |weight| Parameters { weight, ..Parameters::default() };
+                let division: Vec<_> = classes.iter().zip(weights).map(|(c, w)| (c, of(w))).collect();
+                task::divide(SchedulerKind::Wfq, Parameters::default(), &division);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let got: Arc<[AtomicU64; 3]> = Arc::default();
+                let end = platform().now() + 8_000_000;
+                for on in 0..task::cores() {
+                    for (n, class) in classes.iter().enumerate() {
+                        // The heaviest class has its time in several threads.
+                        for _ in 0..if n == 0 { 2 } else { 1 } {
+                            let (count, got) = (count.clone(), got.clone());
+                            let t = task::spawn(on, move || {
+                                while platform().now() < end {
+                                    let start = platform().now();
+                                    while platform().now() < start + 1_000 {}
+                                    got[n].fetch_add(platform().now() - start, Ordering::Relaxed);
+                                    task::yield_now();
+                                }
+                                done(&count);
+                            });
+                            let t = t.unwrap();
+                            t.work_for(class.clone());
+                            task::start(t);
+                        }
+                    }
+                }
+                join(&count, 4 * task::cores() as u64);
+                let total: u64 = got.iter().map(|g| g.load(Ordering::Relaxed)).sum();
+                let fair = got.iter().zip(weights).all(|(g, w)| {
+                    let percent = g.load(Ordering::Relaxed) as f64 * 100.0 / total as f64;
+                    (percent - f64::from(w)).abs() < 2.0
+                });
+                platform().end(if fair { 0 } else { 1 });
             })
         },
         Outcome::Ended(0),

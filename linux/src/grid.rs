@@ -1,0 +1,207 @@
+//! The grid's configuration, and whose processes are whose.
+//!
+//! The configuration comes with the boot configuration, and later through the control area (`atoll_abi::grid`). Each of
+//! the activities that it names becomes a class of the scheduler; a process belongs to the first that it matches when it
+//! starts a program, else to its parent's, and the first process to the cell.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::grid::{
+    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, Match, NAME_MAX, Parameters, REASON_MAX, Resource,
+    SchedulerKind, kind,
+};
+use atoll_abi::platform;
+use atoll_sync::Mutex;
+use atoll_task::Activity;
+
+use crate::log;
+use crate::process::{Image, Process, all_processes};
+
+/// What is in force.
+struct Grid {
+    config: GridConfig,
+    /// The configuration's activities, in its order.
+    classes: Vec<Activity>,
+}
+
+static GRID: Mutex<Option<Grid>> = Mutex::new(None);
+
+fn area() -> &'static GridArea {
+    &platform().control().grid
+}
+
+/// Makes a configuration the one in force. The error says why it can't be; then the one before stays.
+pub fn configure(config: GridConfig) -> Result<(), String> {
+    check(&config)?;
+    let mut grid = GRID.lock();
+    let mut classes = Vec::new();
+    for activity in &config.activities {
+        let known = grid.as_ref().and_then(|g| {
+            let n = g.config.activities.iter().position(|a| a.name == activity.name)?;
+            Some(g.classes[n].clone())
+        });
+        let class = known
+            .or_else(|| Activity::new(kind::NAMED, &Activity::root(), 0, activity.name.as_bytes()))
+            .ok_or_else(|| format!("there is no room for the activity {}", activity.name))?;
+        classes.push(class);
+    }
+    *grid = Some(Grid { config, classes });
+    for process in all_processes() {
+        let image = process.image.lock().clone();
+        let class = grid.as_ref().map_or_else(Activity::root, |g| g.class_of(&process, &image, None));
+        put_into(&process, &class);
+    }
+    if let Some(g) = grid.as_ref() {
+        g.divide();
+    }
+    Ok(())
+}
+
+/// What the supervisor checks, too; but it may be of another mind than this cell.
+fn check(config: &GridConfig) -> Result<(), String> {
+    for (n, activity) in config.activities.iter().enumerate() {
+        let name = &activity.name;
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(format!("an activity's name has 1 to {NAME_MAX} bytes"));
+        }
+        if config.activities[..n].iter().any(|a| a.name == *name) {
+            return Err(format!("there are two activities {name}"));
+        }
+        if activity.parameters.weight == 0 {
+            return Err(format!("the activity {name} has no weight"));
+        }
+    }
+    for resource in &config.resources {
+        if let Some((n, _)) = resource.activities.iter().find(|(n, _)| *n as usize >= config.activities.len())
+        {
+            return Err(format!(
+                "{} is divided for an activity {n} that is not there",
+                resource.resource.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Grid {
+    /// Whose a process is. `parents`: whose it is if it matches none; None: the cell's.
+    fn class_of(&self, process: &Process, image: &Image, parents: Option<&Activity>) -> Activity {
+        let uid = process.ids.lock().ruid;
+        let named = self.config.activities.iter().position(|a| belongs(a, image, uid));
+        match (named, parents) {
+            (Some(n), _) => self.classes[n].clone(),
+            (None, Some(parents)) => parents.clone(),
+            (None, None) => Activity::root(),
+        }
+    }
+
+    /// Tells the scheduler.
+    fn divide(&self) {
+        let thread = self.config.resources.iter().find(|r| r.resource == Resource::Thread);
+        let scheduler = thread.map_or(SchedulerKind::Wfq, |r| r.scheduler);
+        let of = |n: usize| {
+            let own = thread.and_then(|r| r.activities.iter().find(|(a, _)| *a as usize == n));
+            own.map_or(self.config.activities[n].parameters, |(_, p)| *p)
+        };
+        let classes: Vec<(&Activity, Parameters)> =
+            self.classes.iter().enumerate().map(|(n, class)| (class, of(n))).collect();
+        atoll_task::divide(scheduler, Parameters::default(), &classes);
+    }
+}
+
+fn belongs(activity: &ActivityConfig, image: &Image, uid: u32) -> bool {
+    let words = |list: &[u8]| -> Vec<Vec<u8>> {
+        list.split(|b| *b == 0).filter(|w| !w.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let (args, env) = (words(&image.cmdline), words(&image.environ));
+    activity.matches.iter().any(|m| matches(m, &image.exe, &args, &env, uid))
+}
+
+/// Puts a process, and its threads, into a class.
+fn put_into(process: &Process, class: &Activity) {
+    // A process for which there was no record of its own works for a class's: it stays with what it has.
+    if process.activity.class() == process.activity.number() {
+        return;
+    }
+    process.activity.move_under(class);
+    for task in process.tasks.lock().iter() {
+        task.thread().set_class(class.number());
+    }
+}
+
+/// An activity for a new process: under its parent's class.
+pub fn for_process(parent: Option<&Process>, pid: u32, name: &[u8]) -> Activity {
+    // While this is held, nobody changes anybody's class.
+    let _grid = GRID.lock();
+    let class = parent.map_or_else(Activity::root, |p| p.activity.above());
+    Activity::new(kind::PROCESS, &class, pid, name).unwrap_or(class)
+}
+
+/// A process starts a program: whose is it now?
+pub fn starts(process: &Process, image: &Image, name: &[u8]) {
+    let grid = GRID.lock();
+    if process.activity.class() != process.activity.number() {
+        process.activity.rename(name);
+    }
+    if let Some(g) = grid.as_ref().filter(|g| !g.classes.is_empty()) {
+        let class = g.class_of(process, image, Some(&process.activity.above()));
+        put_into(process, &class);
+    }
+}
+
+/// Looks whether the supervisor offers another configuration, and answers.
+pub fn look_at_offer() {
+    let area = area();
+    if area.offered.load(Ordering::Acquire) == area.answered.load(Ordering::Relaxed) {
+        return;
+    }
+    // It takes locks and memory, which what this interrupts should not wait for.
+    let core = atoll_abi::core_local::core_local().id();
+    match atoll_task::spawn(core, answer) {
+        Some(t) => atoll_task::start(t),
+        None => log::line(format_args!("no memory to look at a configuration of the grid")),
+    }
+}
+
+fn answer() {
+    static ANSWERING: Mutex<()> = Mutex::new(());
+    let _one = ANSWERING.lock();
+    let area = area();
+    let offer = area.offered.load(Ordering::Acquire);
+    if offer == area.answered.load(Ordering::Relaxed) {
+        return;
+    }
+    let len = (area.config_len.load(Ordering::Relaxed) as usize).min(CONFIG_MAX);
+    let bytes: Vec<u8> = area.config[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
+    let outcome = postcard::from_bytes::<GridConfig>(&bytes).map_err(|e| e.to_string()).and_then(configure);
+    let reason = outcome.as_ref().err().map_or(&b""[..], |e| e.as_bytes());
+    for (n, byte) in area.reason.iter().enumerate().take(REASON_MAX) {
+        let value = if n + 1 < REASON_MAX { reason.get(n).copied().unwrap_or(0) } else { 0 };
+        byte.store(value, Ordering::Relaxed);
+    }
+    area.taken.store(u32::from(outcome.is_ok()), Ordering::Relaxed);
+    area.answered.store(offer, Ordering::Release);
+}
+
+fn matches(m: &Match, program: &[u8], args: &[Vec<u8>], env: &[Vec<u8>], uid: u32) -> bool {
+    let name = program.rsplit(|b| *b == b'/').next().unwrap_or(program);
+    let program = |p: &String| glob(p.as_bytes(), if p.contains('/') { program } else { name });
+    m.program.as_ref().is_none_or(program)
+        && m.argument.as_ref().is_none_or(|a| args.iter().any(|arg| glob(a.as_bytes(), arg)))
+        && m.environment.as_ref().is_none_or(|e| {
+            env.iter().any(|v| *v == e.as_bytes() || v.starts_with(format!("{e}=").as_bytes()))
+        })
+        && m.user.is_none_or(|u| u == uid)
+}
+
+/// `*` stands for any bytes.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern.first() {
+        None => text.is_empty(),
+        Some(b'*') => (0..=text.len()).any(|n| glob(&pattern[1..], &text[n..])),
+        Some(c) => text.first() == Some(c) && glob(&pattern[1..], &text[1..]),
+    }
+}

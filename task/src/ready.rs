@@ -1,0 +1,268 @@
+//! A core's ready threads, and who of them is next.
+//!
+//! As long as the cell has one class, they stand in one line. A *class* is an activity that the configuration names, or the
+//! cell itself for all others; with more than one, each has a line of its own, and a scheduler of the grid divides the
+//! core's time between the lines (Omni-kernel, sections 3.2 and 4: threads are the clients of the thread resource).
+//! Threads of the runtime, which handle events, then go before all classes when they are woken.
+#![allow(unsafe_code, reason = "links threads into lines")]
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
+
+use crate::thread::{Thread, ThreadRef};
+use atoll_abi::grid::{Parameters, SchedulerKind};
+use atoll_grid::scheduler::{Checked, Client, Scheduler, make};
+
+/// Threads in a line, first come first.
+struct Line {
+    head: *mut Thread,
+    tail: *mut Thread,
+}
+
+impl Line {
+    const fn new() -> Self {
+        Line { head: null_mut(), tail: null_mut() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    fn push(&mut self, t: ThreadRef) {
+        t.next.store(null_mut(), Ordering::Relaxed);
+        let t = (t as *const Thread).cast_mut();
+        if self.tail.is_null() {
+            self.head = t;
+        } else {
+            // SAFETY: the tail is a thread in this line; threads are never freed.
+            unsafe { (*self.tail).next.store(t, Ordering::Relaxed) };
+        }
+        self.tail = t;
+    }
+
+    fn pop(&mut self) -> Option<ThreadRef> {
+        if self.head.is_null() {
+            return None;
+        }
+        // SAFETY: the head is a thread in this line; threads are never freed.
+        let t = unsafe { &*self.head };
+        self.head = t.next.load(Ordering::Relaxed);
+        if self.head.is_null() {
+            self.tail = null_mut();
+        }
+        Some(t)
+    }
+
+    /// Takes the first one out for which `f` holds. The others keep their places.
+    fn take(&mut self, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
+        let mut kept = Line::new();
+        let mut found = None;
+        while let Some(t) = self.pop() {
+            if found.is_none() && f(t) {
+                found = Some(t);
+            } else {
+                kept.push(t);
+            }
+        }
+        *self = kept;
+        found
+    }
+}
+
+/// Several classes, and who divides the core between them.
+struct Classes {
+    /// By the activity's number.
+    lines: Vec<Line>,
+    scheduler: Checked<Box<dyn Scheduler>>,
+    /// The class whose thread was taken last. It has something to do until it is settled.
+    serving: Option<Client>,
+}
+
+/// Ready threads of one core.
+pub(crate) struct Ready {
+    /// All of them, or those that go before the classes.
+    front: Line,
+    classes: Option<Box<Classes>>,
+    len: usize,
+    /// The configuration by which it goes.
+    pub generation: u32,
+}
+
+/// How the classes of a cell are to share its cores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Division {
+    /// Who divides.
+    pub scheduler: SchedulerKind,
+    /// Activities and what they are to have; the cell itself is one of them. Empty: there is one class.
+    pub classes: Vec<(u32, Parameters)>,
+}
+
+impl Ready {
+    pub const fn new() -> Self {
+        Ready { front: Line::new(), classes: None, len: 0, generation: 0 }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Goes by another division from now on. Threads keep their places in their classes.
+    pub fn divide(&mut self, division: &Division, generation: u32, now: u64) {
+        self.generation = generation;
+        let mut waiting = Line::new();
+        // With one class, those in front are all there are.
+        let one = self.classes.is_none();
+        let mut serving = None;
+        if one {
+            core::mem::swap(&mut self.front, &mut waiting);
+        }
+        if let Some(mut old) = self.classes.take() {
+            serving = old.serving;
+            for line in &mut old.lines {
+                while let Some(t) = line.pop() {
+                    waiting.push(t);
+                }
+            }
+        }
+        if !division.classes.is_empty() {
+            let mut classes = Box::new(Classes {
+                lines: Vec::new(),
+                scheduler: Checked::new(make(division.scheduler)),
+                serving: None,
+            });
+            for (activity, parameters) in &division.classes {
+                classes.scheduler.configure(*activity as Client, parameters);
+            }
+            if let Some(client) = serving {
+                classes.scheduler.arrive(client, now);
+                classes.serving = serving;
+            }
+            self.classes = Some(classes);
+        }
+        self.len = if one { 0 } else { self.len.saturating_sub(count(&waiting)) };
+        while let Some(t) = waiting.pop() {
+            self.push(t, now);
+        }
+    }
+
+    /// A thread is ready. `now` may be a while ago.
+    #[inline]
+    pub fn push(&mut self, t: ThreadRef, now: u64) {
+        self.len += 1;
+        match &mut self.classes {
+            None => self.front.push(t),
+            Some(classes) => classes.push(t, now),
+        }
+    }
+
+    /// A thread has been woken.
+    #[inline]
+    pub fn wake(&mut self, t: ThreadRef, now: u64) {
+        if self.classes.is_some() && !t.is_program() {
+            self.len += 1;
+            self.front.push(t);
+        } else {
+            self.push(t, now);
+        }
+    }
+
+    /// The thread that was taken last, of this class, has run for `ran` ns and is not at it any more. If it is still
+    /// ready, it has been pushed before.
+    #[inline]
+    pub fn settle(&mut self, ran: u64, now: u64) {
+        if let Some(classes) = &mut self.classes {
+            classes.settle(ran, now);
+        }
+    }
+
+    /// Takes the next one. None: there is none, or none that may run now.
+    #[inline]
+    pub fn pop(&mut self, now: u64) -> Option<ThreadRef> {
+        let t = match self.front.pop() {
+            Some(t) => Some(t),
+            None => self.classes.as_mut()?.pop(now),
+        };
+        self.len -= usize::from(t.is_some());
+        t
+    }
+
+    /// When to ask again after there was none that might run; `u64::MAX`: when one is pushed.
+    pub fn next(&self, now: u64) -> u64 {
+        match &self.classes {
+            Some(classes) if self.len > 0 => classes.scheduler.next(now),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Takes out one for which `f` holds.
+    pub fn take(&mut self, now: u64, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
+        let found = match &mut self.classes {
+            None => self.front.take(f),
+            Some(classes) => classes.take(now, f),
+        };
+        self.len -= usize::from(found.is_some());
+        found
+    }
+}
+
+impl Classes {
+    fn line(&mut self, class: usize) -> &mut Line {
+        if class >= self.lines.len() {
+            self.lines.resize_with(class + 1, Line::new);
+        }
+        &mut self.lines[class]
+    }
+
+    fn push(&mut self, t: ThreadRef, now: u64) {
+        let class = t.class();
+        let line = self.line(class as usize);
+        let first = line.is_empty();
+        line.push(t);
+        if first && self.serving != Some(class as Client) {
+            self.scheduler.arrive(class as Client, now);
+        }
+    }
+
+    fn settle(&mut self, ran: u64, now: u64) {
+        let Some(client) = self.serving.take() else { return };
+        self.scheduler.charge(client, ran, now);
+        if self.line(client as usize).is_empty() {
+            self.scheduler.leave(client, now);
+        }
+    }
+
+    fn pop(&mut self, now: u64) -> Option<ThreadRef> {
+        let client = self.scheduler.pick(now)?;
+        let t = self.line(client as usize).pop();
+        debug_assert!(t.is_some(), "a class was picked that has nothing to do");
+        self.serving = t.map(|_| client);
+        t
+    }
+
+    fn take(&mut self, now: u64, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
+        for class in 0..self.lines.len() {
+            if let Some(t) = self.lines[class].take(&f) {
+                if self.lines[class].is_empty() && self.serving != Some(class as Client) {
+                    self.scheduler.leave(class as Client, now);
+                }
+                return Some(t);
+            }
+        }
+        None
+    }
+}
+
+fn count(line: &Line) -> usize {
+    let mut n = 0;
+    let mut at = line.head;
+    while !at.is_null() {
+        n += 1;
+        // SAFETY: a thread in the line.
+        at = unsafe { (*at).next.load(Ordering::Relaxed) };
+    }
+    n
+}
