@@ -24,7 +24,7 @@ const PARTS: &[Part] = &[
     ("format", "the code is formatted", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("lints", "no warnings", lints),
     ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet"]))),
-    ("models", "all interleavings of the locks", models),
+    ("models", "all interleavings of the locks, and of what cores hand to each other", models),
     ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
     ("syscalls", "system calls on Linux and in cells, and the table of them", || {
         cases("syscalls")?;
@@ -82,7 +82,17 @@ fn lints() -> Result<()> {
 
 fn models() -> Result<()> {
     run(cargo()
-        .args(["test", "--quiet", "--package", "atoll-sync", "--release", "--target-dir", "target/loom"])
+        .args([
+            "test",
+            "--quiet",
+            "--package",
+            "atoll-sync",
+            "--package",
+            "atoll-grid",
+            "--release",
+            "--target-dir",
+            "target/loom",
+        ])
         .arg("loom_tests")
         .env("RUSTFLAGS", "--cfg loom"))
 }

@@ -15,12 +15,12 @@ use alloc::boxed::Box;
 
 use atoll_abi::grid::{Parameters, SchedulerKind};
 
-mod bucket;
+pub(crate) mod bucket;
 mod checked;
 mod clients;
 mod order;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod turns;
 mod wfq;
 
