@@ -2,6 +2,7 @@
 
 mod boot;
 mod disk;
+mod list;
 mod machine;
 mod run;
 mod stdin;
@@ -23,6 +24,8 @@ struct Cli {
 enum Command {
     /// Run a program in a new cell
     Run(Box<run::Options>),
+    /// List the cells that run
+    Ls(list::Options),
     /// Boot a machine without Linux, with several cells on it
     Boot(boot::Options),
     /// Build what such a machine boots
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(options) => run::run(*options),
+        Command::Ls(options) => list::print(&options),
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),
         Command::Syscalls(options) => syscalls::print(&options),

@@ -16,6 +16,7 @@ use atoll_abi::layout::{BLOCK, MAX_CORES};
 use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
+use atoll_supervisor::registry::register;
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
@@ -94,7 +95,7 @@ pub struct Options {
     /// On the nucleus: port of this host that leads to one of the cell; may be given more than once
     #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
     publish: Vec<Published>,
-    /// Name of the cell, also its host name
+    /// Name of the cell, also its host name. Without it, `atoll ls` has one made of the program's name and the process id
     #[arg(long)]
     name: Option<String>,
     /// Write a report on the run, as one JSON object, to standard error when it ends
@@ -190,7 +191,13 @@ struct Ended {
 }
 
 fn on_host(options: Options, start: Instant) -> Result<Ended> {
+    let (name, verbose) = (options.name.clone(), options.verbose);
     let mut cell = launch(prepare(options)?)?;
+    let _registered = register(cell.live(), name, move |why| {
+        if verbose {
+            eprintln!("atoll: `atoll ls` will not show this cell: {why}");
+        }
+    });
     announce(&cell);
     signals::forward(&cell);
     let status = cell.wait();
