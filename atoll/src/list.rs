@@ -4,7 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use atoll_supervisor::inspect::{About, Answer, Request, ask};
-use atoll_supervisor::{Error, registry};
+use atoll_supervisor::registry::{self, Found};
+use atoll_supervisor::{Error, Result};
 use clap::Args;
 
 /// Options of `atoll ls`.
@@ -18,13 +19,21 @@ pub struct Options {
     json: bool,
 }
 
+/// What is said of a cell that is gone.
+pub(crate) const ENDED: &str = "the cell has ended";
+
+/// Finds the live cell that a command names.
+pub(crate) fn find(wanted: &str) -> Result<Found> {
+    registry::choose(&registry::list(&registry::directory()?)?, wanted)
+}
+
 /// An answer of another kind than was asked for.
-fn unexpected() -> Error {
+pub(crate) fn unexpected() -> Error {
     Error::new("the cell's supervisor gave another answer: is it of another version of atoll?")
 }
 
 /// Says what went wrong.
-fn fail(why: &Error) -> ExitCode {
+pub(crate) fn fail(why: &Error) -> ExitCode {
     eprintln!("atoll: {why}");
     ExitCode::FAILURE
 }

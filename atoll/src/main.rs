@@ -2,6 +2,7 @@
 
 mod boot;
 mod disk;
+mod grid;
 mod list;
 mod machine;
 mod run;
@@ -26,6 +27,9 @@ enum Command {
     Run(Box<run::Options>),
     /// List the cells that run
     Ls(list::Options),
+    /// Show or change how a running cell divides itself among activities
+    #[command(subcommand)]
+    Grid(grid::Command),
     /// Boot a machine without Linux, with several cells on it
     Boot(boot::Options),
     /// Build what such a machine boots
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(options) => run::run(*options),
         Command::Ls(options) => list::print(&options),
+        Command::Grid(command) => grid::run(command),
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),
         Command::Syscalls(options) => syscalls::print(&options),
