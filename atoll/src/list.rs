@@ -87,7 +87,7 @@ fn table(cells: &[About]) -> String {
 }
 
 /// Bytes for people: 3 digits, in units of 1024.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut units = ["", "K", "M", "G"].iter();
     let mut unit = units.next().unwrap_or(&"");

@@ -6,6 +6,7 @@ mod grid;
 mod list;
 mod machine;
 mod run;
+mod stat;
 mod stdin;
 mod syscalls;
 
@@ -27,6 +28,8 @@ enum Command {
     Run(Box<run::Options>),
     /// List the cells that run
     Ls(list::Options),
+    /// Show what a running cell's activities use
+    Stat(stat::Options),
     /// Show or change how a running cell divides itself among activities
     #[command(subcommand)]
     Grid(grid::Command),
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(options) => run::run(*options),
         Command::Ls(options) => list::print(&options),
+        Command::Stat(options) => stat::run(&options),
         Command::Grid(command) => grid::run(command),
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),

@@ -395,6 +395,7 @@ mod tests {
         area.records.fetch_max(id as u32 + 1, Ordering::Release);
     }
 
+    /// OK-14: a snapshot of all activities.
     #[test]
     fn adds_up_cores() {
         let (control, memory) = (area_mapping(), mapped(MEMORY));

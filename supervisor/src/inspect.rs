@@ -346,7 +346,7 @@ mod tests {
         unsafe { &*mapping.base().cast::<GridArea>() }
     }
 
-    /// What runs is what the cell took, also if it took it late; a reason does nothing to a terminal.
+    /// OK-09: what runs is what the cell took, also if it took it late; a reason does nothing to a terminal.
     #[test]
     fn remembers_what_the_cell_took() {
         let size = (size_of::<GridArea>() as u64).next_multiple_of(4096);

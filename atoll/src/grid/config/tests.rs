@@ -28,6 +28,7 @@ activity."lead & tin" = { limit = "2.5k/s", deadline = 0 }
 activity.gold = { reservation = 0 }
 "#;
 
+/// OK-09: everything that a file can say.
 #[test]
 fn reads_what_is_right() {
     let c = parse(EXAMPLE).unwrap();
@@ -76,6 +77,7 @@ fn writes_what_it_reads() {
     }
 }
 
+/// OK-09: a bad file is refused with the place and the reason.
 #[test]
 fn says_what_is_wrong_and_where() {
     let a = "[[activity]]\nname = 'a'\n";
