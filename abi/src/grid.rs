@@ -156,8 +156,8 @@ pub struct Record {
     pub parent: AtomicU32,
     /// Process id, of a process.
     pub pid: AtomicU32,
-    /// Offset in the cell's memory of its [`Sheet`]s: one for each of the cell's cores, and one for those below it that
-    /// have ended.
+    /// Offset in the cell's memory of its [`Sheet`]s: one for each of the cell's cores, then one for each for those below it
+    /// that have ended.
     pub sheets: AtomicU64,
     /// Pages of 4 KiB that it holds.
     pub pages: AtomicI64,

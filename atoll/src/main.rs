@@ -2,8 +2,11 @@
 
 mod boot;
 mod disk;
+mod grid;
+mod list;
 mod machine;
 mod run;
+mod stat;
 mod stdin;
 mod syscalls;
 
@@ -23,6 +26,13 @@ struct Cli {
 enum Command {
     /// Run a program in a new cell
     Run(Box<run::Options>),
+    /// List the cells that run
+    Ls(list::Options),
+    /// Show what a running cell's activities use
+    Stat(stat::Options),
+    /// Show or change how a running cell divides itself among activities
+    #[command(subcommand)]
+    Grid(grid::Command),
     /// Boot a machine without Linux, with several cells on it
     Boot(boot::Options),
     /// Build what such a machine boots
@@ -36,6 +46,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         Command::Run(options) => run::run(*options),
+        Command::Ls(options) => list::print(&options),
+        Command::Stat(options) => stat::run(&options),
+        Command::Grid(command) => grid::run(command),
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),
         Command::Syscalls(options) => syscalls::print(&options),

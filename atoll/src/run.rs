@@ -12,15 +12,18 @@ use std::time::Instant;
 
 use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::core_local::CoreLocal;
+use atoll_abi::grid::GridConfig;
 use atoll_abi::layout::{BLOCK, MAX_CORES};
 use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
+use atoll_supervisor::registry::register;
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
+use crate::grid;
 use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
 
 /// Exit status when the cell could not be started, as of `docker run`.
@@ -94,7 +97,10 @@ pub struct Options {
     /// On the nucleus: port of this host that leads to one of the cell; may be given more than once
     #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
     publish: Vec<Published>,
-    /// Name of the cell, also its host name
+    /// How the cell divides itself among activities: a TOML file (docs/grid.md)
+    #[arg(long, value_name = "FILE")]
+    grid: Option<PathBuf>,
+    /// Name of the cell, also its host name. Without it, `atoll ls` has one made of the program's name and the process id
     #[arg(long)]
     name: Option<String>,
     /// Write a report on the run, as one JSON object, to standard error when it ends
@@ -190,7 +196,13 @@ struct Ended {
 }
 
 fn on_host(options: Options, start: Instant) -> Result<Ended> {
+    let (name, verbose) = (options.name.clone(), options.verbose);
     let mut cell = launch(prepare(options)?)?;
+    let _registered = register(cell.live(), name, move |why| {
+        if verbose {
+            eprintln!("atoll: `atoll ls` will not show this cell: {why}");
+        }
+    });
     announce(&cell);
     signals::forward(&cell);
     let status = cell.wait();
@@ -336,7 +348,7 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     // What a terminal can do beside reading and writing doesn't get there. A cell without the port has /dev/null.
     // Even without a network beyond the machine there is the cell's own loopback.
     let input = if devices.iter().any(|d| d == "port0") { StreamKind::Pipe } else { StreamKind::Null };
-    let boot = boot_config(o, mounts, [input, StreamKind::Pipe, StreamKind::Pipe], true)?;
+    let boot = boot_config(o, mounts, [input, StreamKind::Pipe, StreamKind::Pipe], true, cores)?;
     let (peers, restart) = (Vec::new(), Restart::default());
     Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart })
 }
@@ -434,7 +446,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
     let (mounts, host_mounts) = mounts(&o)?;
     let streams = Streams::of_this_process();
     let (net, confined) = (o.net, !o.unconfined);
-    let boot = boot_config(o, mounts, streams.0, true)?;
+    let boot = boot_config(o, mounts, streams.0, true, cores)?;
     Ok(CellConfig {
         runtime,
         cores,
@@ -455,7 +467,12 @@ fn boot_config(
     mounts: Vec<MountConfig>,
     streams: [StreamKind; 3],
     host_network: bool,
+    cores: usize,
 ) -> Result<BootConfig> {
+    let grid = match &o.grid {
+        Some(file) => grid::load(file, Some(cores))?,
+        None => GridConfig::default(),
+    };
     let root = signals::is_root();
     let (uid, gid, groups) = match &o.user {
         None => signals::own_ids(),
@@ -493,7 +510,7 @@ fn boot_config(
         ignored_signals: signals::ignored(),
         seed,
         limits: signals::limits(),
-        grid: Default::default(),
+        grid,
         max_files: signals::raise_file_limit(),
         verbose: o.verbose,
         randomize: std::fs::read_to_string("/proc/sys/kernel/randomize_va_space")

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
+use atoll_abi::grid::GridConfig;
 use atoll_abi::layout::{
     BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, table_blocks,
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
 use crate::image::Image;
+use crate::inspect::Live;
 use crate::memory::{self, Mapping, check};
 use crate::serve::{HostMount, Server, Streams};
 use crate::sockets::{Policy, own_network};
-use crate::{Error, Result, confine, vdso};
+use crate::{Error, Result, confine, printable, vdso};
 
 /// What a cell is to be.
 pub struct CellConfig {
@@ -60,17 +62,14 @@ const LINE_MAX: usize = 1024;
 /// How long a cell lives before memory is made ready ahead of its need.
 static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A line of a cell's log as text that does nothing to a terminal.
-fn printable(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    text.trim_end_matches('\n').chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 /// A running cell.
 pub struct Cell {
     control: Arc<Mapping>,
     memory: Arc<Mapping>,
-    memory_file: File,
+    memory_file: Arc<File>,
+    cores: usize,
+    program: String,
+    grid: GridConfig,
     child: i32,
     /// The same process, and never another one.
     first: Arc<OwnedFd>,
@@ -115,7 +114,7 @@ fn relay(mut log: File, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
             while let Some(line) = lines.next() {
                 // The last one may go on.
                 if n == 0 || lines.peek().is_some() || line.ends_with(b"\n") || line.len() >= LINE_MAX {
-                    eprintln!("atoll: {}", printable(line));
+                    eprintln!("atoll: {}", printable(line.strip_suffix(b"\n").unwrap_or(line)));
                     said += line.len();
                 }
             }
@@ -326,7 +325,10 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     Ok(Cell {
         control,
         memory: extents_map,
-        memory_file: extents,
+        memory_file: Arc::new(extents),
+        cores: config.cores,
+        program: printable(&config.boot.program),
+        grid: config.boot.grid,
         child: pid as i32,
         first,
         without,
@@ -392,10 +394,23 @@ impl Cell {
         Sender { control: self.control.clone(), first: self.first.clone(), server: self.server.clone() }
     }
 
+    /// What it takes to look at the cell, for other threads.
+    pub fn live(&self) -> Live {
+        Live::new(
+            self.control.clone(),
+            self.memory.clone(),
+            self.memory_file.clone(),
+            self.sender(),
+            self.child,
+            self.cores,
+            self.program.clone(),
+            self.grid.clone(),
+        )
+    }
+
     /// Bytes of host memory behind the cell's memory now.
     pub fn memory_used(&self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
-        self.memory_file.metadata().map_or(0, |m| m.blocks() * 512)
+        memory::used(&self.memory_file)
     }
 
     /// The cell's memory.
@@ -423,6 +438,11 @@ impl Sender {
         // SAFETY: the mapping holds a control area, of atomics only.
         let control = unsafe { &*self.control.base().cast::<Control>() };
         control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Has the cell look at what was left for it in the control area.
+    pub(crate) fn ring(&self) {
         // The cell's first process interrupts the cell's first core. One that is about to sleep
         // would not notice: it looks at the mailbox for the last time before.
         send(&self.first, libc::SIGURG);

@@ -3,22 +3,32 @@
 //! [`image`] prepares the runtime's ELF file for mapping; [`memory`] makes
 //! the files behind a cell's memory; [`launch`] forks the cell's first
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
-//! answers the cell's requests from threads of this process. [`pack`] makes
-//! root file systems for machines without Linux. Nothing that comes out of a
-//! cell is believed: requests are copied, then checked.
+//! answers the cell's requests from threads of this process. [`registry`] has
+//! a socket for each live cell, by which others [`inspect`] it and read its
+//! [`books`]. [`pack`] makes root file systems for machines without Linux.
+//! Nothing that comes out of a cell is believed: requests are copied, then
+//! checked.
 
 mod ahead;
+pub mod books;
 pub mod confine;
 pub mod image;
+pub mod inspect;
 pub mod launch;
 pub mod memory;
 pub mod pack;
 pub mod plan;
+pub mod registry;
 pub mod serve;
 pub mod sockets;
 pub mod vdso;
 
 use std::fmt;
+
+/// What a cell says, as text that does nothing to a terminal.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
 
 /// Why a cell could not be started or served.
 #[derive(Debug)]

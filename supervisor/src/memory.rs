@@ -115,6 +115,12 @@ pub fn headroom() -> u64 {
     left
 }
 
+/// Bytes of host memory behind a memory file now.
+pub(crate) fn used(file: &File) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().map_or(0, |m| m.blocks() * 512)
+}
+
 /// A mapping of a shared file in this process.
 pub struct Mapping {
     base: *mut u8,
@@ -149,6 +155,12 @@ impl Mapping {
     /// Start of the mapping.
     pub fn base(&self) -> *mut u8 {
         self.base
+    }
+
+    /// Length of the mapping, bytes.
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len as u64
     }
 
     /// `len` bytes from `offset`, if that is inside.

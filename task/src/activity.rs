@@ -1,7 +1,7 @@
 //! Whom work is charged to.
 //!
 //! Activities are a tree: the cell, those that the configuration names, and processes. Each has a record in the grid's
-//! directory and a sheet for every core (`atoll_abi::grid`), plus one more sheet in which are summed up those below it that
+//! directory and a sheet for every core (`atoll_abi::grid`), and another for each in which those below it are summed up that
 //! have ended. A record is used again once nothing holds its activity.
 #![allow(unsafe_code, reason = "sheets are reached by every core without a lock")]
 
@@ -38,9 +38,17 @@ fn record(n: u32) -> &'static Record {
 /// An activity's sheet for a core of the cell. It is there as long as somebody holds the activity.
 pub(crate) fn sheet(activity: u32, core: usize) -> &'static Sheet {
     let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
-    debug_assert!(!sheets.is_null() && core <= cores());
-    // SAFETY: `open` made one for each core and one more; the caller knows that the activity is held.
+    debug_assert!(!sheets.is_null() && core < cores());
+    // SAFETY: `open` made two for each core; the caller knows that the activity is held.
     unsafe { &*sheets.add(core) }
+}
+
+/// One of an activity's sheets, those of what has ended below it included.
+fn any_sheet(activity: u32, n: usize) -> &'static Sheet {
+    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
+    debug_assert!(!sheets.is_null() && n < 2 * cores());
+    // SAFETY: as in `sheet`.
+    unsafe { &*sheets.add(n) }
 }
 
 /// The sheet of an activity that may have been given up since the core's last passage through a quiet point
@@ -67,7 +75,7 @@ pub(crate) fn init() {
 }
 
 fn open(n: u32, what: u32, parent: u32, pid: u32, name: &[u8]) {
-    let made: Vec<Sheet> = (0..=cores()).map(|_| Sheet::default()).collect();
+    let made: Vec<Sheet> = (0..2 * cores()).map(|_| Sheet::default()).collect();
     let sheets = Box::into_raw(made.into_boxed_slice()).cast::<Sheet>();
     SHEETS[n as usize].store(sheets, Ordering::Release);
     let r = record(n);
@@ -217,7 +225,7 @@ pub struct Used {
 pub fn used() -> Vec<Used> {
     let grid = &platform().control().grid;
     let mut all: Vec<Used> = (0..grid.records.load(Ordering::Acquire)).filter_map(about).collect();
-    for core in 0..=cores() {
+    for core in 0..cores() {
         let read = |since: u64, activity: u32, resource: u32| {
             let mut sheets: Vec<_> = all.iter().map(|used| entries(used.activity, core)).collect();
             let at = all.iter().position(|used| used.activity == activity).filter(|_| since != 0);
@@ -226,15 +234,10 @@ pub fn used() -> Vec<Used> {
             }
             sheets
         };
-        let sheets = match platform().control().cores.get(core) {
-            Some(area) if core < cores() => {
-                let relax = || {
-                    platform().now();
-                };
-                area.local.with_open_record(relax, read)
-            }
-            _ => read(0, 0, 0),
+        let relax = || {
+            platform().now();
         };
+        let sheets = platform().control().cores[core].local.with_open_record(relax, read);
         for (used, sheet) in all.iter_mut().zip(sheets) {
             for (sum, e) in used.entries.iter_mut().zip(sheet) {
                 *sum = (sum.0 + e.0, sum.1 + e.1, sum.2 + e.2, sum.3 + e.3);
@@ -252,12 +255,14 @@ fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
     if sheets.is_null() {
         return [(0, 0, 0, 0); RESOURCES];
     }
-    // SAFETY: as in `sheet_or_nobodys`.
-    let sheet = unsafe { &*sheets.add(core) };
-    let word = |w: &AtomicU64| w.load(Ordering::Relaxed);
+    // SAFETY: as in `sheet_or_nobodys`; there are two for each core.
+    let both = unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] };
+    let sum = |word: fn(&Entry) -> &AtomicU64, n: usize| -> u64 {
+        both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
+    };
     core::array::from_fn(|n| {
-        let e = &sheet.entries[n];
-        (e.time.load(Ordering::Relaxed), word(&e.messages), word(&e.bytes), word(&e.queued))
+        let time = both.iter().map(|sheet| sheet.entries[n].time.load(Ordering::Relaxed)).sum();
+        (time, sum(|e| &e.messages, n), sum(|e| &e.bytes, n), sum(|e| &e.queued, n))
     })
 }
 
@@ -303,12 +308,15 @@ impl Drop for Activity {
 fn close(n: u32) {
     let r = record(n);
     let above = Activity::from_raw(r.parent.load(Ordering::Relaxed));
-    let sum = sheet(above.0, cores());
     r.sequence.fetch_add(1, Ordering::AcqRel);
     r.kind.store(kind::NONE, Ordering::Relaxed);
-    for core in 0..=cores() {
-        for (to, from) in sum.entries.iter().zip(&sheet(n, core).entries) {
-            add(to, from);
+    for core in 0..cores() {
+        for below in [core, cores() + core] {
+            for (to, from) in
+                any_sheet(above.0, cores() + core).entries.iter().zip(&any_sheet(n, below).entries)
+            {
+                add(to, from);
+            }
         }
     }
     record(above.0).pages.fetch_add(r.pages.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -328,7 +336,7 @@ fn add(to: &Entry, from: &Entry) {
 }
 
 unsafe fn free(sheets: *mut ()) {
-    let slice = core::ptr::slice_from_raw_parts_mut(sheets.cast::<Sheet>(), cores() + 1);
+    let slice = core::ptr::slice_from_raw_parts_mut(sheets.cast::<Sheet>(), 2 * cores());
     // SAFETY: `open` made the slice, nobody holds the activity, and no core writes there any more.
     drop(unsafe { Box::from_raw(slice) });
 }

@@ -11,8 +11,8 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement, conformance,
-    /// nucleus.
+    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement, inspect,
+    /// conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -32,6 +32,7 @@ const PARTS: &[Part] = &[
     }),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
+    ("inspect", "live cells are looked at from outside", || cases("inspect")),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),
     ("nucleus", "a machine without Linux, in QEMU", || {
         need(&[

@@ -1,0 +1,633 @@
+//! The grid's configuration as a TOML file: read with words for everything that is wrong, and written back.
+//!
+//! `docs/grid.md` describes the file.
+
+use std::ops::Range;
+use std::path::Path;
+
+use atoll_abi::grid::{
+    ACTIVITIES_MAX, ActivityConfig, CONFIG_MAX, GridConfig, Match, Measure, NAME_MAX, Parameters, Resource,
+    ResourceConfig, SchedulerKind,
+};
+use atoll_abi::layout::MAX_CORES;
+use atoll_supervisor::{Error, Result};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Longest file, bytes: well above what fits when it is encoded.
+const FILE_MAX: u64 = 1 << 20;
+/// Activities that a configuration can name: two are always there.
+const NAMED_MAX: usize = ACTIVITIES_MAX - 2;
+/// Greatest weight.
+const WEIGHT_MAX: i64 = 1_000_000;
+/// Greatest number of messages that are taken at once.
+const BATCH_MAX: i64 = 1024;
+/// One in so many messages is timed, at least.
+const SAMPLE_MAX: i64 = 65_536;
+/// Nanoseconds a second.
+const SECOND: u64 = 1_000_000_000;
+/// Weight of a share of one percent.
+const PERCENT: f64 = 100.0;
+
+const SCHEDULERS: [(&str, SchedulerKind); 4] = [
+    ("wfq", SchedulerKind::Wfq),
+    ("round-robin", SchedulerKind::RoundRobin),
+    ("priority", SchedulerKind::Priority),
+    ("deadline", SchedulerKind::Deadline),
+];
+const MEASURES: [(&str, Measure); 3] =
+    [("time", Measure::Time), ("bytes", Measure::Bytes), ("operations", Measure::Operations)];
+
+const TOP: [&str; 3] = ["sample", "activity", "resource"];
+const PARAMETERS: [&str; 6] = ["weight", "share", "reservation", "limit", "priority", "deadline"];
+const ACTIVITY: [&str; 8] =
+    ["name", "match", "weight", "share", "reservation", "limit", "priority", "deadline"];
+const MATCH: [&str; 4] = ["program", "argument", "environment", "user"];
+const RESOURCE: [&str; 6] = ["scheduler", "measure", "rate", "batch", "cores", "activity"];
+
+/// What is wrong, and where in the text.
+#[derive(Debug)]
+struct Wrong {
+    at: Range<usize>,
+    what: String,
+}
+
+type Read<T> = std::result::Result<T, Wrong>;
+
+fn wrong<T>(at: &Range<usize>, what: impl Into<String>) -> Read<T> {
+    Err(Wrong { at: at.clone(), what: what.into() })
+}
+
+/// What can be scheduled: not what only says where time went.
+fn schedulable(resource: Resource) -> bool {
+    !matches!(resource, Resource::Overhead | Resource::Idle | Resource::Stolen)
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let least = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], least);
+        }
+    }
+    row[b.len()]
+}
+
+/// What was meant, or all that could be.
+fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    // Long words can't be near.
+    let near = known.clone().filter(|_| word.len() < 64).map(|k| (distance(word, k), k)).min();
+    match near {
+        Some((d, k)) if d <= 2.max(k.len() / 3) => format!("did you mean `{k}`?"),
+        _ => format!("it is one of {}", known.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// A word of the file, short enough for a message.
+fn quoted(word: &str) -> String {
+    let short: String = word.chars().take(48).map(|c| if c.is_control() { '?' } else { c }).collect();
+    format!("`{short}`")
+}
+
+/// Only known keys stand in a table.
+fn known(table: &DeTable<'_>, of: &str, keys: &[&str]) -> Read<()> {
+    for key in table.keys() {
+        let name = key.get_ref().as_ref();
+        if !keys.contains(&name) {
+            let meant = suggestion(name, keys.iter().copied());
+            return wrong(&key.span(), format!("{} is no key of {of}: {meant}", quoted(name)));
+        }
+    }
+    Ok(())
+}
+
+fn string<'a>(value: &'a Spanned<DeValue<'_>>, key: &str) -> Read<&'a str> {
+    match value.get_ref().as_str() {
+        Some(s) => Ok(s),
+        None => wrong(&value.span(), format!("`{key}` is a string, not this {}", value.get_ref().type_str())),
+    }
+}
+
+fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>, key: &str) -> Read<&'a DeTable<'i>> {
+    match value.get_ref().as_table() {
+        Some(t) => Ok(t),
+        None => wrong(&value.span(), format!("`{key}` is a table, not this {}", value.get_ref().type_str())),
+    }
+}
+
+fn list<'a, 'i>(value: &'a Spanned<DeValue<'i>>, key: &str) -> Read<&'a [Spanned<DeValue<'i>>]> {
+    match value.get_ref().as_array() {
+        Some(a) => Ok(a),
+        None => wrong(&value.span(), format!("`{key}` is a list, not this {}", value.get_ref().type_str())),
+    }
+}
+
+fn number(value: &Spanned<DeValue<'_>>) -> Option<i64> {
+    let number = value.get_ref().as_integer()?;
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn integer(value: &Spanned<DeValue<'_>>, key: &str, least: i64, most: i64) -> Read<i64> {
+    match number(value) {
+        Some(n) if (least..=most).contains(&n) => Ok(n),
+        _ => wrong(&value.span(), format!("`{key}` is a whole number from {least} to {most}")),
+    }
+}
+
+fn one_of<T: Copy>(value: &Spanned<DeValue<'_>>, key: &str, names: &[(&str, T)]) -> Read<T> {
+    let word = string(value, key)?;
+    match names.iter().find(|(n, _)| *n == word) {
+        Some((_, one)) => Ok(*one),
+        None => {
+            let meant = suggestion(word, names.iter().map(|(n, _)| *n));
+            wrong(&value.span(), format!("{} is no {key}: {meant}", quoted(word)))
+        }
+    }
+}
+
+/// A number without sign, in front, and what is behind it.
+fn amount(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let value: f64 = text[..end].parse().ok()?;
+    value.is_finite().then(|| (value, text[end..].trim_start()))
+}
+
+/// Rounds to a number of at least 1.
+fn whole(value: f64) -> Option<u64> {
+    let value = value.round();
+    (value >= 1.0 && value < u64::MAX as f64).then_some(value as u64)
+}
+
+fn duration(text: &str) -> Option<u64> {
+    let (value, unit) = amount(text)?;
+    let ns = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    whole(value * ns)
+}
+
+fn percent(text: &str) -> Option<f64> {
+    let (value, unit) = amount(text)?;
+    (unit == "%" && value > 0.0 && value <= 100.0).then_some(value)
+}
+
+/// So much a second, in units of the measure; for time, ns a second and core.
+fn rate(value: &Spanned<DeValue<'_>>, key: &str, measure: Measure) -> Read<u64> {
+    let refused = || {
+        let how = match measure {
+            Measure::Time => "a part of each core's time: write \"30%\", or \"300ms\" for 300 ms a second",
+            Measure::Bytes => {
+                "bytes a second: write \"10MB/s\" (kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024)"
+            }
+            Measure::Operations => "messages a second: write 5000, or \"5k/s\"",
+        };
+        wrong(&value.span(), format!("`{key}` is {how}"))
+    };
+    if let Some(n) = number(value) {
+        // Nothing is the same in all units; time has no plain unit.
+        return if n == 0 || (n > 0 && measure != Measure::Time) { Ok(n as u64) } else { refused() };
+    }
+    let text = value.get_ref().as_str().unwrap_or_default();
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let found = match measure {
+        Measure::Time => percent(text)
+            .and_then(|p| whole(p * (SECOND / 100) as f64))
+            .or_else(|| duration(text))
+            .filter(|ns| *ns <= SECOND),
+        Measure::Bytes => amount(text).and_then(|(value, unit)| {
+            let unit = BYTES.iter().find(|(name, _)| *name == unit)?.1;
+            whole(value * unit as f64)
+        }),
+        Measure::Operations => amount(text).and_then(|(value, unit)| {
+            let unit = OPERATIONS.iter().find(|(name, _)| *name == unit)?.1;
+            whole(value * unit as f64)
+        }),
+    };
+    found.map_or_else(refused, Ok)
+}
+
+/// Units of bytes; those that a file is written back with first, the largest before.
+const BYTES: [(&str, u64); 9] = [
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1000),
+    ("B", 1),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+];
+const OPERATIONS: [(&str, u64); 3] = [("M", 1_000_000), ("k", 1000), ("", 1)];
+
+/// Whether a file speaks of weights or of shares: both could not be compared.
+#[derive(Default)]
+struct Words {
+    used: Option<&'static str>,
+}
+
+impl Words {
+    fn use_one(&mut self, word: &'static str, at: &Range<usize>) -> Read<()> {
+        match self.used.replace(word) {
+            Some(before) if before != word => wrong(at, "weights and shares don't go together in one file"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads parameters, which are `inherited` where nothing is said.
+fn parameters(
+    t: &DeTable<'_>,
+    inherited: Parameters,
+    measure: Measure,
+    words: &mut Words,
+) -> Read<Parameters> {
+    let mut p = inherited;
+    if let Some(v) = t.get("weight") {
+        words.use_one("weight", &v.span())?;
+        p.weight = integer(v, "weight", 1, WEIGHT_MAX)? as u32;
+    }
+    if let Some(v) = t.get("share") {
+        words.use_one("share", &v.span())?;
+        let share = percent(v.get_ref().as_str().unwrap_or_default()).and_then(|s| whole(s * PERCENT));
+        match share {
+            Some(share) => p.weight = share as u32,
+            None => return wrong(&v.span(), "`share` is a part of the whole: write \"30%\", 0.01% to 100%"),
+        }
+    }
+    if let Some(v) = t.get("reservation") {
+        p.reservation = rate(v, "reservation", measure)?;
+    }
+    if let Some(v) = t.get("limit") {
+        p.limit = rate(v, "limit", measure)?;
+    }
+    if let Some(v) = t.get("priority") {
+        p.priority = integer(v, "priority", i64::from(i32::MIN), i64::from(i32::MAX))? as i32;
+    }
+    if let Some(v) = t.get("deadline") {
+        p.deadline = match (number(v), v.get_ref().as_str().and_then(duration)) {
+            (Some(0), _) => 0,
+            (_, Some(ns)) => ns,
+            _ => return wrong(&v.span(), "`deadline` is a time after arrival: write \"1ms\", or ns, us, s"),
+        };
+    }
+    if p.limit != 0 && p.reservation > p.limit {
+        let at = t.get("limit").or(t.get("reservation")).map_or(0..0, Spanned::span);
+        return wrong(&at, "the reservation is more than the limit");
+    }
+    Ok(p)
+}
+
+/// What an activity has of a resource that says nothing of it: what was said of time says nothing of bytes.
+fn inherited(parameters: Parameters, measure: Measure) -> Parameters {
+    if measure == Measure::Time { parameters } else { Parameters { reservation: 0, limit: 0, ..parameters } }
+}
+
+fn activity(t: &DeTable<'_>, at: &Range<usize>, words: &mut Words) -> Read<ActivityConfig> {
+    known(t, "an activity", &ACTIVITY)?;
+    let Some(v) = t.get("name") else { return wrong(at, "this activity has no `name`") };
+    let name = string(v, "name")?;
+    if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
+        return wrong(
+            &v.span(),
+            format!("a name has 1 to {NAME_MAX} bytes, none of them control characters"),
+        );
+    }
+    let parameters = parameters(t, Parameters::default(), Measure::Time, words)?;
+    let mut matches = Vec::new();
+    if let Some(v) = t.get("match") {
+        for m in list(v, "match")? {
+            let t = table(m, "match")?;
+            known(t, "a match", &MATCH)?;
+            if t.is_empty() {
+                return wrong(&m.span(), format!("this match says nothing: {}", MATCH.join(", ")));
+            }
+            let of = |key: &str| {
+                t.get(key).map(|v| match string(v, key)? {
+                    "" => wrong(&v.span(), format!("`{key}` is empty")),
+                    s if s.contains('\0') => wrong(&v.span(), format!("`{key}` has a zero byte in it")),
+                    s => Ok(s.to_string()),
+                })
+            };
+            let user = t.get("user").map(|v| integer(v, "user", 0, i64::from(u32::MAX)));
+            matches.push(Match {
+                program: of("program").transpose()?,
+                argument: of("argument").transpose()?,
+                environment: of("environment").transpose()?,
+                user: user.transpose()?.map(|u| u as u32),
+            });
+        }
+    }
+    Ok(ActivityConfig { name: name.into(), parameters, matches })
+}
+
+fn resource(
+    resource: Resource,
+    t: &DeTable<'_>,
+    activities: &[ActivityConfig],
+    words: &mut Words,
+) -> Read<ResourceConfig> {
+    known(t, "a resource", &RESOURCE)?;
+    let scheduler = t.get("scheduler").map(|v| one_of(v, "scheduler", &SCHEDULERS)).transpose()?;
+    let measure = t.get("measure").map(|v| one_of(v, "measure", &MEASURES)).transpose()?.unwrap_or_default();
+    let rate = t.get("rate").map(|v| rate(v, "rate", measure)).transpose()?.unwrap_or(0);
+    let batch = t.get("batch").map(|v| integer(v, "batch", 1, BATCH_MAX)).transpose()?.unwrap_or(1);
+    let mut cores = Vec::new();
+    if let Some(v) = t.get("cores") {
+        for core in list(v, "cores")? {
+            let n = integer(core, "cores", 0, MAX_CORES as i64 - 1)? as u32;
+            if cores.contains(&n) {
+                return wrong(&core.span(), "a core is named once");
+            }
+            cores.push(n);
+        }
+        if cores.is_empty() {
+            return wrong(&v.span(), "name at least one core, or leave `cores` out for all");
+        }
+    }
+    let own = t.get("activity").map(|v| table(v, "activity")).transpose()?;
+    for key in own.iter().flat_map(|own| own.keys()) {
+        let name = key.get_ref().as_ref();
+        if !activities.iter().any(|a| a.name == name) {
+            let what = format!("the file has no activity {}", quoted(name));
+            if activities.is_empty() {
+                return wrong(&key.span(), what);
+            }
+            let meant = suggestion(name, activities.iter().map(|a| &a.name[..]));
+            return wrong(&key.span(), format!("{what}: {meant}"));
+        }
+    }
+    let mut differing = Vec::new();
+    let (mut reserved, mut shared) = (0_u64, 0);
+    for (n, a) in activities.iter().enumerate() {
+        let mut p = inherited(a.parameters, measure);
+        let said = own.and_then(|own| own.get(&a.name[..]));
+        if let Some(v) = said {
+            let t = table(v, &a.name)?;
+            known(t, "an activity of a resource", &PARAMETERS)?;
+            p = parameters(t, p, measure, words)?;
+        }
+        reserved = reserved.saturating_add(p.reservation);
+        shared += u64::from(p.weight);
+        if p != a.parameters {
+            differing.push((n as u32, p));
+        }
+        let most = match (measure, rate) {
+            (Measure::Time, 0) => SECOND,
+            (_, 0) => u64::MAX,
+            (_, rate) => rate,
+        };
+        let at = said.or(t.get("rate")).map_or(0..0, Spanned::span);
+        if reserved > most {
+            return wrong(&at, "more is reserved here than there is: the reservations add up to more");
+        }
+        if words.used == Some("share") && shared > (100.0 * PERCENT) as u64 {
+            return wrong(&at, "the shares add up to more than 100% here");
+        }
+    }
+    Ok(ResourceConfig {
+        resource,
+        scheduler: scheduler.unwrap_or_default(),
+        measure,
+        rate,
+        batch: batch as u32,
+        cores,
+        activities: differing,
+    })
+}
+
+fn read(text: &str) -> Read<GridConfig> {
+    let document = DeTable::parse(text)
+        .map_err(|e| Wrong { at: e.span().unwrap_or(0..0), what: e.message().replace('\n', ", ") })?;
+    let top = document.get_ref();
+    known(top, "the file", &TOP)?;
+    let mut config = GridConfig::default();
+    let mut words = Words::default();
+    if let Some(v) = top.get("sample") {
+        config.sample = integer(v, "sample", 1, SAMPLE_MAX)? as u32;
+    }
+    let (mut reserved, mut shared) = (0, 0);
+    if let Some(v) = top.get("activity") {
+        for v in list(v, "activity")? {
+            let t = table(v, "activity")?;
+            let one = activity(t, &v.span(), &mut words)?;
+            let at = t.get("name").map_or(v.span(), Spanned::span);
+            if config.activities.iter().any(|a| a.name == one.name) {
+                return wrong(&at, format!("there are two activities {}", quoted(&one.name)));
+            }
+            if config.activities.len() == NAMED_MAX {
+                return wrong(&at, format!("{NAMED_MAX} activities are the most"));
+            }
+            reserved += one.parameters.reservation;
+            if reserved > SECOND {
+                return wrong(
+                    &at,
+                    "more is reserved than there is: the reservations add up to more than 100%",
+                );
+            }
+            if words.used == Some("share") {
+                shared += one.parameters.weight;
+                if t.get("share").is_none() {
+                    return wrong(&at, "others have a `share`, and this activity has none");
+                }
+                if shared > (100.0 * PERCENT) as u32 {
+                    return wrong(&at, "the shares add up to more than 100%");
+                }
+            }
+            config.activities.push(one);
+        }
+    }
+    if words.used == Some("share")
+        && let Some(v) = top.get("activity")
+        && let Some(first) = list(v, "activity")?.iter().find(|v| v.get_ref().get("share").is_none())
+    {
+        return wrong(&first.span(), "others have a `share`, and this activity has none");
+    }
+    if let Some(v) = top.get("resource") {
+        let resources = table(v, "resource")?;
+        let names = || Resource::ALL.into_iter().filter(|r| schedulable(*r)).map(Resource::name);
+        for key in resources.keys() {
+            let name = key.get_ref().as_ref();
+            if names().any(|n| n == name) {
+                continue;
+            }
+            let what = if Resource::ALL.iter().any(|r| r.name() == name) {
+                format!("{} is measured, and nothing can be scheduled there", quoted(name))
+            } else {
+                format!("there is no resource {}: {}", quoted(name), suggestion(name, names()))
+            };
+            return wrong(&key.span(), what);
+        }
+        for one in Resource::ALL {
+            if let Some(v) = resources.get(one.name()) {
+                let t = table(v, one.name())?;
+                config.resources.push(resource(one, t, &config.activities, &mut words)?);
+            }
+        }
+    }
+    let encoded = postcard::to_stdvec(&config).map_or(usize::MAX, |bytes| bytes.len());
+    if encoded > CONFIG_MAX {
+        return wrong(
+            &(0..0),
+            format!("all of it takes {encoded} bytes encoded, and {CONFIG_MAX} is the most"),
+        );
+    }
+    Ok(config)
+}
+
+/// Reads a configuration; what is wrong with it begins with `line L, column C`.
+pub fn parse(text: &str) -> std::result::Result<GridConfig, String> {
+    read(text).map_err(|Wrong { at, what }| {
+        let mut start = at.start.min(text.len());
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let before = &text[..start];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        format!("line {line}, column {column}: {what}")
+    })
+}
+
+/// Reads a file, for a cell of so many cores if that is known.
+pub fn load(path: &Path, cores: Option<usize>) -> Result<GridConfig> {
+    let name = path.display();
+    let failed = |e| Error::with(format!("reading the grid's configuration, {name}"), e);
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_MAX + 1), &mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(Error::new(format!("{name}: a grid's configuration has at most {FILE_MAX} bytes")));
+    }
+    let text = String::from_utf8(bytes).map_err(|e| Error::with(name.to_string(), e))?;
+    let config = parse(&text).map_err(|e| Error::new(format!("{name}, {e}")))?;
+    if let Some(cores) = cores {
+        check_cores(&config, cores).map_err(|e| Error::new(format!("{name}: {e}")))?;
+    }
+    Ok(config)
+}
+
+/// Are the cores that it names there?
+fn check_cores(config: &GridConfig, cores: usize) -> std::result::Result<(), String> {
+    for r in &config.resources {
+        if let Some(core) = r.cores.iter().find(|c| **c as usize >= cores) {
+            let name = r.resource.name();
+            return Err(format!(
+                "resource {name} is to have core {core}, and the cell's cores are 0 to {}",
+                cores.saturating_sub(1)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A string in TOML's quotation.
+fn quotation(text: &str) -> String {
+    toml::Value::String(text.into()).to_string()
+}
+
+fn write_duration(ns: u64) -> String {
+    let units = [("s", SECOND), ("ms", 1_000_000), ("us", 1000)];
+    let unit = units.into_iter().find(|(_, n)| ns.is_multiple_of(*n)).unwrap_or(("ns", 1));
+    format!("\"{}{}\"", ns / unit.1, unit.0)
+}
+
+fn write_rate(n: u64, measure: Measure) -> String {
+    /// Nanoseconds of a hundredth of a percent.
+    const STEP: u64 = SECOND / 10_000;
+    match measure {
+        _ if n == 0 => "0".into(),
+        Measure::Time if n.is_multiple_of(STEP) => format!("\"{}%\"", (n / STEP) as f64 / 100.0),
+        Measure::Time => format!("\"{n}ns\""),
+        Measure::Bytes => {
+            let unit = BYTES.into_iter().find(|(_, u)| n.is_multiple_of(*u)).unwrap_or(("B", 1));
+            format!("\"{}{}/s\"", n / unit.1, unit.0)
+        }
+        Measure::Operations => n.to_string(),
+    }
+}
+
+/// The parameters that are not the inherited ones, as keys and values.
+fn write_parameters(p: &Parameters, inherited: &Parameters, measure: Measure) -> Vec<(&'static str, String)> {
+    let deadline = if p.deadline == 0 { "0".into() } else { write_duration(p.deadline) };
+    [
+        ("weight", p.weight.to_string(), p.weight != inherited.weight),
+        ("reservation", write_rate(p.reservation, measure), p.reservation != inherited.reservation),
+        ("limit", write_rate(p.limit, measure), p.limit != inherited.limit),
+        ("priority", p.priority.to_string(), p.priority != inherited.priority),
+        ("deadline", deadline, p.deadline != inherited.deadline),
+    ]
+    .into_iter()
+    .filter_map(|(key, value, differs)| differs.then_some((key, value)))
+    .collect()
+}
+
+fn inline(fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    format!("{{ {} }}", fields.join(", "))
+}
+
+/// A configuration as a file from which it would be read again.
+pub fn write(config: &GridConfig) -> String {
+    let mut text = format!("sample = {}\n", config.sample);
+    for a in &config.activities {
+        text += &format!("\n[[activity]]\nname = {}\n", quotation(&a.name));
+        // Always said: it is what others are in proportion to.
+        text += &format!("weight = {}\n", a.parameters.weight);
+        let rest = Parameters { weight: a.parameters.weight, ..Parameters::default() };
+        for (key, value) in write_parameters(&a.parameters, &rest, Measure::Time) {
+            text += &format!("{key} = {value}\n");
+        }
+        let matches: Vec<String> = a
+            .matches
+            .iter()
+            .map(|m| {
+                let strings =
+                    [("program", &m.program), ("argument", &m.argument), ("environment", &m.environment)];
+                let mut fields: Vec<(&str, String)> = strings
+                    .into_iter()
+                    .filter_map(|(key, s)| s.as_ref().map(|s| (key, quotation(s))))
+                    .collect();
+                fields.extend(m.user.map(|u| ("user", u.to_string())));
+                inline(&fields)
+            })
+            .collect();
+        if !matches.is_empty() {
+            text += &format!("match = [{}]\n", matches.join(", "));
+        }
+    }
+    for r in &config.resources {
+        text += &format!("\n[resource.{}]\n", r.resource.name());
+        let name_of = |found: Option<&'static str>| quotation(found.unwrap_or_default());
+        let scheduler = SCHEDULERS.iter().find(|(_, s)| *s == r.scheduler).map(|(n, _)| *n);
+        let measure = MEASURES.iter().find(|(_, m)| *m == r.measure).map(|(n, _)| *n);
+        text += &format!("scheduler = {}\nmeasure = {}\n", name_of(scheduler), name_of(measure));
+        if r.rate != 0 {
+            text += &format!("rate = {}\n", write_rate(r.rate, r.measure));
+        }
+        text += &format!("batch = {}\n", r.batch);
+        if !r.cores.is_empty() {
+            let cores: Vec<String> = r.cores.iter().map(u32::to_string).collect();
+            text += &format!("cores = [{}]\n", cores.join(", "));
+        }
+        for (n, p) in &r.activities {
+            let Some(a) = config.activities.get(*n as usize) else { continue };
+            let fields = write_parameters(p, &inherited(a.parameters, r.measure), r.measure);
+            if !fields.is_empty() {
+                text += &format!("activity.{} = {}\n", quotation(&a.name), inline(&fields));
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! `atoll ls`: which cells run.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use atoll_supervisor::inspect::{About, Answer, Request, ask};
+use atoll_supervisor::registry::{self, Found};
+use atoll_supervisor::{Error, Result};
+use clap::Args;
+
+/// Options of `atoll ls`.
+#[derive(Args)]
+#[command(
+    after_help = "A cell is known by the name here, by its process id, or by the beginning of its name."
+)]
+pub struct Options {
+    /// Print JSON: an array of cells
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is said of a cell that is gone.
+pub(crate) const ENDED: &str = "the cell has ended";
+
+/// Finds the live cell that a command names.
+pub(crate) fn find(wanted: &str) -> Result<Found> {
+    registry::choose(&registry::list(&registry::directory()?)?, wanted)
+}
+
+/// An answer of another kind than was asked for.
+pub(crate) fn unexpected() -> Error {
+    Error::new("the cell's supervisor gave another answer: is it of another version of atoll?")
+}
+
+/// Says what went wrong.
+pub(crate) fn fail(why: &Error) -> ExitCode {
+    eprintln!("atoll: {why}");
+    ExitCode::FAILURE
+}
+
+/// Prints it.
+pub fn print(options: &Options) -> ExitCode {
+    let mut known = Vec::new();
+    match registry::directory().and_then(|dir| registry::list(&dir)) {
+        Err(e) => return fail(&e),
+        Ok(cells) => {
+            for cell in cells {
+                match ask(&cell.socket, &Request::Cell) {
+                    Ok(Some(Answer::Cell(about))) => known.push(about),
+                    // It has ended meanwhile.
+                    Ok(None) => {}
+                    Ok(Some(_)) => eprintln!("atoll: {}: {}", cell.name, unexpected()),
+                    Err(e) => eprintln!("atoll: {}: {e}", cell.name),
+                }
+            }
+        }
+    }
+    let text = if options.json {
+        serde_json::to_string_pretty(&known).unwrap_or_default() + "\n"
+    } else {
+        table(&known)
+    };
+    // Nobody is left to tell if the reader has gone.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn table(cells: &[About]) -> String {
+    let mut rows = vec![["NAME", "PID", "PROGRAM", "CORES", "MEMORY", "SINCE"].map(String::from)];
+    rows.extend(cells.iter().map(|c| {
+        [
+            c.name.clone(),
+            c.pid.to_string(),
+            c.program.clone(),
+            c.cores.to_string(),
+            format!("{} of {}", size(c.memory_used), size(c.memory)),
+            date(c.since),
+        ]
+    }));
+    let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let line = |row: &[String; 6]| {
+        let padded = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Bytes for people: 3 digits, in units of 1024.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut units = ["", "K", "M", "G"].iter();
+    let mut unit = units.next().unwrap_or(&"");
+    while value >= 1024.0
+        && let Some(next) = units.next()
+    {
+        value /= 1024.0;
+        unit = next;
+    }
+    if value < 10.0 && !unit.is_empty() { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+/// Seconds since 1970 as a date, UTC (the days of the calendar from March on, in eras of 400 years).
+fn date(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_and_sizes() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_740_787_200, "2025-03-01 00:00:00 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds), text);
+        }
+        assert_eq!(
+            [0, 1023, 1024, 10 << 10, 3 << 29, 5 << 40].map(size),
+            ["0", "1023", "1.0K", "10K", "1.5G", "5120G"]
+        );
+    }
+}

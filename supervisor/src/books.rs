@@ -1,0 +1,606 @@
+//! The grid's books of a live cell, read out of its memory.
+//!
+//! The cell goes on meanwhile: nothing is held, and what changes hands while it is read is read again. A cell may write
+//! anything there, so everything is copied, then checked: numbers of records, places of sheets, names.
+#![allow(unsafe_code, reason = "looks at the cell's memory, and asks for clocks")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+
+use atoll_abi::core_local::CoreLocal;
+use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, RESOURCES, ROOT, Record, Resource, Sheet, kind};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::memory::Mapping;
+use crate::printable;
+
+/// How often a record is read that changes hands meanwhile.
+const TRIES: usize = 8;
+
+/// What was used of a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Use {
+    /// Processor time, ns.
+    pub ns: i64,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Time that messages stood in queues, ns.
+    pub queued: u64,
+}
+
+impl Use {
+    /// Adds what another one says. What a cell says may not add up.
+    pub fn add(&mut self, other: &Use) {
+        self.ns = self.ns.saturating_add(other.ns);
+        self.messages = self.messages.saturating_add(other.messages);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.queued = self.queued.saturating_add(other.queued);
+    }
+
+    /// What has come since `before`.
+    pub fn since(&self, before: &Use) -> Use {
+        Use {
+            ns: self.ns.saturating_sub(before.ns),
+            messages: self.messages.saturating_sub(before.messages),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            queued: self.queued.saturating_sub(before.queued),
+        }
+    }
+}
+
+/// What was used of each resource. In JSON an object with those of which anything was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Uses(pub [Use; RESOURCES]);
+
+impl Uses {
+    /// Of one of them.
+    pub fn of(&self, resource: Resource) -> &Use {
+        &self.0[resource as usize]
+    }
+
+    /// Adds others, each to its own.
+    pub fn add(&mut self, others: &Uses) {
+        for (to, from) in self.0.iter_mut().zip(&others.0) {
+            to.add(from);
+        }
+    }
+
+    /// What has come since `before`.
+    pub fn since(&self, before: &Uses) -> Uses {
+        Uses(std::array::from_fn(|n| self.0[n].since(&before.0[n])))
+    }
+
+    /// Those of which anything was used.
+    pub fn used(&self) -> impl Iterator<Item = (Resource, &Use)> {
+        Resource::ALL.into_iter().zip(&self.0).filter(|(_, u)| **u != Use::default())
+    }
+}
+
+impl Serialize for Uses {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.used().map(|(r, u)| (r.name(), u)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Uses {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut uses = Uses::default();
+        for (name, said) in BTreeMap::<String, Use>::deserialize(from)? {
+            let resource = Resource::ALL.into_iter().find(|r| r.name() == name);
+            let resource =
+                resource.ok_or_else(|| serde::de::Error::custom(format!("there is no resource {name:?}")))?;
+            uses.0[resource as usize] = said;
+        }
+        Ok(uses)
+    }
+}
+
+/// What an activity is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The cell.
+    Cell,
+    /// Stands in for activities that aren't known yet.
+    Substitute,
+    /// The configuration names it.
+    Named,
+    /// A process.
+    Process,
+}
+
+impl Kind {
+    fn of(number: u32) -> Option<Kind> {
+        Some(match number {
+            kind::CELL => Kind::Cell,
+            kind::SUBSTITUTE => Kind::Substitute,
+            kind::NAMED => Kind::Named,
+            kind::PROCESS => Kind::Process,
+            _ => return None,
+        })
+    }
+
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Cell => "cell",
+            Kind::Substitute => "substitute",
+            Kind::Named => "named",
+            Kind::Process => "process",
+        }
+    }
+}
+
+/// An activity, and what it has used.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Activity {
+    /// Its number. Together with `generation` never another one's.
+    pub id: u32,
+    /// How often the number has changed hands.
+    pub generation: u32,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the one above it; its own if there is none.
+    pub parent: u32,
+    /// Process id in the cell, of a process.
+    pub pid: u32,
+    /// Its share, in proportion to its siblings'.
+    pub weight: u32,
+    /// Pages of 4 KiB that it holds.
+    pub pages: i64,
+    /// On all cores.
+    pub resources: Uses,
+    /// On each core, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<Uses>,
+}
+
+/// What the host says of the processes that are the cell's cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostTime {
+    /// Processor time that they have used, ns.
+    pub ns: u64,
+    /// How many there are.
+    pub processes: u32,
+}
+
+/// The books at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// Name of the cell.
+    pub cell: String,
+    /// Process id of its supervisor.
+    pub pid: u32,
+    /// Its cores.
+    pub cores: u32,
+    /// Time of day, ns since 1970.
+    pub time: u64,
+    /// Time of the clock that the books are kept by (CLOCK_MONOTONIC), ns.
+    pub clock: u64,
+    /// When they were opened, by the same clock.
+    pub opened: u64,
+    /// Activities, by their numbers.
+    pub activities: Vec<Activity>,
+    /// Records that could not be read: they said nonsense, or changed all the time.
+    pub unread: u32,
+    /// What the host says, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostTime>,
+}
+
+/// Text that a cell says in a field with NULs behind it.
+pub(crate) fn text(field: &[AtomicU8]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|b| b.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
+    printable(&bytes)
+}
+
+/// What one core has written.
+fn uses(sheet: &Sheet) -> Uses {
+    Uses(std::array::from_fn(|n| {
+        let e = &sheet.entries[n];
+        Use {
+            ns: e.time.load(Ordering::Relaxed),
+            messages: e.messages.load(Ordering::Relaxed),
+            bytes: e.bytes.load(Ordering::Relaxed),
+            queued: e.queued.load(Ordering::Relaxed),
+        }
+    }))
+}
+
+/// An activity's sheets, two for each core, if they lie in the cell's memory.
+fn sheets(memory: &Mapping, offset: u64, cores: usize) -> Option<&[Sheet]> {
+    let cores = 2 * cores;
+    let p = memory.range(offset, (cores * size_of::<Sheet>()) as u64)?;
+    let p = p.cast::<Sheet>();
+    // SAFETY: in the mapping, which lives as long as the result, and aligned; made of atomics, for which any bits are
+    // values.
+    p.is_aligned().then(|| unsafe { std::slice::from_raw_parts(p, cores) })
+}
+
+/// What reading a record came to.
+enum Copied {
+    /// An activity.
+    One(Box<Activity>),
+    /// Nobody's.
+    Free,
+    /// What it says can't be.
+    Nonsense,
+    /// It changed hands meanwhile.
+    Changed,
+}
+
+/// Reads a record once.
+fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize) -> Copied {
+    let generation = record.sequence.load(Ordering::Acquire);
+    if !generation.is_multiple_of(2) {
+        return Copied::Changed;
+    }
+    let number = record.kind.load(Ordering::Relaxed);
+    let name = text(&record.name);
+    let each = sheets(memory, record.sheets.load(Ordering::Relaxed), cores).map(|sheets| {
+        let (own, ended) = sheets.split_at(cores);
+        let both = own.iter().zip(ended).map(|(own, ended)| {
+            let mut both = uses(own);
+            both.add(&uses(ended));
+            both
+        });
+        both.collect::<Vec<_>>()
+    });
+    let (parent, pid) = (record.parent.load(Ordering::Relaxed), record.pid.load(Ordering::Relaxed));
+    let (weight, pages) = (record.weight.load(Ordering::Relaxed), record.pages.load(Ordering::Relaxed));
+    // What was read above is of this generation only if it still is.
+    fence(Ordering::Acquire);
+    if record.sequence.load(Ordering::Relaxed) != generation {
+        return Copied::Changed;
+    }
+    if number == kind::NONE {
+        return Copied::Free;
+    }
+    let (Some(kind), Some(cores)) = (Kind::of(number), each) else { return Copied::Nonsense };
+    let mut resources = Uses::default();
+    for core in &cores {
+        resources.add(core);
+    }
+    Copied::One(Box::new(Activity {
+        id,
+        generation,
+        name,
+        kind,
+        parent,
+        pid,
+        weight,
+        pages,
+        resources,
+        cores,
+    }))
+}
+
+/// What a core is at that is in no sheet yet: since when (0: it can't be told), and the activity and resource.
+type Open = (u64, u32, u32);
+
+fn open(local: &CoreLocal) -> Open {
+    local.with_open_record(std::thread::yield_now, |since, activity, resource| (since, activity, resource))
+}
+
+/// The activities of a cell, each with a row for each of its cores (whose words are `locals`); how many records could not be
+/// read; and the time of this by [`clock`].
+pub fn read(area: &GridArea, locals: &[&CoreLocal], memory: &Mapping) -> (Vec<Activity>, u32, u64) {
+    for n in 1.. {
+        let before: Vec<Open> = locals.iter().map(|l| open(l)).collect();
+        let (mut found, unread) = read_sheets(area, memory, locals.len());
+        let after: Vec<Open> = locals.iter().map(|l| open(l)).collect();
+        // A core that has switched meanwhile may have a slice in its sheets twice, or not at all.
+        if before != after && n < TRIES {
+            continue;
+        }
+        let now = clock();
+        for (core, (since, activity, resource)) in after.into_iter().enumerate() {
+            let at = found.iter_mut().find(|a| a.id == activity).filter(|_| since != 0);
+            let (Some(a), Some(resource)) = (at, Resource::ALL.get(resource as usize)) else { continue };
+            let more = Use { ns: now.saturating_sub(since).min(i64::MAX as u64) as i64, ..Use::default() };
+            a.cores[core].0[*resource as usize].add(&more);
+            a.resources.0[*resource as usize].add(&more);
+        }
+        return (found, unread, now);
+    }
+    unreachable!("the last try returns")
+}
+
+fn read_sheets(area: &GridArea, memory: &Mapping, cores: usize) -> (Vec<Activity>, u32) {
+    let records = (area.records.load(Ordering::Acquire) as usize).min(ACTIVITIES_MAX);
+    let (mut found, mut unread) = (Vec::new(), 0);
+    for (id, record) in area.directory[..records].iter().enumerate() {
+        for n in 1.. {
+            match copy(record, id as u32, memory, cores) {
+                Copied::One(activity) => found.push(*activity),
+                Copied::Free => {}
+                Copied::Changed if n < TRIES => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Copied::Nonsense | Copied::Changed => unread += 1,
+            }
+            break;
+        }
+    }
+    make_tree(&mut found);
+    (found, unread)
+}
+
+/// Puts those below the cell whose parents lead nowhere or in a circle: a tree, whatever the cell says. A record that
+/// could not be read may be what leads nowhere.
+fn make_tree(activities: &mut [Activity]) {
+    let parents: BTreeMap<u32, u32> = activities.iter().map(|a| (a.id, a.parent)).collect();
+    for activity in activities.iter_mut() {
+        let mut at = activity.id;
+        let mut steps = 0;
+        while at != ROOT && steps <= parents.len() {
+            match parents.get(&at) {
+                Some(up) if *up != at => at = *up,
+                _ => break,
+            }
+            steps += 1;
+        }
+        let top = if parents.contains_key(&ROOT) { ROOT } else { activity.id };
+        if activity.id == ROOT || at != ROOT || !parents.contains_key(&ROOT) {
+            activity.parent = top;
+        }
+    }
+}
+
+fn time_of(clock: libc::clockid_t) -> Option<u64> {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a structure for the host to fill.
+    let ok = unsafe { libc::clock_gettime(clock, &raw mut t) } == 0;
+    ok.then(|| t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// The clock that cells of this host keep their books by, ns.
+pub fn clock() -> u64 {
+    time_of(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
+/// Processor time of the children of a process, which are the spaces of a cell. The clocks are those behind
+/// `/proc/PID/task/*/schedstat`, brought up to the moment and with threads that have ended.
+pub(crate) fn time_of_children(parent: i32) -> HostTime {
+    let mut clocks = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The name in parentheses may have anything in it.
+        let behind = stat.rsplit(')').next().unwrap_or_default();
+        if behind.split_whitespace().nth(1).and_then(|p| p.parse().ok()) != Some(parent) {
+            continue;
+        }
+        let mut clock = 0;
+        // SAFETY: a number for the library to fill.
+        if unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } == 0 {
+            clocks.push(clock);
+        }
+    }
+    let times: Vec<u64> = clocks.into_iter().filter_map(time_of).collect();
+    HostTime { ns: times.iter().sum(), processes: times.len() as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::memory::anonymous;
+
+    const MEMORY: u64 = 1 << 20;
+    const CORES: usize = 3;
+
+    fn mapped(size: u64) -> Mapping {
+        Mapping::new(&anonymous("test", size).unwrap(), size).unwrap()
+    }
+
+    fn area(mapping: &Mapping) -> &GridArea {
+        // SAFETY: large enough, aligned, zeroed and shared: made of atomics.
+        unsafe { &*mapping.base().cast::<GridArea>() }
+    }
+
+    fn area_mapping() -> Mapping {
+        mapped((size_of::<GridArea>() as u64).next_multiple_of(4096))
+    }
+
+    /// Makes a record and fills its sheets; the entries of core `n` are `n + 1` times those of the first.
+    fn fill(area: &GridArea, memory: &Mapping, id: usize, number: u32, name: &str, parent: u32, ns: i64) {
+        let r = &area.directory[id];
+        let offset = (id * 2 * CORES * size_of::<Sheet>()) as u64;
+        r.kind.store(number, Ordering::Relaxed);
+        r.parent.store(parent, Ordering::Relaxed);
+        r.weight.store(100, Ordering::Relaxed);
+        r.sheets.store(offset, Ordering::Relaxed);
+        for (to, from) in r.name.iter().zip(name.bytes().chain([0])) {
+            to.store(from, Ordering::Relaxed);
+        }
+        for (n, sheet) in sheets(memory, offset, CORES).unwrap()[..CORES].iter().enumerate() {
+            let e = &sheet.entries[Resource::Socket as usize];
+            e.time.store(ns * (n as i64 + 1), Ordering::Relaxed);
+            e.messages.store(n as u64 + 1, Ordering::Relaxed);
+        }
+        area.records.fetch_max(id as u32 + 1, Ordering::Release);
+    }
+
+    /// OK-14: a snapshot of all activities.
+    #[test]
+    fn adds_up_cores() {
+        let (control, memory) = (area_mapping(), mapped(MEMORY));
+        let area = area(&control);
+        fill(area, &memory, 0, kind::CELL, "cell", 0, 0);
+        fill(area, &memory, 1, kind::SUBSTITUTE, "infrastructure", 0, -5);
+        fill(area, &memory, 3, kind::PROCESS, "nginx\u{1b}[2J", 4, 7);
+        fill(area, &memory, 4, kind::NAMED, "gold", 0, 100);
+        let (found, unread) = read_sheets(area, &memory, CORES);
+        assert_eq!(unread, 0);
+        let said: Vec<_> = found.iter().map(|a| (a.id, &a.name[..], a.kind.name(), a.parent)).collect();
+        assert_eq!(
+            said,
+            [
+                (0, "cell", "cell", 0),
+                (1, "infrastructure", "substitute", 0),
+                (3, "nginx?[2J", "process", 4),
+                (4, "gold", "named", 0)
+            ]
+        );
+        let socket = |n: usize| *found[n].resources.of(Resource::Socket);
+        assert_eq!(socket(1), Use { ns: -30, messages: 6, ..Use::default() });
+        assert_eq!(socket(3), Use { ns: 600, messages: 6, ..Use::default() });
+        assert_eq!(found[3].cores[2].of(Resource::Socket).ns, 300);
+        // And back from JSON.
+        let text = serde_json::to_string(&found).unwrap();
+        assert!(
+            text.contains(r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0}}"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Vec<Activity>>(&text).unwrap(), found);
+        assert!(serde_json::from_str::<Uses>(r#"{"sockets":{}}"#).is_err());
+    }
+
+    /// What a core is at and has not written down counts, too.
+    #[test]
+    fn counts_what_is_open() {
+        let (control, memory) = (area_mapping(), mapped(MEMORY));
+        let area = area(&control);
+        fill(area, &memory, 0, kind::CELL, "cell", 0, 0);
+        fill(area, &memory, 1, kind::PROCESS, "sleep", 0, 7);
+        let locals = [CoreLocal::new(), CoreLocal::new(), CoreLocal::new()];
+        let since = clock() - 1_000_000_000;
+        locals[1].unsettled.store(since, Ordering::Relaxed);
+        locals[1].unsettled_for.store(1 << 8 | Resource::Socket as u32, Ordering::Relaxed);
+        // Of an activity and a resource that don't exist.
+        locals[2].unsettled.store(since, Ordering::Relaxed);
+        locals[2].unsettled_for.store(u32::MAX, Ordering::Relaxed);
+        let (found, unread, now) = read(area, &locals.each_ref(), &memory);
+        assert_eq!((found.len(), unread), (2, 0));
+        assert_eq!(found[1].cores[1].of(Resource::Socket).ns, 14 + (now - since) as i64);
+        assert_eq!(found[1].resources.of(Resource::Socket).ns, 42 + (now - since) as i64);
+    }
+
+    /// Sheets that are not in the cell's memory, kinds that don't exist, parents in a circle.
+    #[test]
+    fn believes_nothing() {
+        let (control, memory) = (area_mapping(), mapped(MEMORY));
+        let area = area(&control);
+        fill(area, &memory, 0, kind::CELL, "cell", 7, 0);
+        area.records.store(u32::MAX, Ordering::Relaxed);
+        let set = |id: usize, number: u32, sheets: u64, parent: u32| {
+            let r = &area.directory[id];
+            r.kind.store(number, Ordering::Relaxed);
+            r.sheets.store(sheets, Ordering::Relaxed);
+            r.parent.store(parent, Ordering::Relaxed);
+        };
+        let size = (2 * CORES * size_of::<Sheet>()) as u64;
+        for (id, sheets) in [MEMORY - size + 64, MEMORY, u64::MAX, u64::MAX - size + 1, u64::MAX / 2, 4, 63]
+            .into_iter()
+            .enumerate()
+        {
+            set(10 + id, kind::NAMED, sheets, 0);
+        }
+        set(20, 5, 0, 0);
+        set(21, u32::MAX, 0, 0);
+        assert_eq!(
+            read_sheets(area, &memory, CORES),
+            (vec![read_sheets(area, &memory, CORES).0.remove(0)], 9)
+        );
+        for id in 10..=21 {
+            set(id, kind::NONE, 0, 0);
+        }
+        set(30, kind::NAMED, MEMORY - size, 31);
+        set(31, kind::NAMED, 0, 32);
+        set(32, kind::NAMED, 0, 30);
+        set(33, kind::NAMED, 0, 255);
+        set(34, kind::NAMED, 0, 34);
+        let parents = |activities: Vec<Activity>| activities.iter().map(|a| a.parent).collect::<Vec<_>>();
+        assert_eq!(parents(read_sheets(area, &memory, CORES).0), [0; 6]);
+        // There isn't even a cell.
+        set(0, kind::NONE, 0, 0);
+        assert_eq!(parents(read_sheets(area, &memory, CORES).0), [30, 31, 32, 33, 34]);
+    }
+
+    /// Any bytes at all.
+    #[test]
+    fn survives_noise() {
+        let (control, memory) = (area_mapping(), mapped(MEMORY));
+        let area = area(&control);
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for _ in 0..200 {
+            for r in &area.directory {
+                let n = next();
+                r.sequence.store(if n % 16 == 0 { n as u32 } else { (n as u32) & !1 }, Ordering::Relaxed);
+                r.kind.store((n >> 8) as u32 % 6, Ordering::Relaxed);
+                r.parent.store((n >> 16) as u32 % 300, Ordering::Relaxed);
+                r.pages.store(next() as i64, Ordering::Relaxed);
+                r.sheets.store(if n % 3 == 0 { next() } else { (next() % MEMORY) & !7 }, Ordering::Relaxed);
+                r.name.iter().for_each(|b| b.store(next() as u8, Ordering::Relaxed));
+            }
+            for word in (0..MEMORY / 8).step_by(97) {
+                // SAFETY: in the mapping, aligned, and atomic as all that looks there.
+                let word =
+                    unsafe { &*memory.base().cast::<std::sync::atomic::AtomicU64>().add(word as usize) };
+                word.store(next(), Ordering::Relaxed);
+            }
+            area.records.store(next() as u32, Ordering::Relaxed);
+            let (found, _) = read_sheets(area, &memory, CORES);
+            let mut all = Uses::default();
+            for a in &found {
+                assert!(found.iter().any(|p| p.id == a.parent));
+                all.add(&a.resources);
+                assert!(a.name.chars().all(|c| !c.is_control()));
+            }
+            serde_json::to_string(&found).unwrap();
+        }
+    }
+
+    /// A record that changes hands all the time never shows one activity's name with another one's number.
+    #[test]
+    fn shows_one_activity_at_a_time() {
+        let (control, memory) = (area_mapping(), mapped(MEMORY));
+        let area = area(&control);
+        fill(area, &memory, 0, kind::NAMED, "0", 0, 0);
+        let (done, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let r = &area.directory[0];
+                for n in 1.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // As the cell does it: odd, all that changes, even.
+                    r.sequence.fetch_add(1, Ordering::Relaxed);
+                    fence(Ordering::Release);
+                    r.pid.store(n % 10, Ordering::Relaxed);
+                    r.name[0].store(b'0' + (n % 10) as u8, Ordering::Relaxed);
+                    r.sequence.fetch_add(1, Ordering::Release);
+                    std::thread::yield_now();
+                }
+            });
+            let begun = Instant::now();
+            while seen.load(Ordering::Relaxed) < 1000 && begun.elapsed() < Duration::from_secs(30) {
+                for a in read_sheets(area, &memory, CORES).0 {
+                    assert_eq!(a.name, a.pid.to_string());
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(seen.into_inner() > 0);
+    }
+}

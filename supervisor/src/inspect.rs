@@ -1,0 +1,417 @@
+//! Looking at a live cell from outside, and changing how its grid divides it.
+//!
+//! A cell's supervisor answers by a socket of the [`registry`](crate::registry): one line of JSON with a [`Request`], one
+//! with an [`Answer`]. Who asks is of the same user or root, and is not trusted more than that: lines are bounded, and
+//! who says nothing is hung up on. Nothing here stops the cell, and nothing runs while nobody asks.
+#![allow(unsafe_code, reason = "looks at the control area")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use atoll_abi::control::Control;
+use atoll_abi::grid::{CONFIG_MAX, GridArea, GridConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::books::{self, Snapshot};
+use crate::launch::Sender;
+use crate::memory::{self, Mapping};
+use crate::{Error, Result};
+
+/// Longest request, bytes: an encoded configuration takes more as JSON.
+const REQUEST_MAX: usize = 256 << 10;
+/// Longest answer, bytes: all activities on all cores.
+const ANSWER_MAX: usize = 512 << 20;
+/// How long either side waits for the other's line.
+const LINE_WAIT: Duration = Duration::from_secs(10);
+/// How long the cell may take to look at a configuration.
+const OFFER_WAIT: Duration = Duration::from_secs(5);
+/// How often is looked whether it has.
+const OFFER_LOOK: Duration = Duration::from_millis(2);
+
+/// What is asked of a cell's supervisor.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What the cell is.
+    Cell,
+    /// Its books.
+    Stat {
+        /// By cores, too.
+        #[serde(default)]
+        cores: bool,
+        /// And what the host says of the time that they have used.
+        #[serde(default)]
+        host: bool,
+    },
+    /// Its grid's configuration.
+    Grid,
+    /// Another one.
+    GridSet {
+        /// Which.
+        config: GridConfig,
+    },
+}
+
+/// What it says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Why there is no answer.
+    Error(String),
+    /// What the cell is.
+    Cell(About),
+    /// The books.
+    Snapshot(Snapshot),
+    /// The configuration that the cell runs with.
+    Grid(GridConfig),
+    /// The configuration was taken (null), or why it was not.
+    Set(Option<String>),
+}
+
+/// What a cell is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct About {
+    /// Its name in the registry.
+    pub name: String,
+    /// Process id of its supervisor, `atoll run`.
+    pub pid: u32,
+    /// What was run.
+    pub program: String,
+    /// Cores.
+    pub cores: u32,
+    /// Memory, bytes.
+    pub memory: u64,
+    /// How much of that the host has given.
+    pub memory_used: u64,
+    /// Seconds since 1970 at which it was started.
+    pub since: u64,
+}
+
+/// A live cell, for those who look at it.
+pub struct Live {
+    control: Arc<Mapping>,
+    memory: Arc<Mapping>,
+    memory_file: Arc<File>,
+    sender: Sender,
+    first: i32,
+    cores: usize,
+    program: String,
+    since: u64,
+    offers: Mutex<Offers>,
+}
+
+/// Configurations, the one that the cell runs with and the one that it was offered.
+struct Offers {
+    running: GridConfig,
+    /// The last offer's number.
+    number: u32,
+    /// It, while the cell has not answered.
+    pending: Option<GridConfig>,
+    /// What the cell answered: a number, and why it did not take it.
+    answered: (u32, Option<String>),
+}
+
+impl Offers {
+    /// Looks whether the cell has answered.
+    fn settle(&mut self, area: &GridArea) {
+        if self.pending.is_none() || area.answered.load(Ordering::Acquire) != self.number {
+            return;
+        }
+        let Some(config) = self.pending.take() else { return };
+        let refused = (area.taken.load(Ordering::Relaxed) != 1).then(|| books::text(&area.reason));
+        if refused.is_none() {
+            self.running = config;
+        }
+        self.answered = (self.number, refused);
+    }
+
+    /// Offers a configuration. Nobody else's may be pending.
+    fn offer(&mut self, area: &GridArea, config: GridConfig, encoded: &[u8]) -> u32 {
+        for (to, from) in area.config.iter().zip(encoded) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        area.config_len.store(encoded.len() as u32, Ordering::Relaxed);
+        self.number = self.number.wrapping_add(1);
+        self.pending = Some(config);
+        // All of it is there for whoever sees the number.
+        area.offered.store(self.number, Ordering::SeqCst);
+        self.number
+    }
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl Live {
+    /// One that begins now.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a cell, told once")]
+    pub(crate) fn new(
+        control: Arc<Mapping>,
+        memory: Arc<Mapping>,
+        memory_file: Arc<File>,
+        sender: Sender,
+        first: i32,
+        cores: usize,
+        program: String,
+        grid: GridConfig,
+    ) -> Live {
+        let offers = Offers { running: grid, number: 0, pending: None, answered: (0, None) };
+        let since = unix_time().as_secs();
+        Live {
+            control,
+            memory,
+            memory_file,
+            sender,
+            first,
+            cores,
+            program,
+            since,
+            offers: Mutex::new(offers),
+        }
+    }
+
+    /// What was run.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    fn control(&self) -> &Control {
+        // SAFETY: the mapping holds one, of atomics only.
+        unsafe { &*self.control.base().cast::<Control>() }
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Offers> {
+        let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        offers.settle(&self.control().grid);
+        offers
+    }
+
+    /// Answers.
+    pub fn answer(&self, name: &str, request: Request) -> Answer {
+        match request {
+            Request::Cell => Answer::Cell(About {
+                name: name.into(),
+                pid: std::process::id(),
+                program: self.program.clone(),
+                cores: self.cores as u32,
+                memory: self.memory.len(),
+                memory_used: memory::used(&self.memory_file),
+                since: self.since,
+            }),
+            Request::Stat { cores, host } => Answer::Snapshot(self.snapshot(name, cores, host)),
+            Request::Grid => Answer::Grid(self.offers().running.clone()),
+            Request::GridSet { config } => match self.set(config) {
+                Ok(refused) => Answer::Set(refused),
+                Err(e) => Answer::Error(e.to_string()),
+            },
+        }
+    }
+
+    fn snapshot(&self, name: &str, each: bool, host: bool) -> Snapshot {
+        let area = &self.control().grid;
+        let host = host.then(|| books::time_of_children(self.first));
+        let locals: Vec<_> = self.control().cores[..self.cores].iter().map(|c| &c.local).collect();
+        let (mut activities, unread, clock) = books::read(area, &locals, &self.memory);
+        if !each {
+            activities.iter_mut().for_each(|a| a.cores.clear());
+        }
+        Snapshot {
+            cell: name.into(),
+            pid: std::process::id(),
+            cores: self.cores as u32,
+            time: unix_time().as_nanos() as u64,
+            clock,
+            opened: area.opened.load(Ordering::Relaxed).min(clock),
+            activities,
+            unread,
+            host,
+        }
+    }
+
+    /// Offers a configuration and waits for the cell: `None` if it took it, or why it did not.
+    fn set(&self, config: GridConfig) -> Result<Option<String>> {
+        let encoded =
+            postcard::to_stdvec(&config).map_err(|e| Error::with("encoding the configuration", e))?;
+        if encoded.len() > CONFIG_MAX {
+            return Err(Error::new(format!(
+                "the configuration takes {} bytes, and {CONFIG_MAX} is the most",
+                encoded.len()
+            )));
+        }
+        let begun = Instant::now();
+        let area = &self.control().grid;
+        let (mut config, mut mine) = (Some(config), None);
+        loop {
+            let mut offers = self.offers();
+            if let Some(number) = mine {
+                if offers.answered.0 == number {
+                    return Ok(offers.answered.1.clone());
+                }
+            } else if offers.pending.is_none()
+                && let Some(config) = config.take()
+            {
+                mine = Some(offers.offer(area, config, &encoded));
+                drop(offers);
+                self.sender.ring();
+                continue;
+            }
+            drop(offers);
+            if self.control().life.ended.load(Ordering::Relaxed) != 0 {
+                return Err(Error::new("the cell has ended"));
+            }
+            if begun.elapsed() > OFFER_WAIT {
+                let what = if mine.is_some() { "this configuration" } else { "the one offered before" };
+                let seconds = OFFER_WAIT.as_secs();
+                return Err(Error::new(format!(
+                    "the cell has not looked at {what} within {seconds} s: it goes on as it is until it does"
+                )));
+            }
+            std::thread::sleep(OFFER_LOOK);
+        }
+    }
+
+    /// Serves who has connected.
+    pub(crate) fn serve(&self, name: &str, mut stream: UnixStream) {
+        let answer = match read_line(&mut stream, REQUEST_MAX) {
+            Ok(None) => return,
+            Ok(Some(line)) => match serde_json::from_slice(&line) {
+                Ok(request) => self.answer(name, request),
+                Err(e) => Answer::Error(format!("this request can't be understood: {e}")),
+            },
+            Err(e) => Answer::Error(e.to_string()),
+        };
+        // Nobody is left to tell if they have gone.
+        let _ = write_line(&mut stream, &answer);
+    }
+}
+
+/// Reads a line of at most `most` bytes; none if the other side has hung up before the first.
+fn read_line(stream: &mut UnixStream, most: usize) -> Result<Option<Vec<u8>>> {
+    let until = Instant::now() + LINE_WAIT;
+    let (mut line, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Error::new("no line came in time"));
+        }
+        stream.set_read_timeout(Some(left)).map_err(|e| Error::with("waiting for a line", e))?;
+        match stream.read(&mut chunk) {
+            Ok(0) if line.is_empty() => return Ok(None),
+            Ok(0) => return Err(Error::new("the line has no end")),
+            Ok(n) => line.extend_from_slice(&chunk[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(Error::with("reading a line", e)),
+        }
+        if line.len() > most {
+            return Err(Error::new(format!("a line has at most {most} bytes here")));
+        }
+        if line.last() == Some(&b'\n') {
+            return Ok(Some(line));
+        }
+    }
+}
+
+fn write_line(stream: &mut UnixStream, what: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(what).map_err(|e| Error::with("writing JSON", e))?;
+    line.push(b'\n');
+    stream.set_write_timeout(Some(LINE_WAIT)).map_err(|e| Error::with("setting a time limit", e))?;
+    stream.write_all(&line).map_err(|e| Error::with("writing to the socket", e))
+}
+
+/// Asks a cell's supervisor; `None` if it is gone.
+pub fn ask(socket: &Path, request: &Request) -> Result<Option<Answer>> {
+    let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(None) };
+    write_line(&mut stream, request)?;
+    let Some(line) = read_line(&mut stream, ANSWER_MAX)? else { return Ok(None) };
+    match serde_json::from_slice(&line).map_err(|e| Error::with("understanding the answer", e))? {
+        Answer::Error(why) => Err(Error::new(why)),
+        answer => Ok(Some(answer)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::anonymous;
+
+    fn area(mapping: &Mapping) -> &GridArea {
+        // SAFETY: large enough, aligned, zeroed and shared: made of atomics.
+        unsafe { &*mapping.base().cast::<GridArea>() }
+    }
+
+    /// OK-09: what runs is what the cell took, also if it took it late; a reason does nothing to a terminal.
+    #[test]
+    fn remembers_what_the_cell_took() {
+        let size = (size_of::<GridArea>() as u64).next_multiple_of(4096);
+        let mapping = Mapping::new(&anonymous("test", size).unwrap(), size).unwrap();
+        let area = area(&mapping);
+        let config = |sample| GridConfig { sample, ..GridConfig::default() };
+        let mut offers = Offers { running: config(1), number: 0, pending: None, answered: (0, None) };
+        let say = |number, taken, reason: &str| {
+            for (to, from) in area.reason.iter().zip(reason.bytes().chain([0])) {
+                to.store(from, Ordering::Relaxed);
+            }
+            area.taken.store(taken, Ordering::Relaxed);
+            area.answered.store(number, Ordering::Release);
+        };
+        let encoded = postcard::to_stdvec(&config(2)).unwrap();
+        let number = offers.offer(area, config(2), &encoded);
+        let len = area.config_len.load(Ordering::Relaxed) as usize;
+        let there: Vec<u8> = area.config[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        assert_eq!(postcard::from_bytes(&there), Ok(config(2)));
+        offers.settle(area);
+        assert_eq!((offers.running.sample, offers.pending.is_some()), (1, true));
+        // Another number is no answer to this one.
+        say(number + 1, 1, "");
+        offers.settle(area);
+        assert!(offers.pending.is_some());
+        say(number, 7, "no such\x1b[2J core");
+        offers.settle(area);
+        assert_eq!(offers.answered, (number, Some("no such?[2J core".into())));
+        assert_eq!(offers.running.sample, 1);
+        let number = offers.offer(area, config(3), &encoded);
+        say(number, 1, "");
+        offers.settle(area);
+        assert_eq!((offers.running.sample, offers.answered.clone()), (3, (number, None)));
+        // Said again, it changes nothing.
+        say(number, 0, "no");
+        offers.settle(area);
+        assert_eq!(offers.running.sample, 3);
+    }
+
+    #[test]
+    fn lines_have_an_end_and_a_length() {
+        let line = |said: &[u8], most| {
+            let (mut us, mut them) = UnixStream::pair().unwrap();
+            them.write_all(said).unwrap();
+            drop(them);
+            read_line(&mut us, most).map_err(|e| e.to_string())
+        };
+        assert_eq!(line(b"", 10), Ok(None));
+        assert_eq!(line(b"{}\n", 10), Ok(Some(b"{}\n".to_vec())));
+        assert_eq!(line(b"{}", 10), Err("the line has no end".into()));
+        assert_eq!(line(&[b' '; 5000], 100), Err("a line has at most 100 bytes here".into()));
+    }
+
+    #[test]
+    fn requests_are_what_the_specification_says() {
+        let parse = |text: &str| serde_json::from_str::<Request>(text);
+        assert_eq!(parse(r#"{"request":"cell"}"#).unwrap(), Request::Cell);
+        let stat = Request::Stat { cores: true, host: false };
+        assert_eq!(parse(r#"{"request":"stat","cores":true}"#).unwrap(), stat);
+        assert_eq!(parse(r#"{"request":"grid"}"#).unwrap(), Request::Grid);
+        for bad in ["", "{}", r#"{"request":"kill"}"#, r#"{"request":"stat","core":true}"#] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let all = GridConfig { sample: 3, ..GridConfig::default() };
+        let set = Request::GridSet { config: all };
+        assert_eq!(parse(&serde_json::to_string(&set).unwrap()).unwrap(), set);
+    }
+}
