@@ -133,7 +133,7 @@ mod loom_tests {
 
     fn model(senders: u32, each: u64) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(2);
         builder.check(move || {
             let inbox = Arc::new(Inbox::default());
             let threads: std::vec::Vec<_> = (0..senders)
@@ -144,21 +144,25 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            let mut last = [0; 3];
-            let mut rounds = 0;
+            let (mut last, mut rounds) = ([0; 3], 0);
+            // Memory that the heap gives out again would make executions differ.
+            let mut spent = std::vec::Vec::new();
             let mut look = || {
-                let mut some = false;
-                for m in inbox.take() {
+                let messages = inbox.take();
+                rounds += usize::from(!messages.is_empty());
+                for m in messages {
                     let h = *m.header();
                     assert_eq!(h.dependency, last[h.activity as usize] + 1);
                     last[h.activity as usize] = h.dependency;
-                    drop(m.run());
-                    some = true;
+                    spent.push(m.run());
                 }
-                rounds += usize::from(some);
             };
-            // Once while they send, once when they are done.
-            look();
+            // Twice while they send, once when they are done. Without the yield loom would not look in between, as it
+            // doesn't try all orders of loads.
+            for _ in 0..2 {
+                loom::thread::yield_now();
+                look();
+            }
             let told: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
             look();
             assert!(last[..senders as usize].iter().all(|n| *n == each));

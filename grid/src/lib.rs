@@ -17,6 +17,7 @@ extern crate std;
 pub mod affinity;
 mod atomic;
 pub mod inbox;
+pub mod matches;
 pub mod message;
 pub mod queue;
 pub mod scheduler;

@@ -223,43 +223,164 @@ fn shares_are_by_weight() {
     }
 }
 
+/// A core that only does what this scheduler says.
+struct Core {
+    scheduler: Box<dyn Scheduler>,
+    now: u64,
+    got: [u64; 3],
+}
+
+impl Core {
+    fn new(clients: [Parameters; 3]) -> Self {
+        let mut scheduler = make(SchedulerKind::Wfq);
+        for (c, p) in clients.iter().enumerate() {
+            scheduler.configure(c as Client, p);
+        }
+        Core { scheduler, now: 0, got: [0; 3] }
+    }
+
+    fn arrive(&mut self, clients: &[Client]) {
+        clients.iter().for_each(|c| self.scheduler.arrive(*c, self.now));
+    }
+
+    fn leave(&mut self, clients: &[Client]) {
+        clients.iter().for_each(|c| self.scheduler.leave(*c, self.now));
+    }
+
+    fn charge(&mut self, client: Client, amount: u64) {
+        self.now += amount;
+        self.scheduler.charge(client, amount, self.now);
+        self.got[client as usize] += amount;
+    }
+
+    /// Turns of `turn` ns for so long. Value: what parts of the time the clients got.
+    fn run(&mut self, time: u64, turn: u64) -> [f64; 3] {
+        let (from, until) = (self.now, self.now + time);
+        self.got = [0; 3];
+        while self.now < until {
+            let c = self.scheduler.pick(self.now).unwrap();
+            self.charge(c, turn);
+        }
+        self.got.map(|got| got as f64 / (self.now - from) as f64)
+    }
+}
+
+fn reservation(weight: u32, percent: u64) -> Parameters {
+    Parameters { weight, reservation: percent * SECOND / 100, ..Parameters::default() }
+}
+
+/// Half and half, but for some turns.
+fn is_even(parts: [f64; 3]) -> bool {
+    (parts[0] - parts[1]).abs() < 0.03
+}
+
 /// Who did nothing for long has no more than its share afterwards, and who alone used what was there owes nothing for it.
 #[test]
 fn idleness_earns_nothing() {
-    let mut s = make(SchedulerKind::Wfq);
-    s.configure(0, &weight(1));
-    s.configure(1, &weight(1));
-    s.arrive(0, 0);
-    let mut now = 0;
-    let mut turn = |s: &mut Box<dyn Scheduler>| {
-        let c = s.pick(now).unwrap();
-        now += 1000;
-        s.charge(c, 1000, now);
-        c
-    };
-    for _ in 0..1_000_000 {
-        assert_eq!(turn(&mut s), 0);
+    const MS: u64 = 1_000_000;
+    let mut core = Core::new([weight(1); 3]);
+    core.arrive(&[0]);
+    core.run(SECOND, 1000);
+    core.arrive(&[1]);
+    let parts = core.run(MS / 10, 1000);
+    assert!(is_even(parts), "{parts:?}");
+    // One that ran in place while nobody else had anything to do.
+    core.leave(&[0, 1]);
+    for _ in 0..1000 {
+        assert!(core.scheduler.may_run(1, core.now));
+        core.charge(1, MS);
     }
-    s.arrive(1, SECOND);
-    let mut got = [0; 2];
-    for _ in 0..100 {
-        got[turn(&mut s) as usize] += 1;
+    core.arrive(&[0, 1]);
+    let parts = core.run(MS / 10, 1000);
+    assert!(is_even(parts), "{parts:?}");
+    // One that had a long last turn, alone.
+    core.leave(&[1]);
+    core.charge(0, SECOND);
+    core.leave(&[0]);
+    core.arrive(&[0, 1]);
+    let parts = core.run(MS / 10, 1000);
+    assert!(is_even(parts), "{parts:?}");
+}
+
+/// Who runs in place gets no more than its share, after whatever it did before, and waits for those whose reservation is due.
+#[test]
+fn in_place_is_within_the_share() {
+    let mut core = Core::new([weight(1), weight(1), reservation(1, 10)]);
+    core.arrive(&[0]);
+    core.run(SECOND, 1000);
+    let (from, mut turns) = (core.now, 0);
+    core.got = [0; 3];
+    while core.now < from + SECOND / 10 {
+        if core.scheduler.may_run(1, core.now) {
+            core.charge(1, 1000);
+        }
+        let c = core.scheduler.pick(core.now).unwrap();
+        core.charge(c, 1000);
+        turns += 1;
     }
-    assert!(got[0] >= 49 && got[1] >= 49, "{got:?}");
-    // The same for one that ran in place, while nobody else had anything to do.
-    s.leave(0, 0);
-    s.leave(1, 0);
-    for _ in 0..1_000_000 {
-        assert!(s.may_run(1, 0));
-        s.charge(1, 1000, 0);
+    assert!(core.got[1] <= core.got[0] && core.got[1] > core.got[0] * 9 / 10, "{:?}, {turns}", core.got);
+    core.arrive(&[2]);
+    assert!(!core.scheduler.may_run(1, core.now));
+    core.leave(&[0, 2]);
+    assert!(core.scheduler.may_run(1, core.now));
+}
+
+/// Messages that cost nothing don't keep others from their turn for ever.
+#[test]
+fn turns_for_nothing_end() {
+    let mut core = Core::new([weight(1); 3]);
+    core.arrive(&[0, 1]);
+    for _ in 0..2 {
+        let picked = [0; 4].map(|_| {
+            let c = core.scheduler.pick(0).unwrap();
+            core.charge(c, u64::from(c));
+            c
+        });
+        assert_eq!(picked.iter().map(|c| u64::from(*c)).sum::<u64>(), 2, "{picked:?}");
     }
-    s.arrive(0, 0);
-    s.arrive(1, 0);
-    let mut got = [0; 2];
-    for _ in 0..100 {
-        got[turn(&mut s) as usize] += 1;
+}
+
+/// What somebody got by its share doesn't count as its reservation, be it in turns or in place.
+#[test]
+fn shares_leave_reservations_alone() {
+    for in_place in [false, true] {
+        let mut core = Core::new([reservation(1, 30), weight(1000), weight(1)]);
+        core.arrive(&[0]);
+        core.run(SECOND, 10_000);
+        if in_place {
+            core.leave(&[0]);
+            (0..1000).for_each(|_| core.charge(0, SECOND / 100));
+        } else {
+            core.run(10 * SECOND, 10_000);
+        }
+        core.arrive(&[0, 1]);
+        let parts = core.run(SECOND / 100, 10_000);
+        assert!(parts[0] > 0.29 && parts[0] < 0.32, "{parts:?}");
     }
-    assert!(got[0] >= 49 && got[1] >= 49, "{got:?}");
+}
+
+/// Reservations that can't be held are made up for a little while only.
+#[test]
+fn too_much_reserved_is_not_owed_for_long() {
+    let mut core = Core::new([reservation(1, 80), reservation(1, 80), weight(1000)]);
+    core.arrive(&[0, 1, 2]);
+    let parts = core.run(10 * SECOND, 10_000);
+    assert!(is_even(parts) && parts[2] < 0.01, "{parts:?}");
+    core.leave(&[1]);
+    let parts = core.run(SECOND, 10_000);
+    // What 100 ms are worth, and 80 % of the time after that.
+    assert!(parts[2] > 0.1 && parts[2] < 0.21, "{parts:?}");
+}
+
+/// Who gets more by a reservation than by its share owes nothing when that is taken away.
+#[test]
+fn other_terms_begin_anew() {
+    let mut core = Core::new([reservation(1, 60), weight(1000), weight(1)]);
+    core.arrive(&[0, 1]);
+    core.run(10 * SECOND, 10_000);
+    core.scheduler.configure(0, &weight(1000));
+    let parts = core.run(SECOND / 100, 10_000);
+    assert!(is_even(parts), "{parts:?}");
 }
 
 /// A reservation is held over every stretch of time, less the turns that stand in between, and whoever gets more by its
@@ -460,7 +581,7 @@ impl Scheduler for Nonsense {
     fn configure(&mut self, _: Client, _: &Parameters) {}
     fn forget(&mut self, _: Client) {}
     fn next(&self, now: u64) -> u64 {
-        [0, now, now + 1, u64::MAX][(self.0.0 % 4) as usize]
+        [0, now, now + 1, u64::MAX][(self.0.0 >> 20) as usize % 4]
     }
     fn may_run(&self, _: Client, _: u64) -> bool {
         self.0.0 & 1 == 0
@@ -512,6 +633,43 @@ fn nonsense_loses_nothing() {
         assert_eq!(good.pick(now), Some(5));
         assert_eq!(good.faults(), 0);
     }
+}
+
+/// Whoever is picked instead of nobody known has no limit, if there is such a one.
+#[test]
+fn mended_answers_keep_to_limits() {
+    struct Wrong;
+    impl Scheduler for Wrong {
+        fn arrive(&mut self, _: Client, _: u64) {}
+        fn pick(&mut self, _: u64) -> Option<Client> {
+            Some(99)
+        }
+        fn charge(&mut self, _: Client, _: u64, _: u64) {}
+        fn leave(&mut self, _: Client, _: u64) {}
+        fn configure(&mut self, _: Client, _: &Parameters) {}
+        fn forget(&mut self, _: Client) {}
+        fn next(&self, _: u64) -> u64 {
+            0
+        }
+        fn may_run(&self, _: Client, _: u64) -> bool {
+            true
+        }
+    }
+    let mut s = Checked::new(Wrong);
+    s.configure(0, &Parameters { limit: 5, ..Parameters::default() });
+    s.arrive(0, 0);
+    assert_eq!(s.pick(0), Some(0));
+    (1..3).for_each(|c| s.arrive(c, 0));
+    for turn in 0..10 {
+        assert_eq!(s.pick(0), Some(1 + turn % 2));
+    }
+    assert!(!s.replaced());
+    // The other scheduler knows who has what to do, and the limit.
+    s.leave(1, 0);
+    let after: Vec<_> = (0..20).map(|_| s.pick(0).unwrap()).collect();
+    assert!(s.replaced() && after[10..].contains(&0));
+    s.charge(0, 1000, 0);
+    assert!((0..20).all(|_| s.pick(0) == Some(2)));
 }
 
 /// A scheduler that is right but for a few answers stays in its place.

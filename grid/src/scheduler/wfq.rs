@@ -113,9 +113,13 @@ impl Scheduler for Wfq {
         }
         let place = self.clients.charge(client, amount, now);
         let tags = &mut self.tags[client as usize];
+        if place == Place::Idle {
+            // In place: it begins with this.
+            tags.start = tags.start.max(self.v);
+        }
         // Turns that cost nothing would never end.
         let used = u128::from(amount.max(1));
-        tags.start = tags.start.max(self.v).saturating_add(used * u128::from(tags.step));
+        tags.start = tags.start.saturating_add(used * u128::from(tags.step));
         self.end = self.end.max(tags.start);
         if tags.reserved && tags.due_step != 0 {
             let from = tags.due.max(fine(now.saturating_sub(OVERDUE)));
