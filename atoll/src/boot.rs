@@ -23,6 +23,7 @@ use crate::run::{self, NOT_STARTED};
   cell batch
     cores 1
     memory 256M
+    grid batch.toml      # how it divides itself among activities, a file beside this one (docs/grid.md)
     restart on-failure   # or always, or at most three times: on-failure:3
     run busybox sh -c 'while :; do :; done'
 
@@ -159,6 +160,10 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     if let Some(image) = cell.image {
         let dir = path.parent().unwrap_or(Path::new(".")).join(image);
         line.extend(["--rootfs".into(), dir.display().to_string()]);
+    }
+    if let Some(grid) = cell.grid {
+        let file = path.parent().unwrap_or(Path::new(".")).join(grid);
+        line.extend(["--grid".into(), file.display().to_string()]);
     }
     line.push("--".into());
     line.extend(words);

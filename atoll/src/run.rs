@@ -198,14 +198,18 @@ struct Ended {
 fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let (name, verbose) = (options.name.clone(), options.verbose);
     let mut cell = launch(prepare(options)?)?;
-    let _registered = register(cell.live(), name, move |why| {
-        if verbose {
-            eprintln!("atoll: `atoll ls` will not show this cell: {why}");
-        }
-    });
     announce(&cell);
     signals::forward(&cell);
-    let status = cell.wait();
+    let live = cell.live();
+    let mut registered = None;
+    let status = cell.wait(|| {
+        registered = Some(register(live, name, move |why| {
+            if verbose {
+                eprintln!("atoll: `atoll ls` will not show this cell: {why}");
+            }
+        }));
+    });
+    drop(registered);
     let c = cell.control();
     let cores = c.descriptor.cores.load(Ordering::Relaxed) as usize;
     let sum = |f: fn(&CoreLocal) -> &AtomicU64| -> u64 {

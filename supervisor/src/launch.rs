@@ -59,7 +59,7 @@ pub struct Without {
 /// Longest line of a cell's log, bytes.
 const LINE_MAX: usize = 1024;
 
-/// How long a cell lives before memory is made ready ahead of its need.
+/// How long a cell lives before more is done for it than it takes to run it: most live no longer than a command.
 static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// A running cell.
@@ -353,18 +353,23 @@ impl Cell {
         unsafe { &*self.control.base().cast::<Control>() }
     }
 
-    /// Waits until the cell ends; its wait status.
-    pub fn wait(&mut self) -> i32 {
+    /// Waits until the cell ends; its wait status. Calls `settled` if it lives for a tenth of a second.
+    pub fn wait(&mut self, settled: impl FnOnce()) -> i32 {
+        let mut settled = Some(settled);
         let control = self.control.clone();
         // SAFETY: the mapping holds one, of atomics only.
         let ended = unsafe { &(*control.base().cast::<Control>()).life.ended };
         while ended.load(Ordering::Acquire) == 0 && !self.gone.load(Ordering::Acquire) {
-            let wait = if self.ready_later { &raw const SETTLED } else { std::ptr::null() };
+            let wait = if settled.is_some() { &raw const SETTLED } else { std::ptr::null() };
             // SAFETY: the word lives in the mapping.
             let r = unsafe { libc::syscall(libc::SYS_futex, ended.as_ptr(), libc::FUTEX_WAIT, 0, wait) };
             if r != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) {
-                crate::ahead::start(self.control.clone(), self.memory.clone());
-                self.ready_later = false;
+                if std::mem::take(&mut self.ready_later) {
+                    crate::ahead::start(self.control.clone(), self.memory.clone());
+                }
+                if let Some(settled) = settled.take() {
+                    settled();
+                }
             }
         }
         self.kill();

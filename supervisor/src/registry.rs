@@ -52,8 +52,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts a cell into the registry and answers for it from a thread of its own, which does the rest while the cell
-/// starts. `failed` is told why that can't be done; the cell is none the worse.
+/// Puts a cell into the registry and answers for it, both from a thread of its own. `failed` is told why that can't be done; the cell is none the worse.
 pub fn register(
     live: Live,
     name: Option<String>,

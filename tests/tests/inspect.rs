@@ -250,6 +250,13 @@ fn grid() -> Done {
     check(said.contains("bad.toml, line 4, column 1: ") && said.contains("did you mean `weight`?"), said)?;
     let out = user.say(&["run", "--grid", &bad_file, "--", "/bin/true"])?;
     check(out.status.code() == Some(125), "a cell starts with a bad configuration")?;
+    let machine = write("machine.conf", "cell a\ncores 1\nmemory 64M\ngrid bad.toml\nrun /bin/true\n")?;
+    let out = user.say(&["boot", &machine])?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    check(
+        out.status.code() == Some(125) && said.contains("cell a: ") && said.contains("bad.toml, line 4"),
+        said,
+    )?;
     let _cell = user.start(&["--name", &name, "--grid", &good_file], &name)?;
     check(user.ask(&["grid", "show", &name])? == good, "another configuration runs")?;
     let json: Value = serde_json::from_str(&user.ask(&["grid", "show", &name, "--json"])?)?;

@@ -174,8 +174,11 @@ impl Layers {
         let mut panels: Vec<Panel> =
             each.map(|r| panel(r.name(), None, &|other| other == r)).filter(|p| sum(p) > 0.0).collect();
         // Bytes of different resources are often the same bytes.
-        if measure == Measure::Time && !panels.is_empty() {
-            panels.insert(0, panel("all resources", Some(100.0), &|_| true));
+        if measure == Measure::Time {
+            let all = panel("all resources", Some(100.0), &|_| true);
+            if sum(&all) > 0.0 {
+                panels.insert(0, all);
+            }
         }
         panels
     }

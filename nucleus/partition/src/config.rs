@@ -15,6 +15,7 @@
 //!     run /bin/busybox sh /job
 //! ```
 //!
+//! `grid FILE` says how a cell divides itself among activities, by a file beside this one (docs/grid.md).
 //! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
 //! `peer NAME` lets it send lines to another cell.
 //!
@@ -50,6 +51,8 @@ pub struct Request<'a> {
     pub boot: Option<&'a str>,
     /// The image with its files, another one.
     pub image: Option<&'a str>,
+    /// The file that says how its grid divides it. Only for `atoll`, which puts what it says into `boot`.
+    pub grid: Option<&'a str>,
     /// Its devices.
     pub devices: ArrayVec<&'a str, DEVICES_MAX>,
     /// When it is to start again.
@@ -143,11 +146,16 @@ fn is_name(word: &str) -> bool {
     word.len() <= NAME_MAX && word.bytes().all(fits)
 }
 
+/// A name with an ending, such as `grid.toml`; no way to another directory.
+fn is_file_name(word: &str) -> bool {
+    !word.starts_with('.') && word.split('.').all(is_name)
+}
+
 /// A cell that is being read, and what was said of it.
 struct Open<'a> {
     line: usize,
     request: Request<'a>,
-    said: ArrayVec<&'a str, 8>,
+    said: ArrayVec<&'a str, 9>,
 }
 
 impl<'a> Open<'a> {
@@ -199,6 +207,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                 runtime: None,
                 boot: None,
                 image: None,
+                grid: None,
                 devices: ArrayVec::new(),
                 restart: Restart::default(),
                 peers: ArrayVec::new(),
@@ -231,6 +240,13 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             "runtime" | "boot" | "image" if !is_name(value) => {
                 return Err(wrong("the name of a file is up to 31 letters, digits, - and _", value));
             }
+            "grid" if !is_file_name(value) => {
+                return Err(wrong(
+                    "the name of a file beside this one is letters, digits, -, _ and dots",
+                    value,
+                ));
+            }
+            "grid" => request.grid = Some(value),
             "runtime" => request.runtime = Some(value),
             "boot" => request.boot = Some(value),
             "image" => request.image = Some(value),
@@ -254,7 +270,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             }
             _ => {
                 return Err(wrong(
-                    "this is none of cell, cores, memory, runtime, boot, image, device, peer, restart, run",
+                    "this is none of cell, cores, memory, runtime, boot, image, grid, device, peer, restart, run",
                     key,
                 ));
             }
@@ -294,15 +310,16 @@ mod tests {
 
     #[test]
     fn reads_what_it_documents() {
-        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n device net0\n device disk1\n \
+        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n grid a.b-1.toml\n device net0\n device disk1\n \
                     run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmemory 3M1\n";
         let error = parse(text).unwrap_err();
-        assert_eq!((error.line, error.word), (14, "3M1"));
+        assert_eq!((error.line, error.word), (15, "3M1"));
         let text = text.replace("3M1", "33M\nrun x");
         let config = parse(&text).unwrap();
         assert_eq!(config.len(), 2);
         assert_eq!((config[0].name, config[0].cores, config[0].memory), ("web", 2, 512 << 20));
         assert_eq!((config[0].image, config[0].devices.as_slice()), (Some("redis"), &["net0", "disk1"][..]));
+        assert_eq!((config[0].grid, config[1].grid), (Some("a.b-1.toml"), None));
         assert_eq!((config[0].runtime, config[0].boot), (Some("rt"), Some("b")));
         assert_eq!(config[0].run, "redis-server --port 6379 # not a comment");
         // Whole blocks.
@@ -328,6 +345,8 @@ mod tests {
             ("cell a\ncores 1\ncores 1", 3, "has that already"),
             ("cell a\ndevice x\ndevice x", 3, "a device twice"),
             ("cell a\nspeed 3", 2, "none of cell"),
+            ("cell a\ngrid ../a.toml", 2, "the name of a file beside this one"),
+            ("cell a\ngrid .toml", 2, "the name of a file beside this one"),
             ("cell a\nrestart often", 2, "restart is no, on-failure"),
             ("cell a\nrestart always:x", 2, "restart is no, on-failure"),
             ("cell a\nrestart no:1", 2, "restart is no, on-failure"),
@@ -368,7 +387,7 @@ mod tests {
     proptest! {
         /// Whatever it is given, it answers.
         #[test]
-        fn takes_any_text(text in "(cell|cores|memory|run|image|device|#|[ \\n\\t]|[a-z0-9MGT]{1,4}|\\PC){0,60}") {
+        fn takes_any_text(text in "(cell|cores|memory|run|image|grid|device|#|[ \\n\\t]|[a-z0-9MGT]{1,4}|\\PC){0,60}") {
             if let Err(e) = parse(&text) {
                 prop_assert!(e.line <= text.lines().count().max(1));
             }

@@ -281,6 +281,7 @@ mod tests {
             runtime: None,
             boot: None,
             image: None,
+            grid: None,
             devices: ArrayVec::new(),
             peers: ArrayVec::new(),
             restart: Default::default(),
