@@ -187,6 +187,12 @@ pub trait Platform: Sync {
     /// Nanoseconds since 1970. No call.
     fn realtime(&self) -> u64;
 
+    /// Processor time that this core has had in its current space, ns, by a clock that stands still while others have the
+    /// processor. None: nobody else has it.
+    fn cpu_time(&self) -> Option<u64> {
+        None
+    }
+
     /// Asks for one [`Upcall::Event`](crate::frame::Upcall) on this core at
     /// `deadline` (on [`Platform::now`]'s clock), in place of the one asked for before.
     fn arm(&self, deadline: u64);

@@ -10,10 +10,11 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use atoll_abi::grid::{
-    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, Match, NAME_MAX, Parameters, REASON_MAX, Resource,
+    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, NAME_MAX, Parameters, REASON_MAX, Resource,
     SchedulerKind, kind,
 };
 use atoll_abi::platform;
+use atoll_grid::matches::matches;
 use atoll_sync::Mutex;
 use atoll_task::Activity;
 
@@ -113,11 +114,12 @@ impl Grid {
 }
 
 fn belongs(activity: &ActivityConfig, image: &Image, uid: u32) -> bool {
-    let words = |list: &[u8]| -> Vec<Vec<u8>> {
-        list.split(|b| *b == 0).filter(|w| !w.is_empty()).map(<[u8]>::to_vec).collect()
-    };
-    let (args, env) = (words(&image.cmdline), words(&image.environ));
-    activity.matches.iter().any(|m| matches(m, &image.exe, &args, &env, uid))
+    // Each word has a NUL behind it.
+    fn words(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+        list.split_inclusive(|b| *b == 0).map(|word| word.strip_suffix(&[0]).unwrap_or(word))
+    }
+    let one = |m| matches(m, &image.exe, words(&image.cmdline), words(&image.environ), uid);
+    activity.matches.iter().any(one)
 }
 
 /// Puts a process, and its threads, into a class.
@@ -184,24 +186,4 @@ fn answer() {
     }
     area.taken.store(u32::from(outcome.is_ok()), Ordering::Relaxed);
     area.answered.store(offer, Ordering::Release);
-}
-
-fn matches(m: &Match, program: &[u8], args: &[Vec<u8>], env: &[Vec<u8>], uid: u32) -> bool {
-    let name = program.rsplit(|b| *b == b'/').next().unwrap_or(program);
-    let program = |p: &String| glob(p.as_bytes(), if p.contains('/') { program } else { name });
-    m.program.as_ref().is_none_or(program)
-        && m.argument.as_ref().is_none_or(|a| args.iter().any(|arg| glob(a.as_bytes(), arg)))
-        && m.environment.as_ref().is_none_or(|e| {
-            env.iter().any(|v| *v == e.as_bytes() || v.starts_with(format!("{e}=").as_bytes()))
-        })
-        && m.user.is_none_or(|u| u == uid)
-}
-
-/// `*` stands for any bytes.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern.first() {
-        None => text.is_empty(),
-        Some(b'*') => (0..=text.len()).any(|n| glob(&pattern[1..], &text[n..])),
-        Some(c) => text.first() == Some(c) && glob(&pattern[1..], &text[1..]),
-    }
 }

@@ -37,9 +37,15 @@ const LONG: u32 = 2_000;
 /// One in so many of the others is timed, and of switches between threads.
 const SAMPLE: u32 = 16;
 
+/// Work of a core, ns, after which it looks how much of that time it really had.
+const LOOK_AFTER: u64 = 1_000_000;
+/// Spaces for which that is known.
+const SPACES: usize = 16;
+
 /// Looks at the clock to see what one costs.
 const CLOCK_TRIES: usize = 32;
-/// A short kind's message that takes longer than this, ns, was most likely held up from outside: it stands for itself.
+/// A short kind's message that takes longer than this, ns, was most likely held up from outside: it counts as one that
+/// takes as long as they do on average.
 const HELD_UP: u64 = 50_000;
 
 /// Activities that one round of events can be for, before the rest counts as nobody's.
@@ -52,6 +58,8 @@ pub(crate) struct Meter {
     sheet: Cell<*const Sheet>,
     /// What it does between messages.
     base: Cell<Resource>,
+    /// What it was at in the slice that was settled last.
+    settled: Cell<Resource>,
     /// The resource that serves the message under way.
     label: Cell<Resource>,
     /// Kind of the message under way.
@@ -69,6 +77,8 @@ pub(crate) struct Meter {
     /// Has the core been idle since the last switch?
     was_idle: Cell<bool>,
     random: Cell<u32>,
+    /// Work in each space since the core last looked how much time it had there, ns, and what it had had by then.
+    had: [Cell<(u64, u64)>; SPACES],
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// Activities whose threads were woken since events were last charged.
@@ -104,6 +114,7 @@ impl Meter {
             core,
             sheet: Cell::new(null()),
             base: Cell::new(Resource::Completion),
+            settled: Cell::new(Resource::Completion),
             label: Cell::new(Resource::Process),
             kind: Cell::new(0),
             weight: Cell::new(0),
@@ -113,6 +124,7 @@ impl Meter {
             switch_gap: Cell::new(1),
             was_idle: Cell::new(true),
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
+            had: [const { Cell::new((0, 0)) }; SPACES],
             clock_cost: Cell::new(0),
             woken: [const { Cell::new(0) }; WOKEN],
             woken_len: Cell::new(0),
@@ -168,10 +180,43 @@ impl Meter {
 
     /// A slice ends: the core did for `ran` ns what it is at.
     pub fn settle(&self, ran: u64) {
+        self.settled.set(self.base.get());
         if self.base.replace(Resource::Completion) == Resource::Completion {
             self.charge_events(ran);
         } else {
             add(&self.entry(Resource::Thread).time, ran as i64);
+        }
+    }
+
+    /// The core has worked for `ran` ns, by the clock, in its current space; what that was is in the sheets. If that is much,
+    /// it looks how much of it the processor was elsewhere: that is taken from what the core was at last.
+    #[inline]
+    pub fn worked(&self, ran: u64) {
+        let Some(had) = self.had.get(core_local().space.load(Ordering::Relaxed) as usize) else { return };
+        let (work, before) = had.get();
+        had.set((work + ran, before));
+        if work + ran >= LOOK_AFTER {
+            self.look_at_stolen(had);
+        }
+    }
+
+    #[cold]
+    fn look_at_stolen(&self, had: &Cell<(u64, u64)>) {
+        let Some(now) = platform().cpu_time() else { return };
+        let (work, before) = had.replace((0, now));
+        // The first look, or another thread of the host stands for the core there now.
+        if before == 0 || now < before {
+            return;
+        }
+        let stolen = work as i64 - (now - before) as i64;
+        let cell = &activity::sheet(ROOT, self.core).entries;
+        if stolen >= 0 {
+            add(&cell[Resource::Stolen as usize].time, stolen);
+            add(&self.entry(self.settled.get()).time, -stolen);
+        } else {
+            // To go to sleep and to wake up takes work, too, which the clock counts as sleep.
+            add(&cell[Resource::Overhead as usize].time, -stolen);
+            add(&cell[Resource::Idle as usize].time, stolen);
         }
     }
 
@@ -243,7 +288,7 @@ impl Meter {
         self.cut(platform().now());
         self.weight.set(0);
         let mean = &self.means[usize::from(self.kind.get())];
-        let spent = self.spent.get().min(1 << 24) as i64;
+        let spent = self.spent.get().min(HELD_UP) as i64;
         let now = i64::from(mean.get());
         // Rounded away from the old, so that it gets there.
         let step = (spent - now) / 8 + (spent - now).signum();
@@ -255,8 +300,11 @@ impl Meter {
         let cost = self.clock_cost.get();
         let took = now.saturating_sub(self.began.replace(now)).saturating_sub(cost);
         self.spent.set(self.spent.get() + took);
-        let weight = if took > HELD_UP { 1 } else { i64::from(self.weight.get()) };
-        let stands_for = took as i64 * weight;
+        let mut stands_for = took as i64 * i64::from(self.weight.get());
+        if took > HELD_UP && self.weight.get() > 1 {
+            // The others it stands for were not, and what came in between is not the resource's.
+            stands_for = i64::from(self.means[usize::from(self.kind.get())].get() * self.weight.get());
+        }
         add(&self.entry(self.label.get()).time, stands_for);
         // One look is within what was timed, and half of it at each end; `begin` and `end` make two.
         add(&self.entry(Resource::Overhead).time, cost as i64);

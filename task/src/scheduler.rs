@@ -231,7 +231,9 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
             this.meter.work_for(t);
             if this.meter.times_switch() {
                 let now = platform().now();
-                this.meter.switched(begin_record(now));
+                let took = begin_record(now);
+                this.meter.switched(took);
+                this.meter.worked(took);
             }
             let since = with_private(|p| p.since);
             this.meter.works(since);
@@ -254,6 +256,7 @@ fn charge(me: Option<ThreadRef>, now: u64) {
     let ran = begin_record(now);
     count(&this_core().stats.busy_ns, ran);
     this_core().meter.settle(ran);
+    this_core().meter.worked(ran);
     with_private(|p| p.ready.settle(ran, now));
     if let Some(me) = me {
         me.book(ran);
@@ -265,6 +268,7 @@ fn charge_events(now: u64) {
     let took = begin_record(now);
     count(&this_core().stats.busy_ns, took);
     this_core().meter.charge_events(took);
+    this_core().meter.worked(took);
 }
 
 /// Nothing is ready that may run: wait for an event, a wake-up or a deadline. Value: the time.
@@ -281,6 +285,7 @@ fn idle(now: u64) -> u64 {
     let start = platform().now();
     let searched = begin_record(start);
     this.meter.found_nothing(searched, start);
+    this.meter.worked(searched);
     if spare && area.outstanding.load(Ordering::Relaxed) != 0 {
         while !platform().has_answers() && nothing_arrived(this) {
             core::hint::spin_loop();

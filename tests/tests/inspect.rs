@@ -1,6 +1,7 @@
 //! Looking at live cells from outside: `atoll ls`, `atoll stat`, `atoll grid`, and the sockets behind them.
 #![allow(unsafe_code, reason = "asks for an id, and sends signals")]
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -17,6 +18,7 @@ fn main() {
         Trial::test("killed", killed),
         Trial::test("stat", stat),
         Trial::test("grid", grid),
+        Trial::test("shares", shares),
         Trial::test("bad_requests", bad_requests),
     ];
     // SAFETY: asks for an id.
@@ -95,13 +97,15 @@ impl User {
 
     /// Starts a cell in which sleep runs, and waits until it is listed.
     fn start(&self, options: &[&str], begin: &str) -> Result<Running, Failed> {
+        let options = [&["--cores", "1", "--memory", "64M"], options].concat();
+        self.start_program(&options, begin, &["/bin/sleep", "1000"])
+    }
+
+    /// Starts a cell in which this program runs, and waits until it is listed.
+    fn start_program(&self, options: &[&str], begin: &str, program: &[&str]) -> Result<Running, Failed> {
         let before = self.list(begin)?.len();
         let mut command = self.command();
-        command.args(["run", "--cores", "1", "--memory", "64M"]).args(options).args([
-            "--",
-            "/bin/sleep",
-            "1000",
-        ]);
+        command.arg("run").args(options).arg("--").args(program);
         let mut cell = Running(command.stderr(Stdio::null()).spawn()?);
         let begun = Instant::now();
         while self.list(begin)?.len() <= before {
@@ -266,6 +270,107 @@ fn grid() -> Done {
     let said = user.refused(&["grid", "set", &name, &cores_file])?;
     check(said.contains("core 1, and the cell's cores are 0 to 0"), said)?;
     check(user.ask(&["grid", "show", &name])? == good, "what runs has changed")
+}
+
+/// What the tenants do: read a cached file again and again, and compute a little.
+const TENANTS: &str = r#"
+import os, subprocess
+busy = '''
+import os
+data = "/tmp/" + os.environ["TENANT"]
+open(data, "wb").write(bytes(32768))
+while True:
+    f = os.open(data, os.O_RDONLY)
+    os.read(f, 32768)
+    os.close(f)
+    sum(range(100))
+'''
+tenants = [subprocess.Popen(["/usr/bin/python3", "-c", busy], env={"TENANT": t}) for t in ("gold", "silver", "bronze")]
+for t in tenants:
+    t.wait()
+"#;
+
+/// OK-05, OK-09, OK-10: what three unmodified programs get of the core is what the configuration says, and changes with it;
+/// and every nanosecond of the core is in the books.
+fn shares() -> Done {
+    let user = User::this()?;
+    let name = unique("shares");
+    let file = |shares: [u32; 3]| -> Result<String, Failed> {
+        let mut text = String::new();
+        for (tenant, share) in ["gold", "silver", "bronze"].into_iter().zip(shares) {
+            text += &format!("[[activity]]\nname = \"{tenant}\"\nweight = {share}\n");
+            text += &format!("match = [{{ environment = \"TENANT={tenant}\" }}]\n");
+        }
+        let path = user.dir.path().join(format!("{}.toml", shares[0]));
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let first = file([50, 33, 17])?;
+    let second = file([20, 33, 47])?;
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &first];
+    let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", TENANTS])?;
+    let snapshot =
+        || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
+    // Until all three are at work.
+    let begun = Instant::now();
+    while used(&snapshot()?, "file-cache").len() < 3 {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err(format!("the tenants don't come: {}", snapshot()?).into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for (config, want) in [(None, [50.0, 33.0, 17.0]), (Some(&second), [20.0, 33.0, 47.0])] {
+        if let Some(config) = config {
+            user.ask(&["grid", "set", &name, config])?;
+        }
+        let before = snapshot()?;
+        std::thread::sleep(Duration::from_secs(3));
+        let after = snapshot()?;
+        let (mut got, earlier) = (used(&after, ""), used(&before, ""));
+        got.iter_mut().for_each(|(tenant, ns)| *ns -= earlier.get(tenant).copied().unwrap_or(0.0));
+        let sum: f64 = got.values().sum();
+        for (tenant, want) in ["gold", "silver", "bronze"].into_iter().zip(want) {
+            let percent = got.get(tenant).copied().unwrap_or(0.0) * 100.0 / sum;
+            check(
+                (percent - want).abs() < 5.0,
+                format!("{tenant} got {percent:.1} % and not {want}: {after}"),
+            )?;
+        }
+        let time = |s: &Value| (s["clock"].as_f64().unwrap_or(0.0), all(s));
+        let ((clock, booked), (clock_before, booked_before)) = (time(&after), time(&before));
+        let ratio = (booked - booked_before) / (clock - clock_before);
+        check((ratio - 1.0).abs() < 0.005, format!("{ratio} of the core's time is in the books: {after}"))?;
+    }
+    Ok(())
+}
+
+/// Processor time of an activity's resources, or of one, ns.
+fn time_of(activity: &Value, resource: &str) -> f64 {
+    let resources = activity["resources"].as_object().into_iter().flatten();
+    let wanted = resources.filter(|(name, _)| resource.is_empty() || *name == resource);
+    wanted.map(|(_, entry)| entry["ns"].as_f64().unwrap_or(0.0)).sum()
+}
+
+/// What the processes under each activity of the configuration have used, ns, if they used anything.
+fn used(snapshot: &Value, resource: &str) -> BTreeMap<String, f64> {
+    let none = Vec::new();
+    let activities = snapshot["activities"].as_array().unwrap_or(&none);
+    let mut sums = BTreeMap::new();
+    for process in activities.iter().filter(|a| a["kind"] == "process") {
+        let above = activities.iter().find(|a| a["id"] == process["parent"] && a["kind"] == "named");
+        let time = time_of(process, resource);
+        if let Some(name) = above.and_then(|a| a["name"].as_str())
+            && time > 0.0
+        {
+            *sums.entry(name.to_string()).or_default() += time;
+        }
+    }
+    sums
+}
+
+/// All that is in the books, ns.
+fn all(snapshot: &Value) -> f64 {
+    snapshot["activities"].as_array().into_iter().flatten().map(|a| time_of(a, "")).sum()
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.

@@ -14,6 +14,8 @@ use linux_raw_sys::{general as linux, ioctl, net};
 /// Clock numbers of `clock_gettime(2)`.
 pub const CLOCK_REALTIME: u32 = linux::CLOCK_REALTIME;
 /// As above.
+pub const CLOCK_THREAD_CPUTIME_ID: u32 = linux::CLOCK_THREAD_CPUTIME_ID;
+/// As above.
 pub const CLOCK_MONOTONIC: u32 = linux::CLOCK_MONOTONIC;
 
 /// Reads a clock by the host's vDSO, ns.
