@@ -129,8 +129,9 @@ impl Ready {
             }
         }
         if !division.classes.is_empty() {
+            let last = division.classes.iter().map(|(activity, _)| *activity).max().unwrap_or(0);
             let mut classes = Box::new(Classes {
-                lines: Vec::new(),
+                lines: (0..=last).map(|_| Line::new()).collect(),
                 scheduler: Checked::new(make(division.scheduler)),
                 serving: None,
             });
