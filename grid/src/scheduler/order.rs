@@ -41,9 +41,14 @@ impl Order {
         if self.keys[b as usize] < self.keys[a as usize] { b } else { a }
     }
 
-    /// Sets a client's key; a client that was not in now is.
+    /// Sets a client's key; a client that was not in now is. The greatest key counts as the one before it.
     #[inline]
     pub(super) fn set(&mut self, client: Client, key: u128) {
+        self.replay(client, key.min(NONE - 1));
+    }
+
+    #[inline]
+    fn replay(&mut self, client: Client, key: u128) {
         self.keys[client as usize] = key;
         let mut node = (client as usize + self.keys.len()) / 2;
         while node > 0 {
@@ -61,7 +66,7 @@ impl Order {
     #[inline]
     pub(super) fn remove(&mut self, client: Client) {
         if self.keys[client as usize] != NONE {
-            self.set(client, NONE);
+            self.replay(client, NONE);
         }
     }
 
@@ -79,6 +84,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn the_greatest_key_is_in() {
+        let mut order = Order::default();
+        order.grow(2);
+        order.set(2, u128::MAX);
+        assert_eq!(order.first(), Some((2, u128::MAX - 1)));
+        order.remove(2);
+        assert_eq!(order.first(), None);
+    }
 
     proptest! {
         #[test]

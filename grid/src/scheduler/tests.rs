@@ -308,20 +308,24 @@ fn in_place_is_within_the_share() {
     let mut core = Core::new([weight(1), weight(1), reservation(1, 10)]);
     core.arrive(&[0]);
     core.run(SECOND, 1000);
-    let (from, mut turns) = (core.now, 0);
+    let until = core.now + SECOND / 10;
     core.got = [0; 3];
-    while core.now < from + SECOND / 10 {
-        if core.scheduler.may_run(1, core.now) {
+    while core.now < until {
+        while core.scheduler.may_run(1, core.now) && core.now < until {
             core.charge(1, 1000);
         }
         let c = core.scheduler.pick(core.now).unwrap();
         core.charge(c, 1000);
-        turns += 1;
     }
-    assert!(core.got[1] <= core.got[0] && core.got[1] > core.got[0] * 9 / 10, "{:?}, {turns}", core.got);
+    assert!(core.got[1].abs_diff(core.got[0]) <= 2000, "{:?}", core.got);
+    // 2 has had more than its share, and gets what is reserved again 10 us after it was charged.
+    core.leave(&[0]);
     core.arrive(&[2]);
+    core.run(1000, 1000);
+    assert!(core.scheduler.may_run(1, core.now));
+    core.now += 10_000;
     assert!(!core.scheduler.may_run(1, core.now));
-    core.leave(&[0, 2]);
+    core.leave(&[2]);
     assert!(core.scheduler.may_run(1, core.now));
 }
 
@@ -348,14 +352,17 @@ fn shares_leave_reservations_alone() {
         core.arrive(&[0]);
         core.run(SECOND, 10_000);
         if in_place {
+            // The last turn is one that is reserved, but what comes after it isn't.
+            core.now += SECOND;
+            core.run(1, 1);
             core.leave(&[0]);
-            (0..1000).for_each(|_| core.charge(0, SECOND / 100));
+            (0..10_000).for_each(|_| core.charge(0, SECOND / 1000));
         } else {
             core.run(10 * SECOND, 10_000);
         }
         core.arrive(&[0, 1]);
-        let parts = core.run(SECOND / 100, 10_000);
-        assert!(parts[0] > 0.29 && parts[0] < 0.32, "{parts:?}");
+        let parts = core.run(SECOND / 10, 10_000);
+        assert!(parts[0] > 0.28 && parts[0] < 0.32, "{parts:?}");
     }
 }
 
@@ -724,9 +731,9 @@ fn a_few_faults_are_mended() {
 fn costs() {
     fn measure(name: &str, mut turn: impl FnMut(u64)) {
         // Short enough for some of the rounds to have the processor for themselves.
-        const TURNS: u64 = 5_000;
-        let mut best = f64::MAX;
-        for _ in 0..400 {
+        const TURNS: u64 = 1_000;
+        let (start, mut best) = (std::time::Instant::now(), f64::MAX);
+        while start.elapsed().as_millis() < 100 {
             let begun = std::time::Instant::now();
             for i in 0..TURNS {
                 turn(i);

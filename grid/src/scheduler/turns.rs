@@ -78,8 +78,7 @@ impl<R: Rank> Turns<R> {
     fn put(&mut self, client: Client) {
         let t = &self.turns[client as usize];
         let key = u128::from(R::rank(&t.parameters, t.since)) << 64 | u128::from(t.turn);
-        // A rank and a turn that are the greatest at once would be nobody.
-        self.clients.ready.set(client, key.min(u128::MAX - 1));
+        self.clients.ready.set(client, key);
     }
 
     /// Puts a client behind its equals.
