@@ -7,7 +7,7 @@
 
 #[cfg(feature = "boot")]
 use alloc::{string::String, vec::Vec};
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[cfg(feature = "boot")]
 use serde::{Deserialize, Serialize};
 
@@ -282,6 +282,15 @@ pub struct Control {
     pub cores: [CoreArea; MAX_CORES],
     /// A [`BootConfig`], encoded.
     pub boot: [AtomicU8; BOOT_MAX],
+}
+
+impl Control {
+    /// Does somebody outside want something of the cell: a signal for the program, or another division of the grid?
+    pub fn has_mail(&self) -> bool {
+        let grid = &self.grid;
+        self.mailbox.signals.load(Ordering::SeqCst) != 0
+            || grid.offered.load(Ordering::SeqCst) != grid.answered.load(Ordering::Relaxed)
+    }
 }
 
 /// Kind of a mount.

@@ -7,7 +7,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use atoll_abi::grid::{
     ActivityConfig, CONFIG_MAX, GridArea, GridConfig, NAME_MAX, Parameters, REASON_MAX, Resource,
@@ -157,14 +157,19 @@ pub fn starts(process: &Process, image: &Image, name: &[u8]) {
 /// Looks whether the supervisor offers another configuration, and answers.
 pub fn look_at_offer() {
     let area = area();
-    if area.offered.load(Ordering::Acquire) == area.answered.load(Ordering::Relaxed) {
+    let offered = area.offered.load(Ordering::Acquire);
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    if offered == area.answered.load(Ordering::Relaxed) || SEEN.swap(offered, Ordering::Relaxed) == offered {
         return;
     }
     // It takes locks and memory, which what this interrupts should not wait for.
     let core = atoll_abi::core_local::core_local().id();
     match atoll_task::spawn(core, answer) {
         Some(t) => atoll_task::start(t),
-        None => log::line(format_args!("no memory to look at a configuration of the grid")),
+        None => {
+            log::line(format_args!("no memory to look at a configuration of the grid"));
+            SEEN.store(offered.wrapping_sub(1), Ordering::Relaxed);
+        }
     }
 }
 

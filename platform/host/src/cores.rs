@@ -33,7 +33,7 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         return;
     }
     // Looked at before the answers: those that were there before a signal come before it.
-    let mail = core == 0 && control().mailbox.signals.load(Ordering::SeqCst) != 0;
+    let mail = core == 0 && control().has_mail();
     let mut taken = false;
     while events.room() > 1 {
         let Some(answer) = area.answers.pop::<Answer>() else { break };
@@ -75,7 +75,7 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         area.outstanding.fetch_sub(1, Ordering::Relaxed);
         events.push(Event::Answer(answer));
     }
-    if core == 0 && !mail && events.room() > 0 && control().mailbox.signals.load(Ordering::Relaxed) != 0 {
+    if core == 0 && !mail && events.room() > 0 && control().has_mail() {
         events.push(Event::Mailbox);
     }
 }

@@ -124,7 +124,7 @@ extern "C" fn atoll_nursery() -> ! {
         // SAFETY: as above.
         unsafe { call!(sys::RT_SIGTIMEDWAIT, &raw const set, 0, 0, 8) };
         pids.reap();
-        if control.mailbox.signals.load(Ordering::Relaxed) != 0 {
+        if control.has_mail() {
             cores::interrupt(0);
         }
     }
