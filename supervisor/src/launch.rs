@@ -17,6 +17,7 @@ use crate::image::Image;
 use crate::memory::{self, Mapping, check};
 use crate::serve::{HostMount, Server, Streams};
 use crate::sockets::{Policy, own_network};
+use crate::symbols::Symbols;
 use crate::{Error, Result, confine, vdso};
 
 /// What a cell is to be.
@@ -85,9 +86,9 @@ pub struct Cell {
     pub server: Arc<Server>,
 }
 
-/// Prints the lines of a cell's log until all who can write to it are gone; tells [`Cell::wait`] of
-/// the end of the cell's first process, which may have come without a word.
-fn relay(mut log: File, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
+/// Prints the lines of a cell's log until all who can write to it are gone, with names for a crash's addresses; tells
+/// [`Cell::wait`] of the end of the cell's first process, which may have come without a word.
+fn relay(mut log: File, symbols: &Symbols, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(log.as_raw_fd()), entry(first.as_raw_fd())];
     let (mut chunk, mut text) = ([0; LINE_MAX], Vec::new());
@@ -115,7 +116,9 @@ fn relay(mut log: File, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
             while let Some(line) = lines.next() {
                 // The last one may go on.
                 if n == 0 || lines.peek().is_some() || line.ends_with(b"\n") || line.len() >= LINE_MAX {
-                    eprintln!("atoll: {}", printable(line));
+                    let shown = printable(line);
+                    eprintln!("atoll: {shown}");
+                    symbols.names(&shown).iter().for_each(|name| eprintln!("atoll: {name}"));
                     said += line.len();
                 }
             }
@@ -321,7 +324,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let gone = Arc::new(AtomicBool::new(false));
     let log = {
         let (control, first, gone) = (control.clone(), first.clone(), gone.clone());
-        std::thread::spawn(move || relay(File::from(log_read), &first, &control, &gone))
+        let symbols = Symbols::new(image.file);
+        std::thread::spawn(move || relay(File::from(log_read), &symbols, &first, &control, &gone))
     };
     Ok(Cell {
         control,

@@ -4,8 +4,9 @@
 //! the files behind a cell's memory; [`launch`] forks the cell's first
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
 //! answers the cell's requests from threads of this process. [`pack`] makes
-//! root file systems for machines without Linux. Nothing that comes out of a
-//! cell is believed: requests are copied, then checked.
+//! root file systems for machines without Linux, [`symbols`] names what a crash of
+//! the runtime was in. Nothing that comes out of a cell is believed: requests are
+//! copied, then checked.
 
 mod ahead;
 pub mod confine;
@@ -16,6 +17,7 @@ pub mod pack;
 pub mod plan;
 pub mod serve;
 pub mod sockets;
+pub mod symbols;
 pub mod vdso;
 
 use std::fmt;
