@@ -27,6 +27,8 @@ const MICROVM: &str = "microvm,acpi=off";
 const Q35: &str = "q35";
 /// The second with an IOMMU, which KVM gives devices' interrupts to only so.
 const Q35_IOMMU: &str = "q35,kernel-irqchip=split";
+/// Lines of the machine's in which names are looked up: two of each crash, and cells may start again.
+const REPORTS: usize = 64;
 /// The debugging device's port, and what QEMU's exit status is then.
 const EXIT: &str = "iobase=0xf4,iosize=4";
 
@@ -329,7 +331,8 @@ impl Machine {
     /// Boots it, and waits for its end.
     pub fn run(mut self) -> Result<Ends> {
         let module = self.module()?;
-        let symbols = Symbols::new(File::open(&self.runtime).map_err(failed("reading the runtime"))?);
+        let symbols =
+            Symbols::new(File::open(&self.runtime).map_err(failed("reading the runtime"))?, REPORTS);
         let mut file = tempfile::NamedTempFile::new().map_err(failed("a file for the boot module"))?;
         file.write_all(&module).map_err(failed("writing the boot module"))?;
         let memory: u64 = self.cells.iter().map(|c| c.memory).sum();

@@ -58,6 +58,8 @@ pub struct Without {
 /// Longest line of a cell's log, bytes.
 const LINE_MAX: usize = 1024;
 
+/// Lines of a cell's log in which names are looked up: its runtime crashes once, and says so in two.
+const REPORT: usize = 4;
 /// How long a cell lives before memory is made ready ahead of its need.
 static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -324,7 +326,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let gone = Arc::new(AtomicBool::new(false));
     let log = {
         let (control, first, gone) = (control.clone(), first.clone(), gone.clone());
-        let symbols = Symbols::new(image.file);
+        let symbols = Symbols::new(image.file, REPORT);
         std::thread::spawn(move || relay(File::from(log_read), &symbols, &first, &control, &gone))
     };
     Ok(Cell {

@@ -9,12 +9,13 @@ use atoll_abi::layout::{IMAGE_MAX, RUNTIME_BASE};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectKind, ObjectSection};
 
-/// Addresses of one cell that are looked up: what a cell says can look like a report, again and again.
-const MOST: usize = 64;
+/// Addresses of a line that are looked up.
+const MOST: usize = 16;
 
 /// What a runtime's file says of its code.
 pub struct Symbols {
     runtime: File,
+    /// Lines that are still looked up.
     left: Cell<usize>,
 }
 
@@ -49,19 +50,20 @@ fn places(line: &str) -> Vec<Place> {
 }
 
 impl Symbols {
-    /// Of this file, which is read when there is something to look up.
-    pub fn new(runtime: File) -> Symbols {
-        Symbols { runtime, left: Cell::new(MOST) }
+    /// Of this file, which is read when there is something to look up. That is done for so many lines: what cells say
+    /// can look like a report, again and again.
+    pub fn new(runtime: File, lines: usize) -> Symbols {
+        Symbols { runtime, left: Cell::new(lines) }
     }
 
     /// If this is a line of a report: a line for each address in it that has a name.
     pub fn names(&self, line: &str) -> Vec<String> {
         let mut places = places(line);
-        places.truncate(self.left.get());
-        self.left.set(self.left.get() - places.len());
-        if places.is_empty() {
+        places.truncate(MOST);
+        if places.is_empty() || self.left.get() == 0 {
             return Vec::new();
         }
+        self.left.set(self.left.get() - 1);
         let mut bytes = Vec::new();
         let mut file = &self.runtime;
         if file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).is_err() {
