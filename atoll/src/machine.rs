@@ -4,6 +4,7 @@
 //! what is to run, and the root file system. The program's output comes by serial ports of its own, what the
 //! nucleus and the runtime say by the first one, and with it how the program ended.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -14,6 +15,7 @@ use std::thread::JoinHandle;
 use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
 use atoll_partition::Restart;
+use atoll_supervisor::symbols::Symbols;
 use atoll_supervisor::{Error, Result};
 
 use crate::stdin;
@@ -25,6 +27,8 @@ const MICROVM: &str = "microvm,acpi=off";
 const Q35: &str = "q35";
 /// The second with an IOMMU, which KVM gives devices' interrupts to only so.
 const Q35_IOMMU: &str = "q35,kernel-irqchip=split";
+/// Lines of the machine's in which names are looked up: two of each crash, and cells may start again.
+const REPORTS: usize = 64;
 /// The debugging device's port, and what QEMU's exit status is then.
 const EXIT: &str = "iobase=0xf4,iosize=4";
 
@@ -327,6 +331,8 @@ impl Machine {
     /// Boots it, and waits for its end.
     pub fn run(mut self) -> Result<Ends> {
         let module = self.module()?;
+        let symbols =
+            Symbols::new(File::open(&self.runtime).map_err(failed("reading the runtime"))?, REPORTS);
         let mut file = tempfile::NamedTempFile::new().map_err(failed("a file for the boot module"))?;
         file.write_all(&module).map_err(failed("writing the boot module"))?;
         let memory: u64 = self.cells.iter().map(|c| c.memory).sum();
@@ -387,7 +393,7 @@ impl Machine {
         let relays =
             [out.map(|out| relay(out, std::io::stdout())), err.map(|err| relay(err, std::io::stderr()))];
         let names: Vec<&str> = self.cells.iter().map(|c| c.name.as_str()).collect();
-        let said = log.map(|log| listen(log, &names, self.verbose)).unwrap_or_default();
+        let said = log.map(|log| listen(log, &names, &symbols, self.verbose)).unwrap_or_default();
         let status = child.wait().map_err(failed("waiting for QEMU"))?;
         for relay in relays.into_iter().flatten() {
             // It ends with the pipe.
@@ -442,11 +448,18 @@ fn calls(line: &str) -> Option<(u64, u64)> {
     Some((fast.parse().ok()?, trapped.parse().ok()?))
 }
 
+/// Does a report of a cell's crash begin here?
+fn is_crash(line: &str) -> bool {
+    line.starts_with("nucleus: cell ") && line.contains(": exception ")
+}
+
 /// Reads the machine's own console, and passes on what the cells say there: of one cell, only what its runtime
-/// says, for the program has ports of its own.
-fn listen(log: std::io::PipeReader, names: &[&str], verbose: bool) -> Said {
+/// says, for the program has ports of its own. What the nucleus says of a crash is passed on, too; to both, names
+/// are added.
+fn listen(log: std::io::PipeReader, names: &[&str], symbols: &Symbols, verbose: bool) -> Said {
     const LAST: usize = 20;
     let mut said = Said { ends: vec![None; names.len()], calls: vec![(0, 0); names.len()], last: Vec::new() };
+    let mut crash = false;
     for line in BufReader::new(log).split(b'\n').map_while(|l| l.ok()) {
         let line = String::from_utf8_lossy(&line);
         let line: String = line.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -462,13 +475,25 @@ fn listen(log: std::io::PipeReader, names: &[&str], verbose: bool) -> Said {
                 eprintln!("atoll: {name} {text}");
             }
         }
+        // Its lines come together: registers follow the first one.
+        crash = line.starts_with("nucleus:") && (crash || is_crash(&line));
         let of_cell = line.split_once(": ").filter(|(name, _)| names.contains(name));
         match of_cell {
-            Some((_, text)) if names.len() == 1 => eprintln!("atoll: {text}"),
-            Some(_) => println!("{line}"),
-            None if verbose => eprintln!("atoll: {line}"),
+            Some((_, text)) if names.len() == 1 => {
+                eprintln!("atoll: {text}");
+                symbols.names(text).iter().for_each(|name| eprintln!("atoll: {name}"));
+            }
+            Some((cell, text)) => {
+                println!("{line}");
+                symbols.names(text).iter().for_each(|name| println!("{cell}: {name}"));
+            }
+            None if verbose || crash => {
+                eprintln!("atoll: {line}");
+                symbols.names(&line).iter().for_each(|name| eprintln!("atoll: {name}"));
+            }
             None => {}
         }
+        crash &= !line.starts_with("nucleus: stack:");
         if said.last.len() == LAST {
             said.last.remove(0);
         }

@@ -126,10 +126,10 @@ macro_rules! common {
                 let n = n as u64;
                 match &self.$field {
                     Buffers::User(pieces) => self.at.advance(n, pieces),
-                    Buffers::One(p) => self.at.advance(n, core::slice::from_ref(p)),
-                    Buffers::Kernel(_) => {
+                    Buffers::One(_) | Buffers::Kernel(_) => {
                         self.at.left -= n;
                         self.at.done += n;
+                        self.at.within += n;
                     }
                 }
             }
@@ -140,7 +140,7 @@ macro_rules! common {
                 }
                 match &self.$field {
                     Buffers::User(pieces) => self.at.run(pieces),
-                    Buffers::One(p) => self.at.run(core::slice::from_ref(p)),
+                    Buffers::One(p) => Some(Piece { addr: p.addr + self.at.within, len: self.at.left }),
                     Buffers::Kernel(_) => None,
                 }
             }
@@ -155,11 +155,17 @@ macro_rules! common {
 
             /// EFAULT if a page of the next `n` bytes is missing, which is noted: what
             /// follows is done as a whole or not at all.
+            #[inline]
             pub fn ensure(&mut self, n: usize) -> Result<()> {
                 // In one page it is so anyway.
                 if self.run().is_none_or(|run| run.len >= n as u64 && run.addr % PAGE + n as u64 <= PAGE) {
                     return Ok(());
                 }
+                self.ensure_pages(n)
+            }
+
+            #[cold]
+            fn ensure_pages(&mut self, n: usize) -> Result<()> {
                 let (pieces, count) = self.pieces();
                 let mut left = n as u64;
                 let missing = pieces[..count].iter().find_map(|p| {
@@ -386,19 +392,19 @@ impl<'a> Source<'a> {
 }
 
 /// Runs a read again after its missing pages were brought in, until it gets
-/// somewhere or a page can't be had. `whole`: it goes on from where it stopped
-/// in the middle, too: reads of a file are short at its end only, while the
+/// somewhere or a page can't be had. `whole`: does it go on from where it stopped
+/// in the middle, too? Reads of a file are short at its end only, while the
 /// further bytes of a stream may be long in coming.
 pub fn reading(
     sink: &mut Sink,
-    whole: bool,
+    whole: impl Fn() -> bool,
     mut read: impl FnMut(&mut Sink) -> Result<usize>,
 ) -> Result<usize> {
     let (mut done, mut last) = (0, None);
     loop {
         let r = read(sink);
         let fault = sink.take_fault();
-        match stopped(&mut done, r, fault, whole && sink.left() > 0) {
+        match stopped(&mut done, r, fault, || sink.left() > 0 && whole()) {
             // Brought in, and no better.
             Ok(addr) if last.replace((addr, done)) == Some((addr, done)) => return Err(Errno::EFAULT),
             Ok(addr) => match user::bring_in(addr, true) {
@@ -410,17 +416,22 @@ pub fn reading(
     }
 }
 
-/// The same for a write.
+/// For [`reading`] and [`writing`] where a transfer that stopped in the middle has come to its end.
+pub fn in_part() -> bool {
+    false
+}
+
+/// As [`reading`], for a write.
 pub fn writing(
     source: &mut Source,
-    whole: bool,
+    whole: impl Fn() -> bool,
     mut write: impl FnMut(&mut Source) -> Result<usize>,
 ) -> Result<usize> {
     let (mut done, mut last) = (0, None);
     loop {
         let r = write(source);
         let fault = source.take_fault();
-        match stopped(&mut done, r, fault, whole && source.left() > 0) {
+        match stopped(&mut done, r, fault, || source.left() > 0 && whole()) {
             Ok(addr) if last.replace((addr, done)) == Some((addr, done)) => return Err(Errno::EFAULT),
             Ok(addr) => match user::bring_in(addr, false) {
                 Err(_) if done > 0 => return Ok(done),
@@ -437,7 +448,7 @@ fn stopped(
     done: &mut usize,
     round: Result<usize>,
     fault: Option<u64>,
-    go_on: bool,
+    go_on: impl Fn() -> bool,
 ) -> core::result::Result<u64, Result<usize>> {
     match (round, fault) {
         (Err(Errno::EFAULT), Some(addr)) => Ok(addr),
@@ -446,7 +457,7 @@ fn stopped(
         (Ok(n), fault) => {
             *done += n;
             match fault {
-                Some(addr) if go_on => Ok(addr),
+                Some(addr) if go_on() => Ok(addr),
                 _ => Err(Ok(*done)),
             }
         }

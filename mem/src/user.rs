@@ -16,18 +16,52 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::heap;
 
-/// Bytes from which on they are copied eight at a time.
+/// Bytes from which on they are copied by one repeated move of eight at a time.
 const WORDS_FROM: usize = 256;
 
 core::arch::global_asm!(
     ".pushsection .text.atoll_user,\"ax\",@progbits",
-    // rdi to, rsi from, rdx length -> rax bytes not copied. Eight at a time: processors don't mind, and those that
-    // are emulated take as long for a byte. What is left after a fault goes by bytes, up to the one that is missing.
+    // rdi to, rsi from, rdx length -> rax bytes not copied. By bytes only where there are less than eight: a repeated
+    // move has to be begun, and those that are emulated take as long for a byte as for eight. What is left after a fault
+    // goes by bytes, up to the one that is missing.
     ".globl atoll_user_copy",
     "atoll_user_copy:",
     "mov rcx, rdx",
     "cmp rdx, {WORDS_FROM}",
-    "jb atoll_user_copy_start",
+    "jae 4f",
+    "sub rdx, 16",
+    "jb 3f",
+    // Sixteen at a time, and the last sixteen, of which some may have been copied already.
+    "xor ecx, ecx",
+    "2:",
+    "atoll_user_copy_load: movups xmm0, [rsi + rcx]",
+    "atoll_user_copy_store: movups [rdi + rcx], xmm0",
+    "add rcx, 16",
+    "cmp rcx, rdx",
+    "jb 2b",
+    "atoll_user_copy_load_last: movups xmm0, [rsi + rdx]",
+    "atoll_user_copy_store_last: movups [rdi + rdx], xmm0",
+    "xor eax, eax",
+    "ret",
+    // The first eight, and the last.
+    "3:",
+    "add rdx, 8",
+    "jnc atoll_user_copy_start",
+    "atoll_user_copy_load_8: mov rax, [rsi]",
+    "atoll_user_copy_store_8: mov [rdi], rax",
+    "atoll_user_copy_load_last_8: mov rax, [rsi + rdx]",
+    "atoll_user_copy_store_last_8: mov [rdi + rdx], rax",
+    "xor eax, eax",
+    "ret",
+    // A fault with rcx bytes copied.
+    "atoll_user_copy_behind:",
+    "add rdi, rcx",
+    "add rsi, rcx",
+    "sub rcx, rdx",
+    "neg rcx",
+    "add rcx, 16",
+    "jmp atoll_user_copy_start",
+    "4:",
     "shr rcx, 3",
     "and edx, 7",
     "atoll_user_copy_words: rep movsq",
@@ -75,6 +109,14 @@ core::arch::global_asm!(
     "atoll_user_fixups:",
     ".quad atoll_user_copy_start - atoll_user_fixups, atoll_user_copy_fault - atoll_user_fixups",
     ".quad atoll_user_copy_words - atoll_user_fixups, atoll_user_copy_rest - atoll_user_fixups",
+    ".quad atoll_user_copy_load - atoll_user_fixups, atoll_user_copy_behind - atoll_user_fixups",
+    ".quad atoll_user_copy_store - atoll_user_fixups, atoll_user_copy_behind - atoll_user_fixups",
+    ".quad atoll_user_copy_load_last - atoll_user_fixups, atoll_user_copy_behind - atoll_user_fixups",
+    ".quad atoll_user_copy_store_last - atoll_user_fixups, atoll_user_copy_behind - atoll_user_fixups",
+    ".quad atoll_user_copy_load_8 - atoll_user_fixups, atoll_user_copy_start - atoll_user_fixups",
+    ".quad atoll_user_copy_store_8 - atoll_user_fixups, atoll_user_copy_start - atoll_user_fixups",
+    ".quad atoll_user_copy_load_last_8 - atoll_user_fixups, atoll_user_copy_start - atoll_user_fixups",
+    ".quad atoll_user_copy_store_last_8 - atoll_user_fixups, atoll_user_copy_start - atoll_user_fixups",
     ".quad atoll_user_zero_words - atoll_user_fixups, atoll_user_zero_rest - atoll_user_fixups",
     ".quad atoll_user_zero_start - atoll_user_fixups, atoll_user_zero_fault - atoll_user_fixups",
     ".quad atoll_user_load32_start - atoll_user_fixups, atoll_user_load32_fault - atoll_user_fixups",
@@ -88,7 +130,7 @@ unsafe extern "C" {
     fn atoll_user_zero(to: *mut u8, len: usize) -> usize;
     fn atoll_user_load32(addr: *const u32) -> u64;
     fn atoll_user_cas32(addr: *mut u32, expected: u32, new: u32) -> u64;
-    static atoll_user_fixups: [[i64; 2]; 6];
+    static atoll_user_fixups: [[i64; 2]; 14];
 }
 
 /// Where execution goes on after a fault at `rip` in one of the copy
@@ -299,22 +341,28 @@ pub fn drain(buf: &ReadBuf, at: u64, to: &mut [u8]) -> usize {
 pub fn read_some(addr: u64, to: &mut [u8]) -> Result<usize> {
     check(addr, to.len())?;
     let len = to.len();
+    if len == 0 {
+        return Ok(0);
+    }
     // SAFETY: `to` is ours; a fault on the program's side comes back as bytes left.
     let n = persist(addr, len, false, |done| unsafe {
         atoll_user_copy(to.as_mut_ptr().add(done), (addr + done as u64) as *const u8, len - done)
     });
-    if n == 0 && len != 0 { Err(Errno::EFAULT) } else { Ok(n) }
+    if n == 0 { Err(Errno::EFAULT) } else { Ok(n) }
 }
 
 /// Copies into the program. Value: bytes copied before the first bad page.
 pub fn write_some(addr: u64, from: &[u8]) -> Result<usize> {
     check(addr, from.len())?;
     let len = from.len();
+    if len == 0 {
+        return Ok(0);
+    }
     // SAFETY: the range is the program's, never the runtime's.
     let n = persist(addr, len, true, |done| unsafe {
         atoll_user_copy((addr + done as u64) as *mut u8, from.as_ptr().add(done), len - done)
     });
-    if n == 0 && len != 0 { Err(Errno::EFAULT) } else { Ok(n) }
+    if n == 0 { Err(Errno::EFAULT) } else { Ok(n) }
 }
 
 /// Copies out of the program, all or EFAULT.
@@ -435,12 +483,53 @@ mod tests {
         assert_eq!(read(u64::MAX - 3, &mut b), Err(Errno::EFAULT));
     }
 
+    /// What a platform does about a fault, by the process's own signals.
+    extern "C" fn repair(_signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel gives such a context, which nobody else looks at meanwhile.
+        let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let rip = &mut registers[libc::REG_RIP as usize];
+        *rip = fixup(*rip as u64).expect("a fault of no copy") as i64;
+    }
+
     #[test]
-    fn fixups_name_the_faulting_instructions() {
+    fn copies_stop_at_the_byte_that_is_missing() {
+        const ROOM: usize = 2 * PAGE as usize;
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: memory of its own, of which the second page is taken away; the handler only changes where to go on.
+        let edge = unsafe {
+            let p = libc::mmap(core::ptr::null_mut(), ROOM, access, kind, -1, 0).cast::<u8>();
+            assert_eq!(libc::mprotect(p.add(ROOM / 2).cast(), ROOM / 2, libc::PROT_NONE), 0);
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = repair as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, core::ptr::null_mut()), 0);
+            p.add(ROOM / 2)
+        };
+        let bytes: Vec<u8> = (0..600).map(|n| n as u8 | 1).collect();
+        for len in (0usize..80).chain([127, 128, 129, 255, 256, 257, 263, 264, 600]) {
+            for there in (0..len.min(40)).chain([len.saturating_sub(1), len]) {
+                // SAFETY: `there` bytes lie before the page that is missing; the buffers are as long as is said.
+                unsafe {
+                    let at = edge.sub(there);
+                    edge.sub(600).write_bytes(0, 600);
+                    assert_eq!(atoll_user_copy(at, bytes.as_ptr(), len), len - there, "{there} of {len}");
+                    let written = core::slice::from_raw_parts(edge.sub(600), 600);
+                    assert!(written[600 - there..] == bytes[..there], "{there} of {len}");
+                    assert!(written[..600 - there].iter().all(|b| *b == 0), "{there} of {len}");
+                    let mut to = [0u8; 600];
+                    assert_eq!(atoll_user_copy(to.as_mut_ptr(), at, len), len - there, "{there} of {len}");
+                    assert!(
+                        to[..there] == bytes[..there] && to[there..].iter().all(|b| *b == 0),
+                        "{there} of {len}"
+                    );
+                    assert_eq!(atoll_user_zero(at, len), len - there, "{there} of {len}");
+                    assert!(
+                        core::slice::from_raw_parts(at, there).iter().all(|b| *b == 0),
+                        "{there} of {len}"
+                    );
+                }
+            }
+        }
         assert_eq!(fixup(0x1234), None);
-        // `rep movsq`, and `rep movsb` behind the two instructions that follow it.
-        let words = atoll_user_copy as *const () as u64 + 19;
-        assert_eq!(fixup(words), Some(words + 3));
-        assert_eq!(fixup(words + 9), Some(words + 11));
     }
 }

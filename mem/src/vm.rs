@@ -532,6 +532,11 @@ impl AddressSpace {
         vm.trampolines = (0, 0);
     }
 
+    /// Bytes mapped.
+    pub fn total(&self) -> u64 {
+        self.lock().total
+    }
+
     /// Bytes mapped, bytes resident, most bytes ever resident.
     pub fn size(&self) -> (u64, u64, u64) {
         let vm = self.lock();
@@ -600,6 +605,11 @@ impl Vm {
         (addr < area.end).then_some((*start, area))
     }
 
+    /// Is nothing mapped in a range?
+    fn is_free(&self, start: u64, end: u64) -> bool {
+        self.areas.range(..end).next_back().is_none_or(|(_, area)| area.end <= start)
+    }
+
     /// Starts of the areas that overlap a range.
     fn overlapping(&self, start: u64, end: u64) -> Vec<u64> {
         let first = self.area_at(start).map_or(start, |(s, _)| s);
@@ -617,25 +627,6 @@ impl Vm {
         true
     }
 
-    /// A free range of `len` bytes; the highest that ends at or below `top` and starts at or above `low`.
-    fn find_free(&self, len: u64, top: u64, low: u64, align: u64) -> Option<u64> {
-        let mut end = top;
-        loop {
-            let start = end.checked_sub(len)? & !(align - 1);
-            if start < low {
-                return None;
-            }
-            if start < RUNTIME_END && start + len > RUNTIME_BASE {
-                end = RUNTIME_BASE;
-                continue;
-            }
-            match self.areas.range(..start + len).next_back() {
-                Some((s, a)) if a.end > start => end = *s,
-                _ => return Some(start),
-            }
-        }
-    }
-
     fn choose(&self, request: &MapRequest, len: u64) -> Result<u64> {
         let addr = request.addr;
         if matches!(request.place, Place::Fixed | Place::FixedNoReplace) {
@@ -648,13 +639,13 @@ impl Vm {
             if !is_user_range(addr, len) {
                 return Err(Errno::ENOMEM);
             }
-            if request.place == Place::FixedNoReplace && !self.overlapping(addr, addr + len).is_empty() {
+            if request.place == Place::FixedNoReplace && !self.is_free(addr, addr + len) {
                 return Err(Errno::EEXIST);
             }
             return Ok(addr);
         }
         let hint = page_up(addr);
-        if hint >= USER_MIN && is_user_range(hint, len) && self.overlapping(hint, hint + len).is_empty() {
+        if hint >= USER_MIN && is_user_range(hint, len) && self.is_free(hint, hint + len) {
             return Ok(hint);
         }
         // Large private memory on block boundaries, so that whole blocks can stand behind it.
@@ -667,9 +658,9 @@ impl Vm {
             Place::Low => (0x8000_0000, USER_MIN),
             _ => (self.top, USER_MIN),
         };
-        self.find_free(len, top, low, align)
-            .or_else(|| self.find_free(len, top, low, PAGE))
-            .or_else(|| self.find_free(len, USER_MAX, self.top, PAGE))
+        find_free(&self.areas, len, top, low, align)
+            .or_else(|| find_free(&self.areas, len, top, low, PAGE))
+            .or_else(|| find_free(&self.areas, len, USER_MAX, self.top, PAGE))
             .ok_or(Errno::ENOMEM)
     }
 
@@ -682,7 +673,10 @@ impl Vm {
             return Err(Errno::ENOMEM);
         }
         let start = self.choose(&request, len)?;
-        self.remove(start, start + len);
+        // Any other place is free.
+        if request.place == Place::Fixed {
+            self.remove(start, start + len);
+        }
         let MapRequest { access, shared, mut kind, name, populate, .. } = request;
         let mut direct = false;
         if let Kind::File { file, offset } = &kind {
@@ -733,73 +727,83 @@ impl Vm {
     }
 
     /// Adds an area, joining it with neighbours that it continues.
-    fn insert(&mut self, mut start: u64, mut area: Area) {
+    fn insert(&mut self, start: u64, mut area: Area) {
         let same = |a: &Area, b: &Area| {
             let kept = a.shared == b.shared && a.direct == b.direct && a.plain == b.plain;
             kept && a.access == b.access && a.name == b.name
         };
-        if let Some((s, before)) = self.areas.range(..start).next_back()
-            && before.end == start
-            && same(before, &area)
-            && before.kind.continues(&area.kind, start - s)
-        {
-            let s = *s;
-            let before = self.areas.remove(&s).expect("just found");
-            drop_mapping(&area.kind);
-            area.kind = before.kind;
-            start = s;
-        }
         if let Some(after) = self.areas.get(&area.end)
             && same(after, &area)
             && area.kind.continues(&after.kind, area.end - start)
         {
-            let end = after.end;
             let after = self.areas.remove(&area.end).expect("just found");
             drop_mapping(&after.kind);
-            area.end = end;
+            area.end = after.end;
+        }
+        if let Some((s, before)) = self.areas.range_mut(..start).next_back()
+            && before.end == start
+            && same(before, &area)
+            && before.kind.continues(&area.kind, start - s)
+        {
+            drop_mapping(&area.kind);
+            before.end = area.end;
+            return;
         }
         self.areas.insert(start, area);
     }
 
-    /// Makes `at` a boundary between areas.
-    fn split(&mut self, at: u64) {
-        let Some((start, area)) = self.area_at(at) else { return };
-        if start == at {
-            return;
+    /// Makes the ends of a range boundaries between areas; false: nothing is mapped there.
+    fn split(&mut self, start: u64, end: u64) -> bool {
+        let Some((&last, area)) = self.areas.range(..end).next_back().filter(|(_, a)| a.end > start) else {
+            return false;
+        };
+        if area.end > end {
+            self.split_area(last, end);
         }
+        if last < start {
+            self.split_area(last, start);
+        } else if last > start
+            && let Some((first, _)) = self.area_at(start)
+            && first < start
+        {
+            self.split_area(first, start);
+        }
+        true
+    }
+
+    /// Makes `at`, which the area that starts at `start` has in it, a boundary.
+    fn split_area(&mut self, start: u64, at: u64) {
+        let area = self.areas.get_mut(&start).expect("the caller found it");
         let mut tail = area.clone();
         tail.kind = area.kind.advanced(at - start);
         if let Kind::Object { object, .. } = &tail.kind {
             object.mapped(1);
         }
-        self.areas.get_mut(&start).expect("just found").end = at;
+        area.end = at;
         self.areas.insert(at, tail);
     }
 
     /// Unmaps a range.
     fn remove(&mut self, start: u64, end: u64) {
-        if self.overlapping(start, end).is_empty() {
+        if !self.split(start, end) {
             return;
         }
-        self.split(start);
-        self.split(end);
-        let gone: Vec<u64> = self.areas.range(start..end).map(|(s, _)| *s).collect();
-        let visible = gone.iter().any(|s| {
-            let area = &self.areas[s];
-            area.direct || matches!(area.kind, Kind::Object { .. })
-        });
+        let visible = |area: &Area| area.direct || matches!(area.kind, Kind::Object { .. });
+        let visible = self.areas.range(start..end).any(|(_, area)| visible(area));
         if visible || self.slots.range(start & !(SLOT - 1)..end).next().is_some() {
             // Out of the page tables first, then back to the pool.
             // SAFETY: a user range; holes in it do no harm.
             let _ = unsafe { platform().unmap(start, end - start) };
         }
         self.release_slots(start, end);
-        for s in gone {
-            let area = self.areas.remove(&s).expect("just listed");
+        let mut of_files = false;
+        for (s, area) in self.areas.extract_if(start..end, |_, _| true) {
             self.total -= area.end - s;
+            of_files |= matches!(area.kind, Kind::File { .. });
             drop_mapping(&area.kind);
         }
-        while let Some((at, w)) = self.windows.range(start..end).next() {
+        // Nothing else has windows.
+        while of_files && let Some((at, w)) = self.windows.range(start..end).next() {
             let at = *at;
             self.trampolines_of.remove(&w.trampoline);
             self.windows.remove(&at);
@@ -808,29 +812,21 @@ impl Vm {
 
     /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped.
     fn release_slots(&mut self, start: u64, end: u64) {
-        let slots: Vec<u64> = self.slots.range(start & !(SLOT - 1)..end).map(|(s, _)| *s).collect();
-        for s in slots {
-            let slot = self.slots.get_mut(&s).expect("just listed");
-            let bits = page_bits(s, start, end) & slot.mapped;
-            if bits == 0 {
-                continue;
-            }
+        let resident = &mut self.resident;
+        let empty = self.slots.extract_if(start & !(SLOT - 1)..end, |s, slot| {
+            let bits = page_bits(*s, start, end) & slot.mapped;
             slot.mapped &= !bits;
-            self.resident -= u64::from(bits.count_ones());
-            let offset = u64::from(slot.frame) * PAGE;
-            if slot.mapped == 0 {
-                self.slots.remove(&s);
-                give_pages(offset, CHUNK_ORDER);
-            } else {
-                // What is mapped there next must not see this.
-                for page in 0..16 {
-                    if bits & 1 << page != 0 {
-                        let p = memory().address(offset + page * PAGE);
-                        // SAFETY: the page is this slot's.
-                        unsafe { p.write_bytes(0, PAGE as usize) };
-                    }
-                }
+            *resident -= u64::from(bits.count_ones());
+            // What is mapped there next must not see this.
+            for page in (0..16).filter(|page| slot.mapped != 0 && bits & 1 << page != 0) {
+                let p = memory().address(u64::from(slot.frame) * PAGE + page * PAGE);
+                // SAFETY: the page is this slot's.
+                unsafe { p.write_bytes(0, PAGE as usize) };
             }
+            bits != 0 && slot.mapped == 0
+        });
+        for (_, slot) in empty {
+            give_pages(u64::from(slot.frame) * PAGE, CHUNK_ORDER);
         }
     }
 
@@ -855,8 +851,7 @@ impl Vm {
                 Kind::Object { .. } | Kind::Anonymous => {}
             }
         }
-        self.split(start);
-        self.split(end);
+        self.split(start, end);
         let list: Vec<u64> = self.areas.range(start..end).map(|(s, _)| *s).collect();
         for s in list {
             // One that had this access already may have been joined to the one before it.
@@ -971,7 +966,7 @@ impl Vm {
         let (old, new) = (page_up(self.brk), page_up(to));
         if new > old {
             // A gap of a page stays between the heap and the next mapping.
-            if !is_user_range(old, new - old + PAGE) || !self.overlapping(old, new + PAGE).is_empty() {
+            if !is_user_range(old, new - old + PAGE) || !self.is_free(old, new + PAGE) {
                 return self.brk;
             }
             let request = MapRequest {
@@ -1032,10 +1027,7 @@ impl Vm {
             }
             let grow = new_len - old_len;
             let at_end = old + old_len == area.end;
-            if at_end
-                && is_user_range(area.end, grow)
-                && self.overlapping(area.end, area.end + grow).is_empty()
-            {
+            if at_end && is_user_range(area.end, grow) && self.is_free(area.end, area.end + grow) {
                 self.map(MapRequest {
                     addr: area.end,
                     len: grow,
@@ -1069,7 +1061,7 @@ impl Vm {
             None => {
                 // At the same place in its block, so that chunks can move as they are.
                 let slack = old % BLOCK;
-                let found = self.find_free(new_len + BLOCK + slack, self.top, USER_MIN, BLOCK);
+                let found = find_free(&self.areas, new_len + BLOCK + slack, self.top, USER_MIN, BLOCK);
                 found.map(|f| f + slack).ok_or(Errno::ENOMEM)?
             }
         };
@@ -1123,7 +1115,7 @@ impl Vm {
                 self.slots.insert(target, slot);
                 // SAFETY: a user range.
                 unsafe { batch.add(Change::Unmap { addr: a, len: b - a })? };
-                self.show_in(&mut batch, target, bits, access)?;
+                show_in(&mut batch, target, slot.frame, bits, access)?;
                 continue;
             }
             for page in 0..16u64 {
@@ -1139,7 +1131,7 @@ impl Vm {
                 unsafe { core::ptr::copy_nonoverlapping(from, dest, PAGE as usize) };
                 self.slots.get_mut(&slot_to).expect("just made").mapped |= 1 << page_to;
                 self.resident += 1;
-                self.show_in(&mut batch, slot_to, 1 << page_to, access)?;
+                show_in(&mut batch, slot_to, frame, 1 << page_to, access)?;
             }
         }
         batch.send()
@@ -1147,34 +1139,18 @@ impl Vm {
 
     /// The chunk of a slot, taken now if there is none.
     fn slot_frame(&mut self, slot: u64) -> Result<u32> {
-        if let Some(s) = self.slots.get(&slot) {
-            return Ok(s.frame);
+        match self.slots.get(&slot) {
+            Some(s) => Ok(s.frame),
+            None => self.take_slot(slot).map(|s| s.frame),
         }
+    }
+
+    /// A chunk for a slot that has none.
+    fn take_slot(&mut self, slot: u64) -> Result<Slot> {
         let offset = take_pages_hard(CHUNK_ORDER).ok_or(Errno::ENOMEM)?;
-        let frame = (offset / PAGE) as u32;
-        self.slots.insert(slot, Slot { frame, mapped: 0 });
-        Ok(frame)
-    }
-
-    /// Maps pages of a slot.
-    fn show(&self, slot: u64, bits: u16, access: Access) -> Result<()> {
-        let mut batch = Batch::new();
-        self.show_in(&mut batch, slot, bits, access)?;
-        batch.send()
-    }
-
-    fn show_in(&self, batch: &mut Batch, slot: u64, mut bits: u16, access: Access) -> Result<()> {
-        let frame = u64::from(self.slots[&slot].frame);
-        while bits != 0 {
-            let first = bits.trailing_zeros() as u64;
-            let len = (bits >> first).trailing_ones() as u64;
-            bits &= !(page_mask(len) << first);
-            let (addr, len) = (slot + first * PAGE, len * PAGE);
-            let (access, offset) = (access | Access::POPULATE, (frame + first) * PAGE);
-            // SAFETY: a user range; the pages are this slot's.
-            unsafe { batch.add(Change::Map { addr, len, access, offset })? };
-        }
-        Ok(())
+        let taken = Slot { frame: (offset / PAGE) as u32, mapped: 0 };
+        self.slots.insert(slot, taken);
+        Ok(taken)
     }
 
     fn fault(&mut self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
@@ -1267,7 +1243,8 @@ impl Vm {
         }
         let s = addr & !(SLOT - 1);
         // Memory that grows upwards is taken ahead, up to 256 KiB at once.
-        let ahead = if matches!(area.kind, Kind::Anonymous) && s >= start && !self.slots.contains_key(&s) {
+        let slot = self.slots.get(&s).copied();
+        let ahead = if matches!(area.kind, Kind::Anonymous) && s >= start && slot.is_none() {
             let mut n = 1;
             while n < 4 && s + (n + 1) * SLOT <= area.end && !self.slots.contains_key(&(s + n * SLOT)) {
                 n += 1;
@@ -1299,13 +1276,16 @@ impl Vm {
                     .map_err(|_| Denied::NoMemory)
             };
         }
-        let frame = self.slot_frame(s).map_err(|_| Denied::NoMemory)?;
+        let Slot { frame, mapped } = match slot {
+            Some(slot) => slot,
+            None => self.take_slot(s).map_err(|_| Denied::NoMemory)?,
+        };
         let wanted = page_bits(s, start.max(s), area.end.min(s + SLOT));
-        let have = self.slots[&s].mapped & wanted;
+        let have = mapped & wanted;
         let mut missing = wanted & !have;
         if missing == 0 {
             // In place already: another thread was faster, or the host lost it.
-            return self.show(s, have, area.access).map_err(|_| Denied::NoMemory);
+            return show(s, frame, have, area.access).map_err(|_| Denied::NoMemory);
         }
         if let Kind::File { file, offset } = &area.kind {
             let mut runs = Vec::new();
@@ -1329,7 +1309,7 @@ impl Vm {
         }
         self.slots.get_mut(&s).expect("made above").mapped |= missing;
         self.count_resident(u64::from(missing.count_ones()));
-        self.show(s, missing, area.access).map_err(|_| Denied::NoMemory)
+        show(s, frame, missing, area.access).map_err(|_| Denied::NoMemory)
     }
 
     fn count_resident(&mut self, pages: u64) {
@@ -1393,9 +1373,9 @@ impl Vm {
         let len = room.next_multiple_of(SLOT);
         // Above the mapping if there is room (an executable grows down to its heap), else below.
         let top = end.saturating_add(REACH).min(USER_MAX);
-        let at = self
-            .find_free(len, start, start.saturating_sub(REACH).max(USER_MIN), PAGE)
-            .or_else(|| self.find_free(len, top, end, PAGE))?;
+        let low = start.saturating_sub(REACH).max(USER_MIN);
+        let at = find_free(&self.areas, len, start, low, PAGE)
+            .or_else(|| find_free(&self.areas, len, top, end, PAGE))?;
         let area = Area {
             end: at + len,
             access: Access::READ | Access::EXEC,
@@ -1499,6 +1479,30 @@ impl Vm {
     }
 }
 
+/// A free range of `len` bytes; the highest that ends at or below `top` and starts at or above `low`.
+fn find_free(areas: &BTreeMap<u64, Area>, len: u64, top: u64, low: u64, align: u64) -> Option<u64> {
+    let place = |gap: u64, end: u64| {
+        let mut start = end.checked_sub(len)? & !(align - 1);
+        if start < RUNTIME_END && start + len > RUNTIME_BASE {
+            start = RUNTIME_BASE.checked_sub(len)? & !(align - 1);
+        }
+        (start >= gap).then_some(start)
+    };
+    let mut end = top;
+    for (start, area) in areas.range(..top).rev() {
+        if end <= low {
+            return None;
+        }
+        if area.end < end
+            && let Some(at) = place(area.end.max(low), end)
+        {
+            return Some(at);
+        }
+        end = *start;
+    }
+    place(low, end)
+}
+
 /// Reads from a file into `len` bytes at offset `to` of the cell's memory, which a slot has
 /// and no program sees yet. Short at the end of the file.
 fn read_pages(file: &dyn Mappable, offset: u64, to: u64, len: u64) -> Result<usize> {
@@ -1508,6 +1512,27 @@ fn read_pages(file: &dyn Mappable, offset: u64, to: u64, len: u64) -> Result<usi
     // SAFETY: as said above.
     let bytes = unsafe { core::slice::from_raw_parts_mut(memory().address(to), len as usize) };
     file.read(offset, bytes)
+}
+
+/// Maps pages of a slot.
+fn show(slot: u64, frame: u32, bits: u16, access: Access) -> Result<()> {
+    let mut batch = Batch::new();
+    show_in(&mut batch, slot, frame, bits, access)?;
+    batch.send()
+}
+
+fn show_in(batch: &mut Batch, slot: u64, frame: u32, mut bits: u16, access: Access) -> Result<()> {
+    let frame = u64::from(frame);
+    while bits != 0 {
+        let first = bits.trailing_zeros() as u64;
+        let len = (bits >> first).trailing_ones() as u64;
+        bits &= !(page_mask(len) << first);
+        let (addr, len) = (slot + first * PAGE, len * PAGE);
+        let (access, offset) = (access | Access::POPULATE, (frame + first) * PAGE);
+        // SAFETY: a user range; the pages are this slot's.
+        unsafe { batch.add(Change::Map { addr, len, access, offset })? };
+    }
+    Ok(())
 }
 
 fn drop_mapping(kind: &Kind) {
@@ -1553,5 +1578,41 @@ mod tests {
         assert_eq!(page_bits(0, PAGE, 3 * PAGE), 0b110);
         assert_eq!(page_bits(SLOT, 5, SLOT + PAGE), 1);
         assert_eq!(page_mask(16), u16::MAX);
+    }
+
+    /// Pages on each side of the runtime's part in which areas lie.
+    const NEAR: u64 = 24;
+
+    /// Address of page `n` of those on both sides.
+    fn near(n: u64) -> u64 {
+        if n < NEAR { RUNTIME_BASE - (NEAR - n) * PAGE } else { RUNTIME_END + (n - NEAR) * PAGE }
+    }
+
+    proptest::proptest! {
+        /// The highest free place is found, as by trying all.
+        #[test]
+        fn finds_what_is_free(
+            taken in proptest::collection::vec((0..2 * NEAR, 1..5u64), 0..16),
+            (len, align) in (1..12u64, 0..3u32),
+            (low, top) in (0..2 * NEAR, 0..2 * NEAR),
+        ) {
+            let mut areas = BTreeMap::new();
+            let free = |areas: &BTreeMap<u64, Area>, start: u64, end: u64| {
+                (end <= RUNTIME_BASE || start >= RUNTIME_END) && areas.iter().all(|(s, a)| a.end <= start || *s >= end)
+            };
+            for (at, pages) in taken {
+                let (start, end) = (near(at), near(at) + pages * PAGE);
+                if free(&areas, start, end) {
+                    let (kind, access) = (Kind::Anonymous, Access::READ);
+                    areas.insert(start, Area { end, access, shared: false, kind, direct: false, plain: false, name: "" });
+                }
+            }
+            let (len, align, low, top) = (len * PAGE, PAGE << align, near(low), near(top));
+            let fits = |start: &u64| {
+                let end = start + len;
+                *start >= low && end <= top && start.is_multiple_of(align) && free(&areas, *start, end)
+            };
+            assert_eq!(find_free(&areas, len, top, low, align), (0..2 * NEAR).map(near).filter(fits).max());
+        }
     }
 }

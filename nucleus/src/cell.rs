@@ -32,7 +32,7 @@ use crate::entry::DIRECT;
 use crate::iommu::{self, Domain};
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
-use crate::space::{After, Change, Space};
+use crate::space::{After, Change, Full, Space};
 use crate::{clock, load, mailbox, say};
 use zerocopy::FromBytes;
 
@@ -515,9 +515,25 @@ impl Cell {
         Ok(0)
     }
 
-    /// `map`, `unmap`, `protect`: changes a range of the core's space.
-    pub fn change(&'static self, core: &Core, change: MapChange) -> Answer {
-        self.changes(core, core::iter::once(Ok(change))).map(|_| 0)
+    /// `map`, `unmap`, `protect`: changes a range of the core's space. Inline, as what it calls: a program's page faults
+    /// and its calls for memory come here, and mostly for a page or two.
+    #[inline(always)]
+    pub fn change(&'static self, core: &Core, change: &MapChange) -> Answer {
+        let (space, mut after) = (core.space(), After::default());
+        let result = self.with_pool(|pool| one_change(space, pool, change, &mut after));
+        if after.stale {
+            self.settle(space, &after, &[(change.address, change.address + change.len)]);
+        }
+        result.map(|()| 0)
+    }
+
+    /// Changes of these ranges have been made in a space, of which cores may remember what was there before: returns
+    /// when none does.
+    fn settle(&'static self, space: Space, after: &After, ranges: &[(u64, u64)]) {
+        cores::forget(self, Some(space), ranges);
+        if !after.tables.is_empty() {
+            self.with_pool(|pool| after.tables.iter().for_each(|at| pool.give(*at)));
+        }
     }
 
     /// `changes`: several of them. Value: how many were made.
@@ -529,24 +545,12 @@ impl Cell {
         let mut bytes = [0u8; TEXT_MAX as usize];
         const { assert!(CHANGES_MAX * ONE as u64 <= TEXT_MAX) };
         let bytes = self.text(list, n * ONE as u64, &mut bytes)?;
-        self.changes(
-            core,
-            bytes.chunks_exact(ONE).map(|b| MapChange::read_from_bytes(b).map_err(|_| Errno::EFAULT)),
-        )
-    }
-
-    fn changes(
-        &'static self,
-        core: &Core,
-        list: impl Iterator<Item = core::result::Result<MapChange, Errno>>,
-    ) -> Answer {
-        let space = core.space();
-        let (mut after, mut done) = (After::default(), 0);
+        let (space, mut after, mut done) = (core.space(), After::default(), 0);
         let mut ranges = ArrayVec::<(u64, u64), { CHANGES_MAX as usize }>::new();
         let result = self.with_pool(|pool| {
-            for one in list {
-                let one = one?;
-                let made = one_change(space, pool, one, &mut after);
+            for one in bytes.chunks_exact(ONE) {
+                let one = MapChange::read_from_bytes(one).map_err(|_| Errno::EFAULT)?;
+                let made = one_change(space, pool, &one, &mut after);
                 if matches!(made, Ok(()) | Err(Errno::ENOMEM)) {
                     ranges.push((one.address, one.address + one.len));
                 }
@@ -556,10 +560,7 @@ impl Cell {
             Ok(())
         });
         if after.stale {
-            cores::forget(self, Some(space), &ranges);
-        }
-        if !after.tables.is_empty() {
-            self.with_pool(|pool| after.tables.iter().for_each(|at| pool.give(*at)));
+            self.settle(space, &after, &ranges);
         }
         match result {
             Err(e) if done == 0 => Err(e),
@@ -594,31 +595,35 @@ impl Cell {
     }
 }
 
+#[inline(always)]
 fn one_change(
     space: Space,
     pool: &mut Pool,
-    MapChange { kind, access, address, len, offset }: MapChange,
+    &MapChange { kind, access, address, len, offset }: &MapChange,
     after: &mut After,
 ) -> core::result::Result<(), Errno> {
-    if [address, len, offset].iter().any(|n| !n.is_multiple_of(FRAME)) || !is_user_range(address, len) {
+    if !(address | len | offset).is_multiple_of(FRAME) || !is_user_range(address, len) {
+        return Err(Errno::EINVAL);
+    }
+    if kind > change::PROTECT || kind == change::MAP && !pool.is_own(offset, len) {
         return Err(Errno::EINVAL);
     }
     let access = Rights::from_bits_truncate(access);
-    let full = |_| Errno::ENOMEM;
-    match kind {
-        change::UNMAP => space.change(pool, address, address + len, Change::Unmap, after).map_err(full),
-        change::PROTECT => {
-            space.change(pool, address, address + len, Change::Protect(access), after).map_err(full)
-        }
-        change::MAP => {
-            let mut at = address;
-            for piece in pool.pieces(offset, len).ok_or(Errno::EINVAL)? {
-                let change = Change::Map(piece.start, access);
-                space.change(pool, at, at + piece.len, change, after).map_err(full)?;
-                at += piece.len;
+    let mut done = 0;
+    while done < len {
+        let mut next = len - done;
+        let change = match kind {
+            change::MAP => {
+                let piece = pool.piece(offset + done, next).ok_or(Errno::EINVAL)?;
+                next = piece.len;
+                Change::Map { physical: piece.start, offset: offset + done, access }
             }
-            Ok(())
-        }
-        _ => Err(Errno::EINVAL),
+            change::UNMAP => Change::Unmap,
+            _ => Change::Protect(access),
+        };
+        let from = address + done;
+        space.change(pool, from, from + next, change, after).map_err(|Full| Errno::ENOMEM)?;
+        done += next;
     }
+    Ok(())
 }

@@ -80,16 +80,22 @@ pub fn forget(cell: &'static Cell, space: Option<Space>, ranges: &[(u64, u64)]) 
     const FEW: u64 = 16;
     let me = Core::here();
     fence(Ordering::SeqCst);
-    let pages: u64 = ranges.iter().map(|(from, to)| (to - from) / FRAME).sum();
-    if (1..=FEW).contains(&pages) {
-        for at in ranges.iter().flat_map(|(from, to)| (*from..*to).step_by(FRAME as usize)) {
-            x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(at));
+    let count = |left: u64, (from, to): &(u64, u64)| left.checked_sub((to - from) / FRAME);
+    if !ranges.is_empty() && ranges.iter().try_fold(FEW, count).is_some() {
+        for &(mut at, to) in ranges {
+            while at < to {
+                x86_64::instructions::tlb::flush(x86_64::VirtAddr::new_truncate(at));
+                at += FRAME;
+            }
         }
     } else {
         load(me.space());
     }
     let me = me.index;
     let others = || cell.cores().filter(|n| *n != me && space.is_none_or(|s| is_in(*n, s)));
+    if others().next().is_none() {
+        return;
+    }
     // Who comes into the space later has nothing to forget; who is in it now has, even if it leaves.
     let mut asked = [0u64; CORES_MAX];
     for n in others() {

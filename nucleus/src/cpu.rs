@@ -781,9 +781,14 @@ extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
         call::SPACE_CREATE => cell.space_create(),
         call::SPACE_DESTROY => cell.space_destroy(a),
         call::SPACE_SWITCH => cell.space_switch(core, a),
-        call::MAP => cell.change(core, one(change::MAP)),
-        call::UNMAP => cell.change(core, MapChange { access: 0, offset: 0, ..one(change::UNMAP) }),
-        call::PROTECT => cell.change(core, MapChange { offset: 0, ..one(change::PROTECT) }),
+        call::MAP | call::UNMAP | call::PROTECT => {
+            let change = match number {
+                call::MAP => one(change::MAP),
+                call::UNMAP => MapChange { access: 0, offset: 0, ..one(change::UNMAP) },
+                _ => MapChange { offset: 0, ..one(change::PROTECT) },
+            };
+            cell.change(core, &change)
+        }
         call::CHANGES => cell.change_list(core, a, b),
         call::TABLES_GIVE => cell.tables_give(a),
         call::TABLES_BACK => cell.tables_back(),

@@ -102,7 +102,8 @@ pub struct Pool {
     front: Frames,
     /// As in a block.
     front_free: u64,
-    extents: ArrayVec<Extent, EXTENTS_MAX>,
+    /// The memory: where each extent of it is, and its offset in the cell's memory. All are multiples of a block.
+    extents: ArrayVec<(Extent, u64), EXTENTS_MAX>,
     blocks: &'static mut [Block],
     /// As `next` in a block: the first one with room.
     roomy: u32,
@@ -117,7 +118,12 @@ impl Pool {
     /// A pool with tables in `front`, over this memory, that keeps its own books at `books`: [`Pool::size`] bytes of
     /// zeroes that nobody else uses.
     pub fn new(front: Frames, extents: ArrayVec<Extent, EXTENTS_MAX>, books: u64) -> Pool {
-        let memory: u64 = extents.iter().map(|e| e.len).sum();
+        let mut memory = 0;
+        let offset = |e: Extent| {
+            memory += e.len;
+            (e, memory - e.len)
+        };
+        let extents = extents.into_iter().map(offset).collect();
         // SAFETY: such frames, in the direct map; zeroes are a block that nothing uses.
         let blocks = unsafe {
             core::slice::from_raw_parts_mut((DIRECT + books) as *mut Block, (memory / BLOCK) as usize)
@@ -127,52 +133,43 @@ impl Pool {
 
     /// Number of the block that a physical address lies in.
     fn block_at(&self, physical: u64) -> Option<usize> {
-        let mut before = 0;
-        for e in &self.extents {
-            if (e.start..e.start + e.len).contains(&physical) {
-                return Some(((before + physical - e.start) / BLOCK) as usize);
-            }
-            before += e.len;
-        }
-        None
+        self.extents.iter().find_map(|(e, offset)| {
+            let within = physical.wrapping_sub(e.start);
+            (within < e.len).then(|| ((offset + within) / BLOCK) as usize)
+        })
+    }
+
+    /// Where the first of these bytes of the cell's memory are: as many as are behind each other.
+    pub fn piece(&self, offset: u64, len: u64) -> Option<Extent> {
+        self.extents.iter().find_map(|(e, first)| {
+            let within = offset.wrapping_sub(*first);
+            (within < e.len).then(|| Extent { start: e.start + within, len: len.min(e.len - within) })
+        })
     }
 
     /// Physical address of block `n`, if there is one.
     fn address(&self, n: usize) -> Option<u64> {
-        let mut offset = (n as u64).checked_mul(BLOCK)?;
-        for e in &self.extents {
-            if offset < e.len {
-                return Some(e.start + offset);
-            }
-            offset -= e.len;
-        }
-        None
+        Some(self.piece((n as u64).checked_mul(BLOCK)?, BLOCK)?.start)
     }
 
-    /// Where `[offset, offset + len)` of the cell's memory is, piece by piece; None if that is not all its own.
-    pub fn pieces(&self, offset: u64, len: u64) -> Option<impl Iterator<Item = Extent> + use<>> {
-        let end = offset.checked_add(len).filter(|end| *end <= self.blocks.len() as u64 * BLOCK)?;
-        let blocks = &self.blocks[(offset / BLOCK) as usize..end.div_ceil(BLOCK) as usize];
-        if blocks.iter().any(|b| b.tables) {
-            return None;
-        }
-        let mut before = 0;
-        Some(self.extents.clone().into_iter().filter_map(move |e| {
-            let (from, to) = (offset.max(before), end.min(before + e.len));
-            let piece = Extent { start: e.start + from.wrapping_sub(before), len: to.saturating_sub(from) };
-            before += e.len;
-            (piece.len > 0).then_some(piece)
-        }))
+    /// Is `[offset, offset + len)` of the cell's memory all its own?
+    pub fn is_own(&self, offset: u64, len: u64) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        let blocks = self.blocks.get((offset / BLOCK) as usize..end.div_ceil(BLOCK) as usize);
+        blocks.is_some_and(|blocks| blocks.iter().all(|b| !b.tables))
     }
 
-    /// Programs map so many frames more from this physical address on, in one block.
-    pub fn mapped(&mut self, physical: u64, frames: u64) {
-        if let Some(n) = self.block_at(physical) {
-            self.blocks[n].uses += frames;
+    /// Programs map so many frames more, those of the cell's own memory from this offset on.
+    pub fn mapped(&mut self, mut offset: u64, mut frames: u64) {
+        while frames > 0 {
+            let n = frames.min((BLOCK - offset % BLOCK) / FRAME);
+            self.blocks[(offset / BLOCK) as usize].uses += n;
+            frames -= n;
+            offset += n * FRAME;
         }
     }
 
-    /// So many fewer.
+    /// Programs map so many frames fewer from this physical address on, in one block.
     pub fn unmapped(&mut self, physical: u64, frames: u64) {
         if let Some(n) = self.block_at(physical) {
             self.blocks[n].uses -= frames;

@@ -39,11 +39,25 @@ fn table(at: u64) -> &'static [AtomicU64; 512] {
     unsafe { &*((DIRECT + at) as *const [AtomicU64; 512]) }
 }
 
+/// The entry for an address in the table at `at`, which is one of this level: 0 has the leaves of 4 KiB.
+fn entry(at: u64, level: u32, address: u64) -> &'static AtomicU64 {
+    &table(at)[(address >> (12 + 9 * level) & 511) as usize]
+}
+
+fn is_table(entry: u64) -> bool {
+    entry & PRESENT != 0 && entry & LEAF == 0
+}
+
 /// What to do to a range.
 #[derive(Clone, Copy)]
 pub enum Change {
-    /// Show memory from this physical address on.
-    Map(u64, Access),
+    /// Show memory.
+    Map {
+        /// Its physical address, and its offset in the cell's memory.
+        physical: u64,
+        offset: u64,
+        access: Access,
+    },
     /// Show nothing.
     Unmap,
     /// Leave the memory, and change what may be done with it.
@@ -79,7 +93,7 @@ impl Space {
         Ok(Space(root))
     }
 
-    /// Changes `[from, to)`, of the programs' part. If there is no memory for a page table, the range is changed up
+    /// Changes `[from, to)`, some of the programs' part. If there is no memory for a page table, the range is changed up
     /// to there.
     pub fn change(
         self,
@@ -89,17 +103,34 @@ impl Space {
         change: Change,
         after: &mut After,
     ) -> Result<(), Full> {
-        Walk { from, to, change, pool, after }.visit(self.0, 3, 0)
+        let mut walk = Walk { from, to, change, pool, after };
+        // Mostly it is less than a table of leaves shows, and that is there.
+        if to - from < BLOCK
+            && (from ^ (to - 1)) < BLOCK
+            && let Some(leaves) = self.leaves(from)
+        {
+            walk.visit_leaves(leaves, from & !(BLOCK - 1));
+            return Ok(());
+        }
+        walk.visit(self.0, 3, 0)
+    }
+
+    /// The table of leaves for an address, if there is one.
+    fn leaves(self, address: u64) -> Option<u64> {
+        (1..=3).rev().try_fold(self.0, |here, level| {
+            let entry = entry(here, level, address).load(Ordering::Relaxed);
+            is_table(entry).then_some(entry & ADDRESS)
+        })
     }
 
     /// Shows ring 3 the runtime's own view of a block of the cell's memory, or no more. Cores may remember what was there.
     pub fn set_block(self, at: u64, shown: bool) {
         let mut here = self.0;
         for level in [3, 2] {
-            here = table(here)[(at >> (12 + 9 * level) & 511) as usize].load(Ordering::Relaxed) & ADDRESS;
+            here = entry(here, level, at).load(Ordering::Relaxed) & ADDRESS;
         }
         // Such blocks are leaves of their own, and stay it.
-        let entry = &table(here)[(at >> 21 & 511) as usize];
+        let entry = entry(here, 1, at);
         if shown {
             entry.fetch_or(PRESENT, Ordering::SeqCst);
         } else {
@@ -112,7 +143,7 @@ impl Space {
     pub fn look(self, at: u64) -> Option<(u64, u64)> {
         let mut here = self.0;
         for level in (0..4).rev().filter(|_| at < USER_MAX) {
-            let entry = table(here)[(at >> (12 + 9 * level) & 511) as usize].load(Ordering::Relaxed);
+            let entry = entry(here, level, at).load(Ordering::Relaxed);
             if entry & (PRESENT | USER) != PRESENT | USER {
                 return None;
             }
@@ -142,7 +173,7 @@ impl Space {
 pub struct After {
     /// Cores may remember what was there before.
     pub stale: bool,
-    /// Page tables that none refers to any more, to be given back when no core remembers them.
+    /// Page tables that none refers to any more, to be given back when no core remembers them. If there are any, cores may.
     pub tables: ArrayVec<u64, 32>,
 }
 
@@ -175,6 +206,14 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Changes what lies in the table at `at`, whose first entry is for address `base`.
     fn visit(&mut self, at: u64, level: u32, base: u64) -> Result<(), Full> {
+        if level == 0 {
+            self.visit_leaves(at, base);
+            return Ok(());
+        }
+        self.visit_tables(at, level, base)
+    }
+
+    fn visit_tables(&mut self, at: u64, level: u32, base: u64) -> Result<(), Full> {
         let (from, to) = (self.from, self.to);
         let span = FRAME << (9 * level);
         let first = (from.max(base) - base) / span;
@@ -185,18 +224,16 @@ impl Walk<'_> {
             }
             let entry = &table(at)[n as usize];
             let mut old = entry.load(Ordering::Relaxed);
-            let is_table = |e: u64| e & PRESENT != 0 && e & LEAF == 0;
             let whole = from <= here && here + span <= to;
             let change = self.change;
             let leaf = match change {
-                Change::Map(physical, access) => {
+                Change::Map { physical, access, .. } => {
                     let physical = physical.wrapping_add(here.wrapping_sub(from));
                     let huge = level == 1 && whole && physical.is_multiple_of(BLOCK);
                     if huge && is_table(old) && self.empty(entry, level, here) {
                         old = 0;
                     }
-                    let fits = level == 0 || huge && !is_table(old);
-                    fits.then(|| physical | flags(access) | if level == 1 { HUGE } else { 0 })
+                    (huge && !is_table(old)).then(|| physical | flags(access) | HUGE)
                 }
                 _ if old == 0 => continue,
                 Change::Unmap if whole && is_table(old) && self.empty(entry, level, here) => continue,
@@ -208,13 +245,11 @@ impl Walk<'_> {
             if let Some(new) = leaf {
                 entry.store(new, Ordering::Relaxed);
                 self.after.stale |= old & PRESENT != 0;
-                if !matches!(change, Change::Protect(_)) {
-                    if new != 0 {
-                        self.pool.mapped(new & ADDRESS, frames(level));
-                    }
-                    if old != 0 {
-                        self.pool.unmapped(old & ADDRESS, frames(level));
-                    }
+                if let Change::Map { offset, .. } = change {
+                    self.pool.mapped(offset + (here - from), frames(level));
+                }
+                if old != 0 && !matches!(change, Change::Protect(_)) {
+                    self.pool.unmapped(old & ADDRESS, frames(level));
                 }
                 continue;
             }
@@ -238,6 +273,47 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// In a table of the lowest level, which has room for all of it.
+    fn visit_leaves(&mut self, at: u64, base: u64) {
+        let (from, to) = (self.from.max(base), self.to.min(base + BLOCK));
+        let entries = &table(at)[((from - base) / FRAME) as usize..((to - base) / FRAME) as usize];
+        let mut new = 0;
+        if let Change::Map { physical, offset, access } = self.change {
+            new = (physical + (from - self.from)) | flags(access);
+            self.pool.mapped(offset + (from - self.from), (to - from) / FRAME);
+        }
+        // The block of which something was shown last, and how many frames of it aren't any more.
+        let (mut block, mut gone) = (0, 0);
+        for entry in entries {
+            let old = entry.load(Ordering::Relaxed);
+            self.after.stale |= old & PRESENT != 0;
+            match self.change {
+                Change::Protect(access) => {
+                    if old != 0 {
+                        entry.store(old & ADDRESS | flags(access), Ordering::Relaxed);
+                    }
+                    continue;
+                }
+                Change::Map { .. } => {
+                    entry.store(new, Ordering::Relaxed);
+                    new += FRAME;
+                }
+                Change::Unmap => entry.store(0, Ordering::Relaxed),
+            }
+            if old != 0 {
+                let of = old & ADDRESS & !(BLOCK - 1);
+                if of != block && gone > 0 {
+                    self.pool.unmapped(block, gone);
+                    gone = 0;
+                }
+                (block, gone) = (of, gone + 1);
+            }
+        }
+        if gone > 0 {
+            self.pool.unmapped(block, gone);
+        }
+    }
+
     /// Takes out a table that lies wholly in the range, with all that it shows; false if there is no room to keep it
     /// until no core remembers it.
     fn empty(&mut self, entry: &AtomicU64, level: u32, here: u64) -> bool {
@@ -251,7 +327,8 @@ impl Walk<'_> {
         };
         // To take away needs no memory.
         let _ = below.visit(at, level - 1, here);
-        let gone = table(at).iter().all(|e| e.load(Ordering::Relaxed) == 0);
+        // Of leaves nothing is left.
+        let gone = level == 1 || table(at).iter().all(|e| e.load(Ordering::Relaxed) == 0);
         if !gone || self.after.tables.try_push(at).is_err() {
             return false;
         }

@@ -19,6 +19,7 @@ use crate::inspect::Live;
 use crate::memory::{self, Mapping, check};
 use crate::serve::{HostMount, Server, Streams};
 use crate::sockets::{Policy, own_network};
+use crate::symbols::Symbols;
 use crate::{Error, Result, confine, printable, vdso};
 
 /// What a cell is to be.
@@ -59,6 +60,8 @@ pub struct Without {
 /// Longest line of a cell's log, bytes.
 const LINE_MAX: usize = 1024;
 
+/// Lines of a cell's log in which names are looked up: its runtime crashes once, and says so in two.
+const REPORT: usize = 4;
 /// How long a cell lives before more is done for it than it takes to run it: most live no longer than a command.
 static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -84,9 +87,9 @@ pub struct Cell {
     pub server: Arc<Server>,
 }
 
-/// Prints the lines of a cell's log until all who can write to it are gone; tells [`Cell::wait`] of
-/// the end of the cell's first process, which may have come without a word.
-fn relay(mut log: File, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
+/// Prints the lines of a cell's log until all who can write to it are gone, with names for a crash's addresses; tells
+/// [`Cell::wait`] of the end of the cell's first process, which may have come without a word.
+fn relay(mut log: File, symbols: &Symbols, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(log.as_raw_fd()), entry(first.as_raw_fd())];
     let (mut chunk, mut text) = ([0; LINE_MAX], Vec::new());
@@ -114,7 +117,9 @@ fn relay(mut log: File, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
             while let Some(line) = lines.next() {
                 // The last one may go on.
                 if n == 0 || lines.peek().is_some() || line.ends_with(b"\n") || line.len() >= LINE_MAX {
-                    eprintln!("atoll: {}", printable(line.strip_suffix(b"\n").unwrap_or(line)));
+                    let shown = printable(line.strip_suffix(b"\n").unwrap_or(line));
+                    eprintln!("atoll: {shown}");
+                    symbols.names(&shown).iter().for_each(|name| eprintln!("atoll: {name}"));
                     said += line.len();
                 }
             }
@@ -320,7 +325,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let gone = Arc::new(AtomicBool::new(false));
     let log = {
         let (control, first, gone) = (control.clone(), first.clone(), gone.clone());
-        std::thread::spawn(move || relay(File::from(log_read), &first, &control, &gone))
+        let symbols = Symbols::new(image.file, REPORT);
+        std::thread::spawn(move || relay(File::from(log_read), &symbols, &first, &control, &gone))
     };
     Ok(Cell {
         control,

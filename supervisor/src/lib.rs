@@ -5,9 +5,9 @@
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
 //! answers the cell's requests from threads of this process. [`registry`] has
 //! a socket for each live cell, by which others [`inspect`] it and read its
-//! [`books`]. [`pack`] makes root file systems for machines without Linux.
-//! Nothing that comes out of a cell is believed: requests are copied, then
-//! checked.
+//! [`books`]. [`pack`] makes root file systems for machines without Linux, [`symbols`]
+//! names what a crash of the runtime was in. Nothing that comes out of a cell is
+//! believed: requests are copied, then checked.
 
 mod ahead;
 pub mod books;
@@ -21,6 +21,7 @@ pub mod plan;
 pub mod registry;
 pub mod serve;
 pub mod sockets;
+pub mod symbols;
 pub mod vdso;
 
 use std::fmt;

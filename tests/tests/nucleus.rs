@@ -49,6 +49,7 @@ fn main() {
     trials.push(Trial::test("contract_is_kept", contract_is_kept));
     trials.push(Trial::test("mailboxes", mailboxes));
     trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
+    trials.push(Trial::test("crashes_are_named", crashes_are_named));
     trials.push(Trial::test("devices_are_confined", || devices_are_confined(true)));
     trials.push(Trial::test("devices_reach_all_without_iommu", || devices_are_confined(false)));
     trials.push(Trial::test("stays_small", stays_small));
@@ -249,7 +250,14 @@ const ATTACKS: &[(&str, &str)] = &[
 /// Compiles `tests/ring3/image.c` to try this.
 fn compile(to: &Path, what: usize, seed: u64) -> Result<(), Failed> {
     let mut compiler = Command::new("gcc");
-    compiler.args(["-O1", "-Wall", "-Wno-implicit-fallthrough", "-ffreestanding", "-fno-stack-protector"]);
+    compiler.args([
+        "-g",
+        "-O1",
+        "-Wall",
+        "-Wno-implicit-fallthrough",
+        "-ffreestanding",
+        "-fno-stack-protector",
+    ]);
     compiler.args(["-fno-pic", "-mcmodel=large", "-nostdlib", "-static", "-no-pie"]);
     compiler.arg("-Wl,--build-id=none,-z,noexecstack,-z,max-page-size=4096,-Ttext-segment=0x400000000000");
     compiler.args([format!("-DWHAT={what}"), format!("-DSEED={seed}ul")]).arg("-o").arg(to);
@@ -408,6 +416,34 @@ fn crashed_cells_start_again() -> Result<(), Failed> {
     }
     let crashes = outcome.stdout.matches("nucleus: cell crashes was ended by signal 11\n").count();
     if crashes == 3 { Ok(()) } else { Err(format!("it crashed {crashes} times:\n{}", outcome.stdout).into()) }
+}
+
+/// What `atoll` says of a crash has the names of the runtime's functions, and their lines.
+fn crashes_are_named() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let image = dir.path().join("image");
+    compile(&image, 22, 0)?;
+    let conf = dir.path().join("machine.conf");
+    std::fs::write(
+        &conf,
+        "cell first\n cores 1\n memory 64M\n run /bin/true\ncell second\n cores 1\n memory 64M\n run /bin/true\n",
+    )?;
+    let (run_one, boot) =
+        (["run", "--platform", "nucleus", "--", "/bin/true"], ["boot", &conf.display().to_string()]);
+    for (words, times) in [(&run_one[..], 1), (&boot[..], 2)] {
+        let mut command = Command::new(atoll());
+        command.args(words).env("ATOLL_RUNTIME", &image);
+        let outcome = run(command, Duration::from_secs(60))?;
+        for says in
+            [": exception 14 error 0x6 at ", " begin at ", "/image.c:", "nucleus: stack: +0x", " _start\n"]
+        {
+            let said = outcome.stderr.matches(says).count();
+            if said != times {
+                return Err(format!("{said} times {says:?} instead of {times}:\n{}", outcome.stderr).into());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What can't be done is said, with the reason, and nothing is started.

@@ -80,7 +80,7 @@ fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
 
 /// Reads from the current position, or from `at`.
 fn read_to(file: &FileRef, sink: &mut Sink, at: Option<u64>) -> Result<u64> {
-    let whole = file.file().seekable();
+    let whole = || file.file().seekable();
     let n = match at {
         None => reading(sink, whole, |s| file.read(s)),
         Some(at) => reading(sink, whole, |s| file.read_at(s, at + s.done() as u64)),
@@ -90,15 +90,17 @@ fn read_to(file: &FileRef, sink: &mut Sink, at: Option<u64>) -> Result<u64> {
 
 /// Writes to the current position, or to `at`, with the signals that go with failure.
 fn write_from(c: &Call, file: &FileRef, source: &mut Source, at: Option<u64>) -> Result<u64> {
-    let whole = file.file().seekable() || file.as_type::<PipeEnd>().is_some();
+    let whole = || file.file().seekable() || file.as_type::<PipeEnd>().is_some();
     let most = c.task.process.max_file_size.load(Ordering::Relaxed);
     let n = match at {
         None => writing(source, whole, |s| file.write(s, most)),
         Some(at) => writing(source, whole, |s| file.write_at(s, at + s.done() as u64, most)),
     };
-    // Sockets for messages give only the error.
-    let message = file.as_type::<SocketFile>().is_some_and(|s| s.kind != net::SOCK_STREAM);
-    n.map(|n| n as u64).map_err(|e| if message { e } else { write_signal(c.task, e) })
+    n.map(|n| n as u64).map_err(|e| {
+        // Sockets for messages give only the error.
+        let message = file.as_type::<SocketFile>().is_some_and(|s| s.kind != net::SOCK_STREAM);
+        if message { e } else { write_signal(c.task, e) }
+    })
 }
 
 /// `read(2)`.
@@ -188,11 +190,15 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
         let mut source = Source::user(&list);
         let mut end = 0;
         // As a whole, like any write to a file.
-        let n = writing(&mut source, true, |s| {
-            let (n, at) = file.file().write(s, At::End, file.nonblock())?;
-            end = at;
-            Ok(n)
-        })?;
+        let n = writing(
+            &mut source,
+            || true,
+            |s| {
+                let (n, at) = file.file().write(s, At::End, file.nonblock())?;
+                end = at;
+                Ok(n)
+            },
+        )?;
         file.note(linux::IN_MODIFY);
         if c.arg(3) == u64::MAX {
             file.with_position(|p| *p = end);

@@ -95,8 +95,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         Kind::File { file: mappable, offset }
     };
     let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
-    let (total, _, _) = c.task.space.memory.size();
-    if limit != u64::MAX && total.saturating_add(len) > limit {
+    if limit != u64::MAX && c.task.space.memory.total().saturating_add(len) > limit {
         return Err(Errno::ENOMEM);
     }
     c.task.space.memory.map(MapRequest {

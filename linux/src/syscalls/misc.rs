@@ -84,7 +84,7 @@ pub fn getrandom(c: &mut Call) -> Result<u64> {
         return Err(Errno::EFAULT);
     }
     let mut sink = Sink::one(c.arg(0), len);
-    reading(&mut sink, true, |s| Device::Urandom.read(s, None, false)).map(|n| n as u64)
+    reading(&mut sink, || true, |s| Device::Urandom.read(s, None, false)).map(|n| n as u64)
 }
 
 /// Calls that only a machine's administrator may make: EPERM, as in any container.

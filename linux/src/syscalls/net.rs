@@ -11,7 +11,7 @@ use atoll_fs::node::NewNode;
 use atoll_fs::tmp::TmpNode;
 use atoll_fs::types::may;
 use atoll_fs::{FileType, Location, Sink, Source, poll};
-use atoll_mem::io::{reading, writing};
+use atoll_mem::io::{in_part, reading, writing};
 use atoll_mem::user;
 use atoll_net::address::ADDRESS_MAX;
 use atoll_net::host::HostSocket;
@@ -399,7 +399,7 @@ fn send(
     };
     let stream = matches!(s.inner, Inner::Stream(_));
     let to = if stream { None } else { to };
-    writing(source, false, |source| {
+    writing(source, in_part, |source| {
         s.send(source, flags, file.nonblock(), to.as_ref(), unix_to.clone(), beside.clone())
     })
     .map(|n| n as u64)
@@ -431,7 +431,7 @@ pub fn recvfrom(c: &mut Call) -> Result<u64> {
         check_range(c.arg(1), c.arg(2))?;
         let mut sink = Sink::one(c.arg(1), c.arg(2));
         let mut message = Message::default();
-        reading(&mut sink, false, |sink| {
+        reading(&mut sink, in_part, |sink| {
             message = s.receive(sink, c.uint(3), file.nonblock(), 0)?;
             Ok(message.len)
         })?;
@@ -556,7 +556,7 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
     let room = if h.control == 0 { 0 } else { (h.controllen as usize).min(64 << 10) };
     let mut sink = Sink::user(&list);
     let mut m = Message::default();
-    reading(&mut sink, false, |sink| {
+    reading(&mut sink, in_part, |sink| {
         m = s.receive(sink, flags, file.nonblock(), room)?;
         Ok(m.len)
     })?;
