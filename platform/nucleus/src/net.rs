@@ -56,11 +56,13 @@ fn announced() -> &'static mut VecDeque<i32> {
 }
 
 /// The network, if it has been started.
+#[inline]
 pub(crate) fn net() -> Option<&'static Net> {
     NET_.get()
 }
 
 /// The network; started by the first who asks. In a thread.
+#[cold]
 pub(crate) fn start() -> &'static Net {
     if let Some(net) = net() {
         return net;
