@@ -216,11 +216,7 @@ impl Platform for Nucleus {
 
     fn host(&self) -> Option<&dyn HostCalls> {
         // Each call on a socket comes by here.
-        if let Some(net) = net::net() {
-            return Some(net);
-        }
-        devices::start();
-        Some(net::start())
+        Some(net::net().unwrap_or_else(net::start))
     }
 
     #[allow(unsafe_code, reason = "the archive is at a fixed address in every space of a cell")]

@@ -17,7 +17,7 @@ use core::fmt::Write as _;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{NUCLEUS, control};
+use crate::{NUCLEUS, control, devices};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{DIRECT_MAP, MAX_CORES};
@@ -61,12 +61,13 @@ pub(crate) fn net() -> Option<&'static Net> {
     NET_.get()
 }
 
-/// The network; started by the first who asks. In a thread.
+/// The network; started by the first who asks, with the other devices. In a thread.
 #[cold]
 pub(crate) fn start() -> &'static Net {
     if let Some(net) = net() {
         return net;
     }
+    devices::start();
     let descriptor = &control().descriptor;
     let (mut devices, mut ports) = (Vec::new(), Vec::new());
     for device in descriptor.devices.iter().filter(|d| d.kind.load(Ordering::Relaxed) == NET) {
@@ -105,9 +106,7 @@ impl Net {
     /// Moves frames, and adds what became of sockets that this core watches.
     pub fn poll(&self, events: &mut Events) {
         if self.interrupted.swap(false, Ordering::SeqCst) {
-            // One that was not answered would be the last. Whoever looks next tries again.
-            let missed = self.devices.iter().filter(|d| !d.interrupted()).count();
-            self.interrupted.fetch_or(missed > 0, Ordering::SeqCst);
+            self.devices.iter().for_each(|d| d.interrupted());
         }
         self.stack.poll(NUCLEUS.now());
         self.stack.take_events(core_local().id(), events);
