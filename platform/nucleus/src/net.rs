@@ -90,7 +90,12 @@ pub(crate) fn start() -> &'static Net {
     NUCLEUS.random(&mut seed);
     let cores = descriptor.cores.load(Ordering::Relaxed) as usize;
     let config = Config::new(u64::from_le_bytes(seed), cores);
-    let wake = Box::new(|core: usize| NUCLEUS.notify(core));
+    // This core comes by before it sleeps, and now and then while it runs a program.
+    let wake = Box::new(|core: usize| {
+        if core != core_local().id() {
+            NUCLEUS.notify(core)
+        }
+    });
     let stack = Stack::new(config, ports, wake);
     // Who was first is the one; devices are there at boot, when there is one thread.
     let _ = NET_.set(Net { stack, devices, interrupted: AtomicBool::new(true) });
@@ -108,8 +113,7 @@ impl Net {
         if self.interrupted.swap(false, Ordering::SeqCst) {
             self.devices.iter().for_each(|d| d.interrupted());
         }
-        self.stack.poll(NUCLEUS.now());
-        self.stack.take_events(core_local().id(), events);
+        self.stack.poll_and_take(NUCLEUS.now(), core_local().id(), events);
     }
 
     /// Is there something for this core?
