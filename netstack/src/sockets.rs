@@ -175,6 +175,8 @@ pub(crate) struct Connection {
     pub(crate) unacknowledged: usize,
     /// Up to where the peer has acknowledged what it was sent.
     pub(crate) acknowledged: Option<u32>,
+    /// A frame that says so and nothing else, which smoltcp has not been given.
+    pub(crate) held: Option<Held>,
     /// When it was last heard of.
     pub(crate) heard: i64,
     /// When it has to be gone, if its socket is.
@@ -183,6 +185,29 @@ pub(crate) struct Connection {
     pub(crate) known: bool,
     /// It holds its port by itself; whether with SO_REUSEADDR.
     pub(crate) holds: Option<bool>,
+}
+
+/// A short frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    bytes: [u8; Held::MOST],
+    len: u8,
+}
+
+impl Held {
+    /// Bytes of one with the headers of Ethernet, IPv6 and TCP.
+    const MOST: usize = 80;
+
+    /// None: it is longer.
+    pub(crate) fn new(frame: &[u8]) -> Option<Held> {
+        let mut bytes = [0; Held::MOST];
+        bytes.get_mut(..frame.len())?.copy_from_slice(frame);
+        Some(Held { bytes, len: frame.len() as u8 })
+    }
+
+    pub(crate) fn frame(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
 }
 
 /// Whom a connection belongs to.

@@ -34,7 +34,7 @@ use crate::events::{Changes, CoreState, core_states, tell};
 use crate::link::{Feed, Hint, Link, Loop, PacketPort, sort};
 use crate::ports::Ports;
 use crate::slab::Slab;
-use crate::sockets::{Flow, Kind, Owner, Pair, Role, Sock, What};
+use crate::sockets::{Flow, Kind, Owner, Pair, Role, Sock, Stream, What};
 use crate::{address, sockets};
 
 /// `poll(2)` bits that sockets have here.
@@ -893,6 +893,11 @@ impl Inner {
     }
 
     fn queued(&mut self, n: i32, out: bool) -> Result<u32> {
+        if let Role::Stream(Stream { flow: Some(f), .. }) = self.sock(n)?.role
+            && out
+        {
+            self.take_held(f);
+        }
         let s = self.sock(n)?;
         let bytes = match &s.role {
             Role::Idle => 0,
@@ -1061,6 +1066,7 @@ impl Inner {
         if core::mem::take(&mut flow.only_sends) && self.send_usual(f) {
             return;
         }
+        self.take_held(f);
         if !self.before_visit(f) {
             return;
         }
@@ -1202,10 +1208,16 @@ impl Inner {
     }
 
     /// Visits the listed flows and moves the loopback's packets, until there is nothing more.
+    #[inline]
     fn pump(&mut self) {
-        if !self.is_busy() {
-            return;
+        // Most calls leave nothing to be done.
+        if self.is_busy() {
+            self.pump_all();
         }
+    }
+
+    #[inline(never)]
+    fn pump_all(&mut self) {
         self.rescheduled = true;
         for _ in 0..ROUNDS {
             while let Link::Loop(l) = &mut self.nets[0].link

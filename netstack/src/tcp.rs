@@ -14,7 +14,8 @@ use crate::link::{Segment, flags};
 use crate::options::Options;
 use crate::ports::Ports;
 use crate::sockets::{
-    Attempt, Connection, Flow, Kind, Listener, Owner, Pair, Role, Sock, Stream, What, is_group, writable,
+    Attempt, Connection, Flow, Held, Kind, Listener, Owner, Pair, Role, Sock, Stream, What, is_group,
+    writable,
 };
 use crate::stack::{Inner, NEIGHBOUR, SEND_BURST, bits, is_lingering};
 
@@ -52,12 +53,19 @@ impl Flow {
             && !self.waits
             && segment.flags & !flags::PSH == flags::ACK
             && segment.window != 0
+            // Of what was never sent, nobody who is the peer says that it came.
+            && c.next.is_some_and(|n| !is_newer(segment.acknowledged, n))
             && if segment.len > 0 {
                 c.unacknowledged + segment.len <= UNACKNOWLEDGED
             } else {
-                c.acknowledged.is_some_and(|a| (segment.acknowledged.wrapping_sub(a) as i32) > 0)
+                c.acknowledged.is_some_and(|a| is_newer(segment.acknowledged, a))
             }
     }
+}
+
+/// Is a sequence number behind another one?
+fn is_newer(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
 }
 
 /// Has the peer said that it sends no more?
@@ -108,6 +116,7 @@ impl Inner {
             all_sent: true,
             unacknowledged: 0,
             acknowledged: None,
+            held: None,
             heard: self.now,
             until: None,
             known: true,
@@ -418,6 +427,9 @@ impl Inner {
             return Err(e);
         }
         let Role::Stream(Stream { flow: Some(f), .. }) = s.role else { return Err(Errno::EPIPE) };
+        // What has arrived makes room.
+        self.take_held(f);
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
         let flow = self.flows.get_mut(f).ok_or(Errno::EPIPE)?;
         let t = flow.tcp_socket_mut();
         if s.shut_write {
@@ -572,25 +584,66 @@ impl Inner {
             self.for_itself(net, frame);
             return;
         };
-        let now = self.instant();
         let Some(flow) = self.flows.get_mut(f) else { return };
         let usual = flow.expects(segment);
-        if let What::Tcp(c) = &mut flow.what {
-            c.heard = self.now;
-            c.unacknowledged += segment.len;
-            let newer = c.acknowledged.is_none_or(|a| (segment.acknowledged.wrapping_sub(a) as i32) > 0);
-            if segment.flags & flags::ACK != 0 && newer {
-                c.acknowledged = Some(segment.acknowledged);
-            }
+        let What::Tcp(c) = &mut flow.what else { return };
+        c.heard = self.now;
+        c.unacknowledged += segment.len;
+        let sent = c.next.is_some_and(|n| !is_newer(segment.acknowledged, n));
+        if segment.flags & flags::ACK != 0
+            && sent
+            && c.acknowledged.is_none_or(|a| is_newer(segment.acknowledged, a))
+        {
+            c.acknowledged = Some(segment.acknowledged);
         }
-        let answered = flow.feed(now, &mut self.nets[net], frame) > 0;
-        if !usual || answered || !self.settle_usual(f, segment.len > 0) {
-            self.settle(f, Some(segment.resets()));
+        let acknowledged = c.acknowledged;
+        if usual && segment.len == 0 && self.hold_back(f, frame) {
+            return;
+        }
+        // If it says what the one before said, that is dropped if this one is taken.
+        if !usual || acknowledged != Some(segment.acknowledged) {
+            self.take_held(f);
+        }
+        self.hear(f, frame, usual.then_some(segment.len > 0), segment.resets());
+    }
+
+    /// Gives smoltcp a frame for a flow. `usual`: it was expected, and has bytes or not. `reset`: it is one.
+    fn hear(&mut self, f: usize, frame: &[u8], usual: Option<bool>, reset: bool) {
+        let now = self.instant();
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        let answered = flow.feed(now, &mut self.nets[flow.net], frame) > 0;
+        if answered || !usual.is_some_and(|data| self.settle_usual(f, data)) {
+            self.settle(f, Some(reset));
             self.list(f);
         }
     }
 
-    /// As [`Inner::settle`], after a segment that its flow expected: it needs no visit. False: something is unusual.
+    /// Keeps an acknowledgement that its flow expected: with a question, the next segment most often says the same. A
+    /// while later, or when there are bytes to send, smoltcp is given it. False: somebody may wait for what it says.
+    fn hold_back(&mut self, f: usize, frame: &[u8]) -> bool {
+        let Some(flow) = self.flows.get_mut(f) else { return false };
+        let room = writable(flow.tcp_socket());
+        let What::Tcp(c) = &mut flow.what else { return false };
+        let Owner::Socket(n) = c.owner else { return false };
+        if !room || self.sockets.get(n).is_none_or(|s| s.no_space) {
+            return false;
+        }
+        let Some(held) = Held::new(frame) else { return false };
+        c.held = Some(held);
+        self.visit_soon(f);
+        true
+    }
+
+    /// Gives smoltcp the acknowledgement that was kept, if there is one.
+    pub(crate) fn take_held(&mut self, f: usize) {
+        let held = self.flows.get_mut(f).and_then(Flow::tcp_mut).and_then(|c| c.held.take());
+        if let Some(held) = held {
+            self.hear(f, held.frame(), Some(false), false);
+        }
+    }
+
+    /// As [`Inner::settle`], after a segment that its flow expected: it needs no visit. False: something is unusual. Bytes
+    /// that were taken came with an acknowledgement that is as good as the one that was kept.
     fn settle_usual(&mut self, f: usize, data: bool) -> bool {
         let Some(flow) = self.flows.get_mut(f) else { return false };
         let (state, unread) = (flow.tcp_socket().state(), flow.tcp_socket().recv_queue());
@@ -601,6 +654,7 @@ impl Inner {
             return false;
         }
         if unread > core::mem::replace(&mut c.unread, unread) {
+            c.held = None;
             self.changed(n);
         }
         if data {

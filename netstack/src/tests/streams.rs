@@ -584,3 +584,40 @@ fn a_forgotten_neighbour_is_asked_for_anew() {
         }
     }
 }
+
+#[test]
+fn an_acknowledgement_that_is_kept_delays_nothing() {
+    for to in BOTH {
+        let sim = Sim::new(25, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        let frames = |sim: &Sim| sim.lanes.iter().map(|l| l.lock().unwrap().count).sum::<u64>();
+        for round in 0..20 {
+            let before = frames(&sim);
+            assert_eq!(send(&mut sim.calls(0), b, &[0; 100]), Ok(100));
+            // Until it is acknowledged, the algorithm of Nagle's lets no more go. Then it does, at once.
+            sim.run(9 * MS);
+            assert_eq!(send(&mut sim.calls(0), b, &[1; 100]), Ok(100));
+            assert_eq!(frames(&sim) - before, 1, "round {round} to {to}");
+            sim.run(2 * MS);
+            assert_eq!(frames(&sim) - before, 3, "round {round} to {to}");
+            sim.run(20 * MS);
+            assert_eq!(frames(&sim) - before, 4, "round {round} to {to}");
+            let before = frames(&sim);
+            assert_eq!(send(&mut sim.calls(0), b, &[2; 100]), Ok(100));
+            sim.run(12 * MS);
+            assert_eq!(frames(&sim) - before, 2, "round {round} to {to}");
+            // It has come, and may have been kept.
+            assert_eq!(send(&mut sim.calls(0), b, &[3; 100]), Ok(100));
+            sim.run(MS);
+            assert_eq!(frames(&sim) - before, 3, "round {round} to {to}");
+            assert_eq!(sim.calls(0).queued(b, true), Ok(100));
+            sim.run(12 * MS);
+            assert_eq!(sim.calls(0).queued(b, true), Ok(0));
+            // Nothing is sent again.
+            sim.run(5 * SECOND);
+            assert_eq!(frames(&sim) - before, 4, "round {round} to {to}");
+            assert_eq!(receive(&mut sim.calls(1), a, 4096, 0).map(|b| b.len()), Ok(400));
+        }
+    }
+}
