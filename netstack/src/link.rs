@@ -21,7 +21,8 @@ pub trait PacketPort: Send + Sync {
     fn mac(&self) -> [u8; 6];
     /// Largest IP packet in a frame, bytes; at least 1280.
     fn mtu(&self) -> usize;
-    /// Hands the next frame that came to `f`, without a checksum at its end. False: there is none.
+    /// Hands the next frame that came to `f`, without a checksum at its end. False: there is none, and whoever cares for
+    /// the port will hear of the next one.
     fn receive(&self, f: &mut dyn FnMut(&[u8])) -> bool;
     /// Is there room to send a frame? Stays so until one is sent.
     fn room(&self) -> bool;
@@ -63,25 +64,31 @@ impl Loop {
 /// Where an interface's frames go.
 pub(crate) enum Link {
     Loop(Loop),
-    Port(Arc<dyn PacketPort>),
+    /// A port, and the largest packet that it takes.
+    Port(Arc<dyn PacketPort>, usize),
 }
 
 impl Link {
+    pub(crate) fn of(port: Arc<dyn PacketPort>) -> Link {
+        let mtu = port.mtu().clamp(1280, 65535);
+        Link::Port(port, mtu)
+    }
+
     pub(crate) fn is_port(&self) -> bool {
-        matches!(self, Link::Port(_))
+        matches!(self, Link::Port(..))
     }
 
     pub(crate) fn mtu(&self) -> usize {
         match self {
             Link::Loop(_) => LOOP_MTU,
-            Link::Port(p) => p.mtu().clamp(1280, 65535),
+            Link::Port(_, mtu) => *mtu,
         }
     }
 
     pub(crate) fn room(&self) -> bool {
         match self {
             Link::Loop(l) => l.frames.len() < LOOP_FRAMES,
-            Link::Port(p) => p.room(),
+            Link::Port(p, _) => p.room(),
         }
     }
 
@@ -94,7 +101,7 @@ impl Link {
                 l.frames.push_back(frame);
                 r
             }
-            Link::Port(p) => {
+            Link::Port(p, _) => {
                 let (mut f, mut r) = (Some(f), None);
                 p.send(len, &mut |frame| {
                     if let Some(f) = f.take() {
@@ -201,7 +208,7 @@ impl Device for Feed<'_> {
                 c.max_transmission_unit = LOOP_MTU;
                 c.checksum = ChecksumCapabilities::ignored();
             }
-            Link::Port(_) => {
+            Link::Port(..) => {
                 c.medium = Medium::Ethernet;
                 // `sort` and `finish` see to those, at less cost.
                 c.checksum.ipv4 = Checksum::None;

@@ -131,6 +131,8 @@ pub(crate) struct Inner {
     listed: VecDeque<usize>,
     /// What [`Inner::deadline`] looks at may have changed since it was asked.
     rescheduled: bool,
+    /// A port may have had more frames than the last visit took.
+    unfinished: bool,
     changes: Changes,
     /// Connections in TIME_WAIT that belong to nobody, oldest first; some may be gone.
     pub(crate) lingering: VecDeque<usize>,
@@ -461,7 +463,7 @@ impl Net {
     fn new(mut link: Link, seed: u64, dhcp: bool) -> Self {
         let hardware = match &link {
             Link::Loop(_) => HardwareAddress::Ip,
-            Link::Port(p) => {
+            Link::Port(p, _) => {
                 let mut mac = p.mac();
                 // A group's address is nobody's: smoltcp asserts that.
                 mac[0] &= !1;
@@ -544,7 +546,7 @@ impl Inner {
         nets.push(lo);
         for p in ports {
             let mac = p.port.mac();
-            let mut net = Net::new(Link::Port(p.port), next_random(&mut random), p.dhcp);
+            let mut net = Net::new(Link::of(p.port), next_random(&mut random), p.dhcp);
             net.iface.update_ip_addrs(|a| {
                 let _ = a.push(link_local(mac));
                 for (addr, prefix) in p.addresses {
@@ -575,6 +577,7 @@ impl Inner {
             timers: BTreeSet::new(),
             listed: VecDeque::new(),
             rescheduled: true,
+            unfinished: false,
             changes: Changes::new(config.cores),
             lingering: VecDeque::new(),
             opening: VecDeque::new(),
@@ -1149,13 +1152,14 @@ impl Inner {
 
     /// Takes what came through the ports and what is due.
     fn poll(&mut self) {
+        self.rescheduled |= core::mem::take(&mut self.unfinished);
         for n in 1..self.nets.len() {
-            let Link::Port(port) = &self.nets[n].link else { continue };
+            let Link::Port(port, _) = &self.nets[n].link else { continue };
             let port = port.clone();
-            for _ in 0..BURST {
-                if !port.receive(&mut |frame| self.incoming(n, frame)) {
-                    break;
-                }
+            let all = (0..BURST).any(|_| !port.receive(&mut |frame| self.incoming(n, frame)));
+            if !all {
+                // It says when there is one more only to those who have seen that there was none.
+                (self.unfinished, self.rescheduled) = (true, true);
             }
             if !self.nets[n].blocked.is_empty() && port.room() {
                 for f in core::mem::take(&mut self.nets[n].blocked) {
@@ -1246,7 +1250,8 @@ impl Inner {
 
     /// When [`Stack::poll`] is wanted, ns.
     fn deadline(&mut self) -> Option<u64> {
-        let mut at = if self.is_busy() { Some(self.now) } else { self.timers.first().map(|t| t.0) };
+        let mut at =
+            if self.is_busy() || self.unfinished { Some(self.now) } else { self.timers.first().map(|t| t.0) };
         for net in &mut self.nets[1..] {
             if net.dhcp.is_some() {
                 let own = net.own_at;

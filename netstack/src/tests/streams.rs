@@ -621,3 +621,22 @@ fn an_acknowledgement_that_is_kept_delays_nothing() {
         }
     }
 }
+
+#[test]
+fn more_frames_than_a_visit_takes() {
+    let sim = Sim::new(26, Wire::GOOD);
+    sim.run(SECOND);
+    let now = sim.now();
+    let left = || sim.lanes[0].lock().unwrap().frames.len();
+    for _ in 0..600 {
+        sim.lanes[0].lock().unwrap().push(0, std::vec![0; 60]);
+    }
+    // As long as it has not seen the last one it wants to come back.
+    while left() > 0 {
+        let before = left();
+        let due = sim.stacks[0].poll(now).is_some_and(|t| t <= now);
+        assert!(left() < before && (due || left() == 0), "{} of {before} are left", left());
+    }
+    sim.stacks[0].poll(now);
+    assert!(sim.stacks[0].poll(now).is_none_or(|t| t > now));
+}

@@ -70,10 +70,13 @@ impl Platform for Nucleus {
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
-        // What there is now, and by when more is to be done.
-        self.poll(events);
-        if !events.is_empty() || net::net().is_some_and(net::Net::is_interrupted) {
-            return;
+        // What is known of now. Else a device that has done something since the last look interrupts, which ends the
+        // sleep.
+        if self.has_answers() {
+            self.poll(events);
+            if !events.is_empty() || net::net().is_some_and(net::Net::is_interrupted) {
+                return;
+            }
         }
         let deadline = deadline.unwrap_or(u64::MAX).min(net::net().map_or(u64::MAX, |n| n.deadline()));
         let _ = calls::call(call::PARK, [deadline, 0, 0, 0]);
