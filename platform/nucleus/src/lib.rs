@@ -70,9 +70,10 @@ impl Platform for Nucleus {
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
-        // What is known of now. Else a device that has done something since the last look interrupts, which ends the
-        // sleep.
-        if self.has_answers() {
+        // What is known of now, and what is asked for. Else a device that has done something since the last look interrupts,
+        // which ends the sleep.
+        let asked = control().cores[core_local().id()].outstanding.load(Ordering::Relaxed) != 0;
+        if asked || self.has_answers() {
             self.poll(events);
             if !events.is_empty() || net::net().is_some_and(net::Net::is_interrupted) {
                 return;

@@ -1,8 +1,7 @@
 //! Sockets where there is no host: those of the cell's own network stack, by the host's calls.
 //!
 //! What is a descriptor on a host is here a socket's number in the stack. Frames are moved whenever a core
-//! comes by for events, and before it sleeps; a device's interrupt, another core's wish and the stack's own
-//! deadline end its sleep.
+//! comes by for events; a device's interrupt, another core's wish and the stack's own deadline end its sleep.
 #![allow(
     unsafe_code,
     reason = "starts devices whose registers the nucleus has mapped; keeps lists of a core's own"
