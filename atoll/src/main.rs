@@ -4,7 +4,6 @@ mod boot;
 mod disk;
 mod machine;
 mod run;
-mod stdin;
 mod syscalls;
 
 use std::process::ExitCode;

@@ -192,7 +192,8 @@ struct Ended {
 fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let mut cell = launch(prepare(options)?)?;
     announce(&cell);
-    signals::forward(&cell);
+    let sender = cell.sender();
+    signals::forward(move |signal| sender.signal(signal));
     let status = cell.wait();
     let c = cell.control();
     let cores = c.descriptor.cores.load(Ordering::Relaxed) as usize;
@@ -270,10 +271,8 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
-    let mut devices = vec!["console".to_string()];
-    if !no_input() {
-        devices.push("port0".into());
-    }
+    // Standard streams and volumes come by it.
+    let mut devices = vec!["port0".to_string()];
     let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
     let hardware = o.hardware.clone();
     if o.net == Network::Host {
@@ -281,13 +280,16 @@ fn nucleus(o: Options) -> Result<Machine> {
     } else if !publish.is_empty() {
         return Err(Error::new("--publish needs a network: leave --net none out"));
     }
+    let (cell, volumes) = machine_cell(o, "cell", devices)?;
     Ok(Machine {
         nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
         runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
-        cells: vec![machine_cell(o, "cell", devices)?],
+        cells: vec![cell],
         accel,
         hardware,
         publish,
+        volumes,
+        passes_signals: true,
         verbose,
     })
 }
@@ -303,16 +305,12 @@ fn no_input() -> bool {
         || Streams::of_this_process().0[0] == StreamKind::Closed
 }
 
-/// One cell of a machine.
-pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Result<MachineCell> {
-    let refused = |option: &str| {
-        Err(Error::new(format!(
-            "--platform nucleus has no {option} yet: leave it out, or use --platform host"
-        )))
-    };
-    if !o.volume.is_empty() {
-        return refused("--volume");
-    }
+/// One cell of a machine, and its volumes.
+pub(crate) fn machine_cell(
+    o: Options,
+    name: &str,
+    devices: Vec<String>,
+) -> Result<(MachineCell, Vec<HostMount>)> {
     let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
     if memory < 32 << 20 {
@@ -333,12 +331,20 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     };
     // The root can be written anyway: what it has beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
-    // What a terminal can do beside reading and writing doesn't get there. A cell without the port has /dev/null.
+    let mut shown = Vec::new();
+    volumes(&o.volume, &mut mounts, &mut shown)?;
+    let mut streams = [StreamKind::Null, StreamKind::Pipe, StreamKind::Pipe];
+    if devices.iter().any(|d| d == "port0") {
+        streams = Streams::of_this_process().0;
+        if no_input() {
+            streams[0] = StreamKind::Null;
+        }
+    }
     // Even without a network beyond the machine there is the cell's own loopback.
-    let input = if devices.iter().any(|d| d == "port0") { StreamKind::Pipe } else { StreamKind::Null };
-    let boot = boot_config(o, mounts, [input, StreamKind::Pipe, StreamKind::Pipe], true)?;
+    let boot = boot_config(o, mounts, streams, true)?;
     let (peers, restart) = (Vec::new(), Restart::default());
-    Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart })
+    let cell = MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart };
+    Ok((cell, shown))
 }
 
 /// Can this be a disk, and nothing besides is asked for?
@@ -552,7 +558,7 @@ impl CpuInfo {
     }
 }
 
-fn plan_cache(root: bool) -> Option<PathBuf> {
+pub(crate) fn plan_cache(root: bool) -> Option<PathBuf> {
     let dir = if root {
         PathBuf::from("/var/cache/atoll")
     } else {
@@ -630,7 +636,13 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
         source: root.display().to_string(),
     });
     own_mounts(&mut list);
-    for v in &o.volume {
+    volumes(&o.volume, &mut list, &mut host)?;
+    Ok((list, host))
+}
+
+/// Adds what `--volume` shows: the mounts, and behind those of this host that there are, the directories.
+fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
+    for v in asked {
         let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
         let (rest, read_only) = match v.strip_suffix(":ro") {
             Some(rest) => (rest, true),
@@ -652,7 +664,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     }
     // A mount hides what is under it, so the outer ones come first.
     list[1..].sort_by_key(|m| m.target.matches('/').count());
-    Ok((list, host))
+    Ok(())
 }
 
 fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)> {
@@ -705,7 +717,6 @@ fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)
 pub mod signals {
     #![allow(unsafe_code, reason = "signals, ids and limits of this process")]
 
-    use super::Cell;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Signals that are passed to the program.
@@ -743,8 +754,8 @@ pub mod signals {
         set & !(1 << (libc::SIGPIPE - 1))
     }
 
-    /// Passes signals that come to this process on to the cell's program.
-    pub fn forward(cell: &Cell) {
+    /// Passes signals that come to this process on, by `pass`, to the cell's program.
+    pub fn forward(pass: impl Fn(i32) + Send + 'static) {
         let mut fds = [0; 2];
         // SAFETY: room for two descriptors.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
@@ -761,7 +772,6 @@ pub mod signals {
                 libc::sigaction(s, &raw const a, std::ptr::null_mut());
             }
         }
-        let sender = cell.sender();
         std::thread::spawn(move || {
             loop {
                 let mut p = libc::pollfd { fd: fds[0], events: libc::POLLIN, revents: 0 };
@@ -774,7 +784,7 @@ pub mod signals {
                 let set = ARRIVED.swap(0, Ordering::SeqCst);
                 for s in FORWARDED {
                     if set & 1 << (s - 1) != 0 {
-                        sender.signal(s);
+                        pass(s);
                     }
                 }
             }

@@ -161,7 +161,7 @@ pub struct HostNode {
     me: Weak<HostNode>,
 }
 
-/// A host descriptor that the server holds for us, and its copy in the cell.
+/// A host descriptor that the server holds for us, and its copy in the cell, where descriptors can be passed.
 #[derive(Clone, Copy)]
 struct Handle {
     number: u64,
@@ -1527,16 +1527,15 @@ impl HostFile {
     }
 
     fn host_stat(&self) -> Result<HostAttr> {
-        let s = self.state.lock();
-        let fd = s.handle.and_then(|h| h.fd).ok_or(Errno::ENOENT)?;
-        platform().host().ok_or(Errno::ENOSYS)?.stat(fd)
+        let handle = self.state.lock().handle.ok_or(Errno::ENOENT)?;
+        stat_handle(handle)
     }
 
     /// Puts what the cell knows better over the host's attributes.
     fn overlay(&self, attr: &mut Attr) {
         let s = self.state.lock();
         if s.direct {
-            if let Some(a) = s.handle.and_then(|h| h.fd).and_then(|fd| platform().host()?.stat(fd).ok()) {
+            if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
                 attr.size = a.size;
             }
             return;
@@ -1627,7 +1626,7 @@ impl HostFile {
                 Some(base) => append_out(h, &mut runs, base),
                 None => write_out(h, &runs),
             };
-            let stat = h.fd.and_then(|fd| platform().host()?.stat(fd).ok());
+            let stat = stat_handle(h).ok();
             let mut s = self.state.lock();
             s.flushing = false;
             if let Some(a) = stat {
@@ -1684,7 +1683,7 @@ impl HostFile {
             return Ok(s.appended.is_some());
         }
         let h = self.obtain(s, true)?;
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             self.compare(s, &a);
         }
         s.appended = Some(s.size);
@@ -1698,7 +1697,7 @@ impl HostFile {
             return;
         }
         s.checked = now + self.fs.trust;
-        if let Some(a) = s.handle.and_then(|h| platform().host()?.stat(h.fd?).ok()) {
+        if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
         }
     }
@@ -1713,7 +1712,7 @@ impl HostFile {
         if append { append_out(h, &mut run, at) } else { write_out(h, &run) }?;
         // Cached pages there are old now.
         s.chunks.clear();
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
         } else {
@@ -1721,6 +1720,19 @@ impl HostFile {
         }
         Ok(n)
     }
+}
+
+/// What the host says of an open file: in place, if its descriptor is here.
+fn stat_handle(h: Handle) -> Result<HostAttr> {
+    if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
+        return host.stat(fd);
+    }
+    let mut out = buffer(HostAttr::default().as_bytes());
+    let mut r = Request::new(Op::StatHandle);
+    r.arg[0] = h.number;
+    r.b = extent_mut(&mut out);
+    call(r)?;
+    HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)
 }
 
 /// Writes runs of the cell's memory to a host file, several at a time.
@@ -1939,7 +1951,7 @@ impl File for HostFile {
         call(r)?;
         s.chunks.truncate(len, false);
         s.size = len;
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             s.attr = a;
         }
         drop(s);
@@ -2026,7 +2038,7 @@ impl File for HostFile {
         if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
             s.chunks.clear();
         }
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
         }
@@ -2109,6 +2121,9 @@ impl Mappable for HostFile {
         self.flush()?;
         let mut s = self.lock_settled();
         let h = self.obtain(&mut s, write)?;
+        if h.fd.is_none() {
+            return Ok(None);
+        }
         if write {
             // From now on the host's page cache is the only one.
             s.direct = true;

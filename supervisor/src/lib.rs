@@ -4,7 +4,8 @@
 //! the files behind a cell's memory; [`launch`] forks the cell's first
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
 //! answers the cell's requests from threads of this process. [`pack`] makes
-//! root file systems for machines without Linux. Nothing that comes out of a
+//! root file systems for machines without Linux, and [`remote`] serves cells
+//! there. Nothing that comes out of a
 //! cell is believed: requests are copied, then checked.
 
 mod ahead;
@@ -14,6 +15,7 @@ pub mod launch;
 pub mod memory;
 pub mod pack;
 pub mod plan;
+pub mod remote;
 pub mod serve;
 pub mod sockets;
 pub mod vdso;
