@@ -2,8 +2,9 @@
 //! (`atoll_abi::nucleus::outside`).
 //!
 //! A thread stands in for the cell: it puts what comes into rings and memory of its own, which the serving threads
-//! take for a cell's, and sends back what they say. So they are the same, and believe the same, nothing. A request's
-//! buffers lie in a slot that is its own until it is answered; the cell's memory itself is not seen here.
+//! take for a cell's, and sends back what they say. So they are the same, and believe the same, nothing; what is quick
+//! it serves itself. A request's buffers lie in a slot that is its own until it is answered; the cell's memory itself
+//! is not seen here.
 #![allow(unsafe_code, reason = "waits for descriptors, and reads and fills memory that serving threads use")]
 
 use std::io::{Error as IoError, ErrorKind, Read, Result as IoResult, Write};
@@ -21,7 +22,7 @@ use atoll_abi::service::{Answer, Op, Request};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::memory::{Mapping, anonymous};
-use crate::serve::{HostMount, Served, Server, Streams};
+use crate::serve::{HostMount, Identity, Served, Server, Streams};
 use crate::sockets::Policy;
 use crate::{Error, Result};
 
@@ -89,7 +90,9 @@ impl Remote {
         named
             .spawn(move || {
                 // Its machine has ended, or it says what can't be: in both cases nobody waits for an answer.
-                let _ = StandIn { remote: stands_in, port, asked: vec![None; UNDER_WAY], taken: 0 }.work();
+                let identity = stands_in.server.identity();
+                let asked = vec![None; UNDER_WAY];
+                let _ = StandIn { remote: stands_in, port, asked, taken: 0, identity }.work();
             })
             .map_err(failed("starting a thread for a cell's requests"))?;
         Ok(remote)
@@ -117,6 +120,19 @@ struct StandIn {
     asked: Vec<Option<Request>>,
     /// Bytes that were taken and not said to be.
     taken: usize,
+    /// Whom this thread acts for.
+    identity: Identity,
+}
+
+/// Is this served here, if nothing else is under way? It doesn't wait but for a file system, and waking a thread for it
+/// takes longer.
+fn is_quick(op: u32) -> bool {
+    match Op::from_number(op) {
+        None => true,
+        Some(Op::Write | Op::Sync | Op::Truncate | Op::Allocate | Op::Plan) => false,
+        Some(Op::StreamRead | Op::StreamWrite | Op::StreamControl) => false,
+        Some(_) => true,
+    }
 }
 
 impl StandIn {
@@ -192,6 +208,7 @@ impl StandIn {
             // SAFETY: so many bytes are there, of a slot that is nobody's else now.
             unsafe { self.place(at, len)?.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
+        let alone = self.asked.iter().all(Option::is_none);
         self.asked[slot] = Some(request);
         request.cookie = slot as u64;
         // No descriptor could go back.
@@ -202,6 +219,10 @@ impl StandIn {
                 return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
             }
             _ => {}
+        }
+        if alone && is_quick(request.op) {
+            let answer = self.remote.server.serve_here(&request, &mut self.identity);
+            return self.answer(answer);
         }
         let control = self.remote.control();
         // There are as many slots as it has room for.

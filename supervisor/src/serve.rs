@@ -270,7 +270,7 @@ impl Server {
     }
 
     fn work(self: Arc<Self>) {
-        let mut identity = Identity::new(self.root, self.user);
+        let mut identity = self.identity();
         let mut fresh = false;
         loop {
             self.idle.fetch_add(1, Ordering::SeqCst);
@@ -349,6 +349,21 @@ impl Server {
         let gap = since.min(u64::from(GAP_MAX)) as u32;
         let usual = self.gap.load(Ordering::Relaxed);
         self.gap.store((usual * 7 + gap) / 8, Ordering::Relaxed);
+    }
+
+    /// Serves a request in this thread, as far as it goes without passing a descriptor.
+    pub(crate) fn serve_here(&self, request: &Request, identity: &mut Identity) -> Answer {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        let (value, extra) = match self.serve(request, identity) {
+            Ok(r) => (r.value as i64, r.extra),
+            Err(e) => (e.to_ret(), 0),
+        };
+        Answer { cookie: request.cookie, value, extra, flags: 0 }
+    }
+
+    /// Whom a thread acts for that serves; it gives up all other rights.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::new(self.root, self.user)
     }
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
@@ -1268,7 +1283,7 @@ fn keep_capabilities(kept: u32) {
 }
 
 /// Whom this thread acts for on the host's file systems.
-struct Identity {
+pub(crate) struct Identity {
     root: bool,
     now: (u32, u32),
 }
