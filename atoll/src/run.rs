@@ -388,7 +388,7 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
         None => {
-            packer.program(Path::new(&o.program[0]))?;
+            pack_program(&mut packer, o)?;
             if let Ok(here) = std::env::current_dir() {
                 packer.directory(&here)?;
             }
@@ -409,6 +409,23 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
         eprintln!("atoll: packed {files} files and {plans} rewriting plans, {mib} MiB, in {ms} ms");
     }
     Ok((archive, temporary))
+}
+
+/// Packs the program with what it needs, as far as this host has it. What is wrong with it the cell says, in its way.
+fn pack_program(packer: &mut Packer, o: &Options) -> Result<()> {
+    let program = Path::new(&o.program[0]);
+    // Where it is here, if a volume shows it there.
+    let there = o.workdir.as_deref().unwrap_or(Path::new("")).join(program);
+    let by_path = o.program[0].as_bytes().contains(&b'/');
+    let shown =
+        o.volume.iter().filter(|_| by_path).filter_map(|v| volume(v).ok()).find_map(|(source, target, _)| {
+            let path = Path::new(source).join(there.strip_prefix(target).ok()?);
+            path.is_file().then_some(path)
+        });
+    let program = shown.as_deref().unwrap_or(program);
+    let Err(e) = packer.program(program) else { return Ok(()) };
+    eprintln!("atoll: {e}");
+    if program.exists() { packer.directory(program) } else { Ok(()) }
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {
@@ -640,19 +657,24 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     Ok((list, host))
 }
 
+/// What a `--volume` says: directory of this host, where it is in the cell, and whether it can only be read.
+fn volume(v: &str) -> Result<(&str, &str, bool)> {
+    let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
+    let (rest, read_only) = match v.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (v.strip_suffix(":rw").unwrap_or(v), false),
+    };
+    let (src, dst) = rest.rsplit_once(':').ok_or_else(usage)?;
+    if src.is_empty() || !dst.starts_with('/') || dst.len() < 2 {
+        return Err(usage());
+    }
+    Ok((src, dst.trim_end_matches('/'), read_only))
+}
+
 /// Adds what `--volume` shows: the mounts, and behind those of this host that there are, the directories.
 fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
     for v in asked {
-        let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
-        let (rest, read_only) = match v.strip_suffix(":ro") {
-            Some(rest) => (rest, true),
-            None => (v.strip_suffix(":rw").unwrap_or(v), false),
-        };
-        let (src, dst) = rest.rsplit_once(':').ok_or_else(usage)?;
-        if src.is_empty() || !dst.starts_with('/') || dst.len() < 2 {
-            return Err(usage());
-        }
-        let dst = dst.trim_end_matches('/');
+        let (src, dst, read_only) = volume(v)?;
         host.push(HostMount { root: open_dir(Path::new(src))?, read_only });
         list.push(MountConfig {
             target: dst.into(),

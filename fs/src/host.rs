@@ -10,6 +10,10 @@
 //! `fsync`. Errors that happen behind the program's back are reported by the
 //! next `fsync` or `close`; while the host's disk is nearly full, nothing is
 //! written behind, so that ENOSPC comes where it belongs.
+//!
+//! Shared mappings are of the host's file itself where its descriptor is here.
+//! On the nucleus they are of cached pages ([`Object`]), which go to the host
+//! when they are flushed, all of them: nobody says which were written to.
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
