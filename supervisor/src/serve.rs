@@ -916,7 +916,8 @@ impl Server {
         if what >= 2 {
             return Reply::value(0);
         }
-        Reply::value(self.copy_out(r.b, &out[..n as usize])? as u64)
+        // Without room, the host says how long it is.
+        Reply::value(self.copy_out(r.b, out.get(..n as usize).ok_or(Errno::ERANGE)?)? as u64)
     }
 
     fn stream(&self, op: Op, r: &Request) -> Outcome {
