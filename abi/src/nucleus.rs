@@ -97,21 +97,28 @@ pub mod vector {
     pub const CALL: u64 = 257;
 }
 
-/// What passes by the port that standard input comes by, a cell's first console device of virtio. Words are of four
-/// bytes, the lowest first.
+/// What passes by a cell's first console device of virtio, if it was granted one: requests that are served outside the
+/// machine, by who started it. Whatever they name goes along, for nobody outside sees the cell's memory.
 ///
-/// The cell sends words: [`ASK`], or how many bytes it wants, [`LEAST`] to [`MOST`]. For each of the latter it is
-/// sent a word, once there is something: how many bytes there are and those, 0 for the end, or a negative Linux
-/// error number. For each [`ASK`] it is sent [`ANSWERED`]: there was no more by then than was sent before.
-pub mod input {
-    /// What is there now?
-    pub const ASK: u32 = 0;
-    /// The fewest bytes to want, so that a program that reads byte by byte is not slow.
-    pub const LEAST: u32 = 4 << 10;
-    /// The most.
-    pub const MOST: u32 = 64 << 10;
-    /// The answer to [`ASK`].
-    pub const ANSWERED: i32 = i32::MIN;
+/// The cell sends [requests](crate::service::Request) with a cookie of its own choice that is not 0, each followed by
+/// what the server reads of its buffers ([`given`](crate::service::Request::given)); the offsets mean nothing. It is sent
+/// [answers](crate::service::Answer), each followed by what the server filled
+/// ([`filled`](crate::service::Request::filled)), in any order. What comes with the cookie [`SIGNALS`](outside::SIGNALS)
+/// or [`TAKEN`](outside::TAKEN) is no answer. No descriptors come this way.
+pub mod outside {
+    /// The value's bits are signals, as in the [mailbox](crate::control::Mailbox).
+    pub const SIGNALS: u64 = 0;
+    /// The value is how many more bytes of the cell's have been taken; said when they are a quarter of [`WINDOW`] at the latest.
+    pub const TAKEN: u64 = u64::MAX;
+    /// The most bytes that the cell has sent and that were not said to be taken: a console may drop what it can't pass
+    /// on at once (QEMU's does), so there has to be room for so many on the way.
+    pub const WINDOW: usize = 64 << 10;
+    /// The most requests that the cell has under way.
+    pub const UNDER_WAY: usize = 128;
+    /// The most bytes of both buffers of a request.
+    pub const BUFFERS_MAX: u64 = 2 << 20;
+    /// The first handle that is given there: those below are others'.
+    pub const FIRST_HANDLE: u64 = 1 << 32;
 }
 
 /// Word of a trap (a reserved one of the `SigContext`) that the nucleus sets with an upcall, and

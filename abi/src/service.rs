@@ -193,6 +193,49 @@ pub struct Request {
 }
 
 impl Request {
+    /// How many bytes of `a` and of `b` the server reads.
+    pub fn given(&self) -> [u64; 2] {
+        let (a, b) = (self.a.len, self.b.len);
+        match Op::from_number(self.op) {
+            Some(
+                Op::Stat
+                | Op::ReadDir
+                | Op::ReadLink
+                | Op::Open
+                | Op::MakeDir
+                | Op::Unlink
+                | Op::MakeNode
+                | Op::StreamWrite
+                | Op::StreamControl
+                | Op::Bind
+                | Op::Connect
+                | Op::Walk,
+            ) => [a, 0],
+            Some(Op::Write | Op::Rename | Op::Link | Op::SymLink | Op::SetAttr | Op::ExtendedAttr) => [a, b],
+            _ => [0, 0],
+        }
+    }
+
+    /// How many bytes of `a` and of `b` the server has filled, if this is its answer.
+    pub fn filled(&self, answer: &Answer) -> [u64; 2] {
+        let (a, b) = (self.a.len, self.b.len);
+        let Ok(value) = u64::try_from(answer.value) else { return [0, 0] };
+        let attr = size_of::<HostAttr>() as u64;
+        match Op::from_number(self.op) {
+            Some(Op::Stat | Op::Open | Op::StatHandle) => [0, b.min(attr)],
+            Some(Op::StatFs) => [0, b.min(size_of::<HostStatFs>() as u64)],
+            Some(Op::ReadDir | Op::ReadLink | Op::Plan | Op::ExtendedAttr) => [0, b.min(value)],
+            Some(Op::Walk) => {
+                let link = if answer.extra == WALK_MISSING { 0 } else { answer.extra };
+                [0, b.min(value.saturating_mul(attr).saturating_add(link))]
+            }
+            Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a))],
+            Some(Op::StreamRead | Op::DiskRead) => [a.min(value), 0],
+            Some(Op::StreamControl) => [a, 0],
+            _ => [0, 0],
+        }
+    }
+
     /// A request with no arguments.
     pub fn new(op: Op) -> Self {
         Request {
@@ -321,6 +364,33 @@ pub struct HostStatFs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What goes which way, where the server does not see the cell's memory.
+    #[test]
+    fn buffers_have_a_direction() {
+        let answer = |value, extra| Answer { cookie: 1, value, extra, flags: 0 };
+        let request = |op, a, b| {
+            let mut r = Request::new(op);
+            (r.a.len, r.b.len) = (a, b);
+            r
+        };
+        let read = request(Op::Read, 100, 50);
+        assert_eq!(read.given(), [0, 0]);
+        assert_eq!(read.filled(&answer(120, 0)), [100, 20]);
+        assert_eq!(read.filled(&answer(1000, 0)), [100, 50]);
+        assert_eq!(read.filled(&answer(-5, 0)), [0, 0]);
+        let write = request(Op::Write, 100, 50);
+        assert_eq!((write.given(), write.filled(&answer(150, 0))), ([100, 50], [0, 0]));
+        let attr = size_of::<HostAttr>() as u64;
+        let walk = request(Op::Walk, 9, 1000);
+        assert_eq!((walk.given(), walk.filled(&answer(2, 7))), ([9, 0], [0, 2 * attr + 7]));
+        assert_eq!(walk.filled(&answer(2, WALK_MISSING)), [0, 2 * attr]);
+        assert_eq!(walk.filled(&answer(i64::MAX, 7)), [0, 1000]);
+        // Nothing but these is both ways.
+        assert_eq!(request(Op::StreamControl, 36, 0).given(), [36, 0]);
+        assert_eq!(request(Op::StreamControl, 36, 0).filled(&answer(0, 0)), [36, 0]);
+        assert_eq!(request(Op::ExtendedAttr, 3, 40).given(), [3, 40]);
+    }
 
     #[test]
     fn messages_survive_the_ring() {

@@ -28,7 +28,7 @@ use crate::run::{self, NOT_STARTED};
     run busybox sh -c 'while :; do :; done'
 
 What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`,
-as it is.
+as it is; of the one with `device port0`, too, which also has standard input.
 
 Examples:
   atoll boot machine.conf
@@ -142,6 +142,8 @@ fn machine(path: &Path) -> Result<Machine> {
         accel: String::new(),
         hardware: Hardware::default(),
         publish: Vec::new(),
+        volumes: Vec::new(),
+        passes_signals: false,
         verbose: false,
     })
 }
@@ -169,7 +171,7 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     line.extend(words);
     let Line { options } = Line::try_parse_from(line).map_err(|e| wrong(e.to_string()))?;
     let devices = cell.devices.iter().map(|d| d.to_string()).collect();
-    let made = run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))?;
+    let (made, _) = run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))?;
     let peers = cell.peers.iter().map(|p| p.to_string()).collect();
     Ok(MachineCell { peers, restart: cell.restart, ..made })
 }

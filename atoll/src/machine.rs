@@ -1,8 +1,9 @@
 //! `atoll run --platform nucleus` and `atoll boot`: cells on a machine of their own, in QEMU, without Linux.
 //!
 //! What the machine boots is the nucleus with one module: a tar archive of the boot configuration, the runtime,
-//! what is to run, and the root file system. The program's output comes by serial ports of its own, what the
-//! nucleus and the runtime say by the first one, and with it how the program ended.
+//! what is to run, and the root file system. A cell with a port is served from here like one on this host: its
+//! standard streams and volumes are reached that way. The output of one with the console comes by serial ports of its
+//! own. What the nucleus and the runtimes say comes by the first serial port, and with it how the programs ended.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,11 +15,14 @@ use std::thread::JoinHandle;
 
 use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
+use atoll_abi::nucleus::outside::WINDOW;
 use atoll_partition::Restart;
+use atoll_supervisor::remote::{Given, Remote};
+use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::symbols::Symbols;
 use atoll_supervisor::{Error, Result};
 
-use crate::stdin;
+use crate::run;
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
@@ -137,6 +141,10 @@ pub struct Machine {
     pub hardware: Hardware,
     /// Ports of this host that lead to ports of the cell that has the first network device.
     pub publish: Vec<Published>,
+    /// Directories of this host that the cell with the port has mounted, by their numbers.
+    pub volumes: Vec<HostMount>,
+    /// Signals that come to this process are for that cell's program.
+    pub passes_signals: bool,
     /// Show everything that the machine says.
     pub verbose: bool,
 }
@@ -233,7 +241,7 @@ fn one_line(args: &[Vec<u8>]) -> String {
 
 /// QEMU's microvm has room for registers of so many devices in a page, and two cells must not share one.
 const DEVICES_A_PAGE: usize = 8;
-/// A cell has at most so many here: network, standard input, a disk.
+/// A cell has at most so many here: network, port, a disk.
 const DEVICES_A_CELL: usize = 3;
 
 impl Machine {
@@ -312,20 +320,40 @@ impl Machine {
         disks
     }
 
-    /// The port by which standard input comes, if a cell has it: this end, and QEMU's.
-    fn input(&self, qemu: &mut Command) -> Result<Option<(UnixStream, OwnedFd)>> {
-        let Some(cell) = self.cells.iter().position(|c| c.devices.iter().any(|d| d == "port0")) else {
-            return Ok(None);
-        };
-        let (here, there) = UnixStream::pair().map_err(failed("a socket for standard input"))?;
+    /// The cell that has a port.
+    fn with_port(&self) -> Option<usize> {
+        self.cells.iter().position(|c| c.devices.iter().any(|d| d == "port0"))
+    }
+
+    /// The port by which a cell is served, if one has it: this end, and QEMU's.
+    fn port(&self, qemu: &mut Command) -> Result<Option<(UnixStream, OwnedFd)>> {
+        let Some(cell) = self.with_port() else { return Ok(None) };
+        let (here, there) = UnixStream::pair().map_err(failed("a socket for a cell's requests"))?;
         let there = OwnedFd::from(there);
         signals::keep_on_exec(&there);
+        signals::make_room(&there, 4 * WINDOW);
         let bus = self.place(cell, 0);
         self.check_place(cell, bus)?;
-        qemu.args(["-chardev", &format!("socket,id=in,fd={}", there.as_raw_fd())]);
+        qemu.args(["-chardev", &format!("socket,id=port,fd={}", there.as_raw_fd())]);
         qemu.args(["-device", &format!("{},max_ports=1", self.hardware.device("serial", bus))]);
-        qemu.args(["-device", "virtconsole,chardev=in"]);
+        qemu.args(["-device", "virtconsole,chardev=port"]);
         Ok(Some((here, there)))
+    }
+
+    /// Begins to serve the cell that has the port.
+    fn serve(&mut self, port: UnixStream) -> Result<()> {
+        let user = self.with_port().map_or((0, 0), |n| (self.cells[n].boot.uid, self.cells[n].boot.gid));
+        let given = Given {
+            mounts: std::mem::take(&mut self.volumes),
+            streams: Streams::of_this_process(),
+            user,
+            plan_cache: run::plan_cache(run::signals::is_root()),
+        };
+        let remote = Remote::start(port, given)?;
+        if self.passes_signals {
+            run::signals::forward(move |signal| remote.signal(signal));
+        }
+        Ok(())
     }
 
     /// Boots it, and waits for its end.
@@ -363,9 +391,11 @@ impl Machine {
             qemu.args(["-drive", &format!("file={path},format=raw,if=none,id=disk{n},readonly=on")]);
             qemu.args(["-device", &format!("{},drive=disk{n}", self.hardware.device("blk", bus))]);
         }
-        let port = self.input(&mut qemu)?;
+        let port = self.port(&mut qemu)?;
         let mut pipes = Vec::new();
-        for (n, name) in ["log", "out", "err"].iter().enumerate() {
+        let console = self.cells.iter().any(|c| c.devices.iter().any(|d| d == "console"));
+        let serial = if console { &["log", "out", "err"][..] } else { &["log"] };
+        for (n, name) in serial.iter().enumerate() {
             let (read, write) = std::io::pipe().map_err(failed("pipe"))?;
             let write = OwnedFd::from(write);
             signals::keep_on_exec(&write);
@@ -380,13 +410,13 @@ impl Machine {
         }
         qemu.arg("-kernel").arg(&self.nucleus).args(["-append", "exit=f4"]);
         qemu.arg("-initrd").arg(file.path()).stdin(Stdio::null());
-        signals::ends_with_us(&mut qemu);
+        signals::ends_with_us(&mut qemu, self.passes_signals);
         let mut child = qemu.spawn().map_err(|e| {
             Error::with("starting qemu-system-x86_64 (Debian's package qemu-system-x86 has it)", e)
         })?;
         if let Some((here, there)) = port {
             drop(there);
-            stdin::serve(here);
+            self.serve(here)?;
         }
         let mut reads = pipes.into_iter().map(|(read, _)| read);
         let (log, out, err) = (reads.next(), reads.next(), reads.next());
@@ -508,16 +538,35 @@ mod signals {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    /// However this process ends, so does that one.
-    pub fn ends_with_us(command: &mut Command) {
+    /// However this process ends, so does that one. `away`: a terminal's signals are for this one only.
+    pub fn ends_with_us(command: &mut Command, away: bool) {
         let us = std::process::id();
-        // SAFETY: two calls, which may be made between fork and exec.
+        // SAFETY: three calls, which may be made between fork and exec.
         unsafe {
             command.pre_exec(move || {
+                if away {
+                    libc::setsid();
+                }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // It may have ended before that.
                 if libc::getppid() as u32 == us { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
             })
+        };
+    }
+
+    /// Has a socket hold so many bytes of its end's, those that describe them included. A host that does not allow as
+    /// many has room for more than half of that by itself.
+    pub fn make_room(socket: &OwnedFd, bytes: usize) {
+        let (bytes, len) = (bytes as i32, size_of::<i32>() as u32);
+        // SAFETY: a value of that length.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_SNDBUF,
+                (&raw const bytes).cast(),
+                len,
+            )
         };
     }
 

@@ -7,7 +7,6 @@ mod list;
 mod machine;
 mod run;
 mod stat;
-mod stdin;
 mod syscalls;
 
 use std::process::ExitCode;

@@ -199,7 +199,8 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let (name, verbose) = (options.name.clone(), options.verbose);
     let mut cell = launch(prepare(options)?)?;
     announce(&cell);
-    signals::forward(&cell);
+    let sender = cell.sender();
+    signals::forward(move |signal| sender.signal(signal));
     let live = cell.live();
     let mut registered = None;
     let status = cell.wait(|| {
@@ -286,10 +287,8 @@ const NUCLEUS_MEMORY: u64 = 1 << 30;
 
 /// What is to run on a machine of its own.
 fn nucleus(o: Options) -> Result<Machine> {
-    let mut devices = vec!["console".to_string()];
-    if !no_input() {
-        devices.push("port0".into());
-    }
+    // Standard streams and volumes come by it.
+    let mut devices = vec!["port0".to_string()];
     let (publish, accel, verbose) = (o.publish.clone(), o.accel.clone(), o.verbose);
     let hardware = o.hardware.clone();
     if o.net == Network::Host {
@@ -297,13 +296,16 @@ fn nucleus(o: Options) -> Result<Machine> {
     } else if !publish.is_empty() {
         return Err(Error::new("--publish needs a network: leave --net none out"));
     }
+    let (cell, volumes) = machine_cell(o, "cell", devices)?;
     Ok(Machine {
         nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
         runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
-        cells: vec![machine_cell(o, "cell", devices)?],
+        cells: vec![cell],
         accel,
         hardware,
         publish,
+        volumes,
+        passes_signals: true,
         verbose,
     })
 }
@@ -319,16 +321,12 @@ fn no_input() -> bool {
         || Streams::of_this_process().0[0] == StreamKind::Closed
 }
 
-/// One cell of a machine.
-pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Result<MachineCell> {
-    let refused = |option: &str| {
-        Err(Error::new(format!(
-            "--platform nucleus has no {option} yet: leave it out, or use --platform host"
-        )))
-    };
-    if !o.volume.is_empty() {
-        return refused("--volume");
-    }
+/// One cell of a machine, and its volumes.
+pub(crate) fn machine_cell(
+    o: Options,
+    name: &str,
+    devices: Vec<String>,
+) -> Result<(MachineCell, Vec<HostMount>)> {
     let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
     if memory < 32 << 20 {
@@ -349,12 +347,20 @@ pub(crate) fn machine_cell(o: Options, name: &str, devices: Vec<String>) -> Resu
     };
     // The root can be written anyway: what it has beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
-    // What a terminal can do beside reading and writing doesn't get there. A cell without the port has /dev/null.
+    let mut shown = Vec::new();
+    volumes(&o.volume, &mut mounts, &mut shown)?;
+    let mut streams = [StreamKind::Null, StreamKind::Pipe, StreamKind::Pipe];
+    if devices.iter().any(|d| d == "port0") {
+        streams = Streams::of_this_process().0;
+        if no_input() {
+            streams[0] = StreamKind::Null;
+        }
+    }
     // Even without a network beyond the machine there is the cell's own loopback.
-    let input = if devices.iter().any(|d| d == "port0") { StreamKind::Pipe } else { StreamKind::Null };
-    let boot = boot_config(o, mounts, [input, StreamKind::Pipe, StreamKind::Pipe], true, cores)?;
+    let boot = boot_config(o, mounts, streams, true, cores)?;
     let (peers, restart) = (Vec::new(), Restart::default());
-    Ok(MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart })
+    let cell = MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart };
+    Ok((cell, shown))
 }
 
 /// Can this be a disk, and nothing besides is asked for?
@@ -398,7 +404,7 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
         None => {
-            packer.program(Path::new(&o.program[0]))?;
+            pack_program(&mut packer, o)?;
             if let Ok(here) = std::env::current_dir() {
                 packer.directory(&here)?;
             }
@@ -419,6 +425,23 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
         eprintln!("atoll: packed {files} files and {plans} rewriting plans, {mib} MiB, in {ms} ms");
     }
     Ok((archive, temporary))
+}
+
+/// Packs the program with what it needs, as far as this host has it. What is wrong with it the cell says, in its way.
+fn pack_program(packer: &mut Packer, o: &Options) -> Result<()> {
+    let program = Path::new(&o.program[0]);
+    // Where it is here, if a volume shows it there.
+    let there = o.workdir.as_deref().unwrap_or(Path::new("")).join(program);
+    let by_path = o.program[0].as_bytes().contains(&b'/');
+    let shown =
+        o.volume.iter().filter(|_| by_path).filter_map(|v| volume(v).ok()).find_map(|(source, target, _)| {
+            let path = Path::new(source).join(there.strip_prefix(target).ok()?);
+            path.is_file().then_some(path)
+        });
+    let program = shown.as_deref().unwrap_or(program);
+    let Err(e) = packer.program(program) else { return Ok(()) };
+    eprintln!("atoll: {e}");
+    if program.exists() { packer.directory(program) } else { Ok(()) }
 }
 
 fn prepare(o: Options) -> Result<CellConfig> {
@@ -574,7 +597,7 @@ impl CpuInfo {
     }
 }
 
-fn plan_cache(root: bool) -> Option<PathBuf> {
+pub(crate) fn plan_cache(root: bool) -> Option<PathBuf> {
     let dir = if root {
         PathBuf::from("/var/cache/atoll")
     } else {
@@ -652,17 +675,28 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
         source: root.display().to_string(),
     });
     own_mounts(&mut list);
-    for v in &o.volume {
-        let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
-        let (rest, read_only) = match v.strip_suffix(":ro") {
-            Some(rest) => (rest, true),
-            None => (v.strip_suffix(":rw").unwrap_or(v), false),
-        };
-        let (src, dst) = rest.rsplit_once(':').ok_or_else(usage)?;
-        if src.is_empty() || !dst.starts_with('/') || dst.len() < 2 {
-            return Err(usage());
-        }
-        let dst = dst.trim_end_matches('/');
+    volumes(&o.volume, &mut list, &mut host)?;
+    Ok((list, host))
+}
+
+/// What a `--volume` says: directory of this host, where it is in the cell, and whether it can only be read.
+fn volume(v: &str) -> Result<(&str, &str, bool)> {
+    let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
+    let (rest, read_only) = match v.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (v.strip_suffix(":rw").unwrap_or(v), false),
+    };
+    let (src, dst) = rest.rsplit_once(':').ok_or_else(usage)?;
+    if src.is_empty() || !dst.starts_with('/') || dst.len() < 2 {
+        return Err(usage());
+    }
+    Ok((src, dst.trim_end_matches('/'), read_only))
+}
+
+/// Adds what `--volume` shows: the mounts, and behind those of this host that there are, the directories.
+fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
+    for v in asked {
+        let (src, dst, read_only) = volume(v)?;
         host.push(HostMount { root: open_dir(Path::new(src))?, read_only });
         list.push(MountConfig {
             target: dst.into(),
@@ -674,7 +708,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     }
     // A mount hides what is under it, so the outer ones come first.
     list[1..].sort_by_key(|m| m.target.matches('/').count());
-    Ok((list, host))
+    Ok(())
 }
 
 fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)> {
@@ -727,7 +761,6 @@ fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)
 pub mod signals {
     #![allow(unsafe_code, reason = "signals, ids and limits of this process")]
 
-    use super::Cell;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Signals that are passed to the program.
@@ -765,8 +798,8 @@ pub mod signals {
         set & !(1 << (libc::SIGPIPE - 1))
     }
 
-    /// Passes signals that come to this process on to the cell's program.
-    pub fn forward(cell: &Cell) {
+    /// Passes signals that come to this process on, by `pass`, to the cell's program.
+    pub fn forward(pass: impl Fn(i32) + Send + 'static) {
         let mut fds = [0; 2];
         // SAFETY: room for two descriptors.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
@@ -783,7 +816,6 @@ pub mod signals {
                 libc::sigaction(s, &raw const a, std::ptr::null_mut());
             }
         }
-        let sender = cell.sender();
         std::thread::spawn(move || {
             loop {
                 let mut p = libc::pollfd { fd: fds[0], events: libc::POLLIN, revents: 0 };
@@ -796,7 +828,7 @@ pub mod signals {
                 let set = ARRIVED.swap(0, Ordering::SeqCst);
                 for s in FORWARDED {
                     if set & 1 << (s - 1) != 0 {
-                        sender.signal(s);
+                        pass(s);
                     }
                 }
             }

@@ -347,6 +347,31 @@ impl Chunks {
         })
     }
 
+    /// Where the 64 KiB from `at` on lie, for mapping, whatever is valid of them.
+    pub fn room(&mut self, at: u64) -> Result<u64> {
+        self.chunk(at, CHUNK, true).map(|c| c.offset)
+    }
+
+    /// Where chunks are in the file.
+    pub fn places(&self) -> Vec<u64> {
+        self.map.keys().map(|index| index * CHUNK).collect()
+    }
+
+    /// Counts nothing as valid, nor as dirty. The chunks stay where they are.
+    pub fn distrust(&mut self) {
+        self.map.values_mut().for_each(|c| (c.valid, c.dirty) = (0, 0));
+        self.dirty = 0;
+    }
+
+    /// Counts all valid pages of a file of `size` bytes as dirty.
+    pub fn mark_all_dirty(&mut self, size: u64) {
+        for (index, c) in &mut self.map {
+            let pages = size.saturating_sub(index * CHUNK).div_ceil(PAGE).min(PAGES);
+            c.dirty |= c.valid & bits(0, pages);
+        }
+        self.dirty = self.map.values().map(|c| u64::from(c.dirty.count_ones())).sum();
+    }
+
     /// Makes a hole of `[from, to)`. `keep`: pages that are mapped are zeroed and stay.
     pub fn punch(&mut self, from: u64, to: u64, keep: bool) {
         self.zero(from, to);

@@ -10,15 +10,21 @@
 //! `fsync`. Errors that happen behind the program's back are reported by the
 //! next `fsync` or `close`; while the host's disk is nearly full, nothing is
 //! written behind, so that ENOSPC comes where it belongs.
+//!
+//! Shared mappings are of the host's file itself where its descriptor is here.
+//! On the nucleus they are of cached pages ([`Object`]), which go to the host
+//! when they are flushed, all of them: nobody says which were written to.
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
+use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
 use atoll_abi::{Errno, Result, platform};
@@ -87,6 +93,8 @@ pub struct HostFs {
     /// Closed files that still have a host descriptor, oldest first.
     idle: Mutex<VecDeque<Arc<HostFile>>>,
     dirty: Mutex<Vec<Arc<HostFile>>>,
+    /// Those that were mapped to be written to, and may be so still.
+    mapped: Mutex<Vec<Weak<HostFile>>>,
     flush_soon: AtomicBool,
     flusher: WaitQueue,
     /// Free bytes of the host's file system and when that was asked.
@@ -162,7 +170,7 @@ pub struct HostNode {
     me: Weak<HostNode>,
 }
 
-/// A host descriptor that the server holds for us, and its copy in the cell.
+/// A host descriptor that the server holds for us, and its copy in the cell, where descriptors can be passed.
 #[derive(Clone, Copy)]
 struct Handle {
     number: u64,
@@ -207,6 +215,10 @@ pub struct HostFile {
     flushed: WaitQueue,
     plan: SetOnce<Option<Arc<dyn Rewriting>>>,
     maps: AtomicU32,
+    /// Shared mappings of its cached pages, where the host's can't be mapped.
+    shared: AtomicI32,
+    /// Such mappings have been there that may be written to, since pages were last written out.
+    written_mapped: AtomicBool,
     /// A path that leads to it, for opening it again.
     node: Mutex<Weak<HostNode>>,
     me: Weak<HostFile>,
@@ -266,6 +278,7 @@ impl HostFs {
             files: Mutex::new(HashMap::new()),
             idle: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(Vec::new()),
+            mapped: Mutex::new(Vec::new()),
             flush_soon: AtomicBool::new(false),
             flusher: WaitQueue::new(),
             space: Mutex::new((u64::MAX, 0)),
@@ -392,6 +405,8 @@ impl HostFs {
             flushed: WaitQueue::new(),
             plan: SetOnce::new(),
             maps: AtomicU32::new(0),
+            shared: AtomicI32::new(0),
+            written_mapped: AtomicBool::new(false),
             node: Mutex::new(Arc::downgrade(node)),
             me: me.clone(),
         });
@@ -420,6 +435,7 @@ impl HostFs {
             }
             if let Some(mut s) = f.state.try_lock()
                 && !s.flushing
+                && f.shared.load(Ordering::SeqCst) == 0
             {
                 freed += s.chunks.shrink(pages - freed);
             }
@@ -478,7 +494,12 @@ impl FileSystem for HostFs {
     }
 
     fn sync(&self) -> Result<()> {
-        let files = core::mem::take(&mut *self.dirty.lock());
+        let mut files = core::mem::take(&mut *self.dirty.lock());
+        {
+            let mut mapped = self.mapped.lock();
+            mapped.retain(|f| f.upgrade().is_some_and(|f| f.may_be_written()));
+            files.extend(mapped.iter().filter_map(Weak::upgrade));
+        }
         for f in files {
             f.flush()?;
         }
@@ -1511,13 +1532,48 @@ impl HostFile {
     /// Drops cached pages if the host's file changed behind our back.
     fn compare(&self, s: &mut State, attr: &HostAttr) {
         let same = (attr.size, attr.mtime, attr.mtime_nsec) == (s.attr.size, s.attr.mtime, s.attr.mtime_nsec);
-        if !same && s.chunks.dirty_pages() == 0 && !s.flushing && s.written.is_none() {
-            s.chunks.clear();
+        let ours = s.written.is_some() || self.may_be_written();
+        if !same && s.chunks.dirty_pages() == 0 && !s.flushing && !ours {
             s.size = attr.size;
+            self.forget_cached(s);
         }
         if s.written.is_none() {
             s.attr = *attr;
         }
+    }
+
+    /// Have programs written to its pages, perhaps, without a word?
+    fn may_be_written(&self) -> bool {
+        self.written_mapped.load(Ordering::SeqCst)
+    }
+
+    /// What the host has is not what is cached any more. Pages that are mapped get it in place.
+    fn forget_cached(&self, s: &mut State) {
+        if self.shared.load(Ordering::SeqCst) == 0 {
+            return s.chunks.clear();
+        }
+        s.chunks.distrust();
+        for start in s.chunks.places() {
+            // Those that can't be read now are asked for when they are read.
+            let _ = self.fill_chunk(s, start);
+        }
+    }
+
+    /// Makes all pages of a chunk valid; where it lies.
+    fn fill_chunk(&self, s: &mut State, start: u64) -> Result<u64> {
+        let memory = s.chunks.room(start)?;
+        let mut at = start;
+        while at < start + CHUNK {
+            if s.chunks.is_valid(at) {
+                at += PAGE;
+            } else if at < s.size {
+                self.load(s, at, start + CHUNK - at)?;
+            } else {
+                zero(memory + (at - start), PAGE)?;
+                s.chunks.filled(at, PAGE);
+            }
+        }
+        Ok(memory)
     }
 
     fn revalidate(&self, attr: &HostAttr) {
@@ -1528,16 +1584,15 @@ impl HostFile {
     }
 
     fn host_stat(&self) -> Result<HostAttr> {
-        let s = self.state.lock();
-        let fd = s.handle.and_then(|h| h.fd).ok_or(Errno::ENOENT)?;
-        platform().host().ok_or(Errno::ENOSYS)?.stat(fd)
+        let handle = self.state.lock().handle.ok_or(Errno::ENOENT)?;
+        stat_handle(handle)
     }
 
     /// Puts what the cell knows better over the host's attributes.
     fn overlay(&self, attr: &mut Attr) {
         let s = self.state.lock();
         if s.direct {
-            if let Some(a) = s.handle.and_then(|h| h.fd).and_then(|fd| platform().host()?.stat(fd).ok()) {
+            if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
                 attr.size = a.size;
             }
             return;
@@ -1583,16 +1638,8 @@ impl HostFile {
         }
         let Some(offset) = s.chunks.prepare(start, len) else { return Err(Errno::ENOMEM) };
         let n = self.fill(h, start, offset, len, s.size)? as u64;
-        if n < len {
-            // Behind the end of the file there are zeroes.
-            let mut rest = offset + n;
-            while rest < offset + len {
-                let zeroes = [0u8; 256];
-                let step = zeroes.len().min((offset + len - rest) as usize);
-                Source::kernel(&zeroes[..step]).take_memory(rest, step)?;
-                rest += step as u64;
-            }
-        }
+        // Behind the end of the file there are zeroes.
+        zero(offset + n, len.saturating_sub(n))?;
         s.chunks.filled(start, len);
         Ok(())
     }
@@ -1610,6 +1657,16 @@ impl HostFile {
 
     /// Writes all dirty pages to the host. Reports an earlier error, once.
     pub fn flush(&self) -> Result<()> {
+        if self.may_be_written() {
+            let mut s = self.lock_settled();
+            if self.shared.load(Ordering::SeqCst) == 0 {
+                self.written_mapped.store(false, Ordering::SeqCst);
+            }
+            // Nobody says which pages programs have written to.
+            let size = s.size;
+            s.chunks.mark_all_dirty(size);
+            s.appended = None;
+        }
         loop {
             let mut s = self.lock_settled();
             if let Some(e) = s.error.take() {
@@ -1628,14 +1685,14 @@ impl HostFile {
                 Some(base) => append_out(h, &mut runs, base),
                 None => write_out(h, &runs),
             };
-            let stat = h.fd.and_then(|fd| platform().host()?.stat(fd).ok());
+            let stat = stat_handle(h).ok();
             let mut s = self.state.lock();
             s.flushing = false;
             if let Some(a) = stat {
                 if appended.is_some() && a.size != s.size {
                     // Others have appended, too: what is where is known to the host only.
-                    s.chunks.clear();
                     s.size = a.size;
+                    self.forget_cached(&mut s);
                 }
                 s.attr = a;
                 if s.chunks.dirty_pages() == 0 {
@@ -1685,7 +1742,7 @@ impl HostFile {
             return Ok(s.appended.is_some());
         }
         let h = self.obtain(s, true)?;
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             self.compare(s, &a);
         }
         s.appended = Some(s.size);
@@ -1699,7 +1756,7 @@ impl HostFile {
             return;
         }
         s.checked = now + self.fs.trust;
-        if let Some(a) = s.handle.and_then(|h| platform().host()?.stat(h.fd?).ok()) {
+        if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
         }
     }
@@ -1712,22 +1769,63 @@ impl HostFile {
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
         if append { append_out(h, &mut run, at) } else { write_out(h, &run) }?;
-        // Cached pages there are old now.
-        s.chunks.clear();
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
         } else {
             s.size = s.size.max(at + n as u64);
         }
+        // Cached pages there are old now.
+        self.forget_cached(s);
         Ok(n)
     }
 }
 
+/// What the host says of an open file: in place, if its descriptor is here.
+fn stat_handle(h: Handle) -> Result<HostAttr> {
+    if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
+        return host.stat(fd);
+    }
+    let mut out = buffer(HostAttr::default().as_bytes());
+    let mut r = Request::new(Op::StatHandle);
+    r.arg[0] = h.number;
+    r.b = extent_mut(&mut out);
+    call(r)?;
+    HostAttr::read_from_bytes(&out).map_err(|_| Errno::EIO)
+}
+
+/// Zeroes bytes of the cell's memory.
+fn zero(mut at: u64, len: u64) -> Result<()> {
+    let end = at + len;
+    while at < end {
+        let zeroes = [0u8; 256];
+        let step = zeroes.len().min((end - at) as usize);
+        Source::kernel(&zeroes[..step]).take_memory(at, step)?;
+        at += step as u64;
+    }
+    Ok(())
+}
+
+/// Are cached pages mapped shared? Where there are descriptors of host files, those are.
+fn maps_cached() -> bool {
+    platform().control().descriptor.platform.load(Ordering::Relaxed) != platform_kind::HOST
+}
+
+/// Runs as they can be sent: to another machine, not at any length.
+fn in_pieces(h: Handle, runs: &[DirtyRun]) -> Vec<DirtyRun> {
+    let most = if h.fd.is_some() { u64::MAX } else { BUFFERS_MAX / 2 };
+    let piece = |r: &DirtyRun, from: u64| {
+        let len = (r.len - from).min(most);
+        DirtyRun { at: r.at + from, memory: r.memory + from, len }
+    };
+    runs.iter().flat_map(|r| (0..r.len).step_by(most as usize).map(move |from| piece(r, from))).collect()
+}
+
 /// Writes runs of the cell's memory to a host file, several at a time.
 fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
+    let runs = in_pieces(h, runs);
     let mut calls = Vec::with_capacity(runs.len());
-    for run in runs {
+    for run in &runs {
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
         r.arg[1] = run.at;
@@ -1735,7 +1833,7 @@ fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
         calls.push(Call::send(r)?);
     }
     let mut outcome = Ok(());
-    for (c, run) in calls.iter().zip(runs) {
+    for (c, run) in calls.iter().zip(&runs) {
         match c.wait() {
             Ok(n) if n == run.len => {}
             Ok(_) => outcome = Err(Errno::ENOSPC),
@@ -1755,7 +1853,7 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64) -> Result<()> {
         let skip = (base - first.at).min(first.len);
         *first = DirtyRun { at: first.at + skip, memory: first.memory + skip, len: first.len - skip };
     }
-    for pair in runs.chunks(2) {
+    for pair in in_pieces(h, runs).chunks(2) {
         let extent = |r: &DirtyRun| Extent { offset: r.memory, len: r.len };
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
@@ -1938,9 +2036,9 @@ impl File for HostFile {
         r.arg[0] = h.number;
         r.arg[1] = len;
         call(r)?;
-        s.chunks.truncate(len, false);
+        s.chunks.truncate(len, self.shared.load(Ordering::SeqCst) > 0);
         s.size = len;
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             s.attr = a;
         }
         drop(s);
@@ -1976,8 +2074,8 @@ impl File for HostFile {
         if lock.write.is_some() {
             // What others wrote under their locks is not told by the times alone: they are coarse.
             let mut s = self.lock_settled();
-            if s.chunks.dirty_pages() == 0 && !s.direct {
-                s.chunks.clear();
+            if s.chunks.dirty_pages() == 0 && !s.direct && !self.may_be_written() {
+                self.forget_cached(&mut s);
                 s.checked = 0;
                 self.check(&mut s);
             }
@@ -2024,12 +2122,12 @@ impl File for HostFile {
         let mut r = Request::new(Op::Allocate);
         r.arg = [h.number, u64::from(mode), offset, len];
         call(r)?;
-        if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
-            s.chunks.clear();
-        }
-        if let Some(a) = h.fd.and_then(|fd| platform().host()?.stat(fd).ok()) {
+        if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
+        }
+        if mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
+            self.forget_cached(&mut s);
         }
         Ok(())
     }
@@ -2106,12 +2204,40 @@ impl Drop for HostFile {
     }
 }
 
+/// Its cached pages, where the host's can't be mapped: the cell's programs share them with each other and with those
+/// who read and write, and the host gets what they write when they are flushed.
+impl Object for HostFile {
+    fn chunk(&self, offset: u64) -> Result<u64> {
+        self.fill_chunk(&mut self.lock_settled(), offset / CHUNK * CHUNK)
+    }
+
+    fn size(&self) -> u64 {
+        self.state.lock().size
+    }
+
+    fn mapped(&self, by: i32) {
+        let before = self.shared.fetch_add(by, Ordering::SeqCst);
+        if by > 0 {
+            // Its handle stays.
+            self.maps.fetch_add(1, Ordering::Relaxed);
+        } else if before + by == 0 && self.may_be_written() {
+            self.fs.note_dirty(self, false);
+        }
+    }
+}
+
 impl Mappable for HostFile {
     fn host_file(&self, write: bool) -> Result<Option<i32>> {
         self.flush()?;
         let mut s = self.lock_settled();
         let h = self.obtain(&mut s, write)?;
-        if write {
+        if write && maps_cached() {
+            if !self.written_mapped.swap(true, Ordering::SeqCst) {
+                let mut mapped = self.fs.mapped.lock();
+                mapped.retain(|f| f.upgrade().is_some_and(|f| f.key != self.key && f.may_be_written()));
+                mapped.push(self.me.clone());
+            }
+        } else if write {
             // From now on the host's page cache is the only one.
             s.direct = true;
             s.chunks.clear();
@@ -2126,7 +2252,7 @@ impl Mappable for HostFile {
     }
 
     fn object(&self) -> Option<Arc<dyn Object>> {
-        None
+        if maps_cached() { self.me.upgrade().map(|me| me as Arc<dyn Object>) } else { None }
     }
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {

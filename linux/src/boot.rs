@@ -231,7 +231,9 @@ pub fn boot() {
         Ok(task) => {
             // This core has everything at hand, and is about to have nothing else to do.
             task.thread().begin_on(0);
-            start(&task)
+            start(&task);
+            STARTED.store(true, Ordering::SeqCst);
+            pass_signals();
         }
         Err(e) => fail(&format!("no memory for the first program: {e}"), 125),
     }
@@ -295,11 +297,25 @@ fn find_program(config: &BootConfig) -> Result<(atoll_fs::Location, Vec<u8>)> {
     Err(if denied { Errno::EACCES } else { Errno::ENOENT })
 }
 
+/// The first program is there to be sent signals.
+static STARTED: AtomicBool = AtomicBool::new(false);
+/// Signals that came from outside and were not passed on.
+static CAME: AtomicU64 = AtomicU64::new(0);
+
 /// The supervisor rang: signals from outside for the first program, or for the terminal's foreground.
 pub fn look_at_mailbox() {
     grid::look_at_offer();
     let mailbox = &platform().control().mailbox;
-    let signals = mailbox.signals.swap(0, Ordering::SeqCst);
+    CAME.fetch_or(mailbox.signals.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+    // Those that come before are passed on when it starts, which looks here after it has said so.
+    if STARTED.load(Ordering::SeqCst) {
+        pass_signals();
+    }
+}
+
+/// Passes on what came.
+fn pass_signals() {
+    let signals = CAME.swap(0, Ordering::SeqCst);
     if signals == 0 {
         return;
     }

@@ -17,7 +17,7 @@ use atoll_abi::start::{FILTER_MAX, START, Start};
 use crate::image::Image;
 use crate::inspect::Live;
 use crate::memory::{self, Mapping, check};
-use crate::serve::{HostMount, Server, Streams};
+use crate::serve::{HostMount, Served, Server, Streams};
 use crate::sockets::{Policy, own_network};
 use crate::symbols::Symbols;
 use crate::{Error, Result, confine, printable, vdso};
@@ -308,20 +308,17 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
             }
         }
     }
-    let server = Server::start(
-        control.clone(),
-        extents_map.clone(),
-        &config,
-        bells.iter().map(|b| b.try_clone()).collect::<std::io::Result<_>>().map_err(failed("dup"))?,
+    let served = Served {
+        mounts: config.mounts,
+        streams: config.streams,
+        user: (config.boot.uid, config.boot.gid),
+        network: config.network,
+        plan_cache: config.plan_cache,
+        first_handle: 1,
+        bells,
         sockets,
-        config
-            .mounts
-            .iter()
-            .map(HostMount::try_clone)
-            .collect::<std::io::Result<_>>()
-            .map_err(failed("dup"))?,
-        machine,
-    )?;
+    };
+    let server = Server::start(control.clone(), extents_map.clone(), served, machine)?;
     let gone = Arc::new(AtomicBool::new(false));
     let log = {
         let (control, first, gone) = (control.clone(), first.clone(), gone.clone());

@@ -5,9 +5,10 @@
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
 //! answers the cell's requests from threads of this process. [`registry`] has
 //! a socket for each live cell, by which others [`inspect`] it and read its
-//! [`books`]. [`pack`] makes root file systems for machines without Linux, [`symbols`]
-//! names what a crash of the runtime was in. Nothing that comes out of a cell is
-//! believed: requests are copied, then checked.
+//! [`books`]. [`pack`] makes root file systems for machines without Linux,
+//! [`remote`] serves cells there, and [`symbols`] names what a crash of the runtime
+//! was in. Nothing that comes out of a cell is believed: requests are copied, then
+//! checked.
 
 mod ahead;
 pub mod books;
@@ -19,6 +20,7 @@ pub mod memory;
 pub mod pack;
 pub mod plan;
 pub mod registry;
+pub mod remote;
 pub mod serve;
 pub mod sockets;
 pub mod symbols;

@@ -24,7 +24,6 @@ use atoll_abi::service::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::launch::CellConfig;
 use crate::memory::Mapping;
 use crate::sockets;
 use crate::{Error, Result};
@@ -57,13 +56,6 @@ pub struct HostMount {
     pub root: OwnedFd,
     /// Refuse changes.
     pub read_only: bool,
-}
-
-impl HostMount {
-    /// A second handle on it.
-    pub fn try_clone(&self) -> std::io::Result<HostMount> {
-        Ok(HostMount { root: self.root.try_clone()?, read_only: self.read_only })
-    }
 }
 
 /// What the standard streams are.
@@ -117,6 +109,26 @@ pub(crate) struct Handle {
     pub mount: Option<u64>,
 }
 
+/// What a cell that is served is given.
+pub(crate) struct Served {
+    /// The host directories, by their numbers.
+    pub mounts: Vec<HostMount>,
+    /// Its standard streams.
+    pub streams: Streams,
+    /// The user and group that it runs as.
+    pub user: (u32, u32),
+    /// What it may do on the network.
+    pub network: sockets::Policy,
+    /// Where rewriting plans are kept.
+    pub plan_cache: Option<std::path::PathBuf>,
+    /// The first handle that it gets.
+    pub first_handle: u64,
+    /// Each core's bell.
+    pub bells: Vec<OwnedFd>,
+    /// Each core's socket for descriptors.
+    pub sockets: Vec<OwnedFd>,
+}
+
 /// Serves one cell.
 pub struct Server {
     control: Arc<Mapping>,
@@ -150,7 +162,6 @@ pub struct Server {
 }
 
 /// The cell's handles.
-#[derive(Default)]
 pub(crate) struct Handles {
     list: HashMap<u64, Arc<Handle>>,
     next: u64,
@@ -161,12 +172,10 @@ impl Server {
     pub(crate) fn start(
         control: Arc<Mapping>,
         memory: Arc<Mapping>,
-        config: &CellConfig,
-        bells: Vec<OwnedFd>,
-        sockets: Vec<OwnedFd>,
-        mounts: Vec<HostMount>,
+        served: Served,
         machine_cores: usize,
     ) -> Result<Arc<Server>> {
+        let Served { mounts, streams, user, network, plan_cache, first_handle, bells, sockets } = served;
         // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
         let root = unsafe {
             libc::umask(0);
@@ -175,20 +184,20 @@ impl Server {
         let server = Arc::new(Server {
             control,
             memory,
-            take: (0..config.cores).map(|_| Mutex::new(())).collect(),
-            put: (0..config.cores).map(|_| Mutex::new(())).collect(),
+            take: bells.iter().map(|_| Mutex::new(())).collect(),
+            put: bells.iter().map(|_| Mutex::new(())).collect(),
             bells,
             sockets,
             idle: AtomicUsize::new(0),
             threads: AtomicU32::new(0),
             mounts,
-            streams: config.streams,
-            handles: Mutex::default(),
-            user: (!root || config.boot.uid != 0).then_some((config.boot.uid, config.boot.gid)),
+            streams,
+            handles: Mutex::new(Handles { list: HashMap::new(), next: first_handle }),
+            user: (!root || user.0 != 0).then_some(user),
             root,
             machine_cores,
-            network: config.network,
-            plans: crate::plan::Plans::new(config.plan_cache.clone()),
+            network,
+            plans: crate::plan::Plans::new(plan_cache),
             writing: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             gap: AtomicU32::new(0),
@@ -261,7 +270,7 @@ impl Server {
     }
 
     fn work(self: Arc<Self>) {
-        let mut identity = Identity::new(self.root, self.user);
+        let mut identity = self.identity();
         let mut fresh = false;
         loop {
             self.idle.fetch_add(1, Ordering::SeqCst);
@@ -340,6 +349,21 @@ impl Server {
         let gap = since.min(u64::from(GAP_MAX)) as u32;
         let usual = self.gap.load(Ordering::Relaxed);
         self.gap.store((usual * 7 + gap) / 8, Ordering::Relaxed);
+    }
+
+    /// Serves a request in this thread, as far as it goes without passing a descriptor.
+    pub(crate) fn serve_here(&self, request: &Request, identity: &mut Identity) -> Answer {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        let (value, extra) = match self.serve(request, identity) {
+            Ok(r) => (r.value as i64, r.extra),
+            Err(e) => (e.to_ret(), 0),
+        };
+        Answer { cookie: request.cookie, value, extra, flags: 0 }
+    }
+
+    /// Whom a thread acts for that serves; it gives up all other rights.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::new(self.root, self.user)
     }
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
@@ -423,8 +447,8 @@ impl Server {
         if h.list.len() >= HANDLES_MAX {
             return Err(Errno::ENFILE);
         }
-        h.next += 1;
         let n = h.next;
+        h.next += 1;
         h.list.insert(n, Arc::new(handle));
         Ok(n)
     }
@@ -892,7 +916,8 @@ impl Server {
         if what >= 2 {
             return Reply::value(0);
         }
-        Reply::value(self.copy_out(r.b, &out[..n as usize])? as u64)
+        // Without room, the host says how long it is.
+        Reply::value(self.copy_out(r.b, out.get(..n as usize).ok_or(Errno::ERANGE)?)? as u64)
     }
 
     fn stream(&self, op: Op, r: &Request) -> Outcome {
@@ -1259,7 +1284,7 @@ fn keep_capabilities(kept: u32) {
 }
 
 /// Whom this thread acts for on the host's file systems.
-struct Identity {
+pub(crate) struct Identity {
     root: bool,
     now: (u32, u32),
 }

@@ -203,6 +203,67 @@ pub fn compare(linux: &Outcome, cell: &Outcome) -> Result<(), Failed> {
     Err(text.into())
 }
 
+/// One side of a case with programs: what came out, and the files that it left. `prefix`: what `$RUN` is.
+fn program_side(
+    script: &Path,
+    limit: Duration,
+    prefix: Option<&dyn Fn(&Path) -> String>,
+) -> Result<(Outcome, Vec<(String, String)>), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let path = dir.path().join("work");
+    fs::create_dir(&path)?;
+    let mut command = Command::new("bash");
+    command
+        .args(["-eu", "-o", "pipefail"])
+        .arg(script)
+        .current_dir(&path)
+        .env("RUN", prefix.map_or(String::new(), |prefix| prefix(&path)))
+        .env("DIR", &path)
+        .env("SIDE", if prefix.is_some() { "cell" } else { "linux" })
+        .env("PORT", port().to_string())
+        .env("TESTS", script.parent().unwrap_or(script))
+        .env("LC_ALL", "C.UTF-8")
+        .env("TZ", "UTC");
+    let mut outcome = run(command, limit)?;
+    // The directory's own name is no difference.
+    outcome.stdout = outcome.stdout.replace(&path.display().to_string(), "$DIR");
+    let files = tree(&path)
+        .into_iter()
+        .map(|(name, what)| (name, what.replace(&path.display().to_string(), "$DIR")))
+        .collect();
+    Ok((outcome, files))
+}
+
+/// Runs a case with programs on Linux, and in cells that what `prefix` makes of the case's directory starts, which may
+/// take `slower` times as long.
+pub fn program_case(
+    script: &Path,
+    text: &str,
+    slower: u32,
+    prefix: impl Fn(&Path) -> String,
+) -> Result<(), Failed> {
+    let (linux, linux_files) = program_side(script, timeout(text), None)?;
+    if linux.hung || linux.status != 0 {
+        return Err(format!(
+            "the case itself fails on Linux with {}:\n{}\n{}",
+            linux.status, linux.stdout, linux.stderr
+        )
+        .into());
+    }
+    let (cell, cell_files) = program_side(script, timeout(text) * slower, Some(&prefix))?;
+    compare(&linux, &cell)?;
+    if linux_files != cell_files {
+        // Only the files that differ, and only their beginnings.
+        let show = |files: &[(String, String)], others: &[(String, String)]| {
+            let own = files.iter().filter(|f| !others.contains(f));
+            own.map(|(n, w)| format!("{n}: {:.200}\n", w.replace('\n', "\\n"))).collect::<String>()
+        };
+        let text = difference(&show(&linux_files, &cell_files), &show(&cell_files, &linux_files));
+        return Err(format!("the files left behind differ (- Linux, + cell):\n{text}").into());
+    }
+    Ok(())
+}
+
 /// Checks what share of a cell's system calls came through rewritten sites, by its `--json` report.
 pub fn check_rewritten(text: &str, cell: &Outcome) -> Result<(), Failed> {
     let Some(wanted) = setting(text, "min-rewritten-percent") else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! `tests/syscalls/*.c` and a few unmodified programs on Linux and on the nucleus, in QEMU.
+//! `tests/syscalls/*.c` and a few unmodified programs on Linux and on the nucleus, in QEMU; of `tests/programs/*.sh`
+//! those that are about volumes and streams.
 //!
 //! The root of a cell there is a tmpfs; a case that notices says `nucleus-on: tmpfs`, and then Linux's side works
 //! on one, too. The others need not, because it may be one that nothing can be executed from.
@@ -8,7 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use atoll_tests::{
-    Failed, Outcome, Trial, arguments, atoll, cases, compare, compile, refused, run, setting, timeout,
+    Failed, Outcome, Trial, arguments, atoll, cases, compare, compile, program_case, refused, run, setting,
+    timeout, top,
 };
 
 /// A tmpfs of the host's.
@@ -20,6 +22,7 @@ const SLOWER: u32 = 3;
 
 fn main() {
     let mut trials = cases("syscalls", "c", case);
+    trials.extend(IN_VOLUMES.iter().map(|name| Trial::test(format!("volume_{name}"), || in_volumes(name))));
     trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -73,6 +76,35 @@ fn case(source: &Path, text: &str) -> Result<(), Failed> {
         }
     }
     compare(&linux, &cell)
+}
+
+/// Cases with programs that are about files of the host, standard streams and terminals.
+const IN_VOLUMES: &[&str] = &[
+    "coreutils_files",
+    "exit_status",
+    "host_sees",
+    "inotify",
+    "locks",
+    "mapped",
+    "names",
+    "pty",
+    "sqlite",
+    "terminal",
+];
+
+/// The host's directory and its programs are volumes.
+fn in_volumes(name: &str) -> Result<(), Failed> {
+    let script = top().join("tests/programs").join(name).with_extension("sh");
+    let text = std::fs::read_to_string(&script)?;
+    program_case(&script, &text, SLOWER, |dir| {
+        let options = setting(&text, "options").unwrap_or_default();
+        let mut words = format!("{} run --platform nucleus {options}", atoll().display());
+        // What cases start is the host's.
+        for shown in ["/usr", "/etc", "/lib/terminfo"] {
+            words += &format!(" --volume {shown}:{shown}:ro");
+        }
+        format!("{words} --volume {0}:{0} --workdir {0} --", dir.display())
+    })
 }
 
 /// An unmodified program: a name; what is packed beside it; its words, in which `DATA` is a file of 100,000

@@ -254,7 +254,9 @@ pub fn msync(c: &mut Call) -> Result<u64> {
         let mut at = addr;
         while at < addr + len {
             let Some((_, area)) = c.task.space.memory.find(at) else { break };
-            if let (true, Kind::File { file, .. }) = (area.shared, &area.kind) {
+            if let (true, Kind::File { file, .. } | Kind::Object { file: Some(file), .. }) =
+                (area.shared, &area.kind)
+            {
                 file.flush()?;
             }
             at = area.end;

@@ -1,4 +1,4 @@
-//! Requests that devices answer: of disks, and of the port by which standard input comes.
+//! Requests that devices answer: of disks, and of the port by which the outside is asked.
 //!
 //! They go the way they go on a host, by the core's ring of requests, and whoever comes by serves them: the core
 //! that asks, one that looks for events, the one that a device interrupts. One core at a time does; another one
@@ -17,7 +17,7 @@ use core::fmt::{Arguments, Write as _};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::input::Input;
+use crate::outside::Outside;
 use crate::{NUCLEUS, control};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
@@ -69,7 +69,7 @@ struct Queued {
 /// What the core that serves has to itself.
 struct State {
     disks: Vec<Queued>,
-    input: Option<Input>,
+    outside: Option<Outside>,
 }
 
 /// The devices.
@@ -81,7 +81,7 @@ pub(crate) struct Devices {
     interrupted: AtomicBool,
     state: UnsafeCell<State>,
     answers: Answers,
-    has_input: bool,
+    has_outside: bool,
 }
 
 // SAFETY: the state is reached by `serve` only, which lets one in at a time; each ring of answers is filled there
@@ -95,6 +95,11 @@ static DEVICES: SetOnce<Devices> = SetOnce::new();
 /// The devices, if the cell has any and they have been started.
 pub(crate) fn devices() -> Option<&'static Devices> {
     DEVICES.get()
+}
+
+/// Have signals come that this core is to look at?
+fn has_mail(core: usize) -> bool {
+    core == 0 && control().mailbox.signals.load(Ordering::SeqCst) != 0
 }
 
 /// A line of the log.
@@ -112,7 +117,7 @@ pub(crate) fn start() {
         return;
     }
     let descriptor = &control().descriptor;
-    let (mut disks, mut input) = (Vec::new(), None);
+    let (mut disks, mut outside) = (Vec::new(), None);
     for device in &descriptor.devices {
         match device.kind.load(Ordering::Relaxed) {
             // SAFETY: a device that the nucleus granted to this cell alone; this is done once.
@@ -123,14 +128,14 @@ pub(crate) fn start() {
                 Err(e) => say(format_args!("a disk does not start, and is left out: {e}")),
             },
             // SAFETY: as above.
-            PORT if input.is_none() => match unsafe { Console::of(device) } {
-                Ok(port) => input = Some(Input::new(port)),
-                Err(e) => say(format_args!("standard input's port does not start: {e}")),
+            PORT if outside.is_none() => match unsafe { Console::of(device) } {
+                Ok(port) => outside = Some(Outside::new(port)),
+                Err(e) => say(format_args!("the port to what is outside does not start: {e}")),
             },
             _ => {}
         }
     }
-    if disks.is_empty() && input.is_none() {
+    if disks.is_empty() && outside.is_none() {
         return;
     }
     let cores = descriptor.cores.load(Ordering::Relaxed) as usize;
@@ -140,8 +145,8 @@ pub(crate) fn start() {
         busy: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
         interrupted: AtomicBool::new(true),
-        has_input: input.is_some(),
-        state: UnsafeCell::new(State { disks, input }),
+        has_outside: outside.is_some(),
+        state: UnsafeCell::new(State { disks, outside }),
         answers,
     });
 }
@@ -151,9 +156,7 @@ impl Devices {
     pub fn takes(&self, request: &Request) -> bool {
         match Op::from_number(request.op) {
             Some(Op::DiskRead) => true,
-            Some(Op::StreamRead) => self.has_input && request.arg[0] == 0,
-            Some(Op::StreamControl) => self.has_input && Input::is_question(request),
-            _ => false,
+            _ => self.has_outside && Outside::takes(request),
         }
     }
 
@@ -172,7 +175,8 @@ impl Devices {
 
     /// Is there something for this core?
     pub fn has_events(&self) -> bool {
-        self.interrupted.load(Ordering::SeqCst) || !self.answers.rings[core_local().id()].is_empty()
+        let id = core_local().id();
+        self.interrupted.load(Ordering::SeqCst) || !self.answers.rings[id].is_empty() || has_mail(id)
     }
 
     /// Serves, and adds answers to this core's requests.
@@ -187,6 +191,10 @@ impl Devices {
             let Some(answer) = self.answers.rings[id].pop::<Answer>() else { break };
             area.outstanding.fetch_sub(1, Ordering::Relaxed);
             events.push(Event::Answer(answer));
+        }
+        // Behind the answers: those that were there before a signal come before it.
+        if events.room() > 0 && has_mail(id) {
+            events.push(Event::Mailbox);
         }
     }
 
@@ -209,7 +217,7 @@ impl State {
         if interrupted {
             // Before the queues are looked at: what is done afterwards interrupts again.
             self.disks.iter_mut().for_each(|d| d.disk.interrupted());
-            self.input.iter_mut().for_each(Input::interrupted);
+            self.outside.iter_mut().for_each(Outside::interrupted);
         }
         for core in 0..answers.rings.len() {
             while let Some(request) = control().cores[core].requests.pop::<Request>() {
@@ -219,14 +227,14 @@ impl State {
         for (n, disk) in self.disks.iter_mut().enumerate() {
             disk.serve(n, answers);
         }
-        if let Some(input) = &mut self.input {
-            input.serve(answers);
+        if let Some(outside) = &mut self.outside {
+            outside.serve(answers);
         }
     }
 
     fn take(&mut self, asked: Asked, answers: &Answers) {
         let request = &asked.1;
-        match (Op::from_number(request.op), &mut self.input) {
+        match (Op::from_number(request.op), &mut self.outside) {
             (Some(Op::DiskRead), _) => {
                 let disk = usize::try_from(request.arg[0]).ok().and_then(|n| self.disks.get_mut(n));
                 match disk {
@@ -235,7 +243,7 @@ impl State {
                     Some(disk) => disk.later.push_back(asked),
                 }
             }
-            (_, Some(input)) => input.take(asked),
+            (_, Some(outside)) => outside.take(asked, answers),
             _ => answers.give(&asked, Err(Errno::ENODEV), 0),
         }
     }

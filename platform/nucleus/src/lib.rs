@@ -10,8 +10,8 @@ extern crate alloc;
 
 pub mod calls;
 mod devices;
-mod input;
 mod net;
+mod outside;
 pub mod service;
 mod spaces;
 pub mod start;

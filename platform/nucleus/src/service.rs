@@ -1,5 +1,5 @@
-//! The messages that serving threads answer on a host, answered in place: there is nobody else. Those for which a
-//! device has to be waited for go to `devices`.
+//! The messages that serving threads answer on a host, answered in place, as far as there is nobody else. Those for
+//! which a device has to be waited for go to `devices`, and by one of those outside, if somebody is there.
 
 use core::sync::atomic::Ordering;
 

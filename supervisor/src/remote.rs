@@ -1,0 +1,255 @@
+//! Serving a cell that is not on this host: requests come by a socket, with the bytes that they name
+//! (`atoll_abi::nucleus::outside`).
+//!
+//! A thread stands in for the cell: it puts what comes into rings and memory of its own, which the serving threads
+//! take for a cell's, and sends back what they say. So they are the same, and believe the same, nothing; what is quick
+//! it serves itself. A request's buffers lie in a slot that is its own until it is answered; the cell's memory itself
+//! is not seen here.
+#![allow(unsafe_code, reason = "waits for descriptors, and reads and fills memory that serving threads use")]
+
+use std::io::{Error as IoError, ErrorKind, Read, Result as IoResult, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use atoll_abi::control::Control;
+use atoll_abi::core_local::state;
+use atoll_abi::errno::Errno;
+use atoll_abi::nucleus::outside::{BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
+use atoll_abi::service::{Answer, Op, Request};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::memory::{Mapping, anonymous};
+use crate::serve::{HostMount, Identity, Served, Server, Streams};
+use crate::sockets::Policy;
+use crate::{Error, Result};
+
+/// What such a cell is given.
+pub struct Given {
+    /// The host directories, by their numbers.
+    pub mounts: Vec<HostMount>,
+    /// Its standard streams.
+    pub streams: Streams,
+    /// The user and group that it runs as.
+    pub user: (u32, u32),
+    /// Where rewriting plans are kept.
+    pub plan_cache: Option<PathBuf>,
+}
+
+/// A cell elsewhere.
+pub struct Remote {
+    /// Serves it.
+    pub server: Arc<Server>,
+    control: Arc<Mapping>,
+    memory: Arc<Mapping>,
+    /// Rung for answers, and for signals.
+    bell: OwnedFd,
+    /// Signals that are to be sent.
+    signals: AtomicU64,
+}
+
+impl Remote {
+    /// Serves the cell at the other end of `port`, in threads, until that end is closed.
+    pub fn start(port: UnixStream, given: Given) -> Result<Arc<Remote>> {
+        let failed = |what: &'static str| move |e: IoError| Error::with(what, e);
+        let map = |name, len: u64| {
+            let file = anonymous(name, len).map_err(failed("no memory for what a cell asks"))?;
+            Mapping::new(&file, len).map(Arc::new).map_err(failed("mapping it"))
+        };
+        // What nobody writes to takes no memory.
+        let control = map("atoll requests", size_of::<Control>() as u64)?;
+        let memory = map("atoll buffers", UNDER_WAY as u64 * BUFFERS_MAX)?;
+        // SAFETY: no memory is involved; a new descriptor, if it is one.
+        let bell = unsafe {
+            match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
+                fd @ 0.. => OwnedFd::from_raw_fd(fd),
+                _ => return Err(Error::host("eventfd")),
+            }
+        };
+        let Given { mounts, streams, user, plan_cache } = given;
+        let served = Served {
+            mounts,
+            streams,
+            user,
+            // Its sockets are its own.
+            network: Policy::None,
+            plan_cache,
+            first_handle: FIRST_HANDLE,
+            bells: vec![bell.try_clone().map_err(failed("eventfd"))?],
+            sockets: Vec::new(),
+        };
+        // One core, so that nobody looks for requests without sleeping: the machine needs the processor more.
+        let server = Server::start(control.clone(), memory.clone(), served, 1)?;
+        let remote = Arc::new(Remote { server, control, memory, bell, signals: AtomicU64::new(0) });
+        // For every answer the bell is to be rung.
+        remote.control().cores[0].local.state.store(state::PARKED, Ordering::SeqCst);
+        let stands_in = remote.clone();
+        let named = std::thread::Builder::new().name("atoll-remote".into());
+        named
+            .spawn(move || {
+                // Its machine has ended, or it says what can't be: in both cases nobody waits for an answer.
+                let identity = stands_in.server.identity();
+                let asked = vec![None; UNDER_WAY];
+                let _ = StandIn { remote: stands_in, port, asked, taken: 0, identity }.work();
+            })
+            .map_err(failed("starting a thread for a cell's requests"))?;
+        Ok(remote)
+    }
+
+    fn control(&self) -> &Control {
+        // SAFETY: the mapping holds one, of atomics only.
+        unsafe { &*self.control.base().cast::<Control>() }
+    }
+
+    /// Passes a signal to the cell's program.
+    pub fn signal(&self, signal: i32) {
+        self.server.settle();
+        self.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        // A full bell has been rung already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+}
+
+/// What stands in for the cell.
+struct StandIn {
+    remote: Arc<Remote>,
+    port: UnixStream,
+    /// Requests that are under way, by their slots.
+    asked: Vec<Option<Request>>,
+    /// Bytes that were taken and not said to be.
+    taken: usize,
+    /// Whom this thread acts for.
+    identity: Identity,
+}
+
+/// Is this served here, if nothing else is under way? It doesn't wait but for a file system, and waking a thread for it
+/// takes longer.
+fn is_quick(op: u32) -> bool {
+    match Op::from_number(op) {
+        None => true,
+        Some(Op::Write | Op::Sync | Op::Truncate | Op::Allocate | Op::Plan) => false,
+        Some(Op::StreamRead | Op::StreamWrite | Op::StreamControl) => false,
+        Some(_) => true,
+    }
+}
+
+impl StandIn {
+    fn work(&mut self) -> IoResult<()> {
+        loop {
+            let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let mut both = [entry(self.port.as_raw_fd()), entry(self.remote.bell.as_raw_fd())];
+            // SAFETY: two entries.
+            if unsafe { libc::poll(both.as_mut_ptr(), 2, -1) } < 0 {
+                let error = IoError::last_os_error();
+                if error.kind() != ErrorKind::Interrupted {
+                    return Err(error);
+                }
+                continue;
+            }
+            if both[1].revents != 0 {
+                let mut count = [0; 8];
+                // Another look does no harm.
+                let _ = rustix::io::read(&self.remote.bell, &mut count);
+                // Before the answers: those that were there before a signal are sent before it.
+                let signals = self.remote.signals.swap(0, Ordering::SeqCst);
+                while let Some(answer) = self.remote.control().cores[0].answers.pop::<Answer>() {
+                    self.answer(answer)?;
+                }
+                if signals != 0 {
+                    self.say(SIGNALS, signals as i64)?;
+                }
+            }
+            if both[0].revents != 0 {
+                self.ask()?;
+            }
+        }
+    }
+
+    /// Sends what is no answer.
+    fn say(&mut self, cookie: u64, value: i64) -> IoResult<()> {
+        self.port.write_all(Answer { cookie, value, extra: 0, flags: 0 }.as_bytes())
+    }
+
+    /// Takes bytes that the cell has sent.
+    fn take(&mut self, bytes: &mut [u8]) -> IoResult<()> {
+        for piece in bytes.chunks_mut(WINDOW / 4) {
+            self.port.read_exact(piece)?;
+            self.taken += piece.len();
+            if self.taken >= WINDOW / 4 {
+                let taken = std::mem::take(&mut self.taken);
+                self.say(TAKEN, taken as i64)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where these bytes are in this process.
+    fn place(&self, offset: u64, len: u64) -> IoResult<*mut u8> {
+        self.remote.memory.range(offset, len).ok_or(ErrorKind::InvalidData.into())
+    }
+
+    /// Takes a request in, and passes it on.
+    fn ask(&mut self) -> IoResult<()> {
+        let mut request = Request::new_zeroed();
+        self.take(request.as_mut_bytes())?;
+        let slot = self.asked.iter().position(Option::is_none).ok_or(ErrorKind::InvalidData)?;
+        let (a, b) = (request.a.len, request.b.len);
+        if [SIGNALS, TAKEN].contains(&request.cookie) || a.checked_add(b).is_none_or(|all| all > BUFFERS_MAX)
+        {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        request.a.offset = slot as u64 * BUFFERS_MAX;
+        request.b.offset = request.a.offset + a;
+        for (at, len) in [request.a.offset, request.b.offset].into_iter().zip(request.given()) {
+            let mut bytes = vec![0; len as usize];
+            self.take(&mut bytes)?;
+            // SAFETY: so many bytes are there, of a slot that is nobody's else now.
+            unsafe { self.place(at, len)?.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+        let alone = self.asked.iter().all(Option::is_none);
+        self.asked[slot] = Some(request);
+        request.cookie = slot as u64;
+        // No descriptor could go back.
+        match Op::from_number(request.op) {
+            Some(Op::Open) => request.arg[3] = 0,
+            Some(Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen) => {
+                let value = Errno::ENOSYS.to_ret();
+                return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
+            }
+            _ => {}
+        }
+        if alone && is_quick(request.op) {
+            let answer = self.remote.server.serve_here(&request, &mut self.identity);
+            return self.answer(answer);
+        }
+        let control = self.remote.control();
+        // There are as many slots as it has room for.
+        if !control.cores[0].requests.push(&request) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        // Pairs with the serving threads' fence between saying that they sleep and their last look.
+        fence(Ordering::SeqCst);
+        if control.server_sleepers.load(Ordering::SeqCst) != 0 {
+            control.server_bell.fetch_add(1, Ordering::Release);
+            // SAFETY: the word is in the mapping.
+            unsafe { libc::syscall(libc::SYS_futex, control.server_bell.as_ptr(), libc::FUTEX_WAKE, 1) };
+        }
+        Ok(())
+    }
+
+    /// Sends an answer back.
+    fn answer(&mut self, mut answer: Answer) -> IoResult<()> {
+        let slot = self.asked.get_mut(answer.cookie as usize).and_then(Option::take);
+        let Some(request) = slot else { return Ok(()) };
+        answer.cookie = request.cookie;
+        let mut frame = Vec::from(answer.as_bytes());
+        for (at, len) in [request.a.offset, request.b.offset].into_iter().zip(request.filled(&answer)) {
+            // SAFETY: so many bytes are there; the serving threads are done with this slot.
+            frame
+                .extend_from_slice(unsafe { std::slice::from_raw_parts(self.place(at, len)?, len as usize) });
+        }
+        self.port.write_all(&frame)
+    }
+}

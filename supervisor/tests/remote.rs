@@ -1,0 +1,144 @@
+//! A cell elsewhere that asks for what it may have, and for what it may not: only the first is served.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::net::UnixStream;
+
+use atoll_abi::Errno;
+use atoll_abi::control::StreamKind;
+use atoll_abi::nucleus::outside::{BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, WINDOW};
+use atoll_abi::service::{Answer, HostAttr, Op, Request};
+use atoll_supervisor::remote::{Given, Remote};
+use atoll_supervisor::serve::{HostMount, Streams};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// The cell's side of the port.
+struct Cell {
+    port: UnixStream,
+    taken: usize,
+}
+
+impl Cell {
+    fn ask(&mut self, request: &Request, given: &[u8]) {
+        self.port.write_all(request.as_bytes()).expect("sent");
+        self.port.write_all(given).expect("sent");
+    }
+
+    /// The next answer; what is none is counted.
+    fn hear(&mut self) -> Option<Answer> {
+        loop {
+            let mut answer = Answer::new_zeroed();
+            self.port.read_exact(answer.as_mut_bytes()).ok()?;
+            if answer.cookie != TAKEN {
+                return Some(answer);
+            }
+            self.taken += answer.value as usize;
+        }
+    }
+
+    fn call(&mut self, request: &Request, given: &[u8]) -> (Result<u64, Errno>, Vec<u8>) {
+        self.ask(request, given);
+        let answer = self.hear().expect("an answer");
+        assert_eq!(answer.cookie, request.cookie);
+        let mut bytes = vec![0; request.filled(&answer).iter().sum::<u64>() as usize];
+        self.port.read_exact(&mut bytes).expect("what was filled");
+        (Errno::from_ret(answer.value), bytes)
+    }
+}
+
+fn request(op: Op, a: u64, b: u64) -> Request {
+    let mut r = Request::new(op);
+    (r.cookie, r.a.len, r.b.len) = (7, a, b);
+    // They mean nothing here.
+    (r.a.offset, r.b.offset) = (u64::MAX, 1 << 40);
+    r
+}
+
+fn by_path(op: Op, path: &str) -> Request {
+    request(op, path.len() as u64, size_of::<HostAttr>() as u64)
+}
+
+fn cell(dir: &std::path::Path, read_only: bool) -> (Cell, std::sync::Arc<Remote>) {
+    let (here, there) = UnixStream::pair().expect("a pair");
+    let mounts = vec![HostMount { root: File::open(dir).expect("the directory").into(), read_only }];
+    let meta = fs::metadata("/proc/self").expect("this process");
+    let streams = Streams([StreamKind::Closed; 3]);
+    let given = Given { mounts, streams, user: (meta.uid(), meta.gid()), plan_cache: None };
+    (Cell { port: here, taken: 0 }, Remote::start(there, given).expect("it starts"))
+}
+
+#[test]
+fn a_cell_elsewhere_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("file"), "contents").expect("a file");
+    let (mut cell, remote) = cell(dir.path(), false);
+    let (found, bytes) = cell.call(&by_path(Op::Stat, "file"), b"file");
+    assert_eq!(found, Ok(0));
+    assert_eq!(HostAttr::read_from_bytes(&bytes).expect("attributes").size, 8);
+    let mut open = by_path(Op::Open, "file");
+    (open.arg[1], open.arg[3]) = (libc::O_RDWR as u64, 1);
+    let handle = cell.call(&open, b"file").0.expect("a handle");
+    assert!(handle >= FIRST_HANDLE);
+    let mut read = request(Op::Read, 5, 100);
+    read.arg[0] = handle;
+    assert_eq!(cell.call(&read, b""), (Ok(8), b"contents".to_vec()));
+    // More than may be on the way: it is said to be taken while it comes.
+    let long = vec![b'x'; BUFFERS_MAX as usize];
+    let mut write = request(Op::Write, BUFFERS_MAX, 0);
+    write.arg[0] = handle;
+    assert_eq!(cell.call(&write, &long).0, Ok(BUFFERS_MAX));
+    assert!(cell.taken + WINDOW / 4 > long.len(), "{} of {} bytes", cell.taken, long.len());
+    assert_eq!(fs::read(dir.path().join("file")).expect("the file"), long);
+    remote.signal(libc::SIGTERM);
+    let signal = cell.hear().expect("a signal");
+    assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
+}
+
+#[test]
+fn a_hostile_cell_gets_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(dir.path().join("shown")).expect("a directory");
+    fs::write(dir.path().join("secret"), "secret").expect("a file");
+    symlink("../secret", dir.path().join("shown/link")).expect("a link");
+    let (mut hostile, _remote) = cell(&dir.path().join("shown"), true);
+    for path in ["../secret", "/etc/passwd", "link", "./../secret"] {
+        let (found, _) = hostile.call(&by_path(Op::Open, path), path.as_bytes());
+        assert!(found.is_err(), "{path} was opened");
+    }
+    let mut make = by_path(Op::Open, "new");
+    make.arg[1] = (libc::O_RDWR | libc::O_CREAT) as u64;
+    assert_eq!(hostile.call(&make, b"new").0, Err(Errno::EROFS));
+    let mut elsewhere = by_path(Op::Stat, "secret");
+    elsewhere.arg[0] = 1;
+    assert_eq!(hostile.call(&elsewhere, b"secret").0, Err(Errno::EBADF));
+    for op in [Op::Read, Op::Write, Op::Truncate, Op::StatHandle, Op::Sync, Op::Release] {
+        let mut r = request(op, 0, 200);
+        r.arg[0] = FIRST_HANDLE;
+        let given = vec![0; r.given().iter().sum::<u64>() as usize];
+        assert_eq!(hostile.call(&r, &given).0, Err(Errno::EBADF), "{op:?}");
+    }
+    for op in [Op::Socket, Op::Bind, Op::Connect, Op::Listen, Op::PassFd, Op::StreamRead, Op::DiskRead] {
+        assert!(hostile.call(&request(op, 0, 0), b"").0.is_err(), "{op:?}");
+    }
+    let mut unknown = request(Op::Nop, 9, 9);
+    unknown.op = 1000;
+    assert_eq!(hostile.call(&unknown, b"").0, Err(Errno::ENOSYS));
+    // It can list, with no room for the list, too.
+    let _ = hostile.call(&request(Op::ExtendedAttr, 0, 0), b"");
+    assert!(hostile.call(&by_path(Op::Stat, ""), b"").0.is_ok());
+}
+
+#[test]
+fn who_does_not_keep_to_it_is_not_served_any_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let end = |wrong: Request| {
+        let (mut hostile, _remote) = cell(dir.path(), false);
+        hostile.ask(&wrong, b"");
+        assert!(hostile.hear().is_none(), "{wrong:?} is answered");
+    };
+    end(Request { cookie: SIGNALS, ..request(Op::Nop, 0, 0) });
+    end(Request { cookie: TAKEN, ..request(Op::Nop, 0, 0) });
+    end(request(Op::Read, BUFFERS_MAX, 1));
+    end(request(Op::Write, u64::MAX, 2));
+}
