@@ -233,7 +233,16 @@ impl SocketFile {
             Inner::Datagram(d) => {
                 self.patiently(nonblock, true, || d.send(source, to, &ancillary.control, pass))
             }
-            Inner::Stream(s) => self.send_stream(&**s, source, nonblock, pass),
+            Inner::Stream(s) => loop {
+                match self.patiently(nonblock, true, || s.send(source, pass)) {
+                    Ok(n) => done += n,
+                    Err(_) if done > 0 => return Ok(done),
+                    Err(e) => return Err(e),
+                }
+                if source.left() == 0 {
+                    return Ok(done);
+                }
+            },
             Inner::Unix(_) if flags & net::MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
             Inner::Unix(u) => {
                 let mut beside = Some(ancillary);
@@ -256,26 +265,6 @@ impl SocketFile {
                         return Ok(done);
                     }
                 }
-            }
-        }
-    }
-
-    fn send_stream(
-        &self,
-        s: &dyn StreamHandle,
-        source: &mut Source,
-        nonblock: bool,
-        flags: u32,
-    ) -> Result<usize> {
-        let mut done = 0;
-        loop {
-            match self.patiently(nonblock, true, || s.send(source, flags)) {
-                Ok(n) => done += n,
-                Err(_) if done > 0 => return Ok(done),
-                Err(e) => return Err(e),
-            }
-            if source.left() == 0 {
-                return Ok(done);
             }
         }
     }
@@ -322,16 +311,11 @@ impl File for SocketFile {
         if sink.left() == 0 && self.kind == net::SOCK_STREAM {
             return Ok(0);
         }
-        match &self.inner {
-            // Nothing comes beside the bytes.
-            Inner::Stream(s) => self.patiently(nonblock, false, || s.receive(sink, 0)),
-            _ => self.receive(sink, 0, nonblock, 0).map(|m| m.len),
-        }
+        self.receive(sink, 0, nonblock, 0).map(|m| m.len)
     }
 
     fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
         let from = match &self.inner {
-            Inner::Stream(s) => return self.send_stream(&**s, source, nonblock, 0).map(|n| (n, 0)),
             Inner::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
             _ => Credentials::default(),
         };

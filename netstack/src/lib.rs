@@ -19,7 +19,6 @@ extern crate alloc;
 extern crate std;
 
 mod address;
-mod checksum;
 mod events;
 mod link;
 mod options;

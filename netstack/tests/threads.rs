@@ -88,11 +88,7 @@ fn cores_share_a_stack() {
                         Err(Errno::EAGAIN) => {
                             // An edge must come; time passes as it would with interrupts.
                             loop {
-                                if core < CORES / 2 {
-                                    stack.take_events(core, &mut events);
-                                } else {
-                                    stack.poll_and_take(now(), core, &mut events);
-                                }
+                                stack.take_events(core, &mut events);
                                 if !events.take().is_empty() {
                                     break;
                                 }

@@ -111,7 +111,6 @@ pub(crate) fn say(what: Arguments) {
 }
 
 /// Starts them. At boot, when there is one thread.
-#[cold]
 pub(crate) fn start() {
     if DEVICES.get().is_some() {
         return;
