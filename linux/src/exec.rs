@@ -363,8 +363,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     task.robust_list.store(0, Ordering::Relaxed);
     task.clear_tid.store(0, Ordering::Relaxed);
     set_ids(task, &program.place);
-    let comm = name.rsplit(|b| *b == b'/').next().unwrap_or(b"");
-    task.set_name(comm);
+    task.set_name(base_name(&name));
     process.has_execed.store(true, Ordering::Relaxed);
     let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref());
     let _ = file.release(linux::O_RDONLY);

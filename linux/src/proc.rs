@@ -23,7 +23,9 @@ use atoll_mem::vm::Kind;
 use atoll_sync::Mutex;
 use linux_raw_sys::general as linux;
 
-use crate::process::{Life, Process, Task, all_processes, find_process, find_task, task_count, world};
+use crate::process::{
+    Life, Process, Task, all_processes, base_name, find_process, find_task, task_count, world,
+};
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::{CAP_ALL, start_ticks};
 use crate::syscalls::time::uptime;
@@ -664,8 +666,7 @@ fn name_of(t: &Task) -> String {
 
 fn zombie(p: &Process, stat: bool) -> String {
     let exe = p.image.lock().exe.clone();
-    let name =
-        exe.rsplit(|b| *b == b'/').next().map_or(String::new(), |n| String::from_utf8_lossy(n).into_owned());
+    let name = String::from_utf8_lossy(base_name(&exe)).into_owned();
     if stat {
         format!(
             "{} ({}) Z {} {} {} 0 -1 4194304 {}\n",

@@ -24,7 +24,7 @@ use atoll_sync::Mutex;
 static HOLDERS: [AtomicU32; ACTIVITIES_MAX] = [const { AtomicU32::new(0) }; ACTIVITIES_MAX];
 const CLOSING: u32 = u32::MAX;
 
-/// The sheets of each, for each core and one more.
+/// The sheets of each, two for each core.
 static SHEETS: [AtomicPtr<Sheet>; ACTIVITIES_MAX] = [const { AtomicPtr::new(null_mut()) }; ACTIVITIES_MAX];
 
 /// An activity, held: it keeps its place as long as this is there.
@@ -37,17 +37,15 @@ fn record(n: u32) -> &'static Record {
 
 /// An activity's sheet for a core of the cell. It is there as long as somebody holds the activity.
 pub(crate) fn sheet(activity: u32, core: usize) -> &'static Sheet {
-    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
-    debug_assert!(!sheets.is_null() && core < cores());
-    // SAFETY: `open` made two for each core; the caller knows that the activity is held.
-    unsafe { &*sheets.add(core) }
+    debug_assert!(core < cores());
+    any_sheet(activity, core)
 }
 
 /// One of an activity's sheets, those of what has ended below it included.
 fn any_sheet(activity: u32, n: usize) -> &'static Sheet {
     let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
     debug_assert!(!sheets.is_null() && n < 2 * cores());
-    // SAFETY: as in `sheet`.
+    // SAFETY: `open` made two for each core; the caller knows that the activity is held.
     unsafe { &*sheets.add(n) }
 }
 
@@ -58,7 +56,7 @@ pub(crate) fn sheet_or_nobodys(activity: u32, core: usize) -> &'static Sheet {
     if sheets.is_null() {
         return sheet(INFRASTRUCTURE, core);
     }
-    // SAFETY: as in `sheet`; sheets are freed only when every core has passed such a point.
+    // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
     unsafe { &*sheets.add(core) }
 }
 

@@ -14,10 +14,10 @@
 
 use core::cell::Cell;
 use core::ptr::null;
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, Ordering};
 
 use crate::activity;
-use crate::core_state::this_core;
+use crate::core_state::{count, this_core};
 use crate::thread::Thread;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Entry, INFRASTRUCTURE, ROOT, Resource, Sheet};
@@ -100,11 +100,6 @@ pub(crate) struct Suspended {
 /// Adds to a word that only this core writes.
 #[inline]
 fn add(word: &AtomicI64, n: i64) {
-    word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
-}
-
-#[inline]
-fn count(word: &AtomicU64, n: u64) {
     word.store(word.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
@@ -314,9 +309,8 @@ impl Meter {
     /// The thread stops here: its message waits.
     #[inline]
     pub fn suspend(&self, now: u64) -> Suspended {
-        let weight = self.weight.replace(0);
+        let weight = self.weight.get();
         if weight != 0 {
-            self.weight.set(weight);
             self.cut(now);
             self.weight.set(0);
         }

@@ -230,6 +230,7 @@ pub fn core_stats(n: usize) -> CoreStats {
 }
 
 /// One more of something; only this core counts here, so no locked instruction is needed.
+#[inline]
 pub(crate) fn count(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
