@@ -32,7 +32,7 @@ use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
-use atoll_task::{Call, books, call};
+use atoll_task::{Call, books, call, gate};
 use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
@@ -1608,6 +1608,12 @@ impl HostFile {
 
     /// Reads from the host into memory of the cell. `size`: where the file is taken to end.
     fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64, size: u64) -> Result<usize> {
+        let n = self.fetch(h, at, memory_offset, len, size)?;
+        books::moved(Resource::DeviceRead, n as u64);
+        Ok(n)
+    }
+
+    fn fetch(&self, h: Handle, at: u64, memory_offset: u64, len: u64, size: u64) -> Result<usize> {
         if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
             let bufs = [host_buf(memory_offset, len)];
             match books::within(Resource::DeviceRead, || host.read_at(fd, &bufs, at)) {
@@ -1835,7 +1841,7 @@ fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
     let mut outcome = Ok(());
     for (c, run) in calls.iter().zip(&runs) {
         match c.wait() {
-            Ok(n) if n == run.len => {}
+            Ok(n) if n == run.len => books::moved(Resource::DeviceWrite, n),
             Ok(_) => outcome = Err(Errno::ENOSPC),
             Err(e) => outcome = Err(e),
         }
@@ -1860,9 +1866,11 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64) -> Result<()> {
         r.arg[2] = 1;
         r.a = extent(&pair[0]);
         r.b = pair.get(1).map_or(Extent::default(), extent);
-        if call(r)? != r.a.len + r.b.len {
+        let len = r.a.len + r.b.len;
+        if call(r)? != len {
             return Err(Errno::ENOSPC);
         }
+        books::moved(Resource::DeviceWrite, len);
     }
     Ok(())
 }
@@ -1903,7 +1911,15 @@ impl File for HostFile {
         let mut s = self.state.lock();
         self.check(&mut s);
         let mut done = 0;
+        let mut waits = true;
         while sink.left() > 0 {
+            // What is not here has to be its turn. Meanwhile others may have the file.
+            if waits && gate::full(Resource::DeviceRead) && (s.direct || !s.chunks.is_valid(at)) && at < s.size {
+                drop(s);
+                waits = gate::pass(Resource::DeviceRead);
+                s = self.state.lock();
+                continue;
+            }
             if s.direct
                 || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0)
             {
@@ -1948,6 +1964,9 @@ impl File for HostFile {
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        if gate::full(Resource::DeviceWrite) {
+            gate::pass(Resource::DeviceWrite);
+        }
         let mut s = self.lock_settled();
         let append = !matches!(at, At::Offset(_));
         while append && !self.begin_append(&mut s)? {

@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 use core::any::Any;
 
 use atoll_abi::control::StreamKind;
+use atoll_abi::grid::Resource;
 use atoll_abi::service::{Extent, HostAttr, Op, Request};
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::io::{Sink, Source, extent_mut};
 use atoll_mem::user;
 use atoll_mem::vm::{Mappable, Object};
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
-use atoll_task::{Call, Limit, call, descriptor_of, wait};
+use atoll_task::{Call, Limit, books, call, descriptor_of, gate, wait};
 use linux_raw_sys::{general as linux, ioctl};
 use zerocopy::IntoBytes;
 
@@ -210,6 +211,9 @@ impl File for Stream {
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        if gate::full(Resource::DeviceWrite) {
+            gate::pass(Resource::DeviceWrite);
+        }
         let _order = self.writing.lock();
         let mut done = 0;
         while source.left() > 0 {
@@ -228,7 +232,10 @@ impl File for Stream {
             }
             request.a = Extent { offset: scratch.offset(), len: n };
             match call(request) {
-                Ok(k) => done += k as usize,
+                Ok(k) => {
+                    books::moved(Resource::DeviceWrite, k);
+                    done += k as usize;
+                }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             }

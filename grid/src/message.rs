@@ -19,7 +19,7 @@ use atoll_abi::grid::Resource;
 use crate::atomic::{AtomicPtr, Ordering};
 
 /// The largest closure, bytes. A larger one is put into a box by whoever sends it, and doesn't compile otherwise.
-pub const CLOSURE_MAX: usize = 80;
+pub const CLOSURE_MAX: usize = 64;
 /// The greatest alignment of a closure, bytes.
 const CLOSURE_ALIGN: usize = 16;
 
@@ -30,6 +30,8 @@ pub struct Header {
     pub dependency: u64,
     /// Those with the same label here are best run by the same core. 0: no matter.
     pub affinity: u64,
+    /// What it costs, in units of the measure, where that is known before it runs; else 0.
+    pub cost: u64,
     /// Who is charged: a number of the directory.
     pub activity: u32,
     /// Who is asked.
@@ -174,7 +176,7 @@ impl Pool {
             next: AtomicPtr::new(null_mut()),
             call: nothing,
             since: 0,
-            header: Header { dependency: 0, affinity: 0, activity: 0, resource: Resource::Overhead },
+            header: Header { dependency: 0, affinity: 0, cost: 0, activity: 0, resource: Resource::Overhead },
             closure: Closure(MaybeUninit::uninit()),
         })
     }
@@ -308,7 +310,7 @@ pub(crate) mod tests {
     use std::sync::atomic::AtomicUsize;
 
     pub(crate) fn header(activity: u32) -> Header {
-        Header { dependency: 1, affinity: 2, activity, resource: Resource::Pipe }
+        Header { dependency: 1, affinity: 2, cost: 0, activity, resource: Resource::Pipe }
     }
 
     /// Each closure is run or dropped, once.

@@ -224,7 +224,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn header(activity: u32, dependency: u64) -> Header {
-        Header { dependency, affinity: 0, activity, resource: Resource::DeviceWrite }
+        Header { dependency, affinity: 0, cost: 0, activity, resource: Resource::DeviceWrite }
     }
 
     fn share(weight: u32) -> Parameters {

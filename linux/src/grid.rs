@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use atoll_abi::grid::{
-    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, NAME_MAX, Parameters, REASON_MAX, Resource,
-    SchedulerKind, kind,
+    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, REASON_MAX, Resource,
+    ResourceConfig, SchedulerKind, kind,
 };
 use atoll_abi::platform;
 use atoll_grid::matches::matches;
 use atoll_sync::Mutex;
-use atoll_task::Activity;
+use atoll_task::{Activity, gate};
 
 use crate::log;
 use crate::process::{Image, Process, all_processes};
@@ -99,17 +99,44 @@ impl Grid {
         }
     }
 
-    /// Tells the scheduler.
+    /// Tells the schedulers.
     fn divide(&self) {
-        let thread = self.config.resources.iter().find(|r| r.resource == Resource::Thread);
+        let of = |resource| self.config.resources.iter().find(|r| r.resource == resource);
+        let thread = of(Resource::Thread);
         let scheduler = thread.map_or(SchedulerKind::Wfq, |r| r.scheduler);
-        let of = |n: usize| {
-            let own = thread.and_then(|r| r.activities.iter().find(|(a, _)| *a as usize == n));
-            own.map_or(self.config.activities[n].parameters, |(_, p)| *p)
-        };
-        let classes: Vec<(&Activity, Parameters)> =
-            self.classes.iter().enumerate().map(|(n, class)| (class, of(n))).collect();
+        let each = |(n, class)| (class, self.parameters(n, thread));
+        let classes: Vec<(&Activity, Parameters)> = self.classes.iter().enumerate().map(each).collect();
         atoll_task::divide(scheduler, Parameters::default(), &classes);
+        for resource in Resource::ALL.into_iter().filter(|r| *r != Resource::Thread) {
+            gate::set(resource, of(resource).and_then(|r| self.rule(r)).as_ref());
+        }
+    }
+
+    /// What an activity is to have of a resource.
+    fn parameters(&self, n: usize, resource: Option<&ResourceConfig>) -> Parameters {
+        let everywhere = self.config.activities[n].parameters;
+        let Some(resource) = resource else { return everywhere };
+        match resource.activities.iter().find(|(a, _)| *a as usize == n) {
+            Some((_, own)) => *own,
+            None if resource.measure == Measure::Time => everywhere,
+            // What is said of time says nothing of bytes.
+            None => Parameters { reservation: 0, limit: 0, ..everywhere },
+        }
+    }
+
+    /// How a resource is divided, if it has a limit: else there is nothing to divide but the time that threads have.
+    fn rule(&self, r: &ResourceConfig) -> Option<gate::Rule> {
+        let each = |(n, class): (usize, &Activity)| (class.number(), self.parameters(n, Some(r)));
+        let classes: Vec<(u32, Parameters)> = self.classes.iter().enumerate().map(each).collect();
+        (r.rate != 0 || classes.iter().any(|(_, p)| p.limit != 0)).then(|| gate::Rule {
+            scheduler: r.scheduler,
+            measure: r.measure,
+            rate: r.rate,
+            batch: r.batch,
+            core: r.cores.first().map_or(0, |core| *core as usize),
+            cell: Parameters::default(),
+            classes,
+        })
     }
 }
 

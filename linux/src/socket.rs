@@ -12,7 +12,7 @@ use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
 use atoll_net::unix::{Ancillary, Credentials, Kind, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
 use atoll_sync::{RcuArc, WaitQueue};
-use atoll_task::{Limit, wait};
+use atoll_task::{Limit, books, gate, wait};
 use linux_raw_sys::{general as linux, ioctl, net};
 
 use crate::process::Task;
@@ -38,6 +38,8 @@ pub struct SocketFile {
     pub kind: u32,
     /// IPPROTO_...
     pub protocol: u32,
+    /// Its waiters are to hear when the grid lets more be received, and sent (`gate::when_open`).
+    asked: [AtomicU64; 2],
     /// SO_RCVTIMEO and SO_SNDTIMEO, ns; 0: none.
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
@@ -75,6 +77,7 @@ impl SocketFile {
             domain,
             kind,
             protocol,
+            asked: [const { AtomicU64::new(0) }; 2],
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -139,6 +142,39 @@ impl SocketFile {
         }
     }
 
+    /// EAGAIN if it isn't the caller's turn to send, or receive, by what the grid's configuration says of the device. Those who wait
+    /// for the socket hear of it when it is.
+    fn admitted(&self, send: bool) -> Result<()> {
+        let (resource, bits) = if send {
+            (Resource::DeviceWrite, poll::OUT | poll::WRNORM)
+        } else {
+            (Resource::DeviceRead, poll::IN | poll::RDNORM)
+        };
+        if !gate::full(resource) {
+            return Ok(());
+        }
+        let asked = &self.asked[usize::from(send)];
+        let waits = match &self.inner {
+            Inner::Stream(s) => {
+                let s = s.clone();
+                gate::when_open(resource, asked, move || s.queue().wake_all(bits))
+            }
+            Inner::Datagram(d) => {
+                let d = d.clone();
+                gate::when_open(resource, asked, move || d.queue().wake_all(bits))
+            }
+            Inner::Unix(_) => false,
+        };
+        if waits { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    /// What a device of the cell's own sent or received: of the host's, the host's sockets book it.
+    fn booked(send: bool, bytes: usize) {
+        if platform().host().is_none() {
+            books::moved(if send { Resource::DeviceWrite } else { Resource::DeviceRead }, bytes as u64);
+        }
+    }
+
     fn wait_queue(&self) -> &WaitQueue {
         match &self.inner {
             Inner::Stream(s) => s.queue(),
@@ -156,10 +192,16 @@ impl SocketFile {
             Inner::Stream(s) => {
                 let mut len = 0;
                 loop {
-                    let r = self.patiently(nonblock, false, || s.receive(sink, pass));
+                    let r = self.patiently(nonblock, false, || {
+                        self.admitted(false)?;
+                        s.receive(sink, pass)
+                    });
                     match r {
                         Ok(0) => break,
-                        Ok(n) => len += n,
+                        Ok(n) => {
+                            Self::booked(false, n);
+                            len += n;
+                        }
                         Err(_) if len > 0 => break,
                         Err(e) => return Err(e),
                     }
@@ -171,7 +213,11 @@ impl SocketFile {
             }
             Inner::Datagram(d) => {
                 let mut room = alloc::vec![0u8; control];
-                let m = self.patiently(nonblock, false, || d.receive(sink, &mut room, pass))?;
+                let m = self.patiently(nonblock, false, || {
+                    self.admitted(false)?;
+                    d.receive(sink, &mut room, pass)
+                })?;
+                Self::booked(false, m.len);
                 room.truncate(m.control_len);
                 Ok(Message {
                     len: m.len,
@@ -231,11 +277,23 @@ impl SocketFile {
         let mut done = 0;
         match &self.inner {
             Inner::Datagram(d) => {
-                self.patiently(nonblock, true, || d.send(source, to, &ancillary.control, pass))
+                let n = self.patiently(nonblock, true, || {
+                    self.admitted(true)?;
+                    d.send(source, to, &ancillary.control, pass)
+                })?;
+                Self::booked(true, n);
+                Ok(n)
             }
             Inner::Stream(s) => loop {
-                match self.patiently(nonblock, true, || s.send(source, pass)) {
-                    Ok(n) => done += n,
+                let sent = self.patiently(nonblock, true, || {
+                    self.admitted(true)?;
+                    s.send(source, pass)
+                });
+                match sent {
+                    Ok(n) => {
+                        Self::booked(true, n);
+                        done += n;
+                    }
                     Err(_) if done > 0 => return Ok(done),
                     Err(e) => return Err(e),
                 }
@@ -335,11 +393,14 @@ impl File for SocketFile {
     }
 
     fn ready(&self) -> u32 {
-        match &self.inner {
+        let bits = match &self.inner {
             Inner::Stream(s) => s.ready(),
             Inner::Datagram(d) => d.ready(),
-            Inner::Unix(u) => u.ready(),
-        }
+            Inner::Unix(u) => return u.ready(),
+        };
+        // What would have to wait its turn isn't ready.
+        let now = |send, these: u32| if bits & these != 0 && self.admitted(send).is_err() { !these } else { !0 };
+        bits & now(true, poll::OUT | poll::WRNORM) & now(false, poll::IN | poll::RDNORM)
     }
 
     fn refresh(&self) {

@@ -16,11 +16,11 @@ use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, Ordering};
 
-use crate::activity;
+use crate::{activity, gate};
 use crate::core_state::{count, this_core};
 use crate::thread::Thread;
 use atoll_abi::core_local::core_local;
-use atoll_abi::grid::{Entry, INFRASTRUCTURE, ROOT, Resource, Sheet};
+use atoll_abi::grid::{Entry, INFRASTRUCTURE, Measure, ROOT, Resource, Sheet};
 use atoll_abi::platform;
 
 /// Kinds of messages: the numbers of system calls, and some more behind them.
@@ -70,6 +70,9 @@ pub(crate) struct Meter {
     began: Cell<u64>,
     /// How long it has taken before that.
     spent: Cell<u64>,
+    /// What the message stood for that was timed last, and the part of its time that others served it for, ns.
+    stood_for: Cell<u32>,
+    elsewhere: Cell<u64>,
     /// Messages until the next that is timed.
     gap: Cell<u32>,
     /// Switches until the next that is timed.
@@ -97,6 +100,13 @@ pub(crate) struct Suspended {
     spent: u64,
 }
 
+/// A message that another resource serves for a while.
+pub(crate) struct Within {
+    from: Resource,
+    /// How long it had taken before.
+    spent: u64,
+}
+
 /// Adds to a word that only this core writes.
 #[inline]
 fn add(word: &AtomicI64, n: i64) {
@@ -115,6 +125,8 @@ impl Meter {
             weight: Cell::new(0),
             began: Cell::new(0),
             spent: Cell::new(0),
+            stood_for: Cell::new(0),
+            elsewhere: Cell::new(0),
             gap: Cell::new(1),
             switch_gap: Cell::new(1),
             was_idle: Cell::new(true),
@@ -235,6 +247,7 @@ impl Meter {
         }
         self.weight.set(if long { 1 } else { SAMPLE });
         self.spent.set(0);
+        self.elsewhere.set(0);
         self.began.set(platform().now());
     }
 
@@ -246,21 +259,24 @@ impl Meter {
 
     /// Another resource takes over for a while. Value: for [`Meter::go_back`].
     #[inline]
-    pub fn go_to(&self, resource: Resource) -> Resource {
+    pub fn go_to(&self, resource: Resource) -> Within {
         if self.weight.get() != 0 {
             self.cut(platform().now());
         }
-        self.label.replace(resource)
+        Within { from: self.label.replace(resource), spent: self.spent.get() }
     }
 
-    /// The resource that took over is done.
+    /// The resource that took over is done. Value: the time that it took, as far as that was looked at, ns.
     #[inline]
-    pub fn go_back(&self, to: Resource) {
+    pub fn go_back(&self, to: Within) -> u64 {
         if self.weight.get() != 0 {
             self.cut(platform().now());
         }
-        let from = self.label.replace(to);
+        let from = self.label.replace(to.from);
         count(&self.entry(from).messages, 1);
+        let took = self.spent.get().saturating_sub(to.spent) * u64::from(self.weight.get());
+        self.elsewhere.set(self.elsewhere.get() + took);
+        took
     }
 
     /// Bytes went through a resource.
@@ -269,19 +285,26 @@ impl Meter {
         count(&self.entry(resource).bytes, bytes);
     }
 
-    /// The message ends.
+    /// The message ends. Value: who served it.
     #[inline(always)]
-    pub fn end(&self) {
+    pub fn end(&self) -> Resource {
         count(&self.entry(self.label.get()).messages, 1);
         if self.weight.get() != 0 {
             self.end_timed();
         }
+        self.label.get()
+    }
+
+    /// How long the message took that has just ended, as far as that was looked at and paid for by nobody else, ns.
+    fn unpaid(&self) -> u64 {
+        let took = self.spent.replace(0) * u64::from(self.stood_for.replace(0));
+        took.saturating_sub(self.elsewhere.replace(0))
     }
 
     #[cold]
     fn end_timed(&self) {
         self.cut(platform().now());
-        self.weight.set(0);
+        self.stood_for.set(self.weight.replace(0));
         let mean = &self.means[usize::from(self.kind.get())];
         let spent = self.spent.get().min(HELD_UP) as i64;
         let now = i64::from(mean.get());
@@ -402,13 +425,28 @@ pub fn begin(kind: usize, resource: Resource) {
 /// The message that was begun last ends.
 #[inline(always)]
 pub fn end() {
-    this_core().meter.end();
+    let served = this_core().meter.end();
+    if gate::any() {
+        pay_for(served);
+    }
 }
 
-/// It turns out which resource the message under way is for.
+#[cold]
+fn pay_for(served: Resource) {
+    if gate::measures(served, Measure::Operations) {
+        gate::pay(served, 1);
+    } else if gate::measures(served, Measure::Time) {
+        gate::pay(served, this_core().meter.unpaid());
+    }
+}
+
+/// It turns out which resource the message under way is for; whoever calls holds nothing that others wait for.
 #[inline(always)]
 pub fn turn_to(resource: Resource) {
     this_core().meter.turn_to(resource);
+    if gate::full(resource) {
+        gate::pass(resource);
+    }
 }
 
 /// Asks another resource for `f` within the message under way.
@@ -417,7 +455,14 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
     let from = this_core().meter.go_to(resource);
     let r = f();
     // `f` may have waited, and gone on elsewhere.
-    this_core().meter.go_back(from);
+    let took = this_core().meter.go_back(from);
+    if gate::any() {
+        if gate::measures(resource, Measure::Operations) {
+            gate::pay(resource, 1);
+        } else if gate::measures(resource, Measure::Time) {
+            gate::pay(resource, took);
+        }
+    }
     r
 }
 
@@ -425,4 +470,7 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
 #[inline]
 pub fn moved(resource: Resource, bytes: u64) {
     this_core().meter.moved(resource, bytes);
+    if gate::measures(resource, Measure::Bytes) {
+        gate::pay(resource, bytes);
+    }
 }

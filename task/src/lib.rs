@@ -20,6 +20,7 @@ mod activity;
 mod arch;
 pub mod books;
 mod core_state;
+pub mod gate;
 mod rcu;
 mod ready;
 mod scheduler;

@@ -34,7 +34,7 @@ use crate::process::Task;
 use crate::types::Siginfo;
 use crate::{current, log, signal};
 
-use atoll_task::books;
+use atoll_task::{books, gate};
 pub use table::{NAMES, RESOURCES, TABLE, UNSERVED};
 
 /// A system call under way.
@@ -110,6 +110,9 @@ fn dispatch(frame: &mut UserFrame) {
     let handler = TABLE.get(number as usize).copied().flatten();
     let resource = RESOURCES.get(number as usize).copied().unwrap_or(Resource::Process);
     books::begin(number as usize % books::KINDS, resource);
+    if gate::full(resource) && !table::turns(number) {
+        gate::pass(resource);
+    }
     let result = match handler {
         Some(handler) => handler(&mut Call { task, frame }),
         None => missing(task, number),
@@ -268,6 +271,9 @@ pub fn upcall(frame: &mut UserFrame, upcall: Upcall) {
         }
         Upcall::Fault { kind, addr, code, si_code } => {
             books::begin(books::PAGE_FAULT, Resource::AddressSpace);
+            if gate::full(Resource::AddressSpace) {
+                gate::pass(Resource::AddressSpace);
+            }
             fault(task, frame, kind, addr, code, si_code);
         }
         Upcall::Event => books::begin(books::EVENT, Resource::Timer),

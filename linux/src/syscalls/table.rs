@@ -380,6 +380,12 @@ table! {
     462 mseal misc::not_built;
 }
 
+/// Does a call turn to another resource than its family's, once it knows which file it is for?
+pub fn turns(number: u64) -> bool {
+    const READ_AND_WRITE: &[u64] = &[0, 1, 17, 18, 19, 20, 40, 275, 276, 278, 295, 296, 326, 327, 328];
+    READ_AND_WRITE.contains(&number)
+}
+
 /// Calls that have a name and nothing that serves them.
 pub static UNSERVED: &[(u16, &str)] = &[
     (29, "shmget"),

@@ -1,0 +1,397 @@
+//! Gates: schedulers before the resources other than the thread (Omni-kernel, sections 2.3 and 3.2; `docs/grid.md`).
+//!
+//! A resource that the configuration gives a rate, or an activity a limit, has a gate. What a message uses there is known when it
+//! has run; then it is *paid*: at once if nothing has to go before it, else by a message of that cost in its class's queue,
+//! which the resource's scheduler takes out when it is that class's turn and the rate allows it. A class that has more to pay than a
+//! *window* is *full*: its threads wait before their next message, where they hold nothing, and its sockets are not ready. So
+//! what a class uses is never further from what it is entitled to than the window, its messages under way, and what the
+//! scheduler allows; and a class with enough to do always has something in its queue, however late its threads wake.
+//!
+//! Time is divided on each core by itself, bytes and messages for the whole cell. Resources without a gate cost one load and
+//! one comparison a message.
+#![allow(unsafe_code, reason = "the keeper is known by its address")]
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::core_state::count;
+use crate::scheduler::{park_until, start, unpark};
+use crate::thread::{Thread, ThreadRef, current, spawn};
+use crate::{Limit, activity, wait};
+use atoll_abi::core_local::core_local;
+use atoll_abi::errno::Errno;
+use atoll_abi::grid::{ACTIVITIES_MAX, Measure, Parameters, RESOURCES, ROOT, Resource, SchedulerKind};
+use atoll_abi::layout::MAX_CORES;
+use atoll_abi::platform;
+use atoll_grid::message::{Header, Message, Pool};
+use atoll_grid::queue::Queues;
+use atoll_sync::{Mutex, SetOnce, WaitQueue};
+
+/// How a resource is divided.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Who divides.
+    pub scheduler: SchedulerKind,
+    /// What is divided.
+    pub measure: Measure,
+    /// The most that all classes get together, units of the measure a second (of time: ns a second and core); 0: no limit.
+    pub rate: u64,
+    /// Messages that are taken at once from a class whose turn it is.
+    pub batch: u32,
+    /// The core that takes turns which are not due at once.
+    pub core: usize,
+    /// What all get that are in no class.
+    pub cell: Parameters,
+    /// Classes: numbers of activities.
+    pub classes: Vec<(u32, Parameters)>,
+}
+
+/// Bytes of one message in a queue: what moved more is several.
+const PIECE: u64 = 64 << 10;
+/// A class may be so much ahead of what it has paid, as time at its rate, ns.
+const WINDOW: u64 = 5_000_000;
+/// Turns that are due within so much time are taken together, ns.
+const TICK: u64 = 100_000;
+/// Memory of messages that a gate keeps.
+const POOL: usize = 64;
+/// What a waiting thread is woken for.
+const OPEN: u32 = 1;
+
+/// A class at a gate.
+struct Class {
+    activity: u32,
+    /// What is in its queue, in units of the measure. Changed under the gate's lock.
+    unpaid: AtomicU64,
+    /// With so much it is full.
+    window: u64,
+    /// How often it has stopped being full.
+    opened: AtomicU64,
+    /// Threads that wait until it isn't.
+    waiters: WaitQueue,
+    /// What else is to be done then.
+    then: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+}
+
+struct Gate {
+    resource: Resource,
+    /// Longer messages are several.
+    piece: u64,
+    queues: Queues,
+    pool: Pool,
+    /// By activity.
+    classes: Vec<Option<Arc<Class>>>,
+}
+
+/// Where a gate can be: for each resource one for the cell, or one for each core.
+struct Place {
+    gate: Mutex<Option<Box<Gate>>>,
+    /// Whose queue is full there: a bit for each activity.
+    full: [AtomicU64; ACTIVITIES_MAX / 64],
+}
+
+/// Resources that have a gate: for each [`Measure`] 16 bits.
+static GATES: AtomicU64 = AtomicU64::new(0);
+static PLACES: [SetOnce<Vec<Place>>; RESOURCES] = [const { SetOnce::new() }; RESOURCES];
+/// When the keeper looks next, ns.
+static ALARM: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The thread that takes turns which are not due at once.
+static KEEPER: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+/// Rules are changed by one at a time.
+static SETTING: Mutex<()> = Mutex::new(());
+
+const fn bit(resource: Resource, measure: Measure) -> u64 {
+    1 << (measure as usize * RESOURCES + resource as usize)
+}
+
+/// A resource's gates, whatever they measure.
+const fn bits(resource: Resource) -> u64 {
+    bit(resource, Measure::Time) | bit(resource, Measure::Bytes) | bit(resource, Measure::Operations)
+}
+
+/// Has the resource a gate that measures this?
+#[inline(always)]
+pub(crate) fn measures(resource: Resource, measure: Measure) -> bool {
+    GATES.load(Ordering::Relaxed) & bit(resource, measure) != 0
+}
+
+/// Has any resource a gate?
+#[inline(always)]
+pub fn any() -> bool {
+    GATES.load(Ordering::Relaxed) != 0
+}
+
+/// The place of a resource's gate for who runs here, if it has one.
+fn place(resource: Resource) -> Option<&'static Place> {
+    let gates = GATES.load(Ordering::Acquire);
+    if gates & bits(resource) == 0 {
+        return None;
+    }
+    let at = if gates & bit(resource, Measure::Time) != 0 { core_local().id() } else { 0 };
+    PLACES[resource as usize].get()?.get(at)
+}
+
+/// The running thread's class, if it is one that gates know: threads of the runtime pass them.
+fn class() -> Option<u32> {
+    let me: ThreadRef = current();
+    me.is_program().then(|| me.class())
+}
+
+impl Place {
+    fn is_full(&self, class: u32) -> bool {
+        self.full[class as usize / 64].load(Ordering::Relaxed) & 1 << (class % 64) != 0
+    }
+
+    fn set_full(&self, class: u32, full: bool) {
+        let (word, bit) = (&self.full[class as usize / 64], 1 << (class % 64));
+        if full { word.fetch_or(bit, Ordering::Relaxed) } else { word.fetch_and(!bit, Ordering::Relaxed) };
+    }
+
+    /// The class, if it is full.
+    fn full_class(&self, class: u32) -> Option<Arc<Class>> {
+        if !self.is_full(class) {
+            return None;
+        }
+        let gate = self.gate.lock();
+        let found = gate.as_ref()?.classes.get(class as usize)?.clone();
+        found.filter(|_| self.is_full(class))
+    }
+
+    /// Takes the turns that are due. Value: when the next is, ns; `u64::MAX`: when something is paid.
+    fn take_turns(&self, now: u64) -> u64 {
+        let mut opened = Vec::new();
+        let mut later = u64::MAX;
+        if let Some(gate) = self.gate.lock().as_mut() {
+            later = gate.take_turns(self, now, &mut opened);
+        }
+        open(opened);
+        later
+    }
+
+    /// Puts another gate here. Who waits looks again; what was not paid is forgiven.
+    fn replace(&self, gate: Option<Box<Gate>>) {
+        let old = core::mem::replace(&mut *self.gate.lock(), gate);
+        self.full.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        open(old.into_iter().flat_map(|gate| gate.classes).flatten().collect());
+    }
+}
+
+/// Tells that these are not full any more.
+fn open(classes: Vec<Arc<Class>>) {
+    for class in classes {
+        class.opened.fetch_add(1, Ordering::Relaxed);
+        class.waiters.wake_all(OPEN);
+        let then = core::mem::take(&mut *class.then.lock());
+        then.into_iter().for_each(|f| f());
+    }
+}
+
+impl Gate {
+    fn new(resource: Resource, rule: &Rule) -> Self {
+        let bytes = rule.measure == Measure::Bytes;
+        let mut gate = Gate {
+            resource,
+            piece: if bytes { PIECE } else { u64::MAX },
+            queues: Queues::new(rule.scheduler, rule.batch, rule.rate),
+            pool: Pool::new(POOL),
+            classes: Vec::new(),
+        };
+        for (activity, parameters) in core::iter::once(&(ROOT, rule.cell)).chain(&rule.classes) {
+            gate.queues.configure(*activity, parameters);
+            let rates = [rule.rate, parameters.limit];
+            let rate = rates.into_iter().filter(|rate| *rate != 0).min().unwrap_or(u64::MAX);
+            let least = if bytes { PIECE } else { 1 };
+            let at = *activity as usize;
+            gate.classes.resize_with(gate.classes.len().max(at + 1), || None);
+            gate.classes[at] = Some(Arc::new(Class {
+                activity: *activity,
+                unpaid: AtomicU64::new(0),
+                window: (rate / (1_000_000_000 / WINDOW)).max(least),
+                opened: AtomicU64::new(0),
+                waiters: WaitQueue::new(),
+                then: Mutex::new(Vec::new()),
+            }));
+        }
+        gate
+    }
+
+    /// A class has used an amount. Value: the class, if its queue has something.
+    fn pay(&mut self, place: &Place, class: u32, amount: u64, now: u64) {
+        let Some(Some(known)) = self.classes.get(class as usize) else { return };
+        let mut left = amount;
+        while left > 0 {
+            let cost = left.min(self.piece);
+            left -= cost;
+            if self.queues.may_run(class, now) {
+                self.queues.done(class, cost, now);
+                continue;
+            }
+            let header = Header { dependency: 0, affinity: 0, cost, activity: class, resource: self.resource };
+            self.queues.push(Message::new(&mut self.pool, header, || ()), now);
+            let unpaid = known.unpaid.load(Ordering::Relaxed) + cost;
+            known.unpaid.store(unpaid, Ordering::Relaxed);
+            if unpaid >= known.window {
+                place.set_full(class, true);
+            }
+        }
+    }
+
+    fn take_turns(&mut self, place: &Place, now: u64, opened: &mut Vec<Arc<Class>>) -> u64 {
+        while let Some(message) = self.queues.next(now) {
+            let Header { activity, cost, .. } = *message.header();
+            let waited = now.saturating_sub(message.since());
+            self.pool.put(message.run());
+            self.queues.done(activity, cost, now);
+            let sheet = activity::sheet_or_nobodys(activity, core_local().id());
+            count(&sheet.entries[self.resource as usize].queued, waited);
+            let Some(Some(class)) = self.classes.get(activity as usize) else { continue };
+            let unpaid = class.unpaid.load(Ordering::Relaxed).saturating_sub(cost);
+            class.unpaid.store(unpaid, Ordering::Relaxed);
+            if unpaid <= class.window / 2 && place.is_full(class.activity) {
+                place.set_full(class.activity, false);
+                opened.push(class.clone());
+            }
+        }
+        self.queues.later(now)
+    }
+}
+
+/// The running thread's class has used so much of a resource, which has a gate for that measure.
+#[cold]
+pub(crate) fn pay(resource: Resource, amount: u64) {
+    let (Some(place), Some(class), true) = (place(resource), class(), amount > 0) else { return };
+    let now = platform().now();
+    let mut opened = Vec::new();
+    let mut later = u64::MAX;
+    if let Some(gate) = place.gate.lock().as_mut() {
+        gate.pay(place, class, amount, now);
+        later = gate.take_turns(place, now, &mut opened);
+    }
+    open(opened);
+    ask_for(later);
+}
+
+/// Sees to it that the keeper looks at this time.
+fn ask_for(later: u64) {
+    if later != u64::MAX && ALARM.fetch_min(later, Ordering::AcqRel) > later {
+        let keeper = KEEPER.load(Ordering::Acquire);
+        // SAFETY: threads are never freed.
+        if let Some(keeper) = unsafe { keeper.as_ref() } {
+            unpark(keeper);
+        }
+    }
+}
+
+/// What the keeper does.
+fn keep() {
+    loop {
+        ALARM.store(u64::MAX, Ordering::Release);
+        let now = platform().now();
+        let gates = GATES.load(Ordering::Acquire);
+        for resource in Resource::ALL.into_iter().filter(|r| gates & bits(*r) != 0) {
+            let places = if gates & bit(resource, Measure::Time) != 0 { crate::cores() } else { 1 };
+            for place in PLACES[resource as usize].get().into_iter().flatten().take(places) {
+                let later = place.take_turns(now);
+                ALARM.fetch_min(later, Ordering::AcqRel);
+            }
+        }
+        match ALARM.load(Ordering::Acquire) {
+            u64::MAX => crate::scheduler::park(),
+            at => park_until(at.max(now + TICK)),
+        }
+    }
+}
+
+/// Is the running thread's class to wait at this resource?
+#[inline]
+pub fn full(resource: Resource) -> bool {
+    GATES.load(Ordering::Relaxed) & bits(resource) != 0 && is_full(resource)
+}
+
+#[cold]
+fn is_full(resource: Resource) -> bool {
+    let (Some(place), Some(class)) = (place(resource), class()) else { return false };
+    place.is_full(class)
+}
+
+/// Waits while the running thread's class is full at this resource. The thread holds nothing that others wait for. Value:
+/// false if something interrupted that.
+#[cold]
+pub fn pass(resource: Resource) -> bool {
+    loop {
+        let (Some(place), Some(class)) = (place(resource), class()) else { return true };
+        let Some(found) = place.full_class(class) else { return true };
+        let seen = found.opened.load(Ordering::Relaxed);
+        let outcome = wait(&found.waiters, OPEN, Limit::Forever, || {
+            (!place.is_full(class) || found.opened.load(Ordering::Relaxed) != seen).then_some(())
+        });
+        if outcome == Err(Errno::RESTART) {
+            return false;
+        }
+    }
+}
+
+/// Has `f` called when the running thread's class is not full any more. `asked`: where the caller keeps that it has asked,
+/// so that it does so once. Value: false if the class is not full now; then nothing is called.
+pub fn when_open(resource: Resource, asked: &AtomicU64, f: impl FnOnce() + Send + 'static) -> bool {
+    let (Some(place), Some(class)) = (place(resource), class()) else { return false };
+    let Some(found) = place.full_class(class) else { return false };
+    let mut then = found.then.lock();
+    let turn = Arc::as_ptr(&found) as u64 + found.opened.load(Ordering::Relaxed) + 1;
+    if asked.swap(turn, Ordering::Relaxed) != turn {
+        then.push(Box::new(f));
+    }
+    drop(then);
+    if place.is_full(class) {
+        return true;
+    }
+    // It was opened meanwhile, and `f` may have come too late for that.
+    asked.store(0, Ordering::Relaxed);
+    false
+}
+
+/// Divides a resource by this rule from now on, or no longer. Not [`Resource::Thread`], which [`crate::divide`] is for.
+/// What classes have not paid by then is forgiven.
+pub fn set(resource: Resource, rule: Option<&Rule>) {
+    let _one = SETTING.lock();
+    let place = || Place { gate: Mutex::new(None), full: [const { AtomicU64::new(0) }; ACTIVITIES_MAX / 64] };
+    let mut gates = GATES.load(Ordering::Relaxed) & !bits(resource);
+    if let Some(rule) = rule {
+        // The first time only.
+        let _ = PLACES[resource as usize].get().is_some()
+            || PLACES[resource as usize].set((0..MAX_CORES).map(|_| place()).collect()).is_ok();
+        let places: &Vec<Place> = &PLACES[resource as usize];
+        let mine = if rule.measure == Measure::Time { crate::cores() } else { 1 };
+        for (n, place) in places.iter().enumerate() {
+            place.replace((n < mine).then(|| Box::new(Gate::new(resource, rule))));
+        }
+        gates |= bit(resource, rule.measure);
+        keep_from(rule.core);
+    }
+    GATES.store(gates, Ordering::Release);
+    if rule.is_none() {
+        PLACES[resource as usize].get().into_iter().flatten().for_each(|place| place.replace(None));
+    }
+}
+
+/// Sees to it that there is a keeper.
+fn keep_from(core: usize) {
+    if KEEPER.load(Ordering::Relaxed).is_null() {
+        match spawn(core.min(crate::cores() - 1), keep) {
+            Some(t) => {
+                KEEPER.store((t as *const Thread).cast_mut(), Ordering::Release);
+                start(t);
+            }
+            None => platform().log("no memory for the thread that takes turns of the grid"),
+        }
+    }
+}
+
+/// Nothing is divided. At boot.
+pub(crate) fn init() {
+    GATES.store(0, Ordering::Relaxed);
+    ALARM.store(u64::MAX, Ordering::Relaxed);
+    KEEPER.store(null_mut(), Ordering::Relaxed);
+}
