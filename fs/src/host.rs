@@ -1914,7 +1914,11 @@ impl File for HostFile {
         let mut waits = true;
         while sink.left() > 0 {
             // What is not here has to be its turn. Meanwhile others may have the file.
-            if waits && gate::full(Resource::DeviceRead) && (s.direct || !s.chunks.is_valid(at)) && at < s.size {
+            if waits
+                && gate::full(Resource::DeviceRead)
+                && (s.direct || !s.chunks.is_valid(at))
+                && at < s.size
+            {
                 drop(s);
                 waits = gate::pass(Resource::DeviceRead);
                 s = self.state.lock();

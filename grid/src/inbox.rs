@@ -124,7 +124,8 @@ mod loom_tests {
         let value = UnsafeCell::new(0);
         // SAFETY: nobody else has it.
         value.with_mut(|v| unsafe { *v = n });
-        let header = Header { dependency: n, affinity: 0, cost: 0, activity: sender, resource: Resource::Pipe };
+        let header =
+            Header { dependency: n, affinity: 0, cost: 0, activity: sender, resource: Resource::Pipe };
         Message::new(&mut Pool::new(0), header, move || {
             // SAFETY: the sender is done with it, or loom says so.
             assert_eq!(value.with(|v| unsafe { *v }), n);

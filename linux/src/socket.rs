@@ -399,7 +399,8 @@ impl File for SocketFile {
             Inner::Unix(u) => return u.ready(),
         };
         // What would have to wait its turn isn't ready.
-        let now = |send, these: u32| if bits & these != 0 && self.admitted(send).is_err() { !these } else { !0 };
+        let now =
+            |send, these: u32| if bits & these != 0 && self.admitted(send).is_err() { !these } else { !0 };
         bits & now(true, poll::OUT | poll::WRNORM) & now(false, poll::IN | poll::RDNORM)
     }
 

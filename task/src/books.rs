@@ -16,9 +16,9 @@ use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, Ordering};
 
-use crate::{activity, gate};
 use crate::core_state::{count, this_core};
 use crate::thread::Thread;
+use crate::{activity, gate};
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Entry, INFRASTRUCTURE, Measure, ROOT, Resource, Sheet};
 use atoll_abi::platform;

@@ -146,7 +146,11 @@ impl Place {
 
     fn set_full(&self, class: u32, full: bool) {
         let (word, bit) = (&self.full[class as usize / 64], 1 << (class % 64));
-        if full { word.fetch_or(bit, Ordering::Relaxed) } else { word.fetch_and(!bit, Ordering::Relaxed) };
+        if full {
+            word.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed)
+        };
     }
 
     /// The class, if it is full.
@@ -228,7 +232,8 @@ impl Gate {
                 self.queues.done(class, cost, now);
                 continue;
             }
-            let header = Header { dependency: 0, affinity: 0, cost, activity: class, resource: self.resource };
+            let header =
+                Header { dependency: 0, affinity: 0, cost, activity: class, resource: self.resource };
             self.queues.push(Message::new(&mut self.pool, header, || ()), now);
             let unpaid = known.unpaid.load(Ordering::Relaxed) + cost;
             known.unpaid.store(unpaid, Ordering::Relaxed);

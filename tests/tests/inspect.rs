@@ -20,7 +20,12 @@ fn main() {
         Trial::test("grid", grid),
         Trial::test("shares", shares),
         Trial::test("bad_requests", bad_requests),
+        Trial::test("rate_of_waiting_senders", || sent("wait")),
+        Trial::test("rate_of_polling_senders", || sent("poll")),
+        Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
+        Trial::test("rate_of_readers", read_from_disk),
     ];
+    trials.extend(LIMITED.map(|resource| Trial::test(format!("limit_{resource}"), || limit(resource))));
     // SAFETY: asks for an id.
     if unsafe { libc::geteuid() } == 0 {
         trials.push(Trial::test("other_user", other_user));
@@ -352,6 +357,233 @@ fn shares() -> Done {
     Ok(())
 }
 
+/// Resources that programs send messages to.
+const LIMITED: [&str; 10] = [
+    "process",
+    "address-space",
+    "files",
+    "file-cache",
+    "pipe",
+    "socket",
+    "device-read",
+    "device-write",
+    "timer",
+    "wait",
+];
+
+/// Sends messages to a resource for some seconds, and prints how many.
+const MESSAGES: &str = r#"
+import mmap, os, select, socket, sys, time
+what, seconds = sys.argv[1], float(sys.argv[2])
+r, w = os.pipe()
+file = os.open("/tmp/data", os.O_RDWR | os.O_CREAT)
+os.write(file, bytes(4096))
+near, far = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+far.bind(("127.0.0.1", 0))
+near.connect(far.getsockname())
+send = lambda: near.send(b"x")
+message = {
+    "process": os.getuid,
+    "address-space": lambda: mmap.mmap(-1, 4096).close(),
+    "files": lambda: os.stat("/tmp"),
+    "file-cache": lambda: os.pread(file, 4096, 0),
+    "pipe": lambda: os.write(w, b"x") and os.read(r, 1),
+    "socket": near.getsockname,
+    "device-read": lambda: send() and far.recv(1),
+    "device-write": send,
+    "timer": lambda: time.sleep(0),
+    "wait": lambda: select.select([], [], [], 0),
+}[what]
+n, end = 0, time.monotonic() + seconds
+while time.monotonic() < end:
+    message()
+    n += 1
+print(n)
+"#;
+
+/// OK-02, OK-10: at each resource an activity gets as many messages served as its limit allows, whatever it sends: no path leads
+/// around the resource's scheduler. Who has no limit is not held up.
+fn limit(resource: &str) -> Done {
+    const SECONDS: f64 = 1.5;
+    let user = User::this()?;
+    let config = user.dir.path().join("grid.toml");
+    std::fs::write(
+        &config,
+        format!(
+            "[[activity]]\nname = \"gold\"\nmatch = [{{ environment = \"TENANT=gold\" }}]\n\
+             [resource.{resource}]\nmeasure = \"operations\"\nactivity.gold = {{ limit = \"1k/s\" }}\n"
+        ),
+    )?;
+    let count = |tenant: &str| -> Result<f64, Failed> {
+        let (config, seconds) = (config.display().to_string(), SECONDS.to_string());
+        let cell = ["run", "--cores", "1", "--memory", "256M", "--env", tenant, "--grid", &config, "--"];
+        let program = ["/usr/bin/python3", "-c", MESSAGES, resource, &seconds];
+        Ok(user.ask(&[&cell[..], &program].concat())?.trim().parse()?)
+    };
+    let held = count("TENANT=gold")?;
+    // Besides the limit there is what it allows at once: 10 ms' worth after a rest, and a window of 5 ms.
+    check(held <= 1000.0 * SECONDS * 1.02 + 25.0, format!("{held} messages in {SECONDS} s"))?;
+    check(held >= 50.0, format!("only {held} messages in {SECONDS} s"))?;
+    let free = count("TENANT=none")?;
+    check(free > 4.0 * 1000.0 * SECONDS, format!("{free} messages without a limit, and {held} with one"))
+}
+
+/// The configuration of three tenants that share a device's bytes.
+fn tenants(user: &User, resource: &str, rate: &str) -> Result<String, Failed> {
+    let mut text = String::new();
+    for (tenant, weight) in TENANT_SHARES {
+        text += &format!("[[activity]]\nname = \"{tenant}\"\nweight = {weight}\n");
+        text += &format!("match = [{{ environment = \"TENANT={tenant}\" }}]\n");
+    }
+    text += &format!("[resource.{resource}]\nmeasure = \"bytes\"\nrate = \"{rate}\"\n");
+    let path = user.dir.path().join("tenants.toml");
+    std::fs::write(&path, text)?;
+    Ok(path.display().to_string())
+}
+
+const TENANT_SHARES: [(&str, f64); 3] = [("gold", 50.0), ("silver", 33.0), ("bronze", 17.0)];
+
+/// Runs what comes as its argument for each tenant.
+const EACH: &str = r#"
+import subprocess, sys
+run = lambda t: subprocess.Popen(["/usr/bin/python3", "-c", *sys.argv[1:]], env={"TENANT": t})
+for tenant in [run(t) for t in ("gold", "silver", "bronze")]:
+    tenant.wait()
+"#;
+
+/// Sends without end by several connections, waiting in each call, or for readiness.
+const SENDER: &str = r#"
+import os, select, socket, sys, threading
+data = bytes(100000)
+def connect():
+    c = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    c.sendall(os.environ["TENANT"].ljust(8).encode())
+    return c
+connections = [connect() for _ in range(4)]
+def send(c):
+    while True:
+        c.sendall(data)
+if sys.argv[1] == "wait":
+    for c in connections:
+        threading.Thread(target=send, args=(c,)).start()
+else:
+    edge = sys.argv[1] == "edge"
+    epoll, by_number = select.epoll(), {}
+    for c in connections:
+        c.setblocking(False)
+        epoll.register(c, select.EPOLLOUT | (select.EPOLLET if edge else 0))
+        by_number[c.fileno()] = c
+    while True:
+        for number, _ in epoll.poll():
+            try:
+                by_number[number].send(data)
+                while edge:
+                    by_number[number].send(data)
+            except BlockingIOError:
+                pass
+"#;
+
+/// Bytes by tenant, up to now.
+type Sums = std::sync::Arc<std::sync::Mutex<BTreeMap<String, f64>>>;
+
+fn check_shares(now: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>, rate: f64, time: f64) -> Done {
+    let of = |name: &str| now.get(name).unwrap_or(&0.0) - before.get(name).unwrap_or(&0.0);
+    let sum: f64 = TENANT_SHARES.iter().map(|(name, _)| of(name)).sum();
+    check(sum < rate * (time + 0.1) && sum > rate * time * 0.8, format!("{sum} bytes in {time} s: {now:?}"))?;
+    for (name, want) in TENANT_SHARES {
+        let percent = of(name) * 100.0 / sum;
+        check((percent - want).abs() < 1.5, format!("{name} got {percent:.2} % and not {want}: {now:?}"))?;
+    }
+    Ok(())
+}
+
+/// Omni-kernel, section 4.2: where the bytes that leave are what there is too little of, tenants get their shares of them, and
+/// all together the rate, as who receives them sees it.
+fn sent(mode: &str) -> Done {
+    let user = User::this()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port().to_string();
+    let sums = Sums::default();
+    let received = sums.clone();
+    std::thread::spawn(move || {
+        for mut from in listener.incoming().flatten() {
+            let sums = received.clone();
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 1 << 18];
+                let named = from.read_exact(&mut bytes[..8]);
+                let name = String::from_utf8_lossy(&bytes[..8]).trim().to_string();
+                while let (Ok(()), Ok(n @ 1..)) = (&named, from.read(&mut bytes)) {
+                    *sums.lock().unwrap().entry(name.clone()).or_default() += n as f64;
+                }
+            });
+        }
+    });
+    let (name, config) = (unique(mode), tenants(&user, "device-write", "40MB/s")?);
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &config];
+    let python = ["/usr/bin/python3", "-c", EACH, SENDER, mode, &port];
+    let _cell = user.start_program(&options, &name, &python)?;
+    while_none(|| sums.lock().unwrap().len() < 3)?;
+    // What socket buffers take at first is on no account.
+    std::thread::sleep(Duration::from_secs(2));
+    let (begun, before) = (Instant::now(), sums.lock().unwrap().clone());
+    std::thread::sleep(Duration::from_secs(4));
+    let now = sums.lock().unwrap().clone();
+    check_shares(&now, &before, 40e6, begun.elapsed().as_secs_f64())
+}
+
+fn while_none(mut f: impl FnMut() -> bool) -> Done {
+    let begun = Instant::now();
+    while f() {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err("the tenants don't come".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Reads a file of its own without end, several pieces at a time, past the cache.
+const READER: &str = r#"
+import mmap, os, threading
+def read(at):
+    f = os.open("/data/" + os.environ["TENANT"], os.O_RDONLY | os.O_DIRECT)
+    to = mmap.mmap(-1, 1 << 17)
+    while True:
+        os.preadv(f, [to], at)
+        at = (at + (1 << 17)) % (1 << 23)
+for n in range(4):
+    threading.Thread(target=read, args=(n << 21,)).start()
+"#;
+
+/// Omni-kernel, section 4.3: the same of what is read from a volume, as the books have it.
+fn read_from_disk() -> Done {
+    let user = User::this()?;
+    // Where O_DIRECT is known.
+    let data = tempfile::Builder::new().prefix("atoll-test-").tempdir_in("/var/tmp")?;
+    for (tenant, _) in TENANT_SHARES {
+        std::fs::write(data.path().join(tenant), vec![7; 8 << 20])?;
+    }
+    let (name, config) = (unique("disk"), tenants(&user, "device-read", "40MB/s")?);
+    let volume = format!("{}:/data", data.path().display());
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &config, "-v", &volume];
+    let python = ["/usr/bin/python3", "-c", EACH, READER];
+    let _cell = user.start_program(&options, &name, &python)?;
+    let bytes = || -> Result<(f64, BTreeMap<String, f64>), Failed> {
+        let snapshot: Value = serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?;
+        let mut sums = BTreeMap::new();
+        of_tenants(&snapshot, |process, tenant| {
+            let n = process["resources"]["device-read"]["bytes"].as_f64().unwrap_or(0.0);
+            *sums.entry(tenant.to_string()).or_default() += n;
+        });
+        Ok((snapshot["clock"].as_f64().unwrap_or(0.0), sums))
+    };
+    while_none(|| bytes().is_ok_and(|(_, sums)| sums.values().filter(|n| **n > 4e6).count() < 3))?;
+    let (begun, before) = bytes()?;
+    std::thread::sleep(Duration::from_secs(4));
+    let (ended, now) = bytes()?;
+    check_shares(&now, &before, 40e6, (ended - begun) / 1e9)
+}
+
 /// Processor time of an activity's resources, or of one, ns.
 fn time_of(activity: &Value, resource: &str) -> f64 {
     let resources = activity["resources"].as_object().into_iter().flatten();
@@ -359,20 +591,27 @@ fn time_of(activity: &Value, resource: &str) -> f64 {
     wanted.map(|(_, entry)| entry["ns"].as_f64().unwrap_or(0.0)).sum()
 }
 
-/// What the processes under each activity of the configuration have used, ns, if they used anything.
-fn used(snapshot: &Value, resource: &str) -> BTreeMap<String, f64> {
+/// Calls `f` with each process that is under an activity of the configuration, and that one's name.
+fn of_tenants(snapshot: &Value, mut f: impl FnMut(&Value, &str)) {
     let none = Vec::new();
     let activities = snapshot["activities"].as_array().unwrap_or(&none);
-    let mut sums = BTreeMap::new();
     for process in activities.iter().filter(|a| a["kind"] == "process") {
         let above = activities.iter().find(|a| a["id"] == process["parent"] && a["kind"] == "named");
-        let time = time_of(process, resource);
-        if let Some(name) = above.and_then(|a| a["name"].as_str())
-            && time > 0.0
-        {
-            *sums.entry(name.to_string()).or_default() += time;
+        if let Some(name) = above.and_then(|a| a["name"].as_str()) {
+            f(process, name);
         }
     }
+}
+
+/// What the processes under each activity of the configuration have used, ns, if they used anything.
+fn used(snapshot: &Value, resource: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    of_tenants(snapshot, |process, tenant| {
+        let time = time_of(process, resource);
+        if time > 0.0 {
+            *sums.entry(tenant.to_string()).or_default() += time;
+        }
+    });
     sums
 }
 
