@@ -16,7 +16,7 @@ use atoll_abi::grid::{
 use atoll_abi::platform;
 use atoll_grid::matches::matches;
 use atoll_sync::Mutex;
-use atoll_task::{Activity, gate};
+use atoll_task::{Activity, books, gate};
 
 use crate::log;
 use crate::process::{Image, Process, all_processes};
@@ -101,6 +101,7 @@ impl Grid {
 
     /// Tells the schedulers.
     fn divide(&self) {
+        books::set_sample(self.config.sample);
         let of = |resource| self.config.resources.iter().find(|r| r.resource == resource);
         let thread = of(Resource::Thread);
         let scheduler = thread.map_or(SchedulerKind::Wfq, |r| r.scheduler);

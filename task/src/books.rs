@@ -14,7 +14,7 @@
 
 use core::cell::Cell;
 use core::ptr::null;
-use core::sync::atomic::{AtomicI64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::core_state::{count, this_core};
 use crate::thread::Thread;
@@ -35,7 +35,9 @@ pub const START: usize = KINDS - 3;
 /// A kind that takes so long on average, ns, is timed each time.
 const LONG: u32 = 2_000;
 /// One in so many of the others is timed, and of switches between threads.
-const SAMPLE: u32 = 16;
+static SAMPLE: AtomicU32 = AtomicU32::new(16);
+/// The longest gap between samples, so that draws fit.
+const SAMPLE_MAX: u32 = 1 << 16;
 
 /// Work of a core, ns, after which it looks how much of that time it really had.
 const LOOK_AFTER: u64 = 1_000_000;
@@ -107,6 +109,15 @@ pub(crate) struct Within {
     spent: u64,
 }
 
+fn sample() -> u32 {
+    SAMPLE.load(Ordering::Relaxed)
+}
+
+/// One in so many short messages is timed from now on, on average: 1 to 65536.
+pub fn set_sample(n: u32) {
+    SAMPLE.store(n.clamp(1, SAMPLE_MAX), Ordering::Relaxed);
+}
+
 /// Adds to a word that only this core writes.
 #[inline]
 fn add(word: &AtomicI64, n: i64) {
@@ -152,7 +163,7 @@ impl Meter {
         x ^= x >> 17;
         x ^= x << 5;
         self.random.set(x);
-        ((u64::from(x) * u64::from(2 * SAMPLE - 1)) >> 32) as u32 + 1
+        ((u64::from(x) * u64::from(2 * sample() - 1)) >> 32) as u32 + 1
     }
 
     /// The core begins to work, for nobody yet.
@@ -245,7 +256,7 @@ impl Meter {
         if self.gap.get() == 0 {
             self.gap.set(self.draw());
         }
-        self.weight.set(if long { 1 } else { SAMPLE });
+        self.weight.set(if long { 1 } else { sample() });
         self.spent.set(0);
         self.elsewhere.set(0);
         self.began.set(platform().now());
@@ -361,7 +372,7 @@ impl Meter {
     /// It has taken `took` ns to find the thread that the core now works for.
     #[cold]
     pub fn switched(&self, took: u64) {
-        let weight = if self.was_idle.replace(false) { 1 } else { i64::from(SAMPLE) };
+        let weight = if self.was_idle.replace(false) { 1 } else { i64::from(sample()) };
         if self.switch_gap.get() == 0 {
             self.switch_gap.set(self.draw());
         }

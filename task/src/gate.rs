@@ -133,10 +133,10 @@ fn place(resource: Resource) -> Option<&'static Place> {
     PLACES[resource as usize].get()?.get(at)
 }
 
-/// The running thread's class, if it is one that gates know: threads of the runtime pass them.
+/// The running thread's class. Threads of the runtime that work for nobody pass all gates.
 fn class() -> Option<u32> {
     let me: ThreadRef = current();
-    me.is_program().then(|| me.class())
+    (me.is_program() || me.class() != ROOT).then(|| me.class())
 }
 
 impl Place {
@@ -202,9 +202,13 @@ impl Gate {
             pool: Pool::new(POOL),
             classes: Vec::new(),
         };
-        for (activity, parameters) in core::iter::once(&(ROOT, rule.cell)).chain(&rule.classes) {
+        let cell = (ROOT, rule.cell);
+        let all = || core::iter::once(&cell).chain(&rule.classes);
+        let weights: u64 = all().map(|(_, p)| u64::from(p.weight)).sum();
+        for (activity, parameters) in all() {
             gate.queues.configure(*activity, parameters);
-            let rates = [rule.rate, parameters.limit];
+            let share = u128::from(rule.rate) * u128::from(parameters.weight) / u128::from(weights.max(1));
+            let rates = [share as u64, parameters.limit];
             let rate = rates.into_iter().filter(|rate| *rate != 0).min().unwrap_or(u64::MAX);
             let least = if bytes { PIECE } else { 1 };
             let at = *activity as usize;

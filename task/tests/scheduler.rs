@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_abi::grid::{Parameters, Resource, SchedulerKind, kind};
+use atoll_abi::grid::{Measure, Parameters, Resource, SchedulerKind, kind};
 use atoll_abi::platform;
 use atoll_abi::service::{Op, Request};
 use atoll_platform_sim::{Config, Outcome, run};
@@ -297,6 +297,76 @@ fn classes_share_by_weight() {
                     (percent - f64::from(w)).abs() < 2.0
                 });
                 platform().end(if fair { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Threads of three classes, on any cores, send messages to a resource that has a rate: all together get that, and each class
+/// its share, whoever wakes when (OK-02, OK-07, OK-10). What one pays late it pays all the same, and nobody is left waiting.
+#[test]
+fn gates_share_by_weight() {
+    first_seeds(
+        8,
+        |core| {
+            boot(core, || {
+                const RATE: u64 = 300_000;
+                let weights = [50u32, 33, 17];
+                let root = task::Activity::root();
+                let named = |n: u8| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap();
+                let classes = [named(0), named(1), named(2)];
+                let of = |weight| Parameters { weight, ..Parameters::default() };
+                let rule = task::gate::Rule {
+                    scheduler: SchedulerKind::Wfq,
+                    measure: Measure::Operations,
+                    rate: RATE,
+                    batch: 1,
+                    core: 0,
+                    cell: Parameters::default(),
+                    classes: classes.iter().zip(weights).map(|(c, w)| (c.number(), of(w))).collect(),
+                };
+                task::gate::set(Resource::Pipe, Some(&rule));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let got: Arc<[AtomicU64; 3]> = Arc::default();
+                let begun = platform().now();
+                // What may be used at once after a rest is gone by then.
+                let (warm, end) = (begun + 15_000_000, begun + 55_000_000);
+                for (n, class) in classes.iter().enumerate() {
+                    for on in n..n + 2 {
+                        let (count, got) = (count.clone(), got.clone());
+                        let t = task::spawn(on % task::cores(), move || {
+                            while platform().now() < end {
+                                task::books::begin(n, Resource::Process);
+                                task::books::turn_to(Resource::Pipe);
+                                task::books::end();
+                                if (warm..end).contains(&platform().now()) {
+                                    got[n].fetch_add(1, Ordering::Relaxed);
+                                }
+                            }
+                            done(&count);
+                        });
+                        let t = t.unwrap();
+                        t.work_for(class.clone());
+                        task::start(t);
+                    }
+                }
+                join(&count, 6);
+                let total: u64 = got.iter().map(|g| g.load(Ordering::Relaxed)).sum();
+                // The window and those that are under way.
+                let most = RATE / 1000 * (end - warm) / 1_000_000 + RATE / 200 + 100;
+                let fair = got.iter().zip(weights).all(|(g, w)| {
+                    let percent = g.load(Ordering::Relaxed) as f64 * 100.0 / total as f64;
+                    (percent - f64::from(w)).abs() < 3.0
+                });
+                if !fair || total > most || total * 10 < most * 7 {
+                    eprintln!("{got:?} of {most}");
+                    platform().end(1);
+                }
+                // Without the rule nobody waits.
+                task::gate::set(Resource::Pipe, None);
+                assert!(!task::gate::full(Resource::Pipe));
+                platform().end(0);
             })
         },
         Outcome::Ended(0),
