@@ -24,6 +24,7 @@ fn main() {
     let mut trials = cases("syscalls", "c", case);
     trials.extend(IN_VOLUMES.iter().map(|name| Trial::test(format!("volume_{name}"), || in_volumes(name))));
     trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
+    trials.push(Trial::test("grid", grid));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -228,6 +229,50 @@ fn program((_, includes, words): &Program) -> Result<(), Failed> {
     }
     command.arg("--include").arg(&data).arg("--").args(&words);
     compare(&linux, &side(command)?)
+}
+
+/// Messages to a pipe and bytes to a network device, 1.5 s of each, and the books.
+const MESSAGES: &str = r#"
+import os, socket, time
+r, w = os.pipe()
+near, far = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+far.bind(("127.0.0.1", 0))
+near.connect(far.getsockname())
+def through_pipe():
+    os.write(w, b"x")
+    os.read(r, 1)
+def sent():
+    near.send(bytes(1000))
+    far.recv(1000)
+for message in through_pipe, sent:
+    n, end = 0, time.monotonic() + 1.5
+    while time.monotonic() < end:
+        message()
+        n += 1
+    print("made", n)
+print(open("/proc/atoll/activities").read())
+"#;
+
+/// OK-02, OK-05, OK-09: the configuration's limits hold on the nucleus, too, and its books tell of it.
+fn grid() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let config = dir.path().join("grid.toml");
+    let activity = "[[activity]]\nname = \"gold\"\nmatch = [{ program = \"python3*\" }]\n";
+    let pipe = "[resource.pipe]\nmeasure = \"operations\"\nactivity.gold = { limit = \"200/s\" }\n";
+    let device = "[resource.device-write]\nmeasure = \"bytes\"\nactivity.gold = { limit = \"200kB/s\" }\n";
+    std::fs::write(&config, [activity, pipe, device].concat())?;
+    let mut command = nucleus("--net none --volume /usr:/usr:ro", &[]);
+    command.arg("--grid").arg(&config).args(["--", "/usr/bin/python3", "-c", MESSAGES]);
+    let cell = run(command, Duration::from_secs(120))?;
+    let made = |line: &str| line.strip_prefix("made ").and_then(|n| n.parse::<u32>().ok());
+    let made: Vec<u32> = cell.stdout.lines().filter_map(made).collect();
+    // A write and a read are two; 64 KiB may go ahead.
+    let right = matches!(made[..], [50..=160, 50..=400]);
+    let booked = cell.stdout.lines().any(|line| line.contains(" gold device-write "));
+    if cell.status == 0 && right && booked {
+        return Ok(());
+    }
+    Err(format!("{made:?} messages; status {}:\n{}{}", cell.status, cell.stdout, cell.stderr).into())
 }
 
 /// Lines of two numbers, the second below 1000, in no order.
