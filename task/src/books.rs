@@ -16,8 +16,9 @@ use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
+use crate::activity::Activity;
 use crate::core_state::{count, this_core};
-use crate::thread::Thread;
+use crate::thread::{Thread, current};
 use crate::{activity, gate};
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Entry, INFRASTRUCTURE, Measure, ROOT, Resource, Sheet};
@@ -75,6 +76,11 @@ pub(crate) struct Meter {
     /// What the message stood for that was timed last, and the part of its time that others served it for, ns.
     stood_for: Cell<u32>,
     elsewhere: Cell<u64>,
+    /// Whom the event thread works for, and one more: 0: for nobody that is known.
+    serving: Cell<u32>,
+    /// What its last message took, and all that it has run since events were last charged, ns.
+    served_last: Cell<u64>,
+    served: Cell<u64>,
     /// Messages until the next that is timed.
     gap: Cell<u32>,
     /// Switches until the next that is timed.
@@ -138,6 +144,9 @@ impl Meter {
             spent: Cell::new(0),
             stood_for: Cell::new(0),
             elsewhere: Cell::new(0),
+            serving: Cell::new(0),
+            served_last: Cell::new(0),
+            served: Cell::new(0),
             gap: Cell::new(1),
             switch_gap: Cell::new(1),
             was_idle: Cell::new(true),
@@ -396,6 +405,16 @@ impl Meter {
         count(&idle.messages, 1);
     }
 
+    /// Whom the core's event thread works for while it runs a message.
+    pub fn serving(&self) -> Option<u32> {
+        self.serving.get().checked_sub(1)
+    }
+
+    /// What the message took that it has run last, ns.
+    pub fn served_last(&self) -> u64 {
+        self.served_last.get()
+    }
+
     /// A thread was woken: what is known of an event's cause.
     #[inline]
     pub fn woke(&self, t: &Thread) {
@@ -409,12 +428,16 @@ impl Meter {
     /// Events took `took` ns: of those whose threads were woken, or of nobody that is known.
     pub fn charge_events(&self, took: u64) {
         let len = self.woken_len.replace(0) as usize;
-        if len == 0 {
+        // Messages are paid for. One that waited meanwhile has some of its time from earlier accounts.
+        let served = self.served.replace(0);
+        let others = took.saturating_sub(served);
+        if len == 0 || served > took {
             let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Completion as usize];
-            add(&entry.time, took as i64);
+            add(&entry.time, took as i64 - served as i64);
             count(&entry.messages, 1);
             return;
         }
+        let took = others;
         let each = took / len as u64;
         for (n, who) in self.woken[..len].iter().enumerate() {
             let entry =
@@ -475,6 +498,24 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
         }
     }
     r
+}
+
+/// Runs `f`, in an event thread, for an activity: the time is that one's, and not that of those whom `f` wakes.
+pub(crate) fn serve(activity: &Activity, resource: Resource, f: impl FnOnce()) {
+    let me = current();
+    let meter = &this_core().meter;
+    let (before, woken) = (me.run_time_now(), meter.woken_len.get());
+    meter.serving.set(activity.number() + 1);
+    f();
+    // If it has waited for a lock, only its own time counts, and events were charged meanwhile. It is the same core.
+    let took = me.run_time_now().saturating_sub(before);
+    meter.serving.set(0);
+    meter.woken_len.set(woken.min(meter.woken_len.get()));
+    meter.served_last.set(took);
+    meter.served.set(meter.served.get() + took);
+    let entry = &activity::sheet(activity.number(), meter.core).entries[resource as usize];
+    add(&entry.time, took as i64);
+    count(&entry.messages, 1);
 }
 
 /// So many bytes went through a resource.

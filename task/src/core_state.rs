@@ -14,7 +14,11 @@ use crate::ready::Ready;
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
 use atoll_abi::core_local::core_local;
+use atoll_abi::grid::SchedulerKind;
 use atoll_abi::platform::{Event, Events};
+use atoll_grid::inbox::Inbox;
+use atoll_grid::message::Pool;
+use atoll_grid::queue::Queues;
 use atoll_sync::SetOnce;
 
 /// Something another core is asked to do.
@@ -57,7 +61,9 @@ pub(crate) struct Private {
     /// When the platform was last asked for events.
     pub polled: u64,
     pub events: Events,
-    pub due: Vec<Deferred>,
+    /// Messages for the event thread, and memory for those that are sent here.
+    pub messages: Queues,
+    pub pool: Pool,
     /// To be done after the answers that have come, and by those who waited for them.
     pub after: Vec<Deferred>,
     pub limbo: Limbo,
@@ -68,7 +74,7 @@ pub(crate) struct Private {
 impl Private {
     /// Is there anything for the core's event thread to do?
     pub fn has_work_for_events(&self) -> bool {
-        !self.events.is_empty() || !self.due.is_empty() || !self.after.is_empty() || self.leave.is_some()
+        !self.events.is_empty() || !self.messages.is_empty() || !self.after.is_empty() || self.leave.is_some()
     }
 }
 
@@ -77,7 +83,9 @@ pub(crate) struct Core {
     pub private: UnsafeCell<Private>,
     /// Threads woken by other cores, newest first.
     pub inbox: AtomicPtr<Thread>,
-    /// Requests of other cores, newest first.
+    /// Messages of other cores for the event thread.
+    pub messages: Inbox,
+    /// Requests of other cores to the scheduler, newest first.
     pub mail: AtomicPtr<MailNode>,
     /// Ready threads, for others to read.
     pub load: AtomicU32,
@@ -146,12 +154,14 @@ impl Core {
                 since: 0,
                 polled: 0,
                 events: Events::new(),
-                due: Vec::new(),
+                messages: Queues::new(SchedulerKind::Wfq, 1, 0),
+                pool: Pool::new(crate::messages::POOL),
                 after: Vec::new(),
                 limbo: Limbo::default(),
                 leave: None,
             }),
             inbox: AtomicPtr::new(null_mut()),
+            messages: Inbox::default(),
             mail: AtomicPtr::new(null_mut()),
             load: AtomicU32::new(0),
             busy: AtomicBool::new(false),

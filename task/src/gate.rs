@@ -52,7 +52,7 @@ pub struct Rule {
 /// Bytes of one message in a queue: what moved more is several.
 const PIECE: u64 = 64 << 10;
 /// A class may be so much ahead of what it has paid, as time at its rate, ns.
-const WINDOW: u64 = 5_000_000;
+const WINDOW: u64 = 20_000_000;
 /// Turns that are due within so much time are taken together, ns.
 const TICK: u64 = 100_000;
 /// Memory of messages that a gate keeps.

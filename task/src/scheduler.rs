@@ -13,6 +13,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::core_state::{
     Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
 };
+use crate::messages;
 use crate::rcu;
 use crate::ready::Ready;
 use crate::thread::{self, Thread, ThreadRef, current, state};
@@ -212,6 +213,7 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     if with_private(|p| p.ready.generation) != activity::generation() {
         activity::with_division(|division, generation| {
             with_private(|p| p.ready.divide(division, generation, now));
+            messages::divide(&division.classes);
         });
     }
     // The books are done with those who were woken.
@@ -336,7 +338,8 @@ fn idle(now: u64) -> u64 {
 }
 
 fn nothing_arrived(this: &Core) -> bool {
-    this.inbox.load(Ordering::Relaxed).is_null() && this.mail.load(Ordering::Relaxed).is_null()
+    let nobody = this.inbox.load(Ordering::Relaxed).is_null() && this.mail.load(Ordering::Relaxed).is_null();
+    nobody && this.messages.is_empty()
 }
 
 /// Asks the platform for events if it is time to, and gives them to the event thread. Value: was it time?
@@ -368,7 +371,7 @@ pub fn look() {
     }
 }
 
-fn wake_event_thread() {
+pub(crate) fn wake_event_thread() {
     if with_private(|p| p.has_work_for_events()) {
         let t = this_core().event_thread.load(Ordering::Relaxed);
         if !t.is_null() {
@@ -382,13 +385,13 @@ fn wake_event_thread() {
 /// space may change under it.
 fn event_loop() {
     loop {
-        let (due, after, leave) =
-            with_private(|p| (core::mem::take(&mut p.due), core::mem::take(&mut p.after), p.leave.take()));
+        let (after, leave) = with_private(|p| (core::mem::take(&mut p.after), p.leave.take()));
         if !after.is_empty() {
             look_for_events(platform().now(), true);
         }
         let events = with_private(|p| p.events.take());
-        if events.is_empty() && due.is_empty() && after.is_empty() && leave.is_none() {
+        let messages = with_private(|p| p.messages.len());
+        if events.is_empty() && messages == 0 && after.is_empty() && leave.is_none() {
             park();
             continue;
         }
@@ -398,8 +401,9 @@ fn event_loop() {
         for event in events.iter() {
             handle_event(event);
         }
-        for call in due {
-            call();
+        // Not those that come meanwhile: events go before them.
+        for _ in 0..messages {
+            messages::run_next();
         }
         if !after.is_empty() {
             yield_now();
@@ -446,6 +450,11 @@ fn take_mail() {
             this.wants_work.store(false, Ordering::Relaxed);
             push_woken(t);
         }
+    }
+    if !this.messages.is_empty() {
+        let now = platform().now();
+        this.messages.take().for_each(|m| messages::queue(m, now));
+        wake_event_thread();
     }
     if !this.mail.load(Ordering::Relaxed).is_null() {
         let mut node = this.mail.swap(null_mut(), Ordering::Acquire);
@@ -664,7 +673,7 @@ fn post(t: ThreadRef, on: usize) {
 }
 
 /// Sees to it that a core looks at its inbox soon.
-fn poke(on: usize) {
+pub(crate) fn poke(on: usize) {
     fence(Ordering::SeqCst);
     let local = &platform().control().cores[on].local;
     if local.state.load(Ordering::SeqCst) == core_run::PARKED {

@@ -7,10 +7,13 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core_state::{Mail, core, with_private};
+use crate::messages;
 use crate::scheduler;
 use crate::thread::ThreadRef;
 use atoll_abi::core_local::core_local;
+use atoll_abi::grid::Resource;
 use atoll_abi::platform;
+use atoll_grid::message::Message;
 use atoll_sync::Mutex;
 
 /// Deadline and a number that makes it unique on its core.
@@ -18,7 +21,7 @@ pub(crate) type TimerKey = (u64, u64);
 
 pub(crate) enum TimerEntry {
     Thread(ThreadRef),
-    Callback(Arc<dyn Fn() + Send + Sync>),
+    Callback(Message),
 }
 
 /// Puts an entry into this core's timers.
@@ -51,14 +54,14 @@ pub(crate) fn expire(now: u64) -> bool {
                 }
                 match first.remove() {
                     TimerEntry::Thread(t) => return Some(t),
-                    TimerEntry::Callback(f) => p.due.push(f),
+                    TimerEntry::Callback(message) => p.messages.push(message, now),
                 }
             }
             None
         });
         match thread {
             Some(t) => scheduler::unpark(t),
-            None => return with_private(|p| !p.due.is_empty()),
+            None => return with_private(|p| !p.messages.is_empty()),
         }
     }
 }
@@ -162,7 +165,8 @@ impl Inner {
     fn arm(self: Arc<Self>, deadline: u64) -> Armed {
         let generation = self.generation.load(Ordering::Relaxed);
         let on = core_local().id();
-        let key = insert(deadline, TimerEntry::Callback(Arc::new(move || self.clone().ran_out(generation))));
+        let message = messages::message(Resource::Timer, move || self.ran_out(generation));
+        let key = insert(deadline, TimerEntry::Callback(message));
         scheduler::rearm();
         Armed { core: on, key }
     }

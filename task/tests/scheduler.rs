@@ -372,3 +372,85 @@ fn gates_share_by_weight() {
         Outcome::Ended(0),
     );
 }
+
+/// Messages to event threads, also of other cores, and those that they send in turn: each runs once, one sender's in order, and
+/// their time is the activity's that the first was sent for (OK-03, OK-08, OK-15).
+#[test]
+fn messages_are_for_whom_they_were_sent() {
+    first_seeds(
+        12,
+        |core| {
+            boot(core, || {
+                const EACH: u64 = 4;
+                const BURN: u64 = 100_000;
+                let cores = task::cores();
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new(), <[AtomicU64; 2]>::default()));
+                let orders: Arc<Vec<Mutex<Vec<u64>>>> =
+                    Arc::new((0..2 * cores * cores).map(|_| Mutex::default()).collect());
+                let root = task::Activity::root();
+                let activities =
+                    [b"one", b"two"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+                let each = EACH * (cores * cores) as u64;
+                // For each activity and core one that sends to all cores.
+                for (n, activity) in activities.iter().enumerate() {
+                    for from in 0..cores {
+                        let (count, orders) = (count.clone(), orders.clone());
+                        let t = task::spawn(from, move || {
+                            for k in 0..EACH * cores as u64 {
+                                let to = k as usize % cores;
+                                let (count, orders) = (count.clone(), orders.clone());
+                                let (next, order) = ((to + 1) % cores, (n * cores + from) * cores + to);
+                                task::send(to, Resource::Completion, move || {
+                                    orders[order].lock().push(k);
+                                    // The second half of the work, on the next core.
+                                    task::send(next, Resource::Timer, move || {
+                                        let begun = platform().now();
+                                        while platform().now() < begun + BURN * (n as u64 + 1) {}
+                                        // Perhaps longer: in the simulator others' steps take time, too.
+                                        count.2[n].fetch_add(platform().now() - begun, Ordering::SeqCst);
+                                        if count.0.fetch_add(1, Ordering::SeqCst) + 1
+                                            == EACH * orders.len() as u64
+                                        {
+                                            count.1.wake_all(1);
+                                        }
+                                    });
+                                });
+                            }
+                        });
+                        let t = t.unwrap();
+                        t.work_for(activity.clone());
+                        task::start(t);
+                    }
+                }
+                loop {
+                    count.1.register(1);
+                    let all = count.0.load(Ordering::SeqCst) == 2 * each;
+                    if !all {
+                        task::park();
+                    }
+                    count.1.unregister();
+                    if all {
+                        break;
+                    }
+                }
+                let ordered = orders.iter().all(|o| o.lock().is_sorted() && o.lock().len() == EACH as usize);
+                // The last one's time is not in the books before it has ended.
+                task::sleep_until(platform().now() + 1_000_000);
+                let used = task::used();
+                let right = activities.iter().enumerate().all(|(n, activity)| {
+                    let of = used.iter().find(|u| u.activity == activity.number()).unwrap();
+                    let (burnt, messages, ..) = of.entries[Resource::Timer as usize];
+                    let want = count.2[n].load(Ordering::SeqCst) as i64;
+                    // A look at the clock takes up to 200 ns here.
+                    let right = messages == each && (want..want + want / 50).contains(&burnt);
+                    if !right {
+                        eprintln!("{messages} of {each} messages took {burnt} ns, and should {want}");
+                    }
+                    right
+                });
+                platform().end(i32::from(!ordered || !right));
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
