@@ -14,7 +14,7 @@ use crate::ready::Ready;
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
 use atoll_abi::core_local::core_local;
-use atoll_abi::grid::SchedulerKind;
+use atoll_abi::grid::{ACTIVITIES_MAX, SchedulerKind};
 use atoll_abi::platform::{Event, Events};
 use atoll_grid::inbox::Inbox;
 use atoll_grid::message::Pool;
@@ -89,6 +89,8 @@ pub(crate) struct Core {
     pub mail: AtomicPtr<MailNode>,
     /// Ready threads, for others to read.
     pub load: AtomicU32,
+    /// Threads of each class that had something to do here lately, on average, in units of [`crate::ready::ONE`].
+    pub class_loads: [AtomicU32; ACTIVITIES_MAX],
     /// Does anything but idleness run?
     pub busy: AtomicBool,
     /// Passages through points where the core reads no slot.
@@ -164,6 +166,7 @@ impl Core {
             messages: Inbox::default(),
             mail: AtomicPtr::new(null_mut()),
             load: AtomicU32::new(0),
+            class_loads: [const { AtomicU32::new(0) }; ACTIVITIES_MAX],
             busy: AtomicBool::new(false),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),

@@ -71,8 +71,18 @@ impl Line {
     }
 }
 
+/// One thread, in averages.
+pub(crate) const ONE: u32 = 256;
+/// How often a core looks which part of each class it has, ns.
+const LOOK_EVERY: u64 = 8_000_000;
+/// Parts of a unit of weight.
+const FINER: u64 = 256;
+
 /// Several classes, and who divides the core between them.
 struct Classes {
+    /// What they are to have of the whole cell.
+    division: Vec<(u32, Parameters)>,
+    looked: u64,
     /// By the activity's number.
     lines: Vec<Line>,
     scheduler: Checked<Box<dyn Scheduler>>,
@@ -131,6 +141,8 @@ impl Ready {
         if !division.classes.is_empty() {
             let last = division.classes.iter().map(|(activity, _)| *activity).max().unwrap_or(0);
             let mut classes = Box::new(Classes {
+                division: division.classes.clone(),
+                looked: now,
                 lines: (0..=last).map(|_| Line::new()).collect(),
                 scheduler: Checked::new(make(division.scheduler)),
                 serving: None,
@@ -191,6 +203,54 @@ impl Ready {
         t
     }
 
+    /// Is it time for [`Ready::look_at_parts`]?
+    #[inline]
+    pub fn is_time_to_look(&self, now: u64) -> bool {
+        self.classes.as_ref().is_some_and(|c| now.saturating_sub(c.looked) >= LOOK_EVERY)
+    }
+
+    /// Gives each class the part of its weight here that it has of its threads here, so that its share is one of the cell, and not
+    /// of each core by itself. `loads`: a class's average on a core; `note`: takes this core's. Value: the core that has least to
+    /// do, and the class of which it should get a thread from here, if that makes both more equal.
+    pub fn look_at_parts(
+        &mut self,
+        now: u64,
+        (me, cores): (usize, usize),
+        loads: impl Fn(usize, u32) -> u32,
+        note: impl Fn(u32, u32),
+    ) -> Option<(usize, u32)> {
+        let classes = self.classes.as_mut()?;
+        classes.looked = now;
+        for n in 0..classes.division.len() {
+            let (class, parameters) = classes.division[n];
+            let here = classes.count(class) * ONE;
+            let average = (loads(me, class) * 3 + here).div_ceil(4);
+            note(class, if here == 0 && average < ONE / 16 { 0 } else { average });
+            let all: u32 = (0..cores).map(|core| loads(core, class)).sum();
+            // Who comes back to a core on which it was not lately is not to stand behind all others.
+            let part = u64::from(average.max(ONE / 4)) * FINER / u64::from(all.max(ONE / 4));
+            let weight = u64::from(parameters.weight) * part.clamp(1, FINER);
+            let parameters = Parameters { weight: u32::try_from(weight).unwrap_or(u32::MAX), ..parameters };
+            classes.scheduler.configure(class as Client, &parameters);
+        }
+        // What a thread of a class weighs, and all on a core.
+        let each = |(class, p): &(u32, Parameters)| {
+            let all: u32 = (0..cores).map(|core| loads(core, *class)).sum();
+            u64::from(p.weight) * FINER * u64::from(ONE) / u64::from(all.max(ONE))
+        };
+        let weight = |core: usize| -> u64 {
+            classes.division.iter().map(|c| each(c) * u64::from(loads(core, c.0)) / u64::from(ONE)).sum()
+        };
+        let to = (0..cores).min_by_key(|core| weight(*core)).filter(|core| *core != me)?;
+        let more = weight(me).saturating_sub(weight(to));
+        let fits = |c: &&(u32, Parameters)| {
+            let waits = classes.lines.get(c.0 as usize).is_some_and(|line| !line.is_empty());
+            waits && each(c) > 0 && each(c) * 5 < more * 4
+        };
+        let best = classes.division.iter().filter(fits).max_by_key(|c| each(c))?;
+        Some((to, best.0))
+    }
+
     /// When to ask again after there was none that might run; `u64::MAX`: when one is pushed.
     pub fn next(&self, now: u64) -> u64 {
         match &self.classes {
@@ -226,6 +286,12 @@ impl Classes {
         if first && self.serving != Some(class as Client) {
             self.scheduler.arrive(class as Client, now);
         }
+    }
+
+    /// Its threads that have something to do here.
+    fn count(&self, class: u32) -> u32 {
+        let waiting = self.lines.get(class as usize).map_or(0, count);
+        waiting as u32 + u32::from(self.serving == Some(class as Client))
     }
 
     fn settle(&mut self, ran: u64, now: u64) {

@@ -216,6 +216,9 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
             messages::divide(&division.classes);
         });
     }
+    if with_private(|p| p.ready.is_time_to_look(now)) && all_cores().len() > 1 {
+        look_at_parts(now);
+    }
     // The books are done with those who were woken.
     rcu::quiesce();
     take_mail();
@@ -751,11 +754,30 @@ fn spread() {
     }
 }
 
+/// Sees to it that each class gets its share of all cores together.
+#[cold]
+fn look_at_parts(now: u64) {
+    let (me, cores) = (core_local().id(), all_cores().len());
+    let loads = |n: usize, class: u32| core(n).class_loads[class as usize].load(Ordering::Relaxed);
+    let note = |class: u32, load: u32| core(me).class_loads[class as usize].store(load, Ordering::Relaxed);
+    let better = with_private(|p| p.ready.look_at_parts(now, (me, cores), loads, note));
+    if let Some((to, class)) = better
+        && let Some(t) = pop_movable_of(to, |t| t.class() == class)
+    {
+        migrate(t, to);
+    }
+}
+
 /// Takes a ready thread that may run on another core.
 fn pop_movable(to: usize) -> Option<ThreadRef> {
+    pop_movable_of(to, |_| true)
+}
+
+/// The same of those for which `wanted` holds.
+fn pop_movable_of(to: usize, wanted: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
     let me = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
     // Not the thread on whose stack this runs: it is not saved yet.
-    let may = |t: ThreadRef| t.is_movable() && t.may_run_on(to) && !core::ptr::eq(t, me);
+    let may = |t: ThreadRef| t.is_movable() && t.may_run_on(to) && !core::ptr::eq(t, me) && wanted(t);
     let (t, len) = with_private(|p| (p.ready.take(p.since, may), p.ready.len()));
     this_core().load.store(len as u32, Ordering::Relaxed);
     t

@@ -454,3 +454,54 @@ fn messages_are_for_whom_they_were_sent() {
         Outcome::Ended(0),
     );
 }
+
+/// Threads of three classes that begin on the wrong cores: the classes get their shares of all cores together (OK-06, OK-16).
+#[test]
+fn classes_share_all_cores() {
+    for seed in 1..=2 {
+        let config = Config { cores: 2, seed, switch_once_in: 3 };
+        let test = |core| {
+            boot(core, || {
+                let root = task::Activity::root();
+                let weights = [50u32, 33, 17];
+                let classes =
+                    [0, 1, 2].map(|n| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap());
+                let of = |weight| Parameters { weight, ..Parameters::default() };
+                let division: Vec<_> = classes.iter().zip(weights).map(|(c, w)| (c, of(w))).collect();
+                task::divide(SchedulerKind::Wfq, Parameters::default(), &division);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let got: Arc<[AtomicU64; 3]> = Arc::default();
+                let (warm, end) = (platform().now() + 60_000_000, platform().now() + 180_000_000);
+                for (on, n) in [(0, 0), (0, 0), (0, 1), (1, 1), (1, 2), (1, 2)] {
+                    let (count, got) = (count.clone(), got.clone());
+                    let t = task::spawn(on, move || {
+                        while platform().now() < end {
+                            let start = platform().now();
+                            while platform().now() < start + 20_000 {}
+                            if start > warm {
+                                got[n].fetch_add(platform().now() - start, Ordering::Relaxed);
+                            }
+                            task::yield_now();
+                        }
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(classes[n].clone());
+                    t.allow_moving();
+                    task::start(t);
+                }
+                join(&count, 6);
+                let total: u64 = got.iter().map(|g| g.load(Ordering::Relaxed)).sum();
+                let fair = got.iter().zip(weights).all(|(g, w)| {
+                    let percent = g.load(Ordering::Relaxed) as f64 * 100.0 / total as f64;
+                    (percent - f64::from(w)).abs() < 3.0
+                });
+                if !fair {
+                    eprintln!("{got:?} of {total}");
+                }
+                platform().end(if fair { 0 } else { 1 });
+            })
+        };
+        assert_eq!(run(config, test), Outcome::Ended(0), "{config:?}");
+    }
+}

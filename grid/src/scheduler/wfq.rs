@@ -167,9 +167,17 @@ impl Scheduler for Wfq {
         if (step, due_step) == (tags.step, tags.due_step) {
             return;
         }
-        // It begins anew: a debt that a reservation or a small weight made is not one under other terms.
-        *tags = Tags { start: self.v, step, due: fine(now), due_step, reserved: false };
-        self.due.remove(client);
+        if due_step == tags.due_step {
+            // What it was ahead, in units of the measure, it is still.
+            let ahead = tags.start.saturating_sub(self.v).checked_div(tags.step.into()).unwrap_or(0);
+            tags.start = self.v.saturating_add(ahead.saturating_mul(step.into()));
+            tags.step = step;
+            self.end = self.end.max(tags.start);
+        } else {
+            // It begins anew: a debt that one reservation made is not one under another.
+            *tags = Tags { start: self.v, step, due: fine(now), due_step, reserved: false };
+            self.due.remove(client);
+        }
         if self.clients.place(client) == Place::Ready {
             self.begin(client, now);
         }
