@@ -91,6 +91,8 @@ pub(crate) struct Core {
     pub load: AtomicU32,
     /// Threads of each class that had something to do here lately, on average, in units of [`crate::ready::ONE`].
     pub class_loads: [AtomicU32; ACTIVITIES_MAX],
+    /// The class of the thread that runs, or ran last.
+    pub class_running: AtomicU32,
     /// Does anything but idleness run?
     pub busy: AtomicBool,
     /// Passages through points where the core reads no slot.
@@ -166,6 +168,7 @@ impl Core {
             messages: Inbox::default(),
             mail: AtomicPtr::new(null_mut()),
             load: AtomicU32::new(0),
+            class_running: AtomicU32::new(0),
             class_loads: [const { AtomicU32::new(0) }; ACTIVITIES_MAX],
             busy: AtomicBool::new(false),
             quiescent: AtomicU64::new(0),

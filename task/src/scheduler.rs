@@ -15,7 +15,7 @@ use crate::core_state::{
 };
 use crate::messages;
 use crate::rcu;
-use crate::ready::Ready;
+use crate::ready::{ONE, Ready};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::{activity, arch};
@@ -234,6 +234,7 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
             t.state.fetch_and(!state::MASK, Ordering::AcqRel);
             this.busy.store(true, Ordering::Relaxed);
             this.meter.work_for(t);
+            this.class_running.store(t.class(), Ordering::Relaxed);
             if this.meter.times_switch() {
                 let now = platform().now();
                 let took = begin_record(now);
@@ -758,7 +759,15 @@ fn spread() {
 #[cold]
 fn look_at_parts(now: u64) {
     let (me, cores) = (core_local().id(), all_cores().len());
-    let loads = |n: usize, class: u32| core(n).class_loads[class as usize].load(Ordering::Relaxed);
+    let loads = |n: usize, class: u32| {
+        let other = core(n);
+        if n == me || other.load.load(Ordering::Relaxed) > 0 {
+            return other.class_loads[class as usize].load(Ordering::Relaxed);
+        }
+        // It may not have come to its scheduler for long: one thread runs there, or none.
+        let runs = other.busy.load(Ordering::Relaxed) && other.class_running.load(Ordering::Relaxed) == class;
+        if runs { ONE } else { 0 }
+    };
     let note = |class: u32, load: u32| core(me).class_loads[class as usize].store(load, Ordering::Relaxed);
     let better = with_private(|p| p.ready.look_at_parts(now, (me, cores), loads, note));
     if let Some((to, class)) = better
