@@ -110,6 +110,8 @@ pub enum Kind {
     Named,
     /// A process.
     Process,
+    /// A unit of work that a process named.
+    Unit,
 }
 
 impl Kind {
@@ -119,6 +121,7 @@ impl Kind {
             kind::SUBSTITUTE => Kind::Substitute,
             kind::NAMED => Kind::Named,
             kind::PROCESS => Kind::Process,
+            kind::UNIT => Kind::Unit,
             _ => return None,
         })
     }
@@ -130,6 +133,7 @@ impl Kind {
             Kind::Substitute => "substitute",
             Kind::Named => "named",
             Kind::Process => "process",
+            Kind::Unit => "unit",
         }
     }
 }
@@ -148,7 +152,7 @@ pub struct Activity {
     pub kind: Kind,
     /// Number of the one above it; its own if there is none.
     pub parent: u32,
-    /// Process id in the cell, of a process.
+    /// Process id in the cell, of a process or a unit of one.
     pub pid: u32,
     /// Its share, in proportion to its siblings'.
     pub weight: u32,
@@ -508,7 +512,7 @@ mod tests {
         {
             set(10 + id, kind::NAMED, sheets, 0);
         }
-        set(20, 5, 0, 0);
+        set(20, 6, 0, 0);
         set(21, u32::MAX, 0, 0);
         assert_eq!(
             read_sheets(area, &memory, CORES),
@@ -545,7 +549,7 @@ mod tests {
             for r in &area.directory {
                 let n = next();
                 r.sequence.store(if n % 16 == 0 { n as u32 } else { (n as u32) & !1 }, Ordering::Relaxed);
-                r.kind.store((n >> 8) as u32 % 6, Ordering::Relaxed);
+                r.kind.store((n >> 8) as u32 % 7, Ordering::Relaxed);
                 r.parent.store((n >> 16) as u32 % 300, Ordering::Relaxed);
                 r.pages.store(next() as i64, Ordering::Relaxed);
                 r.sheets.store(if n % 3 == 0 { next() } else { (next() % MEMORY) & !7 }, Ordering::Relaxed);

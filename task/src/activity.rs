@@ -13,15 +13,18 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::core_state::cores;
 use crate::ready::Division;
 use atoll_abi::grid::{
-    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, NAME_MAX, Parameters, RESOURCES, ROOT, Record, SchedulerKind,
-    Sheet, kind,
+    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, KEPT_FROM_UNITS, NAME_MAX, Parameters, RESOURCES, ROOT, Record,
+    SchedulerKind, Sheet, kind,
 };
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform;
 use atoll_sync::Mutex;
 
-/// Holders of each activity; [`CLOSING`] while its record is being given up.
-static HOLDERS: [AtomicU32; ACTIVITIES_MAX] = [const { AtomicU32::new(0) }; ACTIVITIES_MAX];
+/// Holders of each activity; [`CLOSING`] while its record is being given up. A line each: threads that work for one unit of a
+/// program's and another don't get in each other's way.
+static HOLDERS: [Holders; ACTIVITIES_MAX] = [const { Holders(AtomicU32::new(0)) }; ACTIVITIES_MAX];
+#[repr(align(64))]
+struct Holders(AtomicU32);
 const CLOSING: u32 = u32::MAX;
 
 /// The sheets of each, two for each core.
@@ -67,7 +70,7 @@ pub(crate) fn init() {
     for (n, what, name) in
         [(ROOT, kind::CELL, b"cell".as_slice()), (INFRASTRUCTURE, kind::SUBSTITUTE, b"infrastructure")]
     {
-        HOLDERS[n as usize].store(1, Ordering::Relaxed);
+        HOLDERS[n as usize].0.store(1, Ordering::Relaxed);
         open(n, what, ROOT, 0, name);
     }
 }
@@ -103,8 +106,11 @@ impl Activity {
 
     /// Makes one under `parent`. None: there are as many as there can be.
     pub fn new(what: u32, parent: &Activity, pid: u32, name: &[u8]) -> Option<Activity> {
-        let n = (INFRASTRUCTURE + 1..ACTIVITIES_MAX as u32).find(|n| {
-            HOLDERS[*n as usize].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let most = ACTIVITIES_MAX - if what == kind::UNIT { KEPT_FROM_UNITS } else { 0 };
+        let n = (INFRASTRUCTURE + 1..most as u32).find(|n| {
+            let holders = &HOLDERS[*n as usize].0;
+            holders.load(Ordering::Relaxed) == 0
+                && holders.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         })?;
         let above = parent.clone();
         open(n, what, above.0, pid, name);
@@ -115,9 +121,17 @@ impl Activity {
 
     /// Holds one that is held already.
     pub(crate) fn hold(n: u32) -> Activity {
-        let before = HOLDERS[n as usize].fetch_add(1, Ordering::Relaxed);
+        let before = HOLDERS[n as usize].0.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before != 0 && before != CLOSING, "an activity that nobody holds");
         Activity(n)
+    }
+
+    /// Holds the activity of this number, if there is one. Which that is may have changed just now.
+    pub fn try_hold(n: u32) -> Option<Activity> {
+        let holders = &HOLDERS.get(n as usize)?.0;
+        let held = |now| if now == 0 || now == CLOSING { None } else { Some(now + 1) };
+        holders.fetch_update(Ordering::Acquire, Ordering::Relaxed, held).ok()?;
+        Some(Activity(n))
     }
 
     /// Its number.
@@ -126,24 +140,24 @@ impl Activity {
     }
 
     /// Gives the number, and the place with it, to who will call [`Activity::from_raw`].
-    pub(crate) fn into_raw(self) -> u32 {
+    pub fn into_raw(self) -> u32 {
         let n = self.0;
         core::mem::forget(self);
         n
     }
 
     /// Takes over what [`Activity::into_raw`] gave.
-    pub(crate) fn from_raw(n: u32) -> Activity {
+    pub fn from_raw(n: u32) -> Activity {
         Activity(n)
     }
 
-    /// The class that its threads are scheduled in: itself, or of a process the one above it.
+    /// The class that its threads are scheduled in: itself, or of a process or a unit of one the one above the process.
     pub fn class(&self) -> u32 {
-        let r = record(self.0);
-        match r.kind.load(Ordering::Relaxed) {
-            kind::PROCESS => r.parent.load(Ordering::Relaxed),
-            _ => self.0,
+        let mut n = self.0;
+        while matches!(record(n).kind.load(Ordering::Relaxed), kind::PROCESS | kind::UNIT) {
+            n = record(n).parent.load(Ordering::Relaxed);
         }
+        n
     }
 
     /// The class, held. For whoever keeps others from moving it meanwhile.
@@ -289,7 +303,7 @@ impl Clone for Activity {
 
 impl Drop for Activity {
     fn drop(&mut self) {
-        let holders = &HOLDERS[self.0 as usize];
+        let holders = &HOLDERS[self.0 as usize].0;
         let mut now = holders.load(Ordering::Relaxed);
         loop {
             let after = if now == 1 { CLOSING } else { now - 1 };
@@ -322,7 +336,7 @@ fn close(n: u32) {
     r.sequence.fetch_add(1, Ordering::AcqRel);
     let sheets = SHEETS[n as usize].swap(null_mut(), Ordering::AcqRel);
     crate::rcu::defer(sheets.cast(), free);
-    HOLDERS[n as usize].store(0, Ordering::Release);
+    HOLDERS[n as usize].0.store(0, Ordering::Release);
     drop(above);
 }
 

@@ -61,6 +61,10 @@ pub(crate) struct Meter {
     sheet: Cell<*const Sheet>,
     /// What it does between messages.
     base: Cell<Resource>,
+    /// Since when it does that for this activity.
+    since: Cell<u64>,
+    /// How much of the slice others have had, who are charged already.
+    charged: Cell<u64>,
     /// What it was at in the slice that was settled last.
     settled: Cell<Resource>,
     /// The resource that serves the message under way.
@@ -136,6 +140,8 @@ impl Meter {
             core,
             sheet: Cell::new(null()),
             base: Cell::new(Resource::Completion),
+            since: Cell::new(0),
+            charged: Cell::new(0),
             settled: Cell::new(Resource::Completion),
             label: Cell::new(Resource::Process),
             kind: Cell::new(0),
@@ -188,7 +194,8 @@ impl Meter {
     /// The core works for a thread from now on.
     #[inline]
     pub fn work_for(&self, t: &Thread) {
-        let (base, who) = if t.is_program() {
+        // A thread of the runtime's that works for nobody in particular takes in events.
+        let (base, who) = if t.is_program() || t.activity() != ROOT {
             (Resource::Thread, t.activity())
         } else {
             (Resource::Completion, INFRASTRUCTURE)
@@ -202,17 +209,37 @@ impl Meter {
     /// It has done so since this time: for those who look on.
     #[inline]
     pub fn works(&self, since: u64) {
+        self.since.set(since);
         core_local().unsettled.store(since, Ordering::Release);
     }
 
     /// A slice ends: the core did for `ran` ns what it is at.
     pub fn settle(&self, ran: u64) {
         self.settled.set(self.base.get());
+        let rest = ran.saturating_sub(self.charged.replace(0));
         if self.base.replace(Resource::Completion) == Resource::Completion {
-            self.charge_events(ran);
+            self.charge_events(rest);
         } else {
-            add(&self.entry(Resource::Thread).time, ran as i64);
+            add(&self.entry(Resource::Thread).time, rest as i64);
         }
+        self.worked(rest);
+    }
+
+    /// In the middle of a slice, the thread turns to another activity, which it holds.
+    pub fn turn_over(&self, who: u32, now: u64) {
+        if self.weight.get() != 0 {
+            // The part of the message that is over is the old one's.
+            self.cut(now);
+        }
+        core_local().unsettled.store(0, Ordering::Release);
+        let part = now.saturating_sub(self.since.get());
+        self.charged.set(self.charged.get() + part);
+        self.settled.set(self.base.get());
+        add(&self.entry(self.base.get()).time, part as i64);
+        self.worked(part);
+        self.sheet.set(activity::sheet(who, self.core));
+        core_local().unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
+        self.works(now);
     }
 
     /// The core has worked for `ran` ns, by the clock, in its current space; what that was is in the sheets. If that is much,

@@ -39,7 +39,7 @@ pub use messages::send;
 pub use rcu::{barrier, quiesce};
 pub use scheduler::{
     after_answers, boot_core, end_space, exit, init, look, move_to_space, on_deadline, on_notify, park,
-    park_until, run_core, start, unpark, yield_now,
+    park_until, run_core, start, unpark, work_for, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

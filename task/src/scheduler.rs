@@ -10,6 +10,7 @@
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
+use crate::activity::Activity;
 use crate::core_state::{
     Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
 };
@@ -250,6 +251,14 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     }
 }
 
+/// The current thread works for `activity` from now on, of the same class. Value: the one that it worked for until now.
+pub fn work_for(activity: Activity) -> Activity {
+    let number = activity.number();
+    let before = current().replace_activity(activity);
+    this_core().meter.turn_over(number, platform().now());
+    before
+}
+
 /// A record ends here and the next one begins. Value: how long the core was at the one that ends, ns.
 fn begin_record(now: u64) -> u64 {
     core_local().unsettled.store(0, Ordering::Release);
@@ -261,7 +270,6 @@ fn charge(me: Option<ThreadRef>, now: u64) {
     let ran = begin_record(now);
     count(&this_core().stats.busy_ns, ran);
     this_core().meter.settle(ran);
-    this_core().meter.worked(ran);
     with_private(|p| p.ready.settle(ran, now));
     if let Some(me) = me {
         me.book(ran);
