@@ -11,7 +11,10 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::core_state::cores;
+use crate::messages;
 use crate::ready::Division;
+use crate::thread::Thread;
+use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{
     ACTIVITIES_MAX, Entry, INFRASTRUCTURE, KEPT_FROM_UNITS, NAME_MAX, Parameters, RESOURCES, ROOT, Record,
     SchedulerKind, Sheet, kind,
@@ -22,9 +25,14 @@ use atoll_sync::Mutex;
 
 /// Holders of each activity; [`CLOSING`] while its record is being given up. A line each: threads that work for one unit of a
 /// program's and another don't get in each other's way.
-static HOLDERS: [Holders; ACTIVITIES_MAX] = [const { Holders(AtomicU32::new(0)) }; ACTIVITIES_MAX];
+static HOLDERS: [Holders; ACTIVITIES_MAX] =
+    [const { Holders { count: AtomicU32::new(0), generation: AtomicU32::new(0) } }; ACTIVITIES_MAX];
 #[repr(align(64))]
-struct Holders(AtomicU32);
+struct Holders {
+    count: AtomicU32,
+    /// How often the record was given up, lower bits: what an old [`Cause`] is told by.
+    generation: AtomicU32,
+}
 const CLOSING: u32 = u32::MAX;
 
 /// The sheets of each, two for each core.
@@ -52,16 +60,65 @@ fn any_sheet(activity: u32, n: usize) -> &'static Sheet {
     unsafe { &*sheets.add(n) }
 }
 
-/// The sheet of an activity that may have been given up since the core's last passage through a quiet point
-/// ([`crate::rcu`]); then nobody's.
-pub(crate) fn sheet_or_nobodys(activity: u32, core: usize) -> &'static Sheet {
-    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
-    if sheets.is_null() {
-        return sheet(INFRASTRUCTURE, core);
+/// Whose something is that happens later: an activity that may have been given up by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cause(u32);
+
+impl Cause {
+    /// Nobody's that is known.
+    pub const NOBODY: Cause = Cause(INFRASTRUCTURE);
+
+    /// What the current thread works for.
+    pub fn current() -> Cause {
+        if core_local().current.load(Ordering::Relaxed).is_null() {
+            return Cause::NOBODY;
+        }
+        match messages::whose() {
+            ROOT if !crate::thread::current().is_program() => Cause::NOBODY,
+            n => Cause::activity(n),
+        }
     }
-    // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
-    unsafe { &*sheets.add(core) }
+
+    /// This activity, as it is now.
+    pub(crate) fn activity(n: u32) -> Cause {
+        Cause(HOLDERS[n as usize].generation.load(Ordering::Relaxed) << NUMBER_BITS | n)
+    }
+
+    /// What a thread works for.
+    pub(crate) fn of(t: &Thread) -> Cause {
+        if !t.works_for_somebody() {
+            return Cause::NOBODY;
+        }
+        Cause::activity(t.activity())
+    }
+
+    /// As a word.
+    pub fn to_word(self) -> u32 {
+        self.0
+    }
+
+    /// From what [`Cause::to_word`] gave.
+    pub fn from_word(word: u32) -> Cause {
+        Cause(word)
+    }
+
+    /// The activity's sheet, or nobody's if it was given up before the core's last passage through a quiet point
+    /// ([`crate::rcu`]).
+    pub(crate) fn sheet(self, core: usize) -> &'static Sheet {
+        let n = (self.0 % ACTIVITIES_MAX as u32) as usize;
+        let sheets = SHEETS[n].load(Ordering::Acquire);
+        let same = (HOLDERS[n].generation.load(Ordering::Acquire) << NUMBER_BITS) >> NUMBER_BITS
+            == self.0 >> NUMBER_BITS;
+        if sheets.is_null() || !same {
+            return sheet(INFRASTRUCTURE, core);
+        }
+        // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
+        unsafe { &*sheets.add(core) }
+    }
 }
+
+/// Bits of a [`Cause`] that are the activity's number.
+const NUMBER_BITS: u32 = ACTIVITIES_MAX.ilog2();
 
 /// Opens the books: the cell's own activity, and the one for what isn't known to be anybody's.
 pub(crate) fn init() {
@@ -70,7 +127,7 @@ pub(crate) fn init() {
     for (n, what, name) in
         [(ROOT, kind::CELL, b"cell".as_slice()), (INFRASTRUCTURE, kind::SUBSTITUTE, b"infrastructure")]
     {
-        HOLDERS[n as usize].0.store(1, Ordering::Relaxed);
+        HOLDERS[n as usize].count.store(1, Ordering::Relaxed);
         open(n, what, ROOT, 0, name);
     }
 }
@@ -108,7 +165,7 @@ impl Activity {
     pub fn new(what: u32, parent: &Activity, pid: u32, name: &[u8]) -> Option<Activity> {
         let most = ACTIVITIES_MAX - if what == kind::UNIT { KEPT_FROM_UNITS } else { 0 };
         let n = (INFRASTRUCTURE + 1..most as u32).find(|n| {
-            let holders = &HOLDERS[*n as usize].0;
+            let holders = &HOLDERS[*n as usize].count;
             holders.load(Ordering::Relaxed) == 0
                 && holders.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         })?;
@@ -121,14 +178,14 @@ impl Activity {
 
     /// Holds one that is held already.
     pub(crate) fn hold(n: u32) -> Activity {
-        let before = HOLDERS[n as usize].0.fetch_add(1, Ordering::Relaxed);
+        let before = HOLDERS[n as usize].count.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before != 0 && before != CLOSING, "an activity that nobody holds");
         Activity(n)
     }
 
     /// Holds the activity of this number, if there is one. Which that is may have changed just now.
     pub fn try_hold(n: u32) -> Option<Activity> {
-        let holders = &HOLDERS.get(n as usize)?.0;
+        let holders = &HOLDERS.get(n as usize)?.count;
         let held = |now| if now == 0 || now == CLOSING { None } else { Some(now + 1) };
         holders.fetch_update(Ordering::Acquire, Ordering::Relaxed, held).ok()?;
         Some(Activity(n))
@@ -267,7 +324,7 @@ fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
     if sheets.is_null() {
         return [(0, 0, 0, 0); RESOURCES];
     }
-    // SAFETY: as in `sheet_or_nobodys`; there are two for each core.
+    // SAFETY: as in `Cause::sheet`; there are two for each core.
     let both = unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] };
     let sum = |word: fn(&Entry) -> &AtomicU64, n: usize| -> u64 {
         both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
@@ -303,7 +360,7 @@ impl Clone for Activity {
 
 impl Drop for Activity {
     fn drop(&mut self) {
-        let holders = &HOLDERS[self.0 as usize].0;
+        let holders = &HOLDERS[self.0 as usize].count;
         let mut now = holders.load(Ordering::Relaxed);
         loop {
             let after = if now == 1 { CLOSING } else { now - 1 };
@@ -336,7 +393,8 @@ fn close(n: u32) {
     r.sequence.fetch_add(1, Ordering::AcqRel);
     let sheets = SHEETS[n as usize].swap(null_mut(), Ordering::AcqRel);
     crate::rcu::defer(sheets.cast(), free);
-    HOLDERS[n as usize].0.store(0, Ordering::Release);
+    HOLDERS[n as usize].generation.fetch_add(1, Ordering::Release);
+    HOLDERS[n as usize].count.store(0, Ordering::Release);
     drop(above);
 }
 

@@ -109,6 +109,7 @@ extern "C" fn change_space(next: usize) -> ! {
 extern "C" fn arrive(next: usize) -> ! {
     // SAFETY: as above.
     let t = unsafe { &*(next as *const Thread) };
+    this_core().meter.arrive();
     enter(t);
     // SAFETY: the thread is saved, and only this core runs it.
     unsafe { arch::atoll_load(*t.context.get()) }
@@ -280,7 +281,8 @@ fn charge(me: Option<ThreadRef>, now: u64) {
 fn charge_events(now: u64) {
     let took = begin_record(now);
     count(&this_core().stats.busy_ns, took);
-    this_core().meter.charge_events(took);
+    let later = with_private(|p| p.has_work_for_events());
+    this_core().meter.charge_events(took, later);
     this_core().meter.worked(took);
 }
 
@@ -358,12 +360,14 @@ fn look_for_events(now: u64, anyway: bool) -> bool {
     let due = with_private(|p| p.events.is_empty() && (anyway || now.saturating_sub(p.polled) > POLL_BUSY));
     let look = due || platform().has_answers();
     if look {
+        let begun = this_core().meter.looks();
         with_private(|p| {
             platform().poll(&mut p.events);
             p.polled = now;
         });
         count(&this_core().stats.polls, 1);
         handle_in_place();
+        this_core().meter.looked(begun, with_private(|p| !p.events.is_empty()));
     }
     wake_event_thread();
     look

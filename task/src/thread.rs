@@ -262,6 +262,12 @@ impl Thread {
         self.program.load(Ordering::Relaxed) != 0
     }
 
+    /// Does it work for an activity? A thread of the runtime's that was not told for which takes in events.
+    #[inline]
+    pub(crate) fn works_for_somebody(&self) -> bool {
+        self.is_program() || self.activity() != ROOT
+    }
+
     /// Gives a finished thread's stack back and its memory to the pool. For
     /// the thread that runs after it.
     pub(crate) fn recycle(&'static self) {
