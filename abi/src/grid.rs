@@ -122,6 +122,10 @@ pub struct Sheet {
     pub entries: [Entry; RESOURCES],
 }
 
+/// Pages of 4 KiB that each activity holds, by number, as far as one core has taken them, less what it has given back.
+#[repr(C, align(128))]
+pub struct Held(pub [AtomicI64; ACTIVITIES_MAX]);
+
 /// The most activities at a time.
 pub const ACTIVITIES_MAX: usize = 256;
 /// Records that programs' units leave to others.
@@ -185,8 +189,6 @@ pub struct Record {
     /// Offset in the cell's memory of its [`Sheet`]s: one for each of the cell's cores, then one for each for those below it
     /// that have ended.
     pub sheets: AtomicU64,
-    /// Pages of 4 KiB that it holds.
-    pub pages: AtomicI64,
     /// Its share of what is divided, in proportion to its siblings'.
     pub weight: AtomicU32,
     /// Name, with NULs behind it.
@@ -213,6 +215,8 @@ pub struct GridArea {
     pub taken: AtomicU32,
     /// Length of what is in `config`.
     pub config_len: AtomicU32,
+    /// Offset in the cell's memory of its [`Held`]s, one for each of its cores; 0: it doesn't say.
+    pub held: AtomicU64,
     /// Why an offer was not taken, with NULs behind it.
     pub reason: [AtomicU8; REASON_MAX],
     /// Activities.

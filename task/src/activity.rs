@@ -21,7 +21,7 @@ use atoll_abi::grid::{
 };
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform;
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, SetOnce};
 
 /// Holders of each activity; [`CLOSING`] while its record is being given up. A line each: threads that work for one unit of a
 /// program's and another don't get in each other's way.
@@ -141,7 +141,6 @@ fn open(n: u32, what: u32, parent: u32, pid: u32, name: &[u8]) {
     r.parent.store(parent, Ordering::Relaxed);
     r.pid.store(pid, Ordering::Relaxed);
     r.weight.store(100, Ordering::Relaxed);
-    r.pages.store(0, Ordering::Relaxed);
     r.sheets.store((sheets as u64).wrapping_sub(DIRECT_MAP), Ordering::Relaxed);
     write_name(r, name);
     r.kind.store(what, Ordering::Relaxed);
@@ -373,6 +372,14 @@ impl Drop for Activity {
     }
 }
 
+static HEIR: SetOnce<fn(u32, u32)> = SetOnce::new();
+
+/// Says who passes on what an activity holds (first argument) to the one above it (second) when it ends.
+pub fn set_heir(pass_on: fn(u32, u32)) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = HEIR.set(pass_on);
+}
+
 /// Adds what it used to the one above it, and gives its record up.
 fn close(n: u32) {
     let r = record(n);
@@ -388,7 +395,9 @@ fn close(n: u32) {
             }
         }
     }
-    record(above.0).pages.fetch_add(r.pages.load(Ordering::Relaxed), Ordering::Relaxed);
+    if let Some(pass_on) = HEIR.get() {
+        pass_on(n, above.0);
+    }
     r.sheets.store(0, Ordering::Relaxed);
     r.sequence.fetch_add(1, Ordering::AcqRel);
     let sheets = SHEETS[n as usize].swap(null_mut(), Ordering::AcqRel);
