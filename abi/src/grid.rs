@@ -122,8 +122,14 @@ pub struct Sheet {
     pub entries: [Entry; RESOURCES],
 }
 
+/// Pages of 4 KiB that each activity holds, by number, as far as one core has taken them, less what it has given back.
+#[repr(C, align(128))]
+pub struct Held(pub [AtomicI64; ACTIVITIES_MAX]);
+
 /// The most activities at a time.
 pub const ACTIVITIES_MAX: usize = 256;
+/// Records that programs' units leave to others.
+pub const KEPT_FROM_UNITS: usize = 64;
 /// The longest name of an activity, bytes.
 pub const NAME_MAX: usize = 40;
 /// The activity that is the whole cell: parent of all, and of what nobody else stands for.
@@ -143,6 +149,30 @@ pub mod kind {
     pub const NAMED: u32 = 3;
     /// A process.
     pub const PROCESS: u32 = 4;
+    /// A unit of work that a process named: see [`call`](super::call).
+    pub const UNIT: u32 = 5;
+}
+
+/// Calls that Linux doesn't have, by which a program says what it works for (`libatoll/include/atoll.h`). They come as
+/// system calls do, by numbers that mean nothing to Linux, which answers ENOSYS.
+pub mod call {
+    /// Is this a cell? Value: [`VERSION`].
+    pub const HELLO: u64 = 0x0a70_11f0;
+    /// Name (address, length): a new unit of the process's. Value: a handle, above 0. ENOSPC: there are as many as there can be.
+    pub const CREATE: u64 = HELLO + 1;
+    /// Handle: the calling thread works for this unit from now on. ENOSPC: it is in [`DEPTH_MAX`] already.
+    pub const ENTER: u64 = HELLO + 2;
+    /// Handle: it does so no longer, but works for what it worked for before.
+    pub const LEAVE: u64 = HELLO + 3;
+    /// Handle: nobody enters the unit any more.
+    pub const END: u64 = HELLO + 4;
+    /// Value: handle of the unit that the calling thread works for; 0: none.
+    pub const CURRENT: u64 = HELLO + 5;
+
+    /// What these calls are as long as they mean what is said here.
+    pub const VERSION: u64 = 1;
+    /// Units that a thread can be in at a time, one within the other.
+    pub const DEPTH_MAX: usize = 16;
 }
 
 /// An activity.
@@ -154,13 +184,11 @@ pub struct Record {
     pub kind: AtomicU32,
     /// Number of the activity above it.
     pub parent: AtomicU32,
-    /// Process id, of a process.
+    /// Process id, of a process or a unit of one.
     pub pid: AtomicU32,
     /// Offset in the cell's memory of its [`Sheet`]s: one for each of the cell's cores, then one for each for those below it
     /// that have ended.
     pub sheets: AtomicU64,
-    /// Pages of 4 KiB that it holds.
-    pub pages: AtomicI64,
     /// Its share of what is divided, in proportion to its siblings'.
     pub weight: AtomicU32,
     /// Name, with NULs behind it.
@@ -187,6 +215,8 @@ pub struct GridArea {
     pub taken: AtomicU32,
     /// Length of what is in `config`.
     pub config_len: AtomicU32,
+    /// Offset in the cell's memory of its [`Held`]s, one for each of its cores; 0: it doesn't say.
+    pub held: AtomicU64,
     /// Why an offer was not taken, with NULs behind it.
     pub reason: [AtomicU8; REASON_MAX],
     /// Activities.

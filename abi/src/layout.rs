@@ -63,15 +63,19 @@ pub const MAX_SPACES: usize = 1024;
 
 /// Bytes of the runtime's table of pages that lie in the first block of the cell's
 /// memory; the rest of the table, needed only when the cell grows, lies behind that block.
-pub const NEAR_TABLE: u64 = 64 << 10;
-/// Bytes of the runtime's other tables: a bit and an owner a block, lists a core.
+pub const NEAR_TABLE: u64 = 128 << 10;
+/// Bytes of the runtime's table of pages: what each is, and who pays for it.
+pub const fn page_table(memory: u64) -> u64 {
+    memory / PAGE * 2
+}
+/// Bytes of the runtime's other tables: a bit, an owner and payers a block, lists and an account a core.
 pub const fn small_tables(memory: u64, cores: u64) -> u64 {
-    memory / BLOCK * 3 + cores * 1024 + 4096
+    memory / BLOCK * 11 + cores * 3072 + 4096
 }
 
 /// The blocks at the start of a cell's memory that hold the runtime's tables.
 pub const fn table_blocks(memory: u64, cores: u64) -> u64 {
-    let (small, pages) = (small_tables(memory, cores), memory / PAGE);
+    let (small, pages) = (small_tables(memory, cores), page_table(memory));
     let near = if pages < NEAR_TABLE { pages } else { NEAR_TABLE };
     let front = (small + near).next_multiple_of(PAGE);
     let first = BLOCK.saturating_sub(front);

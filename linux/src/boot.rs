@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::control::{BootConfig, MountKind, StreamKind};
+use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::platform::Event;
 use atoll_abi::{Errno, Result, platform};
@@ -104,6 +105,7 @@ pub fn boot() {
     atoll_mem::user::set_fault_in(syscalls::fault_in);
     atoll_mem::vm::set_reclaim(|bytes| host::reclaim(bytes) | disk::reclaim(bytes));
     atoll_mem::pages::set_reached(|block| platform().memory_used_to(block));
+    pay_for_memory();
     if let Err(e) = vdso::prepare() {
         fail(&format!("no memory for the vDSO: {e}"), 125);
     }
@@ -237,6 +239,18 @@ pub fn boot() {
         }
         Err(e) => fail(&format!("no memory for the first program: {e}"), 125),
     }
+}
+
+/// From now on pages are paid for by whom a core works for.
+fn pay_for_memory() {
+    let memory = memory();
+    let held = memory.offset(memory.held_by_core().as_ptr().cast()).unwrap_or(0);
+    platform().control().grid.held.store(held, Ordering::Release);
+    atoll_mem::pages::set_payer(|| {
+        let local = core_local();
+        (local.id(), local.unsettled_for.load(Ordering::Relaxed) >> 8)
+    });
+    atoll_task::set_heir(|from, to| atoll_mem::heap::memory().pass_on(from, to));
 }
 
 /// In the first task's own thread: load the program.

@@ -24,6 +24,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use crate::grid;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
+use crate::units;
 use crate::vdso;
 
 /// Most bytes of arguments and environment (Linux: a quarter of the stack's limit, at most 6 MiB).
@@ -360,6 +361,8 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     drop(process.actions.replace(Arc::new(process.actions.after_exec())));
     task.signals.lock().altstack = signal::no_altstack();
     process.timers.lock().clear();
+    units::leave_all(task);
+    units::end_all(&process);
     task.robust_list.store(0, Ordering::Relaxed);
     task.clear_tid.store(0, Ordering::Relaxed);
     set_ids(task, &program.place);

@@ -3,8 +3,8 @@
 //! [`syscalls`] is the table and what stands behind it, one file a family;
 //! [`process`] and [`signal`] say what a process is and how it is told
 //! things; [`exec`] loads programs; [`files`] is a process's descriptors and
-//! [`futex`], [`epoll`] and [`event`] what they can wait by; [`grid`] says
-//! whose they are; [`proc`] and
+//! [`futex`], [`epoll`] and [`event`] what they can wait by; [`grid`] and
+//! [`units`] say whose they are; [`proc`] and
 //! [`dev`] are the file systems that show all this. What Linux does, with the
 //! numbers it does it with, is the specification: the manual pages, and where
 //! they are silent, the system itself, which the tests compare with.
@@ -34,6 +34,7 @@ pub mod signal;
 pub mod socket;
 pub mod syscalls;
 pub mod types;
+pub mod units;
 pub mod vdso;
 
 pub use current::current;

@@ -27,7 +27,7 @@ use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
-use crate::{futex, grid, log};
+use crate::{futex, grid, log, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -319,6 +319,8 @@ pub struct Task {
     pub fault_calls: AtomicU64,
     /// Timer slack, ns.
     pub slack: AtomicU64,
+    /// Units of work that it is in.
+    pub entered: units::Entered,
 }
 
 /// For calls that do nothing but read a word of the caller's: where it is, as offsets of a way of pointers that
@@ -700,6 +702,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
         slack: AtomicU64::new(50_000),
+        entered: units::Entered::default(),
     });
     let (frame, first) = (new.frame, new.first);
     let keep = task.clone();
@@ -722,7 +725,9 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         resume_current()
     })
     .ok_or(Errno::EAGAIN)?;
-    thread.work_for(new.process.activity.clone());
+    let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
+    let unit = maker.and_then(|maker| task.entered.inherit(maker));
+    thread.work_for(unit.unwrap_or_else(|| new.process.activity.clone()));
     thread.set_personality(Arc::as_ptr(&task).cast_mut().cast());
     if let Some(like) = new.like {
         thread.set_affinity(like.affinity());
@@ -764,6 +769,7 @@ pub fn exit_task(status: i32) -> ! {
 
 fn leave(task: &Task, status: i32) {
     let process = task.process.clone();
+    units::leave_all(task);
     futex::task_ends(task);
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
@@ -797,6 +803,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     }
     *process.cpu_alarms.lock() = [None, None];
     process.timers.lock().clear();
+    units::end_all(process);
     // Close now, not when the last reference to the task goes: peers wait for it.
     let files = last.files.replace(Arc::new(FdTable::new()));
     if Arc::strong_count(&files) == 1 {

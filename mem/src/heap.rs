@@ -15,7 +15,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::pages::{BLOCK_ORDER, CorePages, Memory};
 use crate::user::Present;
 use atoll_abi::core_local::core_local;
-use atoll_abi::layout::{BLOCK, NEAR_TABLE, PAGE, small_tables, table_blocks};
+use atoll_abi::grid::INFRASTRUCTURE;
+use atoll_abi::layout::{BLOCK, NEAR_TABLE, PAGE, page_table, small_tables, table_blocks};
 use atoll_sync::SetOnce;
 
 /// Sizes of the classes, bytes. All are multiples of 16.
@@ -235,7 +236,8 @@ impl CoreHeap {
         let size = SIZES[class] as usize;
         // Chunks of 4 to 32 KiB, so that a refill makes at least eight objects.
         let order = (size * 8).div_ceil(PAGE as usize).next_power_of_two().ilog2();
-        let Some(offset) = self.pages.alloc(&heap.memory, order) else { return false };
+        // Small objects are everybody's.
+        let Some(offset) = self.pages.alloc_for(&heap.memory, order, INFRASTRUCTURE) else { return false };
         let start = heap.memory.address(offset);
         let n = ((PAGE as usize) << order) / size;
         let mut head = null_mut();
@@ -314,7 +316,7 @@ impl RuntimeAllocator {
     /// As for [`Memory::new`], but that, without `zeroed`, what is behind the first [`table_blocks`] blocks may hold
     /// anything; nothing may have been allocated before.
     pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize, zeroed: bool) {
-        let (small, pages) = (small_tables(size, cores as u64), size / PAGE);
+        let (small, pages) = (small_tables(size, cores as u64), page_table(size));
         // The part that is used at once lies in the first block, behind memory of the first
         // core: a small program's cell gets by with that block. What it needs only when it
         // grows lies in the next.

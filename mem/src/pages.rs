@@ -2,16 +2,19 @@
 //!
 //! Free chunks of 2^order pages hang in lists whose links lie in the chunks
 //! themselves; one byte a page outside says whether a chunk starts there and
-//! whether the page still is as the platform gave it, all zeroes. A chunk
+//! whether the page still is as the platform gave it, all zeroes. Another byte
+//! says which activity pays for a page that was given out; each core counts
+//! what they took and gave back there (`abi/src/grid.rs`). A chunk
 //! that belongs to a block of another core goes home by a lock-free stack
 //! that its owner empties when it next allocates.
 #![allow(unsafe_code, reason = "keeps free lists inside the free pages")]
 
 use alloc::boxed::Box;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use crate::blocks::BlockPool;
+use atoll_abi::grid::{ACTIVITIES_MAX, Held, ROOT};
 use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_sync::SetOnce;
 
@@ -23,13 +26,28 @@ const BLOCK_PAGES: usize = 1 << BLOCK_ORDER;
 pub const CHUNK_ORDER: u32 = 4;
 
 /// A chunk's first page: the chunk is free. The low bits are its order.
-const FREE: u8 = 0x80;
+const FREE: u16 = 0x80;
 /// The page may hold old data; without this it is all zeroes, as it came from the platform.
-const DIRTY: u8 = 0x40;
-const ORDER: u8 = 0x0f;
+const DIRTY: u16 = 0x40;
+const ORDER: u16 = 0x0f;
+/// From this bit on: the activity that pays for the page, if it was given out.
+const PAYER: u32 = 8;
+const _: () = assert!(ACTIVITIES_MAX <= 1 << (16 - PAYER));
 
 /// A block nobody leased; else a core's number plus one.
 const NOBODY: u16 = 0;
+
+static PAYER_NOW: SetOnce<fn() -> (usize, u32)> = SetOnce::new();
+
+/// Says how to find out which core this is, and the activity that it works for. Until then it is core 0, for the cell.
+pub fn set_payer(payer: fn() -> (usize, u32)) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = PAYER_NOW.set(payer);
+}
+
+fn payer_now() -> (usize, u32) {
+    PAYER_NOW.get().map_or((0, ROOT), |payer| payer())
+}
 
 static REACHED: SetOnce<fn(u64)> = SetOnce::new();
 
@@ -50,8 +68,12 @@ pub struct Memory {
     /// Where the cell's memory is mapped (in a test: any allocation).
     base: *mut u8,
     pool: BlockPool,
-    /// One byte a page.
-    state: Box<[AtomicU8]>,
+    /// One word a page.
+    state: Box<[AtomicU16]>,
+    /// For each block, a bit for each payer of a page in it (their numbers modulo 64), and perhaps for some that aren't any more.
+    payers: Box<[AtomicU64]>,
+    /// Pages that each activity holds, a part for each core: what was taken there less what was given back.
+    held: Box<[Held]>,
     /// The core that leased a block.
     owner: Box<[AtomicU16]>,
     /// Chunks on their way home, one stack a core.
@@ -92,7 +114,9 @@ fn zeroed<T: Zero>(n: usize) -> Box<[T]> {
 /// All zero bytes are a valid value.
 unsafe trait Zero {}
 // SAFETY: atomics are as their integers and pointers.
-unsafe impl Zero for AtomicU8 {}
+unsafe impl Zero for AtomicU64 {}
+// SAFETY: as above.
+unsafe impl Zero for Held {}
 // SAFETY: as above.
 unsafe impl Zero for AtomicU16 {}
 // SAFETY: as above.
@@ -107,9 +131,83 @@ impl Memory {
         let blocks = (size / BLOCK) as usize;
         // Made in this order, the parts that are touched first lie close together.
         let pool = BlockPool::new(blocks);
-        let (homecoming, owner) = (zeroed(cores), zeroed(blocks));
+        let (homecoming, owner, payers, held) =
+            (zeroed(cores), zeroed(blocks), zeroed(blocks), zeroed(cores));
         let state = zeroed(blocks * BLOCK_PAGES);
-        Memory { base, pool, state, owner, homecoming, used: AtomicUsize::new(0) }
+        Memory { base, pool, state, payers, held, owner, homecoming, used: AtomicUsize::new(0) }
+    }
+
+    /// Pages that each activity holds, by cores.
+    pub fn held_by_core(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Pages that an activity holds.
+    pub fn held(&self, activity: u32) -> i64 {
+        self.held.iter().map(|core| core.0[activity as usize].load(Ordering::Relaxed)).sum()
+    }
+
+    fn count(&self, core: usize, activity: u32, pages: i64) {
+        // Only this core counts here.
+        let held = &self.held[core].0[activity as usize];
+        held.store(held.load(Ordering::Relaxed) + pages, Ordering::Relaxed);
+    }
+
+    /// Pages that the caller has just taken are this activity's.
+    fn charge(&self, core: usize, activity: u32, page: usize, pages: usize) {
+        for s in &self.state[page..page + pages] {
+            s.store(s.load(Ordering::Relaxed) & DIRTY | (activity as u16) << PAYER, Ordering::Relaxed);
+        }
+        for payers in &self.payers[page / BLOCK_PAGES..(page + pages).div_ceil(BLOCK_PAGES)] {
+            let bit = 1 << (activity % 64);
+            if payers.load(Ordering::Relaxed) & bit == 0 {
+                payers.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+        self.count(core, activity, pages as i64);
+    }
+
+    /// Pages that the caller gives back count as dirty, and are no longer those activities' who paid for them.
+    fn give_up(&self, core: usize, page: usize, pages: usize) {
+        let (mut payer, mut run) = (ROOT as u16, 0);
+        for s in &self.state[page..page + pages] {
+            let before = s.swap(DIRTY, Ordering::Relaxed);
+            assert!(before & FREE == 0, "page freed twice");
+            if before >> PAYER != payer {
+                self.count(core, u32::from(payer), -run);
+                (payer, run) = (before >> PAYER, 0);
+            }
+            run += 1;
+        }
+        self.count(core, u32::from(payer), -run);
+    }
+
+    /// What one activity holds is another's from now on, which may hold some already.
+    pub fn pass_on(&self, from: u32, to: u32) {
+        let (core, _) = payer_now();
+        let mut left = self.held(from);
+        for (block, payers) in self.payers.iter().enumerate() {
+            if left <= 0 {
+                return;
+            }
+            if payers.load(Ordering::Relaxed) >> (from % 64) & 1 == 0 {
+                continue;
+            }
+            payers.fetch_or(1 << (to % 64), Ordering::Relaxed);
+            let mut moved = 0;
+            for s in &self.state[block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES] {
+                let now = s.load(Ordering::Relaxed);
+                let of = now & FREE == 0 && u32::from(now >> PAYER) == from;
+                let new = now & DIRTY | (to as u16) << PAYER;
+                // Who frees the page meanwhile has counted it as that of `from`.
+                if of && s.compare_exchange(now, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    moved += 1;
+                }
+            }
+            self.count(core, from, -moved);
+            self.count(core, to, moved);
+            left -= moved;
+        }
     }
 
     /// What is behind `offset` may hold anything. Before any of it is taken.
@@ -164,14 +262,17 @@ impl Memory {
         let block = self.pool.claim_run(n)?;
         reached(block + n);
         self.used.fetch_add(n * BLOCK_PAGES, Ordering::Relaxed);
+        let (core, payer) = payer_now();
+        self.charge(core, payer, block * BLOCK_PAGES, n * BLOCK_PAGES);
         Some(block as u64 * BLOCK)
     }
 
     /// Gives whole blocks back.
     pub fn release_blocks(&self, offset: u64, n: usize) {
         let first = (offset / BLOCK) as usize;
-        for s in &self.state[first * BLOCK_PAGES..(first + n) * BLOCK_PAGES] {
-            s.store(DIRTY, Ordering::Relaxed);
+        self.give_up(payer_now().0, first * BLOCK_PAGES, n * BLOCK_PAGES);
+        for payers in &self.payers[first..first + n] {
+            payers.store(0, Ordering::Relaxed);
         }
         self.used.fetch_sub(n * BLOCK_PAGES, Ordering::Relaxed);
         self.pool.release(first, n);
@@ -205,6 +306,11 @@ impl CorePages {
 
     /// Takes 2^order pages; their offset. What they hold is undefined.
     pub fn alloc(&mut self, memory: &Memory, order: u32) -> Option<u64> {
+        self.alloc_for(memory, order, payer_now().1)
+    }
+
+    /// The same for an activity that it is said to be for.
+    pub fn alloc_for(&mut self, memory: &Memory, order: u32, activity: u32) -> Option<u64> {
         if !memory.homecoming[self.core as usize].load(Ordering::Relaxed).is_null() {
             self.welcome(memory);
         }
@@ -228,6 +334,7 @@ impl CorePages {
             self.push(memory, page + (1 << from), from);
         }
         memory.used.fetch_add(1 << order, Ordering::Relaxed);
+        memory.charge(self.core.into(), activity, page, 1 << order);
         Some(page as u64 * PAGE)
     }
 
@@ -250,10 +357,7 @@ impl CorePages {
     pub fn free(&mut self, memory: &Memory, offset: u64, order: u32) {
         let page = (offset / PAGE) as usize;
         assert!(page.is_multiple_of(1 << order) && order <= BLOCK_ORDER, "a chunk that never was");
-        for s in &memory.state[page..page + (1 << order)] {
-            assert!(s.load(Ordering::Relaxed) & FREE == 0, "page freed twice");
-            s.store(DIRTY, Ordering::Relaxed);
-        }
+        memory.give_up(self.core.into(), page, 1 << order);
         memory.used.fetch_sub(1 << order, Ordering::Relaxed);
         let owner = memory.owner[page / BLOCK_PAGES].load(Ordering::Relaxed);
         if owner == self.core + 1 {
@@ -289,6 +393,7 @@ impl CorePages {
             // One whole block in hand is enough; others may need this one.
             let block = page / BLOCK_PAGES;
             memory.owner[block].store(NOBODY, Ordering::Relaxed);
+            memory.payers[block].store(0, Ordering::Relaxed);
             memory.pool.release(block, 1);
         } else {
             self.push(memory, page, order);
@@ -307,7 +412,7 @@ impl CorePages {
         }
         self.lists[order as usize] = link;
         let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
-        memory.state[page].store(FREE | dirty | order as u8, Ordering::Relaxed);
+        memory.state[page].store(FREE | dirty | order as u16, Ordering::Relaxed);
     }
 
     fn unlink(&mut self, memory: &Memory, link: *mut Link, order: u32) {
@@ -428,6 +533,7 @@ pub(crate) mod tests {
                 }
                 let used: u64 = held.values().map(|(k, _)| PAGE << k).sum();
                 prop_assert_eq!(memory.used(), used);
+                prop_assert_eq!(memory.held(ROOT) as u64 * PAGE, used);
             }
             for (offset, (order, _)) in held { cores[1].free(&memory, offset, order); }
             for c in &mut cores { c.welcome(&memory); }
@@ -445,6 +551,32 @@ pub(crate) mod tests {
             }
             prop_assert_eq!(at, (page + pages) * PAGE);
         }
+    }
+
+    /// Pages are those who took them's until they are given back, by whatever core; and can be passed on (OK-05).
+    #[test]
+    fn accounts_balance() {
+        let memory = memory(3, 2);
+        let mut cores = [CorePages::new(0), CorePages::new(1)];
+        let a: Vec<u64> =
+            (0..40).map(|n| cores[n % 2].alloc_for(&memory, n as u32 % 4, 7).unwrap()).collect();
+        let b: Vec<u64> = (0..30).map(|n| cores[n % 2].alloc_for(&memory, 0, 7 + 64).unwrap()).collect();
+        assert_eq!((memory.held(7), memory.held(71), memory.used() / PAGE), (150, 30, 180));
+        // Given back by the other core.
+        cores[0].free(&memory, a[1], 1);
+        cores[1].free(&memory, b[0], 0);
+        assert_eq!((memory.held(7), memory.held(71)), (148, 29));
+        memory.pass_on(7, 3);
+        assert_eq!((memory.held(7), memory.held(3), memory.held(71)), (0, 148, 29));
+        memory.pass_on(71, 3);
+        assert_eq!((memory.held(3), memory.used() / PAGE), (177, 177));
+        for (n, offset) in a.iter().enumerate().filter(|(n, _)| *n != 1) {
+            cores[1].free(&memory, *offset, n as u32 % 4);
+        }
+        for offset in &b[1..] {
+            cores[0].free(&memory, *offset, 0);
+        }
+        assert!((0..256).all(|n| memory.held(n) == 0) && memory.used() == 0);
     }
 
     /// Part of a block that holds something else serves as well as a whole one, and comes zeroed.

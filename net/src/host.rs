@@ -7,7 +7,7 @@
 //! looking at it, and waiting for it again, cost no call at all ([`crate::readiness`]).
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::Resource::{DeviceRead, DeviceWrite};
@@ -18,8 +18,8 @@ use atoll_fs::poll;
 use atoll_mem::io::{Sink, Source, extent};
 use atoll_mem::user;
 use atoll_sync::{Mutex, RcuArc, RcuTable, SetOnce, WaitQueue};
-use atoll_task::books::{moved, within};
-use atoll_task::{Call, call, descriptor_of};
+use atoll_task::books::{self, moved, within};
+use atoll_task::{Call, Cause, call, descriptor_of};
 use linux_raw_sys::net;
 
 use crate::address::Address;
@@ -41,6 +41,8 @@ struct Shared {
     readiness: Readiness,
     queue: WaitQueue,
     generation: u32,
+    /// Who used it last, a [`Cause`]: what comes is theirs.
+    cause: AtomicU32,
 }
 
 struct Registry {
@@ -71,14 +73,16 @@ pub fn on_event(event: &Event, may_wait: bool) -> bool {
     if shared.generation != generation {
         return true;
     }
-    if !shared.readiness.event(events & poll::ALL, *look) {
-        return true;
-    }
-    if may_wait {
-        shared.queue.wake_all(events & poll::ALL);
-        return true;
-    }
-    shared.queue.try_wake_all(events & poll::ALL)
+    books::tell(Cause::from_word(shared.cause.load(Ordering::Relaxed)), || {
+        if !shared.readiness.event(events & poll::ALL, *look) {
+            return true;
+        }
+        if may_wait {
+            shared.queue.wake_all(events & poll::ALL);
+            return true;
+        }
+        shared.queue.try_wake_all(events & poll::ALL)
+    })
 }
 
 fn host() -> Result<&'static dyn HostCalls> {
@@ -116,7 +120,12 @@ pub struct HostSocket {
 impl HostSocket {
     fn adopt(fd: i32, stream: bool, handle: u64) -> Arc<HostSocket> {
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
-        let shared = RcuArc::new(Shared { readiness: Readiness::new(), queue: WaitQueue::new(), generation });
+        let shared = RcuArc::new(Shared {
+            readiness: Readiness::new(),
+            queue: WaitQueue::new(),
+            generation,
+            cause: AtomicU32::new(Cause::current().to_word()),
+        });
         let slot = {
             let mut free = REGISTRY.free.lock();
             free.1.pop().unwrap_or_else(|| {
@@ -146,6 +155,16 @@ impl HostSocket {
         r.arg = [u64::from(domain), u64::from(kind), u64::from(protocol), 0];
         let (handle, _, fd) = descriptor_of(r)?;
         Ok(Self::adopt(fd, stream, handle))
+    }
+
+    /// The program takes or gives data.
+    fn touched(&self) {
+        self.shared.readiness.touched();
+        let cause = Cause::current().to_word();
+        // Mostly it is the same as before, and other cores read the line.
+        if self.shared.cause.load(Ordering::Relaxed) != cause {
+            self.shared.cause.store(cause, Ordering::Relaxed);
+        }
     }
 
     fn watched(&self) -> bool {
@@ -247,7 +266,7 @@ impl HostSocket {
         if !self.stream && sink.note_missing() {
             return Err(Errno::EFAULT);
         }
-        self.shared.readiness.touched();
+        self.touched();
         let seen = self.shared.readiness.seen();
         if flags & net::MSG_OOB != 0 {
             self.shared.readiness.wants_urgent();
@@ -324,7 +343,7 @@ impl HostSocket {
         control: &[u8],
         flags: u32,
     ) -> Result<usize> {
-        self.shared.readiness.touched();
+        self.touched();
         let seen = self.shared.readiness.seen();
         let mut bufs = [ReadBuf::NONE; 8];
         let n = source.host_bufs(&mut bufs)?;
@@ -516,7 +535,7 @@ impl StreamHandle for HostSocket {
     }
 
     fn accept(&self) -> Result<(Arc<dyn StreamHandle>, Address)> {
-        self.shared.readiness.touched();
+        self.touched();
         let seen = self.shared.readiness.seen();
         let mut from = Address::empty();
         let host = host()?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use atoll_abi::core_local::CoreLocal;
-use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, RESOURCES, ROOT, Record, Resource, Sheet, kind};
+use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, Held, RESOURCES, ROOT, Record, Resource, Sheet, kind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::memory::Mapping;
@@ -110,6 +110,8 @@ pub enum Kind {
     Named,
     /// A process.
     Process,
+    /// A unit of work that a process named.
+    Unit,
 }
 
 impl Kind {
@@ -119,6 +121,7 @@ impl Kind {
             kind::SUBSTITUTE => Kind::Substitute,
             kind::NAMED => Kind::Named,
             kind::PROCESS => Kind::Process,
+            kind::UNIT => Kind::Unit,
             _ => return None,
         })
     }
@@ -130,6 +133,7 @@ impl Kind {
             Kind::Substitute => "substitute",
             Kind::Named => "named",
             Kind::Process => "process",
+            Kind::Unit => "unit",
         }
     }
 }
@@ -148,7 +152,7 @@ pub struct Activity {
     pub kind: Kind,
     /// Number of the one above it; its own if there is none.
     pub parent: u32,
-    /// Process id in the cell, of a process.
+    /// Process id in the cell, of a process or a unit of one.
     pub pid: u32,
     /// Its share, in proportion to its siblings'.
     pub weight: u32,
@@ -217,12 +221,25 @@ fn uses(sheet: &Sheet) -> Uses {
 
 /// An activity's sheets, two for each core, if they lie in the cell's memory.
 fn sheets(memory: &Mapping, offset: u64, cores: usize) -> Option<&[Sheet]> {
-    let cores = 2 * cores;
-    let p = memory.range(offset, (cores * size_of::<Sheet>()) as u64)?;
-    let p = p.cast::<Sheet>();
+    let sheets = 2 * cores;
+    let p = memory.range(offset, (sheets * size_of::<Sheet>()) as u64)?.cast::<Sheet>();
     // SAFETY: in the mapping, which lives as long as the result, and aligned; made of atomics, for which any bits are
     // values.
+    p.is_aligned().then(|| unsafe { std::slice::from_raw_parts(p, sheets) })
+}
+
+/// Pages that each activity holds, as each core counts them, if that is in the cell's memory.
+fn held<'a>(area: &GridArea, memory: &'a Mapping, cores: usize) -> Option<&'a [Held]> {
+    let offset = Some(area.held.load(Ordering::Acquire)).filter(|offset| *offset != 0)?;
+    let p = memory.range(offset, (cores * size_of::<Held>()) as u64)?.cast::<Held>();
+    // SAFETY: as above.
     p.is_aligned().then(|| unsafe { std::slice::from_raw_parts(p, cores) })
+}
+
+/// How many pages that are.
+fn pages(held: Option<&[Held]>, id: u32) -> i64 {
+    let each = held.unwrap_or_default().iter().map(|core| core.0[id as usize].load(Ordering::Relaxed));
+    each.fold(0, i64::saturating_add)
 }
 
 /// What reading a record came to.
@@ -238,7 +255,7 @@ enum Copied {
 }
 
 /// Reads a record once.
-fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize) -> Copied {
+fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize, held: Option<&[Held]>) -> Copied {
     let generation = record.sequence.load(Ordering::Acquire);
     if !generation.is_multiple_of(2) {
         return Copied::Changed;
@@ -255,7 +272,7 @@ fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize) -> Copied {
         both.collect::<Vec<_>>()
     });
     let (parent, pid) = (record.parent.load(Ordering::Relaxed), record.pid.load(Ordering::Relaxed));
-    let (weight, pages) = (record.weight.load(Ordering::Relaxed), record.pages.load(Ordering::Relaxed));
+    let (weight, pages) = (record.weight.load(Ordering::Relaxed), pages(held, id));
     // What was read above is of this generation only if it still is.
     fence(Ordering::Acquire);
     if record.sequence.load(Ordering::Relaxed) != generation {
@@ -317,9 +334,10 @@ pub fn read(area: &GridArea, locals: &[&CoreLocal], memory: &Mapping) -> (Vec<Ac
 fn read_sheets(area: &GridArea, memory: &Mapping, cores: usize) -> (Vec<Activity>, u32) {
     let records = (area.records.load(Ordering::Acquire) as usize).min(ACTIVITIES_MAX);
     let (mut found, mut unread) = (Vec::new(), 0);
+    let held = held(area, memory, cores);
     for (id, record) in area.directory[..records].iter().enumerate() {
         for n in 1.. {
-            match copy(record, id as u32, memory, cores) {
+            match copy(record, id as u32, memory, cores, held) {
                 Copied::One(activity) => found.push(*activity),
                 Copied::Free => {}
                 Copied::Changed if n < TRIES => {
@@ -508,7 +526,7 @@ mod tests {
         {
             set(10 + id, kind::NAMED, sheets, 0);
         }
-        set(20, 5, 0, 0);
+        set(20, 6, 0, 0);
         set(21, u32::MAX, 0, 0);
         assert_eq!(
             read_sheets(area, &memory, CORES),
@@ -545,9 +563,8 @@ mod tests {
             for r in &area.directory {
                 let n = next();
                 r.sequence.store(if n % 16 == 0 { n as u32 } else { (n as u32) & !1 }, Ordering::Relaxed);
-                r.kind.store((n >> 8) as u32 % 6, Ordering::Relaxed);
+                r.kind.store((n >> 8) as u32 % 7, Ordering::Relaxed);
                 r.parent.store((n >> 16) as u32 % 300, Ordering::Relaxed);
-                r.pages.store(next() as i64, Ordering::Relaxed);
                 r.sheets.store(if n % 3 == 0 { next() } else { (next() % MEMORY) & !7 }, Ordering::Relaxed);
                 r.name.iter().for_each(|b| b.store(next() as u8, Ordering::Relaxed));
             }
@@ -558,6 +575,7 @@ mod tests {
                 word.store(next(), Ordering::Relaxed);
             }
             area.records.store(next() as u32, Ordering::Relaxed);
+            area.held.store(if next() % 3 == 0 { next() } else { next() % MEMORY }, Ordering::Relaxed);
             let (found, _) = read_sheets(area, &memory, CORES);
             let mut all = Uses::default();
             for a in &found {

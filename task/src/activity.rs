@@ -11,17 +11,28 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::core_state::cores;
+use crate::messages;
 use crate::ready::Division;
+use crate::thread::Thread;
+use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{
-    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, NAME_MAX, Parameters, RESOURCES, ROOT, Record, SchedulerKind,
-    Sheet, kind,
+    ACTIVITIES_MAX, Entry, INFRASTRUCTURE, KEPT_FROM_UNITS, NAME_MAX, Parameters, RESOURCES, ROOT, Record,
+    SchedulerKind, Sheet, kind,
 };
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform;
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, SetOnce};
 
-/// Holders of each activity; [`CLOSING`] while its record is being given up.
-static HOLDERS: [AtomicU32; ACTIVITIES_MAX] = [const { AtomicU32::new(0) }; ACTIVITIES_MAX];
+/// Holders of each activity; [`CLOSING`] while its record is being given up. A line each: threads that work for one unit of a
+/// program's and another don't get in each other's way.
+static HOLDERS: [Holders; ACTIVITIES_MAX] =
+    [const { Holders { count: AtomicU32::new(0), generation: AtomicU32::new(0) } }; ACTIVITIES_MAX];
+#[repr(align(64))]
+struct Holders {
+    count: AtomicU32,
+    /// How often the record was given up, lower bits: what an old [`Cause`] is told by.
+    generation: AtomicU32,
+}
 const CLOSING: u32 = u32::MAX;
 
 /// The sheets of each, two for each core.
@@ -49,16 +60,65 @@ fn any_sheet(activity: u32, n: usize) -> &'static Sheet {
     unsafe { &*sheets.add(n) }
 }
 
-/// The sheet of an activity that may have been given up since the core's last passage through a quiet point
-/// ([`crate::rcu`]); then nobody's.
-pub(crate) fn sheet_or_nobodys(activity: u32, core: usize) -> &'static Sheet {
-    let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
-    if sheets.is_null() {
-        return sheet(INFRASTRUCTURE, core);
+/// Whose something is that happens later: an activity that may have been given up by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cause(u32);
+
+impl Cause {
+    /// Nobody's that is known.
+    pub const NOBODY: Cause = Cause(INFRASTRUCTURE);
+
+    /// What the current thread works for.
+    pub fn current() -> Cause {
+        if core_local().current.load(Ordering::Relaxed).is_null() {
+            return Cause::NOBODY;
+        }
+        match messages::whose() {
+            ROOT if !crate::thread::current().is_program() => Cause::NOBODY,
+            n => Cause::activity(n),
+        }
     }
-    // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
-    unsafe { &*sheets.add(core) }
+
+    /// This activity, as it is now.
+    pub(crate) fn activity(n: u32) -> Cause {
+        Cause(HOLDERS[n as usize].generation.load(Ordering::Relaxed) << NUMBER_BITS | n)
+    }
+
+    /// What a thread works for.
+    pub(crate) fn of(t: &Thread) -> Cause {
+        if !t.works_for_somebody() {
+            return Cause::NOBODY;
+        }
+        Cause::activity(t.activity())
+    }
+
+    /// As a word.
+    pub fn to_word(self) -> u32 {
+        self.0
+    }
+
+    /// From what [`Cause::to_word`] gave.
+    pub fn from_word(word: u32) -> Cause {
+        Cause(word)
+    }
+
+    /// The activity's sheet, or nobody's if it was given up before the core's last passage through a quiet point
+    /// ([`crate::rcu`]).
+    pub(crate) fn sheet(self, core: usize) -> &'static Sheet {
+        let n = (self.0 % ACTIVITIES_MAX as u32) as usize;
+        let sheets = SHEETS[n].load(Ordering::Acquire);
+        let same = (HOLDERS[n].generation.load(Ordering::Acquire) << NUMBER_BITS) >> NUMBER_BITS
+            == self.0 >> NUMBER_BITS;
+        if sheets.is_null() || !same {
+            return sheet(INFRASTRUCTURE, core);
+        }
+        // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
+        unsafe { &*sheets.add(core) }
+    }
 }
+
+/// Bits of a [`Cause`] that are the activity's number.
+const NUMBER_BITS: u32 = ACTIVITIES_MAX.ilog2();
 
 /// Opens the books: the cell's own activity, and the one for what isn't known to be anybody's.
 pub(crate) fn init() {
@@ -67,7 +127,7 @@ pub(crate) fn init() {
     for (n, what, name) in
         [(ROOT, kind::CELL, b"cell".as_slice()), (INFRASTRUCTURE, kind::SUBSTITUTE, b"infrastructure")]
     {
-        HOLDERS[n as usize].store(1, Ordering::Relaxed);
+        HOLDERS[n as usize].count.store(1, Ordering::Relaxed);
         open(n, what, ROOT, 0, name);
     }
 }
@@ -81,7 +141,6 @@ fn open(n: u32, what: u32, parent: u32, pid: u32, name: &[u8]) {
     r.parent.store(parent, Ordering::Relaxed);
     r.pid.store(pid, Ordering::Relaxed);
     r.weight.store(100, Ordering::Relaxed);
-    r.pages.store(0, Ordering::Relaxed);
     r.sheets.store((sheets as u64).wrapping_sub(DIRECT_MAP), Ordering::Relaxed);
     write_name(r, name);
     r.kind.store(what, Ordering::Relaxed);
@@ -103,8 +162,11 @@ impl Activity {
 
     /// Makes one under `parent`. None: there are as many as there can be.
     pub fn new(what: u32, parent: &Activity, pid: u32, name: &[u8]) -> Option<Activity> {
-        let n = (INFRASTRUCTURE + 1..ACTIVITIES_MAX as u32).find(|n| {
-            HOLDERS[*n as usize].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let most = ACTIVITIES_MAX - if what == kind::UNIT { KEPT_FROM_UNITS } else { 0 };
+        let n = (INFRASTRUCTURE + 1..most as u32).find(|n| {
+            let holders = &HOLDERS[*n as usize].count;
+            holders.load(Ordering::Relaxed) == 0
+                && holders.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         })?;
         let above = parent.clone();
         open(n, what, above.0, pid, name);
@@ -115,9 +177,17 @@ impl Activity {
 
     /// Holds one that is held already.
     pub(crate) fn hold(n: u32) -> Activity {
-        let before = HOLDERS[n as usize].fetch_add(1, Ordering::Relaxed);
+        let before = HOLDERS[n as usize].count.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before != 0 && before != CLOSING, "an activity that nobody holds");
         Activity(n)
+    }
+
+    /// Holds the activity of this number, if there is one. Which that is may have changed just now.
+    pub fn try_hold(n: u32) -> Option<Activity> {
+        let holders = &HOLDERS.get(n as usize)?.count;
+        let held = |now| if now == 0 || now == CLOSING { None } else { Some(now + 1) };
+        holders.fetch_update(Ordering::Acquire, Ordering::Relaxed, held).ok()?;
+        Some(Activity(n))
     }
 
     /// Its number.
@@ -126,24 +196,24 @@ impl Activity {
     }
 
     /// Gives the number, and the place with it, to who will call [`Activity::from_raw`].
-    pub(crate) fn into_raw(self) -> u32 {
+    pub fn into_raw(self) -> u32 {
         let n = self.0;
         core::mem::forget(self);
         n
     }
 
     /// Takes over what [`Activity::into_raw`] gave.
-    pub(crate) fn from_raw(n: u32) -> Activity {
+    pub fn from_raw(n: u32) -> Activity {
         Activity(n)
     }
 
-    /// The class that its threads are scheduled in: itself, or of a process the one above it.
+    /// The class that its threads are scheduled in: itself, or of a process or a unit of one the one above the process.
     pub fn class(&self) -> u32 {
-        let r = record(self.0);
-        match r.kind.load(Ordering::Relaxed) {
-            kind::PROCESS => r.parent.load(Ordering::Relaxed),
-            _ => self.0,
+        let mut n = self.0;
+        while matches!(record(n).kind.load(Ordering::Relaxed), kind::PROCESS | kind::UNIT) {
+            n = record(n).parent.load(Ordering::Relaxed);
         }
+        n
     }
 
     /// The class, held. For whoever keeps others from moving it meanwhile.
@@ -253,7 +323,7 @@ fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
     if sheets.is_null() {
         return [(0, 0, 0, 0); RESOURCES];
     }
-    // SAFETY: as in `sheet_or_nobodys`; there are two for each core.
+    // SAFETY: as in `Cause::sheet`; there are two for each core.
     let both = unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] };
     let sum = |word: fn(&Entry) -> &AtomicU64, n: usize| -> u64 {
         both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
@@ -289,7 +359,7 @@ impl Clone for Activity {
 
 impl Drop for Activity {
     fn drop(&mut self) {
-        let holders = &HOLDERS[self.0 as usize];
+        let holders = &HOLDERS[self.0 as usize].count;
         let mut now = holders.load(Ordering::Relaxed);
         loop {
             let after = if now == 1 { CLOSING } else { now - 1 };
@@ -300,6 +370,14 @@ impl Drop for Activity {
             }
         }
     }
+}
+
+static HEIR: SetOnce<fn(u32, u32)> = SetOnce::new();
+
+/// Says who passes on what an activity holds (first argument) to the one above it (second) when it ends.
+pub fn set_heir(pass_on: fn(u32, u32)) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = HEIR.set(pass_on);
 }
 
 /// Adds what it used to the one above it, and gives its record up.
@@ -317,12 +395,15 @@ fn close(n: u32) {
             }
         }
     }
-    record(above.0).pages.fetch_add(r.pages.load(Ordering::Relaxed), Ordering::Relaxed);
+    if let Some(pass_on) = HEIR.get() {
+        pass_on(n, above.0);
+    }
     r.sheets.store(0, Ordering::Relaxed);
     r.sequence.fetch_add(1, Ordering::AcqRel);
     let sheets = SHEETS[n as usize].swap(null_mut(), Ordering::AcqRel);
     crate::rcu::defer(sheets.cast(), free);
-    HOLDERS[n as usize].store(0, Ordering::Release);
+    HOLDERS[n as usize].generation.fetch_add(1, Ordering::Release);
+    HOLDERS[n as usize].count.store(0, Ordering::Release);
     drop(above);
 }
 

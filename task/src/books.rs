@@ -16,10 +16,10 @@ use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use crate::activity::Activity;
+use crate::activity::{self, Activity, Cause};
 use crate::core_state::{count, this_core};
+use crate::gate;
 use crate::thread::{Thread, current};
-use crate::{activity, gate};
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Entry, INFRASTRUCTURE, Measure, ROOT, Resource, Sheet};
 use atoll_abi::platform;
@@ -52,7 +52,7 @@ const CLOCK_TRIES: usize = 32;
 const HELD_UP: u64 = 50_000;
 
 /// Activities that one round of events can be for, before the rest counts as nobody's.
-const WOKEN: usize = 8;
+const CAUSES: usize = 8;
 
 /// What a core's books are at. Only the core itself touches it, in the runtime with upcalls masked.
 pub(crate) struct Meter {
@@ -61,6 +61,10 @@ pub(crate) struct Meter {
     sheet: Cell<*const Sheet>,
     /// What it does between messages.
     base: Cell<Resource>,
+    /// Since when it does that for this activity.
+    since: Cell<u64>,
+    /// How much of the slice others have had, who are charged already.
+    charged: Cell<u64>,
     /// What it was at in the slice that was settled last.
     settled: Cell<Resource>,
     /// The resource that serves the message under way.
@@ -92,9 +96,14 @@ pub(crate) struct Meter {
     had: [Cell<(u64, u64)>; SPACES],
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
-    /// Activities whose threads were woken since events were last charged.
-    woken: [Cell<u32>; WOKEN],
-    woken_len: Cell<u32>,
+    /// Whose the events were that were told of since events were last charged, and how many.
+    causes: [Cell<(Cause, u32)>; CAUSES],
+    /// How many of the `causes` there are.
+    known: Cell<usize>,
+    /// Whose the event is that is being told of, if that is known: whom it wakes says nothing more.
+    telling: Cell<bool>,
+    /// Time that nobody was charged with for events of which it is not known yet whose they are, ns.
+    owed: Cell<u64>,
     /// How long each kind takes on average, ns. Long, until it is known better.
     means: [Cell<u32>; KINDS],
 }
@@ -136,6 +145,8 @@ impl Meter {
             core,
             sheet: Cell::new(null()),
             base: Cell::new(Resource::Completion),
+            since: Cell::new(0),
+            charged: Cell::new(0),
             settled: Cell::new(Resource::Completion),
             label: Cell::new(Resource::Process),
             kind: Cell::new(0),
@@ -153,8 +164,10 @@ impl Meter {
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             had: [const { Cell::new((0, 0)) }; SPACES],
             clock_cost: Cell::new(0),
-            woken: [const { Cell::new(0) }; WOKEN],
-            woken_len: Cell::new(0),
+            causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
+            known: Cell::new(0),
+            telling: Cell::new(false),
+            owed: Cell::new(0),
             means: [const { Cell::new(LONG) }; KINDS],
         }
     }
@@ -188,31 +201,52 @@ impl Meter {
     /// The core works for a thread from now on.
     #[inline]
     pub fn work_for(&self, t: &Thread) {
-        let (base, who) = if t.is_program() {
+        let (base, who) = if t.works_for_somebody() {
             (Resource::Thread, t.activity())
         } else {
             (Resource::Completion, INFRASTRUCTURE)
         };
+        self.known.set(0);
         self.base.set(base);
         self.sheet.set(activity::sheet(who, self.core));
-        self.woken_len.set(0);
         core_local().unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
     }
 
     /// It has done so since this time: for those who look on.
     #[inline]
     pub fn works(&self, since: u64) {
+        self.since.set(since);
         core_local().unsettled.store(since, Ordering::Release);
     }
 
     /// A slice ends: the core did for `ran` ns what it is at.
     pub fn settle(&self, ran: u64) {
         self.settled.set(self.base.get());
+        self.telling.set(false);
+        let rest = ran.saturating_sub(self.charged.replace(0));
         if self.base.replace(Resource::Completion) == Resource::Completion {
-            self.charge_events(ran);
+            self.charge_events(rest, false);
         } else {
-            add(&self.entry(Resource::Thread).time, ran as i64);
+            add(&self.entry(Resource::Thread).time, rest as i64);
         }
+        self.worked(rest);
+    }
+
+    /// In the middle of a slice, the thread turns to another activity, which it holds.
+    pub fn turn_over(&self, who: u32, now: u64) {
+        if self.weight.get() != 0 {
+            // The part of the message that is over is the old one's.
+            self.cut(now);
+        }
+        core_local().unsettled.store(0, Ordering::Release);
+        let part = now.saturating_sub(self.since.get());
+        self.charged.set(self.charged.get() + part);
+        self.settled.set(self.base.get());
+        add(&self.entry(self.base.get()).time, part as i64);
+        self.worked(part);
+        self.sheet.set(activity::sheet(who, self.core));
+        core_local().unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
+        self.works(now);
     }
 
     /// The core has worked for `ran` ns, by the clock, in its current space; what that was is in the sheets. If that is much,
@@ -227,11 +261,19 @@ impl Meter {
         }
     }
 
+    /// The core has come to another space, of which it may not know yet how much time it has had there.
+    pub fn arrive(&self) {
+        let space = core_local().space.load(Ordering::Relaxed) as usize;
+        if let Some(had) = self.had.get(space).filter(|had| had.get().1 == 0) {
+            had.set((0, platform().cpu_time().unwrap_or(0)));
+        }
+    }
+
     #[cold]
     fn look_at_stolen(&self, had: &Cell<(u64, u64)>) {
         let Some(now) = platform().cpu_time() else { return };
         let (work, before) = had.replace((0, now));
-        // The first look, or another thread of the host stands for the core there now.
+        // The first look in the first space, or another thread of the host stands for the core there now.
         if before == 0 || now < before {
             return;
         }
@@ -415,38 +457,92 @@ impl Meter {
         self.served_last.get()
     }
 
-    /// A thread was woken: what is known of an event's cause.
+    /// A thread was woken: what is known of an event's cause, if nothing else is.
     #[inline]
     pub fn woke(&self, t: &Thread) {
-        let len = self.woken_len.get() as usize;
-        if self.base.get() == Resource::Completion && len < WOKEN {
-            self.woken[len].set(t.activity());
-            self.woken_len.set(len as u32 + 1);
+        if self.base.get() == Resource::Completion && !self.telling.get() && t.works_for_somebody() {
+            self.count_cause(Cause::of(t));
         }
     }
 
-    /// Events took `took` ns: of those whose threads were woken, or of nobody that is known.
-    pub fn charge_events(&self, took: u64) {
-        let len = self.woken_len.replace(0) as usize;
+    fn count_cause(&self, cause: Cause) {
+        let known = self.known.get();
+        let place = self.causes[..known].iter().position(|c| c.get().0 == cause).unwrap_or(known);
+        // The last place is nobody's, who has what is too much.
+        let place = place.min(CAUSES - 1);
+        let count = if place < known { self.causes[place].get().1 } else { 0 };
+        self.causes[place].set((if place == CAUSES - 1 { Cause::NOBODY } else { cause }, count + 1));
+        self.known.set(known.max(place + 1));
+    }
+
+    /// Events took `took` ns: of those whose they were, each in proportion to how many. If that isn't known of any, they are
+    /// nobody's; and if they are only to be told of (`later`), so is their time until then.
+    pub fn charge_events(&self, took: u64, later: bool) {
+        let known = self.known.replace(0);
         // Messages are paid for. One that waited meanwhile has some of its time from earlier accounts.
         let served = self.served.replace(0);
+        let nobody = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Completion as usize];
         let others = took.saturating_sub(served);
-        if len == 0 || served > took {
-            let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Completion as usize];
-            add(&entry.time, took as i64 - served as i64);
-            count(&entry.messages, 1);
+        if known == 0 || served > took {
+            add(&nobody.time, took as i64 - served as i64);
+            count(&nobody.messages, 1);
+            self.owed.set(if later { self.owed.get() + others } else { 0 });
             return;
         }
-        let took = others;
-        let each = took / len as u64;
-        for (n, who) in self.woken[..len].iter().enumerate() {
-            let entry =
-                &activity::sheet_or_nobodys(who.get(), self.core).entries[Resource::Completion as usize];
-            // What can't be divided is the first one's.
-            let part = if n == 0 { took - each * (len as u64 - 1) } else { each };
+        let owed = self.owed.replace(0);
+        add(&nobody.time, -(owed as i64));
+        let mut left = others + owed;
+        let mut events: u64 = self.causes[..known].iter().map(|c| u64::from(c.get().1)).sum();
+        for (cause, n) in self.causes[..known].iter().map(Cell::get) {
+            let entry = &cause.sheet(self.core).entries[Resource::Completion as usize];
+            // What can't be divided is the last one's.
+            let part = left * u64::from(n) / events;
+            left -= part;
+            events -= u64::from(n);
             add(&entry.time, part as i64);
-            count(&entry.messages, 1);
+            count(&entry.messages, u64::from(n));
         }
+    }
+
+    /// A look for events begins, perhaps in the middle of a thread's slice. Value: for [`Meter::looked`].
+    pub fn looks(&self) -> Option<u64> {
+        if self.base.get() == Resource::Completion {
+            return None;
+        }
+        let now = platform().now();
+        if self.weight.get() != 0 {
+            self.cut(now);
+        }
+        self.known.set(0);
+        self.base.set(Resource::Completion);
+        Some(now)
+    }
+
+    /// It ends. What it has brought is charged to those whose it is, and taken from the thread. If it was nothing, it
+    /// stays the thread's, which may have asked for it.
+    pub fn looked(&self, begun: Option<u64>, later: bool) {
+        let Some(begun) = begun else { return };
+        self.base.set(Resource::Thread);
+        if self.known.get() == 0 && !later {
+            return;
+        }
+        let now = platform().now();
+        let took = now.saturating_sub(begun);
+        self.charge_events(took, later);
+        add(&self.entry(Resource::Thread).time, -(took as i64));
+        self.began.set(now);
+    }
+
+    /// An event is told of by `f`.
+    fn tell<R>(&self, cause: Cause, f: impl FnOnce() -> R) -> R {
+        if self.base.get() != Resource::Completion || cause == Cause::NOBODY {
+            return f();
+        }
+        self.count_cause(cause);
+        self.telling.set(true);
+        let r = f();
+        self.telling.set(false);
+        r
     }
 }
 
@@ -504,13 +600,14 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
 pub(crate) fn serve(activity: &Activity, resource: Resource, f: impl FnOnce()) {
     let me = current();
     let meter = &this_core().meter;
-    let (before, woken) = (me.run_time_now(), meter.woken_len.get());
+    let before = me.run_time_now();
+    meter.telling.set(true);
     meter.serving.set(activity.number() + 1);
     f();
     // If it has waited for a lock, only its own time counts, and events were charged meanwhile. It is the same core.
     let took = me.run_time_now().saturating_sub(before);
     meter.serving.set(0);
-    meter.woken_len.set(woken.min(meter.woken_len.get()));
+    meter.telling.set(false);
     meter.served_last.set(took);
     meter.served.set(meter.served.get() + took);
     let entry = &activity::sheet(activity.number(), meter.core).entries[resource as usize];
@@ -525,4 +622,10 @@ pub fn moved(resource: Resource, bytes: u64) {
     if gate::measures(resource, Measure::Bytes) {
         gate::pay(resource, bytes);
     }
+}
+
+/// An event that is `cause`'s is told of by `f`.
+#[inline]
+pub fn tell<R>(cause: Cause, f: impl FnOnce() -> R) -> R {
+    this_core().meter.tell(cause, f)
 }

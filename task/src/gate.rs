@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::core_state::count;
 use crate::scheduler::{park_until, start, unpark};
 use crate::thread::{Thread, ThreadRef, current, spawn};
-use crate::{Limit, activity, wait};
+use crate::{Cause, Limit, wait};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::Errno;
 use atoll_abi::grid::{ACTIVITIES_MAX, Measure, Parameters, RESOURCES, ROOT, Resource, SchedulerKind};
@@ -253,7 +253,7 @@ impl Gate {
             let waited = now.saturating_sub(message.since());
             self.pool.put(message.run());
             self.queues.done(activity, cost, now);
-            let sheet = activity::sheet_or_nobodys(activity, core_local().id());
+            let sheet = Cause::activity(activity).sheet(core_local().id());
             count(&sheet.entries[self.resource as usize].queued, waited);
             let Some(Some(class)) = self.classes.get(activity as usize) else { continue };
             let unpaid = class.unpaid.load(Ordering::Relaxed).saturating_sub(cost);

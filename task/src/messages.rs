@@ -45,12 +45,17 @@ pub(crate) fn message(resource: Resource, f: impl FnOnce() + Send + 'static) -> 
 }
 
 /// Whom the event thread works for while it runs a message, else the running thread's activity.
-fn for_whom() -> Activity {
+pub(crate) fn for_whom() -> Activity {
+    Activity::hold(whose())
+}
+
+/// The same, its number.
+pub(crate) fn whose() -> u32 {
     let me: *const Thread = current();
     let this = this_core();
     let serving =
         this.meter.serving().filter(|_| this.event_thread.load(Ordering::Relaxed).cast_const() == me);
-    Activity::hold(serving.unwrap_or_else(|| current().activity()))
+    serving.unwrap_or_else(|| current().activity())
 }
 
 /// Puts a message into this core's queues.

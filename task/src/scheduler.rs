@@ -10,6 +10,7 @@
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
+use crate::activity::Activity;
 use crate::core_state::{
     Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
 };
@@ -108,6 +109,7 @@ extern "C" fn change_space(next: usize) -> ! {
 extern "C" fn arrive(next: usize) -> ! {
     // SAFETY: as above.
     let t = unsafe { &*(next as *const Thread) };
+    this_core().meter.arrive();
     enter(t);
     // SAFETY: the thread is saved, and only this core runs it.
     unsafe { arch::atoll_load(*t.context.get()) }
@@ -251,6 +253,14 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     }
 }
 
+/// The current thread works for `activity` from now on, of the same class. Value: the one that it worked for until now.
+pub fn work_for(activity: Activity) -> Activity {
+    let number = activity.number();
+    let before = current().replace_activity(activity);
+    this_core().meter.turn_over(number, platform().now());
+    before
+}
+
 /// A record ends here and the next one begins. Value: how long the core was at the one that ends, ns.
 fn begin_record(now: u64) -> u64 {
     core_local().unsettled.store(0, Ordering::Release);
@@ -262,7 +272,6 @@ fn charge(me: Option<ThreadRef>, now: u64) {
     let ran = begin_record(now);
     count(&this_core().stats.busy_ns, ran);
     this_core().meter.settle(ran);
-    this_core().meter.worked(ran);
     with_private(|p| p.ready.settle(ran, now));
     if let Some(me) = me {
         me.book(ran);
@@ -273,7 +282,8 @@ fn charge(me: Option<ThreadRef>, now: u64) {
 fn charge_events(now: u64) {
     let took = begin_record(now);
     count(&this_core().stats.busy_ns, took);
-    this_core().meter.charge_events(took);
+    let later = with_private(|p| p.has_work_for_events());
+    this_core().meter.charge_events(took, later);
     this_core().meter.worked(took);
 }
 
@@ -351,12 +361,14 @@ fn look_for_events(now: u64, anyway: bool) -> bool {
     let due = with_private(|p| p.events.is_empty() && (anyway || now.saturating_sub(p.polled) > POLL_BUSY));
     let look = due || platform().has_answers();
     if look {
+        let begun = this_core().meter.looks();
         with_private(|p| {
             platform().poll(&mut p.events);
             p.polled = now;
         });
         count(&this_core().stats.polls, 1);
         handle_in_place();
+        this_core().meter.looked(begun, with_private(|p| !p.events.is_empty()));
     }
     wake_event_thread();
     look

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
-use crate::{books, scheduler};
+use crate::{Activity, Cause, books, messages, scheduler};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::grid::Resource;
 use atoll_abi::platform;
@@ -21,8 +21,10 @@ pub struct Call {
     extra: AtomicU64,
     fd: AtomicI32,
     waiters: WaitQueue,
-    /// Run when the answer is there, in the event thread.
-    then: Option<Then>,
+    /// Who asked.
+    cause: Cause,
+    /// Run when the answer is there, in the event thread, for whom.
+    then: Option<(Activity, Then)>,
 }
 
 impl Call {
@@ -39,7 +41,8 @@ impl Call {
             extra: AtomicU64::new(0),
             fd: AtomicI32::new(-1),
             waiters: WaitQueue::new(),
-            then,
+            cause: Cause::current(),
+            then: then.map(|then| (messages::for_whom(), then)),
         });
         request.cookie = Arc::into_raw(call.clone()) as u64;
         loop {
@@ -127,11 +130,13 @@ pub(crate) fn answered(answer: &Answer) {
             Err(_) => platform().log("a descriptor that was announced did not come"),
         }
     }
-    call.value.store(answer.value, Ordering::Relaxed);
-    call.extra.store(answer.extra, Ordering::Relaxed);
-    call.done.store(true, Ordering::Release);
-    call.waiters.wake_all(1);
-    if let Some(then) = &call.then {
-        then(&call);
+    books::tell(call.cause, || {
+        call.value.store(answer.value, Ordering::Relaxed);
+        call.extra.store(answer.extra, Ordering::Relaxed);
+        call.done.store(true, Ordering::Release);
+        call.waiters.wake_all(1);
+    });
+    if let Some((activity, then)) = &call.then {
+        books::serve(activity, Resource::Completion, || then(&call));
     }
 }

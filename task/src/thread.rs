@@ -136,10 +136,17 @@ impl Thread {
         self.class.store(class, Ordering::Relaxed);
     }
 
-    /// Says for whom it works. Before it starts.
+    /// Says for whom it works. Before it starts; see [`crate::work_for`].
     pub fn work_for(&self, activity: Activity) {
         self.set_class(activity.class());
-        drop(Activity::from_raw(self.activity.swap(activity.into_raw(), Ordering::Relaxed)));
+        drop(self.replace_activity(activity));
+    }
+
+    /// Puts another activity into the place of the one that it works for. For the thread itself, or before it starts.
+    pub(crate) fn replace_activity(&self, activity: Activity) -> Activity {
+        let before = self.activity.load(Ordering::Relaxed);
+        self.activity.store(activity.into_raw(), Ordering::Relaxed);
+        Activity::from_raw(before)
     }
 
     /// Nanoseconds that it has run, up to its last switch.
@@ -253,6 +260,12 @@ impl Thread {
 
     pub(crate) fn is_program(&self) -> bool {
         self.program.load(Ordering::Relaxed) != 0
+    }
+
+    /// Does it work for an activity? A thread of the runtime's that was not told for which takes in events.
+    #[inline]
+    pub(crate) fn works_for_somebody(&self) -> bool {
+        self.is_program() || self.activity() != ROOT
     }
 
     /// Gives a finished thread's stack back and its memory to the pool. For

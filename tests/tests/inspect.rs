@@ -19,6 +19,7 @@ fn main() {
         Trial::test("stat", stat),
         Trial::test("grid", grid),
         Trial::test("shares", shares),
+        Trial::test("units", units),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -618,6 +619,59 @@ fn used(snapshot: &Value, resource: &str) -> BTreeMap<String, f64> {
 /// All that is in the books, ns.
 fn all(snapshot: &Value) -> f64 {
     snapshot["activities"].as_array().into_iter().flatten().map(|a| time_of(a, "")).sum()
+}
+
+/// Two units of a program's: one has three times as much work as the other.
+const UNITS: &str = r#"
+import ctypes
+call = ctypes.CDLL(None).syscall
+CREATE, ENTER, LEAVE = 0x0a7011f1, 0x0a7011f2, 0x0a7011f3
+call.restype = ctypes.c_long
+def create(name):
+    return ctypes.c_long(call(ctypes.c_long(CREATE), name, ctypes.c_long(len(name))))
+one, three = create(b"one"), create(b"three")
+while True:
+    for unit, work in (one, 2000), (three, 6000):
+        call(ctypes.c_long(ENTER), unit)
+        sum(range(work))
+        call(ctypes.c_long(LEAVE), unit)
+"#;
+
+/// OK-03: what a program names itself is shown below its process, and has what was used for it.
+fn units() -> Done {
+    let user = User::this()?;
+    let name = unique("units");
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M"];
+    let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", UNITS])?;
+    let snapshot =
+        || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
+    // Time of a unit, and whether its process is the one above it.
+    let unit = |s: &Value, name: &str| {
+        let all = s["activities"].as_array().into_iter().flatten();
+        let a = all.clone().find(|a| a["name"] == name && a["kind"] == "unit")?;
+        all.clone().find(|p| p["id"] == a["parent"] && p["kind"] == "process" && p["pid"] == a["pid"])?;
+        Some(time_of(a, ""))
+    };
+    let begun = Instant::now();
+    let before = loop {
+        let s = snapshot()?;
+        if unit(&s, "three").is_some_and(|ns| ns > 0.0) {
+            break s;
+        }
+        check(begun.elapsed() < Duration::from_secs(60), format!("the units don't come: {s}"))?;
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    std::thread::sleep(Duration::from_secs(3));
+    let after = snapshot()?;
+    let used = |name| Some(unit(&after, name)? - unit(&before, name)?);
+    let (Some(one), Some(three)) = (used("one"), used("three")) else {
+        return Err(format!("a unit is not below its process: {after}").into());
+    };
+    // What isn't the same for both is what python does around them.
+    check((2.7..3.1).contains(&(three / one)), format!("{three} ns and {one} ns"))?;
+    let core = after["clock"].as_f64().unwrap_or(0.0) - before["clock"].as_f64().unwrap_or(0.0);
+    let ratio = (all(&after) - all(&before)) / core;
+    check((ratio - 1.0).abs() < 0.005, format!("{ratio} of the core's time is in the books: {after}"))
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.

@@ -43,5 +43,19 @@ pub fn all(release: bool) -> Result<()> {
         build("atoll")?;
     }
     build("atoll-cell")?;
-    build("atoll-nucleus")
+    build("atoll-nucleus")?;
+    library(release)
+}
+
+/// Makes `libatoll.a`, if there is a compiler for C: programs can as well be compiled with `libatoll/atoll.c`.
+fn library(release: bool) -> Result<()> {
+    let dir = top().join("target").join(if release { "release" } else { "debug" });
+    let (object, archive) = (dir.join("libatoll.o"), dir.join("libatoll.a"));
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-fPIC", "-Wall", "-Werror", "-c", "libatoll/atoll.c", "-o"]).arg(&object);
+    match compile.current_dir(top()).status() {
+        Ok(status) if status.success() => run(Command::new("ar").arg("rcs").arg(&archive).arg(&object)),
+        Ok(status) => bail!("compiling libatoll/atoll.c failed: {status}"),
+        Err(_) => Ok(()),
+    }
 }

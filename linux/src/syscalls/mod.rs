@@ -32,7 +32,7 @@ use linux_raw_sys::general as linux;
 use crate::files::FileRef;
 use crate::process::Task;
 use crate::types::Siginfo;
-use crate::{current, log, signal};
+use crate::{current, log, signal, units};
 
 use atoll_task::{books, gate};
 pub use table::{NAMES, RESOURCES, TABLE, UNSERVED};
@@ -107,7 +107,10 @@ fn dispatch(frame: &mut UserFrame) {
     let task = current();
     // Linux, too, looks at the lower half only.
     let number = u64::from(frame.orig_rax as u32);
-    let handler = TABLE.get(number as usize).copied().flatten();
+    let handler = match TABLE.get(number as usize) {
+        Some(handler) => *handler,
+        None => units::handler(number),
+    };
     let resource = RESOURCES.get(number as usize).copied().unwrap_or(Resource::Process);
     books::begin(number as usize % books::KINDS, resource);
     if gate::full(resource) && !table::turns(number) {

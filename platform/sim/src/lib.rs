@@ -47,6 +47,8 @@ struct State {
     /// Deadline of each sleeping core; None: awake.
     asleep: Vec<Option<u64>>,
     notified: Vec<bool>,
+    /// Time that each core has slept, or was elsewhere.
+    away: Vec<u64>,
     answers: Vec<VecDeque<(u64, Answer)>>,
 }
 
@@ -111,6 +113,15 @@ pub fn run_with_memory(config: Config, memory: u64, boot: fn(usize) -> !) -> Out
     }
 }
 
+/// The machine has something else to do for so long than what this core is at, ns. The others go on meanwhile.
+pub fn steal(ns: u64) {
+    let sim = SIM.get().expect("a core of a simulated machine");
+    let mut state = sim.step();
+    state.now += ns;
+    state.away[sim.me()] += ns;
+    state.wake_due(sim.config.cores);
+}
+
 fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
     // SAFETY: all zeroes is a valid control area; it lives as long as the process.
     let control: &'static Control = unsafe {
@@ -136,6 +147,7 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
             running: 0,
             asleep: vec![None; config.cores],
             notified: vec![false; config.cores],
+            away: vec![0; config.cores],
             answers: (0..config.cores).map(|_| VecDeque::new()).collect(),
         }),
         turn: Condvar::new(),
@@ -278,6 +290,12 @@ impl Platform for Sim {
         self.step().now
     }
 
+    fn cpu_time(&self) -> Option<u64> {
+        let me = self.me();
+        let state = self.step();
+        Some(state.now - state.away[me])
+    }
+
     fn realtime(&self) -> u64 {
         1_600_000_000_000_000_000 + self.step().now
     }
@@ -299,7 +317,9 @@ impl Platform for Sim {
         if !state.notified[me] {
             state.asleep[me] = Some(deadline.unwrap_or(u64::MAX));
             state.wake_due(self.config.cores);
+            let begun = state.now;
             state = self.pass_on(state);
+            state.away[me] += state.now - begun;
         }
         state.notified[me] = false;
         state.take_answers(me, events);
