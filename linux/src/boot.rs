@@ -29,6 +29,7 @@ use crate::process::{
 };
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
+use crate::versioned::Versioned;
 use crate::{current, dev, futex, grid, proc, pty, syscalls, vdso};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
@@ -207,8 +208,8 @@ pub fn boot() {
         }
     }
     let fs = FsContext {
-        root: Mutex::new(root.clone()),
-        cwd: Mutex::new(root),
+        root: Versioned::new(root.clone()),
+        cwd: Versioned::new(root),
         umask: AtomicU32::new(config.umask),
     };
     let pid = process.pid;
@@ -245,7 +246,7 @@ fn first(config: &BootConfig, frame: &mut UserFrame) {
     let name = String::from_utf8_lossy(&config.program).into_owned();
     let cwd = exec::lookup(task, &config.workdir);
     match cwd {
-        Ok(dir) if dir.inode.kind() == FileType::Directory => *task.fs.cwd.lock() = dir,
+        Ok(dir) if dir.inode.kind() == FileType::Directory => *task.fs.cwd.change() = dir,
         _ => fail(
             &format!(
                 "the working directory {} does not exist in the cell",

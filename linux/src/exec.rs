@@ -378,7 +378,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
 /// Set-user-ID and set-group-ID programs get their owner's ids.
 fn set_ids(task: &Task, place: &Location) {
     let Ok(attr) = place.inode.attr() else { return };
-    let mut ids = task.process.ids.lock();
+    let mut ids = task.process.ids.change();
     if attr.mode & linux::S_ISUID != 0 {
         ids.euid = attr.uid;
     }

@@ -35,6 +35,7 @@ pub mod socket;
 pub mod syscalls;
 pub mod types;
 pub mod vdso;
+pub mod versioned;
 
 pub use current::current;
 pub use process::{Process, Task};

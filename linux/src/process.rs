@@ -27,6 +27,7 @@ use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
+use crate::versioned::Versioned;
 use crate::{futex, grid, log};
 
 /// A process image's address space.
@@ -83,9 +84,9 @@ impl<T> Deref for Own<T> {
 /// Where a process is in the tree of files.
 pub struct FsContext {
     /// Root directory.
-    pub root: Mutex<Location>,
+    pub root: Versioned<Location>,
     /// Working directory.
-    pub cwd: Mutex<Location>,
+    pub cwd: Versioned<Location>,
     /// File mode creation mask.
     pub umask: AtomicU32,
 }
@@ -94,11 +95,23 @@ impl FsContext {
     /// A copy of its own.
     pub fn duplicate(&self) -> FsContext {
         FsContext {
-            root: Mutex::new(self.root.lock().clone()),
-            cwd: Mutex::new(self.cwd.lock().clone()),
+            root: Versioned::new(self.root.lock().clone()),
+            cwd: Versioned::new(self.cwd.lock().clone()),
             umask: AtomicU32::new(self.umask.load(Ordering::Relaxed)),
         }
     }
+}
+
+/// Who a task is and where its paths begin: what each path needs.
+pub struct View {
+    /// Root directory.
+    pub root: Location,
+    /// Working directory.
+    pub cwd: Location,
+    /// Whose permissions count.
+    pub cred: Cred,
+    /// Versions of the three.
+    of: [u64; 3],
 }
 
 /// User and group ids (`credentials(7)`).
@@ -216,7 +229,7 @@ pub struct Process {
     /// What it uses is charged to this.
     pub activity: Activity,
     /// Ids.
-    pub ids: Mutex<Ids>,
+    pub ids: Versioned<Ids>,
     /// Resource limits.
     pub limits: Mutex<[Rlimit; LIMITS]>,
     /// Soft limit of open files, read by every call that makes one.
@@ -295,6 +308,8 @@ pub struct Task {
     pub files: Own<FdTable>,
     /// Its directories.
     pub fs: Own<FsContext>,
+    /// What of them, and of its process's ids, it knew last; only the task itself asks for it.
+    view: Mutex<Option<Arc<View>>>,
     /// Its signals.
     pub signals: Mutex<TaskSignals>,
     /// [`work`] bits.
@@ -463,7 +478,7 @@ impl Process {
             actions: Own::new(from.actions),
             pending: Mutex::new(Pending::default()),
             signal_queue: WaitQueue::new(),
-            ids: Mutex::new(from.ids),
+            ids: Versioned::new(from.ids),
             max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),
             max_file_size: AtomicU64::new(from.limits[linux::RLIMIT_FSIZE as usize].cur),
             limits: Mutex::new(from.limits),
@@ -633,6 +648,30 @@ impl Task {
         self.process.ids.lock().cred()
     }
 
+    /// Who it is and where its paths begin, now. Its threads share no lock for that.
+    pub fn view(&self) -> Arc<View> {
+        let (fs, ids) = (&*self.fs, &self.process.ids);
+        let of = [fs.root.version(), fs.cwd.version(), ids.version()];
+        let mut view = self.view.lock();
+        if let Some(known) = &*view
+            && known.of == of
+        {
+            return known.clone();
+        }
+        let (root, cwd) = (fs.root.lock().clone(), fs.cwd.lock().clone());
+        let new = Arc::new(View { root, cwd, cred: ids.lock().cred(), of });
+        let old = view.replace(new.clone());
+        drop(view);
+        drop(old);
+        new
+    }
+
+    /// Keeps no directory that it has left.
+    pub fn forget_view(&self) {
+        let old = self.view.lock().take();
+        drop(old);
+    }
+
     /// May it do what only root may?
     pub fn is_root(&self) -> bool {
         self.process.ids.lock().euid == 0
@@ -688,6 +727,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         space: Own::new(new.space.clone()),
         files: Own::new(new.files),
         fs: Own::new(new.fs),
+        view: Mutex::new(None),
         signals: Mutex::new(TaskSignals::new(new.blocked, new.altstack)),
         work: AtomicU32::new(0),
         clear_tid: AtomicU64::new(new.clear_tid),
@@ -765,6 +805,7 @@ pub fn exit_task(status: i32) -> ! {
 fn leave(task: &Task, status: i32) {
     let process = task.process.clone();
     futex::task_ends(task);
+    task.forget_view();
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
         futex::wake_address(task, clear, 1);

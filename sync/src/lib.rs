@@ -17,11 +17,13 @@ mod atomic;
 mod mutex;
 mod once;
 mod rcu;
+mod shared;
 mod threads;
 mod wait;
 
 pub use mutex::{Mutex, MutexGuard};
 pub use once::SetOnce;
 pub use rcu::{RcuArc, RcuSlot, RcuTable, set_defer};
+pub use shared::{ReadGuard, Shared, WriteGuard};
 pub use threads::{ThreadOps, Token, park, set_thread_ops, unpark};
 pub use wait::{Interest, WaitQueue, Wake, WakeKey};

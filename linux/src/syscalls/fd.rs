@@ -717,6 +717,7 @@ pub mod locks {
     use atoll_fs::node::{File, OuterLock};
     use atoll_sync::{Mutex, WaitQueue};
     use atoll_task::{Limit, wait};
+    use core::sync::atomic::AtomicBool;
 
     /// Who holds a lock.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -755,6 +756,8 @@ pub mod locks {
     static OUTER: Mutex<()> = Mutex::new(());
 
     static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
+    /// Has there ever been a lock? Set before there is one.
+    static USED: AtomicBool = AtomicBool::new(false);
     static QUEUE: WaitQueue = WaitQueue::new();
 
     /// Names an open file among the owners of locks.
@@ -862,6 +865,7 @@ pub mod locks {
         if open {
             file.note_lock();
         }
+        USED.store(true, Ordering::Release);
         let limit = if command == linux::F_SETLKW { Limit::Forever } else { Limit::Never };
         if unlock {
             change(Some(key), |l| put_record(l, new, true));
@@ -1000,6 +1004,7 @@ pub mod locks {
             _ => return Err(Errno::EINVAL),
         };
         file.note_lock();
+        USED.store(true, Ordering::Release);
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
         loop {
             let before = wait(&QUEUE, 1, limit, || {
@@ -1034,7 +1039,7 @@ pub mod locks {
 
     /// A process closed a descriptor of a file: its record locks on that file go.
     pub fn release_process(file: &FileRef, pid: u32) {
-        if LOCKS.lock().is_empty() {
+        if !USED.load(Ordering::Acquire) {
             return;
         }
         if let Ok(key) = key(file) {
@@ -1044,7 +1049,7 @@ pub mod locks {
 
     /// A process ended.
     pub fn release_all(pid: u32) {
-        if !LOCKS.lock().is_empty() {
+        if USED.load(Ordering::Acquire) {
             change(None, |l| l.records.retain(|r| r.owner != Owner::Process(pid)));
         }
     }

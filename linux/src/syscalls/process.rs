@@ -587,7 +587,7 @@ macro_rules! id_getters {
 id_getters! { getuid ruid; geteuid euid; getgid rgid; getegid egid; }
 
 fn set_ids(c: &Call, f: impl FnOnce(&mut Ids, bool) -> Result<u64>) -> Result<u64> {
-    let mut ids = c.task.process.ids.lock();
+    let mut ids = c.task.process.ids.change();
     let root = ids.euid == 0;
     f(&mut ids, root)
 }
@@ -772,7 +772,7 @@ pub fn setgroups(c: &mut Call) -> Result<u64> {
     }
     let mut groups = alloc::vec![0u32; n as usize];
     user::read(c.arg(1), groups.as_mut_bytes())?;
-    c.task.process.ids.lock().groups = groups.into();
+    c.task.process.ids.change().groups = groups.into();
     Ok(0)
 }
 
@@ -843,7 +843,7 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         }
         pr::PR_GET_DUMPABLE => Ok(u64::from(task.process.dumpable.load(Ordering::Relaxed))),
         pr::PR_SET_KEEPCAPS => {
-            task.process.ids.lock().keepcaps = arg != 0;
+            task.process.ids.change().keepcaps = arg != 0;
             Ok(0)
         }
         pr::PR_GET_KEEPCAPS => Ok(u64::from(task.process.ids.lock().keepcaps)),
@@ -1224,6 +1224,7 @@ pub fn unshare(c: &mut Call) -> Result<u64> {
     if has(f, linux::CLONE_FS) {
         let own = Arc::new(c.task.fs.duplicate());
         drop(c.task.fs.replace(own));
+        c.task.forget_view();
     }
     Ok(0)
 }
