@@ -395,7 +395,7 @@ impl Inode for Node {
         };
         let (uid, gid) = match self.pid().and_then(find_process) {
             Some(p) => {
-                let ids = p.ids.lock();
+                let ids = p.ids();
                 (ids.euid, ids.egid)
             }
             None if self.pid().is_some() => return Err(Errno::ENOENT),
@@ -743,7 +743,7 @@ fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
 
 fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident, peak) = t.space.share().memory.size();
-    let ids = p.ids.lock().clone();
+    let ids = p.ids().clone();
     let caps = if ids.euid == 0 { CAP_ALL } else { 0 };
     let (ignored, caught) = p.actions.share().sets();
     let (pending, blocked) = {

@@ -27,7 +27,7 @@ use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
-use crate::versioned::Versioned;
+use crate::versioned::{Looking, Versioned};
 use crate::{futex, grid, log};
 
 /// A process image's address space.
@@ -132,6 +132,11 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// Real and effective user id, real and effective group id.
+    fn words(&self) -> [u32; 4] {
+        [self.ruid, self.euid, self.rgid, self.egid]
+    }
+
     /// As file systems see it.
     pub fn cred(&self) -> Cred {
         Cred { uid: self.fsuid, gid: self.fsgid, groups: self.groups.clone() }
@@ -228,8 +233,9 @@ pub struct Process {
     pub signal_queue: WaitQueue,
     /// What it uses is charged to this.
     pub activity: Activity,
-    /// Ids.
-    pub ids: Versioned<Ids>,
+    ids: Versioned<Ids>,
+    /// Real and effective user id, real and effective group id, for the calls that ask only for one.
+    pub words_of_ids: [AtomicU32; 4],
     /// Resource limits.
     pub limits: Mutex<[Rlimit; LIMITS]>,
     /// Soft limit of open files, read by every call that makes one.
@@ -454,6 +460,21 @@ pub struct NewProcess {
 }
 
 impl Process {
+    /// Its ids.
+    pub fn ids(&self) -> Looking<'_, Ids> {
+        self.ids.lock()
+    }
+
+    /// Changes its ids.
+    pub fn change_ids<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
+        let mut ids = self.ids.change();
+        let r = f(&mut ids);
+        for (word, id) in self.words_of_ids.iter().zip(ids.words()) {
+            word.store(id, Ordering::Relaxed);
+        }
+        r
+    }
+
     /// A process without tasks.
     pub fn new(from: NewProcess) -> Arc<Process> {
         let pid = new_id();
@@ -478,6 +499,7 @@ impl Process {
             actions: Own::new(from.actions),
             pending: Mutex::new(Pending::default()),
             signal_queue: WaitQueue::new(),
+            words_of_ids: from.ids.words().map(AtomicU32::new),
             ids: Versioned::new(from.ids),
             max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),
             max_file_size: AtomicU64::new(from.limits[linux::RLIMIT_FSIZE as usize].cur),
@@ -645,7 +667,7 @@ impl Task {
 
     /// Ids as file systems see them.
     pub fn cred(&self) -> Cred {
-        self.process.ids.lock().cred()
+        self.process.ids().cred()
     }
 
     /// Who it is and where its paths begin, now. Its threads share no lock for that.
@@ -674,7 +696,7 @@ impl Task {
 
     /// May it do what only root may?
     pub fn is_root(&self) -> bool {
-        self.process.ids.lock().euid == 0
+        self.process.ids().euid == 0
     }
 }
 
@@ -921,7 +943,7 @@ fn tell_of_end(process: &Arc<Process>, status: i32) {
             } else {
                 (linux::CLD_KILLED as i32, status & 0x7f)
             };
-            let uid = process.ids.lock().ruid;
+            let uid = process.ids().ruid;
             let ticks = process.used().run_ns / 10_000_000;
             let mut info = Siginfo::child(code, process.pid, uid, value, ticks, 0);
             info.signo = signal as i32;

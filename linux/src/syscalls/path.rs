@@ -487,7 +487,7 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
     }
     let path = get_path(path)?;
     let cred = {
-        let ids = c.task.process.ids.lock();
+        let ids = c.task.process.ids();
         let real = || Cred { uid: ids.ruid, gid: ids.rgid, groups: ids.groups.clone() };
         if flags & linux::AT_EACCESS != 0 { ids.cred() } else { real() }
     };
