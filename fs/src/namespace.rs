@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use atoll_abi::{Errno, Result};
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, SetOnce};
 use linux_raw_sys::general as linux;
 
 use crate::inotify;
@@ -42,6 +42,8 @@ pub struct Mount {
     /// The directory it is in, and its name there; None for the root of the tree.
     above: Option<(Location, Vec<u8>)>,
     renaming: Mutex<()>,
+    /// The mount after it.
+    next: SetOnce<&'static Mount>,
 }
 
 impl Mount {
@@ -236,7 +238,10 @@ pub struct Walker<'a> {
 
 /// A tree of mounts.
 pub struct Namespace {
-    mounts: Mutex<Vec<&'static Mount>>,
+    /// The root, and behind it all mounts, the newest last.
+    first: &'static Mount,
+    /// Held while one is added.
+    mounting: Mutex<()>,
     paths: Paths,
 }
 
@@ -246,19 +251,19 @@ impl Namespace {
         let paths = Paths::new(atoll_task::cores());
         let renaming = Mutex::new(());
         let (source, target) = (source.to_vec(), b"/".to_vec());
-        let mount = Mount { id: 1, root, fs, read_only, source, target, above: None, renaming };
-        Namespace { mounts: Mutex::new(alloc::vec![&*Box::leak(Box::new(mount))]), paths }
+        let next = SetOnce::new();
+        let mount = Mount { id: 1, root, fs, read_only, source, target, above: None, renaming, next };
+        Namespace { first: Box::leak(Box::new(mount)), mounting: Mutex::new(()), paths }
     }
 
     /// The root of the tree.
     pub fn root(&self) -> Location {
-        let mount = self.mounts.lock()[0];
-        Location { inode: mount.root.clone(), mount }
+        Location { inode: self.first.root.clone(), mount: self.first }
     }
 
     /// All mounts, the root first.
-    pub fn mounts(&self) -> Vec<&'static Mount> {
-        self.mounts.lock().clone()
+    pub fn mounts(&self) -> impl Iterator<Item = &'static Mount> + use<> {
+        core::iter::successors(Some(self.first), |m| m.next.get().copied())
     }
 
     /// Mounts a file system at `target`. The directory above must exist; the
@@ -278,10 +283,10 @@ impl Namespace {
         if walk.name.is_empty() {
             return Err(Errno::EBUSY);
         }
-        let mut mounts = self.mounts.lock();
-        let id = mounts.len() as u32 + 1;
-        mounts.push(Box::leak(Box::new(Mount {
-            id,
+        let one = self.mounting.lock();
+        let last = self.mounts().last().unwrap_or(self.first);
+        let new: &'static Mount = Box::leak(Box::new(Mount {
+            id: last.id + 1,
             root,
             fs,
             read_only,
@@ -289,8 +294,11 @@ impl Namespace {
             target: target.to_vec(),
             above: Some((walk.dir, walk.name)),
             renaming: Mutex::new(()),
-        })));
-        drop(mounts);
+            next: SetOnce::new(),
+        }));
+        let added = last.next.set(new);
+        assert!(added.is_ok(), "something was mounted behind the last mount");
+        drop(one);
         paths::changed();
         Ok(())
     }
@@ -324,15 +332,12 @@ impl Namespace {
     /// What is mounted on a name.
     fn mounted(&self, dir: &Location, name: &[u8]) -> Option<&'static Mount> {
         // The newest first: it hides the older ones.
-        let mounts = self.mounts.lock();
-        mounts.iter().rev().find(|m| m.above.as_ref().is_some_and(|(d, n)| n == name && d.same(dir))).copied()
+        self.mounts().filter(|m| m.above.as_ref().is_some_and(|(d, n)| n == name && d.same(dir))).last()
     }
 
     /// Names of mounts in a directory that may have no entry of their own there.
     pub fn mounts_in(&self, dir: &Location) -> Vec<(Vec<u8>, InodeRef)> {
-        let mounts = self.mounts.lock();
-        mounts
-            .iter()
+        self.mounts()
             .filter_map(|m| {
                 m.above.as_ref().filter(|(d, _)| d.same(dir)).map(|(_, n)| (n.clone(), m.root.clone()))
             })

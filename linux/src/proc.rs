@@ -805,7 +805,6 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
         rows.push((start, a.end, a.access, a.shared, a.kind.clone(), a.name));
     });
     let places = open_paths(t);
-    let mounts = world().tree.mounts();
     for (start, end, access, shared, kind, name) in rows {
         let (file, offset) = match &kind {
             Kind::File { file, offset } => (Some(file.clone()), *offset),
@@ -822,7 +821,7 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
                 .map_or(String::new(), |(_, _, p)| p.clone())
         } else {
             // Files in the cell's memory know their paths as far as their own file system goes.
-            let mut own = mounts.iter().filter(|m| m.fs.name() == "tmpfs");
+            let mut own = world().tree.mounts().filter(|m| m.fs.name() == "tmpfs");
             let mount = own.find(|m| m.root.identity().is_ok_and(|(d, _)| d == dev));
             let target = mount.map_or(&b""[..], |m| m.target.strip_suffix(b"/").unwrap_or(&m.target));
             String::from_utf8_lossy(&[target, &path].concat()).into_owned()
