@@ -194,7 +194,8 @@ pub fn boot() {
     let files = FdTable::new();
     for (n, s) in streams.iter().enumerate() {
         if config.streams[n] == StreamKind::Null {
-            files.put(n as u32, RcuArc::new(OpenFile::new(Arc::new(Device::Null), linux::O_RDWR)), false);
+            let null = RcuArc::new(OpenFile::new(Arc::new(Device::Null), linux::O_RDWR));
+            let _ = files.put(n as u32, null, false);
         }
         if let Some(s) = s {
             let flags = if s.is_terminal() {
@@ -204,7 +205,8 @@ pub fn boot() {
             } else {
                 linux::O_WRONLY
             };
-            files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), flags)), false);
+            // Nobody else has the table yet.
+            let _ = files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), flags)), false);
         }
     }
     let fs = FsContext {

@@ -270,7 +270,7 @@ fn dup_to(c: &mut Call, cloexec: bool) -> Result<u64> {
     if u64::from(to) >= limit.min(FILES_MAX as u64) {
         return Err(Errno::EBADF);
     }
-    if let Some(old) = c.task.files.put(to, file, cloexec) {
+    if let Some(old) = c.task.files.put(to, file, cloexec)? {
         closing(c.task, &old);
     }
     Ok(u64::from(to))
