@@ -1,11 +1,12 @@
 //! One tree out of many file systems, and the way through it
 //! (`path_resolution(7)`).
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use atoll_abi::{Errno, Result};
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, SetOnce};
 use linux_raw_sys::general as linux;
 
 use crate::inotify;
@@ -24,7 +25,7 @@ pub const PATH_MAX: usize = 4095;
 /// Longest name, bytes.
 pub const NAME_MAX: usize = 255;
 
-/// A file system at a place.
+/// A file system at a place. It stays there, so that nobody needs to count who goes through it.
 pub struct Mount {
     /// Number, for `/proc/self/mountinfo`.
     pub id: u32,
@@ -41,6 +42,8 @@ pub struct Mount {
     /// The directory it is in, and its name there; None for the root of the tree.
     above: Option<(Location, Vec<u8>)>,
     renaming: Mutex<()>,
+    /// The mount after it.
+    next: SetOnce<&'static Mount>,
 }
 
 impl Mount {
@@ -56,7 +59,7 @@ impl Mount {
 #[derive(Clone)]
 pub struct Location {
     /// The file system there.
-    pub mount: Arc<Mount>,
+    pub mount: &'static Mount,
     /// The file.
     pub inode: InodeRef,
 }
@@ -64,7 +67,7 @@ pub struct Location {
 impl Location {
     /// Are they the same place?
     pub fn same(&self, other: &Location) -> bool {
-        Arc::ptr_eq(&self.mount, &other.mount) && self.inode.id() == other.inode.id()
+        core::ptr::eq(self.mount, other.mount) && self.inode.id() == other.inode.id()
     }
 
     /// The directory above; a root's is the root itself.
@@ -72,12 +75,12 @@ impl Location {
         let mut at = self.clone();
         loop {
             if let Some(parent) = at.inode.parent() {
-                return Location { mount: at.mount.clone(), inode: parent };
+                return Location { mount: at.mount, inode: parent };
             }
             match &at.mount.above {
                 Some((dir, _)) if at.inode.id() == at.mount.root.id() => return dir.clone(),
                 Some(_) | None => {
-                    at = Location { mount: at.mount.clone(), inode: at.mount.root.clone() };
+                    at = Location { mount: at.mount, inode: at.mount.root.clone() };
                     if at.mount.above.is_none() {
                         return at;
                     }
@@ -105,7 +108,7 @@ impl Location {
             match (at.inode.name(), at.inode.parent()) {
                 (Some(name), Some(parent)) => {
                     parts.push(name);
-                    at = Location { mount: at.mount.clone(), inode: parent };
+                    at = Location { mount: at.mount, inode: parent };
                 }
                 _ => {
                     deleted = true;
@@ -136,7 +139,7 @@ impl Location {
         }
         let mut path = match self.inode.entry(b"") {
             Some(e) if e.gone => {
-                let mut path = Location { mount: self.mount.clone(), inode: e.dir }.path();
+                let mut path = Location { mount: self.mount, inode: e.dir }.path();
                 if !path.ends_with(b"/") {
                     path.push(b'/');
                 }
@@ -235,7 +238,10 @@ pub struct Walker<'a> {
 
 /// A tree of mounts.
 pub struct Namespace {
-    mounts: Mutex<Vec<Arc<Mount>>>,
+    /// The root, and behind it all mounts, the newest last.
+    first: &'static Mount,
+    /// Held while one is added.
+    mounting: Mutex<()>,
     paths: Paths,
 }
 
@@ -245,19 +251,19 @@ impl Namespace {
         let paths = Paths::new(atoll_task::cores());
         let renaming = Mutex::new(());
         let (source, target) = (source.to_vec(), b"/".to_vec());
-        let mount = Mount { id: 1, root, fs, read_only, source, target, above: None, renaming };
-        Namespace { mounts: Mutex::new(alloc::vec![Arc::new(mount)]), paths }
+        let next = SetOnce::new();
+        let mount = Mount { id: 1, root, fs, read_only, source, target, above: None, renaming, next };
+        Namespace { first: Box::leak(Box::new(mount)), mounting: Mutex::new(()), paths }
     }
 
     /// The root of the tree.
     pub fn root(&self) -> Location {
-        let mount = self.mounts.lock()[0].clone();
-        Location { inode: mount.root.clone(), mount }
+        Location { inode: self.first.root.clone(), mount: self.first }
     }
 
     /// All mounts, the root first.
-    pub fn mounts(&self) -> Vec<Arc<Mount>> {
-        self.mounts.lock().clone()
+    pub fn mounts(&self) -> impl Iterator<Item = &'static Mount> + use<> {
+        core::iter::successors(Some(self.first), |m| m.next.get().copied())
     }
 
     /// Mounts a file system at `target`. The directory above must exist; the
@@ -277,10 +283,10 @@ impl Namespace {
         if walk.name.is_empty() {
             return Err(Errno::EBUSY);
         }
-        let mut mounts = self.mounts.lock();
-        let id = mounts.len() as u32 + 1;
-        mounts.push(Arc::new(Mount {
-            id,
+        let one = self.mounting.lock();
+        let last = self.mounts().last().unwrap_or(self.first);
+        let new: &'static Mount = Box::leak(Box::new(Mount {
+            id: last.id + 1,
             root,
             fs,
             read_only,
@@ -288,8 +294,11 @@ impl Namespace {
             target: target.to_vec(),
             above: Some((walk.dir, walk.name)),
             renaming: Mutex::new(()),
+            next: SetOnce::new(),
         }));
-        drop(mounts);
+        let added = last.next.set(new);
+        assert!(added.is_ok(), "something was mounted behind the last mount");
+        drop(one);
         paths::changed();
         Ok(())
     }
@@ -321,17 +330,14 @@ impl Namespace {
     }
 
     /// What is mounted on a name.
-    fn mounted(&self, dir: &Location, name: &[u8]) -> Option<Arc<Mount>> {
+    fn mounted(&self, dir: &Location, name: &[u8]) -> Option<&'static Mount> {
         // The newest first: it hides the older ones.
-        let mounts = self.mounts.lock();
-        mounts.iter().rev().find(|m| m.above.as_ref().is_some_and(|(d, n)| n == name && d.same(dir))).cloned()
+        self.mounts().filter(|m| m.above.as_ref().is_some_and(|(d, n)| n == name && d.same(dir))).last()
     }
 
     /// Names of mounts in a directory that may have no entry of their own there.
     pub fn mounts_in(&self, dir: &Location) -> Vec<(Vec<u8>, InodeRef)> {
-        let mounts = self.mounts.lock();
-        mounts
-            .iter()
+        self.mounts()
             .filter_map(|m| {
                 m.above.as_ref().filter(|(d, _)| d.same(dir)).map(|(_, n)| (n.clone(), m.root.clone()))
             })
@@ -408,7 +414,7 @@ impl Walker<'_> {
             if at.inode.kind() != FileType::Directory {
                 return Err(Errno::ENOTDIR);
             }
-            let attr = at.inode.attr().inspect_err(|e| {
+            let attr = at.inode.permissions().inspect_err(|e| {
                 if *e == Errno::ESTALE {
                     self.forget(&at);
                 }
@@ -425,7 +431,7 @@ impl Walker<'_> {
                     }
                 } else {
                     let above = at.above();
-                    if how.one_mount && !Arc::ptr_eq(&above.mount, &at.mount) {
+                    if how.one_mount && !core::ptr::eq(above.mount, at.mount) {
                         return Err(Errno::EXDEV);
                     }
                     at = above;
@@ -439,14 +445,14 @@ impl Walker<'_> {
             let next = match self.tree.mounted(&at, &name) {
                 Some(mount) => Location { inode: mount.root.clone(), mount },
                 None => match at.inode.lookup_on_the_way(&name, &rest) {
-                    Ok(inode) => Location { mount: at.mount.clone(), inode },
+                    Ok(inode) => Location { mount: at.mount, inode },
                     Err(Errno::ENOENT) if last => {
                         return Ok(Walk { dir: at, name, target: Target::Missing, slash });
                     }
                     Err(e) => return Err(e),
                 },
             };
-            if how.one_mount && !Arc::ptr_eq(&next.mount, &at.mount) {
+            if how.one_mount && !core::ptr::eq(next.mount, at.mount) {
                 return Err(Errno::EXDEV);
             }
             paths::note(until, &next.inode, false);
@@ -531,7 +537,7 @@ impl Walker<'_> {
         paths::changed();
         let inode = inode?;
         inotify::created(&*walk.dir.inode, &walk.name, &*inode);
-        Ok(Location { mount: walk.dir.mount.clone(), inode })
+        Ok(Location { mount: walk.dir.mount, inode })
     }
 
     /// Removes a name.
@@ -575,7 +581,7 @@ impl Walker<'_> {
 
     /// Renames.
     pub fn rename(&self, from: &Walk, to: &Walk, flags: u32) -> Result<()> {
-        if !Arc::ptr_eq(&from.dir.mount, &to.dir.mount) {
+        if !core::ptr::eq(from.dir.mount, to.dir.mount) {
             return Err(Errno::EXDEV);
         }
         if from.name.is_empty() || to.name.is_empty() {
@@ -655,7 +661,7 @@ impl Walker<'_> {
             return Err(Errno::EEXIST);
         }
         to.dir.check_writable()?;
-        if !Arc::ptr_eq(&what.mount, &to.dir.mount) {
+        if !core::ptr::eq(what.mount, to.dir.mount) {
             return Err(Errno::EXDEV);
         }
         if what.inode.kind() == FileType::Directory {

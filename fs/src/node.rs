@@ -72,6 +72,11 @@ pub trait Inode: Send + Sync {
     fn kind(&self) -> FileType;
     /// Its attributes.
     fn attr(&self) -> Result<Attr>;
+    /// Who owns it, its mode and kind, which is all that [`Cred::check`] looks at; for the rest of the attributes
+    /// stands anything.
+    fn permissions(&self) -> Result<Attr> {
+        self.attr()
+    }
     /// Changes attributes. Permission has been checked.
     fn set_attr(&self, change: &SetAttr, cred: &Cred) -> Result<()>;
     /// What it is known by.

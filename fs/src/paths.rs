@@ -45,17 +45,17 @@ pub(crate) struct Question<'a> {
 
 /// A place that may go away.
 struct Place {
-    mount: Arc<Mount>,
+    mount: &'static Mount,
     inode: Weak<dyn Inode>,
 }
 
 impl Place {
     fn of(location: &Location) -> Place {
-        Place { mount: location.mount.clone(), inode: Arc::downgrade(&location.inode) }
+        Place { mount: location.mount, inode: Arc::downgrade(&location.inode) }
     }
 
     fn is(&self, location: &Location) -> bool {
-        Arc::ptr_eq(&self.mount, &location.mount)
+        core::ptr::eq(self.mount, location.mount)
             && core::ptr::addr_eq(self.inode.as_ptr(), Arc::as_ptr(&location.inode))
     }
 }
@@ -131,7 +131,7 @@ impl Paths {
             && e.until > platform().now()
             && let Some(inode) = e.found.inode.upgrade()
         {
-            return Ok(Location { mount: e.found.mount.clone(), inode });
+            return Ok(Location { mount: e.found.mount, inode });
         }
         if cache.asked.is_empty() {
             cache.asked.resize(ENTRIES, 0);

@@ -5,14 +5,14 @@ use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
 use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::memory;
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
-use atoll_sync::{Mutex, SetOnce};
+use atoll_sync::{Mutex, SetOnce, Shared};
 use hashbrown::HashMap;
 use linux_raw_sys::general as linux;
 
@@ -112,7 +112,7 @@ impl Content {
 
 enum Body {
     Dir(Mutex<Dir>),
-    File(Mutex<Content>),
+    File(Shared<Content>),
     Symlink(Vec<u8>),
     Fifo(Mutex<Weak<Pipe>>),
     /// Sockets and devices; the number of a device.
@@ -135,12 +135,46 @@ struct Meta {
     extended: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// Mode and owner once more, to be read without a lock by everybody who opens the file or walks by.
+#[derive(Default)]
+struct Access {
+    /// Odd while they are changed, by who has the [`Meta`].
+    sequence: AtomicU32,
+    mode: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+}
+
+impl Access {
+    fn set(&self, meta: &Meta) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+        // Who sees one of the new values sees the odd number when it looks again.
+        fence(Ordering::Release);
+        self.mode.store(meta.mode, Ordering::Relaxed);
+        self.uid.store(meta.uid, Ordering::Relaxed);
+        self.gid.store(meta.gid, Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    /// None if they are being changed.
+    fn get(&self) -> Option<Attr> {
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let (mode, uid) = (self.mode.load(Ordering::Relaxed), self.uid.load(Ordering::Relaxed));
+        let gid = self.gid.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let same = sequence.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == sequence;
+        same.then(|| Attr { mode, uid, gid, ..Attr::default() })
+    }
+}
+
 /// A file or directory.
 pub struct TmpNode {
     id: u64,
     kind: FileType,
     fs: Arc<TmpFs>,
     meta: Mutex<Meta>,
+    access: Access,
     body: Body,
     lazy: Option<Lazy>,
     mappings: AtomicI32,
@@ -184,7 +218,7 @@ impl TmpFs {
             }
             StoredBody::File(chunks) => {
                 let content = Content { chunks, size: attr.size, ..Content::new() };
-                (Body::File(Mutex::new(content)), None)
+                (Body::File(Shared::new(content)), None)
             }
             StoredBody::Symlink(target) => (Body::Symlink(target), None),
             StoredBody::Other if kind == FileType::Fifo => (Body::Fifo(Mutex::new(Weak::new())), None),
@@ -207,7 +241,7 @@ impl TmpFs {
 
     /// An empty file without a name, as `memfd_create(2)` makes. `name` is for people.
     pub fn anonymous(&self, name: &[u8], cred: &Cred) -> Arc<TmpNode> {
-        let node = self.node(FileType::Regular, 0o777, cred, Body::File(Mutex::new(Content::new())));
+        let node = self.node(FileType::Regular, 0o777, cred, Body::File(Shared::new(Content::new())));
         node.without_name(Weak::new(), name.to_vec());
         node
     }
@@ -237,11 +271,14 @@ impl TmpFs {
 
     fn node_of(&self, id: u64, kind: FileType, meta: Meta, body: Body, lazy: Option<Lazy>) -> Arc<TmpNode> {
         let fs = self.me.upgrade().expect("a file system lives while it is used");
+        let access = Access::default();
+        access.set(&meta);
         Arc::new_cyclic(|me| TmpNode {
             id,
             kind,
             fs,
             meta: Mutex::new(meta),
+            access,
             body,
             lazy,
             mappings: AtomicI32::new(0),
@@ -311,7 +348,7 @@ impl TmpNode {
         Ok(dir)
     }
 
-    fn content(&self) -> Result<&Mutex<Content>> {
+    fn content(&self) -> Result<&Shared<Content>> {
         match &self.body {
             Body::File(c) => Ok(c),
             _ => Err(Errno::EINVAL),
@@ -398,7 +435,7 @@ impl TmpNode {
     /// Gives a new file its first contents, which stay where they are until they are changed, and what there is
     /// to make its rewriting plan of.
     pub(crate) fn begin_with(&self, bytes: &'static [u8], plan: Option<&'static [u8]>) -> Result<()> {
-        let mut c = self.content()?.lock();
+        let mut c = self.content()?.write();
         c.chunks = Chunks::of(bytes);
         c.size = bytes.len() as u64;
         c.plan = plan.map_or(Plan::None, Plan::Bytes);
@@ -411,12 +448,12 @@ impl TmpNode {
 
     /// Seals of a memfd.
     pub fn seals(&self) -> Result<u32> {
-        Ok(self.content()?.lock().seals)
+        Ok(self.content()?.read().seals)
     }
 
     /// Adds seals to a memfd.
     pub fn add_seals(&self, seals: u32) -> Result<()> {
-        let mut c = self.content()?.lock();
+        let mut c = self.content()?.write();
         if c.seals & linux::F_SEAL_SEAL != 0 {
             return Err(Errno::EPERM);
         }
@@ -430,7 +467,7 @@ impl TmpNode {
     /// Lets a memfd be sealed.
     pub fn allow_sealing(&self) {
         if let Ok(c) = self.content() {
-            c.lock().seals &= !linux::F_SEAL_SEAL;
+            c.write().seals &= !linux::F_SEAL_SEAL;
         }
     }
 }
@@ -447,7 +484,7 @@ impl Inode for TmpNode {
     fn attr(&self) -> Result<Attr> {
         let (size, pages) = match &self.body {
             Body::File(c) => {
-                let c = c.lock();
+                let c = c.read();
                 (c.size, c.chunks.data_pages())
             }
             Body::Symlink(t) => (t.len() as u64, 0),
@@ -476,6 +513,13 @@ impl Inode for TmpNode {
         })
     }
 
+    fn permissions(&self) -> Result<Attr> {
+        match self.access.get() {
+            Some(attr) => Ok(Attr { mode: attr.mode | self.kind as u32, ..attr }),
+            None => Inode::attr(self),
+        }
+    }
+
     fn set_attr(&self, change: &SetAttr, _cred: &Cred) -> Result<()> {
         if let Some(size) = change.size {
             File::truncate(self, size)?;
@@ -489,6 +533,7 @@ impl Inode for TmpNode {
         m.atime = change.atime.unwrap_or(m.atime);
         m.mtime = change.mtime.unwrap_or(m.mtime);
         m.ctime = Time::now();
+        self.access.set(&m);
         Ok(())
     }
 
@@ -539,7 +584,7 @@ impl Inode for TmpNode {
         }
         let (kind, body) = match node {
             NewNode::File | NewNode::Special(FileType::Regular, _) => {
-                (FileType::Regular, Body::File(Mutex::new(Content::new())))
+                (FileType::Regular, Body::File(Shared::new(Content::new())))
             }
             NewNode::Directory => (FileType::Directory, Body::Dir(Mutex::new(Dir::new()))),
             NewNode::Symlink(t) => (FileType::Symlink, Body::Symlink(t.to_vec())),
@@ -560,7 +605,7 @@ impl Inode for TmpNode {
 
     fn temporary(&self, mode: u32, linkable: bool, cred: &Cred) -> Result<InodeRef> {
         self.dir()?;
-        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Mutex::new(Content::new())));
+        let node = self.fs.node(FileType::Regular, mode, cred, Body::File(Shared::new(Content::new())));
         node.without_name(self.me.clone(), alloc::format!("#{}", node.id).into_bytes());
         node.meta.lock().linkable = linkable;
         Ok(node)
@@ -737,7 +782,7 @@ impl File for TmpNode {
         if self.kind == FileType::Directory {
             return Err(Errno::EISDIR);
         }
-        let c = self.content()?.lock();
+        let c = self.content()?.read();
         let at = at.unwrap_or(0);
         if at >= c.size {
             return Ok(0);
@@ -749,7 +794,7 @@ impl File for TmpNode {
         if self.kind == FileType::Directory {
             return Err(Errno::EISDIR);
         }
-        let mut c = self.content()?.lock();
+        let mut c = self.content()?.write();
         if c.seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE) != 0 {
             return Err(Errno::EPERM);
         }
@@ -802,7 +847,7 @@ impl File for TmpNode {
         if self.kind == FileType::Directory {
             return Err(Errno::EISDIR);
         }
-        let mut c = self.content()?.lock();
+        let mut c = self.content()?.write();
         let forbidden = if len < c.size { linux::F_SEAL_SHRINK } else { linux::F_SEAL_GROW };
         if len != c.size && c.seals & forbidden != 0 {
             return Err(Errno::EPERM);
@@ -823,7 +868,7 @@ impl File for TmpNode {
         if mode != HOLE && mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        let mut c = self.content()?.lock();
+        let mut c = self.content()?.write();
         let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
         if mode == HOLE {
             if c.seals & linux::F_SEAL_WRITE != 0 {
@@ -847,7 +892,7 @@ impl File for TmpNode {
         if from >= size {
             return Err(Errno::ENXIO);
         }
-        let c = self.content()?.lock();
+        let c = self.content()?.read();
         match c.chunks.seek(from, hole) {
             Some(at) if at < size => Ok(at),
             _ if hole => Ok(size),
@@ -873,7 +918,7 @@ impl Drop for TmpNode {
 
 impl Mappable for TmpNode {
     fn host_file(&self, write: bool) -> Result<Option<i32>> {
-        let sealed = self.content()?.lock().seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE);
+        let sealed = self.content()?.read().seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE);
         if write && sealed != 0 {
             return Err(Errno::EPERM);
         }
@@ -897,7 +942,7 @@ impl Mappable for TmpNode {
     }
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
-        let mut c = self.content().ok()?.lock();
+        let mut c = self.content().ok()?.write();
         // Nor is what was mapped shared: who did may change it, and nobody is told.
         if !c.chunks.is_origin(c.size) {
             c.plan = Plan::None;
@@ -915,11 +960,11 @@ impl Mappable for TmpNode {
 
 impl Object for TmpNode {
     fn chunk(&self, offset: u64) -> Result<u64> {
-        self.content()?.lock().chunks.whole(offset / CHUNK * CHUNK)
+        self.content()?.write().chunks.whole(offset / CHUNK * CHUNK)
     }
 
     fn size(&self) -> u64 {
-        self.content().map_or(0, |c| c.lock().size)
+        self.content().map_or(0, |c| c.read().size)
     }
 
     fn mapped(&self, by: i32) {
@@ -931,7 +976,7 @@ impl Object for TmpNode {
 pub fn shared_memory(fs: &TmpFs, len: u64, cred: &Cred) -> Arc<TmpNode> {
     let node = fs.anonymous(b"dev/zero", cred);
     if let Ok(c) = node.content() {
-        c.lock().size = len;
+        c.write().size = len;
     }
     node
 }

@@ -30,6 +30,7 @@ use crate::process::{
 };
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
+use crate::versioned::Versioned;
 use crate::{current, dev, futex, grid, proc, pty, syscalls, vdso};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
@@ -195,7 +196,8 @@ pub fn boot() {
     let files = FdTable::new();
     for (n, s) in streams.iter().enumerate() {
         if config.streams[n] == StreamKind::Null {
-            files.put(n as u32, RcuArc::new(OpenFile::new(Arc::new(Device::Null), linux::O_RDWR)), false);
+            let null = RcuArc::new(OpenFile::new(Arc::new(Device::Null), linux::O_RDWR));
+            let _ = files.put(n as u32, null, false);
         }
         if let Some(s) = s {
             let flags = if s.is_terminal() {
@@ -205,12 +207,13 @@ pub fn boot() {
             } else {
                 linux::O_WRONLY
             };
-            files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), flags)), false);
+            // Nobody else has the table yet.
+            let _ = files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), flags)), false);
         }
     }
     let fs = FsContext {
-        root: Mutex::new(root.clone()),
-        cwd: Mutex::new(root),
+        root: Versioned::new(root.clone()),
+        cwd: Versioned::new(root),
         umask: AtomicU32::new(config.umask),
     };
     let pid = process.pid;
@@ -259,7 +262,7 @@ fn first(config: &BootConfig, frame: &mut UserFrame) {
     let name = String::from_utf8_lossy(&config.program).into_owned();
     let cwd = exec::lookup(task, &config.workdir);
     match cwd {
-        Ok(dir) if dir.inode.kind() == FileType::Directory => *task.fs.cwd.lock() = dir,
+        Ok(dir) if dir.inode.kind() == FileType::Directory => *task.fs.cwd.change() = dir,
         _ => fail(
             &format!(
                 "the working directory {} does not exist in the cell",

@@ -121,6 +121,11 @@ impl Inode for DevNode {
         if change.size.is_some() { Ok(()) } else { Err(Errno::EPERM) }
     }
 
+    /// Directories stay; of the rest, inodes are made anew each time, so that remembering them is no use.
+    fn believed(&self, _attributes: bool) -> Option<u64> {
+        matches!(self.what(), What::Root | What::Dir).then_some(u64::MAX)
+    }
+
     fn file_system(&self) -> Arc<dyn FileSystem> {
         self.fs.clone()
     }

@@ -381,17 +381,18 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
 /// Set-user-ID and set-group-ID programs get their owner's ids.
 fn set_ids(task: &Task, place: &Location) {
     let Ok(attr) = place.inode.attr() else { return };
-    let mut ids = task.process.ids.lock();
-    if attr.mode & linux::S_ISUID != 0 {
-        ids.euid = attr.uid;
-    }
-    if attr.mode & linux::S_ISGID != 0 && attr.mode & linux::S_IXGRP != 0 {
-        ids.egid = attr.gid;
-    }
-    ids.suid = ids.euid;
-    ids.fsuid = ids.euid;
-    ids.sgid = ids.egid;
-    ids.fsgid = ids.egid;
+    task.process.change_ids(|ids| {
+        if attr.mode & linux::S_ISUID != 0 {
+            ids.euid = attr.uid;
+        }
+        if attr.mode & linux::S_ISGID != 0 && attr.mode & linux::S_IXGRP != 0 {
+            ids.egid = attr.gid;
+        }
+        ids.suid = ids.euid;
+        ids.fsuid = ids.euid;
+        ids.sgid = ids.egid;
+        ids.fsgid = ids.egid;
+    });
 }
 
 /// Ends all other tasks of the process. False: the process is ending itself.
@@ -470,7 +471,7 @@ fn load(
         name: "[vdso]",
         populate: true,
     })?;
-    let ids = task.process.ids.lock().clone();
+    let ids = task.process.ids().clone();
     let mut random = [0u8; 16];
     platform().random(&mut random);
 

@@ -90,7 +90,7 @@ fn check(config: &GridConfig) -> Result<(), String> {
 impl Grid {
     /// Whose a process is. `parents`: whose it is if it matches none; None: the cell's.
     fn class_of(&self, process: &Process, image: &Image, parents: Option<&Activity>) -> Activity {
-        let uid = process.ids.lock().ruid;
+        let uid = process.ids().ruid;
         let named = self.config.activities.iter().position(|a| belongs(a, image, uid));
         match (named, parents) {
             (Some(n), _) => self.classes[n].clone(),

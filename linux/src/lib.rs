@@ -36,6 +36,7 @@ pub mod syscalls;
 pub mod types;
 pub mod units;
 pub mod vdso;
+pub mod versioned;
 
 pub use current::current;
 pub use process::{Process, Task};

@@ -395,7 +395,7 @@ impl Inode for Node {
         };
         let (uid, gid) = match self.pid().and_then(find_process) {
             Some(p) => {
-                let ids = p.ids.lock();
+                let ids = p.ids();
                 (ids.euid, ids.egid)
             }
             None if self.pid().is_some() => return Err(Errno::ENOENT),
@@ -743,7 +743,7 @@ fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
 
 fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident, peak) = t.space.share().memory.size();
-    let ids = p.ids.lock().clone();
+    let ids = p.ids().clone();
     let caps = if ids.euid == 0 { CAP_ALL } else { 0 };
     let (ignored, caught) = p.actions.share().sets();
     let (pending, blocked) = {
@@ -805,7 +805,6 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
         rows.push((start, a.end, a.access, a.shared, a.kind.clone(), a.name));
     });
     let places = open_paths(t);
-    let mounts = world().tree.mounts();
     for (start, end, access, shared, kind, name) in rows {
         let (file, offset) = match &kind {
             Kind::File { file, offset } => (Some(file.clone()), *offset),
@@ -822,7 +821,7 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
                 .map_or(String::new(), |(_, _, p)| p.clone())
         } else {
             // Files in the cell's memory know their paths as far as their own file system goes.
-            let mut own = mounts.iter().filter(|m| m.fs.name() == "tmpfs");
+            let mut own = world().tree.mounts().filter(|m| m.fs.name() == "tmpfs");
             let mount = own.find(|m| m.root.identity().is_ok_and(|(d, _)| d == dev));
             let target = mount.map_or(&b""[..], |m| m.target.strip_suffix(b"/").unwrap_or(&m.target));
             String::from_utf8_lossy(&[target, &path].concat()).into_owned()

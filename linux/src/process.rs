@@ -27,6 +27,7 @@ use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
+use crate::versioned::{Looking, Versioned};
 use crate::{futex, grid, log, units};
 
 /// A process image's address space.
@@ -83,9 +84,9 @@ impl<T> Deref for Own<T> {
 /// Where a process is in the tree of files.
 pub struct FsContext {
     /// Root directory.
-    pub root: Mutex<Location>,
+    pub root: Versioned<Location>,
     /// Working directory.
-    pub cwd: Mutex<Location>,
+    pub cwd: Versioned<Location>,
     /// File mode creation mask.
     pub umask: AtomicU32,
 }
@@ -94,11 +95,23 @@ impl FsContext {
     /// A copy of its own.
     pub fn duplicate(&self) -> FsContext {
         FsContext {
-            root: Mutex::new(self.root.lock().clone()),
-            cwd: Mutex::new(self.cwd.lock().clone()),
+            root: Versioned::new(self.root.lock().clone()),
+            cwd: Versioned::new(self.cwd.lock().clone()),
             umask: AtomicU32::new(self.umask.load(Ordering::Relaxed)),
         }
     }
+}
+
+/// Who a task is and where its paths begin: what each path needs.
+pub struct View {
+    /// Root directory.
+    pub root: Location,
+    /// Working directory.
+    pub cwd: Location,
+    /// Whose permissions count.
+    pub cred: Cred,
+    /// Versions of the three.
+    of: [u64; 3],
 }
 
 /// User and group ids (`credentials(7)`).
@@ -119,6 +132,11 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// Real and effective user id, real and effective group id.
+    fn words(&self) -> [u32; 4] {
+        [self.ruid, self.euid, self.rgid, self.egid]
+    }
+
     /// As file systems see it.
     pub fn cred(&self) -> Cred {
         Cred { uid: self.fsuid, gid: self.fsgid, groups: self.groups.clone() }
@@ -215,8 +233,9 @@ pub struct Process {
     pub signal_queue: WaitQueue,
     /// What it uses is charged to this.
     pub activity: Activity,
-    /// Ids.
-    pub ids: Mutex<Ids>,
+    ids: Versioned<Ids>,
+    /// Real and effective user id, real and effective group id, for the calls that ask only for one.
+    pub words_of_ids: [AtomicU32; 4],
     /// Resource limits.
     pub limits: Mutex<[Rlimit; LIMITS]>,
     /// Soft limit of open files, read by every call that makes one.
@@ -295,6 +314,8 @@ pub struct Task {
     pub files: Own<FdTable>,
     /// Its directories.
     pub fs: Own<FsContext>,
+    /// What of them, and of its process's ids, it knew last; only the task itself asks for it.
+    view: Mutex<Option<Arc<View>>>,
     /// Its signals.
     pub signals: Mutex<TaskSignals>,
     /// [`work`] bits.
@@ -441,6 +462,21 @@ pub struct NewProcess {
 }
 
 impl Process {
+    /// Its ids.
+    pub fn ids(&self) -> Looking<'_, Ids> {
+        self.ids.lock()
+    }
+
+    /// Changes its ids.
+    pub fn change_ids<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
+        let mut ids = self.ids.change();
+        let r = f(&mut ids);
+        for (word, id) in self.words_of_ids.iter().zip(ids.words()) {
+            word.store(id, Ordering::Relaxed);
+        }
+        r
+    }
+
     /// A process without tasks.
     pub fn new(from: NewProcess) -> Arc<Process> {
         let pid = new_id();
@@ -465,7 +501,8 @@ impl Process {
             actions: Own::new(from.actions),
             pending: Mutex::new(Pending::default()),
             signal_queue: WaitQueue::new(),
-            ids: Mutex::new(from.ids),
+            words_of_ids: from.ids.words().map(AtomicU32::new),
+            ids: Versioned::new(from.ids),
             max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),
             max_file_size: AtomicU64::new(from.limits[linux::RLIMIT_FSIZE as usize].cur),
             limits: Mutex::new(from.limits),
@@ -632,12 +669,36 @@ impl Task {
 
     /// Ids as file systems see them.
     pub fn cred(&self) -> Cred {
-        self.process.ids.lock().cred()
+        self.process.ids().cred()
+    }
+
+    /// Who it is and where its paths begin, now. Its threads share no lock for that.
+    pub fn view(&self) -> Arc<View> {
+        let (fs, ids) = (&*self.fs, &self.process.ids);
+        let of = [fs.root.version(), fs.cwd.version(), ids.version()];
+        let mut view = self.view.lock();
+        if let Some(known) = &*view
+            && known.of == of
+        {
+            return known.clone();
+        }
+        let (root, cwd) = (fs.root.lock().clone(), fs.cwd.lock().clone());
+        let new = Arc::new(View { root, cwd, cred: ids.lock().cred(), of });
+        let old = view.replace(new.clone());
+        drop(view);
+        drop(old);
+        new
+    }
+
+    /// Keeps no directory that it has left.
+    pub fn forget_view(&self) {
+        let old = self.view.lock().take();
+        drop(old);
     }
 
     /// May it do what only root may?
     pub fn is_root(&self) -> bool {
-        self.process.ids.lock().euid == 0
+        self.process.ids().euid == 0
     }
 }
 
@@ -690,6 +751,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         space: Own::new(new.space.clone()),
         files: Own::new(new.files),
         fs: Own::new(new.fs),
+        view: Mutex::new(None),
         signals: Mutex::new(TaskSignals::new(new.blocked, new.altstack)),
         work: AtomicU32::new(0),
         clear_tid: AtomicU64::new(new.clear_tid),
@@ -771,6 +833,7 @@ fn leave(task: &Task, status: i32) {
     let process = task.process.clone();
     units::leave_all(task);
     futex::task_ends(task);
+    task.forget_view();
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
         futex::wake_address(task, clear, 1);
@@ -887,7 +950,7 @@ fn tell_of_end(process: &Arc<Process>, status: i32) {
             } else {
                 (linux::CLD_KILLED as i32, status & 0x7f)
             };
-            let uid = process.ids.lock().ruid;
+            let uid = process.ids().ruid;
             let ticks = process.used().run_ns / 10_000_000;
             let mut info = Siginfo::child(code, process.pid, uid, value, ticks, 0);
             info.signo = signal as i32;

@@ -301,7 +301,7 @@ fn tell_parent(process: &Process, code: i32, status: i32) {
     if let Some(parent) = process.parent.lock().upgrade() {
         let quiet = parent.actions.get(linux::SIGCHLD).flags & u64::from(linux::SA_NOCLDSTOP) != 0;
         if !quiet {
-            let uid = process.ids.lock().ruid;
+            let uid = process.ids().ruid;
             send_process(&parent, Siginfo::child(code, process.pid, uid, status, 0, 0));
         }
         parent.child_events.wake_all(1);

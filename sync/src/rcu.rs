@@ -171,6 +171,23 @@ impl<T> RcuSlot<T> {
         // SAFETY: what is in the slot was put there by `into_raw`.
         unsafe { RcuArc::from_raw(self.pointer.swap(new, Ordering::AcqRel)) }
     }
+
+    /// Puts something else there in place of something, which it returns; or, if there is nothing, what it was given.
+    pub fn replace_present(&self, value: RcuArc<T>) -> Result<RcuArc<T>, RcuArc<T>> {
+        let new = value.inner.as_ptr();
+        let mut old = self.pointer.load(Ordering::Relaxed);
+        while !old.is_null() {
+            match self.pointer.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    let _ = value.into_raw();
+                    // SAFETY: as above; it was taken out just now.
+                    return unsafe { RcuArc::from_raw(old) }.ok_or_else(|| unreachable!("it is not null"));
+                }
+                Err(now) => old = now,
+            }
+        }
+        Err(value)
+    }
 }
 
 impl<T> Default for RcuSlot<T> {
@@ -214,6 +231,19 @@ impl<T> RcuTable<T> {
     #[inline]
     pub fn get(&self, n: usize) -> Option<RcuArc<T>> {
         self.slot(n)?.get()
+    }
+
+    /// Takes out what is in slot `n`.
+    pub fn take(&self, n: usize) -> Option<RcuArc<T>> {
+        self.slot(n).filter(|slot| !slot.is_empty())?.replace(None)
+    }
+
+    /// Puts something into slot `n` in place of something; see [`RcuSlot::replace_present`].
+    pub fn replace_present(&self, n: usize, value: RcuArc<T>) -> Result<RcuArc<T>, RcuArc<T>> {
+        match self.slot(n) {
+            Some(slot) => slot.replace_present(value),
+            None => Err(value),
+        }
     }
 
     /// Puts something into slot `n`, and returns what was there. Nothing
@@ -269,6 +299,14 @@ mod tests {
         assert_eq!(n.load(Ordering::SeqCst), 0);
         drop(r);
         assert_eq!(n.load(Ordering::SeqCst), 1);
+        // Only what is there can be replaced.
+        let other = slot.replace_present(RcuArc::new(Noisy(n.clone()))).err().unwrap();
+        assert!(slot.is_empty());
+        slot.replace(Some(other));
+        drop(slot.replace_present(RcuArc::new(Noisy(n.clone()))).ok().unwrap());
+        assert_eq!(n.load(Ordering::SeqCst), 2);
+        drop(slot);
+        assert_eq!(n.load(Ordering::SeqCst), 3);
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub struct ThreadOps {
     pub park: fn(),
     /// Ends a sleep, or the next one.
     pub unpark: fn(Token),
+    /// The time, ns.
+    pub now: fn() -> u64,
+    /// Is there another core that may do meanwhile what the current thread waits for?
+    pub others: fn() -> bool,
 }
 
 static OPS: AtomicPtr<ThreadOps> = AtomicPtr::new(core::ptr::null_mut());
@@ -47,6 +51,37 @@ pub fn unpark(token: Token) {
     (ops().unpark)(token)
 }
 
+/// The time, ns.
+pub(crate) fn now() -> u64 {
+    (ops().now)()
+}
+
+/// A short time for looking at what another core is about to change, before parking.
+pub(crate) struct Look {
+    long: u64,
+    until: u64,
+}
+
+impl Look {
+    /// `long`: ns, from the second look on.
+    pub fn new(long: u64) -> Self {
+        Look { long, until: 0 }
+    }
+
+    /// Is it worth while to look once more?
+    pub fn again(&mut self) -> bool {
+        let ops = ops();
+        if self.until == 0 {
+            if !(ops.others)() {
+                return false;
+            }
+            self.until = (ops.now)() + self.long;
+        }
+        core::hint::spin_loop();
+        (ops.now)() < self.until
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 pub(crate) fn use_std_threads() {
     use std::boxed::Box;
@@ -57,17 +92,30 @@ pub(crate) fn use_std_threads() {
         park: std::thread::park,
         // SAFETY: tokens are made above from leaked boxes.
         unpark: |t| unsafe { (*(t as *const std::thread::Thread)).unpark() },
+        now: || std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64),
+        others: || true,
     });
 }
 
 #[cfg(all(test, loom))]
-pub(crate) fn use_loom_threads() {
+/// Threads of a model. `patient`: no time passes; else much does between any two looks at the clock.
+pub(crate) fn use_loom_threads(patient: bool) {
     use std::boxed::Box;
+    use std::cell::Cell;
+    // All threads of a model are one of the host's, and tests that run beside it are others.
+    std::thread_local!(static CLOCK: Cell<(u64, u64)> = const { Cell::new((0, 0)) });
+    CLOCK.set((0, if patient { 0 } else { 1 << 30 }));
     set_thread_ops(&ThreadOps {
         // Leaked within one model execution; loom's own thread handle is not 'static-safe to share.
         current: || Box::into_raw(Box::new(loom::thread::current())) as Token,
         park: loom::thread::park,
         // SAFETY: tokens are made above from leaked boxes.
         unpark: |t| unsafe { (*(t as *const loom::thread::Thread)).unpark() },
+        now: || {
+            CLOCK.set((CLOCK.get().0 + CLOCK.get().1, CLOCK.get().1));
+            CLOCK.get().0
+        },
+        // Looking is trying more often, which the model does anyway.
+        others: || false,
     });
 }

@@ -54,6 +54,8 @@ pub fn init(cores: usize) {
                 unpark(unsafe { &*(token as *const Thread) });
             }
         },
+        now: || platform().now(),
+        others: || all_cores().len() > 1,
     };
     atoll_sync::set_thread_ops(&OPS);
     atoll_sync::set_defer(rcu::defer);

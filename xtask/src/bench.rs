@@ -37,6 +37,8 @@ pub struct Options {
 pub enum Which {
     /// System calls.
     Entry,
+    /// Threads that open, read and close files, on all processors.
+    Files,
     /// Starting and ending programs, and doing nothing.
     Startup,
     /// Servers under load.
@@ -109,6 +111,7 @@ pub fn run(options: &Options) -> Result<()> {
     for which in &options.which {
         match which {
             Which::Entry => entry(options, dir.path())?,
+            Which::Files => files(options, dir.path())?,
             Which::Startup => startup(options, dir.path())?,
             Which::Servers => servers(options, dir.path())?,
             Which::Boot => nucleus::boot(options, dir.path())?,
@@ -131,12 +134,41 @@ fn output(side: Side, dir: &Path, program: &str, arguments: &[&str]) -> Result<S
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn entry(options: &Options, dir: &Path) -> Result<()> {
+/// Compiles `bench/NAME.c`; the program.
+fn compile(name: &str, dir: &Path) -> Result<String> {
     need(&[("gcc", "gcc")])?;
-    let program = dir.join("calls");
-    let source = build::top().join("bench/calls.c");
+    let program = dir.join(name);
+    let source = build::top().join("bench").join(name).with_extension("c");
     build::run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source))?;
-    let program = program.display().to_string();
+    Ok(program.display().to_string())
+}
+
+fn files(options: &Options, dir: &Path) -> Result<()> {
+    let program = compile("files", dir)?;
+    let seconds = options.seconds.to_string();
+    for (name, [processes, threads, which]) in [
+        ("six threads, one file", ["1", "6", "same"]),
+        ("six threads, a file each", ["1", "6", "own"]),
+        ("three processes of two threads, one file", ["3", "2", "same"]),
+        ("three processes of two threads, a file each", ["3", "2", "own"]),
+    ] {
+        let mut rates: [Vec<f64>; 2] = Default::default();
+        for _ in 0..options.rounds {
+            for (side, rates) in SIDES.into_iter().zip(&mut rates) {
+                let cycles: f64 =
+                    output(side, dir, &program, &[processes, threads, &seconds, which])?.trim().parse()?;
+                rates.push(cycles / options.seconds);
+            }
+        }
+        let [mut linux, mut cell] = rates;
+        Row::more(format!("{name}: open, read 32 KiB, close"), "1/s", &mut linux, &mut cell)
+            .print(options.json);
+    }
+    Ok(())
+}
+
+fn entry(options: &Options, dir: &Path) -> Result<()> {
+    let program = compile("calls", dir)?;
     // Name, how often, and time in ns, a line each.
     let mut rows: Vec<(String, [Vec<f64>; 2])> = Vec::new();
     for _ in 0..options.rounds {

@@ -33,7 +33,13 @@ pub fn boot() {
         let _ = writeln!(std::io::stderr(), "{what}");
         platform().end(1)
     }));
-    set_thread_ops(&ThreadOps { current: || 1, park: || unreachable!("one thread"), unpark: |_| {} });
+    set_thread_ops(&ThreadOps {
+        current: || 1,
+        park: || unreachable!("one thread"),
+        unpark: |_| {},
+        now: || 0,
+        others: || false,
+    });
     static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
     let layout = Layout::from_size_align(MEMORY as usize, BLOCK as usize).unwrap();
     // SAFETY: fresh, zeroed, never freed; it is started once, and nothing was allocated from it.

@@ -34,7 +34,7 @@ const IOV_MAX: u64 = 1024;
 fn write_signal(task: &Task, e: Errno) -> Errno {
     let info = match e {
         Errno::EPIPE => {
-            let (pid, uid) = (task.process.pid, task.process.ids.lock().ruid);
+            let (pid, uid) = (task.process.pid, task.process.ids().ruid);
             Siginfo::from_user(linux::SIGPIPE, 0, pid, uid, 0)
         }
         Errno::EFBIG if task.process.max_file_size.load(Ordering::Relaxed) != u64::MAX => {
@@ -270,7 +270,7 @@ fn dup_to(c: &mut Call, cloexec: bool) -> Result<u64> {
     if u64::from(to) >= limit.min(FILES_MAX as u64) {
         return Err(Errno::EBADF);
     }
-    if let Some(old) = c.task.files.put(to, file, cloexec) {
+    if let Some(old) = c.task.files.put(to, file, cloexec)? {
         closing(c.task, &old);
     }
     Ok(u64::from(to))
@@ -717,6 +717,7 @@ pub mod locks {
     use atoll_fs::node::{File, OuterLock};
     use atoll_sync::{Mutex, WaitQueue};
     use atoll_task::{Limit, wait};
+    use core::sync::atomic::AtomicBool;
 
     /// Who holds a lock.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -755,6 +756,8 @@ pub mod locks {
     static OUTER: Mutex<()> = Mutex::new(());
 
     static LOCKS: Mutex<BTreeMap<u64, Locks>> = Mutex::new(BTreeMap::new());
+    /// Has there ever been a lock? Set before there is one.
+    static USED: AtomicBool = AtomicBool::new(false);
     static QUEUE: WaitQueue = WaitQueue::new();
 
     /// Names an open file among the owners of locks.
@@ -862,6 +865,7 @@ pub mod locks {
         if open {
             file.note_lock();
         }
+        USED.store(true, Ordering::Release);
         let limit = if command == linux::F_SETLKW { Limit::Forever } else { Limit::Never };
         if unlock {
             change(Some(key), |l| put_record(l, new, true));
@@ -1000,6 +1004,7 @@ pub mod locks {
             _ => return Err(Errno::EINVAL),
         };
         file.note_lock();
+        USED.store(true, Ordering::Release);
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
         loop {
             let before = wait(&QUEUE, 1, limit, || {
@@ -1034,7 +1039,7 @@ pub mod locks {
 
     /// A process closed a descriptor of a file: its record locks on that file go.
     pub fn release_process(file: &FileRef, pid: u32) {
-        if LOCKS.lock().is_empty() {
+        if !USED.load(Ordering::Acquire) {
             return;
         }
         if let Ok(key) = key(file) {
@@ -1044,7 +1049,7 @@ pub mod locks {
 
     /// A process ended.
     pub fn release_all(pid: u32) {
-        if !LOCKS.lock().is_empty() {
+        if USED.load(Ordering::Acquire) {
             change(None, |l| l.records.retain(|r| r.owner != Owner::Process(pid)));
         }
     }

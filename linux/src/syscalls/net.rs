@@ -375,7 +375,7 @@ fn broken_pipe(task: &Task, s: &SocketFile, flags: u32, e: Errno) -> Errno {
         && flags & net::MSG_NOSIGNAL == 0
         && let Some(me) = crate::process::find_task(task.tid())
     {
-        let uid = task.process.ids.lock().ruid;
+        let uid = task.process.ids().ruid;
         signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, task.process.pid, uid, 0));
     }
     e
@@ -477,7 +477,7 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
             }
             (true, net::SOL_SOCKET, net::SCM_CREDENTIALS) => {
                 let u: Ucred = get(data)?;
-                let (me, ids) = (c.task.process.pid, c.task.process.ids.lock().clone());
+                let (me, ids) = (c.task.process.pid, c.task.process.ids().clone());
                 let honest = u.pid as u32 == me
                     && [ids.ruid, ids.euid, ids.suid].contains(&u.uid)
                     && [ids.rgid, ids.egid, ids.sgid].contains(&u.gid);

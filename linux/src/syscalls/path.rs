@@ -9,7 +9,7 @@ use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walk, Walker};
 use atoll_fs::node::NewNode;
 use atoll_fs::types::may;
-use atoll_fs::{Attr, Cred, FileType, Location, OpenFile, SetAttr, StatFs, Time};
+use atoll_fs::{Attr, Cred, File, FileType, Location, OpenFile, SetAttr, StatFs, Time};
 use atoll_mem::user;
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
@@ -23,20 +23,14 @@ use crate::types::{
 
 const AT_FDCWD: i32 = linux::AT_FDCWD;
 
-/// Where a walk begins: a descriptor's directory, or the working directory. None: at the root, as the path says.
-fn start(task: &Task, dir: i32, path: &[u8], how: How) -> Result<Option<Location>> {
-    if path.starts_with(b"/") && !how.in_root {
-        return Ok(None);
-    }
-    if dir == AT_FDCWD {
-        return Ok(Some(task.fs.cwd.lock().clone()));
-    }
+/// The directory of a descriptor, where a walk begins.
+fn start(task: &Task, dir: i32) -> Result<Location> {
     let file = task.files.get(dir as u32)?;
     let place = file.place().cloned().ok_or(Errno::ENOTDIR)?;
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
-    Ok(Some(place))
+    Ok(place)
 }
 
 /// Runs `f` with a walker for the task and the place where `path` begins.
@@ -47,13 +41,13 @@ fn with_walker<R>(
     how: How,
     f: impl FnOnce(&Walker, &Location) -> Result<R>,
 ) -> Result<R> {
-    with_walker_of(task, &task.cred(), dir, path, how, f)
+    with_walker_of(task, None, dir, path, how, f)
 }
 
 /// The same for one that goes by other ids than the task's.
 fn with_walker_of<R>(
     task: &Task,
-    cred: &Cred,
+    cred: Option<&Cred>,
     dir: i32,
     path: &[u8],
     how: How,
@@ -62,9 +56,17 @@ fn with_walker_of<R>(
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
-    let from = start(task, dir, path, how)?;
-    let root = task.fs.root.lock().clone();
-    f(&Walker { tree: &world().tree, root: &root, cred }, from.as_ref().unwrap_or(&root))
+    let view = task.view();
+    let directory;
+    let from = if path.starts_with(b"/") && !how.in_root {
+        &view.root
+    } else if dir == AT_FDCWD {
+        &view.cwd
+    } else {
+        directory = start(task, dir)?;
+        &directory
+    };
+    f(&Walker { tree: &world().tree, root: &view.root, cred: cred.unwrap_or(&view.cred) }, from)
 }
 
 fn walk(task: &Task, dir: i32, path: &[u8], how: How) -> Result<Walk> {
@@ -95,11 +97,11 @@ impl Object {
 
 /// Finds what exists. With AT_EMPTY_PATH, an empty path is the descriptor itself.
 fn find(task: &Task, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
-    find_as(task, || task.cred(), dir, path, flags)
+    find_as(task, None, dir, path, flags)
 }
 
-/// The same by other ids than the task's, which are asked for only if there is a way to walk.
-fn find_as(task: &Task, cred: impl FnOnce() -> Cred, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
+/// The same, by other ids than the task's if there are any.
+fn find_as(task: &Task, cred: Option<&Cred>, dir: i32, path: &[u8], flags: u32) -> Result<Object> {
     if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
         if dir == AT_FDCWD {
             return Ok(Object::Place(task.fs.cwd.lock().clone()));
@@ -112,7 +114,7 @@ fn find_as(task: &Task, cred: impl FnOnce() -> Cred, dir: i32, path: &[u8], flag
     }
     let no_follow = flags & linux::AT_SYMLINK_NOFOLLOW != 0;
     let how = How { no_follow, ..How::default() };
-    match with_walker_of(task, &cred(), dir, path, how, |w, from| w.target(from, path, how))? {
+    match with_walker_of(task, cred, dir, path, how, |w, from| w.target(from, path, how))? {
         Target::Found(l) => Ok(Object::Place(l)),
         Target::Open(f) => Ok(Object::Open(f)),
         Target::Missing => Err(Errno::ENOENT),
@@ -172,16 +174,28 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                 }
             };
             match open_place(walker, path, flags, mode & !umask, &place, made) {
+                Ok(Opening::Here(file, kept)) => {
+                    return Ok(opened(OpenFile::at(file, kept, place, path.to_vec())));
+                }
+                Ok(Opening::Elsewhere(file)) => return Ok(file),
                 // It was there a moment ago, as far as we knew: others changed the tree.
                 Err(Errno::ENOENT | Errno::ESTALE) if tries < TRIES_MAX => {
                     tries += 1;
                     walker.forget(&place);
                 }
                 Err(Errno::ESTALE) => return Err(Errno::ENOENT),
-                r => return r,
+                Err(e) => return Err(e),
             }
         }
     })
+}
+
+/// What opening gave.
+enum Opening {
+    /// A file for the place that the path led to, and flags that stay.
+    Here(Arc<dyn File>, u32),
+    /// One for a place of its own.
+    Elsewhere(FileRef),
 }
 
 /// Opens what a path led to, or what was made there.
@@ -192,7 +206,7 @@ fn open_place(
     mode: u32,
     place: &Location,
     made: bool,
-) -> Result<FileRef> {
+) -> Result<Opening> {
     let create = flags & linux::O_CREAT != 0;
     let kept =
         flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC);
@@ -201,15 +215,14 @@ fn open_place(
         if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let file = Arc::new(PathOnly);
-        return Ok(RcuArc::new(OpenFile::at(file, kept, place.clone(), path.to_vec())));
+        return Ok(Opening::Here(Arc::new(PathOnly), kept));
     }
     if kind == FileType::Symlink {
         return Err(Errno::ELOOP);
     }
     let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
     if flags & linux::__O_TMPFILE == linux::__O_TMPFILE {
-        return temporary_file(walker, path, place, flags, mode);
+        return temporary_file(walker, path, place, flags, mode).map(Opening::Elsewhere);
     }
     if kind == FileType::Directory && (write || create) {
         return Err(Errno::EISDIR);
@@ -226,7 +239,7 @@ fn open_place(
         if flags & linux::O_TRUNC != 0 {
             want |= may::WRITE;
         }
-        walker.cred.check(&place.inode.attr()?, want)?;
+        walker.cred.check(&place.inode.permissions()?, want)?;
     }
     if write && matches!(kind, FileType::Regular) {
         place.check_writable()?;
@@ -236,8 +249,7 @@ fn open_place(
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
         place.set_attr(&change, walker.cred)?;
     }
-    let file = place.inode.clone().open(flags, walker.cred)?;
-    Ok(opened(OpenFile::at(file, kept, place.clone(), path.to_vec())))
+    Ok(Opening::Here(place.inode.clone().open(flags, walker.cred)?, kept))
 }
 
 /// Shares a file that has just been opened, and says so.
@@ -289,7 +301,7 @@ fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mo
     let mut name = path.to_vec();
     name.extend_from_slice(b"/");
     name.extend_from_slice(&inode.entry(b"").map_or(Vec::new(), |e| e.name));
-    let place = Location { mount: place.mount.clone(), inode };
+    let place = Location { mount: place.mount, inode };
     let file = place.inode.clone().open(flags & !linux::__O_TMPFILE, walker.cred)?;
     let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
     Ok(opened(OpenFile::at(file, kept, place, name)))
@@ -475,11 +487,11 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
     }
     let path = get_path(path)?;
     let cred = {
-        let ids = c.task.process.ids.lock();
+        let ids = c.task.process.ids();
         let real = || Cred { uid: ids.ruid, gid: ids.rgid, groups: ids.groups.clone() };
         if flags & linux::AT_EACCESS != 0 { ids.cred() } else { real() }
     };
-    let object = find_as(c.task, || cred.clone(), dir, &path, flags)?;
+    let object = find_as(c.task, Some(&cred), dir, &path, flags)?;
     let attr = object.attr()?;
     if mode & may::WRITE != 0
         && let Object::Place(p) = &object
@@ -653,7 +665,8 @@ fn enter(task: &Task, place: Location) -> Result<u64> {
         return Err(Errno::ENOTDIR);
     }
     task.cred().check(&place.inode.attr()?, may::EXEC)?;
-    *task.fs.cwd.lock() = place;
+    *task.fs.cwd.change() = place;
+    task.forget_view();
     Ok(0)
 }
 
@@ -679,7 +692,8 @@ pub fn chroot(c: &mut Call) -> Result<u64> {
     if !c.task.is_root() {
         return Err(Errno::EPERM);
     }
-    *c.task.fs.root.lock() = place;
+    *c.task.fs.root.change() = place;
+    c.task.forget_view();
     Ok(0)
 }
 

@@ -114,7 +114,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         task.space.users.fetch_add(1, Ordering::SeqCst);
         Some(Process::new(NewProcess {
             parent: Some(parent),
-            ids: process.ids.lock().clone(),
+            ids: process.ids().clone(),
             limits: *process.limits.lock(),
             actions,
             exit_signal: a.exit_signal,
@@ -380,7 +380,7 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
             return Some(Err(Errno::ECHILD));
         }
         for p in children {
-            let uid = p.ids.lock().ruid;
+            let uid = p.ids().ruid;
             let waited = |status, code, value| {
                 let mut usage = p.used();
                 let children = *p.child_usage.lock();
@@ -575,21 +575,22 @@ pub fn setsid(c: &mut Call) -> Result<u64> {
 }
 
 macro_rules! id_getters {
-    ($($name:ident $field:ident;)*) => {
+    ($($name:ident $word:literal;)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "(2)`.")]
             pub fn $name(c: &mut Call) -> Result<u64> {
-                Ok(u64::from(c.task.process.ids.lock().$field))
+                Ok(u64::from(c.task.process.words_of_ids[$word].load(Ordering::Relaxed)))
             }
         )*
     };
 }
-id_getters! { getuid ruid; geteuid euid; getgid rgid; getegid egid; }
+id_getters! { getuid 0; geteuid 1; getgid 2; getegid 3; }
 
 fn set_ids(c: &Call, f: impl FnOnce(&mut Ids, bool) -> Result<u64>) -> Result<u64> {
-    let mut ids = c.task.process.ids.lock();
-    let root = ids.euid == 0;
-    f(&mut ids, root)
+    c.task.process.change_ids(|ids| {
+        let root = ids.euid == 0;
+        f(ids, root)
+    })
 }
 
 /// `setuid(2)`.
@@ -710,7 +711,7 @@ pub fn setresgid(c: &mut Call) -> Result<u64> {
 
 /// `getresuid(2)`.
 pub fn getresuid(c: &mut Call) -> Result<u64> {
-    let i = c.task.process.ids.lock().clone();
+    let i = c.task.process.ids().clone();
     put(c.arg(0), &i.ruid)?;
     put(c.arg(1), &i.euid)?;
     put(c.arg(2), &i.suid).map(|()| 0)
@@ -718,7 +719,7 @@ pub fn getresuid(c: &mut Call) -> Result<u64> {
 
 /// `getresgid(2)`.
 pub fn getresgid(c: &mut Call) -> Result<u64> {
-    let i = c.task.process.ids.lock().clone();
+    let i = c.task.process.ids().clone();
     put(c.arg(0), &i.rgid)?;
     put(c.arg(1), &i.egid)?;
     put(c.arg(2), &i.sgid).map(|()| 0)
@@ -750,7 +751,7 @@ pub fn setfsgid(c: &mut Call) -> Result<u64> {
 
 /// `getgroups(2)`.
 pub fn getgroups(c: &mut Call) -> Result<u64> {
-    let groups = c.task.process.ids.lock().groups.clone();
+    let groups = c.task.process.ids().groups.clone();
     let room = c.int(0);
     if room < 0 || room > 0 && (room as usize) < groups.len() {
         return Err(Errno::EINVAL);
@@ -772,7 +773,7 @@ pub fn setgroups(c: &mut Call) -> Result<u64> {
     }
     let mut groups = alloc::vec![0u32; n as usize];
     user::read(c.arg(1), groups.as_mut_bytes())?;
-    c.task.process.ids.lock().groups = groups.into();
+    c.task.process.change_ids(|ids| ids.groups = groups.into());
     Ok(0)
 }
 
@@ -792,7 +793,7 @@ pub fn capget(c: &mut Call) -> Result<u64> {
     }
     let process = process_or_self(c, header[1])
         .or_else(|_| find_task(header[1]).map(|t| t.process.clone()).ok_or(Errno::ESRCH))?;
-    let caps = if process.ids.lock().euid == 0 { CAP_ALL } else { 0 };
+    let caps = if process.ids().euid == 0 { CAP_ALL } else { 0 };
     let (low, high) = (caps as u32, (caps >> 32) as u32);
     if c.arg(1) != 0 {
         user::write(c.arg(1), [low, low, 0, high, high, 0].as_bytes())?;
@@ -843,10 +844,10 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         }
         pr::PR_GET_DUMPABLE => Ok(u64::from(task.process.dumpable.load(Ordering::Relaxed))),
         pr::PR_SET_KEEPCAPS => {
-            task.process.ids.lock().keepcaps = arg != 0;
+            task.process.change_ids(|ids| ids.keepcaps = arg != 0);
             Ok(0)
         }
-        pr::PR_GET_KEEPCAPS => Ok(u64::from(task.process.ids.lock().keepcaps)),
+        pr::PR_GET_KEEPCAPS => Ok(u64::from(task.process.ids().keepcaps)),
         pr::PR_SET_CHILD_SUBREAPER => {
             task.process.subreaper.store(arg != 0, Ordering::Relaxed);
             Ok(0)
@@ -1036,7 +1037,7 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
     if p.pid == c.task.process.pid {
         return true;
     }
-    let (me, you) = (c.task.process.ids.lock().clone(), p.ids.lock().clone());
+    let (me, you) = (c.task.process.ids().clone(), p.ids().clone());
     me.euid == 0
         || me.ruid == you.ruid
         || me.ruid == you.suid
@@ -1077,7 +1078,7 @@ pub fn pidfd_send_signal(c: &mut Call) -> Result<u64> {
     if c.uint(3) != 0 || signal > signal::MAX {
         return Err(Errno::EINVAL);
     }
-    let (me, uid) = (c.task.process.pid, c.task.process.ids.lock().ruid);
+    let (me, uid) = (c.task.process.pid, c.task.process.ids().ruid);
     let mut info = Siginfo::from_user(signal, 0, me, uid, 0);
     if c.arg(2) != 0 {
         info = get(c.arg(2))?;
@@ -1114,7 +1115,7 @@ pub fn kill(c: &mut Call) -> Result<u64> {
     if list.is_empty() {
         return Err(Errno::ESRCH);
     }
-    let (me, uid) = (c.task.process.pid, c.task.process.ids.lock().ruid);
+    let (me, uid) = (c.task.process.pid, c.task.process.ids().ruid);
     let mut sent = false;
     for p in list {
         if may_signal(c, &p, signal) {
@@ -1140,7 +1141,7 @@ fn thread_kill(c: &Call, group: Option<u32>, tid: u32, signal: u32, info: Option
         return Err(Errno::EPERM);
     }
     if signal != 0 {
-        let (me, uid) = (c.task.process.pid, c.task.process.ids.lock().ruid);
+        let (me, uid) = (c.task.process.pid, c.task.process.ids().ruid);
         signal::try_send_task(&t, info.unwrap_or_else(|| Siginfo::from_user(signal, SI_TKILL, me, uid, 0)))?;
     }
     Ok(0)
@@ -1224,6 +1225,7 @@ pub fn unshare(c: &mut Call) -> Result<u64> {
     if has(f, linux::CLONE_FS) {
         let own = Arc::new(c.task.fs.duplicate());
         drop(c.task.fs.replace(own));
+        c.task.forget_view();
     }
     Ok(0)
 }

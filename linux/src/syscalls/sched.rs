@@ -194,8 +194,8 @@ fn priority_targets(c: &Call) -> Result<alloc::vec::Vec<Arc<Task>>> {
                 .collect()
         }
         PRIO_USER => {
-            let uid = if who == 0 { c.task.process.ids.lock().ruid } else { who };
-            all_processes().iter().filter(|p| p.ids.lock().ruid == uid).filter_map(|p| p.leader()).collect()
+            let uid = if who == 0 { c.task.process.ids().ruid } else { who };
+            all_processes().iter().filter(|p| p.ids().ruid == uid).filter_map(|p| p.leader()).collect()
         }
         _ => return Err(Errno::EINVAL),
     };
