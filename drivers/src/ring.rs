@@ -204,7 +204,8 @@ impl<H: Hal> Ring<H> {
         if new == 0 {
             return;
         }
-        // What was given is there before we look whether the device sleeps; it looks in the other order.
+        // What was given is there before we look whether the device sleeps; it looks in the other order. If this fence
+        // does nothing, each may miss the other, and neither says anything any more (ARCHITECTURE.md: one processor).
         fence(Ordering::SeqCst);
         let used = &self.shared().used;
         let wanted = if self.by_index {
