@@ -370,7 +370,11 @@ impl Machine {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(self.hardware.options()?);
-        qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &cores.to_string()]);
+        // Where there can be no second processor, QEMU's emulation leaves out fences and does locked instructions as
+        // plain ones, though devices are on threads of their own (7.2: tcg_gen_mb and CF_PARALLEL): the look whether
+        // a device sleeps then overtakes the store that it is to find, and now and then neither side hears of it.
+        let smp = format!("{cores},maxcpus={}", cores.max(2));
+        qemu.args(["-accel", &self.accel, "-cpu", "max", "-smp", &smp]);
         qemu.args(["-m", &mib.to_string(), "-device", &format!("isa-debug-exit,{EXIT}")]);
         for (n, _) in self.network().iter().enumerate() {
             let mut net = format!("user,id=net{n}");

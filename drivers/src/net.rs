@@ -1,46 +1,60 @@
 //! Network devices (Virtual I/O Device specification 1.3, section 5.1) as ports of the network stack.
-#![allow(unsafe_code, reason = "gives buffers to a device, and has one user at a time for what is not Sync")]
+#![allow(unsafe_code, reason = "reaches a device's buffers, and has one user at a time for what is not Sync")]
 
-use alloc::boxed::Box;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use atoll_abi::control::DeviceRegisters;
 use atoll_netstack::PacketPort;
 use virtio_drivers::Error;
-use virtio_drivers::device::net::VirtIONetRaw;
+use virtio_drivers::transport::Transport;
 
 use crate::memory::Memory;
-use crate::transport::AnyTransport;
+use crate::ring::{BUFFER, Ring, SIZE};
+use crate::transport::{AnyTransport, Interrupts};
 
-/// Buffers each way. The crate has queues of so many as values, which a thread's stack must hold.
-const QUEUE: usize = 32;
-/// Bytes of one: a frame, and virtio's header.
-const BUFFER: usize = 2048;
+const INCOMING: u16 = 0;
+const OUTGOING: u16 = 1;
+/// Bytes of virtio's header before a frame, and of older devices'. All of it is zero: no offloads.
+const HEADER: usize = 12;
+const OLD_HEADER: usize = 10;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
 /// Largest packet in a frame.
 const MTU: usize = 1500;
+const _: () = assert!(HEADER + ETHERNET + MTU <= BUFFER);
+/// No buffer.
+const NONE: usize = SIZE;
 
-type Device = VirtIONetRaw<Memory, AnyTransport, QUEUE>;
-type Buffer = Box<[u8; BUFFER]>;
+bitflags::bitflags! {
+    /// Feature bits.
+    #[derive(Clone, Copy, Debug)]
+    struct Features: u64 {
+        /// The hardware address is said.
+        const MAC = 1 << 5;
+        /// Interrupts and notifications are suppressed by index.
+        const EVENT_INDEX = 1 << 29;
+        /// It follows the standard.
+        const VERSION_1 = 1 << 32;
+    }
+}
 
-/// What one user at a time has.
+/// What one user at a time has. The transport is dropped first.
 struct State {
-    device: Box<Device>,
-    /// Buffers that the device has for frames that come, by the queue's numbers.
-    incoming: Vec<Option<Buffer>>,
-    /// Those with frames that go, and how much of each is the frame.
-    outgoing: Vec<Option<(Buffer, usize)>>,
-    spare: Vec<Buffer>,
+    transport: AnyTransport,
+    incoming: Ring<Memory>,
+    outgoing: Ring<Memory>,
 }
 
 /// A network device.
 pub struct NetPort {
     mac: [u8; 6],
+    /// Bytes before a frame.
+    header: usize,
+    interrupts: Interrupts,
     busy: AtomicBool,
+    /// The incoming buffer whose frame was handed on last, for the device to have again.
+    seen: AtomicUsize,
     state: UnsafeCell<State>,
 }
 
@@ -56,21 +70,26 @@ impl NetPort {
     /// It is one of the descriptor's, as the nucleus filled it in, and nobody else uses the device.
     pub unsafe fn new(device: &DeviceRegisters) -> Result<NetPort, Error> {
         // SAFETY: the caller's promise.
-        let device = start(unsafe { AnyTransport::new(device) }?)?;
-        let mac = device.mac_address();
-        let mut state = State {
-            device,
-            incoming: (0..QUEUE).map(|_| None).collect(),
-            outgoing: (0..QUEUE).map(|_| None).collect(),
-            spare: (0..QUEUE).map(|_| buffer()).collect(),
-        };
-        for _ in 0..QUEUE {
-            state.offer(buffer())?;
+        let mut transport = unsafe { AnyTransport::new(device) }?;
+        let features = transport.begin_init(Features::all());
+        let mac = transport.read_consistent(|| transport.read_config_space::<[u8; 6]>(0))?;
+        let by_index = features.contains(Features::EVENT_INDEX);
+        let outgoing = Ring::new(&mut transport, OUTGOING, by_index, false)?;
+        let mut incoming = Ring::new(&mut transport, INCOMING, by_index, true)?;
+        transport.finish_init();
+        while let Some(n) = incoming.take_free() {
+            incoming.give(n, BUFFER);
         }
-        state.device.enable_interrupts();
-        Ok(NetPort { mac, busy: AtomicBool::new(false), state: UnsafeCell::new(state) })
+        incoming.show(&mut transport);
+        let header = if features.contains(Features::VERSION_1) { HEADER } else { OLD_HEADER };
+        let state = UnsafeCell::new(State { transport, incoming, outgoing });
+        // SAFETY: the caller's promise; the transport is not asked for that.
+        let interrupts = unsafe { Interrupts::new(device) };
+        let (busy, seen) = (AtomicBool::new(false), AtomicUsize::new(NONE));
+        Ok(NetPort { mac, header, interrupts, busy, seen, state })
     }
 
+    #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
         if self.busy.swap(true, Ordering::Acquire) {
             return None;
@@ -81,56 +100,43 @@ impl NetPort {
         Some(result)
     }
 
-    /// The device's interrupt has come. The next one comes only after this. Value: false while another core is at the
-    /// device: to be called again.
-    #[must_use]
-    pub fn interrupted(&self) -> bool {
-        self.with(|s| s.device.ack_interrupt()).is_some()
+    /// The device's interrupt has come. The next one comes only after this.
+    pub fn interrupted(&self) {
+        self.interrupts.answer();
     }
 }
 
-/// By itself, so that the stack holds the queues' values no longer than that.
-#[inline(never)]
-fn start(transport: AnyTransport) -> Result<Box<Device>, Error> {
-    Device::new(transport).map(Box::new)
-}
-
-/// What a queue has for us. What was taken from it before says up to where no interrupt is wanted: the device must see
-/// that, or we what it has done since. The crate has no fence there.
-fn ask(mut poll: impl FnMut() -> Option<u16>) -> Option<u16> {
-    poll().or_else(|| {
-        fence(Ordering::SeqCst);
-        poll()
-    })
-}
-
-fn buffer() -> Buffer {
-    let bytes: Box<[u8]> = vec![0; BUFFER].into_boxed_slice();
-    bytes.try_into().unwrap_or_else(|_| Box::new([0; BUFFER]))
-}
-
 impl State {
-    /// Lets the device have a buffer for a frame.
-    fn offer(&mut self, mut buffer: Buffer) -> Result<(), Error> {
-        // SAFETY: kept in `incoming` until the device gives it back.
-        let n = unsafe { self.device.receive_begin(&mut buffer[..])? };
-        self.incoming[usize::from(n)] = Some(buffer);
-        Ok(())
+    /// The next frame that came: its buffer, and the length of all that is in it.
+    fn next_frame(&mut self, seen: usize) -> Option<(usize, usize, *mut u8)> {
+        if seen < SIZE {
+            self.incoming.give(seen, BUFFER);
+        }
+        let mut next = self.incoming.take_back();
+        if next.is_none() {
+            // With all that has been handed on at once.
+            self.incoming.show(&mut self.transport);
+            next = self.incoming.ask().then(|| self.incoming.take_back()).flatten();
+        }
+        next.map(|(n, len)| (n, len, self.incoming.buffer(n)))
+    }
+
+    /// Is there a buffer to send from? If not, an interrupt comes when there is.
+    fn room(&mut self) -> bool {
+        if self.outgoing.has_free() {
+            return true;
+        }
+        self.reclaim();
+        if !self.outgoing.has_free() && self.outgoing.ask() {
+            self.reclaim();
+        }
+        self.outgoing.has_free()
     }
 
     /// Takes buffers back whose frames are gone.
     fn reclaim(&mut self) {
-        while let Some(n) = ask(|| self.device.poll_transmit()) {
-            let Some((buffer, len)) = self.outgoing.get_mut(usize::from(n)).and_then(Option::take) else {
-                return;
-            };
-            // SAFETY: the buffer that went with this number.
-            if unsafe { self.device.transmit_complete(n, &buffer[..len]) }.is_err() {
-                // The device lies; it keeps that one.
-                core::mem::forget(buffer);
-                return;
-            }
-            self.spare.push(buffer);
+        while let Some((n, _)) = self.outgoing.take_back() {
+            self.outgoing.put_back(n);
         }
     }
 }
@@ -145,56 +151,39 @@ impl PacketPort for NetPort {
     }
 
     fn receive(&self, f: &mut dyn FnMut(&[u8])) -> bool {
+        let seen = self.seen.swap(NONE, Ordering::Acquire);
         // The frame is handed on outside: an answer may be sent from there.
-        let taken = self.with(|s| {
-            let n = ask(|| s.device.poll_receive())?;
-            let mut buffer = s.incoming.get_mut(usize::from(n))?.take()?;
-            // SAFETY: the buffer that went with this number.
-            match unsafe { s.device.receive_complete(n, &mut buffer[..]) } {
-                Ok((header, len)) => Some((buffer, header, len)),
-                Err(_) => {
-                    // The device lies: nothing was received, and it keeps that one.
-                    core::mem::forget(buffer);
-                    None
-                }
-            }
-        });
-        let Some((buffer, header, len)) = taken.flatten() else { return false };
-        if let Some(frame) = buffer.get(header..).and_then(|b| b.get(..len)) {
-            f(frame);
+        let Some(next) = self.with(|s| s.next_frame(seen)) else {
+            self.seen.store(seen, Ordering::Release);
+            return false;
+        };
+        let Some((n, len, buffer)) = next else { return false };
+        if len >= self.header {
+            // SAFETY: so much of a buffer, and at most all of it; it is ours until the device has it again.
+            f(unsafe { core::slice::from_raw_parts(buffer.add(self.header), len - self.header) });
         }
-        // One that can't be offered again is one less.
-        self.with(|s| s.offer(buffer));
+        self.seen.store(n, Ordering::Release);
         true
     }
 
     fn room(&self) -> bool {
-        self.with(|s| {
-            s.reclaim();
-            !s.spare.is_empty() && s.device.can_send()
-        })
-        .unwrap_or(false)
+        self.with(State::room).unwrap_or(false)
     }
 
     fn send(&self, len: usize, f: &mut dyn FnMut(&mut [u8])) -> bool {
-        let room = self.with(|s| {
-            s.reclaim();
-            if !s.device.can_send() || len > ETHERNET + MTU {
-                return None;
-            }
-            let mut buffer = s.spare.pop()?;
-            let header = s.device.fill_buffer_header(&mut buffer[..]).ok()?;
-            Some((buffer, header))
+        if len > ETHERNET + MTU {
+            return false;
+        }
+        let taken = self.with(|s| {
+            let n = s.room().then(|| s.outgoing.take_free()).flatten()?;
+            Some((n, s.outgoing.buffer(n)))
         });
-        let Some((mut buffer, header)) = room.flatten() else { return false };
-        f(&mut buffer[header..header + len]);
+        let Some(Some((n, buffer))) = taken else { return false };
+        // SAFETY: part of a buffer, which is ours until the device has it. The header before it was never written to.
+        f(unsafe { core::slice::from_raw_parts_mut(buffer.add(self.header), len) });
         self.with(|s| {
-            let all = header + len;
-            // SAFETY: kept in `outgoing` until the device gives it back.
-            match unsafe { s.device.transmit_begin(&buffer[..all]) } {
-                Ok(n) => s.outgoing[usize::from(n)] = Some((buffer, all)),
-                Err(_) => s.spare.push(buffer),
-            }
+            s.outgoing.give(n, self.header + len);
+            s.outgoing.show(&mut s.transport);
         })
         .is_some()
     }

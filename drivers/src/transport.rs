@@ -207,6 +207,38 @@ impl AnyTransport {
     }
 }
 
+/// Registers of a device on MMIO by which its interrupts are answered (section 4.2.2).
+const INTERRUPT_STATUS: usize = 0x60;
+const INTERRUPT_ACKNOWLEDGE: usize = 0x64;
+
+/// Answers a device's interrupts, whoever else is at the device.
+pub struct Interrupts(Option<Registers>);
+
+// SAFETY: registers are mapped alike on all cores.
+unsafe impl Send for Interrupts {}
+// SAFETY: a read and a write of registers that are for this alone; any order of several is right.
+unsafe impl Sync for Interrupts {}
+
+impl Interrupts {
+    /// # Safety
+    /// As for [`AnyTransport::new`]; nobody else answers its interrupts.
+    pub unsafe fn new(device: &DeviceRegisters) -> Self {
+        // A message needs no answer.
+        let mmio = device.transport.load(Ordering::Relaxed) == transport::MMIO;
+        let [at, len] = &device.structures[structure::COMMON];
+        let at = NonNull::new(at.load(Ordering::Relaxed) as *mut u8).filter(|_| mmio);
+        Interrupts(at.map(|at| Registers { at, len: len.load(Ordering::Relaxed) as usize }))
+    }
+
+    /// An interrupt has come. The next one comes only after this.
+    pub fn answer(&self) {
+        if let Some(registers) = &self.0 {
+            let why: u32 = registers.read(INTERRUPT_STATUS);
+            registers.write(INTERRUPT_ACKNOWLEDGE, why);
+        }
+    }
+}
+
 impl Transport for AnyTransport {
     fn device_type(&self) -> DeviceType {
         match self {

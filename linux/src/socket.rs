@@ -192,16 +192,9 @@ impl SocketFile {
             Inner::Stream(s) => {
                 let mut len = 0;
                 loop {
-                    let r = self.patiently(nonblock, false, || {
-                        self.admitted(false)?;
-                        s.receive(sink, pass)
-                    });
-                    match r {
+                    match self.receive_stream(&**s, sink, nonblock, pass) {
                         Ok(0) => break,
-                        Ok(n) => {
-                            Self::booked(false, n);
-                            len += n;
-                        }
+                        Ok(n) => len += n,
                         Err(_) if len > 0 => break,
                         Err(e) => return Err(e),
                     }
@@ -261,6 +254,21 @@ impl SocketFile {
         }
     }
 
+    fn receive_stream(
+        &self,
+        s: &dyn StreamHandle,
+        sink: &mut Sink,
+        nonblock: bool,
+        flags: u32,
+    ) -> Result<usize> {
+        let n = self.patiently(nonblock, false, || {
+            self.admitted(false)?;
+            s.receive(sink, flags)
+        })?;
+        Self::booked(false, n);
+        Ok(n)
+    }
+
     /// Sends. `to`: where, for sockets that are not connected.
     pub fn send(
         &self,
@@ -284,23 +292,7 @@ impl SocketFile {
                 Self::booked(true, n);
                 Ok(n)
             }
-            Inner::Stream(s) => loop {
-                let sent = self.patiently(nonblock, true, || {
-                    self.admitted(true)?;
-                    s.send(source, pass)
-                });
-                match sent {
-                    Ok(n) => {
-                        Self::booked(true, n);
-                        done += n;
-                    }
-                    Err(_) if done > 0 => return Ok(done),
-                    Err(e) => return Err(e),
-                }
-                if source.left() == 0 {
-                    return Ok(done);
-                }
-            },
+            Inner::Stream(s) => self.send_stream(&**s, source, nonblock, pass),
             Inner::Unix(_) if flags & net::MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
             Inner::Unix(u) => {
                 let mut beside = Some(ancillary);
@@ -323,6 +315,33 @@ impl SocketFile {
                         return Ok(done);
                     }
                 }
+            }
+        }
+    }
+
+    fn send_stream(
+        &self,
+        s: &dyn StreamHandle,
+        source: &mut Source,
+        nonblock: bool,
+        flags: u32,
+    ) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let sent = self.patiently(nonblock, true, || {
+                self.admitted(true)?;
+                s.send(source, flags)
+            });
+            match sent {
+                Ok(n) => {
+                    Self::booked(true, n);
+                    done += n;
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(e) => return Err(e),
+            }
+            if source.left() == 0 {
+                return Ok(done);
             }
         }
     }
@@ -369,11 +388,16 @@ impl File for SocketFile {
         if sink.left() == 0 && self.kind == net::SOCK_STREAM {
             return Ok(0);
         }
-        self.receive(sink, 0, nonblock, 0).map(|m| m.len)
+        match &self.inner {
+            // Nothing comes beside the bytes.
+            Inner::Stream(s) => self.receive_stream(&**s, sink, nonblock, 0),
+            _ => self.receive(sink, 0, nonblock, 0).map(|m| m.len),
+        }
     }
 
     fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
         let from = match &self.inner {
+            Inner::Stream(s) => return self.send_stream(&**s, source, nonblock, 0).map(|n| (n, 0)),
             Inner::Unix(_) => crate::current::try_current().map(credentials).unwrap_or_default(),
             _ => Credentials::default(),
         };

@@ -236,6 +236,8 @@ struct PageKnown {
     at: u64,
     /// 0: it is in place. Else it was missing, and once this is 1 it is looked at again.
     missing: u32,
+    /// If it is in place, so are as many pages from it on, it included.
+    run: u32,
 }
 
 /// Pages of programs that one core looked at: in place and writable, or missing. Direct-mapped:
@@ -254,11 +256,18 @@ impl Present {
         Present { pages: Vec::new() }
     }
 
+    /// A page's place. Allocators put buffers of several threads at equal distances, powers of two: those are kept apart.
+    #[inline]
+    fn slot(page: u64) -> usize {
+        // By the golden ratio (Knuth, volume 3, 6.4).
+        (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Present::SIZE.ilog2())) as usize
+    }
+
     /// Is the page in place? If that is not known, `find` is asked. `surely`: a page that was
     /// missing is looked at again.
     fn holds(&mut self, page: u64, space: u32, now: u64, surely: bool, find: impl FnOnce() -> bool) -> bool {
         let key = page | u64::from(space) << 48;
-        let known = &mut self.pages[page as usize % Present::SIZE];
+        let known = &mut self.pages[Present::slot(page)];
         if known.key == key {
             if known.missing == 0 && known.at == now {
                 return true;
@@ -269,8 +278,35 @@ impl Present {
             }
         }
         let found = find();
-        *known = PageKnown { key, at: now, missing: if found { 0 } else { Present::MISSING } };
+        *known = PageKnown { key, at: now, missing: if found { 0 } else { Present::MISSING }, run: 1 };
         found
+    }
+
+    /// The first of `count` pages from `first` on that is not in place, by [`Present::holds`]; the first one surely.
+    fn first_missing(
+        &mut self,
+        first: u64,
+        count: u64,
+        space: u32,
+        now: u64,
+        find: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let (key, slot) = (first | u64::from(space) << 48, Present::slot(first));
+        // Most buffers are used again and again.
+        let known = &self.pages[slot];
+        if known.key == key && known.at == now && known.missing == 0 && u64::from(known.run) >= count {
+            return None;
+        }
+        let mut pages = first..first + count;
+        let missing = pages.find(|&page| !self.holds(page, space, now, page == first, || find(page)));
+        if missing.is_none() && count > 0 {
+            // Its place may be another page's by now.
+            let known = &mut self.pages[slot];
+            if known.key == key {
+                known.run = count as u32;
+            }
+        }
+        missing
     }
 }
 
@@ -280,18 +316,21 @@ pub(crate) fn present(addr: u64, len: u64) -> u64 {
     if len == 0 || !is_user_range(addr, len) {
         return 0;
     }
-    if heap::with_core(|c, _| c.present().pages.is_empty()) {
-        let pages = alloc::vec![PageKnown::default(); Present::SIZE];
-        heap::with_core(|c, _| c.present().pages = pages);
-    }
     // Read before the pages are looked at: what is taken away from then on counts.
     let now = TAKEN_AWAY.load(Ordering::Acquire);
     let space = core_local().space.load(Ordering::Relaxed);
     let first = addr / PAGE;
-    let end = heap::with_core(|c, _| {
-        (first..(addr + len).div_ceil(PAGE)).find(|page| {
-            let at = addr.max(page * PAGE);
-            !c.present().holds(*page, space, now, *page == first, || first_missing(at, 1, true).is_none())
+    let count = (addr + len).div_ceil(PAGE) - first;
+    let find = |page: u64| first_missing(addr.max(page * PAGE), 1, true).is_none();
+    let look = |c: &mut heap::CoreHeap| match c.present() {
+        p if p.pages.is_empty() => None,
+        p => Some(p.first_missing(first, count, space, now, find)),
+    };
+    let end = heap::with_core(|c, _| look(c)).unwrap_or_else(|| {
+        let pages = alloc::vec![PageKnown::default(); Present::SIZE];
+        heap::with_core(|c, _| {
+            c.present().pages = pages;
+            look(c).flatten()
         })
     });
     end.map_or(len, |page| (page * PAGE).saturating_sub(addr))
@@ -445,6 +484,11 @@ mod tests {
         assert!(word.iter().all(|w| *w == 7));
     }
 
+    /// Another page that has a page's place.
+    fn rival(page: u64) -> u64 {
+        (page + 1..).find(|p| Present::slot(*p) == Present::slot(page)).unwrap()
+    }
+
     #[test]
     fn present_pages_are_known_until_some_are_taken_away() {
         let mut p = Present { pages: alloc::vec![PageKnown::default(); Present::SIZE] };
@@ -455,8 +499,31 @@ mod tests {
         assert!(!p.holds(5, 1, 1, false, || false));
         assert!(p.holds(5, 0, 2, false, || true));
         assert!(!p.holds(5, 0, 3, false, || false));
-        assert!(p.holds(5 + Present::SIZE as u64, 0, 3, false, || true));
+        assert!(p.holds(rival(5), 0, 3, false, || true));
         assert!(!p.holds(5, 0, 3, false, || false));
+    }
+
+    #[test]
+    fn runs_of_present_pages() {
+        let mut p = Present { pages: alloc::vec![PageKnown::default(); Present::SIZE] };
+        let known = |_: u64| -> bool { unreachable!("it is known") };
+        assert_eq!(p.first_missing(5, 4, 0, 1, |page| page < 8), Some(8));
+        // Those before it are known one by one.
+        assert_eq!(p.first_missing(5, 3, 0, 1, known), None);
+        assert_eq!(p.first_missing(5, 2, 0, 1, known), None);
+        // A longer run, another space, and after pages were taken away.
+        assert_eq!(p.first_missing(5, 5, 0, 1, |page| page != 9), Some(8));
+        assert_eq!(p.first_missing(5, 3, 1, 1, |page| page != 6), Some(6));
+        assert_eq!(p.first_missing(5, 3, 0, 2, |page| page != 7), Some(7));
+        // Another page takes the place of one of the run, which is still there; then of its first one.
+        assert_eq!(p.first_missing(20, 4, 0, 2, |_| true), None);
+        assert!(p.holds(rival(22), 0, 2, false, || true));
+        assert_eq!(p.first_missing(20, 4, 0, 2, known), None);
+        assert!(p.holds(rival(20), 0, 2, false, || true));
+        assert_eq!(p.first_missing(20, 4, 0, 2, |page| page != 22), Some(22));
+        // One that is longer than there are places.
+        assert_eq!(p.first_missing(5000, Present::SIZE as u64 * 20, 0, 2, |_| true), None);
+        assert_eq!(p.first_missing(5000, 2, 0, 2, |page| page != 5001), Some(5001));
     }
 
     #[test]

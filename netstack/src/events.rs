@@ -17,6 +17,14 @@ impl Cores {
         self.0[core / 64] |= 1 << (core % 64);
     }
 
+    fn remove(&mut self, core: usize) {
+        self.0[core / 64] &= !(1 << (core % 64));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|w| *w == 0)
+    }
+
     pub(crate) fn each(self, mut f: impl FnMut(usize)) {
         for (n, mut word) in self.0.into_iter().enumerate() {
             while word != 0 {
@@ -50,13 +58,14 @@ pub(crate) fn core_states(cores: usize) -> Box<[CoreState]> {
 /// Sockets with changes that their cores have not looked at.
 pub(crate) struct Changes {
     lists: Vec<VecDeque<usize>>,
-    /// Cores that have not been woken for what is in their lists.
-    pub(crate) wake: Cores,
+    /// Cores that have not been woken for what is in their lists; are there any?
+    wake: Cores,
+    any: bool,
 }
 
 impl Changes {
     pub(crate) fn new(cores: usize) -> Self {
-        Changes { lists: (0..cores).map(|_| VecDeque::new()).collect(), wake: Cores::default() }
+        Changes { lists: (0..cores).map(|_| VecDeque::new()).collect(), wake: Cores::default(), any: false }
     }
 
     pub(crate) fn cores(&self) -> usize {
@@ -67,6 +76,18 @@ impl Changes {
     pub(crate) fn note(&mut self, core: usize, socket: usize) {
         self.lists[core].push_back(socket);
         self.wake.add(core);
+        self.any = true;
+    }
+
+    /// Takes the cores that are to be woken, if there are any.
+    pub(crate) fn take_wake(&mut self) -> Option<Cores> {
+        core::mem::take(&mut self.any).then(|| core::mem::take(&mut self.wake))
+    }
+
+    /// A core has looked at all that there is for it.
+    pub(crate) fn looked(&mut self, core: usize) {
+        self.wake.remove(core);
+        self.any = self.any && !self.wake.is_empty();
     }
 
     pub(crate) fn take(&mut self, core: usize) -> Option<usize> {

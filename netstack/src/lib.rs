@@ -19,6 +19,7 @@ extern crate alloc;
 extern crate std;
 
 mod address;
+mod checksum;
 mod events;
 mod link;
 mod options;

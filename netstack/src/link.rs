@@ -4,12 +4,14 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, IpAddress,
-    IpEndpoint, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber, UdpPacket,
+    IpEndpoint, IpProtocol, IpVersion, Ipv4Address, Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket,
 };
+
+use crate::checksum;
 
 /// Frames in and out: the seam below the stack (architecture section 8).
 /// Only the stack calls it, one call at a time, but for a [`PacketPort::send`]
@@ -19,7 +21,8 @@ pub trait PacketPort: Send + Sync {
     fn mac(&self) -> [u8; 6];
     /// Largest IP packet in a frame, bytes; at least 1280.
     fn mtu(&self) -> usize;
-    /// Hands the next frame that came to `f`, without a checksum at its end. False: there is none.
+    /// Hands the next frame that came to `f`, without a checksum at its end. False: there is none, and whoever cares for
+    /// the port will hear of the next one.
     fn receive(&self, f: &mut dyn FnMut(&[u8])) -> bool;
     /// Is there room to send a frame? Stays so until one is sent.
     fn room(&self) -> bool;
@@ -61,25 +64,31 @@ impl Loop {
 /// Where an interface's frames go.
 pub(crate) enum Link {
     Loop(Loop),
-    Port(Arc<dyn PacketPort>),
+    /// A port, and the largest packet that it takes.
+    Port(Arc<dyn PacketPort>, usize),
 }
 
 impl Link {
+    pub(crate) fn of(port: Arc<dyn PacketPort>) -> Link {
+        let mtu = port.mtu().clamp(1280, 65535);
+        Link::Port(port, mtu)
+    }
+
     pub(crate) fn is_port(&self) -> bool {
-        matches!(self, Link::Port(_))
+        matches!(self, Link::Port(..))
     }
 
     pub(crate) fn mtu(&self) -> usize {
         match self {
             Link::Loop(_) => LOOP_MTU,
-            Link::Port(p) => p.mtu().clamp(1280, 65535),
+            Link::Port(_, mtu) => *mtu,
         }
     }
 
     pub(crate) fn room(&self) -> bool {
         match self {
             Link::Loop(l) => l.frames.len() < LOOP_FRAMES,
-            Link::Port(p) => p.room(),
+            Link::Port(p, _) => p.room(),
         }
     }
 
@@ -92,7 +101,7 @@ impl Link {
                 l.frames.push_back(frame);
                 r
             }
-            Link::Port(p) => {
+            Link::Port(p, _) => {
                 let (mut f, mut r) = (Some(f), None);
                 p.send(len, &mut |frame| {
                     if let Some(f) = f.take() {
@@ -114,15 +123,32 @@ impl Link {
 pub(crate) struct Feed<'a> {
     pub(crate) frame: Option<&'a [u8]>,
     pub(crate) link: &'a mut Link,
-    /// IP packets that were sent.
-    pub(crate) sent: u32,
+    pub(crate) sent: Sent,
+    /// IP packets that there were to send. More than were sent: there is no room, or no neighbour.
+    pub(crate) tried: u32,
+}
+
+/// What was sent, of a flow.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sent {
+    /// IP packets.
+    pub(crate) packets: u32,
     /// Of a connection: the sequence number behind the last one that was ever sent (SND.NXT).
     pub(crate) next: Option<u32>,
+    /// A segment acknowledged what has come.
+    pub(crate) acknowledged: bool,
+    /// Of the last segment with data, if there was one: were they the last bytes that there were to send?
+    pub(crate) all: Option<bool>,
 }
 
 impl<'a> Feed<'a> {
     pub(crate) fn new(link: &'a mut Link, frame: Option<&'a [u8]>) -> Self {
-        Feed { frame, link, sent: 0, next: None }
+        Feed::of_connection(link, frame, None)
+    }
+
+    /// `next`: [`Sent::next`].
+    pub(crate) fn of_connection(link: &'a mut Link, frame: Option<&'a [u8]>, next: Option<u32>) -> Self {
+        Feed { frame, link, sent: Sent { next, ..Sent::default() }, tried: 0 }
     }
 }
 
@@ -136,8 +162,7 @@ impl RxToken for Frame<'_> {
 
 pub(crate) struct Room<'a> {
     link: &'a mut Link,
-    sent: &'a mut u32,
-    next: &'a mut Option<u32>,
+    sent: &'a mut Sent,
 }
 
 impl TxToken for Room<'_> {
@@ -145,11 +170,10 @@ impl TxToken for Room<'_> {
         let port = self.link.is_port();
         self.link.send(len, |frame| {
             let r = f(frame);
-            if !port || !is_question(frame) {
-                *self.sent += 1;
-            }
             if port {
-                mend(frame, self.next);
+                finish(frame, self.sent);
+            } else {
+                self.sent.packets += 1;
             }
             r
         })
@@ -168,11 +192,12 @@ impl Device for Feed<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Frame<'_>, Room<'_>)> {
         let frame = self.frame.take()?;
-        Some((Frame(frame), Room { link: self.link, sent: &mut self.sent, next: &mut self.next }))
+        Some((Frame(frame), Room { link: self.link, sent: &mut self.sent }))
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        self.link.room().then_some(Room { link: self.link, sent: &mut self.sent, next: &mut self.next })
+        self.tried += 1;
+        self.link.room().then_some(Room { link: self.link, sent: &mut self.sent })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -183,8 +208,11 @@ impl Device for Feed<'_> {
                 c.max_transmission_unit = LOOP_MTU;
                 c.checksum = ChecksumCapabilities::ignored();
             }
-            Link::Port(_) => {
+            Link::Port(..) => {
                 c.medium = Medium::Ethernet;
+                // `sort` and `finish` see to those, at less cost.
+                c.checksum.ipv4 = Checksum::None;
+                c.checksum.tcp = Checksum::None;
                 c.max_transmission_unit = self.link.mtu() + EthernetFrame::<&[u8]>::header_len();
             }
         }
@@ -192,43 +220,111 @@ impl Device for Feed<'_> {
     }
 }
 
-/// Gives an acknowledgement without data the sequence number that it must have, SND.NXT (RFC 9293 section
-/// 3.10.4). When smoltcp sends again what was lost, it takes a smaller one: a peer that has received more
-/// ignores it, and two that do so at once never hear of each other again.
-fn mend(frame: &mut [u8], next: &mut Option<u32>) {
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+/// Bytes of the headers of most segments: Ethernet's, IPv4's and TCP's without options.
+const HEADERS: usize = ETHERNET + 40;
+
+/// Where things are in [`HEADERS`].
+mod at {
+    use core::ops::Range;
+    /// The Ethernet header's end, and the IPv4 header's beginning: what follows is IPv4, of 20 bytes.
+    pub const KIND: Range<usize> = 12..15;
+    pub const IPV4: Range<usize> = 14..34;
+    pub const IPV4_LEN: usize = 16;
+    pub const IPV4_FRAGMENT: usize = 20;
+    pub const IPV4_PROTOCOL: usize = 23;
+    pub const IPV4_CHECKSUM: Range<usize> = 24..26;
+    pub const FROM: usize = 26;
+    pub const TO: usize = 30;
+    pub const ADDRESSES: Range<usize> = 26..34;
+    pub const TCP: usize = 34;
+    pub const FROM_PORT: usize = 34;
+    pub const TO_PORT: usize = 36;
+    pub const ACKNOWLEDGED: usize = 42;
+    pub const TCP_LEN: usize = 46;
+    pub const FLAGS: usize = 47;
+    pub const WINDOW: usize = 48;
+    pub const TCP_CHECKSUM: Range<usize> = 50..52;
+}
+
+const IPV4_OF_20: [u8; 3] = [8, 0, 0x45];
+const TCP: u8 = 6;
+
+fn word(header: &[u8; HEADERS], at: usize) -> u16 {
+    u16::from_be_bytes([header[at], header[at + 1]])
+}
+
+fn long(header: &[u8; HEADERS], at: usize) -> u32 {
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}
+
+/// Finishes a frame that smoltcp has made for a port: checksums, sequence numbers; and notes what it is.
+fn finish(frame: &mut [u8], sent: &mut Sent) {
+    if let Some(header) = frame.first_chunk_mut::<HEADERS>()
+        && header[at::KIND] == IPV4_OF_20
+        && header[at::IPV4_PROTOCOL] == TCP
+    {
+        sent.packets += 1;
+        header[at::IPV4_CHECKSUM].fill(0);
+        let sum = checksum::of(checksum::add(0, &header[at::IPV4]));
+        header[at::IPV4_CHECKSUM].copy_from_slice(&sum);
+        let len = frame.len() - at::TCP;
+        note_segment(&mut frame[at::TCP..], sent);
+        let sum = checksum::add(checksum::pseudo_tcp(len), &frame[at::ADDRESSES.start..]);
+        frame[at::TCP_CHECKSUM].copy_from_slice(&checksum::of(sum));
+        return;
+    }
+    if !is_question(frame) {
+        sent.packets += 1;
+    }
     let Ok(mut e) = EthernetFrame::new_checked(frame) else { return };
     match e.ethertype() {
         EthernetProtocol::Ipv4 => {
-            let Ok(mut p) = Ipv4Packet::new_checked(e.payload_mut()) else { return };
-            if p.next_header() == IpProtocol::Tcp {
-                let (from, to) = (p.src_addr().into(), p.dst_addr().into());
-                mend_tcp(p.payload_mut(), from, to, next);
+            if let Ok(mut p) = Ipv4Packet::new_checked(e.payload_mut()) {
+                p.fill_checksum();
             }
         }
         EthernetProtocol::Ipv6 => {
             let Ok(mut p) = Ipv6Packet::new_checked(e.payload_mut()) else { return };
             if p.next_header() == IpProtocol::Tcp {
                 let (from, to) = (p.src_addr().into(), p.dst_addr().into());
-                mend_tcp(p.payload_mut(), from, to, next);
+                note_segment(p.payload_mut(), sent);
+                if let Ok(mut t) = TcpPacket::new_checked(p.payload_mut()) {
+                    t.fill_checksum(&from, &to);
+                }
             }
         }
         _ => {}
     }
 }
 
-fn mend_tcp(segment: &mut [u8], from: IpAddress, to: IpAddress, next: &mut Option<u32>) {
-    let Ok(mut t) = TcpPacket::new_checked(segment) else { return };
-    let len = t.segment_len() as u32;
-    let end = (t.seq_number().0 as u32).wrapping_add(len);
-    let ahead = next.map_or(0, |n| n.wrapping_sub(end) as i32);
+/// Notes what a segment is that is sent, without its checksum, which is made zero. Gives an acknowledgement
+/// without data the sequence number that it must have, SND.NXT (RFC 9293 section 3.10.4). When smoltcp sends again
+/// what was lost, it takes a smaller one: a peer that has received more ignores it, and two that do so at once never
+/// hear of each other again.
+fn note_segment(segment: &mut [u8], sent: &mut Sent) {
+    let all = segment.len();
+    let Some(header) = segment.first_chunk_mut::<20>() else { return };
+    header[16..18].fill(0);
+    let flags = header[13];
+    sent.acknowledged |= flags & flags::ACK != 0;
+    let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+    let data = all.saturating_sub(usize::from(header[12] >> 4) * 4) as u32;
+    if data > 0 {
+        // smoltcp says that with its last byte.
+        sent.all = Some(flags & flags::PSH != 0);
+    }
+    let len = data + u32::from(flags & flags::SYN != 0) + u32::from(flags & flags::FIN != 0);
+    let end = sequence.wrapping_add(len);
+    let ahead = sent.next.map_or(0, |n| n.wrapping_sub(end) as i32);
     if ahead <= 0 {
-        *next = Some(end);
+        sent.next = Some(end);
     } else if len == 0
-        && !t.rst()
-        && let Some(n) = *next
+        && flags & flags::RST == 0
+        && let Some(n) = sent.next
     {
-        t.set_seq_number(TcpSeqNumber(n as i32));
-        t.fill_checksum(&from, &to);
+        header[4..8].copy_from_slice(&n.to_be_bytes());
     }
 }
 
@@ -246,16 +342,11 @@ fn is_question(frame: &[u8]) -> bool {
     }
 }
 
-/// What a frame is for, as far as its headers say. Nothing of it has been verified yet.
+/// What a frame is for, as far as its headers say. Of what has come through a port, the checksums of IPv4 and TCP are
+/// right; nothing else has been verified yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    Tcp {
-        local: IpEndpoint,
-        remote: IpEndpoint,
-        /// It asks for a connection.
-        syn: bool,
-        rst: bool,
-    },
+    Tcp(Segment),
     Udp {
         local: IpEndpoint,
         remote: IpEndpoint,
@@ -273,6 +364,42 @@ pub(crate) enum Hint {
     Drop,
 }
 
+/// A segment's flags (RFC 9293 section 3.1).
+pub(crate) mod flags {
+    pub const FIN: u8 = 1;
+    pub const SYN: u8 = 2;
+    pub const RST: u8 = 4;
+    pub const PSH: u8 = 8;
+    pub const ACK: u8 = 16;
+    /// All that say what it is.
+    pub const ALL: u8 = 63;
+}
+
+/// What a segment's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) local: IpEndpoint,
+    pub(crate) remote: IpEndpoint,
+    /// Of [`flags::ALL`].
+    pub(crate) flags: u8,
+    /// If it acknowledges.
+    pub(crate) acknowledged: u32,
+    pub(crate) window: u16,
+    /// Bytes of data.
+    pub(crate) len: usize,
+}
+
+impl Segment {
+    /// Does it ask for a connection?
+    pub(crate) fn opens(&self) -> bool {
+        self.flags & (flags::SYN | flags::ACK | flags::RST | flags::FIN) == flags::SYN
+    }
+
+    pub(crate) fn resets(&self) -> bool {
+        self.flags & flags::RST != 0
+    }
+}
+
 /// Why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
@@ -281,21 +408,51 @@ pub(crate) enum Why {
     Port,
 }
 
-/// Sorts a frame.
+/// Sorts a frame. `ethernet`: it came through a port.
 pub(crate) fn sort(frame: &[u8], ethernet: bool) -> Hint {
     if !ethernet {
-        return sort_ip(frame);
+        return sort_ip(frame, false);
+    }
+    if let Some(hint) = sort_usual(frame) {
+        return hint;
     }
     match EthernetFrame::new_checked(frame) {
         Ok(e) => match e.ethertype() {
-            EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6 => sort_ip(e.payload()),
+            EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6 => sort_ip(e.payload(), true),
             _ => Hint::Other,
         },
         Err(_) => Hint::Drop,
     }
 }
 
-fn sort_ip(packet: &[u8]) -> Hint {
+/// As [`sort`], for TCP over IPv4 without options; None: it is something else, or broken.
+fn sort_usual(frame: &[u8]) -> Option<Hint> {
+    let header = frame.first_chunk::<HEADERS>()?;
+    let end = ETHERNET + usize::from(word(header, at::IPV4_LEN));
+    let data = at::TCP + usize::from(header[at::TCP_LEN] >> 4) * 4;
+    let usual = header[at::KIND] == IPV4_OF_20
+        && header[at::IPV4_PROTOCOL] == TCP
+        // It is no fragment.
+        && word(header, at::IPV4_FRAGMENT) & 0x3fff == 0
+        && (HEADERS..=end).contains(&data);
+    let packet = frame.get(..end).filter(|_| usual)?;
+    let sum = checksum::add(checksum::pseudo_tcp(end - at::TCP), &packet[at::ADDRESSES.start..]);
+    if !checksum::is_right(checksum::add(0, &header[at::IPV4])) || !checksum::is_right(sum) {
+        return None;
+    }
+    let address = |at| IpAddress::Ipv4(Ipv4Address::from_bits(long(header, at)));
+    Some(Hint::Tcp(Segment {
+        local: IpEndpoint { addr: address(at::TO), port: word(header, at::TO_PORT) },
+        remote: IpEndpoint { addr: address(at::FROM), port: word(header, at::FROM_PORT) },
+        flags: header[at::FLAGS] & flags::ALL,
+        acknowledged: long(header, at::ACKNOWLEDGED),
+        window: word(header, at::WINDOW),
+        len: end - data,
+    }))
+}
+
+/// `verify`: see to the checksums that smoltcp does not.
+fn sort_ip(packet: &[u8], verify: bool) -> Hint {
     if packet.is_empty() {
         // Which smoltcp does not bear.
         return Hint::Drop;
@@ -304,13 +461,13 @@ fn sort_ip(packet: &[u8]) -> Hint {
         Ok(IpVersion::Ipv4) => {
             let Ok(p) = Ipv4Packet::new_checked(packet) else { return Hint::Drop };
             // Fragments are not put together, and smoltcp would take one for a whole packet.
-            if p.more_frags() || p.frag_offset() != 0 {
+            if p.more_frags() || p.frag_offset() != 0 || verify && !p.verify_checksum() {
                 return Hint::Drop;
             }
             let (from, to) = (IpAddress::Ipv4(p.src_addr()), IpAddress::Ipv4(p.dst_addr()));
             match p.next_header() {
                 IpProtocol::Icmp => sort_icmp_v4(p.payload()),
-                next => sort_transport(next, from, to, p.payload()),
+                next => sort_transport(next, from, to, p.payload(), verify),
             }
         }
         Ok(IpVersion::Ipv6) => {
@@ -324,23 +481,31 @@ fn sort_ip(packet: &[u8]) -> Hint {
             }
             match next {
                 IpProtocol::Icmpv6 => sort_icmp_v6(from, to, payload),
-                next => sort_transport(next, from, to, payload),
+                next => sort_transport(next, from, to, payload, verify),
             }
         }
         Err(_) => Hint::Drop,
     }
 }
 
-fn sort_transport(protocol: IpProtocol, from: IpAddress, to: IpAddress, payload: &[u8]) -> Hint {
+fn sort_transport(
+    protocol: IpProtocol,
+    from: IpAddress,
+    to: IpAddress,
+    payload: &[u8],
+    verify: bool,
+) -> Hint {
     match protocol {
         IpProtocol::Tcp => match TcpPacket::new_checked(payload) {
-            Ok(t) => Hint::Tcp {
+            Ok(t) if !verify || t.verify_checksum(&from, &to) => Hint::Tcp(Segment {
                 local: IpEndpoint { addr: to, port: t.dst_port() },
                 remote: IpEndpoint { addr: from, port: t.src_port() },
-                syn: t.syn() && !t.ack() && !t.rst() && !t.fin(),
-                rst: t.rst(),
-            },
-            Err(_) => Hint::Drop,
+                flags: payload[at::FLAGS - at::TCP] & flags::ALL,
+                acknowledged: t.ack_number().0 as u32,
+                window: t.window_len(),
+                len: t.payload().len(),
+            }),
+            _ => Hint::Drop,
         },
         IpProtocol::Udp => match UdpPacket::new_checked(payload) {
             Ok(u) => Hint::Udp {

@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use atoll_abi::Errno;
 use smoltcp::iface::{PollResult, SocketHandle, SocketSet};
@@ -10,7 +11,7 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpEndpoint};
 
 use crate::address::Cover;
-use crate::link::Feed;
+use crate::link::{Feed, Sent};
 use crate::options::Options;
 use crate::stack::Net;
 
@@ -120,6 +121,8 @@ pub(crate) struct Flow {
     pub(crate) timer: Option<i64>,
     /// It is to be visited as soon as may be, and is in a list for that.
     pub(crate) listed: bool,
+    /// If so: only because there is more to send.
+    pub(crate) only_sends: bool,
     /// It waits for a neighbour's hardware address or for room, and is in a list for that.
     pub(crate) waits: bool,
     /// Since when it has not been able to send.
@@ -135,6 +138,24 @@ pub(crate) enum What {
     Udp(Option<usize>),
 }
 
+/// A connection's two ends, the local one first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pair(pub(crate) IpEndpoint, pub(crate) IpEndpoint);
+
+impl Hash for Pair {
+    /// Of the local address nothing: most connections have the same.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let ports = u64::from(self.0.port) << 16 | u64::from(self.1.port);
+        match self.1.addr {
+            IpAddress::Ipv4(a) => state.write_u64(ports << 32 | u64::from(a.to_bits())),
+            IpAddress::Ipv6(a) => {
+                state.write_u64(ports);
+                state.write_u128(a.to_bits());
+            }
+        }
+    }
+}
+
 /// A connection's lower end.
 pub(crate) struct Connection {
     pub(crate) owner: Owner,
@@ -148,6 +169,14 @@ pub(crate) struct Connection {
     pub(crate) finished: bool,
     /// The sequence number behind the last one that was sent.
     pub(crate) next: Option<u32>,
+    /// Nothing waits to be sent; what was sent may still get lost.
+    pub(crate) all_sent: bool,
+    /// Bytes that have come since something was acknowledged.
+    pub(crate) unacknowledged: usize,
+    /// Up to where the peer has acknowledged what it was sent.
+    pub(crate) acknowledged: Option<u32>,
+    /// A frame that says so and nothing else, which smoltcp has not been given.
+    pub(crate) held: Option<Held>,
     /// When it was last heard of.
     pub(crate) heard: i64,
     /// When it has to be gone, if its socket is.
@@ -156,6 +185,29 @@ pub(crate) struct Connection {
     pub(crate) known: bool,
     /// It holds its port by itself; whether with SO_REUSEADDR.
     pub(crate) holds: Option<bool>,
+}
+
+/// A short frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    bytes: [u8; Held::MOST],
+    len: u8,
+}
+
+impl Held {
+    /// Bytes of one with the headers of Ethernet, IPv6 and TCP.
+    const MOST: usize = 80;
+
+    /// None: it is longer.
+    pub(crate) fn new(frame: &[u8]) -> Option<Held> {
+        let mut bytes = [0; Held::MOST];
+        bytes.get_mut(..frame.len())?.copy_from_slice(frame);
+        Some(Held { bytes, len: frame.len() as u8 })
+    }
+
+    pub(crate) fn frame(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
 }
 
 /// Whom a connection belongs to.
@@ -230,14 +282,23 @@ impl Flow {
         }
     }
 
-    /// Has its interface look at a frame for it.
-    pub(crate) fn feed(&mut self, now: Instant, net: &mut Net, frame: &[u8]) {
-        let mut feed = Feed::new(&mut net.link, Some(frame));
-        feed.next = self.tcp().and_then(|c| c.next);
+    /// Has its interface look at a frame for it. Value: IP packets that were sent in answer.
+    pub(crate) fn feed(&mut self, now: Instant, net: &mut Net, frame: &[u8]) -> u32 {
+        let mut feed = Feed::of_connection(&mut net.link, Some(frame), self.tcp().and_then(|c| c.next));
         net.iface.poll_ingress_single(now, &mut feed, &mut self.set);
-        let next = feed.next;
+        let sent = feed.sent;
+        self.note(sent);
+        sent.packets
+    }
+
+    /// Notes what was sent.
+    fn note(&mut self, sent: Sent) {
         if let Some(c) = self.tcp_mut() {
-            c.next = next;
+            c.next = sent.next;
+            c.all_sent = sent.all.unwrap_or(c.all_sent);
+            if sent.acknowledged {
+                c.unacknowledged = 0;
+            }
         }
     }
 
@@ -254,19 +315,32 @@ impl Flow {
         if !is_due(at) {
             return (None, at);
         }
-        let mut feed = Feed::new(&mut net.link, None);
-        feed.next = self.tcp().and_then(|c| c.next);
+        let mut feed = Feed::of_connection(&mut net.link, None, self.tcp().and_then(|c| c.next));
         for _ in 0..most {
             if !is_due(at) || net.iface.poll_egress(now, &mut feed, &mut self.set) == PollResult::None {
                 break;
             }
             at = net.iface.poll_at(now, &self.set);
         }
-        let (sent, next) = (feed.sent, feed.next);
-        if let Some(c) = self.tcp_mut() {
-            c.next = next;
+        let sent = feed.sent;
+        self.note(sent);
+        (Some(sent.packets), at)
+    }
+
+    /// Sends the bytes of a connection that has some, up to `most` packets. Value: were that all; could one not be sent
+    /// because there is no room, or no neighbour?
+    pub(crate) fn push(&mut self, now: Instant, net: &mut Net, most: u32) -> (bool, bool) {
+        let mut feed = Feed::of_connection(&mut net.link, None, self.tcp().and_then(|c| c.next));
+        for n in 1..=most {
+            net.iface.poll_egress(now, &mut feed, &mut self.set);
+            // One that is not sent has to wait for something.
+            if feed.sent.all == Some(true) || feed.sent.packets < n {
+                break;
+            }
         }
-        (Some(sent), at)
+        let (sent, tried) = (feed.sent, feed.tried);
+        self.note(sent);
+        (sent.all == Some(true), tried > sent.packets)
     }
 
     pub(crate) fn tcp_socket(&self) -> &tcp::Socket<'static> {

@@ -8,7 +8,10 @@
 //! what ended a connection is known, which smoltcp does not tell.
 //!
 //! A flow is *listed* when it may have something to send, and *visited* before
-//! the lock is let go; its next visit is in the list of timers.
+//! the lock is let go; its next visit is in the list of timers. What a
+//! connection usually does, take bytes and send others in answer, needs no
+//! more of a visit than to send them: what smoltcp wants to do next is asked
+//! for a little later (`visit_soon`).
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -31,7 +34,7 @@ use crate::events::{Changes, CoreState, core_states, tell};
 use crate::link::{Feed, Hint, Link, Loop, PacketPort, sort};
 use crate::ports::Ports;
 use crate::slab::Slab;
-use crate::sockets::{Flow, Kind, Owner, Role, Sock, What};
+use crate::sockets::{Flow, Kind, Owner, Pair, Role, Sock, Stream, What};
 use crate::{address, sockets};
 
 /// `poll(2)` bits that sockets have here.
@@ -49,13 +52,16 @@ const BURST: usize = 256;
 /// Rounds over the loopback and what it makes ready before the lock is let go.
 const ROUNDS: usize = 256;
 /// Packets that one flow sends in one visit.
-const SEND_BURST: usize = 256;
+pub(crate) const SEND_BURST: usize = 256;
 /// For how long a neighbour is asked for, us.
 pub(crate) const NEIGHBOUR: i64 = 3_000_000;
 /// How often an interface is asked what it has to send for itself, us, when nothing says that it has.
 const OWN: i64 = 10_000;
 /// When a flow that could not send is looked at again without a reason, us.
 const AGAIN: i64 = 1_000;
+/// How soon a flow is visited to see when it has something to do next, us: as soon as an acknowledgement that may wait
+/// is due (smoltcp's ACK_DELAY_DEFAULT). Everything else that a segment or a call begins takes longer.
+const SOON: i64 = 10_000;
 /// Largest datagram on its way in, bytes.
 const INBOX: usize = 65536;
 
@@ -119,10 +125,14 @@ pub(crate) struct Inner {
     pub(crate) nets: Vec<Net>,
     pub(crate) sockets: Slab<Sock>,
     pub(crate) flows: Slab<Flow>,
-    pub(crate) connections: HashMap<(IpEndpoint, IpEndpoint), usize>,
+    pub(crate) connections: HashMap<Pair, usize>,
     pub(crate) ports: Ports,
     timers: BTreeSet<(i64, usize)>,
     listed: VecDeque<usize>,
+    /// What [`Inner::deadline`] looks at may have changed since it was asked.
+    rescheduled: bool,
+    /// A port may have had more frames than the last visit took.
+    unfinished: bool,
     changes: Changes,
     /// Connections in TIME_WAIT that belong to nobody, oldest first; some may be gone.
     pub(crate) lingering: VecDeque<usize>,
@@ -234,10 +244,32 @@ impl Stack {
                 }
             }
         };
+        self.look(&mut inner, core, events);
+        drop(Calls { inner: Some(inner), stack: self });
+    }
+
+    /// [`Stack::poll`] and [`Stack::take_events`] at once.
+    pub fn poll_and_take(&self, now_ns: u64, core: usize, events: &mut Events) {
+        let Some(mut inner) = self.inner.try_lock() else {
+            self.poll(now_ns);
+            return self.take_events(core, events);
+        };
+        inner.set_now(now_ns);
+        self.poll_wanted.store(false, Ordering::SeqCst);
+        inner.poll();
+        inner.pump();
+        if inner.changes.any(core) || self.cores[core].some.load(Ordering::SeqCst) {
+            self.look(&mut inner, core, events);
+        }
+        drop(Calls { inner: Some(inner), stack: self });
+    }
+
+    /// Begins a look with the lock.
+    fn look(&self, inner: &mut Inner, core: usize, events: &mut Events) {
+        let state = &self.cores[core];
         // First the number, then the states: whoever takes something and finds an older number knows that
         // this look may not have seen that.
         let look = state.looks.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
-        state.some.store(false, Ordering::SeqCst);
         while events.room() > 0 {
             let Some(n) = inner.changes.take(core) else { break };
             let Some((cookie, now)) = inner.look_at(n) else { continue };
@@ -245,10 +277,11 @@ impl Stack {
                 events.push(Event::Ready { cookie, events: now, look });
             }
         }
-        if inner.changes.any(core) {
-            state.some.store(true, Ordering::SeqCst);
+        let more = inner.changes.any(core);
+        state.some.store(more, Ordering::SeqCst);
+        if !more {
+            inner.changes.looked(core);
         }
-        drop(Calls { inner: Some(inner), stack: self });
     }
 
     /// Lets go, does what others could not meanwhile, and tells cores.
@@ -258,10 +291,14 @@ impl Stack {
                 inner.poll();
             }
             inner.pump();
-            let wake = core::mem::take(&mut inner.changes.wake);
-            self.deadline.store(inner.deadline().unwrap_or(u64::MAX), Ordering::SeqCst);
+            let wake = inner.changes.take_wake();
+            if core::mem::take(&mut inner.rescheduled) {
+                self.deadline.store(inner.deadline().unwrap_or(u64::MAX), Ordering::SeqCst);
+            }
             drop(inner);
-            tell(&self.cores, wake, &*self.wake);
+            if let Some(wake) = wake {
+                tell(&self.cores, wake, &*self.wake);
+            }
             // Pairs with those who mark what they want and then find the lock taken.
             fence(Ordering::SeqCst);
             if self.missed.load(Ordering::SeqCst) && self.missed.swap(false, Ordering::SeqCst) {
@@ -426,7 +463,7 @@ impl Net {
     fn new(mut link: Link, seed: u64, dhcp: bool) -> Self {
         let hardware = match &link {
             Link::Loop(_) => HardwareAddress::Ip,
-            Link::Port(p) => {
+            Link::Port(p, _) => {
                 let mut mac = p.mac();
                 // A group's address is nobody's: smoltcp asserts that.
                 mac[0] &= !1;
@@ -509,7 +546,7 @@ impl Inner {
         nets.push(lo);
         for p in ports {
             let mac = p.port.mac();
-            let mut net = Net::new(Link::Port(p.port), next_random(&mut random), p.dhcp);
+            let mut net = Net::new(Link::of(p.port), next_random(&mut random), p.dhcp);
             net.iface.update_ip_addrs(|a| {
                 let _ = a.push(link_local(mac));
                 for (addr, prefix) in p.addresses {
@@ -539,6 +576,8 @@ impl Inner {
             ports: Ports::default(),
             timers: BTreeSet::new(),
             listed: VecDeque::new(),
+            rescheduled: true,
+            unfinished: false,
             changes: Changes::new(config.cores),
             lingering: VecDeque::new(),
             opening: VecDeque::new(),
@@ -857,6 +896,11 @@ impl Inner {
     }
 
     fn queued(&mut self, n: i32, out: bool) -> Result<u32> {
+        if let Role::Stream(Stream { flow: Some(f), .. }) = self.sock(n)?.role
+            && out
+        {
+            self.take_held(f);
+        }
         let s = self.sock(n)?;
         let bytes = match &s.role {
             Role::Idle => 0,
@@ -936,8 +980,8 @@ impl Inner {
         let bad = |a: IpAddress| port && sockets::is_loopback(a);
         match sort(frame, port) {
             Hint::Drop => {}
-            Hint::Tcp { local, remote, .. } if bad(local.addr) || bad(remote.addr) => {}
-            Hint::Tcp { local, remote, syn, rst } => self.incoming_tcp(net, frame, local, remote, syn, rst),
+            Hint::Tcp(s) if bad(s.local.addr) || bad(s.remote.addr) => {}
+            Hint::Tcp(segment) => self.incoming_tcp(net, frame, &segment),
             Hint::Udp { local, remote } if bad(local.addr) || bad(remote.addr) => {}
             Hint::Udp { local, remote } => {
                 let dhcp = local.port == 68 && remote.port == 67 && self.nets[net].dhcp.is_some();
@@ -964,6 +1008,7 @@ impl Inner {
         let Net { iface, link, own, own_at, .. } = &mut self.nets[net];
         iface.poll_ingress_single(now, &mut Feed::new(link, Some(frame)), own);
         *own_at = Some(self.now);
+        self.rescheduled = true;
     }
 
     /// A datagram: who sent it, to which address, and its bytes.
@@ -985,12 +1030,29 @@ impl Inner {
 
     /// Has a flow visited before the lock is let go.
     pub(crate) fn list(&mut self, f: usize) {
+        if let Some(flow) = self.flows.get_mut(f) {
+            flow.only_sends = false;
+            if !flow.listed {
+                flow.listed = true;
+                self.listed.push_back(f);
+            }
+        }
+    }
+
+    /// The same for a connection that was given bytes to send, which is all that is new.
+    pub(crate) fn list_to_send(&mut self, f: usize) {
         if let Some(flow) = self.flows.get_mut(f)
             && !flow.listed
         {
             flow.listed = true;
+            flow.only_sends = true;
             self.listed.push_back(f);
         }
+    }
+
+    /// Has a flow visited when [`SOON`] is over, unless that is to be sooner anyway.
+    pub(crate) fn visit_soon(&mut self, f: usize) {
+        self.visit_at(f, self.now + SOON);
     }
 
     fn awake(&mut self, f: usize) {
@@ -1004,6 +1066,10 @@ impl Inner {
     fn visit(&mut self, f: usize) {
         let Some(flow) = self.flows.get_mut(f) else { return };
         flow.listed = false;
+        if core::mem::take(&mut flow.only_sends) && self.send_usual(f) {
+            return;
+        }
+        self.take_held(f);
         if !self.before_visit(f) {
             return;
         }
@@ -1012,16 +1078,23 @@ impl Inner {
         let net = &mut self.nets[flow.net];
         let (sent, next) = flow.drain(now, net, SEND_BURST);
         if net.link.is_port() && sent == Some(0) {
-            flow.stuck.get_or_insert(self.now);
-            if !flow.waits {
-                flow.waits = true;
-                if net.link.room() { net.waiting.push(f) } else { net.blocked.push(f) }
-            }
+            self.could_not_send(f);
         } else if sent.is_some_and(|n| n > 0) {
             flow.stuck = None;
         }
         self.settle(f, None);
         self.schedule(f, next);
+    }
+
+    /// A flow has something to send, and there is no room or no neighbour: it is visited when there is.
+    pub(crate) fn could_not_send(&mut self, f: usize) {
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        flow.stuck.get_or_insert(self.now);
+        if !flow.waits {
+            flow.waits = true;
+            let net = &mut self.nets[flow.net];
+            if net.link.room() { net.waiting.push(f) } else { net.blocked.push(f) }
+        }
     }
 
     /// Says when a flow is to be visited next: its sockets have something to do then.
@@ -1040,14 +1113,22 @@ impl Inner {
             at = earlier(at, c.until);
         }
         at = earlier(at, flow.stuck.map(|t| (t + NEIGHBOUR).max(self.now + AGAIN)));
-        // A visit that comes too early only finds the next time; that is cheaper than to move it each time.
-        if let Some(t) = at
+        if let Some(t) = at {
+            self.visit_at(f, t);
+        }
+    }
+
+    /// Has a flow visited at a time, unless that is to be sooner anyway. A visit that comes too early only finds the next
+    /// time; that is cheaper than to move it each time.
+    fn visit_at(&mut self, f: usize, t: i64) {
+        if let Some(flow) = self.flows.get_mut(f)
             && flow.timer.is_none_or(|old| t < old)
         {
             if let Some(old) = flow.timer.replace(t) {
                 self.timers.remove(&(old, f));
             }
             self.timers.insert((t, f));
+            self.rescheduled = true;
         }
     }
 
@@ -1056,11 +1137,12 @@ impl Inner {
         let Some(flow) = self.flows.remove(f) else { return };
         if let Some(t) = flow.timer {
             self.timers.remove(&(t, f));
+            self.rescheduled = true;
         }
         self.give_back(flow.memory);
         if let What::Tcp(c) = &flow.what {
             if c.known {
-                self.connections.remove(&(c.local, c.remote));
+                self.connections.remove(&Pair(c.local, c.remote));
             }
             if let Some(reuse) = c.holds {
                 self.ports.left(c.local, reuse);
@@ -1070,15 +1152,16 @@ impl Inner {
 
     /// Takes what came through the ports and what is due.
     fn poll(&mut self) {
+        self.rescheduled |= core::mem::take(&mut self.unfinished);
         for n in 1..self.nets.len() {
-            let Link::Port(port) = &self.nets[n].link else { continue };
+            let Link::Port(port, _) = &self.nets[n].link else { continue };
             let port = port.clone();
-            for _ in 0..BURST {
-                if !port.receive(&mut |frame| self.incoming(n, frame)) {
-                    break;
-                }
+            let all = (0..BURST).any(|_| !port.receive(&mut |frame| self.incoming(n, frame)));
+            if !all {
+                // It says when there is one more only to those who have seen that there was none.
+                (self.unfinished, self.rescheduled) = (true, true);
             }
-            if port.room() {
+            if !self.nets[n].blocked.is_empty() && port.room() {
                 for f in core::mem::take(&mut self.nets[n].blocked) {
                     self.awake(f);
                 }
@@ -1089,6 +1172,7 @@ impl Inner {
                 while iface.poll_egress(now, &mut Feed::new(link, None), own) != PollResult::None {}
                 *own_at = iface.poll_at(now, own).map(|t| t.total_micros());
                 *own_asked = self.now;
+                self.rescheduled = true;
                 self.configure(n);
             }
         }
@@ -1096,6 +1180,7 @@ impl Inner {
             && t <= self.now
         {
             self.timers.remove(&(t, f));
+            self.rescheduled = true;
             if let Some(flow) = self.flows.get_mut(f) {
                 flow.timer = None;
                 self.list(f);
@@ -1127,7 +1212,17 @@ impl Inner {
     }
 
     /// Visits the listed flows and moves the loopback's packets, until there is nothing more.
+    #[inline]
     fn pump(&mut self) {
+        // Most calls leave nothing to be done.
+        if self.is_busy() {
+            self.pump_all();
+        }
+    }
+
+    #[inline(never)]
+    fn pump_all(&mut self) {
+        self.rescheduled = true;
         for _ in 0..ROUNDS {
             while let Link::Loop(l) = &mut self.nets[0].link
                 && let Some(frame) = l.pop()
@@ -1148,10 +1243,15 @@ impl Inner {
         }
     }
 
+    /// Is there something to be done before the lock is let go?
+    fn is_busy(&self) -> bool {
+        !self.listed.is_empty() || matches!(&self.nets[0].link, Link::Loop(l) if !l.is_empty())
+    }
+
     /// When [`Stack::poll`] is wanted, ns.
     fn deadline(&mut self) -> Option<u64> {
-        let waits = !self.listed.is_empty() || matches!(&self.nets[0].link, Link::Loop(l) if !l.is_empty());
-        let mut at = if waits { Some(self.now) } else { self.timers.first().map(|t| t.0) };
+        let mut at =
+            if self.is_busy() || self.unfinished { Some(self.now) } else { self.timers.first().map(|t| t.0) };
         for net in &mut self.nets[1..] {
             if net.dhcp.is_some() {
                 let own = net.own_at;

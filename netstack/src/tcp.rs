@@ -10,12 +10,14 @@ use smoltcp::time::Duration;
 use smoltcp::wire::{IpAddress, IpEndpoint, IpListenEndpoint};
 
 use crate::address;
+use crate::link::{Segment, flags};
 use crate::options::Options;
 use crate::ports::Ports;
 use crate::sockets::{
-    Attempt, Connection, Flow, Kind, Listener, Owner, Role, Sock, Stream, What, is_group, writable,
+    Attempt, Connection, Flow, Held, Kind, Listener, Owner, Pair, Role, Sock, Stream, What, is_group,
+    writable,
 };
-use crate::stack::{Inner, NEIGHBOUR, bits, is_lingering};
+use crate::stack::{Inner, NEIGHBOUR, SEND_BURST, bits, is_lingering};
 
 /// Most connections that wait to be accepted (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
@@ -27,6 +29,44 @@ const FIN_TIMEOUT: i64 = 60_000_000;
 const DRAIN: i64 = 300_000_000;
 /// and when a reset can't be sent.
 const RESET: i64 = 1_000_000;
+
+/// Bytes that may come without being acknowledged at once: the least that a segment may be as large as (RFC 9293
+/// section 3.7.1). smoltcp acknowledges when there are more than the peer's segments hold.
+const UNACKNOWLEDGED: usize = 536;
+
+impl Connection {
+    /// Is it open both ways and somebody's?
+    fn is_usual(&self) -> bool {
+        self.state == State::Established && matches!(self.owner, Owner::Socket(_)) && self.until.is_none()
+    }
+}
+
+impl Flow {
+    /// Is a segment what is expected of a peer that gets what it was sent: bytes, few enough to be acknowledged together
+    /// with the answer, or an acknowledgement that says something new? After such a one there is nothing that a visit
+    /// could do before [`Inner::visit_soon`]'s.
+    fn expects(&self, segment: &Segment) -> bool {
+        let What::Tcp(c) = &self.what else { return false };
+        c.is_usual()
+            && c.all_sent
+            && !self.listed
+            && !self.waits
+            && segment.flags & !flags::PSH == flags::ACK
+            && segment.window != 0
+            // Of what was never sent, nobody who is the peer says that it came.
+            && c.next.is_some_and(|n| !is_newer(segment.acknowledged, n))
+            && if segment.len > 0 {
+                c.unacknowledged + segment.len <= UNACKNOWLEDGED
+            } else {
+                c.acknowledged.is_some_and(|a| is_newer(segment.acknowledged, a))
+            }
+    }
+}
+
+/// Is a sequence number behind another one?
+fn is_newer(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
+}
 
 /// Has the peer said that it sends no more?
 fn is_finished(s: State) -> bool {
@@ -73,6 +113,10 @@ impl Inner {
             unread: 0,
             finished: false,
             next: None,
+            all_sent: true,
+            unacknowledged: 0,
+            acknowledged: None,
+            held: None,
             heard: self.now,
             until: None,
             known: true,
@@ -84,18 +128,19 @@ impl Inner {
             net,
             timer: None,
             listed: false,
+            only_sends: false,
             waits: false,
             stuck: None,
             memory,
             what: What::Tcp(connection),
         });
-        self.connections.insert((local, remote), f);
+        self.connections.insert(Pair(local, remote), f);
         Ok(f)
     }
 
     /// Is a pair of addresses free for a connection? One that only waits for its time to be over makes room.
     fn is_free(&mut self, local: IpEndpoint, remote: IpEndpoint) -> bool {
-        match self.connections.get(&(local, remote)) {
+        match self.connections.get(&Pair(local, remote)) {
             None => true,
             Some(&f) if self.flows.get(f).is_some_and(is_lingering) => {
                 self.end(f);
@@ -162,7 +207,7 @@ impl Inner {
             let random = self.random();
             let unused = |i: &Inner, p| {
                 i.ports.sockets(Kind::Tcp, p).is_empty()
-                    && !i.connections.contains_key(&(IpEndpoint { addr: source, port: p }, remote))
+                    && !i.connections.contains_key(&Pair(IpEndpoint { addr: source, port: p }, remote))
             };
             // One that nobody uses; else one whose last connection is over.
             let port = Ports::ephemeral(random, |p| unused(self, p)).or_else(|| {
@@ -382,6 +427,9 @@ impl Inner {
             return Err(e);
         }
         let Role::Stream(Stream { flow: Some(f), .. }) = s.role else { return Err(Errno::EPIPE) };
+        // What has arrived makes room.
+        self.take_held(f);
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
         let flow = self.flows.get_mut(f).ok_or(Errno::EPIPE)?;
         let t = flow.tcp_socket_mut();
         if s.shut_write {
@@ -416,7 +464,10 @@ impl Inner {
             s.no_space = true;
         }
         if done > 0 {
-            self.list(f);
+            if let Some(c) = flow.tcp_mut() {
+                c.all_sent = false;
+            }
+            self.list_to_send(f);
             return Ok(done);
         }
         Err(if full { Errno::EAGAIN } else { Errno::EFAULT })
@@ -499,24 +550,19 @@ impl Inner {
 
     // --- packets ---
 
-    pub(crate) fn incoming_tcp(
-        &mut self,
-        net: usize,
-        frame: &[u8],
-        local: IpEndpoint,
-        remote: IpEndpoint,
-        syn: bool,
-        rst: bool,
-    ) {
-        let port = self.nets[net].link.is_port();
-        // To us, and from somebody else.
-        if port && (!self.nets[net].has(local.addr) || self.is_own(remote.addr) || !remote.addr.is_unicast())
-        {
-            return;
-        }
-        let mut f = self.connections.get(&(local, remote)).copied();
+    pub(crate) fn incoming_tcp(&mut self, net: usize, frame: &[u8], segment: &Segment) {
+        let &Segment { local, remote, .. } = segment;
+        let mut f = self.connections.get(&Pair(local, remote)).copied();
         f = f.filter(|&f| self.flows.get(f).is_some_and(|f| f.net == net));
-        if syn {
+        if f.is_none() || segment.opens() {
+            // To us, and from somebody else; a connection's peer is.
+            let port = self.nets[net].link.is_port();
+            let here = self.nets[net].has(local.addr);
+            if port && (!here || self.is_own(remote.addr) || !remote.addr.is_unicast()) {
+                return;
+            }
+        }
+        if segment.opens() {
             if let Some(old) = f
                 && self.flows.get(old).is_some_and(is_lingering)
                 && self.listener(local, remote).is_some()
@@ -538,14 +584,83 @@ impl Inner {
             self.for_itself(net, frame);
             return;
         };
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        let usual = flow.expects(segment);
+        let What::Tcp(c) = &mut flow.what else { return };
+        c.heard = self.now;
+        c.unacknowledged += segment.len;
+        let sent = c.next.is_some_and(|n| !is_newer(segment.acknowledged, n));
+        if segment.flags & flags::ACK != 0
+            && sent
+            && c.acknowledged.is_none_or(|a| is_newer(segment.acknowledged, a))
+        {
+            c.acknowledged = Some(segment.acknowledged);
+        }
+        let acknowledged = c.acknowledged;
+        if usual && segment.len == 0 && self.hold_back(f, frame) {
+            return;
+        }
+        // If it says what the one before said, that is dropped if this one is taken.
+        if !usual || acknowledged != Some(segment.acknowledged) {
+            self.take_held(f);
+        }
+        self.hear(f, frame, usual.then_some(segment.len > 0), segment.resets());
+    }
+
+    /// Gives smoltcp a frame for a flow. `usual`: it was expected, and has bytes or not. `reset`: it is one.
+    fn hear(&mut self, f: usize, frame: &[u8], usual: Option<bool>, reset: bool) {
         let now = self.instant();
         let Some(flow) = self.flows.get_mut(f) else { return };
-        if let What::Tcp(c) = &mut flow.what {
-            c.heard = self.now;
+        let answered = flow.feed(now, &mut self.nets[flow.net], frame) > 0;
+        if answered || !usual.is_some_and(|data| self.settle_usual(f, data)) {
+            self.settle(f, Some(reset));
+            self.list(f);
         }
-        flow.feed(now, &mut self.nets[net], frame);
-        self.settle(f, Some(rst));
-        self.list(f);
+    }
+
+    /// Keeps an acknowledgement that its flow expected: with a question, the next segment most often says the same. A
+    /// while later, or when there are bytes to send, smoltcp is given it. False: somebody may wait for what it says.
+    fn hold_back(&mut self, f: usize, frame: &[u8]) -> bool {
+        let Some(flow) = self.flows.get_mut(f) else { return false };
+        let room = writable(flow.tcp_socket());
+        let What::Tcp(c) = &mut flow.what else { return false };
+        let Owner::Socket(n) = c.owner else { return false };
+        if !room || self.sockets.get(n).is_none_or(|s| s.no_space) {
+            return false;
+        }
+        let Some(held) = Held::new(frame) else { return false };
+        c.held = Some(held);
+        self.visit_soon(f);
+        true
+    }
+
+    /// Gives smoltcp the acknowledgement that was kept, if there is one.
+    pub(crate) fn take_held(&mut self, f: usize) {
+        let held = self.flows.get_mut(f).and_then(Flow::tcp_mut).and_then(|c| c.held.take());
+        if let Some(held) = held {
+            self.hear(f, held.frame(), Some(false), false);
+        }
+    }
+
+    /// As [`Inner::settle`], after a segment that its flow expected: it needs no visit. False: something is unusual. Bytes
+    /// that were taken came with an acknowledgement that is as good as the one that was kept.
+    fn settle_usual(&mut self, f: usize, data: bool) -> bool {
+        let Some(flow) = self.flows.get_mut(f) else { return false };
+        let (state, unread) = (flow.tcp_socket().state(), flow.tcp_socket().recv_queue());
+        let What::Tcp(c) = &mut flow.what else { return false };
+        let Owner::Socket(n) = c.owner else { return false };
+        // Who waits for room may have some now.
+        if state != State::Established || self.sockets.get(n).is_none_or(|s| s.no_space) {
+            return false;
+        }
+        if unread > core::mem::replace(&mut c.unread, unread) {
+            c.held = None;
+            self.changed(n);
+        }
+        if data {
+            self.visit_soon(f);
+        }
+        true
     }
 
     /// The socket that listens for a connection.
@@ -643,7 +758,7 @@ impl Inner {
 
     /// Somebody says that a connection's packets don't arrive: believed while it is being made.
     pub(crate) fn undelivered_tcp(&mut self, local: IpEndpoint, remote: IpEndpoint, e: Errno) {
-        let Some(&f) = self.connections.get(&(local, remote)) else { return };
+        let Some(&f) = self.connections.get(&Pair(local, remote)) else { return };
         if self.flows.get(f).is_some_and(|f| f.tcp_socket().state() == State::SynSent) {
             self.fail(f, e);
         }
@@ -668,7 +783,7 @@ impl Inner {
         if let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut)
             && core::mem::take(&mut c.known)
         {
-            let pair = (c.local, c.remote);
+            let pair = Pair(c.local, c.remote);
             self.connections.remove(&pair);
         }
     }
@@ -682,6 +797,28 @@ impl Inner {
         }
         self.release_port(n);
         self.changed(n);
+    }
+
+    /// A visit of a flow for which there are bytes to send and which is as usual else: sends them. False: it is to be
+    /// visited like any other.
+    pub(crate) fn send_usual(&mut self, f: usize) -> bool {
+        let now = self.instant();
+        let Some(flow) = self.flows.get_mut(f) else { return false };
+        let What::Tcp(c) = &flow.what else { return false };
+        let usual = c.is_usual() && flow.stuck.is_none() && !flow.waits;
+        if !usual || flow.tcp_socket().state() != State::Established {
+            return false;
+        }
+        let (all, stuck) = flow.push(now, &mut self.nets[flow.net], SEND_BURST as u32);
+        if stuck {
+            self.could_not_send(f);
+        }
+        let Some(flow) = self.flows.get_mut(f) else { return false };
+        if !all || flow.tcp_socket().state() != State::Established {
+            return false;
+        }
+        self.visit_soon(f);
+        true
     }
 
     /// Before a visit; false: there is nothing to be sent.

@@ -197,6 +197,7 @@ impl Inner {
                     net,
                     timer: None,
                     listed: false,
+                    only_sends: false,
                     waits: false,
                     stuck: None,
                     memory: OUTBOX,

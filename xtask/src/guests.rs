@@ -240,7 +240,11 @@ impl Guest {
     pub fn start(image: &Image, to: u16, counter: Option<&Counter>) -> Result<Guest> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(QEMU.split(' ')).args(["-serial", "stdio", "-smp", &image.cores.to_string()]);
+        // On the nucleus a second processor could be there, so that fences are real (`atoll/src/machine.rs` says why).
+        // If one could in Linux, it would not trust this processor's time stamp counter, and lose its quick clock.
+        let maximum = image.cores.max(if image.side == Side::Cell { 2 } else { 1 });
+        let smp = format!("{},maxcpus={maximum}", image.cores);
+        qemu.args(QEMU.split(' ')).args(["-serial", "stdio", "-smp", &smp]);
         let mut net = "user,id=net0".to_string();
         if to != 0 {
             net += &format!(",hostfwd=tcp:127.0.0.1:{port}-:{to}");

@@ -48,26 +48,48 @@ fn write_signal(task: &Task, e: Errno) -> Errno {
     e
 }
 
-/// The program's buffers, checked.
-pub fn pieces(addr: u64, count: u64) -> Result<Vec<Piece>> {
-    if count > IOV_MAX {
-        return Err(Errno::EINVAL);
-    }
-    let mut out = Vec::with_capacity(count as usize);
-    let mut total = 0u64;
-    for i in 0..count {
-        let v: Iovec = get(addr + i * 16)?;
-        if v.len > i64::MAX as u64 {
+/// Buffers of most calls, at most.
+const FEW: usize = 8;
+
+/// Room for a list of the program's buffers. A short one needs no memory.
+#[derive(Default)]
+pub struct Pieces {
+    few: [Piece; FEW],
+    many: Vec<Piece>,
+}
+
+impl Pieces {
+    /// Reads a list, and checks it.
+    pub fn read(&mut self, addr: u64, count: u64) -> Result<&[Piece]> {
+        if count > IOV_MAX {
             return Err(Errno::EINVAL);
         }
-        if !is_user_range(v.base, v.len) && v.len > 0 {
-            return Err(Errno::EFAULT);
+        let count = count as usize;
+        let list = if count <= FEW {
+            &mut self.few[..count]
+        } else {
+            self.many.resize(count, Piece::default());
+            &mut self.many[..]
+        };
+        let mut vectors = [Iovec::default(); FEW];
+        let mut total = 0u64;
+        for (n, list) in list.chunks_mut(FEW).enumerate() {
+            let vectors = &mut vectors[..list.len()];
+            user::read(addr + (n * FEW * size_of::<Iovec>()) as u64, vectors.as_mut_bytes())?;
+            for (piece, v) in list.iter_mut().zip(vectors) {
+                if v.len > i64::MAX as u64 {
+                    return Err(Errno::EINVAL);
+                }
+                if !is_user_range(v.base, v.len) && v.len > 0 {
+                    return Err(Errno::EFAULT);
+                }
+                let len = v.len.min(TRANSFER_MAX - total);
+                total += len;
+                *piece = Piece { addr: v.base, len };
+            }
         }
-        let len = v.len.min(TRANSFER_MAX - total);
-        total += len;
-        out.push(Piece { addr: v.base, len });
+        Ok(list)
     }
-    Ok(out)
 }
 
 fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
@@ -140,31 +162,35 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
 /// `readv(2)`.
 pub fn readv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let list = pieces(c.arg(1), c.arg(2))?;
-    read_to(&file, &mut Sink::user(&list), None)
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    read_to(&file, &mut Sink::user(list), None)
 }
 
 /// `writev(2)`.
 pub fn writev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let list = pieces(c.arg(1), c.arg(2))?;
-    write_from(c, &file, &mut Source::user(&list), None)
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    write_from(c, &file, &mut Source::user(list), None)
 }
 
 /// `preadv(2)`.
 pub fn preadv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
-    let list = pieces(c.arg(1), c.arg(2))?;
-    read_to(&file, &mut Sink::user(&list), Some(at))
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    read_to(&file, &mut Sink::user(list), Some(at))
 }
 
 /// `pwritev(2)`.
 pub fn pwritev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
-    let list = pieces(c.arg(1), c.arg(2))?;
-    write_from(c, &file, &mut Source::user(&list), Some(at))
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    write_from(c, &file, &mut Source::user(list), Some(at))
 }
 
 /// `preadv2(2)`. Flags that only hint are taken as read.
@@ -183,11 +209,12 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
     }
     let n = if flags & linux::RWF_APPEND != 0 {
         let file = c.file(0)?;
-        let list = pieces(c.arg(1), c.arg(2))?;
+        let mut room = Pieces::default();
+        let list = room.read(c.arg(1), c.arg(2))?;
         if !file.writable() {
             return Err(Errno::EBADF);
         }
-        let mut source = Source::user(&list);
+        let mut source = Source::user(list);
         let mut end = 0;
         // As a whole, like any write to a file.
         let n = writing(

@@ -22,7 +22,7 @@ use hashbrown::HashMap;
 use linux_raw_sys::{general as linux, net};
 use zerocopy::IntoBytes;
 
-use super::fd::pieces;
+use super::fd::Pieces;
 use super::{Call, unsupported};
 use crate::files::FileRef;
 use crate::process::{Task, world};
@@ -500,7 +500,9 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
 
 fn do_sendmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -> Result<u64> {
     let h: MsgHdr = get(addr)?;
-    let list = pieces(h.iov, h.iovlen).map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
+    let mut buffers = Pieces::default();
+    let list = buffers.read(h.iov, h.iovlen);
+    let list = list.map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
     let to =
         if h.name != 0 && h.namelen != 0 { Some(get_address(h.name, u64::from(h.namelen))?) } else { None };
     let beside = if h.controllen > 0 || matches!(s.inner, Inner::Unix(_)) {
@@ -508,7 +510,7 @@ fn do_sendmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
     } else {
         Ancillary::default()
     };
-    let mut source = Source::user(&list);
+    let mut source = Source::user(list);
     send(c, file, s, &mut source, flags, to, beside)
 }
 
@@ -552,9 +554,11 @@ fn control_message(out: &mut Vec<u8>, room: usize, level: u32, kind: u32, data: 
 
 fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -> Result<u64> {
     let mut h: MsgHdr = get(addr)?;
-    let list = pieces(h.iov, h.iovlen).map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
+    let mut buffers = Pieces::default();
+    let list = buffers.read(h.iov, h.iovlen);
+    let list = list.map_err(|e| if e == Errno::EINVAL { Errno::EMSGSIZE } else { e })?;
     let room = if h.control == 0 { 0 } else { (h.controllen as usize).min(64 << 10) };
-    let mut sink = Sink::user(&list);
+    let mut sink = Sink::user(list);
     let mut m = Message::default();
     reading(&mut sink, in_part, |sink| {
         m = s.receive(sink, flags, file.nonblock(), room)?;

@@ -484,3 +484,159 @@ fn a_dead_peer_is_noticed() {
     let took = (sim.now() - start) / SECOND;
     assert!((5..25).contains(&took), "{took} s");
 }
+
+/// A connection over the wire, from machine 1 to machine 0.
+fn over_the_wire(sim: &Sim, to: &str) -> (i32, i32) {
+    let l = sim.listen(0, "[::]:80", 5);
+    sim.pair(1, 0, l, to)
+}
+
+const BOTH: [&str; 2] = ["10.0.0.1:80", "[fd00::1]:80"];
+
+#[test]
+fn an_answer_acknowledges_its_question() {
+    for to in BOTH {
+        let sim = Sim::new(21, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        let frames = |sim: &Sim| sim.lanes.iter().map(|l| l.lock().unwrap().count).collect::<Vec<_>>();
+        let before = frames(&sim);
+        for n in 0..100 {
+            assert_eq!(send(&mut sim.calls(1), a, &pattern(n, 100)), Ok(100));
+            sim.until(5 * MS, "question", || sim.calls(0).probe(b) & IN != 0);
+            assert_eq!(receive(&mut sim.calls(0), b, 4096, 0), Ok(pattern(n, 100)));
+            assert_eq!(send(&mut sim.calls(0), b, &pattern(n, 500)), Ok(500));
+            sim.until(5 * MS, "answer", || sim.calls(1).probe(a) & IN != 0);
+            assert_eq!(receive(&mut sim.calls(1), a, 4096, 0), Ok(pattern(n, 500)));
+        }
+        sim.run(SECOND);
+        // And one says that the last answer came.
+        let after = frames(&sim);
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [101, 100], "to {to}");
+    }
+}
+
+#[test]
+fn what_is_not_answered_is_acknowledged() {
+    for to in BOTH {
+        let sim = Sim::new(22, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        let unacknowledged = |sim: &Sim| sim.calls(1).queued(a, true).unwrap();
+        // Until it sends several segments at once.
+        transfer(&sim, (1, a), (0, b), 200_000, 60 * SECOND);
+        sim.run(SECOND);
+        for round in 0..20 {
+            // A little, a little later, and at once what is much.
+            assert_eq!(send(&mut sim.calls(1), a, &[0; 100]), Ok(100));
+            sim.run(5 * MS);
+            assert_eq!(unacknowledged(&sim), 100, "round {round} to {to}");
+            sim.run(6 * MS);
+            assert_eq!(unacknowledged(&sim), 0, "round {round} to {to}");
+            assert_eq!(send(&mut sim.calls(1), a, &[0; 4500]), Ok(4500));
+            sim.run(2 * MS);
+            assert!(unacknowledged(&sim) < 2000, "{} in round {round} to {to}", unacknowledged(&sim));
+            sim.run(11 * MS);
+            assert_eq!(unacknowledged(&sim), 0, "round {round} to {to}");
+            assert_eq!(receive(&mut sim.calls(0), b, 10_000, 0).map(|b| b.len()), Ok(4600));
+        }
+    }
+}
+
+#[test]
+fn broken_frames_are_not_believed() {
+    for to in BOTH {
+        let sim = Sim::new(23, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        // Of the IPv4 header, TCP's ports, its flags, its window, the data.
+        for at in [22, 26, 37, 48, 49, 60, 74, 80, 150] {
+            assert_eq!(send(&mut sim.calls(1), a, &pattern(at, 100)), Ok(100));
+            sim.stacks[1].poll(sim.now());
+            for frame in sim.lanes[0].lock().unwrap().frames.values_mut() {
+                frame[at] ^= 4;
+            }
+            sim.run(20 * MS);
+            // IPv6 has no checksum of its own: what is broken there may be what nobody looks at.
+            if at >= 54 || to == BOTH[0] {
+                assert_eq!(sim.calls(0).probe(b) & IN, 0, "byte {at} to {to}");
+            }
+            sim.until(5 * SECOND, "the same once more", || sim.calls(0).probe(b) & IN != 0);
+            assert_eq!(receive(&mut sim.calls(0), b, 4096, 0), Ok(pattern(at, 100)));
+            // One that arrives at once: the next loss is noticed as soon as the first one.
+            assert_eq!(send(&mut sim.calls(1), a, b"good"), Ok(4));
+            sim.run(SECOND);
+            assert_eq!(receive(&mut sim.calls(0), b, 4096, 0), Ok(b"good".to_vec()));
+        }
+    }
+}
+
+#[test]
+fn a_forgotten_neighbour_is_asked_for_anew() {
+    for to in BOTH {
+        let sim = Sim::new(24, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        for _ in 0..3 {
+            sim.run(200 * SECOND);
+            assert_eq!(send(&mut sim.calls(0), b, b"late"), Ok(4));
+            sim.until(10 * MS, "bytes", || sim.calls(1).probe(a) & IN != 0);
+            assert_eq!(receive(&mut sim.calls(1), a, 100, 0), Ok(b"late".to_vec()));
+        }
+    }
+}
+
+#[test]
+fn an_acknowledgement_that_is_kept_delays_nothing() {
+    for to in BOTH {
+        let sim = Sim::new(25, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        let frames = |sim: &Sim| sim.lanes.iter().map(|l| l.lock().unwrap().count).sum::<u64>();
+        for round in 0..20 {
+            let before = frames(&sim);
+            assert_eq!(send(&mut sim.calls(0), b, &[0; 100]), Ok(100));
+            // Until it is acknowledged, the algorithm of Nagle's lets no more go. Then it does, at once.
+            sim.run(9 * MS);
+            assert_eq!(send(&mut sim.calls(0), b, &[1; 100]), Ok(100));
+            assert_eq!(frames(&sim) - before, 1, "round {round} to {to}");
+            sim.run(2 * MS);
+            assert_eq!(frames(&sim) - before, 3, "round {round} to {to}");
+            sim.run(20 * MS);
+            assert_eq!(frames(&sim) - before, 4, "round {round} to {to}");
+            let before = frames(&sim);
+            assert_eq!(send(&mut sim.calls(0), b, &[2; 100]), Ok(100));
+            sim.run(12 * MS);
+            assert_eq!(frames(&sim) - before, 2, "round {round} to {to}");
+            // It has come, and may have been kept.
+            assert_eq!(send(&mut sim.calls(0), b, &[3; 100]), Ok(100));
+            sim.run(MS);
+            assert_eq!(frames(&sim) - before, 3, "round {round} to {to}");
+            assert_eq!(sim.calls(0).queued(b, true), Ok(100));
+            sim.run(12 * MS);
+            assert_eq!(sim.calls(0).queued(b, true), Ok(0));
+            // Nothing is sent again.
+            sim.run(5 * SECOND);
+            assert_eq!(frames(&sim) - before, 4, "round {round} to {to}");
+            assert_eq!(receive(&mut sim.calls(1), a, 4096, 0).map(|b| b.len()), Ok(400));
+        }
+    }
+}
+
+#[test]
+fn more_frames_than_a_visit_takes() {
+    let sim = Sim::new(26, Wire::GOOD);
+    sim.run(SECOND);
+    let now = sim.now();
+    let left = || sim.lanes[0].lock().unwrap().frames.len();
+    for _ in 0..600 {
+        sim.lanes[0].lock().unwrap().push(0, std::vec![0; 60]);
+    }
+    // As long as it has not seen the last one it wants to come back.
+    while left() > 0 {
+        let before = left();
+        let due = sim.stacks[0].poll(now).is_some_and(|t| t <= now);
+        assert!(left() < before && (due || left() == 0), "{} of {before} are left", left());
+    }
+    sim.stacks[0].poll(now);
+    assert!(sim.stacks[0].poll(now).is_none_or(|t| t > now));
+}

@@ -111,6 +111,7 @@ pub(crate) fn say(what: Arguments) {
 }
 
 /// Starts them. At boot, when there is one thread.
+#[cold]
 pub(crate) fn start() {
     if DEVICES.get().is_some() {
         return;

@@ -70,10 +70,14 @@ impl Platform for Nucleus {
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
-        // What there is now, and by when more is to be done.
-        self.poll(events);
-        if !events.is_empty() || net::net().is_some_and(net::Net::is_interrupted) {
-            return;
+        // What is known of now, and what is asked for. Else a device that has done something since the last look interrupts,
+        // which ends the sleep.
+        let asked = control().cores[core_local().id()].outstanding.load(Ordering::Relaxed) != 0;
+        if asked || self.has_answers() {
+            self.poll(events);
+            if !events.is_empty() || net::net().is_some_and(net::Net::is_interrupted) {
+                return;
+            }
         }
         let deadline = deadline.unwrap_or(u64::MAX).min(net::net().map_or(u64::MAX, |n| n.deadline()));
         let _ = calls::call(call::PARK, [deadline, 0, 0, 0]);
@@ -215,8 +219,8 @@ impl Platform for Nucleus {
     }
 
     fn host(&self) -> Option<&dyn HostCalls> {
-        devices::start();
-        Some(net::start())
+        // Each call on a socket comes by here.
+        Some(net::net().unwrap_or_else(net::start))
     }
 
     #[allow(unsafe_code, reason = "the archive is at a fixed address in every space of a cell")]

@@ -1,8 +1,7 @@
 //! Sockets where there is no host: those of the cell's own network stack, by the host's calls.
 //!
 //! What is a descriptor on a host is here a socket's number in the stack. Frames are moved whenever a core
-//! comes by for events, and before it sleeps; a device's interrupt, another core's wish and the stack's own
-//! deadline end its sleep.
+//! comes by for events; a device's interrupt, another core's wish and the stack's own deadline end its sleep.
 #![allow(
     unsafe_code,
     reason = "starts devices whose registers the nucleus has mapped; keeps lists of a core's own"
@@ -17,7 +16,7 @@ use core::fmt::Write as _;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{NUCLEUS, control};
+use crate::{NUCLEUS, control, devices};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{DIRECT_MAP, MAX_CORES};
@@ -56,15 +55,18 @@ fn announced() -> &'static mut VecDeque<i32> {
 }
 
 /// The network, if it has been started.
+#[inline]
 pub(crate) fn net() -> Option<&'static Net> {
     NET_.get()
 }
 
-/// The network; started by the first who asks. In a thread.
+/// The network; started by the first who asks, with the other devices. In a thread.
+#[cold]
 pub(crate) fn start() -> &'static Net {
     if let Some(net) = net() {
         return net;
     }
+    devices::start();
     let descriptor = &control().descriptor;
     let (mut devices, mut ports) = (Vec::new(), Vec::new());
     for device in descriptor.devices.iter().filter(|d| d.kind.load(Ordering::Relaxed) == NET) {
@@ -87,7 +89,12 @@ pub(crate) fn start() -> &'static Net {
     NUCLEUS.random(&mut seed);
     let cores = descriptor.cores.load(Ordering::Relaxed) as usize;
     let config = Config::new(u64::from_le_bytes(seed), cores);
-    let wake = Box::new(|core: usize| NUCLEUS.notify(core));
+    // This core comes by before it sleeps, and now and then while it runs a program.
+    let wake = Box::new(|core: usize| {
+        if core != core_local().id() {
+            NUCLEUS.notify(core)
+        }
+    });
     let stack = Stack::new(config, ports, wake);
     // Who was first is the one; devices are there at boot, when there is one thread.
     let _ = NET_.set(Net { stack, devices, interrupted: AtomicBool::new(true) });
@@ -103,12 +110,9 @@ impl Net {
     /// Moves frames, and adds what became of sockets that this core watches.
     pub fn poll(&self, events: &mut Events) {
         if self.interrupted.swap(false, Ordering::SeqCst) {
-            // One that was not answered would be the last. Whoever looks next tries again.
-            let missed = self.devices.iter().filter(|d| !d.interrupted()).count();
-            self.interrupted.fetch_or(missed > 0, Ordering::SeqCst);
+            self.devices.iter().for_each(|d| d.interrupted());
         }
-        self.stack.poll(NUCLEUS.now());
-        self.stack.take_events(core_local().id(), events);
+        self.stack.poll_and_take(NUCLEUS.now(), core_local().id(), events);
     }
 
     /// Is there something for this core?
