@@ -25,6 +25,7 @@ pub mod books;
 #[path = "unkept.rs"]
 pub mod books;
 mod core_state;
+#[cfg_attr(feature = "without-books", allow(dead_code, reason = "nobody is told what was used"))]
 pub mod gate;
 mod messages;
 mod rcu;
