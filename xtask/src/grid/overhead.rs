@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use atoll_abi::grid::Resource;
+use atoll_supervisor::books;
 use serde::Serialize;
 
 use super::cell::{Cell, Snapshot, Wanted, look_at};
@@ -43,12 +44,15 @@ words = [''.join(random.choices('abcdefgh', k=6)) for _ in range(20000)]
 count = {}
 for w in words * 4: count[w] = count.get(w, 0) + 1
 text = json.dumps(sorted(count.items(), key=lambda i: (-i[1], i[0])))
-for n in range(200):
+for n in range(20):
     with open(f'batch-{n}', 'w') as f: f.write(text[:8192])
     with open(f'batch-{n}') as f: assert len(f.read()) == 8192
     os.remove(f'batch-{n}')
 assert len(re.findall('[abc]+d', text)) and len(zlib.compress(text.encode())) and json.loads(text)
 ";
+
+/// What a run has used stays in an activity when it has ended.
+const BATCH: &str = "[[activity]]\nname = \"batch\"\nmatch = [{ program = \"*\" }]\n";
 
 /// One load on both runtimes.
 #[derive(Serialize)]
@@ -56,6 +60,9 @@ struct Row {
     name: String,
     /// The grid's part of the work by the books, percent.
     overhead: f64,
+    /// What of that is the cell's: seeing that there is nothing to do, and on a host all that going to sleep and waking up
+    /// takes there. The rest is of measuring and switching.
+    asleep: f64,
     /// The most that it is to be.
     goal: f64,
     /// Requests or runs a second with books.
@@ -150,18 +157,19 @@ pub fn measure(bench: &Bench) -> Result<()> {
     for (name, words) in batches {
         let words = [&[&bench.loads[..], "rounds"], words].concat();
         let start = |name: &str, runtime: Option<&Path>| -> Result<Box<dyn Loaded>> {
-            let wanted = Wanted { name, cores: 1, memory: "1G", grid: None, runtime };
+            let wanted = Wanted { name, cores: 1, memory: "1G", grid: Some(BATCH), runtime };
             Ok(Box::new(Batch(Cell::start(bench, &wanted, &words)?)))
         };
         let pair = [start("batch", None)?, start("batch-without", Some(&runtime))?];
         rows.push(compare(bench, name, 2.0, pair)?);
     }
     let mut text = format!(
-        "overhead, {} rounds of {} s in turns; ratios to a runtime without books\n  {:28}{:>12}{:>8}{:>12}{:>10}{:>12}{:>10}{:>18}\n",
+        "overhead, {} rounds of {} s in turns; ratios to a runtime without books\n  {:28}{:>12}{:>10}{:>8}{:>12}{:>10}{:>12}{:>10}{:>18}\n",
         bench.options.rounds,
         bench.options.seconds,
         "",
         "overhead %",
+        "asleep %",
         "goal",
         "1/s",
         "ratio %",
@@ -171,9 +179,10 @@ pub fn measure(bench: &Bench) -> Result<()> {
     );
     for r in &rows {
         text += &format!(
-            "  {:28}{:>12.2}{:>8.0}{:>12.1}{:>10.1}{:>12.1}{:>10.1}{:>18}\n",
+            "  {:28}{:>12.2}{:>10.2}{:>8.0}{:>12.1}{:>10.1}{:>12.1}{:>10.1}{:>18}\n",
             r.name,
             r.overhead,
+            r.asleep,
             r.goal,
             r.rate,
             r.rate_ratio,
@@ -184,6 +193,12 @@ pub fn measure(bench: &Bench) -> Result<()> {
     }
     let rows = Rows { rounds: bench.options.rounds, seconds: bench.options.seconds, rows };
     bench.show("overhead", &rows, &text)
+}
+
+/// Overhead that belongs to no activity but the cell, ns.
+fn cells_overhead(snapshot: &Snapshot) -> i64 {
+    let cell = snapshot.activities.iter().filter(|a| a.kind == books::Kind::Cell);
+    cell.map(|a| a.resources.of(Resource::Overhead).ns).sum()
 }
 
 /// Loads both in turns: the one with books and the one without.
@@ -198,7 +213,7 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut pair: [Box<dyn Loaded>; 2])
         bail!("the runtime without books keeps some");
     }
     let (mut loads, mut series) = ([Vec::new(), Vec::new()], Vec::new());
-    let (mut overhead, mut worked) = (0.0, 0.0);
+    let (mut overhead, mut asleep, mut worked) = (0.0, 0.0, 0.0);
     for round in 0..bench.options.rounds {
         // Who is first changes, too.
         for turn in 0..2 {
@@ -212,6 +227,7 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut pair: [Box<dyn Loaded>; 2])
             let after = pair[0].look()?;
             let uses = shares::total(&after).since(&shares::total(&before));
             overhead += uses.of(Resource::Overhead).ns as f64;
+            asleep += (cells_overhead(&after) - cells_overhead(&before)) as f64;
             worked += shares::worked(&uses);
             series.extend([before, after]);
         }
@@ -228,6 +244,7 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut pair: [Box<dyn Loaded>; 2])
     Ok(Row {
         name: name.into(),
         overhead: overhead * 100.0 / worked,
+        asleep: asleep * 100.0 / worked,
         goal,
         rate: middle(|l| l.rate),
         rate_ratio: median(&mut ratios(|l| l.rate)),
