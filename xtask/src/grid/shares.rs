@@ -58,6 +58,9 @@ impl Measure {
     }
 }
 
+/// Part of the cores' time that the host may take in a window that counts as quiet, percent.
+const QUIET: f64 = 2.0;
+
 /// How one resource was divided among the tenants.
 #[derive(Serialize)]
 pub struct Share {
@@ -71,6 +74,10 @@ pub struct Share {
     pub worst: f64,
     /// The same over the whole time.
     pub worst_mean: f64,
+    /// Windows in which the host took less than [`QUIET`] of the cores, and the most that anybody was away in one of them:
+    /// what is taken is missing from the share of whoever was just running.
+    pub quiet_windows: usize,
+    pub worst_quiet: f64,
 }
 
 /// How far the parts are from the entitlements.
@@ -81,6 +88,13 @@ fn away(parts: &[f64; 3]) -> f64 {
 fn parts(amounts: [f64; 3]) -> [f64; 3] {
     let sum: f64 = amounts.iter().sum();
     amounts.map(|a| a * 100.0 / sum)
+}
+
+/// What the host took between two snapshots, percent of the cores' time.
+fn stolen(pair: &[Snapshot]) -> f64 {
+    let took = |s: &Snapshot| total(s).of(Resource::Stolen).ns as f64;
+    let ns = (pair[1].clock - pair[0].clock) as f64 * f64::from(pair[1].cores);
+    (took(&pair[1]) - took(&pair[0])) * 100.0 / ns
 }
 
 /// How a resource, or all of them, was divided: `None` if nobody used it. Windows are between neighbouring snapshots.
@@ -104,7 +118,10 @@ pub fn share(series: &[Snapshot], resource: Option<Resource>, measure: Measure) 
     }
     let ns = (last.clock - first.clock) as f64;
     let mean = parts(all);
-    let windows = amounts.windows(2).map(|pair| away(&parts(between(&pair[0], &pair[1]))));
+    let windows: Vec<f64> = amounts.windows(2).map(|p| away(&parts(between(&p[0], &p[1])))).collect();
+    let quiet: Vec<f64> =
+        windows.iter().zip(series.windows(2)).filter(|(_, p)| stolen(p) < QUIET).map(|(w, _)| *w).collect();
+    let worst = |windows: &[f64]| windows.iter().copied().fold(0.0, f64::max);
     Some(Share {
         resource: resource.map_or("all", |r| r.name()).into(),
         used: if measure == Measure::Time {
@@ -113,8 +130,10 @@ pub fn share(series: &[Snapshot], resource: Option<Resource>, measure: Measure) 
             sum * 1e9 / ns
         },
         mean,
-        worst: windows.fold(0.0, f64::max),
+        worst: worst(&windows),
         worst_mean: away(&mean),
+        quiet_windows: quiet.len(),
+        worst_quiet: worst(&quiet),
     })
 }
 
@@ -122,14 +141,20 @@ pub fn share(series: &[Snapshot], resource: Option<Resource>, measure: Measure) 
 pub fn table(title: &str, unit: &str, shares: &[Share]) -> String {
     let names = TENANTS.map(|(name, percent)| format!("{name} {percent:.0} %"));
     let mut text = format!(
-        "{title}\n  {:16}{unit:>16}{:>12}{:>12}{:>12}{:>14}{:>10}\n",
-        "", names[0], names[1], names[2], "worst window", "whole"
+        "{title}\n  {:16}{unit:>16}{:>12}{:>12}{:>12}{:>10}{:>14}{:>22}\n",
+        "", names[0], names[1], names[2], "off by", "worst window", "worst of quiet"
     );
     for s in shares {
         let used = if s.used >= 1000.0 { format!("{:.0}", s.used) } else { format!("{:.2}", s.used) };
         text += &format!(
-            "  {:16}{used:>16}{:>12.2}{:>12.2}{:>12.2}{:>14.2}{:>10.2}\n",
-            s.resource, s.mean[0], s.mean[1], s.mean[2], s.worst, s.worst_mean
+            "  {:16}{used:>16}{:>12.2}{:>12.2}{:>12.2}{:>10.2}{:>14.2}{:>22}\n",
+            s.resource,
+            s.mean[0],
+            s.mean[1],
+            s.mean[2],
+            s.worst_mean,
+            s.worst,
+            format!("{:.2} of {}", s.worst_quiet, s.quiet_windows)
         );
     }
     text
