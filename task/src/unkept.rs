@@ -1,6 +1,7 @@
 //! Books that are not kept: what a build with the feature `without-books` has in place of `books.rs`, to show what they cost
 //! (`cargo xtask bench grid overhead`). Nothing is measured and nothing charged; processor time is divided as always.
 
+use crate::activity::Activity;
 use crate::thread::Thread;
 use atoll_abi::grid::Resource;
 
@@ -51,9 +52,22 @@ impl Meter {
 
     pub fn idle(&self, _slept: u64) {}
 
+    pub fn serving(&self) -> Option<u32> {
+        None
+    }
+
+    pub fn served_last(&self) -> u64 {
+        0
+    }
+
     pub fn woke(&self, _t: &Thread) {}
 
     pub fn charge_events(&self, _took: u64) {}
+}
+
+/// Does what is done for an activity.
+pub(crate) fn serve(_activity: &Activity, _resource: Resource, f: impl FnOnce()) {
+    f();
 }
 
 /// No message is timed.
