@@ -43,7 +43,7 @@ fn queues() -> Queues {
 /// A message that counts itself, by a counter with references.
 fn message(pool: &mut Pool, done: &Arc<AtomicU64>, activity: u32) -> Message {
     let done = done.clone();
-    let header = Header { dependency: 0, affinity: 0, activity, resource: Resource::Pipe };
+    let header = Header { dependency: 0, affinity: 0, activity, resource: Resource::Pipe, cost: 0 };
     Message::new(pool, header, move || {
         done.fetch_add(1, Ordering::Release);
     })
