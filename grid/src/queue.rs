@@ -217,7 +217,6 @@ mod tests {
     use crate::scheduler::tests::{Nonsense, Random};
     use atoll_abi::grid::Resource;
     use std::collections::HashMap;
-    use std::eprintln;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
 
@@ -509,109 +508,5 @@ mod tests {
         assert_eq!([9, 200].map(|_| queues.next(0).unwrap().header().activity), [9, 200]);
         assert!(queues.next(0).is_none() && queues.is_empty());
         assert_eq!(queues.faults(), 0);
-    }
-
-    /// What a message costs: `cargo test -p atoll-grid --release -- --ignored --nocapture costs`.
-    #[test]
-    #[ignore = "measures"]
-    fn costs() {
-        let mut queues = Queues::new(SchedulerKind::Wfq, 1, 0);
-        let (mut pool, inbox, affinity) = (Pool::new(64), Inbox::default(), Affinity::new(1024, SECOND));
-        for activity in 0..3 {
-            queues.configure(activity, &share(10 + activity));
-        }
-        let mut measure = |name: &str, f: &mut dyn FnMut(u64, &mut Queues)| {
-            // Short enough for some of the rounds to have the processor for themselves.
-            const ROUNDS: u64 = 500;
-            let (start, mut best) = (std::time::Instant::now(), f64::MAX);
-            while start.elapsed().as_millis() < 500 {
-                let begun = std::time::Instant::now();
-                (0..ROUNDS).for_each(|n| f(n, &mut queues));
-                best = best.min(begun.elapsed().as_nanos() as f64 / ROUNDS as f64);
-            }
-            eprintln!("{best:7.1} ns  {name}");
-        };
-        let done = Arc::new(AtomicU64::new(0));
-        let message = |pool: &mut Pool, activity| {
-            let done = done.clone();
-            Message::new(pool, header(activity, 0), move || {
-                done.fetch_add(1, Ordering::Relaxed);
-            })
-        };
-        let one = |queues: &mut Queues, pool: &mut Pool, now| {
-            let m = queues.next(now).unwrap();
-            let activity = m.header().activity;
-            pool.put(m.run());
-            queues.done(activity, 1000, now);
-        };
-        measure("made and run, with a reference count up and down", &mut |_, _| {
-            let m = message(&mut pool, 0);
-            pool.put(m.run());
-        });
-        let mut now = 0;
-        measure("in place: asked, and done", &mut |_, queues| {
-            now += 1000;
-            assert!(queues.may_run(1, now));
-            queues.done(1, 900, now);
-        });
-        measure("queued and run, queue empty", &mut |n, queues| {
-            now += 1000;
-            queues.push(message(&mut pool, (n % 3) as u32), now);
-            one(queues, &mut pool, now);
-        });
-        measure("by inbox, queued and run", &mut |n, queues| {
-            now += 1000;
-            inbox.push(message(&mut pool, (n % 3) as u32));
-            for m in inbox.take() {
-                queues.push(m, now);
-            }
-            one(queues, &mut pool, now);
-        });
-        measure("a dependency label sent and done", &mut |n, _| {
-            affinity.send(1 + n % 5, 0, now);
-            affinity.done(1 + n % 5);
-        });
-        measure("an affinity label", &mut |n, _| {
-            affinity.near(1 + n % 5, 0, now);
-        });
-        let stop = AtomicU64::new(0);
-        let there = Inbox::default();
-        let (run, mut sent) = (Arc::new(AtomicU64::new(0)), 0);
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let (mut queues, mut pool) = (Queues::new(SchedulerKind::Wfq, 1, 0), Pool::new(64));
-                while stop.load(Ordering::Relaxed) == 0 {
-                    for m in there.take() {
-                        queues.push(m, 0);
-                    }
-                    while let Some(m) = queues.next(0) {
-                        let activity = m.header().activity;
-                        pool.put(m.run());
-                        queues.done(activity, 1000, 0);
-                    }
-                    std::hint::spin_loop();
-                }
-            });
-            measure("to another core that polls, run there, and seen to be done", &mut |_, _| {
-                let run_there = run.clone();
-                there.push(Message::new(&mut pool, header(0, 0), move || {
-                    run_there.fetch_add(1, Ordering::Release);
-                }));
-                sent += 1;
-                while run.load(Ordering::Acquire) != sent {
-                    std::hint::spin_loop();
-                }
-            });
-            stop.store(1, Ordering::Relaxed);
-        });
-        let mut pool = Pool::new(64);
-        measure("queued and run, three queues with messages", &mut |n, queues| {
-            if n == 0 {
-                (0..30).for_each(|n| queues.push(message(&mut pool, n % 3), now));
-            }
-            now += 1000;
-            queues.push(message(&mut pool, (n % 3) as u32), now);
-            one(queues, &mut pool, now);
-        });
     }
 }

@@ -7,17 +7,21 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::build;
+use crate::grid;
 use crate::nucleus;
 use crate::servers::{Kind, Load, SIDES, Server, Side, command};
 use crate::system::{median, need};
 
 /// What to measure.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
+    #[command(subcommand)]
+    more: Option<More>,
     /// Which benchmarks.
     #[arg(value_enum, default_values_t = [Which::Entry, Which::Startup, Which::Servers])]
     which: Vec<Which>,
@@ -30,6 +34,13 @@ pub struct Options {
     /// Length of one round of load, seconds.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
+}
+
+/// Benchmarks with options of their own.
+#[derive(Subcommand)]
+enum More {
+    /// The grid: the Omni-kernel paper's experiments.
+    Grid(grid::Options),
 }
 
 /// A group of figures.
@@ -106,6 +117,9 @@ pub fn number(x: f64) -> String {
 
 /// Measures.
 pub fn run(options: &Options) -> Result<()> {
+    if let Some(More::Grid(options)) = &options.more {
+        return grid::run(options);
+    }
     build::all(true)?;
     let dir = tempfile::Builder::new().prefix("atoll-bench-").tempdir()?;
     for which in &options.which {
@@ -234,7 +248,7 @@ const LOADS: [(&str, Kind, u32); 4] = [
     ("memcached, 90 % get, 1 KiB", Kind::Memcached, 1),
     ("redis, get and set", Kind::Redis, 1),
     ("redis, pipeline of 16", Kind::Redis, 16),
-    ("nginx, file of 1 KiB", Kind::Nginx, 1),
+    ("nginx, file of 1 KiB", Kind::Nginx { size: 1024 }, 1),
 ];
 
 fn servers(options: &Options, dir: &Path) -> Result<()> {
@@ -285,7 +299,7 @@ pub fn compare(
     }
     // What the servers wrote is not needed any more.
     for side in SIDES {
-        let _ = fs::remove_dir_all(dir.join(format!("{kind:?}-{side:?}")));
+        let _ = fs::remove_dir_all(kind.directory(side, dir));
     }
     Ok([cpu, p99, rate])
 }

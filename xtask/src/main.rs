@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod docs;
+mod grid;
 mod guests;
 mod nucleus;
 mod servers;

@@ -55,8 +55,11 @@ pub enum Kind {
     Memcached,
     /// redis-server without persistence.
     Redis,
-    /// nginx with one process.
-    Nginx,
+    /// nginx with one process, and a file to be asked for.
+    Nginx {
+        /// Its size, bytes.
+        size: usize,
+    },
 }
 
 impl Kind {
@@ -65,8 +68,21 @@ impl Kind {
         match self {
             Kind::Memcached => &[("memcached", "memcached"), ("memcaslap", "libmemcached-tools")],
             Kind::Redis => &[("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")],
-            Kind::Nginx => &[("nginx", "nginx-light"), ("wrk", "wrk")],
+            Kind::Nginx { .. } => &[("nginx", "nginx-light"), ("wrk", "wrk")],
         }
+    }
+
+    /// A name for a directory.
+    fn name(self) -> String {
+        match self {
+            Kind::Nginx { size } => format!("nginx-{size}"),
+            kind => format!("{kind:?}").to_lowercase(),
+        }
+    }
+
+    /// Where its files are.
+    pub fn directory(self, side: Side, dir: &Path) -> PathBuf {
+        dir.join(format!("{}-{side:?}", self.name()))
     }
 }
 
@@ -93,7 +109,18 @@ pub struct Load {
 impl Server {
     /// Starts one and waits until it takes connections.
     pub fn start(kind: Kind, side: Side, dir: &Path, port: u16) -> Result<Server> {
-        let dir = dir.join(format!("{kind:?}-{side:?}"));
+        Self::start_with(kind, side, dir, port, &[])
+    }
+
+    /// The same, with more in the environment.
+    pub fn start_with(
+        kind: Kind,
+        side: Side,
+        dir: &Path,
+        port: u16,
+        environment: &[(&str, &Path)],
+    ) -> Result<Server> {
+        let dir = kind.directory(side, dir);
         fs::create_dir_all(&dir)?;
         let (program, arguments): (&str, Vec<String>) = match kind {
             Kind::Memcached => {
@@ -104,17 +131,12 @@ impl Server {
                 let text = format!("--bind 127.0.0.1 --port {port} --appendonly no");
                 ("redis-server", words(&text).into_iter().chain(["--save".into(), String::new()]).collect())
             }
-            Kind::Nginx => {
-                fs::create_dir_all(dir.join("www"))?;
-                fs::create_dir_all(dir.join("tmp"))?;
-                fs::write(dir.join("www/1k"), [b'x'; 1024])?;
-                fs::write(dir.join("nginx.conf"), nginx_configuration(&dir, port))?;
-                ("nginx", vec!["-p".into(), format!("{}/", dir.display()), "-c".into(), "nginx.conf".into()])
-            }
+            Kind::Nginx { size } => ("nginx", prepare_nginx(&dir, port, size)?),
         };
         let log = dir.join("log");
         let out = fs::File::create(&log)?;
         let child = command(side, &dir, program, &arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
@@ -140,6 +162,11 @@ impl Server {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its process id; in a cell, that of the cell's supervisor.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time that it has used, with all that serves it, seconds.
     pub fn cpu(&self) -> f64 {
         cpu_seconds(self.child.id())
@@ -152,7 +179,7 @@ impl Server {
         let (count, p99) = match self.kind {
             Kind::Memcached => self.memcaslap(seconds)?,
             Kind::Redis => self.redis_benchmark(seconds, pipeline)?,
-            Kind::Nginx => self.wrk(seconds)?,
+            Kind::Nginx { .. } => self.wrk(seconds)?,
         };
         let took = begun.elapsed().as_secs_f64();
         let cpu = (self.cpu() - before) * 1e6 / (count / 1000.0);
@@ -205,26 +232,32 @@ impl Server {
         Ok((2.0 * each as f64, worst))
     }
 
-    /// A file of 1 KiB, 50 connections.
+    /// The file, 50 connections.
     fn wrk(&self, seconds: f64) -> Result<(f64, f64)> {
-        let text = output(
-            Command::new("wrk")
-                .args(["-t", "1", "-c", "50", "--latency", "-d", &format!("{}s", seconds.ceil())])
-                .arg(format!("http://127.0.0.1:{}/1k", self.port)),
-        )?;
-        let count =
-            text.lines().find_map(|l| l.trim().split_once(" requests in")).context("wrk shows no count")?;
-        if text.contains("Non-2xx") {
-            bail!("nginx answers with errors:\n{text}\n{}", self.said());
-        }
-        let p99 = text.lines().find_map(|l| l.trim().strip_prefix("99%")).context("wrk shows no p99")?.trim();
-        let (number, scale) = match p99 {
-            t if t.ends_with("us") => (&t[..t.len() - 2], 1.0),
-            t if t.ends_with("ms") => (&t[..t.len() - 2], 1000.0),
-            t => (t.trim_end_matches('s'), 1e6),
-        };
-        Ok((count.0.parse()?, number.parse::<f64>()? * scale))
+        wrk(self.port, 50, seconds).with_context(|| self.said())
     }
+}
+
+/// Asks an nginx for its file. Value: requests, p99 in us.
+pub fn wrk(port: u16, connections: u32, seconds: f64) -> Result<(f64, f64)> {
+    let text = output(
+        Command::new("wrk")
+            .args(["-t", "1", "-c", &connections.to_string(), "--latency"])
+            .args(["-d", &format!("{}s", seconds.ceil())])
+            .arg(format!("http://127.0.0.1:{port}/file")),
+    )?;
+    let count =
+        text.lines().find_map(|l| l.trim().split_once(" requests in")).context("wrk shows no count")?;
+    if text.contains("Non-2xx") {
+        bail!("nginx answers with errors:\n{text}");
+    }
+    let p99 = text.lines().find_map(|l| l.trim().strip_prefix("99%")).context("wrk shows no p99")?.trim();
+    let (number, scale) = match p99 {
+        t if t.ends_with("us") => (&t[..t.len() - 2], 1.0),
+        t if t.ends_with("ms") => (&t[..t.len() - 2], 1000.0),
+        t => (t.trim_end_matches('s'), 1e6),
+    };
+    Ok((count.0.parse()?, number.parse::<f64>()? * scale))
 }
 
 impl Drop for Server {
@@ -245,6 +278,15 @@ impl Drop for Server {
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
+}
+
+/// Makes a directory for an nginx with a file of this size. Value: its arguments.
+pub fn prepare_nginx(dir: &Path, port: u16, size: usize) -> Result<Vec<String>> {
+    fs::create_dir_all(dir.join("www"))?;
+    fs::create_dir_all(dir.join("tmp"))?;
+    fs::write(dir.join("www/file"), vec![b'x'; size])?;
+    fs::write(dir.join("nginx.conf"), nginx_configuration(dir, port))?;
+    Ok(vec!["-p".into(), format!("{}/", dir.display()), "-c".into(), "nginx.conf".into()])
 }
 
 fn nginx_configuration(dir: &Path, port: u16) -> String {

@@ -73,6 +73,7 @@ fn lints() -> Result<()> {
         &["--all-targets"][..],
         &["--package", "atoll-tests", "--all-targets"],
         &["--package", "atoll-cell"],
+        &["--package", "atoll-cell", "--features", "without-books"],
         &["--package", "atoll-conformance"],
         &["--package", "atoll-nucleus"],
     ] {

@@ -1,0 +1,96 @@
+//! Books that are not kept: what a build with the feature `without-books` has in place of `books.rs`, to show what they cost
+//! (`cargo xtask bench grid overhead`). Nothing is measured and nothing charged; processor time is divided as always.
+
+use crate::activity::Activity;
+use crate::thread::Thread;
+use atoll_abi::grid::Resource;
+
+/// As in the books.
+pub const KINDS: usize = 512;
+/// As in the books.
+pub const PAGE_FAULT: usize = KINDS - 1;
+/// As in the books.
+pub const EVENT: usize = KINDS - 2;
+/// As in the books.
+pub const START: usize = KINDS - 3;
+
+/// What a core's books are at: nothing.
+pub(crate) struct Meter;
+
+/// A message that waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Suspended;
+
+impl Meter {
+    pub fn new(_core: usize) -> Self {
+        Meter
+    }
+
+    pub fn open(&self) {}
+
+    pub fn work_for(&self, _t: &Thread) {}
+
+    pub fn works(&self, _since: u64) {}
+
+    pub fn settle(&self, _ran: u64) {}
+
+    pub fn worked(&self, _ran: u64) {}
+
+    pub fn suspend(&self, _now: u64) -> Suspended {
+        Suspended
+    }
+
+    pub fn resume(&self, _message: Suspended, _now: u64) {}
+
+    pub fn times_switch(&self) -> bool {
+        false
+    }
+
+    pub fn switched(&self, _took: u64) {}
+
+    pub fn found_nothing(&self, _took: u64, _now: u64) {}
+
+    pub fn idle(&self, _slept: u64) {}
+
+    pub fn serving(&self) -> Option<u32> {
+        None
+    }
+
+    pub fn served_last(&self) -> u64 {
+        0
+    }
+
+    pub fn woke(&self, _t: &Thread) {}
+
+    pub fn charge_events(&self, _took: u64) {}
+}
+
+/// Does what is done for an activity.
+pub(crate) fn serve(_activity: &Activity, _resource: Resource, f: impl FnOnce()) {
+    f();
+}
+
+/// No message is timed.
+pub fn set_sample(_n: u32) {}
+
+/// A message begins.
+#[inline(always)]
+pub fn begin(_kind: usize, _resource: Resource) {}
+
+/// A message ends.
+#[inline(always)]
+pub fn end() {}
+
+/// It turns out which resource a message is for.
+#[inline(always)]
+pub fn turn_to(_resource: Resource) {}
+
+/// Does what another resource is asked for.
+#[inline(always)]
+pub fn within<R>(_resource: Resource, f: impl FnOnce() -> R) -> R {
+    f()
+}
+
+/// Bytes went through a resource.
+#[inline(always)]
+pub fn moved(_resource: Resource, _bytes: u64) {}
