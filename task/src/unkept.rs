@@ -1,7 +1,7 @@
 //! Books that are not kept: what a build with the feature `without-books` has in place of `books.rs`, to show what they cost
 //! (`cargo xtask bench grid overhead`). Nothing is measured and nothing charged; processor time is divided as always.
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Cause};
 use crate::thread::Thread;
 use atoll_abi::grid::Resource;
 
@@ -36,6 +36,16 @@ impl Meter {
 
     pub fn worked(&self, _ran: u64) {}
 
+    pub fn arrive(&self) {}
+
+    pub fn turn_over(&self, _who: u32, _now: u64) {}
+
+    pub fn looks(&self) -> Option<u64> {
+        None
+    }
+
+    pub fn looked(&self, _begun: Option<u64>, _later: bool) {}
+
     pub fn suspend(&self, _now: u64) -> Suspended {
         Suspended
     }
@@ -62,7 +72,7 @@ impl Meter {
 
     pub fn woke(&self, _t: &Thread) {}
 
-    pub fn charge_events(&self, _took: u64) {}
+    pub fn charge_events(&self, _took: u64, _later: bool) {}
 }
 
 /// Does what is done for an activity.
@@ -94,3 +104,9 @@ pub fn within<R>(_resource: Resource, f: impl FnOnce() -> R) -> R {
 /// Bytes went through a resource.
 #[inline(always)]
 pub fn moved(_resource: Resource, _bytes: u64) {}
+
+/// An event is told of by `f`.
+#[inline(always)]
+pub fn tell<R>(_cause: Cause, f: impl FnOnce() -> R) -> R {
+    f()
+}
