@@ -1968,9 +1968,7 @@ impl File for HostFile {
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
-        if gate::full(Resource::DeviceWrite) {
-            gate::pass(Resource::DeviceWrite);
-        }
+        gate::pass(Resource::DeviceWrite);
         let mut s = self.lock_settled();
         let append = !matches!(at, At::Offset(_));
         while append && !self.begin_append(&mut s)? {

@@ -211,9 +211,7 @@ impl File for Stream {
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
-        if gate::full(Resource::DeviceWrite) {
-            gate::pass(Resource::DeviceWrite);
-        }
+        gate::pass(Resource::DeviceWrite);
         let _order = self.writing.lock();
         let mut done = 0;
         while source.left() > 0 {

@@ -154,18 +154,21 @@ impl SocketFile {
             return Ok(());
         }
         let asked = &self.asked[usize::from(send)];
-        let waits = match &self.inner {
-            Inner::Stream(s) => {
-                let s = s.clone();
-                gate::when_open(resource, asked, move || s.queue().wake_all(bits))
-            }
-            Inner::Datagram(d) => {
-                let d = d.clone();
-                gate::when_open(resource, asked, move || d.queue().wake_all(bits))
-            }
-            Inner::Unix(_) => false,
+        let handle: Arc<dyn Handle> = match &self.inner {
+            Inner::Stream(s) => s.clone(),
+            Inner::Datagram(d) => d.clone(),
+            Inner::Unix(_) => return Ok(()),
         };
+        let waits = gate::when_open(resource, asked, move || handle.queue().wake_all(bits));
         if waits { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
+    /// As [`SocketFile::patiently`], for what a device sends or receives: when it is the caller's turn.
+    fn in_turn<R>(&self, nonblock: bool, send: bool, mut f: impl FnMut() -> Result<R>) -> Result<R> {
+        self.patiently(nonblock, send, || {
+            self.admitted(send)?;
+            f()
+        })
     }
 
     /// What a device of the cell's own sent or received: of the host's, the host's sockets book it.
@@ -206,10 +209,7 @@ impl SocketFile {
             }
             Inner::Datagram(d) => {
                 let mut room = alloc::vec![0u8; control];
-                let m = self.patiently(nonblock, false, || {
-                    self.admitted(false)?;
-                    d.receive(sink, &mut room, pass)
-                })?;
+                let m = self.in_turn(nonblock, false, || d.receive(sink, &mut room, pass))?;
                 Self::booked(false, m.len);
                 room.truncate(m.control_len);
                 Ok(Message {
@@ -261,10 +261,7 @@ impl SocketFile {
         nonblock: bool,
         flags: u32,
     ) -> Result<usize> {
-        let n = self.patiently(nonblock, false, || {
-            self.admitted(false)?;
-            s.receive(sink, flags)
-        })?;
+        let n = self.in_turn(nonblock, false, || s.receive(sink, flags))?;
         Self::booked(false, n);
         Ok(n)
     }
@@ -285,10 +282,7 @@ impl SocketFile {
         let mut done = 0;
         match &self.inner {
             Inner::Datagram(d) => {
-                let n = self.patiently(nonblock, true, || {
-                    self.admitted(true)?;
-                    d.send(source, to, &ancillary.control, pass)
-                })?;
+                let n = self.in_turn(nonblock, true, || d.send(source, to, &ancillary.control, pass))?;
                 Self::booked(true, n);
                 Ok(n)
             }
@@ -328,10 +322,7 @@ impl SocketFile {
     ) -> Result<usize> {
         let mut done = 0;
         loop {
-            let sent = self.patiently(nonblock, true, || {
-                self.admitted(true)?;
-                s.send(source, flags)
-            });
+            let sent = self.in_turn(nonblock, true, || s.send(source, flags));
             match sent {
                 Ok(n) => {
                     Self::booked(true, n);

@@ -557,16 +557,17 @@ pub fn begin(kind: usize, resource: Resource) {
 pub fn end() {
     let served = this_core().meter.end();
     if gate::any() {
-        pay_for(served);
+        pay_for(served, || this_core().meter.unpaid());
     }
 }
 
+/// A resource has served a message.
 #[cold]
-fn pay_for(served: Resource) {
+fn pay_for(served: Resource, took: impl FnOnce() -> u64) {
     if gate::measures(served, Measure::Operations) {
         gate::pay(served, 1);
     } else if gate::measures(served, Measure::Time) {
-        gate::pay(served, this_core().meter.unpaid());
+        gate::pay(served, took());
     }
 }
 
@@ -574,9 +575,7 @@ fn pay_for(served: Resource) {
 #[inline(always)]
 pub fn turn_to(resource: Resource) {
     this_core().meter.turn_to(resource);
-    if gate::full(resource) {
-        gate::pass(resource);
-    }
+    gate::pass(resource);
 }
 
 /// Asks another resource for `f` within the message under way.
@@ -587,11 +586,7 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
     // `f` may have waited, and gone on elsewhere.
     let took = this_core().meter.go_back(from);
     if gate::any() {
-        if gate::measures(resource, Measure::Operations) {
-            gate::pay(resource, 1);
-        } else if gate::measures(resource, Measure::Time) {
-            gate::pay(resource, took);
-        }
+        pay_for(resource, || took);
     }
     r
 }

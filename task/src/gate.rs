@@ -62,7 +62,6 @@ const OPEN: u32 = 1;
 
 /// A class at a gate.
 struct Class {
-    activity: u32,
     /// What is in its queue, in units of the measure. Changed under the gate's lock.
     unpaid: AtomicU64,
     /// With so much it is full.
@@ -163,11 +162,13 @@ impl Place {
         found.filter(|_| self.is_full(class))
     }
 
-    /// Takes the turns that are due. Value: when the next is, ns; `u64::MAX`: when something is paid.
-    fn take_turns(&self, now: u64) -> u64 {
+    /// Does `first` with the gate, and then takes the turns that are due. Value: when the next is, ns; `u64::MAX`: when
+    /// something is paid.
+    fn take_turns(&self, now: u64, first: impl FnOnce(&mut Gate)) -> u64 {
         let mut opened = Vec::new();
         let mut later = u64::MAX;
         if let Some(gate) = self.gate.lock().as_mut() {
+            first(gate);
             later = gate.take_turns(self, now, &mut opened);
         }
         open(opened);
@@ -214,7 +215,6 @@ impl Gate {
             let at = *activity as usize;
             gate.classes.resize_with(gate.classes.len().max(at + 1), || None);
             gate.classes[at] = Some(Arc::new(Class {
-                activity: *activity,
                 unpaid: AtomicU64::new(0),
                 window: (rate / (1_000_000_000 / WINDOW)).max(least),
                 opened: AtomicU64::new(0),
@@ -225,7 +225,7 @@ impl Gate {
         gate
     }
 
-    /// A class has used an amount. Value: the class, if its queue has something.
+    /// A class has used an amount.
     fn pay(&mut self, place: &Place, class: u32, amount: u64, now: u64) {
         let Some(Some(known)) = self.classes.get(class as usize) else { return };
         let mut left = amount;
@@ -258,8 +258,8 @@ impl Gate {
             let Some(Some(class)) = self.classes.get(activity as usize) else { continue };
             let unpaid = class.unpaid.load(Ordering::Relaxed).saturating_sub(cost);
             class.unpaid.store(unpaid, Ordering::Relaxed);
-            if unpaid <= class.window / 2 && place.is_full(class.activity) {
-                place.set_full(class.activity, false);
+            if unpaid <= class.window / 2 && place.is_full(activity) {
+                place.set_full(activity, false);
                 opened.push(class.clone());
             }
         }
@@ -272,14 +272,7 @@ impl Gate {
 pub(crate) fn pay(resource: Resource, amount: u64) {
     let (Some(place), Some(class), true) = (place(resource), class(), amount > 0) else { return };
     let now = platform().now();
-    let mut opened = Vec::new();
-    let mut later = u64::MAX;
-    if let Some(gate) = place.gate.lock().as_mut() {
-        gate.pay(place, class, amount, now);
-        later = gate.take_turns(place, now, &mut opened);
-    }
-    open(opened);
-    ask_for(later);
+    ask_for(place.take_turns(now, |gate| gate.pay(place, class, amount, now)));
 }
 
 /// Sees to it that the keeper looks at this time.
@@ -302,7 +295,7 @@ fn keep() {
         for resource in Resource::ALL.into_iter().filter(|r| gates & bits(*r) != 0) {
             let places = if gates & bit(resource, Measure::Time) != 0 { crate::cores() } else { 1 };
             for place in PLACES[resource as usize].get().into_iter().flatten().take(places) {
-                let later = place.take_turns(now);
+                let later = place.take_turns(now, |_| ());
                 ALARM.fetch_min(later, Ordering::AcqRel);
             }
         }
@@ -327,8 +320,13 @@ fn is_full(resource: Resource) -> bool {
 
 /// Waits while the running thread's class is full at this resource. The thread holds nothing that others wait for. Value:
 /// false if something interrupted that.
-#[cold]
+#[inline]
 pub fn pass(resource: Resource) -> bool {
+    !full(resource) || wait_turn(resource)
+}
+
+#[cold]
+fn wait_turn(resource: Resource) -> bool {
     loop {
         let (Some(place), Some(class)) = (place(resource), class()) else { return true };
         let Some(found) = place.full_class(class) else { return true };
@@ -368,10 +366,11 @@ pub fn set(resource: Resource, rule: Option<&Rule>) {
     let place = || Place { gate: Mutex::new(None), full: [const { AtomicU64::new(0) }; ACTIVITIES_MAX / 64] };
     let mut gates = GATES.load(Ordering::Relaxed) & !bits(resource);
     if let Some(rule) = rule {
-        // The first time only.
-        let _ = PLACES[resource as usize].get().is_some()
-            || PLACES[resource as usize].set((0..MAX_CORES).map(|_| place()).collect()).is_ok();
-        let places: &Vec<Place> = &PLACES[resource as usize];
+        let places = &PLACES[resource as usize];
+        if places.get().is_none() {
+            // Nobody else does: see above.
+            let _ = places.set((0..MAX_CORES).map(|_| place()).collect());
+        }
         let mine = if rule.measure == Measure::Time { crate::cores() } else { 1 };
         for (n, place) in places.iter().enumerate() {
             place.replace((n < mine).then(|| Box::new(Gate::new(resource, rule))));

@@ -63,10 +63,10 @@ pub(crate) fn queue(message: Message, now: u64) {
     with_private(|p| p.messages.push(message, now));
 }
 
-/// Runs the next message of this core's. For its event thread. Value: was there one?
-pub(crate) fn run_next() -> bool {
+/// Runs the next message of this core's, if there is one. For its event thread.
+pub(crate) fn run_next() {
     let now = platform().now();
-    let Some(message) = with_private(|p| p.messages.next(now)) else { return false };
+    let Some(message) = with_private(|p| p.messages.next(now)) else { return };
     let class = message.header().activity;
     let spent = message.run();
     let took = this_core().meter.served_last();
@@ -74,7 +74,6 @@ pub(crate) fn run_next() -> bool {
         p.pool.put(spent);
         p.messages.done(class, took.max(1), now + took);
     });
-    true
 }
 
 /// Classes get their shares of this core's messages, too.

@@ -221,12 +221,13 @@ impl Ready {
     ) -> Option<(usize, u32)> {
         let classes = self.classes.as_mut()?;
         classes.looked = now;
+        let all = |class: u32| -> u32 { (0..cores).map(|core| loads(core, class)).sum() };
         for n in 0..classes.division.len() {
             let (class, parameters) = classes.division[n];
             let here = classes.count(class) * ONE;
             let average = (loads(me, class) * 3 + here).div_ceil(4);
             note(class, if here == 0 && average < ONE / 16 { 0 } else { average });
-            let all: u32 = (0..cores).map(|core| loads(core, class)).sum();
+            let all = all(class);
             // Who comes back to a core on which it was not lately is not to stand behind all others.
             let part = u64::from(average.max(ONE / 4)) * FINER / u64::from(all.max(ONE / 4));
             let weight = u64::from(parameters.weight) * part.clamp(1, FINER);
@@ -235,8 +236,7 @@ impl Ready {
         }
         // What a thread of a class weighs, and all on a core.
         let each = |(class, p): &(u32, Parameters)| {
-            let all: u32 = (0..cores).map(|core| loads(core, *class)).sum();
-            u64::from(p.weight) * FINER * u64::from(ONE) / u64::from(all.max(ONE))
+            u64::from(p.weight) * FINER * u64::from(ONE) / u64::from(all(*class).max(ONE))
         };
         let weight = |core: usize| -> u64 {
             classes.division.iter().map(|c| each(c) * u64::from(loads(core, c.0)) / u64::from(ONE)).sum()

@@ -44,8 +44,8 @@ pub(crate) fn cancel(on: usize, key: TimerKey) {
     }
 }
 
-/// Wakes and collects what is due; says whether there are callbacks to be run.
-pub(crate) fn expire(now: u64) -> bool {
+/// Wakes who is due, and queues the calls that are.
+pub(crate) fn expire(now: u64) {
     loop {
         let thread = with_private(|p| {
             while let Some(first) = p.timers.first_entry() {
@@ -61,7 +61,7 @@ pub(crate) fn expire(now: u64) -> bool {
         });
         match thread {
             Some(t) => scheduler::unpark(t),
-            None => return with_private(|p| !p.messages.is_empty()),
+            None => return,
         }
     }
 }

@@ -309,30 +309,13 @@ for t in tenants:
 fn shares() -> Done {
     let user = User::this()?;
     let name = unique("shares");
-    let file = |shares: [u32; 3]| -> Result<String, Failed> {
-        let mut text = String::new();
-        for (tenant, share) in ["gold", "silver", "bronze"].into_iter().zip(shares) {
-            text += &format!("[[activity]]\nname = \"{tenant}\"\nweight = {share}\n");
-            text += &format!("match = [{{ environment = \"TENANT={tenant}\" }}]\n");
-        }
-        let path = user.dir.path().join(format!("{}.toml", shares[0]));
-        std::fs::write(&path, text)?;
-        Ok(path.display().to_string())
-    };
-    let first = file([50, 33, 17])?;
-    let second = file([20, 33, 47])?;
+    let first = tenants(&user, [50, 33, 17], "")?;
+    let second = tenants(&user, [20, 33, 47], "")?;
     let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &first];
     let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", TENANTS])?;
     let snapshot =
         || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
-    // Until all three are at work.
-    let begun = Instant::now();
-    while used(&snapshot()?, "file-cache").len() < 3 {
-        if begun.elapsed() > Duration::from_secs(60) {
-            return Err(format!("the tenants don't come: {}", snapshot()?).into());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for_tenants(|| Ok(used(&snapshot()?, "file-cache").len() == 3))?;
     for (config, want) in [(None, [50.0, 33.0, 17.0]), (Some(&second), [20.0, 33.0, 47.0])] {
         if let Some(config) = config {
             user.ask(&["grid", "set", &name, config])?;
@@ -343,7 +326,7 @@ fn shares() -> Done {
         let (mut got, earlier) = (used(&after, ""), used(&before, ""));
         got.iter_mut().for_each(|(tenant, ns)| *ns -= earlier.get(tenant).copied().unwrap_or(0.0));
         let sum: f64 = got.values().sum();
-        for (tenant, want) in ["gold", "silver", "bronze"].into_iter().zip(want) {
+        for (tenant, want) in TENANTS_NAMED.into_iter().zip(want) {
             let percent = got.get(tenant).copied().unwrap_or(0.0) * 100.0 / sum;
             check(
                 (percent - want).abs() < 5.0,
@@ -429,20 +412,38 @@ fn limit(resource: &str) -> Done {
     check(free > 4.0 * 1000.0 * SECONDS, format!("{free} messages without a limit, and {held} with one"))
 }
 
-/// The configuration of three tenants that share a device's bytes.
-fn tenants(user: &User, resource: &str, rate: &str) -> Result<String, Failed> {
+const TENANTS_NAMED: [&str; 3] = ["gold", "silver", "bronze"];
+const WEIGHTS: [u32; 3] = [50, 33, 17];
+
+/// A configuration with an activity for each tenant, and what else it is to say.
+fn tenants(user: &User, weights: [u32; 3], more: &str) -> Result<String, Failed> {
     let mut text = String::new();
-    for (tenant, weight) in TENANT_SHARES {
+    for (tenant, weight) in TENANTS_NAMED.into_iter().zip(weights) {
         text += &format!("[[activity]]\nname = \"{tenant}\"\nweight = {weight}\n");
         text += &format!("match = [{{ environment = \"TENANT={tenant}\" }}]\n");
     }
-    text += &format!("[resource.{resource}]\nmeasure = \"bytes\"\nrate = \"{rate}\"\n");
-    let path = user.dir.path().join("tenants.toml");
-    std::fs::write(&path, text)?;
+    let path = user.dir.path().join(format!("{}.toml", weights[0]));
+    std::fs::write(&path, text + more)?;
     Ok(path.display().to_string())
 }
 
-const TENANT_SHARES: [(&str, f64); 3] = [("gold", 50.0), ("silver", 33.0), ("bronze", 17.0)];
+/// The same of tenants that share 40 MB of a device's bytes a second.
+fn tenants_of(user: &User, resource: &str) -> Result<String, Failed> {
+    let rate = format!("[resource.{resource}]\nmeasure = \"bytes\"\nrate = \"40MB/s\"\n");
+    tenants(user, WEIGHTS, &rate)
+}
+
+/// Waits until all three are at work.
+fn wait_for_tenants(at_work: impl Fn() -> Result<bool, Failed>) -> Done {
+    let begun = Instant::now();
+    while !at_work()? {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err("the tenants don't come".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
 
 /// Runs what comes as its argument for each tenant.
 const EACH: &str = r#"
@@ -489,9 +490,9 @@ type Sums = std::sync::Arc<std::sync::Mutex<BTreeMap<String, f64>>>;
 
 fn check_shares(now: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>, rate: f64, time: f64) -> Done {
     let of = |name: &str| now.get(name).unwrap_or(&0.0) - before.get(name).unwrap_or(&0.0);
-    let sum: f64 = TENANT_SHARES.iter().map(|(name, _)| of(name)).sum();
+    let sum: f64 = TENANTS_NAMED.into_iter().map(of).sum();
     check(sum < rate * (time + 0.1) && sum > rate * time * 0.8, format!("{sum} bytes in {time} s: {now:?}"))?;
-    for (name, want) in TENANT_SHARES {
+    for (name, want) in TENANTS_NAMED.into_iter().zip(WEIGHTS.map(f64::from)) {
         let percent = of(name) * 100.0 / sum;
         check((percent - want).abs() < 1.5, format!("{name} got {percent:.2} % and not {want}: {now:?}"))?;
     }
@@ -519,28 +520,17 @@ fn sent(mode: &str) -> Done {
             });
         }
     });
-    let (name, config) = (unique(mode), tenants(&user, "device-write", "40MB/s")?);
+    let (name, config) = (unique(mode), tenants_of(&user, "device-write")?);
     let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &config];
     let python = ["/usr/bin/python3", "-c", EACH, SENDER, mode, &port];
     let _cell = user.start_program(&options, &name, &python)?;
-    while_none(|| sums.lock().unwrap().len() < 3)?;
+    wait_for_tenants(|| Ok(sums.lock().unwrap().len() == 3))?;
     // What socket buffers take at first is on no account.
     std::thread::sleep(Duration::from_secs(2));
     let (begun, before) = (Instant::now(), sums.lock().unwrap().clone());
     std::thread::sleep(Duration::from_secs(4));
     let now = sums.lock().unwrap().clone();
     check_shares(&now, &before, 40e6, begun.elapsed().as_secs_f64())
-}
-
-fn while_none(mut f: impl FnMut() -> bool) -> Done {
-    let begun = Instant::now();
-    while f() {
-        if begun.elapsed() > Duration::from_secs(60) {
-            return Err("the tenants don't come".into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }
 
 /// Reads a file of its own without end, several pieces at a time, past the cache.
@@ -561,10 +551,10 @@ fn read_from_disk() -> Done {
     let user = User::this()?;
     // Where O_DIRECT is known.
     let data = tempfile::Builder::new().prefix("atoll-test-").tempdir_in("/var/tmp")?;
-    for (tenant, _) in TENANT_SHARES {
+    for tenant in TENANTS_NAMED {
         std::fs::write(data.path().join(tenant), vec![7; 8 << 20])?;
     }
-    let (name, config) = (unique("disk"), tenants(&user, "device-read", "40MB/s")?);
+    let (name, config) = (unique("disk"), tenants_of(&user, "device-read")?);
     let volume = format!("{}:/data", data.path().display());
     let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &config, "-v", &volume];
     let python = ["/usr/bin/python3", "-c", EACH, READER];
@@ -578,7 +568,7 @@ fn read_from_disk() -> Done {
         });
         Ok((snapshot["clock"].as_f64().unwrap_or(0.0), sums))
     };
-    while_none(|| bytes().is_ok_and(|(_, sums)| sums.values().filter(|n| **n > 4e6).count() < 3))?;
+    wait_for_tenants(|| Ok(bytes()?.1.values().filter(|n| **n > 4e6).count() == 3))?;
     let (begun, before) = bytes()?;
     std::thread::sleep(Duration::from_secs(4));
     let (ended, now) = bytes()?;

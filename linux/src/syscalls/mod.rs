@@ -274,9 +274,7 @@ pub fn upcall(frame: &mut UserFrame, upcall: Upcall) {
         }
         Upcall::Fault { kind, addr, code, si_code } => {
             books::begin(books::PAGE_FAULT, Resource::AddressSpace);
-            if gate::full(Resource::AddressSpace) {
-                gate::pass(Resource::AddressSpace);
-            }
+            gate::pass(Resource::AddressSpace);
             fault(task, frame, kind, addr, code, si_code);
         }
         Upcall::Event => books::begin(books::EVENT, Resource::Timer),

@@ -1,6 +1,7 @@
 //! The table of system calls: number, name, what serves it.
 
 use atoll_abi::grid::Resource;
+use linux_raw_sys::general as linux;
 
 use super::{Handler, events, fd, memory, misc, net, path, poll, process, sched, signals, time};
 use crate::futex;
@@ -382,8 +383,24 @@ table! {
 
 /// Does a call turn to another resource than its family's, once it knows which file it is for?
 pub fn turns(number: u64) -> bool {
-    const READ_AND_WRITE: &[u64] = &[0, 1, 17, 18, 19, 20, 40, 275, 276, 278, 295, 296, 326, 327, 328];
-    READ_AND_WRITE.contains(&number)
+    const READ_AND_WRITE: &[u32] = &[
+        linux::__NR_read,
+        linux::__NR_write,
+        linux::__NR_pread64,
+        linux::__NR_pwrite64,
+        linux::__NR_readv,
+        linux::__NR_writev,
+        linux::__NR_sendfile,
+        linux::__NR_splice,
+        linux::__NR_tee,
+        linux::__NR_vmsplice,
+        linux::__NR_preadv,
+        linux::__NR_pwritev,
+        linux::__NR_copy_file_range,
+        linux::__NR_preadv2,
+        linux::__NR_pwritev2,
+    ];
+    READ_AND_WRITE.iter().any(|n| u64::from(*n) == number)
 }
 
 /// Calls that have a name and nothing that serves them.
