@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
 use atoll_abi::control::BootConfig;
@@ -26,6 +26,8 @@ use crate::run;
 
 /// Memory of the machine beside the cell's and its module: the nucleus's, and below 1 MiB, bytes.
 const BESIDE: u64 = 16 << 20;
+/// Connections to a published port that wait until QEMU has accepted them.
+const BACKLOG: i32 = 4096;
 /// QEMU's machines. The first has no PCI: without ACPI, it names its devices in the command line.
 const MICROVM: &str = "microvm,acpi=off";
 const Q35: &str = "q35";
@@ -423,11 +425,19 @@ impl Machine {
             self.serve(here)?;
         }
         let mut reads = pipes.into_iter().map(|(read, _)| read);
-        let (log, out, err) = (reads.next(), reads.next(), reads.next());
+        let (log, out, err) = (reads.next().map(BufReader::new), reads.next(), reads.next());
         let relays =
             [out.map(|out| relay(out, std::io::stdout())), err.map(|err| relay(err, std::io::stderr()))];
         let names: Vec<&str> = self.cells.iter().map(|c| c.name.as_str()).collect();
-        let said = log.map(|log| listen(log, &names, &symbols, self.verbose)).unwrap_or_default();
+        let said = log.map(|mut log| {
+            // Once the machine speaks, QEMU has opened its ports. Why nothing came, `listen` finds out.
+            let spoke = log.fill_buf().is_ok_and(|line| !line.is_empty());
+            if spoke && !self.publish.is_empty() {
+                queue_connections(&child);
+            }
+            listen(log, &names, &symbols, self.verbose)
+        });
+        let said = said.unwrap_or_default();
         let status = child.wait().map_err(failed("waiting for QEMU"))?;
         for relay in relays.into_iter().flatten() {
             // It ends with the pipe.
@@ -442,6 +452,25 @@ impl Machine {
             )));
         }
         Ok(said.ends)
+    }
+}
+
+/// Lets connections to QEMU's published ports wait until it accepts them. Its user network (libslirp) listens with a
+/// backlog of 1: of twenty clients that come at once while QEMU is busy, the host drops most, and they try again after
+/// 1, 3, 7, 15 s. The backlog is a property of the socket, and whoever has the socket may change it. Where the host
+/// does not let us look at our own child (`kernel.yama.ptrace_scope` of 2 and more), it stays as it is.
+fn queue_connections(qemu: &Child) {
+    use rustix::net::sockopt::socket_acceptconn;
+    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+    let Ok(pidfd) = pidfd_open(Pid::from_child(qemu), PidfdFlags::empty()) else { return };
+    let names = std::fs::read_dir(format!("/proc/{}/fd", qemu.id())).into_iter().flatten().flatten();
+    for fd in names.filter_map(|name| name.file_name().to_str()?.parse().ok()) {
+        if let Ok(socket) = pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty())
+            && socket_acceptconn(&socket).unwrap_or(false)
+        {
+            // The host lowers it to its `net.core.somaxconn`.
+            let _ = rustix::net::listen(&socket, BACKLOG);
+        }
     }
 }
 
@@ -490,11 +519,11 @@ fn is_crash(line: &str) -> bool {
 /// Reads the machine's own console, and passes on what the cells say there: of one cell, only what its runtime
 /// says, for the program has ports of its own. What the nucleus says of a crash is passed on, too; to both, names
 /// are added.
-fn listen(log: std::io::PipeReader, names: &[&str], symbols: &Symbols, verbose: bool) -> Said {
+fn listen(log: BufReader<std::io::PipeReader>, names: &[&str], symbols: &Symbols, verbose: bool) -> Said {
     const LAST: usize = 20;
     let mut said = Said { ends: vec![None; names.len()], calls: vec![(0, 0); names.len()], last: Vec::new() };
     let mut crash = false;
-    for line in BufReader::new(log).split(b'\n').map_while(|l| l.ok()) {
+    for line in log.split(b'\n').map_while(|l| l.ok()) {
         let line = String::from_utf8_lossy(&line);
         let line: String = line.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let of_nucleus = line.strip_prefix("nucleus: cell ").and_then(|l| l.split_once(' '));
