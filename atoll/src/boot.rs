@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use atoll_supervisor::{Error, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::disk;
-use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
+use crate::machine::{CellEnd, Ends, Hardware, Machine, MachineCell, Published};
 use crate::run::{self, NOT_STARTED};
 
 #[derive(Args)]
@@ -32,7 +33,8 @@ as it is; of the one with `device port0`, too, which also has standard input.
 
 Examples:
   atoll boot machine.conf
-  atoll boot --publish 6379:6379 machine.conf")]
+  atoll boot --publish 6379:6379 machine.conf
+  atoll boot --json machine.conf     # at the end: {\"seconds\": 2.1, \"cells\": [{\"name\": \"web\", ...}]}")]
 pub struct Options {
     /// The boot configuration
     #[arg(value_name = "CONFIG")]
@@ -45,6 +47,9 @@ pub struct Options {
     accel: String,
     #[command(flatten)]
     hardware: Hardware,
+    /// Write a report, as one JSON object, to standard error when the machine ends: how each cell ended
+    #[arg(long)]
+    json: bool,
     /// Show everything that the machine says
     #[arg(long)]
     verbose: bool,
@@ -85,9 +90,15 @@ pub struct Build {
 
 /// Boots the machine; the status is that of the first cell that did not end well, or 0.
 pub fn boot(options: Options) -> ExitCode {
+    let start = Instant::now();
     let machine = machine(&options.config).and_then(|m| {
-        let Options { accel, hardware, publish, verbose, .. } = options;
-        Machine { accel, hardware, publish, verbose, ..m }.run()
+        let Options { accel, hardware, publish, verbose, json, .. } = options;
+        let names: Vec<String> = m.cells.iter().map(|c| c.name.clone()).collect();
+        let ends = Machine { accel, hardware, publish, verbose, ..m }.run()?;
+        if json {
+            eprintln!("{}", report(&names, &ends, start.elapsed().as_secs_f64()));
+        }
+        Ok(ends)
     });
     match machine {
         Ok(ends) => {
@@ -97,6 +108,21 @@ pub fn boot(options: Options) -> ExitCode {
         }
         Err(e) => run::refuse(&e),
     }
+}
+
+/// What `--json` writes. A cell that never ended has a name only.
+fn report(names: &[String], ends: &Ends, seconds: f64) -> serde_json::Value {
+    let cell = |(name, ended): (&String, &Option<CellEnd>)| {
+        let mut cell = serde_json::json!({});
+        if let Some(CellEnd { status, calls, restarts }) = *ended {
+            cell = run::end(status, calls);
+            cell["restarts"] = restarts.into();
+        }
+        cell["name"] = name.as_str().into();
+        cell
+    };
+    let cells: Vec<_> = names.iter().zip(ends).map(cell).collect();
+    serde_json::json!({ "seconds": seconds, "cells": cells })
 }
 
 /// Writes the files.

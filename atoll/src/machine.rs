@@ -158,6 +158,8 @@ pub struct CellEnd {
     pub status: i32,
     /// System calls by rewritten sites, and by traps.
     pub calls: (u64, u64),
+    /// How often it had started again.
+    pub restarts: u32,
 }
 
 /// How a machine's cells ended, in their order; None: it said nothing.
@@ -492,6 +494,8 @@ struct Said {
     ends: Ends,
     /// What they said of their calls before.
     calls: Vec<(u64, u64)>,
+    /// How often they have started again.
+    restarts: Vec<u32>,
     /// The last lines.
     last: Vec<String>,
 }
@@ -521,7 +525,12 @@ fn is_crash(line: &str) -> bool {
 /// are added.
 fn listen(log: BufReader<std::io::PipeReader>, names: &[&str], symbols: &Symbols, verbose: bool) -> Said {
     const LAST: usize = 20;
-    let mut said = Said { ends: vec![None; names.len()], calls: vec![(0, 0); names.len()], last: Vec::new() };
+    let mut said = Said {
+        ends: vec![None; names.len()],
+        calls: vec![(0, 0); names.len()],
+        restarts: vec![0; names.len()],
+        last: Vec::new(),
+    };
     let mut crash = false;
     for line in log.split(b'\n').map_while(|l| l.ok()) {
         let line = String::from_utf8_lossy(&line);
@@ -531,11 +540,14 @@ fn listen(log: BufReader<std::io::PipeReader>, names: &[&str], symbols: &Symbols
             && let Some(n) = names.iter().position(|n| *n == name)
         {
             if let Some(status) = end(text) {
-                said.ends[n] = Some(CellEnd { status, calls: said.calls[n] });
+                said.ends[n] = Some(CellEnd { status, calls: said.calls[n], restarts: said.restarts[n] });
             } else if let Some(calls) = calls(text) {
                 said.calls[n] = calls;
-            } else if text.starts_with("starts again") && !verbose {
-                eprintln!("atoll: {name} {text}");
+            } else if text.starts_with("starts again") {
+                said.restarts[n] += 1;
+                if !verbose {
+                    eprintln!("atoll: {name} {text}");
+                }
             }
         }
         // Its lines come together: registers follow the first one.

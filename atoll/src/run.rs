@@ -229,7 +229,7 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
 
 fn on_nucleus(options: Options, start: Instant) -> Result<Ended> {
     let ended = nucleus(options)?.run()?[0];
-    let CellEnd { status, calls } =
+    let CellEnd { status, calls, .. } =
         ended.ok_or_else(|| Error::new("the machine ended without a word of its cell"))?;
     Ok(Ended { status, seconds: start.elapsed().as_secs_f64(), calls, more: Vec::new() })
 }
@@ -263,19 +263,23 @@ fn finish(status: i32) -> ExitCode {
     status_of(status)
 }
 
-fn report(name: &OsStr, ended: &Ended) -> String {
-    let Ended { status, calls: (fast, trapped), .. } = *ended;
+/// How a program ended that had this wait status and made so many calls by rewritten sites and by traps.
+pub(crate) fn end(status: i32, (fast, trapped): (u64, u64)) -> serde_json::Value {
     let (code, signal) =
         if libc::WIFEXITED(status) { (libc::WEXITSTATUS(status), 0) } else { (-1, libc::WTERMSIG(status)) };
-    let mut report = serde_json::json!({
-        "program": name.to_string_lossy(),
+    serde_json::json!({
         "exit_status": code,
         "signal": signal,
-        "seconds": ended.seconds,
         "system_calls": fast.saturating_add(trapped),
         "system_calls_rewritten": fast,
         "system_calls_trapped": trapped,
-    });
+    })
+}
+
+fn report(name: &OsStr, ended: &Ended) -> String {
+    let mut report = end(ended.status, ended.calls);
+    report["program"] = name.to_string_lossy().into();
+    report["seconds"] = ended.seconds.into();
     for (name, value) in &ended.more {
         report[*name] = (*value).into();
     }

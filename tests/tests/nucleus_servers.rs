@@ -374,8 +374,8 @@ fn crashed_server_starts_again() -> Result<(), Failed> {
     )?;
     let port = port();
     let mut command = Command::new(atoll());
-    command.args(["boot", "--publish", &format!("{port}:6379")]).arg(&file);
-    let server = Server::start(command, port, b"PING\r\n")?;
+    command.args(["boot", "--json", "--publish", &format!("{port}:6379")]).arg(&file);
+    let mut server = Server::start(command, port, b"PING\r\n")?;
     for _ in 0..2 {
         well(&client(&["redis-cli", "-p", "PORT", "SET", "key", "value"], port)?)?;
         // It tells nobody any more.
@@ -389,10 +389,18 @@ fn crashed_server_starts_again() -> Result<(), Failed> {
         }
     }
     client(&["redis-cli", "-p", "PORT", "DEBUG", "SEGFAULT"], port)?;
+    let stderr = server.0.stderr.take();
     match server.wait()? {
-        139 => Ok(()),
-        status => Err(format!("it was to start twice again, and ended with {status}").into()),
+        139 => {}
+        status => return Err(format!("it was to start twice again, and ended with {status}").into()),
     }
+    let said = stderr.map(std::io::read_to_string).transpose()?.unwrap_or_default();
+    let report: serde_json::Value = serde_json::from_str(said.lines().last().unwrap_or_default())?;
+    let cell = &report["cells"][0];
+    if (&cell["name"], &cell["signal"], &cell["restarts"]) != (&"server".into(), &11.into(), &2.into()) {
+        return Err(format!("the report says {report}").into());
+    }
+    Ok(())
 }
 
 /// What a program maps takes page tables as it needs: more than the cell had for them at first.
