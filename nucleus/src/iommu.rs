@@ -89,7 +89,10 @@ struct Iommus {
     levels: u32,
     /// May an entry be a whole block?
     blocks: bool,
-    busy: AtomicBool,
+    /// The turn that is next to be taken, and the one that is on: the units have one queue for all cells, and so each
+    /// core waits for at most one question of each other core's.
+    turns: AtomicU32,
+    turn: AtomicU32,
     /// Faults that were shown, and whether a core is at that.
     shown: AtomicU32,
     showing: AtomicBool,
@@ -280,9 +283,10 @@ pub fn start(
     say!("IOMMU ({} of them): devices are kept from others' {interrupts_too}", units.len());
     let size = (size_of::<Iommus>() as u64).div_ceil(FRAME);
     let place = (DIRECT + frames.take(size).ok_or("no memory for the IOMMUs")?) as *mut Iommus;
-    let (busy, showing, shown) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
+    let (turns, turn, shown) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let showing = AtomicBool::new(false);
     // SAFETY: fresh frames with room for it, which nothing else uses, for ever.
-    unsafe { place.write(Iommus { units, root, interrupts, levels, blocks, busy, shown, showing }) };
+    unsafe { place.write(Iommus { units, root, interrupts, levels, blocks, turns, turn, shown, showing }) };
     IOMMUS.store(place, Ordering::Release);
     Ok(())
 }
@@ -308,12 +312,13 @@ pub fn tell(apic: u32) {
 impl Iommus {
     /// Has all units do this.
     fn ask(&self, what: &[u64]) -> Result<()> {
-        // Who has it waits for nothing but a unit.
-        while self.busy.swap(true, Ordering::Acquire) {
+        let mine = self.turns.fetch_add(1, Ordering::Relaxed);
+        // Whose turn it is waits for nothing but a unit.
+        while self.turn.load(Ordering::Acquire) != mine {
             core::hint::spin_loop();
         }
         let done = self.units.iter().try_for_each(|u| u.ask(what));
-        self.busy.store(false, Ordering::Release);
+        self.turn.store(mine.wrapping_add(1), Ordering::Release);
         done
     }
 
