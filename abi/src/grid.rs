@@ -298,6 +298,8 @@ pub struct ActivityConfig {
     pub name: String,
     /// What it is to have of every resource that says nothing else.
     pub parameters: Parameters,
+    /// Cores on which its threads run; empty: those of `thread`.
+    pub cores: Vec<u32>,
     /// Whose it is: the first activity for which one of these holds. A process for which none does belongs to its
     /// parent's activity, and the first one to the cell.
     pub matches: Vec<Match>,
@@ -317,7 +319,7 @@ pub struct ResourceConfig {
     pub rate: u64,
     /// Messages that are taken at once from an activity whose turn it is. At least 1.
     pub batch: u32,
-    /// Cores that work on it; empty: all.
+    /// Cores that work on it, for `thread` those on which programs run; empty: all.
     pub cores: Vec<u32>,
     /// What an activity is to have here, where that isn't what it has everywhere: its index and parameters.
     pub activities: Vec<(u32, Parameters)>,

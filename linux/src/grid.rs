@@ -16,7 +16,7 @@ use atoll_abi::grid::{
 use atoll_abi::platform;
 use atoll_grid::matches::matches;
 use atoll_sync::Mutex;
-use atoll_task::{Activity, books, gate};
+use atoll_task::{Activity, CORE_WORDS, CoreSet, books, gate};
 
 use crate::log;
 use crate::process::{Image, Process, all_processes};
@@ -108,9 +108,31 @@ impl Grid {
         let each = |(n, class)| (class, self.parameters(n, thread));
         let classes: Vec<(&Activity, Parameters)> = self.classes.iter().enumerate().map(each).collect();
         atoll_task::divide(scheduler, Parameters::default(), &classes);
+        self.confine(thread);
         for resource in Resource::ALL.into_iter().filter(|r| *r != Resource::Thread) {
             gate::set(resource, of(resource).and_then(|r| self.rule(r)).as_ref());
         }
+    }
+
+    /// Says on which cores activities' threads run: on those that their activity names, or all programs' are to run on.
+    fn confine(&self, thread: Option<&ResourceConfig>) {
+        let set = |cores: &[u32]| {
+            let mut set = [0; CORE_WORDS];
+            for core in cores.iter().map(|core| *core as usize).filter(|core| *core < atoll_task::cores()) {
+                set[core / 64] |= 1 << (core % 64);
+            }
+            // The supervisor's command has looked that they are there.
+            if set == [0; CORE_WORDS] { [!0; CORE_WORDS] } else { set }
+        };
+        let programs: &[u32] = thread.map_or(&[], |r| &r.cores);
+        let of = |n: usize| {
+            let own = &self.config.activities[n].cores;
+            set(if own.is_empty() { programs } else { own })
+        };
+        let cell = Activity::root();
+        let each = self.classes.iter().enumerate().map(|(n, class)| (class, of(n)));
+        let classes: Vec<(&Activity, CoreSet)> = each.chain([(&cell, set(programs))]).collect();
+        atoll_task::confine(&classes);
     }
 
     /// What an activity is to have of a resource.
@@ -159,6 +181,7 @@ fn put_into(process: &Process, class: &Activity) {
     process.activity.move_under(class);
     for task in process.tasks.lock().iter() {
         task.thread().set_class(class.number());
+        atoll_task::visit(task.thread());
     }
 }
 

@@ -21,6 +21,7 @@ use atoll_fs::{
 use atoll_mem::heap::memory;
 use atoll_mem::vm::Kind;
 use atoll_sync::Mutex;
+use atoll_task::CoreSet;
 use linux_raw_sys::general as linux;
 
 use crate::process::{
@@ -28,6 +29,7 @@ use crate::process::{
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::{CAP_ALL, start_ticks};
+use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
 use crate::{current, log};
 
@@ -741,6 +743,27 @@ fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
     format!("{} {} {} 0 0 {} 0\n", total / PAGE, resident / PAGE, 0, total / PAGE)
 }
 
+/// A set of cores as Linux writes it: as hexadecimal words of 32 bits, and as a list of ranges.
+fn core_set(set: &CoreSet) -> (String, String) {
+    let cores = atoll_task::cores();
+    let has = |n: usize| n < cores && set[n / 64] >> (n % 64) & 1 != 0;
+    let mut mask = String::new();
+    for word in (0..cores.div_ceil(32)).rev() {
+        let bits = (set[word / 2] >> (word % 2 * 32)) as u32;
+        let digits = (cores - word * 32).min(32).div_ceil(4);
+        let comma = if mask.is_empty() { "" } else { "," };
+        // A string takes whatever is written to it.
+        let _ = write!(mask, "{comma}{bits:0digits$x}");
+    }
+    let mut list = String::new();
+    for from in (0..cores).filter(|n| has(*n) && (*n == 0 || !has(*n - 1))) {
+        let to = (from..cores).take_while(|n| has(*n)).last().unwrap_or(from);
+        let comma = if list.is_empty() { "" } else { "," };
+        let _ = if from == to { write!(list, "{comma}{from}") } else { write!(list, "{comma}{from}-{to}") };
+    }
+    (mask, list)
+}
+
 fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident, peak) = t.space.share().memory.size();
     let ids = p.ids().clone();
@@ -755,8 +778,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     for g in ids.groups.iter() {
         let _ = write!(groups, "{g} ");
     }
-    let cores = atoll_task::cores();
-    let mask = if cores >= 64 { u64::MAX } else { (1 << cores) - 1 };
+    let (mask, list) = core_set(&affinity(t));
     let (voluntary, forced) = t.thread().switches();
     let kb = |b: u64| b >> 10;
     format!(
@@ -769,7 +791,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
          SigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
          SigCgt:\t{caught:016x}\nCapInh:\t0000000000000000\nCapPrm:\t{caps:016x}\nCapEff:\t{caps:016x}\n\
          CapBnd:\t{bound:016x}\nCapAmb:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t0\nSeccomp_filters:\t0\n\
-         Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t0-{last}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
+         Cpus_allowed:\t{mask}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{forced}\n",
         name = name_of(t),
         slots = t.files.share().slots(),
@@ -794,7 +816,6 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         rss = kb(resident),
         threads = p.tasks.lock().len(),
         bound = CAP_ALL,
-        last = cores.saturating_sub(1),
     )
 }
 

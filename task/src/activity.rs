@@ -19,7 +19,7 @@ use atoll_abi::grid::{
     ACTIVITIES_MAX, Entry, INFRASTRUCTURE, KEPT_FROM_UNITS, NAME_MAX, Parameters, RESOURCES, ROOT, Record,
     SchedulerKind, Sheet, kind,
 };
-use atoll_abi::layout::DIRECT_MAP;
+use atoll_abi::layout::{DIRECT_MAP, MAX_CORES};
 use atoll_abi::platform;
 use atoll_sync::{Mutex, SetOnce};
 
@@ -236,6 +236,34 @@ impl Activity {
         r.sequence.fetch_add(1, Ordering::AcqRel);
         write_name(r, name);
         r.sequence.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Words of a [`CoreSet`].
+pub const CORE_WORDS: usize = MAX_CORES / 64;
+/// Cores of the cell, a bit each.
+pub type CoreSet = [u64; CORE_WORDS];
+
+/// The cores on which each class's threads run. All, if nobody has said something else.
+static CORES: [[AtomicU64; CORE_WORDS]; ACTIVITIES_MAX] =
+    [const { [const { AtomicU64::new(!0) }; CORE_WORDS] }; ACTIVITIES_MAX];
+
+pub(crate) fn cores_of(class: u32) -> &'static [AtomicU64; CORE_WORDS] {
+    &CORES[class as usize]
+}
+
+/// Says on which cores the threads of each class run; those of classes that aren't named run on all. Threads move before
+/// they run their programs again.
+pub fn confine(classes: &[(&Activity, CoreSet)]) {
+    let mut changed = false;
+    for (n, words) in CORES.iter().enumerate() {
+        let set = classes.iter().find(|(class, _)| class.0 as usize == n).map_or([!0; CORE_WORDS], |c| c.1);
+        for (word, bits) in words.iter().zip(set) {
+            changed |= word.swap(bits, Ordering::Relaxed) != bits;
+        }
+    }
+    if changed {
+        crate::scheduler::visit_all();
     }
 }
 

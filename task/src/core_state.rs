@@ -46,6 +46,8 @@ pub(crate) struct Private {
     pub ready: Ready,
     /// A thread that ended and whose stack may be freed after the switch.
     pub finished: Option<ThreadRef>,
+    /// One that may not run here any more, and was not saved yet.
+    pub leaving: Option<ThreadRef>,
     /// The program thread whose extended registers are in this core's registers.
     pub live: *const Thread,
     pub timers: BTreeMap<TimerKey, TimerEntry>,
@@ -149,6 +151,7 @@ impl Core {
             private: UnsafeCell::new(Private {
                 ready: Ready::new(),
                 finished: None,
+                leaving: None,
                 live: core::ptr::null(),
                 timers: BTreeMap::new(),
                 timer_sequence: 0,

@@ -36,7 +36,7 @@ mod thread;
 mod timer;
 mod wait;
 
-pub use activity::{Activity, Cause, Used, divide, set_heir, used};
+pub use activity::{Activity, CORE_WORDS, Cause, CoreSet, Used, confine, divide, set_heir, used};
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };
@@ -44,8 +44,8 @@ pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
 pub use messages::send;
 pub use rcu::{barrier, quiesce};
 pub use scheduler::{
-    after_answers, boot_core, end_space, exit, init, look, move_to_space, on_deadline, on_notify, park,
-    park_until, run_core, start, unpark, work_for, yield_now,
+    after_answers, boot_core, end_space, exit, init, look, move_if_need_be, move_to_space, on_deadline,
+    on_notify, park, park_until, run_core, start, unpark, visit, work_for, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

@@ -177,6 +177,9 @@ pub(crate) fn finish_switch() {
     if let Some(dead) = with_private(|p| p.finished.take()) {
         dead.recycle();
     }
+    if let Some(t) = with_private(|p| p.leaving.take()) {
+        migrate(t, choose_core(t));
+    }
 }
 
 /// Switches from the current thread to the next ready one. Returns when the
@@ -234,6 +237,10 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     let mut now = now;
     loop {
         if let Some(t) = pop_ready(now) {
+            if !may_stay(t) {
+                send_off(t, me);
+                continue;
+            }
             // READY to RUNNING; a token stays.
             t.state.fetch_and(!state::MASK, Ordering::AcqRel);
             this.busy.store(true, Ordering::Relaxed);
@@ -562,7 +569,9 @@ pub fn on_deadline() {
     timer::expire(now);
     look_for_events(now, true);
     let (since, len) = with_private(|p| (p.since, p.ready.len()));
-    if len > 0 && now.saturating_sub(since) >= SLICE / 2 {
+    if !may_stay(current()) {
+        preempt();
+    } else if len > 0 && now.saturating_sub(since) >= SLICE / 2 {
         spread();
         preempt();
     } else {
@@ -578,10 +587,62 @@ pub fn on_notify() {
     take_mail();
     let now = platform().now();
     let (since, len) = with_private(|p| (p.since, p.ready.len()));
-    if len > 0 && now.saturating_sub(since) >= SLICE {
+    if !may_stay(current()) || len > 0 && now.saturating_sub(since) >= SLICE {
         preempt();
     } else {
         rearm();
+    }
+}
+
+/// May a thread run on this core?
+fn may_stay(t: ThreadRef) -> bool {
+    !t.is_movable() || t.may_run_on(core_local().id())
+}
+
+/// A thread that is ready goes to a core on which it may run. `me`: on whose stack this runs.
+#[cold]
+fn send_off(t: ThreadRef, me: Option<ThreadRef>) {
+    if me.is_none_or(|me| !core::ptr::eq(t, me)) {
+        return migrate(t, choose_core(t));
+    }
+    // Once another thread runs here, this one is saved: the event thread may always.
+    with_private(|p| p.leaving = Some(t));
+    let events = this_core().event_thread.load(Ordering::Relaxed);
+    // SAFETY: every core has one from its start on; threads are never freed.
+    unpark(unsafe { &*events });
+}
+
+/// The current thread goes to another core, if it may not run here any more. Where it may switch.
+pub fn move_if_need_be() {
+    let me = current();
+    if !may_stay(me) {
+        count(&me.switches[0], 1);
+        make_ready_again(me);
+        schedule();
+    }
+}
+
+/// Where a thread may run, or whose it is, has changed: its core looks at that before it runs the program again.
+pub fn visit(t: ThreadRef) {
+    // Who becomes ready is looked at by the core that takes it.
+    if !t.is_parked() {
+        visit_core(t.core());
+    }
+}
+
+/// The same of all threads.
+pub(crate) fn visit_all() {
+    (0..all_cores().len()).for_each(visit_core);
+}
+
+fn visit_core(n: usize) {
+    fence(Ordering::SeqCst);
+    if n == core_local().id() {
+        // At once, if a program's thread runs here; else at the next switch anyway.
+        with_private(|p| p.armed = 0);
+        platform().arm(platform().now());
+    } else if platform().control().cores[n].local.state.load(Ordering::SeqCst) != core_run::PARKED {
+        platform().interrupt(n);
     }
 }
 

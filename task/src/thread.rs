@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::activity::Activity;
+use crate::activity::{self, Activity, CORE_WORDS, CoreSet};
 use crate::arch;
 use crate::core_state::with_private;
 use crate::scheduler;
@@ -15,7 +15,6 @@ use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::ROOT;
-use atoll_abi::layout::MAX_CORES;
 use atoll_abi::platform;
 use atoll_sync::Mutex;
 
@@ -74,7 +73,7 @@ pub struct Thread {
     /// See [`Thread::class`].
     class: AtomicU32,
     /// Cores that it may run on, a bit each.
-    affinity: [AtomicU64; MAX_CORES / 64],
+    affinity: [AtomicU64; CORE_WORDS],
 }
 
 // SAFETY: the cells are touched only by the core that runs or queues the thread.
@@ -193,25 +192,35 @@ impl Thread {
         self.interrupt.store(yes as u32, Ordering::SeqCst);
     }
 
-    /// May it run on this core?
+    /// May it run on this core? Its class has it, and it has chosen it itself or none that its class has.
     pub fn may_run_on(&self, core: usize) -> bool {
-        self.affinity[core / 64].load(Ordering::Relaxed) >> (core % 64) & 1 != 0
+        let (word, bit) = (core / 64, 1 << (core % 64));
+        let class = activity::cores_of(self.class());
+        if class[word].load(Ordering::Relaxed) & bit == 0 {
+            return false;
+        }
+        let both = |(chosen, class): (&AtomicU64, &AtomicU64)| {
+            chosen.load(Ordering::Relaxed) & class.load(Ordering::Relaxed)
+        };
+        self.affinity[word].load(Ordering::Relaxed) & bit != 0
+            || self.affinity.iter().zip(class).all(|words| both(words) == 0)
     }
 
-    /// Says which cores it may run on, a bit each. It moves at its next switch.
-    pub fn set_affinity(&self, mask: [u64; MAX_CORES / 64]) {
+    /// Says which cores it may run on, a bit each. It moves before it runs its program again.
+    pub fn set_affinity(&self, mask: CoreSet) {
         for (word, bits) in self.affinity.iter().zip(mask) {
             word.store(bits, Ordering::Relaxed);
         }
     }
 
-    /// Cores that it may run on, a bit each.
-    pub fn affinity(&self) -> [u64; MAX_CORES / 64] {
-        let mut mask = [0; MAX_CORES / 64];
-        for (bits, word) in mask.iter_mut().zip(&self.affinity) {
-            *bits = word.load(Ordering::Relaxed);
-        }
-        mask
+    /// Cores that were chosen for it, a bit each.
+    pub fn affinity(&self) -> CoreSet {
+        self.affinity.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Cores that its class has, a bit each.
+    pub fn cores_of_class(&self) -> CoreSet {
+        activity::cores_of(self.class()).each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Is it parked?
@@ -321,7 +330,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
             interrupt: AtomicU32::new(0),
             activity: AtomicU32::new(ROOT),
             class: AtomicU32::new(ROOT),
-            affinity: [const { AtomicU64::new(0) }; MAX_CORES / 64],
+            affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
         })),
     };
     t.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);

@@ -694,3 +694,55 @@ fn classes_share_all_cores() {
         assert_eq!(run(config, test), Outcome::Ended(0), "{config:?}");
     }
 }
+
+/// Threads run where they may, whether they have chosen that or their class has no other core (OK-09, `cores`).
+#[test]
+fn threads_keep_to_their_cores() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let confined = Arc::new(AtomicU64::new(0));
+                let class =
+                    task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"confined").unwrap();
+                let here = || atoll_abi::core_local::core_local().id();
+                let only = |n: usize| [1u64 << n, 0, 0, 0];
+                for i in 0..6 {
+                    let (count, confined) = (count.clone(), confined.clone());
+                    let t = task::spawn(0, move || {
+                        let cores = task::cores();
+                        for round in 0..40 {
+                            if i < 3 {
+                                let chosen = (i + round) % cores;
+                                task::current().set_affinity(only(chosen));
+                                task::move_if_need_be();
+                                assert_eq!(here(), chosen);
+                                task::yield_now();
+                                assert_eq!(here(), chosen);
+                            }
+                            let known = confined.load(Ordering::SeqCst) != 0;
+                            let until = platform().now() + 5_000 * (round as u64 % 4);
+                            while platform().now() < until {
+                                task::sleep_until(until);
+                            }
+                            assert!(i < 3 || !known || round % 4 == 0 || here() == cores - 1);
+                        }
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.allow_moving();
+                    if i >= 3 {
+                        t.set_class(class.number());
+                    }
+                    task::start(t);
+                }
+                task::sleep_until(platform().now() + 50_000);
+                task::confine(&[(&class, only(task::cores() - 1))]);
+                confined.store(1, Ordering::SeqCst);
+                join(&count, 6);
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}

@@ -19,6 +19,7 @@ fn main() {
         Trial::test("stat", stat),
         Trial::test("grid", grid),
         Trial::test("shares", shares),
+        Trial::test("cores", cores),
         Trial::test("units", units),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
@@ -339,6 +340,56 @@ fn shares() -> Done {
         check((ratio - 1.0).abs() < 0.005, format!("{ratio} of the core's time is in the books: {after}"))?;
     }
     Ok(())
+}
+
+/// Computes, and says on which cores it has been.
+const WANDERER: &str = r#"
+seen = []
+while True:
+    core = open('/proc/self/stat').read().rsplit(')', 1)[1].split()[36]
+    if seen[-1:] != [core]:
+        seen.append(core)
+        open('/out/cores', 'w').write(' '.join(seen))
+"#;
+
+/// An activity's threads run on the cores that the configuration names, from its start on and when another one comes; a
+/// thread that never sleeps is fetched.
+fn cores() -> Done {
+    let user = User::this()?;
+    let name = unique("cores");
+    let file = |core: usize, of: &str| -> Result<String, Failed> {
+        let path = user.dir.path().join(format!("{of}{core}.toml"));
+        let activity = "[[activity]]\nname = 'wanderer'\nmatch = [{ argument = '*WANDERER' }]\n";
+        let text = match of {
+            "activity" => format!("{activity}cores = [{core}]\n"),
+            _ => format!("{activity}[resource.thread]\ncores = [{core}]\n"),
+        };
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let volume = format!("{}:/out", user.dir.path().display());
+    let options = ["--name", &name, "--cores", "2", "--volume", &volume, "--grid", &file(1, "activity")?];
+    let program = ["/usr/bin/python3", "-c", WANDERER, "WANDERER"];
+    let _cell = user.start_program(&options, &name, &program)?;
+    let wait_for = |want: &str| -> Done {
+        let begun = Instant::now();
+        loop {
+            let seen = std::fs::read_to_string(user.dir.path().join("cores")).unwrap_or_default();
+            if seen == want {
+                return Ok(());
+            }
+            check(
+                begun.elapsed() < Duration::from_secs(20),
+                format!("was on cores {seen:?} and not {want:?}"),
+            )?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for("1")?;
+    user.ask(&["grid", "set", &name, &file(0, "activity")?])?;
+    wait_for("1 0")?;
+    user.ask(&["grid", "set", &name, &file(1, "thread")?])?;
+    wait_for("1 0 1")
 }
 
 /// Resources that programs send messages to.

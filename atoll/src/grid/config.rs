@@ -40,8 +40,8 @@ const MEASURES: [(&str, Measure); 3] =
 
 const TOP: [&str; 3] = ["sample", "activity", "resource"];
 const PARAMETERS: [&str; 6] = ["weight", "share", "reservation", "limit", "priority", "deadline"];
-const ACTIVITY: [&str; 8] =
-    ["name", "match", "weight", "share", "reservation", "limit", "priority", "deadline"];
+const ACTIVITY: [&str; 9] =
+    ["name", "match", "cores", "weight", "share", "reservation", "limit", "priority", "deadline"];
 const MATCH: [&str; 4] = ["program", "argument", "environment", "user"];
 const RESOURCE: [&str; 6] = ["scheduler", "measure", "rate", "batch", "cores", "activity"];
 
@@ -326,20 +326,11 @@ fn activity(t: &DeTable<'_>, at: &Range<usize>, words: &mut Words) -> Read<Activ
             });
         }
     }
-    Ok(ActivityConfig { name: name.into(), parameters, matches })
+    Ok(ActivityConfig { name: name.into(), parameters, cores: cores(t)?, matches })
 }
 
-fn resource(
-    resource: Resource,
-    t: &DeTable<'_>,
-    activities: &[ActivityConfig],
-    words: &mut Words,
-) -> Read<ResourceConfig> {
-    known(t, "a resource", &RESOURCE)?;
-    let scheduler = t.get("scheduler").map(|v| one_of(v, "scheduler", &SCHEDULERS)).transpose()?;
-    let measure = t.get("measure").map(|v| one_of(v, "measure", &MEASURES)).transpose()?.unwrap_or_default();
-    let rate = t.get("rate").map(|v| rate(v, "rate", measure)).transpose()?.unwrap_or(0);
-    let batch = t.get("batch").map(|v| integer(v, "batch", 1, BATCH_MAX)).transpose()?.unwrap_or(1);
+/// The cores that a table names; none: all.
+fn cores(t: &DeTable<'_>) -> Read<Vec<u32>> {
     let mut cores = Vec::new();
     if let Some(v) = t.get("cores") {
         for core in list(v, "cores")? {
@@ -353,6 +344,20 @@ fn resource(
             return wrong(&v.span(), "name at least one core, or leave `cores` out for all");
         }
     }
+    Ok(cores)
+}
+
+fn resource(
+    resource: Resource,
+    t: &DeTable<'_>,
+    activities: &[ActivityConfig],
+    words: &mut Words,
+) -> Read<ResourceConfig> {
+    known(t, "a resource", &RESOURCE)?;
+    let scheduler = t.get("scheduler").map(|v| one_of(v, "scheduler", &SCHEDULERS)).transpose()?;
+    let measure = t.get("measure").map(|v| one_of(v, "measure", &MEASURES)).transpose()?.unwrap_or_default();
+    let rate = t.get("rate").map(|v| rate(v, "rate", measure)).transpose()?.unwrap_or(0);
+    let batch = t.get("batch").map(|v| integer(v, "batch", 1, BATCH_MAX)).transpose()?.unwrap_or(1);
     let own = t.get("activity").map(|v| table(v, "activity")).transpose()?;
     for key in own.iter().flat_map(|own| own.keys()) {
         let name = key.get_ref().as_ref();
@@ -399,7 +404,7 @@ fn resource(
         measure,
         rate,
         batch: batch as u32,
-        cores,
+        cores: cores(t)?,
         activities: differing,
     })
 }
@@ -517,11 +522,12 @@ pub fn load(path: &Path, cores: Option<usize>) -> Result<GridConfig> {
 
 /// Are the cores that it names there?
 fn check_cores(config: &GridConfig, cores: usize) -> std::result::Result<(), String> {
-    for r in &config.resources {
-        if let Some(core) = r.cores.iter().find(|c| **c as usize >= cores) {
-            let name = r.resource.name();
+    let resources = config.resources.iter().map(|r| ("resource", r.resource.name(), &r.cores));
+    let activities = config.activities.iter().map(|a| ("activity", &a.name[..], &a.cores));
+    for (what, name, named) in resources.chain(activities) {
+        if let Some(core) = named.iter().find(|c| **c as usize >= cores) {
             return Err(format!(
-                "resource {name} is to have core {core}, and the cell's cores are 0 to {}",
+                "{what} {name} is to have core {core}, and the cell's cores are 0 to {}",
                 cores.saturating_sub(1)
             ));
         }
@@ -570,6 +576,12 @@ fn write_parameters(p: &Parameters, inherited: &Parameters, measure: Measure) ->
     .collect()
 }
 
+/// A line for these cores; for all, none.
+fn write_cores(cores: &[u32]) -> String {
+    let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
+    if cores.is_empty() { String::new() } else { format!("cores = [{}]\n", cores.join(", ")) }
+}
+
 fn inline(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     format!("{{ {} }}", fields.join(", "))
@@ -586,6 +598,7 @@ pub fn write(config: &GridConfig) -> String {
         for (key, value) in write_parameters(&a.parameters, &rest, Measure::Time) {
             text += &format!("{key} = {value}\n");
         }
+        text += &write_cores(&a.cores);
         let matches: Vec<String> = a
             .matches
             .iter()
@@ -614,10 +627,7 @@ pub fn write(config: &GridConfig) -> String {
             text += &format!("rate = {}\n", write_rate(r.rate, r.measure));
         }
         text += &format!("batch = {}\n", r.batch);
-        if !r.cores.is_empty() {
-            let cores: Vec<String> = r.cores.iter().map(u32::to_string).collect();
-            text += &format!("cores = [{}]\n", cores.join(", "));
-        }
+        text += &write_cores(&r.cores);
         for (n, p) in &r.activities {
             let Some(a) = config.activities.get(*n as usize) else { continue };
             let fields = write_parameters(p, &inherited(a.parameters, r.measure), r.measure);

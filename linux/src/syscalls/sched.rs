@@ -3,9 +3,9 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use atoll_abi::layout::MAX_CORES;
 use atoll_abi::{Errno, Result};
 use atoll_mem::user;
+use atoll_task::{CORE_WORDS, CoreSet};
 use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
@@ -23,14 +23,30 @@ pub fn sched_yield(_c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-const MASK_WORDS: usize = MAX_CORES / 64;
-
-fn online() -> [u64; MASK_WORDS] {
-    let mut mask = [0; MASK_WORDS];
+/// The cores of the cell, a bit each.
+fn online() -> CoreSet {
+    let mut mask = [0; CORE_WORDS];
     for n in 0..atoll_task::cores() {
         mask[n / 64] |= 1 << (n % 64);
     }
     mask
+}
+
+/// What two sets both have.
+fn both(a: CoreSet, b: CoreSet) -> CoreSet {
+    core::array::from_fn(|n| a[n] & b[n])
+}
+
+/// The cores that a thread may use: its class's, as a cpuset's on Linux.
+fn allowed(t: &Task) -> CoreSet {
+    both(online(), t.thread().cores_of_class())
+}
+
+/// The cores that a thread runs on: those of its class's that it has chosen.
+pub(crate) fn affinity(t: &Task) -> CoreSet {
+    let chosen = both(allowed(t), t.thread().affinity());
+    // What it once chose may not be its class's any more.
+    if chosen == [0; CORE_WORDS] { allowed(t) } else { chosen }
 }
 
 /// `sched_getaffinity(2)`.
@@ -41,10 +57,7 @@ pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
     if !size.is_multiple_of(8) || size < need {
         return Err(Errno::EINVAL);
     }
-    let mut mask = t.thread().affinity();
-    for (m, o) in mask.iter_mut().zip(online()) {
-        *m &= o;
-    }
+    let mask = affinity(&t);
     let n = size.min(size_of_val(&mask));
     user::write(c.arg(2), &mask.as_bytes()[..n.min(need.max(8))])?;
     Ok(need.max(8) as u64)
@@ -53,19 +66,18 @@ pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
 /// `sched_setaffinity(2)`.
 pub fn sched_setaffinity(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
-    let mut mask = [0u64; MASK_WORDS];
+    let mut mask = [0; CORE_WORDS];
     let n = (c.arg(1) as usize).min(size_of_val(&mask));
     user::read(c.arg(2), &mut mask.as_mut_bytes()[..n])?;
-    for (m, o) in mask.iter_mut().zip(online()) {
-        *m &= o;
-    }
-    if mask.iter().all(|w| *w == 0) {
+    mask = both(mask, allowed(&t));
+    if mask == [0; CORE_WORDS] {
         return Err(Errno::EINVAL);
     }
     t.thread().set_affinity(mask);
     if t.tid() == c.task.tid() {
-        // Move now if need be.
-        atoll_task::yield_now();
+        atoll_task::move_if_need_be();
+    } else {
+        atoll_task::visit(t.thread());
     }
     Ok(0)
 }

@@ -60,8 +60,8 @@ fn reads_the_documents_example() {
     let document = include_str!("../../../../docs/grid.md");
     let example = document.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let config = parse(example).unwrap();
-    assert_eq!((config.activities.len(), config.resources.len()), (1, 1));
-    check_cores(&config, 1).unwrap();
+    assert_eq!((config.activities.len(), config.resources.len()), (1, 2));
+    check_cores(&config, 3).unwrap();
 }
 
 #[test]
@@ -183,6 +183,10 @@ fn says_what_is_wrong_and_where() {
 
 #[test]
 fn cores_are_the_cells() {
+    let config = parse("[[activity]]\nname = 'a'\ncores = [3]").unwrap();
+    assert_eq!(parse(&write(&config)).unwrap(), config);
+    let error = check_cores(&config, 3).unwrap_err();
+    assert_eq!(error, "activity a is to have core 3, and the cell's cores are 0 to 2");
     let config = parse("[resource.timer]\ncores = [0, 2]").unwrap();
     check_cores(&config, 3).unwrap();
     let error = check_cores(&config, 2).unwrap_err();
