@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use atoll_abi::control::{BootConfig, MountKind, StreamKind};
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
+use atoll_abi::grid::Resource;
 use atoll_abi::platform::Event;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::device::Device;
@@ -21,6 +22,7 @@ use atoll_fs::{FileSystem, FileType, InodeRef, Namespace, OpenFile};
 use atoll_fs::{archive, ext4};
 use atoll_mem::heap::memory;
 use atoll_sync::{Mutex, RcuArc};
+use atoll_task::books;
 use linux_raw_sys::general as linux;
 
 use crate::exec::{self, Program};
@@ -252,6 +254,11 @@ fn pay_for_memory() {
     atoll_mem::pages::set_payer(|| {
         let local = core_local();
         (local.id(), local.unsettled_for.load(Ordering::Relaxed) >> 8)
+    });
+    atoll_mem::heap::set_server(|bytes, take| {
+        if books::within(Resource::Memory, take) {
+            books::moved(Resource::Memory, bytes);
+        }
     });
     atoll_task::set_heir(|from, to| atoll_mem::heap::memory().pass_on(from, to));
 }

@@ -405,14 +405,37 @@ unsafe impl GlobalAlloc for RuntimeAllocator {
     }
 }
 
+/// Calls what takes so many bytes of pages, and says whether there were any.
+pub type Server = fn(u64, &mut dyn FnMut() -> bool);
+static SERVER: SetOnce<Server> = SetOnce::new();
+
+/// Has whatever takes pages for programs and files call this, which keeps the books of it.
+pub fn set_server(server: Server) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = SERVER.set(server);
+}
+
+fn taken(order: u32, take: fn(&mut CorePages, &Memory, u32) -> Option<u64>) -> Option<u64> {
+    let mut offset = None;
+    let mut serve = || {
+        offset = with_core(|core, heap| take(&mut core.pages, &heap.memory, order));
+        offset.is_some()
+    };
+    match SERVER.get() {
+        Some(server) => server(PAGE << order, &mut serve),
+        None => _ = serve(),
+    }
+    offset
+}
+
 /// Takes 2^order zeroed pages for a program or a file; their offset in the cell's memory.
 pub fn take_pages(order: u32) -> Option<u64> {
-    with_core(|core, heap| core.pages.alloc_zeroed(&heap.memory, order))
+    taken(order, CorePages::alloc_zeroed)
 }
 
 /// Takes 2^order pages whose contents the caller will overwrite.
 pub fn take_pages_dirty(order: u32) -> Option<u64> {
-    with_core(|core, heap| core.pages.alloc(&heap.memory, order))
+    taken(order, CorePages::alloc)
 }
 
 /// Pages that the caller took ([`take_pages`]), for a host call to fill.

@@ -393,9 +393,10 @@ fn cores() -> Done {
 }
 
 /// Resources that programs send messages to.
-const LIMITED: [&str; 10] = [
+const LIMITED: [&str; 11] = [
     "process",
     "address-space",
+    "memory",
     "files",
     "file-cache",
     "pipe",
@@ -417,9 +418,14 @@ near, far = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
 far.bind(("127.0.0.1", 0))
 near.connect(far.getsockname())
 send = lambda: near.send(b"x")
+def take():
+    pages = mmap.mmap(-1, 1 << 17)
+    pages[0] = pages[-1] = 1
+    pages.close()
 message = {
     "process": os.getuid,
     "address-space": lambda: mmap.mmap(-1, 4096).close(),
+    "memory": take,
     "files": lambda: os.stat("/tmp"),
     "file-cache": lambda: os.pread(file, 4096, 0),
     "pipe": lambda: os.write(w, b"x") and os.read(r, 1),

@@ -113,8 +113,8 @@ fn dispatch(frame: &mut UserFrame) {
     };
     let resource = RESOURCES.get(number as usize).copied().unwrap_or(Resource::Process);
     books::begin(number as usize % books::KINDS, resource);
-    if gate::full(resource) && !table::turns(number) {
-        gate::pass(resource);
+    if gate::any() {
+        wait_for_turn(number, resource);
     }
     let result = match handler {
         Some(handler) => handler(&mut Call { task, frame }),
@@ -129,6 +129,17 @@ fn dispatch(frame: &mut UserFrame) {
         signal::handle_work(task, frame);
     }
     books::end();
+}
+
+/// A call waits until it is its turn at the resource that serves it; and at the memory that it may take.
+#[cold]
+fn wait_for_turn(number: u64, resource: Resource) {
+    if !table::turns(number) {
+        gate::pass(resource);
+    }
+    if !matches!(resource, Resource::Process | Resource::Thread | Resource::Timer | Resource::Wait) {
+        gate::pass(Resource::Memory);
+    }
 }
 
 /// Times that a call is made again whose path others changed while it was on its way.
@@ -275,6 +286,7 @@ pub fn upcall(frame: &mut UserFrame, upcall: Upcall) {
         Upcall::Fault { kind, addr, code, si_code } => {
             books::begin(books::PAGE_FAULT, Resource::AddressSpace);
             gate::pass(Resource::AddressSpace);
+            gate::pass(Resource::Memory);
             fault(task, frame, kind, addr, code, si_code);
         }
         Upcall::Event => books::begin(books::EVENT, Resource::Timer),
