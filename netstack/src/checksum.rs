@@ -6,9 +6,12 @@
 pub(crate) fn add(mut sum: u64, bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<32>();
     for block in blocks {
+        // What one word carries goes into the next one's addition, which is one instruction.
+        let mut carry = false;
         for word in block.as_chunks::<8>().0 {
-            sum = join(sum, u64::from_ne_bytes(*word));
+            (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
         }
+        sum = join(sum, carry.into());
     }
     let (words, mut rest) = rest.as_chunks::<8>();
     for word in words {

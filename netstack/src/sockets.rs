@@ -343,10 +343,12 @@ impl Flow {
         (sent.all == Some(true), tried > sent.packets)
     }
 
+    #[inline]
     pub(crate) fn tcp_socket(&self) -> &tcp::Socket<'static> {
         self.set.get::<tcp::Socket>(self.handle)
     }
 
+    #[inline]
     pub(crate) fn tcp_socket_mut(&mut self) -> &mut tcp::Socket<'static> {
         self.set.get_mut::<tcp::Socket>(self.handle)
     }

@@ -131,7 +131,7 @@ pub(crate) struct Inner {
     listed: VecDeque<usize>,
     /// What [`Inner::deadline`] looks at may have changed since it was asked.
     rescheduled: bool,
-    /// A port may have had more frames than the last visit took.
+    /// A port may have had more frames than the last visit took, or the loopback more than [`ROUNDS`] are enough for.
     unfinished: bool,
     changes: Changes,
     /// Connections in TIME_WAIT that belong to nobody, oldest first; some may be gone.
@@ -1120,16 +1120,20 @@ impl Inner {
 
     /// Has a flow visited at a time, unless that is to be sooner anyway. A visit that comes too early only finds the next
     /// time; that is cheaper than to move it each time.
+    #[inline]
     fn visit_at(&mut self, f: usize, t: i64) {
-        if let Some(flow) = self.flows.get_mut(f)
-            && flow.timer.is_none_or(|old| t < old)
-        {
-            if let Some(old) = flow.timer.replace(t) {
-                self.timers.remove(&(old, f));
-            }
-            self.timers.insert((t, f));
-            self.rescheduled = true;
+        if self.flows.get(f).is_some_and(|flow| flow.timer.is_none_or(|old| t < old)) {
+            self.set_timer(f, t);
         }
+    }
+
+    fn set_timer(&mut self, f: usize, t: i64) {
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        if let Some(old) = flow.timer.replace(t) {
+            self.timers.remove(&(old, f));
+        }
+        self.timers.insert((t, f));
+        self.rescheduled = true;
     }
 
     /// Forgets a flow.
@@ -1222,7 +1226,6 @@ impl Inner {
 
     #[inline(never)]
     fn pump_all(&mut self) {
-        self.rescheduled = true;
         for _ in 0..ROUNDS {
             while let Link::Loop(l) = &mut self.nets[0].link
                 && let Some(frame) = l.pop()
@@ -1241,6 +1244,8 @@ impl Inner {
                 }
             }
         }
+        // The rest is for the next poll.
+        (self.unfinished, self.rescheduled) = (true, true);
     }
 
     /// Is there something to be done before the lock is let go?

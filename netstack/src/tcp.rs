@@ -526,8 +526,9 @@ impl Inner {
             Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)),
             _ => None,
         };
-        let state = flow.map_or(State::Closed, |f| f.tcp_socket().state());
         let finished = flow.and_then(Flow::tcp).is_some_and(|c| c.finished);
+        let connection = flow.map(Flow::tcp_socket);
+        let state = connection.map_or(State::Closed, tcp::Socket::state);
         let shut_read = s.shut_read || finished;
         // To Linux a connection in TIME_WAIT is closed.
         if shut_read && s.shut_write || matches!(state, State::Closed | State::TimeWait) {
@@ -539,10 +540,10 @@ impl Inner {
         if is_opening(state) {
             return now;
         }
-        if flow.is_some_and(|f| f.tcp_socket().can_recv()) {
+        if connection.is_some_and(tcp::Socket::can_recv) {
             now |= bits::IN;
         }
-        if s.shut_write || flow.is_none_or(|f| !f.tcp_socket().may_send() || writable(f.tcp_socket())) {
+        if s.shut_write || connection.is_none_or(|t| !t.may_send() || writable(t)) {
             now |= bits::OUT;
         }
         now

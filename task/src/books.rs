@@ -4,7 +4,7 @@
 //! each slice of a thread, each sleep and each round of events. Within a slice, *messages* (system calls, page faults)
 //! take time from the thread's record into that of the resource that serves them:
 //!
-//! - A message whose kind takes [`LONG`] or more is timed each time.
+//! - A message whose kind takes long ([`LONG`], [`WORTH`]) is timed each time.
 //! - Of the others one in N is timed, drawn at random, and stands for N: looking at the clock twice would cost more than
 //!   the message. What is moved to the resource is taken from the thread, so the sum is right at any time, and each
 //!   part is right on average.
@@ -33,8 +33,10 @@ pub const EVENT: usize = KINDS - 2;
 /// The kind of a new task's way to its program.
 pub const START: usize = KINDS - 3;
 
-/// A kind that takes so long on average, ns, is timed each time.
+/// A kind that takes so long on average, ns, is timed each time,
 const LONG: u32 = 2_000;
+/// if that is so many times what timing a message takes, too: in emulation that is more than elsewhere.
+const WORTH: u64 = 64;
 /// One in so many of the others is timed, and of switches between threads.
 static SAMPLE: AtomicU32 = AtomicU32::new(16);
 /// The longest gap between samples, so that draws fit.
@@ -45,7 +47,7 @@ const LOOK_AFTER: u64 = 1_000_000;
 /// Spaces for which that is known.
 const SPACES: usize = 16;
 
-/// Looks at the clock to see what one costs.
+/// Looks at the clock, to see what one costs, and tries to see what timing does.
 const CLOCK_TRIES: usize = 32;
 /// A short kind's message that takes longer than this, ns, was most likely held up from outside: it counts as one that
 /// takes as long as they do on average.
@@ -96,6 +98,8 @@ pub(crate) struct Meter {
     had: [Cell<(u64, u64)>; SPACES],
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
+    /// From which average on a kind is timed each time, ns.
+    long: Cell<u32>,
     /// Whose the events were that were told of since events were last charged, and how many.
     causes: [Cell<(Cause, u32)>; CAUSES],
     /// How many of the `causes` there are.
@@ -164,6 +168,7 @@ impl Meter {
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             had: [const { Cell::new((0, 0)) }; SPACES],
             clock_cost: Cell::new(0),
+            long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
             known: Cell::new(0),
             telling: Cell::new(false),
@@ -190,12 +195,26 @@ impl Meter {
 
     /// The core begins to work, for nobody yet.
     pub fn open(&self) {
-        let cost = (0..CLOCK_TRIES).map(|_| {
-            let start = platform().now();
-            platform().now() - start
-        });
-        self.clock_cost.set(cost.min().unwrap_or(0));
         self.sheet.set(activity::sheet(ROOT, self.core));
+        let least = |f: &dyn Fn()| {
+            let tries = (0..CLOCK_TRIES).map(|_| {
+                let start = platform().now();
+                f();
+                platform().now() - start
+            });
+            tries.min().unwrap_or(0)
+        };
+        let look = least(&|| ());
+        // What is taken from a record and put into the same one leaves nothing there.
+        self.label.set(self.base.get());
+        let timing = least(&|| {
+            self.begin_timed(true);
+            self.end_timed();
+        });
+        let long = (timing.saturating_sub(look) * WORTH).clamp(LONG.into(), HELD_UP) as u32;
+        self.long.set(long);
+        self.means.iter().for_each(|mean| mean.set(long));
+        self.clock_cost.set(look);
     }
 
     /// The core works for a thread from now on.
@@ -296,7 +315,7 @@ impl Meter {
         self.kind.set(kind as u16);
         let gap = self.gap.get() - 1;
         self.gap.set(gap);
-        let long = self.means[kind].get() >= LONG;
+        let long = self.means[kind].get() >= self.long.get();
         if gap == 0 || long {
             self.begin_timed(long);
         }
