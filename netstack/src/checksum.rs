@@ -4,7 +4,7 @@
 /// Adds bytes to a sum. Those that went before it were even in number.
 #[inline]
 pub(crate) fn add(mut sum: u64, bytes: &[u8]) -> u64 {
-    let (blocks, rest) = bytes.as_chunks::<32>();
+    let (blocks, rest) = bytes.as_chunks::<64>();
     for block in blocks {
         // What one word carries goes into the next one's addition, which is one instruction.
         let mut carry = false;

@@ -636,7 +636,15 @@ impl Inner {
     }
 
     /// Gives smoltcp the acknowledgement that was kept, if there is one.
+    #[inline]
     pub(crate) fn take_held(&mut self, f: usize) {
+        if self.flows.get(f).and_then(Flow::tcp).is_some_and(|c| c.held.is_some()) {
+            self.hear_held(f);
+        }
+    }
+
+    #[inline(never)]
+    fn hear_held(&mut self, f: usize) {
         let held = self.flows.get_mut(f).and_then(Flow::tcp_mut).and_then(|c| c.held.take());
         if let Some(held) = held {
             self.hear(f, held.frame(), Some(false), false);

@@ -36,7 +36,7 @@ pub const START: usize = KINDS - 3;
 /// A kind that takes so long on average, ns, is timed each time,
 const LONG: u32 = 2_000;
 /// if that is so many times what timing a message takes, too: in emulation that is more than elsewhere.
-const WORTH: u64 = 64;
+const WORTH: u64 = 100;
 /// One in so many of the others is timed, and of switches between threads.
 static SAMPLE: AtomicU32 = AtomicU32::new(16);
 /// The longest gap between samples, so that draws fit.
@@ -52,6 +52,9 @@ const CLOCK_TRIES: usize = 32;
 /// A short kind's message that takes longer than this, ns, was most likely held up from outside: it counts as one that
 /// takes as long as they do on average.
 const HELD_UP: u64 = 50_000;
+
+/// However short a kind is, one that takes this much longer, ns, is not out of the ordinary.
+const SHORT: i64 = 100;
 
 /// Activities that one round of events can be for, before the rest counts as nobody's.
 const CAUSES: usize = 8;
@@ -342,7 +345,7 @@ impl Meter {
     #[inline]
     pub fn go_to(&self, resource: Resource) -> Within {
         if self.weight.get() != 0 {
-            self.cut(platform().now());
+            self.cut_here();
         }
         Within { from: self.label.replace(resource), spent: self.spent.get() }
     }
@@ -350,12 +353,22 @@ impl Meter {
     /// The resource that took over is done. Value: the time that it took, as far as that was looked at, ns.
     #[inline]
     pub fn go_back(&self, to: Within) -> u64 {
-        if self.weight.get() != 0 {
-            self.cut(platform().now());
-        }
-        let from = self.label.replace(to.from);
-        count(&self.entry(from).messages, 1);
-        let took = self.spent.get().saturating_sub(to.spent) * u64::from(self.weight.get());
+        count(&self.entry(self.label.get()).messages, 1);
+        let took = if self.weight.get() != 0 { self.cut_off(to.spent) } else { 0 };
+        self.label.set(to.from);
+        took
+    }
+
+    #[cold]
+    fn cut_here(&self) {
+        self.cut(platform().now());
+    }
+
+    /// Value: what has been spent on the message since that was `before`, ns, for all that it stands for.
+    #[cold]
+    fn cut_off(&self, before: u64) -> u64 {
+        self.cut_here();
+        let took = self.spent.get().saturating_sub(before) * u64::from(self.weight.get());
         self.elsewhere.set(self.elsewhere.get() + took);
         took
     }
@@ -387,8 +400,10 @@ impl Meter {
         self.cut(platform().now());
         self.stood_for.set(self.weight.replace(0));
         let mean = &self.means[usize::from(self.kind.get())];
-        let spent = self.spent.get().min(HELD_UP) as i64;
         let now = i64::from(mean.get());
+        // What held one of them up does not make the kind a long one; if they take longer from now on, a few more show that.
+        let spent = self.spent.get().min(HELD_UP) as i64;
+        let spent = spent.min(now * 2 + SHORT);
         // Rounded away from the old, so that it gets there.
         let step = (spent - now) / 8 + (spent - now).signum();
         mean.set((now + step).max(0) as u32);
