@@ -254,6 +254,7 @@ impl SocketFile {
         }
     }
 
+    #[inline]
     fn receive_stream(
         &self,
         s: &dyn StreamHandle,
@@ -313,6 +314,7 @@ impl SocketFile {
         }
     }
 
+    #[inline]
     fn send_stream(
         &self,
         s: &dyn StreamHandle,
