@@ -1030,22 +1030,10 @@ impl Inner {
 
     /// Has a flow visited before the lock is let go.
     pub(crate) fn list(&mut self, f: usize) {
-        if let Some(flow) = self.flows.get_mut(f) {
-            flow.only_sends = false;
-            if !flow.listed {
-                flow.listed = true;
-                self.listed.push_back(f);
-            }
-        }
-    }
-
-    /// The same for a connection that was given bytes to send, which is all that is new.
-    pub(crate) fn list_to_send(&mut self, f: usize) {
         if let Some(flow) = self.flows.get_mut(f)
             && !flow.listed
         {
             flow.listed = true;
-            flow.only_sends = true;
             self.listed.push_back(f);
         }
     }
@@ -1066,9 +1054,6 @@ impl Inner {
     fn visit(&mut self, f: usize) {
         let Some(flow) = self.flows.get_mut(f) else { return };
         flow.listed = false;
-        if core::mem::take(&mut flow.only_sends) && self.send_usual(f) {
-            return;
-        }
         self.take_held(f);
         if !self.before_visit(f) {
             return;

@@ -128,7 +128,6 @@ impl Inner {
             net,
             timer: None,
             listed: false,
-            only_sends: false,
             waits: false,
             stuck: None,
             memory,
@@ -467,7 +466,9 @@ impl Inner {
             if let Some(c) = flow.tcp_mut() {
                 c.all_sent = false;
             }
-            self.list_to_send(f);
+            if !self.send_usual(f) {
+                self.list(f);
+            }
             return Ok(done);
         }
         Err(if full { Errno::EAGAIN } else { Errno::EFAULT })
@@ -808,13 +809,13 @@ impl Inner {
         self.changed(n);
     }
 
-    /// A visit of a flow for which there are bytes to send and which is as usual else: sends them. False: it is to be
-    /// visited like any other.
-    pub(crate) fn send_usual(&mut self, f: usize) -> bool {
+    /// Sends the bytes of a flow that has some, and is as usual else: it needs no visit for that. False: it does.
+    #[inline]
+    fn send_usual(&mut self, f: usize) -> bool {
         let now = self.instant();
         let Some(flow) = self.flows.get_mut(f) else { return false };
         let What::Tcp(c) = &flow.what else { return false };
-        let usual = c.is_usual() && flow.stuck.is_none() && !flow.waits;
+        let usual = c.is_usual() && flow.stuck.is_none() && !flow.waits && !flow.listed;
         if !usual || flow.tcp_socket().state() != State::Established {
             return false;
         }
