@@ -10,7 +10,7 @@
 //! A flow is *listed* when it may have something to send, and *visited* before
 //! the lock is let go; its next visit is in the list of timers. What a
 //! connection usually does, take bytes and send others in answer, needs no
-//! more of a visit than to send them: what smoltcp wants to do next is asked
+//! visit: those are sent at once, and what smoltcp wants to do next is asked
 //! for a little later (`visit_soon`).
 
 use alloc::boxed::Box;

@@ -214,6 +214,7 @@ impl Meter {
             self.begin_timed(true);
             self.end_timed();
         });
+        self.stood_for.set(0);
         let long = (timing.saturating_sub(look) * WORTH).clamp(LONG.into(), HELD_UP) as u32;
         self.long.set(long);
         self.means.iter().for_each(|mean| mean.set(long));
