@@ -77,6 +77,8 @@ pub struct Disk<T: Transport> {
     transport: T,
     queue: VirtQueue<Memory, QUEUE>,
     sectors: u64,
+    /// It was not told of the last request.
+    untold: bool,
     /// By the queue's numbers.
     under_way: [Option<UnderWay>; QUEUE],
 }
@@ -128,7 +130,7 @@ impl<T: Transport> Disk<T> {
         }
         let queue = VirtQueue::new(&mut transport, QUEUE_NUMBER, false, false)?;
         transport.finish_init();
-        Ok(Box::new(Disk { transport, queue, sectors, under_way: [const { None }; QUEUE] }))
+        Ok(Box::new(Disk { transport, queue, sectors, untold: false, under_way: [const { None }; QUEUE] }))
     }
 
     /// Its size, bytes.
@@ -169,8 +171,15 @@ impl<T: Transport> Disk<T> {
             Err(Error::QueueFull) => return Ok(false),
             Err(e) => return Err(e),
         }
-        tell(&self.queue, &mut self.transport, QUEUE_NUMBER);
+        self.untold = tell(&self.queue, &mut self.transport, QUEUE_NUMBER);
         Ok(true)
+    }
+
+    /// A second look, of a core that is about to sleep: does the device want to know of the last request by now?
+    pub fn look_again(&mut self) {
+        if self.untold {
+            self.untold = tell(&self.queue, &mut self.transport, QUEUE_NUMBER);
+        }
     }
 
     /// A request that is done: its tag, and whether it was done well. An error: the device can't be believed any more.

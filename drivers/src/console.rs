@@ -26,6 +26,8 @@ pub struct Console<T: Transport> {
     transport: T,
     incoming: VirtQueue<Memory, QUEUE>,
     outgoing: VirtQueue<Memory, QUEUE>,
+    /// It was not told of the last buffer for what comes, and of the last bytes.
+    untold: [bool; 2],
     /// Buffers that the device has, by the queues' numbers.
     empty: [Option<Vec<u8>>; QUEUE],
     full: [Option<Vec<u8>>; QUEUE],
@@ -54,7 +56,8 @@ impl<T: Transport> Console<T> {
         let outgoing = VirtQueue::new(&mut transport, OUTGOING, false, false)?;
         transport.finish_init();
         let (empty, full) = ([const { None }; QUEUE], [const { None }; QUEUE]);
-        let mut console = Box::new(Console { transport, incoming, outgoing, empty, full });
+        let mut console =
+            Box::new(Console { transport, incoming, outgoing, untold: [false; 2], empty, full });
         for _ in 0..QUEUE {
             console.offer(vec![0; BUFFER])?;
         }
@@ -71,7 +74,7 @@ impl<T: Transport> Console<T> {
         // SAFETY: kept in `empty` until the device gives it back.
         let n = unsafe { self.incoming.add(&[], &mut [&mut buffer[..]])? };
         self.empty[usize::from(n)] = Some(buffer);
-        tell(&self.incoming, &mut self.transport, INCOMING);
+        self.untold[0] = tell(&self.incoming, &mut self.transport, INCOMING);
         Ok(())
     }
 
@@ -98,7 +101,17 @@ impl<T: Transport> Console<T> {
         // SAFETY: kept in `full` until the device gives it back.
         let n = unsafe { self.outgoing.add(&[&buffer[..]], &mut [])? };
         self.full[usize::from(n)] = Some(buffer);
-        tell(&self.outgoing, &mut self.transport, OUTGOING);
+        self.untold[1] = tell(&self.outgoing, &mut self.transport, OUTGOING);
         Ok(())
+    }
+
+    /// A second look, of a core that is about to sleep: does the device want to know by now what it has?
+    pub fn look_again(&mut self) {
+        if self.untold[0] {
+            self.untold[0] = tell(&self.incoming, &mut self.transport, INCOMING);
+        }
+        if self.untold[1] {
+            self.untold[1] = tell(&self.outgoing, &mut self.transport, OUTGOING);
+        }
     }
 }

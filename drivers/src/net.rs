@@ -104,6 +104,12 @@ impl NetPort {
     pub fn interrupted(&self) {
         self.interrupts.answer();
     }
+
+    /// A second look, of a core that is about to sleep ([`Ring::show_again`]). Value: something is to be done first.
+    pub fn look_again(&self) -> bool {
+        // Who is at it comes by here, too.
+        self.with(State::look_again).unwrap_or(false)
+    }
 }
 
 impl State {
@@ -131,6 +137,16 @@ impl State {
             self.reclaim();
         }
         self.outgoing.has_free()
+    }
+
+    fn look_again(&mut self) -> bool {
+        self.incoming.show_again(&mut self.transport);
+        self.outgoing.show_again(&mut self.transport);
+        let had_room = self.outgoing.has_free();
+        if !had_room {
+            self.reclaim();
+        }
+        self.incoming.has_back() || had_room != self.outgoing.has_free()
     }
 
     /// Takes buffers back whose frames are gone.

@@ -7,17 +7,20 @@ use virtio_drivers::transport::Transport;
 
 use crate::memory::Memory;
 
-/// Tells the device of what was added to a queue, if it wants to know.
+/// Tells the device of what was added to a queue, if it wants to know. Value: it does not. Before a core sleeps it is asked
+/// once more then: see [`crate::ring::Ring::show_again`].
 pub(crate) fn tell<const N: usize>(
     queue: &VirtQueue<Memory, N>,
     transport: &mut impl Transport,
     number: u16,
-) {
+) -> bool {
     // What was added is there before we look whether the device sleeps; it looks in the other order.
     fence(Ordering::SeqCst);
-    if queue.should_notify() {
+    let wanted = queue.should_notify();
+    if wanted {
         transport.notify(number);
     }
+    !wanted
 }
 
 bitflags::bitflags! {

@@ -100,6 +100,8 @@ pub(crate) struct Ring<H: Hal> {
     /// The available index; what of it the device was last shown, by a look whether it wants to know.
     given: u16,
     shown: u16,
+    /// Buffers that it was given since it was last notified, at most [`SIZE`].
+    untold: u16,
     /// The used index up to which buffers have come back.
     taken: u16,
     /// What the device has as the index for interrupts.
@@ -135,9 +137,10 @@ impl<H: Hal> Ring<H> {
             part(core::mem::offset_of!(Shared, used)),
         ];
         let event = if incoming { 0 } else { u16::MAX };
-        let (given, shown, taken, lent) = (0, 0, 0, 0);
+        let (given, shown, untold, taken, lent) = (0, 0, 0, 0, 0);
+        let free = u32::MAX;
         let queue =
-            Ring { number, by_index, shared, buffers, given, shown, taken, event, free: u32::MAX, lent };
+            Ring { number, by_index, shared, buffers, given, shown, untold, taken, event, free, lent };
         let available = &queue.shared().available;
         // What was sent needs no interrupt, until somebody waits for room.
         available.used_event.store(event, Ordering::Relaxed);
@@ -204,19 +207,39 @@ impl<H: Hal> Ring<H> {
         if new == 0 {
             return;
         }
-        // What was given is there before we look whether the device sleeps; it looks in the other order. If this fence
-        // does nothing, each may miss the other, and neither says anything any more (ARCHITECTURE.md: one processor).
+        self.untold = (self.untold + new).min(SIZE as u16);
+        // What was given is there before we look whether the device sleeps; it looks in the other order.
         fence(Ordering::SeqCst);
+        self.tell(transport);
+    }
+
+    /// Tells the device of what it was given and not told of, if it wants to know by now. For a core that is about to sleep:
+    /// where fences do nothing (an emulated machine that can have one processor only, see ARCHITECTURE.md), what it wants
+    /// may have been said just when [`Ring::show`] looked, and each has missed the other.
+    pub fn show_again(&mut self, transport: &mut impl Transport) {
+        if self.untold != 0 {
+            self.tell(transport);
+        }
+    }
+
+    #[inline]
+    fn tell(&mut self, transport: &mut impl Transport) {
         let used = &self.shared().used;
         let wanted = if self.by_index {
             let event = used.available_event.load(Ordering::Relaxed);
-            self.given.wrapping_sub(event).wrapping_sub(1) < new
+            self.given.wrapping_sub(event).wrapping_sub(1) < self.untold
         } else {
             used.flags.load(Ordering::Relaxed) & QUIET == 0
         };
         if wanted {
+            self.untold = 0;
             transport.notify(self.number);
         }
+    }
+
+    /// Has something come back that was not taken? Where fences do nothing, there may be no interrupt for it.
+    pub fn has_back(&self) -> bool {
+        self.shared().used.index.load(Ordering::Acquire) != self.taken
     }
 
     /// What comes back next: a buffer, now the caller's, and how many bytes the device wrote to it, at most
@@ -450,6 +473,48 @@ mod tests {
         }
         // Indices have come round.
         assert!(back > 66_000);
+    }
+
+    #[test]
+    fn a_notification_that_was_missed_is_made_up_for() {
+        let sleeps = |device: &Device, seen: u16| {
+            device.shared().used.flags.store(0, Ordering::SeqCst);
+            device.shared().used.available_event.store(seen, Ordering::SeqCst);
+        };
+        // Value: notifications.
+        let give = |ring: &mut Ring<Host>, device: &mut Device| {
+            let n = ring.take_free().unwrap();
+            ring.give(n, 60);
+            ring.show(device);
+            core::mem::take(&mut device.notified)
+        };
+        for by_index in [true, false] {
+            let mut device = Device::default();
+            let mut ring = Ring::<Host>::new(&mut device, 0, by_index, false).unwrap();
+            for round in 0..70_000u32 {
+                sleeps(&device, ring.given);
+                assert_eq!(give(&mut ring, &mut device), 1, "round {round}");
+                // It is at work, and looks for more before it sleeps.
+                device.shared().used.flags.store(QUIET, Ordering::SeqCst);
+                assert_eq!(give(&mut ring, &mut device), 0, "round {round}");
+                // It may not have seen that one, nor we that it sleeps.
+                let missed = round % 3 != 0;
+                if missed {
+                    sleeps(&device, ring.given.wrapping_sub(1));
+                }
+                ring.show_again(&mut device);
+                ring.show_again(&mut device);
+                assert_eq!(core::mem::take(&mut device.notified), usize::from(missed), "round {round}");
+                device.look();
+                for sent in core::mem::take(&mut device.has) {
+                    assert!(!ring.has_back());
+                    device.give_back(sent.into(), 0);
+                    assert!(ring.has_back());
+                    let (n, _) = ring.take_back().unwrap();
+                    ring.put_back(n);
+                }
+            }
+        }
     }
 
     #[test]

@@ -121,6 +121,7 @@ impl OpenFile {
     }
 
     /// Ends a read or a write: books its bytes, and tells who watches.
+    #[inline]
     fn noted(&self, done: Result<usize>, event: u32) -> Result<usize> {
         if let Ok(n) = done
             && n > 0

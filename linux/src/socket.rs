@@ -144,15 +144,15 @@ impl SocketFile {
 
     /// EAGAIN if it isn't the caller's turn to send, or receive, by what the grid's configuration says of the device. Those who wait
     /// for the socket hear of it when it is.
+    #[inline]
     fn admitted(&self, send: bool) -> Result<()> {
-        let (resource, bits) = if send {
-            (Resource::DeviceWrite, poll::OUT | poll::WRNORM)
-        } else {
-            (Resource::DeviceRead, poll::IN | poll::RDNORM)
-        };
-        if !gate::full(resource) {
-            return Ok(());
-        }
+        let resource = if send { Resource::DeviceWrite } else { Resource::DeviceRead };
+        if gate::full(resource) { self.asks(send, resource) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn asks(&self, send: bool, resource: Resource) -> Result<()> {
+        let bits = if send { poll::OUT | poll::WRNORM } else { poll::IN | poll::RDNORM };
         let asked = &self.asked[usize::from(send)];
         let handle: Arc<dyn Handle> = match &self.inner {
             Inner::Stream(s) => s.clone(),
@@ -254,6 +254,7 @@ impl SocketFile {
         }
     }
 
+    #[inline]
     fn receive_stream(
         &self,
         s: &dyn StreamHandle,
@@ -313,6 +314,7 @@ impl SocketFile {
         }
     }
 
+    #[inline]
     fn send_stream(
         &self,
         s: &dyn StreamHandle,

@@ -172,10 +172,15 @@ impl HostSocket {
     }
 
     /// Sees to it that events come, and that the state is true from now on.
+    #[inline]
     fn watch(&self) {
-        if self.watched() {
-            return;
+        if !self.watched() {
+            self.begin_to_watch();
         }
+    }
+
+    #[cold]
+    fn begin_to_watch(&self) {
         let _one = self.watching.lock();
         if self.watched() {
             return;
@@ -202,11 +207,10 @@ impl HostSocket {
     }
 
     /// Something was taken by a call that began at `seen`. `all`: and nothing was left.
-    fn took(&self, seen: Seen, all: bool) {
-        match (self.watcher.load(Ordering::Acquire), host()) {
-            (core, Ok(host)) if core >= 0 => {
-                self.shared.readiness.took(seen, all, host.looks(core as usize));
-            }
+    #[inline]
+    fn took(&self, host: &dyn HostCalls, seen: Seen, all: bool) {
+        match self.watcher.load(Ordering::Acquire) {
+            core if core >= 0 => self.shared.readiness.took(seen, all, host.looks(core as usize)),
             _ => self.shared.readiness.took_unwatched(),
         }
     }
@@ -317,7 +321,7 @@ impl HostSocket {
                     && (r.len as u64) < asked
                     && seen.short_is_all()
                     && user::pages_taken_away() == pages;
-                self.took(seen, all);
+                self.took(host, seen, all);
                 let filled = r.len as u64 == asked && sink.left() > 0;
                 Ok(Taken { len: r.len, flags: r.flags, control_len: r.control_len, filled })
             }
@@ -330,7 +334,7 @@ impl HostSocket {
             }
             Err(e) => {
                 // The socket's pending error, perhaps: it is told once.
-                self.took(seen, false);
+                self.took(host, seen, false);
                 Err(e)
             }
         }
@@ -347,13 +351,13 @@ impl HostSocket {
         let seen = self.shared.readiness.seen();
         let mut bufs = [ReadBuf::NONE; 8];
         let n = source.host_bufs(&mut bufs)?;
+        let host = host()?;
         let sent = if n == 0 && source.left() > 0 {
             // Bytes of the runtime's own.
             let mut bounce = alloc::vec![0u8; source.left().min(BOUNCE)];
             let at = source.done();
             let got = source.take(&mut bounce)?;
             let buf = [HostBuf::from_ref(&bounce[..got])];
-            let host = host()?;
             let r = within(DeviceWrite, || host.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags));
             if let Ok(k) = r
                 && k < got
@@ -364,7 +368,6 @@ impl HostSocket {
             }
             r
         } else {
-            let host = host()?;
             let r =
                 within(DeviceWrite, || host.send(self.fd, &bufs[..n], to.map(|a| a.bytes()), control, flags));
             if let Ok(k) = r {
@@ -382,7 +385,7 @@ impl HostSocket {
                 Err(Errno::EFAULT)
             }
             Err(e) => {
-                self.took(seen, false);
+                self.took(host, seen, false);
                 Err(e)
             }
             Ok(n) => {
@@ -544,7 +547,7 @@ impl StreamHandle for HostSocket {
             Ok((fd, n)) => {
                 from.set_len(n);
                 let s = Self::adopt(fd, true, 0);
-                self.took(seen, false);
+                self.took(host, seen, false);
                 Ok((s, from))
             }
             Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),

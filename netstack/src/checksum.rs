@@ -2,30 +2,46 @@
 //! to where the result's bytes belong, and there they lie, too.
 
 /// Adds bytes to a sum. Those that went before it were even in number.
-#[inline]
 pub(crate) fn add(mut sum: u64, bytes: &[u8]) -> u64 {
-    let (blocks, rest) = bytes.as_chunks::<32>();
+    let (blocks, rest) = bytes.as_chunks::<64>();
     for block in blocks {
-        for word in block.as_chunks::<8>().0 {
-            sum = join(sum, u64::from_ne_bytes(*word));
-        }
+        sum = add_words(sum, block);
     }
-    let (words, mut rest) = rest.as_chunks::<8>();
-    for word in words {
-        sum = join(sum, u64::from_ne_bytes(*word));
+    add_few(sum, rest)
+}
+
+/// As [`add`], for less than 64 bytes, or for a number that is known when this is compiled.
+#[inline(always)]
+pub(crate) fn add_few(mut sum: u64, mut rest: &[u8]) -> u64 {
+    if let Some((words, after)) = rest.split_first_chunk::<32>() {
+        (sum, rest) = (add_words(sum, words), after);
+    }
+    if let Some((words, after)) = rest.split_first_chunk::<16>() {
+        (sum, rest) = (add_words(sum, words), after);
+    }
+    if let Some((word, after)) = rest.split_first_chunk::<8>() {
+        (sum, rest) = (join(sum, u64::from_ne_bytes(*word)), after);
     }
     if let Some((word, after)) = rest.split_first_chunk::<4>() {
-        sum = join(sum, u32::from_ne_bytes(*word).into());
-        rest = after;
+        (sum, rest) = (join(sum, u32::from_ne_bytes(*word).into()), after);
     }
     if let Some((word, after)) = rest.split_first_chunk::<2>() {
-        sum = join(sum, u16::from_ne_bytes(*word).into());
-        rest = after;
+        (sum, rest) = (join(sum, u16::from_ne_bytes(*word).into()), after);
     }
     if let [last] = rest {
         sum = join(sum, u16::from_ne_bytes([*last, 0]).into());
     }
     sum
+}
+
+/// Adds words of 64 bits. What one carries goes into the next one's addition, which is one instruction.
+#[inline(always)]
+fn add_words<const BYTES: usize>(mut sum: u64, words: &[u8; BYTES]) -> u64 {
+    let mut carry = false;
+    for word in words.as_chunks::<8>().0 {
+        (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
+    }
+    join(sum, carry.into())
 }
 
 /// Adds a word, and what is carried.
@@ -83,6 +99,8 @@ mod tests {
             prop_assert!(super::is_right(super::add(0, &whole)));
             whole[0] ^= 1;
             prop_assert!(!super::is_right(super::add(0, &whole)));
+            let few = &bytes[..bytes.len().min(63)];
+            prop_assert_eq!(super::add_few(1, few), super::add(1, few));
         }
     }
 

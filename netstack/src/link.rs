@@ -267,7 +267,7 @@ fn finish(frame: &mut [u8], sent: &mut Sent) {
     {
         sent.packets += 1;
         header[at::IPV4_CHECKSUM].fill(0);
-        let sum = checksum::of(checksum::add(0, &header[at::IPV4]));
+        let sum = checksum::of(checksum::add_few(0, &header[at::IPV4]));
         header[at::IPV4_CHECKSUM].copy_from_slice(&sum);
         let len = frame.len() - at::TCP;
         note_segment(&mut frame[at::TCP..], sent);
@@ -437,7 +437,7 @@ fn sort_usual(frame: &[u8]) -> Option<Hint> {
         && (HEADERS..=end).contains(&data);
     let packet = frame.get(..end).filter(|_| usual)?;
     let sum = checksum::add(checksum::pseudo_tcp(end - at::TCP), &packet[at::ADDRESSES.start..]);
-    if !checksum::is_right(checksum::add(0, &header[at::IPV4])) || !checksum::is_right(sum) {
+    if !checksum::is_right(checksum::add_few(0, &header[at::IPV4])) || !checksum::is_right(sum) {
         return None;
     }
     let address = |at| IpAddress::Ipv4(Ipv4Address::from_bits(long(header, at)));

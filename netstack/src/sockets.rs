@@ -121,8 +121,6 @@ pub(crate) struct Flow {
     pub(crate) timer: Option<i64>,
     /// It is to be visited as soon as may be, and is in a list for that.
     pub(crate) listed: bool,
-    /// If so: only because there is more to send.
-    pub(crate) only_sends: bool,
     /// It waits for a neighbour's hardware address or for room, and is in a list for that.
     pub(crate) waits: bool,
     /// Since when it has not been able to send.
@@ -343,10 +341,12 @@ impl Flow {
         (sent.all == Some(true), tried > sent.packets)
     }
 
+    #[inline]
     pub(crate) fn tcp_socket(&self) -> &tcp::Socket<'static> {
         self.set.get::<tcp::Socket>(self.handle)
     }
 
+    #[inline]
     pub(crate) fn tcp_socket_mut(&mut self) -> &mut tcp::Socket<'static> {
         self.set.get_mut::<tcp::Socket>(self.handle)
     }

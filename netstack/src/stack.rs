@@ -10,7 +10,7 @@
 //! A flow is *listed* when it may have something to send, and *visited* before
 //! the lock is let go; its next visit is in the list of timers. What a
 //! connection usually does, take bytes and send others in answer, needs no
-//! more of a visit than to send them: what smoltcp wants to do next is asked
+//! visit: those are sent at once, and what smoltcp wants to do next is asked
 //! for a little later (`visit_soon`).
 
 use alloc::boxed::Box;
@@ -131,7 +131,7 @@ pub(crate) struct Inner {
     listed: VecDeque<usize>,
     /// What [`Inner::deadline`] looks at may have changed since it was asked.
     rescheduled: bool,
-    /// A port may have had more frames than the last visit took.
+    /// A port may have had more frames than the last visit took, or the loopback more than [`ROUNDS`] are enough for.
     unfinished: bool,
     changes: Changes,
     /// Connections in TIME_WAIT that belong to nobody, oldest first; some may be gone.
@@ -1030,22 +1030,10 @@ impl Inner {
 
     /// Has a flow visited before the lock is let go.
     pub(crate) fn list(&mut self, f: usize) {
-        if let Some(flow) = self.flows.get_mut(f) {
-            flow.only_sends = false;
-            if !flow.listed {
-                flow.listed = true;
-                self.listed.push_back(f);
-            }
-        }
-    }
-
-    /// The same for a connection that was given bytes to send, which is all that is new.
-    pub(crate) fn list_to_send(&mut self, f: usize) {
         if let Some(flow) = self.flows.get_mut(f)
             && !flow.listed
         {
             flow.listed = true;
-            flow.only_sends = true;
             self.listed.push_back(f);
         }
     }
@@ -1066,9 +1054,6 @@ impl Inner {
     fn visit(&mut self, f: usize) {
         let Some(flow) = self.flows.get_mut(f) else { return };
         flow.listed = false;
-        if core::mem::take(&mut flow.only_sends) && self.send_usual(f) {
-            return;
-        }
         self.take_held(f);
         if !self.before_visit(f) {
             return;
@@ -1120,16 +1105,20 @@ impl Inner {
 
     /// Has a flow visited at a time, unless that is to be sooner anyway. A visit that comes too early only finds the next
     /// time; that is cheaper than to move it each time.
+    #[inline]
     fn visit_at(&mut self, f: usize, t: i64) {
-        if let Some(flow) = self.flows.get_mut(f)
-            && flow.timer.is_none_or(|old| t < old)
-        {
-            if let Some(old) = flow.timer.replace(t) {
-                self.timers.remove(&(old, f));
-            }
-            self.timers.insert((t, f));
-            self.rescheduled = true;
+        if self.flows.get(f).is_some_and(|flow| flow.timer.is_none_or(|old| t < old)) {
+            self.set_timer(f, t);
         }
+    }
+
+    fn set_timer(&mut self, f: usize, t: i64) {
+        let Some(flow) = self.flows.get_mut(f) else { return };
+        if let Some(old) = flow.timer.replace(t) {
+            self.timers.remove(&(old, f));
+        }
+        self.timers.insert((t, f));
+        self.rescheduled = true;
     }
 
     /// Forgets a flow.
@@ -1222,7 +1211,6 @@ impl Inner {
 
     #[inline(never)]
     fn pump_all(&mut self) {
-        self.rescheduled = true;
         for _ in 0..ROUNDS {
             while let Link::Loop(l) = &mut self.nets[0].link
                 && let Some(frame) = l.pop()
@@ -1241,6 +1229,8 @@ impl Inner {
                 }
             }
         }
+        // The rest is for the next poll.
+        (self.unfinished, self.rescheduled) = (true, true);
     }
 
     /// Is there something to be done before the lock is let go?

@@ -128,7 +128,6 @@ impl Inner {
             net,
             timer: None,
             listed: false,
-            only_sends: false,
             waits: false,
             stuck: None,
             memory,
@@ -467,7 +466,9 @@ impl Inner {
             if let Some(c) = flow.tcp_mut() {
                 c.all_sent = false;
             }
-            self.list_to_send(f);
+            if !self.send_usual(f) {
+                self.list(f);
+            }
             return Ok(done);
         }
         Err(if full { Errno::EAGAIN } else { Errno::EFAULT })
@@ -526,8 +527,9 @@ impl Inner {
             Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)),
             _ => None,
         };
-        let state = flow.map_or(State::Closed, |f| f.tcp_socket().state());
         let finished = flow.and_then(Flow::tcp).is_some_and(|c| c.finished);
+        let connection = flow.map(Flow::tcp_socket);
+        let state = connection.map_or(State::Closed, tcp::Socket::state);
         let shut_read = s.shut_read || finished;
         // To Linux a connection in TIME_WAIT is closed.
         if shut_read && s.shut_write || matches!(state, State::Closed | State::TimeWait) {
@@ -539,10 +541,10 @@ impl Inner {
         if is_opening(state) {
             return now;
         }
-        if flow.is_some_and(|f| f.tcp_socket().can_recv()) {
+        if connection.is_some_and(tcp::Socket::can_recv) {
             now |= bits::IN;
         }
-        if s.shut_write || flow.is_none_or(|f| !f.tcp_socket().may_send() || writable(f.tcp_socket())) {
+        if s.shut_write || connection.is_none_or(|t| !t.may_send() || writable(t)) {
             now |= bits::OUT;
         }
         now
@@ -635,7 +637,15 @@ impl Inner {
     }
 
     /// Gives smoltcp the acknowledgement that was kept, if there is one.
+    #[inline]
     pub(crate) fn take_held(&mut self, f: usize) {
+        if self.flows.get(f).and_then(Flow::tcp).is_some_and(|c| c.held.is_some()) {
+            self.hear_held(f);
+        }
+    }
+
+    #[inline(never)]
+    fn hear_held(&mut self, f: usize) {
         let held = self.flows.get_mut(f).and_then(Flow::tcp_mut).and_then(|c| c.held.take());
         if let Some(held) = held {
             self.hear(f, held.frame(), Some(false), false);
@@ -799,13 +809,13 @@ impl Inner {
         self.changed(n);
     }
 
-    /// A visit of a flow for which there are bytes to send and which is as usual else: sends them. False: it is to be
-    /// visited like any other.
-    pub(crate) fn send_usual(&mut self, f: usize) -> bool {
+    /// Sends the bytes of a flow that has some, and is as usual else: it needs no visit for that. False: it does.
+    #[inline]
+    fn send_usual(&mut self, f: usize) -> bool {
         let now = self.instant();
         let Some(flow) = self.flows.get_mut(f) else { return false };
         let What::Tcp(c) = &flow.what else { return false };
-        let usual = c.is_usual() && flow.stuck.is_none() && !flow.waits;
+        let usual = c.is_usual() && flow.stuck.is_none() && !flow.waits && !flow.listed;
         if !usual || flow.tcp_socket().state() != State::Established {
             return false;
         }

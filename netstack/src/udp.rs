@@ -197,7 +197,6 @@ impl Inner {
                     net,
                     timer: None,
                     listed: false,
-                    only_sends: false,
                     waits: false,
                     stuck: None,
                     memory: OUTBOX,

@@ -69,6 +69,7 @@ impl Cause {
     pub const NOBODY: Cause = Cause(INFRASTRUCTURE);
 
     /// What the current thread works for.
+    #[inline]
     pub fn current() -> Cause {
         if core_local().current.load(Ordering::Relaxed).is_null() {
             return Cause::NOBODY;
@@ -80,6 +81,7 @@ impl Cause {
     }
 
     /// This activity, as it is now.
+    #[inline]
     pub(crate) fn activity(n: u32) -> Cause {
         Cause(HOLDERS[n as usize].generation.load(Ordering::Relaxed) << NUMBER_BITS | n)
     }

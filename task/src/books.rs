@@ -4,7 +4,7 @@
 //! each slice of a thread, each sleep and each round of events. Within a slice, *messages* (system calls, page faults)
 //! take time from the thread's record into that of the resource that serves them:
 //!
-//! - A message whose kind takes [`LONG`] or more is timed each time.
+//! - A message whose kind takes long ([`LONG`], [`WORTH`]) is timed each time.
 //! - Of the others one in N is timed, drawn at random, and stands for N: looking at the clock twice would cost more than
 //!   the message. What is moved to the resource is taken from the thread, so the sum is right at any time, and each
 //!   part is right on average.
@@ -33,8 +33,10 @@ pub const EVENT: usize = KINDS - 2;
 /// The kind of a new task's way to its program.
 pub const START: usize = KINDS - 3;
 
-/// A kind that takes so long on average, ns, is timed each time.
+/// A kind that takes so long on average, ns, is timed each time,
 const LONG: u32 = 2_000;
+/// if that is so many times what timing a message takes, too: in emulation that is more than elsewhere.
+const WORTH: u64 = 100;
 /// One in so many of the others is timed, and of switches between threads.
 static SAMPLE: AtomicU32 = AtomicU32::new(16);
 /// The longest gap between samples, so that draws fit.
@@ -45,11 +47,14 @@ const LOOK_AFTER: u64 = 1_000_000;
 /// Spaces for which that is known.
 const SPACES: usize = 16;
 
-/// Looks at the clock to see what one costs.
+/// Looks at the clock, to see what one costs, and tries to see what timing does.
 const CLOCK_TRIES: usize = 32;
 /// A short kind's message that takes longer than this, ns, was most likely held up from outside: it counts as one that
 /// takes as long as they do on average.
 const HELD_UP: u64 = 50_000;
+
+/// However short a kind is, one that takes this much longer, ns, is not out of the ordinary.
+const SHORT: i64 = 100;
 
 /// Activities that one round of events can be for, before the rest counts as nobody's.
 const CAUSES: usize = 8;
@@ -96,6 +101,8 @@ pub(crate) struct Meter {
     had: [Cell<(u64, u64)>; SPACES],
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
+    /// From which average on a kind is timed each time, ns.
+    long: Cell<u32>,
     /// Whose the events were that were told of since events were last charged, and how many.
     causes: [Cell<(Cause, u32)>; CAUSES],
     /// How many of the `causes` there are.
@@ -164,6 +171,7 @@ impl Meter {
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             had: [const { Cell::new((0, 0)) }; SPACES],
             clock_cost: Cell::new(0),
+            long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
             known: Cell::new(0),
             telling: Cell::new(false),
@@ -190,12 +198,27 @@ impl Meter {
 
     /// The core begins to work, for nobody yet.
     pub fn open(&self) {
-        let cost = (0..CLOCK_TRIES).map(|_| {
-            let start = platform().now();
-            platform().now() - start
-        });
-        self.clock_cost.set(cost.min().unwrap_or(0));
         self.sheet.set(activity::sheet(ROOT, self.core));
+        let least = |f: &dyn Fn()| {
+            let tries = (0..CLOCK_TRIES).map(|_| {
+                let start = platform().now();
+                f();
+                platform().now() - start
+            });
+            tries.min().unwrap_or(0)
+        };
+        let look = least(&|| ());
+        // What is taken from a record and put into the same one leaves nothing there.
+        self.label.set(self.base.get());
+        let timing = least(&|| {
+            self.begin_timed(true);
+            self.end_timed();
+        });
+        self.stood_for.set(0);
+        let long = (timing.saturating_sub(look) * WORTH).clamp(LONG.into(), HELD_UP) as u32;
+        self.long.set(long);
+        self.means.iter().for_each(|mean| mean.set(long));
+        self.clock_cost.set(look);
     }
 
     /// The core works for a thread from now on.
@@ -296,7 +319,7 @@ impl Meter {
         self.kind.set(kind as u16);
         let gap = self.gap.get() - 1;
         self.gap.set(gap);
-        let long = self.means[kind].get() >= LONG;
+        let long = self.means[kind].get() >= self.long.get();
         if gap == 0 || long {
             self.begin_timed(long);
         }
@@ -323,7 +346,7 @@ impl Meter {
     #[inline]
     pub fn go_to(&self, resource: Resource) -> Within {
         if self.weight.get() != 0 {
-            self.cut(platform().now());
+            self.cut_here();
         }
         Within { from: self.label.replace(resource), spent: self.spent.get() }
     }
@@ -331,12 +354,22 @@ impl Meter {
     /// The resource that took over is done. Value: the time that it took, as far as that was looked at, ns.
     #[inline]
     pub fn go_back(&self, to: Within) -> u64 {
-        if self.weight.get() != 0 {
-            self.cut(platform().now());
-        }
-        let from = self.label.replace(to.from);
-        count(&self.entry(from).messages, 1);
-        let took = self.spent.get().saturating_sub(to.spent) * u64::from(self.weight.get());
+        count(&self.entry(self.label.get()).messages, 1);
+        let took = if self.weight.get() != 0 { self.cut_off(to.spent) } else { 0 };
+        self.label.set(to.from);
+        took
+    }
+
+    #[cold]
+    fn cut_here(&self) {
+        self.cut(platform().now());
+    }
+
+    /// Value: what has been spent on the message since that was `before`, ns, for all that it stands for.
+    #[cold]
+    fn cut_off(&self, before: u64) -> u64 {
+        self.cut_here();
+        let took = self.spent.get().saturating_sub(before) * u64::from(self.weight.get());
         self.elsewhere.set(self.elsewhere.get() + took);
         took
     }
@@ -368,8 +401,10 @@ impl Meter {
         self.cut(platform().now());
         self.stood_for.set(self.weight.replace(0));
         let mean = &self.means[usize::from(self.kind.get())];
-        let spent = self.spent.get().min(HELD_UP) as i64;
         let now = i64::from(mean.get());
+        // What held one of them up does not make the kind a long one; if they take longer from now on, a few more show that.
+        let spent = self.spent.get().min(HELD_UP) as i64;
+        let spent = spent.min(now * 2 + SHORT);
         // Rounded away from the old, so that it gets there.
         let step = (spent - now) / 8 + (spent - now).signum();
         mean.set((now + step).max(0) as u32);

@@ -9,7 +9,7 @@ use crate::activity::Activity;
 use crate::books;
 use crate::core_state::{core, this_core, with_private};
 use crate::scheduler::{poke, wake_event_thread};
-use crate::thread::{Thread, current};
+use crate::thread::current;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Parameters, Resource};
 use atoll_abi::platform;
@@ -50,12 +50,13 @@ pub(crate) fn for_whom() -> Activity {
 }
 
 /// The same, its number.
+#[inline]
 pub(crate) fn whose() -> u32 {
-    let me: *const Thread = current();
-    let this = this_core();
-    let serving =
-        this.meter.serving().filter(|_| this.event_thread.load(Ordering::Relaxed).cast_const() == me);
-    serving.unwrap_or_else(|| current().activity())
+    let (me, this) = (current(), this_core());
+    match this.meter.serving() {
+        Some(who) if core::ptr::eq(this.event_thread.load(Ordering::Relaxed), me) => who,
+        _ => me.activity(),
+    }
 }
 
 /// Puts a message into this core's queues.

@@ -79,6 +79,8 @@ pub(crate) struct Devices {
     wanted: AtomicBool,
     /// A device's interrupt has come since the last look.
     interrupted: AtomicBool,
+    /// A core is about to sleep.
+    sleepy: AtomicBool,
     state: UnsafeCell<State>,
     answers: Answers,
     has_outside: bool,
@@ -145,6 +147,7 @@ pub(crate) fn start() {
         busy: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
         interrupted: AtomicBool::new(true),
+        sleepy: AtomicBool::new(false),
         has_outside: outside.is_some(),
         state: UnsafeCell::new(State { disks, outside }),
         answers,
@@ -198,6 +201,13 @@ impl Devices {
         }
     }
 
+    /// A second look at all queues, of a core that is about to sleep. Value: there is something for it.
+    pub fn look_again(&self) -> bool {
+        self.sleepy.store(true, Ordering::SeqCst);
+        self.serve();
+        self.has_events()
+    }
+
     /// Does what there is to do, or leaves it to the one who is at it.
     fn serve(&self) {
         self.wanted.store(true, Ordering::SeqCst);
@@ -206,6 +216,9 @@ impl Devices {
             let state = unsafe { &mut *self.state.get() };
             while self.wanted.swap(false, Ordering::SeqCst) {
                 state.serve(self.interrupted.swap(false, Ordering::SeqCst), &self.answers);
+                if self.sleepy.swap(false, Ordering::SeqCst) {
+                    state.look_again();
+                }
             }
             self.busy.store(false, Ordering::SeqCst);
         }
@@ -230,6 +243,11 @@ impl State {
         if let Some(outside) = &mut self.outside {
             outside.serve(answers);
         }
+    }
+
+    fn look_again(&mut self) {
+        self.disks.iter_mut().for_each(|d| d.disk.look_again());
+        self.outside.iter_mut().for_each(Outside::look_again);
     }
 
     fn take(&mut self, asked: Asked, answers: &Answers) {

@@ -125,6 +125,12 @@ impl Net {
         self.interrupted.load(Ordering::SeqCst)
     }
 
+    /// A second look at the devices' queues, of a core that is about to sleep. Value: there is something to be done first.
+    pub fn look_again(&self) -> bool {
+        // Each of them.
+        self.devices.iter().fold(false, |any, d| d.look_again() | any)
+    }
+
     /// When it wants to be polled at the latest, ns.
     pub fn deadline(&self) -> u64 {
         self.stack.deadline().unwrap_or(u64::MAX)

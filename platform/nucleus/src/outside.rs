@@ -76,6 +76,10 @@ impl Outside {
         self.port.interrupted();
     }
 
+    pub fn look_again(&mut self) {
+        self.port.look_again();
+    }
+
     /// Takes a request.
     pub fn take(&mut self, mut asked: Asked, answers: &Answers) {
         let request = &mut asked.1;
