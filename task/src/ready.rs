@@ -3,7 +3,7 @@
 //! As long as the cell has one class, they stand in one line. A *class* is an activity that the configuration names, or the
 //! cell itself for all others; with more than one, each has a line of its own, and a scheduler of the grid divides the
 //! core's time between the lines (Omni-kernel, sections 3.2 and 4: threads are the clients of the thread resource).
-//! Threads of the runtime, which handle events, then go before all classes when they are woken.
+//! Threads of the runtime that work for no activity, but handle events, then go before all classes when they are woken.
 #![allow(unsafe_code, reason = "links threads into lines")]
 
 use alloc::boxed::Box;
@@ -184,7 +184,7 @@ impl Ready {
     /// A thread has been woken.
     #[inline]
     pub fn wake(&mut self, t: ThreadRef, now: u64) {
-        if self.classes.is_some() && !t.is_program() {
+        if self.classes.is_some() && !t.works_for_somebody() {
             self.len += 1;
             self.front.push(t);
         } else {
