@@ -97,6 +97,8 @@ pub(crate) struct Meter {
     /// Has the core been idle since the last switch?
     was_idle: Cell<bool>,
     random: Cell<u32>,
+    /// What was taken from the slice under way by the host, as far as it is known, ns.
+    stolen: Cell<u64>,
     /// Work in each space since the core last looked how much time it had there, ns, and what it had had by then.
     had: [Cell<(u64, u64)>; SPACES],
     /// What one look at the clock costs, ns.
@@ -169,6 +171,7 @@ impl Meter {
             switch_gap: Cell::new(1),
             was_idle: Cell::new(true),
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
+            stolen: Cell::new(0),
             had: [const { Cell::new((0, 0)) }; SPACES],
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
@@ -230,6 +233,7 @@ impl Meter {
             (Resource::Completion, INFRASTRUCTURE)
         };
         self.known.set(0);
+        self.stolen.set(0);
         self.base.set(base);
         self.sheet.set(activity::sheet(who, self.core));
         core_local().unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
@@ -242,8 +246,9 @@ impl Meter {
         core_local().unsettled.store(since, Ordering::Release);
     }
 
-    /// A slice ends: the core did for `ran` ns what it is at.
-    pub fn settle(&self, ran: u64) {
+    /// A slice ends: the core did for `ran` ns what it is at. Value: for how long of it the processor was elsewhere, ns, as
+    /// far as that is known.
+    pub fn settle(&self, ran: u64) -> u64 {
         self.settled.set(self.base.get());
         self.telling.set(false);
         let rest = ran.saturating_sub(self.charged.replace(0));
@@ -253,6 +258,7 @@ impl Meter {
             add(&self.entry(Resource::Thread).time, rest as i64);
         }
         self.worked(rest);
+        self.stolen.replace(0)
     }
 
     /// In the middle of a slice, the thread turns to another activity, which it holds.
@@ -305,6 +311,7 @@ impl Meter {
         if stolen >= 0 {
             add(&cell[Resource::Stolen as usize].time, stolen);
             add(&self.entry(self.settled.get()).time, -stolen);
+            self.stolen.set(self.stolen.get() + stolen as u64);
         } else {
             // To go to sleep and to wake up takes work, too, which the clock counts as sleep.
             add(&cell[Resource::Overhead as usize].time, -stolen);

@@ -54,6 +54,8 @@ pub(crate) struct Private {
     pub timer_sequence: u64,
     /// Deadline that the platform has been asked for; u64::MAX: none.
     pub armed: u64,
+    /// The core is about to choose who runs and until when: nobody else need ask for a deadline.
+    pub choosing: bool,
     /// Its last sleep outlasted the deadline for a look at events: the next one may, too.
     pub sleeps_long: bool,
     /// Finished threads that the pool could not take.
@@ -156,6 +158,7 @@ impl Core {
                 timers: BTreeMap::new(),
                 timer_sequence: 0,
                 armed: u64::MAX,
+                choosing: false,
                 sleeps_long: false,
                 unused: Vec::new(),
                 since: 0,

@@ -3,7 +3,7 @@
 //! As long as the cell has one class, they stand in one line. A *class* is an activity that the configuration names, or the
 //! cell itself for all others; with more than one, each has a line of its own, and a scheduler of the grid divides the
 //! core's time between the lines (Omni-kernel, sections 3.2 and 4: threads are the clients of the thread resource).
-//! Threads of the runtime, which handle events, then go before all classes when they are woken.
+//! Threads of the runtime that work for no activity, but handle events, then go before all classes when they are woken.
 #![allow(unsafe_code, reason = "links threads into lines")]
 
 use alloc::boxed::Box;
@@ -73,6 +73,10 @@ impl Line {
 
 /// One thread, in averages.
 pub(crate) const ONE: u32 = 256;
+/// Longest a thread runs while others of its core are ready, ns.
+const SLICE: u64 = 3_000_000;
+/// How long it runs at least before another class takes its place, ns.
+const LEAST: u64 = 50_000;
 /// How often a core looks which part of each class it has, ns.
 const LOOK_EVERY: u64 = 8_000_000;
 /// Parts of a unit of weight.
@@ -88,6 +92,9 @@ struct Classes {
     scheduler: Checked<Box<dyn Scheduler>>,
     /// The class whose thread was taken last. It has something to do until it is settled.
     serving: Option<Client>,
+    /// Since when, and until when as far as the scheduler goes.
+    since: u64,
+    until: u64,
 }
 
 /// Ready threads of one core.
@@ -146,6 +153,8 @@ impl Ready {
                 lines: (0..=last).map(|_| Line::new()).collect(),
                 scheduler: Checked::new(make(division.scheduler)),
                 serving: None,
+                since: now,
+                until: u64::MAX,
             });
             for (activity, parameters) in &division.classes {
                 classes.scheduler.configure(*activity as Client, parameters);
@@ -175,7 +184,7 @@ impl Ready {
     /// A thread has been woken.
     #[inline]
     pub fn wake(&mut self, t: ThreadRef, now: u64) {
-        if self.classes.is_some() && !t.is_program() {
+        if self.classes.is_some() && !t.works_for_somebody() {
             self.len += 1;
             self.front.push(t);
         } else {
@@ -201,6 +210,30 @@ impl Ready {
         };
         self.len -= usize::from(t.is_some());
         t
+    }
+
+    /// Is there more than one class?
+    #[inline]
+    pub fn is_divided(&self) -> bool {
+        self.classes.is_some()
+    }
+
+    /// When the turn of the thread ends that was taken last, at `since`, while others are ready. May have passed.
+    #[inline]
+    pub fn turn_ends(&self, since: u64) -> u64 {
+        let longest = since + SLICE;
+        match &self.classes {
+            None => longest,
+            // Those in front go before all classes.
+            Some(_) if !self.front.is_empty() => since + LEAST,
+            Some(classes) => classes.until.clamp(since + LEAST, longest),
+        }
+    }
+
+    /// Has that thread, to which the core has come, had enough of its turn? It need not come again for the rest.
+    #[inline]
+    pub fn is_turn_over(&self, since: u64, now: u64) -> bool {
+        self.len > 0 && now >= self.turn_ends(since).min(since + SLICE / 2)
     }
 
     /// Is it time for [`Ready::look_at_parts`]?
@@ -285,6 +318,9 @@ impl Classes {
         line.push(t);
         if first && self.serving != Some(class as Client) {
             self.scheduler.arrive(class as Client, now);
+            if let Some(client) = self.serving {
+                self.until = self.scheduler.turn_ends(client, self.since);
+            }
         }
     }
 
@@ -307,6 +343,7 @@ impl Classes {
         let t = self.line(client as usize).pop();
         debug_assert!(t.is_some(), "a class was picked that has nothing to do");
         self.serving = t.map(|_| client);
+        (self.since, self.until) = (now, self.scheduler.turn_ends(client, now));
         t
     }
 

@@ -1,8 +1,10 @@
 //! Who runs next.
 //!
-//! A core takes its ready threads in turn. A thread that has run for
-//! [`SLICE`] while others were ready is preempted, by the one deadline that
-//! is armed only in that case. A thread that has nothing to do parks; if no
+//! A core takes its ready threads in turn. A thread whose turn ends while
+//! others are ready is preempted, by the one deadline that is armed only in
+//! that case. When it ends is `ready.rs`'s to say, and can change when another
+//! thread is woken: where that means at once, the thread is preempted on its
+//! way back to its program. A thread that has nothing to do parks; if no
 //! other is ready, its core looks for events on that thread's own stack, so
 //! that a thread woken while its core was idle goes on without a switch.
 #![allow(unsafe_code, reason = "switches stacks, and links threads into queues")]
@@ -21,16 +23,16 @@ use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::{activity, arch};
 use atoll_abi::control::ANY_SPACE;
-use atoll_abi::core_local::{core_local, state as core_run};
+use atoll_abi::core_local::{core_local, pending, state as core_run};
 use atoll_abi::platform;
 use atoll_sync::ThreadOps;
 
-/// Longest a thread runs while others of its core are ready, ns.
-const SLICE: u64 = 3_000_000;
 /// Longest time between two looks for events while a thread runs, ns.
 const POLL_EVERY: u64 = 1_000_000;
 /// A core that switches between ready threads looks for events after this long, ns.
 const POLL_BUSY: u64 = 50_000;
+/// A deadline in this time, ns, will do for who wants a core to come by its scheduler.
+const SOON: u64 = 3_000_000;
 /// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
 const SPIN_ANSWER: u64 = 40_000;
 
@@ -216,6 +218,7 @@ extern "C" fn leave(next: usize) -> ! {
 /// whose stack this runs; it may be the answer.
 fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     let this = this_core();
+    with_private(|p| p.choosing = true);
     charge(me, now);
     if with_private(|p| p.ready.generation) != activity::generation() {
         activity::with_division(|division, generation| {
@@ -238,6 +241,7 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
     loop {
         if let Some(t) = pop_ready(now) {
             if !may_stay(t) {
+                with_private(|p| p.ready.settle(0, now));
                 send_off(t, me);
                 continue;
             }
@@ -255,7 +259,7 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
             let since = with_private(|p| p.since);
             this.meter.works(since);
             t.since.store(since, Ordering::Release);
-            rearm();
+            chosen();
             return t;
         }
         now = idle(now);
@@ -280,8 +284,9 @@ fn begin_record(now: u64) -> u64 {
 fn charge(me: Option<ThreadRef>, now: u64) {
     let ran = begin_record(now);
     count(&this_core().stats.busy_ns, ran);
-    this_core().meter.settle(ran);
-    with_private(|p| p.ready.settle(ran, now));
+    // What the host takes is not what somebody uses.
+    let stolen = this_core().meter.settle(ran);
+    with_private(|p| p.ready.settle(ran.saturating_sub(stolen), now));
     if let Some(me) = me {
         me.book(ran);
     }
@@ -529,24 +534,39 @@ fn pop_ready(now: u64) -> Option<ThreadRef> {
     t
 }
 
+/// Who runs is known: the deadline can be, too.
+fn chosen() {
+    with_private(|p| p.choosing = false);
+    rearm();
+}
+
 /// Asks the platform for the deadline that the running thread needs: the end
-/// of its slice if others are ready, a look for events if any are awaited,
+/// of its turn if others are ready, a look for events if any are awaited,
 /// the earliest timer.
 pub(crate) fn rearm() {
+    if with_private(|p| p.choosing) {
+        return;
+    }
     let area = &platform().control().cores[core_local().id()];
     let external = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
     let wanted = with_private(|p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        if p.ready.len() > 0 {
-            at = at.min(p.since + SLICE);
-        }
         if external {
             at = at.min(p.polled.max(p.since) + POLL_EVERY);
+        }
+        if p.ready.len() > 0 {
+            let ends = p.ready.turn_ends(p.since);
+            if p.ready.is_divided() && ends < at.min(p.armed) && ends <= platform().now() {
+                // It has to come by at once, which takes no deadline.
+                core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
+            } else {
+                at = at.min(ends);
+            }
         }
         // One that comes earlier does as well: it will see that it is early, and ask again.
         if at < p.armed {
             p.armed = at;
-            Some((at, at <= p.since + SLICE))
+            Some((at, at <= p.since + SOON))
         } else {
             None
         }
@@ -562,20 +582,19 @@ pub(crate) fn rearm() {
 pub fn on_deadline() {
     let this = this_core();
     count(&this.stats.deadlines, 1);
-    with_private(|p| p.armed = u64::MAX);
+    with_private(|p| (p.armed, p.choosing) = (u64::MAX, true));
     core_local().armed.store(0, Ordering::Relaxed);
     let now = platform().now();
     take_mail();
     timer::expire(now);
     look_for_events(now, true);
-    let (since, len) = with_private(|p| (p.since, p.ready.len()));
     if !may_stay(current()) {
         preempt();
-    } else if len > 0 && now.saturating_sub(since) >= SLICE / 2 {
+    } else if with_private(|p| p.ready.is_turn_over(p.since, now)) {
         spread();
         preempt();
     } else {
-        rearm();
+        chosen();
     }
 }
 
@@ -584,13 +603,13 @@ pub fn on_notify() {
     count(&this_core().stats.interrupts, 1);
     rcu::quiesce();
     rcu::quiesce();
+    with_private(|p| p.choosing = true);
     take_mail();
     let now = platform().now();
-    let (since, len) = with_private(|p| (p.since, p.ready.len()));
-    if !may_stay(current()) || len > 0 && now.saturating_sub(since) >= SLICE {
+    if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
         preempt();
     } else {
-        rearm();
+        chosen();
     }
 }
 
@@ -748,7 +767,22 @@ fn post(t: ThreadRef, on: usize) {
             Err(now) => top = now,
         }
     }
-    poke(on);
+    if with_private(|p| p.ready.is_divided()) && target.class_running.load(Ordering::Relaxed) != t.class() {
+        // Its turn may be before the deadline that the core waits for.
+        interrupt(on);
+    } else {
+        poke(on);
+    }
+}
+
+/// Has a core look at its inbox at once.
+fn interrupt(on: usize) {
+    fence(Ordering::SeqCst);
+    if platform().control().cores[on].local.state.load(Ordering::SeqCst) == core_run::PARKED {
+        platform().notify(on);
+    } else {
+        platform().interrupt(on);
+    }
 }
 
 /// Sees to it that a core looks at its inbox soon.

@@ -32,7 +32,9 @@ impl Meter {
 
     pub fn works(&self, _since: u64) {}
 
-    pub fn settle(&self, _ran: u64) {}
+    pub fn settle(&self, _ran: u64) -> u64 {
+        0
+    }
 
     pub fn worked(&self, _ran: u64) {}
 

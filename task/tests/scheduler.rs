@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::grid::{INFRASTRUCTURE, Measure, Parameters, RESOURCES, ROOT, Resource, SchedulerKind, kind};
 use atoll_abi::platform;
 use atoll_abi::service::{Op, Request};
@@ -745,4 +746,115 @@ fn threads_keep_to_their_cores() {
         },
         Outcome::Ended(0),
     );
+}
+
+/// Passes time as a program does, which goes into the runtime when its core is told to. Value: as for [`burn`].
+fn run_program(until: impl Fn(u64) -> bool) -> u64 {
+    let start = platform().now();
+    loop {
+        let now = platform().now();
+        if until(now) {
+            return now - start;
+        }
+        let bits = core_local().pending.swap(0, Ordering::SeqCst);
+        if bits & pending::DEADLINE != 0 {
+            task::on_deadline();
+        }
+        if bits & pending::NOTIFY != 0 {
+            task::on_notify();
+        }
+    }
+}
+
+/// How late a class may be that is due when it is woken: the shortest turn of another and the way there, ns.
+const WOKEN_WITHIN: u64 = 55_000;
+
+/// A class that is entitled to the core runs at once when it is woken, beside four threads that never stop, by a timer and by
+/// one of these: by a reservation (OK-10), priority and deadline. What the machine takes from it is not taken for its use.
+fn runs_when_woken(scheduler: SchedulerKind) {
+    const EACH: u64 = 60;
+    const GAP: u64 = 1_000_000;
+    let root = task::Activity::root();
+    let [victim, flood] =
+        [b"vict", b"load"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+    let of = |weight, reservation, priority, deadline| Parameters {
+        weight,
+        reservation,
+        priority,
+        deadline,
+        ..Parameters::default()
+    };
+    let division = [(&victim, of(30, 300_000_000, 1, 1_000_000)), (&flood, of(70, 0, 0, 50_000_000))];
+    task::divide(scheduler, Parameters::default(), &division);
+    // When the next one is to be woken by another thread, and whether all is done.
+    let state: Arc<(AtomicU64, AtomicU64, AtomicU64)> = Arc::default();
+    let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+    let (told, finished) = (state.clone(), count.clone());
+    let woken = task::spawn(0, move || {
+        let mut at = platform().now() + 3 * GAP;
+        for n in 0..EACH {
+            if n % 2 == 0 {
+                while platform().now() < at {
+                    task::park_until(at);
+                }
+            } else {
+                told.0.store(at, Ordering::SeqCst);
+                while told.0.load(Ordering::SeqCst) != 0 {
+                    task::park();
+                }
+            }
+            told.2.fetch_max(platform().now() - at, Ordering::SeqCst);
+            run_program(|now| now > at + GAP / 5);
+            at += GAP;
+            if n % 20 == 10 {
+                // Its reservation would be used up for ten milliseconds.
+                atoll_platform_sim::steal(STOLEN);
+                at += STOLEN;
+            }
+        }
+        told.1.store(1, Ordering::SeqCst);
+        done(&finished);
+    });
+    let woken = woken.unwrap();
+    woken.work_for(victim);
+    for _ in 0..4 {
+        let (state, count) = (state.clone(), count.clone());
+        let t = task::spawn(0, move || {
+            while state.1.load(Ordering::SeqCst) == 0 {
+                run_program(|now| {
+                    let at = state.0.load(Ordering::SeqCst);
+                    state.1.load(Ordering::SeqCst) != 0 || (at != 0 && now >= at)
+                });
+                if state.0.swap(0, Ordering::SeqCst) != 0 {
+                    task::unpark(woken);
+                }
+            }
+            done(&count);
+        });
+        let t = t.unwrap();
+        t.work_for(flood.clone());
+        task::start(t);
+    }
+    task::start(woken);
+    join(&count, 5);
+    let late = state.2.load(Ordering::SeqCst);
+    if late > WOKEN_WITHIN {
+        eprintln!("{scheduler:?}: {late} ns late");
+    }
+    platform().end(i32::from(late > WOKEN_WITHIN));
+}
+
+#[test]
+fn reserved_class_runs_when_woken() {
+    some_seeds(6, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Wfq)), Outcome::Ended(0));
+}
+
+#[test]
+fn higher_priority_runs_when_woken() {
+    some_seeds(3, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Priority)), Outcome::Ended(0));
+}
+
+#[test]
+fn earlier_deadline_runs_when_woken() {
+    some_seeds(3, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Deadline)), Outcome::Ended(0));
 }

@@ -232,4 +232,14 @@ impl<S: Scheduler> Scheduler for Checked<S> {
     fn may_run(&self, client: Client, now: u64) -> bool {
         if self.replaced() { self.standby.may_run(client, now) } else { self.scheduler.may_run(client, now) }
     }
+
+    /// Any answer will do for a caller that gives each turn some time.
+    #[inline]
+    fn turn_ends(&self, client: Client, since: u64) -> u64 {
+        if self.replaced() {
+            self.standby.turn_ends(client, since)
+        } else {
+            self.scheduler.turn_ends(client, since)
+        }
+    }
 }

@@ -61,6 +61,13 @@ pub trait Scheduler: Send {
     /// Would it be this client's turn, which has nothing to do, if it came now? Then what it brings may run at once, in
     /// place, and is only charged.
     fn may_run(&self, client: Client, now: u64) -> bool;
+
+    /// For a resource that is measured in time and can be taken away: `client` was picked last, at `since`, and has not been
+    /// charged since. When should it be another's turn, of those who have something to do now? May be long ago;
+    /// `u64::MAX`: not before it is charged.
+    fn turn_ends(&self, _client: Client, _since: u64) -> u64 {
+        u64::MAX
+    }
 }
 
 impl<S: Scheduler + ?Sized> Scheduler for Box<S> {
@@ -96,6 +103,10 @@ impl<S: Scheduler + ?Sized> Scheduler for Box<S> {
     #[inline]
     fn may_run(&self, client: Client, now: u64) -> bool {
         (**self).may_run(client, now)
+    }
+    #[inline]
+    fn turn_ends(&self, client: Client, since: u64) -> u64 {
+        (**self).turn_ends(client, since)
     }
 }
 

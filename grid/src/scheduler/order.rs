@@ -77,6 +77,26 @@ impl Order {
         let key = self.keys[winner as usize];
         (key != NONE).then_some((winner, key))
     }
+
+    /// The same of all but this client.
+    #[inline]
+    pub(super) fn first_but(&self, client: Client) -> Option<(Client, u128)> {
+        let first = self.first()?;
+        if first.0 != client {
+            return Some(first);
+        }
+        // The best of those it has won against, on its way to the root.
+        let mut best = client ^ 1;
+        let mut node = (client as usize + self.keys.len()) / 2;
+        while node > 1 {
+            let other = self.winners[node ^ 1];
+            let of = |c: Client| (self.keys[c as usize], c);
+            best = if of(other) < of(best) { other } else { best };
+            node /= 2;
+        }
+        let key = self.keys[best as usize];
+        (key != NONE).then_some((best, key))
+    }
 }
 
 #[cfg(test)]
@@ -110,8 +130,13 @@ mod tests {
                     order.set(client, key);
                     model.insert(client, key);
                 }
-                let first = model.iter().map(|(c, k)| (*k, *c)).min().map(|(k, c)| (c, k));
+                let all = || model.iter().map(|(c, k)| (*k, *c));
+                let first = all().min().map(|(k, c)| (c, k));
                 prop_assert_eq!(order.first(), first);
+                for but in [client, first.map_or(0, |f| f.0)] {
+                    let first = all().filter(|(_, c)| *c != but).min().map(|(k, c)| (c, k));
+                    prop_assert_eq!(order.first_but(but), first);
+                }
             }
         }
     }

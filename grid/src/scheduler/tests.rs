@@ -302,6 +302,41 @@ fn idleness_earns_nothing() {
     assert!(is_even(parts), "{parts:?}");
 }
 
+/// A turn that can be taken away ends when a reservation is due, or a millisecond beyond the next one's tag.
+#[test]
+fn turns_end_for_others() {
+    const MS: u64 = 1_000_000;
+    let near = |a: u64, b: u64| a.abs_diff(b) < 10;
+    let mut core = Core::new([weight(2), weight(1), reservation(1, 20)]);
+    core.now = SECOND;
+    core.arrive(&[0]);
+    assert_eq!(core.scheduler.pick(core.now), Some(0));
+    assert_eq!(core.scheduler.turn_ends(0, core.now), u64::MAX, "nobody else has anything to do");
+    core.arrive(&[1]);
+    assert!(near(core.scheduler.turn_ends(0, core.now), core.now + MS), "both have the same tag");
+    core.charge(0, MS);
+    assert_eq!(core.scheduler.pick(core.now), Some(1));
+    assert!(near(core.scheduler.turn_ends(1, core.now), core.now + MS * 3 / 2), "half a millisecond behind");
+    let since = core.now;
+    core.now += MS / 5;
+    core.arrive(&[2]);
+    assert!(near(core.scheduler.turn_ends(1, since), core.now), "whose reservation is due");
+    core.charge(1, 0);
+    assert_eq!(core.scheduler.pick(core.now), Some(2));
+    assert_eq!(core.scheduler.turn_ends(2, core.now), u64::MAX, "nobody else has a reservation");
+    core.charge(2, MS / 10);
+    let due = core.now - MS / 10 + MS / 2;
+    let next = core.scheduler.pick(core.now).unwrap();
+    assert_eq!(next, 1);
+    assert!(near(core.scheduler.turn_ends(next, core.now), due), "it is due again");
+    // Two of them, each beyond its reservation by turns.
+    core.scheduler.configure(1, &reservation(1, 40));
+    core.charge(next, 1);
+    core.now = due + MS;
+    assert_eq!(core.scheduler.pick(core.now), Some(1));
+    assert!(core.scheduler.turn_ends(1, core.now) >= core.now + MS, "both are due");
+}
+
 /// Who runs in place gets no more than its share, after whatever it did before, and waits for those whose reservation is due.
 #[test]
 fn in_place_is_within_the_share() {

@@ -169,4 +169,15 @@ impl<R: Rank> Scheduler for Turns<R> {
         let Some((_, first)) = self.clients.ready.first() else { return true };
         u128::from(R::rank(&self.turns[client as usize].parameters, now)) < first >> 64
     }
+
+    /// At once, if somebody of a smaller rank has come.
+    #[inline]
+    fn turn_ends(&self, client: Client, since: u64) -> u64 {
+        let (Some(turn), Some((_, first))) =
+            (self.turns.get(client as usize), self.clients.ready.first_but(client))
+        else {
+            return u64::MAX;
+        };
+        if first >> 64 < u128::from(R::rank(&turn.parameters, turn.since)) { since } else { u64::MAX }
+    }
 }

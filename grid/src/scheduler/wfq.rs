@@ -26,6 +26,12 @@
 //! Reservations are held as long as they can be: together, with the longest turn of anybody, no more than there is. Beyond
 //! that, who waits longest goes first, and clients without a reservation get nothing: whoever configures sees to that.
 //! Limits come before reservations (`bucket.rs`); who is over its limit is as if it had nothing to do.
+//!
+//! A turn that can be taken away ends early:
+//!
+//! - A turn by share: when somebody's reservation is due, and when the client would be [`GRAIN`] beyond the next one's `S`.
+//! - A turn by reservation: when it would be [`GRAIN`] beyond the next one's `R`, which is due; at once if somebody comes
+//!   whose `R` is smaller.
 
 use alloc::vec::Vec;
 
@@ -40,6 +46,10 @@ type Tag = u128;
 
 /// For how long a reservation that was not held is made up for, ns.
 const OVERDUE: u64 = 100_000_000;
+
+/// How far a turn that can be taken away goes beyond the next one's tag, of the client's own time, ns: they would change
+/// places all the time.
+const GRAIN: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Default)]
 struct Tags {
@@ -206,5 +216,25 @@ impl Scheduler for Wfq {
             return false;
         }
         (tags.due_step != 0 && tags.due <= fine(now)) || tags.start.max(self.v) < first
+    }
+
+    #[inline]
+    fn turn_ends(&self, client: Client, since: u64) -> u64 {
+        let Some(tags) = self.tags.get(client as usize) else { return u64::MAX };
+        // When it gets to another's tag and beyond, at so much for each nanosecond.
+        let beyond = |ahead: u128, step: u64| {
+            let until = ahead.checked_div(step.into()).and_then(|ns| u64::try_from(ns).ok());
+            until.map_or(u64::MAX, |ns| since.saturating_add(ns).saturating_add(GRAIN))
+        };
+        let due = self.due.first_but(client).map_or(u64::MAX, |(_, due)| {
+            let at = u64::try_from(due.saturating_add(fine(1) - 1) >> 32).unwrap_or(u64::MAX);
+            if tags.reserved && tags.due < due { at.max(beyond(due - tags.due, tags.due_step)) } else { at }
+        });
+        match self.clients.ready.first_but(client) {
+            Some((_, start)) if !tags.reserved => {
+                due.min(beyond(start.saturating_sub(tags.start), tags.step))
+            }
+            _ => due,
+        }
     }
 }
