@@ -116,6 +116,12 @@ pub(crate) fn measures(resource: Resource, measure: Measure) -> bool {
     GATES.load(Ordering::Relaxed) & bit(resource, measure) != 0
 }
 
+/// Has the resource a gate, whatever it measures?
+#[inline(always)]
+pub fn stands_before(resource: Resource) -> bool {
+    GATES.load(Ordering::Relaxed) & bits(resource) != 0
+}
+
 /// Has any resource a gate?
 #[inline(always)]
 pub fn any() -> bool {
@@ -268,9 +274,14 @@ impl Gate {
 }
 
 /// The running thread's class has used so much of a resource, which has a gate for that measure.
-#[cold]
 pub(crate) fn pay(resource: Resource, amount: u64) {
-    let (Some(place), Some(class), true) = (place(resource), class(), amount > 0) else { return };
+    pay_for(resource, amount, class());
+}
+
+/// The same of a class, if it is known whose it was.
+#[cold]
+pub(crate) fn pay_for(resource: Resource, amount: u64, class: Option<u32>) {
+    let (Some(place), Some(class), true) = (place(resource), class, amount > 0) else { return };
     let now = platform().now();
     ask_for(place.take_turns(now, |gate| gate.pay(place, class, amount, now)));
 }
@@ -309,7 +320,7 @@ fn keep() {
 /// Is the running thread's class to wait at this resource?
 #[inline]
 pub fn full(resource: Resource) -> bool {
-    GATES.load(Ordering::Relaxed) & bits(resource) != 0 && is_full(resource)
+    stands_before(resource) && is_full(resource)
 }
 
 #[cold]

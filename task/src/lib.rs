@@ -36,7 +36,7 @@ mod thread;
 mod timer;
 mod wait;
 
-pub use activity::{Activity, Cause, Used, divide, set_heir, used};
+pub use activity::{Activity, Cause, Debtor, Used, divide, set_heir, used};
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };

@@ -12,7 +12,7 @@ use crate::scheduler::{poke, wake_event_thread};
 use crate::thread::{Thread, current};
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Parameters, Resource};
-use atoll_abi::platform;
+use atoll_abi::{assert_accounted, platform};
 use atoll_grid::message::{Header, Message};
 use core::sync::atomic::Ordering;
 
@@ -65,6 +65,7 @@ pub(crate) fn queue(message: Message, now: u64) {
 
 /// Runs the next message of this core's, if there is one. For its event thread.
 pub(crate) fn run_next() {
+    assert_accounted("a message");
     let now = platform().now();
     let Some(message) = with_private(|p| p.messages.next(now)) else { return };
     let class = message.header().activity;

@@ -1,4 +1,5 @@
 //! The scheduler on the simulated platform: many cores, many seeds.
+#![allow(unsafe_code, reason = "sets a thread's registers")]
 #![allow(missing_docs, reason = "tests")]
 
 use std::sync::Arc;
@@ -255,6 +256,65 @@ fn books_balance() {
     );
 }
 
+/// Is there an assertion against this (OK-01)?
+#[cfg(all(debug_assertions, not(feature = "without-books")))]
+fn is_refused(f: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err()
+}
+
+/// What a program's thread has the platform do is part of a message, and so is what takes long; what the runtime's threads do
+/// is on their own account.
+#[cfg(all(debug_assertions, not(feature = "without-books")))]
+#[test]
+fn nothing_happens_in_no_record() {
+    // The test sets the thread pointer of the one core's thread.
+    some_seeds(
+        4,
+        &[1],
+        |core| {
+            boot(core, || {
+                std::panic::set_hook(Box::new(|_| ()));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let (of_program, wrong) = (count.clone(), Arc::new(AtomicU64::new(0)));
+                let noted = wrong.clone();
+                let check = move |holds: bool| {
+                    noted.fetch_add(u64::from(!holds), Ordering::SeqCst);
+                };
+                let host = task::thread_pointer();
+                let all_well = check.clone();
+                let t = task::spawn_program(
+                    platform().control().cores[0].local.space.load(Ordering::SeqCst),
+                    move || {
+                        let in_message = || {
+                            task::books::begin(0, Resource::Files);
+                            task::yield_now();
+                            platform().disarm();
+                            atoll_abi::assert_accounted("a loop");
+                            task::books::end();
+                        };
+                        check(!is_refused(in_message));
+                        check(is_refused(|| platform().disarm()));
+                        check(!is_refused(in_message));
+                        check(is_refused(|| atoll_abi::assert_accounted("a loop")));
+                        check(!is_refused(|| _ = platform().now()));
+                        task::books::begin(0, Resource::Process);
+                        done(&of_program);
+                        task::exit();
+                    },
+                );
+                let t = t.unwrap();
+                // SAFETY: it has not begun.
+                unsafe { t.frame() }.fs_base = host;
+                task::start(t);
+                all_well(!is_refused(|| platform().disarm()));
+                join(&count, 1);
+                platform().end(wrong.load(Ordering::SeqCst) as i32);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Passes time. Value: how much it was, ns.
 fn burn(ns: u64) -> u64 {
     let start = platform().now();
@@ -264,6 +324,77 @@ fn burn(ns: u64) -> u64 {
             return passed;
         }
     }
+}
+
+/// What a thread of the runtime does for others, it is paid back for by those whose it turns out to be, in proportion; what has
+/// ended by then is its class's, and the books balance (OK-04).
+#[test]
+fn work_behind_is_paid_back() {
+    seeds(
+        |core| {
+            boot(core, || {
+                task::sleep_until(platform().now() + 1_000_000);
+                let root = task::Activity::root();
+                let class = task::Activity::new(kind::NAMED, &root, 0, b"class").unwrap();
+                let make = |name: &[u8]| task::Activity::new(kind::PROCESS, &class, 1, name).unwrap();
+                let (first, ended) = (make(b"first"), make(b"ended"));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let debtors = Arc::new(Mutex::new(Vec::new()));
+                for who in [&first, &ended] {
+                    let (count, debtors) = (count.clone(), debtors.clone());
+                    let t = task::spawn(0, move || {
+                        debtors.lock().push(task::Debtor::current());
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(who.clone());
+                    task::start(t);
+                }
+                join(&count, 2);
+                // Its thread has let go of it, too.
+                task::sleep_until(platform().now() + 1_000_000);
+                drop(ended);
+                let at = |entries: &[task::Used], who: u32, resource: Resource| {
+                    let used = entries.iter().find(|used| used.activity == who).unwrap();
+                    used.entries[resource as usize]
+                };
+                let before = (platform().now(), booked(), task::used());
+                let burnt = Arc::new(AtomicU64::new(0));
+                let (took, whose, writer) = (burnt.clone(), debtors.clone(), count.clone());
+                let t = task::spawn(0, move || {
+                    let begun = task::books::begin_for_nobody();
+                    for _ in 0..4 {
+                        took.fetch_add(burn(1_000_000), Ordering::Relaxed);
+                        task::sleep_until(platform().now() + 100_000);
+                    }
+                    let whose: Vec<_> = whose.lock().iter().map(|d| (*d, 1)).collect();
+                    task::books::reimburse(begun, Resource::DeviceWrite, &[(whose[0].0, 3), whose[1]]);
+                    whose.iter().for_each(|(d, _)| task::books::moved_for(*d, Resource::DeviceWrite, 100));
+                    done(&writer);
+                });
+                task::start(t.unwrap());
+                join(&count, 3);
+                let after = (task::used(), booked(), platform().now());
+                let of = |who: u32| {
+                    let (was, is) =
+                        (at(&before.2, who, Resource::DeviceWrite), at(&after.0, who, Resource::DeviceWrite));
+                    (is.0 - was.0, is.2 - was.2)
+                };
+                let burnt = burnt.load(Ordering::Relaxed) as i64;
+                // Besides what it burns, it goes to sleep four times.
+                let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 100_000;
+                let (one, other) = (of(first.number()), of(class.number()));
+                let fair = near(one.0, burnt * 3 / 4) && near(other.0, burnt / 4);
+                let bytes = one.1 == 100 && other.1 == 100;
+                let nobody = |all: &[task::Used]| at(all, INFRASTRUCTURE, Resource::Completion).0;
+                let paid_back = nobody(&after.0) - nobody(&before.2) < burnt / 8;
+                let cores = task::cores() as i64;
+                let balanced = after.1 - before.1 <= (after.2 - before.0) as i64 * cores;
+                platform().end(if fair && bytes && paid_back && balanced { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
 }
 
 /// Resources that serve messages.
