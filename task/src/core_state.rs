@@ -198,6 +198,7 @@ pub(crate) fn make_cores(n: usize) {
     let made = CORES.set((0..n).map(Core::new).collect());
     assert!(made.is_ok(), "the scheduler was started twice");
     crate::activity::init();
+    crate::messages::init();
     crate::gate::init();
 }
 
