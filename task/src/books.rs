@@ -316,8 +316,12 @@ impl Meter {
         let stolen = work as i64 - (now - before) as i64;
         let cell = &activity::sheet(ROOT, self.core).entries;
         if stolen >= 0 {
-            add(&cell[Resource::Stolen as usize].time, stolen);
-            add(&self.entry(self.settled.get()).time, -stolen);
+            // Who has had less than that has not lost all of it: the rest is looked for the next time.
+            let from = &self.entry(self.settled.get()).time;
+            let part = stolen.min(from.load(Ordering::Relaxed).max(0));
+            had.set(((stolen - part) as u64, now));
+            add(&cell[Resource::Stolen as usize].time, part);
+            add(from, -part);
         } else {
             // To go to sleep and to wake up takes work, too, which the clock counts as sleep.
             add(&cell[Resource::Overhead as usize].time, -stolen);
@@ -423,6 +427,10 @@ impl Meter {
             // The others it stands for were not, and what came in between is not the resource's.
             stands_for = i64::from(self.means[usize::from(self.kind.get())].get() * self.weight.get());
         }
+        // The others took no longer than there was time in all.
+        let slice = now.saturating_sub(self.since.get()) as i64;
+        let there = self.entry(self.base.get()).time.load(Ordering::Relaxed) + slice - cost as i64;
+        stands_for = stands_for.min(there).max(took as i64);
         add(&self.entry(self.label.get()).time, stands_for);
         // One look is within what was timed, and half of it at each end; `begin` and `end` make two.
         add(&self.entry(Resource::Overhead).time, cost as i64);
@@ -481,8 +489,11 @@ impl Meter {
         if self.switch_gap.get() == 0 {
             self.switch_gap.set(self.draw());
         }
-        add(&self.entry(Resource::Overhead).time, took as i64 * weight);
-        add(&self.entry(self.base.get()).time, -(took as i64 * (weight - 1)));
+        // The others took no longer than there was time in all.
+        let base = &self.entry(self.base.get()).time;
+        let others = (took as i64 * (weight - 1)).min(base.load(Ordering::Relaxed).max(0));
+        add(&self.entry(Resource::Overhead).time, took as i64 + others);
+        add(base, -others);
     }
 
     /// It has taken `took` ns to see that there is no thread to be run.

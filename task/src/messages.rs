@@ -80,11 +80,7 @@ pub(crate) fn send_for(
         core(to).messages.push(message);
         return poke(to);
     }
-    // A thread may have sent some from another core, and moved here.
-    let earlier = &this_core().messages;
-    if labels.dependency != 0 && !earlier.is_empty() {
-        earlier.take().for_each(|m| queue(m, now));
-    }
+    // What this thread has sent here from another core is in the queue already: it came before the thread (`take_mail`).
     queue(message, now);
     wake_event_thread();
 }

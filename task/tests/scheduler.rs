@@ -315,6 +315,49 @@ fn nothing_happens_in_no_record() {
     );
 }
 
+/// What is timed of short messages stands for others, but never for more time than there was: no record is below nothing, at any
+/// time, whatever a thread does first, or next to others, or while the machine is elsewhere (OK-05).
+#[test]
+fn nothing_is_below_nothing() {
+    first_seeds(
+        12,
+        |core| {
+            boot(core, || {
+                task::sleep_until(platform().now() + 1_000_000);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let (wrong, root) = (Arc::new(AtomicU64::new(0)), task::Activity::root());
+                for n in 0..4 {
+                    let (count, wrong) = (count.clone(), wrong.clone());
+                    let t = task::spawn(n % task::cores(), move || {
+                        for k in 0..60 {
+                            task::books::begin(k % 2, Resource::Files);
+                            platform().now();
+                            task::books::end();
+                            match k % 20 {
+                                7 => task::yield_now(),
+                                15 => atoll_platform_sim::steal(300_000),
+                                _ => {}
+                            }
+                            let used = task::used();
+                            let below = used
+                                .iter()
+                                .any(|u| u.kind == kind::PROCESS && u.entries.iter().any(|e| e.0 < 0));
+                            wrong.fetch_add(u64::from(below), Ordering::Relaxed);
+                        }
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(task::Activity::new(kind::PROCESS, &root, n as u32 + 1, b"short").unwrap());
+                    task::start(t);
+                }
+                join(&count, 4);
+                platform().end(if wrong.load(Ordering::SeqCst) == 0 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Passes time. Value: how much it was, ns.
 fn burn(ns: u64) -> u64 {
     let start = platform().now();
@@ -725,7 +768,8 @@ fn labels_keep_order() {
                         for _ in 0..EACH {
                             let n = (next_random(&mut random) % LABELS) as usize;
                             sent[n] += 1;
-                            let (count, state, wrong, k) = (count.clone(), state.clone(), wrong.clone(), sent[n]);
+                            let (count, state, wrong, k) =
+                                (count.clone(), state.clone(), wrong.clone(), sent[n]);
                             let labels = task::Labels { dependency: n as u64 + 1, affinity: 0 };
                             let to = next_random(&mut random) as usize % task::cores();
                             task::send(to, labels, Resource::Completion, move || {
@@ -767,7 +811,8 @@ fn labels_let_load_move() {
         &[2, 4],
         |core| {
             boot(core, || {
-                let (count, at) = (Arc::new((AtomicU64::new(0), WaitQueue::new())), Arc::new(AtomicU64::new(0)));
+                let (count, at) =
+                    (Arc::new((AtomicU64::new(0), WaitQueue::new())), Arc::new(AtomicU64::new(0)));
                 let mut sent = 0;
                 let mut runs_on = |to: usize, labels: task::Labels| {
                     let (count, at) = (count.clone(), at.clone());

@@ -594,7 +594,8 @@ fn by_rate(program: &str, resource: &str, tolerance: f64) -> Done {
     for tenant in TENANTS_NAMED {
         std::fs::write(data.path().join(tenant), vec![7; 8 << 20])?;
     }
-    let (name, config) = (unique("disk"), tenants_of(&user, resource)?);
+    let what = if program == MAPPER { "faults" } else { resource };
+    let (name, config) = (unique(what), tenants_of(&user, resource)?);
     let volume = format!("{}:/data", data.path().display());
     let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &config, "-v", &volume];
     let python = ["/usr/bin/python3", "-c", EACH, program];
