@@ -116,7 +116,7 @@ const ASSERTED: &[(&str, &[&str])] = &[
         "syscalls",
         &["clocks", "epoll", "faults", "files", "memory", "signals", "spawn_wait", "tcp", "threads"],
     ),
-    ("programs", &["mapped", "python_net", "sqlite"]),
+    ("programs", &["curl", "mapped", "sqlite"]),
 ];
 
 fn assertions() -> Result<()> {
