@@ -28,10 +28,12 @@ pub mod platform;
 pub mod ring;
 pub mod service;
 pub mod start;
+#[cfg(debug_assertions)]
+pub mod watched;
 
 /// Entries of `atoll_quiet`, the runtime's table by number of the functions (of the current
 /// task; to the call's value) that serve quiet calls, for the platform's entry code.
 pub const QUIET_CALLS: usize = 192;
 
 pub use errno::{Errno, Result};
-pub use platform::{Platform, platform};
+pub use platform::{Platform, assert_accounted, platform};

@@ -532,6 +532,26 @@ pub fn set_platform(platform: &'static &'static dyn Platform) {
 /// Before [`set_platform`].
 #[inline]
 pub fn platform() -> &'static dyn Platform {
+    #[cfg(debug_assertions)]
+    if crate::watched::is_watched() {
+        return &crate::watched::Watched;
+    }
+    below()
+}
+
+/// Asserts, in a build with debug assertions, that what happens now is part of a record of the grid's, if those are kept. For
+/// loops that take long; each call of the platform asserts it by itself. `what`: what is done.
+#[inline(always)]
+pub fn assert_accounted(_what: &'static str) {
+    #[cfg(debug_assertions)]
+    if crate::watched::is_watched() {
+        crate::watched::tell(_what);
+    }
+}
+
+/// The platform itself, whoever watches.
+#[inline]
+pub(crate) fn below() -> &'static dyn Platform {
     let p = PLATFORM.0.load(Ordering::Acquire);
     assert!(!p.is_null(), "no platform yet");
     // SAFETY: the only pointers stored are `&'static` references, by `set_platform`.

@@ -18,6 +18,7 @@ use atoll_mem::heap::{give_pages, memory, take_pages, take_pages_dirty};
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::take_pages_hard;
+use atoll_task::Debtor;
 
 /// Bytes of a chunk.
 pub const CHUNK: u64 = PAGE << CHUNK_ORDER;
@@ -33,11 +34,18 @@ struct Chunk {
     valid: u16,
     /// Pages that the file's home does not have yet.
     dirty: u16,
+    /// Who made each dirty: places in [`Chunks::writers`], from 1 on. 0: it isn't known.
+    dirtied: [u8; PAGES as usize],
 }
 
 impl Chunk {
     fn len(&self) -> u64 {
         PAGE << self.order
+    }
+
+    fn set_dirtied(&mut self, pages: u16, writer: u8) {
+        let of_pages = self.dirtied.iter_mut().enumerate().filter(|(n, _)| pages >> n & 1 != 0);
+        of_pages.for_each(|(_, dirtied)| *dirtied = writer);
     }
 }
 
@@ -87,6 +95,8 @@ pub struct Chunks {
     map: BTreeMap<u64, Chunk>,
     pages: u64,
     dirty: u64,
+    /// Who has made pages dirty since none was.
+    writers: Vec<Debtor>,
     /// What is left of the origin, in order. Where there is a chunk, there is none.
     origin: Vec<Piece>,
     /// Where its bytes are.
@@ -112,7 +122,14 @@ fn bits(from: u64, to: u64) -> u16 {
 impl Chunks {
     /// No bytes.
     pub const fn new() -> Self {
-        Chunks { map: BTreeMap::new(), pages: 0, dirty: 0, origin: Vec::new(), home: None }
+        Chunks {
+            map: BTreeMap::new(),
+            pages: 0,
+            dirty: 0,
+            writers: Vec::new(),
+            origin: Vec::new(),
+            home: None,
+        }
     }
 
     /// These bytes, which stay where they are until they are changed.
@@ -237,7 +254,7 @@ impl Chunks {
             let offset = take(order).ok_or(Errno::ENOMEM)?;
             let valid = self.take_origin(index, offset).inspect_err(|_| give_pages(offset, order))?;
             self.pages += 1 << order;
-            self.map.insert(index, Chunk { offset, order, valid, dirty: 0 });
+            self.map.insert(index, Chunk { offset, order, valid, dirty: 0, dirtied: [0; PAGES as usize] });
         }
         Ok(self.map.get_mut(&index).expect("just made"))
     }
@@ -297,14 +314,55 @@ impl Chunks {
         Ok(done)
     }
 
+    /// Does any of `[from, to)` have to come from a disk?
+    pub fn is_on_disk(&self, from: u64, to: u64) -> bool {
+        matches!(self.home, Some(Home::Disk(_))) && !self.pieces(from, to).is_empty()
+    }
+
     /// Is the page that holds `at` valid?
     pub fn is_valid(&self, at: u64) -> bool {
         self.map.get(&(at / CHUNK)).is_some_and(|c| c.valid & 1 << (at % CHUNK / PAGE) != 0)
     }
 
+    /// The place of who makes pages dirty.
+    fn writer(&mut self, who: Debtor) -> u8 {
+        if self.dirty == 0 {
+            self.writers.clear();
+        }
+        let place = self.writers.iter().position(|w| *w == who).unwrap_or_else(|| {
+            if who != Debtor::NOBODY && self.writers.len() < usize::from(u8::MAX) {
+                self.writers.push(who);
+                self.writers.len() - 1
+            } else {
+                usize::MAX
+            }
+        });
+        place.wrapping_add(1) as u8
+    }
+
+    /// Who made the pages of a run dirty, and how many of its bytes are in those. After [`Chunks::take_dirty`], until more
+    /// becomes dirty.
+    pub fn debts(&self, run: &DirtyRun) -> Vec<(Debtor, u64)> {
+        let mut debts: Vec<(Debtor, u64)> = Vec::new();
+        let mut at = run.at;
+        while at < run.at + run.len {
+            let next = (page_down(at) + PAGE).min(run.at + run.len);
+            let place = self.map.get(&(at / CHUNK)).map_or(0, |c| c.dirtied[(at % CHUNK / PAGE) as usize]);
+            let who = self.writers.get(usize::from(place).wrapping_sub(1)).copied().unwrap_or(Debtor::NOBODY);
+            match debts.iter_mut().find(|(known, _)| *known == who) {
+                Some((_, bytes)) => *bytes += next - at,
+                None => debts.push((who, next - at)),
+            }
+            at = next;
+        }
+        debts
+    }
+
     /// Takes bytes from `source` to `at`, no farther than one chunk. Pages
-    /// that are not valid become so, zero where nothing is written. Value: bytes.
-    pub fn write(&mut self, source: &mut Source, at: u64, dirty: bool) -> Result<usize> {
+    /// that are not valid become so, zero where nothing is written. `dirty`: they are to be written
+    /// back, for whom. Value: bytes.
+    pub fn write(&mut self, source: &mut Source, at: u64, dirty: Option<Debtor>) -> Result<usize> {
+        let writer = dirty.map(|who| self.writer(who));
         let within = at % CHUNK;
         let n = (CHUNK - within).min(source.left() as u64);
         let c = self.chunk(at, within + n, true)?;
@@ -314,9 +372,10 @@ impl Chunks {
         }
         let touched = bits(within / PAGE, (within + k).div_ceil(PAGE));
         c.valid |= touched;
-        if dirty {
+        if let Some(writer) = writer {
             let fresh = touched & !c.dirty;
             c.dirty |= touched;
+            c.set_dirtied(touched, writer);
             self.dirty += u64::from(fresh.count_ones());
         }
         Ok(k as usize)
@@ -363,11 +422,14 @@ impl Chunks {
         self.dirty = 0;
     }
 
-    /// Counts all valid pages of a file of `size` bytes as dirty.
-    pub fn mark_all_dirty(&mut self, size: u64) {
+    /// Counts all valid pages of a file of `size` bytes as dirty; those that weren't, for `who`.
+    pub fn mark_all_dirty(&mut self, size: u64, who: Debtor) {
+        let writer = self.writer(who);
         for (index, c) in &mut self.map {
             let pages = size.saturating_sub(index * CHUNK).div_ceil(PAGE).min(PAGES);
-            c.dirty |= c.valid & bits(0, pages);
+            let fresh = c.valid & bits(0, pages) & !c.dirty;
+            c.dirty |= fresh;
+            c.set_dirtied(fresh, writer);
         }
         self.dirty = self.map.values().map(|c| u64::from(c.dirty.count_ones())).sum();
     }
@@ -484,7 +546,7 @@ impl Chunks {
         runs
     }
 
-    /// Counts a run as dirty again, because writing it failed.
+    /// Counts a run as dirty again, because writing it failed; by whom it was.
     pub fn mark_dirty(&mut self, run: DirtyRun) {
         let mut at = run.at;
         while at < run.at + run.len {

@@ -8,12 +8,13 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
+use atoll_abi::grid::Resource;
 use atoll_abi::service::{Extent, Op, Request};
-use atoll_abi::{Errno, Result};
+use atoll_abi::{Errno, Result, assert_accounted};
 use atoll_mem::heap::memory;
 use atoll_mem::io::Sink;
 use atoll_sync::Mutex;
-use atoll_task::call;
+use atoll_task::{books, call};
 use hashbrown::HashMap;
 
 use crate::chunks::Scratch;
@@ -58,7 +59,11 @@ impl Disk for Granted {
         let mut request = Request::new(Op::DiskRead);
         (request.arg[0], request.arg[1]) = (self.number, at);
         request.a = Extent { offset: to, len };
-        if call(request)? == len { Ok(()) } else { Err(Errno::EIO) }
+        if call(request)? != len {
+            return Err(Errno::EIO);
+        }
+        books::moved(Resource::DeviceRead, len);
+        Ok(())
     }
 }
 
@@ -111,6 +116,7 @@ pub fn reclaim(bytes: u64) -> bool {
     for cache in all {
         let mut kept = cache.kept.lock();
         while gone < wanted && kept.drop_one() {
+            assert_accounted("reclaiming");
             gone += 1;
         }
     }

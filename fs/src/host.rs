@@ -27,12 +27,12 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
-use atoll_abi::{Errno, Result, platform};
+use atoll_abi::{Errno, Result, assert_accounted, platform};
 use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
-use atoll_task::{Call, books, call, gate};
+use atoll_task::{Call, Debtor, books, call, gate};
 use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
@@ -186,6 +186,8 @@ struct State {
     attr: HostAttr,
     /// When the cell wrote last; its times are newer than the host's until written out.
     written: Option<Time>,
+    /// Who has mapped it last to write to its cached pages.
+    mapped_by: Debtor,
     /// Since when it has dirty pages.
     dirty_since: u64,
     /// All dirty bytes are from there on and were appended: they go to the
@@ -391,6 +393,7 @@ impl HostFs {
                 size: attr.size,
                 attr: *attr,
                 written: None,
+                mapped_by: Debtor::NOBODY,
                 dirty_since: 0,
                 appended: None,
                 checked: 0,
@@ -430,6 +433,7 @@ impl HostFs {
         let files: Vec<Arc<HostFile>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
         let mut freed = 0;
         for f in files {
+            assert_accounted("reclaiming");
             if freed >= pages {
                 break;
             }
@@ -519,6 +523,7 @@ fn flusher(fs: &Weak<HostFs>) {
         files.sort_by_key(|f| f.key);
         files.dedup_by_key(|f| f.key);
         for f in files {
+            assert_accounted("writing back");
             if let Err(e) = f.flush() {
                 // For whoever syncs or closes it.
                 f.state.lock().error = Some(e);
@@ -1670,10 +1675,12 @@ impl HostFile {
             }
             // Nobody says which pages programs have written to.
             let size = s.size;
-            s.chunks.mark_all_dirty(size);
+            let who = s.mapped_by;
+            s.chunks.mark_all_dirty(size, who);
             s.appended = None;
         }
         loop {
+            let begun = books::begin_for_nobody();
             let mut s = self.lock_settled();
             if let Some(e) = s.error.take() {
                 return Err(e);
@@ -1687,13 +1694,15 @@ impl HostFile {
             let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
             s.flushing = true;
             drop(s);
+            let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
-                Some(base) => append_out(h, &mut runs, base),
-                None => write_out(h, &runs),
+                Some(base) => append_out(h, &mut runs, base, |run| written.push(run)),
+                None => write_out(h, &runs, |run| written.push(run)),
             };
             let stat = stat_handle(h).ok();
             let mut s = self.state.lock();
             s.flushing = false;
+            let debts: Vec<_> = written.iter().flat_map(|run| s.chunks.debts(run)).collect();
             if let Some(a) = stat {
                 if appended.is_some() && a.size != s.size {
                     // Others have appended, too: what is where is known to the host only.
@@ -1725,6 +1734,9 @@ impl HostFile {
             }
             drop(s);
             self.flushed.wake_all(1);
+            // Whoever writes it back, those have to pay whose it was.
+            debts.iter().for_each(|(who, bytes)| books::moved_for(*who, Resource::DeviceWrite, *bytes));
+            books::reimburse(begun, Resource::DeviceWrite, &debts);
             outcome?;
         }
     }
@@ -1739,7 +1751,7 @@ impl HostFile {
                 self.load(s, page, PAGE)?;
             }
         }
-        s.chunks.write(source, at, true)
+        s.chunks.write(source, at, Some(Debtor::current()))
     }
 
     /// Gets ready to append: finds the file's end as it is now. False: what is dirty goes out first.
@@ -1774,7 +1786,8 @@ impl HostFile {
         let scratch = Scratch::new(len as u64)?;
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
-        if append { append_out(h, &mut run, at) } else { write_out(h, &run) }?;
+        let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
+        if append { append_out(h, &mut run, at, pay) } else { write_out(h, &run, pay) }?;
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
@@ -1827,8 +1840,8 @@ fn in_pieces(h: Handle, runs: &[DirtyRun]) -> Vec<DirtyRun> {
     runs.iter().flat_map(|r| (0..r.len).step_by(most as usize).map(move |from| piece(r, from))).collect()
 }
 
-/// Writes runs of the cell's memory to a host file, several at a time.
-fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
+/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there.
+fn write_out(h: Handle, runs: &[DirtyRun], mut done: impl FnMut(DirtyRun)) -> Result<()> {
     let runs = in_pieces(h, runs);
     let mut calls = Vec::with_capacity(runs.len());
     for run in &runs {
@@ -1841,7 +1854,7 @@ fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
     let mut outcome = Ok(());
     for (c, run) in calls.iter().zip(&runs) {
         match c.wait() {
-            Ok(n) if n == run.len => books::moved(Resource::DeviceWrite, n),
+            Ok(n) if n == run.len => done(*run),
             Ok(_) => outcome = Err(Errno::ENOSPC),
             Err(e) => outcome = Err(e),
         }
@@ -1850,8 +1863,8 @@ fn write_out(h: Handle, runs: &[DirtyRun]) -> Result<()> {
 }
 
 /// Writes runs, one after another, from offset `base` on to the end of the
-/// host's file, wherever that is. As few requests as can be: each arrives whole.
-fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64) -> Result<()> {
+/// host's file, wherever that is. As few requests as can be: each arrives whole. `done`: as above.
+fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(DirtyRun)) -> Result<()> {
     if let Some(first) = runs.first_mut()
         && first.at < base
     {
@@ -1870,7 +1883,7 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64) -> Result<()> {
         if call(r)? != len {
             return Err(Errno::ENOSPC);
         }
-        books::moved(Resource::DeviceWrite, len);
+        pair.iter().for_each(|run| done(*run));
     }
     Ok(())
 }
@@ -1907,64 +1920,7 @@ impl File for HostFile {
     }
 
     fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
-        let mut at = at.unwrap_or(0);
-        let mut s = self.state.lock();
-        self.check(&mut s);
-        let mut done = 0;
-        let mut waits = true;
-        while sink.left() > 0 {
-            // What is not here has to be its turn. Meanwhile others may have the file.
-            if waits
-                && gate::full(Resource::DeviceRead)
-                && (s.direct || !s.chunks.is_valid(at))
-                && at < s.size
-            {
-                drop(s);
-                waits = gate::pass(Resource::DeviceRead);
-                s = self.state.lock();
-                continue;
-            }
-            if s.direct
-                || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0)
-            {
-                let n = self.read_past(&mut s, sink, at, done)?;
-                done += n;
-                at += n as u64;
-                if n == 0 {
-                    break;
-                }
-                continue;
-            }
-            if at >= s.size {
-                break;
-            }
-            let size = s.size;
-            match s.chunks.read_valid(sink, at, size) {
-                Ok(0) => {}
-                Ok(n) => {
-                    done += n;
-                    at += n as u64;
-                    continue;
-                }
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
-            let ahead = (sink.left() as u64 + at % PAGE).clamp(4 * PAGE, CHUNK);
-            match self.load(&mut s, at, ahead) {
-                Ok(()) => {}
-                Err(Errno::ENOMEM) => {
-                    let n = self.read_past(&mut s, sink, at, done)?;
-                    done += n;
-                    at += n as u64;
-                    if n == 0 {
-                        break;
-                    }
-                }
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
+        self.read_in_turn(sink, at.unwrap_or(0), true)
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
@@ -2186,6 +2142,73 @@ impl File for HostFile {
 }
 
 impl HostFile {
+    /// Is all in memory that the file has of the 64 KiB around `offset`?
+    fn has_chunk(&self, offset: u64) -> bool {
+        let s = self.state.lock();
+        let start = offset / CHUNK * CHUNK;
+        (start..s.size.min(start + CHUNK)).step_by(PAGE as usize).all(|at| s.chunks.is_valid(at))
+    }
+
+    /// Reads from `at` on. `waits`: what is not here has its turn first, which waits where the caller holds nothing.
+    fn read_in_turn(&self, sink: &mut Sink, mut at: u64, mut waits: bool) -> Result<usize> {
+        let mut s = self.state.lock();
+        self.check(&mut s);
+        let mut done = 0;
+        while sink.left() > 0 {
+            // Meanwhile others may have the file.
+            if waits
+                && gate::full(Resource::DeviceRead)
+                && (s.direct || !s.chunks.is_valid(at))
+                && at < s.size
+            {
+                drop(s);
+                waits = gate::pass(Resource::DeviceRead);
+                s = self.state.lock();
+                continue;
+            }
+            if s.direct
+                || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0)
+            {
+                let n = self.read_past(&mut s, sink, at, done)?;
+                done += n;
+                at += n as u64;
+                if n == 0 {
+                    break;
+                }
+                continue;
+            }
+            if at >= s.size {
+                break;
+            }
+            let size = s.size;
+            match s.chunks.read_valid(sink, at, size) {
+                Ok(0) => {}
+                Ok(n) => {
+                    done += n;
+                    at += n as u64;
+                    continue;
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+            let ahead = (sink.left() as u64 + at % PAGE).clamp(4 * PAGE, CHUNK);
+            match self.load(&mut s, at, ahead) {
+                Ok(()) => {}
+                Err(Errno::ENOMEM) => {
+                    let n = self.read_past(&mut s, sink, at, done)?;
+                    done += n;
+                    at += n as u64;
+                    if n == 0 {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
     /// Reads past the cache, in place or by message.
     fn read_past(&self, s: &mut State, sink: &mut Sink, at: u64, done: usize) -> Result<usize> {
         let h = self.obtain(s, false)?;
@@ -2236,6 +2259,10 @@ impl Object for HostFile {
         self.state.lock().size
     }
 
+    fn is_here(&self, offset: u64) -> bool {
+        self.has_chunk(offset)
+    }
+
     fn mapped(&self, by: i32) {
         let before = self.shared.fetch_add(by, Ordering::SeqCst);
         if by > 0 {
@@ -2253,6 +2280,7 @@ impl Mappable for HostFile {
         let mut s = self.lock_settled();
         let h = self.obtain(&mut s, write)?;
         if write && maps_cached() {
+            s.mapped_by = Debtor::current();
             if !self.written_mapped.swap(true, Ordering::SeqCst) {
                 let mut mapped = self.fs.mapped.lock();
                 mapped.retain(|f| f.upgrade().is_some_and(|f| f.key != self.key && f.may_be_written()));
@@ -2272,6 +2300,14 @@ impl Mappable for HostFile {
         Ok(h.fd)
     }
 
+    fn is_here(&self, offset: u64) -> bool {
+        self.has_chunk(offset)
+    }
+
+    fn is_divided(&self) -> bool {
+        gate::stands_before(Resource::DeviceRead)
+    }
+
     fn object(&self) -> Option<Arc<dyn Object>> {
         if maps_cached() { self.me.upgrade().map(|me| me as Arc<dyn Object>) } else { None }
     }
@@ -2279,7 +2315,8 @@ impl Mappable for HostFile {
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < to.len() {
-            let n = File::read(self, &mut Sink::kernel(&mut to[done..]), Some(offset + done as u64), false)?;
+            // For a page fault, which has waited before.
+            let n = self.read_in_turn(&mut Sink::kernel(&mut to[done..]), offset + done as u64, false)?;
             if n == 0 {
                 break;
             }

@@ -7,12 +7,14 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
+use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::memory;
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, SetOnce, Shared};
+use atoll_task::gate;
 use hashbrown::HashMap;
 use linux_raw_sys::general as linux;
 
@@ -782,12 +784,14 @@ impl File for TmpNode {
         if self.kind == FileType::Directory {
             return Err(Errno::EISDIR);
         }
-        let c = self.content()?.read();
         let at = at.unwrap_or(0);
-        if at >= c.size {
-            return Ok(0);
+        if gate::full(Resource::DeviceRead)
+            && self.content()?.read().chunks.is_on_disk(at, at.saturating_add(sink.left() as u64))
+        {
+            // It has to be its turn. Meanwhile others may have the file.
+            gate::pass(Resource::DeviceRead);
         }
-        c.chunks.read_sparse(sink, at, c.size)
+        self.read_now(sink, at)
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
@@ -816,7 +820,7 @@ impl File for TmpNode {
                 }
                 break;
             }
-            match c.chunks.write(source, at, false) {
+            match c.chunks.write(source, at, None) {
                 Ok(0) => break,
                 Ok(n) => {
                     at += n as u64;
@@ -916,6 +920,23 @@ impl Drop for TmpNode {
     }
 }
 
+impl TmpNode {
+    /// Reads a file from `at` on.
+    fn read_now(&self, sink: &mut Sink, at: u64) -> Result<usize> {
+        let c = self.content()?.read();
+        if at >= c.size {
+            return Ok(0);
+        }
+        c.chunks.read_sparse(sink, at, c.size)
+    }
+
+    /// Is none of the 64 KiB around `offset` on a disk still?
+    fn has_chunk(&self, offset: u64) -> bool {
+        let start = offset / CHUNK * CHUNK;
+        self.content().is_ok_and(|c| !c.read().chunks.is_on_disk(start, start + CHUNK))
+    }
+}
+
 impl Mappable for TmpNode {
     fn host_file(&self, write: bool) -> Result<Option<i32>> {
         let sealed = self.content()?.read().seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE);
@@ -930,7 +951,12 @@ impl Mappable for TmpNode {
     }
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        File::read(self, &mut Sink::kernel(to), Some(offset), false)
+        // For a page fault, which has waited before.
+        self.read_now(&mut Sink::kernel(to), offset)
+    }
+
+    fn is_here(&self, offset: u64) -> bool {
+        self.has_chunk(offset)
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
@@ -965,6 +991,10 @@ impl Object for TmpNode {
 
     fn size(&self) -> u64 {
         self.content().map_or(0, |c| c.read().size)
+    }
+
+    fn is_here(&self, offset: u64) -> bool {
+        self.has_chunk(offset)
     }
 
     fn mapped(&self, by: i32) {

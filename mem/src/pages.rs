@@ -14,6 +14,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use crate::blocks::BlockPool;
+use atoll_abi::assert_accounted;
 use atoll_abi::grid::{ACTIVITIES_MAX, Held, ROOT};
 use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_sync::SetOnce;
@@ -292,6 +293,7 @@ impl Memory {
             while page < last && self.state[page].load(Ordering::Relaxed) & DIRTY != 0 {
                 page += 1;
             }
+            assert_accounted("zeroing");
             // SAFETY: the caller owns these pages.
             unsafe { self.link(from).cast::<u8>().write_bytes(0, (page - from) * PAGE as usize) };
         }

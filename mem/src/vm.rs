@@ -53,6 +53,15 @@ pub trait Mappable: Send + Sync {
     fn read_straight(&self, _offset: u64, _to: u64, _len: u64) -> Result<Option<usize>> {
         Ok(None)
     }
+    /// Is all in the cell's memory that it has of the 64 KiB around `offset`? Else a fault there reads it from a device.
+    fn is_here(&self, _offset: u64) -> bool {
+        true
+    }
+    /// Is what is read from its device divided? Then a private mapping is read by the cell, page by page, even where the
+    /// host's pages could be mapped, of whose faults nobody knows.
+    fn is_divided(&self) -> bool {
+        false
+    }
     /// Path, device and inode, for `/proc/self/maps`.
     fn describe(&self) -> (Vec<u8>, u64, u64);
     /// Makes what was written to a shared mapping durable.
@@ -104,6 +113,10 @@ pub trait Object: Send + Sync {
     /// Offset in the cell's memory of the 64 KiB that begin at `offset` (a
     /// multiple of that) of the object. They stay there as long as the object is mapped.
     fn chunk(&self, offset: u64) -> Result<u64>;
+    /// Is all in the cell's memory that it has of the 64 KiB around `offset`? Else [`Object::chunk`] reads it from a device.
+    fn is_here(&self, _offset: u64) -> bool {
+        true
+    }
     /// Bytes in the object. Beyond the last page, access is SIGBUS.
     fn size(&self) -> u64;
     /// One more mapping (or, `-1`, one less).
@@ -503,6 +516,21 @@ impl AddressSpace {
         self.lock().fault(addr, write, exec)
     }
 
+    /// Would a fault there have to read from a device?
+    pub fn fault_reads(&self, addr: u64) -> bool {
+        let vm = self.lock();
+        let Some((start, area)) = vm.area_at(addr) else { return false };
+        let slot = vm.slots.get(&(addr & !(SLOT - 1)));
+        if area.direct || slot.is_some_and(|s| s.mapped & 1 << (addr % SLOT / PAGE) != 0) {
+            return false;
+        }
+        match &area.kind {
+            Kind::File { file, offset } => !file.is_here(addr - start + offset),
+            Kind::Object { object, offset, .. } => !object.is_here(addr - start + offset),
+            Kind::Anonymous => false,
+        }
+    }
+
     /// Populates a range as far as it can.
     pub fn populate(&self, addr: u64, len: u64) {
         let mut vm = self.lock();
@@ -684,7 +712,7 @@ impl Vm {
                 if shared {
                     kind = Kind::Object { object, file: Some(file.clone()), offset: *offset };
                 }
-            } else if shared || !access.contains(Access::WRITE) {
+            } else if shared || !access.contains(Access::WRITE) && !file.is_divided() {
                 if let Some(fd) = file.host_file(shared && access.contains(Access::WRITE))? {
                     // An access of nothing is mapped when it becomes something.
                     if !access.difference(Access::POPULATE).is_empty() {

@@ -104,18 +104,59 @@ impl Cause {
         Cause(word)
     }
 
+    fn is_of_this_generation(self) -> bool {
+        let generation =
+            HOLDERS[(self.0 % ACTIVITIES_MAX as u32) as usize].generation.load(Ordering::Acquire);
+        (generation << NUMBER_BITS) >> NUMBER_BITS == self.0 >> NUMBER_BITS
+    }
+
+    /// Has the activity not been given up yet? It may be at any time.
+    fn is_there(self) -> bool {
+        let sheets = SHEETS[(self.0 % ACTIVITIES_MAX as u32) as usize].load(Ordering::Acquire);
+        !sheets.is_null() && self.is_of_this_generation()
+    }
+
     /// The activity's sheet, or nobody's if it was given up before the core's last passage through a quiet point
     /// ([`crate::rcu`]).
     pub(crate) fn sheet(self, core: usize) -> &'static Sheet {
         let n = (self.0 % ACTIVITIES_MAX as u32) as usize;
         let sheets = SHEETS[n].load(Ordering::Acquire);
-        let same = (HOLDERS[n].generation.load(Ordering::Acquire) << NUMBER_BITS) >> NUMBER_BITS
-            == self.0 >> NUMBER_BITS;
-        if sheets.is_null() || !same {
+        if sheets.is_null() || !self.is_of_this_generation() {
             return sheet(INFRASTRUCTURE, core);
         }
         // SAFETY: as in `any_sheet`; sheets are freed only when every core has passed such a point.
         unsafe { &*sheets.add(core) }
+    }
+}
+
+/// Who pays for something later: an activity, and the class that it is in, which has it if the activity has ended by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Debtor {
+    activity: Cause,
+    class: Cause,
+}
+
+impl Debtor {
+    /// Nobody that is known.
+    pub const NOBODY: Debtor = Debtor { activity: Cause::NOBODY, class: Cause::NOBODY };
+
+    /// What the current thread works for.
+    pub fn current() -> Debtor {
+        match Cause::current() {
+            Cause::NOBODY => Debtor::NOBODY,
+            activity => Debtor { activity, class: Cause::activity(crate::thread::current().class()) },
+        }
+    }
+
+    /// The activity, or its class, or nobody: whoever is left.
+    pub(crate) fn cause(self) -> Cause {
+        [self.activity, self.class].into_iter().find(|c| c.is_there()).unwrap_or(Cause::NOBODY)
+    }
+
+    /// Its class, as gates know it.
+    pub(crate) fn class(self) -> Option<u32> {
+        let known = self.class != Cause::NOBODY && self.class.is_there();
+        known.then_some(self.class.0 % ACTIVITIES_MAX as u32)
     }
 }
 

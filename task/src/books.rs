@@ -10,13 +10,17 @@
 //!   part is right on average.
 //!
 //! A message that waits is in no record meanwhile: it is suspended, and goes on where its thread does.
+//!
+//! There is no path around it: a build with debug assertions asserts that each call of the platform, and each long loop, is a
+//! part of some record ([`atoll_abi::assert_accounted`]): that a program's thread is in a message, or the core is at what the grid itself
+//! takes, or has nothing to do, or is starting.
 #![allow(unsafe_code, reason = "the sheet that a core writes to is changed with each switch")]
 
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use crate::activity::{self, Activity, Cause};
+use crate::activity::{self, Activity, Cause, Debtor};
 use crate::core_state::{count, this_core};
 use crate::gate;
 use crate::thread::{Thread, current};
@@ -58,6 +62,30 @@ const SHORT: i64 = 100;
 
 /// Activities that one round of events can be for, before the rest counts as nobody's.
 const CAUSES: usize = 8;
+
+/// What a core is at, as builds with debug assertions keep it.
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doing {
+    /// It has not come to its scheduler yet: before that, nothing is anybody's.
+    Starting,
+    /// It looks for the next thread, or takes in events: overhead, or those whose they are.
+    Scheduling,
+    /// It has nothing to do.
+    Idling,
+    /// It runs a thread, which is in no message: a program's does nothing in the runtime then.
+    Running,
+    /// A message is under way.
+    Message,
+}
+
+#[cfg(debug_assertions)]
+impl Doing {
+    /// Is what happens now part of a record that says what it is?
+    fn is_accounted(self, program: bool) -> bool {
+        self != Doing::Running || !program
+    }
+}
 
 /// What a core's books are at. Only the core itself touches it, in the runtime with upcalls masked.
 pub(crate) struct Meter {
@@ -115,6 +143,8 @@ pub(crate) struct Meter {
     owed: Cell<u64>,
     /// How long each kind takes on average, ns. Long, until it is known better.
     means: [Cell<u32>; KINDS],
+    #[cfg(debug_assertions)]
+    doing: Cell<Doing>,
 }
 
 /// A message that waits, or that another is begun within.
@@ -124,6 +154,8 @@ pub(crate) struct Suspended {
     kind: u16,
     weight: u32,
     spent: u64,
+    #[cfg(debug_assertions)]
+    doing: Doing,
 }
 
 /// A message that another resource serves for a while.
@@ -180,6 +212,8 @@ impl Meter {
             telling: Cell::new(false),
             owed: Cell::new(0),
             means: [const { Cell::new(LONG) }; KINDS],
+            #[cfg(debug_assertions)]
+            doing: Cell::new(Doing::Starting),
         }
     }
 
@@ -249,6 +283,8 @@ impl Meter {
     /// A slice ends: the core did for `ran` ns what it is at. Value: for how long of it the processor was elsewhere, ns, as
     /// far as that is known.
     pub fn settle(&self, ran: u64) -> u64 {
+        #[cfg(debug_assertions)]
+        self.doing.set(Doing::Scheduling);
         self.settled.set(self.base.get());
         self.telling.set(false);
         let rest = ran.saturating_sub(self.charged.replace(0));
@@ -309,9 +345,13 @@ impl Meter {
         let stolen = work as i64 - (now - before) as i64;
         let cell = &activity::sheet(ROOT, self.core).entries;
         if stolen >= 0 {
-            add(&cell[Resource::Stolen as usize].time, stolen);
-            add(&self.entry(self.settled.get()).time, -stolen);
-            self.stolen.set(self.stolen.get() + stolen as u64);
+            // Who has had less than that has not lost all of it: the rest is looked for the next time.
+            let from = &self.entry(self.settled.get()).time;
+            let part = stolen.min(from.load(Ordering::Relaxed).max(0));
+            had.set(((stolen - part) as u64, now));
+            add(&cell[Resource::Stolen as usize].time, part);
+            add(from, -part);
+            self.stolen.set(self.stolen.get() + part as u64);
         } else {
             // To go to sleep and to wake up takes work, too, which the clock counts as sleep.
             add(&cell[Resource::Overhead as usize].time, -stolen);
@@ -322,6 +362,8 @@ impl Meter {
     /// A message begins.
     #[inline(always)]
     pub fn begin(&self, kind: usize, resource: Resource) {
+        #[cfg(debug_assertions)]
+        self.doing.set(Doing::Message);
         self.label.set(resource);
         self.kind.set(kind as u16);
         let gap = self.gap.get() - 1;
@@ -427,6 +469,10 @@ impl Meter {
             // The others it stands for were not, and what came in between is not the resource's.
             stands_for = i64::from(self.means[usize::from(self.kind.get())].get() * self.weight.get());
         }
+        // The others took no longer than there was time in all.
+        let slice = now.saturating_sub(self.since.get()) as i64;
+        let there = self.entry(self.base.get()).time.load(Ordering::Relaxed) + slice - cost as i64;
+        stands_for = stands_for.min(there).max(took as i64);
         add(&self.entry(self.label.get()).time, stands_for);
         // One look is within what was timed, and half of it at each end; `begin` and `end` make two.
         add(&self.entry(Resource::Overhead).time, cost as i64);
@@ -441,7 +487,14 @@ impl Meter {
             self.cut(now);
             self.weight.set(0);
         }
-        Suspended { label: self.label.get(), kind: self.kind.get(), weight, spent: self.spent.get() }
+        Suspended {
+            label: self.label.get(),
+            kind: self.kind.get(),
+            weight,
+            spent: self.spent.get(),
+            #[cfg(debug_assertions)]
+            doing: self.doing.get(),
+        }
     }
 
     /// The thread goes on, perhaps on another core than it stopped on.
@@ -452,6 +505,15 @@ impl Meter {
         self.weight.set(message.weight);
         self.spent.set(message.spent);
         self.began.set(now);
+        #[cfg(debug_assertions)]
+        self.doing.set(message.doing);
+    }
+
+    /// A thread begins that has sent no message yet.
+    #[inline]
+    pub fn first_run(&self) {
+        #[cfg(debug_assertions)]
+        self.doing.set(Doing::Running);
     }
 
     /// Is the switch to the next thread to be timed?
@@ -469,8 +531,11 @@ impl Meter {
         if self.switch_gap.get() == 0 {
             self.switch_gap.set(self.draw());
         }
-        add(&self.entry(Resource::Overhead).time, took as i64 * weight);
-        add(&self.entry(self.base.get()).time, -(took as i64 * (weight - 1)));
+        // The others took no longer than there was time in all.
+        let base = &self.entry(self.base.get()).time;
+        let others = (took as i64 * (weight - 1)).min(base.load(Ordering::Relaxed).max(0));
+        add(&self.entry(Resource::Overhead).time, took as i64 + others);
+        add(base, -others);
     }
 
     /// It has taken `took` ns to see that there is no thread to be run.
@@ -478,11 +543,15 @@ impl Meter {
         add(&activity::sheet(ROOT, self.core).entries[Resource::Overhead as usize].time, took as i64);
         core_local().unsettled_for.store(ROOT << 8 | Resource::Idle as u32, Ordering::Relaxed);
         self.works(now);
+        #[cfg(debug_assertions)]
+        self.doing.set(Doing::Idling);
     }
 
     /// The core had nothing to do for `slept` ns.
     pub fn idle(&self, slept: u64) {
         self.was_idle.set(true);
+        #[cfg(debug_assertions)]
+        self.doing.set(Doing::Scheduling);
         self.base.set(Resource::Completion);
         let idle = &activity::sheet(ROOT, self.core).entries[Resource::Idle as usize];
         add(&idle.time, slept as i64);
@@ -601,6 +670,34 @@ pub fn end() {
     if gate::any() {
         pay_for(served, || this_core().meter.unpaid());
     }
+    // Paying is a part of it.
+    #[cfg(debug_assertions)]
+    this_core().meter.doing.set(Doing::Running);
+}
+
+/// What the platform is asked for, or what takes long, is to be part of a record.
+#[cfg(debug_assertions)]
+fn accounted(what: &'static str) {
+    let local = core_local();
+    if local.scheduler.load(Ordering::Relaxed).is_null() {
+        // The core starts.
+        return;
+    }
+    let doing = this_core().meter.doing.get();
+    let thread = local.current.load(Ordering::Relaxed).cast::<Thread>();
+    // SAFETY: threads are never freed.
+    let program = unsafe { thread.as_ref() }.is_some_and(Thread::is_program);
+    if !doing.is_accounted(program) {
+        // Once: what says so may ask the platform, too.
+        this_core().meter.doing.set(Doing::Starting);
+        panic!("{what}: in no record of the grid's");
+    }
+}
+
+/// Each call of the platform is asserted to be part of a record from now on, in builds with debug assertions.
+pub(crate) fn watch() {
+    #[cfg(debug_assertions)]
+    atoll_abi::watched::watch(accounted);
 }
 
 /// A resource has served a message.
@@ -658,6 +755,40 @@ pub fn moved(resource: Resource, bytes: u64) {
     this_core().meter.moved(resource, bytes);
     if gate::measures(resource, Measure::Bytes) {
         gate::pay(resource, bytes);
+    }
+}
+
+/// So many bytes of somebody's went through a resource, whoever sees to that now.
+pub fn moved_for(whose: Debtor, resource: Resource, bytes: u64) {
+    count(&whose.cause().sheet(this_core().meter.core).entries[resource as usize].bytes, bytes);
+    if gate::measures(resource, Measure::Bytes) {
+        gate::pay_for(resource, bytes, whose.class());
+    }
+}
+
+/// A thread of the runtime begins with something of which it isn't known yet, or not to the books, whose it is. Value: for
+/// [`reimburse`].
+pub fn begin_for_nobody() -> Option<u64> {
+    let me = current();
+    (!me.works_for_somebody()).then(|| me.run_time_now())
+}
+
+/// It is known: the thread's time since then is these activities', each in proportion to a number, and is taken from what
+/// nobody was known for. Nothing happens where the thread works for somebody anyway. It has stayed on its core.
+pub fn reimburse(begun: Option<u64>, resource: Resource, whose: &[(Debtor, u64)]) {
+    let mut parts: u64 = whose.iter().map(|(_, part)| part).sum();
+    let (Some(begun), true) = (begun, parts > 0) else { return };
+    let meter = &this_core().meter;
+    let mut left = current().run_time_now().saturating_sub(begun);
+    // What the account of events that is open leaves out, or else takes back.
+    meter.served.set(meter.served.get() + left);
+    for (debtor, part) in whose {
+        // What can't be divided is the last one's.
+        let time = (u128::from(left) * u128::from(*part) / u128::from(parts.max(1))) as u64;
+        (left, parts) = (left - time, parts - part);
+        let entry = &debtor.cause().sheet(meter.core).entries[resource as usize];
+        add(&entry.time, time as i64);
+        count(&entry.messages, 1);
     }
 }
 

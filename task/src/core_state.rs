@@ -13,6 +13,7 @@ use crate::rcu::Limbo;
 use crate::ready::Ready;
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
+use atoll_abi::assert_accounted;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{ACTIVITIES_MAX, SchedulerKind};
 use atoll_abi::platform::{Event, Events};
@@ -203,6 +204,7 @@ pub(crate) fn make_cores(n: usize) {
     let made = CORES.set((0..n).map(Core::new).collect());
     assert!(made.is_ok(), "the scheduler was started twice");
     crate::activity::init();
+    crate::messages::init();
     crate::gate::init();
 }
 
@@ -289,6 +291,7 @@ pub(crate) fn handle_in_place() {
     let count = with_private(|p| p.events.len());
     let mut kept = 0;
     for n in 0..count {
+        assert_accounted("events in place");
         let event = with_private(|p| p.events.get(n));
         let done = matches!(event, Event::Ready { .. }) && handler(&event, false);
         if !done {

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::core_state::count;
 use crate::scheduler::{park_until, start, unpark};
 use crate::thread::{Thread, ThreadRef, current, spawn};
-use crate::{Cause, Limit, wait};
+use crate::{Activity, Cause, Labels, Limit, messages, wait};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::Errno;
 use atoll_abi::grid::{ACTIVITIES_MAX, Measure, Parameters, RESOURCES, ROOT, Resource, SchedulerKind};
@@ -62,6 +62,8 @@ const OPEN: u32 = 1;
 
 /// A class at a gate.
 struct Class {
+    activity: u32,
+    resource: Resource,
     /// What is in its queue, in units of the measure. Changed under the gate's lock.
     unpaid: AtomicU64,
     /// With so much it is full.
@@ -114,6 +116,12 @@ const fn bits(resource: Resource) -> u64 {
 #[inline(always)]
 pub(crate) fn measures(resource: Resource, measure: Measure) -> bool {
     GATES.load(Ordering::Relaxed) & bit(resource, measure) != 0
+}
+
+/// Has the resource a gate, whatever it measures?
+#[inline(always)]
+pub fn stands_before(resource: Resource) -> bool {
+    GATES.load(Ordering::Relaxed) & bits(resource) != 0
 }
 
 /// Has any resource a gate?
@@ -189,7 +197,19 @@ fn open(classes: Vec<Arc<Class>>) {
         class.opened.fetch_add(1, Ordering::Relaxed);
         class.waiters.wake_all(OPEN);
         let then = core::mem::take(&mut *class.then.lock());
-        then.into_iter().for_each(|f| f());
+        if then.is_empty() {
+            continue;
+        }
+        // That is the class's work, and not of whoever has paid last, one time after the other, and where its sockets were
+        // told of before.
+        let activity = Activity::try_hold(class.activity).unwrap_or_else(Activity::root);
+        messages::send_for(
+            activity,
+            core_local().id(),
+            Labels::of(Arc::as_ptr(&class)),
+            class.resource,
+            move || then.into_iter().for_each(|f| f()),
+        );
     }
 }
 
@@ -215,6 +235,8 @@ impl Gate {
             let at = *activity as usize;
             gate.classes.resize_with(gate.classes.len().max(at + 1), || None);
             gate.classes[at] = Some(Arc::new(Class {
+                activity: *activity,
+                resource,
                 unpaid: AtomicU64::new(0),
                 window: (rate / (1_000_000_000 / WINDOW)).max(least),
                 opened: AtomicU64::new(0),
@@ -268,9 +290,14 @@ impl Gate {
 }
 
 /// The running thread's class has used so much of a resource, which has a gate for that measure.
-#[cold]
 pub(crate) fn pay(resource: Resource, amount: u64) {
-    let (Some(place), Some(class), true) = (place(resource), class(), amount > 0) else { return };
+    pay_for(resource, amount, class());
+}
+
+/// The same of a class, if it is known whose it was.
+#[cold]
+pub(crate) fn pay_for(resource: Resource, amount: u64, class: Option<u32>) {
+    let (Some(place), Some(class), true) = (place(resource), class, amount > 0) else { return };
     let now = platform().now();
     ask_for(place.take_turns(now, |gate| gate.pay(place, class, amount, now)));
 }
@@ -309,7 +336,7 @@ fn keep() {
 /// Is the running thread's class to wait at this resource?
 #[inline]
 pub fn full(resource: Resource) -> bool {
-    GATES.load(Ordering::Relaxed) & bits(resource) != 0 && is_full(resource)
+    stands_before(resource) && is_full(resource)
 }
 
 #[cold]

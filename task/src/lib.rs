@@ -36,12 +36,12 @@ mod thread;
 mod timer;
 mod wait;
 
-pub use activity::{Activity, CORE_WORDS, Cause, CoreSet, Used, confine, divide, set_heir, used};
+pub use activity::{Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, confine, divide, set_heir, used};
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
-pub use messages::send;
+pub use messages::{Labels, send};
 pub use rcu::{barrier, quiesce};
 pub use scheduler::{
     after_answers, boot_core, end_space, exit, init, look, move_if_need_be, move_to_space, on_deadline,

@@ -4,6 +4,9 @@
 //! One mechanism serves all three. A message carries the activity of whoever sent it, and what that sends in turn carries it
 //! on; the time that it takes is that activity's. On each core messages wait in queues by class, among which a fair scheduler
 //! chooses. They run one after the other, each to its end, in a thread that may take locks.
+//!
+//! A message may have [`Labels`], which say which of the cores it goes to: one that depends on others goes where those are,
+//! which keeps their order, and one that works on what others worked on goes where those ran lately, which keeps caches warm.
 
 use crate::activity::Activity;
 use crate::books;
@@ -12,31 +15,89 @@ use crate::scheduler::{poke, wake_event_thread};
 use crate::thread::current;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Parameters, Resource};
-use atoll_abi::platform;
+use atoll_abi::{assert_accounted, platform};
+use atoll_grid::affinity::Affinity;
 use atoll_grid::message::{Header, Message};
+use atoll_sync::SetOnce;
 use core::sync::atomic::Ordering;
 
 /// Messages of which a core keeps the memory.
 pub(crate) const POOL: usize = 8;
 
-/// Has the event thread of core `to` run `f`, for the activity that this is called for, whose record of `resource` gets the
-/// time. What one core sends to another for one class is run in the order it was sent in. A closure that is larger than a message has
-/// room for is put into a box by whoever sends it, and doesn't compile otherwise.
-pub fn send(to: usize, resource: Resource, f: impl FnOnce() + Send + 'static) {
-    let message = message(resource, f);
-    if to == core_local().id() {
-        queue(message, platform().now());
-        wake_event_thread();
-    } else {
-        core(to).messages.push(message);
-        poke(to);
+/// Places of labels, for all cores.
+const PLACES: usize = 1024;
+/// A label that was not used for so long may move to another core, ns.
+const EXPIRY: u64 = 8_000_000;
+
+static AFFINITY: SetOnce<Affinity> = SetOnce::new();
+
+/// Which core a message goes to, where it matters. Any numbers, addresses for example; 0: it doesn't.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Labels {
+    /// Messages of a class with the same label are run in the order in which a thread has sent them, and never two at once.
+    pub dependency: u64,
+    /// Messages with the same label are best run by the same core. When none was sent for 8 ms, that can be another one.
+    pub affinity: u64,
+}
+
+impl Labels {
+    /// No matter.
+    pub const NONE: Labels = Labels { dependency: 0, affinity: 0 };
+
+    /// Both: messages work on the thing at this address, one after the other.
+    pub fn of<T: ?Sized>(thing: *const T) -> Labels {
+        let label = thing.addr() as u64;
+        Labels { dependency: label, affinity: label }
     }
+}
+
+/// Before there are messages.
+pub(crate) fn init() {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = AFFINITY.set(Affinity::new(PLACES, EXPIRY));
+}
+
+/// Has the event thread of core `to`, or of the core that the labels say, run `f`, for the activity that this is called for, whose
+/// record of `resource` gets the time. What a thread sends to one core for one class is run in the order it was sent in. A
+/// closure that is larger than a message has room for is put into a box by whoever sends it, and doesn't compile otherwise.
+pub fn send(to: usize, labels: Labels, resource: Resource, f: impl FnOnce() + Send + 'static) {
+    send_for(for_whom(), to, labels, resource, f);
+}
+
+/// The same for any activity.
+pub(crate) fn send_for(
+    activity: Activity,
+    to: usize,
+    labels: Labels,
+    resource: Resource,
+    f: impl FnOnce() + Send + 'static,
+) {
+    let now = platform().now();
+    let near = AFFINITY.near(labels.affinity, to, now);
+    let to = AFFINITY.send(labels.dependency, near, now);
+    let message = message_for(activity, labels, resource, f);
+    if to != core_local().id() {
+        core(to).messages.push(message);
+        return poke(to);
+    }
+    // What this thread has sent here from another core is in the queue already: it came before the thread (`take_mail`).
+    queue(message, now);
+    wake_event_thread();
 }
 
 /// A message for the activity that this is called for.
 pub(crate) fn message(resource: Resource, f: impl FnOnce() + Send + 'static) -> Message {
-    let activity = for_whom();
-    let header = Header { dependency: 0, affinity: 0, cost: 0, activity: activity.class(), resource };
+    message_for(for_whom(), Labels::NONE, resource, f)
+}
+
+fn message_for(
+    activity: Activity,
+    labels: Labels,
+    resource: Resource,
+    f: impl FnOnce() + Send + 'static,
+) -> Message {
+    let Labels { dependency, affinity } = labels;
+    let header = Header { dependency, affinity, cost: 0, activity: activity.class(), resource };
     with_private(|p| {
         Message::new(&mut p.pool, header, move || {
             books::serve(&activity, resource, f);
@@ -66,10 +127,12 @@ pub(crate) fn queue(message: Message, now: u64) {
 
 /// Runs the next message of this core's, if there is one. For its event thread.
 pub(crate) fn run_next() {
+    assert_accounted("a message");
     let now = platform().now();
     let Some(message) = with_private(|p| p.messages.next(now)) else { return };
-    let class = message.header().activity;
+    let Header { activity: class, dependency, .. } = *message.header();
     let spent = message.run();
+    AFFINITY.done(dependency);
     let took = this_core().meter.served_last();
     with_private(|p| {
         p.pool.put(spent);

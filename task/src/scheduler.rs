@@ -21,10 +21,10 @@ use crate::rcu;
 use crate::ready::{ONE, Ready};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
-use crate::{activity, arch};
+use crate::{activity, arch, books};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, pending, state as core_run};
-use atoll_abi::platform;
+use atoll_abi::{assert_accounted, platform};
 use atoll_sync::ThreadOps;
 
 /// Longest time between two looks for events while a thread runs, ns.
@@ -39,6 +39,7 @@ const SPIN_ANSWER: u64 = 40_000;
 /// Prepares the scheduler for `cores` cores. Before anything else here.
 pub fn init(cores: usize) {
     make_cores(cores);
+    books::watch();
     static OPS: ThreadOps = ThreadOps {
         current: || core_local().current.load(Ordering::Relaxed) as usize,
         park: || {
@@ -429,6 +430,7 @@ fn event_loop() {
             move_to_space(0);
         }
         for event in events.iter() {
+            assert_accounted("events");
             handle_event(event);
         }
         // Not those that come meanwhile: events go before them.

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use crate::{Activity, Cause, books, messages, scheduler};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::grid::Resource;
-use atoll_abi::platform;
 use atoll_abi::service::{ANSWER_FD, Answer, Request};
+use atoll_abi::{assert_accounted, platform};
 use atoll_sync::WaitQueue;
 
 /// What is done when an answer comes.
@@ -122,6 +122,7 @@ pub fn descriptor_of(request: Request) -> Result<(u64, u64, i32)> {
 
 /// An answer has come.
 pub(crate) fn answered(answer: &Answer) {
+    assert_accounted("an answer");
     // SAFETY: the cookie is the count that `send` gave away; the platform reports each answer once.
     let call = unsafe { Arc::from_raw(answer.cookie as *const Call) };
     if answer.flags & ANSWER_FD != 0 {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::activity::{self, Activity, CORE_WORDS, CoreSet};
 use crate::arch;
-use crate::core_state::with_private;
+use crate::core_state::{this_core, with_private};
 use crate::scheduler;
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
@@ -362,6 +362,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
 
 extern "C" fn thread_main(t: usize) -> ! {
     scheduler::finish_switch();
+    this_core().meter.first_run();
     // SAFETY: `new_thread` passed the thread, which is never freed.
     let t = unsafe { &*(t as *const Thread) };
     // SAFETY: only the thread itself looks here once it runs.

@@ -4,10 +4,10 @@
 //! only while something runs that does not come by the scheduler by itself.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::core_state::{Mail, core, with_private};
-use crate::messages;
+use crate::messages::{self, Labels};
 use crate::scheduler;
 use crate::thread::ThreadRef;
 use atoll_abi::core_local::core_local;
@@ -90,6 +90,8 @@ struct Inner {
     /// Next deadline, 0 when there is none.
     deadline: AtomicU64,
     interval: AtomicU64,
+    /// The core that has asked for it last: where it runs out next.
+    home: AtomicUsize,
     /// Grows with each change, so that a call that was on its way is told from a new one.
     generation: AtomicU64,
     /// Called with the number of times that the timer ran out since the last call.
@@ -104,6 +106,7 @@ impl Timer {
                 armed: Mutex::new(None),
                 deadline: AtomicU64::new(0),
                 interval: AtomicU64::new(0),
+                home: AtomicUsize::new(0),
                 generation: AtomicU64::new(0),
                 call: alloc::boxed::Box::new(call),
             }),
@@ -112,6 +115,7 @@ impl Timer {
 
     /// Starts it: first at `deadline`, then every `interval` ns if that is not 0.
     pub fn start(&self, deadline: u64, interval: u64) {
+        self.inner.home.store(core_local().id(), Ordering::Relaxed);
         let mut armed = self.inner.armed.lock();
         self.inner.disarm(&mut armed);
         self.inner.interval.store(interval, Ordering::Relaxed);
@@ -126,7 +130,10 @@ impl Timer {
     }
 
     /// Makes the call now, in the caller's thread, if the time for it has come and the core that is to make it is late.
+    ///
+    /// A thread that waits for a timer calls this first: where it is, the timer runs out from the next time on.
     pub fn catch_up(&self) {
+        self.inner.home.store(core_local().id(), Ordering::Relaxed);
         let deadline = self.inner.deadline.load(Ordering::Relaxed);
         if deadline != 0 && platform().now() >= deadline {
             let generation = self.inner.generation.load(Ordering::Relaxed);
@@ -171,6 +178,21 @@ impl Inner {
         Armed { core: on, key }
     }
 
+    /// The same on the core that it is for. None: it does so itself, soon.
+    fn arm_at_home(self: Arc<Self>, deadline: u64, generation: u64) -> Option<Armed> {
+        let home = self.home.load(Ordering::Relaxed);
+        if home == core_local().id() {
+            return Some(self.arm(deadline));
+        }
+        messages::send(home, Labels::NONE, Resource::Timer, move || {
+            let mut armed = self.armed.lock();
+            if self.generation.load(Ordering::Relaxed) == generation && armed.is_none() {
+                *armed = Some(self.clone().arm(deadline));
+            }
+        });
+        None
+    }
+
     fn ran_out(self: Arc<Self>, generation: u64) {
         let mut armed = self.armed.lock();
         if self.generation.load(Ordering::Relaxed) != generation {
@@ -187,7 +209,7 @@ impl Inner {
         if late.is_some() {
             let next = deadline + times * interval;
             self.deadline.store(next, Ordering::Relaxed);
-            *armed = Some(self.clone().arm(next));
+            *armed = self.clone().arm_at_home(next, generation);
         } else {
             *armed = None;
             self.deadline.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Books that are not kept: what a build with the feature `without-books` has in place of `books.rs`, to show what they cost
 //! (`cargo xtask bench grid overhead`). Nothing is measured and nothing charged; processor time is divided as always.
 
-use crate::activity::{Activity, Cause};
+use crate::activity::{Activity, Cause, Debtor};
 use crate::thread::Thread;
 use atoll_abi::grid::Resource;
 
@@ -43,6 +43,8 @@ impl Meter {
     }
 
     pub fn resume(&self, _message: Suspended, _now: u64) {}
+
+    pub fn first_run(&self) {}
 
     pub fn times_switch(&self) -> bool {
         false
@@ -93,6 +95,9 @@ pub fn begin(_kind: usize, _resource: Resource) {}
 #[inline(always)]
 pub fn end() {}
 
+/// Nothing is asserted.
+pub(crate) fn watch() {}
+
 /// It turns out which resource a message is for.
 #[inline(always)]
 pub fn turn_to(_resource: Resource) {}
@@ -106,6 +111,17 @@ pub fn within<R>(_resource: Resource, f: impl FnOnce() -> R) -> R {
 /// Bytes went through a resource.
 #[inline(always)]
 pub fn moved(_resource: Resource, _bytes: u64) {}
+
+/// Bytes of somebody's went through a resource.
+pub fn moved_for(_whose: Debtor, _resource: Resource, _bytes: u64) {}
+
+/// Nobody's time is known.
+pub fn begin_for_nobody() -> Option<u64> {
+    None
+}
+
+/// And nobody's is paid back.
+pub fn reimburse(_begun: Option<u64>, _resource: Resource, _whose: &[(Debtor, u64)]) {}
 
 /// Does what somebody is told of an event for.
 #[inline(always)]

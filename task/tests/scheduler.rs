@@ -1,4 +1,5 @@
 //! The scheduler on the simulated platform: many cores, many seeds.
+#![allow(unsafe_code, reason = "sets a thread's registers")]
 #![allow(missing_docs, reason = "tests")]
 
 use std::sync::Arc;
@@ -256,6 +257,108 @@ fn books_balance() {
     );
 }
 
+/// Is there an assertion against this (OK-01)?
+#[cfg(all(debug_assertions, not(feature = "without-books")))]
+fn is_refused(f: impl FnOnce()) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err()
+}
+
+/// What a program's thread has the platform do is part of a message, and so is what takes long; what the runtime's threads do
+/// is on their own account.
+#[cfg(all(debug_assertions, not(feature = "without-books")))]
+#[test]
+fn nothing_happens_in_no_record() {
+    // The test sets the thread pointer of the one core's thread.
+    some_seeds(
+        4,
+        &[1],
+        |core| {
+            boot(core, || {
+                std::panic::set_hook(Box::new(|_| ()));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let (of_program, wrong) = (count.clone(), Arc::new(AtomicU64::new(0)));
+                let noted = wrong.clone();
+                let check = move |holds: bool| {
+                    noted.fetch_add(u64::from(!holds), Ordering::SeqCst);
+                };
+                let host = task::thread_pointer();
+                let all_well = check.clone();
+                let t = task::spawn_program(
+                    platform().control().cores[0].local.space.load(Ordering::SeqCst),
+                    move || {
+                        let in_message = || {
+                            task::books::begin(0, Resource::Files);
+                            task::yield_now();
+                            platform().disarm();
+                            atoll_abi::assert_accounted("a loop");
+                            task::books::end();
+                        };
+                        check(!is_refused(in_message));
+                        check(is_refused(|| platform().disarm()));
+                        check(!is_refused(in_message));
+                        check(is_refused(|| atoll_abi::assert_accounted("a loop")));
+                        check(!is_refused(|| _ = platform().now()));
+                        task::books::begin(0, Resource::Process);
+                        done(&of_program);
+                        task::exit();
+                    },
+                );
+                let t = t.unwrap();
+                // SAFETY: it has not begun.
+                unsafe { t.frame() }.fs_base = host;
+                task::start(t);
+                all_well(!is_refused(|| platform().disarm()));
+                join(&count, 1);
+                platform().end(wrong.load(Ordering::SeqCst) as i32);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// What is timed of short messages stands for others, but never for more time than there was: no record is below nothing, at any
+/// time, whatever a thread does first, or next to others, or while the machine is elsewhere (OK-05).
+#[test]
+fn nothing_is_below_nothing() {
+    first_seeds(
+        12,
+        |core| {
+            boot(core, || {
+                task::sleep_until(platform().now() + 1_000_000);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let (wrong, root) = (Arc::new(AtomicU64::new(0)), task::Activity::root());
+                for n in 0..4 {
+                    let (count, wrong) = (count.clone(), wrong.clone());
+                    let t = task::spawn(n % task::cores(), move || {
+                        for k in 0..60 {
+                            task::books::begin(k % 2, Resource::Files);
+                            platform().now();
+                            task::books::end();
+                            match k % 20 {
+                                7 => task::yield_now(),
+                                15 => atoll_platform_sim::steal(300_000),
+                                _ => {}
+                            }
+                            let used = task::used();
+                            let below = used
+                                .iter()
+                                .any(|u| u.kind == kind::PROCESS && u.entries.iter().any(|e| e.0 < 0));
+                            wrong.fetch_add(u64::from(below), Ordering::Relaxed);
+                        }
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(task::Activity::new(kind::PROCESS, &root, n as u32 + 1, b"short").unwrap());
+                    task::start(t);
+                }
+                join(&count, 4);
+                platform().end(if wrong.load(Ordering::SeqCst) == 0 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Passes time. Value: how much it was, ns.
 fn burn(ns: u64) -> u64 {
     let start = platform().now();
@@ -265,6 +368,77 @@ fn burn(ns: u64) -> u64 {
             return passed;
         }
     }
+}
+
+/// What a thread of the runtime does for others, it is paid back for by those whose it turns out to be, in proportion; what has
+/// ended by then is its class's, and the books balance (OK-04).
+#[test]
+fn work_behind_is_paid_back() {
+    seeds(
+        |core| {
+            boot(core, || {
+                task::sleep_until(platform().now() + 1_000_000);
+                let root = task::Activity::root();
+                let class = task::Activity::new(kind::NAMED, &root, 0, b"class").unwrap();
+                let make = |name: &[u8]| task::Activity::new(kind::PROCESS, &class, 1, name).unwrap();
+                let (first, ended) = (make(b"first"), make(b"ended"));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let debtors = Arc::new(Mutex::new(Vec::new()));
+                for who in [&first, &ended] {
+                    let (count, debtors) = (count.clone(), debtors.clone());
+                    let t = task::spawn(0, move || {
+                        debtors.lock().push(task::Debtor::current());
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(who.clone());
+                    task::start(t);
+                }
+                join(&count, 2);
+                // Its thread has let go of it, too.
+                task::sleep_until(platform().now() + 1_000_000);
+                drop(ended);
+                let at = |entries: &[task::Used], who: u32, resource: Resource| {
+                    let used = entries.iter().find(|used| used.activity == who).unwrap();
+                    used.entries[resource as usize]
+                };
+                let before = (platform().now(), booked(), task::used());
+                let burnt = Arc::new(AtomicU64::new(0));
+                let (took, whose, writer) = (burnt.clone(), debtors.clone(), count.clone());
+                let t = task::spawn(0, move || {
+                    let begun = task::books::begin_for_nobody();
+                    for _ in 0..4 {
+                        took.fetch_add(burn(1_000_000), Ordering::Relaxed);
+                        task::sleep_until(platform().now() + 100_000);
+                    }
+                    let whose: Vec<_> = whose.lock().iter().map(|d| (*d, 1)).collect();
+                    task::books::reimburse(begun, Resource::DeviceWrite, &[(whose[0].0, 3), whose[1]]);
+                    whose.iter().for_each(|(d, _)| task::books::moved_for(*d, Resource::DeviceWrite, 100));
+                    done(&writer);
+                });
+                task::start(t.unwrap());
+                join(&count, 3);
+                let after = (task::used(), booked(), platform().now());
+                let of = |who: u32| {
+                    let (was, is) =
+                        (at(&before.2, who, Resource::DeviceWrite), at(&after.0, who, Resource::DeviceWrite));
+                    (is.0 - was.0, is.2 - was.2)
+                };
+                let burnt = burnt.load(Ordering::Relaxed) as i64;
+                // Besides what it burns, it goes to sleep four times.
+                let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 100_000;
+                let (one, other) = (of(first.number()), of(class.number()));
+                let fair = near(one.0, burnt * 3 / 4) && near(other.0, burnt / 4);
+                let bytes = one.1 == 100 && other.1 == 100;
+                let nobody = |all: &[task::Used]| at(all, INFRASTRUCTURE, Resource::Completion).0;
+                let paid_back = nobody(&after.0) - nobody(&before.2) < burnt / 8;
+                let cores = task::cores() as i64;
+                let balanced = after.1 - before.1 <= (after.2 - before.0) as i64 * cores;
+                platform().end(if fair && bytes && paid_back && balanced { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
 }
 
 /// Resources that serve messages.
@@ -563,6 +737,201 @@ fn gates_share_by_weight() {
     );
 }
 
+/// Numbers from a seed.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Messages of one dependency label, sent to any core by threads that move about: each thread's run in the order they were sent
+/// in, and no two at once (OK-06).
+#[test]
+fn labels_keep_order() {
+    const LABELS: u64 = 3;
+    const SENDERS: u64 = 4;
+    const EACH: u64 = 30;
+    first_seeds(
+        20,
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                // Of each label: messages that run, the most that ever did, and the last of each sender's.
+                let state: Arc<[[AtomicU64; 2 + SENDERS as usize]; LABELS as usize]> = Arc::default();
+                let wrong = Arc::new(AtomicU64::new(0));
+                let class = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"one").unwrap();
+                for sender in 0..SENDERS {
+                    let (count, state, wrong) = (count.clone(), state.clone(), wrong.clone());
+                    let t = task::spawn(0, move || {
+                        let mut random = 0x9E37_79B9 + sender * 77 + platform().now();
+                        let mut sent = [0; LABELS as usize];
+                        for _ in 0..EACH {
+                            let n = (next_random(&mut random) % LABELS) as usize;
+                            sent[n] += 1;
+                            let (count, state, wrong, k) =
+                                (count.clone(), state.clone(), wrong.clone(), sent[n]);
+                            let labels = task::Labels { dependency: n as u64 + 1, affinity: 0 };
+                            let to = next_random(&mut random) as usize % task::cores();
+                            task::send(to, labels, Resource::Completion, move || {
+                                let of = &state[n];
+                                let running = of[0].fetch_add(1, Ordering::Relaxed);
+                                burn(3_000);
+                                let before = of[2 + sender as usize].swap(k, Ordering::Relaxed);
+                                if running != 0 || before + 1 != k {
+                                    wrong.fetch_add(1, Ordering::Relaxed);
+                                }
+                                of[0].fetch_sub(1, Ordering::Relaxed);
+                                done(&count);
+                            });
+                            match next_random(&mut random) % 4 {
+                                0 => task::yield_now(),
+                                1 => task::sleep_until(platform().now() + 20_000),
+                                _ => _ = burn(2_000),
+                            }
+                        }
+                    });
+                    let t = t.unwrap();
+                    t.work_for(class.clone());
+                    t.allow_moving();
+                    task::start(t);
+                }
+                join(&count, SENDERS * EACH);
+                platform().end(if wrong.load(Ordering::SeqCst) == 0 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// A message goes to the core where the last one of its affinity label ran, until that is long ago: then load moves (OK-06).
+#[test]
+fn labels_let_load_move() {
+    some_seeds(
+        20,
+        &[2, 4],
+        |core| {
+            boot(core, || {
+                let (count, at) =
+                    (Arc::new((AtomicU64::new(0), WaitQueue::new())), Arc::new(AtomicU64::new(0)));
+                let mut sent = 0;
+                let mut runs_on = |to: usize, labels: task::Labels| {
+                    let (count, at) = (count.clone(), at.clone());
+                    let (ran, seen) = (count.clone(), at.clone());
+                    task::send(to, labels, Resource::Completion, move || {
+                        seen.store(atoll_abi::core_local::core_local().id() as u64, Ordering::SeqCst);
+                        done(&ran);
+                    });
+                    sent += 1;
+                    join(&count, sent);
+                    at.load(Ordering::SeqCst)
+                };
+                let label = task::Labels { dependency: 0, affinity: 0xA7011 };
+                let mut right = runs_on(1, label) == 1;
+                for _ in 0..3 {
+                    right &= runs_on(0, label) == 1;
+                    right &= runs_on(0, task::Labels::NONE) == 0;
+                }
+                task::sleep_until(platform().now() + 12_000_000);
+                right &= runs_on(0, label) == 0;
+                right &= runs_on(1, label) == 0;
+                platform().end(if right { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// A timer that runs out again and again does so where the thread is that asks for it: when that has moved, so does the timer.
+#[test]
+fn timers_follow_who_waits() {
+    some_seeds(
+        10,
+        &[2, 4],
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let at: Arc<[AtomicU64; 4]> = Arc::default();
+                let (ran, last) = (at.clone(), Arc::new(AtomicU64::new(9)));
+                let seen = last.clone();
+                let timer = task::Timer::new(move |times| {
+                    let here = atoll_abi::core_local::core_local().id();
+                    ran[here].fetch_add(times, Ordering::SeqCst);
+                    seen.store(here as u64, Ordering::SeqCst);
+                });
+                timer.start(platform().now() + 500_000, 500_000);
+                task::sleep_until(platform().now() + 2_200_000);
+                let here = at[0].load(Ordering::SeqCst) >= 2 && last.load(Ordering::SeqCst) == 0;
+                let (asks, asked) = (timer.clone(), count.clone());
+                let t = task::spawn(1, move || {
+                    asks.catch_up();
+                    done(&asked);
+                });
+                task::start(t.unwrap());
+                join(&count, 1);
+                task::sleep_until(platform().now() + 3_000_000);
+                let moved = last.load(Ordering::SeqCst) == 1 && at[1].load(Ordering::SeqCst) >= 2;
+                timer.stop();
+                let all = || at.iter().map(|n| n.load(Ordering::SeqCst)).sum::<u64>();
+                let stopped = all();
+                task::sleep_until(platform().now() + 2_000_000);
+                platform().end(if here && moved && all() == stopped { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// What is to be done when a class may go on at a gate is that class's work, whoever's payment opens it (OK-02, OK-06).
+#[test]
+fn what_opens_is_the_class_s() {
+    const BURN: u64 = 400_000;
+    some_seeds(
+        10,
+        &[1, 2],
+        |core| {
+            boot(core, || {
+                let gold = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"gold").unwrap();
+                let p = |limit| Parameters { limit, ..Parameters::default() };
+                let rule = task::gate::Rule {
+                    scheduler: SchedulerKind::Wfq,
+                    measure: Measure::Operations,
+                    rate: 0,
+                    batch: 1,
+                    core: 0,
+                    cell: p(0),
+                    classes: vec![(gold.number(), p(1000))],
+                };
+                task::gate::set(Resource::Pipe, Some(&rule));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let opened = count.clone();
+                let t = task::spawn(0, move || {
+                    while !task::gate::full(Resource::Pipe) {
+                        task::books::begin(0, Resource::Pipe);
+                        task::books::end();
+                    }
+                    let asked = AtomicU64::new(0);
+                    let then = move || {
+                        burn(BURN);
+                        done(&opened);
+                    };
+                    assert!(task::gate::when_open(Resource::Pipe, &asked, then));
+                });
+                let t = t.unwrap();
+                t.work_for(gold.clone());
+                task::start(t);
+                join(&count, 1);
+                task::sleep_until(platform().now() + 2_000_000);
+                let used = task::used();
+                let of = used.iter().find(|used| used.activity == gold.number()).unwrap();
+                let time = of.entries[Resource::Pipe as usize].0;
+                platform().end(if time >= BURN as i64 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Messages to event threads, also of other cores, and those that they send in turn: each runs once, one sender's in order, and
 /// their time is the activity's that the first was sent for (OK-03, OK-08, OK-15).
 #[test]
@@ -590,10 +959,10 @@ fn messages_are_for_whom_they_were_sent() {
                                 let to = k as usize % cores;
                                 let (count, orders) = (count.clone(), orders.clone());
                                 let (next, order) = ((to + 1) % cores, (n * cores + from) * cores + to);
-                                task::send(to, Resource::Completion, move || {
+                                task::send(to, task::Labels::NONE, Resource::Completion, move || {
                                     orders[order].lock().push(k);
                                     // The second half of the work, on the next core.
-                                    task::send(next, Resource::Timer, move || {
+                                    task::send(next, task::Labels::NONE, Resource::Timer, move || {
                                         let begun = platform().now();
                                         while platform().now() < begun + BURN * (n as u64 + 1) {}
                                         // Perhaps longer: in the simulator others' steps take time, too.

@@ -11,7 +11,7 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, entry, confinement, inspect,
+    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, confinement, inspect,
     /// conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
@@ -30,6 +30,7 @@ const PARTS: &[Part] = &[
         cases("syscalls")?;
         crate::syscalls::check()
     }),
+    ("assertions", "a runtime that checks itself runs a few of them", assertions),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("inspect", "live cells are looked at from outside", || cases("inspect")),
@@ -107,6 +108,29 @@ fn conformance() -> Result<()> {
         .args(["test", "--quiet", "--package", "atoll-platform-sim", "--test", "conformance"])
         .env("ATOLL_CONFORMANCE", build::top().join("target/conformance-of-sim")))?;
     cases("conformance")
+}
+
+/// Cases that together do most of what a runtime does: they find out where a debug build's assertions don't hold.
+const ASSERTED: &[(&str, &[&str])] = &[
+    (
+        "syscalls",
+        &["clocks", "epoll", "faults", "files", "memory", "signals", "spawn_wait", "tcp", "threads"],
+    ),
+    ("programs", &["curl", "mapped", "sqlite"]),
+];
+
+fn assertions() -> Result<()> {
+    for package in ["atoll", "atoll-cell"] {
+        run(cargo().args(["build", "--quiet", "--package", package]))?;
+    }
+    for (test, cases) in ASSERTED {
+        for case in *cases {
+            run(cargo()
+                .args(["test", "--quiet", "--package", "atoll-tests", "--test", test, "--", "--exact", case])
+                .env("ATOLL", build::top().join("target/debug/atoll")))?;
+        }
+    }
+    Ok(())
 }
 
 fn cases(which: &str) -> Result<()> {

@@ -338,6 +338,10 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             let tries = if idle && same >> 12 == addr >> 12 { same & 0xfff } else { 0 };
             task.same_fault.store((addr & !0xfff) | (tries + 1).min(0xfff), Ordering::Relaxed);
             let (write, fetch) = (code & PF_WRITE != 0, code & PF_FETCH != 0);
+            // What isn't in memory has to be its turn. Here, where no lock of the space's is held.
+            if gate::full(Resource::DeviceRead) && task.space.memory.fault_reads(addr) {
+                gate::pass(Resource::DeviceRead);
+            }
             match task.space.memory.fault(addr, write, fetch) {
                 Ok(()) if tries < SAME_FAULT_MAX && kind == FaultKind::Page => return,
                 Ok(()) if kind == FaultKind::Page => {
