@@ -27,11 +27,12 @@ fn main() {
         Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
         Trial::test("rate_of_readers", || by_rate(READER, "device-read", Some(1.5))),
         Trial::test("rate_of_mappers", || by_rate(MAPPER, "device-read", Some(1.5))),
-        // What is written back comes in lumps, and not at all times: nobody always has something to pay.
-        Trial::test("rate_of_writers", || by_rate(WRITER, "device-write", None)),
         Trial::test("written_back", written_back),
     ];
     trials.extend(LIMITED.map(|resource| Trial::test(format!("limit_{resource}"), || limit(resource))));
+    // What is written back comes in lumps, and not at all times: nobody always has something to pay. It keeps the disk from
+    // others, too.
+    trials.push(Trial::test("rate_of_writers", || by_rate(WRITER, "device-write", None)));
     // SAFETY: asks for an id.
     if unsafe { libc::geteuid() } == 0 {
         trials.push(Trial::test("other_user", other_user));
@@ -549,7 +550,8 @@ else:
 /// Bytes by tenant, up to now.
 type Sums = std::sync::Arc<std::sync::Mutex<BTreeMap<String, f64>>>;
 
-/// Have they got the whole rate, and their shares of it to so many percent of the whole? None: the rate, to 10 percent.
+/// Have they got the whole rate, and their shares of it to so many percent of the whole? None: no more than
+/// the rate, to 10 percent.
 fn check_shares(
     now: &BTreeMap<String, f64>,
     before: &BTreeMap<String, f64>,
@@ -559,8 +561,9 @@ fn check_shares(
 ) -> Done {
     let of = |name: &str| now.get(name).unwrap_or(&0.0) - before.get(name).unwrap_or(&0.0);
     let sum: f64 = TENANTS_NAMED.into_iter().map(of).sum();
-    let most = rate * (time + 0.1) * if tolerance.is_some() { 1.0 } else { 1.1 };
-    check(sum < most && sum > rate * time * 0.8, format!("{sum} bytes in {time} s: {now:?}"))?;
+    let (least, most) = if tolerance.is_some() { (0.8, 1.0) } else { (0.3, 1.1) };
+    let most = rate * (time + 0.1) * most;
+    check(sum < most && sum > rate * time * least, format!("{sum} bytes in {time} s: {now:?}"))?;
     for (name, want) in TENANTS_NAMED.into_iter().zip(WEIGHTS.map(f64::from)) {
         let percent = of(name) * 100.0 / sum;
         check(
