@@ -41,6 +41,8 @@ pub const START: usize = KINDS - 3;
 const LONG: u32 = 2_000;
 /// if that is so many times what timing a message takes, too: in emulation that is more than elsewhere.
 const WORTH: u64 = 100;
+/// Averages stay below [`HELD_UP`]: what is as long as this is timed each time in any case.
+const LONG_MOST: u64 = HELD_UP / 2;
 /// One in so many of the others is timed, and of switches between threads.
 static SAMPLE: AtomicU32 = AtomicU32::new(16);
 /// The longest gap between samples, so that draws fit.
@@ -53,6 +55,7 @@ const SPACES: usize = 16;
 
 /// Looks at the clock, to see what one costs, and tries to see what timing does.
 const CLOCK_TRIES: usize = 32;
+const TIMING_TRIES: usize = 4;
 /// A short kind's message that takes longer than this, ns, was most likely held up from outside: it counts as one that
 /// takes as long as they do on average.
 const HELD_UP: u64 = 50_000;
@@ -235,24 +238,24 @@ impl Meter {
 
     /// The core begins to work, for nobody yet.
     pub fn open(&self) {
-        self.sheet.set(activity::sheet(ROOT, self.core));
-        let least = |f: &dyn Fn()| {
-            let tries = (0..CLOCK_TRIES).map(|_| {
+        let least = |tries: usize, f: &dyn Fn()| {
+            let tries = (0..tries).map(|_| {
                 let start = platform().now();
                 f();
                 platform().now() - start
             });
             tries.min().unwrap_or(0)
         };
-        let look = least(&|| ());
+        let look = least(CLOCK_TRIES, &|| ());
+        self.sheet.set(activity::sheet(ROOT, self.core));
         // What is taken from a record and put into the same one leaves nothing there.
         self.label.set(self.base.get());
-        let timing = least(&|| {
+        let timing = least(TIMING_TRIES, &|| {
             self.begin_timed(true);
             self.end_timed();
         });
         self.stood_for.set(0);
-        let long = (timing.saturating_sub(look) * WORTH).clamp(LONG.into(), HELD_UP) as u32;
+        let long = (timing.saturating_sub(look) * WORTH).clamp(LONG.into(), LONG_MOST) as u32;
         self.long.set(long);
         self.means.iter().for_each(|mean| mean.set(long));
         self.clock_cost.set(look);
