@@ -198,18 +198,24 @@ fn requests(options: &Options, workshop: &Workshop) -> Result<()> {
     need(Kind::Redis.needs())?;
     need(Kind::Memcached.needs())?;
     for (name, (words, port, hello), load) in LOADS {
-        let mut counts = [0.0; 2];
-        for (n, side) in SIDES.into_iter().enumerate() {
+        let mut guests = Vec::new();
+        for side in SIDES {
             let image = workshop.image(side, words[0], words)?;
             let counter = workshop.counter(&format!("{}-{side:?}", words[0]));
             let guest = Guest::start(&image, port, Some(&counter))?;
             guest.answers(hello)?;
             // Fills what is filled once.
             load(guest.port, workshop.dir(), REQUESTS[0])?;
-            counts[n] = per_request(&guest, &counter, workshop.dir(), load)?;
+            guests.push((guest, counter));
         }
-        let [linux, cell] = counts;
-        Row::less(format!("{name}: guest, a request"), "instructions", &mut [linux], &mut [cell])
+        let mut counts: [Vec<f64>; 2] = Default::default();
+        for _ in 0..options.rounds {
+            for ((guest, counter), counts) in guests.iter().zip(&mut counts) {
+                counts.push(per_request(guest, counter, workshop.dir(), load)?);
+            }
+        }
+        let [mut linux, mut cell] = counts;
+        Row::less(format!("{name}: guest, a request"), "instructions", &mut linux, &mut cell)
             .print(options.json);
     }
     Ok(())
