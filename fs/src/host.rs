@@ -1,7 +1,8 @@
 //! A directory of the host, reached by service messages (architecture section 3, "host services").
 //!
 //! Names and attributes are asked for once and believed for a while
-//! ([`HostFs::trust`]); what this cell changes it knows at once. Contents are
+//! ([`HostFs::trust`]), or until a lock is taken that other processes heed, too;
+//! what this cell changes it knows at once. Contents are
 //! cached page by page: reading takes them from the host in place where that
 //! needs no waiting (`preadv2(RWF_NOWAIT)`, 0.3 us) and by a message where it
 //! does; writing goes to the cache and from there to the host behind the
@@ -89,6 +90,8 @@ pub struct HostFs {
     read_only: bool,
     /// How long names and attributes are believed, ns.
     trust: u64,
+    /// When a lock of a file was last taken that others on the host heed, too.
+    locked: AtomicU64,
     files: Mutex<HashMap<(u64, u64), Weak<HostFile>>>,
     /// Closed files that still have a host descriptor, oldest first.
     idle: Mutex<VecDeque<Arc<HostFile>>>,
@@ -277,6 +280,7 @@ impl HostFs {
             target: target.into(),
             read_only,
             trust,
+            locked: AtomicU64::new(0),
             files: Mutex::new(HashMap::new()),
             idle: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(Vec::new()),
@@ -343,6 +347,12 @@ impl HostFs {
     /// older than that, and is good for this once (0).
     fn until(&self, asked: u64) -> u64 {
         if self.changes.load(Ordering::SeqCst) == asked { platform().now() + self.trust } else { 0 }
+    }
+
+    /// What is believed no longer than until then is not believed: its time is over, or it is from before a lock was taken,
+    /// under which one sees what others did under theirs.
+    fn horizon(&self) -> u64 {
+        platform().now().max(self.locked.load(Ordering::SeqCst).saturating_add(self.trust))
     }
 
     /// A node for these attributes, which were asked for at `asked`.
@@ -574,7 +584,7 @@ impl HostNode {
             let a = self.attr.lock();
             let several = a.attr.nlink > 1 && self.kind != FileType::Directory;
             let current = !several || a.asked == self.fs.changes.load(Ordering::SeqCst);
-            if current && a.until > platform().now() {
+            if current && a.until > self.fs.horizon() {
                 return Ok(a.attr);
             }
         }
@@ -1008,7 +1018,7 @@ impl Inode for HostNode {
 
     fn lookup_on_the_way(&self, name: &[u8], rest: &[Vec<u8>]) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
-        let now = platform().now();
+        let now = self.fs.horizon();
         enum Learn {
             Nothing,
             Names,
@@ -2049,6 +2059,8 @@ impl File for HostFile {
         r.arg = [number, kind | if lock.whole { 4 } else { 0 }, lock.start, len];
         call(r)?;
         if lock.write.is_some() {
+            self.fs.locked.store(platform().now(), Ordering::SeqCst);
+            crate::paths::changed();
             // What others wrote under their locks is not told by the times alone: they are coarse.
             let mut s = self.lock_settled();
             if s.chunks.dirty_pages() == 0 && !s.direct && !self.may_be_written() {

@@ -35,3 +35,8 @@ for mode in delete wal; do
     $RUN sqlite3 db-$mode 'select who, count(*), sum(n) from t group by who; pragma integrity_check'
 done
 rm -f db-* *.sql
+# Under a lock one sees names as others left them under theirs.
+touch other; : > seen
+{ until grep -q there seen; do sleep 0.02; done; rm other; echo go; } | $RUN perl -e 'use Fcntl ":flock"; $| = 1; open my $f, "+<", "file" or die $!; print -e "other" ? "there\n" : "gone\n"; <STDIN>; flock $f, LOCK_EX or die $!; print -e "other" ? "there\n" : "gone\n"' > seen
+cat seen
+rm -f seen
