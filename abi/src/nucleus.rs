@@ -110,6 +110,31 @@ pub mod outside {
     pub const SIGNALS: u64 = 0;
     /// The value is how many more bytes of the cell's have been taken; said when they are a quarter of [`WINDOW`] at the latest.
     pub const TAKEN: u64 = u64::MAX;
+    /// From outside: the grid's books are asked for. From the cell, in answer: a request with this cookie, behind whose head come
+    /// `a.len` bytes: an image of the books, see [`Books`].
+    pub const BOOKS: u64 = u64::MAX - 1;
+    /// At the start of an image of the books: where in it what lies, at multiples of 128 bytes. Offsets in the area that would be
+    /// of the cell's memory are of the image.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        zerocopy::FromBytes,
+        zerocopy::IntoBytes,
+        zerocopy::Immutable,
+        zerocopy::KnownLayout,
+    )]
+    #[repr(C)]
+    pub struct Books {
+        /// The time of the image, by the clock that the books are kept by, ns.
+        pub clock: u64,
+        /// The cell's cores.
+        pub cores: u64,
+        /// Its [`GridArea`](crate::grid::GridArea).
+        pub area: u64,
+        /// A [`CoreLocal`](crate::core_local::CoreLocal) for each core, of which the grid's words are there and the rest is 0.
+        pub locals: u64,
+    }
     /// The most bytes that the cell has sent and that were not said to be taken: a console may drop what it can't pass
     /// on at once (QEMU's does), so there has to be room for so many on the way.
     pub const WINDOW: usize = 64 << 10;

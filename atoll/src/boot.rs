@@ -162,6 +162,7 @@ fn machine(path: &Path) -> Result<Machine> {
     let config = atoll_partition::parse(&text).map_err(|e| Error::new(format!("{}, {e}", path.display())))?;
     let cells = config.iter().map(|cell| machine_cell(cell, path)).collect::<Result<Vec<_>>>()?;
     Ok(Machine {
+        name: None,
         nucleus: run::beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
         runtime: run::beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
         cells,

@@ -17,6 +17,8 @@ use atoll_abi::control::BootConfig;
 use atoll_abi::layout::PAGE;
 use atoll_abi::nucleus::outside::WINDOW;
 use atoll_partition::Restart;
+use atoll_supervisor::inspect::Live;
+use atoll_supervisor::registry::{Registered, register};
 use atoll_supervisor::remote::{Given, Remote};
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::symbols::Symbols;
@@ -145,6 +147,8 @@ pub struct Machine {
     pub publish: Vec<Published>,
     /// Directories of this host that the cell with the port has mounted, by their numbers.
     pub volumes: Vec<HostMount>,
+    /// As what `atoll ls` is to show the cell with the port.
+    pub name: Option<String>,
     /// Signals that come to this process are for that cell's program.
     pub passes_signals: bool,
     /// Show everything that the machine says.
@@ -345,7 +349,7 @@ impl Machine {
     }
 
     /// Begins to serve the cell that has the port.
-    fn serve(&mut self, port: UnixStream) -> Result<()> {
+    fn serve(&mut self, port: UnixStream) -> Result<Option<Registered>> {
         let user = self.with_port().map_or((0, 0), |n| (self.cells[n].boot.uid, self.cells[n].boot.gid));
         let given = Given {
             mounts: std::mem::take(&mut self.volumes),
@@ -354,10 +358,22 @@ impl Machine {
             plan_cache: run::plan_cache(run::signals::is_root()),
         };
         let remote = Remote::start(port, given)?;
+        let live = self.with_port().map(|n| {
+            let MachineCell { boot, cores, memory, .. } = &self.cells[n];
+            let program = String::from_utf8_lossy(&boot.program).into_owned();
+            Live::elsewhere(remote.clone(), *memory, *cores, program, boot.grid.clone())
+        });
         if self.passes_signals {
             run::signals::forward(move |signal| remote.signal(signal));
         }
-        Ok(())
+        let (name, verbose) = (self.name.take(), self.verbose);
+        Ok(live.map(|live| {
+            register(live, name, move |why| {
+                if verbose {
+                    eprintln!("atoll: `atoll ls` will not show this cell: {why}");
+                }
+            })
+        }))
     }
 
     /// Boots it, and waits for its end.
@@ -422,9 +438,10 @@ impl Machine {
         let mut child = qemu.spawn().map_err(|e| {
             Error::with("starting qemu-system-x86_64 (Debian's package qemu-system-x86 has it)", e)
         })?;
+        let mut registered = None;
         if let Some((here, there)) = port {
             drop(there);
-            self.serve(here)?;
+            registered = self.serve(here)?;
         }
         let mut reads = pipes.into_iter().map(|(read, _)| read);
         let (log, out, err) = (reads.next().map(BufReader::new), reads.next(), reads.next());
@@ -441,6 +458,7 @@ impl Machine {
         });
         let said = said.unwrap_or_default();
         let status = child.wait().map_err(failed("waiting for QEMU"))?;
+        drop(registered);
         for relay in relays.into_iter().flatten() {
             // It ends with the pipe.
             let _ = relay.join();

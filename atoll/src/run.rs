@@ -300,8 +300,10 @@ fn nucleus(o: Options) -> Result<Machine> {
     } else if !publish.is_empty() {
         return Err(Error::new("--publish needs a network: leave --net none out"));
     }
+    let name = o.name.clone();
     let (cell, volumes) = machine_cell(o, "cell", devices)?;
     Ok(Machine {
+        name,
         nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
         runtime: beside("atoll-runtime", "ATOLL_RUNTIME", "the runtime")?,
         cells: vec![cell],

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, Held, RESOURCES, ROOT, Record, Resource, Sheet, kind};
+use atoll_abi::layout::MAX_CORES;
+use atoll_abi::nucleus::outside::Books;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::memory::Mapping;
+use crate::memory::{Mapping, anonymous};
 use crate::printable;
+use zerocopy::FromBytes;
 
 /// How often a record is read that changes hands meanwhile.
 const TRIES: usize = 8;
@@ -307,9 +310,51 @@ fn open(local: &CoreLocal) -> Open {
     local.with_open_record(std::thread::yield_now, |since, activity, resource| (since, activity, resource))
 }
 
+/// What is in an image of a cell's books ([`Books`]).
+pub(crate) struct Image {
+    /// As [`read`] has them.
+    pub activities: Vec<Activity>,
+    pub unread: u32,
+    pub clock: u64,
+    pub cores: u32,
+    /// When the books were opened, by the same clock.
+    pub opened: u64,
+}
+
+/// Reads an image, which may be anything. None: it is none.
+pub(crate) fn read_image(image: &[u8]) -> Option<Image> {
+    let (head, _) = Books::read_from_prefix(image).ok()?;
+    let cores = usize::try_from(head.cores).ok().filter(|n| (1..=MAX_CORES).contains(n))?;
+    let len = (image.len() as u64).next_multiple_of(4096);
+    let memory = Mapping::new(&anonymous("atoll books", len).ok()?, len).ok()?;
+    // SAFETY: so many bytes are there, of a mapping that is nobody's else.
+    unsafe { memory.base().copy_from_nonoverlapping(image.as_ptr(), image.len()) };
+    let area = memory.range(head.area, size_of::<GridArea>() as u64)?.cast::<GridArea>();
+    let locals = memory.range(head.locals, (cores * size_of::<CoreLocal>()) as u64)?.cast::<CoreLocal>();
+    if !area.is_aligned() || !locals.is_aligned() {
+        return None;
+    }
+    // SAFETY: in the mapping, aligned, and made of atomics, for which any bits are values.
+    let (area, locals) = unsafe { (&*area, std::slice::from_raw_parts(locals, cores)) };
+    let locals: Vec<_> = locals.iter().collect();
+    let (activities, unread, clock) = read_at(area, &locals, &memory, || head.clock);
+    let opened = area.opened.load(Ordering::Relaxed).min(clock);
+    Some(Image { activities, unread, clock, cores: cores as u32, opened })
+}
+
 /// The activities of a cell, each with a row for each of its cores (whose words are `locals`); how many records could not be
 /// read; and the time of this by [`clock`].
 pub fn read(area: &GridArea, locals: &[&CoreLocal], memory: &Mapping) -> (Vec<Activity>, u32, u64) {
+    read_at(area, locals, memory, clock)
+}
+
+/// The same by another clock.
+fn read_at(
+    area: &GridArea,
+    locals: &[&CoreLocal],
+    memory: &Mapping,
+    clock: impl Fn() -> u64,
+) -> (Vec<Activity>, u32, u64) {
     for n in 1.. {
         let before: Vec<Open> = locals.iter().map(|l| open(l)).collect();
         let (mut found, unread) = read_sheets(area, memory, locals.len());
@@ -414,6 +459,34 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    /// What a cell elsewhere says of its books may be anything: nothing comes of it but numbers, or nothing.
+    #[test]
+    fn an_image_may_be_anything() {
+        let area = size_of::<Books>().next_multiple_of(128);
+        let locals = (area + size_of::<GridArea>()).next_multiple_of(128);
+        let len = locals + size_of::<CoreLocal>() + 4 * size_of::<Sheet>();
+        let (mut seed, mut read) = (7u64, 0);
+        let mut next = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 20
+        };
+        for round in 0..200 {
+            let mut image: Vec<u8> =
+                (0..len).map(|_| if round % 2 == 0 { next() as u8 } else { 0 }).collect();
+            let wrong = if round % 3 == 0 { next() } else { 0 };
+            for (n, word) in [9, 1, area as u64 + wrong, locals as u64].into_iter().enumerate() {
+                image[n * 8..n * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+            }
+            image.truncate(if round % 5 == 0 { next() as usize % len } else { len });
+            if let Some(image) = read_image(&image) {
+                assert_eq!((image.cores, image.clock), (1, 9));
+                read += 1;
+            }
+        }
+        assert!(read > 50, "{read}");
+        assert!(read_image(&[]).is_none());
+    }
     use crate::memory::anonymous;
 
     const MEMORY: u64 = 1 << 20;

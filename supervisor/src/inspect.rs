@@ -17,9 +17,10 @@ use atoll_abi::control::Control;
 use atoll_abi::grid::{CONFIG_MAX, GridArea, GridConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::books::{self, Snapshot};
+use crate::books::{self, Image, Snapshot};
 use crate::launch::Sender;
 use crate::memory::{self, Mapping};
+use crate::remote::Remote;
 use crate::{Error, Result};
 
 /// Longest request, bytes: an encoded configuration takes more as JSON.
@@ -92,13 +93,32 @@ pub struct About {
     pub since: u64,
 }
 
-/// A live cell, for those who look at it.
-pub struct Live {
+/// What of a cell can be seen.
+enum Seen {
+    /// What it shares with this process.
+    Here(Here),
+    /// What it says when it is asked, and how many bytes of memory it has.
+    Elsewhere(Arc<Remote>, u64),
+}
+
+struct Here {
     control: Arc<Mapping>,
     memory: Arc<Mapping>,
     memory_file: Arc<File>,
     sender: Sender,
     first: i32,
+}
+
+impl Here {
+    fn control(&self) -> &Control {
+        // SAFETY: the mapping holds one, of atomics only.
+        unsafe { &*self.control.base().cast::<Control>() }
+    }
+}
+
+/// A live cell, for those who look at it.
+pub struct Live {
+    seen: Seen,
     cores: usize,
     program: String,
     since: u64,
@@ -161,19 +181,23 @@ impl Live {
         program: String,
         grid: GridConfig,
     ) -> Live {
+        Self::with(Seen::Here(Here { control, memory, memory_file, sender, first }), cores, program, grid)
+    }
+
+    /// One on a machine of its own, with so many bytes of memory. It is not given another configuration.
+    pub fn elsewhere(
+        remote: Arc<Remote>,
+        memory: u64,
+        cores: usize,
+        program: String,
+        grid: GridConfig,
+    ) -> Live {
+        Self::with(Seen::Elsewhere(remote, memory), cores, program, grid)
+    }
+
+    fn with(seen: Seen, cores: usize, program: String, grid: GridConfig) -> Live {
         let offers = Offers { running: grid, number: 0, pending: None, answered: (0, None) };
-        let since = unix_time().as_secs();
-        Live {
-            control,
-            memory,
-            memory_file,
-            sender,
-            first,
-            cores,
-            program,
-            since,
-            offers: Mutex::new(offers),
-        }
+        Live { seen, cores, program, since: unix_time().as_secs(), offers: Mutex::new(offers) }
     }
 
     /// What was run.
@@ -181,15 +205,20 @@ impl Live {
         &self.program
     }
 
-    fn control(&self) -> &Control {
-        // SAFETY: the mapping holds one, of atomics only.
-        unsafe { &*self.control.base().cast::<Control>() }
-    }
-
     fn offers(&self) -> MutexGuard<'_, Offers> {
         let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
-        offers.settle(&self.control().grid);
+        if let Seen::Here(here) = &self.seen {
+            offers.settle(&here.control().grid);
+        }
         offers
+    }
+
+    /// Its memory, and how much of that the host has given, bytes.
+    fn memory(&self) -> (u64, u64) {
+        match &self.seen {
+            Seen::Here(here) => (here.memory.len(), memory::used(&here.memory_file)),
+            Seen::Elsewhere(_, memory) => (*memory, *memory),
+        }
     }
 
     /// Answers.
@@ -200,11 +229,14 @@ impl Live {
                 pid: std::process::id(),
                 program: self.program.clone(),
                 cores: self.cores as u32,
-                memory: self.memory.len(),
-                memory_used: memory::used(&self.memory_file),
+                memory: self.memory().0,
+                memory_used: self.memory().1,
                 since: self.since,
             }),
-            Request::Stat { cores, host } => Answer::Snapshot(self.snapshot(name, cores, host)),
+            Request::Stat { cores, host } => match self.snapshot(name, cores, host) {
+                Ok(snapshot) => Answer::Snapshot(snapshot),
+                Err(e) => Answer::Error(e.to_string()),
+            },
             Request::Grid => Answer::Grid(self.offers().running.clone()),
             Request::GridSet { config } => match self.set(config) {
                 Ok(refused) => Answer::Set(refused),
@@ -213,29 +245,44 @@ impl Live {
         }
     }
 
-    fn snapshot(&self, name: &str, each: bool, host: bool) -> Snapshot {
-        let area = &self.control().grid;
-        let host = host.then(|| books::time_of_children(self.first));
-        let locals: Vec<_> = self.control().cores[..self.cores].iter().map(|c| &c.local).collect();
-        let (mut activities, unread, clock) = books::read(area, &locals, &self.memory);
+    fn snapshot(&self, name: &str, each: bool, host: bool) -> Result<Snapshot> {
+        let (image, host) = match &self.seen {
+            Seen::Here(here) => {
+                let area = &here.control().grid;
+                let host = host.then(|| books::time_of_children(here.first));
+                let locals: Vec<_> = here.control().cores[..self.cores].iter().map(|c| &c.local).collect();
+                let (activities, unread, clock) = books::read(area, &locals, &here.memory);
+                let opened = area.opened.load(Ordering::Relaxed).min(clock);
+                (Image { activities, unread, clock, cores: self.cores as u32, opened }, host)
+            }
+            Seen::Elsewhere(remote, _) => {
+                let said = remote.books().ok_or_else(|| Error::new("the cell says nothing of its books"))?;
+                let image = books::read_image(&said);
+                (image.ok_or_else(|| Error::new("what the cell says of its books is nonsense"))?, None)
+            }
+        };
+        let Image { mut activities, unread, clock, cores, opened } = image;
         if !each {
             activities.iter_mut().for_each(|a| a.cores.clear());
         }
-        Snapshot {
+        Ok(Snapshot {
             cell: name.into(),
             pid: std::process::id(),
-            cores: self.cores as u32,
+            cores,
             time: unix_time().as_nanos() as u64,
             clock,
-            opened: area.opened.load(Ordering::Relaxed).min(clock),
+            opened,
             activities,
             unread,
             host,
-        }
+        })
     }
 
     /// Offers a configuration and waits for the cell: `None` if it took it, or why it did not.
     fn set(&self, config: GridConfig) -> Result<Option<String>> {
+        let Seen::Here(here) = &self.seen else {
+            return Err(Error::new("a cell on the nucleus keeps the configuration that it was started with"));
+        };
         let encoded =
             postcard::to_stdvec(&config).map_err(|e| Error::with("encoding the configuration", e))?;
         if encoded.len() > CONFIG_MAX {
@@ -245,7 +292,7 @@ impl Live {
             )));
         }
         let begun = Instant::now();
-        let area = &self.control().grid;
+        let area = &here.control().grid;
         let (mut config, mut mine) = (Some(config), None);
         loop {
             let mut offers = self.offers();
@@ -258,11 +305,11 @@ impl Live {
             {
                 mine = Some(offers.offer(area, config, &encoded));
                 drop(offers);
-                self.sender.ring();
+                here.sender.ring();
                 continue;
             }
             drop(offers);
-            if self.control().life.ended.load(Ordering::Relaxed) != 0 {
+            if here.control().life.ended.load(Ordering::Relaxed) != 0 {
                 return Err(Error::new("the cell has ended"));
             }
             if begun.elapsed() > OFFER_WAIT {

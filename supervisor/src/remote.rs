@@ -11,13 +11,14 @@ use std::io::{Error as IoError, ErrorKind, Read, Result as IoResult, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use atoll_abi::control::Control;
 use atoll_abi::core_local::state;
 use atoll_abi::errno::Errno;
-use atoll_abi::nucleus::outside::{BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
+use atoll_abi::nucleus::outside::{BOOKS, BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
 use atoll_abi::service::{Answer, Op, Request};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -48,7 +49,16 @@ pub struct Remote {
     bell: OwnedFd,
     /// Signals that are to be sent.
     signals: AtomicU64,
+    /// The cell's books are to be asked for.
+    wanted: AtomicBool,
+    /// What it said of them last, and who waits for that.
+    books: (Mutex<Option<Vec<u8>>>, Condvar),
+    /// One at a time asks.
+    asking: Mutex<()>,
 }
+
+/// How long the cell may take to say what is in its books.
+const BOOKS_WAIT: Duration = Duration::from_secs(5);
 
 impl Remote {
     /// Serves the cell at the other end of `port`, in threads, until that end is closed.
@@ -82,7 +92,16 @@ impl Remote {
         };
         // One core, so that nobody looks for requests without sleeping: the machine needs the processor more.
         let server = Server::start(control.clone(), memory.clone(), served, 1)?;
-        let remote = Arc::new(Remote { server, control, memory, bell, signals: AtomicU64::new(0) });
+        let remote = Arc::new(Remote {
+            server,
+            control,
+            memory,
+            bell,
+            signals: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+            books: Default::default(),
+            asking: Mutex::new(()),
+        });
         // For every answer the bell is to be rung.
         remote.control().cores[0].local.state.store(state::PARKED, Ordering::SeqCst);
         let stands_in = remote.clone();
@@ -107,8 +126,23 @@ impl Remote {
     pub fn signal(&self, signal: i32) {
         self.server.settle();
         self.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        self.ring();
+    }
+
+    fn ring(&self) {
         // A full bell has been rung already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// An image of the cell's books, as it says ([`atoll_abi::nucleus::outside::Books`]): anything. None: it says nothing.
+    pub(crate) fn books(&self) -> Option<Vec<u8>> {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.books.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *said = None;
+        self.wanted.store(true, Ordering::SeqCst);
+        self.ring();
+        let until = self.books.1.wait_timeout_while(said, BOOKS_WAIT, |said| said.is_none());
+        until.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 }
 
@@ -160,6 +194,9 @@ impl StandIn {
                 if signals != 0 {
                     self.say(SIGNALS, signals as i64)?;
                 }
+                if self.remote.wanted.swap(false, Ordering::SeqCst) {
+                    self.say(BOOKS, 0)?;
+                }
             }
             if both[0].revents != 0 {
                 self.ask()?;
@@ -194,6 +231,9 @@ impl StandIn {
     fn ask(&mut self) -> IoResult<()> {
         let mut request = Request::new_zeroed();
         self.take(request.as_mut_bytes())?;
+        if request.cookie == BOOKS {
+            return self.take_books(request.a.len);
+        }
         let slot = self.asked.iter().position(Option::is_none).ok_or(ErrorKind::InvalidData)?;
         let (a, b) = (request.a.len, request.b.len);
         if [SIGNALS, TAKEN].contains(&request.cookie) || a.checked_add(b).is_none_or(|all| all > BUFFERS_MAX)
@@ -236,6 +276,18 @@ impl StandIn {
             // SAFETY: the word is in the mapping.
             unsafe { libc::syscall(libc::SYS_futex, control.server_bell.as_ptr(), libc::FUTEX_WAKE, 1) };
         }
+        Ok(())
+    }
+
+    /// Takes in what the cell says of its books.
+    fn take_books(&mut self, len: u64) -> IoResult<()> {
+        if len > BUFFERS_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let mut image = vec![0; len as usize];
+        self.take(&mut image)?;
+        *self.remote.books.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(image);
+        self.remote.books.1.notify_all();
         Ok(())
     }
 

@@ -5,13 +5,15 @@
 //! on one, too. The others need not, because it may be one that nothing can be executed from.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use atoll_tests::{
     Failed, Outcome, Trial, arguments, atoll, cases, compare, compile, program_case, refused, run, setting,
     timeout, top,
 };
+
+use serde_json::Value;
 
 /// A tmpfs of the host's.
 const TMPFS: &str = "/dev/shm";
@@ -25,6 +27,7 @@ fn main() {
     trials.extend(IN_VOLUMES.iter().map(|name| Trial::test(format!("volume_{name}"), || in_volumes(name))));
     trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
     trials.push(Trial::test("grid", grid));
+    trials.push(Trial::test("stat", stat));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -273,6 +276,57 @@ fn grid() -> Result<(), Failed> {
         return Ok(());
     }
     Err(format!("{made:?} messages; status {}:\n{}{}", cell.status, cell.stdout, cell.stderr).into())
+}
+
+/// OK-14: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and each
+/// nanosecond of each core.
+fn stat() -> Result<(), Failed> {
+    const WORK: &str = "import os, time\nr, w = os.pipe()\nend = time.monotonic() + 300\n\
+        while time.monotonic() < end:\n os.write(w, b'x')\n os.read(r, 1)\n time.sleep(0.01)";
+    let name = format!("test{}-nucleus", std::process::id());
+    let mut command = nucleus("--net none --cores 2 --volume /usr:/usr:ro --name", &[]);
+    command.arg(&name).args(["--", "/usr/bin/python3", "-c", WORK]);
+    let mut cell = Ends(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    let ask = |words: &[&str]| -> Result<String, Failed> {
+        let out = Command::new(atoll()).args(words).output()?;
+        let said = String::from_utf8(out.stdout)?;
+        if out.status.success() { Ok(said) } else { Err(String::from_utf8_lossy(&out.stderr).into()) }
+    };
+    let begun = Instant::now();
+    let snapshot = loop {
+        let listed = ask(&["ls"])?.contains(&name);
+        let said = ask(&["stat", &name, "--json", "--cores"]);
+        let snapshot: Option<Value> = said.as_ref().ok().and_then(|said| serde_json::from_str(said).ok());
+        let works = |a: &Value| a["resources"]["pipe"]["messages"].as_u64() > Some(20);
+        let working = |s: &Value| s["activities"].as_array().is_some_and(|all| all.iter().any(works));
+        if let Some(snapshot) = snapshot.filter(|s| listed && working(s)) {
+            break snapshot;
+        }
+        if begun.elapsed() > Duration::from_secs(100) || cell.0.try_wait()?.is_some() {
+            return Err(format!("listed: {listed}; {said:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let all = snapshot["activities"].as_array().into_iter().flatten();
+    let resources = all.flat_map(|a| a["resources"].as_object().into_iter().flatten());
+    let sum: f64 = resources.map(|(_, entry)| entry["ns"].as_f64().unwrap_or(0.0)).sum();
+    let of = |name: &str| snapshot[name].as_f64().unwrap_or(0.0);
+    let passed = (of("clock") - of("opened")) * 2.0;
+    if snapshot["unread"] != 0 || snapshot["cores"] != 2 || (sum / passed - 1.0).abs() > 0.05 {
+        return Err(format!("{sum} ns in the books of {passed}: {snapshot}").into());
+    }
+    Ok(())
+}
+
+/// Killed when it is dropped.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Lines of two numbers, the second below 1000, in no order.

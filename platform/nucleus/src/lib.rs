@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod books;
 pub mod calls;
 mod devices;
 mod net;

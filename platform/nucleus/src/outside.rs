@@ -11,7 +11,7 @@ use crate::{NUCLEUS, control};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::DIRECT_MAP;
-use atoll_abi::nucleus::outside::{BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
+use atoll_abi::nucleus::outside::{BOOKS, BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
 use atoll_abi::service::{Answer, Extent, Op, Request};
 use atoll_drivers::Error;
 use atoll_drivers::console::Console;
@@ -161,6 +161,16 @@ impl Outside {
                 match answer.cookie {
                     SIGNALS => {
                         signals(answer.value as u64);
+                        continue;
+                    }
+                    BOOKS => {
+                        let image = crate::books::image();
+                        // More than that is not taken there. There are not so many activities on so many cores.
+                        let image = if image.len() as u64 > BUFFERS_MAX { Vec::new() } else { image };
+                        let mut head = Request::new(Op::Nop);
+                        (head.cookie, head.a.len) = (BOOKS, image.len() as u64);
+                        self.leaving.push_back((head.as_bytes().to_vec(), 0));
+                        self.leaving.push_back((image, 0));
                         continue;
                     }
                     TAKEN => {
