@@ -113,7 +113,7 @@ pub mod outside {
     /// From outside: the grid's books are asked for. From the cell, in answer: a request with this cookie, behind whose head come
     /// `a.len` bytes: an image of the books, see [`Books`].
     pub const BOOKS: u64 = u64::MAX - 1;
-    /// At the start of an image of the books: where in it what lies, at multiples of 128 bytes. Offsets in the area that would be
+    /// At the start of an image of the books: where in it what lies, aligned as in the cell. Offsets in the area that would be
     /// of the cell's memory are of the image.
     #[derive(
         Clone,

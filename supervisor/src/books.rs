@@ -463,8 +463,8 @@ mod tests {
     /// What a cell elsewhere says of its books may be anything: nothing comes of it but numbers, or nothing.
     #[test]
     fn an_image_may_be_anything() {
-        let area = size_of::<Books>().next_multiple_of(128);
-        let locals = (area + size_of::<GridArea>()).next_multiple_of(128);
+        let area = size_of::<Books>().next_multiple_of(align_of::<GridArea>());
+        let locals = (area + size_of::<GridArea>()).next_multiple_of(align_of::<CoreLocal>());
         let len = locals + size_of::<CoreLocal>() + 4 * size_of::<Sheet>();
         let (mut seed, mut read) = (7u64, 0);
         let mut next = || {

@@ -9,15 +9,12 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::{NUCLEUS, control};
-use atoll_abi::Platform;
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, Held, Record, Sheet, kind};
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::nucleus::outside::Books;
 use zerocopy::IntoBytes;
 
-/// Where parts of the image begin.
-const ALIGN: usize = 128;
 /// How often is copied what changes meanwhile.
 const TRIES: usize = 8;
 
@@ -25,8 +22,8 @@ const TRIES: usize = 8;
 ///
 /// # Safety
 /// `[from, from + len)` can be read, is aligned to 8 bytes and shared, if at all, as atomics.
-unsafe fn put(image: &mut Vec<u8>, from: *const u8, len: usize) -> usize {
-    image.resize(image.len().next_multiple_of(ALIGN), 0);
+unsafe fn put(image: &mut Vec<u8>, from: *const u8, len: usize, align: usize) -> usize {
+    image.resize(image.len().next_multiple_of(align), 0);
     let at = image.len();
     image.reserve(len);
     for n in 0..len / 8 {
@@ -67,8 +64,9 @@ fn copy(cores: usize, open: &[(u64, u32)]) -> Vec<u8> {
     let mut image = Vec::new();
     image.resize(size_of::<Books>(), 0);
     // SAFETY: the control area, whose parts are atomics.
-    let area = unsafe { put(&mut image, (&raw const *grid).cast(), size_of::<GridArea>()) };
-    image.resize(image.len().next_multiple_of(ALIGN), 0);
+    let area =
+        unsafe { put(&mut image, (&raw const *grid).cast(), size_of::<GridArea>(), align_of::<GridArea>()) };
+    image.resize(image.len().next_multiple_of(align_of::<CoreLocal>()), 0);
     let locals = image.len();
     image.resize(locals + cores * size_of::<CoreLocal>(), 0);
     for (n, (since, what)) in open.iter().enumerate() {
@@ -81,7 +79,9 @@ fn copy(cores: usize, open: &[(u64, u32)]) -> Vec<u8> {
     let held = match held {
         0 => 0,
         // SAFETY: the runtime has put one for each core there, for good.
-        at => unsafe { put(&mut image, (DIRECT_MAP + at) as *const u8, cores * size_of::<Held>()) },
+        at => unsafe {
+            put(&mut image, (DIRECT_MAP + at) as *const u8, cores * size_of::<Held>(), align_of::<Held>())
+        },
     };
     set(&mut image, area + offset_of!(GridArea, held), held as u64);
     let records = (grid.records.load(Ordering::Acquire) as usize).min(ACTIVITIES_MAX);
@@ -90,14 +90,21 @@ fn copy(cores: usize, open: &[(u64, u32)]) -> Vec<u8> {
         for _ in 0..TRIES {
             let sequence = record.sequence.load(Ordering::Acquire);
             // SAFETY: as above.
-            let copied = unsafe { put(&mut image, (&raw const *record).cast(), size_of::<Record>()) };
+            let copied = unsafe { put(&mut image, (&raw const *record).cast(), size_of::<Record>(), 8) };
             image.copy_within(copied..copied + size_of::<Record>(), at);
             image.truncate(copied);
             let sheets = record.sheets.load(Ordering::Acquire);
             let there = record.kind.load(Ordering::Relaxed) != kind::NONE && sheets != 0;
             let sheets = if there {
                 // SAFETY: they are freed only when this core has passed a quiet point (`atoll_task`), which it doesn't here.
-                unsafe { put(&mut image, (DIRECT_MAP + sheets) as *const u8, 2 * cores * size_of::<Sheet>()) }
+                unsafe {
+                    put(
+                        &mut image,
+                        (DIRECT_MAP + sheets) as *const u8,
+                        2 * cores * size_of::<Sheet>(),
+                        align_of::<Sheet>(),
+                    )
+                }
             } else {
                 0
             };
