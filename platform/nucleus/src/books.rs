@@ -61,8 +61,7 @@ pub(crate) fn image() -> Vec<u8> {
 
 fn copy(cores: usize, open: &[(u64, u32)]) -> Vec<u8> {
     let grid = &control().grid;
-    let mut image = Vec::new();
-    image.resize(size_of::<Books>(), 0);
+    let mut image = alloc::vec![0; size_of::<Books>()];
     // SAFETY: the control area, whose parts are atomics.
     let area =
         unsafe { put(&mut image, (&raw const *grid).cast(), size_of::<GridArea>(), align_of::<GridArea>()) };
