@@ -657,13 +657,11 @@ pub(crate) fn visit_all() {
 }
 
 fn visit_core(n: usize) {
-    fence(Ordering::SeqCst);
     if n == core_local().id() {
-        // At once, if a program's thread runs here; else at the next switch anyway.
-        with_private(|p| p.armed = 0);
-        platform().arm(platform().now());
-    } else if platform().control().cores[n].local.state.load(Ordering::SeqCst) != core_run::PARKED {
-        platform().interrupt(n);
+        // Before the program goes on, if one runs here; else it is looked at by the next switch anyway.
+        core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
+    } else {
+        interrupt(n);
     }
 }
 
