@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, IpAddress,
@@ -92,6 +92,22 @@ impl Link {
         }
     }
 
+    /// Has `f` fill in a frame of `len` bytes and sends it. False: there was no room, and `f` was not called.
+    #[inline]
+    pub(crate) fn try_send(&mut self, len: usize, f: &mut dyn FnMut(&mut [u8])) -> bool {
+        match self {
+            Link::Loop(l) if l.frames.len() >= LOOP_FRAMES => false,
+            Link::Loop(l) => {
+                let mut frame = l.spare.pop().unwrap_or_default();
+                frame.resize(len, 0);
+                f(&mut frame);
+                l.frames.push_back(frame);
+                true
+            }
+            Link::Port(p, _) => p.send(len, f),
+        }
+    }
+
     fn send<R>(&mut self, len: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
         match self {
             Link::Loop(l) => {
@@ -121,34 +137,15 @@ impl Link {
 
 /// What smoltcp sees: one frame to receive, perhaps, and a link to send on.
 pub(crate) struct Feed<'a> {
-    pub(crate) frame: Option<&'a [u8]>,
-    pub(crate) link: &'a mut Link,
-    pub(crate) sent: Sent,
-    /// IP packets that there were to send. More than were sent: there is no room, or no neighbour.
-    pub(crate) tried: u32,
-}
-
-/// What was sent, of a flow.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sent {
-    /// IP packets.
-    pub(crate) packets: u32,
-    /// Of a connection: the sequence number behind the last one that was ever sent (SND.NXT).
-    pub(crate) next: Option<u32>,
-    /// A segment acknowledged what has come.
-    pub(crate) acknowledged: bool,
-    /// Of the last segment with data, if there was one: were they the last bytes that there were to send?
-    pub(crate) all: Option<bool>,
+    frame: Option<&'a [u8]>,
+    link: &'a mut Link,
+    /// IP packets that were sent.
+    pub(crate) sent: u32,
 }
 
 impl<'a> Feed<'a> {
     pub(crate) fn new(link: &'a mut Link, frame: Option<&'a [u8]>) -> Self {
-        Feed::of_connection(link, frame, None)
-    }
-
-    /// `next`: [`Sent::next`].
-    pub(crate) fn of_connection(link: &'a mut Link, frame: Option<&'a [u8]>, next: Option<u32>) -> Self {
-        Feed { frame, link, sent: Sent { next, ..Sent::default() }, tried: 0 }
+        Feed { frame, link, sent: 0 }
     }
 }
 
@@ -162,7 +159,7 @@ impl RxToken for Frame<'_> {
 
 pub(crate) struct Room<'a> {
     link: &'a mut Link,
-    sent: &'a mut Sent,
+    sent: &'a mut u32,
 }
 
 impl TxToken for Room<'_> {
@@ -170,10 +167,8 @@ impl TxToken for Room<'_> {
         let port = self.link.is_port();
         self.link.send(len, |frame| {
             let r = f(frame);
-            if port {
-                finish(frame, self.sent);
-            } else {
-                self.sent.packets += 1;
+            if !port || !is_question(frame) {
+                *self.sent += 1;
             }
             r
         })
@@ -196,7 +191,6 @@ impl Device for Feed<'_> {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        self.tried += 1;
         self.link.room().then_some(Room { link: self.link, sent: &mut self.sent })
     }
 
@@ -210,9 +204,6 @@ impl Device for Feed<'_> {
             }
             Link::Port(..) => {
                 c.medium = Medium::Ethernet;
-                // `sort` and `finish` see to those, at less cost.
-                c.checksum.ipv4 = Checksum::None;
-                c.checksum.tcp = Checksum::None;
                 c.max_transmission_unit = self.link.mtu() + EthernetFrame::<&[u8]>::header_len();
             }
         }
@@ -222,8 +213,10 @@ impl Device for Feed<'_> {
 
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
+/// Of a TCP header without options.
+const TCP_HEADER: usize = 20;
 /// Bytes of the headers of most segments: Ethernet's, IPv4's and TCP's without options.
-const HEADERS: usize = ETHERNET + 40;
+const HEADERS: usize = ETHERNET + 20 + TCP_HEADER;
 
 /// Where things are in [`HEADERS`].
 mod at {
@@ -234,18 +227,17 @@ mod at {
     pub const IPV4_LEN: usize = 16;
     pub const IPV4_FRAGMENT: usize = 20;
     pub const IPV4_PROTOCOL: usize = 23;
-    pub const IPV4_CHECKSUM: Range<usize> = 24..26;
     pub const FROM: usize = 26;
     pub const TO: usize = 30;
     pub const ADDRESSES: Range<usize> = 26..34;
     pub const TCP: usize = 34;
     pub const FROM_PORT: usize = 34;
     pub const TO_PORT: usize = 36;
+    pub const SEQUENCE: usize = 38;
     pub const ACKNOWLEDGED: usize = 42;
     pub const TCP_LEN: usize = 46;
     pub const FLAGS: usize = 47;
     pub const WINDOW: usize = 48;
-    pub const TCP_CHECKSUM: Range<usize> = 50..52;
 }
 
 const IPV4_OF_20: [u8; 3] = [8, 0, 0x45];
@@ -257,75 +249,6 @@ fn word(header: &[u8; HEADERS], at: usize) -> u16 {
 
 fn long(header: &[u8; HEADERS], at: usize) -> u32 {
     u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-}
-
-/// Finishes a frame that smoltcp has made for a port: checksums, sequence numbers; and notes what it is.
-fn finish(frame: &mut [u8], sent: &mut Sent) {
-    if let Some(header) = frame.first_chunk_mut::<HEADERS>()
-        && header[at::KIND] == IPV4_OF_20
-        && header[at::IPV4_PROTOCOL] == TCP
-    {
-        sent.packets += 1;
-        header[at::IPV4_CHECKSUM].fill(0);
-        let sum = checksum::of(checksum::add_few(0, &header[at::IPV4]));
-        header[at::IPV4_CHECKSUM].copy_from_slice(&sum);
-        let len = frame.len() - at::TCP;
-        note_segment(&mut frame[at::TCP..], sent);
-        let sum = checksum::add(checksum::pseudo_tcp(len), &frame[at::ADDRESSES.start..]);
-        frame[at::TCP_CHECKSUM].copy_from_slice(&checksum::of(sum));
-        return;
-    }
-    if !is_question(frame) {
-        sent.packets += 1;
-    }
-    let Ok(mut e) = EthernetFrame::new_checked(frame) else { return };
-    match e.ethertype() {
-        EthernetProtocol::Ipv4 => {
-            if let Ok(mut p) = Ipv4Packet::new_checked(e.payload_mut()) {
-                p.fill_checksum();
-            }
-        }
-        EthernetProtocol::Ipv6 => {
-            let Ok(mut p) = Ipv6Packet::new_checked(e.payload_mut()) else { return };
-            if p.next_header() == IpProtocol::Tcp {
-                let (from, to) = (p.src_addr().into(), p.dst_addr().into());
-                note_segment(p.payload_mut(), sent);
-                if let Ok(mut t) = TcpPacket::new_checked(p.payload_mut()) {
-                    t.fill_checksum(&from, &to);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Notes what a segment is that is sent, without its checksum, which is made zero. Gives an acknowledgement
-/// without data the sequence number that it must have, SND.NXT (RFC 9293 section 3.10.4). When smoltcp sends again
-/// what was lost, it takes a smaller one: a peer that has received more ignores it, and two that do so at once never
-/// hear of each other again.
-fn note_segment(segment: &mut [u8], sent: &mut Sent) {
-    let all = segment.len();
-    let Some(header) = segment.first_chunk_mut::<20>() else { return };
-    header[16..18].fill(0);
-    let flags = header[13];
-    sent.acknowledged |= flags & flags::ACK != 0;
-    let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-    let data = all.saturating_sub(usize::from(header[12] >> 4) * 4) as u32;
-    if data > 0 {
-        // smoltcp says that with its last byte.
-        sent.all = Some(flags & flags::PSH != 0);
-    }
-    let len = data + u32::from(flags & flags::SYN != 0) + u32::from(flags & flags::FIN != 0);
-    let end = sequence.wrapping_add(len);
-    let ahead = sent.next.map_or(0, |n| n.wrapping_sub(end) as i32);
-    if ahead <= 0 {
-        sent.next = Some(end);
-    } else if len == 0
-        && flags & flags::RST == 0
-        && let Some(n) = sent.next
-    {
-        header[4..8].copy_from_slice(&n.to_be_bytes());
-    }
 }
 
 /// Does a frame ask for a neighbour's hardware address?
@@ -345,8 +268,8 @@ fn is_question(frame: &[u8]) -> bool {
 /// What a frame is for, as far as its headers say. Of what has come through a port, the checksums of IPv4 and TCP are
 /// right; nothing else has been verified yet.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Hint {
-    Tcp(Segment),
+pub(crate) enum Hint<'f> {
+    Tcp(Segment<'f>),
     Udp {
         local: IpEndpoint,
         remote: IpEndpoint,
@@ -375,21 +298,22 @@ pub(crate) mod flags {
     pub const ALL: u8 = 63;
 }
 
-/// What a segment's header says.
+/// What a segment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub(crate) struct Segment<'f> {
     pub(crate) local: IpEndpoint,
     pub(crate) remote: IpEndpoint,
     /// Of [`flags::ALL`].
     pub(crate) flags: u8,
+    pub(crate) sequence: u32,
     /// If it acknowledges.
     pub(crate) acknowledged: u32,
     pub(crate) window: u16,
-    /// Bytes of data.
-    pub(crate) len: usize,
+    pub(crate) options: &'f [u8],
+    pub(crate) data: &'f [u8],
 }
 
-impl Segment {
+impl Segment<'_> {
     /// Does it ask for a connection?
     pub(crate) fn opens(&self) -> bool {
         self.flags & (flags::SYN | flags::ACK | flags::RST | flags::FIN) == flags::SYN
@@ -409,7 +333,7 @@ pub(crate) enum Why {
 }
 
 /// Sorts a frame. `ethernet`: it came through a port.
-pub(crate) fn sort(frame: &[u8], ethernet: bool) -> Hint {
+pub(crate) fn sort(frame: &[u8], ethernet: bool) -> Hint<'_> {
     if !ethernet {
         return sort_ip(frame, false);
     }
@@ -418,7 +342,7 @@ pub(crate) fn sort(frame: &[u8], ethernet: bool) -> Hint {
     }
     match EthernetFrame::new_checked(frame) {
         Ok(e) => match e.ethertype() {
-            EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6 => sort_ip(e.payload(), true),
+            EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6 => sort_ip(&frame[ETHERNET..], true),
             _ => Hint::Other,
         },
         Err(_) => Hint::Drop,
@@ -426,7 +350,8 @@ pub(crate) fn sort(frame: &[u8], ethernet: bool) -> Hint {
 }
 
 /// As [`sort`], for TCP over IPv4 without options; None: it is something else, or broken.
-fn sort_usual(frame: &[u8]) -> Option<Hint> {
+#[inline]
+fn sort_usual(frame: &[u8]) -> Option<Hint<'_>> {
     let header = frame.first_chunk::<HEADERS>()?;
     let end = ETHERNET + usize::from(word(header, at::IPV4_LEN));
     let data = at::TCP + usize::from(header[at::TCP_LEN] >> 4) * 4;
@@ -445,14 +370,16 @@ fn sort_usual(frame: &[u8]) -> Option<Hint> {
         local: IpEndpoint { addr: address(at::TO), port: word(header, at::TO_PORT) },
         remote: IpEndpoint { addr: address(at::FROM), port: word(header, at::FROM_PORT) },
         flags: header[at::FLAGS] & flags::ALL,
+        sequence: long(header, at::SEQUENCE),
         acknowledged: long(header, at::ACKNOWLEDGED),
         window: word(header, at::WINDOW),
-        len: end - data,
+        options: &packet[HEADERS..data],
+        data: &packet[data..],
     }))
 }
 
 /// `verify`: see to the checksums that smoltcp does not.
-fn sort_ip(packet: &[u8], verify: bool) -> Hint {
+fn sort_ip(packet: &[u8], verify: bool) -> Hint<'_> {
     if packet.is_empty() {
         // Which smoltcp does not bear.
         return Hint::Drop;
@@ -494,16 +421,18 @@ fn sort_transport(
     to: IpAddress,
     payload: &[u8],
     verify: bool,
-) -> Hint {
+) -> Hint<'_> {
     match protocol {
         IpProtocol::Tcp => match TcpPacket::new_checked(payload) {
             Ok(t) if !verify || t.verify_checksum(&from, &to) => Hint::Tcp(Segment {
                 local: IpEndpoint { addr: to, port: t.dst_port() },
                 remote: IpEndpoint { addr: from, port: t.src_port() },
                 flags: payload[at::FLAGS - at::TCP] & flags::ALL,
+                sequence: t.seq_number().0 as u32,
                 acknowledged: t.ack_number().0 as u32,
                 window: t.window_len(),
-                len: t.payload().len(),
+                options: &payload[TCP_HEADER..t.header_len().into()],
+                data: &payload[t.header_len().into()..],
             }),
             _ => Hint::Drop,
         },
@@ -518,7 +447,7 @@ fn sort_transport(
     }
 }
 
-fn sort_icmp_v4(payload: &[u8]) -> Hint {
+fn sort_icmp_v4(payload: &[u8]) -> Hint<'_> {
     let Ok(m) = Icmpv4Packet::new_checked(payload) else { return Hint::Drop };
     if m.msg_type() != Icmpv4Message::DstUnreachable {
         return Hint::Other;
@@ -541,7 +470,7 @@ fn sort_icmp_v4(payload: &[u8]) -> Hint {
     undelivered(p.next_header(), p.src_addr().into(), p.dst_addr().into(), rest, why)
 }
 
-fn sort_icmp_v6(from: IpAddress, to: IpAddress, payload: &[u8]) -> Hint {
+fn sort_icmp_v6(from: IpAddress, to: IpAddress, payload: &[u8]) -> Hint<'_> {
     let Ok(m) = Icmpv6Packet::new_checked(payload) else { return Hint::Drop };
     let (IpAddress::Ipv6(from), IpAddress::Ipv6(to)) = (from, to) else { return Hint::Drop };
     if m.msg_type() != Icmpv6Message::DstUnreachable {
@@ -564,7 +493,7 @@ fn sort_icmp_v6(from: IpAddress, to: IpAddress, payload: &[u8]) -> Hint {
     undelivered(p.next_header(), p.src_addr().into(), p.dst_addr().into(), &data[40..], why)
 }
 
-fn undelivered(protocol: IpProtocol, from: IpAddress, to: IpAddress, rest: &[u8], why: Why) -> Hint {
+fn undelivered(protocol: IpProtocol, from: IpAddress, to: IpAddress, rest: &[u8], why: Why) -> Hint<'_> {
     let tcp = match protocol {
         IpProtocol::Tcp => true,
         IpProtocol::Udp => false,

@@ -1,12 +1,10 @@
 //! Options of sockets: `getsockopt(2)`, `setsockopt(2)`, socket(7), tcp(7), ipv6(7).
 
+use crate::sockets::{Connection, Kind, Role, Sock};
+use crate::stack::Inner;
+use crate::tcb::{Settings, State};
 use atoll_abi::{Errno, Result};
 use linux_raw_sys::net;
-use smoltcp::socket::tcp;
-use smoltcp::time::Duration;
-
-use crate::sockets::{Flow, Kind, Role, Sock};
-use crate::stack::Inner;
 
 /// Most bytes that a program may ask for (`net.core.rmem_max`, `wmem_max`).
 const BUFFER_MAX: u32 = 212_992;
@@ -64,34 +62,17 @@ impl Options {
         }
     }
 
-    /// Gives a connection what is set. `silent`: for how long nothing came from the peer.
-    pub(crate) fn apply(&self, s: &mut tcp::Socket, silent: Duration) {
-        s.set_nagle_enabled(!self.no_delay || self.cork);
-        s.set_hop_limit(self.hop_limit);
-        let idle = Duration::from_secs(u64::from(self.keep_idle));
-        let interval = Duration::from_secs(u64::from(self.keep_interval));
-        let keep = self.keep_alive.then_some(if silent >= idle { interval } else { idle });
-        if s.keep_alive() != keep {
-            s.set_keep_alive(keep);
+    /// What of it is a connection's.
+    pub(crate) fn settings(&self) -> Settings {
+        let seconds = |n: u32| i64::from(n) * 1_000_000;
+        Settings {
+            no_delay: self.no_delay,
+            cork: self.cork,
+            keep: self
+                .keep_alive
+                .then(|| (seconds(self.keep_idle), seconds(self.keep_interval), self.keep_count)),
+            limit: (self.user_timeout > 0).then_some(i64::from(self.user_timeout) * 1000),
         }
-        // smoltcp counts from the last packet that came; without anything to be told, that may be long ago.
-        let waits =
-            s.send_queue() > 0 || !matches!(s.state(), tcp::State::Established | tcp::State::CloseWait);
-        let limit = match s.state() {
-            tcp::State::TimeWait | tcp::State::Listen | tcp::State::Closed => None,
-            // tcp_syn_retries, tcp_synack_retries.
-            tcp::State::SynSent => Some(Duration::from_secs(127)),
-            tcp::State::SynReceived => Some(Duration::from_secs(63)),
-            // tcp_retries2.
-            _ if waits && s.state() != tcp::State::FinWait2 => Some(if self.user_timeout > 0 {
-                Duration::from_millis(u64::from(self.user_timeout))
-            } else {
-                Duration::from_secs(924)
-            }),
-            _ if self.keep_alive => Some(idle + interval * self.keep_count),
-            _ => None,
-        };
-        s.set_timeout(limit);
     }
 }
 
@@ -112,41 +93,45 @@ fn buffer(value: u32) -> u32 {
     (value.min(BUFFER_MAX) * 2).max(BUFFER_MIN)
 }
 
-fn state_number(s: tcp::State) -> u8 {
+fn state_number(s: State) -> u8 {
     match s {
-        tcp::State::Established => 1,
-        tcp::State::SynSent => 2,
-        tcp::State::SynReceived => 3,
-        tcp::State::FinWait1 => 4,
-        tcp::State::FinWait2 => 5,
-        tcp::State::TimeWait => 6,
-        tcp::State::Closed => 7,
-        tcp::State::CloseWait => 8,
-        tcp::State::LastAck => 9,
-        tcp::State::Listen => 10,
-        tcp::State::Closing => 11,
+        State::Established => 1,
+        State::SynSent => 2,
+        State::SynReceived => 3,
+        State::FinWait1 => 4,
+        State::FinWait2 => 5,
+        State::TimeWait => 6,
+        State::Closed => 7,
+        State::CloseWait => 8,
+        State::LastAck => 9,
+        State::Closing => 11,
     }
 }
 
-/// `struct tcp_info`, as far as it is known: the state, segment sizes and bytes that wait.
-fn tcp_info(s: &Sock, flow: Option<&Flow>, mtu: u32) -> [u8; 104] {
+/// `struct tcp_info`, as far as it is known: the state, segment sizes, bytes that wait, round trips, windows.
+fn tcp_info(s: &Sock, c: Option<&Connection>, mtu: u32) -> [u8; 104] {
     let mut info = [0u8; 104];
     let mut put = |at: usize, value: u32| info[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-    let segment = mtu - if s.v6 { 60 } else { 40 };
+    let most = mtu - if s.v6 { 60 } else { 40 };
+    let segment = c.map_or(most, |c| c.tcb.segment_size());
     // tcpi_snd_mss, tcpi_rcv_mss, tcpi_pmtu, tcpi_advmss.
     put(16, segment);
     put(20, segment);
     put(60, mtu);
-    put(84, segment);
-    if let Some(f) = flow {
-        // tcpi_unacked, in segments.
-        put(24, f.tcp_socket().send_queue().div_ceil(segment as usize) as u32);
-        // tcpi_rcv_space.
-        put(96, f.tcp_socket().recv_capacity() as u32);
+    put(84, most);
+    if let Some(c) = c {
+        let ((rtt, variation), (window, rto)) = (c.tcb.round_trip(), c.tcb.window());
+        // tcpi_rto, tcpi_unacked (in segments), tcpi_rtt, tcpi_rttvar, tcpi_snd_cwnd (in segments), tcpi_rcv_space.
+        put(8, rto as u32);
+        put(24, c.tcb.send_queue().div_ceil(segment as usize) as u32);
+        put(68, rtt as u32);
+        put(72, variation as u32);
+        put(80, window / segment);
+        put(96, c.tcb.recv_capacity() as u32);
     }
-    info[0] = match (&s.role, flow) {
+    info[0] = match (&s.role, c) {
         (Role::Listener(_), _) => 10,
-        (_, Some(f)) => state_number(f.tcp_socket().state()),
+        (_, Some(c)) => state_number(c.tcb.state()),
         _ => 7,
     };
     info
@@ -208,11 +193,11 @@ impl Inner {
             (TCP, net::TCP_USER_TIMEOUT) if tcp => o.user_timeout,
             (TCP, net::TCP_MAXSEG) if tcp => self.mtu_of(s) - if s.v6 { 60 } else { 40 },
             (TCP, net::TCP_INFO) if tcp => {
-                let flow = match &s.role {
-                    Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)),
+                let connection = match &s.role {
+                    Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)?.tcp()),
                     _ => None,
                 };
-                return put(&tcp_info(s, flow, self.mtu_of(s)));
+                return put(&tcp_info(s, connection, self.mtu_of(s)));
             }
             (IPV6, net::IPV6_V6ONLY) if s.v6 => u32::from(o.v6_only),
             (IPV6, net::IPV6_UNICAST_HOPS) if s.v6 => u32::from(o.hop_limit.unwrap_or(64)),

@@ -1,19 +1,22 @@
 //! What a socket is, and what it shares with the connections below it.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use atoll_abi::Errno;
 use smoltcp::iface::{PollResult, SocketHandle, SocketSet};
-use smoltcp::socket::tcp;
+use smoltcp::socket::udp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{IpAddress, IpEndpoint};
 
 use crate::address::Cover;
-use crate::link::{Feed, Sent};
+use crate::link::Feed;
 use crate::options::Options;
 use crate::stack::Net;
+use crate::tcb::{State, Tcb};
+use crate::way::Way;
 
 /// Streams or datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -111,10 +114,8 @@ impl Datagram {
     }
 }
 
-/// A smoltcp socket in a set of its own: an interface is given only the flow that a frame is for.
+/// What goes out for a socket: a connection, or the datagrams that it sends through one interface.
 pub(crate) struct Flow {
-    pub(crate) set: SocketSet<'static>,
-    pub(crate) handle: SocketHandle,
     /// Its interface.
     pub(crate) net: usize,
     /// When it is to be visited, as the list of timers says.
@@ -131,9 +132,16 @@ pub(crate) struct Flow {
 }
 
 pub(crate) enum What {
-    Tcp(Connection),
-    /// What a UDP socket sends through one interface; None: the socket is closed.
-    Udp(Option<usize>),
+    Tcp(Box<Connection>),
+    Udp(Outbox),
+}
+
+/// Datagrams on their way out: a socket of smoltcp's in a set of its own, so that an interface is given that one only.
+pub(crate) struct Outbox {
+    /// Whose it is; None: that one is closed.
+    pub(crate) owner: Option<usize>,
+    pub(crate) set: SocketSet<'static>,
+    pub(crate) handle: SocketHandle,
 }
 
 /// A connection's two ends, the local one first.
@@ -159,22 +167,18 @@ pub(crate) struct Connection {
     pub(crate) owner: Owner,
     pub(crate) local: IpEndpoint,
     pub(crate) remote: IpEndpoint,
+    pub(crate) tcb: Tcb,
     /// As it was when it was last looked at.
-    pub(crate) state: tcp::State,
+    pub(crate) state: State,
     /// Bytes to be read, likewise.
     pub(crate) unread: usize,
     /// The peer sends no more.
     pub(crate) finished: bool,
-    /// The sequence number behind the last one that was sent.
-    pub(crate) next: Option<u32>,
-    /// Nothing waits to be sent; what was sent may still get lost.
-    pub(crate) all_sent: bool,
-    /// Bytes that have come since something was acknowledged.
-    pub(crate) unacknowledged: usize,
-    /// Up to where the peer has acknowledged what it was sent.
-    pub(crate) acknowledged: Option<u32>,
-    /// A frame that says so and nothing else, which smoltcp has not been given.
-    pub(crate) held: Option<Held>,
+    /// How its segments go, and until when that is so, us.
+    pub(crate) way: Option<Way>,
+    pub(crate) way_until: i64,
+    /// The hop limit that its packets have, if not the usual one.
+    pub(crate) hops: Option<u8>,
     /// When it was last heard of.
     pub(crate) heard: i64,
     /// When it has to be gone, if its socket is.
@@ -183,29 +187,6 @@ pub(crate) struct Connection {
     pub(crate) known: bool,
     /// It holds its port by itself; whether with SO_REUSEADDR.
     pub(crate) holds: Option<bool>,
-}
-
-/// A short frame.
-#[derive(Clone, Copy)]
-pub(crate) struct Held {
-    bytes: [u8; Held::MOST],
-    len: u8,
-}
-
-impl Held {
-    /// Bytes of one with the headers of Ethernet, IPv6 and TCP.
-    const MOST: usize = 80;
-
-    /// None: it is longer.
-    pub(crate) fn new(frame: &[u8]) -> Option<Held> {
-        let mut bytes = [0; Held::MOST];
-        bytes.get_mut(..frame.len())?.copy_from_slice(frame);
-        Some(Held { bytes, len: frame.len() as u8 })
-    }
-
-    pub(crate) fn frame(&self) -> &[u8] {
-        &self.bytes[..self.len.into()]
-    }
 }
 
 /// Whom a connection belongs to.
@@ -258,13 +239,6 @@ impl Sock {
     }
 }
 
-impl Connection {
-    /// Has it ended, with something left to be read? smoltcp would throw that away when its time is over.
-    pub(crate) fn keeps(&self) -> bool {
-        matches!(self.owner, Owner::Socket(_)) && self.state == tcp::State::TimeWait && self.unread > 0
-    }
-}
-
 impl Flow {
     pub(crate) fn tcp(&self) -> Option<&Connection> {
         match &self.what {
@@ -280,24 +254,29 @@ impl Flow {
         }
     }
 
-    /// Has its interface look at a frame for it. Value: IP packets that were sent in answer.
-    pub(crate) fn feed(&mut self, now: Instant, net: &mut Net, frame: &[u8]) -> u32 {
-        let mut feed = Feed::of_connection(&mut net.link, Some(frame), self.tcp().and_then(|c| c.next));
-        net.iface.poll_ingress_single(now, &mut feed, &mut self.set);
-        let sent = feed.sent;
-        self.note(sent);
-        sent.packets
+    /// Of a socket for datagrams.
+    pub(crate) fn outbox(&self) -> Option<&Outbox> {
+        match &self.what {
+            What::Udp(o) => Some(o),
+            What::Tcp(_) => None,
+        }
     }
 
-    /// Notes what was sent.
-    fn note(&mut self, sent: Sent) {
-        if let Some(c) = self.tcp_mut() {
-            c.next = sent.next;
-            c.all_sent = sent.all.unwrap_or(c.all_sent);
-            if sent.acknowledged {
-                c.unacknowledged = 0;
-            }
+    pub(crate) fn outbox_mut(&mut self) -> Option<&mut Outbox> {
+        match &mut self.what {
+            What::Udp(o) => Some(o),
+            What::Tcp(_) => None,
         }
+    }
+}
+
+impl Outbox {
+    pub(crate) fn socket(&self) -> &udp::Socket<'static> {
+        self.set.get(self.handle)
+    }
+
+    pub(crate) fn socket_mut(&mut self) -> &mut udp::Socket<'static> {
+        self.set.get_mut(self.handle)
     }
 
     /// Sends what is due, up to `most` packets. Value: how many there were, None if nothing was due; and when something
@@ -313,47 +292,19 @@ impl Flow {
         if !is_due(at) {
             return (None, at);
         }
-        let mut feed = Feed::of_connection(&mut net.link, None, self.tcp().and_then(|c| c.next));
+        let mut feed = Feed::new(&mut net.link, None);
         for _ in 0..most {
             if !is_due(at) || net.iface.poll_egress(now, &mut feed, &mut self.set) == PollResult::None {
                 break;
             }
             at = net.iface.poll_at(now, &self.set);
         }
-        let sent = feed.sent;
-        self.note(sent);
-        (Some(sent.packets), at)
-    }
-
-    /// Sends the bytes of a connection that has some, up to `most` packets. Value: were that all; could one not be sent
-    /// because there is no room, or no neighbour?
-    pub(crate) fn push(&mut self, now: Instant, net: &mut Net, most: u32) -> (bool, bool) {
-        let mut feed = Feed::of_connection(&mut net.link, None, self.tcp().and_then(|c| c.next));
-        for n in 1..=most {
-            net.iface.poll_egress(now, &mut feed, &mut self.set);
-            // One that is not sent has to wait for something.
-            if feed.sent.all == Some(true) || feed.sent.packets < n {
-                break;
-            }
-        }
-        let (sent, tried) = (feed.sent, feed.tried);
-        self.note(sent);
-        (sent.all == Some(true), tried > sent.packets)
-    }
-
-    #[inline]
-    pub(crate) fn tcp_socket(&self) -> &tcp::Socket<'static> {
-        self.set.get::<tcp::Socket>(self.handle)
-    }
-
-    #[inline]
-    pub(crate) fn tcp_socket_mut(&mut self) -> &mut tcp::Socket<'static> {
-        self.set.get_mut::<tcp::Socket>(self.handle)
+        (Some(feed.sent), at)
     }
 }
 
 /// Can more be sent? Linux says so when a third is free (`sk_stream_is_writable`).
-pub(crate) fn writable(s: &tcp::Socket) -> bool {
+pub(crate) fn writable(s: &Tcb) -> bool {
     let used = s.send_queue();
     (s.send_capacity() - used) * 2 >= used.max(1)
 }

@@ -1,17 +1,13 @@
 //! The stack: its lock, its interfaces, and how packets move.
 //!
-//! smoltcp looks through all sockets of a set for each packet. Here each
-//! connection is a set of its own (a *flow*): a frame's headers say which one
-//! it is for, and the interface is given that one only. So thousands of
-//! connections cost what they do, not what there are; a listening socket takes
-//! connections as long as its backlog allows, with a flow made for each; and
-//! what ended a connection is known, which smoltcp does not tell.
+//! A connection, or what a socket sends of datagrams through one interface, is
+//! a *flow*: a frame's headers say which one it is for. Thousands of
+//! connections cost what they do, not what there are.
 //!
 //! A flow is *listed* when it may have something to send, and *visited* before
 //! the lock is let go; its next visit is in the list of timers. What a
 //! connection usually does, take bytes and send others in answer, needs no
-//! visit: those are sent at once, and what smoltcp wants to do next is asked
-//! for a little later (`visit_soon`).
+//! visit: those are sent at once, and only the time of the next one is noted.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -32,10 +28,13 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, IpEndpo
 
 use crate::events::{Changes, CoreState, core_states, tell};
 use crate::link::{Feed, Hint, Link, Loop, PacketPort, sort};
+use crate::neighbours::{Mac, Neighbours};
 use crate::ports::Ports;
 use crate::slab::Slab;
-use crate::sockets::{Flow, Kind, Owner, Pair, Role, Sock, Stream, What};
-use crate::{address, sockets};
+use crate::sockets::{Flow, Kind, Owner, Pair, Role, Sock, What};
+use crate::tcb::State;
+use crate::way::Way;
+use crate::{address, neighbours, sockets};
 
 /// `poll(2)` bits that sockets have here.
 pub(crate) mod bits {
@@ -52,16 +51,15 @@ const BURST: usize = 256;
 /// Rounds over the loopback and what it makes ready before the lock is let go.
 const ROUNDS: usize = 256;
 /// Packets that one flow sends in one visit.
-pub(crate) const SEND_BURST: usize = 256;
+pub(crate) const SEND_BURST: u32 = 256;
 /// For how long a neighbour is asked for, us.
 pub(crate) const NEIGHBOUR: i64 = 3_000_000;
 /// How often an interface is asked what it has to send for itself, us, when nothing says that it has.
 const OWN: i64 = 10_000;
 /// When a flow that could not send is looked at again without a reason, us.
 const AGAIN: i64 = 1_000;
-/// How soon a flow is visited to see when it has something to do next, us: as soon as an acknowledgement that may wait
-/// is due (smoltcp's ACK_DELAY_DEFAULT). Everything else that a segment or a call begins takes longer.
-const SOON: i64 = 10_000;
+/// And one that could not send for want of a neighbour's address.
+const ASK_AGAIN: i64 = 50_000;
 /// Largest datagram on its way in, bytes.
 const INBOX: usize = 65536;
 
@@ -101,6 +99,9 @@ pub struct PortConfig {
 pub(crate) struct Net {
     pub(crate) iface: Interface,
     pub(crate) link: Link,
+    /// Its hardware address, and those of its neighbours.
+    mac: Mac,
+    neighbours: Neighbours,
     /// Sockets of its own: DHCP.
     own: SocketSet<'static>,
     dhcp: Option<SocketHandle>,
@@ -141,6 +142,8 @@ pub(crate) struct Inner {
     memory: usize,
     config: Config,
     random: u64,
+    /// The key of sequence numbers.
+    pub(crate) secret: (u64, u64),
 }
 
 /// A network stack. Its calls are short and never wait for the network; they may wait for each other.
@@ -461,10 +464,11 @@ fn link_local(mac: [u8; 6]) -> IpCidr {
 
 impl Net {
     fn new(mut link: Link, seed: u64, dhcp: bool) -> Self {
+        let mut mac = [0; 6];
         let hardware = match &link {
             Link::Loop(_) => HardwareAddress::Ip,
             Link::Port(p, _) => {
-                let mut mac = p.mac();
+                mac = p.mac();
                 // A group's address is nobody's: smoltcp asserts that.
                 mac[0] &= !1;
                 HardwareAddress::Ethernet(EthernetAddress(mac))
@@ -487,6 +491,8 @@ impl Net {
         Net {
             iface,
             link,
+            mac,
+            neighbours: Neighbours::default(),
             own,
             dhcp,
             own_at: Some(0),
@@ -519,6 +525,42 @@ impl Net {
         }
         let near = self.iface.ip_addrs().iter().any(|c| c.contains_addr(&addr));
         if near || sockets::is_group(addr) { self.source(addr) } else { None }
+    }
+
+    /// How segments from `local` go to `remote`, and until when that is so. `confirmed`: when something that was sent there
+    /// last arrived. None: a neighbour is being asked.
+    pub(crate) fn way_to(
+        &mut self,
+        local: IpEndpoint,
+        remote: IpEndpoint,
+        hops: Option<u8>,
+        confirmed: i64,
+        now: i64,
+    ) -> Option<(Way, i64)> {
+        if !self.link.is_port() {
+            return Some((Way::new(local, remote, None, hops), i64::MAX));
+        }
+        let near = self.iface.ip_addrs().iter().any(|c| c.contains_addr(&remote.addr));
+        let routes = self.iface.routes();
+        let gateway = match remote.addr {
+            IpAddress::Ipv4(_) => routes.get_default_ipv4_route(),
+            IpAddress::Ipv6(_) => routes.get_default_ipv6_route(),
+        };
+        let next = gateway.filter(|_| !near).map_or(remote.addr, |g| g.via_router);
+        let known = self.neighbours.find(next, confirmed, now);
+        if known.ask {
+            neighbours::ask(&mut self.link, self.mac, local.addr, next);
+        }
+        let (mac, until) = known.mac?;
+        Some((Way::new(local, remote, Some((self.mac, mac)), hops), until))
+    }
+
+    /// Takes up what a frame says of neighbours.
+    fn hear_of_neighbours(&mut self, frame: &[u8], now: i64) {
+        let Net { iface, neighbours, .. } = self;
+        let addresses = iface.ip_addrs();
+        let own = |a| addresses.iter().any(|c| c.address() == a);
+        neighbours.hear(frame, now, own, |a| addresses.iter().any(|c| c.contains_addr(&a)));
     }
 
     fn source(&self, addr: IpAddress) -> Option<IpAddress> {
@@ -582,6 +624,7 @@ impl Inner {
             lingering: VecDeque::new(),
             opening: VecDeque::new(),
             memory: 0,
+            secret: (config.seed, next_random(&mut random) << 16 ^ next_random(&mut random)),
             config,
             random,
         }
@@ -695,8 +738,8 @@ impl Inner {
             Role::Datagram(d) => {
                 self.give_back(d.queued);
                 for f in d.out {
-                    if let Some(flow) = self.flows.get_mut(f) {
-                        flow.what = What::Udp(None);
+                    if let Some(outbox) = self.flows.get_mut(f).and_then(Flow::outbox_mut) {
+                        outbox.owner = None;
                         self.list(f);
                     }
                 }
@@ -861,7 +904,7 @@ impl Inner {
             return Err(Errno::EOPNOTSUPP);
         }
         match self.sockets.get(n).ok_or(Errno::EBADF)?.kind {
-            Kind::Tcp => self.send_tcp(n, len, f),
+            Kind::Tcp => self.send_tcp(n, len, flags, f),
             Kind::Udp => self.send_udp(n, len, addr, f),
         }
     }
@@ -896,22 +939,17 @@ impl Inner {
     }
 
     fn queued(&mut self, n: i32, out: bool) -> Result<u32> {
-        if let Role::Stream(Stream { flow: Some(f), .. }) = self.sock(n)?.role
-            && out
-        {
-            self.take_held(f);
-        }
         let s = self.sock(n)?;
         let bytes = match &s.role {
             Role::Idle => 0,
             Role::Listener(_) => return Err(Errno::EINVAL),
-            Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)).map_or(0, |f| {
-                let t = f.tcp_socket();
-                if out { t.send_queue() } else { t.recv_queue() }
-            }),
+            Role::Stream(c) => c
+                .flow
+                .and_then(|f| self.flows.get(f)?.tcp())
+                .map_or(0, |c| if out { c.tcb.send_queue() } else { c.tcb.recv_queue() }),
             Role::Datagram(d) if out => {
-                let flows = d.out.iter().filter_map(|&f| self.flows.get(f));
-                flows.map(|f| f.set.get::<udp::Socket>(f.handle).send_queue()).sum()
+                let flows = d.out.iter().filter_map(|&f| self.flows.get(f)?.outbox());
+                flows.map(|o| o.socket().send_queue()).sum()
             }
             Role::Datagram(d) => d.queue.front().map_or(0, |d| d.bytes.len()),
         };
@@ -981,7 +1019,7 @@ impl Inner {
         match sort(frame, port) {
             Hint::Drop => {}
             Hint::Tcp(s) if bad(s.local.addr) || bad(s.remote.addr) => {}
-            Hint::Tcp(segment) => self.incoming_tcp(net, frame, &segment),
+            Hint::Tcp(segment) => self.incoming_tcp(net, &segment),
             Hint::Udp { local, remote } if bad(local.addr) || bad(remote.addr) => {}
             Hint::Udp { local, remote } => {
                 let dhcp = local.port == 68 && remote.port == 67 && self.nets[net].dhcp.is_some();
@@ -993,6 +1031,10 @@ impl Inner {
             }
             Hint::Undelivered { tcp, local, remote, why } => self.undelivered(tcp, local, remote, why),
             Hint::Other => {
+                let now = self.now;
+                if port {
+                    self.nets[net].hear_of_neighbours(frame, now);
+                }
                 self.for_itself(net, frame);
                 // It may have brought a neighbour's address.
                 for f in core::mem::take(&mut self.nets[net].waiting) {
@@ -1038,11 +1080,6 @@ impl Inner {
         }
     }
 
-    /// Has a flow visited when [`SOON`] is over, unless that is to be sooner anyway.
-    pub(crate) fn visit_soon(&mut self, f: usize) {
-        self.visit_at(f, self.now + SOON);
-    }
-
     fn awake(&mut self, f: usize) {
         if let Some(flow) = self.flows.get_mut(f) {
             flow.waits = false;
@@ -1054,21 +1091,31 @@ impl Inner {
     fn visit(&mut self, f: usize) {
         let Some(flow) = self.flows.get_mut(f) else { return };
         flow.listed = false;
-        self.take_held(f);
-        if !self.before_visit(f) {
+        if matches!(flow.what, What::Tcp(_)) {
+            self.visit_tcp(f);
+        } else {
+            self.visit_udp(f);
+        }
+    }
+
+    fn visit_udp(&mut self, f: usize) {
+        let Some(flow) = self.flows.get(f) else { return };
+        let stuck = flow.stuck.is_some_and(|t| self.now - t >= NEIGHBOUR);
+        if !self.before_visit_udp(f, stuck) {
             return;
         }
         let now = self.instant();
         let Some(flow) = self.flows.get_mut(f) else { return };
+        let What::Udp(outbox) = &mut flow.what else { return };
         let net = &mut self.nets[flow.net];
-        let (sent, next) = flow.drain(now, net, SEND_BURST);
+        let (sent, next) = outbox.drain(now, net, SEND_BURST as usize);
         if net.link.is_port() && sent == Some(0) {
             self.could_not_send(f);
         } else if sent.is_some_and(|n| n > 0) {
             flow.stuck = None;
         }
-        self.settle(f, None);
-        self.schedule(f, next);
+        self.settle_udp(f);
+        self.schedule(f, next.map(|t| t.total_micros()));
     }
 
     /// A flow has something to send, and there is no room or no neighbour: it is visited when there is.
@@ -1082,22 +1129,14 @@ impl Inner {
         }
     }
 
-    /// Says when a flow is to be visited next: its sockets have something to do then.
-    fn schedule(&mut self, f: usize, next: Option<Instant>) {
-        let Some(flow) = self.flows.get_mut(f) else { return };
-        let mut at = next.map(|t| t.total_micros());
-        if at.is_some_and(|t| t <= self.now) {
-            // It has something to send and could not.
-            at = Some(self.now + AGAIN);
+    /// Says when a flow is to be visited next: it has something to do then, or had and could not.
+    pub(crate) fn schedule(&mut self, f: usize, next: Option<i64>) {
+        let Some(flow) = self.flows.get(f) else { return };
+        let mut at = next.map(|t| if t <= self.now { self.now + AGAIN } else { t });
+        if let Some(since) = flow.stuck {
+            let wait = if self.nets[flow.net].link.is_port() { ASK_AGAIN } else { AGAIN };
+            at = earlier(at, Some((since + NEIGHBOUR).clamp(self.now + AGAIN, self.now + wait)));
         }
-        if let What::Tcp(c) = &flow.what {
-            if c.keeps() {
-                // It waits to be read.
-                at = None;
-            }
-            at = earlier(at, c.until);
-        }
-        at = earlier(at, flow.stuck.map(|t| (t + NEIGHBOUR).max(self.now + AGAIN)));
         if let Some(t) = at {
             self.visit_at(f, t);
         }
@@ -1106,7 +1145,7 @@ impl Inner {
     /// Has a flow visited at a time, unless that is to be sooner anyway. A visit that comes too early only finds the next
     /// time; that is cheaper than to move it each time.
     #[inline]
-    fn visit_at(&mut self, f: usize, t: i64) {
+    pub(crate) fn visit_at(&mut self, f: usize, t: i64) {
         if self.flows.get(f).is_some_and(|flow| flow.timer.is_none_or(|old| t < old)) {
             self.set_timer(f, t);
         }
@@ -1263,19 +1302,17 @@ fn earlier(a: Option<i64>, b: Option<i64>) -> Option<i64> {
 
 /// Is it a connection that only waits for its time to be over?
 pub(crate) fn is_lingering(f: &Flow) -> bool {
-    f.tcp().is_some_and(|c| c.owner == Owner::Nobody && c.state == smoltcp::socket::tcp::State::TimeWait)
+    f.tcp().is_some_and(|c| c.owner == Owner::Nobody && c.state == State::TimeWait)
 }
 
 /// Is it a connection that has not ended?
 fn is_open(f: &Flow) -> bool {
-    f.tcp().is_some_and(|c| c.state != smoltcp::socket::tcp::State::Closed)
+    f.tcp().is_some_and(|c| c.state != State::Closed)
 }
 
 /// Is it a connection with a peer?
 fn is_up(f: &Flow) -> bool {
-    use smoltcp::socket::tcp::State;
-    f.tcp()
-        .is_some_and(|c| !matches!(c.state, State::Closed | State::Listen | State::SynSent | State::TimeWait))
+    f.tcp().is_some_and(|c| !matches!(c.state, State::Closed | State::SynSent | State::TimeWait))
 }
 
 /// xorshift64*: for ports and seeds.

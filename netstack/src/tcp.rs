@@ -1,23 +1,24 @@
 //! Streams: connecting, listening, bytes, and how it all ends.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use atoll_abi::{Errno, Result};
+use core::hash::Hasher as _;
 use linux_raw_sys::net;
-use smoltcp::iface::SocketSet;
-use smoltcp::socket::tcp::{self, State};
-use smoltcp::time::Duration;
-use smoltcp::wire::{IpAddress, IpEndpoint, IpListenEndpoint};
+use siphasher::sip::SipHasher24;
+use smoltcp::wire::{IpAddress, IpEndpoint};
 
 use crate::address;
 use crate::link::{Segment, flags};
 use crate::options::Options;
 use crate::ports::Ports;
 use crate::sockets::{
-    Attempt, Connection, Flow, Held, Kind, Listener, Owner, Pair, Role, Sock, Stream, What, is_group,
-    writable,
+    Attempt, Connection, Flow, Kind, Listener, Owner, Pair, Role, Sock, Stream, What, is_group, writable,
 };
 use crate::stack::{Inner, NEIGHBOUR, SEND_BURST, bits, is_lingering};
+use crate::tcb::{Begin, Outgoing, State, Tcb};
+use crate::way::Way;
 
 /// Most connections that wait to be accepted (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
@@ -29,44 +30,6 @@ const FIN_TIMEOUT: i64 = 60_000_000;
 const DRAIN: i64 = 300_000_000;
 /// and when a reset can't be sent.
 const RESET: i64 = 1_000_000;
-
-/// Bytes that may come without being acknowledged at once: the least that a segment may be as large as (RFC 9293
-/// section 3.7.1). smoltcp acknowledges when there are more than the peer's segments hold.
-const UNACKNOWLEDGED: usize = 536;
-
-impl Connection {
-    /// Is it open both ways and somebody's?
-    fn is_usual(&self) -> bool {
-        self.state == State::Established && matches!(self.owner, Owner::Socket(_)) && self.until.is_none()
-    }
-}
-
-impl Flow {
-    /// Is a segment what is expected of a peer that gets what it was sent: bytes, few enough to be acknowledged together
-    /// with the answer, or an acknowledgement that says something new? After such a one there is nothing that a visit
-    /// could do before [`Inner::visit_soon`]'s.
-    fn expects(&self, segment: &Segment) -> bool {
-        let What::Tcp(c) = &self.what else { return false };
-        c.is_usual()
-            && c.all_sent
-            && !self.listed
-            && !self.waits
-            && segment.flags & !flags::PSH == flags::ACK
-            && segment.window != 0
-            // Of what was never sent, nobody who is the peer says that it came.
-            && c.next.is_some_and(|n| !is_newer(segment.acknowledged, n))
-            && if segment.len > 0 {
-                c.unacknowledged + segment.len <= UNACKNOWLEDGED
-            } else {
-                c.acknowledged.is_some_and(|a| is_newer(segment.acknowledged, a))
-            }
-    }
-}
-
-/// Is a sequence number behind another one?
-fn is_newer(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) > 0
-}
 
 /// Has the peer said that it sends no more?
 fn is_finished(s: State) -> bool {
@@ -83,55 +46,74 @@ fn is_half_open(f: &Flow) -> bool {
 }
 
 impl Inner {
-    /// Makes a flow with a connection that has not begun.
+    /// A connection's first sequence number (RFC 6528), and what its time stamps have added.
+    fn first_numbers(&self, local: IpEndpoint, remote: IpEndpoint) -> (u32, u32) {
+        let mut hash = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
+        for end in [local, remote] {
+            match end.addr {
+                IpAddress::Ipv4(a) => hash.write(&a.octets()),
+                IpAddress::Ipv6(a) => hash.write(&a.octets()),
+            }
+            hash.write_u16(end.port);
+        }
+        let hash = hash.finish();
+        // Every 4 us one more.
+        ((hash as u32).wrapping_add((self.now / 4) as u32), (hash >> 32) as u32)
+    }
+
+    /// Makes a flow with a connection that asks for its peer, or answers one that has asked (`syn`).
     fn new_connection(
         &mut self,
         net: usize,
         options: &Options,
         owner: Owner,
-        local: IpEndpoint,
-        remote: IpEndpoint,
+        (local, remote): (IpEndpoint, IpEndpoint),
+        syn: Option<&Segment>,
     ) -> Result<usize> {
-        let (rx, tx) = (options.receive_buffer as usize / 2, options.send_buffer as usize / 2);
-        let memory = rx + tx + size_of::<Flow>() + size_of::<Sock>();
+        let (receive, send) = (options.receive_buffer as usize / 2, options.send_buffer as usize / 2);
+        let memory = receive + send + size_of::<Flow>() + size_of::<Connection>() + size_of::<Sock>();
         self.reserve(memory)?;
-        let mut s = tcp::Socket::new(
-            tcp::SocketBuffer::new(alloc::vec![0; rx]),
-            tcp::SocketBuffer::new(alloc::vec![0; tx]),
-        );
-        if !self.nets[net].link.is_port() {
+        let link = &self.nets[net].link;
+        let headers = if matches!(remote.addr, IpAddress::Ipv4(_)) { 40 } else { 60 };
+        let (sequence, stamp) = self.first_numbers(local, remote);
+        let begin = Begin {
+            sequence,
+            stamp,
+            segment: (link.mtu() - headers) as u32,
             // Nothing is lost there but what has no room.
-            s.set_congestion_control(tcp::CongestionControl::None);
-        }
-        let mut set = SocketSet::new(Vec::with_capacity(1));
-        let handle = set.add(s);
+            local: !link.is_port(),
+            receive,
+            send,
+        };
+        let mut tcb = match syn {
+            Some(syn) => Tcb::accept(&begin, syn, self.now),
+            None => Tcb::connect(&begin, self.now),
+        };
+        tcb.settings = options.settings();
         let connection = Connection {
             owner,
             local,
             remote,
-            state: State::Closed,
+            state: tcb.state(),
+            tcb,
             unread: 0,
             finished: false,
-            next: None,
-            all_sent: true,
-            unacknowledged: 0,
-            acknowledged: None,
-            held: None,
+            way: None,
+            way_until: 0,
+            hops: options.hop_limit(),
             heard: self.now,
             until: None,
             known: true,
             holds: None,
         };
         let f = self.flows.insert(Flow {
-            set,
-            handle,
             net,
             timer: None,
             listed: false,
             waits: false,
             stuck: None,
             memory,
-            what: What::Tcp(connection),
+            what: What::Tcp(Box::new(connection)),
         });
         self.connections.insert(Pair(local, remote), f);
         Ok(f)
@@ -164,7 +146,7 @@ impl Inner {
             Role::Stream(c) if c.attempt == Attempt::Broken => return Err(Errno::EINVAL),
             Role::Stream(c) => {
                 let state =
-                    c.flow.and_then(|f| self.flows.get(f)).map_or(State::Closed, |f| f.tcp_socket().state());
+                    c.flow.and_then(|f| self.flows.get(f)?.tcp()).map_or(State::Closed, |c| c.tcb.state());
                 if is_opening(state) {
                     return Err(Errno::EALREADY);
                 }
@@ -217,17 +199,7 @@ impl Inner {
             });
             local.port = port.ok_or(Errno::EADDRNOTAVAIL)?;
         }
-        let f = self.new_connection(net, &options, Owner::Socket(n), local, remote)?;
-        let Some(flow) = self.flows.get_mut(f) else { return Err(Errno::ENOBUFS) };
-        let context = self.nets[net].iface.context();
-        let end = IpListenEndpoint { addr: Some(local.addr), port: local.port };
-        if flow.tcp_socket_mut().connect(context, remote, end).is_err() {
-            self.end(f);
-            return Err(Errno::EADDRNOTAVAIL);
-        }
-        if let Some(c) = flow.tcp_mut() {
-            c.state = State::SynSent;
-        }
+        let f = self.new_connection(net, &options, Owner::Socket(n), (local, remote), None)?;
         if !bound {
             self.ports.bind(Kind::Tcp, local.port, n);
         }
@@ -249,7 +221,7 @@ impl Inner {
         match role {
             Role::Stream(c) => {
                 if let Some(f) = c.flow {
-                    let state = self.flows.get(f).map(|f| f.tcp_socket().state());
+                    let state = self.flows.get(f).and_then(Flow::tcp).map(|c| c.tcb.state());
                     if state.is_some_and(|s| s != State::Closed) {
                         self.release_port(n);
                     }
@@ -356,45 +328,20 @@ impl Inner {
         }
         let (peek, discard) = (flags & net::MSG_PEEK != 0, flags & net::MSG_TRUNC != 0);
         if let Some(f) = flow
-            && let Some(flow) = self.flows.get_mut(f)
-            && flow.tcp_socket().can_recv()
-            && !is_opening(flow.tcp_socket().state())
+            && let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut)
+            && c.tcb.recv_queue() > 0
+            && !is_opening(c.tcb.state())
         {
             if max == 0 {
                 return Ok(0);
             }
-            let t = flow.tcp_socket_mut();
-            // The peer can send as good as all that there is room for, and there is nothing to tell it.
-            let open = t.state() == State::Established && t.recv_queue() * 8 < t.recv_capacity();
-            let mut done = 0;
-            if peek {
-                let mut copy = alloc::vec![0; max.min(t.recv_queue())];
-                let n = t.peek_slice(&mut copy).map_err(|_| Errno::EAGAIN)?;
-                done = if discard { n } else { take(&copy[..n]).min(n) };
-            } else {
-                while done < max && t.can_recv() {
-                    let (got, all) = t
-                        .recv(|bytes| {
-                            let want = bytes.len().min(max - done);
-                            let got = if discard { want } else { take(&bytes[..want]).min(want) };
-                            (got, (got, got == want))
-                        })
-                        .map_err(|_| Errno::EAGAIN)?;
-                    done += got;
-                    if !all {
-                        break;
-                    }
-                }
-            }
-            let left = t.recv_queue();
-            if let Some(c) = flow.tcp_mut() {
-                c.unread = left;
-            }
+            let done =
+                if discard { c.tcb.read(max, peek, &mut |b| b.len()) } else { c.tcb.read(max, peek, take) };
+            c.unread = c.tcb.recv_queue();
             if done == 0 {
                 return Err(Errno::EFAULT);
             }
-            if !peek && !open {
-                // There may be a window to open.
+            if !peek && c.tcb.opens_window() {
                 self.list(f);
             }
             return Ok(done);
@@ -419,6 +366,7 @@ impl Inner {
         &mut self,
         n: usize,
         len: usize,
+        flags: u32,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Result<usize> {
         let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
@@ -426,49 +374,27 @@ impl Inner {
             return Err(e);
         }
         let Role::Stream(Stream { flow: Some(f), .. }) = s.role else { return Err(Errno::EPIPE) };
-        // What has arrived makes room.
-        self.take_held(f);
-        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
-        let flow = self.flows.get_mut(f).ok_or(Errno::EPIPE)?;
-        let t = flow.tcp_socket_mut();
+        let c = self.flows.get_mut(f).and_then(Flow::tcp_mut).ok_or(Errno::EPIPE)?;
         if s.shut_write {
             return Err(Errno::EPIPE);
         }
-        if is_opening(t.state()) {
+        if is_opening(c.tcb.state()) {
             s.no_space = true;
             return Err(Errno::EAGAIN);
         }
-        if !t.may_send() {
+        if !c.tcb.may_send() {
             return Err(Errno::EPIPE);
         }
         if len == 0 {
             return Ok(0);
         }
-        let mut done = 0;
-        while done < len && t.can_send() {
-            let (put, all) = t
-                .send(|room| {
-                    let want = room.len().min(len - done);
-                    let put = fill(&mut room[..want]).min(want);
-                    (put, (put, put == want))
-                })
-                .map_err(|_| Errno::EPIPE)?;
-            done += put;
-            if !all {
-                break;
-            }
-        }
-        let full = !t.can_send();
+        let (done, _) = c.tcb.write(len, flags & net::MSG_MORE != 0, fill);
+        let full = !c.tcb.can_send();
         if done < len && full {
             s.no_space = true;
         }
         if done > 0 {
-            if let Some(c) = flow.tcp_mut() {
-                c.all_sent = false;
-            }
-            if !self.send_usual(f) {
-                self.list(f);
-            }
+            self.send_now(f);
             return Ok(done);
         }
         Err(if full { Errno::EAGAIN } else { Errno::EFAULT })
@@ -493,8 +419,8 @@ impl Inner {
                 return Err(Errno::ENOTCONN);
             }
         };
-        let Some(flow) = self.flows.get_mut(f) else { return Err(Errno::ENOTCONN) };
-        match flow.tcp_socket().state() {
+        let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut) else { return Err(Errno::ENOTCONN) };
+        match c.tcb.state() {
             State::Closed => {
                 if let Role::Stream(c) = &mut s.role
                     && c.attempt == Attempt::Connecting
@@ -513,7 +439,7 @@ impl Inner {
         s.shut_read |= read;
         s.shut_write |= write;
         if write {
-            flow.tcp_socket_mut().close();
+            c.tcb.close();
             self.list(f);
         }
         self.changed(n);
@@ -524,12 +450,12 @@ impl Inner {
         let mut now = if s.error.is_some() { bits::ERR } else { 0 };
         let flow = match &s.role {
             Role::Listener(l) => return now | if l.ready.is_empty() { 0 } else { bits::IN },
-            Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)),
+            Role::Stream(c) => c.flow.and_then(|f| self.flows.get(f)?.tcp()),
             _ => None,
         };
-        let finished = flow.and_then(Flow::tcp).is_some_and(|c| c.finished);
-        let connection = flow.map(Flow::tcp_socket);
-        let state = connection.map_or(State::Closed, tcp::Socket::state);
+        let finished = flow.is_some_and(|c| c.finished);
+        let connection = flow.map(|c| &c.tcb);
+        let state = connection.map_or(State::Closed, Tcb::state);
         let shut_read = s.shut_read || finished;
         // To Linux a connection in TIME_WAIT is closed.
         if shut_read && s.shut_write || matches!(state, State::Closed | State::TimeWait) {
@@ -541,7 +467,7 @@ impl Inner {
         if is_opening(state) {
             return now;
         }
-        if connection.is_some_and(tcp::Socket::can_recv) {
+        if connection.is_some_and(|t| t.recv_queue() > 0) {
             now |= bits::IN;
         }
         if s.shut_write || connection.is_none_or(|t| !t.may_send() || writable(t)) {
@@ -552,7 +478,7 @@ impl Inner {
 
     // --- packets ---
 
-    pub(crate) fn incoming_tcp(&mut self, net: usize, frame: &[u8], segment: &Segment) {
+    pub(crate) fn incoming_tcp(&mut self, net: usize, segment: &Segment) {
         let &Segment { local, remote, .. } = segment;
         let mut f = self.connections.get(&Pair(local, remote)).copied();
         f = f.filter(|&f| self.flows.get(f).is_some_and(|f| f.net == net));
@@ -572,105 +498,130 @@ impl Inner {
                 self.end(old);
                 f = None;
             }
-            if f.is_none() {
-                f = match self.begin(net, local, remote) {
-                    Some(Ok(f)) => Some(f),
-                    // No room: the peer will try again.
-                    Some(Err(_)) => return,
-                    None => None,
-                };
+            if f.is_none()
+                && let Some(begun) = self.begin(net, segment)
+            {
+                // If there is no room, the peer will try again.
+                if let Ok(f) = begun {
+                    self.list(f);
+                }
+                return;
             }
         }
-        let Some(f) = f else {
-            // Refused; the interface says so.
-            self.for_itself(net, frame);
-            return;
-        };
+        match f {
+            Some(f) => self.hear(f, segment),
+            None => self.refuse(net, segment),
+        }
+    }
+
+    /// A segment for a connection.
+    fn hear(&mut self, f: usize, segment: &Segment) {
         let Some(flow) = self.flows.get_mut(f) else { return };
-        let usual = flow.expects(segment);
         let What::Tcp(c) = &mut flow.what else { return };
         c.heard = self.now;
-        c.unacknowledged += segment.len;
-        let sent = c.next.is_some_and(|n| !is_newer(segment.acknowledged, n));
-        if segment.flags & flags::ACK != 0
-            && sent
-            && c.acknowledged.is_none_or(|a| is_newer(segment.acknowledged, a))
+        c.tcb.hear(segment, self.now);
+        // Most often it is open both ways, and there is something to be read.
+        if let Owner::Socket(n) = c.owner
+            && c.state == State::Established
+            && c.tcb.state() == State::Established
+            // Who waits for room may have some now.
+            && self.sockets.get(n).is_some_and(|s| !s.no_space)
         {
-            c.acknowledged = Some(segment.acknowledged);
-        }
-        let acknowledged = c.acknowledged;
-        if usual && segment.len == 0 && self.hold_back(f, frame) {
+            let unread = c.tcb.recv_queue();
+            let more = unread > core::mem::replace(&mut c.unread, unread);
+            let (busy, soon) = (c.tcb.is_busy(), c.tcb.soon());
+            if more {
+                self.changed(n);
+            }
+            if busy {
+                self.list(f);
+            } else if let Some(t) = soon {
+                self.visit_at(f, t);
+            }
             return;
         }
-        // If it says what the one before said, that is dropped if this one is taken.
-        if !usual || acknowledged != Some(segment.acknowledged) {
-            self.take_held(f);
-        }
-        self.hear(f, frame, usual.then_some(segment.len > 0), segment.resets());
+        self.settle(f, Some(segment.resets()));
+        self.list(f);
     }
 
-    /// Gives smoltcp a frame for a flow. `usual`: it was expected, and has bytes or not. `reset`: it is one.
-    fn hear(&mut self, f: usize, frame: &[u8], usual: Option<bool>, reset: bool) {
-        let now = self.instant();
-        let Some(flow) = self.flows.get_mut(f) else { return };
-        let answered = flow.feed(now, &mut self.nets[flow.net], frame) > 0;
-        if answered || !usual.is_some_and(|data| self.settle_usual(f, data)) {
-            self.settle(f, Some(reset));
+    /// A segment for no connection: the peer hears that there is none (RFC 9293 section 3.10.7.1).
+    fn refuse(&mut self, net: usize, segment: &Segment) {
+        if segment.resets() {
+            return;
+        }
+        let has = |flag| u32::from(segment.flags & flag != 0);
+        let (sequence, acknowledged, flags) = if segment.flags & flags::ACK != 0 {
+            (segment.acknowledged, 0, flags::RST)
+        } else {
+            let len = segment.data.len() as u32 + has(flags::SYN) + has(flags::FIN);
+            (0, segment.sequence.wrapping_add(len), flags::RST | flags::ACK)
+        };
+        let now = self.now;
+        let net = &mut self.nets[net];
+        if let Some((way, _)) = net.way_to(segment.local, segment.remote, None, 0, now) {
+            let out = Outgoing { sequence, acknowledged, flags, window: 0, options: &[], data: (&[], &[]) };
+            way.send(&mut net.link, &out);
+        }
+    }
+
+    /// Sends what a connection has to send, as far as that can be. Value: how many segments.
+    fn output(&mut self, f: usize) -> u32 {
+        let now = self.now;
+        let Some(flow) = self.flows.get_mut(f) else { return 0 };
+        let What::Tcp(c) = &mut flow.what else { return 0 };
+        let Connection { tcb, way, way_until, local, remote, hops, .. } = &mut **c;
+        let net = &mut self.nets[flow.net];
+        let confirmed = tcb.confirmed();
+        let (sent, could) = tcb.output(now, SEND_BURST, &mut |out| {
+            if *way_until <= now {
+                match net.way_to(*local, *remote, *hops, confirmed, now) {
+                    Some((found, until)) => (*way, *way_until) = (Some(found), until),
+                    None => return false,
+                }
+            }
+            way.as_ref().is_some_and(|w: &Way| w.send(&mut net.link, out))
+        });
+        if sent > 0 {
+            flow.stuck = None;
+        }
+        if !could {
+            self.could_not_send(f);
+        } else if sent == SEND_BURST {
             self.list(f);
         }
+        sent
     }
 
-    /// Keeps an acknowledgement that its flow expected: with a question, the next segment most often says the same. A
-    /// while later, or when there are bytes to send, smoltcp is given it. False: somebody may wait for what it says.
-    fn hold_back(&mut self, f: usize, frame: &[u8]) -> bool {
-        let Some(flow) = self.flows.get_mut(f) else { return false };
-        let room = writable(flow.tcp_socket());
-        let What::Tcp(c) = &mut flow.what else { return false };
-        let Owner::Socket(n) = c.owner else { return false };
-        if !room || self.sockets.get(n).is_none_or(|s| s.no_space) {
-            return false;
-        }
-        let Some(held) = Held::new(frame) else { return false };
-        c.held = Some(held);
-        self.visit_soon(f);
-        true
-    }
-
-    /// Gives smoltcp the acknowledgement that was kept, if there is one.
+    /// Sends bytes that were just written. What else there may be to do is done on a visit.
     #[inline]
-    pub(crate) fn take_held(&mut self, f: usize) {
-        if self.flows.get(f).and_then(Flow::tcp).is_some_and(|c| c.held.is_some()) {
-            self.hear_held(f);
+    fn send_now(&mut self, f: usize) {
+        let Some(flow) = self.flows.get(f) else { return };
+        if flow.waits || flow.listed {
+            // Its turn comes.
+            return;
+        }
+        self.output(f);
+        if let Some(t) = self.flows.get(f).and_then(Flow::tcp).and_then(|c| c.tcb.soon()) {
+            self.visit_at(f, t);
         }
     }
 
-    #[inline(never)]
-    fn hear_held(&mut self, f: usize) {
-        let held = self.flows.get_mut(f).and_then(Flow::tcp_mut).and_then(|c| c.held.take());
-        if let Some(held) = held {
-            self.hear(f, held.frame(), Some(false), false);
+    /// A visit of a connection: it does what is due and sends what it has.
+    pub(crate) fn visit_tcp(&mut self, f: usize) {
+        if !self.before_visit_tcp(f) {
+            return;
         }
-    }
-
-    /// As [`Inner::settle`], after a segment that its flow expected: it needs no visit. False: something is unusual. Bytes
-    /// that were taken came with an acknowledgement that is as good as the one that was kept.
-    fn settle_usual(&mut self, f: usize, data: bool) -> bool {
-        let Some(flow) = self.flows.get_mut(f) else { return false };
-        let (state, unread) = (flow.tcp_socket().state(), flow.tcp_socket().recv_queue());
-        let What::Tcp(c) = &mut flow.what else { return false };
-        let Owner::Socket(n) = c.owner else { return false };
-        // Who waits for room may have some now.
-        if state != State::Established || self.sockets.get(n).is_none_or(|s| s.no_space) {
-            return false;
+        let now = self.now;
+        if let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut) {
+            c.tcb.at_time(now);
         }
-        if unread > core::mem::replace(&mut c.unread, unread) {
-            c.held = None;
-            self.changed(n);
-        }
-        if data {
-            self.visit_soon(f);
-        }
-        true
+        self.output(f);
+        self.settle(f, None);
+        let next = self.flows.get(f).and_then(Flow::tcp).and_then(|c| {
+            let next = c.tcb.next_at();
+            c.until.map_or(next, |t| Some(next.map_or(t, |n| n.min(t))))
+        });
+        self.schedule(f, next);
     }
 
     /// The socket that listens for a connection.
@@ -691,7 +642,8 @@ impl Inner {
     }
 
     /// Somebody asks for a connection. None: nobody listens; an error: there is no room.
-    fn begin(&mut self, net: usize, local: IpEndpoint, remote: IpEndpoint) -> Option<Result<usize>> {
+    fn begin(&mut self, net: usize, syn: &Segment) -> Option<Result<usize>> {
+        let &Segment { local, remote, .. } = syn;
         let n = self.listener(local, remote)?;
         let s = self.sockets.get(n)?;
         let options = s.options;
@@ -710,23 +662,13 @@ impl Inner {
             self.drop_half_open(n, oldest);
             self.end(oldest);
         }
-        Some(self.begin_here(net, n, &options, local, remote))
+        Some(self.begin_here(net, n, &options, syn))
     }
 
-    fn begin_here(
-        &mut self,
-        net: usize,
-        n: usize,
-        options: &Options,
-        local: IpEndpoint,
-        remote: IpEndpoint,
-    ) -> Result<usize> {
-        let f = self.new_connection(net, options, Owner::Listener(n), local, remote)?;
-        let flow = self.flows.get_mut(f).ok_or(Errno::ENOBUFS)?;
-        let end = IpListenEndpoint { addr: Some(local.addr), port: local.port };
-        flow.tcp_socket_mut().listen(end).map_err(|_| Errno::EINVAL)?;
-        options.apply(flow.tcp_socket_mut(), Duration::ZERO);
-        if let Some(c) = flow.tcp_mut() {
+    fn begin_here(&mut self, net: usize, n: usize, options: &Options, syn: &Segment) -> Result<usize> {
+        let &Segment { local, remote, .. } = syn;
+        let f = self.new_connection(net, options, Owner::Listener(n), (local, remote), Some(syn))?;
+        if let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut) {
             // As Linux's accepted sockets do.
             c.holds = Some(options.reuse_addr);
         }
@@ -769,17 +711,16 @@ impl Inner {
     /// Somebody says that a connection's packets don't arrive: believed while it is being made.
     pub(crate) fn undelivered_tcp(&mut self, local: IpEndpoint, remote: IpEndpoint, e: Errno) {
         let Some(&f) = self.connections.get(&Pair(local, remote)) else { return };
-        if self.flows.get(f).is_some_and(|f| f.tcp_socket().state() == State::SynSent) {
+        if self.flows.get(f).and_then(Flow::tcp).is_some_and(|c| c.tcb.state() == State::SynSent) {
             self.fail(f, e);
         }
     }
 
     /// Ends an attempt to connect.
     fn fail(&mut self, f: usize, e: Errno) {
-        let Some(flow) = self.flows.get_mut(f) else { return };
-        // In this state no reset is due.
-        flow.tcp_socket_mut().close();
-        if let Some(c) = flow.tcp_mut() {
+        if let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut) {
+            // In this state no reset is due.
+            c.tcb.close();
             c.state = State::Closed;
             if let Owner::Socket(n) = c.owner {
                 self.over(n, Some(e));
@@ -809,33 +750,11 @@ impl Inner {
         self.changed(n);
     }
 
-    /// Sends the bytes of a flow that has some, and is as usual else: it needs no visit for that. False: it does.
-    #[inline]
-    fn send_usual(&mut self, f: usize) -> bool {
-        let now = self.instant();
-        let Some(flow) = self.flows.get_mut(f) else { return false };
-        let What::Tcp(c) = &flow.what else { return false };
-        let usual = c.is_usual() && flow.stuck.is_none() && !flow.waits && !flow.listed;
-        if !usual || flow.tcp_socket().state() != State::Established {
-            return false;
-        }
-        let (all, stuck) = flow.push(now, &mut self.nets[flow.net], SEND_BURST as u32);
-        if stuck {
-            self.could_not_send(f);
-        }
-        let Some(flow) = self.flows.get_mut(f) else { return false };
-        if !all || flow.tcp_socket().state() != State::Established {
-            return false;
-        }
-        self.visit_soon(f);
-        true
-    }
-
     /// Before a visit; false: there is nothing to be sent.
-    pub(crate) fn before_visit(&mut self, f: usize) -> bool {
+    fn before_visit_tcp(&mut self, f: usize) -> bool {
         let Some(flow) = self.flows.get_mut(f) else { return false };
         let stuck = flow.stuck.is_some_and(|t| self.now - t >= NEIGHBOUR);
-        let What::Tcp(c) = &mut flow.what else { return self.before_visit_udp(f, stuck) };
+        let What::Tcp(c) = &mut flow.what else { return false };
         if c.until.is_some_and(|t| t <= self.now) {
             let (owner, state) = (c.owner, c.state);
             if owner == Owner::Nobody && matches!(state, State::Closed | State::FinWait2) {
@@ -843,49 +762,40 @@ impl Inner {
                 return false;
             }
             c.until = Some(self.now + RESET);
-            flow.tcp_socket_mut().abort();
-        }
-        let Some(c) = flow.tcp_mut() else { return false };
-        if c.keeps() {
-            return false;
+            c.tcb.abort();
         }
         if stuck && c.state == State::SynSent {
             self.fail(f, Errno::EHOSTUNREACH);
             return true;
         }
-        let owner = match c.owner {
-            Owner::Socket(n) | Owner::Listener(n) => self.sockets.get(n),
-            Owner::Nobody => None,
-        };
-        let silent = Duration::from_micros((self.now - c.heard).max(0) as u64);
-        let t = flow.set.get_mut::<tcp::Socket>(flow.handle);
-        match owner {
-            Some(s) => s.options.apply(t, silent),
-            None => t.set_timeout(match t.state() {
-                State::TimeWait | State::FinWait2 | State::Closed => None,
-                _ => Some(Duration::from_micros(FIN_TIMEOUT as u64)),
-            }),
+        match c.owner {
+            Owner::Socket(n) | Owner::Listener(n) => {
+                if let Some(s) = self.sockets.get(n) {
+                    c.tcb.settings = s.options.settings();
+                    let hops = s.options.hop_limit();
+                    if core::mem::replace(&mut c.hops, hops) != hops {
+                        // Its headers are others.
+                        c.way_until = 0;
+                    }
+                }
+            }
+            Owner::Nobody => c.tcb.settings.limit = Some(FIN_TIMEOUT),
         }
         true
     }
 
     /// Sees what has become of a flow. `packet`: one came in, and was a reset or not; else it is its own time.
-    pub(crate) fn settle(&mut self, f: usize, packet: Option<bool>) {
-        let Some(flow) = self.flows.get_mut(f) else { return };
-        if !matches!(flow.what, What::Tcp(_)) {
-            return self.settle_udp(f);
-        }
-        let t = flow.tcp_socket();
-        let (state, unread, peer, room) =
-            (t.state(), t.recv_queue(), t.remote_endpoint().is_some(), writable(t));
-        let Some(c) = flow.tcp_mut() else { return };
+    fn settle(&mut self, f: usize, packet: Option<bool>) {
+        let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut) else { return };
+        let t = &c.tcb;
+        let (state, unread, peer, room) = (t.state(), t.recv_queue(), t.has_reset(), writable(t));
         let before = core::mem::replace(&mut c.state, state);
         let more = unread > core::mem::replace(&mut c.unread, unread);
         let finished = is_finished(state) && !c.finished;
         c.finished |= finished;
         match c.owner {
             Owner::Listener(n) => match state {
-                State::Listen | State::Closed => {
+                State::Closed => {
                     self.drop_half_open(n, f);
                     self.end(f);
                 }
@@ -930,7 +840,7 @@ impl Inner {
                 } else if unread > 0 {
                     // What comes for nobody is refused (RFC 2525 section 2.17).
                     c.until = Some(self.now + RESET);
-                    flow.tcp_socket_mut().abort();
+                    c.tcb.abort();
                     self.list(f);
                 } else if state == State::FinWait2 {
                     let limit = self.now + FIN_TIMEOUT;
@@ -971,9 +881,9 @@ impl Inner {
     /// A connection's socket is gone: it closes by itself, at once if SO_LINGER says so or if there is
     /// something that nobody has read. `holds`: it holds its port from now on, with or without SO_REUSEADDR.
     pub(crate) fn leave(&mut self, f: usize, linger: Option<u32>, holds: Option<bool>) {
-        let Some(flow) = self.flows.get_mut(f) else { return };
-        let t = flow.tcp_socket_mut();
-        if t.state() == State::Closed && t.remote_endpoint().is_none() {
+        let Some(c) = self.flows.get_mut(f).and_then(Flow::tcp_mut) else { return };
+        let t = &mut c.tcb;
+        if t.state() == State::Closed && !t.has_reset() {
             self.end(f);
             return;
         }
@@ -983,14 +893,12 @@ impl Inner {
         } else {
             t.close()
         }
-        let gone = t.state() == State::Closed && !abort;
-        let waits = t.state() == State::TimeWait;
-        if gone {
+        if t.state() == State::Closed && !t.has_reset() {
             // It had not been connected yet.
             self.end(f);
             return;
         }
-        let Some(c) = flow.tcp_mut() else { return };
+        let waits = t.state() == State::TimeWait;
         c.owner = Owner::Nobody;
         c.until = (!waits).then_some(self.now + if abort { RESET } else { DRAIN });
         let local = c.local;

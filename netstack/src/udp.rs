@@ -11,7 +11,7 @@ use smoltcp::wire::{IpAddress, IpEndpoint};
 
 use crate::address;
 use crate::link::Why;
-use crate::sockets::{Datagram, Datagrams, Flow, Kind, Role, Sock, What, is_group};
+use crate::sockets::{Datagram, Datagrams, Flow, Kind, Outbox, Role, Sock, What, is_group};
 use crate::stack::{Inner, bits};
 
 /// Longest datagram, bytes (65535 less the headers).
@@ -141,7 +141,7 @@ impl Inner {
         let out = if net == 0 { None } else { Some(self.outbox(n, net)?) };
         if let Some(f) = out
             && let Some(flow) = self.flows.get(f)
-            && !flow.set.get::<udp::Socket>(flow.handle).can_send()
+            && flow.outbox().is_some_and(|o| !o.socket().can_send())
         {
             return self.no_room(n);
         }
@@ -156,8 +156,8 @@ impl Inner {
                 }
             }
             Some(f) => {
-                let Some(flow) = self.flows.get_mut(f) else { return Err(Errno::ENOBUFS) };
-                let s = flow.set.get_mut::<udp::Socket>(flow.handle);
+                let outbox = self.flows.get_mut(f).and_then(Flow::outbox_mut);
+                let s = outbox.ok_or(Errno::ENOBUFS)?.socket_mut();
                 let meta =
                     udp::UdpMetadata { endpoint: to, local_address: Some(source), meta: Default::default() };
                 if s.send_slice(&bytes, meta).is_err() {
@@ -192,23 +192,21 @@ impl Inner {
                 let mut set = SocketSet::new(Vec::with_capacity(1));
                 let handle = set.add(udp::Socket::new(rx, tx));
                 let flow = Flow {
-                    set,
-                    handle,
                     net,
                     timer: None,
                     listed: false,
                     waits: false,
                     stuck: None,
                     memory: OUTBOX,
-                    what: What::Udp(Some(n)),
+                    what: What::Udp(Outbox { owner: Some(n), set, handle }),
                 };
                 let f = self.flows.insert(flow);
                 datagrams(self.sockets.get_mut(n).ok_or(Errno::EBADF)?)?.out.push(f);
                 f
             }
         };
-        if let Some(flow) = self.flows.get_mut(f) {
-            let s = flow.set.get_mut::<udp::Socket>(flow.handle);
+        if let Some(outbox) = self.flows.get_mut(f).and_then(Flow::outbox_mut) {
+            let s = outbox.socket_mut();
             s.set_hop_limit(hop_limit);
             if s.endpoint().port != port {
                 // It was bound to another port meanwhile, or to none yet.
@@ -370,8 +368,8 @@ impl Inner {
         if s.error.is_some() {
             now |= bits::ERR;
         }
-        let full = d.out.iter().filter_map(|&f| self.flows.get(f)).any(|f| {
-            let s = f.set.get::<udp::Socket>(f.handle);
+        let full = d.out.iter().filter_map(|&f| self.flows.get(f)?.outbox()).any(|o| {
+            let s = o.socket();
             !s.can_send() || s.send_queue() > OUTBOX / 2
         });
         if !full {
@@ -416,8 +414,9 @@ impl Inner {
     /// Before a visit of what a socket sends: gives up a neighbour that does not answer.
     pub(crate) fn before_visit_udp(&mut self, f: usize, stuck: bool) -> bool {
         let Some(flow) = self.flows.get_mut(f) else { return false };
-        let What::Udp(owner) = flow.what else { return false };
-        let s = flow.set.get_mut::<udp::Socket>(flow.handle);
+        let What::Udp(outbox) = &mut flow.what else { return false };
+        let owner = outbox.owner;
+        let s = outbox.socket_mut();
         if stuck {
             let port = s.endpoint().port;
             s.close();
@@ -436,10 +435,9 @@ impl Inner {
 
     /// After a visit: tells of room, ends what is done.
     pub(crate) fn settle_udp(&mut self, f: usize) {
-        let Some(flow) = self.flows.get(f) else { return };
-        let What::Udp(owner) = flow.what else { return };
-        let empty = flow.set.get::<udp::Socket>(flow.handle).send_queue() == 0;
-        match owner {
+        let Some(outbox) = self.flows.get(f).and_then(Flow::outbox) else { return };
+        let empty = outbox.socket().send_queue() == 0;
+        match outbox.owner {
             None if empty => self.end(f),
             None => {}
             Some(n) => {
