@@ -1110,7 +1110,9 @@ impl Inner {
         let net = &mut self.nets[flow.net];
         let (sent, next) = outbox.drain(now, net, SEND_BURST as usize);
         if net.link.is_port() && sent == Some(0) {
-            self.could_not_send(f);
+            // If there was none before, it is visited again soon.
+            let neighbour = net.link.room();
+            self.could_not_send(f, neighbour);
         } else if sent.is_some_and(|n| n > 0) {
             flow.stuck = None;
         }
@@ -1118,15 +1120,17 @@ impl Inner {
         self.schedule(f, next.map(|t| t.total_micros()));
     }
 
-    /// A flow has something to send, and there is no room or no neighbour: it is visited when there is.
-    pub(crate) fn could_not_send(&mut self, f: usize) {
+    /// A flow has something to send, and there is no room, or, if `neighbour`, no neighbour's address: it is visited when
+    /// there is.
+    pub(crate) fn could_not_send(&mut self, f: usize, neighbour: bool) {
         let Some(flow) = self.flows.get_mut(f) else { return };
         flow.stuck.get_or_insert(self.now);
         if !flow.waits {
             flow.waits = true;
             let net = &mut self.nets[flow.net];
-            if net.link.room() { net.waiting.push(f) } else { net.blocked.push(f) }
+            if neighbour { net.waiting.push(f) } else { net.blocked.push(f) }
         }
+        self.schedule(f, None);
     }
 
     /// Says when a flow is to be visited next: it has something to do then, or had and could not.

@@ -572,11 +572,15 @@ impl Inner {
         let Connection { tcb, way, way_until, local, remote, hops, .. } = &mut **c;
         let net = &mut self.nets[flow.net];
         let confirmed = tcb.confirmed();
+        let mut neighbour = false;
         let (sent, could) = tcb.output(now, SEND_BURST, &mut |out| {
             if *way_until <= now {
                 match net.way_to(*local, *remote, *hops, confirmed, now) {
                     Some((found, until)) => (*way, *way_until) = (Some(found), until),
-                    None => return false,
+                    None => {
+                        neighbour = true;
+                        return false;
+                    }
                 }
             }
             way.as_ref().is_some_and(|w: &Way| w.send(&mut net.link, out))
@@ -585,7 +589,7 @@ impl Inner {
             flow.stuck = None;
         }
         if !could {
-            self.could_not_send(f);
+            self.could_not_send(f, neighbour);
         } else if sent == SEND_BURST {
             self.list(f);
         }
