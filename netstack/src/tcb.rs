@@ -715,7 +715,7 @@ impl Tcb {
         self.kept = 0;
         if self.una == self.nxt {
             // It answers: there is nothing that could be lost.
-            (self.progress, self.probes) = (now, 0);
+            self.progress = now;
         }
         self.hear_acknowledgement(s, &options, now);
         if self.state != State::Closed && (len > 0 || has(flags::FIN)) {
@@ -804,7 +804,7 @@ impl Tcb {
         }
         if wnd > 0 && self.una == self.nxt {
             // Who waited for the window need not any more.
-            (self.resend_at, self.force) = (None, false);
+            (self.resend_at, self.force, self.probes) = (None, false, 0);
         }
         let before_this = self.una;
         if before(self.una, s.acknowledged) {
@@ -1532,5 +1532,34 @@ impl Tcb {
         }
         space[..4].copy_from_slice(&[1, 1, 5, len as u8 - 2]);
         len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// As a set of bytes, around the wrap.
+        #[test]
+        fn pieces(base: u32, steps in prop::collection::vec((0..200u32, 0..30u32, any::<bool>()), 1..60)) {
+            let (mut pieces, mut set) = (Pieces::default(), BTreeSet::new());
+            for (at, len, forget) in steps {
+                if forget && at < 30 {
+                    pieces.forget(base.wrapping_add(at));
+                    set = set.split_off(&at);
+                } else if len > 0 && pieces.add(base.wrapping_add(at), base.wrapping_add(at + len)) {
+                    set.extend(at..at + len);
+                }
+                let all: BTreeSet<u32> =
+                    pieces.0.iter().flat_map(|&(a, b)| a.wrapping_sub(base)..b.wrapping_sub(base)).collect();
+                prop_assert_eq!(&all, &set);
+                prop_assert!(pieces.0.windows(2).all(|w| before(w[0].1, w[1].0)), "gaps between them");
+                let part = pieces.within(base.wrapping_add(at), base.wrapping_add(at + len));
+                prop_assert_eq!(part as usize, set.range(at..at + len).count());
+            }
+        }
     }
 }

@@ -91,7 +91,7 @@ impl Target {
 }
 
 /// Makes a frame's checksums right, as far as it is a frame.
-fn sum(frame: &mut [u8]) {
+pub(super) fn sum(frame: &mut [u8]) {
     let Ok(mut e) = EthernetFrame::new_checked(frame) else { return };
     let (a, b, next);
     let kind = e.ethertype();

@@ -39,12 +39,14 @@ pub struct Wire {
     pub late: u64,
     /// Of a thousand, those that come twice.
     pub twice: u64,
+    /// Of a thousand, those for which there is no room; a moment later there is.
+    pub full: u64,
     /// ns.
     pub delay: u64,
 }
 
 impl Wire {
-    pub const GOOD: Wire = Wire { loss: 0, late: 0, twice: 0, delay: 50_000 };
+    pub const GOOD: Wire = Wire { loss: 0, late: 0, twice: 0, full: 0, delay: 50_000 };
 }
 
 pub struct TestPort {
@@ -97,7 +99,9 @@ impl PacketPort for TestPort {
     }
 
     fn send(&self, len: usize, f: &mut dyn FnMut(&mut [u8])) -> bool {
-        if !self.room() {
+        let full =
+            self.wire.full > 0 && random(&mut self.output.lock().unwrap().random) % 1000 < self.wire.full;
+        if full || !self.room() {
             return false;
         }
         let mut frame = std::vec![0; len];
@@ -289,6 +293,16 @@ pub fn send(c: &mut Calls, s: i32, bytes: &[u8]) -> Result<usize> {
 pub fn send_to(c: &mut Calls, s: i32, bytes: &[u8], to: Option<&[u8]>) -> Result<usize> {
     let mut rest = bytes;
     c.send(s, bytes.len(), to, 0, &mut |room| {
+        room.copy_from_slice(&rest[..room.len()]);
+        rest = &rest[room.len()..];
+        room.len()
+    })
+}
+
+/// As [`send`], with `flags`.
+pub fn send_with(c: &mut Calls, s: i32, bytes: &[u8], flags: u32) -> Result<usize> {
+    let mut rest = bytes;
+    c.send(s, bytes.len(), None, flags, &mut |room| {
         room.copy_from_slice(&rest[..room.len()]);
         rest = &rest[room.len()..];
         room.len()

@@ -75,7 +75,7 @@ fn an_edge_for_each_change() {
 #[test]
 fn who_follows_the_edges_never_waits_in_vain() {
     for seed in 0..60 {
-        let wire = Wire { loss: 10, late: 20, twice: 5, delay: 100_000 };
+        let wire = Wire { loss: 10, late: 20, twice: 5, full: 20, delay: 100_000 };
         let sim = Sim::new(1000 + seed, if seed % 2 == 0 { Wire::GOOD } else { wire });
         let mut r = seed * 77 + 1;
         let l = sim.listen(0, "0.0.0.0:80", 5);

@@ -86,7 +86,7 @@ fn large_transfers_arrive_whole() {
 #[test]
 fn large_transfers_arrive_whole_over_a_bad_wire() {
     for seed in 0..8 {
-        let bad = Wire { loss: 20, late: 30, twice: 10, delay: 200_000 };
+        let bad = Wire { loss: 20, late: 30, twice: 10, full: 0, delay: 200_000 };
         let sim = Sim::new(100 + seed, bad);
         let (at, to) =
             if seed % 2 == 0 { ("0.0.0.0:80", "10.0.0.1:80") } else { ("[::]:80", "[fd00::1]:80") };
@@ -639,4 +639,153 @@ fn more_frames_than_a_visit_takes() {
     }
     sim.stacks[0].poll(now);
     assert!(sim.stacks[0].poll(now).is_none_or(|t| t > now));
+}
+
+#[test]
+fn no_room_for_a_moment() {
+    for to in BOTH {
+        let sim = Sim::new(27, Wire { full: 200, ..Wire::GOOD });
+        let (a, b) = over_the_wire(&sim, to);
+        transfer(&sim, (1, a), (0, b), 300_000, 200 * SECOND);
+        for n in 0..200 {
+            assert_eq!(send(&mut sim.calls(1), a, &pattern(n, 100)), Ok(100));
+            sim.until(SECOND, "question", || sim.calls(0).probe(b) & IN != 0);
+            assert_eq!(receive(&mut sim.calls(0), b, 4096, 0), Ok(pattern(n, 100)));
+            assert_eq!(send(&mut sim.calls(0), b, &pattern(n, 500)), Ok(500));
+            sim.until(SECOND, "answer", || sim.calls(1).probe(a) & IN != 0);
+            assert_eq!(receive(&mut sim.calls(1), a, 4096, 0), Ok(pattern(n, 500)));
+        }
+    }
+}
+
+/// Frames with data among those on their way to a machine.
+fn with_data(sim: &Sim, n: usize) -> Vec<(u64, u64)> {
+    let lane = sim.lanes[n].lock().unwrap();
+    lane.frames.iter().filter(|(_, f)| f.len() > 200).map(|(key, _)| *key).collect()
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_nothing_else() {
+    for (to, lost) in BOTH.into_iter().flat_map(|to| [1, 2, 5].map(|n| (to, n))) {
+        let sim = Sim::new(28, Wire { delay: 5 * MS, ..Wire::GOOD });
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        assert_eq!(send(&mut sim.calls(1), a, &pattern(0, 14_000)), Ok(14_000));
+        let all = with_data(&sim, 0);
+        assert_eq!(all.len(), 10, "the initial window");
+        for key in all.iter().skip(1).step_by(7 / lost).take(lost) {
+            sim.lanes[0].lock().unwrap().frames.remove(key);
+        }
+        let before = sim.now();
+        let mut again = 0;
+        let mut seen = all;
+        sim.until(SECOND, "all", || {
+            let new: Vec<_> = with_data(&sim, 0).into_iter().filter(|k| !seen.contains(k)).collect();
+            again += new.len();
+            seen.extend(new);
+            sim.calls(0).queued(b, false) == Ok(14_000)
+        });
+        assert_eq!(again, lost, "to {to}");
+        // Two round trips and a little: no timer was waited for.
+        assert!(sim.now() - before < 40 * MS, "{} ms", (sim.now() - before) / MS);
+        assert_eq!(receive(&mut sim.calls(0), b, 20_000, 0), Ok(pattern(0, 14_000)));
+    }
+}
+
+#[test]
+fn corked_bytes_wait_for_others() {
+    let (tcp, cork) = (net::IPPROTO_TCP as u32, net::TCP_CORK);
+    for to in BOTH {
+        let sim = Sim::new(29, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        let set = |v: u32| sim.calls(1).set_option(a, tcp, cork, &v.to_ne_bytes()).unwrap();
+        let there = || sim.calls(0).queued(b, false).unwrap();
+        set(1);
+        assert_eq!(send(&mut sim.calls(1), a, &[1; 100]), Ok(100));
+        sim.run(150 * MS);
+        assert_eq!(there(), 0);
+        // Not for ever.
+        sim.run(60 * MS);
+        assert_eq!(there(), 100);
+        // Whole segments go at once, the rest when it is uncorked.
+        assert_eq!(send(&mut sim.calls(1), a, &[1; 3000]), Ok(3000));
+        sim.run(MS);
+        assert!((2700..3000).contains(&(there() - 100)), "{}", there());
+        set(0);
+        sim.run(MS);
+        assert_eq!(there(), 3100);
+        // MSG_MORE does so for one call.
+        sim.run(SECOND);
+        assert_eq!(send_with(&mut sim.calls(1), a, &[1; 100], net::MSG_MORE), Ok(100));
+        sim.run(MS);
+        assert_eq!(there(), 3100);
+        assert_eq!(send(&mut sim.calls(1), a, &[1; 100]), Ok(100));
+        sim.run(MS);
+        assert_eq!(there(), 3300);
+    }
+}
+
+#[test]
+fn who_has_no_room_is_asked_for_some() {
+    for to in BOTH {
+        let sim = Sim::new(30, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        let mut sent = 0;
+        for _ in 0..100 {
+            sent += send(&mut sim.calls(1), a, &pattern(sent, 10_000)).unwrap_or(0);
+            sim.run(20 * MS);
+        }
+        assert_eq!(sim.calls(0).queued(b, false), Ok(65536));
+        // It is patient.
+        let frames = sim.lanes[0].lock().unwrap().count;
+        sim.run(1000 * SECOND);
+        let asked = sim.lanes[0].lock().unwrap().count - frames;
+        assert!((8..40).contains(&asked), "{asked} questions");
+        // What says that there is room gets lost; so it asks again.
+        assert_eq!(receive(&mut sim.calls(0), b, 1 << 17, 0), Ok(pattern(0, 65536)));
+        sim.lanes[1].lock().unwrap().frames.clear();
+        sim.until(130 * SECOND, "the rest", || sim.calls(0).queued(b, false) == Ok((sent - 65536) as u32));
+    }
+}
+
+#[test]
+fn blind_resets_are_not_believed() {
+    for (to, ip) in BOTH.into_iter().zip([20, 40]) {
+        let sim = Sim::new(31, Wire::GOOD);
+        let (a, b) = over_the_wire(&sim, to);
+        sim.run(SECOND);
+        assert_eq!(send(&mut sim.calls(1), a, b"one"), Ok(3));
+        let frame = sim.lanes[0].lock().unwrap().frames.values().next().unwrap().clone();
+        sim.run(SECOND);
+        let (sequence, flags) = (14 + ip + 4, 14 + ip + 13);
+        let next = u32::from_be_bytes(frame[sequence..sequence + 4].try_into().unwrap()) + 3;
+        let forged = |ahead: u32, bits: u8| {
+            let mut f = frame.clone();
+            f[sequence..sequence + 4].copy_from_slice(&next.wrapping_add(ahead).to_be_bytes());
+            f[flags] = bits;
+            super::fuzz::sum(&mut f);
+            let before = sim.lanes[1].lock().unwrap().count;
+            sim.lanes[0].lock().unwrap().push(0, f);
+            sim.run(MS);
+            sim.lanes[1].lock().unwrap().count - before
+        };
+        const RST: u8 = 4;
+        const SYN: u8 = 2;
+        const ACK: u8 = 16;
+        // Within the window, outside, and a new beginning: the peer is asked, now and then (RFC 5961).
+        assert_eq!(forged(1000, RST), 1);
+        assert_eq!(forged(1000, RST), 0);
+        assert_eq!(forged(1 << 30, RST), 0);
+        sim.run(SECOND);
+        assert_eq!(forged(1000, SYN), 1);
+        sim.run(SECOND);
+        assert_eq!(forged(0, SYN | ACK), 1);
+        assert_eq!(sim.calls(0).probe(b), IN | OUT);
+        assert_eq!(send(&mut sim.calls(1), a, b"two"), Ok(3));
+        sim.run(SECOND);
+        assert_eq!(receive(&mut sim.calls(0), b, 100, 0), Ok(b"onetwo".to_vec()));
+        // The right one is.
+        forged(3, RST);
+        assert_eq!(error_of(&mut sim.calls(0), b), Errno::ECONNRESET.0, "to {to}");
+    }
 }
