@@ -92,11 +92,10 @@ pub fn measure(bench: &Bench) -> Result<()> {
 fn on(bench: &Bench, cores: usize) -> Result<()> {
     let all = RESOURCES.map(String::from);
     let wanted = if bench.options.flood.is_empty() { &all[..] } else { &bench.options.flood };
-    let mut rows = Vec::new();
-    for resource in wanted {
-        rows.push(flood(bench, cores, resource).with_context(|| format!("flooding {resource}"))?);
-    }
-    let mut text = format!(
+    // Each row takes a while: it is shown as it comes.
+    let json = bench.options.json;
+    let say = |text: &str| if json { eprint!("{text}") } else { print!("{text}") };
+    say(&format!(
         "neighbour, {cores} core(s), phases of 1 s without and with the flood, {} s of each\n  {:16}{:>8}{:>16}{:>16}{:>14}{:>12}{:>12}{:>12}{:>10}\n",
         bench.options.seconds,
         "",
@@ -108,9 +107,11 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
         "p99, quiet",
         "flooded",
         "more %"
-    );
-    for r in &rows {
-        text += &format!(
+    ));
+    let mut rows = Vec::new();
+    for resource in wanted {
+        let r = flood(bench, cores, resource).with_context(|| format!("flooding {resource}"))?;
+        say(&format!(
             "  {:16}{:>8}{:>16}{:>16}{:>14.1}{:>12.0}{:>12.0}{:>12.0}{:>10.0}\n",
             r.resource,
             r.operations,
@@ -121,9 +122,10 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
             r.quiet.p99,
             r.flooded.p99,
             r.p99
-        );
+        ));
+        rows.push(r);
     }
-    bench.show("neighbour", &Rows { cores, seconds: bench.options.seconds, rows }, &text)
+    bench.show("neighbour", &Rows { cores, seconds: bench.options.seconds, rows }, "")
 }
 
 fn flood(bench: &Bench, cores: usize, resource: &str) -> Result<Row> {
