@@ -58,9 +58,8 @@ impl Congestion {
 
     fn grow(&mut self, bytes: u32, segment: u32, now: i64, rtt: i64) {
         if self.window < self.threshold {
-            // RFC 3465 with L = 2.
-            self.window += bytes.min(2 * segment);
-            self.window = self.window.min(UNBOUNDED);
+            // As many as arrived: one acknowledgement may be for many segments. (RFC 3465, without its bound, as Linux.)
+            self.window = self.window.saturating_add(bytes).min(self.threshold);
             return;
         }
         let (window, most) = (self.window, self.most.max(self.window));

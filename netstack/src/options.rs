@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// As told; half of it is room for data.
     pub(crate) receive_buffer: u32,
     pub(crate) send_buffer: u32,
+    /// They were set, and stay as they are.
+    pub(crate) own_receive_buffer: bool,
+    pub(crate) own_send_buffer: bool,
     /// s.
     keep_idle: u32,
     /// s.
@@ -54,6 +57,8 @@ impl Options {
             linger: None,
             receive_buffer: buffer,
             send_buffer: buffer,
+            own_receive_buffer: false,
+            own_send_buffer: false,
             keep_idle: 7200,
             keep_interval: 75,
             keep_count: 9,
@@ -220,8 +225,12 @@ impl Inner {
             (net::SOL_SOCKET, net::SO_REUSEPORT) => o.reuse_port = word(value)? != 0,
             (net::SOL_SOCKET, net::SO_BROADCAST) => o.broadcast = word(value)? != 0,
             (net::SOL_SOCKET, net::SO_KEEPALIVE) => o.keep_alive = word(value)? != 0,
-            (net::SOL_SOCKET, net::SO_SNDBUF) => o.send_buffer = buffer(word(value)?),
-            (net::SOL_SOCKET, net::SO_RCVBUF) => o.receive_buffer = buffer(word(value)?),
+            (net::SOL_SOCKET, net::SO_SNDBUF) => {
+                (o.send_buffer, o.own_send_buffer) = (buffer(word(value)?), true)
+            }
+            (net::SOL_SOCKET, net::SO_RCVBUF) => {
+                (o.receive_buffer, o.own_receive_buffer) = (buffer(word(value)?), true)
+            }
             (net::SOL_SOCKET, net::SO_LINGER) => {
                 let time = value.get(4..).ok_or(Errno::EINVAL)?;
                 let time = word(time)?;

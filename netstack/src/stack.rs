@@ -660,6 +660,11 @@ impl Inner {
         Ok(())
     }
 
+    /// Is there so much memory that what is there may take more? New connections come first.
+    pub(crate) fn may_grow(&self, bytes: usize) -> bool {
+        self.memory + bytes <= self.config.memory / 2
+    }
+
     pub(crate) fn give_back(&mut self, bytes: usize) {
         self.memory -= bytes;
     }

@@ -86,9 +86,11 @@ pub(crate) struct Begin {
     pub(crate) segment: u32,
     /// It is a way where nothing is lost or congested: no window for that, no time stamps.
     pub(crate) local: bool,
-    /// Bytes of the buffers.
+    /// Bytes of the buffers at first, and at most.
     pub(crate) receive: usize,
     pub(crate) send: usize,
+    pub(crate) receive_most: usize,
+    pub(crate) send_most: usize,
 }
 
 /// What a program may set.
@@ -242,6 +244,7 @@ pub(crate) struct Tcb {
     tx_at: u32,
     tx: Ring,
     tx_capacity: usize,
+    tx_most: usize,
     /// The peer's window (SND.WND), the largest one it had, the segment that it comes from (SND.WL1).
     wnd: u32,
     wnd_most: u32,
@@ -263,6 +266,13 @@ pub(crate) struct Tcb {
     rcv_scale: u8,
     rx: Ring,
     rx_capacity: usize,
+    rx_most: usize,
+    /// The round that is being measured: up to where bytes have been let come, since when, and how many were read.
+    round_end: u32,
+    round_at: i64,
+    round_read: usize,
+    /// The shortest round, us.
+    round: i64,
     /// What has come behind a gap; the piece that came last.
     early: Pieces,
     early_last: u32,
@@ -333,7 +343,7 @@ pub(crate) struct Tcb {
 
 impl Tcb {
     fn new(state: State, begin: &Begin, now: i64) -> Tcb {
-        let scale = (0..SCALE_MAX).find(|s| begin.receive >> s <= 0xffff).unwrap_or(SCALE_MAX);
+        let scale = (0..SCALE_MAX).find(|s| begin.receive_most >> s <= 0xffff).unwrap_or(SCALE_MAX);
         let iss = begin.sequence;
         Tcb {
             state,
@@ -346,6 +356,7 @@ impl Tcb {
             tx_at: iss.wrapping_add(1),
             tx: Ring::new(),
             tx_capacity: begin.send,
+            tx_most: begin.send_most,
             wnd: 0,
             wnd_most: 0,
             wnd_from: 0,
@@ -360,6 +371,11 @@ impl Tcb {
             rcv_scale: scale,
             rx: Ring::new(),
             rx_capacity: begin.receive,
+            rx_most: begin.receive_most,
+            round_end: 0,
+            round_at: now,
+            round_read: 0,
+            round: i64::MAX,
             early: Pieces::default(),
             early_last: 0,
             fin_at: None,
@@ -488,8 +504,47 @@ impl Tcb {
             if self.early.is_empty() {
                 self.rx.rewind();
             }
+            self.round_read += n;
         }
         n
+    }
+
+    /// How much larger the buffers should be, for what is to be received and for what is sent, bytes: what can be on its way
+    /// should not be less than what the reader or the network can take (as Linux's `tcp_rcv_space_adjust` and
+    /// `tcp_sndbuf_expand`).
+    #[inline]
+    pub(crate) fn wants(&mut self, now: i64) -> (usize, usize) {
+        let mut receive = 0;
+        if before(self.round_end, self.rcv_nxt) {
+            receive = self.next_round(now);
+        }
+        let window = self.congestion.window() as usize;
+        let send = if self.tx_capacity < self.tx_most && self.tx.len() >= self.tx_capacity && !self.local {
+            (2 * window).min(self.tx_most).saturating_sub(self.tx_capacity)
+        } else {
+            0
+        };
+        (receive, send)
+    }
+
+    /// A whole window has come since the last one.
+    fn next_round(&mut self, now: i64) -> usize {
+        let took = (now - self.round_at).max(1);
+        self.round = self.round.min(took);
+        // In a round trip as many were read.
+        let read = (self.round_read as i64).saturating_mul(self.round) / took;
+        (self.round_end, self.round_at, self.round_read) = (self.rcv_most, now, 0);
+        if self.local {
+            return 0;
+        }
+        let wanted = 2 * read as usize + 16 * self.segment as usize;
+        wanted.min(self.rx_most).saturating_sub(self.rx_capacity)
+    }
+
+    /// Makes the buffers larger.
+    pub(crate) fn grow(&mut self, (receive, send): (usize, usize)) {
+        self.rx_capacity += receive;
+        self.tx_capacity += send;
     }
 
     /// Is the window so much larger than the peer knows, after something was read, that it has to be told? Then it will be.
@@ -761,6 +816,7 @@ impl Tcb {
         let options = Options::parse(s.options);
         self.rcv_nxt = s.sequence.wrapping_add(1);
         (self.rcv_most, self.rcv_told) = (self.rcv_nxt, self.rcv_nxt);
+        (self.round_end, self.round_at) = (self.rcv_nxt, now);
         match options.scale {
             Some(n) => self.wnd_scale = n.min(SCALE_MAX),
             None => self.rcv_scale = 0,
@@ -1465,20 +1521,19 @@ impl Tcb {
     #[inline]
     fn told(&mut self, window: u32) {
         self.rcv_told = self.rcv_nxt;
-        self.rcv_most = self.rcv_nxt.wrapping_add(window);
+        self.rcv_most = later(self.rcv_most, self.rcv_nxt.wrapping_add(window));
         (self.unacknowledged, self.ack_now, self.ack_at) = (0, false, None);
     }
 
-    /// The window that the peer is told: what there is room for, and never less than it knows of. A little more room is not
-    /// told (RFC 9293 section 3.8.6.2.2).
+    /// The window that the peer is told: what there is room for, and not less than it knows of, but for what can't be said.
+    /// A little more room is not told (RFC 9293 section 3.8.6.2.2).
     #[inline]
     fn window_to_tell(&self) -> u32 {
         let known = self.rcv_most.wrapping_sub(self.rcv_nxt);
         let free = self.rx_capacity.saturating_sub(self.rx.len()) as u32;
         let step = self.rcv_segment.min(self.rx_capacity as u32 / 2);
         let window = if free >= known.saturating_add(step) { free } else { known };
-        // As it can be said.
-        window.next_multiple_of(1 << self.rcv_scale).min(0xffff << self.rcv_scale)
+        (window >> self.rcv_scale << self.rcv_scale).min(0xffff << self.rcv_scale)
     }
 
     /// A time stamp, as an option.

@@ -22,6 +22,9 @@ use crate::way::Way;
 
 /// Most connections that wait to be accepted (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
+/// How large buffers grow whose size was not set (half of `tcp_rmem` and `tcp_wmem`), bytes.
+const RECEIVE_MOST: usize = 3 << 20;
+const SEND_MOST: usize = 2 << 20;
 /// A handshake that is older may have to make room for another, us.
 const HANDSHAKE: i64 = 1_000_000;
 /// A connection that nobody has any more ends after this, us: when its peer says nothing (`tcp_fin_timeout`),
@@ -84,6 +87,8 @@ impl Inner {
             local: !link.is_port(),
             receive,
             send,
+            receive_most: if options.own_receive_buffer { receive } else { RECEIVE_MOST },
+            send_most: if options.own_send_buffer { send } else { SEND_MOST },
         };
         let mut tcb = match syn {
             Some(syn) => Tcb::accept(&begin, syn, self.now),
@@ -117,6 +122,21 @@ impl Inner {
         });
         self.connections.insert(Pair(local, remote), f);
         Ok(f)
+    }
+
+    /// Makes a connection's buffers larger, as long as there is memory for new ones, too.
+    #[inline(never)]
+    fn grow(&mut self, f: usize, wants: (usize, usize)) {
+        let more = wants.0 + wants.1;
+        if more == 0 || !self.may_grow(more) || self.reserve(more).is_err() {
+            return;
+        }
+        if let Some(flow) = self.flows.get_mut(f) {
+            flow.memory += more;
+            if let What::Tcp(c) = &mut flow.what {
+                c.tcb.grow(wants);
+            }
+        }
     }
 
     /// Is a pair of addresses free for a connection? One that only waits for its time to be over makes room.
@@ -341,7 +361,11 @@ impl Inner {
             if done == 0 {
                 return Err(Errno::EFAULT);
             }
-            if !peek && c.tcb.opens_window() {
+            let (wants, opens) = (c.tcb.wants(self.now), !peek && c.tcb.opens_window());
+            if wants != (0, 0) {
+                self.grow(f, wants);
+            }
+            if opens {
                 self.list(f);
             }
             return Ok(done);
@@ -389,8 +413,16 @@ impl Inner {
             return Ok(0);
         }
         let (done, _) = c.tcb.write(len, flags & net::MSG_MORE != 0, fill);
-        let full = !c.tcb.can_send();
-        if done < len && full {
+        let mut full = !c.tcb.can_send();
+        if full {
+            let wants = c.tcb.wants(self.now);
+            self.grow(f, wants);
+            full = wants.1 == 0;
+        }
+        if done < len
+            && full
+            && let Some(s) = self.sockets.get_mut(n)
+        {
             s.no_space = true;
         }
         if done > 0 {
