@@ -339,8 +339,10 @@ impl Meter {
 
     #[cold]
     fn look_at_stolen(&self, had: &Cell<(u64, u64)>) {
+        let (work, before) = had.replace((0, 0));
+        // Where nobody knows, it need not be asked before there is as much work again.
         let Some(now) = platform().cpu_time() else { return };
-        let (work, before) = had.replace((0, now));
+        had.set((0, now));
         // The first look in the first space, or another thread of the host stands for the core there now.
         if before == 0 || now < before {
             return;
