@@ -13,6 +13,7 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
 use crate::activity::Activity;
+use crate::arch::Left;
 use crate::core_state::{
     Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
 };
@@ -138,24 +139,27 @@ fn enter(t: ThreadRef) {
     if !t.is_program() {
         return;
     }
-    let live = with_private(|p| p.live);
+    let live = with_private(|p| core::mem::replace(&mut p.live, t));
     if core::ptr::eq(live, t) {
         return;
     }
-    let left = flush_live();
+    let left = save(live);
     // SAFETY: the thread runs on this core from now on.
     let frame = unsafe { t.frame() };
     arch::set_fs_base(frame.fs_base);
     if frame.is_syscall() {
         arch::restore_live(frame, left);
     }
-    with_private(|p| p.live = t);
 }
 
-/// Saves the registers of the program thread that ran here last, if they are still in place. Value: which
-/// components it left in use, if that is known now.
-fn flush_live() -> Option<u64> {
-    let live = with_private(|p| core::mem::replace(&mut p.live, null()));
+/// Saves the registers of the program thread that ran here last, if they are still in place.
+fn flush_live() {
+    save(with_private(|p| core::mem::replace(&mut p.live, null())));
+}
+
+/// The same of this thread, if there is one. Value: what it leaves in the registers, if that is known now.
+#[inline]
+fn save(live: *const Thread) -> Option<Left> {
     if live.is_null() {
         return None;
     }
