@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
-use atoll_sync::{Mutex, WaitQueue};
+use atoll_sync::{Mutex, MutexGuard, WaitQueue};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::{general as linux, ioctl};
 
@@ -22,8 +22,59 @@ const CAPACITY: usize = 65536;
 /// Largest capacity that F_SETPIPE_SZ gives (Linux's default limit for users).
 const CAPACITY_MAX: usize = 1 << 20;
 
+/// Bytes in one run, so that they are taken and put without a look at where they turn round.
+#[derive(Default)]
+struct Bytes {
+    store: Vec<u8>,
+    /// So many of the store are gone.
+    gone: usize,
+}
+
+impl Bytes {
+    fn len(&self) -> usize {
+        self.store.len() - self.gone
+    }
+
+    fn is_empty(&self) -> bool {
+        self.store.len() == self.gone
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.store[self.gone..]
+    }
+
+    /// Room for `n` more, which are to be cut off again as far as they were not filled.
+    fn extend(&mut self, n: usize) -> &mut [u8] {
+        // Those that move are no more than those that have gone since they moved last.
+        if self.gone >= self.len() && self.store.len() + n > self.store.capacity() {
+            self.store.drain(..self.gone);
+            self.gone = 0;
+        }
+        let before = self.store.len();
+        self.store.resize(before + n, 0);
+        &mut self.store[before..]
+    }
+
+    /// Takes away the last `n`.
+    fn cut(&mut self, n: usize) {
+        self.store.truncate(self.store.len() - n);
+    }
+
+    /// Takes away the first `n`.
+    fn consume(&mut self, n: usize) {
+        self.gone += n;
+        if self.is_empty() {
+            self.store.clear();
+            self.gone = 0;
+            if self.store.capacity() > CAPACITY {
+                self.store.shrink_to(CAPACITY);
+            }
+        }
+    }
+}
+
 struct State {
-    bytes: VecDeque<u8>,
+    bytes: Bytes,
     /// Bytes ever read and written.
     taken: u64,
     put: u64,
@@ -52,7 +103,7 @@ impl Pipe {
     pub fn new() -> Arc<Pipe> {
         Arc::new(Pipe {
             state: Mutex::new(State {
-                bytes: VecDeque::new(),
+                bytes: Bytes::default(),
                 taken: 0,
                 put: 0,
                 packets: VecDeque::new(),
@@ -80,38 +131,26 @@ impl Pipe {
             return Ok(0);
         }
         wait(&self.queue, poll::IN | poll::HUP, limit, || {
-            let mut s = self.state.lock();
+            let s = self.state.lock();
             if s.bytes.is_empty() {
                 return if s.writers == 0 { Some(Ok(0)) } else { None };
             }
-            let was_full = s.capacity.saturating_sub(s.bytes.len()) < ATOMIC;
-            let mut done = 0;
-            let most = s.next_read();
-            let (first, second) = s.bytes.as_slices();
-            let first = &first[..first.len().min(most)];
-            let second = &second[..second.len().min(most - first.len())];
-            for part in [first, second] {
-                match sink.put(part) {
-                    Ok(n) => {
-                        done += n;
-                        if n < part.len() {
-                            break;
-                        }
-                    }
-                    Err(e) if done == 0 => return Some(Err(e)),
-                    Err(_) => break,
-                }
-            }
-            s.consume(done);
-            if s.bytes.is_empty() && s.bytes.capacity() > CAPACITY {
-                s.bytes.shrink_to(CAPACITY);
-            }
-            drop(s);
-            if was_full {
-                self.queue.wake_all(poll::OUT | poll::WRNORM);
-            }
-            Some(Ok(done))
+            Some(self.take(s, sink))
         })?
+    }
+
+    /// Reads some of what is there.
+    #[inline(never)]
+    fn take(&self, mut s: MutexGuard<State>, sink: &mut Sink) -> Result<usize> {
+        let was_full = s.capacity.saturating_sub(s.bytes.len()) < ATOMIC;
+        let most = s.next_read();
+        let done = sink.put(&s.bytes.get()[..most])?;
+        s.consume(done);
+        drop(s);
+        if was_full {
+            self.queue.wake_all(poll::OUT | poll::WRNORM);
+        }
+        Ok(done)
     }
 
     /// Copies what is there to another pipe, and leaves it here too (`tee(2)`).
@@ -122,7 +161,7 @@ impl Pipe {
             if s.bytes.is_empty() && s.writers > 0 {
                 return None;
             }
-            Some(s.bytes.iter().copied().take(most).collect())
+            Some(s.bytes.get().iter().copied().take(most).collect())
         })?;
         let mut source = Source::kernel(&bytes);
         let mut done = 0;
@@ -246,30 +285,18 @@ impl State {
             gone = to - self.taken;
             self.packets.pop_front();
         }
-        self.bytes.drain(..gone as usize);
+        self.bytes.consume(gone as usize);
         self.taken += gone;
     }
 
-    /// Appends up to `room` bytes of `source`.
+    /// Appends up to `room` bytes of `source`, which are taken to where they stay.
     fn append(&mut self, source: &mut Source, room: usize) -> Result<usize> {
-        let mut buf = [0u8; 1024];
-        let mut done = 0;
-        while done < room && source.left() > 0 {
-            let n = buf.len().min(room - done).min(source.left());
-            match source.take(&mut buf[..n]) {
-                Ok(k) => {
-                    self.bytes.extend(&buf[..k]);
-                    self.put += k as u64;
-                    done += k;
-                    if k < n {
-                        break;
-                    }
-                }
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
+        let n = room.min(source.left());
+        let done = source.take(self.bytes.extend(n));
+        let put = done.unwrap_or(0);
+        self.bytes.cut(n - put);
+        self.put += put as u64;
+        done
     }
 }
 
@@ -419,5 +446,39 @@ impl Fifo {
             })?;
         }
         Ok(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes in one run do what a queue does, and take no more room than a few times what is in them.
+    #[test]
+    fn bytes_are_a_queue() {
+        let (mut bytes, mut model) = (Bytes::default(), VecDeque::new());
+        let (mut next, mut random) = (0u8, 0x1234_5678u32);
+        for round in 0..100_000 {
+            random ^= random << 13;
+            random ^= random >> 17;
+            random ^= random << 5;
+            let n = (random >> 8) as usize % [4, 300, 5000][round / 1000 % 3];
+            if random & 1 == 0 && model.len() + n <= CAPACITY {
+                let filled = if random & 2 == 0 { n } else { n / 2 };
+                for place in &mut bytes.extend(n)[..filled] {
+                    next = next.wrapping_add(1);
+                    *place = next;
+                    model.push_back(next);
+                }
+                bytes.cut(n - filled);
+            } else {
+                let n = n.min(model.len());
+                bytes.consume(n);
+                model.drain(..n);
+            }
+            assert_eq!((bytes.len(), bytes.is_empty()), (model.len(), model.is_empty()));
+            assert!(model.iter().eq(bytes.get()));
+            assert!(bytes.store.capacity() <= 4 * CAPACITY);
+        }
     }
 }

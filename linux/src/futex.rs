@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
@@ -23,14 +23,49 @@ struct Key {
     offset: u64,
 }
 
-struct Waiter {
+/// A task that waits. Each has one, for one wait after the other: it is in no bucket once a wait is over.
+pub struct Waiter {
     thread: ThreadRef,
-    bits: u32,
-    /// Where it waits now; changes when it is requeued.
-    key: Mutex<Key>,
+    bits: AtomicU32,
+    /// The bucket that it is in. Changes when it is requeued, with that bucket and the new one held.
+    bucket: AtomicUsize,
+    /// What it waits for, a [`Key`]'s two halves. For who holds the bucket.
+    base: AtomicU64,
+    offset: AtomicU64,
     woken: AtomicBool,
     /// For a priority-inheriting lock: the waiter's thread id.
-    tid: u32,
+    tid: AtomicU32,
+}
+
+impl Waiter {
+    fn new(thread: ThreadRef) -> Waiter {
+        Waiter {
+            thread,
+            bits: AtomicU32::new(0),
+            bucket: AtomicUsize::new(0),
+            base: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            woken: AtomicBool::new(false),
+            tid: AtomicU32::new(0),
+        }
+    }
+
+    #[inline]
+    fn is_at(&self, key: Key) -> bool {
+        self.base.load(Ordering::Relaxed) == key.base && self.offset.load(Ordering::Relaxed) == key.offset
+    }
+
+    #[inline]
+    fn is_wanted(&self, key: Key, bits: u32) -> bool {
+        self.bits.load(Ordering::Relaxed) & bits != 0 && self.is_at(key)
+    }
+
+    #[inline]
+    fn put_at(&self, key: Key) {
+        self.bucket.store(number(key), Ordering::Relaxed);
+        self.base.store(key.base, Ordering::Relaxed);
+        self.offset.store(key.offset, Ordering::Relaxed);
+    }
 }
 
 type Bucket = Mutex<VecDeque<Arc<Waiter>>>;
@@ -43,11 +78,18 @@ pub fn init() {
     let _ = TABLE.set((0..BUCKETS).map(|_| Mutex::new(VecDeque::new())).collect());
 }
 
-fn bucket(key: Key) -> &'static Bucket {
+#[inline]
+fn number(key: Key) -> usize {
     let h = (key.base ^ key.offset.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &TABLE[(h >> 56) as usize]
+    (h >> 56) as usize
 }
 
+#[inline]
+fn bucket(key: Key) -> &'static Bucket {
+    &TABLE[number(key)]
+}
+
+#[inline(always)]
 fn key(task: &Task, addr: u64, private: bool) -> Result<Key> {
     if !addr.is_multiple_of(4) {
         return Err(Errno::EINVAL);
@@ -55,12 +97,14 @@ fn key(task: &Task, addr: u64, private: bool) -> Result<Key> {
     if !atoll_abi::layout::is_user_range(addr, 4) {
         return Err(Errno::EFAULT);
     }
+    let own = Key { base: core::ptr::from_ref(&*task.space) as u64, offset: addr };
+    if private { Ok(own) } else { shared_key(task, addr, own) }
+}
+
+/// Shared memory is the same futex wherever it is mapped; private memory is the space's.
+#[inline(never)]
+fn shared_key(task: &Task, addr: u64, own: Key) -> Result<Key> {
     let space = &*task.space;
-    let own = Key { base: core::ptr::from_ref(space) as u64, offset: addr };
-    if private {
-        return Ok(own);
-    }
-    // Shared memory is the same futex wherever it is mapped; private memory is the space's.
     let Some((start, area)) = space.memory.find(addr) else { return Err(Errno::EFAULT) };
     if !area.shared {
         return Ok(own);
@@ -82,41 +126,50 @@ fn wait(task: &Task, addr: u64, private: bool, value: u32, bits: u32, limit: Lim
         return Err(Errno::EINVAL);
     }
     let key = key(task, addr, private)?;
-    let me = Arc::new(Waiter {
-        thread: task.thread(),
-        bits,
-        key: Mutex::new(key),
-        woken: AtomicBool::new(false),
-        tid: task.tid(),
-    });
     {
         // The value is looked at with the bucket held: a waker that changed it comes later.
         let mut list = bucket(key).lock();
         if user::load_u32(addr)? != value {
             return Err(Errno::EAGAIN);
         }
-        list.push_back(me.clone());
+        list.push_back(begin(task, key, bits));
     }
-    sleep(&me, limit)
+    sleep(waiter(task), limit)
+}
+
+#[inline]
+fn waiter(task: &Task) -> &Arc<Waiter> {
+    task.waiter.get().unwrap_or_else(|| make_waiter(task))
+}
+
+#[cold]
+fn make_waiter(task: &Task) -> &Arc<Waiter> {
+    // Only the task itself does that.
+    let _ = task.waiter.set(Arc::new(Waiter::new(task.thread())));
+    &task.waiter
+}
+
+/// What is to be put into this key's bucket, which is held, for a task that begins to wait.
+#[inline]
+fn begin(task: &Task, key: Key, bits: u32) -> Arc<Waiter> {
+    let me = waiter(task);
+    me.bits.store(bits, Ordering::Relaxed);
+    me.put_at(key);
+    me.woken.store(false, Ordering::Relaxed);
+    me.tid.store(task.tid(), Ordering::Relaxed);
+    me.clone()
 }
 
 /// Sleeps until woken, interrupted or out of time; takes itself out of its queue in the latter cases.
+#[inline(always)]
 fn sleep(me: &Arc<Waiter>, limit: Limit) -> Result<u64> {
     loop {
         if me.woken.load(Ordering::Acquire) {
             return Ok(0);
         }
-        let outcome = if me.thread.interrupted() {
-            // With a timeout, a handler ends the wait: it would begin anew otherwise.
-            Some(if limit == Limit::Forever { Errno::RESTART } else { Errno::RESTART_NOHAND })
-        } else if let Limit::Until(deadline) = limit
-            && platform().now() >= deadline
+        if (me.thread.interrupted() || limit != Limit::Forever)
+            && let Some(e) = is_over(me, limit)
         {
-            Some(Errno::ETIMEDOUT)
-        } else {
-            None
-        };
-        if let Some(e) = outcome {
             return if leave(me) { Err(e) } else { Ok(0) };
         }
         match limit {
@@ -126,12 +179,26 @@ fn sleep(me: &Arc<Waiter>, limit: Limit) -> Result<u64> {
     }
 }
 
+/// Why a wait ends of itself, if it does.
+#[inline(never)]
+fn is_over(me: &Waiter, limit: Limit) -> Option<Errno> {
+    if me.thread.interrupted() {
+        // With a timeout, a handler ends the wait: it would begin anew otherwise.
+        return Some(if limit == Limit::Forever { Errno::RESTART } else { Errno::RESTART_NOHAND });
+    }
+    match limit {
+        Limit::Until(deadline) if platform().now() >= deadline => Some(Errno::ETIMEDOUT),
+        _ => None,
+    }
+}
+
 /// Takes a waiter out of its queue. False: it has been woken.
+#[inline(never)]
 fn leave(me: &Arc<Waiter>) -> bool {
     loop {
-        let key = *me.key.lock();
-        let mut list = bucket(key).lock();
-        if *me.key.lock() != key {
+        let number = me.bucket.load(Ordering::Relaxed);
+        let mut list = TABLE[number].lock();
+        if me.bucket.load(Ordering::Relaxed) != number {
             // Requeued in the meantime.
             continue;
         }
@@ -143,6 +210,9 @@ fn leave(me: &Arc<Waiter>) -> bool {
     }
 }
 
+/// Wakes one that is taken out of its bucket, which is held. It may wait again at once, elsewhere: then it is unparked
+/// without reason, as waiters may be.
+#[inline]
 fn wake_waiter(w: &Waiter) {
     let thread = w.thread;
     w.woken.store(true, Ordering::Release);
@@ -150,10 +220,25 @@ fn wake_waiter(w: &Waiter) {
 }
 
 fn wake(key: Key, n: u32, bits: u32) -> u64 {
-    let mut woken = 0;
     let mut list = bucket(key).lock();
+    // One is woken most of the time, and nobody else waits in its bucket.
+    if n == 1 && list.front().is_none_or(|w| w.is_wanted(key, bits)) {
+        return match list.pop_front() {
+            Some(w) => {
+                wake_waiter(&w);
+                1
+            }
+            None => 0,
+        };
+    }
+    wake_some(&mut list, key, n, bits)
+}
+
+#[inline(never)]
+fn wake_some(list: &mut VecDeque<Arc<Waiter>>, key: Key, n: u32, bits: u32) -> u64 {
+    let mut woken = 0;
     list.retain(|w| {
-        if woken < u64::from(n) && w.bits & bits != 0 && *w.key.lock() == key {
+        if woken < u64::from(n) && w.is_wanted(key, bits) {
             wake_waiter(w);
             woken += 1;
             false
@@ -180,8 +265,8 @@ fn requeue(from: Key, to: Key, wakes: u32, moves: u32) -> u64 {
     let pick = |list: &mut VecDeque<Arc<Waiter>>| {
         let mut moved = VecDeque::new();
         list.retain(|w| {
-            if moved.len() < moves as usize && *w.key.lock() == from {
-                *w.key.lock() = to;
+            if moved.len() < moves as usize && w.is_at(from) {
+                w.put_at(to);
                 moved.push_back(w.clone());
                 false
             } else {
@@ -265,7 +350,7 @@ fn lock_pi(task: &Task, addr: u64, private: bool, limit: Limit) -> Result<u64> {
         }
         if now & TID == 0 {
             // Free, or its owner died: with those who still wait, it is contended.
-            let waiting = !bucket(key).lock().iter().all(|w| *w.key.lock() != key);
+            let waiting = bucket(key).lock().iter().any(|w| w.is_at(key));
             let keep = now & OWNER_DIED | if waiting { WAITERS } else { 0 };
             if user::compare_exchange_u32(addr, now, tid | keep)? == now {
                 return Ok(0);
@@ -281,21 +366,14 @@ fn lock_pi(task: &Task, addr: u64, private: bool, limit: Limit) -> Result<u64> {
         if now & WAITERS == 0 && user::compare_exchange_u32(addr, now, now | WAITERS)? != now {
             continue;
         }
-        let me = Arc::new(Waiter {
-            thread: task.thread(),
-            bits: !0,
-            key: Mutex::new(key),
-            woken: AtomicBool::new(false),
-            tid,
-        });
         {
             let mut list = bucket(key).lock();
             if user::load_u32(addr)? != now | WAITERS {
                 continue;
             }
-            list.push_back(me.clone());
+            list.push_back(begin(task, key, !0));
         }
-        match sleep(&me, limit) {
+        match sleep(waiter(task), limit) {
             // The owner made us the owner, or we look again.
             Ok(_) if user::load_u32(addr)? & TID == tid => return Ok(0),
             Ok(_) => {}
@@ -318,10 +396,10 @@ fn unlock_pi(task: &Task, addr: u64, private: bool) -> Result<u64> {
             return Err(Errno::EPERM);
         }
         let mut list = bucket(key).lock();
-        let next = list.iter().position(|w| *w.key.lock() == key);
-        let more = list.iter().filter(|w| *w.key.lock() == key).count() > 1;
+        let next = list.iter().position(|w| w.is_at(key));
+        let more = list.iter().filter(|w| w.is_at(key)).count() > 1;
         let new = match next.and_then(|n| list.get(n)) {
-            Some(w) => w.tid | if more { WAITERS } else { 0 },
+            Some(w) => w.tid.load(Ordering::Relaxed) | if more { WAITERS } else { 0 },
             None => 0,
         };
         if user::compare_exchange_u32(addr, now, new)? != now {
@@ -334,10 +412,13 @@ fn unlock_pi(task: &Task, addr: u64, private: bool) -> Result<u64> {
     }
 }
 
+#[inline]
 fn limit(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
-    if addr == 0 {
-        return Ok(Limit::Forever);
-    }
+    if addr == 0 { Ok(Limit::Forever) } else { until(addr, absolute, realtime) }
+}
+
+#[inline(never)]
+fn until(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
     let ts: crate::types::Timespec = get(addr)?;
     let ns = ts.to_ns()?;
     let now = platform().now();
@@ -362,11 +443,23 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
     }
     match command {
         linux::FUTEX_WAIT => wait(task, addr, private, value, !0, limit(c.arg(3), false, false)?),
+        // Linux wakes one even if asked for none.
+        linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value.max(1), !0)),
+        _ => other(c, command),
+    }
+}
+
+/// The less common ones.
+#[inline(never)]
+fn other(c: &mut crate::syscalls::Call, command: u32) -> Result<u64> {
+    let (addr, op, value) = (c.arg(0), c.uint(1), c.uint(2));
+    let private = op & linux::FUTEX_PRIVATE_FLAG != 0;
+    let realtime = op & linux::FUTEX_CLOCK_REALTIME != 0;
+    let task = c.task;
+    match command {
         linux::FUTEX_WAIT_BITSET => {
             wait(task, addr, private, value, c.uint(5), limit(c.arg(3), true, realtime)?)
         }
-        // Linux wakes one even if asked for none.
-        linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value.max(1), !0)),
         linux::FUTEX_WAKE_BITSET => {
             if c.uint(5) == 0 {
                 return Err(Errno::EINVAL);

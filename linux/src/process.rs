@@ -324,6 +324,8 @@ pub struct Task {
     pub clear_tid: AtomicU64,
     /// Robust futex list.
     pub robust_list: AtomicU64,
+    /// What it waits for futexes with, once it has.
+    pub waiter: SetOnce<Arc<futex::Waiter>>,
     /// Its name.
     pub name: Mutex<[u8; 16]>,
     /// PR_SET_PDEATHSIG.
@@ -756,6 +758,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         work: AtomicU32::new(0),
         clear_tid: AtomicU64::new(new.clear_tid),
         robust_list: AtomicU64::new(0),
+        waiter: SetOnce::new(),
         name: Mutex::new(new.name),
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),

@@ -162,6 +162,7 @@ fn fault_in(addr: u64, write: bool) -> Result<()> {
     f(addr, write)
 }
 
+#[inline]
 fn check(addr: u64, len: usize) -> Result<()> {
     if is_user_range(addr, len as u64) { Ok(()) } else { Err(Errno::EFAULT) }
 }
@@ -427,15 +428,21 @@ pub fn zero(addr: u64, len: usize) -> Result<()> {
 }
 
 /// Loads a word that other threads of the program may be changing (a futex).
+#[inline]
 pub fn load_u32(addr: u64) -> Result<u32> {
     check(addr, 4)?;
-    loop {
-        // SAFETY: the range is the program's; a fault comes back as -1.
-        match unsafe { atoll_user_load32(addr as *const u32) } {
-            u64::MAX => fault_in(addr, false)?,
-            v => return Ok(v as u32),
-        }
+    // SAFETY: the range is the program's; a fault comes back as -1.
+    match unsafe { atoll_user_load32(addr as *const u32) } {
+        u64::MAX => load_missing_u32(addr),
+        v => Ok(v as u32),
     }
+}
+
+/// The same where nothing is mapped yet.
+#[cold]
+fn load_missing_u32(addr: u64) -> Result<u32> {
+    fault_in(addr, false)?;
+    load_u32(addr)
 }
 
 /// Compares and exchanges such a word; the value before.

@@ -40,8 +40,8 @@ impl<T> SetOnce<T> {
         if self.state.load(Ordering::Acquire) != SET {
             return None;
         }
-        // SAFETY: SET means that it is never written again.
-        unsafe { (*self.value.get()).as_ref() }
+        // SAFETY: SET means that it was written, and never is again.
+        Some(unsafe { (*self.value.get()).as_ref().unwrap_unchecked() })
     }
 }
 

@@ -61,14 +61,20 @@ impl WaitQueue {
     }
 
     /// Takes the current thread out again; says whether it was still in.
+    #[inline]
     pub fn unregister(&self) -> bool {
+        // The thread has counted itself: if there are none now, somebody has taken it out.
+        self.count.load(Ordering::Relaxed) != 0 && self.take_out()
+    }
+
+    fn take_out(&self) -> bool {
         let me = threads::current();
         let mut waiters = self.waiters.lock();
         let at = waiters.iter().position(|w| matches!(w, Waiter::Thread(t, _) if *t == me));
         if let Some(at) = at {
             waiters.remove(at);
         }
-        self.note(waiters.len());
+        self.note_fewer(waiters.len());
         at.is_some()
     }
 
@@ -86,7 +92,7 @@ impl WaitQueue {
             .iter()
             .position(|w| matches!(w, Waiter::Callback(c, k, _) if Arc::ptr_eq(c, wake) && *k == key));
         let gone = found.map(|at| waiters.swap_remove(at));
-        self.note(waiters.len());
+        self.note_fewer(waiters.len());
         drop(waiters);
         drop(gone);
     }
@@ -95,6 +101,11 @@ impl WaitQueue {
         // SeqCst: a waiter counts itself before it looks at the state; a
         // waker changes the state before it looks at the count.
         self.count.store(len as u32, Ordering::SeqCst);
+    }
+
+    /// The same after some went: who sees too many looks in vain.
+    fn note_fewer(&self, len: usize) {
+        self.count.store(len as u32, Ordering::Relaxed);
     }
 
     /// Wakes every waiter that cares for one of `events`.
@@ -139,6 +150,15 @@ impl WaitQueue {
         most: usize,
         may_wait: bool,
     ) -> bool {
+        // One thread that waits for this: nothing has to be looked through.
+        if let [Waiter::Thread(token, interest)] = waiters[..]
+            && interest & events != 0
+        {
+            waiters.clear();
+            self.note_fewer(0);
+            threads::unpark(token);
+            return true;
+        }
         let (mut woken, mut all) = (0, true);
         // A thread that is woken is taken out: it registers again if it goes on waiting.
         waiters.retain(|w| match w {
@@ -156,7 +176,7 @@ impl WaitQueue {
             }
         });
         if woken > 0 {
-            self.note(waiters.len());
+            self.note_fewer(waiters.len());
         }
         all
     }

@@ -146,45 +146,65 @@ fn in_use() -> u64 {
 
 /// Which of x87 and AVX are not initial, but for the control word: XSAVE and XRSTOR of both take longer than this.
 fn looked_at() -> u64 {
-    let mut environment = [0u32; 7];
-    let mut upper = [[0u64; 2]; 16];
-    // SAFETY: FNSTENV stores 28 bytes and masks all exceptions, which loading the control word again undoes; the rest
-    // stores the upper halves of the 16 registers. None is changed.
+    let mut environment = [0u64; 4];
+    let mut upper = [0u64; 2];
+    let used: u64;
+    // SAFETY: FNSTENV stores 28 bytes and masks all exceptions, which loading the control word again undoes. Of the 16
+    // registers, only ymm15 is changed, and only if its upper half is zero, which it is again at the end; its lower half
+    // is xmm15.
     unsafe {
         core::arch::asm!(
             "fnstenv [{environment}]",
             "fldcw [{environment}]",
-            "vextractf128 [{upper}], ymm0, 1",
-            "vextractf128 [{upper} + 0x10], ymm1, 1",
-            "vextractf128 [{upper} + 0x20], ymm2, 1",
-            "vextractf128 [{upper} + 0x30], ymm3, 1",
-            "vextractf128 [{upper} + 0x40], ymm4, 1",
-            "vextractf128 [{upper} + 0x50], ymm5, 1",
-            "vextractf128 [{upper} + 0x60], ymm6, 1",
-            "vextractf128 [{upper} + 0x70], ymm7, 1",
-            "vextractf128 [{upper} + 0x80], ymm8, 1",
-            "vextractf128 [{upper} + 0x90], ymm9, 1",
-            "vextractf128 [{upper} + 0xa0], ymm10, 1",
-            "vextractf128 [{upper} + 0xb0], ymm11, 1",
-            "vextractf128 [{upper} + 0xc0], ymm12, 1",
-            "vextractf128 [{upper} + 0xd0], ymm13, 1",
-            "vextractf128 [{upper} + 0xe0], ymm14, 1",
-            "vextractf128 [{upper} + 0xf0], ymm15, 1",
+            "vextractf128 [{upper}], ymm15, 1",
+            "mov {used}, [{upper}]",
+            "or {used}, [{upper} + 8]",
+            "jnz 2f",
+            "vorps ymm15, ymm0, ymm1",
+            "vorps ymm15, ymm15, ymm2",
+            "vorps ymm15, ymm15, ymm3",
+            "vorps ymm15, ymm15, ymm4",
+            "vorps ymm15, ymm15, ymm5",
+            "vorps ymm15, ymm15, ymm6",
+            "vorps ymm15, ymm15, ymm7",
+            "vorps ymm15, ymm15, ymm8",
+            "vorps ymm15, ymm15, ymm9",
+            "vorps ymm15, ymm15, ymm10",
+            "vorps ymm15, ymm15, ymm11",
+            "vorps ymm15, ymm15, ymm12",
+            "vorps ymm15, ymm15, ymm13",
+            "vorps ymm15, ymm15, ymm14",
+            "vextractf128 [{upper}], ymm15, 1",
+            "vxorps xmm15, xmm15, xmm15",
+            "mov {used}, [{upper}]",
+            "or {used}, [{upper} + 8]",
+            "2:",
             environment = in(reg) environment.as_mut_ptr(),
             upper = in(reg) upper.as_mut_ptr(),
-            options(nostack, preserves_flags)
+            used = out(reg) used,
+            out("xmm15") _,
+            options(nostack)
         );
     }
-    let [_, status, tags, ..] = environment;
-    // Empty, no register on top but the first, no exception noted.
-    let x87 = tags as u16 != 0xffff || status as u16 != 0;
-    let avx = upper.iter().flatten().fold(0, |all, half| all | half) != 0;
-    (u64::from(x87) * X87) | (u64::from(avx) * AVX)
+    // Empty, no register on top but the first, no exception noted: half words of double words.
+    let (status, tags) = ((environment[0] >> 32) as u16, environment[1] as u16);
+    let x87 = status | !tags != 0;
+    (u64::from(x87) * X87) | (u64::from(used != 0) * AVX)
+}
+
+/// What of the extended state a program has left in the registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Left {
+    /// Components that are in use.
+    components: u64,
+    /// Both control words, as frames have them.
+    control: u64,
 }
 
 /// Saves what of a program's extended state is in the registers, for a frame
-/// taken at a rewritten site (its xmm0-15 are saved already). Value: which components are in use.
-pub(crate) fn save_live(frame: &mut UserFrame) -> u64 {
+/// taken at a rewritten site (its xmm0-15 are saved already). Value: what it leaves in the registers.
+#[inline]
+pub(crate) fn save_live(frame: &mut UserFrame) -> Left {
     let mask = in_use();
     // XSAVE leaves bits of components that are not asked for; the area must say nothing of them.
     frame.xsave[64] = 0;
@@ -203,18 +223,22 @@ pub(crate) fn save_live(frame: &mut UserFrame) -> u64 {
         core::arch::asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut mxcsr, in(reg) &raw mut fcw, options(nostack));
     }
     frame.reserved[0] = u64::from(mxcsr) | u64::from(fcw) << 32;
-    mask
+    Left { components: mask, control: frame.reserved[0] }
 }
 
-/// Puts back what [`save_live`] saved; components that were not in use become initial. `left`: those that are in use
-/// in the registers now, if that is known.
-pub(crate) fn restore_live(frame: &UserFrame, left: Option<u64>) {
-    if frame.saved_components != 0 || left.unwrap_or_else(in_use) != 0 {
+/// Puts back what [`save_live`] saved; components that were not in use become initial. `left`: what is in the registers
+/// now, if that is known.
+#[inline]
+pub(crate) fn restore_live(frame: &UserFrame, left: Option<Left>) {
+    let components = left.map_or_else(in_use, |left| left.components);
+    if frame.saved_components != 0 || components != 0 {
         // SAFETY: the area was written by `save_live`, or its header says that all is initial.
         unsafe {
             core::arch::asm!("xrstor64 [{}]", in(reg) (&raw const *frame).cast::<u8>().add(XSAVE_OFFSET),
                 in("eax") LIVE as u32, in("edx") 0, options(nostack, readonly));
         }
+    } else if left.is_some_and(|left| left.control == frame.reserved[0]) {
+        return;
     }
     let mxcsr = frame.reserved[0] as u32;
     if frame.saved_components & 1 == 0 {
@@ -304,7 +328,12 @@ mod tests {
             seen.push(looked_at());
             core::arch::asm!("fstp st(0)", "pcmpeqd xmm15, xmm15", out("xmm15") _, options(nostack));
             seen.push(looked_at());
-            core::arch::asm!("vinsertf128 ymm15, ymm15, xmm15, 1", out("xmm15") _, options(nostack));
+            core::arch::asm!(
+                "pcmpeqd xmm15, xmm15",
+                "vinsertf128 ymm15, ymm15, xmm15, 1",
+                out("xmm15") _,
+                options(nostack)
+            );
             seen.push(looked_at());
             // Division by zero is noted, but not raised: a control word of the program's own.
             core::arch::asm!(

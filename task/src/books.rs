@@ -24,6 +24,8 @@ use crate::activity::{self, Activity, Cause, Debtor};
 use crate::core_state::{count, this_core};
 use crate::gate;
 use crate::thread::{Thread, current};
+use atoll_abi::core_local::CoreLocal;
+#[cfg(debug_assertions)]
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{Entry, INFRASTRUCTURE, Measure, ROOT, Resource, Sheet};
 use atoll_abi::platform;
@@ -93,6 +95,7 @@ impl Doing {
 /// What a core's books are at. Only the core itself touches it, in the runtime with upcalls masked.
 pub(crate) struct Meter {
     core: usize,
+    local: &'static CoreLocal,
     /// The sheet of the activity that the core works for.
     sheet: Cell<*const Sheet>,
     /// What it does between messages.
@@ -184,9 +187,10 @@ fn add(word: &AtomicI64, n: i64) {
 }
 
 impl Meter {
-    pub fn new(core: usize) -> Self {
+    pub fn new(core: usize, local: &'static CoreLocal) -> Self {
         Meter {
             core,
+            local,
             sheet: Cell::new(null()),
             base: Cell::new(Resource::Completion),
             since: Cell::new(0),
@@ -273,14 +277,14 @@ impl Meter {
         self.stolen.set(0);
         self.base.set(base);
         self.sheet.set(activity::sheet(who, self.core));
-        core_local().unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
+        self.local.unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
     }
 
     /// It has done so since this time: for those who look on.
     #[inline]
     pub fn works(&self, since: u64) {
         self.since.set(since);
-        core_local().unsettled.store(since, Ordering::Release);
+        self.local.unsettled.store(since, Ordering::Release);
     }
 
     /// A slice ends: the core did for `ran` ns what it is at. Value: for how long of it the processor was elsewhere, ns, as
@@ -306,14 +310,14 @@ impl Meter {
             // The part of the message that is over is the old one's.
             self.cut(now);
         }
-        core_local().unsettled.store(0, Ordering::Release);
+        self.local.unsettled.store(0, Ordering::Release);
         let part = now.saturating_sub(self.since.get());
         self.charged.set(self.charged.get() + part);
         self.settled.set(self.base.get());
         add(&self.entry(self.base.get()).time, part as i64);
         self.worked(part);
         self.sheet.set(activity::sheet(who, self.core));
-        core_local().unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
+        self.local.unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
         self.works(now);
     }
 
@@ -321,7 +325,7 @@ impl Meter {
     /// it looks how much of it the processor was elsewhere: that is taken from what the core was at last.
     #[inline]
     pub fn worked(&self, ran: u64) {
-        let Some(had) = self.had.get(core_local().space.load(Ordering::Relaxed) as usize) else { return };
+        let Some(had) = self.had.get(self.local.space.load(Ordering::Relaxed) as usize) else { return };
         let (work, before) = had.get();
         had.set((work + ran, before));
         if work + ran >= LOOK_AFTER {
@@ -331,7 +335,7 @@ impl Meter {
 
     /// The core has come to another space, of which it may not know yet how much time it has had there.
     pub fn arrive(&self) {
-        let space = core_local().space.load(Ordering::Relaxed) as usize;
+        let space = self.local.space.load(Ordering::Relaxed) as usize;
         if let Some(had) = self.had.get(space).filter(|had| had.get().1 == 0) {
             had.set((0, platform().cpu_time().unwrap_or(0)));
         }
@@ -339,8 +343,10 @@ impl Meter {
 
     #[cold]
     fn look_at_stolen(&self, had: &Cell<(u64, u64)>) {
+        let (work, before) = had.replace((0, 0));
+        // Where nobody knows, it need not be asked before there is as much work again.
         let Some(now) = platform().cpu_time() else { return };
-        let (work, before) = had.replace((0, now));
+        had.set((0, now));
         // The first look in the first space, or another thread of the host stands for the core there now.
         if before == 0 || now < before {
             return;
@@ -544,7 +550,7 @@ impl Meter {
     /// It has taken `took` ns to see that there is no thread to be run.
     pub fn found_nothing(&self, took: u64, now: u64) {
         add(&activity::sheet(ROOT, self.core).entries[Resource::Overhead as usize].time, took as i64);
-        core_local().unsettled_for.store(ROOT << 8 | Resource::Idle as u32, Ordering::Relaxed);
+        self.local.unsettled_for.store(ROOT << 8 | Resource::Idle as u32, Ordering::Relaxed);
         self.works(now);
         #[cfg(debug_assertions)]
         self.doing.set(Doing::Idling);

@@ -13,10 +13,11 @@ use crate::rcu::Limbo;
 use crate::ready::Ready;
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
-use atoll_abi::assert_accounted;
+use atoll_abi::control::CoreArea;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{ACTIVITIES_MAX, SchedulerKind};
 use atoll_abi::platform::{Event, Events};
+use atoll_abi::{assert_accounted, platform};
 use atoll_grid::inbox::Inbox;
 use atoll_grid::message::Pool;
 use atoll_grid::queue::Queues;
@@ -85,6 +86,8 @@ impl Private {
 
 /// One core, as the scheduler sees it.
 pub(crate) struct Core {
+    /// What it shares with its platform.
+    pub area: &'static CoreArea,
     pub private: UnsafeCell<Private>,
     /// Threads woken by other cores, newest first.
     pub inbox: AtomicPtr<Thread>,
@@ -149,8 +152,10 @@ static CORES: SetOnce<Box<[Core]>> = SetOnce::new();
 
 impl Core {
     fn new(number: usize) -> Self {
+        let area = &platform().control().cores[number];
         Core {
-            meter: Meter::new(number),
+            area,
+            meter: Meter::new(number, &area.local),
             private: UnsafeCell::new(Private {
                 ready: Ready::new(),
                 finished: None,
@@ -233,8 +238,15 @@ pub(crate) fn this_core() -> &'static Core {
 /// Runs `f` with the core's private part. `f` must not switch threads nor call back in here.
 #[inline]
 pub(crate) fn with_private<R>(f: impl FnOnce(&mut Private) -> R) -> R {
+    with_private_of(this_core(), f)
+}
+
+/// The same for who knows that `this` is the core that runs it, because it has not switched threads since it looked.
+#[inline]
+pub(crate) fn with_private_of<R>(this: &Core, f: impl FnOnce(&mut Private) -> R) -> R {
+    debug_assert!(core::ptr::eq(this, this_core()), "a thread went on on another core");
     // SAFETY: only this core gets here for this part, and upcalls are masked in the runtime.
-    f(unsafe { &mut *this_core().private.get() })
+    f(unsafe { &mut *this.private.get() })
 }
 
 /// A copy of a core's counters.

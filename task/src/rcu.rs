@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use crate::core_state::{all_cores, count, this_core, with_private};
+use crate::core_state::{Core, all_cores, count, this_core, with_private};
 use atoll_abi::core_local::state;
 use atoll_abi::platform;
 
@@ -36,7 +36,13 @@ const BATCH: usize = 64;
 /// Counts a passage. Called at the start of every system call and by the scheduler.
 #[inline(always)]
 pub fn quiesce() {
-    count(&this_core().quiescent, 1);
+    quiesce_on(this_core());
+}
+
+/// The same for who knows the core.
+#[inline(always)]
+pub(crate) fn quiesce_on(this: &Core) {
+    count(&this.quiescent, 1);
 }
 
 /// Takes memory to be freed later; for [`atoll_sync::set_defer`].

@@ -74,7 +74,7 @@ impl Line {
 /// One thread, in averages.
 pub(crate) const ONE: u32 = 256;
 /// Longest a thread runs while others of its core are ready, ns.
-const SLICE: u64 = 3_000_000;
+pub(crate) const SLICE: u64 = 3_000_000;
 /// How long it runs at least before another class takes its place, ns.
 const LEAST: u64 = 50_000;
 /// How often a core looks which part of each class it has, ns.

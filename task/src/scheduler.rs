@@ -13,12 +13,14 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
 use crate::activity::Activity;
+use crate::arch::Left;
 use crate::core_state::{
     Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
+    with_private_of,
 };
 use crate::messages;
 use crate::rcu;
-use crate::ready::{ONE, Ready};
+use crate::ready::{ONE, Ready, SLICE};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::{activity, arch, books};
@@ -71,7 +73,7 @@ pub fn boot_core() {
     let me = core(local.id());
     local.scheduler.store((me as *const Core).cast_mut().cast(), Ordering::Relaxed);
     local.current.store(null_mut(), Ordering::Relaxed);
-    begin_record(platform().now());
+    begin_record(me, platform().now());
     me.meter.open();
     if local.id() != 0 {
         return;
@@ -87,7 +89,7 @@ pub fn boot_core() {
 /// Runs threads on this core, for ever. The caller's stack is given up
 /// except while the core is idle for the first time.
 pub fn run_core() -> ! {
-    let next = next_thread(None, platform().now());
+    let next = next_thread(this_core(), None, platform().now());
     switch_from_nowhere(next)
 }
 
@@ -138,24 +140,27 @@ fn enter(t: ThreadRef) {
     if !t.is_program() {
         return;
     }
-    let live = with_private(|p| p.live);
+    let live = with_private(|p| core::mem::replace(&mut p.live, t));
     if core::ptr::eq(live, t) {
         return;
     }
-    let left = flush_live();
+    let left = save(live);
     // SAFETY: the thread runs on this core from now on.
     let frame = unsafe { t.frame() };
     arch::set_fs_base(frame.fs_base);
     if frame.is_syscall() {
         arch::restore_live(frame, left);
     }
-    with_private(|p| p.live = t);
 }
 
-/// Saves the registers of the program thread that ran here last, if they are still in place. Value: which
-/// components it left in use, if that is known now.
-fn flush_live() -> Option<u64> {
-    let live = with_private(|p| core::mem::replace(&mut p.live, null()));
+/// Saves the registers of the program thread that ran here last, if they are still in place.
+fn flush_live() {
+    save(with_private(|p| core::mem::replace(&mut p.live, null())));
+}
+
+/// The same of this thread, if there is one. Value: what it leaves in the registers, if that is known now.
+#[inline]
+fn save(live: *const Thread) -> Option<Left> {
     if live.is_null() {
         return None;
     }
@@ -176,7 +181,16 @@ fn forget_live(t: ThreadRef) {
 }
 
 /// First thing in every thread that has been switched to.
+#[inline]
 pub(crate) fn finish_switch() {
+    if with_private(|p| p.finished.is_some() || p.leaving.is_some()) {
+        see_off();
+    }
+}
+
+/// Who ran before has ended, or may not run here any more.
+#[cold]
+fn see_off() {
     if let Some(dead) = with_private(|p| p.finished.take()) {
         dead.recycle();
     }
@@ -187,15 +201,15 @@ pub(crate) fn finish_switch() {
 
 /// Switches from the current thread to the next ready one. Returns when the
 /// current thread is chosen again.
-fn schedule() {
-    let me = current();
+fn schedule(me: ThreadRef) {
+    let this = this_core();
     let now = platform().now();
-    let message = this_core().meter.suspend(now);
-    let next = next_thread(Some(me), now);
+    let message = this.meter.suspend(now);
+    let next = next_thread(this, Some(me), now);
     if core::ptr::eq(next, me) {
-        return this_core().meter.resume(message, with_private(|p| p.since));
+        return this.meter.resume(message, with_private_of(this, |p| p.since));
     }
-    count(&this_core().stats.switches, 1);
+    count(&this.stats.switches, 1);
     set_current(next);
     if fits(next) {
         enter(next);
@@ -207,7 +221,9 @@ fn schedule() {
         // SAFETY: `leave` moves to another stack before anybody can load this one.
         unsafe { arch::atoll_save_and_call(me.context.get(), leave, next as *const Thread as usize) };
     }
-    this_core().meter.resume(message, with_private(|p| p.since));
+    // That can be another core.
+    let this = this_core();
+    this.meter.resume(message, with_private_of(this, |p| p.since));
     finish_switch();
 }
 
@@ -217,30 +233,26 @@ extern "C" fn leave(next: usize) -> ! {
 
 /// Takes the next thread that is ready, waiting for one if need be. `me`: on
 /// whose stack this runs; it may be the answer.
-fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
-    let this = this_core();
-    with_private(|p| p.choosing = true);
-    charge(me, now);
-    if with_private(|p| p.ready.generation) != activity::generation() {
-        activity::with_division(|division, generation| {
-            with_private(|p| p.ready.divide(division, generation, now));
-            messages::divide(&division.classes);
-        });
-    }
-    if with_private(|p| p.ready.is_time_to_look(now)) && all_cores().len() > 1 {
-        look_at_parts(now);
+fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
+    charge(this, me, now);
+    let generation = activity::generation();
+    if with_private_of(this, |p| {
+        p.choosing = true;
+        p.ready.generation != generation || p.ready.is_time_to_look(now) && all_cores().len() > 1
+    }) {
+        look_at_division(now);
     }
     // The books are done with those who were woken.
-    rcu::quiesce();
+    rcu::quiesce_on(this);
     take_mail();
     timer::expire(now);
-    if with_private(|p| p.ready.len() > 0) && look_for_events(now, false) {
+    if with_private_of(this, |p| p.ready.len() > 0) && look_for_events(now, false) {
         // With nothing ready, `idle` looks.
         charge_events(platform().now());
     }
     let mut now = now;
     loop {
-        if let Some(t) = pop_ready(now) {
+        if let Some(t) = pop_ready(this, now) {
             if !may_stay(t) {
                 with_private(|p| p.ready.settle(0, now));
                 send_off(t, me);
@@ -253,17 +265,31 @@ fn next_thread(me: Option<ThreadRef>, now: u64) -> ThreadRef {
             this.class_running.store(t.class(), Ordering::Relaxed);
             if this.meter.times_switch() {
                 let now = platform().now();
-                let took = begin_record(now);
+                let took = begin_record(this, now);
                 this.meter.switched(took);
                 this.meter.worked(took);
             }
-            let since = with_private(|p| p.since);
+            let since = with_private_of(this, |p| p.since);
             this.meter.works(since);
             t.since.store(since, Ordering::Release);
-            chosen();
+            chosen(this);
             return t;
         }
         now = idle(now);
+    }
+}
+
+/// Who divides the core's time has changed, or classes' parts of it may have.
+#[cold]
+fn look_at_division(now: u64) {
+    if with_private(|p| p.ready.generation) != activity::generation() {
+        activity::with_division(|division, generation| {
+            with_private(|p| p.ready.divide(division, generation, now));
+            messages::divide(&division.classes);
+        });
+    }
+    if with_private(|p| p.ready.is_time_to_look(now)) && all_cores().len() > 1 {
+        look_at_parts(now);
     }
 }
 
@@ -276,18 +302,18 @@ pub fn work_for(activity: Activity) -> Activity {
 }
 
 /// A record ends here and the next one begins. Value: how long the core was at the one that ends, ns.
-fn begin_record(now: u64) -> u64 {
-    core_local().unsettled.store(0, Ordering::Release);
-    with_private(|p| now.saturating_sub(core::mem::replace(&mut p.since, now)))
+fn begin_record(this: &Core, now: u64) -> u64 {
+    this.area.local.unsettled.store(0, Ordering::Release);
+    with_private_of(this, |p| now.saturating_sub(core::mem::replace(&mut p.since, now)))
 }
 
 /// Ends the account of the thread that ran.
-fn charge(me: Option<ThreadRef>, now: u64) {
-    let ran = begin_record(now);
-    count(&this_core().stats.busy_ns, ran);
+fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
+    let ran = begin_record(this, now);
+    count(&this.stats.busy_ns, ran);
     // What the host takes is not what somebody uses.
-    let stolen = this_core().meter.settle(ran);
-    with_private(|p| p.ready.settle(ran.saturating_sub(stolen), now));
+    let stolen = this.meter.settle(ran);
+    with_private_of(this, |p| p.ready.settle(ran.saturating_sub(stolen), now));
     if let Some(me) = me {
         me.book(ran);
     }
@@ -295,11 +321,12 @@ fn charge(me: Option<ThreadRef>, now: u64) {
 
 /// Ends the account of events that were looked at since the last one.
 fn charge_events(now: u64) {
-    let took = begin_record(now);
-    count(&this_core().stats.busy_ns, took);
-    let later = with_private(|p| p.has_work_for_events());
-    this_core().meter.charge_events(took, later);
-    this_core().meter.worked(took);
+    let this = this_core();
+    let took = begin_record(this, now);
+    count(&this.stats.busy_ns, took);
+    let later = with_private_of(this, |p| p.has_work_for_events());
+    this.meter.charge_events(took, later);
+    this.meter.worked(took);
 }
 
 /// Nothing is ready that may run: wait for an event, a wake-up or a deadline. Value: the time.
@@ -314,7 +341,7 @@ fn idle(now: u64) -> u64 {
     let area = &control.cores[local.id()];
     let spare = control.descriptor.machine_cores.load(Ordering::Relaxed) > 1;
     let start = platform().now();
-    let searched = begin_record(start);
+    let searched = begin_record(this, start);
     this.meter.found_nothing(searched, start);
     this.meter.worked(searched);
     if spare && area.outstanding.load(Ordering::Relaxed) != 0 {
@@ -349,7 +376,7 @@ fn idle(now: u64) -> u64 {
     }
     local.state.store(core_run::RUNNING, Ordering::SeqCst);
     let now = platform().now();
-    let slept = begin_record(now);
+    let slept = begin_record(this, now);
     with_private(|p| {
         p.polled = now;
         p.sleeps_long = slept > POLL_EVERY;
@@ -366,27 +393,34 @@ fn idle(now: u64) -> u64 {
     now
 }
 
+#[inline]
 fn nothing_arrived(this: &Core) -> bool {
     let nobody = this.inbox.load(Ordering::Relaxed).is_null() && this.mail.load(Ordering::Relaxed).is_null();
     nobody && this.messages.is_empty()
 }
 
 /// Asks the platform for events if it is time to, and gives them to the event thread. Value: was it time?
+#[inline]
 fn look_for_events(now: u64, anyway: bool) -> bool {
     let due = with_private(|p| p.events.is_empty() && (anyway || now.saturating_sub(p.polled) > POLL_BUSY));
     let look = due || platform().has_answers();
     if look {
-        let begun = this_core().meter.looks();
-        with_private(|p| {
-            platform().poll(&mut p.events);
-            p.polled = now;
-        });
-        count(&this_core().stats.polls, 1);
-        handle_in_place();
-        this_core().meter.looked(begun, with_private(|p| !p.events.is_empty()));
+        ask_for_events(now);
     }
     wake_event_thread();
     look
+}
+
+#[inline(never)]
+fn ask_for_events(now: u64) {
+    let begun = this_core().meter.looks();
+    with_private(|p| {
+        platform().poll(&mut p.events);
+        p.polled = now;
+    });
+    count(&this_core().stats.polls, 1);
+    handle_in_place();
+    this_core().meter.looked(begun, with_private(|p| !p.events.is_empty()));
 }
 
 /// Sees to it that what has happened up to now, and is reported to this core, is known: for those
@@ -402,13 +436,19 @@ pub fn look() {
     }
 }
 
+#[inline]
 pub(crate) fn wake_event_thread() {
     if with_private(|p| p.has_work_for_events()) {
-        let t = this_core().event_thread.load(Ordering::Relaxed);
-        if !t.is_null() {
-            // SAFETY: threads are never freed.
-            unpark(unsafe { &*t });
-        }
+        unpark_event_thread();
+    }
+}
+
+#[inline(never)]
+fn unpark_event_thread() {
+    let t = this_core().event_thread.load(Ordering::Relaxed);
+    if !t.is_null() {
+        // SAFETY: threads are never freed.
+        unpark(unsafe { &*t });
     }
 }
 
@@ -463,7 +503,15 @@ pub fn after_answers(core: usize, f: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Takes what other cores sent: threads and requests.
+#[inline]
 fn take_mail() {
+    if !nothing_arrived(this_core()) {
+        take_what_arrived();
+    }
+}
+
+#[inline(never)]
+fn take_what_arrived() {
     let this = this_core();
     if !this.inbox.load(Ordering::Relaxed).is_null() {
         let mut t = this.inbox.swap(null_mut(), Ordering::Acquire);
@@ -523,35 +571,50 @@ fn push_woken(t: ThreadRef) {
 }
 
 fn put(f: impl FnOnce(&mut Ready, u64)) {
-    let len = with_private(|p| {
+    let this = this_core();
+    let len = with_private_of(this, |p| {
         f(&mut p.ready, p.since);
         p.ready.len()
     });
-    this_core().load.store(len as u32, Ordering::Relaxed);
+    this.load.store(len as u32, Ordering::Relaxed);
 }
 
-fn pop_ready(now: u64) -> Option<ThreadRef> {
-    let (t, len) = with_private(|p| (p.ready.pop(now), p.ready.len()));
-    this_core().load.store(len as u32, Ordering::Relaxed);
+fn pop_ready(this: &Core, now: u64) -> Option<ThreadRef> {
+    let (t, len) = with_private_of(this, |p| (p.ready.pop(now), p.ready.len()));
+    this.load.store(len as u32, Ordering::Relaxed);
     t
 }
 
 /// Who runs is known: the deadline can be, too.
-fn chosen() {
-    with_private(|p| p.choosing = false);
-    rearm();
+#[inline]
+fn chosen(this: &Core) {
+    with_private_of(this, |p| p.choosing = false);
+    rearm(this);
 }
 
 /// Asks the platform for the deadline that the running thread needs: the end
 /// of its turn if others are ready, a look for events if any are awaited,
 /// the earliest timer.
-pub(crate) fn rearm() {
-    if with_private(|p| p.choosing) {
-        return;
-    }
-    let area = &platform().control().cores[core_local().id()];
+#[inline]
+pub(crate) fn rearm(this: &Core) {
+    let area = this.area;
     let external = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
-    let wanted = with_private(|p| {
+    // The common case: one that comes as early as any of these is there, or none is wanted.
+    let will_do = with_private_of(this, |p| {
+        let looks = if external { p.since + POLL_EVERY } else { u64::MAX };
+        let turn = if p.ready.len() > 0 { p.since + SLICE } else { u64::MAX };
+        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        p.choosing || !p.ready.is_divided() && p.armed <= looks.min(turn).min(timer)
+    });
+    if !will_do {
+        arm(this, external);
+    }
+}
+
+#[inline(never)]
+fn arm(this: &Core, external: bool) {
+    let area = this.area;
+    let wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
             at = at.min(p.polled.max(p.since) + POLL_EVERY);
@@ -596,7 +659,7 @@ pub fn on_deadline() {
         spread();
         preempt();
     } else {
-        chosen();
+        chosen(this_core());
     }
 }
 
@@ -611,11 +674,12 @@ pub fn on_notify() {
     if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
         preempt();
     } else {
-        chosen();
+        chosen(this_core());
     }
 }
 
 /// May a thread run on this core?
+#[inline]
 fn may_stay(t: ThreadRef) -> bool {
     !t.is_movable() || t.may_run_on(core_local().id())
 }
@@ -639,7 +703,7 @@ pub fn move_if_need_be() {
     if !may_stay(me) {
         count(&me.switches[0], 1);
         make_ready_again(me);
-        schedule();
+        schedule(me);
     }
 }
 
@@ -669,7 +733,7 @@ fn preempt() {
     let me = current();
     count(&me.switches[1], 1);
     make_ready_again(me);
-    schedule();
+    schedule(me);
 }
 
 fn make_ready_again(me: ThreadRef) {
@@ -689,7 +753,7 @@ pub fn yield_now() {
     }
     count(&me.switches[0], 1);
     make_ready_again(me);
-    schedule();
+    schedule(me);
 }
 
 /// Sleeps until unparked; returns at once if that has happened since the last
@@ -703,7 +767,7 @@ pub fn park() {
         return;
     }
     count(&me.switches[0], 1);
-    schedule();
+    schedule(me);
 }
 
 /// Like [`park`], but no longer than until `deadline`.
@@ -749,7 +813,7 @@ fn enqueue(t: ThreadRef) {
     if on == core_local().id() {
         push_woken(t);
         // The thread that runs here now has competition.
-        rearm();
+        rearm(this_core());
         return;
     }
     post(t, on);
@@ -806,8 +870,9 @@ pub fn exit() -> ! {
     with_private(|p| p.finished = Some(me));
     let now = platform().now();
     // Its last message ends with it.
-    this_core().meter.suspend(now);
-    let next = next_thread(Some(me), now);
+    let this = this_core();
+    this.meter.suspend(now);
+    let next = next_thread(this, Some(me), now);
     assert!(!core::ptr::eq(next, me), "a dead thread was woken");
     switch_from_nowhere(next)
 }

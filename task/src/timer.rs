@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::core_state::{Mail, core, with_private};
+use crate::core_state::{Mail, core, this_core, with_private};
 use crate::messages::{self, Labels};
 use crate::scheduler;
 use crate::thread::ThreadRef;
@@ -45,7 +45,15 @@ pub(crate) fn cancel(on: usize, key: TimerKey) {
 }
 
 /// Wakes who is due, and queues the calls that are.
+#[inline]
 pub(crate) fn expire(now: u64) {
+    if with_private(|p| !p.timers.is_empty()) {
+        expire_due(now);
+    }
+}
+
+#[inline(never)]
+fn expire_due(now: u64) {
     loop {
         let thread = with_private(|p| {
             while let Some(first) = p.timers.first_entry() {
@@ -174,7 +182,7 @@ impl Inner {
         let on = core_local().id();
         let message = messages::message(Resource::Timer, move || self.ran_out(generation));
         let key = insert(deadline, TimerEntry::Callback(message));
-        scheduler::rearm();
+        scheduler::rearm(this_core());
         Armed { core: on, key }
     }
 

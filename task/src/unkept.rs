@@ -3,6 +3,7 @@
 
 use crate::activity::{Activity, Cause, Debtor};
 use crate::thread::Thread;
+use atoll_abi::core_local::CoreLocal;
 use atoll_abi::grid::Resource;
 
 /// As in the books.
@@ -22,7 +23,7 @@ pub(crate) struct Meter;
 pub(crate) struct Suspended;
 
 impl Meter {
-    pub fn new(_core: usize) -> Self {
+    pub fn new(_core: usize, _local: &'static CoreLocal) -> Self {
         Meter
     }
 

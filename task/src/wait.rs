@@ -68,5 +68,9 @@ fn wait_for<R>(
             _ => park(),
         }
         queue.unregister();
+        // Most who are woken need not register again.
+        if let Some(r) = f() {
+            return Ok(r);
+        }
     }
 }
