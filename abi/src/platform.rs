@@ -200,6 +200,12 @@ pub trait Platform: Sync {
     /// Takes back what [`Platform::arm`] asked for. It may come all the same, if its time was near.
     fn disarm(&self);
 
+    /// If each space has a deadline of its own on this core (one that was asked for in another space comes late, when
+    /// that one's thread gets to run, and is for this core all the same): what was asked for in this one; u64::MAX: nothing.
+    fn armed_here(&self) -> Option<u64> {
+        None
+    }
+
     // --- cores ---
 
     /// Sleeps until an event, a [`Platform::notify`] or the deadline, whichever is first.

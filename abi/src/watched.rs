@@ -72,6 +72,10 @@ impl Platform for Watched {
         below().realtime()
     }
 
+    fn armed_here(&self) -> Option<u64> {
+        below().armed_here()
+    }
+
     fn has_answers(&self) -> bool {
         below().has_answers()
     }

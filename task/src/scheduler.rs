@@ -116,7 +116,16 @@ extern "C" fn change_space(next: usize) -> ! {
 extern "C" fn arrive(next: usize) -> ! {
     // SAFETY: as above.
     let t = unsafe { &*(next as *const Thread) };
-    this_core().meter.arrive();
+    let this = this_core();
+    this.meter.arrive();
+    if let Some(at) = platform().armed_here() {
+        // Whoever chose the thread did so in another space, and left the deadline to be asked for here.
+        with_private_of(this, |p| {
+            p.armed = if at > p.since { at } else { u64::MAX };
+            this.area.local.armed.store(u32::from(p.armed <= p.since + SOON), Ordering::Relaxed);
+        });
+        rearm(this);
+    }
     enter(t);
     // SAFETY: the thread is saved, and only this core runs it.
     unsafe { arch::atoll_load(*t.context.get()) }
@@ -272,7 +281,12 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
             let since = with_private_of(this, |p| p.since);
             this.meter.works(since);
             t.since.store(since, Ordering::Release);
-            chosen(this);
+            if fits(t) || platform().armed_here().is_none() {
+                chosen(this);
+            } else {
+                // `arrive` asks for the deadline.
+                with_private_of(this, |p| p.choosing = false);
+            }
             return t;
         }
         now = idle(now);

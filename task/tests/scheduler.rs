@@ -1140,7 +1140,24 @@ const WOKEN_WITHIN: u64 = 55_000;
 
 /// A class that is entitled to the core runs at once when it is woken, beside four threads that never stop, by a timer and by
 /// one of these: by a reservation (OK-10), priority and deadline. What the machine takes from it is not taken for its use.
-fn runs_when_woken(scheduler: SchedulerKind) {
+/// `apart`: they are of spaces of their own, and so are deadlines.
+fn runs_when_woken(scheduler: SchedulerKind, apart: bool) {
+    // The test sets the thread pointer of the one core's threads.
+    let host = task::thread_pointer();
+    let spawn = |space: u32, f: Box<dyn FnOnce() + Send>| {
+        if !apart {
+            return task::spawn(0, f).unwrap();
+        }
+        let t = task::spawn_program(space, move || {
+            task::books::begin(0, Resource::Process);
+            f();
+            task::exit();
+        });
+        let t = t.unwrap();
+        // SAFETY: it has not begun.
+        unsafe { t.frame() }.fs_base = host;
+        t
+    };
     const EACH: u64 = 60;
     const GAP: u64 = 1_000_000;
     let root = task::Activity::root();
@@ -1159,7 +1176,7 @@ fn runs_when_woken(scheduler: SchedulerKind) {
     let state: Arc<(AtomicU64, AtomicU64, AtomicU64)> = Arc::default();
     let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
     let (told, finished) = (state.clone(), count.clone());
-    let woken = task::spawn(0, move || {
+    let woken = Box::new(move || {
         let mut at = platform().now() + 3 * GAP;
         for n in 0..EACH {
             if n % 2 == 0 {
@@ -1175,7 +1192,7 @@ fn runs_when_woken(scheduler: SchedulerKind) {
             told.2.fetch_max(platform().now() - at, Ordering::SeqCst);
             run_program(|now| now > at + GAP / 5);
             at += GAP;
-            if n % 20 == 10 {
+            if n % 20 == 10 && !apart {
                 // Its reservation would be used up for ten milliseconds.
                 atoll_platform_sim::steal(STOLEN);
                 at += STOLEN;
@@ -1184,11 +1201,11 @@ fn runs_when_woken(scheduler: SchedulerKind) {
         told.1.store(1, Ordering::SeqCst);
         done(&finished);
     });
-    let woken = woken.unwrap();
+    let woken = spawn(1, woken);
     woken.work_for(victim);
     for _ in 0..4 {
         let (state, count) = (state.clone(), count.clone());
-        let t = task::spawn(0, move || {
+        let flooding = Box::new(move || {
             while state.1.load(Ordering::SeqCst) == 0 {
                 run_program(|now| {
                     let at = state.0.load(Ordering::SeqCst);
@@ -1200,7 +1217,7 @@ fn runs_when_woken(scheduler: SchedulerKind) {
             }
             done(&count);
         });
-        let t = t.unwrap();
+        let t = spawn(2, flooding);
         t.work_for(flood.clone());
         task::start(t);
     }
@@ -1215,15 +1232,30 @@ fn runs_when_woken(scheduler: SchedulerKind) {
 
 #[test]
 fn reserved_class_runs_when_woken() {
-    some_seeds(6, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Wfq)), Outcome::Ended(0));
+    some_seeds(6, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Wfq, false)), Outcome::Ended(0));
+}
+
+#[test]
+fn a_class_of_another_space_runs_when_woken() {
+    some_seeds(6, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Wfq, true)), Outcome::Ended(0));
 }
 
 #[test]
 fn higher_priority_runs_when_woken() {
-    some_seeds(3, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Priority)), Outcome::Ended(0));
+    some_seeds(
+        3,
+        &[1],
+        |core| boot(core, || runs_when_woken(SchedulerKind::Priority, false)),
+        Outcome::Ended(0),
+    );
 }
 
 #[test]
 fn earlier_deadline_runs_when_woken() {
-    some_seeds(3, &[1], |core| boot(core, || runs_when_woken(SchedulerKind::Deadline)), Outcome::Ended(0));
+    some_seeds(
+        3,
+        &[1],
+        |core| boot(core, || runs_when_woken(SchedulerKind::Deadline, false)),
+        Outcome::Ended(0),
+    );
 }

@@ -5,6 +5,7 @@ use std::vec::Vec;
 use std::{eprintln, vec};
 
 use super::bucket::BURST;
+use super::wfq::CREDIT;
 use super::*;
 
 const KINDS: [SchedulerKind; 4] =
@@ -320,12 +321,14 @@ fn turns_end_for_others() {
     let since = core.now;
     core.now += MS / 5;
     core.arrive(&[2]);
-    assert!(near(core.scheduler.turn_ends(1, since), core.now), "whose reservation is due");
+    assert!(core.scheduler.turn_ends(1, since) <= core.now, "whose reservation is due");
     core.charge(1, 0);
     assert_eq!(core.scheduler.pick(core.now), Some(2));
     assert_eq!(core.scheduler.turn_ends(2, core.now), u64::MAX, "nobody else has a reservation");
-    core.charge(2, MS / 10);
-    let due = core.now - MS / 10 + MS / 2;
+    // 5 ms of its reservation, which it did not use, and 2.5 ms of what comes.
+    assert_eq!(CREDIT, 5 * MS);
+    core.charge(2, MS * 3 / 2);
+    let due = core.now - MS * 3 / 2 + MS * 5 / 2;
     let next = core.scheduler.pick(core.now).unwrap();
     assert_eq!(next, 1);
     assert!(near(core.scheduler.turn_ends(next, core.now), due), "it is due again");
@@ -353,10 +356,11 @@ fn in_place_is_within_the_share() {
         core.charge(c, 1000);
     }
     assert!(core.got[1].abs_diff(core.got[0]) <= 2000, "{:?}", core.got);
-    // 2 has had more than its share, and gets what is reserved again 10 us after it was charged.
+    // 2 has had more than its share, and gets what is reserved again 10 us after it was charged for the last of what it did
+    // not use before.
     core.leave(&[0]);
     core.arrive(&[2]);
-    core.run(1000, 1000);
+    core.run(CREDIT / 9, 1000);
     assert!(core.scheduler.may_run(1, core.now));
     core.now += 10_000;
     assert!(!core.scheduler.may_run(1, core.now));
@@ -377,6 +381,40 @@ fn turns_for_nothing_end() {
         });
         assert_eq!(picked.iter().map(|c| u64::from(*c)).sum::<u64>(), 2, "{picked:?}");
     }
+}
+
+/// Who asks now and then, and for less than is reserved on the whole, has it at once; after long idleness, no more than
+/// was reserved for a moment.
+#[test]
+fn a_little_idleness_of_a_reservation_is_made_up_for() {
+    const MS: u64 = 1_000_000;
+    const TURN: u64 = 50_000;
+    let mut core = Core::new([reservation(1, 30), weight(1000), weight(1)]);
+    core.arrive(&[1]);
+    // A millisecond of work every 5 ms is 20 %.
+    for n in 1..100 {
+        while core.now < n * 5 * MS {
+            let client = core.scheduler.pick(core.now).unwrap();
+            core.charge(client, TURN);
+        }
+        core.arrive(&[0]);
+        for _ in 0..MS / TURN {
+            assert_eq!(core.scheduler.pick(core.now), Some(0), "request {n}");
+            core.charge(0, TURN);
+        }
+        core.leave(&[0]);
+    }
+    core.run(10 * SECOND, 10_000);
+    core.arrive(&[0]);
+    let (begun, mut got) = (core.now, 0);
+    while core.now < begun + 20 * MS {
+        let client = core.scheduler.pick(core.now).unwrap();
+        core.charge(client, TURN);
+        got += if client == 0 { TURN } else { 0 };
+        let most = (core.now - begun + CREDIT) * 3 / 10 + TURN;
+        assert!(got <= most, "{got} of {most}");
+    }
+    assert!(got > (20 * MS + CREDIT) * 29 / 100 - TURN);
 }
 
 /// What somebody got by its share doesn't count as its reservation, be it in turns or in place.
@@ -435,7 +473,7 @@ fn reservations_are_held() {
         let mut random = Random(seed);
         let mut s = make(SchedulerKind::Wfq);
         // 0 and 1 never pause, and 1 has little weight; 2 comes and goes; 3 to 5 flood.
-        let reserved = [300_000_000, 250_000_000, 200_000_000, 0, 0, 0];
+        let reserved = [300_000_000, 250_000_000, 100_000_000, 0, 0, 0];
         let weights = [1000, 1, 1, 500, 500, 100];
         for c in 0..CLIENTS {
             let p = Parameters { weight: weights[c], reservation: reserved[c], ..Parameters::default() };

@@ -17,7 +17,9 @@
 //! Reservations and limits are those of mClock (Gulati, Merchant and Varman, OSDI 2010). A client with a reservation `r` has
 //! a *reservation tag* `R`, a time:
 //!
-//! - Whoever has something to do again: `R = max(R, now)`.
+//! - Whoever has something to do again: `R = max(R, now - 5 ms)`. What was reserved for these last 5 ms and not used is
+//!   made up for: who asks now and then for more than its part of that moment, and for less on the whole, waits for
+//!   nobody. So in any time `T` it has no more before others than `r * (T + 5 ms)`, and a turn.
 //! - Before all others the turn is that of the smallest `R <= now`.
 //! - Who has used `a` in such a turn: `R = max(R, now - 100 ms) + a / r`. What it uses in other turns leaves `R` alone: who
 //!   gets more by its share today has no less reserved tomorrow. All turns count for `S`, so a client gets the greater of
@@ -44,8 +46,9 @@ use super::{Client, Parameters, Scheduler};
 /// 100 GB/s are 2^118. What is added saturates.
 type Tag = u128;
 
-/// For how long a reservation that was not held is made up for, ns.
+/// For how long a reservation that was not held is made up for, ns; and one that was not used.
 const OVERDUE: u64 = 100_000_000;
+pub(super) const CREDIT: u64 = 5_000_000;
 
 /// How far a turn that can be taken away goes beyond the next one's tag, of the client's own time, ns: they would change
 /// places all the time.
@@ -85,7 +88,7 @@ impl Wfq {
         tags.start = tags.start.max(self.v);
         self.clients.ready.set(client, tags.start);
         if tags.due_step != 0 {
-            tags.due = tags.due.max(fine(now));
+            tags.due = tags.due.max(fine(now.saturating_sub(CREDIT)));
             self.due.set(client, tags.due);
         }
     }

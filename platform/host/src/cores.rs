@@ -142,6 +142,7 @@ pub(crate) fn memory_used_to(block: u32) {
 
 /// Asks for the signal at `deadline`; None: for none.
 pub(crate) fn arm(deadline: Option<u64>) {
+    host_thread().armed.store(deadline.unwrap_or(u64::MAX), Ordering::Relaxed);
     // To the host 0 is none.
     let deadline = deadline.map_or(0, |d| d.max(1));
     let spec = [0u64, 0, deadline / 1_000_000_000, deadline % 1_000_000_000];

@@ -63,6 +63,10 @@ impl Platform for Host {
         cores::arm(None)
     }
 
+    fn armed_here(&self) -> Option<u64> {
+        Some(upcall::host_thread().armed.load(core::sync::atomic::Ordering::Relaxed))
+    }
+
     fn park(&self, deadline: Option<u64>, events: &mut Events) {
         cores::wait(deadline.map(|d| d.saturating_sub(self.now())).or(Some(u64::MAX)), events)
     }

@@ -9,7 +9,7 @@
 //! waits for batons.
 #![allow(unsafe_code, reason = "makes processes and threads")]
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{self, HostThread, SIGNAL};
@@ -304,6 +304,7 @@ fn prepare_thread(core: usize) {
         (&raw mut (*h).core).write(local);
         (&raw mut (*h).space).write(space);
         (&raw mut (*h).timer).write(make_timer(tid));
+        (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
     }
     upcall::alternate_stack(base);
     let cpu = start().cpu[core];

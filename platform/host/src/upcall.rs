@@ -51,6 +51,8 @@ pub struct HostThread {
     pub space: u32,
     /// The host's timer for the core's deadline.
     pub timer: i32,
+    /// What it is set to; u64::MAX: nothing.
+    pub armed: core::sync::atomic::AtomicU64,
     /// Set once the thread is ready for batons.
     pub ready: core::sync::atomic::AtomicU32,
 }

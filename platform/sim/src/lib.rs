@@ -13,7 +13,7 @@
 mod memory;
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
 
@@ -24,6 +24,9 @@ use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform, s
 use atoll_abi::service::{Answer, Op, Request};
 
 use memory::Memory;
+
+/// How late a deadline comes that was asked for in another space than the core is in, as the host may let it, ns.
+const ELSEWHERE: u64 = 4_000_000;
 
 /// How a run is set up.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +42,8 @@ pub struct Config {
 struct State {
     /// What the cell's memory and spaces are, if it has any.
     memory: Option<Memory>,
-    /// When each core wants its deadline's bit.
-    armed: Vec<Option<u64>>,
+    /// When each core wants its deadline's bit, by the space in which it has asked for that.
+    armed: Vec<BTreeMap<u32, u64>>,
     now: u64,
     random: u64,
     running: usize,
@@ -141,7 +144,7 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
         config,
         state: Mutex::new(State {
             memory: (memory > 0).then(|| Memory::new(memory)),
-            armed: vec![None; config.cores],
+            armed: vec![BTreeMap::new(); config.cores],
             now: 1_000_000,
             random: config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             running: 0,
@@ -207,11 +210,14 @@ impl Sim {
         state.now += cost;
         state.wake_due(self.config.cores);
         let now = state.now;
-        for (core, armed) in state.armed.iter_mut().enumerate().filter(|(_, a)| a.is_some_and(|at| at <= now))
-        {
-            *armed = None;
+        for (core, armed) in state.armed.iter_mut().enumerate() {
             let local = &self.control.cores[core].local;
-            local.pending.fetch_or(pending::DEADLINE, Ordering::SeqCst);
+            let here = local.space.load(Ordering::SeqCst);
+            let before = armed.len();
+            armed.retain(|space, at| now < if *space == here { *at } else { at.saturating_add(ELSEWHERE) });
+            if armed.len() < before {
+                local.pending.fetch_or(pending::DEADLINE, Ordering::SeqCst);
+            }
         }
         if self.config.switch_once_in != 0 && state.chance(self.config.switch_once_in) == 0 {
             state = self.pass_on(state);
@@ -303,12 +309,19 @@ impl Platform for Sim {
     fn arm(&self, deadline: u64) {
         // Threads of the runtime are not preempted, and there are no programs here: it becomes a pending bit.
         let me = self.me();
-        self.step().armed[me] = Some(deadline);
+        let space = atoll_core_local().space.load(Ordering::SeqCst);
+        self.step().armed[me].insert(space, deadline);
     }
 
     fn disarm(&self) {
         let me = self.me();
-        self.step().armed[me] = None;
+        let space = atoll_core_local().space.load(Ordering::SeqCst);
+        self.step().armed[me].remove(&space);
+    }
+
+    fn armed_here(&self) -> Option<u64> {
+        let (me, space) = (self.me(), atoll_core_local().space.load(Ordering::SeqCst));
+        Some(self.lock().armed[me].get(&space).copied().unwrap_or(u64::MAX))
     }
 
     fn park(&self, deadline: Option<u64>, events: &mut Events) {

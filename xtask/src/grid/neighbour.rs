@@ -1,4 +1,4 @@
-//! A noisy neighbour: one activity sends 200 requests a second of a millisecond each, below its reservation of 30 %, and
+//! A noisy neighbour: one activity sends 200 requests a second of 0.6 ms each, below its reservation of 30 %, and
 //! another one floods the same resource with four threads, in every second phase. The phases without are what to compare with.
 
 use anyhow::{Context, Result, bail};
