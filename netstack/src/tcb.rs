@@ -923,6 +923,7 @@ impl Tcb {
         if self.recovery.is_some() || self.duplicates > 0 || !self.sacked.is_empty() {
             self.acknowledged_while_lost(bytes, full, now);
         } else {
+            self.recover = to;
             self.congestion.acknowledged(bytes, full, self.segment, now, self.rtt);
         }
     }
@@ -1294,7 +1295,9 @@ impl Tcb {
                 false
             }
         } else {
-            self.settings.no_delay || !before(self.una, self.short_end) || now_or_never
+            // (After 2 GiB, `short_end` says nothing.)
+            let in_flight = self.una != self.nxt && before(self.una, self.short_end);
+            self.settings.no_delay || !in_flight || now_or_never
         };
         goes.then_some(len)
     }
@@ -1595,6 +1598,46 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    /// A short segment that was sent 2 GiB ago, or more, holds nothing back.
+    #[test]
+    fn what_was_short_long_ago() {
+        let begin = Begin {
+            sequence: 7,
+            stamp: 0,
+            segment: 1000,
+            local: false,
+            receive: 1 << 16,
+            send: 1 << 16,
+            receive_most: 1 << 16,
+            send_most: 1 << 16,
+        };
+        let end = smoltcp::wire::IpEndpoint { addr: smoltcp::wire::IpAddress::v4(10, 0, 0, 1), port: 1 };
+        let says = |flags| Segment {
+            local: end,
+            remote: end,
+            flags,
+            sequence: 100,
+            acknowledged: 8,
+            window: 1000,
+            options: &[],
+            data: &[],
+        };
+        let mut t = Tcb::connect(&begin, 0);
+        let mut sent = Vec::new();
+        let mut send = |out: &Outgoing| {
+            sent.push(out.data.0.len());
+            true
+        };
+        t.output(0, 9, &mut send);
+        t.hear(&says(flags::SYN | flags::ACK), 1);
+        assert_eq!(t.state(), State::Established);
+        t.output(1, 9, &mut send);
+        t.short_end = t.una.wrapping_add(1 << 30);
+        assert_eq!(t.write(1, false, &mut |room| room.len()), (1, true));
+        t.output(2, 9, &mut send);
+        assert_eq!(sent, [0, 0, 1], "a SYN, an acknowledgement, a byte");
+    }
 
     proptest! {
         /// As a set of bytes, around the wrap.

@@ -617,7 +617,7 @@ impl Inner {
             }
             way.as_ref().is_some_and(|w: &Way| w.send(&mut net.link, out))
         });
-        if sent > 0 {
+        if could || sent > 0 {
             flow.stuck = None;
         }
         if !could {
