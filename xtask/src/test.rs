@@ -27,7 +27,8 @@ const PARTS: &[Part] = &[
     ("models", "all interleavings of the locks, and of what cores hand to each other", models),
     ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
     ("syscalls", "system calls on Linux and in cells, and the table of them", || {
-        cases("syscalls")?;
+        // One after the other: some measure time, and two cells on one processor take it from each other.
+        cases_with("syscalls", &["--test-threads=1"])?;
         crate::syscalls::check()
     }),
     ("assertions", "a runtime that checks itself runs a few of them", assertions),
@@ -134,6 +135,10 @@ fn assertions() -> Result<()> {
 }
 
 fn cases(which: &str) -> Result<()> {
+    cases_with(which, &[])
+}
+
+fn cases_with(which: &str, arguments: &[&str]) -> Result<()> {
     build::all(true)?;
-    run(cargo().args(["test", "--quiet", "--package", "atoll-tests", "--test", which]))
+    run(cargo().args(["test", "--quiet", "--package", "atoll-tests", "--test", which, "--"]).args(arguments))
 }
