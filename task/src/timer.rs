@@ -44,7 +44,7 @@ pub(crate) fn cancel(on: usize, key: TimerKey) {
     }
 }
 
-/// Wakes who is due, and queues the calls that are.
+/// Wakes who is due, and has the event thread make the calls that are.
 #[inline]
 pub(crate) fn expire(now: u64) {
     if with_private(|p| !p.timers.is_empty()) {
@@ -69,7 +69,7 @@ fn expire_due(now: u64) {
         });
         match thread {
             Some(t) => scheduler::unpark(t),
-            None => return,
+            None => return scheduler::wake_event_thread(),
         }
     }
 }

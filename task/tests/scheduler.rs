@@ -194,6 +194,26 @@ fn periodic_timer() {
     );
 }
 
+/// A timer that runs out just when the last thread that is ready goes to wait for it wakes that one.
+#[test]
+fn timer_of_who_goes_to_sleep() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                for n in 0..200 {
+                    let seen = count.clone();
+                    let timer = task::Timer::new(move |_| done(&seen));
+                    timer.start(platform().now() + 10 * n, 0);
+                    join(&count, n + 1);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// A cell whose threads all wait for ever is seen as such, not spun on.
 #[test]
 fn all_asleep_is_quiet() {
