@@ -285,11 +285,12 @@ pub struct Control {
 }
 
 impl Control {
-    /// Does somebody outside want something of the cell: a signal for the program, or another division of the grid?
+    /// Does somebody outside want something of the cell: a signal for the program, another division of the grid, or burns?
     pub fn has_mail(&self) -> bool {
         let grid = &self.grid;
         self.mailbox.signals.load(Ordering::SeqCst) != 0
             || grid.offered.load(Ordering::SeqCst) != grid.answered.load(Ordering::Relaxed)
+            || grid.burns_asked.load(Ordering::SeqCst) != grid.burns_begun.load(Ordering::Relaxed)
     }
 }
 

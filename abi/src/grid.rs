@@ -200,6 +200,54 @@ pub const CONFIG_MAX: usize = 16 << 10;
 /// The longest reason for not taking a configuration, bytes.
 pub const REASON_MAX: usize = 240;
 
+/// Activities that known work is done for at a time.
+pub const BURNS_MAX: usize = 16;
+/// The longest encoded [`Burnt`], bytes.
+pub const BURNT_MAX: usize = 32 << 10;
+
+/// What was done, and what the books say of it.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Compared {
+    /// As it was measured where it was done.
+    pub done: u64,
+    /// As it came back.
+    pub found: i64,
+}
+
+/// Known work that was done on purpose, for one activity at one resource.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Burn {
+    /// Number of the activity for which it was: the work is that of a unit below it.
+    pub activity: u32,
+    /// Where.
+    pub resource: Resource,
+    /// Processor time, ns.
+    pub time: Compared,
+    /// Messages.
+    pub messages: Compared,
+    /// Bytes moved.
+    pub bytes: Compared,
+}
+
+/// What has come of the burns that were asked for (requirement OK-05; Omni-kernel, section 4: "measurement and attribution
+/// are accurate").
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Burnt {
+    /// The burns.
+    pub burns: Vec<Burn>,
+    /// Pages of 4 KiB that were taken for each of these activities.
+    pub pages: Vec<(u32, Compared)>,
+    /// Pages that the allocator of the cell's memory has given out, and that all activities hold.
+    pub held: Compared,
+    /// Time that the host took from the cores meanwhile, as far as they know, ns: burns are longer by that.
+    pub stolen: i64,
+    /// Activities for which nothing was done: there are more than [`BURNS_MAX`], or no room for units.
+    pub left_out: u32,
+}
+
 /// The part of the control area that is the grid's.
 #[repr(C, align(4096))]
 pub struct GridArea {
@@ -219,6 +267,16 @@ pub struct GridArea {
     pub held: AtomicU64,
     /// Why an offer was not taken, with NULs behind it.
     pub reason: [AtomicU8; REASON_MAX],
+    /// Burns are asked for: grows with each, by whoever looks at the cell.
+    pub burns_asked: AtomicU32,
+    /// The last that the cell has begun with.
+    pub burns_begun: AtomicU32,
+    /// The last that is over: what has come of it is in `burnt`.
+    pub burns_over: AtomicU32,
+    /// Length of what is in `burnt`; 0: there was no memory for it.
+    pub burnt_len: AtomicU32,
+    /// A [`Burnt`], encoded.
+    pub burnt: [AtomicU8; BURNT_MAX],
     /// Activities.
     pub directory: [Record; ACTIVITIES_MAX],
     /// A [`GridConfig`], encoded.

@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod boot;
+pub mod burns;
 pub mod cpu_timer;
 pub mod current;
 pub mod dev;

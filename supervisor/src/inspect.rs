@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_abi::control::Control;
-use atoll_abi::grid::{CONFIG_MAX, GridArea, GridConfig};
+use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::books::{self, Image, Snapshot};
@@ -31,6 +31,8 @@ const ANSWER_MAX: usize = 512 << 20;
 const LINE_WAIT: Duration = Duration::from_secs(10);
 /// How long the cell may take to look at a configuration.
 const OFFER_WAIT: Duration = Duration::from_secs(5);
+/// How long it may burn: many classes may share few cores, which have other things to do.
+const BURN_WAIT: Duration = Duration::from_secs(9);
 /// How often is looked whether it has.
 const OFFER_LOOK: Duration = Duration::from_millis(2);
 
@@ -56,6 +58,8 @@ pub enum Request {
         /// Which.
         config: GridConfig,
     },
+    /// Known work, and whether it comes back.
+    Burn,
 }
 
 /// What it says.
@@ -72,6 +76,8 @@ pub enum Answer {
     Grid(GridConfig),
     /// The configuration was taken (null), or why it was not.
     Set(Option<String>),
+    /// What has come of burns.
+    Burnt(Burnt),
 }
 
 /// What a cell is.
@@ -123,6 +129,8 @@ pub struct Live {
     program: String,
     since: u64,
     offers: Mutex<Offers>,
+    /// One at a time.
+    burning: Mutex<()>,
 }
 
 /// Configurations, the one that the cell runs with and the one that it was offered.
@@ -197,7 +205,14 @@ impl Live {
 
     fn with(seen: Seen, cores: usize, program: String, grid: GridConfig) -> Live {
         let offers = Offers { running: grid, number: 0, pending: None, answered: (0, None) };
-        Live { seen, cores, program, since: unix_time().as_secs(), offers: Mutex::new(offers) }
+        Live {
+            seen,
+            cores,
+            program,
+            since: unix_time().as_secs(),
+            offers: Mutex::new(offers),
+            burning: Mutex::new(()),
+        }
     }
 
     /// What was run.
@@ -242,7 +257,41 @@ impl Live {
                 Ok(refused) => Answer::Set(refused),
                 Err(e) => Answer::Error(e.to_string()),
             },
+            Request::Burn => match self.burn() {
+                Ok(burnt) => Answer::Burnt(burnt),
+                Err(e) => Answer::Error(e.to_string()),
+            },
         }
+    }
+
+    /// Has the cell do known work, and waits until it says what has come of it.
+    fn burn(&self) -> Result<Burnt> {
+        let Seen::Here(here) = &self.seen else {
+            return Err(Error::new("a cell on the nucleus is not asked for known work"));
+        };
+        let _one = self.burning.lock().unwrap_or_else(PoisonError::into_inner);
+        let area = &here.control().grid;
+        let number = area.burns_asked.load(Ordering::Relaxed).wrapping_add(1);
+        area.burns_asked.store(number, Ordering::SeqCst);
+        here.sender.ring();
+        let begun = Instant::now();
+        while area.burns_over.load(Ordering::Acquire) != number {
+            if here.control().life.ended.load(Ordering::Relaxed) != 0 {
+                return Err(Error::new("the cell has ended"));
+            }
+            if begun.elapsed() > BURN_WAIT {
+                let seconds = BURN_WAIT.as_secs();
+                return Err(Error::new(format!("the cell has not done its known work within {seconds} s")));
+            }
+            std::thread::sleep(OFFER_LOOK);
+        }
+        let len = (area.burnt_len.load(Ordering::Relaxed) as usize).min(BURNT_MAX);
+        let bytes: Vec<u8> = area.burnt[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        if bytes.is_empty() {
+            return Err(Error::new("the cell had no memory to do its known work"));
+        }
+        postcard::from_bytes(&bytes)
+            .map_err(|e| Error::with("what the cell says of its known work is nonsense", e))
     }
 
     fn snapshot(&self, name: &str, each: bool, host: bool) -> Result<Snapshot> {

@@ -38,6 +38,8 @@ pub const PAGE_FAULT: usize = KINDS - 1;
 pub const EVENT: usize = KINDS - 2;
 /// The kind of a new task's way to its program.
 pub const START: usize = KINDS - 3;
+/// The kind of what is done to be measured: of a length of its own.
+pub const BURN: usize = KINDS - 4;
 
 /// A kind that takes so long on average, ns, is timed each time,
 const LONG: u32 = 2_000;

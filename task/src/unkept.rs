@@ -14,6 +14,8 @@ pub const PAGE_FAULT: usize = KINDS - 1;
 pub const EVENT: usize = KINDS - 2;
 /// As in the books.
 pub const START: usize = KINDS - 3;
+/// As in the books.
+pub const BURN: usize = KINDS - 4;
 
 /// What a core's books are at: nothing.
 pub(crate) struct Meter;

@@ -21,6 +21,7 @@ fn main() {
         Trial::test("shares", shares),
         Trial::test("cores", cores),
         Trial::test("units", units),
+        Trial::test("known_work", known_work),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -252,6 +253,28 @@ fn stat() -> Done {
     std::fs::write(&file, &lines)?;
     let again = user.ask(&["stat", "--from", &file.display().to_string(), "--json"])?;
     check(again == lines, again)
+}
+
+/// OK-05: on a live cell that is busy, known work for each activity comes back in the right record of the right resource. The
+/// books' comparison with what the host has counted is not of this test: what else the machine does is in it.
+fn known_work() -> Done {
+    let user = User::this()?;
+    let name = unique("known");
+    let file = user.dir.path().join("grid.toml");
+    std::fs::write(
+        &file,
+        "[[activity]]\nname = \"gold\"\nweight = 70\nmatch = [{ program = \"dash\" }, { program = \"sh\" }]\n
+         [[activity]]\nname = \"iron\"\nreservation = \"10%\"\n",
+    )?;
+    let options =
+        ["--name", &name, "--cores", "2", "--memory", "128M", "--grid", &file.display().to_string()];
+    let _cell =
+        user.start_program(&options, &name, &["/bin/sh", "-c", "while :; do read x < /proc/uptime; done"])?;
+    let out = user.command().args(["stat", "--check", &name, "--interval", "0.2"]).output()?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    check(said.contains(" for 4 activities at 13 resources each: "), &said)?;
+    check(!said.contains("came back\n") && !said.contains("activities hold"), &said)?;
+    check(said.contains("core 1: the books have 100.000 %"), &said)
 }
 
 /// OK-09: the configuration that a cell was started with can be seen; a bad one is refused with line and reason, and what

@@ -1,31 +1,162 @@
 //! `atoll stat --check`: do the books balance?
 //!
-//! Each core's entries are compared with the clock, and what was done with what the host says that the cell's processes
-//! have used: its counters know nothing of the books.
+//! Known work is done for each activity at each resource, and must come back in the right record; what activities hold of
+//! memory is compared with what its allocator has given out. Then each core's entries are compared with the clock, and what
+//! was done with what the host says that the cell's processes have used: its counters know nothing of the books.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use atoll_abi::grid::Resource;
+use atoll_abi::grid::{Burn, Burnt, Compared, Resource};
 use atoll_supervisor::books::Snapshot;
-use atoll_supervisor::inspect::Request;
+use atoll_supervisor::inspect::{Answer, Request, ask};
 use atoll_supervisor::{Error, Result};
 
 use super::interval::{Cores, all_time, between};
 use super::{Options, Source, print};
+use crate::list::{ENDED, find, unexpected};
 
 /// The most that they may be apart, percent of the cores' time.
 const APART: f64 = 0.5;
+/// The most that the time of known work may be off, percent.
+const OFF: f64 = 1.0;
+/// Known work is done again when the host has held it up, or the cell has taken memory for it.
+const TRIES: usize = 20;
 
 /// Compares over an interval; status 1 if they are too far apart.
 pub fn run(o: &Options) -> Result<ExitCode> {
     let request = Request::Stat { cores: true, host: true };
     let mut source = Source::open(o, request, o.interval.unwrap_or(Duration::from_secs(5)))?;
     let before = source.first()?;
+    // What known work takes is in the interval, too.
+    let came_back = known_work(o, &before)?;
     let after = source.next()?.ok_or_else(|| Error::new("the cell has ended meanwhile"))?;
     let (text, apart) = compare(&before, &after)?;
     print(&text);
-    Ok(if apart <= APART { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if came_back && apart <= APART { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Has the cell do known work and prints what came of it. Value: has it come back?
+fn known_work(o: &Options, snapshot: &Snapshot) -> Result<bool> {
+    let cell = o.cell.as_ref().ok_or_else(|| Error::new("say which cell"))?;
+    let socket = find(cell)?.socket;
+    let mut best = Burnt::default();
+    for left in (0..TRIES).rev() {
+        match ask(&socket, &Request::Burn)?.ok_or_else(|| Error::new(ENDED))? {
+            Answer::Burnt(burnt) => best = better(best, burnt),
+            Answer::Error(e) => return Err(Error::new(e)),
+            _ => return Err(unexpected()),
+        };
+        let (text, came_back) = compare_work(&best, snapshot);
+        if came_back || left == 0 {
+            print(&text);
+            return Ok(came_back);
+        }
+    }
+    Ok(false)
+}
+
+/// What was done last; of what did not come back there, what did so before.
+fn better(before: Burnt, last: Burnt) -> Burnt {
+    let burns = last.burns.into_iter().map(|burn| {
+        let same = |b: &&Burn| (b.activity, b.resource) == (burn.activity, burn.resource);
+        let earlier = before.burns.iter().find(same).filter(|b| !is_right(&burn) && is_right(b));
+        earlier.cloned().unwrap_or(burn)
+    });
+    let pages = last.pages.into_iter().map(|(whose, pages)| {
+        let earlier = before.pages.iter().find(|(id, p)| *id == whose && exact(p)).filter(|_| !exact(&pages));
+        earlier.copied().unwrap_or((whose, pages))
+    });
+    let held = if exact(&before.held) && before.held.done > 0 && !exact(&last.held) {
+        before.held
+    } else {
+        last.held
+    };
+    Burnt {
+        burns: burns.collect(),
+        pages: pages.collect(),
+        held,
+        stolen: before.stolen + last.stolen,
+        ..last
+    }
+}
+
+fn exact(c: &Compared) -> bool {
+    c.found == c.done as i64
+}
+
+/// Has it come back?
+fn is_right(burn: &Burn) -> bool {
+    let counts = !has_exact_counts(burn.resource) || exact(&burn.messages) && exact(&burn.bytes);
+    counts && off(&burn.time).abs() <= OFF
+}
+
+/// Is nothing else counted there than what was done? To run a message is a completion, and a thread's own time is no message.
+fn has_exact_counts(resource: Resource) -> bool {
+    !matches!(resource, Resource::Thread | Resource::Completion)
+}
+
+fn off(c: &Compared) -> f64 {
+    (c.found as f64 - c.done as f64) / (c.done as f64).max(1.0) * 100.0
+}
+
+/// What there is to say of known work, and whether all of it has come back.
+fn compare_work(burnt: &Burnt, snapshot: &Snapshot) -> (String, bool) {
+    let name = |id: u32| {
+        let known = snapshot.activities.iter().find(|a| a.id == id);
+        known.map_or_else(|| format!("activity {id}"), |a| a.name.clone())
+    };
+    let (mut text, mut right) = (String::new(), true);
+    let mut wrong = |what: String| {
+        text += &format!("known work: {what}\n");
+        right = false;
+    };
+    let (mut most, mut all): (f64, f64) = (0.0, 0.0);
+    for burn in &burnt.burns {
+        let at = format!("{}, {}", name(burn.activity), burn.resource.name());
+        all += burn.time.done as f64;
+        let differs = off(&burn.time);
+        most = if differs.abs() > most.abs() { differs } else { most };
+        if differs.abs() > OFF {
+            wrong(format!("{at}: {} ns were done, {} came back", burn.time.done, burn.time.found));
+        }
+        for (what, c) in [("messages", &burn.messages), ("bytes", &burn.bytes)] {
+            if has_exact_counts(burn.resource) && !exact(c) {
+                wrong(format!("{at}: {} {what} were done, {} came back", c.done, c.found));
+            }
+        }
+    }
+    for (activity, c) in &burnt.pages {
+        if !exact(c) {
+            wrong(format!("{}: {} pages were taken, {} came back", name(*activity), c.done, c.found));
+        }
+    }
+    if !exact(&burnt.held) {
+        wrong(format!(
+            "the cell's memory has given out {} pages, and activities hold {}",
+            burnt.held.done, burnt.held.found
+        ));
+    }
+    if burnt.burns.is_empty() {
+        wrong("there was no room for it in the cell".into());
+    }
+    if !right && burnt.stolen > 0 {
+        text += &format!(
+            "the host took {:.3} ms from the cores meanwhile: try again when it has less to do\n",
+            burnt.stolen as f64 / 1e6
+        );
+    }
+    text += &format!(
+        "known work: {:.3} s for {} activities at {} resources each: the time that came back is {most:+.3} % off at most\n",
+        all / 1e9,
+        burnt.pages.len(),
+        burnt.burns.len() / burnt.pages.len().max(1),
+    );
+    if burnt.left_out > 0 {
+        text += &format!("known work: none for {} more activities\n", burnt.left_out);
+    }
+    text += &format!("memory: {} pages are given out, {} are held\n", burnt.held.done, burnt.held.found);
+    (text, right)
 }
 
 /// What there is to say, and how far apart they are at most, percent.
@@ -108,5 +239,54 @@ mod tests {
         assert!((compare(&before, &after).unwrap().1 - 1.0).abs() < 1e-6);
         let empty = snapshot(1, 1, Vec::new());
         assert!(compare(&empty, &empty).is_err());
+    }
+
+    /// OK-05: known work must come back in time within 1 %, in messages, bytes and pages as it was, and in the record of whoever
+    /// it was for.
+    #[test]
+    fn known_work_comes_back_or_not() {
+        let whose = snapshot(1, 1, vec![activity(0, 0, "cell", &[])]);
+        let is = |done: u64, found: i64| Compared { done, found };
+        let burn = |resource, found| Burn {
+            activity: 0,
+            resource,
+            time: is(200_000, found),
+            messages: is(1, 1),
+            bytes: is(4096, 4096),
+        };
+        let right = Burnt {
+            burns: vec![burn(Resource::Files, 201_000), burn(Resource::Pipe, 198_500)],
+            pages: vec![(0, is(64, 64))],
+            held: is(1000, 1000),
+            stolen: 0,
+            left_out: 0,
+        };
+        let (text, ok) = compare_work(&right, &whose);
+        assert!(ok && text.contains("0.000 s for 1 activities at 2 resources each"), "{text}");
+        assert!(text.contains("-0.750 % off at most"), "{text}");
+        let wrong = |change: &dyn Fn(&mut Burnt), said: &str| {
+            let mut burnt = right.clone();
+            change(&mut burnt);
+            let (text, ok) = compare_work(&burnt, &whose);
+            assert!(!ok && text.contains(said), "{text}");
+        };
+        wrong(&|b| b.burns[0].time.found = 202_001, "cell, files: 200000 ns were done, 202001 came back");
+        wrong(&|b| b.burns[1].time.found = 0, "cell, pipe: 200000 ns were done, 0 came back");
+        wrong(&|b| b.burns[1].messages.found = 2, "cell, pipe: 1 messages were done, 2 came back");
+        wrong(&|b| b.burns[0].bytes.found = 0, "4096 bytes were done, 0 came back");
+        wrong(&|b| b.pages[0].1.found = 63, "64 pages were taken, 63 came back");
+        wrong(&|b| b.held.found = 999, "given out 1000 pages, and activities hold 999");
+        wrong(&|b| b.burns.clear(), "no room for it");
+        let mut held_up = right.clone();
+        held_up.burns[0].time.found = 0;
+        held_up.stolen = 1_500_000;
+        assert!(compare_work(&held_up, &whose).0.contains("the host took 1.500 ms"));
+        // What came back before, and what has come back now, are enough together.
+        let mut later = right.clone();
+        (later.burns[1].bytes.found, later.pages[0].1.found, later.held.found) = (0, 0, 0);
+        assert!(!compare_work(&later, &whose).1);
+        assert!(compare_work(&better(held_up.clone(), later.clone()), &whose).1);
+        later.burns[0].time.found = 0;
+        assert!(!compare_work(&better(held_up, later), &whose).1);
     }
 }

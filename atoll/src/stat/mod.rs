@@ -65,7 +65,8 @@ pub struct Options {
     /// Take the snapshots from a file that --json wrote, and not from a cell
     #[arg(long, value_name = "FILE", conflicts_with = "cell")]
     from: Option<PathBuf>,
-    /// Compare the books with the clock and with what the host says; exit status 1 if they are more than 0.5 % apart
+    /// Do known work and see whether it comes back, and compare the books with the clock and with what the host says;
+    /// exit status 1 if that is more than 1 % off, or they are more than 0.5 % apart
     #[arg(long, group = "format", conflicts_with_all = ["watch", "count", "cores", "from"])]
     check: bool,
 }
