@@ -4,8 +4,10 @@
 //! anything there, so everything is copied, then checked: numbers of records, places of sheets, names.
 #![allow(unsafe_code, reason = "looks at the cell's memory, and asks for clocks")]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, Held, RESOURCES, ROOT, Record, Resource, Sheet, kind};
@@ -306,8 +308,58 @@ fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize, held: Option<&
 /// What a core is at that is in no sheet yet: since when (0: it can't be told), and the activity and resource.
 type Open = (u64, u32, u32);
 
-fn open(local: &CoreLocal) -> Open {
-    local.with_open_record(std::thread::yield_now, |since, activity, resource| (since, activity, resource))
+/// A core is between two records for some ns, unless the host takes its processor away just then: how often is looked at once
+/// whether it is over, how long is waited between looks after that, and the most that one snapshot waits, of all cores.
+const LOOKS: u32 = 50;
+const LOOK_WAIT: Duration = Duration::from_micros(50);
+const PATIENCE: Duration = Duration::from_millis(20);
+
+fn open(local: &CoreLocal, until: Instant) -> Open {
+    let looks = Cell::new(0);
+    let relax = || {
+        looks.set(looks.get() + 1);
+        if looks.get() > LOOKS && Instant::now() < until {
+            std::thread::sleep(LOOK_WAIT);
+        } else {
+            std::thread::yield_now();
+        }
+    };
+    local.with_open_record(relax, |since, activity, resource| (since, activity, resource))
+}
+
+/// What an activity has on one core, with those below it that have ended; none if the record is another one's now.
+fn row(area: &GridArea, memory: &Mapping, activity: &Activity, core: usize) -> Option<Uses> {
+    let cores = activity.cores.len();
+    let record = &area.directory[activity.id as usize];
+    let sheets = sheets(memory, record.sheets.load(Ordering::Relaxed), cores)?;
+    let mut both = uses(&sheets[core]);
+    both.add(&uses(&sheets[cores + core]));
+    fence(Ordering::Acquire);
+    (record.sequence.load(Ordering::Relaxed) == activity.generation).then_some(both)
+}
+
+/// Reads what a core has written once more, at a moment at which it doesn't go from one record to the next: else a slice would be there
+/// twice, or not at all. Value: what it is at. None: a record has changed hands.
+fn read_core(
+    found: &mut [Activity],
+    area: &GridArea,
+    memory: &Mapping,
+    (core, local): (usize, &CoreLocal),
+    until: Instant,
+) -> Option<Open> {
+    for n in 1.. {
+        let before = open(local, until);
+        let rows: Option<Vec<Uses>> = found.iter().map(|a| row(area, memory, a, core)).collect();
+        let after = open(local, until);
+        if before != after && n < TRIES {
+            continue;
+        }
+        for (activity, row) in found.iter_mut().zip(rows?) {
+            activity.cores[core] = row;
+        }
+        return Some(after);
+    }
+    unreachable!("the last try returns")
 }
 
 /// What is in an image of a cell's books ([`Books`]).
@@ -355,21 +407,32 @@ fn read_at(
     memory: &Mapping,
     clock: impl Fn() -> u64,
 ) -> (Vec<Activity>, u32, u64) {
+    let until = Instant::now() + PATIENCE;
     for n in 1.. {
-        let before: Vec<Open> = locals.iter().map(|l| open(l)).collect();
         let (mut found, unread) = read_sheets(area, memory, locals.len());
-        let after: Vec<Open> = locals.iter().map(|l| open(l)).collect();
-        // A core that has switched meanwhile may have a slice in its sheets twice, or not at all.
-        if before != after && n < TRIES {
+        // One core after the other: there may be none of them that doesn't switch while all are read.
+        let each = locals.iter().enumerate();
+        let open: Vec<Option<Open>> =
+            each.map(|(core, local)| read_core(&mut found, area, memory, (core, local), until)).collect();
+        let same =
+            |a: &Activity| area.directory[a.id as usize].sequence.load(Ordering::Relaxed) == a.generation;
+        if !found.iter().all(same) && n < TRIES {
+            // What has ended meanwhile would be there twice.
             continue;
         }
         let now = clock();
-        for (core, (since, activity, resource)) in after.into_iter().enumerate() {
+        for (core, open) in open.into_iter().enumerate() {
+            let Some((since, activity, resource)) = open else { continue };
             let at = found.iter_mut().find(|a| a.id == activity).filter(|_| since != 0);
             let (Some(a), Some(resource)) = (at, Resource::ALL.get(resource as usize)) else { continue };
-            let more = Use { ns: now.saturating_sub(since).min(i64::MAX as u64) as i64, ..Use::default() };
-            a.cores[core].0[*resource as usize].add(&more);
-            a.resources.0[*resource as usize].add(&more);
+            let more = now.saturating_sub(since).min(i64::MAX as u64) as i64;
+            a.cores[core].0[*resource as usize].add(&Use { ns: more, ..Use::default() });
+        }
+        for activity in &mut found {
+            activity.resources = Uses::default();
+            for core in &activity.cores {
+                activity.resources.add(core);
+            }
         }
         return (found, unread, now);
     }
@@ -456,7 +519,6 @@ pub(crate) fn time_of_children(parent: i32) -> HostTime {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32};
-    use std::time::{Duration, Instant};
 
     use super::*;
 
