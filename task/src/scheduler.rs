@@ -26,6 +26,7 @@ use crate::timer::{self, TimerEntry};
 use crate::{activity, arch, books};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, pending, state as core_run};
+use atoll_abi::grid::Resource;
 use atoll_abi::{assert_accounted, platform};
 use atoll_sync::ThreadOps;
 
@@ -657,7 +658,8 @@ fn arm(this: &Core, external: bool) {
     }
 }
 
-/// The deadline has passed while the current thread ran its program.
+/// The deadline has passed while the current thread ran its program. That is the timers' work if one of them has run out, and
+/// else the scheduler's own.
 pub fn on_deadline() {
     let this = this_core();
     count(&this.stats.deadlines, 1);
@@ -665,7 +667,15 @@ pub fn on_deadline() {
     core_local().armed.store(0, Ordering::Relaxed);
     let now = platform().now();
     take_mail();
-    timer::expire(now);
+    if with_private(|p| p.timers.first_key_value().is_some_and(|(key, _)| key.0 <= now)) {
+        timer::expire(now);
+        go_on_or_preempt(now);
+    } else {
+        books::within(Resource::Overhead, || go_on_or_preempt(now));
+    }
+}
+
+fn go_on_or_preempt(now: u64) {
     look_for_events(now, true);
     if !may_stay(current()) {
         preempt();
