@@ -77,6 +77,21 @@ impl Resource {
         Resource::Stolen,
     ];
 
+    /// Those that serve messages which threads send. Timers and completions are what a core's event thread does, and the others serve
+    /// nobody.
+    pub const SERVING: [Resource; 10] = [
+        Resource::Process,
+        Resource::AddressSpace,
+        Resource::Memory,
+        Resource::Files,
+        Resource::FileCache,
+        Resource::Pipe,
+        Resource::Socket,
+        Resource::DeviceRead,
+        Resource::DeviceWrite,
+        Resource::Wait,
+    ];
+
     /// Its name in files and tables.
     pub const fn name(self) -> &'static str {
         match self {

@@ -19,19 +19,6 @@ use atoll_task::{Activity, Labels, books};
 
 use crate::log;
 
-/// What serves messages that a thread sends; timers and completions are what a core's event thread does.
-const SERVING: [Resource; 10] = [
-    Resource::Process,
-    Resource::AddressSpace,
-    Resource::Memory,
-    Resource::Files,
-    Resource::FileCache,
-    Resource::Pipe,
-    Resource::Socket,
-    Resource::DeviceRead,
-    Resource::DeviceWrite,
-    Resource::Wait,
-];
 /// How long a thread burns in its own code, and an event thread for it, ns: so much that what it takes besides is less than 1 %.
 const OWN: u64 = 2_000_000;
 /// How long at a resource at once, ns: nobody else has the core meanwhile.
@@ -81,7 +68,7 @@ impl Done {
 /// What a core's thread does for a unit, and a message that it sends: all of it is that one's.
 fn burn_in_thread(core: usize, done: &Arc<Done>) {
     done.burn(Resource::Thread, OWN, 0, 0);
-    for resource in SERVING {
+    for resource in Resource::SERVING {
         books::begin(books::BURN, Resource::Process);
         books::turn_to(resource);
         done.burn(resource, ONCE, 1, BYTES);
@@ -120,25 +107,26 @@ fn run_for(unit: &Activity, core: usize, f: impl FnOnce() + Send + 'static) -> b
 /// Pages are taken for a unit and given back: what was held by it meanwhile.
 fn hold_pages(unit: &Activity) -> Option<Compared> {
     let done = Arc::new(Done { left: AtomicU64::new(1), ..Done::default() });
-    let (whose, seen, found) = (unit.number(), done.clone(), Arc::new(AtomicI64::new(0)));
-    let says = found.clone();
+    let (whose, seen, says) = (unit.number(), done.clone(), Arc::new((AtomicU64::new(0), AtomicI64::new(0))));
+    let said = says.clone();
     let runs = run_for(unit, 0, move || {
         let before = memory().held(whose);
         let mut pages: Vec<u8> = Vec::new();
         if pages.try_reserve_exact(PAGES * PAGE as usize).is_ok() {
-            says.store(memory().held(whose) - before, Ordering::Relaxed);
+            says.0.store(PAGES as u64, Ordering::Relaxed);
+            says.1.store(memory().held(whose) - before, Ordering::Relaxed);
         }
         drop(pages);
         // What it has given back is nobody's any more.
         let kept = memory().held(whose) - before;
-        says.fetch_add(kept, Ordering::Relaxed);
+        says.1.fetch_add(kept, Ordering::Relaxed);
         seen.one_less();
     });
     if !runs {
         return None;
     }
     done.wait(0);
-    Some(Compared { done: PAGES as u64, found: found.load(Ordering::Relaxed) })
+    Some(Compared { done: said.0.load(Ordering::Relaxed), found: said.1.load(Ordering::Relaxed) })
 }
 
 /// Has a thread on each core, and what it asks for, burn for a unit: two ends in all. Adds what has come of it.
@@ -178,7 +166,7 @@ fn burn_for(
 fn burn_everywhere(activity: &Activity, all: &mut Burnt) -> Option<()> {
     let units = || Activity::new(kind::UNIT, activity, 0, b"check");
     let (unit, of_timer, whose) = (units()?, units()?, activity.number());
-    let resources = SERVING.into_iter().chain([Resource::Thread, Resource::Completion]);
+    let resources = Resource::SERVING.into_iter().chain([Resource::Thread, Resource::Completion]);
     burn_for(&unit, whose, resources, &mut all.burns, burn_in_thread)?;
     burn_for(&of_timer, whose, core::iter::once(Resource::Timer), &mut all.burns, |_, done| {
         burn_in_timer(done)

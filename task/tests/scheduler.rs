@@ -461,20 +461,6 @@ fn work_behind_is_paid_back() {
     );
 }
 
-/// Resources that serve messages.
-const SERVING: [Resource; 10] = [
-    Resource::Process,
-    Resource::AddressSpace,
-    Resource::Memory,
-    Resource::Files,
-    Resource::FileCache,
-    Resource::Pipe,
-    Resource::Socket,
-    Resource::DeviceRead,
-    Resource::DeviceWrite,
-    Resource::Wait,
-];
-
 /// How long a core is taken away, ns.
 const STOLEN: u64 = 3_000_000;
 
@@ -492,7 +478,7 @@ impl Burnt {
 fn burn_everywhere(who: usize, burnt: &Arc<Burnt>, count: &Arc<(AtomicU64, WaitQueue)>) {
     for round in 0..4 {
         burnt.note(who, Resource::Thread, burn(1_000_000));
-        for (n, resource) in SERVING.into_iter().enumerate() {
+        for (n, resource) in Resource::SERVING.into_iter().enumerate() {
             // Of a length that belongs to both, and in two parts: others run between them.
             let ns = 160_000 + 40_000 * (who as u64 + n as u64 % 3);
             task::books::begin(n, Resource::Process);
@@ -500,7 +486,7 @@ fn burn_everywhere(who: usize, burnt: &Arc<Burnt>, count: &Arc<(AtomicU64, WaitQ
             burnt.note(who, resource, burn(ns));
             task::yield_now();
             burnt.note(who, resource, burn(ns / 2));
-            let other = SERVING[(n + 1) % SERVING.len()];
+            let other = Resource::SERVING[(n + 1) % Resource::SERVING.len()];
             task::books::within(other, || burnt.note(who, other, burn(ns)));
             task::books::end();
         }
@@ -604,9 +590,11 @@ fn burns_come_back() {
                 };
                 let mut all = 0.0;
                 for (n, activity) in who.iter().enumerate() {
-                    for resource in
-                        SERVING.into_iter().chain([Resource::Thread, Resource::Timer, Resource::Completion])
-                    {
+                    for resource in Resource::SERVING.into_iter().chain([
+                        Resource::Thread,
+                        Resource::Timer,
+                        Resource::Completion,
+                    ]) {
                         let want = burnt.0[n][resource as usize].load(Ordering::Relaxed) as f64;
                         all += want;
                         compare(
