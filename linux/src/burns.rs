@@ -226,6 +226,7 @@ pub fn look() {
         Some(t) => atoll_task::start(t),
         None => {
             log::line(format_args!("no memory for what `atoll stat --check` asks for"));
+            area().burnt_len.store(0, Ordering::Relaxed);
             area().burns_over.store(asked, Ordering::Release);
         }
     }

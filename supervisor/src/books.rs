@@ -233,6 +233,13 @@ fn sheets(memory: &Mapping, offset: u64, cores: usize) -> Option<&[Sheet]> {
     p.is_aligned().then(|| unsafe { std::slice::from_raw_parts(p, sheets) })
 }
 
+/// What is written of an activity on one core, of itself and of those below it that have ended.
+fn uses_on(sheets: &[Sheet], core: usize) -> Uses {
+    let mut both = uses(&sheets[core]);
+    both.add(&uses(&sheets[sheets.len() / 2 + core]));
+    both
+}
+
 /// Pages that each activity holds, as each core counts them, if that is in the cell's memory.
 fn held<'a>(area: &GridArea, memory: &'a Mapping, cores: usize) -> Option<&'a [Held]> {
     let offset = Some(area.held.load(Ordering::Acquire)).filter(|offset| *offset != 0)?;
@@ -267,15 +274,8 @@ fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize, held: Option<&
     }
     let number = record.kind.load(Ordering::Relaxed);
     let name = text(&record.name);
-    let each = sheets(memory, record.sheets.load(Ordering::Relaxed), cores).map(|sheets| {
-        let (own, ended) = sheets.split_at(cores);
-        let both = own.iter().zip(ended).map(|(own, ended)| {
-            let mut both = uses(own);
-            both.add(&uses(ended));
-            both
-        });
-        both.collect::<Vec<_>>()
-    });
+    let each = sheets(memory, record.sheets.load(Ordering::Relaxed), cores)
+        .map(|sheets| (0..cores).map(|core| uses_on(sheets, core)).collect::<Vec<_>>());
     let (parent, pid) = (record.parent.load(Ordering::Relaxed), record.pid.load(Ordering::Relaxed));
     let (weight, pages) = (record.weight.load(Ordering::Relaxed), pages(held, id));
     // What was read above is of this generation only if it still is.
@@ -329,13 +329,11 @@ fn open(local: &CoreLocal, until: Instant) -> Open {
 
 /// What an activity has on one core, with those below it that have ended; none if the record is another one's now.
 fn row(area: &GridArea, memory: &Mapping, activity: &Activity, core: usize) -> Option<Uses> {
-    let cores = activity.cores.len();
     let record = &area.directory[activity.id as usize];
-    let sheets = sheets(memory, record.sheets.load(Ordering::Relaxed), cores)?;
-    let mut both = uses(&sheets[core]);
-    both.add(&uses(&sheets[cores + core]));
+    let sheets = sheets(memory, record.sheets.load(Ordering::Relaxed), activity.cores.len())?;
+    let row = uses_on(sheets, core);
     fence(Ordering::Acquire);
-    (record.sequence.load(Ordering::Relaxed) == activity.generation).then_some(both)
+    (record.sequence.load(Ordering::Relaxed) == activity.generation).then_some(row)
 }
 
 /// Reads what a core has written once more, at a moment at which it doesn't go from one record to the next: else a slice would be there

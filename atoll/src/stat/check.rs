@@ -76,7 +76,7 @@ fn better(before: Burnt, last: Burnt) -> Burnt {
         burns: burns.collect(),
         pages: pages.collect(),
         held,
-        stolen: before.stolen + last.stolen,
+        stolen: before.stolen.saturating_add(last.stolen),
         ..last
     }
 }
