@@ -5,7 +5,8 @@
  * grid disk DIRECTORY THREADS   threads read the directory's files again and again, past caches
  * grid flood RESOURCE THREADS SECONDS DIRECTORY    keeps a resource busy in every second phase of so many seconds
  * grid paced RESOURCE PHASES SECONDS DIRECTORY     uses the resource as a polite program would; says how it went:
- *     operations in a request, then for quiet and flooded phases: requests wanted, requests done, p50 and p99 in us */
+ *     operations in a request, then for quiet and flooded phases: requests wanted, requests done, p50 and p99 in us, and the
+ *     p99 of the phase in the middle */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -338,9 +339,11 @@ static void paced(int phases)
 	printf("%d\n", operations);
 	uint64_t gap = 1000000000 / A_SECOND, each = phase_ns / gap + 1, wanted[2] = {0}, done[2] = {0};
 	uint64_t *times[2] = { calloc(phases * each, 8), calloc(phases * each, 8) };
+	uint64_t *slow[2] = { calloc(phases, 8), calloc(phases, 8) };
 	for (int phase = 2; phase < phases + 2; phase++) {
 		uint64_t end = first + (phase + 1) * phase_ns;
 		/* The tenth in which the phase begins does not count. */
+		uint64_t before = done[phase % 2];
 		for (uint64_t at = end - phase_ns * 9 / 10; at + gap <= end; at += gap) {
 			wanted[phase % 2]++;
 			/* Who is late at the end of a phase does not catch up in the next. */
@@ -350,11 +353,15 @@ static void paced(int phases)
 			uint64_t t = now();
 			if (t < end) times[phase % 2][done[phase % 2]++] = t - at;
 		}
+		uint64_t *mine = times[phase % 2] + before, count = done[phase % 2] - before;
+		qsort(mine, count, 8, by_size);
+		slow[phase % 2][phase / 2 - 1] = count ? mine[count * 99 / 100] : 0;
 	}
 	for (int n = 0; n < 2; n++) {
 		qsort(times[n], done[n], 8, by_size);
-		printf("%lu %lu %.1f %.1f\n", wanted[n], done[n], done[n] ? times[n][done[n] / 2] / 1e3 : 0,
-		       done[n] ? times[n][done[n] * 99 / 100] / 1e3 : 0);
+		qsort(slow[n], phases / 2, 8, by_size);
+		printf("%lu %lu %.1f %.1f %.1f\n", wanted[n], done[n], done[n] ? times[n][done[n] / 2] / 1e3 : 0,
+		       done[n] ? times[n][done[n] * 99 / 100] / 1e3 : 0, slow[n][phases / 4] / 1e3);
 	}
 	fflush(stdout);
 	for (;;) pause();

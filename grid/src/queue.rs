@@ -185,6 +185,11 @@ impl Queues {
         }
     }
 
+    /// Do messages of this activity wait?
+    pub fn waits(&self, activity: u32) -> bool {
+        self.client(activity).is_some_and(|client| !self.queues[client as usize].messages.is_empty())
+    }
+
     /// How many messages wait.
     pub fn len(&self) -> usize {
         self.waiting

@@ -51,10 +51,14 @@ pub struct Rule {
 
 /// Bytes of one message in a queue: what moved more is several.
 const PIECE: u64 = 64 << 10;
+/// What a class has to pay is put together to messages of its window's length by this, as far as it must wait.
+const PIECES: u64 = 16;
 /// A class may be so much ahead of what it has paid, as time at its rate, ns.
 const WINDOW: u64 = 20_000_000;
 /// Turns that are due within so much time are taken together, ns.
 const TICK: u64 = 100_000;
+/// Turns are taken after so much time, ns, even if nobody waits for that: what is not used is lost after twice as long.
+const TURNS_EVERY: u64 = 5_000_000;
 /// Memory of messages that a gate keeps.
 const POOL: usize = 64;
 /// What a waiting thread is woken for.
@@ -64,10 +68,14 @@ const OPEN: u32 = 1;
 struct Class {
     activity: u32,
     resource: Resource,
-    /// What is in its queue, in units of the measure. Changed under the gate's lock.
+    /// What it has not paid, in units of the measure. Changed under the gate's lock.
     unpaid: AtomicU64,
+    /// What of that is in no message of its queue yet: nothing if none waits there. Changed under the gate's lock.
+    gathered: AtomicU64,
     /// With so much it is full.
     window: u64,
+    /// The most that it may get in a second.
+    most: u64,
     /// How often it has stopped being full.
     opened: AtomicU64,
     /// Threads that wait until it isn't.
@@ -76,12 +84,17 @@ struct Class {
     then: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
-struct Gate {
+/// Makes the messages of what is to be paid.
+struct Bills {
     resource: Resource,
     /// Longer messages are several.
     piece: u64,
-    queues: Queues,
     pool: Pool,
+}
+
+struct Gate {
+    bills: Bills,
+    queues: Queues,
     /// By activity.
     classes: Vec<Option<Arc<Class>>>,
 }
@@ -178,6 +191,7 @@ impl Place {
         if let Some(gate) = self.gate.lock().as_mut() {
             first(gate);
             later = gate.take_turns(self, now, &mut opened);
+            later = gate.keep_at(self, now, later);
         }
         open(opened);
         later
@@ -213,14 +227,28 @@ fn open(classes: Vec<Arc<Class>>) {
     }
 }
 
+impl Bills {
+    /// Puts what a class has to pay into its queue, as far as it makes whole messages or none waits there.
+    fn put(&mut self, queues: &mut Queues, class: &Class, now: u64) {
+        let whole = (class.window / PIECES).max(1);
+        let mut left = class.gathered.load(Ordering::Relaxed);
+        while left >= whole || left > 0 && !queues.waits(class.activity) {
+            let cost = left.min(self.piece);
+            left -= cost;
+            let (activity, resource) = (class.activity, self.resource);
+            let header = Header { dependency: 0, affinity: 0, cost, activity, resource };
+            queues.push(Message::new(&mut self.pool, header, || ()), now);
+        }
+        class.gathered.store(left, Ordering::Relaxed);
+    }
+}
+
 impl Gate {
     fn new(resource: Resource, rule: &Rule) -> Self {
         let bytes = rule.measure == Measure::Bytes;
         let mut gate = Gate {
-            resource,
-            piece: if bytes { PIECE } else { u64::MAX },
+            bills: Bills { resource, piece: if bytes { PIECE } else { u64::MAX }, pool: Pool::new(POOL) },
             queues: Queues::new(rule.scheduler, rule.batch, rule.rate),
-            pool: Pool::new(POOL),
             classes: Vec::new(),
         };
         let cell = (ROOT, rule.cell);
@@ -229,8 +257,8 @@ impl Gate {
         for (activity, parameters) in all() {
             gate.queues.configure(*activity, parameters);
             let share = u128::from(rule.rate) * u128::from(parameters.weight) / u128::from(weights.max(1));
-            let rates = [share as u64, parameters.limit];
-            let rate = rates.into_iter().filter(|rate| *rate != 0).min().unwrap_or(u64::MAX);
+            let least_of = |rates: [u64; 2]| rates.into_iter().filter(|r| *r != 0).min().unwrap_or(u64::MAX);
+            let rate = least_of([share as u64, parameters.limit]);
             let least = if bytes { PIECE } else { 1 };
             let at = *activity as usize;
             gate.classes.resize_with(gate.classes.len().max(at + 1), || None);
@@ -238,7 +266,9 @@ impl Gate {
                 activity: *activity,
                 resource,
                 unpaid: AtomicU64::new(0),
+                gathered: AtomicU64::new(0),
                 window: (rate / (1_000_000_000 / WINDOW)).max(least),
+                most: least_of([rule.rate, parameters.limit]),
                 opened: AtomicU64::new(0),
                 waiters: WaitQueue::new(),
                 then: Mutex::new(Vec::new()),
@@ -251,33 +281,33 @@ impl Gate {
     fn pay(&mut self, place: &Place, class: u32, amount: u64, now: u64) {
         let Some(Some(known)) = self.classes.get(class as usize) else { return };
         let mut left = amount;
-        while left > 0 {
-            let cost = left.min(self.piece);
+        while left > 0 && self.queues.may_run(class, now) {
+            let cost = left.min(self.bills.piece);
             left -= cost;
-            if self.queues.may_run(class, now) {
-                self.queues.done(class, cost, now);
-                continue;
-            }
-            let header =
-                Header { dependency: 0, affinity: 0, cost, activity: class, resource: self.resource };
-            self.queues.push(Message::new(&mut self.pool, header, || ()), now);
-            let unpaid = known.unpaid.load(Ordering::Relaxed) + cost;
-            known.unpaid.store(unpaid, Ordering::Relaxed);
-            if unpaid >= known.window {
-                place.set_full(class, true);
-            }
+            self.queues.done(class, cost, now);
         }
+        if left == 0 {
+            return;
+        }
+        known.gathered.store(known.gathered.load(Ordering::Relaxed) + left, Ordering::Relaxed);
+        let unpaid = known.unpaid.load(Ordering::Relaxed) + left;
+        known.unpaid.store(unpaid, Ordering::Relaxed);
+        if unpaid >= known.window {
+            place.set_full(class, true);
+        }
+        self.bills.put(&mut self.queues, known, now);
     }
 
     fn take_turns(&mut self, place: &Place, now: u64, opened: &mut Vec<Arc<Class>>) -> u64 {
         while let Some(message) = self.queues.next(now) {
             let Header { activity, cost, .. } = *message.header();
             let waited = now.saturating_sub(message.since());
-            self.pool.put(message.run());
+            self.bills.pool.put(message.run());
             self.queues.done(activity, cost, now);
             let sheet = Cause::activity(activity).sheet(core_local().id());
-            count(&sheet.entries[self.resource as usize].queued, waited);
+            count(&sheet.entries[self.bills.resource as usize].queued, waited);
             let Some(Some(class)) = self.classes.get(activity as usize) else { continue };
+            self.bills.put(&mut self.queues, class, now);
             let unpaid = class.unpaid.load(Ordering::Relaxed).saturating_sub(cost);
             class.unpaid.store(unpaid, Ordering::Relaxed);
             if unpaid <= class.window / 2 && place.is_full(activity) {
@@ -286,6 +316,27 @@ impl Gate {
             }
         }
         self.queues.later(now)
+    }
+
+    /// When turns are to be taken that can be no earlier than this: not before a full class may be opened by that, for which
+    /// it has to pay the half of its window, but before what is not used is lost.
+    fn keep_at(&self, place: &Place, now: u64, later: u64) -> u64 {
+        if later == u64::MAX {
+            return later;
+        }
+        let mut at = now + TURNS_EVERY;
+        for (word, full) in place.full.iter().enumerate() {
+            let mut full = full.load(Ordering::Relaxed);
+            while full != 0 {
+                let class = word * 64 + full.trailing_zeros() as usize;
+                full &= full - 1;
+                let Some(Some(class)) = self.classes.get(class) else { continue };
+                let more = class.unpaid.load(Ordering::Relaxed).saturating_sub(class.window / 2);
+                let takes = u128::from(more) * 1_000_000_000 / u128::from(class.most.max(1));
+                at = at.min(now + takes.min(TURNS_EVERY.into()) as u64);
+            }
+        }
+        later.max(at)
     }
 }
 

@@ -59,6 +59,8 @@ struct Phases {
     /// Time from when a request was due until it was done, us.
     p50: f64,
     p99: f64,
+    /// The p99 of the phase in the middle, us: what happens to the machine in one of them is not in that.
+    p99_middle: f64,
 }
 
 #[derive(Serialize)]
@@ -70,8 +72,9 @@ struct Row {
     flooded: Phases,
     /// What was done under the flood of what was done without, percent.
     throughput: f64,
-    /// How much longer a request in a hundred took, percent.
+    /// How much longer a request in a hundred took, percent: of all, and of the phases in the middle.
     p99: f64,
+    p99_middle: f64,
 }
 
 #[derive(Serialize)]
@@ -96,7 +99,7 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
     let json = bench.options.json;
     let say = |text: &str| if json { eprint!("{text}") } else { print!("{text}") };
     say(&format!(
-        "neighbour, {cores} core(s), phases of 1 s without and with the flood, {} s of each\n  {:16}{:>8}{:>16}{:>16}{:>14}{:>12}{:>12}{:>12}{:>10}\n",
+        "neighbour, {cores} core(s), phases of 1 s without and with the flood, {} s of each\n  {:16}{:>8}{:>16}{:>16}{:>14}{:>12}{:>12}{:>12}{:>10}{:>12}{:>12}{:>10}\n",
         bench.options.seconds,
         "",
         "ops",
@@ -106,13 +109,16 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
         "p50 us",
         "p99, quiet",
         "flooded",
+        "more %",
+        "middle, q.",
+        "flooded",
         "more %"
     ));
     let mut rows = Vec::new();
     for resource in wanted {
         let r = flood(bench, cores, resource).with_context(|| format!("flooding {resource}"))?;
         say(&format!(
-            "  {:16}{:>8}{:>16}{:>16}{:>14.1}{:>12.0}{:>12.0}{:>12.0}{:>10.0}\n",
+            "  {:16}{:>8}{:>16}{:>16}{:>14.1}{:>12.0}{:>12.0}{:>12.0}{:>10.0}{:>12.0}{:>12.0}{:>10.0}\n",
             r.resource,
             r.operations,
             format!("{} of {}", r.quiet.done, r.quiet.wanted),
@@ -121,7 +127,10 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
             r.quiet.p50,
             r.quiet.p99,
             r.flooded.p99,
-            r.p99
+            r.p99,
+            r.quiet.p99_middle,
+            r.flooded.p99_middle,
+            r.p99_middle
         ));
         rows.push(r);
     }
@@ -151,12 +160,19 @@ fn flood(bench: &Bench, cores: usize, resource: &str) -> Result<Row> {
     let mut hear = || -> Result<Phases> {
         let line = cell.hear()?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [wanted, done, p50, p99] = words[..] else { bail!("the victim says {line:?}") };
-        Ok(Phases { wanted: wanted.parse()?, done: done.parse()?, p50: p50.parse()?, p99: p99.parse()? })
+        let [wanted, done, p50, p99, p99_middle] = words[..] else { bail!("the victim says {line:?}") };
+        Ok(Phases {
+            wanted: wanted.parse()?,
+            done: done.parse()?,
+            p50: p50.parse()?,
+            p99: p99.parse()?,
+            p99_middle: p99_middle.parse()?,
+        })
     };
     let (quiet, flooded) = (hear()?, hear()?);
     let part = |p: &Phases| p.done as f64 / p.wanted as f64;
     let throughput = part(&flooded) * 100.0 / part(&quiet);
-    let p99 = flooded.p99 * 100.0 / quiet.p99 - 100.0;
-    Ok(Row { resource: resource.into(), operations, quiet, flooded, throughput, p99 })
+    let more = |of: fn(&Phases) -> f64| of(&flooded) * 100.0 / of(&quiet) - 100.0;
+    let (p99, p99_middle) = (more(|p| p.p99), more(|p| p.p99_middle));
+    Ok(Row { resource: resource.into(), operations, quiet, flooded, throughput, p99, p99_middle })
 }
