@@ -219,8 +219,24 @@ pub struct CoreArea {
     pub continuation: AtomicU64,
     /// And with which argument.
     pub argument: AtomicU64,
+    /// How long the core has slept, as the nucleus counts, ns; while it sleeps [`ASLEEP`] and when it would have begun with that
+    /// if it had slept all that time at once.
+    pub slept: AtomicU64,
     /// Where the nucleus puts the registers of what it interrupted ([`SigContext`]).
     pub trap: [AtomicU64; TRAP_WORDS],
+}
+
+/// Bit of [`CoreArea::slept`]: the core sleeps.
+pub const ASLEEP: u64 = 1 << 63;
+
+impl CoreArea {
+    /// How long the core has slept by `now`, as the nucleus counts, ns.
+    pub fn slept_by(&self, now: u64) -> u64 {
+        match self.slept.load(Ordering::Relaxed) {
+            asleep if asleep & ASLEEP != 0 => now.saturating_sub(asleep & !ASLEEP),
+            slept => slept,
+        }
+    }
 }
 
 /// Words of [`CoreArea::trap`].

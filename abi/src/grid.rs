@@ -217,6 +217,8 @@ pub const REASON_MAX: usize = 240;
 
 /// Activities that known work is done for at a time.
 pub const BURNS_MAX: usize = 16;
+/// How many times as long as else known work may be.
+pub const BURNS_LONGEST: u32 = 16;
 /// The longest encoded [`Burnt`], bytes.
 pub const BURNT_MAX: usize = 32 << 10;
 
@@ -284,6 +286,8 @@ pub struct GridArea {
     pub reason: [AtomicU8; REASON_MAX],
     /// Burns are asked for: grows with each, by whoever looks at the cell.
     pub burns_asked: AtomicU32,
+    /// How many times as long as else threads are to work at once, up to [`BURNS_LONGEST`].
+    pub burns_times: AtomicU32,
     /// The last that the cell has begun with.
     pub burns_begun: AtomicU32,
     /// The last that is over: what has come of it is in `burnt`.

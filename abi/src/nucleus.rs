@@ -134,6 +134,40 @@ pub mod outside {
         pub area: u64,
         /// A [`CoreLocal`](crate::core_local::CoreLocal) for each core, of which the grid's words are there and the rest is 0.
         pub locals: u64,
+        /// How long all of its cores together have slept by then, as the nucleus has counted, ns.
+        pub slept: u64,
+    }
+    /// From outside: another configuration of the grid is offered. The value is the offer's number, and `extra` bytes come
+    /// behind it: a `GridConfig`, encoded.
+    pub const OFFER: u64 = u64::MAX - 2;
+    /// From outside: known work is asked for. The value is the request's number, and `extra` how many times as long as else it
+    /// is to be.
+    pub const BURN: u64 = u64::MAX - 3;
+    /// From outside: what has come of offers and known work is asked for, of the latter with its results if the value is not 0.
+    /// From the cell, in answer: a request with this cookie, behind whose head come `a.len` bytes: a [`Said`], and the results.
+    pub const SAID: u64 = u64::MAX - 4;
+    /// What has come of offers and known work: words of the cell's [`GridArea`](crate::grid::GridArea).
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        zerocopy::FromBytes,
+        zerocopy::IntoBytes,
+        zerocopy::Immutable,
+        zerocopy::KnownLayout,
+    )]
+    #[repr(C)]
+    pub struct Said {
+        /// The last offer that was looked at.
+        pub answered: u32,
+        /// 1: it was taken.
+        pub taken: u32,
+        /// The known work that is over.
+        pub burns_over: u32,
+        /// Length of its results.
+        pub burnt_len: u32,
+        /// Why the offer was not taken, with NULs behind it.
+        pub reason: [u8; crate::grid::REASON_MAX],
     }
     /// The most bytes that the cell has sent and that were not said to be taken: a console may drop what it can't pass
     /// on at once (QEMU's does), so there has to be room for so many on the way.

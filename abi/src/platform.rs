@@ -193,6 +193,11 @@ pub trait Platform: Sync {
         None
     }
 
+    /// How long this core has slept in [`Platform::park`], ns, if somebody below counts that. None: nobody does.
+    fn slept(&self) -> Option<u64> {
+        None
+    }
+
     /// Asks for one [`Upcall::Event`](crate::frame::Upcall) on this core at
     /// `deadline` (on [`Platform::now`]'s clock), in place of the one asked for before.
     fn arm(&self, deadline: u64);

@@ -102,6 +102,7 @@ impl Platform for Watched {
 
     told! { below();
         fn cpu_time() -> Option<u64>;
+        fn slept() -> Option<u64>;
         fn arm(deadline: u64);
         fn disarm();
         fn park(deadline: Option<u64>, events: &mut Events);

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{
-    ACTIVITIES_MAX, BURNS_MAX, BURNT_MAX, Burn, Burnt, Compared, GridArea, RESOURCES, ROOT, Resource, kind,
+    ACTIVITIES_MAX, BURNS_LONGEST, BURNS_MAX, BURNT_MAX, Burn, Burnt, Compared, GridArea, RESOURCES, ROOT,
+    Resource, kind,
 };
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform;
@@ -19,7 +20,8 @@ use atoll_task::{Activity, Labels, books};
 
 use crate::log;
 
-/// How long a thread burns in its own code, and an event thread for it, ns: so much that what it takes besides is less than 1 %.
+/// How long a thread burns in its own code, and an event thread for it, ns: so much that what it takes besides is less than 1 %
+/// on a machine that is not emulated. Elsewhere who asks wants it longer.
 const OWN: u64 = 2_000_000;
 /// How long at a resource at once, ns: nobody else has the core meanwhile.
 const ONCE: u64 = 200_000;
@@ -27,6 +29,14 @@ const ONCE: u64 = 200_000;
 const BYTES: u64 = 4096;
 /// Pages that are taken: a power of two.
 const PAGES: usize = 64;
+
+fn area() -> &'static GridArea {
+    &platform().control().grid
+}
+
+fn own() -> u64 {
+    OWN * u64::from(area().burns_times.load(Ordering::Relaxed).clamp(1, BURNS_LONGEST))
+}
 
 /// What was done for one activity on one core: by resource time, messages, bytes.
 #[derive(Default)]
@@ -67,7 +77,7 @@ impl Done {
 
 /// What a core's thread does for a unit, and a message that it sends: all of it is that one's.
 fn burn_in_thread(core: usize, done: &Arc<Done>) {
-    done.burn(Resource::Thread, OWN, 0, 0);
+    done.burn(Resource::Thread, own(), 0, 0);
     for resource in Resource::SERVING {
         books::begin(books::BURN, Resource::Process);
         books::turn_to(resource);
@@ -78,7 +88,7 @@ fn burn_in_thread(core: usize, done: &Arc<Done>) {
     }
     let later = done.clone();
     atoll_task::send(core, Labels::NONE, Resource::Completion, move || {
-        later.burn(Resource::Completion, OWN, 1, 0);
+        later.burn(Resource::Completion, own(), 1, 0);
         later.one_less();
     });
     done.one_less();
@@ -88,7 +98,7 @@ fn burn_in_thread(core: usize, done: &Arc<Done>) {
 fn burn_in_timer(done: &Arc<Done>) {
     let later = done.clone();
     let timer = atoll_task::Timer::new(move |_| {
-        later.burn(Resource::Timer, OWN, 1, 0);
+        later.burn(Resource::Timer, own(), 1, 0);
         later.one_less();
     });
     timer.start(platform().now() + 1, 0);
@@ -210,10 +220,6 @@ fn burn_for_all() -> Burnt {
     all.stolen = stolen() - before;
     all.held = held();
     all
-}
-
-fn area() -> &'static GridArea {
-    &platform().control().grid
 }
 
 /// Looks whether somebody asks for burns, and has a thread see to them.

@@ -11,7 +11,7 @@ use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
-use atoll_abi::control::CoreArea;
+use atoll_abi::control::{ASLEEP, CoreArea};
 use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{EXEMPT_END, HOST_THREAD_SIZE, HOST_THREADS, IMAGE_MAX, PAGE, RUNTIME_BASE};
@@ -502,7 +502,7 @@ impl Core {
         const WAKES: u32 = pending::NOTIFY | pending::DEVICE | pending::MAILBOX;
         while self.local().pending.load(Ordering::SeqCst) & WAKES == 0 && clock::now() < deadline {
             self.set_timer(deadline);
-            wait_for_interrupt();
+            self.sleep_for(cell);
             if cell.has_ended() {
                 leave(cell);
             }
@@ -510,6 +510,17 @@ impl Core {
         self.set_timer(u64::MAX);
         self.look_at_timer();
         Ok(0)
+    }
+
+    /// Waits for an interrupt in a cell's name, and counts how long.
+    fn sleep_for(&self, cell: &'static crate::cell::Cell) {
+        let (area, _) = cell.area(self.number.get());
+        let begun = clock::now();
+        let slept = area.slept_by(begun);
+        area.slept.store(ASLEEP | begun.saturating_sub(slept), Ordering::Relaxed);
+        wait_for_interrupt();
+        // The cell may have written anything there.
+        area.slept.store(slept.saturating_add(clock::now().saturating_sub(begun)), Ordering::Relaxed);
     }
 
     /// Leaves the registers in the core's trap, and has ring 3 go on with its upcalls. Value: false if it can't.

@@ -170,13 +170,14 @@ pub struct Activity {
     pub cores: Vec<Uses>,
 }
 
-/// What the host says of the processes that are the cell's cores.
+/// What the host says of the processes that are the cell's cores, or a nucleus of its cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostTime {
-    /// Processor time that they have used, ns.
+    /// Processor time that they have used; on the nucleus how long they did not sleep, of which only differences mean
+    /// something; ns.
     pub ns: u64,
-    /// How many there are.
+    /// How many processes there are: none on the nucleus.
     pub processes: u32,
 }
 
@@ -369,6 +370,8 @@ pub(crate) struct Image {
     pub cores: u32,
     /// When the books were opened, by the same clock.
     pub opened: u64,
+    /// How long the cores did not sleep, as a nucleus has counted, ns; only differences mean something.
+    pub awake: u64,
 }
 
 /// Reads an image, which may be anything. None: it is none.
@@ -389,7 +392,8 @@ pub(crate) fn read_image(image: &[u8]) -> Option<Image> {
     let locals: Vec<_> = locals.iter().collect();
     let (activities, unread, clock) = read_at(area, &locals, &memory, || head.clock);
     let opened = area.opened.load(Ordering::Relaxed).min(clock);
-    Some(Image { activities, unread, clock, cores: cores as u32, opened })
+    let awake = (cores as u64).wrapping_mul(head.clock).wrapping_sub(head.slept);
+    Some(Image { activities, unread, clock, cores: cores as u32, opened, awake })
 }
 
 /// The activities of a cell, each with a row for each of its cores (whose words are `locals`); how many records could not be

@@ -17,7 +17,7 @@ use atoll_abi::control::Control;
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::books::{self, Image, Snapshot};
+use crate::books::{self, HostTime, Image, Snapshot};
 use crate::launch::Sender;
 use crate::memory::{self, Mapping};
 use crate::remote::Remote;
@@ -33,8 +33,9 @@ const LINE_WAIT: Duration = Duration::from_secs(10);
 const OFFER_WAIT: Duration = Duration::from_secs(5);
 /// How long it may burn: many classes may share few cores, which have other things to do.
 const BURN_WAIT: Duration = Duration::from_secs(9);
-/// How often is looked whether it has.
+/// How often is looked whether it has; and where it has to be asked.
 const OFFER_LOOK: Duration = Duration::from_millis(2);
+const OFFER_ASK: Duration = Duration::from_millis(20);
 
 /// What is asked of a cell's supervisor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -59,7 +60,11 @@ pub enum Request {
         config: GridConfig,
     },
     /// Known work, and whether it comes back.
-    Burn,
+    Burn {
+        /// How many times as long as else threads are to work at once: 1 to 16.
+        #[serde(default)]
+        times: u32,
+    },
 }
 
 /// What it says.
@@ -192,7 +197,7 @@ impl Live {
         Self::with(Seen::Here(Here { control, memory, memory_file, sender, first }), cores, program, grid)
     }
 
-    /// One on a machine of its own, with so many bytes of memory. It is not given another configuration.
+    /// One on a machine of its own, with so many bytes of memory.
     pub fn elsewhere(
         remote: Arc<Remote>,
         memory: u64,
@@ -222,10 +227,41 @@ impl Live {
 
     fn offers(&self) -> MutexGuard<'_, Offers> {
         let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Seen::Here(here) = &self.seen {
-            offers.settle(&here.control().grid);
-        }
+        offers.settle(self.area());
         offers
+    }
+
+    /// Where the cell is offered configurations and asked for known work, and answers.
+    fn area(&self) -> &GridArea {
+        match &self.seen {
+            Seen::Here(here) => &here.control().grid,
+            Seen::Elsewhere(remote, _) => remote.grid(),
+        }
+    }
+
+    /// Has the cell look there.
+    fn ring(&self) {
+        match &self.seen {
+            Seen::Here(here) => here.sender.ring(),
+            Seen::Elsewhere(remote, _) => remote.ring(),
+        }
+    }
+
+    /// Waits a moment for what the cell answers there.
+    fn wait_a_moment(&self) -> Result<()> {
+        match &self.seen {
+            Seen::Here(here) if here.control().life.ended.load(Ordering::Relaxed) != 0 => {
+                Err(Error::new("the cell has ended"))
+            }
+            Seen::Here(_) => {
+                std::thread::sleep(OFFER_LOOK);
+                Ok(())
+            }
+            Seen::Elsewhere(remote, _) => {
+                std::thread::sleep(OFFER_ASK);
+                remote.look()
+            }
+        }
     }
 
     /// Its memory, and how much of that the host has given, bytes.
@@ -257,7 +293,7 @@ impl Live {
                 Ok(refused) => Answer::Set(refused),
                 Err(e) => Answer::Error(e.to_string()),
             },
-            Request::Burn => match self.burn() {
+            Request::Burn { times } => match self.burn(times) {
                 Ok(burnt) => Answer::Burnt(burnt),
                 Err(e) => Answer::Error(e.to_string()),
             },
@@ -265,25 +301,20 @@ impl Live {
     }
 
     /// Has the cell do known work, and waits until it says what has come of it.
-    fn burn(&self) -> Result<Burnt> {
-        let Seen::Here(here) = &self.seen else {
-            return Err(Error::new("a cell on the nucleus is not asked for known work"));
-        };
+    fn burn(&self, times: u32) -> Result<Burnt> {
         let _one = self.burning.lock().unwrap_or_else(PoisonError::into_inner);
-        let area = &here.control().grid;
+        let area = self.area();
         let number = area.burns_asked.load(Ordering::Relaxed).wrapping_add(1);
+        area.burns_times.store(times, Ordering::Relaxed);
         area.burns_asked.store(number, Ordering::SeqCst);
-        here.sender.ring();
+        self.ring();
         let begun = Instant::now();
         while area.burns_over.load(Ordering::Acquire) != number {
-            if here.control().life.ended.load(Ordering::Relaxed) != 0 {
-                return Err(Error::new("the cell has ended"));
-            }
             if begun.elapsed() > BURN_WAIT {
                 let seconds = BURN_WAIT.as_secs();
                 return Err(Error::new(format!("the cell has not done its known work within {seconds} s")));
             }
-            std::thread::sleep(OFFER_LOOK);
+            self.wait_a_moment()?;
         }
         let len = (area.burnt_len.load(Ordering::Relaxed) as usize).min(BURNT_MAX);
         let bytes: Vec<u8> = area.burnt[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
@@ -302,15 +333,17 @@ impl Live {
                 let locals: Vec<_> = here.control().cores[..self.cores].iter().map(|c| &c.local).collect();
                 let (activities, unread, clock) = books::read(area, &locals, &here.memory);
                 let opened = area.opened.load(Ordering::Relaxed).min(clock);
-                (Image { activities, unread, clock, cores: self.cores as u32, opened }, host)
+                (Image { activities, unread, clock, cores: self.cores as u32, opened, awake: 0 }, host)
             }
             Seen::Elsewhere(remote, _) => {
                 let said = remote.books().ok_or_else(|| Error::new("the cell says nothing of its books"))?;
                 let image = books::read_image(&said);
-                (image.ok_or_else(|| Error::new("what the cell says of its books is nonsense"))?, None)
+                let image = image.ok_or_else(|| Error::new("what the cell says of its books is nonsense"))?;
+                let awake = host.then_some(HostTime { ns: image.awake, processes: 0 });
+                (image, awake)
             }
         };
-        let Image { mut activities, unread, clock, cores, opened } = image;
+        let Image { mut activities, unread, clock, cores, opened, .. } = image;
         if !each {
             activities.iter_mut().for_each(|a| a.cores.clear());
         }
@@ -329,9 +362,6 @@ impl Live {
 
     /// Offers a configuration and waits for the cell: `None` if it took it, or why it did not.
     fn set(&self, config: GridConfig) -> Result<Option<String>> {
-        let Seen::Here(here) = &self.seen else {
-            return Err(Error::new("a cell on the nucleus keeps the configuration that it was started with"));
-        };
         let encoded =
             postcard::to_stdvec(&config).map_err(|e| Error::with("encoding the configuration", e))?;
         if encoded.len() > CONFIG_MAX {
@@ -341,7 +371,7 @@ impl Live {
             )));
         }
         let begun = Instant::now();
-        let area = &here.control().grid;
+        let area = self.area();
         let (mut config, mut mine) = (Some(config), None);
         loop {
             let mut offers = self.offers();
@@ -354,13 +384,10 @@ impl Live {
             {
                 mine = Some(offers.offer(area, config, &encoded));
                 drop(offers);
-                here.sender.ring();
+                self.ring();
                 continue;
             }
             drop(offers);
-            if here.control().life.ended.load(Ordering::Relaxed) != 0 {
-                return Err(Error::new("the cell has ended"));
-            }
             if begun.elapsed() > OFFER_WAIT {
                 let what = if mine.is_some() { "this configuration" } else { "the one offered before" };
                 let seconds = OFFER_WAIT.as_secs();
@@ -368,7 +395,7 @@ impl Live {
                     "the cell has not looked at {what} within {seconds} s: it goes on as it is until it does"
                 )));
             }
-            std::thread::sleep(OFFER_LOOK);
+            self.wait_a_moment()?;
         }
     }
 
@@ -503,6 +530,7 @@ mod tests {
         let stat = Request::Stat { cores: true, host: false };
         assert_eq!(parse(r#"{"request":"stat","cores":true}"#).unwrap(), stat);
         assert_eq!(parse(r#"{"request":"grid"}"#).unwrap(), Request::Grid);
+        assert_eq!(parse(r#"{"request":"burn"}"#).unwrap(), Request::Burn { times: 0 });
         for bad in ["", "{}", r#"{"request":"kill"}"#, r#"{"request":"stat","core":true}"#] {
             assert!(parse(bad).is_err(), "{bad}");
         }

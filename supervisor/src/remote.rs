@@ -11,16 +11,19 @@ use std::io::{Error as IoError, ErrorKind, Read, Result as IoResult, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use atoll_abi::control::Control;
 use atoll_abi::core_local::state;
 use atoll_abi::errno::Errno;
-use atoll_abi::nucleus::outside::{BOOKS, BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
+use atoll_abi::grid::{BURNT_MAX, CONFIG_MAX, GridArea};
+use atoll_abi::nucleus::outside::{
+    BOOKS, BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, SAID, SIGNALS, Said, TAKEN, UNDER_WAY, WINDOW,
+};
 use atoll_abi::service::{Answer, Op, Request};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::memory::{Mapping, anonymous};
 use crate::serve::{HostMount, Identity, Served, Server, Streams};
@@ -49,16 +52,16 @@ pub struct Remote {
     bell: OwnedFd,
     /// Signals that are to be sent.
     signals: AtomicU64,
-    /// The cell's books are to be asked for.
-    wanted: AtomicBool,
-    /// What it said of them last, and who waits for that.
-    books: (Mutex<Option<Vec<u8>>>, Condvar),
+    /// What the cell is to be asked for ([`BOOKS`] or [`SAID`]); 0: nothing. And the value that goes with that.
+    wanted: [AtomicU64; 2],
+    /// What it said last, to which of these, and who waits for that.
+    said: (Mutex<(u64, Vec<u8>)>, Condvar),
     /// One at a time asks.
     asking: Mutex<()>,
 }
 
-/// How long the cell may take to say what is in its books.
-const BOOKS_WAIT: Duration = Duration::from_secs(5);
+/// How long the cell may take to say what it is asked for.
+const SAY_WAIT: Duration = Duration::from_secs(5);
 
 impl Remote {
     /// Serves the cell at the other end of `port`, in threads, until that end is closed.
@@ -98,8 +101,8 @@ impl Remote {
             memory,
             bell,
             signals: AtomicU64::new(0),
-            wanted: AtomicBool::new(false),
-            books: Default::default(),
+            wanted: Default::default(),
+            said: Default::default(),
             asking: Mutex::new(()),
         });
         // For every answer the bell is to be rung.
@@ -111,7 +114,8 @@ impl Remote {
                 // Its machine has ended, or it says what can't be: in both cases nobody waits for an answer.
                 let identity = stands_in.server.identity();
                 let asked = vec![None; UNDER_WAY];
-                let _ = StandIn { remote: stands_in, port, asked, taken: 0, identity }.work();
+                let (taken, offered, burns) = (0, 0, 0);
+                let _ = StandIn { remote: stands_in, port, asked, taken, offered, burns, identity }.work();
             })
             .map_err(failed("starting a thread for a cell's requests"))?;
         Ok(remote)
@@ -129,20 +133,59 @@ impl Remote {
         self.ring();
     }
 
-    fn ring(&self) {
+    /// What it is offered and asked for, and what it has answered when that was looked at last. [`Remote::ring`] sends the
+    /// former, [`Remote::look`] looks at the latter.
+    pub(crate) fn grid(&self) -> &GridArea {
+        &self.control().grid
+    }
+
+    pub(crate) fn ring(&self) {
         // A full bell has been rung already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// An image of the cell's books, as it says ([`atoll_abi::nucleus::outside::Books`]): anything. None: it says nothing.
     pub(crate) fn books(&self) -> Option<Vec<u8>> {
+        self.ask(BOOKS, 0)
+    }
+
+    /// Looks what has come of an offer, or of known work.
+    pub(crate) fn look(&self) -> Result<()> {
+        let grid = self.grid();
+        let asked = grid.burns_asked.load(Ordering::Relaxed);
+        let burns = asked != grid.burns_over.load(Ordering::Relaxed);
+        let said = self.ask(SAID, burns.into()).ok_or_else(|| Error::new("the cell does not answer"))?;
+        let nonsense = || Error::new("what the cell says of its grid is nonsense");
+        let (head, burnt) = Said::read_from_prefix(&said).map_err(|_| nonsense())?;
+        if burnt.len() > BURNT_MAX || burns && burnt.len() != head.burnt_len as usize {
+            return Err(nonsense());
+        }
+        for (to, from) in grid.reason.iter().zip(head.reason) {
+            to.store(from, Ordering::Relaxed);
+        }
+        grid.taken.store(head.taken, Ordering::Relaxed);
+        grid.answered.store(head.answered, Ordering::Release);
+        if burns {
+            for (to, from) in grid.burnt.iter().zip(burnt) {
+                to.store(*from, Ordering::Relaxed);
+            }
+            grid.burnt_len.store(burnt.len() as u32, Ordering::Relaxed);
+            grid.burns_over.store(head.burns_over, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// What the cell says to this. None: nothing.
+    fn ask(&self, what: u64, value: u64) -> Option<Vec<u8>> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut said = self.books.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *said = None;
-        self.wanted.store(true, Ordering::SeqCst);
+        let mut said = self.said.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.0 = 0;
+        self.wanted[1].store(value, Ordering::Relaxed);
+        self.wanted[0].store(what, Ordering::SeqCst);
         self.ring();
-        let until = self.books.1.wait_timeout_while(said, BOOKS_WAIT, |said| said.is_none());
-        until.unwrap_or_else(PoisonError::into_inner).0.take()
+        let until = self.said.1.wait_timeout_while(said, SAY_WAIT, |said| said.0 != what);
+        let (mut said, late) = until.unwrap_or_else(PoisonError::into_inner);
+        (!late.timed_out()).then(|| std::mem::take(&mut said.1))
     }
 }
 
@@ -154,6 +197,9 @@ struct StandIn {
     asked: Vec<Option<Request>>,
     /// Bytes that were taken and not said to be.
     taken: usize,
+    /// The last offer and request for known work that was sent.
+    offered: u32,
+    burns: u32,
     /// Whom this thread acts for.
     identity: Identity,
 }
@@ -194,8 +240,10 @@ impl StandIn {
                 if signals != 0 {
                     self.say(SIGNALS, signals as i64)?;
                 }
-                if self.remote.wanted.swap(false, Ordering::SeqCst) {
-                    self.say(BOOKS, 0)?;
+                self.offer()?;
+                match self.remote.wanted[0].swap(0, Ordering::SeqCst) {
+                    0 => {}
+                    what => self.say(what, self.remote.wanted[1].load(Ordering::Relaxed) as i64)?,
                 }
             }
             if both[0].revents != 0 {
@@ -207,6 +255,27 @@ impl StandIn {
     /// Sends what is no answer.
     fn say(&mut self, cookie: u64, value: i64) -> IoResult<()> {
         self.port.write_all(Answer { cookie, value, extra: 0, flags: 0 }.as_bytes())
+    }
+
+    /// Sends what the cell is offered, and asked to do.
+    fn offer(&mut self) -> IoResult<()> {
+        let remote = self.remote.clone();
+        let grid = remote.grid();
+        let offered = grid.offered.load(Ordering::SeqCst);
+        if std::mem::replace(&mut self.offered, offered) != offered {
+            let len = (grid.config_len.load(Ordering::Relaxed) as usize).min(CONFIG_MAX);
+            let answer = Answer { cookie: OFFER, value: offered.into(), extra: len as u64, flags: 0 };
+            let mut frame = answer.as_bytes().to_vec();
+            frame.extend(grid.config[..len].iter().map(|byte| byte.load(Ordering::Relaxed)));
+            self.port.write_all(&frame)?;
+        }
+        let burns = grid.burns_asked.load(Ordering::SeqCst);
+        if std::mem::replace(&mut self.burns, burns) != burns {
+            let times = grid.burns_times.load(Ordering::Relaxed).into();
+            let answer = Answer { cookie: BURN, value: burns.into(), extra: times, flags: 0 };
+            self.port.write_all(answer.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// Takes bytes that the cell has sent.
@@ -231,12 +300,13 @@ impl StandIn {
     fn ask(&mut self) -> IoResult<()> {
         let mut request = Request::new_zeroed();
         self.take(request.as_mut_bytes())?;
-        if request.cookie == BOOKS {
-            return self.take_books(request.a.len);
+        if [BOOKS, SAID].contains(&request.cookie) {
+            return self.take_said(request.cookie, request.a.len);
         }
         let slot = self.asked.iter().position(Option::is_none).ok_or(ErrorKind::InvalidData)?;
         let (a, b) = (request.a.len, request.b.len);
-        if [SIGNALS, TAKEN].contains(&request.cookie) || a.checked_add(b).is_none_or(|all| all > BUFFERS_MAX)
+        if [SIGNALS, TAKEN, OFFER, BURN].contains(&request.cookie)
+            || a.checked_add(b).is_none_or(|all| all > BUFFERS_MAX)
         {
             return Err(ErrorKind::InvalidData.into());
         }
@@ -279,15 +349,15 @@ impl StandIn {
         Ok(())
     }
 
-    /// Takes in what the cell says of its books.
-    fn take_books(&mut self, len: u64) -> IoResult<()> {
+    /// Takes in what the cell says of its grid.
+    fn take_said(&mut self, what: u64, len: u64) -> IoResult<()> {
         if len > BUFFERS_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
-        let mut image = vec![0; len as usize];
-        self.take(&mut image)?;
-        *self.remote.books.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(image);
-        self.remote.books.1.notify_all();
+        let mut bytes = vec![0; len as usize];
+        self.take(&mut bytes)?;
+        *self.remote.said.0.lock().unwrap_or_else(PoisonError::into_inner) = (what, bytes);
+        self.remote.said.1.notify_all();
         Ok(())
     }
 

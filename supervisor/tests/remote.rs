@@ -7,8 +7,12 @@ use std::os::unix::net::UnixStream;
 
 use atoll_abi::Errno;
 use atoll_abi::control::StreamKind;
-use atoll_abi::nucleus::outside::{BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, WINDOW};
+use atoll_abi::grid::{Burnt, GridConfig, REASON_MAX};
+use atoll_abi::nucleus::outside::{
+    BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, SAID, SIGNALS, Said, TAKEN, WINDOW,
+};
 use atoll_abi::service::{Answer, HostAttr, Op, Request};
+use atoll_supervisor::inspect::{Answer as Told, Live, Request as Ask};
 use atoll_supervisor::remote::{Given, Remote};
 use atoll_supervisor::serve::{HostMount, Streams};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -93,6 +97,71 @@ fn a_cell_elsewhere_is_served() {
     remote.signal(libc::SIGTERM);
     let signal = cell.hear().expect("a signal");
     assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
+}
+
+/// What a cell says that is no request.
+fn say(cell: &mut Cell, what: u64, bytes: &[u8]) {
+    let mut head = Request::new(Op::Nop);
+    (head.cookie, head.a.len) = (what, bytes.len() as u64);
+    cell.ask(&head, bytes);
+}
+
+/// What a cell says of offers and known work.
+fn said(answered: u32, taken: u32, burns_over: u32, burnt: &[u8], reason: &[u8]) -> Vec<u8> {
+    let mut said =
+        Said { answered, taken, burns_over, burnt_len: burnt.len() as u32, reason: [0; REASON_MAX] };
+    said.reason[..reason.len()].copy_from_slice(reason);
+    [said.as_bytes(), burnt].concat()
+}
+
+/// OK-05, OK-09: a cell elsewhere is offered configurations and asked for known work by its port, and asked what has come of it.
+#[test]
+fn a_cell_elsewhere_is_configured() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut cell, remote) = cell(dir.path(), true);
+    let live = Live::elsewhere(remote, 1 << 20, 1, "program".into(), GridConfig::default());
+    let ask = |request| live.answer("name", request);
+    let set = |sample| Ask::GridSet { config: GridConfig { sample, ..GridConfig::default() } };
+    let running = || match ask(Ask::Grid) {
+        Told::Grid(config) => config.sample,
+        other => panic!("{other:?}"),
+    };
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| [ask(set(3)), ask(set(4)), ask(Ask::Burn { times: 5 })]);
+        for (taken, reason, sample) in [(1, &b""[..], 3), (0, b"no\x1b", 4)] {
+            let offer = cell.hear().expect("an offer");
+            assert_eq!(offer.cookie, OFFER);
+            let mut bytes = vec![0; offer.extra as usize];
+            cell.port.read_exact(&mut bytes).expect("a configuration");
+            assert_eq!(postcard::from_bytes::<GridConfig>(&bytes).expect("a configuration").sample, sample);
+            // It takes its time.
+            for answered in [offer.value as u32 - 1, offer.value as u32] {
+                assert_eq!(cell.hear().expect("a question").cookie, SAID);
+                say(&mut cell, SAID, &said(answered, taken, 0, b"", reason));
+            }
+        }
+        let burn = cell.hear().expect("a request");
+        assert_eq!((burn.cookie, burn.extra), (BURN, 5));
+        let question = cell.hear().expect("a question");
+        assert_eq!((question.cookie, question.value), (SAID, 1));
+        let burnt = postcard::to_stdvec(&Burnt { left_out: 7, ..Burnt::default() }).expect("encoded");
+        say(&mut cell, SAID, &said(2, 0, burn.value as u32, &burnt, b""));
+        let asked = asked.join().expect("answers");
+        assert_eq!(asked[..2], [Told::Set(None), Told::Set(Some("no?".into()))]);
+        assert!(matches!(&asked[2], Told::Burnt(burnt) if burnt.left_out == 7), "{asked:?}");
+    });
+    assert_eq!(running(), 3);
+    // One that lies is believed nothing.
+    for (lie, why) in [(vec![1; 3], "nonsense"), (said(0, 0, 2, &[0; 9], b"")[..30].to_vec(), "nonsense")] {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(Ask::Burn { times: 0 }));
+            assert_eq!(cell.hear().expect("a request").cookie, BURN);
+            assert_eq!(cell.hear().expect("a question").cookie, SAID);
+            say(&mut cell, SAID, &lie);
+            let answer = asked.join().expect("an answer");
+            assert!(matches!(&answer, Told::Error(e) if e.contains(why)), "{answer:?}");
+        });
+    }
 }
 
 #[test]

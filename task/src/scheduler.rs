@@ -382,6 +382,7 @@ fn idle(now: u64) -> u64 {
     fence(Ordering::SeqCst);
     let expired = deadline.is_some_and(|d| d <= start);
     let sleep = nothing_arrived(this) && !expired && !platform().has_answers();
+    let slept_before = platform().slept();
     // The event thread may still have some to take: it can wait for a lock.
     if sleep {
         count(&this.stats.parks, 1);
@@ -391,7 +392,10 @@ fn idle(now: u64) -> u64 {
     }
     local.state.store(core_run::RUNNING, Ordering::SeqCst);
     let now = platform().now();
-    let slept = begin_record(this, now);
+    // What the platform has done besides sleeping is a part of what it brings.
+    let slept = slept_before.zip(platform().slept()).map(|(before, after)| after.saturating_sub(before));
+    let woke = slept.map_or(now, |slept| now.min(start.saturating_add(slept)));
+    let slept = begin_record(this, woke);
     with_private(|p| {
         p.polled = now;
         p.sleeps_long = slept > POLL_EVERY;

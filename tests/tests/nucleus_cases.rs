@@ -278,8 +278,8 @@ fn grid() -> Result<(), Failed> {
     Err(format!("{made:?} messages; status {}:\n{}{}", cell.status, cell.stdout, cell.stderr).into())
 }
 
-/// OK-14: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and each
-/// nanosecond of each core.
+/// OK-05, OK-09, OK-14: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and
+/// each nanosecond of each core. It takes another configuration, or says why not, and known work comes back.
 fn stat() -> Result<(), Failed> {
     const WORK: &str = "import os, time\nr, w = os.pipe()\nend = time.monotonic() + 300\n\
         while time.monotonic() < end:\n os.write(w, b'x')\n os.read(r, 1)\n time.sleep(0.01)";
@@ -315,6 +315,23 @@ fn stat() -> Result<(), Failed> {
     if snapshot["unread"] != 0 || snapshot["cores"] != 2 || (sum / passed - 1.0).abs() > 0.05 {
         return Err(format!("{sum} ns in the books of {passed}: {snapshot}").into());
     }
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let set = |text: &str| -> Result<String, Failed> {
+        let file = dir.path().join("grid.toml");
+        std::fs::write(&file, text)?;
+        ask(&["grid", "set", &name, file.to_str().ok_or("a name")?])
+    };
+    let gold = "[[activity]]\nname = \"gold\"\nmatch = [{ program = \"python3*\" }]\n";
+    set(gold)?;
+    let refused = set(&format!("{gold}cores = [2]\n"));
+    let refused = refused.err().and_then(|e| e.message().map(String::from)).unwrap_or_default();
+    let shown = ask(&["grid", "show", &name])?;
+    let below = ask(&["stat", &name])?.contains(" gold ");
+    if !refused.contains("is to have core 2") || !shown.contains("gold") || shown.contains("cores") || !below
+    {
+        return Err(format!("refused: {refused:?}; the cell has {shown}; gold in its books: {below}").into());
+    }
+    ask(&["stat", "--check", &name, "--interval", "1"])?;
     Ok(())
 }
 

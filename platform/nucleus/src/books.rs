@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::{NUCLEUS, control};
 use atoll_abi::core_local::CoreLocal;
-use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, Held, Record, Sheet, kind};
+use atoll_abi::grid::{ACTIVITIES_MAX, BURNT_MAX, GridArea, Held, Record, Sheet, kind};
 use atoll_abi::layout::DIRECT_MAP;
-use atoll_abi::nucleus::outside::Books;
+use atoll_abi::nucleus::outside::{Books, Said};
 use zerocopy::IntoBytes;
 
 /// How often is copied what changes meanwhile.
@@ -42,6 +42,27 @@ fn set(image: &mut [u8], at: usize, word: u64) {
 fn open(cores: usize) -> Vec<(u64, u32)> {
     let word = |l: &CoreLocal| (l.unsettled.load(Ordering::Acquire), l.unsettled_for.load(Ordering::Acquire));
     control().cores[..cores].iter().map(|c| word(&c.local)).collect()
+}
+
+/// What has come of offers and known work, of the latter with its results.
+pub(crate) fn said(results: bool) -> Vec<u8> {
+    let grid = &control().grid;
+    // These first: what they tell of is there by then.
+    let (answered, burns_over) =
+        (grid.answered.load(Ordering::Acquire), grid.burns_over.load(Ordering::Acquire));
+    let burnt_len = grid.burnt_len.load(Ordering::Relaxed).min(BURNT_MAX as u32);
+    let said = Said {
+        answered,
+        taken: grid.taken.load(Ordering::Relaxed),
+        burns_over,
+        burnt_len,
+        reason: core::array::from_fn(|n| grid.reason[n].load(Ordering::Relaxed)),
+    };
+    let mut all = said.as_bytes().to_vec();
+    if results {
+        all.extend(grid.burnt[..burnt_len as usize].iter().map(|byte| byte.load(Ordering::Relaxed)));
+    }
+    all
 }
 
 /// The books as they are now.
@@ -114,7 +135,10 @@ fn copy(cores: usize, open: &[(u64, u32)]) -> Vec<u8> {
             }
         }
     }
-    let head = Books { clock: NUCLEUS.now(), cores: cores as u64, area: area as u64, locals: locals as u64 };
+    let clock = NUCLEUS.now();
+    let (area, locals) = (area as u64, locals as u64);
+    let slept = control().cores[..cores].iter().map(|core| core.slept_by(clock)).sum();
+    let head = Books { clock, cores: cores as u64, area, locals, slept };
     image[..size_of::<Books>()].copy_from_slice(head.as_bytes());
     image
 }

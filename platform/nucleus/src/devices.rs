@@ -99,9 +99,9 @@ pub(crate) fn devices() -> Option<&'static Devices> {
     DEVICES.get()
 }
 
-/// Have signals come that this core is to look at?
+/// Has something come that this core is to look at?
 fn has_mail(core: usize) -> bool {
-    core == 0 && control().mailbox.signals.load(Ordering::SeqCst) != 0
+    core == 0 && control().has_mail()
 }
 
 /// A line of the log.

@@ -61,6 +61,10 @@ impl Platform for Nucleus {
         self.now() + control().descriptor.clock.realtime.load(Ordering::Relaxed)
     }
 
+    fn slept(&self) -> Option<u64> {
+        Some(control().cores[core_local().id()].slept.load(Ordering::Relaxed))
+    }
+
     fn arm(&self, deadline: u64) {
         // The only error is a wrong number.
         let _ = calls::call(call::ARM, [deadline, 0, 0, 0]);

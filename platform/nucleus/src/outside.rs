@@ -10,8 +10,11 @@ use crate::devices::{Answers, Asked, say};
 use crate::{NUCLEUS, control};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::Errno;
+use atoll_abi::grid::CONFIG_MAX;
 use atoll_abi::layout::DIRECT_MAP;
-use atoll_abi::nucleus::outside::{BOOKS, BUFFERS_MAX, FIRST_HANDLE, SIGNALS, TAKEN, UNDER_WAY, WINDOW};
+use atoll_abi::nucleus::outside::{
+    BOOKS, BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, SAID, SIGNALS, TAKEN, UNDER_WAY, WINDOW,
+};
 use atoll_abi::service::{Answer, Extent, Op, Request};
 use atoll_drivers::Error;
 use atoll_drivers::console::Console;
@@ -30,6 +33,14 @@ struct Coming {
     left: [Extent; 2],
 }
 
+/// A configuration that is coming in.
+struct Offer {
+    number: u32,
+    len: usize,
+    /// How much of it is there.
+    have: usize,
+}
+
 /// The port.
 pub(crate) struct Outside {
     port: Box<Console<AnyTransport>>,
@@ -44,6 +55,7 @@ pub(crate) struct Outside {
     /// The head of an answer that is coming in, and how much of it is there.
     head: ([u8; ANSWER], usize),
     coming: Option<Coming>,
+    offer: Option<Offer>,
     /// The port does not work, or who is there tells lies.
     broken: bool,
 }
@@ -58,6 +70,7 @@ impl Outside {
             on_the_way: 0,
             head: ([0; ANSWER], 0),
             coming: None,
+            offer: None,
             broken: false,
         }
     }
@@ -144,9 +157,36 @@ impl Outside {
         }
     }
 
+    /// Sends what is no request, of the grid.
+    fn tell(&mut self, what: u64, bytes: Vec<u8>) {
+        let mut head = Request::new(Op::Nop);
+        (head.cookie, head.a.len) = (what, bytes.len() as u64);
+        self.leaving.push_back((head.as_bytes().to_vec(), 0));
+        self.leaving.push_back((bytes, 0));
+    }
+
+    /// Tells the runtime of a configuration that has come in whole.
+    fn take_offer(&mut self) {
+        if let Some(Offer { number, len, .. }) = self.offer.take_if(|offer| offer.have == offer.len) {
+            let grid = &control().grid;
+            grid.config_len.store(len as u32, Ordering::Relaxed);
+            grid.offered.store(number, Ordering::SeqCst);
+            mail();
+        }
+    }
+
     /// Takes in what came.
     fn come(&mut self, mut bytes: &[u8], answers: &Answers) -> Result<(), Error> {
         while !bytes.is_empty() {
+            if let Some(offer) = &mut self.offer {
+                let now = bytes.len().min(offer.len - offer.have);
+                let to = &control().grid.config[offer.have..];
+                to.iter().zip(&bytes[..now]).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+                bytes = &bytes[now..];
+                offer.have += now;
+                self.take_offer();
+                continue;
+            }
             if self.coming.is_none() {
                 let (head, have) = &mut self.head;
                 let now = bytes.len().min(ANSWER - *have);
@@ -167,12 +207,26 @@ impl Outside {
                         let image = crate::books::image();
                         // More than that is not taken there. There are not so many activities on so many cores.
                         let image = if image.len() as u64 > BUFFERS_MAX { Vec::new() } else { image };
-                        let mut head = Request::new(Op::Nop);
-                        (head.cookie, head.a.len) = (BOOKS, image.len() as u64);
-                        self.leaving.push_back((head.as_bytes().to_vec(), 0));
-                        self.leaving.push_back((image, 0));
+                        self.tell(BOOKS, image);
                         continue;
                     }
+                    SAID => {
+                        self.tell(SAID, crate::books::said(answer.value != 0));
+                        continue;
+                    }
+                    BURN => {
+                        control().grid.burns_times.store(answer.extra as u32, Ordering::Relaxed);
+                        control().grid.burns_asked.store(answer.value as u32, Ordering::SeqCst);
+                        mail();
+                        continue;
+                    }
+                    OFFER if answer.extra <= CONFIG_MAX as u64 => {
+                        let (number, len) = (answer.value as u32, answer.extra as usize);
+                        self.offer = Some(Offer { number, len, have: 0 });
+                        self.take_offer();
+                        continue;
+                    }
+                    OFFER => return Err(Error::IoError),
                     TAKEN => {
                         let left = self.on_the_way.checked_sub(answer.value as usize);
                         self.on_the_way = left.ok_or(Error::IoError)?;
@@ -225,9 +279,14 @@ fn fill(to: u64, bytes: &[u8]) {
     unsafe { ((DIRECT_MAP + to) as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-/// Signals have come from outside: the first core looks at the mailbox.
+/// Signals have come from outside.
 fn signals(bits: u64) {
     control().mailbox.signals.fetch_or(bits, Ordering::SeqCst);
+    mail();
+}
+
+/// The first core is to look at the mailbox.
+fn mail() {
     if core_local().id() != 0 {
         NUCLEUS.notify(0);
     }
