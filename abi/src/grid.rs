@@ -143,7 +143,7 @@ pub struct Held(pub [AtomicI64; ACTIVITIES_MAX]);
 
 /// The most activities at a time.
 pub const ACTIVITIES_MAX: usize = 256;
-/// Records that programs' units leave to others.
+/// Records that programs' units and threads leave to others.
 pub const KEPT_FROM_UNITS: usize = 64;
 /// The longest name of an activity, bytes.
 pub const NAME_MAX: usize = 40;
@@ -166,6 +166,8 @@ pub mod kind {
     pub const PROCESS: u32 = 4;
     /// A unit of work that a process named: see [`call`](super::call).
     pub const UNIT: u32 = 5;
+    /// A thread of a process.
+    pub const THREAD: u32 = 6;
 }
 
 /// Calls that Linux doesn't have, by which a program says what it works for (`libatoll/include/atoll.h`). They come as
@@ -380,6 +382,8 @@ pub struct ActivityConfig {
     /// Whose it is: the first activity for which one of these holds. A process for which none does belongs to its
     /// parent's activity, and the first one to the cell.
     pub matches: Vec<Match>,
+    /// Each thread that one of its processes makes is an activity, too.
+    pub threads: bool,
 }
 
 /// How one resource is divided.
@@ -408,6 +412,8 @@ pub struct ResourceConfig {
 pub struct GridConfig {
     /// One in this many short messages is timed, on average.
     pub sample: u32,
+    /// Each thread that a process makes is an activity, too.
+    pub threads: bool,
     /// Activities.
     pub activities: Vec<ActivityConfig>,
     /// Resources that are not as they are by default.
@@ -417,7 +423,7 @@ pub struct GridConfig {
 #[cfg(feature = "boot")]
 impl Default for GridConfig {
     fn default() -> Self {
-        GridConfig { sample: 16, activities: Vec::new(), resources: Vec::new() }
+        GridConfig { sample: 16, threads: false, activities: Vec::new(), resources: Vec::new() }
     }
 }
 

@@ -562,6 +562,14 @@ fn load(
         ranges: [sp, args_start, env_start, env_start, env_end],
     };
     grid::starts(&task.process, &image, base_name(&image.exe));
+    if let Some(own) = grid::thread_begins(task) {
+        if crate::current::try_current().is_some_and(|me| core::ptr::eq(me, task)) {
+            drop(atoll_task::work_for(own.clone()));
+        } else {
+            // The cell's first one, which has not begun.
+            task.thread().work_for(own.clone());
+        }
+    }
     *task.process.image.lock() = image;
     *frame = *Box::new(UserFrame::new());
     frame.rip = entry;

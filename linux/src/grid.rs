@@ -19,7 +19,7 @@ use atoll_sync::Mutex;
 use atoll_task::{Activity, CORE_WORDS, CoreSet, books, gate};
 
 use crate::log;
-use crate::process::{Image, Process, all_processes};
+use crate::process::{Image, Process, Task, all_processes};
 
 /// What is in force.
 struct Grid {
@@ -191,6 +191,26 @@ pub fn for_process(parent: Option<&Process>, pid: u32, name: &[u8]) -> Activity 
     let _grid = GRID.lock();
     let class = parent.map_or_else(Activity::root, |p| p.activity.above());
     Activity::new(kind::PROCESS, &class, pid, name).unwrap_or(class)
+}
+
+/// A thread begins, or a program in it: it gets an activity below its process's, if the configuration wants that and there is
+/// room. Value: if it has one from now on.
+pub fn thread_begins(task: &Task) -> Option<&Activity> {
+    let grid = GRID.lock();
+    let Grid { config, classes } = grid.as_ref()?;
+    let process = &task.process.activity;
+    let class = process.class();
+    if class == process.number() || task.own.get().is_some() {
+        return None;
+    }
+    let mut named = classes.iter().zip(&config.activities);
+    if !config.threads && !named.any(|(c, a)| a.threads && c.number() == class) {
+        return None;
+    }
+    let own = Activity::new(kind::THREAD, process, task.tid(), &task.name())?;
+    // Nobody else begins it.
+    let _ = task.own.set(own);
+    task.own.get()
 }
 
 /// A process starts a program: whose is it now?

@@ -328,6 +328,8 @@ pub struct Task {
     pub waiter: SetOnce<Arc<futex::Waiter>>,
     /// Its name.
     pub name: Mutex<[u8; 16]>,
+    /// Its activity, if it has one of its own.
+    pub own: SetOnce<Activity>,
     /// PR_SET_PDEATHSIG.
     pub death_signal: AtomicU32,
     /// Nice value, policy and priority as they were set.
@@ -657,8 +659,7 @@ impl Task {
 
     /// Its name, without trailing zeroes.
     pub fn name(&self) -> Vec<u8> {
-        let n = *self.name.lock();
-        n.iter().copied().take_while(|b| *b != 0).collect()
+        until_zero(&*self.name.lock()).to_vec()
     }
 
     /// Sets its name, cut to 15 bytes.
@@ -667,6 +668,9 @@ impl Task {
         let len = name.len().min(15);
         n[..len].copy_from_slice(&name[..len]);
         *self.name.lock() = n;
+        if let Some(own) = self.own.get() {
+            own.rename(until_zero(&n));
+        }
     }
 
     /// Ids as file systems see them.
@@ -711,6 +715,11 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 
 /// What a new task does before its program runs, with its registers.
 pub type First = Box<dyn FnOnce(&mut UserFrame) + Send>;
+
+/// A name without trailing zeroes.
+fn until_zero(name: &[u8]) -> &[u8] {
+    name.split(|b| *b == 0).next().unwrap_or(name)
+}
 
 /// What a new task starts from.
 pub struct NewTask {
@@ -760,6 +769,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         robust_list: AtomicU64::new(0),
         waiter: SetOnce::new(),
         name: Mutex::new(new.name),
+        own: SetOnce::new(),
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),
         policy: AtomicU32::new(0),
@@ -791,8 +801,10 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     })
     .ok_or(Errno::EAGAIN)?;
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
-    let unit = maker.and_then(|maker| task.entered.inherit(maker));
-    thread.work_for(unit.unwrap_or_else(|| new.process.activity.clone()));
+    grid::thread_begins(&task);
+    let own = task.own.get().unwrap_or(&new.process.activity);
+    let unit = maker.and_then(|maker| task.entered.inherit(maker, own));
+    thread.work_for(unit.unwrap_or_else(|| own.clone()));
     thread.set_personality(Arc::as_ptr(&task).cast_mut().cast());
     if let Some(like) = new.like {
         thread.set_affinity(like.affinity());

@@ -132,14 +132,14 @@ impl Entered {
     }
 
     /// A new task of the same process begins in the unit that its maker is in, as if it had entered it. Value: what it
-    /// works for, if that isn't its process's activity.
-    pub fn inherit(&self, maker: &Task) -> Option<Activity> {
+    /// works for, if that isn't `own`, what it works for outside of units.
+    pub fn inherit(&self, maker: &Task, own: &Activity) -> Option<Activity> {
         let handle = maker.entered.innermost();
         if handle == 0 {
             return None;
         }
         self.levels[0].handle.store(handle, Ordering::Relaxed);
-        self.levels[0].before.store(maker.process.activity.clone().into_raw(), Ordering::Relaxed);
+        self.levels[0].before.store(own.clone().into_raw(), Ordering::Relaxed);
         self.depth.store(1, Ordering::Relaxed);
         // Its maker holds it.
         Activity::try_hold(split(handle).0 as u32)

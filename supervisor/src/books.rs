@@ -117,6 +117,8 @@ pub enum Kind {
     Process,
     /// A unit of work that a process named.
     Unit,
+    /// A thread of a process.
+    Thread,
 }
 
 impl Kind {
@@ -127,6 +129,7 @@ impl Kind {
             kind::NAMED => Kind::Named,
             kind::PROCESS => Kind::Process,
             kind::UNIT => Kind::Unit,
+            kind::THREAD => Kind::Thread,
             _ => return None,
         })
     }
@@ -139,6 +142,7 @@ impl Kind {
             Kind::Named => "named",
             Kind::Process => "process",
             Kind::Unit => "unit",
+            Kind::Thread => "thread",
         }
     }
 }

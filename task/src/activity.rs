@@ -1,6 +1,6 @@
 //! Whom work is charged to.
 //!
-//! Activities are a tree: the cell, those that the configuration names, and processes. Each has a record in the grid's
+//! Activities are a tree: the cell, those that the configuration names, processes, and their threads and units of work. Each has a record in the grid's
 //! directory and a sheet for every core (`atoll_abi::grid`), and another for each in which those below it are summed up that
 //! have ended. A record is used again once nothing holds its activity.
 #![allow(unsafe_code, reason = "sheets are reached by every core without a lock")]
@@ -205,7 +205,8 @@ impl Activity {
 
     /// Makes one under `parent`. None: there are as many as there can be.
     pub fn new(what: u32, parent: &Activity, pid: u32, name: &[u8]) -> Option<Activity> {
-        let most = ACTIVITIES_MAX - if what == kind::UNIT { KEPT_FROM_UNITS } else { 0 };
+        let most =
+            ACTIVITIES_MAX - if matches!(what, kind::UNIT | kind::THREAD) { KEPT_FROM_UNITS } else { 0 };
         let n = (INFRASTRUCTURE + 1..most as u32).find(|n| {
             let holders = &HOLDERS[*n as usize].count;
             holders.load(Ordering::Relaxed) == 0
@@ -250,10 +251,10 @@ impl Activity {
         Activity(n)
     }
 
-    /// The class that its threads are scheduled in: itself, or of a process or a unit of one the one above the process.
+    /// The class that its threads are scheduled in: itself, or of a process, a thread or a unit of one the one above the process.
     pub fn class(&self) -> u32 {
         let mut n = self.0;
-        while matches!(record(n).kind.load(Ordering::Relaxed), kind::PROCESS | kind::UNIT) {
+        while matches!(record(n).kind.load(Ordering::Relaxed), kind::PROCESS | kind::UNIT | kind::THREAD) {
             n = record(n).parent.load(Ordering::Relaxed);
         }
         n

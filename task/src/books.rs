@@ -135,8 +135,8 @@ pub(crate) struct Meter {
     random: Cell<u32>,
     /// What was taken from the slice under way by the host, as far as it is known, ns.
     stolen: Cell<u64>,
-    /// Work in each space since the core last looked how much time it had there, ns, and what it had had by then.
-    had: [Cell<(u64, u64)>; SPACES],
+    /// What is known of each space of how much time the core had there.
+    had: [Cell<Had>; SPACES],
     /// What one look at the clock costs, ns.
     clock_cost: Cell<u64>,
     /// From which average on a kind is timed each time, ns.
@@ -153,6 +153,17 @@ pub(crate) struct Meter {
     means: [Cell<u32>; KINDS],
     #[cfg(debug_assertions)]
     doing: Cell<Doing>,
+}
+
+/// The time that a core had in a space.
+#[derive(Clone, Copy)]
+struct Had {
+    /// Work since the core last looked, ns.
+    work: u64,
+    /// What it had had by then, ns; 0: it has not looked yet.
+    by_then: u64,
+    /// For how long the core had had nothing to do by then, ns.
+    idle: i64,
 }
 
 /// A message that waits, or that another is begun within.
@@ -213,7 +224,7 @@ impl Meter {
             was_idle: Cell::new(true),
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
-            had: [const { Cell::new((0, 0)) }; SPACES],
+            had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
@@ -328,9 +339,9 @@ impl Meter {
     #[inline]
     pub fn worked(&self, ran: u64) {
         let Some(had) = self.had.get(self.local.space.load(Ordering::Relaxed) as usize) else { return };
-        let (work, before) = had.get();
-        had.set((work + ran, before));
-        if work + ran >= LOOK_AFTER {
+        let before = had.get();
+        had.set(Had { work: before.work + ran, ..before });
+        if before.work + ran >= LOOK_AFTER {
             self.look_at_stolen(had);
         }
     }
@@ -338,35 +349,45 @@ impl Meter {
     /// The core has come to another space, of which it may not know yet how much time it has had there.
     pub fn arrive(&self) {
         let space = self.local.space.load(Ordering::Relaxed) as usize;
-        if let Some(had) = self.had.get(space).filter(|had| had.get().1 == 0) {
-            had.set((0, platform().cpu_time().unwrap_or(0)));
+        if let Some(had) = self.had.get(space).filter(|had| had.get().by_then == 0) {
+            had.set(Had { by_then: platform().cpu_time().unwrap_or(0), ..had.get() });
         }
     }
 
     #[cold]
-    fn look_at_stolen(&self, had: &Cell<(u64, u64)>) {
-        let (work, before) = had.replace((0, 0));
+    fn look_at_stolen(&self, had: &Cell<Had>) {
+        let cell = &activity::sheet(ROOT, self.core).entries;
+        let [overhead, idle, taken] =
+            [Resource::Overhead, Resource::Idle, Resource::Stolen].map(|r| &cell[r as usize].time);
+        let none = Had { work: 0, by_then: 0, idle: idle.load(Ordering::Relaxed) };
+        let before = had.replace(none);
         // Where nobody knows, it need not be asked before there is as much work again.
         let Some(now) = platform().cpu_time() else { return };
-        had.set((0, now));
+        had.set(Had { by_then: now, ..none });
         // The first look in the first space, or another thread of the host stands for the core there now.
-        if before == 0 || now < before {
+        if before.by_then == 0 || now < before.by_then {
             return;
         }
-        let stolen = work as i64 - (now - before) as i64;
-        let cell = &activity::sheet(ROOT, self.core).entries;
+        let stolen = before.work as i64 - (now - before.by_then) as i64;
         if stolen >= 0 {
             // Who has had less than that has not lost all of it: the rest is looked for the next time.
             let from = &self.entry(self.settled.get()).time;
             let part = stolen.min(from.load(Ordering::Relaxed).max(0));
-            had.set(((stolen - part) as u64, now));
-            add(&cell[Resource::Stolen as usize].time, part);
+            had.set(Had { work: (stolen - part) as u64, by_then: now, ..none });
+            add(taken, part);
             add(from, -part);
             self.stolen.set(self.stolen.get() + part as u64);
         } else {
-            // To go to sleep and to wake up takes work, too, which the clock counts as sleep.
-            add(&cell[Resource::Overhead as usize].time, -stolen);
-            add(&cell[Resource::Idle as usize].time, stolen);
+            // To go to sleep and to wake up takes work, too, which the clock counts as sleep; and to leave a space, which
+            // looks stolen where the core goes on. What neither was is known the next time.
+            let more = -stolen;
+            let asleep = more.min((none.idle - before.idle).max(0));
+            let leaving = (more - asleep).min(taken.load(Ordering::Relaxed).max(0));
+            add(overhead, asleep + leaving);
+            add(idle, -asleep);
+            add(taken, -leaving);
+            let idle = none.idle - asleep;
+            had.set(Had { work: 0, by_then: now - (more - asleep - leaving) as u64, idle });
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looking at live cells from outside: `atoll ls`, `atoll stat`, `atoll grid`, and the sockets behind them.
 #![allow(unsafe_code, reason = "asks for an id, and sends signals")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -21,6 +21,7 @@ fn main() {
         Trial::test("shares", shares),
         Trial::test("cores", cores),
         Trial::test("units", units),
+        Trial::test("threads", threads),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -831,6 +832,72 @@ fn units() -> Done {
     let core = after["clock"].as_f64().unwrap_or(0.0) - before["clock"].as_f64().unwrap_or(0.0);
     let ratio = (all(&after) - all(&before)) / core;
     check((ratio - 1.0).abs() < 0.005, format!("{ratio} of the core's time is in the books: {after}"))
+}
+
+/// Two threads of a program's, one of which ends after a second, and another program's.
+const THREADS: &str = r#"
+import ctypes, subprocess, sys, threading, time
+subprocess.Popen(["/usr/bin/python3", "-c", "import time\nwhile True: sum(range(1000)); time.sleep(0.01)"])
+def work(name, until):
+    ctypes.CDLL(None).prctl(15, name)
+    while time.monotonic() < until:
+        sum(range(2000))
+end = time.monotonic() + 1
+threading.Thread(target=work, args=(b"short", end)).start()
+work(b"lasting", end + 1000)
+"#;
+
+/// OK-03: threads are activities below their process's where the configuration says so, by the names that they give themselves; what
+/// one has used that has ended is its process's.
+fn threads() -> Done {
+    let user = User::this()?;
+    let name = unique("threads");
+    let file = user.dir.path().join("threads.toml");
+    let marked = "[[activity]]\nname = \"marked\"\nthreads = true\nmatch = [{ argument = \"*short*\" }]\n";
+    std::fs::write(&file, marked)?;
+    let file = file.to_str().ok_or("a name")?;
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", file];
+    let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", THREADS])?;
+    let snapshot =
+        || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
+    // Time of a thread of the first process.
+    let of = |s: &Value, name: &str| {
+        let all = s["activities"].as_array().into_iter().flatten();
+        let a = all.clone().find(|a| a["name"] == name && a["kind"] == "thread")?;
+        all.clone().find(|p| p["id"] == a["parent"] && p["kind"] == "process")?;
+        Some(time_of(a, "")).filter(|ns| *ns > 1e6)
+    };
+    let wait = |what: &str, holds: &dyn Fn(&Value) -> bool| -> Result<Value, Failed> {
+        let begun = Instant::now();
+        loop {
+            let s = snapshot()?;
+            if holds(&s) {
+                return Ok(s);
+            }
+            check(begun.elapsed() < Duration::from_secs(60), format!("{what}: {s}"))?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait("both threads", &|s| of(s, "short").is_some() && of(s, "lasting").is_some())?;
+    let after = wait("one has ended", &|s| of(s, "short").is_none() && of(s, "lasting").is_some())?;
+    // The second program is of its parent's activity.
+    let threads = after["activities"].as_array().into_iter().flatten().filter(|a| a["kind"] == "thread");
+    let names: BTreeSet<&str> = threads.filter_map(|a| a["name"].as_str()).collect();
+    check(names == BTreeSet::from(["lasting", "python3"]), format!("{names:?}"))?;
+    let process = after["activities"].as_array().into_iter().flatten().find(|a| a["kind"] == "process");
+    // About half of the second in which both ran.
+    let used = process.map_or(0.0, |p| time_of(p, ""));
+    check(used > 0.2e9, format!("{used} ns are left of the thread that has ended: {after}"))?;
+    let shown = user.ask(&["grid", "show", &name])?;
+    check(shown.contains("threads = true"), shown)?;
+    let all_time =
+        after["activities"].as_array().into_iter().flatten().flat_map(|a| a["resources"].as_object());
+    let least = all_time.flatten().filter_map(|(_, entry)| entry["ns"].as_f64()).fold(0.0, f64::min);
+    // To switch between two spaces of a host is not to have slept.
+    check(least > -1e6, format!("{least} ns: {after}"))?;
+    let passed = after["clock"].as_f64().unwrap_or(0.0) - after["opened"].as_f64().unwrap_or(0.0);
+    let ratio = all(&after) / passed;
+    check((ratio - 1.0).abs() < 0.01, format!("{ratio} of the core's time is in the books: {after}"))
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.

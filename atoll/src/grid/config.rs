@@ -38,10 +38,10 @@ const SCHEDULERS: [(&str, SchedulerKind); 4] = [
 const MEASURES: [(&str, Measure); 3] =
     [("time", Measure::Time), ("bytes", Measure::Bytes), ("operations", Measure::Operations)];
 
-const TOP: [&str; 3] = ["sample", "activity", "resource"];
+const TOP: [&str; 4] = ["sample", "threads", "activity", "resource"];
 const PARAMETERS: [&str; 6] = ["weight", "share", "reservation", "limit", "priority", "deadline"];
-const ACTIVITY: [&str; 9] =
-    ["name", "match", "cores", "weight", "share", "reservation", "limit", "priority", "deadline"];
+const ACTIVITY: [&str; 10] =
+    ["name", "match", "threads", "cores", "weight", "share", "reservation", "limit", "priority", "deadline"];
 const MATCH: [&str; 4] = ["program", "argument", "environment", "user"];
 const RESOURCE: [&str; 6] = ["scheduler", "measure", "rate", "batch", "cores", "activity"];
 
@@ -326,7 +326,16 @@ fn activity(t: &DeTable<'_>, at: &Range<usize>, words: &mut Words) -> Read<Activ
             });
         }
     }
-    Ok(ActivityConfig { name: name.into(), parameters, cores: cores(t)?, matches })
+    Ok(ActivityConfig { name: name.into(), parameters, cores: cores(t)?, matches, threads: threads(t)? })
+}
+
+/// Are threads activities?
+fn threads(t: &DeTable<'_>) -> Read<bool> {
+    let Some(v) = t.get("threads") else { return Ok(false) };
+    match v.get_ref() {
+        DeValue::Boolean(yes) => Ok(*yes),
+        _ => wrong(&v.span(), "`threads` is true or false"),
+    }
 }
 
 /// The cores that a table names; none: all.
@@ -419,6 +428,7 @@ fn read(text: &str) -> Read<GridConfig> {
     if let Some(v) = top.get("sample") {
         config.sample = integer(v, "sample", 1, SAMPLE_MAX)? as u32;
     }
+    config.threads = threads(top)?;
     let (mut reserved, mut shared) = (0, 0);
     if let Some(v) = top.get("activity") {
         for v in list(v, "activity")? {
@@ -590,6 +600,9 @@ fn inline(fields: &[(&str, String)]) -> String {
 /// A configuration as a file from which it would be read again.
 pub fn write(config: &GridConfig) -> String {
     let mut text = format!("sample = {}\n", config.sample);
+    if config.threads {
+        text += "threads = true\n";
+    }
     for a in &config.activities {
         text += &format!("\n[[activity]]\nname = {}\n", quotation(&a.name));
         // Always said: it is what others are in proportion to.
@@ -599,6 +612,9 @@ pub fn write(config: &GridConfig) -> String {
             text += &format!("{key} = {value}\n");
         }
         text += &write_cores(&a.cores);
+        if a.threads {
+            text += "threads = true\n";
+        }
         let matches: Vec<String> = a
             .matches
             .iter()

@@ -98,7 +98,7 @@ fn owner<'a>(interval: &Interval<'a>, row: usize) -> &'a Activity {
 
 fn label(a: &Activity) -> String {
     let name: String = a.name.chars().take(28).collect();
-    if a.kind == Kind::Process { format!("{name} ({})", a.pid) } else { name }
+    if matches!(a.kind, Kind::Process | Kind::Thread) { format!("{name} ({})", a.pid) } else { name }
 }
 
 fn key(a: &Activity) -> (u32, u32) {

@@ -48,7 +48,8 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
     };
     for (n, row) in interval.rows.iter().enumerate() {
         let a = row.activity;
-        let pid = if a.kind == Kind::Process { a.pid.to_string() } else { String::new() };
+        let has_id = matches!(a.kind, Kind::Process | Kind::Thread);
+        let pid = if has_id { a.pid.to_string() } else { String::new() };
         let memory = match u64::try_from(a.pages) {
             Ok(pages) => size(pages.saturating_mul(PAGE)),
             Err(_) => format!("{} pages", a.pages),

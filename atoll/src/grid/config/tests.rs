@@ -14,6 +14,7 @@ match = [{ program = "nginx", argument = "*gold.conf" }, { environment = "TENANT
 name = "lead & tin"
 priority = -3
 deadline = "1.5ms"
+threads = true
 [resource.device-write]
 scheduler = "round-robin"
 measure = "bytes"
@@ -33,6 +34,7 @@ activity.gold = { reservation = 0 }
 fn reads_what_is_right() {
     let c = parse(EXAMPLE).unwrap();
     assert_eq!(c.sample, 32);
+    assert_eq!((c.threads, c.activities[0].threads, c.activities[1].threads), (false, false, true));
     let gold =
         Parameters { weight: 50, reservation: 300_000_000, limit: 800_000_000, ..Parameters::default() };
     let lead = Parameters { priority: -3, deadline: 1_500_000, ..Parameters::default() };
@@ -68,7 +70,7 @@ fn reads_the_documents_example() {
 fn writes_what_it_reads() {
     let all = "[[activity]]\nname = \"a\\\"b\\\\\"\nmatch = [{program = \"x\\ty\"}]\nlimit = \"123456789ns\"\n\
                [resource.timer]\n[resource.wait]\nmeasure = 'bytes'\nrate = 7\nactivity.'a\"b\\' = {limit = '3kB'}";
-    for text in ["", EXAMPLE, all, "sample = 1"] {
+    for text in ["", EXAMPLE, all, "sample = 1", "threads = true"] {
         let config = parse(text).unwrap();
         let written = write(&config);
         assert_eq!(parse(&written).as_ref(), Ok(&config), "{written}");
@@ -89,10 +91,15 @@ fn says_what_is_wrong_and_where() {
     for (text, at, part) in [
         ("sample = ", "line 1, column 10", "value"),
         ("sample = 1\nsample = 2", "line 2, column 1", "duplicate key"),
-        ("a = 1", "line 1, column 1", "`a` is no key of the file: it is one of sample, activity, resource"),
+        (
+            "a = 1",
+            "line 1, column 1",
+            "`a` is no key of the file: it is one of sample, threads, activity, resource",
+        ),
         ("sampel = 1", "line 1, column 1", "did you mean `sample`?"),
         ("sample = 0", "line 1, column 10", "from 1 to 65536"),
         ("sample = 1.5", "line 1, column 10", "whole number"),
+        ("threads = 1", "line 1, column 11", "`threads` is true or false"),
         ("sample = 99999999999999999999", "line 1, column 10", ""),
         ("activity = 3", "line 1, column 12", "`activity` is a list, not this integer"),
         ("activity = [3]", "line 1, column 13", "`activity` is a table"),
