@@ -28,6 +28,7 @@ fn main() {
     trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
     trials.push(Trial::test("grid", grid));
     trials.push(Trial::test("stat", stat));
+    trials.push(Trial::test("shares", shares));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -283,30 +284,12 @@ fn grid() -> Result<(), Failed> {
 fn stat() -> Result<(), Failed> {
     const WORK: &str = "import os, time\nr, w = os.pipe()\nend = time.monotonic() + 300\n\
         while time.monotonic() < end:\n os.write(w, b'x')\n os.read(r, 1)\n time.sleep(0.01)";
-    let name = format!("test{}-nucleus", std::process::id());
-    let mut command = nucleus("--net none --cores 2 --volume /usr:/usr:ro --name", &[]);
-    command.arg(&name).args(["--", "/usr/bin/python3", "-c", WORK]);
-    let mut cell = Ends(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
-    let ask = |words: &[&str]| -> Result<String, Failed> {
-        let out = Command::new(atoll()).args(words).output()?;
-        let said = String::from_utf8(out.stdout)?;
-        if out.status.success() { Ok(said) } else { Err(String::from_utf8_lossy(&out.stderr).into()) }
-    };
-    let begun = Instant::now();
-    let snapshot = loop {
-        let listed = ask(&["ls"])?.contains(&name);
-        let said = ask(&["stat", &name, "--json", "--cores"]);
-        let snapshot: Option<Value> = said.as_ref().ok().and_then(|said| serde_json::from_str(said).ok());
-        let works = |a: &Value| a["resources"]["pipe"]["messages"].as_u64() > Some(20);
-        let working = |s: &Value| s["activities"].as_array().is_some_and(|all| all.iter().any(works));
-        if let Some(snapshot) = snapshot.filter(|s| listed && working(s)) {
-            break snapshot;
-        }
-        if begun.elapsed() > Duration::from_secs(100) || cell.0.try_wait()?.is_some() {
-            return Err(format!("listed: {listed}; {said:?}").into());
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    };
+    let cell = Live::start("nucleus", &["--cores", "2"], WORK)?;
+    let works = |a: &Value| a["resources"]["pipe"]["messages"].as_u64() > Some(20);
+    let snapshot = cell.snapshot(|all| all.iter().any(works))?;
+    if !ask(&["ls"])?.contains(&cell.name) {
+        return Err("it is not listed".into());
+    }
     let all = snapshot["activities"].as_array().into_iter().flatten();
     let resources = all.flat_map(|a| a["resources"].as_object().into_iter().flatten());
     let sum: f64 = resources.map(|(_, entry)| entry["ns"].as_f64().unwrap_or(0.0)).sum();
@@ -319,20 +302,94 @@ fn stat() -> Result<(), Failed> {
     let set = |text: &str| -> Result<String, Failed> {
         let file = dir.path().join("grid.toml");
         std::fs::write(&file, text)?;
-        ask(&["grid", "set", &name, file.to_str().ok_or("a name")?])
+        ask(&["grid", "set", &cell.name, file.to_str().ok_or("a name")?])
     };
     let gold = "[[activity]]\nname = \"gold\"\nmatch = [{ program = \"python3*\" }]\n";
     set(gold)?;
     let refused = set(&format!("{gold}cores = [2]\n"));
     let refused = refused.err().and_then(|e| e.message().map(String::from)).unwrap_or_default();
-    let shown = ask(&["grid", "show", &name])?;
-    let below = ask(&["stat", &name])?.contains(" gold ");
+    let shown = ask(&["grid", "show", &cell.name])?;
+    let below = ask(&["stat", &cell.name])?.contains(" gold ");
     if !refused.contains("is to have core 2") || !shown.contains("gold") || shown.contains("cores") || !below
     {
         return Err(format!("refused: {refused:?}; the cell has {shown}; gold in its books: {below}").into());
     }
-    ask(&["stat", "--check", &name, "--interval", "1"])?;
+    ask(&["stat", "--check", &cell.name, "--interval", "1"])?;
     Ok(())
+}
+
+/// OK-10, OK-16, RF-16: programs of one cell on the nucleus share its core by the configuration's weights.
+fn shares() -> Result<(), Failed> {
+    const BOTH: &str = "import subprocess\nboth = [subprocess.Popen(['/usr/bin/python3', '-c', 'while True: pass'], \
+        env={'TENANT': t}) for t in ('gold', 'silver')]\nboth[0].wait()";
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let config = dir.path().join("grid.toml");
+    let of = |name: &str, weight: u32| {
+        let matches = format!("match = [{{ environment = \"TENANT={name}\" }}]");
+        format!("[[activity]]\nname = \"{name}\"\nweight = {weight}\n{matches}\n")
+    };
+    std::fs::write(&config, of("gold", 75) + &of("silver", 25))?;
+    let cell = Live::start("shares", &["--grid", config.to_str().ok_or("a name")?], BOTH)?;
+    // Time of programs below each activity, ns.
+    let used = |all: &[Value]| {
+        ["gold", "silver"].map(|name| {
+            let Some(class) = all.iter().find(|a| a["name"] == name) else { return 0.0 };
+            let below = all.iter().filter(|a| a["parent"] == class["id"] && a["kind"] == "process");
+            below.map(|a| a["resources"]["thread"]["ns"].as_f64().unwrap_or(0.0)).sum::<f64>()
+        })
+    };
+    let activities = |s: &Value| s["activities"].as_array().cloned().unwrap_or_default();
+    let before = used(&activities(&cell.snapshot(|all| used(all).iter().all(|ns| *ns > 1e8))?));
+    std::thread::sleep(Duration::from_secs(3));
+    let after = used(&activities(&cell.snapshot(|_| true)?));
+    let [gold, silver] = [0, 1].map(|n| after[n] - before[n]);
+    let share = gold / (gold + silver);
+    if (share - 0.75).abs() > 0.02 {
+        return Err(format!("gold had {share} of both: {gold} and {silver} ns").into());
+    }
+    Ok(())
+}
+
+/// Asks `atoll`.
+fn ask(words: &[&str]) -> Result<String, Failed> {
+    let out = Command::new(atoll()).args(words).output()?;
+    let said = String::from_utf8(out.stdout)?;
+    if out.status.success() { Ok(said) } else { Err(String::from_utf8_lossy(&out.stderr).into()) }
+}
+
+/// A cell in which python3 runs a script for long.
+struct Live {
+    name: String,
+    cell: std::cell::RefCell<Ends>,
+}
+
+impl Live {
+    fn start(name: &str, options: &[&str], script: &str) -> Result<Live, Failed> {
+        let name = format!("test{}-{name}", std::process::id());
+        let mut command = nucleus("--net none --volume /usr:/usr:ro --name", &[]);
+        command.arg(&name).args(options).args(["--", "/usr/bin/python3", "-c", script]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Live { name, cell: Ends(command.spawn()?).into() })
+    }
+
+    /// A snapshot of its books by cores in which activities are as they are wanted.
+    fn snapshot(&self, wanted: impl Fn(&[Value]) -> bool) -> Result<Value, Failed> {
+        let begun = Instant::now();
+        loop {
+            let said = ask(&["stat", &self.name, "--json", "--cores"]);
+            let snapshot: Option<Value> = said.as_ref().ok().and_then(|said| serde_json::from_str(said).ok());
+            if let Some(snapshot) =
+                snapshot.filter(|s| s["activities"].as_array().is_some_and(|all| wanted(all)))
+            {
+                return Ok(snapshot);
+            }
+            let ended = self.cell.borrow_mut().0.try_wait()?.is_some();
+            if begun.elapsed() > Duration::from_secs(100) || ended {
+                return Err(format!("ended: {ended}; {said:?}").into());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
 }
 
 /// Killed when it is dropped.
