@@ -232,6 +232,7 @@ pub fn boot() {
         tid: Some(pid),
         like: None,
         nice: 0,
+        policy: 0,
         first: Some(Box::new(move |frame: &mut UserFrame| first(&config, frame))),
     });
     match task {

@@ -20,7 +20,7 @@ use atoll_fs::{Cred, Location, Namespace};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
-use atoll_task::{Activity, ThreadRef, Timer, books};
+use atoll_task::{Activity, Policy, ThreadRef, Timer, books};
 use linux_raw_sys::general as linux;
 
 use crate::current;
@@ -673,6 +673,21 @@ impl Task {
         }
     }
 
+    /// Has its thread scheduled as its policy and nice value say: from when it is ready the next time.
+    pub fn tell_scheduler(&self) {
+        let (nice, policy) = (self.nice.load(Ordering::Relaxed), self.policy.load(Ordering::Relaxed));
+        let priority = policy & 0xffff;
+        let policy = match policy >> 16 {
+            linux::SCHED_FIFO => Policy::Fifo(priority),
+            linux::SCHED_RR => Policy::RoundRobin(priority),
+            linux::SCHED_IDLE => Policy::Fair(atoll_task::WEIGHT_IDLE),
+            _ => Policy::Fair(atoll_task::weight_of(nice)),
+        };
+        if let Some(thread) = self.thread.get() {
+            thread.set_policy(policy);
+        }
+    }
+
     /// Ids as file systems see them.
     pub fn cred(&self) -> Cred {
         self.process.ids().cred()
@@ -747,6 +762,8 @@ pub struct NewTask {
     pub like: Option<ThreadRef>,
     /// Nice value.
     pub nice: i32,
+    /// Policy and priority, as [`Task::policy`].
+    pub policy: u32,
     /// Called in the new task's own thread before its program runs, with its registers.
     pub first: Option<First>,
 }
@@ -772,7 +789,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         own: SetOnce::new(),
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),
-        policy: AtomicU32::new(0),
+        policy: AtomicU32::new(new.policy),
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
@@ -811,6 +828,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     }
     // The task is new: nobody else can have set it.
     let _ = task.thread.set(thread);
+    task.tell_scheduler();
     TASKS.lock().insert(tid, task.clone());
     new.process.tasks.lock().push(task.clone());
     if new.process.is_ending() {

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::books::Meter;
 use crate::rcu::Limbo;
-use crate::ready::Ready;
+use crate::ready::{Ready, Why};
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
 use atoll_abi::control::CoreArea;
@@ -46,6 +46,8 @@ pub(crate) struct MailNode {
 /// The part that only the core itself touches, in the runtime with upcalls masked.
 pub(crate) struct Private {
     pub ready: Ready,
+    /// The thread that ran last here goes on being ready, and why.
+    pub again: Option<Why>,
     /// A thread that ended and whose stack may be freed after the switch.
     pub finished: Option<ThreadRef>,
     /// One that may not run here any more, and was not saved yet.
@@ -158,6 +160,7 @@ impl Core {
             meter: Meter::new(number, &area.local),
             private: UnsafeCell::new(Private {
                 ready: Ready::new(),
+                again: None,
                 finished: None,
                 leaving: None,
                 live: core::ptr::null(),

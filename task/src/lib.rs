@@ -25,9 +25,11 @@ pub mod books;
 #[path = "unkept.rs"]
 pub mod books;
 mod core_state;
+mod fair;
 #[cfg_attr(feature = "without-books", allow(dead_code, reason = "nobody is told what was used"))]
 pub mod gate;
 mod messages;
+mod queue;
 mod rcu;
 mod ready;
 mod scheduler;
@@ -41,8 +43,10 @@ pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
+pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of};
 pub use messages::{Labels, send};
 pub use rcu::{barrier, quiesce};
+pub use ready::Policy;
 pub use scheduler::{
     after_answers, boot_core, end_space, exit, init, look, move_if_need_be, move_to_space, on_deadline,
     on_notify, park, park_until, run_core, start, unpark, visit, work_for, yield_now,

@@ -1,75 +1,21 @@
 //! A core's ready threads, and who of them is next.
 //!
-//! As long as the cell has one class, they stand in one line. A *class* is an activity that the configuration names, or the
+//! They stand in a line by what they have had lately, weighed by their nice values (`fair.rs`): who has had least is next, until
+//! that one has overtaken the one behind it by a grain. Threads of a real-time policy go before all others, by their priorities.
+//!
+//! As long as the cell has one class, there is one line. A *class* is an activity that the configuration names, or the
 //! cell itself for all others; with more than one, each has a line of its own, and a scheduler of the grid divides the
 //! core's time between the lines (Omni-kernel, sections 3.2 and 4: threads are the clients of the thread resource).
-//! Threads of the runtime that work for no activity, but handle events, then go before all classes when they are woken.
-#![allow(unsafe_code, reason = "links threads into lines")]
+//! Threads of the runtime that work for no activity, but handle events, go before all of these when they are woken.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ptr::null_mut;
-use core::sync::atomic::Ordering;
 
-use crate::thread::{Thread, ThreadRef};
+use crate::fair::{GRAIN, NORMAL, Units, Used};
+use crate::queue::{Order, Queue};
+use crate::thread::ThreadRef;
 use atoll_abi::grid::{Parameters, SchedulerKind};
 use atoll_grid::scheduler::{Checked, Client, Scheduler, make};
-
-/// Threads in a line, first come first.
-struct Line {
-    head: *mut Thread,
-    tail: *mut Thread,
-}
-
-impl Line {
-    const fn new() -> Self {
-        Line { head: null_mut(), tail: null_mut() }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.head.is_null()
-    }
-
-    fn push(&mut self, t: ThreadRef) {
-        t.next.store(null_mut(), Ordering::Relaxed);
-        let t = (t as *const Thread).cast_mut();
-        if self.tail.is_null() {
-            self.head = t;
-        } else {
-            // SAFETY: the tail is a thread in this line; threads are never freed.
-            unsafe { (*self.tail).next.store(t, Ordering::Relaxed) };
-        }
-        self.tail = t;
-    }
-
-    fn pop(&mut self) -> Option<ThreadRef> {
-        if self.head.is_null() {
-            return None;
-        }
-        // SAFETY: the head is a thread in this line; threads are never freed.
-        let t = unsafe { &*self.head };
-        self.head = t.next.load(Ordering::Relaxed);
-        if self.head.is_null() {
-            self.tail = null_mut();
-        }
-        Some(t)
-    }
-
-    /// Takes the first one out for which `f` holds. The others keep their places.
-    fn take(&mut self, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
-        let mut kept = Line::new();
-        let mut found = None;
-        while let Some(t) = self.pop() {
-            if found.is_none() && f(t) {
-                found = Some(t);
-            } else {
-                kept.push(t);
-            }
-        }
-        *self = kept;
-        found
-    }
-}
 
 /// One thread, in averages.
 pub(crate) const ONE: u32 = 256;
@@ -77,6 +23,140 @@ pub(crate) const ONE: u32 = 256;
 pub(crate) const SLICE: u64 = 3_000_000;
 /// How long it runs at least before another class takes its place, ns.
 const LEAST: u64 = 50_000;
+/// The shortest turn of a thread that is not to give way at once, ns: to ask for a deadline takes a part of it.
+const SHORTEST: u64 = 200_000;
+/// How many of these a slice is: with less than such a part of the normal weight, turns are longer than it stands for.
+const SHORTEST_PARTS: u32 = (SLICE / SHORTEST) as u32;
+/// How long a turn of a thread of SCHED_RR is, if another one of its priority is ready, ns.
+const ROUND: u64 = 100_000_000;
+
+/// Ranks: of the runtime's own, of real-time priorities (this less the priority), and of all others.
+const OWN: u64 = 0;
+const REAL_TIME: u64 = 100;
+const ALL: u64 = 100;
+
+/// How a thread is scheduled beside others of its class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// By its weight, what it has had lately being counted ([`crate::weight_of`]).
+    Fair(u32),
+    /// Before all of those and lower priorities (1 to 99), first come first.
+    Fifo(u32),
+    /// The same, and those of one priority take turns.
+    RoundRobin(u32),
+}
+
+impl Policy {
+    /// As a word.
+    pub(crate) fn to_word(self) -> u32 {
+        match self {
+            Policy::Fair(weight) => weight & 0xff_ffff,
+            Policy::Fifo(priority) => 1 << 24 | priority,
+            Policy::RoundRobin(priority) => 2 << 24 | priority,
+        }
+    }
+
+    /// From what [`Policy::to_word`] gave.
+    pub(crate) fn from_word(word: u32) -> Policy {
+        let n = word & 0xff_ffff;
+        match word >> 24 {
+            0 => Policy::Fair(n),
+            1 => Policy::Fifo(n),
+            _ => Policy::RoundRobin(n),
+        }
+    }
+
+    fn rank(self) -> u64 {
+        match self {
+            Policy::Fair(_) => ALL,
+            Policy::Fifo(priority) | Policy::RoundRobin(priority) => {
+                REAL_TIME - u64::from(priority.clamp(1, 99))
+            }
+        }
+    }
+}
+
+/// Why a thread comes into the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// It was woken, or comes from another core.
+    Woken,
+    /// It was in the middle of its work.
+    Preempted,
+    /// It lets others go first.
+    Yields,
+}
+
+/// A line of threads, and what is known of those that were in it.
+struct Line {
+    queue: Queue,
+    /// The most that one of them has had which was put into it: who yields goes behind that.
+    most: Used,
+    /// What those have had about whom others were preferred. Who has been away does not begin far below that.
+    level: Used,
+}
+
+/// The longest turn of a thread of this weight, ns. Who has less has shorter ones, so that nobody waits longer for them.
+fn longest(weight: u32) -> u64 {
+    (SLICE * u64::from(weight.min(NORMAL)) / u64::from(NORMAL)).max(SHORTEST)
+}
+
+impl Line {
+    const fn new() -> Self {
+        Line { queue: Queue::new(), most: Used::NONE, level: Used::NONE }
+    }
+
+    fn push(&mut self, t: ThreadRef, why: Why, units: &Units) {
+        let (rank, used) = (t.policy().rank(), t.used());
+        let order = match why {
+            _ if rank != ALL => Order { rank, used: Used::NONE, first: why == Why::Preempted },
+            Why::Yields => Order { rank, used: used.max(self.most), first: false },
+            _ => Order { rank, used, first: false },
+        };
+        if rank == ALL {
+            self.most = if self.queue.is_empty() { order.used } else { self.most.max(order.used) };
+            if why == Why::Preempted {
+                // Less its last turn: that may have been a long step for one of little weight.
+                let short = t.weight() * SHORTEST_PARTS < NORMAL;
+                let turn =
+                    units.grain.plus(if short { units.of_turn(SHORTEST, t.weight()) } else { units.grain });
+                self.level = self.level.max(used.less(turn));
+            }
+        }
+        self.queue.push(t, order);
+    }
+
+    /// Is one in front that goes before all that have a weight?
+    fn has_urgent(&self) -> bool {
+        self.queue.first_place().is_some_and(|(rank, _)| rank != ALL)
+    }
+
+    fn pop(&mut self, units: &Units) -> Option<ThreadRef> {
+        let t = self.queue.pop()?;
+        t.set_used(t.used().woken(self.level, units));
+        Some(t)
+    }
+
+    /// When a thread that runs since `since` is to give way to the one in front; `u64::MAX`: not to that one.
+    fn turn_ends(&self, running: Option<ThreadRef>, since: u64, units: &Units) -> u64 {
+        let Some((rank, next)) = self.queue.first_place() else { return u64::MAX };
+        let Some(running) = running else { return since };
+        let policy = running.policy();
+        let weight = match policy {
+            _ if rank < policy.rank() => return since,
+            _ if rank > policy.rank() => return u64::MAX,
+            Policy::Fifo(_) => return u64::MAX,
+            Policy::RoundRobin(_) => return since + ROUND,
+            Policy::Fair(weight) => weight,
+        };
+        let ahead = next.woken(self.level, units).plus(units.grain).less(running.used());
+        if ahead < units.little {
+            return since;
+        }
+        since + ahead.time(weight, units).clamp(SHORTEST, longest(weight))
+    }
+}
+
 /// How often a core looks which part of each class it has, ns.
 const LOOK_EVERY: u64 = 8_000_000;
 /// Parts of a unit of weight.
@@ -103,6 +183,14 @@ pub(crate) struct Ready {
     front: Line,
     classes: Option<Box<Classes>>,
     len: usize,
+    /// The thread that was taken last, since when, and until when as far as those in front go.
+    running: Option<ThreadRef>,
+    since: u64,
+    until: u64,
+    /// `until` is to be found out. Then the turn ends no sooner than after `at_least`.
+    look: bool,
+    at_least: u64,
+    units: Units,
     /// The configuration by which it goes.
     pub generation: u32,
 }
@@ -118,7 +206,18 @@ pub(crate) struct Division {
 
 impl Ready {
     pub const fn new() -> Self {
-        Ready { front: Line::new(), classes: None, len: 0, generation: 0 }
+        Ready {
+            front: Line::new(),
+            classes: None,
+            len: 0,
+            running: None,
+            since: 0,
+            until: u64::MAX,
+            look: false,
+            at_least: 0,
+            units: Units::new(),
+            generation: 0,
+        }
     }
 
     /// How many there are.
@@ -140,8 +239,8 @@ impl Ready {
         if let Some(mut old) = self.classes.take() {
             serving = old.serving;
             for line in &mut old.lines {
-                while let Some(t) = line.pop() {
-                    waiting.push(t);
+                while let Some(t) = line.queue.pop() {
+                    waiting.push(t, Why::Woken, self.units.at(now));
                 }
             }
         }
@@ -165,37 +264,58 @@ impl Ready {
             }
             self.classes = Some(classes);
         }
-        self.len = if one { 0 } else { self.len.saturating_sub(count(&waiting)) };
-        while let Some(t) = waiting.pop() {
-            self.push(t, now);
+        self.len = if one { 0 } else { self.len.saturating_sub(waiting.queue.len()) };
+        while let Some(t) = waiting.queue.pop() {
+            self.push(t, Why::Woken, now);
         }
     }
 
     /// A thread is ready. `now` may be a while ago.
     #[inline]
-    pub fn push(&mut self, t: ThreadRef, now: u64) {
+    pub fn push(&mut self, t: ThreadRef, why: Why, now: u64) {
         self.len += 1;
+        // Who takes turns goes behind the others after that. Between classes, turns are shorter.
+        let round = if self.classes.is_some() { 0 } else { ROUND };
+        let over = why == Why::Preempted && now.saturating_sub(self.since) >= round;
+        let why = if over && matches!(t.policy(), Policy::RoundRobin(_)) { Why::Yields } else { why };
         match &mut self.classes {
-            None => self.front.push(t),
-            Some(classes) => classes.push(t, now),
+            None => {
+                self.front.push(t, why, self.units.at(now));
+                if self.front.queue.first().is_some_and(|first| core::ptr::eq(first, t)) {
+                    self.look_at_turn();
+                }
+            }
+            Some(classes) => classes.push(t, why, now, self.units.at(now)),
         }
+    }
+
+    /// Somebody else may be in front.
+    fn look_at_turn(&mut self) {
+        (self.look, self.at_least) = (true, 0);
+    }
+
+    /// The thread has run for `ran` ns, up to `now`, and is not in a line.
+    #[inline]
+    pub fn charge(&mut self, t: ThreadRef, ran: u64, now: u64) {
+        t.set_used(t.used().after_short(ran, t.weight(), self.units.at(now)));
     }
 
     /// A thread has been woken.
     #[inline]
     pub fn wake(&mut self, t: ThreadRef, now: u64) {
-        if self.classes.is_some() && !t.works_for_somebody() {
-            self.len += 1;
-            self.front.push(t);
-        } else {
-            self.push(t, now);
+        if t.works_for_somebody() {
+            return self.push(t, Why::Woken, now);
         }
+        self.len += 1;
+        self.front.queue.push(t, Order { rank: OWN, used: Used::NONE, first: false });
+        self.look_at_turn();
     }
 
     /// The thread that was taken last, of this class, has run for `ran` ns and is not at it any more. If it is still
     /// ready, it has been pushed before.
     #[inline]
     pub fn settle(&mut self, ran: u64, now: u64) {
+        self.running = None;
         if let Some(classes) = &mut self.classes {
             classes.settle(ran, now);
         }
@@ -204,11 +324,18 @@ impl Ready {
     /// Takes the next one. None: there is none, or none that may run now.
     #[inline]
     pub fn pop(&mut self, now: u64) -> Option<ThreadRef> {
-        let t = match self.front.pop() {
+        let units = self.units.at(now);
+        let t = match self.front.pop(units) {
             Some(t) => Some(t),
-            None => self.classes.as_mut()?.pop(now),
+            None => self.classes.as_mut()?.pop(now, units),
         };
         self.len -= usize::from(t.is_some());
+        (self.running, self.since) = (t, now);
+        self.look_at_turn();
+        // Who is in front has had no less.
+        if t.is_some_and(|t| t.policy() == Policy::Fair(NORMAL)) && !self.front.has_urgent() {
+            self.at_least = GRAIN / 2;
+        }
         t
     }
 
@@ -220,19 +347,30 @@ impl Ready {
 
     /// When the turn of the thread ends that was taken last, at `since`, while others are ready. May have passed.
     #[inline]
-    pub fn turn_ends(&self, since: u64) -> u64 {
-        let longest = since + SLICE;
+    pub fn turn_ends(&mut self, since: u64) -> u64 {
         match &self.classes {
-            None => longest,
+            None => {
+                if core::mem::take(&mut self.look) {
+                    self.until = self.front.turn_ends(self.running, self.since, &self.units);
+                }
+                // What was found out of it is of when it was taken.
+                self.until.saturating_sub(self.since).saturating_add(since)
+            }
             // Those in front go before all classes.
-            Some(_) if !self.front.is_empty() => since + LEAST,
-            Some(classes) => classes.until.clamp(since + LEAST, longest),
+            Some(_) if !self.front.queue.is_empty() => since + LEAST,
+            Some(classes) => classes.until.clamp(since + LEAST, since + SLICE),
         }
+    }
+
+    /// A time before which it does not: enough to know for who has a deadline by then.
+    #[inline]
+    pub fn turn_ends_after(&mut self, since: u64) -> u64 {
+        if self.look && self.at_least > 0 { since + self.at_least } else { self.turn_ends(since) }
     }
 
     /// Has that thread, to which the core has come, had enough of its turn? It need not come again for the rest.
     #[inline]
-    pub fn is_turn_over(&self, since: u64, now: u64) -> bool {
+    pub fn is_turn_over(&mut self, since: u64, now: u64) -> bool {
         self.len > 0 && now >= self.turn_ends(since).min(since + SLICE / 2)
     }
 
@@ -277,7 +415,7 @@ impl Ready {
         let to = (0..cores).min_by_key(|core| weight(*core)).filter(|core| *core != me)?;
         let more = weight(me).saturating_sub(weight(to));
         let fits = |c: &&(u32, Parameters)| {
-            let waits = classes.lines.get(c.0 as usize).is_some_and(|line| !line.is_empty());
+            let waits = classes.lines.get(c.0 as usize).is_some_and(|line| !line.queue.is_empty());
             waits && each(c) > 0 && each(c) * 5 < more * 4
         };
         let best = classes.division.iter().filter(fits).max_by_key(|c| each(c))?;
@@ -295,10 +433,11 @@ impl Ready {
     /// Takes out one for which `f` holds.
     pub fn take(&mut self, now: u64, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
         let found = match &mut self.classes {
-            None => self.front.take(f),
+            None => self.front.queue.take(f),
             Some(classes) => classes.take(now, f),
         };
         self.len -= usize::from(found.is_some());
+        self.look_at_turn();
         found
     }
 }
@@ -311,11 +450,11 @@ impl Classes {
         &mut self.lines[class]
     }
 
-    fn push(&mut self, t: ThreadRef, now: u64) {
+    fn push(&mut self, t: ThreadRef, why: Why, now: u64, units: &Units) {
         let class = t.class();
         let line = self.line(class as usize);
-        let first = line.is_empty();
-        line.push(t);
+        let first = line.queue.is_empty();
+        line.push(t, why, units);
         if first && self.serving != Some(class as Client) {
             self.scheduler.arrive(class as Client, now);
             if let Some(client) = self.serving {
@@ -326,21 +465,21 @@ impl Classes {
 
     /// Its threads that have something to do here.
     fn count(&self, class: u32) -> u32 {
-        let waiting = self.lines.get(class as usize).map_or(0, count);
+        let waiting = self.lines.get(class as usize).map_or(0, |line| line.queue.len());
         waiting as u32 + u32::from(self.serving == Some(class as Client))
     }
 
     fn settle(&mut self, ran: u64, now: u64) {
         let Some(client) = self.serving.take() else { return };
         self.scheduler.charge(client, ran, now);
-        if self.line(client as usize).is_empty() {
+        if self.line(client as usize).queue.is_empty() {
             self.scheduler.leave(client, now);
         }
     }
 
-    fn pop(&mut self, now: u64) -> Option<ThreadRef> {
+    fn pop(&mut self, now: u64, units: &Units) -> Option<ThreadRef> {
         let client = self.scheduler.pick(now)?;
-        let t = self.line(client as usize).pop();
+        let t = self.line(client as usize).pop(units);
         debug_assert!(t.is_some(), "a class was picked that has nothing to do");
         self.serving = t.map(|_| client);
         (self.since, self.until) = (now, self.scheduler.turn_ends(client, now));
@@ -349,8 +488,8 @@ impl Classes {
 
     fn take(&mut self, now: u64, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
         for class in 0..self.lines.len() {
-            if let Some(t) = self.lines[class].take(&f) {
-                if self.lines[class].is_empty() && self.serving != Some(class as Client) {
+            if let Some(t) = self.lines[class].queue.take(&f) {
+                if self.lines[class].queue.is_empty() && self.serving != Some(class as Client) {
                     self.scheduler.leave(class as Client, now);
                 }
                 return Some(t);
@@ -360,13 +499,239 @@ impl Classes {
     }
 }
 
-fn count(line: &Line) -> usize {
-    let mut n = 0;
-    let mut at = line.head;
-    while !at.is_null() {
-        n += 1;
-        // SAFETY: a thread in the line.
-        at = unsafe { (*at).next.load(Ordering::Relaxed) };
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fair::weight;
+    use std::vec;
+
+    const MS: u64 = 1_000_000;
+
+    fn thread(policy: Policy) -> ThreadRef {
+        let t = crate::thread::for_tests();
+        t.set_policy(policy);
+        t
     }
-    n
+
+    /// One core: threads that always have something to do, by turns of the length that they are to have. Value: what each has had.
+    struct Sim {
+        ready: Ready,
+        now: u64,
+        all: Vec<(ThreadRef, u64)>,
+        switches: u64,
+    }
+
+    impl Sim {
+        fn new(policies: &[Policy]) -> Sim {
+            let mut sim = Sim { ready: Ready::new(), now: 7_000 * MS, all: Vec::new(), switches: 0 };
+            policies.iter().for_each(|p| sim.add(*p));
+            sim
+        }
+
+        fn add(&mut self, policy: Policy) {
+            let t = thread(policy);
+            self.all.push((t, 0));
+            self.ready.push(t, Why::Woken, self.now);
+        }
+
+        fn had(&self, t: ThreadRef) -> usize {
+            self.all.iter().position(|(other, _)| core::ptr::eq(*other, t)).unwrap()
+        }
+
+        /// The next one runs for its turn, or until it stops by itself after `most`. Value: which, and for how long.
+        fn step(&mut self, most: impl Fn(usize) -> u64, goes_on: impl Fn(usize) -> bool) -> (usize, u64) {
+            let t = self.ready.pop(self.now).unwrap();
+            let n = self.had(t);
+            let turn = if self.ready.len() > 0 { self.ready.turn_ends(self.now) - self.now } else { SLICE };
+            let ran = turn.min(most(n));
+            self.now += ran;
+            self.switches += 1;
+            self.all[n].1 += ran;
+            self.ready.charge(t, ran, self.now);
+            if goes_on(n) {
+                self.ready.push(t, Why::Preempted, self.now);
+            }
+            self.ready.settle(ran, self.now);
+            (n, ran)
+        }
+
+        fn run(&mut self, ns: u64) -> Vec<u64> {
+            let before: Vec<u64> = self.all.iter().map(|a| a.1).collect();
+            let end = self.now + ns;
+            while self.now < end {
+                self.step(|_| u64::MAX, |_| true);
+            }
+            self.all.iter().zip(before).map(|(after, before)| after.1 - before).collect()
+        }
+    }
+
+    /// OV-05: equal threads have the same within 1 % of each second, however many there are, and a switch every 3 ms is enough.
+    #[test]
+    fn equals_have_the_same() {
+        for n in [2, 3, 7] {
+            let mut sim = Sim::new(&vec![Policy::Fair(NORMAL); n]);
+            for _ in 0..5 {
+                let had = sim.run(1000 * MS);
+                let (least, most) = (had.iter().min().unwrap(), had.iter().max().unwrap());
+                assert!(most - least <= 10 * MS, "{had:?}");
+            }
+            assert!(sim.switches < 5 * 700, "{} switches", sim.switches);
+        }
+    }
+
+    /// OV-05: nice values divide as Linux's weights do.
+    #[test]
+    fn nice_values_divide_by_their_weights() {
+        for (a, b) in [(0, 1), (0, 5), (-5, 0), (0, 10), (-10, 10), (0, 19)] {
+            let mut sim = Sim::new(&[Policy::Fair(weight(a)), Policy::Fair(weight(b))]);
+            sim.run(1000 * MS);
+            let had = sim.run(20_000 * MS);
+            let (ratio, right) = (had[0] as f64 / had[1] as f64, f64::from(weight(a)) / f64::from(weight(b)));
+            assert!((ratio / right - 1.0).abs() < 0.05, "nice {a} and {b}: {ratio}, not {right}");
+        }
+    }
+
+    /// OV-05: who has slept for 10 s does not keep others from the core, and does not wait for them either.
+    #[test]
+    fn who_has_slept_does_not_monopolise() {
+        for sleepers in [1, 3] {
+            let mut sim = Sim::new(&[Policy::Fair(NORMAL), Policy::Fair(NORMAL)]);
+            sim.run(10_000 * MS);
+            let running = sim.ready.pop(sim.now).unwrap();
+            let since = sim.now;
+            for _ in 0..sleepers {
+                sim.add(Policy::Fair(NORMAL));
+            }
+            assert_eq!(sim.ready.turn_ends(since), since);
+            sim.now += LEAST;
+            sim.ready.charge(running, LEAST, sim.now);
+            sim.ready.push(running, Why::Preempted, sim.now);
+            sim.ready.settle(LEAST, sim.now);
+            let had = sim.run(100 * MS);
+            let alone = 100 * MS / (2 + sleepers);
+            for ns in &had {
+                assert!(ns.abs_diff(alone) < 9 * MS, "{had:?}");
+            }
+        }
+    }
+
+    /// Who sleeps most of the time comes at once when it is woken, beside any number of others.
+    #[test]
+    fn who_has_had_little_goes_first() {
+        let mut sim = Sim::new(&[Policy::Fair(NORMAL); 4]);
+        sim.add(Policy::Fair(NORMAL));
+        for round in 0..200 {
+            // The last one does 0.2 ms of work each time, and is woken 5 ms later.
+            let sleeper = sim.all[4].0;
+            let (end, mut ready) = (sim.now + 5 * MS, true);
+            while sim.now < end || ready {
+                ready &= sim.step(|n| if n == 4 { MS / 5 } else { u64::MAX }, |n| n != 4).0 != 4;
+            }
+            let running = sim.ready.pop(sim.now).unwrap();
+            sim.ready.push(sleeper, Why::Woken, sim.now);
+            let ends = sim.ready.turn_ends(sim.now);
+            sim.ready.push(running, Why::Preempted, sim.now);
+            sim.ready.settle(0, sim.now);
+            // It is not known yet at first.
+            let ends = ends - sim.now;
+            let next = sim.ready.front.queue.first().unwrap();
+            assert!(round < 20 || ends == 0 && core::ptr::eq(next, sleeper), "round {round}: {ends}");
+        }
+    }
+
+    /// SCHED_FIFO and SCHED_RR go before others, by priority; among equals the first one goes on, or they take turns.
+    #[test]
+    fn real_time_goes_first() {
+        let mut sim = Sim::new(&[
+            Policy::Fair(weight(-20)),
+            Policy::Fifo(10),
+            Policy::Fifo(10),
+            Policy::RoundRobin(20),
+            Policy::RoundRobin(20),
+        ]);
+        let turns: std::vec::Vec<_> = (0..4).map(|_| sim.step(|_| u64::MAX, |_| true)).collect();
+        assert_eq!(turns, [(3, ROUND), (4, ROUND), (3, ROUND), (4, ROUND)]);
+        // They stop. Of the others of one priority the first goes on as long as it likes.
+        for _ in 0..2 {
+            sim.step(|_| MS, |_| false);
+        }
+        assert_eq!(sim.ready.turn_ends(sim.now), u64::MAX);
+        for _ in 0..3 {
+            assert_eq!(sim.step(|_| 1000 * MS, |_| true).0, 1);
+        }
+        sim.step(|_| MS, |_| false);
+        assert_eq!(sim.step(|_| MS, |_| false).0, 2);
+        assert_eq!(sim.step(|_| MS, |_| false).0, 0);
+    }
+
+    /// Who yields goes behind all that are ready, and no further.
+    #[test]
+    fn yields() {
+        let mut sim = Sim::new(&[Policy::Fair(NORMAL); 3]);
+        let mut order = Vec::new();
+        for _ in 0..9 {
+            let t = sim.ready.pop(sim.now).unwrap();
+            sim.now += MS / 100;
+            sim.ready.charge(t, MS / 100, sim.now);
+            order.push(sim.had(t));
+            sim.ready.push(t, Why::Yields, sim.now);
+            sim.ready.settle(MS / 100, sim.now);
+        }
+        assert_eq!(order, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+    }
+
+    /// The line against a sorted list: puts in, takes out, and takes out of the middle.
+    #[test]
+    fn lines_are_sorted() {
+        let mut seed = 1u64;
+        let mut random = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        let threads: Vec<ThreadRef> = (0..60).map(|_| thread(Policy::Fair(NORMAL))).collect();
+        let mut queue = Queue::new();
+        // Rank, used, when it came, which.
+        let mut model: Vec<(u64, u64, i64, usize)> = Vec::new();
+        let (mut behind, mut before) = (0, 0);
+        for _ in 0..100_000 {
+            let which = random(60) as usize;
+            let there = model.iter().any(|m| m.3 == which);
+            match random(7) {
+                0..3 if !there => {
+                    let (rank, used, first) = (random(3), random(4), random(4) == 0);
+                    let came = if first {
+                        before -= 1;
+                        before
+                    } else {
+                        behind += 1;
+                        behind
+                    };
+                    model.push((rank, used, came, which));
+                    queue.push(threads[which], Order { rank, used: Used::from_word(used), first });
+                }
+                3 | 4 => {
+                    let found = queue.pop();
+                    let right = model.iter().min().copied();
+                    assert_eq!(found.is_some(), right.is_some());
+                    if let (Some(found), Some(right)) = (found, right) {
+                        assert!(core::ptr::eq(found, threads[right.3]));
+                        model.retain(|m| *m != right);
+                    }
+                }
+                5 => {
+                    let wanted = random(5) as usize;
+                    let number =
+                        |t: ThreadRef| threads.iter().position(|other| core::ptr::eq(*other, t)).unwrap();
+                    let found = queue.take(|t| number(t) % 5 == wanted).map(number);
+                    let right = model.iter().filter(|m| m.3 % 5 == wanted).min().copied();
+                    assert_eq!(found, right.map(|m| m.3));
+                    model.retain(|m| Some(*m) != right);
+                }
+                _ => {
+                    assert_eq!((queue.len(), queue.iter().count()), (model.len(), model.len()));
+                    assert_eq!(queue.is_empty(), model.is_empty());
+                }
+            }
+        }
+    }
 }

@@ -20,7 +20,7 @@ use crate::core_state::{
 };
 use crate::messages;
 use crate::rcu;
-use crate::ready::{ONE, Ready, SLICE};
+use crate::ready::{ONE, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::{activity, arch, books};
@@ -328,10 +328,18 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
     count(&this.stats.busy_ns, ran);
     // What the host takes is not what somebody uses.
     let stolen = this.meter.settle(ran);
-    with_private_of(this, |p| p.ready.settle(ran.saturating_sub(stolen), now));
+    let had = ran.saturating_sub(stolen);
     if let Some(me) = me {
         me.book(ran);
+        let again = with_private_of(this, |p| {
+            p.ready.charge(me, had, now);
+            p.again.take()
+        });
+        if let Some(why) = again {
+            push_ready(me, why);
+        }
     }
+    with_private_of(this, |p| p.ready.settle(had, now));
 }
 
 /// Ends the account of events that were looked at since the last one.
@@ -580,8 +588,8 @@ fn take_what_arrived() {
     }
 }
 
-fn push_ready(t: ThreadRef) {
-    put(|ready, now| ready.push(t, now));
+fn push_ready(t: ThreadRef, why: Why) {
+    put(|ready, now| ready.push(t, why, now));
 }
 
 /// A thread of this core has been woken.
@@ -621,7 +629,7 @@ pub(crate) fn rearm(this: &Core) {
     // The common case: one that comes as early as any of these is there, or none is wanted.
     let will_do = with_private_of(this, |p| {
         let looks = if external { p.since + POLL_EVERY } else { u64::MAX };
-        let turn = if p.ready.len() > 0 { p.since + SLICE } else { u64::MAX };
+        let turn = if p.ready.len() > 0 { p.ready.turn_ends_after(p.since) } else { u64::MAX };
         let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         p.choosing || !p.ready.is_divided() && p.armed <= looks.min(turn).min(timer)
     });
@@ -640,7 +648,7 @@ fn arm(this: &Core, external: bool) {
         }
         if p.ready.len() > 0 {
             let ends = p.ready.turn_ends(p.since);
-            if p.ready.is_divided() && ends < at.min(p.armed) && ends <= platform().now() {
+            if ends < at.min(p.armed) && ends <= platform().now() {
                 // It has to come by at once, which takes no deadline.
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
@@ -691,19 +699,20 @@ fn go_on_or_preempt(now: u64) {
     }
 }
 
-/// Another core wants attention.
+/// Another core wants attention, or the turn of the thread that runs has ended already when somebody was woken.
 pub fn on_notify() {
     count(&this_core().stats.interrupts, 1);
-    rcu::quiesce();
-    rcu::quiesce();
-    with_private(|p| p.choosing = true);
-    take_mail();
-    let now = platform().now();
-    if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
-        preempt();
-    } else {
-        chosen(this_core());
-    }
+    books::within(Resource::Overhead, || {
+        rcu::quiesce();
+        with_private(|p| p.choosing = true);
+        take_mail();
+        let now = platform().now();
+        if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
+            preempt();
+        } else {
+            chosen(this_core());
+        }
+    });
 }
 
 /// May a thread run on this core?
@@ -730,7 +739,7 @@ pub fn move_if_need_be() {
     let me = current();
     if !may_stay(me) {
         count(&me.switches[0], 1);
-        make_ready_again(me);
+        make_ready_again(me, Why::Preempted);
         schedule(me);
     }
 }
@@ -760,14 +769,15 @@ fn visit_core(n: usize) {
 fn preempt() {
     let me = current();
     count(&me.switches[1], 1);
-    make_ready_again(me);
+    make_ready_again(me, Why::Preempted);
     schedule(me);
 }
 
-fn make_ready_again(me: ThreadRef) {
+/// The current thread is ready when it is switched from.
+fn make_ready_again(me: ThreadRef, why: Why) {
     // RUNNING is zero: only the token can be set besides, and it stays.
     me.state.fetch_or(state::READY, Ordering::AcqRel);
-    push_ready(me);
+    with_private(|p| p.again = Some(why));
 }
 
 /// Lets other ready threads run first.
@@ -780,7 +790,7 @@ pub fn yield_now() {
         return;
     }
     count(&me.switches[0], 1);
-    make_ready_again(me);
+    make_ready_again(me, Why::Yields);
     schedule(me);
 }
 

@@ -10,6 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::activity::{self, Activity, CORE_WORDS, CoreSet};
 use crate::arch;
 use crate::core_state::{this_core, with_private};
+use crate::fair::{NORMAL, Used};
+use crate::queue::Place;
+use crate::ready::Policy;
 use crate::scheduler;
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
@@ -74,6 +77,12 @@ pub struct Thread {
     class: AtomicU32,
     /// Cores that it may run on, a bit each.
     affinity: [AtomicU64; CORE_WORDS],
+    /// How it is scheduled: a [`Policy`].
+    policy: AtomicU32,
+    /// What it has had lately: a [`Used`].
+    used: AtomicU64,
+    /// Where it stands in its core's line.
+    pub(crate) place: Place,
 }
 
 // SAFETY: the cells are touched only by the core that runs or queues the thread.
@@ -233,6 +242,33 @@ impl Thread {
         self.state.load(Ordering::SeqCst) & state::MASK == state::RUNNING
     }
 
+    /// How it is scheduled among the threads of its class.
+    pub fn policy(&self) -> Policy {
+        Policy::from_word(self.policy.load(Ordering::Relaxed))
+    }
+
+    /// Says how. Where it stands in a line is changed when it comes into one the next time.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy.to_word(), Ordering::Relaxed);
+    }
+
+    /// What it has had lately. For its core.
+    pub(crate) fn used(&self) -> Used {
+        Used::from_word(self.used.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_used(&self, used: Used) {
+        self.used.store(used.to_word(), Ordering::Relaxed);
+    }
+
+    /// What its time is divided by.
+    pub(crate) fn weight(&self) -> u32 {
+        match self.policy() {
+            Policy::Fair(weight) => weight,
+            _ => NORMAL,
+        }
+    }
+
     /// The personality's view.
     pub fn personality(&self) -> *mut () {
         self.personality.load(Ordering::Relaxed)
@@ -296,6 +332,40 @@ impl Thread {
     }
 }
 
+/// One that is nobody's yet.
+fn blank() -> Thread {
+    Thread {
+        state: AtomicU32::new(state::DEAD),
+        core: AtomicU32::new(0),
+        space: AtomicU32::new(0),
+        next: AtomicPtr::new(null_mut()),
+        context: UnsafeCell::new(0),
+        stack: AtomicPtr::new(null_mut()),
+        frame: AtomicPtr::new(null_mut()),
+        program: AtomicU32::new(0),
+        movable: AtomicBool::new(false),
+        personality: AtomicPtr::new(null_mut()),
+        start: UnsafeCell::new(None),
+        run_time: AtomicU64::new(0),
+        since: AtomicU64::new(0),
+        switches: [AtomicU64::new(0), AtomicU64::new(0)],
+        id: AtomicU64::new(0),
+        interrupt: AtomicU32::new(0),
+        activity: AtomicU32::new(ROOT),
+        class: AtomicU32::new(ROOT),
+        affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
+        policy: AtomicU32::new(0),
+        used: AtomicU64::new(0),
+        place: Place::new(),
+    }
+}
+
+/// One that is in lines, and does nothing else.
+#[cfg(test)]
+pub(crate) fn for_tests() -> ThreadRef {
+    Box::leak(Box::new(blank()))
+}
+
 fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>) -> Option<ThreadRef> {
     // SAFETY: the layout is not empty.
     let stack = unsafe { alloc::alloc::alloc(stack_layout()) };
@@ -311,28 +381,13 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     let used = POOL.try_lock().and_then(|mut pool| pool.pop()).or_else(|| with_private(|p| p.unused.pop()));
     let t: ThreadRef = match used {
         Some(t) => t,
-        None => Box::leak(Box::new(Thread {
-            state: AtomicU32::new(state::DEAD),
-            core: AtomicU32::new(0),
-            space: AtomicU32::new(0),
-            next: AtomicPtr::new(null_mut()),
-            context: UnsafeCell::new(0),
-            stack: AtomicPtr::new(null_mut()),
-            frame: AtomicPtr::new(null_mut()),
-            program: AtomicU32::new(0),
-            movable: AtomicBool::new(false),
-            personality: AtomicPtr::new(null_mut()),
-            start: UnsafeCell::new(None),
-            run_time: AtomicU64::new(0),
-            since: AtomicU64::new(0),
-            switches: [AtomicU64::new(0), AtomicU64::new(0)],
-            id: AtomicU64::new(0),
-            interrupt: AtomicU32::new(0),
-            activity: AtomicU32::new(ROOT),
-            class: AtomicU32::new(ROOT),
-            affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
-        })),
+        None => Box::leak(Box::new(blank())),
     };
+    t.set_policy(Policy::Fair(NORMAL));
+    // It has had what its maker has had.
+    let maker = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+    // SAFETY: threads are never freed.
+    t.set_used(unsafe { maker.as_ref() }.map_or(Used::NONE, Thread::used));
     t.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     t.stack.store(stack, Ordering::Relaxed);
     t.frame.store(frame, Ordering::Relaxed);

@@ -476,11 +476,11 @@ impl Burnt {
 
 /// One thread burns in each resource, in and outside of a message, and has a timer and an answer to a request burn, too.
 fn burn_everywhere(who: usize, burnt: &Arc<Burnt>, count: &Arc<(AtomicU64, WaitQueue)>) {
-    for round in 0..4 {
+    for round in 0..3 {
         burnt.note(who, Resource::Thread, burn(1_000_000));
         for (n, resource) in Resource::SERVING.into_iter().enumerate() {
             // Of a length that belongs to both, and in two parts: others run between them.
-            let ns = 160_000 + 40_000 * (who as u64 + n as u64 % 3);
+            let ns = 240_000 + 40_000 * (who as u64 + n as u64 % 3);
             task::books::begin(n, Resource::Process);
             task::books::turn_to(resource);
             burnt.note(who, resource, burn(ns));

@@ -148,6 +148,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             tid: new_process.as_ref().map(|p| p.pid),
             like: Some(task.thread()),
             nice: task.nice.load(Ordering::Relaxed),
+            policy: task.policy.load(Ordering::Relaxed),
             first: None,
         };
         let fd = match fd {

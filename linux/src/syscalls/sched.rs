@@ -112,14 +112,8 @@ fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
     if max > 0 && !c.task.is_root() {
         return Err(Errno::EPERM);
     }
-    if max > 0 {
-        // Kept and told, but all tasks of a core take turns for now.
-        crate::log::once(
-            "real-time policy",
-            format_args!("real-time scheduling policies are noted, but tasks still take turns"),
-        );
-    }
     t.policy.store(policy << 16 | priority, Ordering::Relaxed);
+    t.tell_scheduler();
     Ok(0)
 }
 
@@ -162,6 +156,7 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
     set_policy(c, &t, a.policy, a.priority)?;
     if a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH {
         t.nice.store(a.nice.clamp(-20, 19), Ordering::Relaxed);
+        t.tell_scheduler();
     }
     Ok(0)
 }
@@ -228,6 +223,7 @@ pub fn setpriority(c: &mut Call) -> Result<u64> {
             return Err(Errno::EACCES);
         }
         t.nice.store(nice, Ordering::Relaxed);
+        t.tell_scheduler();
     }
     Ok(0)
 }
