@@ -667,7 +667,7 @@ mod tests {
         {
             set(10 + id, kind::NAMED, sheets, 0);
         }
-        set(20, 6, 0, 0);
+        set(20, kind::THREAD + 1, 0, 0);
         set(21, u32::MAX, 0, 0);
         assert_eq!(
             read_sheets(area, &memory, CORES),
