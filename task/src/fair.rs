@@ -96,15 +96,16 @@ impl Used {
     /// Nothing.
     pub const NONE: Used = Used(0);
 
-    /// A mantissa of any length below 2^96 with an exponent.
-    fn new(mantissa: u128, exponent: i64) -> Used {
-        let bits = i64::from(128 - mantissa.leading_zeros());
+    /// A mantissa of any length with an exponent.
+    #[inline]
+    fn new(mantissa: u64, exponent: i64) -> Used {
+        let bits = i64::from(64 - mantissa.leading_zeros());
         let exponent = exponent + bits - 32 + BIAS;
         if mantissa == 0 || exponent < 0 {
             return Used::NONE;
         }
         let mantissa = if bits > 32 { mantissa >> (bits - 32) } else { mantissa << (32 - bits) };
-        Used((exponent.min(i64::from(u32::MAX)) as u64) << 32 | mantissa as u64)
+        Used((exponent.min(i64::from(u32::MAX)) as u64) << 32 | mantissa)
     }
 
     fn mantissa(self) -> u64 {
@@ -133,7 +134,10 @@ impl Used {
         let fine = ns.min(1 << 43) << FINE;
         let weighed =
             if weight == NORMAL { fine / u64::from(NORMAL) } else { fine / u64::from(weight.max(1)) };
-        Used::new(u128::from(weighed) * u128::from(scale), exponent)
+        // Of more than 64 bits the lower ones don't count.
+        let product = u128::from(weighed) * u128::from(scale);
+        let beyond = 64 - product.leading_zeros().min(64);
+        Used::new((product >> beyond) as u64, exponent + i64::from(beyond))
     }
 
     /// After a slice of `ns` that ended `now`.
@@ -148,14 +152,8 @@ impl Used {
             return self.after(ns, weight, units.at);
         }
         // At most 46 bits.
-        let mantissa = (ns << (FINE - NORMAL.ilog2())) * units.mantissa;
-        if mantissa == 0 {
-            return self;
-        }
-        let bits = i64::from(64 - mantissa.leading_zeros());
-        let exponent = units.exponent + 16 + bits - 32 + BIAS;
-        let mantissa = if bits > 32 { mantissa >> (bits - 32) } else { mantissa << (32 - bits) };
-        self.plus(Used((exponent as u64) << 32 | mantissa))
+        let weighed = ns << (FINE - NORMAL.ilog2());
+        self.plus(Used::new(weighed * units.mantissa, units.exponent + 16))
     }
 
     #[inline]
@@ -180,7 +178,7 @@ impl Used {
         }
         let apart = (self.0 >> 32) - (other.0 >> 32);
         let part = if apart >= 32 { 0 } else { other.mantissa() >> apart };
-        Used::new((self.mantissa() - part).into(), self.exponent())
+        Used::new(self.mantissa() - part, self.exponent())
     }
 
     /// How long a thread of this weight takes, from now on, to have so much, ns; `u64::MAX`: long.
@@ -257,11 +255,19 @@ impl Units {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::vec::Vec;
 
     const MS: u64 = 1_000_000;
+
+    /// Numbers below what is asked for.
+    pub(crate) fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
+        move |n| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        }
+    }
 
     /// The same with real numbers.
     fn real(slices: &[(u64, u64)], weight: u32, now: u64) -> f64 {
@@ -282,11 +288,7 @@ mod tests {
 
     #[test]
     fn is_the_decaying_integral() {
-        let mut seed = 7u64;
-        let mut random = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % n
-        };
+        let mut random = random(7);
         for start in [0, 5, 1 << 40, 400_000_000 * 1_000_000_000] {
             for weight in [15, NORMAL, 88761] {
                 let (mut now, mut used, mut slices) = (start, Used::NONE, Vec::new());

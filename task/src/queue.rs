@@ -3,7 +3,7 @@
 //! the first one out `O(log n)`, amortized.
 #![allow(unsafe_code, reason = "links threads into heaps")]
 
-use core::ptr::{null_mut, without_provenance_mut};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::fair::Used;
@@ -113,6 +113,7 @@ fn join_all(list: Link) -> Link {
     join_several(list)
 }
 
+/// The same of two and more.
 fn join_several(mut list: Link) -> Link {
     // In pairs from the first to the last, then all of these from the last to the first.
     let mut pairs: Link = null_mut();
@@ -146,7 +147,7 @@ fn join_several(mut list: Link) -> Link {
 
 impl Queue {
     pub const fn new() -> Self {
-        Queue { root: without_provenance_mut(0), len: 0, behind: 1 << 63, before: 1 << 63 }
+        Queue { root: null_mut(), len: 0, behind: 1 << 63, before: 1 << 63 }
     }
 
     pub fn len(&self) -> usize {

@@ -683,11 +683,7 @@ mod tests {
     /// The line against a sorted list: puts in, takes out, and takes out of the middle.
     #[test]
     fn lines_are_sorted() {
-        let mut seed = 1u64;
-        let mut random = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % n
-        };
+        let mut random = crate::fair::tests::random(1);
         let threads: Vec<ThreadRef> = (0..60).map(|_| thread(Policy::Fair(NORMAL))).collect();
         let mut queue = Queue::new();
         // Rank, used, when it came, which.

@@ -1,8 +1,8 @@
 //! Who runs next.
 //!
-//! A core takes its ready threads in turn. A thread whose turn ends while
-//! others are ready is preempted, by the one deadline that is armed only in
-//! that case. When it ends is `ready.rs`'s to say, and can change when another
+//! A core runs the ready thread that has had least lately (`ready.rs`). One
+//! whose turn ends while others are ready is preempted, by the one deadline that is armed only in
+//! that case. When it ends can change when another
 //! thread is woken: where that means at once, the thread is preempted on its
 //! way back to its program. A thread that has nothing to do parks; if no
 //! other is ready, its core looks for events on that thread's own stack, so

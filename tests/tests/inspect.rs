@@ -104,6 +104,24 @@ impl User {
         Err(format!("{words:?}: {}: {said}", out.status).into())
     }
 
+    /// A cell's books.
+    fn snapshot(&self, cell: &str) -> Result<Value, Failed> {
+        Ok(serde_json::from_str(&self.ask(&["stat", cell, "--json"])?)?)
+    }
+
+    /// The same once they are as they are wanted; else an error that begins with `why`.
+    fn snapshot_when(&self, cell: &str, why: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value, Failed> {
+        let begun = Instant::now();
+        loop {
+            let s = self.snapshot(cell)?;
+            if wanted(&s) {
+                return Ok(s);
+            }
+            check(begun.elapsed() < Duration::from_secs(60), format!("{why}: {s}"))?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Cells whose names begin so.
     fn list(&self, begin: &str) -> Result<Vec<Value>, Failed> {
         let all: Vec<Value> = serde_json::from_str(&self.ask(&["ls", "--json"])?)?;
@@ -344,8 +362,7 @@ fn shares() -> Done {
     let second = tenants(&user, [20, 33, 47], "")?;
     let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", &first];
     let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", TENANTS])?;
-    let snapshot =
-        || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
+    let snapshot = || user.snapshot(&name);
     wait_for_tenants(|| Ok(used(&snapshot()?, "file-cache").len() == 3))?;
     for (config, want) in [(None, [50.0, 33.0, 17.0]), (Some(&second), [20.0, 33.0, 47.0])] {
         if let Some(config) = config {
@@ -686,7 +703,7 @@ fn by_rate(program: &str, resource: &str, tolerance: Option<f64>) -> Done {
     let python = ["/usr/bin/python3", "-c", EACH, program];
     let _cell = user.start_program(&options, &name, &python)?;
     let bytes = || -> Result<(f64, BTreeMap<String, f64>), Failed> {
-        let snapshot: Value = serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?;
+        let snapshot = user.snapshot(&name)?;
         let mut sums = BTreeMap::new();
         of_tenants(&snapshot, |process, tenant| {
             let n = process["resources"][resource]["bytes"].as_f64().unwrap_or(0.0);
@@ -722,7 +739,7 @@ fn written_back() -> Done {
     let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", WRITE_AND_GO])?;
     let begun = Instant::now();
     loop {
-        let snapshot: Value = serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?;
+        let snapshot = user.snapshot(&name)?;
         let mut of = BTreeMap::new();
         of_tenants(&snapshot, |process, tenant| {
             of.insert(tenant.to_string(), process["resources"]["device-write"].clone());
@@ -803,8 +820,6 @@ fn units() -> Done {
     let name = unique("units");
     let options = ["--name", &name, "--cores", "1", "--memory", "256M"];
     let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", UNITS])?;
-    let snapshot =
-        || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
     // Time of a unit, and whether its process is the one above it.
     let unit = |s: &Value, name: &str| {
         let all = s["activities"].as_array().into_iter().flatten();
@@ -812,17 +827,10 @@ fn units() -> Done {
         all.clone().find(|p| p["id"] == a["parent"] && p["kind"] == "process" && p["pid"] == a["pid"])?;
         Some(time_of(a, ""))
     };
-    let begun = Instant::now();
-    let before = loop {
-        let s = snapshot()?;
-        if unit(&s, "three").is_some_and(|ns| ns > 0.0) {
-            break s;
-        }
-        check(begun.elapsed() < Duration::from_secs(60), format!("the units don't come: {s}"))?;
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let works = |s: &Value| unit(s, "three").is_some_and(|ns| ns > 0.0);
+    let before = user.snapshot_when(&name, "the units don't come", works)?;
     std::thread::sleep(Duration::from_secs(3));
-    let after = snapshot()?;
+    let after = user.snapshot(&name)?;
     let used = |name| Some(unit(&after, name)? - unit(&before, name)?);
     let (Some(one), Some(three)) = (used("one"), used("three")) else {
         return Err(format!("a unit is not below its process: {after}").into());
@@ -858,8 +866,6 @@ fn threads() -> Done {
     let file = file.to_str().ok_or("a name")?;
     let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", file];
     let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", THREADS])?;
-    let snapshot =
-        || -> Result<Value, Failed> { Ok(serde_json::from_str(&user.ask(&["stat", &name, "--json"])?)?) };
     // Time of a thread of the first process.
     let of = |s: &Value, name: &str| {
         let all = s["activities"].as_array().into_iter().flatten();
@@ -867,19 +873,10 @@ fn threads() -> Done {
         all.clone().find(|p| p["id"] == a["parent"] && p["kind"] == "process")?;
         Some(time_of(a, "")).filter(|ns| *ns > 1e6)
     };
-    let wait = |what: &str, holds: &dyn Fn(&Value) -> bool| -> Result<Value, Failed> {
-        let begun = Instant::now();
-        loop {
-            let s = snapshot()?;
-            if holds(&s) {
-                return Ok(s);
-            }
-            check(begun.elapsed() < Duration::from_secs(60), format!("{what}: {s}"))?;
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
-    wait("both threads", &|s| of(s, "short").is_some() && of(s, "lasting").is_some())?;
-    let after = wait("one has ended", &|s| of(s, "short").is_none() && of(s, "lasting").is_some())?;
+    let both = |s: &Value| of(s, "short").is_some() && of(s, "lasting").is_some();
+    user.snapshot_when(&name, "the threads don't come", both)?;
+    let one = |s: &Value| of(s, "short").is_none() && of(s, "lasting").is_some();
+    let after = user.snapshot_when(&name, "no thread ends", one)?;
     // The second program is of its parent's activity.
     let threads = after["activities"].as_array().into_iter().flatten().filter(|a| a["kind"] == "thread");
     let names: BTreeSet<&str> = threads.filter_map(|a| a["name"].as_str()).collect();
