@@ -23,6 +23,8 @@ pub mod state {
     pub const RUNNING: u32 = 0;
     /// Is about to sleep, or sleeps, in [`crate::Platform::park`].
     pub const PARKED: u32 = 1;
+    /// Looks whether another core sends it something: it need not be told.
+    pub const POLLING: u32 = 2;
 }
 
 /// One core's words. The first fields' offsets are known to the entry code.

@@ -43,6 +43,8 @@ impl Errno {
     /// effect and is to be restarted, or to fail with EINTR, as the handler's
     /// `SA_RESTART` says (Linux's ERESTARTSYS). Never seen by a program.
     pub const RESTART: Errno = Errno(512);
+    /// Internal to the runtime: interrupted, and restarted whatever happens (ERESTARTNOINTR).
+    pub const RESTART_ALWAYS: Errno = Errno(513);
     /// Internal to the runtime: interrupted; restarted only when no handler ran (ERESTARTNOHAND).
     pub const RESTART_NOHAND: Errno = Errno(514);
 

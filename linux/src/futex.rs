@@ -11,12 +11,13 @@ use atoll_sync::{Mutex, SetOnce};
 use atoll_task::{Limit, ThreadRef};
 use linux_raw_sys::general as linux;
 
+use crate::pi;
 use crate::process::{Task, find_task};
 use crate::types::get;
 
 /// What two tasks must have in common to mean the same futex.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Key {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
     /// A space, or a shared object.
     base: u64,
     /// Address in the space, or offset in the object.
@@ -33,8 +34,8 @@ pub struct Waiter {
     base: AtomicU64,
     offset: AtomicU64,
     woken: AtomicBool,
-    /// For a priority-inheriting lock: the waiter's thread id.
-    tid: AtomicU32,
+    /// Its real-time priority when it began to wait: who has more is woken first, and of equals who came first.
+    urgency: AtomicU32,
 }
 
 impl Waiter {
@@ -46,7 +47,7 @@ impl Waiter {
             base: AtomicU64::new(0),
             offset: AtomicU64::new(0),
             woken: AtomicBool::new(false),
-            tid: AtomicU32::new(0),
+            urgency: AtomicU32::new(0),
         }
     }
 
@@ -126,15 +127,29 @@ fn wait(task: &Task, addr: u64, private: bool, value: u32, bits: u32, limit: Lim
         return Err(Errno::EINVAL);
     }
     let key = key(task, addr, private)?;
+    if atoll_task::look_before_sleep(|| Ok(user::load_u32(addr)? != value))? {
+        return Err(Errno::EAGAIN);
+    }
     {
         // The value is looked at with the bucket held: a waker that changed it comes later.
         let mut list = bucket(key).lock();
         if user::load_u32(addr)? != value {
             return Err(Errno::EAGAIN);
         }
-        list.push_back(begin(task, key, bits));
+        line_up(&mut list, begin(task, key, bits));
     }
     sleep(waiter(task), limit)
+}
+
+/// Puts a waiter into its bucket, behind those who are as urgent.
+#[inline]
+fn line_up(list: &mut VecDeque<Arc<Waiter>>, waiter: Arc<Waiter>) {
+    let urgency = waiter.urgency.load(Ordering::Relaxed);
+    if urgency == 0 {
+        return list.push_back(waiter);
+    }
+    let at = list.iter().position(|w| w.urgency.load(Ordering::Relaxed) < urgency);
+    list.insert(at.unwrap_or(list.len()), waiter);
 }
 
 #[inline]
@@ -156,7 +171,7 @@ fn begin(task: &Task, key: Key, bits: u32) -> Arc<Waiter> {
     me.bits.store(bits, Ordering::Relaxed);
     me.put_at(key);
     me.woken.store(false, Ordering::Relaxed);
-    me.tid.store(task.tid(), Ordering::Relaxed);
+    me.urgency.store(task.urgency(), Ordering::Relaxed);
     me.clone()
 }
 
@@ -277,9 +292,9 @@ fn requeue(from: Key, to: Key, wakes: u32, moves: u32) -> u64 {
     };
     if core::ptr::eq(a, b) {
         let mut list = a.lock();
-        let mut moved = pick(&mut list);
+        let moved = pick(&mut list);
         woken += moved.len() as u64;
-        list.append(&mut moved);
+        moved.into_iter().for_each(|w| line_up(&mut list, w));
         return woken;
     }
     // Both at once, always in the same order, so that a waiter is never in no queue.
@@ -291,9 +306,9 @@ fn requeue(from: Key, to: Key, wakes: u32, moves: u32) -> u64 {
         list_b = b.lock();
         list_a = a.lock();
     }
-    let mut moved = pick(&mut list_a);
+    let moved = pick(&mut list_a);
     woken += moved.len() as u64;
-    list_b.append(&mut moved);
+    moved.into_iter().for_each(|w| line_up(&mut list_b, w));
     woken
 }
 
@@ -335,80 +350,29 @@ fn wake_op(task: &Task, first: Key, second: u64, private: bool, n1: u32, n2: u32
     Ok(woken)
 }
 
-const TID: u32 = linux::FUTEX_TID_MASK;
-const WAITERS: u32 = linux::FUTEX_WAITERS;
-const OWNER_DIED: u32 = linux::FUTEX_OWNER_DIED;
+pub(crate) const TID: u32 = linux::FUTEX_TID_MASK;
+pub(crate) const WAITERS: u32 = linux::FUTEX_WAITERS;
+pub(crate) const OWNER_DIED: u32 = linux::FUTEX_OWNER_DIED;
 
-/// A priority-inheriting lock. Priorities are not lent yet; ownership is passed on as Linux does.
-fn lock_pi(task: &Task, addr: u64, private: bool, limit: Limit) -> Result<u64> {
-    let key = key(task, addr, private)?;
-    let tid = task.tid();
-    loop {
-        let now = user::load_u32(addr)?;
-        if now & TID == tid {
-            return Err(Errno::EDEADLK);
-        }
-        if now & TID == 0 {
-            // Free, or its owner died: with those who still wait, it is contended.
-            let waiting = bucket(key).lock().iter().any(|w| w.is_at(key));
-            let keep = now & OWNER_DIED | if waiting { WAITERS } else { 0 };
-            if user::compare_exchange_u32(addr, now, tid | keep)? == now {
-                return Ok(0);
-            }
-            continue;
-        }
-        if find_task(now & TID).is_none() {
-            return Err(Errno::ESRCH);
-        }
-        if limit == Limit::Never {
-            return Err(Errno::EAGAIN);
-        }
-        if now & WAITERS == 0 && user::compare_exchange_u32(addr, now, now | WAITERS)? != now {
-            continue;
-        }
-        {
-            let mut list = bucket(key).lock();
-            if user::load_u32(addr)? != now | WAITERS {
-                continue;
-            }
-            list.push_back(begin(task, key, !0));
-        }
-        match sleep(waiter(task), limit) {
-            // The owner made us the owner, or we look again.
-            Ok(_) if user::load_u32(addr)? & TID == tid => return Ok(0),
-            Ok(_) => {}
-            Err(Errno::RESTART | Errno::RESTART_NOHAND)
-                if crate::signal::deliverable(task) == 0 && !task.process.is_ending() =>
-            {
-                task.thread().set_interrupt(false);
-            }
-            Err(e) => return Err(e),
-        }
+/// FUTEX_WAIT_REQUEUE_PI: waits at `addr`, and owns the lock at `lock` when it is woken.
+fn wait_requeue_pi(
+    task: &Arc<Task>,
+    addr: u64,
+    lock: u64,
+    private: bool,
+    value: u32,
+    limit: Limit,
+) -> Result<u64> {
+    let to = key(task, lock, private)?;
+    if addr == lock {
+        return Err(Errno::EINVAL);
     }
-}
-
-fn unlock_pi(task: &Task, addr: u64, private: bool) -> Result<u64> {
-    let key = key(task, addr, private)?;
-    let tid = task.tid();
-    loop {
-        let now = user::load_u32(addr)?;
-        if now & TID != tid {
-            return Err(Errno::EPERM);
-        }
-        let mut list = bucket(key).lock();
-        let next = list.iter().position(|w| w.is_at(key));
-        let more = list.iter().filter(|w| w.is_at(key)).count() > 1;
-        let new = match next.and_then(|n| list.get(n)) {
-            Some(w) => w.tid.load(Ordering::Relaxed) | if more { WAITERS } else { 0 },
-            None => 0,
-        };
-        if user::compare_exchange_u32(addr, now, new)? != now {
-            continue;
-        }
-        if let Some(w) = next.and_then(|n| list.remove(n)) {
-            wake_waiter(&w);
-        }
-        return Ok(0);
+    match wait(task, addr, private, value, !0, limit) {
+        // Those who are moved to the lock's line by a waker line up there themselves.
+        Ok(_) => pi::lock(task, to, lock, limit),
+        // Its program looks at what it waits for again.
+        Err(Errno::RESTART | Errno::RESTART_NOHAND) => Err(Errno::EAGAIN),
+        Err(e) => Err(e),
     }
 }
 
@@ -438,7 +402,15 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
     let realtime = op & linux::FUTEX_CLOCK_REALTIME != 0;
     let task = c.task;
     let command = op & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME);
-    if realtime && !matches!(command, linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET | linux::FUTEX_LOCK_PI2) {
+    if realtime
+        && !matches!(
+            command,
+            linux::FUTEX_WAIT
+                | linux::FUTEX_WAIT_BITSET
+                | linux::FUTEX_LOCK_PI2
+                | linux::FUTEX_WAIT_REQUEUE_PI
+        )
+    {
         return Err(Errno::ENOSYS);
     }
     match command {
@@ -456,6 +428,8 @@ fn other(c: &mut crate::syscalls::Call, command: u32) -> Result<u64> {
     let private = op & linux::FUTEX_PRIVATE_FLAG != 0;
     let realtime = op & linux::FUTEX_CLOCK_REALTIME != 0;
     let task = c.task;
+    let key = || self::key(task, addr, private);
+    let me = || find_task(task.tid()).ok_or(Errno::ESRCH);
     match command {
         linux::FUTEX_WAIT_BITSET => {
             wait(task, addr, private, value, c.uint(5), limit(c.arg(3), true, realtime)?)
@@ -464,33 +438,42 @@ fn other(c: &mut crate::syscalls::Call, command: u32) -> Result<u64> {
             if c.uint(5) == 0 {
                 return Err(Errno::EINVAL);
             }
-            Ok(wake(key(task, addr, private)?, value.max(1), c.uint(5)))
+            Ok(wake(key()?, value.max(1), c.uint(5)))
         }
         linux::FUTEX_REQUEUE => {
             if (value as i32) < 0 || c.int(3) < 0 {
                 return Err(Errno::EINVAL);
             }
-            let (from, to) = (key(task, addr, private)?, key(task, c.arg(4), private)?);
+            let (from, to) = (key()?, self::key(task, c.arg(4), private)?);
             Ok(requeue(from, to, value, c.uint(3)))
         }
         linux::FUTEX_CMP_REQUEUE => {
             if (value as i32) < 0 || c.int(3) < 0 {
                 return Err(Errno::EINVAL);
             }
-            let (from, to) = (key(task, addr, private)?, key(task, c.arg(4), private)?);
+            let (from, to) = (key()?, self::key(task, c.arg(4), private)?);
             if user::load_u32(addr)? != c.uint(5) {
                 return Err(Errno::EAGAIN);
             }
             Ok(requeue(from, to, value, c.uint(3)))
         }
-        linux::FUTEX_WAKE_OP => {
-            let first = key(task, addr, private)?;
-            wake_op(task, first, c.arg(4), private, value, c.uint(3), c.uint(5))
+        linux::FUTEX_WAKE_OP => wake_op(task, key()?, c.arg(4), private, value, c.uint(3), c.uint(5)),
+        linux::FUTEX_LOCK_PI => pi::lock(&me()?, key()?, addr, limit(c.arg(3), true, true)?),
+        linux::FUTEX_LOCK_PI2 => pi::lock(&me()?, key()?, addr, limit(c.arg(3), true, realtime)?),
+        linux::FUTEX_TRYLOCK_PI => pi::lock(&me()?, key()?, addr, Limit::Never),
+        linux::FUTEX_UNLOCK_PI => pi::unlock(&me()?, key()?, addr),
+        linux::FUTEX_WAIT_REQUEUE_PI => {
+            wait_requeue_pi(&me()?, addr, c.arg(4), private, value, limit(c.arg(3), true, realtime)?)
         }
-        linux::FUTEX_LOCK_PI => lock_pi(task, addr, private, limit(c.arg(3), true, true)?),
-        linux::FUTEX_LOCK_PI2 => lock_pi(task, addr, private, limit(c.arg(3), true, realtime)?),
-        linux::FUTEX_TRYLOCK_PI => lock_pi(task, addr, private, Limit::Never),
-        linux::FUTEX_UNLOCK_PI => unlock_pi(task, addr, private),
+        linux::FUTEX_CMP_REQUEUE_PI => {
+            if value != 1 || c.int(3) < 0 {
+                return Err(Errno::EINVAL);
+            }
+            if user::load_u32(addr)? != c.uint(5) {
+                return Err(Errno::EAGAIN);
+            }
+            Ok(wake(key()?, c.uint(3).saturating_add(1), !0))
+        }
         other => {
             Err(crate::syscalls::unsupported(task, &alloc::format!("futex operation {other}"), Errno::ENOSYS))
         }
@@ -541,7 +524,8 @@ fn mark_dead(task: &Task, addr: u64, pi: bool, pending: bool) -> Result<()> {
             return Ok(());
         }
         if user::compare_exchange_u32(addr, now, now & WAITERS | OWNER_DIED)? == now {
-            if now & WAITERS != 0 {
+            // Who waits for one with priority inheritance is told once the task is gone.
+            if now & WAITERS != 0 && !pi {
                 wake(k, 1, !0);
             }
             return Ok(());

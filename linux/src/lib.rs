@@ -27,6 +27,7 @@ pub mod futex;
 pub mod grid;
 pub mod line;
 pub mod log;
+mod pi;
 pub mod proc;
 pub mod process;
 pub mod pty;

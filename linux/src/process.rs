@@ -28,7 +28,7 @@ use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{futex, grid, log, units};
+use crate::{futex, grid, log, pi, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -336,6 +336,8 @@ pub struct Task {
     pub nice: AtomicI32,
     /// Policy in the high half, priority in the low.
     pub policy: AtomicU32,
+    /// Real-time priority that those lend it who wait for a lock of its; 0: none.
+    pub lent: AtomicU32,
     /// Page faults served.
     pub faults: AtomicU64,
     /// Faults in a row at the same address without the program getting on.
@@ -673,19 +675,45 @@ impl Task {
         }
     }
 
-    /// Has its thread scheduled as its policy and nice value say: from when it is ready the next time.
+    /// Has its thread scheduled as its policy and nice value say, and as it is lent.
     pub fn tell_scheduler(&self) {
         let (nice, policy) = (self.nice.load(Ordering::Relaxed), self.policy.load(Ordering::Relaxed));
+        let lent = self.lent.load(Ordering::Relaxed);
         let priority = policy & 0xffff;
         let policy = match policy >> 16 {
+            _ if lent > self.own_urgency() => Policy::Fifo(lent),
             linux::SCHED_FIFO => Policy::Fifo(priority),
             linux::SCHED_RR => Policy::RoundRobin(priority),
             linux::SCHED_IDLE => Policy::Fair(atoll_task::WEIGHT_IDLE),
             _ => Policy::Fair(atoll_task::weight_of(nice)),
         };
         if let Some(thread) = self.thread.get() {
-            thread.set_policy(policy);
+            atoll_task::set_policy(thread, policy);
         }
+    }
+
+    /// Real-time priority that it was given, 1 to 99; 0: none.
+    fn own_urgency(&self) -> u32 {
+        let policy = self.policy.load(Ordering::Relaxed);
+        match policy >> 16 {
+            linux::SCHED_FIFO | linux::SCHED_RR => policy & 0xffff,
+            _ => 0,
+        }
+    }
+
+    /// The same with what others lend it, who wait for it.
+    #[inline]
+    pub fn urgency(&self) -> u32 {
+        self.own_urgency().max(self.lent.load(Ordering::Relaxed))
+    }
+
+    /// It is lent this real-time priority from now on. Value: is that another one than before?
+    pub(crate) fn lend(&self, priority: u32) -> bool {
+        let changed = self.lent.swap(priority, Ordering::Relaxed) != priority;
+        if changed {
+            self.tell_scheduler();
+        }
+        changed
     }
 
     /// Ids as file systems see them.
@@ -790,6 +818,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),
         policy: AtomicU32::new(new.policy),
+        lent: AtomicU32::new(0),
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
@@ -826,6 +855,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     if let Some(like) = new.like {
         thread.set_affinity(like.affinity());
     }
+    thread.choose_core();
     // The task is new: nobody else can have set it.
     let _ = task.thread.set(thread);
     task.tell_scheduler();
@@ -885,6 +915,7 @@ fn leave(task: &Task, status: i32) {
         me
     };
     TASKS.lock().remove(&task.tid());
+    pi::owner_ends(task);
     // A thread of a process that is in `exec` waits for the others to be gone.
     process.life_queue.wake_all(1);
     core_local().task.store(core::ptr::null_mut(), Ordering::Relaxed);

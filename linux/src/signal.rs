@@ -428,10 +428,8 @@ fn taken(task: &Task, info: &Siginfo) {
 
 /// The call's result says "restart", and no handler ran: run it again.
 fn restart_without_handler(frame: &mut UserFrame) {
-    let value = frame.rax as i64;
-    if frame.orig_rax != u64::MAX
-        && (value == Errno::RESTART.to_ret() || value == Errno::RESTART_NOHAND.to_ret())
-    {
+    let restarts = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno::RESTART_NOHAND].map(Errno::to_ret);
+    if frame.orig_rax != u64::MAX && restarts.contains(&(frame.rax as i64)) {
         rewind(frame);
     }
 }
@@ -554,7 +552,7 @@ fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &Sigac
     if frame.orig_rax != u64::MAX {
         let value = frame.rax as i64;
         let restart = action.flags & u64::from(linux::SA_RESTART) != 0;
-        if value == Errno::RESTART.to_ret() && restart {
+        if value == Errno::RESTART.to_ret() && restart || value == Errno::RESTART_ALWAYS.to_ret() {
             rewind_for_handler(task, frame);
         } else if value == Errno::RESTART.to_ret() || value == Errno::RESTART_NOHAND.to_ret() {
             frame.rax = Errno::EINTR.to_ret() as u64;

@@ -9,6 +9,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::books::Meter;
+use crate::polling::{Polling, Tries};
 use crate::rcu::Limbo;
 use crate::ready::{Ready, Why};
 use crate::thread::{Thread, ThreadRef};
@@ -31,6 +32,8 @@ pub(crate) enum Mail {
     WantWork(usize),
     /// Leave this space: it is going to be destroyed.
     LeaveSpace(u32),
+    /// How this thread is scheduled has changed: it may have another place in the line.
+    Reorder(ThreadRef),
     /// See [`crate::after_answers`].
     After(Deferred),
 }
@@ -69,6 +72,11 @@ pub(crate) struct Private {
     /// When the platform was last asked for events.
     pub polled: u64,
     pub events: Events,
+    pub polling: Polling,
+    /// Whether to look, before a thread sleeps, if it need not.
+    pub looks: Tries,
+    /// How long after a thread has begun to run those that wait for it are looked at, if another core is idle, ns.
+    pub spread_after: u64,
     /// Messages for the event thread, and memory for those that are sent here.
     pub messages: Queues,
     pub pool: Pool,
@@ -103,6 +111,8 @@ pub(crate) struct Core {
     pub class_loads: [AtomicU32; ACTIVITIES_MAX],
     /// The class of the thread that runs, or ran last.
     pub class_running: AtomicU32,
+    /// When it was woken last by another core; 0: that has been looked at.
+    pub rung: AtomicU64,
     /// Does anything but idleness run?
     pub busy: AtomicBool,
     /// Passages through points where the core reads no slot.
@@ -173,6 +183,9 @@ impl Core {
                 since: 0,
                 polled: 0,
                 events: Events::new(),
+                polling: Polling::new(),
+                looks: Tries::new(),
+                spread_after: crate::scheduler::SPREAD_AFTER,
                 messages: Queues::new(SchedulerKind::Wfq, 1, 0),
                 pool: Pool::new(crate::messages::POOL),
                 after: Vec::new(),
@@ -185,6 +198,7 @@ impl Core {
             load: AtomicU32::new(0),
             class_running: AtomicU32::new(0),
             class_loads: [const { AtomicU32::new(0) }; ACTIVITIES_MAX],
+            rung: AtomicU64::new(0),
             busy: AtomicBool::new(false),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),

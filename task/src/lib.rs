@@ -29,6 +29,7 @@ mod fair;
 #[cfg_attr(feature = "without-books", allow(dead_code, reason = "nobody is told what was used"))]
 pub mod gate;
 mod messages;
+mod polling;
 mod queue;
 mod rcu;
 mod ready;
@@ -48,8 +49,9 @@ pub use messages::{Labels, send};
 pub use rcu::{barrier, quiesce};
 pub use ready::Policy;
 pub use scheduler::{
-    after_answers, boot_core, end_space, exit, init, look, move_if_need_be, move_to_space, on_deadline,
-    on_notify, park, park_until, run_core, start, unpark, visit, work_for, yield_now,
+    after_answers, boot_core, end_space, exit, init, look, look_before_sleep, move_if_need_be, move_to_space,
+    on_deadline, on_notify, park, park_until, run_core, set_policy, start, unpark, visit, work_for,
+    yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

@@ -289,8 +289,8 @@ impl Ready {
         }
     }
 
-    /// Somebody else may be in front.
-    fn look_at_turn(&mut self) {
+    /// Somebody else may be in front, or who runs has another policy.
+    pub fn look_at_turn(&mut self) {
         (self.look, self.at_least) = (true, 0);
     }
 

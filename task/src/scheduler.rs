@@ -20,7 +20,7 @@ use crate::core_state::{
 };
 use crate::messages;
 use crate::rcu;
-use crate::ready::{ONE, Ready, Why};
+use crate::ready::{ONE, Policy, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::{activity, arch, books};
@@ -36,6 +36,10 @@ const POLL_EVERY: u64 = 1_000_000;
 const POLL_BUSY: u64 = 50_000;
 /// A deadline in this time, ns, will do for who wants a core to come by its scheduler.
 const SOON: u64 = 3_000_000;
+/// After this long a thread that waits for the one that runs goes to an idle core, ns.
+pub(crate) const SPREAD_AFTER: u64 = 200_000;
+/// The same where there was none that could.
+const SPREAD_SELDOM: u64 = 3_200_000;
 /// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
 const SPIN_ANSWER: u64 = 40_000;
 
@@ -380,6 +384,8 @@ fn idle(now: u64) -> u64 {
         // A class that is over its limit may go on some time.
         Some(timer.min(p.ready.next(now))).filter(|at| *at != u64::MAX)
     });
+    let had_nothing = start;
+    let start = look_for_others(this, start, deadline);
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -400,6 +406,13 @@ fn idle(now: u64) -> u64 {
     }
     local.state.store(core_run::RUNNING, Ordering::SeqCst);
     let now = platform().now();
+    if sleep {
+        let wake = match this.rung.swap(0, Ordering::Relaxed) {
+            at if at >= had_nothing && !nothing_arrived(this) => Some(now.saturating_sub(at)),
+            _ => None,
+        };
+        with_private(|p| p.polling.slept(now.saturating_sub(had_nothing), wake));
+    }
     // What the platform has done besides sleeping is a part of what it brings.
     let slept = slept_before.zip(platform().slept()).map(|(before, after)| after.saturating_sub(before));
     let woke = slept.map_or(now, |slept| now.min(start.saturating_add(slept)));
@@ -417,6 +430,85 @@ fn idle(now: u64) -> u64 {
     let now = platform().now();
     charge_events(now);
     rcu::quiesce();
+    now
+}
+
+/// Has another core of the cell something to do?
+fn is_another_at_work(this: &Core) -> bool {
+    // Who was sent something is about to wake.
+    let works = |c: &Core| c.busy.load(Ordering::Relaxed) || !nothing_arrived(c);
+    all_cores().iter().any(|c| !core::ptr::eq(c, this) && works(c))
+}
+
+/// Longest time for which a thread looks whether it has to sleep at all, ns: about what two switches take.
+const LOOK: u64 = 1_000;
+
+/// For who is about to sleep until another thread changes something: looks for a short time whether one of another core does,
+/// if there is nothing else to be done here and this has paid lately. Value: what `changed` said last.
+#[inline]
+pub fn look_before_sleep<E>(changed: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+    if all_cores().len() < 2 || with_private(|p| p.ready.len() > 0 || !p.looks.is_time()) {
+        return Ok(false);
+    }
+    look_a_while(changed)
+}
+
+#[inline(never)]
+fn look_a_while<E>(mut changed: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+    let this = this_core();
+    if !is_another_at_work(this) {
+        return Ok(false);
+    }
+    let until = platform().now() + LOOK;
+    let found = loop {
+        for _ in 0..8 {
+            if changed()? {
+                break;
+            }
+            core::hint::spin_loop();
+        }
+        let found = changed()?;
+        if found || !nothing_arrived(this) || platform().now() >= until {
+            break found;
+        }
+    };
+    with_private_of(this, |p| p.looks.tried(found));
+    Ok(found)
+}
+
+/// Before the core sleeps: looks a while whether another one sends something, if that has paid lately, or until a deadline that
+/// is nearer than a sleep. Value: the time then.
+fn look_for_others(this: &Core, start: u64, deadline: Option<u64>) -> u64 {
+    let others = is_another_at_work(this);
+    let deadline = deadline.unwrap_or(u64::MAX);
+    let time = with_private_of(this, |p| match deadline.saturating_sub(start) {
+        near if p.polling.is_near(near) => near,
+        _ if others => p.polling.time(),
+        _ => 0,
+    });
+    if time == 0 {
+        return start;
+    }
+    let state = &core_local().state;
+    // They need not ring. Each of them looks at this after it has sent something, and this core once more after it has changed it.
+    state.store(core_run::POLLING, Ordering::SeqCst);
+    let until = deadline.min(start + time);
+    let mut now = start;
+    while nothing_arrived(this) && !platform().has_answers() && now < until {
+        (0..8).for_each(|_| core::hint::spin_loop());
+        now = platform().now();
+    }
+    let found = !nothing_arrived(this);
+    state.store(core_run::RUNNING, Ordering::SeqCst);
+    with_private_of(this, |p| {
+        if found {
+            p.polling.paid(now - start);
+        } else if now >= until && until < deadline {
+            p.polling.was_in_vain();
+        }
+    });
+    let polled = begin_record(this, now);
+    this.meter.found_nothing(polled, now);
     now
 }
 
@@ -575,6 +667,7 @@ fn take_what_arrived() {
                     drop(gone);
                 }
                 Mail::WantWork(to) => give_work(to),
+                Mail::Reorder(t) => reorder(t),
                 Mail::LeaveSpace(space) => {
                     with_private(|p| p.leave = Some(space));
                     wake_event_thread();
@@ -647,6 +740,9 @@ fn arm(this: &Core, external: bool) {
             at = at.min(p.polled.max(p.since) + POLL_EVERY);
         }
         if p.ready.len() > 0 {
+            if is_one_idle() {
+                at = at.min(p.since + p.spread_after);
+            }
             let ends = p.ready.turn_ends(p.since);
             if ends < at.min(p.armed) && ends <= platform().now() {
                 // It has to come by at once, which takes no deadline.
@@ -690,9 +786,16 @@ pub fn on_deadline() {
 fn go_on_or_preempt(now: u64) {
     look_for_events(now, true);
     if !may_stay(current()) {
-        preempt();
-    } else if with_private(|p| p.ready.is_turn_over(p.since, now)) {
-        spread();
+        return preempt();
+    }
+    let over = with_private(|p| p.ready.is_turn_over(p.since, now));
+    if over || with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= SPREAD_AFTER) {
+        let went = spread();
+        with_private(|p| {
+            p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
+        });
+    }
+    if over && with_private(|p| p.ready.len() > 0) {
         preempt();
     } else {
         chosen(this_core());
@@ -750,6 +853,38 @@ pub fn visit(t: ThreadRef) {
     if !t.is_parked() {
         visit_core(t.core());
     }
+}
+
+/// Says how a thread is scheduled among those of its class, from now on.
+pub fn set_policy(t: ThreadRef, policy: Policy) {
+    if t.policy() == policy {
+        return;
+    }
+    t.set_policy(policy);
+    // Who sleeps, or did not begin yet, comes into its line by that when it is woken.
+    if !matches!(t.state.load(Ordering::SeqCst) & state::MASK, state::READY | state::RUNNING) {
+        return;
+    }
+    let on = t.core();
+    if on == core_local().id() {
+        reorder(t);
+    } else {
+        core(on).send(Mail::Reorder(t));
+        interrupt(on);
+    }
+}
+
+/// On the core of a thread that may stand in the line, or run: by the policy that it has now.
+fn reorder(t: ThreadRef) {
+    let this = this_core();
+    let found = with_private_of(this, |p| p.ready.take(p.since, |other| core::ptr::eq(other, t)).is_some());
+    if found {
+        push_woken(t);
+    } else {
+        // Who runs here may have another turn now.
+        with_private_of(this, |p| p.ready.look_at_turn());
+    }
+    rearm(this);
 }
 
 /// The same of all threads.
@@ -880,23 +1015,30 @@ fn post(t: ThreadRef, on: usize) {
 /// Has a core look at its inbox at once.
 fn interrupt(on: usize) {
     fence(Ordering::SeqCst);
-    if platform().control().cores[on].local.state.load(Ordering::SeqCst) == core_run::PARKED {
-        platform().notify(on);
-    } else {
-        platform().interrupt(on);
+    match platform().control().cores[on].local.state.load(Ordering::SeqCst) {
+        core_run::PARKED => ring(on),
+        core_run::POLLING => {}
+        _ => platform().interrupt(on),
     }
+}
+
+/// Wakes a core that sleeps.
+fn ring(on: usize) {
+    core(on).rung.store(platform().now(), Ordering::Relaxed);
+    platform().notify(on);
 }
 
 /// Sees to it that a core looks at its inbox soon.
 pub(crate) fn poke(on: usize) {
     fence(Ordering::SeqCst);
     let local = &platform().control().cores[on].local;
-    if local.state.load(Ordering::SeqCst) == core_run::PARKED {
-        platform().notify(on);
-    } else if local.armed.load(Ordering::Relaxed) == 0 {
+    match local.state.load(Ordering::SeqCst) {
+        core_run::PARKED => ring(on),
+        core_run::POLLING => {}
         // It runs, with no deadline that would bring it to its scheduler. Even
         // if it is in the runtime now it may be past its last look at the inbox.
-        platform().interrupt(on);
+        _ if local.armed.load(Ordering::Relaxed) == 0 => platform().interrupt(on),
+        _ => {}
     }
 }
 
@@ -915,14 +1057,16 @@ pub fn exit() -> ! {
     switch_from_nowhere(next)
 }
 
-/// The core with the fewest threads to run, of those that `t` may run on; this one among equals.
-pub(crate) fn choose_core(t: ThreadRef) -> usize {
+/// The core with the fewest threads to run, of those that `t` may run on. This one, if it has one more at most: to wake another
+/// one takes longer than many a thread lasts, and who waits too long here goes to an idle one yet (`spread`).
+pub(crate) fn choose_core(t: &Thread) -> usize {
     let me = core_local().id();
     let weight = |n: usize| {
         let c = core(n);
         c.load.load(Ordering::Relaxed) + u32::from(c.busy.load(Ordering::Relaxed))
     };
-    (0..all_cores().len()).filter(|n| t.may_run_on(*n)).min_by_key(|n| (weight(*n), *n != me)).unwrap_or(me)
+    let of = |n: &usize| weight(*n) + u32::from(*n != me);
+    (0..all_cores().len()).filter(|n| t.may_run_on(*n)).min_by_key(|n| (of(n), *n != me)).unwrap_or(me)
 }
 
 /// An idle core asks the busiest other for a thread.
@@ -954,17 +1098,26 @@ fn give_work(to: usize) {
     core(to).wants_work.store(false, Ordering::Relaxed);
 }
 
-/// The slice of a thread is over and others wait: let an idle core have one of them.
-fn spread() {
+/// Does another core have nothing to do?
+fn is_one_idle() -> bool {
     let me = core_local().id();
-    let idle = (0..all_cores().len()).find(|n| {
-        *n != me && !core(*n).busy.load(Ordering::Relaxed) && core(*n).load.load(Ordering::Relaxed) == 0
-    });
-    if let Some(to) = idle
-        && let Some(t) = pop_movable(to)
-    {
+    (0..all_cores().len()).any(|n| n != me && is_idle(n))
+}
+
+fn is_idle(n: usize) -> bool {
+    !core(n).busy.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) == 0
+}
+
+/// Others wait while a thread runs on: each idle core gets one of them. Value: did one go?
+fn spread() -> bool {
+    let me = core_local().id();
+    let mut went = false;
+    for to in (0..all_cores().len()).filter(|n| *n != me && is_idle(*n)) {
+        let Some(t) = pop_movable(to) else { continue };
         migrate(t, to);
+        went = true;
     }
+    went
 }
 
 /// Sees to it that each class gets its share of all cores together.

@@ -127,6 +127,13 @@ impl Thread {
         self.core.store(core as u32, Ordering::Relaxed);
     }
 
+    /// Has a thread that was not started yet begin where it may run.
+    pub fn choose_core(&self) {
+        if !self.may_run_on(self.core()) {
+            self.begin_on(scheduler::choose_core(self));
+        }
+    }
+
     /// Number of the activity that it works for.
     #[inline]
     pub fn activity(&self) -> u32 {

@@ -15,6 +15,7 @@ use crate::grid;
 use crate::nucleus;
 use crate::servers::{Kind, Load, SIDES, Server, Side, command};
 use crate::system::{median, need};
+use crate::threads;
 
 /// What to measure.
 #[derive(Args)]
@@ -41,6 +42,8 @@ pub struct Options {
 enum More {
     /// The grid: the Omni-kernel paper's experiments.
     Grid(grid::Options),
+    /// What threads do to each other: switches, wake-ups, locks, shares, latencies.
+    Threads(threads::Options),
 }
 
 /// A group of figures.
@@ -117,8 +120,10 @@ pub fn number(x: f64) -> String {
 
 /// Measures.
 pub fn run(options: &Options) -> Result<()> {
-    if let Some(More::Grid(options)) = &options.more {
-        return grid::run(options);
+    match &options.more {
+        Some(More::Grid(options)) => return grid::run(options),
+        Some(More::Threads(options)) => return threads::run(options),
+        None => {}
     }
     build::all(true)?;
     let dir = tempfile::Builder::new().prefix("atoll-bench-").tempdir()?;
@@ -136,7 +141,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs a program to its end on one side; its standard output.
-fn output(side: Side, dir: &Path, program: &str, arguments: &[&str]) -> Result<String> {
+pub fn output(side: Side, dir: &Path, program: &str, arguments: &[&str]) -> Result<String> {
     let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_string()).collect();
     let output = command(side, dir, program, &arguments)
         .stdin(Stdio::null())
@@ -149,7 +154,7 @@ fn output(side: Side, dir: &Path, program: &str, arguments: &[&str]) -> Result<S
 }
 
 /// Compiles `bench/NAME.c`; the program.
-fn compile(name: &str, dir: &Path) -> Result<String> {
+pub fn compile(name: &str, dir: &Path) -> Result<String> {
     need(&[("gcc", "gcc")])?;
     let program = dir.join(name);
     let source = build::top().join("bench").join(name).with_extension("c");
@@ -183,24 +188,53 @@ fn files(options: &Options, dir: &Path) -> Result<()> {
 
 fn entry(options: &Options, dir: &Path) -> Result<()> {
     let program = compile("calls", dir)?;
-    // Name, how often, and time in ns, a line each.
-    let mut rows: Vec<(String, [Vec<f64>; 2])> = Vec::new();
-    for _ in 0..options.rounds {
+    // Between the name and the time is how often it was done.
+    let name = |said: &str| said.rsplit_once(' ').map_or(said, |(name, _)| name).to_string();
+    compare_times(options.rounds, options.json, name, dir, &program, &[])
+}
+
+/// Figures by their names, in the order in which they came: of Linux, and of the cell.
+#[derive(Default)]
+pub struct Table(Vec<(String, [Vec<f64>; 2])>);
+
+impl Table {
+    /// One more value of a side, as [`SIDES`] counts.
+    pub fn add(&mut self, name: &str, side: usize, value: f64) {
+        let at = self.0.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            self.0.push((name.to_string(), Default::default()));
+            self.0.len() - 1
+        });
+        self.0[at].1[side].push(value);
+    }
+
+    /// Prints them all.
+    pub fn print(self, json: bool, row: fn(String, &mut [f64], &mut [f64]) -> Row) {
+        for (name, [mut linux, mut cell]) in self.0 {
+            row(name, &mut linux, &mut cell).print(json);
+        }
+    }
+}
+
+/// Runs a program on both sides in turns that prints names and the nanoseconds that each takes, a line each. `name`: of what it
+/// says.
+pub fn compare_times(
+    rounds: usize,
+    json: bool,
+    name: impl Fn(&str) -> String,
+    dir: &Path,
+    program: &str,
+    arguments: &[&str],
+) -> Result<()> {
+    let mut table = Table::default();
+    for _ in 0..rounds {
         for (n, side) in SIDES.into_iter().enumerate() {
-            for line in output(side, dir, &program, &[])?.lines() {
-                let (name, time) = line.rsplit_once(' ').context("the program prints names and times")?;
-                let name = name.rsplit_once(' ').map_or(name, |(name, _)| name);
-                let at = rows.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-                    rows.push((name.to_string(), Default::default()));
-                    rows.len() - 1
-                });
-                rows[at].1[n].push(time.parse()?);
+            for line in output(side, dir, program, arguments)?.lines() {
+                let (said, time) = line.rsplit_once(' ').context("the program prints names and times")?;
+                table.add(&name(said), n, time.parse()?);
             }
         }
     }
-    for (name, [mut linux, mut cell]) in rows {
-        Row::less(name, "ns", &mut linux, &mut cell).print(options.json);
-    }
+    table.print(json, |name, linux, cell| Row::less(name, "ns", linux, cell));
     Ok(())
 }
 

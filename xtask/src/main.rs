@@ -10,6 +10,7 @@ mod servers;
 mod syscalls;
 mod system;
 mod test;
+mod threads;
 mod try_it;
 
 use clap::{Parser, Subcommand};

@@ -114,6 +114,7 @@ fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
     }
     t.policy.store(policy << 16 | priority, Ordering::Relaxed);
     t.tell_scheduler();
+    crate::pi::priority_changed(t);
     Ok(0)
 }
 
