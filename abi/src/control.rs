@@ -17,6 +17,7 @@ use crate::grid::GridArea;
 #[cfg(feature = "boot")]
 use crate::grid::GridConfig;
 use crate::layout::{MAX_CORES, MAX_SPACES};
+use crate::report::Report;
 use crate::service::{AnswerRing, RequestRing};
 
 /// First word of a control area: "atollcel".
@@ -290,6 +291,8 @@ pub struct Control {
     pub ahead: Ahead,
     /// The grid's books and configuration.
     pub grid: GridArea,
+    /// What it says of its threads.
+    pub report: Report,
     /// Futex for each space: a [`space_state`].
     pub space_states: [AtomicU32; MAX_SPACES],
     /// The spaces' host processes. Not there on the nucleus.
@@ -301,12 +304,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Does somebody outside want something of the cell: a signal for the program, another division of the grid, or burns?
+    /// Does somebody outside want something of the cell: a signal for the program, another division of the grid, burns, or a report?
     pub fn has_mail(&self) -> bool {
         let grid = &self.grid;
         self.mailbox.signals.load(Ordering::SeqCst) != 0
             || grid.offered.load(Ordering::SeqCst) != grid.answered.load(Ordering::Relaxed)
             || grid.burns_asked.load(Ordering::SeqCst) != grid.burns_begun.load(Ordering::Relaxed)
+            || self.report.is_asked()
     }
 }
 

@@ -25,6 +25,7 @@ pub mod layout;
 pub mod mailbox;
 pub mod nucleus;
 pub mod platform;
+pub mod report;
 pub mod ring;
 pub mod service;
 pub mod start;

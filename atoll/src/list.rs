@@ -77,10 +77,20 @@ fn table(cells: &[About]) -> String {
             date(c.since),
         ]
     }));
-    let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let line = |row: &[String; 6]| {
-        let padded = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    columns(&rows, |_| true)
+}
+
+/// Rows of as many cells each in columns as wide as they must be; those for which `is_words` holds begin at the left, others end
+/// at the right.
+pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R], is_words: impl Fn(usize) -> bool) -> String {
+    let cells = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let width =
+        |n: usize| rows.iter().filter_map(|row| row.as_ref().get(n)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..cells).map(|n| width(n).unwrap_or(0)).collect();
+    let line = |row: &R| {
+        let padded = row.as_ref().iter().zip(&widths).enumerate().map(|(n, (cell, width))| {
+            if is_words(n) { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+        });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
     };
     rows.iter().map(line).collect()

@@ -5,9 +5,11 @@ mod disk;
 mod grid;
 mod list;
 mod machine;
+mod ps;
 mod run;
 mod stat;
 mod syscalls;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,10 @@ enum Command {
     Ls(list::Options),
     /// Show what a running cell's activities use
     Stat(stat::Options),
+    /// Show what a running cell's threads do, and where they wait
+    Ps(ps::Options),
+    /// Write down what a running cell's threads do for a while, for a trace viewer
+    Trace(trace::Options),
     /// Show or change how a running cell divides itself among activities
     #[command(subcommand)]
     Grid(grid::Command),
@@ -47,6 +53,8 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(*options),
         Command::Ls(options) => list::print(&options),
         Command::Stat(options) => stat::run(&options),
+        Command::Ps(options) => ps::run(&options),
+        Command::Trace(options) => trace::run(&options),
         Command::Grid(command) => grid::run(command),
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),

@@ -4,8 +4,10 @@
 //! cases that compare a cell with Linux; a call or flag that no case
 //! exercises isn't called supported.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::Args;
 use serde_json::Value;
@@ -25,6 +27,16 @@ pub struct Options {
 
 fn name(call: &Value) -> &str {
     call["name"].as_str().unwrap_or_default()
+}
+
+/// The name of the system call of this number, if there is one.
+pub(crate) fn name_of(number: u64) -> Option<&'static str> {
+    static NAMES: OnceLock<BTreeMap<u64, String>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let calls: Vec<Value> = serde_json::from_str(TABLE).unwrap_or_default();
+        calls.iter().filter_map(|c| Some((c["number"].as_u64()?, name(c).to_string()))).collect()
+    });
+    names.get(&number).map(String::as_str)
 }
 
 fn words(list: &Value) -> Vec<&str> {

@@ -33,7 +33,7 @@ use crate::process::{
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
 use crate::versioned::Versioned;
-use crate::{burns, current, dev, futex, grid, proc, pty, syscalls, vdso};
+use crate::{burns, current, dev, futex, grid, proc, pty, report, syscalls, vdso};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
 const TRUST_READ_ONLY: u64 = 2_000_000_000;
@@ -331,6 +331,7 @@ static CAME: AtomicU64 = AtomicU64::new(0);
 pub fn look_at_mailbox() {
     grid::look_at_offer();
     burns::look();
+    report::look();
     let mailbox = &platform().control().mailbox;
     CAME.fetch_or(mailbox.signals.swap(0, Ordering::SeqCst), Ordering::SeqCst);
     // Those that come before are passed on when it starts, which looks here after it has said so.

@@ -263,3 +263,9 @@ fn answer() {
     area.taken.store(u32::from(outcome.is_ok()), Ordering::Relaxed);
     area.answered.store(offer, Ordering::Release);
 }
+
+/// An activity's name.
+pub fn activity_name(number: u32) -> String {
+    let name = atoll_task::name_of(number);
+    String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
+}

@@ -31,6 +31,7 @@ mod pi;
 pub mod proc;
 pub mod process;
 pub mod pty;
+mod report;
 pub mod rewrite;
 pub mod signal;
 pub mod socket;

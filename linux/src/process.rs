@@ -856,6 +856,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         thread.set_affinity(like.affinity());
     }
     thread.choose_core();
+    thread.set_tag(tid);
     // The task is new: nobody else can have set it.
     let _ = task.thread.set(thread);
     task.tell_scheduler();

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_abi::control::Control;
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
+use atoll_abi::report::{Threads, Trace, what};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::books::{self, HostTime, Image, Snapshot};
@@ -33,6 +35,9 @@ const LINE_WAIT: Duration = Duration::from_secs(10);
 const OFFER_WAIT: Duration = Duration::from_secs(5);
 /// How long it may burn: many classes may share few cores, which have other things to do.
 const BURN_WAIT: Duration = Duration::from_secs(9);
+/// How long it may take to say something of its threads, and how many bytes that may be.
+const REPORT_WAIT: Duration = Duration::from_secs(9);
+const REPORT_MAX: u64 = 256 << 20;
 /// How often is looked whether it has; and where it has to be asked.
 const OFFER_LOOK: Duration = Duration::from_millis(2);
 const OFFER_ASK: Duration = Duration::from_millis(20);
@@ -65,6 +70,15 @@ pub enum Request {
         #[serde(default)]
         times: u32,
     },
+    /// The threads of its programs.
+    Threads,
+    /// That a trace begins.
+    Trace {
+        /// How many events each core is to keep.
+        events: u64,
+    },
+    /// That it ends.
+    Traced,
 }
 
 /// What it says.
@@ -83,6 +97,12 @@ pub enum Answer {
     Set(Option<String>),
     /// What has come of burns.
     Burnt(Burnt),
+    /// The threads.
+    Threads(Threads),
+    /// The trace has begun.
+    Tracing,
+    /// What has come of it.
+    Trace(Trace),
 }
 
 /// What a cell is.
@@ -136,6 +156,7 @@ pub struct Live {
     offers: Mutex<Offers>,
     /// One at a time.
     burning: Mutex<()>,
+    reporting: Mutex<()>,
 }
 
 /// Configurations, the one that the cell runs with and the one that it was offered.
@@ -217,6 +238,7 @@ impl Live {
             since: unix_time().as_secs(),
             offers: Mutex::new(offers),
             burning: Mutex::new(()),
+            reporting: Mutex::new(()),
         }
     }
 
@@ -297,7 +319,54 @@ impl Live {
                 Ok(burnt) => Answer::Burnt(burnt),
                 Err(e) => Answer::Error(e.to_string()),
             },
+            Request::Threads => match self.report(what::THREADS, 0) {
+                Ok(threads) => Answer::Threads(threads),
+                Err(e) => Answer::Error(e.to_string()),
+            },
+            Request::Trace { events } => match self.report::<u8>(what::TRACE, events) {
+                Ok(_) => Answer::Tracing,
+                Err(e) => Answer::Error(e.to_string()),
+            },
+            Request::Traced => match self.report(what::TRACED, 0) {
+                Ok(trace) => Answer::Trace(trace),
+                Err(e) => Answer::Error(e.to_string()),
+            },
         }
+    }
+
+    /// Asks the cell for a report.
+    fn report<T: DeserializeOwned>(&self, what: u32, value: u64) -> Result<T> {
+        let Seen::Here(here) = &self.seen else {
+            return Err(Error::new("a cell on another machine does not tell of its threads yet"));
+        };
+        let _one = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
+        let area = &here.control().report;
+        let number = area.asked.load(Ordering::Relaxed).wrapping_add(1);
+        area.what.store(what, Ordering::Relaxed);
+        area.value.store(value, Ordering::Relaxed);
+        area.asked.store(number, Ordering::SeqCst);
+        self.ring();
+        let begun = Instant::now();
+        while area.over.load(Ordering::Acquire) != number {
+            if begun.elapsed() > REPORT_WAIT {
+                let seconds = REPORT_WAIT.as_secs();
+                return Err(Error::new(format!(
+                    "the cell has not said what it was asked for within {seconds} s"
+                )));
+            }
+            self.wait_a_moment()?;
+        }
+        let (offset, len) = (area.offset.load(Ordering::Relaxed), area.len.load(Ordering::Relaxed));
+        if len == 0 {
+            return Err(Error::new("the cell had no memory to say what it was asked for"));
+        }
+        let nonsense = || Error::new("what the cell says of its threads is nonsense");
+        let at = here.memory.range(offset, len).filter(|_| len <= REPORT_MAX).ok_or_else(nonsense)?;
+        // Copied before it is looked at: the cell may write to it meanwhile.
+        let mut bytes = vec![0u8; len as usize];
+        // SAFETY: so many bytes of the cell's memory are mapped; whatever is there is bytes.
+        unsafe { at.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        postcard::from_bytes(&bytes).map_err(|_| nonsense())
     }
 
     /// Has the cell do known work, and waits until it says what has come of it.

@@ -283,6 +283,11 @@ impl Activity {
     }
 }
 
+/// The name of the activity of this number, with NULs behind it. By the time it is looked at it may be another one's.
+pub fn name_of(number: u32) -> [u8; NAME_MAX] {
+    record(number).name.each_ref().map(|byte| byte.load(Ordering::Relaxed))
+}
+
 /// Words of a [`CoreSet`].
 pub const CORE_WORDS: usize = MAX_CORES / 64;
 /// Cores of the cell, a bit each.

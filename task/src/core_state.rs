@@ -14,6 +14,7 @@ use crate::rcu::Limbo;
 use crate::ready::{Ready, Why};
 use crate::thread::{Thread, ThreadRef};
 use crate::timer::{TimerEntry, TimerKey};
+use crate::trace::Ring;
 use atoll_abi::control::CoreArea;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{ACTIVITIES_MAX, SchedulerKind};
@@ -67,6 +68,8 @@ pub(crate) struct Private {
     pub sleeps_long: bool,
     /// Finished threads that the pool could not take.
     pub unused: Vec<crate::thread::ThreadRef>,
+    /// Threads that were woken here.
+    pub wakes: u32,
     /// When the running thread was switched to.
     pub since: u64,
     /// When the platform was last asked for events.
@@ -113,6 +116,8 @@ pub(crate) struct Core {
     pub class_running: AtomicU32,
     /// When it was woken last by another core; 0: that has been looked at.
     pub rung: AtomicU64,
+    /// Its part of a trace; null: none is on.
+    pub trace: AtomicPtr<Ring>,
     /// Does anything but idleness run?
     pub busy: AtomicBool,
     /// Passages through points where the core reads no slot.
@@ -180,6 +185,7 @@ impl Core {
                 choosing: false,
                 sleeps_long: false,
                 unused: Vec::new(),
+                wakes: 0,
                 since: 0,
                 polled: 0,
                 events: Events::new(),
@@ -199,6 +205,7 @@ impl Core {
             class_running: AtomicU32::new(0),
             class_loads: [const { AtomicU32::new(0) }; ACTIVITIES_MAX],
             rung: AtomicU64::new(0),
+            trace: AtomicPtr::new(null_mut()),
             busy: AtomicBool::new(false),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),

@@ -37,9 +37,12 @@ mod scheduler;
 mod service;
 mod thread;
 mod timer;
+pub mod trace;
 mod wait;
 
-pub use activity::{Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, confine, divide, set_heir, used};
+pub use activity::{
+    Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, confine, divide, name_of, set_heir, used,
+};
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };

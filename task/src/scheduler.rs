@@ -23,6 +23,7 @@ use crate::rcu;
 use crate::ready::{ONE, Policy, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
+use crate::trace::{self, event};
 use crate::{activity, arch, books};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, pending, state as core_run};
@@ -286,6 +287,8 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
             let since = with_private_of(this, |p| p.since);
             this.meter.works(since);
             t.since.store(since, Ordering::Release);
+            t.waits_no_more(since);
+            trace::note(this, event::RUN, Some(t), Some(since));
             if fits(t) || platform().armed_here().is_none() {
                 chosen(this);
             } else {
@@ -339,6 +342,12 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
             p.ready.charge(me, had, now);
             p.again.take()
         });
+        let does = match again {
+            Some(_) => event::PREEMPTED,
+            None if me.state.load(Ordering::Relaxed) & state::MASK == state::DEAD => event::END,
+            None => event::SLEEP,
+        };
+        trace::note(this, does, Some(me), Some(now));
         if let Some(why) = again {
             push_ready(me, why);
         }
@@ -400,6 +409,7 @@ fn idle(now: u64) -> u64 {
     // The event thread may still have some to take: it can wait for a lock.
     if sleep {
         count(&this.stats.parks, 1);
+        trace::note(this, event::PARK, None, Some(start));
         with_private(|p| platform().park(deadline, &mut p.events));
     } else {
         with_private(|p| platform().poll(&mut p.events));
@@ -490,6 +500,7 @@ fn look_for_others(this: &Core, start: u64, deadline: Option<u64>) -> u64 {
         return start;
     }
     let state = &core_local().state;
+    trace::note(this, event::POLL, None, Some(start));
     // They need not ring. Each of them looks at this after it has sent something, and this core once more after it has changed it.
     state.store(core_run::POLLING, Ordering::SeqCst);
     let until = deadline.min(start + time);
@@ -682,11 +693,23 @@ fn take_what_arrived() {
 }
 
 fn push_ready(t: ThreadRef, why: Why) {
+    // A turn has just ended: the time is known.
+    t.waits(with_private(|p| p.since), 1);
     put(|ready, now| ready.push(t, why, now));
 }
 
+/// One in so many waits of threads that were woken is measured: that takes a look at the clock.
+const WAIT_SAMPLE: u64 = 8;
+
 /// A thread of this core has been woken.
 fn push_woken(t: ThreadRef) {
+    let sample = with_private(|p| {
+        p.wakes = p.wakes.wrapping_add(1);
+        u64::from(p.wakes).is_multiple_of(WAIT_SAMPLE)
+    });
+    if sample {
+        t.waits(platform().now(), WAIT_SAMPLE);
+    }
     put(|ready, now| ready.wake(t, now));
 }
 
@@ -976,6 +999,7 @@ pub fn unpark(t: ThreadRef) {
     }
     if now & state::MASK == state::PARKED {
         this_core().meter.woke(t);
+        trace::note(this_core(), event::WAKE, Some(t), None);
         enqueue(t);
     }
 }

@@ -65,6 +65,11 @@ pub struct Thread {
     pub(crate) run_time: AtomicU64,
     /// When it was switched to; 0: it does not run; [`BOOKING`]: `run_time` is being changed.
     pub(crate) since: AtomicU64,
+    /// Since when it is ready, if that is being measured; 0: not. And for how many such waits that stands.
+    ready_at: AtomicU64,
+    ready_for: AtomicU64,
+    /// Nanoseconds that it was ready and did not run.
+    waited: AtomicU64,
     /// Switches by its own will, and by force.
     pub(crate) switches: [AtomicU64; 2],
     /// Grows with each use of this thread's memory.
@@ -75,6 +80,8 @@ pub struct Thread {
     activity: AtomicU32,
     /// See [`Thread::class`].
     class: AtomicU32,
+    /// Its personality's name for it, in traces.
+    tag: AtomicU32,
     /// Cores that it may run on, a bit each.
     affinity: [AtomicU64; CORE_WORDS],
     /// How it is scheduled: a [`Policy`].
@@ -127,6 +134,16 @@ impl Thread {
         self.core.store(core as u32, Ordering::Relaxed);
     }
 
+    /// What its personality calls it; 0: it is the runtime's.
+    pub(crate) fn tag(&self) -> u32 {
+        self.tag.load(Ordering::Relaxed)
+    }
+
+    /// Says what its personality calls it, in traces.
+    pub fn set_tag(&self, tag: u32) {
+        self.tag.store(tag, Ordering::Relaxed);
+    }
+
     /// Has a thread that was not started yet begin where it may run.
     pub fn choose_core(&self) {
         if !self.may_run_on(self.core()) {
@@ -162,6 +179,49 @@ impl Thread {
         let before = self.activity.load(Ordering::Relaxed);
         self.activity.store(activity.into_raw(), Ordering::Relaxed);
         Activity::from_raw(before)
+    }
+
+    /// The system call that it is in, and the first arguments, if it is parked in one. By the time this is looked at it may be
+    /// anywhere.
+    pub fn call(&self) -> Option<(u64, [u64; 3])> {
+        let frame = self.frame.load(Ordering::Acquire);
+        if frame.is_null() {
+            return None;
+        }
+        // SAFETY: frames lie in the cell's memory, all of which may be read at any time; whatever is there is a number.
+        let [number, a, b, c] = unsafe {
+            [
+                &raw const (*frame).orig_rax,
+                &raw const (*frame).rdi,
+                &raw const (*frame).rsi,
+                &raw const (*frame).rdx,
+            ]
+            .map(|field| field.read_volatile())
+        };
+        (number != u64::MAX).then_some((number, [a, b, c]))
+    }
+
+    /// Nanoseconds that it has waited for its core after it was ready. Waits after wake-ups are sampled.
+    pub fn wait_time(&self) -> u64 {
+        self.waited.load(Ordering::Relaxed)
+    }
+
+    /// It has become ready at this time, and that counts for so many times.
+    #[inline]
+    pub(crate) fn waits(&self, since: u64, times: u64) {
+        self.ready_at.store(since, Ordering::Relaxed);
+        self.ready_for.store(times, Ordering::Relaxed);
+    }
+
+    /// It is switched to.
+    #[inline]
+    pub(crate) fn waits_no_more(&self, now: u64) {
+        let since = self.ready_at.load(Ordering::Relaxed);
+        if since != 0 {
+            self.ready_at.store(0, Ordering::Relaxed);
+            let waited = now.saturating_sub(since) * self.ready_for.load(Ordering::Relaxed);
+            self.waited.store(self.waited.load(Ordering::Relaxed) + waited, Ordering::Relaxed);
+        }
     }
 
     /// Nanoseconds that it has run, up to its last switch.
@@ -355,11 +415,15 @@ fn blank() -> Thread {
         start: UnsafeCell::new(None),
         run_time: AtomicU64::new(0),
         since: AtomicU64::new(0),
+        ready_at: AtomicU64::new(0),
+        ready_for: AtomicU64::new(0),
+        waited: AtomicU64::new(0),
         switches: [AtomicU64::new(0), AtomicU64::new(0)],
         id: AtomicU64::new(0),
         interrupt: AtomicU32::new(0),
         activity: AtomicU32::new(ROOT),
         class: AtomicU32::new(ROOT),
+        tag: AtomicU32::new(0),
         affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
         policy: AtomicU32::new(0),
         used: AtomicU64::new(0),
@@ -403,6 +467,9 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     t.personality.store(null_mut(), Ordering::Relaxed);
     t.run_time.store(0, Ordering::Relaxed);
     t.since.store(0, Ordering::Relaxed);
+    t.tag.store(0, Ordering::Relaxed);
+    t.ready_at.store(0, Ordering::Relaxed);
+    t.waited.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);
     t.switches[1].store(0, Ordering::Relaxed);
     t.interrupt.store(0, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use atoll_abi::layout::PAGE;
 use atoll_supervisor::books::{Kind, Snapshot, Use, Uses};
 
 use super::interval::{Cores, all_time, between};
-use crate::list::size;
+use crate::list::{columns, size};
 
 /// Percent of the cores' time, or nothing where nothing was used.
 fn percent(value: f64, used: &Use) -> String {
@@ -64,17 +64,8 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
     total.extend(figures(&interval.total));
     total.push(String::new());
     rows.push(total);
-    let widths: Vec<usize> =
-        (0..rows[0].len()).map(|n| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0)).collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (n, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Words to the left, numbers to the right.
-            let _ = if n < 2 { write!(line, "{cell:width$}  ") } else { write!(line, "{cell:>width$}  ") };
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
+    // Words to the left, numbers to the right.
+    text += &columns(&rows, |n| n < 2);
     let of = |r: Resource| interval.percent(interval.total.of(r).ns);
     let _ = writeln!(
         text,

@@ -1,0 +1,186 @@
+//! What a cell says of its threads when it is asked (`atoll ps`, `atoll trace`).
+//!
+//! Who asks leaves a number, what is wanted, and rings; the cell makes what it says in memory of its own, says where that lies,
+//! and keeps it until it is asked again.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(feature = "boot")]
+use alloc::string::String;
+#[cfg(feature = "boot")]
+use alloc::vec::Vec;
+
+#[cfg(feature = "boot")]
+use serde::{Deserialize, Serialize};
+
+/// What can be asked for.
+pub mod what {
+    /// The threads: an encoded [`Threads`](super::Threads).
+    pub const THREADS: u32 = 1;
+    /// That a trace begins; `value`: events that each core keeps, the last ones.
+    pub const TRACE: u32 = 2;
+    /// That it ends: an encoded [`Trace`](super::Trace).
+    pub const TRACED: u32 = 3;
+}
+
+/// Most events that a core keeps in a trace.
+pub const EVENTS_MAX: u64 = 1 << 20;
+
+/// Words of the one who asks, and of the cell.
+#[repr(C)]
+pub struct Report {
+    /// Number of the last question.
+    pub asked: AtomicU32,
+    /// What is asked for ([`what`]), and a value that goes with that.
+    pub what: AtomicU32,
+    /// See there.
+    pub value: AtomicU64,
+    /// The last question that the cell has taken, and answered.
+    pub begun: AtomicU32,
+    /// See there.
+    pub over: AtomicU32,
+    /// Where the answer lies in the cell's memory, bytes. No length: there was no memory for it.
+    pub offset: AtomicU64,
+    /// See there.
+    pub len: AtomicU64,
+}
+
+impl Report {
+    /// Is there a question that the cell has not taken?
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) != self.begun.load(Ordering::Relaxed)
+    }
+}
+
+/// What a thread does.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThreadState {
+    /// It runs on its core.
+    Running,
+    /// It waits for its core.
+    Ready,
+    /// It waits for something else.
+    Sleeping,
+    /// Its process was stopped by a signal.
+    Stopped,
+    /// Its process has ended, and its parent has not asked for that yet.
+    Zombie,
+}
+
+/// A thread of a program.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ThreadInfo {
+    /// Process id, and its parent's.
+    pub pid: u32,
+    /// See there; 0: none in the cell.
+    pub parent: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// The program's path.
+    pub program: String,
+    /// What it does.
+    pub state: ThreadState,
+    /// The system call that it is in, if it is in one and does not run its program.
+    pub call: Option<u64>,
+    /// That call's first arguments.
+    pub arguments: [u64; 3],
+    /// The core that it runs on or belongs to.
+    pub core: u32,
+    /// The activity that it works for.
+    pub activity: u32,
+    /// The activity's name.
+    pub activity_name: String,
+    /// Linux's scheduling policy (`SCHED_OTHER` is 0).
+    pub policy: u32,
+    /// Real-time priority, 1 to 99, with what it is lent; 0: none.
+    pub priority: u32,
+    /// Nice value.
+    pub nice: i32,
+    /// How long it has run, ns.
+    pub run_ns: u64,
+    /// How long it has waited for its core, ns; waits after wake-ups are sampled.
+    pub wait_ns: u64,
+    /// How often it has let its core go by itself, and because its turn was over.
+    pub switches: [u64; 2],
+}
+
+/// All threads of programs, by process and thread id.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Threads {
+    /// When, on the cell's clock, ns.
+    pub clock: u64,
+    /// The threads.
+    pub threads: Vec<ThreadInfo>,
+}
+
+/// Kinds of a trace's events.
+pub mod event {
+    /// The core goes on with this thread.
+    pub const RUN: u64 = 1;
+    /// The thread lets its core go, and waits for something.
+    pub const SLEEP: u64 = 2;
+    /// The thread lets its core go, and is ready to go on.
+    pub const PREEMPTED: u64 = 3;
+    /// The thread becomes ready: whoever runs on this core has woken it.
+    pub const WAKE: u64 = 4;
+    /// The core has nothing to do and looks for something that other cores send.
+    pub const POLL: u64 = 5;
+    /// The core has nothing to do and sleeps.
+    pub const PARK: u64 = 6;
+    /// The thread ends.
+    pub const END: u64 = 7;
+
+    /// An event in a word: its kind, and the thread's id (0: one of the runtime's).
+    pub const fn word(kind: u64, tid: u32) -> u64 {
+        kind << 56 | tid as u64
+    }
+
+    /// The kind and the thread's id in a word.
+    pub const fn of_word(word: u64) -> (u64, u32) {
+        (word >> 56, word as u32)
+    }
+}
+
+/// What happened on a core.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CoreTrace {
+    /// Events that were before those that follow, and were not kept.
+    pub lost: u64,
+    /// When, on the cell's clock, ns, and what ([`event::word`]), the earliest first.
+    pub events: Vec<(u64, u64)>,
+}
+
+/// Whose thread id it is.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TracedThread {
+    /// Process and thread id.
+    pub pid: u32,
+    /// See there.
+    pub tid: u32,
+    /// Its name, and its program's path.
+    pub name: String,
+    /// See there.
+    pub program: String,
+}
+
+/// A trace of what threads did.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Trace {
+    /// When it began and ended, on the cell's clock, ns.
+    pub begun: u64,
+    /// See there.
+    pub ended: u64,
+    /// By core.
+    pub cores: Vec<CoreTrace>,
+    /// Threads that are there at its end.
+    pub threads: Vec<TracedThread>,
+}

@@ -1,0 +1,201 @@
+//! `atoll ps`: the threads of a live cell.
+//!
+//! The cell says what its threads do; none of them is stopped for that. What is printed of a thread may be over by then.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use atoll_abi::report::{ThreadInfo, ThreadState, Threads};
+use atoll_supervisor::inspect::{Answer, Request, ask};
+use atoll_supervisor::{Error, Result};
+use clap::{Args, ValueEnum};
+
+use crate::list::{ENDED, columns, fail, find, unexpected};
+use crate::syscalls;
+
+/// Options of `atoll ps`.
+#[derive(Args)]
+#[command(
+    after_help = "STATE is `running`, `ready` (waits for its core), `sleeping` (waits for something else), `stopped` or
+`zombie`. WHERE is the system call in which a thread sleeps, and its first arguments. RUN is how long it has
+run, WAIT how long it was ready and had to wait for its core, in seconds; SWITCHES how often it has let its core
+go by itself, and was made to. NICE is a nice value, or `rt` and a real-time priority.
+
+Examples:
+  atoll ps web
+  atoll ps web --sort run
+  atoll ps web --pid 12 --json"
+)]
+pub struct Options {
+    /// The cell: its name, process id, or the beginning of its name
+    #[arg(value_name = "CELL")]
+    cell: String,
+    /// Print JSON: when, and an array of threads
+    #[arg(long)]
+    json: bool,
+    /// Only the threads of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// By what the threads are sorted; of RUN, WAIT and SWITCHES the most come first
+    #[arg(long, value_enum, default_value = "pid")]
+    sort: Sort,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Sort {
+    /// Process and thread id
+    Pid,
+    /// Time that they have run
+    Run,
+    /// Time that they have waited for their core
+    Wait,
+    /// Switches
+    Switches,
+}
+
+/// Prints them.
+pub fn run(options: &Options) -> ExitCode {
+    let text = match threads(&options.cell) {
+        Err(e) => return fail(&e),
+        Ok(mut all) => {
+            all.threads.retain(|t| options.pid.is_none_or(|pid| t.pid == pid));
+            sort(&mut all.threads, options.sort);
+            if options.json {
+                serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+            } else {
+                table(&all.threads)
+            }
+        }
+    };
+    // Nobody is left to tell if the reader has gone.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn threads(cell: &str) -> Result<Threads> {
+    match ask(&find(cell)?.socket, &Request::Threads)? {
+        Some(Answer::Threads(threads)) => Ok(threads),
+        Some(Answer::Error(why)) => Err(Error::new(why)),
+        Some(_) => Err(unexpected()),
+        None => Err(Error::new(ENDED)),
+    }
+}
+
+fn sort(threads: &mut [ThreadInfo], by: Sort) {
+    let most = |n: u64| std::cmp::Reverse(n);
+    match by {
+        Sort::Pid => {}
+        Sort::Run => threads.sort_by_key(|t| most(t.run_ns)),
+        Sort::Wait => threads.sort_by_key(|t| most(t.wait_ns)),
+        Sort::Switches => threads.sort_by_key(|t| most(t.switches.iter().sum())),
+    }
+}
+
+fn table(threads: &[ThreadInfo]) -> String {
+    let head = [
+        "PID", "TID", "STATE", "CORE", "NICE", "RUN", "WAIT", "SWITCHES", "FORCED", "ACTIVITY", "NAME",
+        "WHERE",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(threads.iter().map(|t| {
+        let seconds = |ns: u64| format!("{:.3}", ns as f64 / 1e9);
+        let nice = if t.priority > 0 { format!("rt {}", t.priority) } else { t.nice.to_string() };
+        let [by_itself, forced] = t.switches.map(|n| n.to_string());
+        vec![
+            t.pid.to_string(),
+            t.tid.to_string(),
+            state(t.state).into(),
+            t.core.to_string(),
+            nice,
+            seconds(t.run_ns),
+            seconds(t.wait_ns),
+            by_itself,
+            forced,
+            t.activity_name.clone(),
+            t.name.clone(),
+            place(t),
+        ]
+    }));
+    columns(&rows, |n| matches!(n, 2 | 9..))
+}
+
+fn state(state: ThreadState) -> &'static str {
+    match state {
+        ThreadState::Running => "running",
+        ThreadState::Ready => "ready",
+        ThreadState::Sleeping => "sleeping",
+        ThreadState::Stopped => "stopped",
+        ThreadState::Zombie => "zombie",
+    }
+}
+
+/// Where a thread waits.
+fn place(t: &ThreadInfo) -> String {
+    let Some(number) = t.call else { return String::new() };
+    let name = syscalls::name_of(number).map_or_else(|| format!("system call {number}"), String::from);
+    let mut text = name + "(";
+    for (n, argument) in t.arguments.iter().enumerate() {
+        let comma = if n > 0 { ", " } else { "" };
+        // Small numbers are descriptors and flags, others addresses. Writing to a string can't fail.
+        let _ = match *argument {
+            small if small < 65_536 => write!(text, "{comma}{small}"),
+            other if other as i64 > -4096 && (other as i64) < 0 => write!(text, "{comma}{}", other as i64),
+            address => write!(text, "{comma}{address:#x}"),
+        };
+    }
+    text + ")"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(pid: u32, tid: u32) -> ThreadInfo {
+        ThreadInfo {
+            pid,
+            parent: 1,
+            tid,
+            name: "worker".into(),
+            program: "/bin/server".into(),
+            state: ThreadState::Sleeping,
+            call: Some(202),
+            arguments: [0x7fff_1234_5678, 128, u64::MAX],
+            core: 1,
+            activity: 3,
+            activity_name: "web".into(),
+            policy: 0,
+            priority: 0,
+            nice: 5,
+            run_ns: 1_234_567_890,
+            wait_ns: 2_000_000,
+            switches: [10, 2],
+        }
+    }
+
+    #[test]
+    fn says_where_they_wait() {
+        let other = ThreadInfo { state: ThreadState::Running, call: None, priority: 50, ..thread(2, 13) };
+        let text = table(&[thread(2, 2), other]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "PID  TID  STATE     CORE   NICE    RUN   WAIT  SWITCHES  FORCED  ACTIVITY  NAME    WHERE"
+        );
+        assert_eq!(
+            lines[1],
+            "  2    2  sleeping     1      5  1.235  0.002        10       2  web       worker  futex(0x7fff12345678, 128, -1)"
+        );
+        assert_eq!(
+            lines[2],
+            "  2   13  running      1  rt 50  1.235  0.002        10       2  web       worker"
+        );
+    }
+
+    #[test]
+    fn most_come_first() {
+        let mut all = vec![thread(1, 1), ThreadInfo { run_ns: u64::MAX, ..thread(1, 2) }];
+        sort(&mut all, Sort::Run);
+        assert_eq!(all[0].tid, 2);
+    }
+}
