@@ -68,6 +68,8 @@ pub(crate) struct Private {
     pub sleeps_long: bool,
     /// Finished threads that the pool could not take.
     pub unused: Vec<crate::thread::ThreadRef>,
+    /// When it gave another core a thread last, or looked whether it should.
+    pub balanced: u64,
     /// Threads that were woken here.
     pub wakes: u32,
     /// When the running thread was switched to.
@@ -185,6 +187,7 @@ impl Core {
                 choosing: false,
                 sleeps_long: false,
                 unused: Vec::new(),
+                balanced: 0,
                 wakes: 0,
                 since: 0,
                 polled: 0,

@@ -41,6 +41,8 @@ const SOON: u64 = 3_000_000;
 pub(crate) const SPREAD_AFTER: u64 = 200_000;
 /// The same where there was none that could.
 const SPREAD_SELDOM: u64 = 3_200_000;
+/// How often a core on which threads wait gives one to a core that has fewer, ns.
+const BALANCE_EVERY: u64 = 50_000_000;
 /// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
 const SPIN_ANSWER: u64 = 40_000;
 
@@ -818,6 +820,9 @@ fn go_on_or_preempt(now: u64) {
             p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
         });
     }
+    if over {
+        balance(now);
+    }
     if over && with_private(|p| p.ready.len() > 0) {
         preempt();
     } else {
@@ -1085,12 +1090,14 @@ pub fn exit() -> ! {
 /// one takes longer than many a thread lasts, and who waits too long here goes to an idle one yet (`spread`).
 pub(crate) fn choose_core(t: &Thread) -> usize {
     let me = core_local().id();
-    let weight = |n: usize| {
-        let c = core(n);
-        c.load.load(Ordering::Relaxed) + u32::from(c.busy.load(Ordering::Relaxed))
-    };
-    let of = |n: &usize| weight(*n) + u32::from(*n != me);
+    let of = |n: &usize| weight_of_core(*n) + u32::from(*n != me);
     (0..all_cores().len()).filter(|n| t.may_run_on(*n)).min_by_key(|n| (of(n), *n != me)).unwrap_or(me)
+}
+
+/// Threads of a core that have something to do, as far as one can see from here.
+fn weight_of_core(n: usize) -> u32 {
+    let c = core(n);
+    c.load.load(Ordering::Relaxed) + u32::from(c.busy.load(Ordering::Relaxed))
 }
 
 /// An idle core asks the busiest other for a thread.
@@ -1142,6 +1149,30 @@ fn spread() -> bool {
         went = true;
     }
     went
+}
+
+/// Others wait at the end of a turn, and another core has fewer threads: one of these goes there. So threads that always have
+/// something to do take turns at being alone on a core, where they are not as many on each. Between classes
+/// `look_at_parts` does that.
+fn balance(now: u64) {
+    let this = this_core();
+    let me = core_local().id();
+    let due = with_private_of(this, |p| {
+        let due = !p.ready.is_divided() && now.saturating_sub(p.balanced) >= BALANCE_EVERY;
+        if due {
+            p.balanced = now;
+        }
+        due
+    });
+    // With the one that runs.
+    let mine = this.load.load(Ordering::Relaxed) + 1;
+    if due
+        && let Some(to) = (0..all_cores().len()).filter(|n| *n != me).min_by_key(|n| weight_of_core(*n))
+        && weight_of_core(to) < mine
+        && let Some(t) = pop_movable(to)
+    {
+        migrate(t, to);
+    }
 }
 
 /// Sees to it that each class gets its share of all cores together.

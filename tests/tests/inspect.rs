@@ -22,6 +22,7 @@ fn main() {
         Trial::test("cores", cores),
         Trial::test("units", units),
         Trial::test("threads", threads),
+        Trial::test("ps", ps),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -895,6 +896,92 @@ fn threads() -> Done {
     let passed = after["clock"].as_f64().unwrap_or(0.0) - after["opened"].as_f64().unwrap_or(0.0);
     let ratio = all(&after) / passed;
     check((ratio - 1.0).abs() < 0.01, format!("{ratio} of the core's time is in the books: {after}"))
+}
+
+/// Threads that sleep in several calls, two programs that always have something to do, and one that has ended.
+const MANY: &str = r#"
+import ctypes, os, subprocess, threading, time
+def named(name, call):
+    def run():
+        ctypes.CDLL(None).prctl(15, name)
+        call()
+    threading.Thread(target=run, daemon=True).start()
+lock = threading.Lock()
+lock.acquire()
+named(b"sleeper", lambda: time.sleep(1000))
+named(b"reader", lambda: os.read(os.pipe()[0], 1))
+named(b"locked", lock.acquire)
+for _ in range(2):
+    subprocess.Popen(["/usr/bin/python3", "-c", "import os; os.nice(3)\nwhile True: pass"])
+subprocess.Popen(["/usr/bin/true"])
+time.sleep(1000)
+"#;
+
+/// OV-05: `atoll ps` says what each thread does and where it waits; `atoll trace` how they take turns.
+fn ps() -> Done {
+    let user = User::this()?;
+    let name = unique("ps");
+    let options = ["--name", &name, "--cores", "1", "--memory", "512M"];
+    let _cell = user.start_program(&options, &name, &["/usr/bin/python3", "-c", MANY])?;
+    let threads = || -> Result<Vec<Value>, Failed> {
+        let said: Value = serde_json::from_str(&user.ask(&["ps", "--json", &name])?)?;
+        Ok(said["threads"].as_array().cloned().unwrap_or_default())
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    let before = loop {
+        let all = threads()?;
+        if all.iter().filter(|t| t["nice"] == 3).count() == 2 && all.iter().any(|t| t["state"] == "zombie") {
+            break all;
+        }
+        check(Instant::now() < until, format!("they don't come: {all:?}"))?;
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    // By name, where each waits: clock_nanosleep(2), read(2) and futex(2).
+    for (thread, call) in [("sleeper", 230), ("reader", 0), ("locked", 202)] {
+        let it = before.iter().find(|t| t["name"] == thread);
+        let it = it.ok_or_else(|| format!("there is no {thread}: {before:?}"))?;
+        check(it["state"] == "sleeping" && it["call"] == call, it.to_string())?;
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let after = threads()?;
+    let mut parts = [0.0; 2];
+    let busy: Vec<&Value> = before.iter().filter(|t| t["nice"] == 3).collect();
+    for t in &busy {
+        let now = after.iter().find(|a| a["tid"] == t["tid"]).ok_or("it has ended")?;
+        let grew = |key: &str| now[key].as_f64().unwrap_or(0.0) - t[key].as_f64().unwrap_or(0.0);
+        // One after the other has the core.
+        let (run, wait) = (grew("run_ns"), grew("wait_ns"));
+        check((0.7..1.4).contains(&(run / wait)), format!("ran {run} ns, waited {wait} ns"))?;
+        check(now["state"] == "running" || now["state"] == "ready", now.to_string())?;
+        parts[0] += run;
+        parts[1] += grew("switches");
+    }
+    check(parts[0] > 1.5e9, format!("{parts:?}"))?;
+    let table = user.ask(&["ps", "--sort", "run", &name])?;
+    let first = table.lines().nth(1).unwrap_or_default();
+    check(table.starts_with("PID") && !first.contains("sleeper"), &table)?;
+    check(table.contains("clock_nanosleep(") && table.contains("zombie"), &table)?;
+    // One that is not written where it can't be.
+    let there = user.dir.path().join("missing").join("trace.json");
+    let refused = user.command().args(["trace", &name, "-o"]).arg(&there).output()?;
+    check(!refused.status.success(), String::from_utf8_lossy(&refused.stderr))?;
+    let file = user.dir.path().join("trace.json");
+    user.ask(&["trace", &name, "--seconds", "1", "-o", &file.to_string_lossy()])?;
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    let events: Vec<&Value> = trace["traceEvents"].as_array().into_iter().flatten().collect();
+    let time = |of: &dyn Fn(&Value) -> bool| -> f64 {
+        let of = events.iter().filter(|e| e["ph"] == "X" && of(e));
+        of.filter_map(|e| e["dur"].as_f64()).sum()
+    };
+    let core = time(&|e| e["pid"] == 0);
+    check(core > 0.9e6, format!("{core} us of a second are in the core's track"))?;
+    for t in busy {
+        let ran = time(&|e| e["tid"] == t["tid"] && e["name"] == "runs on core 0") / core;
+        let ready = time(&|e| e["tid"] == t["tid"] && e["name"] == "ready") / core;
+        check((0.35..0.6).contains(&ran), format!("{ran} of the core's time"))?;
+        check((0.35..0.65).contains(&ready), format!("{ready} of the core's time"))?;
+    }
+    Ok(())
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.
