@@ -827,7 +827,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     });
     let (frame, first) = (new.frame, new.first);
     let keep = task.clone();
-    let thread = atoll_task::spawn_program(new.space.id, move || {
+    let begin = move || {
         books::begin(books::START, Resource::Process);
         {
             // SAFETY: this thread's own frame, in the runtime.
@@ -843,9 +843,8 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         // The thread's own reference lives as long as the registry's: to the end of `exit_task`.
         drop(keep);
         books::end();
-        resume_current()
-    })
-    .ok_or(Errno::EAGAIN)?;
+    };
+    let thread = atoll_task::spawn_program(new.space.id, begin, || resume_current()).ok_or(Errno::EAGAIN)?;
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
     grid::thread_begins(&task);
     let own = task.own.get().unwrap_or(&new.process.activity);

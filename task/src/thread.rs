@@ -60,7 +60,7 @@ pub struct Thread {
     movable: AtomicBool,
     /// The personality's view of the thread.
     personality: AtomicPtr<()>,
-    start: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
+    start: UnsafeCell<Option<Start>>,
     /// Nanoseconds run.
     pub(crate) run_time: AtomicU64,
     /// When it was switched to; 0: it does not run; [`BOOKING`]: `run_time` is being changed.
@@ -437,7 +437,10 @@ pub(crate) fn for_tests() -> ThreadRef {
     Box::leak(Box::new(blank()))
 }
 
-fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>) -> Option<ThreadRef> {
+/// What a thread does first. Value: how it goes on, for ever; none: it ends.
+type Start = Box<dyn FnOnce() -> Option<fn() -> !> + Send>;
+
+fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     // SAFETY: the layout is not empty.
     let stack = unsafe { alloc::alloc::alloc(stack_layout()) };
     if stack.is_null() {
@@ -480,7 +483,7 @@ fn new_thread(program: bool, space: u32, start: Option<Box<dyn FnOnce() + Send>>
     }
     // SAFETY: the thread is not known to anybody yet; the frame's start is 64-byte aligned.
     unsafe {
-        *t.start.get() = start;
+        *t.start.get() = Some(start);
         *t.context.get() = arch::prepare(frame.cast(), thread_main, t as *const Thread as usize);
     }
     t.movable.store(program, Ordering::Relaxed);
@@ -496,25 +499,38 @@ extern "C" fn thread_main(t: usize) -> ! {
     let t = unsafe { &*(t as *const Thread) };
     // SAFETY: only the thread itself looks here once it runs.
     let start = unsafe { (*t.start.get()).take() };
-    if let Some(start) = start {
-        start();
+    // Nothing of what the thread began with is left when it goes on.
+    match start.and_then(|start| start()) {
+        Some(go_on) => go_on(),
+        None => scheduler::exit(),
     }
-    scheduler::exit()
 }
 
 /// Makes a thread of the runtime that runs `start` on `core` and ends. None: no memory.
 /// It begins when it is first unparked.
 pub fn spawn(core: usize, start: impl FnOnce() + Send + 'static) -> Option<ThreadRef> {
-    let t = new_thread(false, ANY_SPACE, Some(Box::new(start)))?;
+    let start = || {
+        start();
+        None
+    };
+    let t = new_thread(false, ANY_SPACE, Box::new(start))?;
     t.core.store(core as u32, Ordering::Relaxed);
     Some(t)
 }
 
 /// Makes a thread for a program in `space`, on a core of the scheduler's choice.
 ///
-/// It runs `start` first, which ends by resuming the frame. It begins when it is first unparked.
-pub fn spawn_program(space: u32, start: impl FnOnce() + Send + 'static) -> Option<ThreadRef> {
-    let t = new_thread(true, space, Some(Box::new(start)))?;
+/// It runs `start` first, and then `go_on`, which resumes the frame. It begins when it is first unparked.
+pub fn spawn_program(
+    space: u32,
+    start: impl FnOnce() + Send + 'static,
+    go_on: fn() -> !,
+) -> Option<ThreadRef> {
+    let start = move || {
+        start();
+        Some(go_on)
+    };
+    let t = new_thread(true, space, Box::new(start))?;
     t.core.store(scheduler::choose_core(t) as u32, Ordering::Relaxed);
     Some(t)
 }

@@ -320,8 +320,8 @@ fn nothing_happens_in_no_record() {
                         check(!is_refused(|| _ = platform().now()));
                         task::books::begin(0, Resource::Process);
                         done(&of_program);
-                        task::exit();
                     },
+                    task::exit,
                 );
                 let t = t.unwrap();
                 // SAFETY: it has not begun.
@@ -1156,12 +1156,11 @@ fn runs_when_woken(scheduler: SchedulerKind, apart: bool) {
         if !apart {
             return task::spawn(0, f).unwrap();
         }
-        let t = task::spawn_program(space, move || {
+        let begin = move || {
             task::books::begin(0, Resource::Process);
             f();
-            task::exit();
-        });
-        let t = t.unwrap();
+        };
+        let t = task::spawn_program(space, begin, task::exit).unwrap();
         // SAFETY: it has not begun.
         unsafe { t.frame() }.fs_base = host;
         t

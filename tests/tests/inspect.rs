@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "asks for an id, and sends signals")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ fn main() {
         Trial::test("units", units),
         Trial::test("threads", threads),
         Trial::test("ps", ps),
+        Trial::test("nothing_is_left", nothing_is_left),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -137,10 +138,21 @@ impl User {
 
     /// Starts a cell in which this program runs, and waits until it is listed.
     fn start_program(&self, options: &[&str], begin: &str, program: &[&str]) -> Result<Running, Failed> {
+        self.start_to(Stdio::inherit(), options, begin, program)
+    }
+
+    /// The same with its output going elsewhere.
+    fn start_to(
+        &self,
+        output: Stdio,
+        options: &[&str],
+        begin: &str,
+        program: &[&str],
+    ) -> Result<Running, Failed> {
         let before = self.list(begin)?.len();
         let mut command = self.command();
         command.arg("run").args(options).arg("--").args(program);
-        let mut cell = Running(command.stderr(Stdio::null()).spawn()?);
+        let mut cell = Running(command.stdout(output).stderr(Stdio::null()).spawn()?);
         let begun = Instant::now();
         while self.list(begin)?.len() <= before {
             if cell.0.try_wait()?.is_some() || begun.elapsed() > Duration::from_secs(20) {
@@ -982,6 +994,44 @@ fn ps() -> Done {
         check((0.35..0.65).contains(&ready), format!("{ready} of the core's time"))?;
     }
     Ok(())
+}
+
+/// Makes threads, and programs, that end; and says on request how far it is.
+const SHORT: &str = r#"
+import subprocess, threading, time
+while True:
+    for _ in range(200):
+        t = threading.Thread(target=lambda: None)
+        t.start()
+        t.join()
+    subprocess.run(["/usr/bin/true"])
+    print("round", flush=True)
+"#;
+
+/// What threads and processes have used is given back when they end: none of the cell's memory is lost with each.
+fn nothing_is_left() -> Done {
+    let user = User::this()?;
+    let name = unique("left");
+    let options = ["--name", &name, "--cores", "1", "--memory", "512M"];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &["/usr/bin/python3", "-c", SHORT])?;
+    let output = cell.0.stdout.take().ok_or("no output")?;
+    let mut lines = BufReader::new(output).lines();
+    let mut rounds = |n: usize| -> Done {
+        for _ in 0..n {
+            lines.next().ok_or("it has ended")??;
+        }
+        Ok(())
+    };
+    let pages = |s: &Value| -> f64 {
+        s["activities"].as_array().into_iter().flatten().filter_map(|a| a["pages"].as_f64()).sum()
+    };
+    // The first ones fill what is kept to be used again.
+    rounds(10)?;
+    let before = pages(&user.snapshot(&name)?);
+    rounds(20)?;
+    let after = pages(&user.snapshot(&name)?);
+    // 4,000 threads and 20 processes: a page of each would be 4,020.
+    check(after - before < 400.0, format!("{before} pages, and {after} later"))
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.
