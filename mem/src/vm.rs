@@ -36,6 +36,9 @@ const BLOCKS_AFTER: u64 = (8 << 20) / PAGE;
 /// fewer it is not worth the two mappings more that the host has to keep.
 const TEXT_GAP: u64 = 64 << 10;
 
+/// Pages that are rather zeroed than unmapped.
+const FEW: u32 = 4;
+
 /// Bytes of a slot.
 pub const SLOT: u64 = PAGE << CHUNK_ORDER;
 
@@ -972,6 +975,9 @@ impl Vm {
             })
             .collect();
         for (a, b) in list {
+            if self.clear_few(a, b) {
+                continue;
+            }
             // Out of the page tables first, then back to the pool.
             if !self.runs(a, b).is_empty() {
                 // SAFETY: a user range.
@@ -979,6 +985,29 @@ impl Vm {
                 self.release_slots(a, b);
             }
         }
+    }
+
+    /// Discards a range of anonymous memory by zeroing it where it is, if there are only a few pages of a slot that stays: as at the
+    /// end of each thread, whose stack is used again. To unmap them would give nothing back, and cost a fault. False: it is not such a
+    /// range.
+    fn clear_few(&self, start: u64, end: u64) -> bool {
+        if !self.area_at(start).is_some_and(|(_, area)| matches!(area.kind, Kind::Anonymous)) {
+            return false;
+        }
+        let mut slots = self.slots.range(start & !(SLOT - 1)..end).filter_map(|(s, slot)| {
+            let bits = page_bits(*s, start, end) & slot.mapped;
+            (bits != 0).then_some((slot, bits))
+        });
+        let (Some((slot, bits)), None) = (slots.next(), slots.next()) else { return false };
+        if slot.mapped == bits || bits.count_ones() > FEW {
+            return false;
+        }
+        for page in (0..16).filter(|page| bits & 1 << page != 0) {
+            let p = memory().address(u64::from(slot.frame) * PAGE + page * PAGE);
+            // SAFETY: the page is this slot's.
+            unsafe { p.write_bytes(0, PAGE as usize) };
+        }
+        true
     }
 
     /// Does a rewritten window lie in a range, in part or wholly?
