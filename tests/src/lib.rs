@@ -24,6 +24,8 @@
 //! `nucleus-on: tmpfs` has it work on one on Linux, as it does there.
 #![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
 
+pub mod tracee;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;

@@ -16,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_abi::layout::{RUNTIME_BASE, RUNTIME_END};
+use atoll_tests::tracee::Tracee;
 use atoll_tests::{Failed, Trial, arguments, atoll, children, run, top};
 use iced_x86::{Decoder, FlowControl, InstructionInfoFactory, Register};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -92,29 +93,17 @@ fn quiet_calls() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A traced thread.
-struct Tracee(i32);
+/// What else is done with a thread of one processor.
+trait Stepped {
+    fn registers(&self) -> Result<libc::user_regs_struct, Failed>;
+    fn write(&self, address: u64, word: u64) -> Result<(), Failed>;
+    fn set_breakpoints(&self, addresses: [u64; 4]) -> Result<(), Failed>;
+    fn share_processor(&self);
+    fn release(&self, signal: i32) -> Result<(), Failed>;
+    fn interrupt(&self, deadline: bool);
+}
 
-impl Tracee {
-    fn request(&self, what: u32, address: usize, data: usize) -> Result<(), Failed> {
-        // SAFETY: the requests used here read or write what `data` points to, which is valid, or nothing.
-        let r = unsafe { libc::ptrace(what, self.0, address, data) };
-        if r < 0 {
-            return Err(format!("ptrace {what:#x}: {}", std::io::Error::last_os_error()).into());
-        }
-        Ok(())
-    }
-
-    /// Waits until it stops; the signal that it stopped by, None if it has ended.
-    fn wait(&self) -> Result<Option<i32>, Failed> {
-        let mut status = 0;
-        // SAFETY: a thread that is traced by this one.
-        if unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) } != self.0 {
-            return Err(format!("waiting: {}", std::io::Error::last_os_error()).into());
-        }
-        Ok(libc::WIFSTOPPED(status).then(|| libc::WSTOPSIG(status)))
-    }
-
+impl Stepped for Tracee {
     fn registers(&self) -> Result<libc::user_regs_struct, Failed> {
         // SAFETY: a plain structure.
         let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };

@@ -13,7 +13,7 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, confinement, inspect,
+    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, frozen, confinement, inspect,
     /// conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
@@ -35,6 +35,7 @@ const PARTS: &[Part] = &[
     }),
     ("assertions", "a runtime that checks itself runs a few of them", assertions),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
+    ("frozen", "a core that stands still keeps no other one from its work", || cases("frozen")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("inspect", "live cells are looked at from outside", || cases("inspect")),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),
