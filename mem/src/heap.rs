@@ -415,10 +415,30 @@ pub fn set_server(server: Server) {
     let _ = SERVER.set(server);
 }
 
+/// One in so many blocks is kept for the runtime's own objects, which can't do without, and at least one, at most so many.
+const KEPT: usize = 64;
+const KEPT_MOST: usize = 32;
+
+fn kept(heap: &Heap) -> usize {
+    (heap.memory.pool().len() / KEPT).clamp(1, KEPT_MOST)
+}
+
+/// Is there so little memory that a program is not to be given more of the runtime's objects (threads)? That is so before
+/// programs' own pages come to an end.
+pub fn is_short() -> bool {
+    with_core(|core, heap| {
+        let pages = heap.memory.pool().free() * (BLOCK / PAGE) as usize + core.pages.free_pages();
+        pages < 2 * kept(heap) * (BLOCK / PAGE) as usize
+    })
+}
+
 fn taken(order: u32, take: fn(&mut CorePages, &Memory, u32) -> Option<u64>) -> Option<u64> {
     let mut offset = None;
     let mut serve = || {
-        offset = with_core(|core, heap| take(&mut core.pages, &heap.memory, order));
+        offset = with_core(|core, heap| {
+            let over = heap.memory.pool().free() < kept(heap) && core.pages.free_pages() < 1 << order;
+            if over { None } else { take(&mut core.pages, &heap.memory, order) }
+        });
         offset.is_some()
     };
     match SERVER.get() {

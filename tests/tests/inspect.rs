@@ -24,6 +24,7 @@ fn main() {
         Trial::test("threads", threads),
         Trial::test("ps", ps),
         Trial::test("nothing_is_left", nothing_is_left),
+        Trial::test("too_many_threads", too_many_threads),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -1032,6 +1033,35 @@ fn nothing_is_left() -> Done {
     let after = pages(&user.snapshot(&name)?);
     // 4,000 threads and 20 processes: a page of each would be 4,020.
     check(after - before < 400.0, format!("{before} pages, and {after} later"))
+}
+
+/// Makes threads until there can't be more, and then one again.
+const TOO_MANY: &str = r#"
+import threading
+threading.stack_size(65536)
+over, all = threading.Event(), []
+try:
+    while True:
+        t = threading.Thread(target=over.wait)
+        t.start()
+        all.append(t)
+except RuntimeError as e:
+    print(e)
+over.set()
+for t in all:
+    t.join()
+t = threading.Thread(target=lambda: print("and another one"))
+t.start()
+t.join()
+print(len(all) > 200)
+"#;
+
+/// A program that makes threads without end is told EAGAIN, and nothing else happens to it or its cell.
+fn too_many_threads() -> Done {
+    let user = User::this()?;
+    let options = ["run", "--cores", "2", "--memory", "96M", "--", "/usr/bin/python3", "-c", TOO_MANY];
+    let said = user.ask(&options)?;
+    check(said == "can't start new thread\nand another one\nTrue\n", said)
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.

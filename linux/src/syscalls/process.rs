@@ -76,6 +76,9 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     if !thread && process.limit(linux::RLIMIT_NPROC).cur < crate::process::task_count() as u64 {
         return Err(Errno::EAGAIN);
     }
+    if atoll_mem::heap::is_short() {
+        return Err(Errno::EAGAIN);
+    }
     let me = find_task(task.tid()).ok_or(Errno::ESRCH)?;
 
     // The child's registers are the caller's, but for the stack, the thread pointer and the result.
