@@ -2,10 +2,13 @@
  * threads [PART]: does a PARTth of the work, for slow machines.
  * threads share NICE: two threads compute for a second on one processor, one of them of this nice value; prints the seconds that
  * each had.
- * threads echo: sends back each byte of standard input at once, until its end; threads echo busy: with a thread that computes
- * beside it, on the same processor. */
+ * threads serve PORT: sends back each byte that comes by TCP at once, until the end; threads serve PORT busy: with a thread that
+ * computes beside it, on the same processor.
+ */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -346,17 +350,35 @@ static int share(int nice_value)
 	return 0;
 }
 
+static void serve(int port)
+{
+	int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 1))
+		fail("listen");
+	int connection = accept(listener, 0, 0);
+	if (connection < 0)
+		fail("accept");
+	setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	echo(connection, connection);
+}
+
 int main(int argc, char **argv)
 {
 	/* By its path: the processes below are started by it. */
 	self = argv[0];
-	if (argc > 1 && !strcmp(argv[1], "echo")) {
-		int cpu = argc > 3 ? atoi(argv[3]) : 0;
-		pthread_t thread;
-		pin(cpu);
-		if (argc > 2 && !strcmp(argv[2], "busy"))
-			pthread_create(&thread, 0, computes, (void *)(long)cpu);
+	if (argc > 3 && !strcmp(argv[1], "echo")) {
+		pin(atoi(argv[3]));
 		echo(0, 1);
+		_exit(0);
+	}
+	if (argc > 2 && !strcmp(argv[1], "serve")) {
+		pthread_t thread;
+		pin(0);
+		if (argc > 3)
+			pthread_create(&thread, 0, computes, (void *)0L);
+		serve(atoi(argv[2]));
 		_exit(0);
 	}
 	if (argc > 2 && !strcmp(argv[1], "share"))

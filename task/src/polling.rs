@@ -74,7 +74,12 @@ impl Polling {
         if !self.worth || !self.tries.is_time() {
             return 0;
         }
-        (2 * self.took).clamp(LEAST, self.most())
+        self.usual()
+    }
+
+    /// For how long it is looked, ns: not much less than what it costs if that was not long enough.
+    fn usual(&self) -> u64 {
+        (2 * self.took).max(self.wake / 2).clamp(LEAST, self.most())
     }
 
     /// Something was there `after` ns after the core had begun to look.
@@ -94,11 +99,19 @@ impl Polling {
         if let Some(wake) = wake {
             self.wake = ((7 * self.wake + wake) / 8).min(WAKE_MOST);
         }
+        let Some(wake) = wake else {
+            self.worth = false;
+            return;
+        };
         // Both may have been woken in turn: without that it would have come sooner.
-        self.worth = wake.is_some() && after < 2 * self.most();
+        self.worth = after < 2 * self.most();
         if self.worth {
             // It may have to look for longer than it did.
             self.took = self.took.max(self.wake);
+        }
+        if after.saturating_sub(wake) < self.usual() {
+            // It would have paid.
+            self.tries.tried(true);
         }
     }
 }

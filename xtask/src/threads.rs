@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -130,29 +131,35 @@ fn latency(options: &Options, dir: &Path) -> Result<()> {
 
 /// Sends bytes at irregular times to a thread that sends them back; adds how long each takes, us.
 fn ask(side: Side, dir: &Path, program: &str, busy: bool, times: &mut Vec<f64>) -> Result<()> {
-    let how = if busy { "busy" } else { "alone" };
-    let mut child = command(side, dir, program, &["echo".into(), how.into()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("starting threads")?;
-    let (Some(mut to), Some(mut from)) = (child.stdin.take(), child.stdout.take()) else {
-        bail!("the program has no streams")
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut arguments = vec!["serve".to_string(), port.to_string()];
+    if busy {
+        arguments.push("busy".into());
+    }
+    let mut child = command(side, dir, program, &arguments).spawn().context("starting threads")?;
+    let begun = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(e) if begun.elapsed() > Duration::from_secs(10) => return Err(e).context("connecting"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
     };
+    stream.set_nodelay(true)?;
     let mut random = 1u64;
     let mut byte = [0];
     for n in 0..ASKED + 20 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros(300 + (random >> 33) % 2000));
         let begun = Instant::now();
-        to.write_all(&byte)?;
-        from.read_exact(&mut byte)?;
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
         // The first ones fill caches.
         if n >= 20 {
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
     }
-    drop(to);
+    drop(stream);
     child.wait()?;
     Ok(())
 }
@@ -160,22 +167,33 @@ fn ask(side: Side, dir: &Path, program: &str, busy: bool, times: &mut Vec<f64>) 
 fn sysbench(options: &Options, dir: &Path) -> Result<()> {
     need(&[("sysbench", "sysbench")])?;
     let program = find("sysbench").context("there is no sysbench")?.display().to_string();
-    let threads = |threads: &'static str, locks: &'static str| {
+    let threads = |threads: u32, locks: u32| {
         (
             format!("sysbench threads, {threads} threads, {locks} locks"),
-            vec!["threads", "--time=1", "--threads", threads, "--thread-locks", locks, "run"],
+            [
+                "threads",
+                "--time=1",
+                &format!("--threads={threads}"),
+                &format!("--thread-locks={locks}"),
+                "run",
+            ]
+            .map(String::from)
+            .to_vec(),
         )
     };
     let loads = [
-        threads("2", "1"),
-        threads("8", "4"),
-        threads("64", "8"),
+        threads(2, 1),
+        threads(8, 4),
+        threads(64, 8),
         (
             "sysbench mutex, 8 threads".to_string(),
-            vec!["mutex", "--threads=8", "--mutex-num=16", "--mutex-locks=20000", "--mutex-loops=100", "run"],
+            ["mutex", "--threads=8", "--mutex-num=16", "--mutex-locks=20000", "--mutex-loops=100", "run"]
+                .map(String::from)
+                .to_vec(),
         ),
     ];
     for (name, arguments) in loads {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut values: [Vec<f64>; 2] = Default::default();
         for _ in 0..options.rounds {
             for (side, values) in SIDES.into_iter().zip(&mut values) {
