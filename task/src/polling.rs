@@ -1,7 +1,7 @@
 //! How long a core that has nothing to do looks whether another core sends it something, before it sleeps.
 //!
 //! To be woken costs both cores many times as much as to send something to a core that looks. So a core looks for some time if
-//! that has paid lately: for twice as long as it took on average, but not much longer than it takes to be woken, which is
+//! that has paid lately: for twice as long as it took on average, and at most three times as long as it takes to be woken, which is
 //! measured. Each time that it looked in vain it lets twice as many occasions go by before it tries again. It tries only if what
 //! it waited for the last time came soon enough to be worth it; what comes seldom, or from outside of the cell, is slept for. An
 //! idle cell so does nothing at all.
@@ -59,9 +59,9 @@ impl Polling {
         Polling { wake: WAKE, took: WAKE, tries: Tries::new(), worth: false }
     }
 
-    /// For how long at most, ns: while another core is woken, which answers at once.
+    /// For how long at most, ns: while another core is woken, which then wakes this one.
     fn most(&self) -> u64 {
-        (2 * self.wake).max(LEAST)
+        (3 * self.wake).max(LEAST)
     }
 
     /// Is a deadline so near that the core would be woken too late?
@@ -107,7 +107,7 @@ impl Polling {
         self.worth = after < 2 * self.most();
         if self.worth {
             // It may have to look for longer than it did.
-            self.took = self.took.max(self.wake);
+            self.took = self.took.max(self.most() / 2);
         }
         if after.saturating_sub(wake) < self.usual() {
             // It would have paid.

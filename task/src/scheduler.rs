@@ -435,6 +435,10 @@ fn idle(now: u64) -> u64 {
     });
     count(&this.stats.idle_ns, slept);
     this.meter.idle(slept);
+    if !nothing_arrived(this) {
+        // Others are to see that before they see that what they sent is taken.
+        this.busy.store(true, Ordering::Release);
+    }
     take_mail();
     timer::expire(now);
     handle_in_place();
