@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -147,6 +147,8 @@ pub struct Descriptor {
     pub log_fd: AtomicI32,
     /// Host descriptors: a core's epoll instance.
     pub epoll_fd: [AtomicI32; MAX_CORES],
+    /// Host descriptor: an epoll instance that the cores' are in, for who tells them of events while they compute.
+    pub events_fd: AtomicI32,
     /// Host descriptors: a core's bell (eventfd).
     pub bell_fd: [AtomicI32; MAX_CORES],
     /// Host descriptors: a core's end of the socket that descriptors arrive by.

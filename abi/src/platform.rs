@@ -205,6 +205,12 @@ pub trait Platform: Sync {
     /// Takes back what [`Platform::arm`] asked for. It may come all the same, if its time was near.
     fn disarm(&self);
 
+    /// Has this core interrupted once, as by [`Platform::interrupt`], as soon as something that it watches changes its readiness.
+    /// False: that can't be; who computes for long has to ask now and then ([`Platform::poll`]).
+    fn tell_of_events(&self) -> bool {
+        false
+    }
+
     /// If each space has a deadline of its own on this core (one that was asked for in another space comes late, when
     /// that one's thread gets to run, and is for this core all the same): what was asked for in this one; u64::MAX: nothing.
     fn armed_here(&self) -> Option<u64> {

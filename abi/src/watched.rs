@@ -105,6 +105,7 @@ impl Platform for Watched {
         fn slept() -> Option<u64>;
         fn arm(deadline: u64);
         fn disarm();
+        fn tell_of_events() -> bool;
         fn park(deadline: Option<u64>, events: &mut Events);
         fn poll(events: &mut Events);
         fn device_interrupt();

@@ -228,6 +228,12 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let mut keep: Vec<OwnedFd> = Vec::new();
     let mut bells = Vec::new();
     let mut sockets = Vec::new();
+    // SAFETY: no memory is involved; a new descriptor.
+    let events =
+        check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as i64).map_err(failed("epoll"))?;
+    // SAFETY: just opened.
+    let events = unsafe { OwnedFd::from_raw_fd(events as i32) };
+    d.events_fd.store(events.as_raw_fd(), Ordering::Relaxed);
     for core in 0..config.cores {
         // SAFETY: no memory is involved; new descriptors.
         let (epoll, bell) = unsafe {
@@ -246,6 +252,13 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
             libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &raw mut event)
         } as i64)
         .map_err(failed("epoll"))?;
+        // Nothing is told before a core asks for it.
+        let mut event = libc::epoll_event { events: libc::EPOLLONESHOT as u32, u64: core as u64 };
+        // SAFETY: a valid event.
+        check(unsafe {
+            libc::epoll_ctl(events.as_raw_fd(), libc::EPOLL_CTL_ADD, epoll.as_raw_fd(), &raw mut event)
+        } as i64)
+        .map_err(failed("epoll"))?;
         let [ours, theirs] = pair().map_err(failed("socketpair"))?;
         d.epoll_fd[core].store(epoll.as_raw_fd(), Ordering::Relaxed);
         d.bell_fd[core].store(bell.as_raw_fd(), Ordering::Relaxed);
@@ -256,6 +269,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         sockets.push(ours);
         keep.extend([epoll, bell, theirs]);
     }
+    keep.push(events);
     let (log_read, log_write) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed("pipe")(e.into()))?;
     // A cell that logs faster than we read loses lines, not time.

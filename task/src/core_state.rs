@@ -74,6 +74,8 @@ pub(crate) struct Private {
     pub wakes: u32,
     /// When the running thread was switched to.
     pub since: u64,
+    /// The platform tells this core of the next event.
+    pub told: bool,
     /// When the platform was last asked for events.
     pub polled: u64,
     pub events: Events,
@@ -190,6 +192,7 @@ impl Core {
                 balanced: 0,
                 wakes: 0,
                 since: 0,
+                told: false,
                 polled: 0,
                 events: Events::new(),
                 polling: Polling::new(),

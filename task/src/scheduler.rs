@@ -33,6 +33,8 @@ use atoll_sync::ThreadOps;
 
 /// Longest time between two looks for events while a thread runs, ns.
 const POLL_EVERY: u64 = 1_000_000;
+/// Who sleeps after less than this does not compute, ns.
+const SHORT: u64 = 100_000;
 /// A core that switches between ready threads looks for events after this long, ns.
 const POLL_BUSY: u64 = 50_000;
 /// A deadline in this time, ns, will do for who wants a core to come by its scheduler.
@@ -132,7 +134,7 @@ extern "C" fn arrive(next: usize) -> ! {
             p.armed = if at > p.since { at } else { u64::MAX };
             this.area.local.armed.store(u32::from(p.armed <= p.since + SOON), Ordering::Relaxed);
         });
-        rearm(this);
+        chosen(this, t);
     }
     enter(t);
     // SAFETY: the thread is saved, and only this core runs it.
@@ -292,7 +294,7 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
             t.waits_no_more(since);
             trace::note(this, event::RUN, Some(t), Some(since));
             if fits(t) || platform().armed_here().is_none() {
-                chosen(this);
+                chosen(this, t);
             } else {
                 // `arrive` asks for the deadline.
                 with_private_of(this, |p| p.choosing = false);
@@ -350,6 +352,11 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
             None => event::SLEEP,
         };
         trace::note(this, does, Some(me), Some(now));
+        if ran >= POLL_EVERY {
+            me.computes.store(true, Ordering::Relaxed);
+        } else if again.is_none() && ran < SHORT && me.computes.load(Ordering::Relaxed) {
+            me.computes.store(false, Ordering::Relaxed);
+        }
         if let Some(why) = again {
             push_ready(me, why);
         }
@@ -431,6 +438,8 @@ fn idle(now: u64) -> u64 {
     let slept = begin_record(this, woke);
     with_private(|p| {
         p.polled = now;
+        // Whoever tells of events has left that to the sleep.
+        p.told = false;
         p.sleeps_long = slept > POLL_EVERY;
     });
     count(&this.stats.idle_ns, slept);
@@ -736,9 +745,29 @@ fn pop_ready(this: &Core, now: u64) -> Option<ThreadRef> {
 
 /// Who runs is known: the deadline can be, too.
 #[inline]
-fn chosen(this: &Core) {
+fn chosen(this: &Core, t: ThreadRef) {
     with_private_of(this, |p| p.choosing = false);
+    if t.computes.load(Ordering::Relaxed) {
+        ask_to_be_told(this);
+    }
     rearm(this);
+}
+
+/// A thread goes on that computes: the core need not look for events meanwhile if it is told of them.
+#[inline(never)]
+fn ask_to_be_told(this: &Core) {
+    if this.area.watched.load(Ordering::Relaxed) != 0 && !with_private_of(this, |p| p.told) {
+        let told = platform().tell_of_events();
+        with_private_of(this, |p| p.told = told);
+    }
+}
+
+/// Is there something outside of the cell that the core has to look for from time to time?
+#[inline]
+fn is_to_look(this: &Core) -> bool {
+    let area = this.area;
+    let watched = area.watched.load(Ordering::Relaxed) != 0 && !with_private_of(this, |p| p.told);
+    watched || area.outstanding.load(Ordering::Relaxed) != 0
 }
 
 /// Asks the platform for the deadline that the running thread needs: the end
@@ -746,8 +775,7 @@ fn chosen(this: &Core) {
 /// the earliest timer.
 #[inline]
 pub(crate) fn rearm(this: &Core) {
-    let area = this.area;
-    let external = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
+    let external = is_to_look(this);
     // The common case: one that comes as early as any of these is there, or none is wanted.
     let will_do = with_private_of(this, |p| {
         let looks = if external { p.since + POLL_EVERY } else { u64::MAX };
@@ -828,10 +856,13 @@ fn go_on_or_preempt(now: u64) {
         balance(now);
     }
     if over && with_private(|p| p.ready.len() > 0) {
-        preempt();
-    } else {
-        chosen(this_core());
+        return preempt();
     }
+    let me = current();
+    if with_private(|p| now.saturating_sub(p.since) >= POLL_EVERY) {
+        me.computes.store(true, Ordering::Relaxed);
+    }
+    chosen(this_core(), me);
 }
 
 /// Another core wants attention, or the turn of the thread that runs has ended already when somebody was woken.
@@ -839,13 +870,19 @@ pub fn on_notify() {
     count(&this_core().stats.interrupts, 1);
     books::within(Resource::Overhead, || {
         rcu::quiesce();
-        with_private(|p| p.choosing = true);
+        let told = with_private(|p| {
+            p.choosing = true;
+            core::mem::replace(&mut p.told, false)
+        });
         take_mail();
         let now = platform().now();
+        if told {
+            look_for_events(now, true);
+        }
         if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
             preempt();
         } else {
-            chosen(this_core());
+            chosen(this_core(), current());
         }
     });
 }

@@ -80,6 +80,8 @@ pub struct Thread {
     activity: AtomicU32,
     /// See [`Thread::class`].
     class: AtomicU32,
+    /// It has computed for long, lately: its core is to be told of events.
+    pub(crate) computes: AtomicBool,
     /// Its personality's name for it, in traces.
     tag: AtomicU32,
     /// Cores that it may run on, a bit each.
@@ -423,6 +425,7 @@ fn blank() -> Thread {
         interrupt: AtomicU32::new(0),
         activity: AtomicU32::new(ROOT),
         class: AtomicU32::new(ROOT),
+        computes: AtomicBool::new(false),
         tag: AtomicU32::new(0),
         affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
         policy: AtomicU32::new(0),
@@ -471,6 +474,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.run_time.store(0, Ordering::Relaxed);
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);
+    t.computes.store(false, Ordering::Relaxed);
     t.ready_at.store(0, Ordering::Relaxed);
     t.waited.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{SIGNAL, host_thread};
 use crate::{control, result};
-use atoll_abi::core_local::{core_local, pending};
+use atoll_abi::core_local::{core_local, pending, state};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::platform::{Event, Events};
 use atoll_abi::service::{Answer, RING, Request};
@@ -229,4 +229,37 @@ pub(crate) fn watch(fd: i32, cookie: u64) -> Result<usize> {
     result(unsafe { call!(sys::EPOLL_CTL, epoll, linux::EPOLL_CTL_ADD, fd, &raw const event) })?;
     control().cores[core].watched.fetch_add(1, Ordering::Relaxed);
     Ok(core)
+}
+
+/// Has [`tell_cores`] interrupt this core at the next event.
+pub(crate) fn tell_of_events() -> bool {
+    let core = core_local().id();
+    let d = &control().descriptor;
+    let (all, mine) = (d.events_fd.load(Ordering::Relaxed), d.epoll_fd[core].load(Ordering::Relaxed));
+    let event = EpollEvent { events: linux::EPOLLIN | linux::EPOLLONESHOT, data: core as u64 };
+    // SAFETY: a valid event.
+    unsafe { call!(sys::EPOLL_CTL, all, linux::EPOLL_CTL_MOD, mine, &raw const event) == 0 }
+}
+
+/// The life of a thread of the nursery: interrupts cores that run at events that they have asked to be told of. `all`: the epoll
+/// instance that theirs are in.
+pub(crate) fn tell_cores(all: i32, cores: usize) -> ! {
+    let mut list = [const { MaybeUninit::<EpollEvent>::uninit() }; 16];
+    loop {
+        // SAFETY: the list has room for what is asked.
+        let n = unsafe { call!(sys::EPOLL_PWAIT2, all, list.as_mut_ptr(), list.len(), 0, 0, 8) };
+        if n < 0 && n != Errno::EINTR.to_ret() {
+            // SAFETY: ends this thread. The cores go on without it: they look now and then.
+            unsafe { call!(sys::EXIT, 0) };
+        }
+        for e in &list[..n.max(0) as usize] {
+            // SAFETY: the host filled in so many.
+            let EpollEvent { data, .. } = unsafe { e.assume_init() };
+            let core = data as usize;
+            // One that sleeps is woken by the event itself.
+            if core < cores && control().cores[core].local.state.load(Ordering::SeqCst) == state::RUNNING {
+                interrupt(core);
+            }
+        }
+    }
 }

@@ -59,6 +59,10 @@ impl Platform for Host {
         cores::arm(Some(deadline))
     }
 
+    fn tell_of_events(&self) -> bool {
+        cores::tell_of_events()
+    }
+
     fn disarm(&self) {
         cores::arm(None)
     }

@@ -3,8 +3,9 @@
 //! The process that the supervisor starts becomes the *nursery*: it unmaps
 //! everything but the runtime, and from then on makes spaces, by `clone`
 //! without shared memory, and reaps them. It runs code that nobody can write
-//! to, on memory of its own, uses no descriptors, and believes nothing that
-//! it reads in shared memory but "slot n is wanted". A space makes one thread
+//! to, on memory of its own, and believes nothing that it reads in shared
+//! memory but "slot n is wanted" and whom to interrupt. A second thread of it
+//! waits for events of cores that compute (`cores::tell_cores`). A space makes one thread
 //! a core, locks itself in (seccomp, for all threads at once), and only then
 //! waits for batons.
 #![allow(unsafe_code, reason = "makes processes and threads")]
@@ -118,6 +119,10 @@ extern "C" fn atoll_nursery() -> ! {
     let set: u64 = 1 << (SIGNAL - 1) | 1 << (linux::SIGCHLD - 1);
     // SAFETY: a valid signal set.
     unsafe { call!(sys::RT_SIGPROCMASK, linux::SIG_BLOCK, &raw const set, 0, 8) };
+    // What is not used of this thread's area: there is no handler here that would need the stack.
+    let stack = area(0) + HOST_THREAD_SIZE;
+    // SAFETY: the new thread runs on that stack. Without it, cores that compute look for events now and then.
+    unsafe { clone_thread_raw(u64::from(THREAD), stack, TELLER as u64) };
     let mut pids = Pids([0; MAX_SPACES]);
     loop {
         pids.look();
@@ -222,15 +227,9 @@ fn space_main(space: u32) -> ! {
     upcall::install();
     ready().store(0, Ordering::Relaxed);
     SPACE.store(space);
-    let flags = linux::CLONE_VM
-        | linux::CLONE_FS
-        | linux::CLONE_FILES
-        | linux::CLONE_SIGHAND
-        | linux::CLONE_THREAD
-        | linux::CLONE_SYSVSEM;
     for core in 1..cores {
         // SAFETY: the child runs on its own area's stack.
-        let tid = unsafe { clone_thread_raw(u64::from(flags), area(core) + LOOP_STACK, core as u64) };
+        let tid = unsafe { clone_thread_raw(u64::from(THREAD), area(core) + LOOP_STACK, core as u64) };
         if tid < 0 {
             // SAFETY: ends this process.
             unsafe { call!(sys::EXIT_GROUP, 1) };
@@ -272,9 +271,24 @@ impl SpaceNumber {
     }
 }
 
-/// A further thread of a space.
+/// Makes a thread of this process.
+const THREAD: u32 = linux::CLONE_VM
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SIGHAND
+    | linux::CLONE_THREAD
+    | linux::CLONE_SYSVSEM;
+
+/// In place of a core's number: the nursery's thread that tells cores of events.
+const TELLER: usize = usize::MAX;
+
+/// A further thread of a space, or of the nursery.
 #[unsafe(no_mangle)]
 extern "C" fn atoll_thread(core: usize) -> ! {
+    if core == TELLER {
+        // As the supervisor wrote it: no space has begun.
+        cores::tell_cores(control().descriptor.events_fd.load(Ordering::Relaxed), start().cores as usize)
+    }
     prepare_thread(core);
     while ready().load(Ordering::Acquire) != LOCKED {
         futex_wait(ready(), ready().load(Ordering::Relaxed), Some(100_000_000));
