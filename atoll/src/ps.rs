@@ -76,7 +76,6 @@ pub fn run(options: &Options) -> ExitCode {
 fn threads(cell: &str) -> Result<Threads> {
     match ask(&find(cell)?.socket, &Request::Threads)? {
         Some(Answer::Threads(threads)) => Ok(threads),
-        Some(Answer::Error(why)) => Err(Error::new(why)),
         Some(_) => Err(unexpected()),
         None => Err(Error::new(ENDED)),
     }

@@ -65,11 +65,7 @@ fn take(options: &Options) -> Result<String> {
     let path = options.output.clone().unwrap_or_else(|| format!("trace-{}.json", cell.name).into());
     // Before the cell is troubled: perhaps it can't be written.
     let file = File::create(&path).map_err(|e| Error::with(format!("writing {}", path.display()), e))?;
-    let answer = |request: &Request| match ask(&cell.socket, request)? {
-        Some(Answer::Error(why)) => Err(Error::new(why)),
-        Some(answer) => Ok(answer),
-        None => Err(Error::new(ENDED)),
-    };
+    let answer = |request: &Request| ask(&cell.socket, request)?.ok_or_else(|| Error::new(ENDED));
     let Answer::Tracing = answer(&Request::Trace { events: options.events })? else {
         return Err(unexpected());
     };

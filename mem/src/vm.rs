@@ -209,6 +209,17 @@ struct Slot {
     mapped: u16,
 }
 
+impl Slot {
+    /// Zeroes these of its pages.
+    fn clear(&self, bits: u16) {
+        for page in (0..16).filter(|page| bits & 1 << page != 0) {
+            let p = memory().address(u64::from(self.frame) * PAGE + page * PAGE);
+            // SAFETY: the page is this slot's.
+            unsafe { p.write_bytes(0, PAGE as usize) };
+        }
+    }
+}
+
 /// Why an access can't be allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
@@ -849,10 +860,8 @@ impl Vm {
             slot.mapped &= !bits;
             *resident -= u64::from(bits.count_ones());
             // What is mapped there next must not see this.
-            for page in (0..16).filter(|page| slot.mapped != 0 && bits & 1 << page != 0) {
-                let p = memory().address(u64::from(slot.frame) * PAGE + page * PAGE);
-                // SAFETY: the page is this slot's.
-                unsafe { p.write_bytes(0, PAGE as usize) };
+            if slot.mapped != 0 {
+                slot.clear(bits);
             }
             bits != 0 && slot.mapped == 0
         });
@@ -1002,11 +1011,7 @@ impl Vm {
         if slot.mapped == bits || bits.count_ones() > FEW {
             return false;
         }
-        for page in (0..16).filter(|page| bits & 1 << page != 0) {
-            let p = memory().address(u64::from(slot.frame) * PAGE + page * PAGE);
-            // SAFETY: the page is this slot's.
-            unsafe { p.write_bytes(0, PAGE as usize) };
-        }
+        slot.clear(bits);
         true
     }
 

@@ -306,32 +306,26 @@ impl Live {
                 memory_used: self.memory().1,
                 since: self.since,
             }),
-            Request::Stat { cores, host } => match self.snapshot(name, cores, host) {
-                Ok(snapshot) => Answer::Snapshot(snapshot),
-                Err(e) => Answer::Error(e.to_string()),
-            },
+            Request::Stat { cores, host } => said(self.snapshot(name, cores, host), Answer::Snapshot),
             Request::Grid => Answer::Grid(self.offers().running.clone()),
-            Request::GridSet { config } => match self.set(config) {
-                Ok(refused) => Answer::Set(refused),
-                Err(e) => Answer::Error(e.to_string()),
-            },
-            Request::Burn { times } => match self.burn(times) {
-                Ok(burnt) => Answer::Burnt(burnt),
-                Err(e) => Answer::Error(e.to_string()),
-            },
-            Request::Threads => match self.report(what::THREADS, 0) {
-                Ok(threads) => Answer::Threads(threads),
-                Err(e) => Answer::Error(e.to_string()),
-            },
-            Request::Trace { events } => match self.report::<u8>(what::TRACE, events) {
-                Ok(_) => Answer::Tracing,
-                Err(e) => Answer::Error(e.to_string()),
-            },
-            Request::Traced => match self.report(what::TRACED, 0) {
-                Ok(trace) => Answer::Trace(trace),
-                Err(e) => Answer::Error(e.to_string()),
-            },
+            Request::GridSet { config } => said(self.set(config), Answer::Set),
+            Request::Burn { times } => said(self.burn(times), Answer::Burnt),
+            Request::Threads => said(self.report(what::THREADS, 0), Answer::Threads),
+            Request::Trace { events } => said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing),
+            Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),
         }
+    }
+
+    /// Waits until the cell is done, for `limit` at most. `what` it was to have done is said if it has not.
+    fn wait_until(&self, is_done: impl Fn() -> bool, limit: Duration, what: &str) -> Result<()> {
+        let begun = Instant::now();
+        while !is_done() {
+            if begun.elapsed() > limit {
+                return Err(Error::new(format!("the cell has not {what} within {} s", limit.as_secs())));
+            }
+            self.wait_a_moment()?;
+        }
+        Ok(())
     }
 
     /// Asks the cell for a report.
@@ -346,16 +340,8 @@ impl Live {
         area.value.store(value, Ordering::Relaxed);
         area.asked.store(number, Ordering::SeqCst);
         self.ring();
-        let begun = Instant::now();
-        while area.over.load(Ordering::Acquire) != number {
-            if begun.elapsed() > REPORT_WAIT {
-                let seconds = REPORT_WAIT.as_secs();
-                return Err(Error::new(format!(
-                    "the cell has not said what it was asked for within {seconds} s"
-                )));
-            }
-            self.wait_a_moment()?;
-        }
+        let over = || area.over.load(Ordering::Acquire) == number;
+        self.wait_until(over, REPORT_WAIT, "said what it was asked for")?;
         let (offset, len) = (area.offset.load(Ordering::Relaxed), area.len.load(Ordering::Relaxed));
         if len == 0 {
             return Err(Error::new("the cell had no memory to say what it was asked for"));
@@ -377,14 +363,8 @@ impl Live {
         area.burns_times.store(times, Ordering::Relaxed);
         area.burns_asked.store(number, Ordering::SeqCst);
         self.ring();
-        let begun = Instant::now();
-        while area.burns_over.load(Ordering::Acquire) != number {
-            if begun.elapsed() > BURN_WAIT {
-                let seconds = BURN_WAIT.as_secs();
-                return Err(Error::new(format!("the cell has not done its known work within {seconds} s")));
-            }
-            self.wait_a_moment()?;
-        }
+        let over = || area.burns_over.load(Ordering::Acquire) == number;
+        self.wait_until(over, BURN_WAIT, "done its known work")?;
         let len = (area.burnt_len.load(Ordering::Relaxed) as usize).min(BURNT_MAX);
         let bytes: Vec<u8> = area.burnt[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
         if bytes.is_empty() {
@@ -481,6 +461,11 @@ impl Live {
         // Nobody is left to tell if they have gone.
         let _ = write_line(&mut stream, &answer);
     }
+}
+
+/// An answer, or why there is none.
+fn said<T>(result: Result<T>, answer: impl FnOnce(T) -> Answer) -> Answer {
+    result.map_or_else(|e| Answer::Error(e.to_string()), answer)
 }
 
 /// Reads a line of at most `most` bytes; none if the other side has hung up before the first.

@@ -31,7 +31,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,6 +77,25 @@ pub fn setting(text: &str, key: &str) -> Option<String> {
 /// How long a case may take.
 pub fn timeout(text: &str) -> Duration {
     Duration::from_secs(setting(text, "timeout").and_then(|t| t.parse().ok()).unwrap_or(30))
+}
+
+/// A cell's supervisor. Killed when it is dropped; the cell goes with it.
+pub struct Cell(pub Child);
+
+impl Cell {
+    /// The process of the space that was made last, with a thread for each core: the cell's first process makes one for each.
+    pub fn space(&self) -> Result<i32, Failed> {
+        let first = *children(self.0.id() as i32).first().ok_or("the cell has no process")?;
+        Ok(*children(first).last().ok_or("the cell has no space")?)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A process's children.

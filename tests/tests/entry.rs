@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::mem::offset_of;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_abi::layout::{RUNTIME_BASE, RUNTIME_END};
 use atoll_tests::tracee::Tracee;
-use atoll_tests::{Failed, Trial, arguments, atoll, children, run, top};
+use atoll_tests::{Cell, Failed, Trial, arguments, atoll, run, top};
 use iced_x86::{Decoder, FlowControl, InstructionInfoFactory, Register};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
@@ -163,16 +163,6 @@ impl Stepped for Tracee {
     }
 }
 
-struct Cell(Child);
-
-impl Drop for Cell {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn every_instruction() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let program = dir.path().join("stepped");
@@ -210,9 +200,7 @@ fn every_instruction() -> Result<(), Failed> {
     let mut out = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?);
     let mut line = String::new();
     out.read_line(&mut line)?;
-    // The cell's first process makes one for each space; the last started has the program.
-    let first = *children(cell.0.id() as i32).first().ok_or("the cell has no process")?;
-    let space = *children(first).last().ok_or("the cell has no space")?;
+    let space = cell.space()?;
 
     let tracee = Tracee(space);
     tracee.request(libc::PTRACE_SEIZE, 0, 0)?;

@@ -8,12 +8,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use atoll_tests::tracee::Tracee;
-use atoll_tests::{Failed, Trial, arguments, atoll, children, run, top};
+use atoll_tests::{Cell, Failed, Trial, arguments, atoll, run, top};
 
 /// How often a core is stopped.
 const TIMES: u32 = 2000;
@@ -69,16 +69,6 @@ impl Words {
     }
 }
 
-struct Cell(Child);
-
-impl Drop for Cell {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn others_go_on() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let program = dir.path().join("frozen");
@@ -104,9 +94,7 @@ fn others_go_on() -> Result<(), Failed> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The cell's first process makes one for each space, which has a thread a core; the last started has the program.
-    let first = *children(cell.0.id() as i32).first().ok_or("the cell has no process")?;
-    let space = *children(first).last().ok_or("the cell has no space")?;
+    let space = cell.space()?;
     let mut threads: Vec<i32> = std::fs::read_dir(format!("/proc/{space}/task"))?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();

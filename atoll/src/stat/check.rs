@@ -48,7 +48,6 @@ fn known_work(o: &Options, snapshot: &Snapshot) -> Result<bool> {
         let times = 1 << (done / LONGER_AFTER).min(BURNS_LONGEST.ilog2() as usize);
         match ask(&socket, &Request::Burn { times })?.ok_or_else(|| Error::new(ENDED))? {
             Answer::Burnt(burnt) => best = better(best, burnt),
-            Answer::Error(e) => return Err(Error::new(e)),
             _ => return Err(unexpected()),
         };
         let (text, came_back) = compare_work(&best, snapshot);
