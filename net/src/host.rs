@@ -107,6 +107,8 @@ pub struct HostSocket {
     slot: usize,
     /// The server's handle, while it is needed; 0: none.
     handle: AtomicU64,
+    /// The request that let it go: until it is answered, the server has a descriptor of this socket too.
+    let_go: SetOnce<Arc<Call>>,
     /// The core that watches it; -1: none yet.
     watcher: AtomicI32,
     watching: Mutex<()>,
@@ -140,6 +142,7 @@ impl HostSocket {
             shared,
             slot,
             handle: AtomicU64::new(handle),
+            let_go: SetOnce::new(),
             watcher: AtomicI32::new(-1),
             watching: Mutex::new(()),
             listening: AtomicBool::new(false),
@@ -230,8 +233,10 @@ impl HostSocket {
         if handle != 0 {
             let mut r = Request::new(Op::Release);
             r.arg[0] = handle;
-            // Nobody waits for it.
-            let _ = Call::send(r);
+            // Nobody waits for it but who closes the socket.
+            if let Ok(call) = Call::send(r) {
+                let _ = self.let_go.set(call);
+            }
         }
     }
 
@@ -408,12 +413,16 @@ impl Drop for HostSocket {
                 _ => host.close(self.fd),
             }
         }
-        // A bound port is free again when this returns, as after `close`.
+        // When this returns, a bound port is free again and the peer knows, as after `close`: the last
+        // descriptor is closed.
         let handle = self.handle.swap(0, Ordering::AcqRel);
         if handle != 0 {
             let mut r = Request::new(Op::Release);
             r.arg[0] = handle;
             let _ = call(r);
+        }
+        if let Some(call) = self.let_go.get() {
+            let _ = call.wait();
         }
     }
 }

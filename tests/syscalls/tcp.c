@@ -346,5 +346,27 @@ int main(void)
 	V(sendfile(c2, file, &off, 11));
 	wait_for(s, POLLIN);
 	V(recv(s, b, 100, 0));
+	printf("-- who closes is heard of at once\n");
+	int quiet = 0, listener = socket(AF_INET, SOCK_STREAM, 0);
+	struct sockaddr_in at = local4(0);
+	len = sizeof at;
+	bind(listener, (void *)&at, sizeof at);
+	listen(listener, 8);
+	getsockname(listener, (void *)&at, &len);
+	for (int i = 0; i < 300; i++) {
+		// A third connect without waiting; a third close with a reset.
+		int c = socket(AF_INET, SOCK_STREAM | (i % 3 == 1 ? SOCK_NONBLOCK : 0), 0);
+		struct linger reset = {1, 0};
+		if (i % 3 == 2)
+			setsockopt(c, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+		if (connect(c, (void *)&at, sizeof at) && errno != EINPROGRESS)
+			perror("connect");
+		int s = accept(listener, 0, 0);
+		close(c);
+		int r = recv(s, b, 1, MSG_DONTWAIT);
+		quiet += i % 3 == 2 ? !(r < 0 && errno == ECONNRESET) : r != 0;
+		close(s);
+	}
+	printf("not heard of: %d\n", quiet);
 	return 0;
 }
