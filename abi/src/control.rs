@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -111,8 +111,10 @@ pub struct Descriptor {
     pub version: AtomicU32,
     /// Odd while the supervisor writes (seqlock).
     pub sequence: AtomicU32,
-    /// Cores of this cell.
+    /// Cores of this cell: the most that it can have at a time.
     pub cores: AtomicU32,
+    /// How many of them it uses at first, from core 0 on; 0: all.
+    pub online: AtomicU32,
     /// Cores of the machine: with some to spare, waiting may poll.
     pub machine_cores: AtomicU32,
     /// Bytes of memory in the cell's extents.
@@ -169,6 +171,8 @@ pub struct Life {
     pub ended: AtomicU32,
     /// Wait status (`waitpid(2)`) of the cell's first program, if it was said.
     pub status: AtomicI32,
+    /// How many cores it uses, as it says.
+    pub online: AtomicU32,
 }
 
 /// State of a space slot.

@@ -510,6 +510,8 @@ pub trait HostCalls: Sync {
     fn probe(&self, fd: i32) -> u32;
     /// Reports readiness changes (edge-triggered) to the core that calls, under `cookie`. Value: that core.
     fn watch(&self, fd: i32, cookie: u64) -> Result<usize>;
+    /// Reports them no longer to `core`, which did. Events that it has taken already may still come.
+    fn unwatch(&self, fd: i32, core: usize) -> Result<()>;
     /// Looks for events that a core has begun so far; wraps around. One whose number is higher than this
     /// was finds things as they are after everything that was done before.
     fn looks(&self, core: usize) -> u32;

@@ -21,6 +21,8 @@ pub mod what {
     pub const TRACE: u32 = 2;
     /// That it ends: an encoded [`Trace`](super::Trace).
     pub const TRACED: u32 = 3;
+    /// That it uses `value` cores from now on: what has come of it ([`Resized`](super::Resized)), or why that can't be, in words.
+    pub const CORES: u32 = 4;
 }
 
 /// Most events that a core keeps in a trace.
@@ -50,6 +52,16 @@ impl Report {
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst) != self.begun.load(Ordering::Relaxed)
     }
+}
+
+/// What has come of a wish for more cores or fewer.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Resized {
+    /// Cores that are in use now.
+    pub cores: u32,
+    /// How long it took until the last thread and timer had left the cores that went, ns.
+    pub ns: u64,
 }
 
 /// What a thread does.

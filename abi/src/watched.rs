@@ -152,6 +152,7 @@ impl HostCalls for WatchedHost {
         fn queued(fd: i32, out: bool) -> Result<u32>;
         fn probe(fd: i32) -> u32;
         fn watch(fd: i32, cookie: u64) -> Result<usize>;
+        fn unwatch(fd: i32, core: usize) -> Result<()>;
         fn close_watched(fd: i32, core: usize);
         fn stat(fd: i32) -> Result<HostAttr>;
         fn close(fd: i32);

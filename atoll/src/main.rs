@@ -6,6 +6,7 @@ mod grid;
 mod list;
 mod machine;
 mod ps;
+mod resize;
 mod run;
 mod stat;
 mod syscalls;
@@ -35,6 +36,8 @@ enum Command {
     Ps(ps::Options),
     /// Write down what a running cell's threads do for a while, for a trace viewer
     Trace(trace::Options),
+    /// Give a running cell more cores, or fewer
+    Resize(resize::Options),
     /// Show or change how a running cell divides itself among activities
     #[command(subcommand)]
     Grid(grid::Command),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Stat(options) => stat::run(&options),
         Command::Ps(options) => ps::run(&options),
         Command::Trace(options) => trace::run(&options),
+        Command::Resize(options) => resize::run(&options),
         Command::Grid(command) => grid::run(command),
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),

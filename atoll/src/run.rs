@@ -60,6 +60,9 @@ pub struct Options {
     /// Cores of the cell [default: as many as this process may use]
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
+    /// The most cores that the cell can have later, by `atoll resize` [default: as many as at first]
+    #[arg(long, value_name = "N")]
+    max_cores: Option<usize>,
     /// Memory of the cell, with K, M or G [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
@@ -333,6 +336,9 @@ pub(crate) fn machine_cell(
     name: &str,
     devices: Vec<String>,
 ) -> Result<(MachineCell, Vec<HostMount>)> {
+    if o.max_cores.is_some() {
+        return Err(Error::new("--max-cores is for cells on this host: on the nucleus they keep their cores yet"));
+    }
     let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
     if memory < 32 << 20 {
@@ -466,9 +472,15 @@ fn prepare(o: Options) -> Result<CellConfig> {
     let runtime = File::open(&runtime)
         .map_err(|e| Error::with(format!("reading the runtime, {}", runtime.display()), e))?;
     let cpus = signals::allowed_cpus();
-    let cores = o.cores.unwrap_or(cpus.len()).min(MAX_CORES);
-    if cores == 0 {
+    let online = o.cores.unwrap_or(cpus.len()).min(MAX_CORES);
+    if online == 0 {
         return Err(Error::new("a cell needs at least one core: --cores 1"));
+    }
+    let cores = o.max_cores.unwrap_or(online);
+    if cores < online || cores > MAX_CORES {
+        return Err(Error::new(format!(
+            "--max-cores {cores}: a cell that begins with {online} cores can have {online} to {MAX_CORES}"
+        )));
     }
     let total = memory_of_machine();
     let memory = o.memory.unwrap_or(total / 2) / BLOCK * BLOCK;
@@ -483,6 +495,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
     Ok(CellConfig {
         runtime,
         cores,
+        online,
         cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
         memory,
         boot,

@@ -148,6 +148,7 @@ fn burn_for(
     f: fn(usize, &Arc<Done>),
 ) -> Option<()> {
     let begun: Vec<Arc<Done>> = (0..atoll_task::cores())
+        .filter(|core| atoll_task::is_online(*core))
         .map_while(|core| {
             let done = Arc::new(Done { left: AtomicU64::new(2), ..Done::default() });
             let mine = done.clone();

@@ -16,6 +16,7 @@ extern crate std;
 
 pub mod boot;
 pub mod burns;
+mod cores;
 pub mod cpu_timer;
 pub mod current;
 pub mod dev;

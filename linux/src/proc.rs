@@ -85,6 +85,8 @@ enum Body {
     Text(Text),
     Setting(Text, Setter),
     Link(fn() -> Vec<u8>),
+    /// Whether a core is used, by its number.
+    Core(usize),
 }
 
 /// A fixed tree with, in `/proc`, processes beside it.
@@ -213,6 +215,7 @@ impl Node {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Text(f) | Body::Setting(f, _)) => Ok(f().into_bytes()),
+                Some(Body::Core(n)) => Ok(format!("{}\n", u8::from(atoll_task::is_online(*n))).into_bytes()),
                 _ => Err(Errno::EISDIR),
             },
             What::PidFile(pid, tid, n) if n >= RAW => {
@@ -257,6 +260,7 @@ impl Node {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Setting(_, set)) => set(bytes),
+                Some(Body::Core(n)) => switch_core(*n, bytes),
                 _ => Err(Errno::EACCES),
             },
             What::PidFile(pid, tid, n) if n >= RAW && PID_NAMES[n - RAW] == "comm" => {
@@ -281,7 +285,9 @@ impl Node {
 
     fn writable(&self) -> bool {
         match self.what {
-            What::Fixed(_) => matches!(self.entry().map(|e| &e.body), Some(Body::Setting(..))),
+            What::Fixed(_) => {
+                matches!(self.entry().map(|e| &e.body), Some(Body::Setting(..) | Body::Core(_)))
+            }
             What::PidFile(_, _, n) => {
                 let name = if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name };
                 matches!(name, "comm" | "oom_score_adj" | "loginuid" | "setgroups" | "uid_map" | "gid_map")
@@ -1055,14 +1061,14 @@ fn schedstat(_p: &Arc<Process>, t: &Arc<Task>) -> String {
 
 fn cpuinfo() -> String {
     let cpu = &world().cpu;
-    let cores = atoll_task::cores();
     let mut out = String::new();
     let id = core::arch::x86_64::__cpuid(0);
     let vendor: Vec<u8> = [id.ebx, id.edx, id.ecx].iter().flat_map(|w| w.to_le_bytes()).collect();
     let sig = core::arch::x86_64::__cpuid(1).eax;
     let family = (sig >> 8 & 0xf) + if sig >> 8 & 0xf == 0xf { sig >> 20 & 0xff } else { 0 };
     let model = sig >> 4 & 0xf | sig >> 12 & 0xf0;
-    for n in 0..cores {
+    let cores = atoll_task::cores_online();
+    for n in (0..atoll_task::cores()).filter(|n| atoll_task::is_online(*n)) {
         let _ = write!(
             out,
             "processor\t: {n}\nvendor_id\t: {}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {}\n\
@@ -1131,6 +1137,9 @@ fn stat_machine() -> String {
         busy += s.busy_ns;
         idle += s.idle_ns;
         switches += s.switches;
+        if !atoll_task::is_online(n) {
+            continue;
+        }
         let _ = writeln!(rows, "cpu{n} {} 0 0 {} 0 0 0 0 0 0", ticks(s.busy_ns), ticks(s.idle_ns));
     }
     let _ = writeln!(out, "cpu  {} 0 0 {} 0 0 0 0 0 0", ticks(busy), ticks(idle));
@@ -1251,11 +1260,42 @@ fn thread_self_link() -> Vec<u8> {
         .map_or(Vec::new(), |t| format!("{}/task/{}", t.process.pid, t.tid()).into_bytes())
 }
 
-fn cpu_list() -> String {
-    match atoll_task::cores() {
+/// `cpuN/online` (sysfs): a word that Linux takes for a boolean.
+fn switch_core(n: usize, bytes: &[u8]) -> Result<()> {
+    if !current().is_root() {
+        return Err(Errno::EACCES);
+    }
+    let on = match bytes {
+        [b'1' | b'y' | b'Y', ..] | [b'o' | b'O', b'n' | b'N', ..] => true,
+        [b'0' | b'n' | b'N', ..] | [b'o' | b'O', b'f' | b'F', ..] => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    crate::cores::switch(n, on)
+}
+
+/// Cores from 0 on, as a list.
+fn first_cores(n: usize) -> String {
+    match n {
+        0 => String::from("\n"),
         1 => String::from("0\n"),
         n => format!("0-{}\n", n - 1),
     }
+}
+
+fn cores_possible() -> String {
+    first_cores(atoll_task::cores())
+}
+
+fn cores_present() -> String {
+    first_cores(crate::cores::granted())
+}
+
+fn cores_online() -> String {
+    core_set(&atoll_task::online()).1 + "\n"
+}
+
+fn cores_offline() -> String {
+    core_set(&atoll_task::online().map(|word| !word)).1 + "\n"
 }
 
 macro_rules! text {
@@ -1349,20 +1389,27 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
 pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     const SYSFS_MAGIC: u64 = 0x6265_6572;
     let mut t = Tree::new("sysfs", SYSFS_MAGIC, 0x17, false);
-    t.add("devices/system/cpu/online", Body::Text(cpu_list));
-    t.add("devices/system/cpu/possible", Body::Text(cpu_list));
-    t.add("devices/system/cpu/present", Body::Text(cpu_list));
+    t.add("devices/system/cpu/online", Body::Text(cores_online));
+    t.add("devices/system/cpu/offline", Body::Text(cores_offline));
+    t.add("devices/system/cpu/possible", Body::Text(cores_possible));
+    t.add("devices/system/cpu/present", Body::Text(cores_present));
     t.add("devices/system/cpu/kernel_max", text!("255\n"));
     for n in 0..atoll_task::cores().min(atoll_abi::layout::MAX_CORES) {
         // Directories that programs count processors by.
         let path: &'static str =
             Box::leak(format!("devices/system/cpu/cpu{n}/topology/core_id").into_boxed_str());
         t.add(path, text!("0\n"));
+        // As on Linux, the first one can't be switched off.
+        if n > 0 {
+            let path: &'static str =
+                Box::leak(format!("devices/system/cpu/cpu{n}/online").into_boxed_str());
+            t.add(path, Body::Core(n));
+        }
     }
     t.add("devices/system/node/online", text!("0\n"));
     t.add("devices/system/node/possible", text!("0\n"));
     t.add("devices/system/node/has_cpu", text!("0\n"));
-    t.add("devices/system/node/node0/cpulist", Body::Text(cpu_list));
+    t.add("devices/system/node/node0/cpulist", Body::Text(cores_online));
     t.add("devices/system/node/node0/meminfo", text!(""));
     t.add("kernel/mm/transparent_hugepage/enabled", setting!("always [madvise] never\n"));
     t.add("kernel/mm/transparent_hugepage/defrag", setting!("always defer defer+madvise [madvise] never\n"));

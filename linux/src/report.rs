@@ -2,12 +2,13 @@
 //!
 //! A thread of the runtime's makes the answer, and lets others go on now and then: there may be many thousands of threads.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_abi::platform;
+use atoll_abi::{Errno, platform};
 use atoll_abi::report::{EVENTS_MAX, Report, ThreadInfo, ThreadState, Threads, Trace, TracedThread, what};
 use atoll_mem::io::extent;
 use atoll_sync::Mutex;
@@ -58,12 +59,21 @@ fn answer(what: u32, value: u64) -> Vec<u8> {
         // What is said is only that it has begun.
         what::TRACE if trace(value) => Ok(alloc::vec![1]),
         what::TRACED => postcard::to_allocvec(&traced()),
+        what::CORES => postcard::to_allocvec(&crate::cores::grant(value).map_err(why)),
         _ => Ok(Vec::new()),
     };
     said.unwrap_or_else(|e| {
         log::line(format_args!("what was asked for from outside could not be said: {e}"));
         Vec::new()
     })
+}
+
+/// Why the cell can't have so many cores.
+fn why(e: Errno) -> String {
+    match e {
+        Errno::EINVAL => format!("it can have 1 to {} cores", atoll_task::cores()),
+        _ => "a core was busy with work of its own for a second: try again".into(),
+    }
 }
 
 fn threads() -> Threads {

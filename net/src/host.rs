@@ -40,7 +40,8 @@ const NO_PLAIN: u32 = net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_E
 struct Shared {
     readiness: Readiness,
     queue: WaitQueue,
-    generation: u32,
+    /// Of the watch that is set: events of another one mean nothing.
+    generation: AtomicU32,
     /// Who used it last, a [`Cause`]: what comes is theirs.
     cause: AtomicU32,
 }
@@ -70,7 +71,7 @@ pub fn on_event(event: &Event, may_wait: bool) -> bool {
     let Event::Ready { cookie, events, look } = event else { return true };
     let (index, generation) = (*cookie as u32 as usize - 1, (cookie >> 32) as u32);
     let Some(shared) = REGISTRY.table.get(index) else { return true };
-    if shared.generation != generation {
+    if shared.generation.load(Ordering::Acquire) != generation {
         return true;
     }
     books::tell(Cause::from_word(shared.cause.load(Ordering::Relaxed)), || {
@@ -125,7 +126,7 @@ impl HostSocket {
         let shared = RcuArc::new(Shared {
             readiness: Readiness::new(),
             queue: WaitQueue::new(),
-            generation,
+            generation: AtomicU32::new(generation),
             cause: AtomicU32::new(Cause::current().to_word()),
         });
         let slot = {
@@ -189,13 +190,39 @@ impl HostSocket {
             return;
         }
         let Ok(host) = host() else { return };
-        let cookie = (self.slot as u64 + 1) | u64::from(self.shared.generation) << 32;
         self.shared.readiness.begin(host.looks(core_local().id()));
+        self.set_watch(host);
+    }
+
+    /// Has this core watch it. None other does, and nobody else sets a watch.
+    fn set_watch(&self, host: &dyn HostCalls) {
+        let generation = self.shared.generation.load(Ordering::Relaxed);
+        let cookie = (self.slot as u64 + 1) | u64::from(generation) << 32;
         if let Ok(core) = host.watch(self.fd, cookie) {
             // The watch is set: what changes from here on comes as an event. What is now, we ask for.
             self.shared.readiness.told(host.probe(self.fd));
-            self.watcher.store(core as i32, Ordering::Release);
+            self.watcher.store(core as i32, Ordering::SeqCst);
         }
+    }
+
+    /// The core that watches it is not used any more: this one does from now on.
+    #[cold]
+    fn watch_elsewhere(&self) {
+        let _one = self.watching.lock();
+        let (Ok(host), watcher) = (host(), self.watcher.load(Ordering::Relaxed)) else { return };
+        if watcher < 0 || atoll_task::is_online(watcher as usize) {
+            return;
+        }
+        // Whoever takes something meanwhile sees that and notes it again.
+        self.watcher.store(-1, Ordering::SeqCst);
+        let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
+        self.shared.generation.store(generation, Ordering::Release);
+        if host.unwatch(self.fd, watcher as usize).is_err() {
+            // It can't be, and is closed soon.
+            return self.watcher.store(watcher, Ordering::SeqCst);
+        }
+        self.shared.readiness.begin_again(host.looks(core_local().id()));
+        self.set_watch(host);
     }
 
     /// Asks the host what is true now, where events only tell of changes.
@@ -213,8 +240,23 @@ impl HostSocket {
     #[inline]
     fn took(&self, host: &dyn HostCalls, seen: Seen, all: bool) {
         match self.watcher.load(Ordering::Acquire) {
-            core if core >= 0 => self.shared.readiness.took(seen, all, host.looks(core as usize)),
+            core if core >= 0 => {
+                self.shared.readiness.took(seen, all, host.looks(core as usize));
+                if self.watcher.load(Ordering::SeqCst) != core || !atoll_task::is_online(core as usize) {
+                    self.took_elsewhere(host);
+                }
+            }
             _ => self.shared.readiness.took_unwatched(),
+        }
+    }
+
+    /// Something was taken, and the core that watches is another one now or is to be.
+    #[cold]
+    fn took_elsewhere(&self, host: &dyn HostCalls) {
+        self.watch_elsewhere();
+        let _one = self.watching.lock();
+        if let core @ 0.. = self.watcher.load(Ordering::Relaxed) {
+            self.shared.readiness.took(self.shared.readiness.seen(), false, host.looks(core as usize));
         }
     }
 
@@ -222,6 +264,9 @@ impl HostSocket {
     fn nothing(&self, seen: Seen, bits: u32) -> Errno {
         if self.watched() {
             self.shared.readiness.clear(seen, bits);
+            if !atoll_task::is_online(self.watcher.load(Ordering::Relaxed) as usize) {
+                self.watch_elsewhere();
+            }
         } else {
             self.watch();
         }

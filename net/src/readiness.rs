@@ -94,6 +94,15 @@ impl Readiness {
         self.word.store(FRESH | u64::from(looks) << LOOK, Ordering::Release);
     }
 
+    /// Is to be watched by another core from now on, which has begun `looks` looks: what is known is doubtful until the host is
+    /// asked. Nobody takes or gives meanwhile without calling [`Readiness::took`] once more afterwards.
+    pub fn begin_again(&self, looks: u32) {
+        self.taken.store(looks, Ordering::Release);
+        let again =
+            |w| Some(changed(w) & !(0xffff_ffff << LOOK) | u64::from(looks) << LOOK | UNSURE | FULL);
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, again);
+    }
+
     /// What there was before means nothing any more.
     pub fn forget(&self) {
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |w| Some(changed(w) & !READY));

@@ -434,6 +434,11 @@ impl Calls<'_> {
         self.inner().watch(socket, core, cookie)
     }
 
+    /// Has no core told of them any more.
+    pub fn unwatch(&mut self, socket: i32) -> Result<()> {
+        self.inner().unwatch(socket)
+    }
+
     /// Addresses of the interfaces, the loopback's first: interface, address and prefix length.
     pub fn addresses(&mut self) -> Vec<(usize, IpAddr, u8)> {
         let nets = self.inner().nets.iter().enumerate();
@@ -976,6 +981,16 @@ impl Inner {
         // What is so already is told first, as by epoll_ctl(2).
         if self.ready(n) != 0 {
             self.changed(n);
+        }
+        Ok(())
+    }
+
+    fn unwatch(&mut self, n: i32) -> Result<()> {
+        let n = self.index(n)?;
+        let s = self.sockets.get_mut(n).ok_or(Errno::EBADF)?;
+        let (core, _) = s.watch.take().ok_or(Errno::ENOENT)?;
+        if core::mem::take(&mut s.noted) {
+            self.changes.forget(core, n);
         }
         Ok(())
     }

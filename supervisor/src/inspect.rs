@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_abi::control::Control;
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
-use atoll_abi::report::{Threads, Trace, what};
+use atoll_abi::report::{Resized, Threads, Trace, what};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +79,11 @@ pub enum Request {
     },
     /// That it ends.
     Traced,
+    /// That the cell has so many cores from now on.
+    Resize {
+        /// How many.
+        cores: u32,
+    },
 }
 
 /// What it says.
@@ -103,6 +108,8 @@ pub enum Answer {
     Tracing,
     /// What has come of it.
     Trace(Trace),
+    /// The cell has so many cores now.
+    Resized(Resized),
 }
 
 /// What a cell is.
@@ -116,6 +123,8 @@ pub struct About {
     pub program: String,
     /// Cores.
     pub cores: u32,
+    /// The most that it can have.
+    pub max_cores: u32,
     /// Memory, bytes.
     pub memory: u64,
     /// How much of that the host has given.
@@ -301,7 +310,8 @@ impl Live {
                 name: name.into(),
                 pid: std::process::id(),
                 program: self.program.clone(),
-                cores: self.cores as u32,
+                cores: self.online(),
+                max_cores: self.cores as u32,
                 memory: self.memory().0,
                 memory_used: self.memory().1,
                 since: self.since,
@@ -313,7 +323,29 @@ impl Live {
             Request::Threads => said(self.report(what::THREADS, 0), Answer::Threads),
             Request::Trace { events } => said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing),
             Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),
+            Request::Resize { cores } => said(self.resize(cores), Answer::Resized),
         }
+    }
+
+    /// How many cores it uses.
+    fn online(&self) -> u32 {
+        let said = match &self.seen {
+            Seen::Here(here) => here.control().life.online.load(Ordering::Relaxed),
+            Seen::Elsewhere(..) => 0,
+        };
+        // It has not begun, or says what can't be.
+        if said == 0 || said > self.cores as u32 { self.cores as u32 } else { said }
+    }
+
+    /// Gives it so many cores.
+    fn resize(&self, cores: u32) -> Result<Resized> {
+        let most = self.cores as u32;
+        if !(1..=most).contains(&cores) {
+            let start = "how many that is at most is said when it is started: atoll run --max-cores";
+            return Err(Error::new(format!("the cell can have 1 to {most} cores, not {cores}: {start}")));
+        }
+        let outcome: std::result::Result<Resized, String> = self.report(what::CORES, u64::from(cores))?;
+        outcome.map_err(Error::new)
     }
 
     /// Waits until the cell is done, for `limit` at most. `what` it was to have done is said if it has not.
@@ -331,7 +363,7 @@ impl Live {
     /// Asks the cell for a report.
     fn report<T: DeserializeOwned>(&self, what: u32, value: u64) -> Result<T> {
         let Seen::Here(here) = &self.seen else {
-            return Err(Error::new("a cell on another machine does not tell of its threads yet"));
+            return Err(Error::new("that can be asked of cells on this host only yet"));
         };
         let _one = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
         let area = &here.control().report;

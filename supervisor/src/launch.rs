@@ -26,8 +26,10 @@ use crate::{Error, Result, confine, printable, vdso};
 pub struct CellConfig {
     /// The runtime's ELF file.
     pub runtime: File,
-    /// Cores.
+    /// Cores: the most that it can have.
     pub cores: usize,
+    /// How many it begins with.
+    pub online: usize,
     /// CPU of each core, if they are to be pinned.
     pub cpus: Option<Vec<usize>>,
     /// Bytes of memory, a multiple of 2 MiB.
@@ -208,6 +210,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     d.magic.store(MAGIC, Ordering::Relaxed);
     d.version.store(ABI_VERSION, Ordering::Relaxed);
     d.cores.store(config.cores as u32, Ordering::Relaxed);
+    d.online.store(config.online.clamp(1, config.cores) as u32, Ordering::Relaxed);
     // Asks for the limits of control groups, too: once, it takes a while.
     let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
     d.machine_cores.store(machine as u32, Ordering::Relaxed);

@@ -297,6 +297,9 @@ pub type CoreSet = [u64; CORE_WORDS];
 static CORES: [[AtomicU64; CORE_WORDS]; ACTIVITIES_MAX] =
     [const { [const { AtomicU64::new(!0) }; CORE_WORDS] }; ACTIVITIES_MAX];
 
+/// What somebody has said of it, by the number of the class.
+static CONFINED: Mutex<Vec<(u32, CoreSet)>> = Mutex::new(Vec::new());
+
 pub(crate) fn cores_of(class: u32) -> &'static [AtomicU64; CORE_WORDS] {
     &CORES[class as usize]
 }
@@ -304,16 +307,27 @@ pub(crate) fn cores_of(class: u32) -> &'static [AtomicU64; CORE_WORDS] {
 /// Says on which cores the threads of each class run; those of classes that aren't named run on all. Threads move before
 /// they run their programs again.
 pub fn confine(classes: &[(&Activity, CoreSet)]) {
+    *CONFINED.lock() = classes.iter().map(|(class, set)| (class.0, *set)).collect();
+    if reconcile() {
+        crate::scheduler::visit_all();
+    }
+}
+
+/// Each class has those cores that it was given and that are online, or all of these if there is none. Value: has that changed
+/// anything?
+pub(crate) fn reconcile() -> bool {
+    let confined = CONFINED.lock();
+    let online = crate::online();
     let mut changed = false;
     for (n, words) in CORES.iter().enumerate() {
-        let set = classes.iter().find(|(class, _)| class.0 as usize == n).map_or([!0; CORE_WORDS], |c| c.1);
+        let chosen = confined.iter().find(|(class, _)| *class as usize == n).map_or([!0; CORE_WORDS], |c| c.1);
+        let both: CoreSet = core::array::from_fn(|word| chosen[word] & online[word]);
+        let set = if both == [0; CORE_WORDS] { online } else { both };
         for (word, bits) in words.iter().zip(set) {
             changed |= word.swap(bits, Ordering::Relaxed) != bits;
         }
     }
-    if changed {
-        crate::scheduler::visit_all();
-    }
+    changed
 }
 
 /// How the cell's classes share its cores, and how often that has changed.

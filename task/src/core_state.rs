@@ -29,6 +29,8 @@ use atoll_sync::SetOnce;
 pub(crate) enum Mail {
     /// Forget a timer.
     CancelTimer(TimerKey),
+    /// Take over the timers of a core that is not used any more.
+    Timers(BTreeMap<TimerKey, TimerEntry>),
     /// Send a ready thread to this core, if there is one to spare.
     WantWork(usize),
     /// Leave this space: it is going to be destroyed.
@@ -60,6 +62,8 @@ pub(crate) struct Private {
     pub live: *const Thread,
     pub timers: BTreeMap<TimerKey, TimerEntry>,
     pub timer_sequence: u64,
+    /// Some went to core 0 when this one was not used.
+    pub timers_left: bool,
     /// Deadline that the platform has been asked for; u64::MAX: none.
     pub armed: u64,
     /// The core is about to choose who runs and until when: nobody else need ask for a deadline.
@@ -124,6 +128,10 @@ pub(crate) struct Core {
     pub trace: AtomicPtr<Ring>,
     /// Does anything but idleness run?
     pub busy: AtomicBool,
+    /// It is used. A core that is not has no threads and no timers, and sleeps.
+    pub online: AtomicBool,
+    /// It is not used, and there is nothing left on it: no registers of a thread's either.
+    pub left: AtomicBool,
     /// Passages through points where the core reads no slot.
     pub quiescent: AtomicU64,
     /// The thread that handles events; null before boot.
@@ -185,6 +193,7 @@ impl Core {
                 live: core::ptr::null(),
                 timers: BTreeMap::new(),
                 timer_sequence: 0,
+                timers_left: false,
                 armed: u64::MAX,
                 choosing: false,
                 sleeps_long: false,
@@ -213,6 +222,8 @@ impl Core {
             rung: AtomicU64::new(0),
             trace: AtomicPtr::new(null_mut()),
             busy: AtomicBool::new(false),
+            online: AtomicBool::new(true),
+            left: AtomicBool::new(false),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),
             wants_work: AtomicBool::new(false),
@@ -238,6 +249,12 @@ impl Core {
 pub(crate) fn make_cores(n: usize) {
     let made = CORES.set((0..n).map(Core::new).collect());
     assert!(made.is_ok(), "the scheduler was started twice");
+    let online = platform().control().descriptor.online.load(Ordering::Relaxed) as usize;
+    for core in all_cores().iter().skip(if online == 0 { n } else { online }) {
+        // There is nothing on it yet.
+        core.online.store(false, Ordering::Relaxed);
+        core.left.store(true, Ordering::Relaxed);
+    }
     crate::activity::init();
     crate::messages::init();
     crate::gate::init();

@@ -29,6 +29,7 @@ mod fair;
 #[cfg_attr(feature = "without-books", allow(dead_code, reason = "nobody is told what was used"))]
 pub mod gate;
 mod messages;
+mod online;
 mod polling;
 mod queue;
 mod rcu;
@@ -49,6 +50,7 @@ pub use arch::{
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
 pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of};
 pub use messages::{Labels, send};
+pub use online::{cores_online, is_online, online, set_online};
 pub use rcu::{barrier, quiesce};
 pub use ready::Policy;
 pub use scheduler::{

@@ -74,6 +74,8 @@ pub(crate) fn send_for(
 ) {
     let now = platform().now();
     let near = AFFINITY.near(labels.affinity, to, now);
+    // Unless what it depends on is there: then that is run there first.
+    let near = if crate::is_online(near) { near } else { core_local().id() };
     let to = AFFINITY.send(labels.dependency, near, now);
     let message = message_for(activity, labels, resource, f);
     if to != core_local().id() {

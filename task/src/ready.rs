@@ -412,7 +412,10 @@ impl Ready {
         let weight = |core: usize| -> u64 {
             classes.division.iter().map(|c| each(c) * u64::from(loads(core, c.0)) / u64::from(ONE)).sum()
         };
-        let to = (0..cores).min_by_key(|core| weight(*core)).filter(|core| *core != me)?;
+        let to = (0..cores)
+            .filter(|core| crate::is_online(*core))
+            .min_by_key(|core| weight(*core))
+            .filter(|core| *core != me)?;
         let more = weight(me).saturating_sub(weight(to));
         let fits = |c: &&(u32, Parameters)| {
             let waits = classes.lines.get(c.0 as usize).is_some_and(|line| !line.queue.is_empty());

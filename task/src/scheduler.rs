@@ -51,6 +51,7 @@ const SPIN_ANSWER: u64 = 40_000;
 /// Prepares the scheduler for `cores` cores. Before anything else here.
 pub fn init(cores: usize) {
     make_cores(cores);
+    crate::online::begin();
     books::watch();
     static OPS: ThreadOps = ThreadOps {
         current: || core_local().current.load(Ordering::Relaxed) as usize,
@@ -380,7 +381,11 @@ fn idle(now: u64) -> u64 {
     let local = core_local();
     this.busy.store(false, Ordering::Relaxed);
     rcu::collect();
-    ask_for_work();
+    if this.online.load(Ordering::Relaxed) {
+        ask_for_work();
+    } else if !leave_core(this) {
+        return now;
+    }
     // An answer under way comes soon: look at the ring a while, if the machine has a core to serve it.
     let control = platform().control();
     let area = &control.cores[local.id()];
@@ -456,6 +461,22 @@ fn idle(now: u64) -> u64 {
     charge_events(now);
     rcu::quiesce();
     now
+}
+
+/// The core is not used any more, and has nothing to do: what is left goes elsewhere. Value: false if this runs on the stack of a
+/// thread that others may take over; then the core is to switch to its event thread first, which is ready.
+#[cold]
+fn leave_core(this: &Core) -> bool {
+    let current = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+    if !current.is_null() && !core::ptr::eq(current, this.event_thread.load(Ordering::Relaxed)) {
+        unpark_event_thread();
+        return false;
+    }
+    timer::hand_over();
+    flush_live();
+    // Who sees this may take over threads that sleep here.
+    this.left.store(true, Ordering::Release);
+    true
 }
 
 /// Has another core of the cell something to do?
@@ -682,16 +703,21 @@ fn take_what_arrived() {
         wake_event_thread();
     }
     if !this.mail.load(Ordering::Relaxed).is_null() {
-        let mut node = this.mail.swap(null_mut(), Ordering::Acquire);
+        let mut newest = this.mail.swap(null_mut(), Ordering::Acquire);
+        // Oldest first: a timer comes before the wish to forget it.
+        let mut node = null_mut();
+        while !newest.is_null() {
+            // SAFETY: nodes were made by `Core::send` and are ours now.
+            let next = unsafe { core::mem::replace(&mut (*newest).next, node) };
+            node = core::mem::replace(&mut newest, next);
+        }
         while !node.is_null() {
             // SAFETY: nodes were made by `Core::send` and are ours now.
             let letter = unsafe { alloc::boxed::Box::from_raw(node) };
             node = letter.next;
             match letter.mail {
-                Mail::CancelTimer(key) => {
-                    let gone = with_private(|p| p.timers.remove(&key));
-                    drop(gone);
-                }
+                Mail::CancelTimer(key) => timer::forget(key),
+                Mail::Timers(timers) => timer::take_over(timers),
                 Mail::WantWork(to) => give_work(to),
                 Mail::Reorder(t) => reorder(t),
                 Mail::LeaveSpace(space) => {
@@ -958,7 +984,8 @@ fn reorder(t: ThreadRef) {
 
 /// The same of all threads.
 pub(crate) fn visit_all() {
-    (0..all_cores().len()).for_each(visit_core);
+    // One that is not used has nothing to look at.
+    (0..all_cores().len()).filter(|n| !core(*n).left.load(Ordering::Relaxed)).for_each(visit_core);
 }
 
 fn visit_core(n: usize) {
@@ -1059,7 +1086,23 @@ fn enqueue(t: ThreadRef) {
         rearm(this_core());
         return;
     }
+    if core(on).left.load(Ordering::Acquire) && t.is_movable() {
+        return enqueue_elsewhere(t);
+    }
     post(t, on);
+}
+
+/// A thread is woken whose core is not used any more: nothing of it is there.
+#[cold]
+fn enqueue_elsewhere(t: ThreadRef) {
+    let to = choose_core(t);
+    t.core.store(to as u32, Ordering::Relaxed);
+    if to == core_local().id() {
+        push_woken(t);
+        rearm(this_core());
+    } else {
+        post(t, to);
+    }
 }
 
 /// Puts a ready thread into another core's inbox.
@@ -1177,7 +1220,7 @@ fn is_one_idle() -> bool {
 }
 
 fn is_idle(n: usize) -> bool {
-    !core(n).busy.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) == 0
+    crate::is_online(n) && !core(n).busy.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) == 0
 }
 
 /// Others wait while a thread runs on: each idle core gets one of them. Value: did one go?
@@ -1208,7 +1251,9 @@ fn balance(now: u64) {
     // With the one that runs.
     let mine = this.load.load(Ordering::Relaxed) + 1;
     if due
-        && let Some(to) = (0..all_cores().len()).filter(|n| *n != me).min_by_key(|n| weight_of_core(*n))
+        && let Some(to) = (0..all_cores().len())
+            .filter(|n| *n != me && crate::is_online(*n))
+            .min_by_key(|n| weight_of_core(*n))
         && weight_of_core(to) < mine
         && let Some(t) = pop_movable(to)
     {

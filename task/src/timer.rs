@@ -3,6 +3,7 @@
 //! Each core keeps its own, in order; the platform is asked for the earliest
 //! only while something runs that does not come by the scheduler by itself.
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -12,11 +13,12 @@ use crate::scheduler;
 use crate::thread::ThreadRef;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::Resource;
+use atoll_abi::layout::MAX_CORES;
 use atoll_abi::platform;
 use atoll_grid::message::Message;
 use atoll_sync::Mutex;
 
-/// Deadline and a number that makes it unique on its core.
+/// Deadline and a number that makes it unique: it may go to another core.
 pub(crate) type TimerKey = (u64, u64);
 
 pub(crate) enum TimerEntry {
@@ -26,9 +28,10 @@ pub(crate) enum TimerEntry {
 
 /// Puts an entry into this core's timers.
 pub(crate) fn insert(deadline: u64, entry: TimerEntry) -> TimerKey {
+    let on = core_local().id() as u64;
     with_private(|p| {
         p.timer_sequence += 1;
-        let key = (deadline, p.timer_sequence);
+        let key = (deadline, p.timer_sequence * MAX_CORES as u64 + on);
         p.timers.insert(key, entry);
         key
     })
@@ -37,11 +40,36 @@ pub(crate) fn insert(deadline: u64, entry: TimerEntry) -> TimerKey {
 /// Takes an entry out of the timers of the core that has it.
 pub(crate) fn cancel(on: usize, key: TimerKey) {
     if on == core_local().id() {
-        let gone = with_private(|p| p.timers.remove(&key));
-        drop(gone);
+        forget(key);
     } else {
         core(on).send(Mail::CancelTimer(key));
     }
+}
+
+/// Takes an entry out of this core's timers. If it isn't there, it has run out, or gone to core 0 when this one was not used.
+pub(crate) fn forget(key: TimerKey) {
+    let (gone, lent) = with_private(|p| (p.timers.remove(&key), p.timers_left));
+    if gone.is_none() && lent && core_local().id() != 0 {
+        core(0).send(Mail::CancelTimer(key));
+    }
+}
+
+/// All timers of this core go to core 0.
+pub(crate) fn hand_over() {
+    let timers = with_private(|p| {
+        p.timers_left |= !p.timers.is_empty();
+        core::mem::take(&mut p.timers)
+    });
+    if !timers.is_empty() {
+        core(0).send(Mail::Timers(timers));
+        scheduler::poke(0);
+    }
+}
+
+/// Takes over another core's.
+pub(crate) fn take_over(mut timers: BTreeMap<TimerKey, TimerEntry>) {
+    with_private(|p| p.timers.append(&mut timers));
+    scheduler::rearm(this_core());
 }
 
 /// Wakes who is due, and has the event thread make the calls that are.
@@ -189,7 +217,8 @@ impl Inner {
     /// The same on the core that it is for. None: it does so itself, soon.
     fn arm_at_home(self: Arc<Self>, deadline: u64, generation: u64) -> Option<Armed> {
         let home = self.home.load(Ordering::Relaxed);
-        if home == core_local().id() {
+        // One that is not used any more hands over what it has, and makes no calls.
+        if home == core_local().id() || !crate::is_online(home) {
             return Some(self.arm(deadline));
         }
         messages::send(home, Labels::NONE, Resource::Timer, move || {

@@ -23,23 +23,15 @@ pub fn sched_yield(_c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// The cores of the cell, a bit each.
-fn online() -> CoreSet {
-    let mut mask = [0; CORE_WORDS];
-    for n in 0..atoll_task::cores() {
-        mask[n / 64] |= 1 << (n % 64);
-    }
-    mask
-}
 
 /// What two sets both have.
 fn both(a: CoreSet, b: CoreSet) -> CoreSet {
     core::array::from_fn(|n| a[n] & b[n])
 }
 
-/// The cores that a thread may use: its class's, as a cpuset's on Linux.
+/// The cores that a thread may use: its class's, as a cpuset's on Linux, which are online.
 fn allowed(t: &Task) -> CoreSet {
-    both(online(), t.thread().cores_of_class())
+    both(atoll_task::online(), t.thread().cores_of_class())
 }
 
 /// The cores that a thread runs on: those of its class's that it has chosen.
@@ -69,10 +61,10 @@ pub fn sched_setaffinity(c: &mut Call) -> Result<u64> {
     let mut mask = [0; CORE_WORDS];
     let n = (c.arg(1) as usize).min(size_of_val(&mask));
     user::read(c.arg(2), &mut mask.as_mut_bytes()[..n])?;
-    mask = both(mask, allowed(&t));
-    if mask == [0; CORE_WORDS] {
+    if both(mask, allowed(&t)) == [0; CORE_WORDS] {
         return Err(Errno::EINVAL);
     }
+    // One that is offline now counts when it is back.
     t.thread().set_affinity(mask);
     if t.tid() == c.task.tid() {
         atoll_task::move_if_need_be();

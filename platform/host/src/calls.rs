@@ -237,6 +237,10 @@ impl HostCalls for Calls {
         cores::watch(fd, cookie)
     }
 
+    fn unwatch(&self, fd: i32, core: usize) -> Result<()> {
+        cores::unwatch(fd, core)
+    }
+
     fn looks(&self, core: usize) -> u32 {
         control().cores[core].looks.load(Ordering::SeqCst)
     }

@@ -231,6 +231,15 @@ pub(crate) fn watch(fd: i32, cookie: u64) -> Result<usize> {
     Ok(core)
 }
 
+/// Reports them no longer to `core`.
+pub(crate) fn unwatch(fd: i32, core: usize) -> Result<()> {
+    let epoll = control().descriptor.epoll_fd[core].load(Ordering::Relaxed);
+    // SAFETY: no memory is involved.
+    result(unsafe { call!(sys::EPOLL_CTL, epoll, linux::EPOLL_CTL_DEL, fd, 0) })?;
+    control().cores[core].watched.fetch_sub(1, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Has [`tell_cores`] interrupt this core at the next event.
 pub(crate) fn tell_of_events() -> bool {
     let core = core_local().id();

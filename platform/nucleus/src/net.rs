@@ -288,6 +288,12 @@ impl HostCalls for Net {
         Ok(core)
     }
 
+    fn unwatch(&self, fd: i32, core: usize) -> Result<()> {
+        self.calls().unwatch(fd)?;
+        control().cores[core].watched.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn looks(&self, core: usize) -> u32 {
         self.stack.looks(core)
     }

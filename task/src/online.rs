@@ -1,0 +1,95 @@
+//! Cores that come and go under running programs (RackOut/FlexOS do so between cells; `cpuhp(9)`, sysfs(5) `cpuN/online`).
+//!
+//! A cell has as many cores as it can ever have from its start on; those that are *offline* do nothing. Each class's set of cores
+//! holds only those that are online, so that nobody chooses another. A core that goes offline is interrupted: its scheduler finds
+//! that the threads there may not stay, and sends each to a core on which it may. When there is nothing left, its timers go to
+//! core 0, which is always online, and it sleeps. Whatever was sent to it meanwhile, or is sent by who has not seen that it is
+//! gone, wakes it for a moment, in which it sends that on: nothing can be lost by bad luck in the order of things.
+
+use core::sync::atomic::Ordering;
+
+use crate::activity::{self, CORE_WORDS, CoreSet};
+use crate::core_state::{all_cores, core, cores};
+use crate::scheduler::{self, poke};
+use atoll_abi::platform;
+use atoll_abi::{Errno, Result};
+use atoll_sync::Mutex;
+
+/// One change at a time.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// How often who takes cores looks whether they have gone, ns.
+const LOOK: u64 = 20_000;
+
+/// Is this core in use?
+#[inline]
+pub fn is_online(n: usize) -> bool {
+    core(n).online.load(Ordering::Relaxed)
+}
+
+/// Cores that are in use, a bit each.
+pub fn online() -> CoreSet {
+    let mut set = [0; CORE_WORDS];
+    for n in (0..cores()).filter(|n| is_online(*n)) {
+        set[n / 64] |= 1 << (n % 64);
+    }
+    set
+}
+
+/// How many cores are in use.
+pub fn cores_online() -> usize {
+    all_cores().iter().filter(|c| c.online.load(Ordering::Relaxed)).count()
+}
+
+/// What is so at the start is known to those who choose cores.
+pub(crate) fn begin() {
+    activity::reconcile();
+    say();
+}
+
+/// Says how many there are to who looks from outside.
+fn say() {
+    platform().control().life.online.store(cores_online() as u32, Ordering::Relaxed);
+}
+
+/// Uses these cores from now on, a bit each. Threads and timers of those that go have left them when this returns. For a thread
+/// that may wait. EINVAL: core 0 is not among them, which is always used, or one that the cell doesn't have. EBUSY: a core's own
+/// work lasts so long that it can't be taken now; then it is used as before.
+pub fn set_online(set: CoreSet) -> Result<()> {
+    let _one = CHANGING.lock();
+    let wanted = |n: usize| set[n / 64] >> (n % 64) & 1 != 0;
+    if !wanted(0) || (cores()..CORE_WORDS * 64).any(wanted) {
+        return Err(Errno::EINVAL);
+    }
+    let (mut come, mut go) = (false, false);
+    for (n, c) in all_cores().iter().enumerate() {
+        if c.online.swap(wanted(n), Ordering::SeqCst) != wanted(n) {
+            come |= wanted(n);
+            go |= !wanted(n);
+            c.left.store(false, Ordering::SeqCst);
+        }
+    }
+    if !come && !go {
+        return Ok(());
+    }
+    activity::reconcile();
+    // Those that stay look whether one of their threads belongs on a core that has come; those that have come ask for work; those
+    // that go send theirs away.
+    scheduler::visit_all();
+    if come {
+        (0..cores()).filter(|n| wanted(*n)).for_each(poke);
+    }
+    let limit = platform().now() + 1_000_000_000;
+    for n in (0..cores()).filter(|n| !wanted(*n)) {
+        while !core(n).left.load(Ordering::Acquire) {
+            if platform().now() > limit {
+                core(n).online.store(true, Ordering::SeqCst);
+                begin();
+                return Err(Errno::EBUSY);
+            }
+            scheduler::park_until(platform().now() + LOOK);
+        }
+    }
+    say();
+    Ok(())
+}
