@@ -418,7 +418,9 @@ fn idle(now: u64) -> u64 {
     // The fence pairs with the one of those who push, then look at the state.
     fence(Ordering::SeqCst);
     let expired = deadline.is_some_and(|d| d <= start);
-    let sleep = nothing_arrived(this) && !expired && !platform().has_answers();
+    // Nor was the core taken out of use since it looked: who does that looks at the state behind it, too.
+    let used = this.online.load(Ordering::Relaxed) || this.left.load(Ordering::Relaxed);
+    let sleep = nothing_arrived(this) && !expired && used && !platform().has_answers();
     let slept_before = platform().slept();
     // The event thread may still have some to take: it can wait for a lock.
     if sleep {

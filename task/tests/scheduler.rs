@@ -1266,3 +1266,111 @@ fn earlier_deadline_runs_when_woken() {
         Outcome::Ended(0),
     );
 }
+
+/// How long a thread or timer stays at most on a core that goes, ns of simulated time (RF-03: 1 ms).
+const GONE_WITHIN: u64 = 1_000_000;
+
+/// Cores come and go 2,000 times in all under threads that compute, sleep, lock, wake each other, send messages and have timers:
+/// nobody runs on a core that is gone, nobody is late, and nothing is lost (RF-03).
+#[test]
+fn cores_come_and_go() {
+    const WORKERS: u64 = 6;
+    const CHANGES: u64 = 170;
+    some_seeds(
+        6,
+        &[3, 8],
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let over = Arc::new(AtomicU64::new(0));
+                // Sent and come: messages, calls of timers; how late one was at most; what the lock guards.
+                let sums: Arc<[AtomicU64; 5]> = Arc::default();
+                let guarded = Arc::new(Mutex::new(0u64));
+                let mut workers = Vec::new();
+                for n in 0..WORKERS {
+                    let (count, over, sums) = (count.clone(), over.clone(), sums.clone());
+                    let guarded = guarded.clone();
+                    let t = task::spawn(0, move || {
+                        let mut random = 0x9E37_79B9 + n * 77 + platform().now();
+                        let mut mine = 0;
+                        if n == 0 {
+                            // It would be on one core only.
+                            task::current().set_affinity([1 << (task::cores() - 1), 0, 0, 0]);
+                        }
+                        let late = |at: u64| {
+                            sums[2].fetch_max(platform().now().saturating_sub(at), Ordering::Relaxed)
+                        };
+                        while over.load(Ordering::SeqCst) == 0 {
+                            let at = platform().now() + next_random(&mut random) % 60_000;
+                            match next_random(&mut random) % 6 {
+                                0 => _ = run_program(|now| now > at),
+                                1 => {
+                                    while platform().now() < at {
+                                        task::sleep_until(at);
+                                    }
+                                    late(at);
+                                }
+                                2 => {
+                                    *guarded.lock() += 1;
+                                    mine += 1;
+                                }
+                                3 => {
+                                    sums[0].fetch_add(1, Ordering::SeqCst);
+                                    let came = sums.clone();
+                                    let to = next_random(&mut random) as usize % task::cores();
+                                    let labels = task::Labels { dependency: n / 2, affinity: n % 2 };
+                                    task::send(to, labels, Resource::Completion, move || {
+                                        came[1].fetch_add(1, Ordering::SeqCst);
+                                    });
+                                }
+                                4 => {
+                                    let seen = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                                    let call = seen.clone();
+                                    let timer = task::Timer::new(move |_| done(&call));
+                                    timer.start(at, 0);
+                                    join(&seen, 1);
+                                    late(at);
+                                }
+                                _ => task::yield_now(),
+                            }
+                        }
+                        sums[3].fetch_add(mine, Ordering::SeqCst);
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.allow_moving();
+                    t.work_for(task::Activity::root());
+                    task::start(t);
+                    workers.push(t);
+                }
+                let mut random = 0x1234_5678 + platform().now();
+                let mut slowest = 0;
+                for _ in 0..CHANGES {
+                    task::sleep_until(platform().now() + next_random(&mut random) % 200_000);
+                    let wanted = next_random(&mut random) % (1 << task::cores()) | 1;
+                    let begun = platform().now();
+                    task::set_online([wanted, 0, 0, 0]).unwrap();
+                    slowest = slowest.max(platform().now() - begun);
+                    assert_eq!(task::online(), [wanted, 0, 0, 0]);
+                    for t in &workers {
+                        let on = t.core();
+                        assert!(task::is_online(on) || !t.is_running(), "runs on core {on} of {wanted:b}");
+                    }
+                }
+                over.store(1, Ordering::SeqCst);
+                join(&count, WORKERS);
+                let until = platform().now() + 1_000_000;
+                while platform().now() < until && sums[0].load(Ordering::SeqCst) != sums[1].load(Ordering::SeqCst) {
+                    task::sleep_until(platform().now() + 10_000);
+                }
+                assert_eq!(sums[0].load(Ordering::SeqCst), sums[1].load(Ordering::SeqCst), "messages");
+                assert_eq!(*guarded.lock(), sums[3].load(Ordering::SeqCst), "what a lock guards");
+                let late = sums[2].load(Ordering::SeqCst);
+                assert!(slowest < GONE_WITHIN, "a core went after {slowest} ns");
+                assert!(late < 2 * GONE_WITHIN, "{late} ns late");
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
