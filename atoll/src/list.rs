@@ -72,7 +72,11 @@ fn table(cells: &[About]) -> String {
             c.name.clone(),
             c.pid.to_string(),
             c.program.clone(),
-            if c.max_cores == c.cores { c.cores.to_string() } else { format!("{} of {}", c.cores, c.max_cores) },
+            if c.max_cores == c.cores {
+                c.cores.to_string()
+            } else {
+                format!("{} of {}", c.cores, c.max_cores)
+            },
             format!("{} of {}", size(c.memory_used), size(c.memory)),
             date(c.since),
         ]

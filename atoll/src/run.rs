@@ -337,7 +337,9 @@ pub(crate) fn machine_cell(
     devices: Vec<String>,
 ) -> Result<(MachineCell, Vec<HostMount>)> {
     if o.max_cores.is_some() {
-        return Err(Error::new("--max-cores is for cells on this host: on the nucleus they keep their cores yet"));
+        return Err(Error::new(
+            "--max-cores is for cells on this host: on the nucleus they keep their cores yet",
+        ));
     }
     let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
@@ -673,7 +675,7 @@ fn add_mount(list: &mut Vec<MountConfig>, target: &str, kind: MountKind, source:
 /// What a cell has of its own.
 fn own_mounts(list: &mut Vec<MountConfig>) {
     add_mount(list, "/proc", MountKind::Proc, "proc", false);
-    add_mount(list, "/sys", MountKind::Sys, "sysfs", true);
+    add_mount(list, "/sys", MountKind::Sys, "sysfs", false);
     add_mount(list, "/dev", MountKind::Dev, "devtmpfs", false);
     for target in ["/dev/shm"].iter().chain(&TEMPORARY) {
         add_mount(list, target, MountKind::Tmpfs, "tmpfs", false);

@@ -33,7 +33,7 @@ fn has(set: &CoreSet, n: usize) -> bool {
 }
 
 /// Uses the cores that are granted and not switched off.
-fn apply(granted: usize, off: &CoreSet) -> Result<()> {
+fn apply(granted: usize, off: &CoreSet) -> Result<u64> {
     let mut set = [0; CORE_WORDS];
     for n in (0..granted).filter(|n| !has(off, *n)) {
         set[n / 64] |= 1 << (n % 64);
@@ -48,10 +48,9 @@ pub fn grant(cores: u64) -> Result<Resized> {
     if cores == 0 || cores > atoll_task::cores() {
         return Err(Errno::EINVAL);
     }
-    let begun = platform().now();
-    apply(cores, &off)?;
+    let ns = apply(cores, &off)?;
     GRANTED.store(cores, Ordering::Relaxed);
-    Ok(Resized { cores: atoll_task::cores_online() as u32, ns: platform().now() - begun })
+    Ok(Resized { cores: atoll_task::cores_online() as u32, ns })
 }
 
 /// A program switches a core on or off. ENODEV: it is not granted.

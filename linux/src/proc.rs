@@ -1401,8 +1401,7 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
         t.add(path, text!("0\n"));
         // As on Linux, the first one can't be switched off.
         if n > 0 {
-            let path: &'static str =
-                Box::leak(format!("devices/system/cpu/cpu{n}/online").into_boxed_str());
+            let path: &'static str = Box::leak(format!("devices/system/cpu/cpu{n}/online").into_boxed_str());
             t.add(path, Body::Core(n));
         }
     }

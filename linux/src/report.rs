@@ -8,8 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_abi::{Errno, platform};
 use atoll_abi::report::{EVENTS_MAX, Report, ThreadInfo, ThreadState, Threads, Trace, TracedThread, what};
+use atoll_abi::{Errno, platform};
 use atoll_mem::io::extent;
 use atoll_sync::Mutex;
 

@@ -98,8 +98,7 @@ impl Readiness {
     /// asked. Nobody takes or gives meanwhile without calling [`Readiness::took`] once more afterwards.
     pub fn begin_again(&self, looks: u32) {
         self.taken.store(looks, Ordering::Release);
-        let again =
-            |w| Some(changed(w) & !(0xffff_ffff << LOOK) | u64::from(looks) << LOOK | UNSURE | FULL);
+        let again = |w| Some(changed(w) & !(0xffff_ffff << LOOK) | u64::from(looks) << LOOK | UNSURE | FULL);
         let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, again);
     }
 

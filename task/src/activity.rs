@@ -320,7 +320,8 @@ pub(crate) fn reconcile() -> bool {
     let online = crate::online();
     let mut changed = false;
     for (n, words) in CORES.iter().enumerate() {
-        let chosen = confined.iter().find(|(class, _)| *class as usize == n).map_or([!0; CORE_WORDS], |c| c.1);
+        let chosen =
+            confined.iter().find(|(class, _)| *class as usize == n).map_or([!0; CORE_WORDS], |c| c.1);
         let both: CoreSet = core::array::from_fn(|word| chosen[word] & online[word]);
         let set = if both == [0; CORE_WORDS] { online } else { both };
         for (word, bits) in words.iter().zip(set) {

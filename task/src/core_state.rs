@@ -132,6 +132,8 @@ pub(crate) struct Core {
     pub online: AtomicBool,
     /// It is not used, and there is nothing left on it: no registers of a thread's either.
     pub left: AtomicBool,
+    /// When that came to be so, ns.
+    pub left_at: AtomicU64,
     /// Passages through points where the core reads no slot.
     pub quiescent: AtomicU64,
     /// The thread that handles events; null before boot.
@@ -224,6 +226,7 @@ impl Core {
             busy: AtomicBool::new(false),
             online: AtomicBool::new(true),
             left: AtomicBool::new(false),
+            left_at: AtomicU64::new(0),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),
             wants_work: AtomicBool::new(false),

@@ -21,6 +21,9 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// How often who takes cores looks whether they have gone, ns.
 const LOOK: u64 = 20_000;
 
+/// How long a core may take, ns.
+const PATIENCE: u64 = 1_000_000_000;
+
 /// Is this core in use?
 #[inline]
 pub fn is_online(n: usize) -> bool {
@@ -52,25 +55,26 @@ fn say() {
     platform().control().life.online.store(cores_online() as u32, Ordering::Relaxed);
 }
 
-/// Uses these cores from now on, a bit each. Threads and timers of those that go have left them when this returns. For a thread
-/// that may wait. EINVAL: core 0 is not among them, which is always used, or one that the cell doesn't have. EBUSY: a core's own
+/// Uses these cores from now on, a bit each. Threads and timers of those that go have left them when this returns. Value: how long
+/// that took until the last one had, ns. For a thread that may wait. EINVAL: core 0 is not among them, which is always used, or one that the cell doesn't have. EBUSY: a core's own
 /// work lasts so long that it can't be taken now; then it is used as before.
-pub fn set_online(set: CoreSet) -> Result<()> {
+pub fn set_online(set: CoreSet) -> Result<u64> {
     let _one = CHANGING.lock();
     let wanted = |n: usize| set[n / 64] >> (n % 64) & 1 != 0;
     if !wanted(0) || (cores()..CORE_WORDS * 64).any(wanted) {
         return Err(Errno::EINVAL);
     }
-    let (mut come, mut go) = (false, false);
+    let (mut come, mut go) = (false, [0; CORE_WORDS]);
+    let begun = platform().now();
     for (n, c) in all_cores().iter().enumerate() {
         if c.online.swap(wanted(n), Ordering::SeqCst) != wanted(n) {
             come |= wanted(n);
-            go |= !wanted(n);
+            go[n / 64] |= u64::from(!wanted(n)) << (n % 64);
             c.left.store(false, Ordering::SeqCst);
         }
     }
-    if !come && !go {
-        return Ok(());
+    if !come && go == [0; CORE_WORDS] {
+        return Ok(0);
     }
     activity::reconcile();
     // Those that stay look whether one of their threads belongs on a core that has come; those that have come ask for work; those
@@ -79,17 +83,18 @@ pub fn set_online(set: CoreSet) -> Result<()> {
     if come {
         (0..cores()).filter(|n| wanted(*n)).for_each(poke);
     }
-    let limit = platform().now() + 1_000_000_000;
-    for n in (0..cores()).filter(|n| !wanted(*n)) {
+    let mut last = begun;
+    for n in (0..cores()).filter(|n| go[n / 64] >> (n % 64) & 1 != 0) {
         while !core(n).left.load(Ordering::Acquire) {
-            if platform().now() > limit {
+            if platform().now() > begun + PATIENCE {
                 core(n).online.store(true, Ordering::SeqCst);
                 begin();
                 return Err(Errno::EBUSY);
             }
             scheduler::park_until(platform().now() + LOOK);
         }
+        last = last.max(core(n).left_at.load(Ordering::Relaxed));
     }
     say();
-    Ok(())
+    Ok(last - begun)
 }

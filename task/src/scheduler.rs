@@ -476,6 +476,7 @@ fn leave_core(this: &Core) -> bool {
     }
     timer::hand_over();
     flush_live();
+    this.left_at.store(platform().now(), Ordering::Relaxed);
     // Who sees this may take over threads that sleep here.
     this.left.store(true, Ordering::Release);
     true

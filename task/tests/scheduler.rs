@@ -1348,9 +1348,7 @@ fn cores_come_and_go() {
                 for _ in 0..CHANGES {
                     task::sleep_until(platform().now() + next_random(&mut random) % 200_000);
                     let wanted = next_random(&mut random) % (1 << task::cores()) | 1;
-                    let begun = platform().now();
-                    task::set_online([wanted, 0, 0, 0]).unwrap();
-                    slowest = slowest.max(platform().now() - begun);
+                    slowest = slowest.max(task::set_online([wanted, 0, 0, 0]).unwrap());
                     assert_eq!(task::online(), [wanted, 0, 0, 0]);
                     for t in &workers {
                         let on = t.core();
@@ -1360,7 +1358,9 @@ fn cores_come_and_go() {
                 over.store(1, Ordering::SeqCst);
                 join(&count, WORKERS);
                 let until = platform().now() + 1_000_000;
-                while platform().now() < until && sums[0].load(Ordering::SeqCst) != sums[1].load(Ordering::SeqCst) {
+                while platform().now() < until
+                    && sums[0].load(Ordering::SeqCst) != sums[1].load(Ordering::SeqCst)
+                {
                     task::sleep_until(platform().now() + 10_000);
                 }
                 assert_eq!(sums[0].load(Ordering::SeqCst), sums[1].load(Ordering::SeqCst), "messages");

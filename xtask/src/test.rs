@@ -13,8 +13,8 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, frozen, confinement, inspect,
-    /// conformance, nucleus.
+    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, frozen, resize, confinement,
+    /// inspect, conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -36,6 +36,10 @@ const PARTS: &[Part] = &[
     ("assertions", "a runtime that checks itself runs a few of them", assertions),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
     ("frozen", "a core that stands still keeps no other one from its work", || cases("frozen")),
+    ("resize", "cores come and go in a running cell", || {
+        need(&[("redis-benchmark", "redis-tools"), ("qemu-system-x86_64", "qemu-system-x86")])?;
+        cases("resize")
+    }),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("inspect", "live cells are looked at from outside", || cases("inspect")),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),

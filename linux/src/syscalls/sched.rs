@@ -23,7 +23,6 @@ pub fn sched_yield(_c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-
 /// What two sets both have.
 fn both(a: CoreSet, b: CoreSet) -> CoreSet {
     core::array::from_fn(|n| a[n] & b[n])

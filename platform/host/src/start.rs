@@ -345,7 +345,8 @@ fn prepare_thread(core: usize) {
         unsafe { call!(sys::EXIT_GROUP, 1) };
     }
     ready().fetch_add(1, Ordering::AcqRel);
-    futex_wake(ready(), 1);
+    // Threads that are ready wait there, too: one would not always be the first, which counts them.
+    futex_wake(ready(), u32::MAX >> 1);
 }
 
 /// A timer that signals this thread.

@@ -1,0 +1,223 @@
+//! Cores come and go in a running cell, and nothing is lost (RF-03).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use atoll_tests::{Cell, Failed, Outcome, Trial, arguments, atoll, port, run, top};
+
+fn main() {
+    let trials = vec![
+        Trial::test("switched", || switched(&[], 10_000)),
+        Trial::test("switched_on_the_nucleus", || switched(&["--platform", "nucleus"], 500)),
+        Trial::test("seen_at_once", seen_at_once),
+        Trial::test("under_load", under_load),
+        Trial::test("refused", refused),
+    ];
+    libtest_mimic::run(&arguments(), trials).exit();
+}
+
+type Done = Result<(), Failed>;
+
+fn unique(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
+/// A program switches a core off and on while all that its threads wait for goes on (`tests/resize/resize.c`).
+fn switched(options: &[&str], changes: u32) -> Done {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let program = dir.path().join("resize");
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(top().join("tests/resize/resize.c"));
+    let compiled = run(compiler, Duration::from_secs(60))?;
+    if compiled.status != 0 {
+        return Err(format!("the program can't be compiled:\n{}", compiled.stderr).into());
+    }
+    let mut command = Command::new(atoll());
+    command.arg("run").args(options).args(["--cores", "2", "--memory", "256M"]);
+    command.arg("--volume").arg(format!("{}:/data", dir.path().display()));
+    command.args(["--workdir", "/", "--", "/data/resize"]).arg(changes.to_string());
+    let Outcome { status, stdout, stderr, hung } = run(command, Duration::from_secs(120))?;
+    println!("{stdout}{stderr}");
+    if status != 0 || !stdout.starts_with(&format!("bad 0 of {changes} changes")) {
+        return Err(format!("status {status}, hung: {hung}: {stdout}{stderr}").into());
+    }
+    Ok(())
+}
+
+/// `atoll resize`: what it says on standard error, if it fails.
+fn resize(cell: &str, cores: u32) -> Result<Result<(), String>, Failed> {
+    let begun = Instant::now();
+    loop {
+        let said = try_to_resize(cell, cores)?;
+        // A cell can be asked when it has lived for 0.1 s.
+        let unknown = said.as_ref().is_err_and(|why| why.contains("there is no cell"));
+        if !unknown || begun.elapsed() > Duration::from_secs(10) {
+            return Ok(said);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn try_to_resize(cell: &str, cores: u32) -> Result<Result<(), String>, Failed> {
+    let out = Command::new(atoll()).args(["resize", cell, "--cores", &cores.to_string()]).output()?;
+    let said = String::from_utf8(out.stderr)?;
+    Ok(if out.status.success() { Ok(()) } else { Err(said) })
+}
+
+/// Says for each line that it reads how many processors there are, and where it may run.
+const COUNTER: &str = "
+import os, sys
+def listed(path):
+    parts = [p.split('-') for p in open('/sys/devices/system/cpu/' + path).read().strip().split(',')]
+    return sum(int(p[-1]) - int(p[0]) + 1 for p in parts if p[0])
+for line in sys.stdin:
+    cpuinfo = open('/proc/cpuinfo').read().count('processor\\t')
+    stat = sum(row.startswith('cpu') for row in open('/proc/stat')) - 1
+    word = line.strip()
+    error = 'none'
+    if word:
+        try: os.sched_setaffinity(0, {int(word)})
+        except OSError as e: error = e.errno
+    where = sorted(os.sched_getaffinity(0))
+    print(os.cpu_count(), cpuinfo, stat, listed('online'), listed('offline'), where, error, flush=True)
+";
+
+/// A cell with a program that answers lines.
+struct Asked {
+    _cell: Cell,
+    name: String,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Asked {
+    fn start(name: &str, options: &[&str]) -> Result<Asked, Failed> {
+        let name = unique(name);
+        let mut command = Command::new(atoll());
+        command.args(["run", "--name", &name, "--memory", "256M"]).args(options);
+        command.args(["--", "/usr/bin/python3", "-c", COUNTER]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut cell = Cell(command.spawn()?);
+        let (to, from) = (cell.0.stdin.take(), cell.0.stdout.take());
+        let (to, from) = to.zip(from).ok_or("no pipes")?;
+        Ok(Asked { _cell: cell, name, to, from: BufReader::new(from) })
+    }
+
+    fn expect(&mut self, say: &str, want: &str) -> Done {
+        writeln!(self.to, "{say}")?;
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        if line.trim_end() == want { Ok(()) } else { Err(format!("{line:?} and not {want:?}").into()) }
+    }
+}
+
+/// The program sees the number at once, by every way there is. A thread that chose a core that goes runs elsewhere until that
+/// is back.
+fn seen_at_once() -> Done {
+    let mut asked = Asked::start("seen", &["--cores", "1", "--max-cores", "3"])?;
+    asked.expect("", "1 1 1 1 2 [0] none")?;
+    asked.expect("1", "1 1 1 1 2 [0] 22")?;
+    for _ in 0..20 {
+        resize(&asked.name, 3)??;
+        asked.expect("", "3 3 3 3 0 [0, 1, 2] none")?;
+        resize(&asked.name, 2)??;
+        asked.expect("", "2 2 2 2 1 [0, 1] none")?;
+    }
+    asked.expect("1", "2 2 2 2 1 [1] none")?;
+    resize(&asked.name, 1)??;
+    asked.expect("", "1 1 1 1 2 [0] none")?;
+    resize(&asked.name, 3)??;
+    asked.expect("", "3 3 3 3 0 [1] none")
+}
+
+/// An unmodified server under load, with threads of its own, while its cell gets a core and loses it, again and again.
+fn under_load() -> Done {
+    let (name, port) = (unique("loaded"), port().to_string());
+    let mut server = Command::new(atoll());
+    server.args(["run", "--name", &name, "--cores", "2", "--memory", "512M", "--", "redis-server"]);
+    server.args(["--port", &port, "--save", "", "--io-threads", "2", "--bind", "127.0.0.1"]);
+    let _server = Cell(server.stdout(Stdio::null()).spawn()?);
+    let client = |args: &[&str]| -> Result<String, Failed> {
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &port]).args(args);
+        Ok(run(command, Duration::from_secs(20))?.stdout)
+    };
+    for tries in 0.. {
+        if client(&["ping"])?.trim() == "PONG" {
+            break;
+        }
+        if tries == 200 {
+            return Err("the server does not begin".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut load = Command::new("redis-benchmark");
+    load.args(["-p", &port, "-t", "incr", "-n", "120000", "-c", "30", "-q"]);
+    let mut load = Cell(load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+    let mut changes = 0;
+    while load.0.try_wait()?.is_none() {
+        resize(&name, 1 + changes % 2)??;
+        changes += 1;
+    }
+    let mut errors = String::new();
+    load.0.stderr.take().ok_or("no standard error")?.read_to_string(&mut errors)?;
+    let counted = client(&["get", "counter:__rand_int__"])?;
+    println!("{changes} changes, {} counted", counted.trim());
+    let ok = load.0.wait()?.success() && counted.trim() == "120000" && changes >= 20;
+    if ok { Ok(()) } else { Err(format!("{changes} changes, {counted:?} counted: {errors}").into()) }
+}
+
+/// What can't be is refused, and said why; the cell goes on as before.
+fn refused() -> Done {
+    let mut asked = Asked::start("refused", &["--cores", "1", "--max-cores", "2"])?;
+    asked.expect("", "1 1 1 1 1 [0] none")?;
+    for cores in [0, 3, u32::MAX] {
+        let said = resize(&asked.name, cores)?.err().ok_or("was done")?;
+        if !said.contains("1 to 2 cores") || !said.contains("--max-cores") {
+            return Err(said.into());
+        }
+    }
+    asked.expect("", "1 1 1 1 1 [0] none")?;
+    for (options, why) in [
+        (&["--cores", "2", "--max-cores", "1"][..], "2 to 256"),
+        (&["--cores", "2", "--max-cores", "257"], "2 to 256"),
+        (&["--platform", "nucleus", "--max-cores", "2"], "cells on this host"),
+    ] {
+        let mut command = Command::new(atoll());
+        command.arg("run").args(options).args(["--", "/bin/true"]);
+        let out = run(command, Duration::from_secs(20))?;
+        if out.status == 0 || !out.stderr.contains(why) {
+            return Err(format!("{options:?}: {out:?}").into());
+        }
+    }
+    // Only root switches cores, and not the first one, nor one that is not granted.
+    let file = |n: u32| PathBuf::from(format!("/sys/devices/system/cpu/cpu{n}/online"));
+    let write =
+        |n: u32, word: &str| format!("os.write(os.open('{}', os.O_WRONLY), b'{word}')", file(n).display());
+    let script = format!(
+        "
+import os
+def fails(f):
+    try: f()
+    except OSError as e: return e.errno
+    return 0
+def one(): {}
+def other(): {}
+def word(): {}
+print(fails(one), fails(other), fails(word), os.path.exists('{}'))
+os.setuid(1000)
+print(fails(one))",
+        write(1, "0"),
+        write(2, "1"),
+        write(1, "perhaps"),
+        file(0).display()
+    );
+    let mut command = Command::new(atoll());
+    command.args(["run", "--cores", "2", "--max-cores", "3", "--", "/usr/bin/python3", "-c", &script]);
+    let out = run(command, Duration::from_secs(20))?;
+    if out.stdout != "0 19 22 False\n13\n" {
+        return Err(format!("{out:?}").into());
+    }
+    Ok(())
+}
