@@ -14,6 +14,7 @@ fn main() {
         Trial::test("seen_at_once", seen_at_once),
         Trial::test("under_load", under_load),
         Trial::test("refused", refused),
+        Trial::test("many_cores_begin", many_cores_begin),
     ];
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -166,6 +167,19 @@ fn under_load() -> Done {
     println!("{changes} changes, {} counted", counted.trim());
     let ok = load.0.wait()?.success() && counted.trim() == "120000" && changes >= 20;
     if ok { Ok(()) } else { Err(format!("{changes} changes, {counted:?} counted: {errors}").into()) }
+}
+
+/// Cells of more cores than this machine may have begin and end: threads of a space wait for each other at its start.
+fn many_cores_begin() -> Done {
+    for n in 0..30 {
+        let mut command = Command::new(atoll());
+        command.args(["run", "--memory", "128M", "--cores", &(3 + n % 6).to_string(), "--", "/bin/true"]);
+        let out = run(command, Duration::from_secs(20))?;
+        if out.status != 0 {
+            return Err(format!("cell {n}: {out:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// What can't be is refused, and said why; the cell goes on as before.
