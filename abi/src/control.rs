@@ -218,6 +218,10 @@ pub struct CoreArea {
     pub watched: AtomicU32,
     /// A signal to the core's host thread is on its way (1): one at a time, so that they don't pile up.
     pub interrupted: AtomicU32,
+    /// It runs a program that computes, and its bell is to be rung for the next answer all the same (1).
+    pub tell: AtomicU32,
+    /// It has asked to be told of events since it looked for them last (1). Its own.
+    pub told: AtomicU32,
     /// Looks for events that were begun. Only this core counts.
     pub looks: AtomicU32,
     /// The space whose host thread may run as this core.

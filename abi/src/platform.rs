@@ -205,8 +205,9 @@ pub trait Platform: Sync {
     /// Takes back what [`Platform::arm`] asked for. It may come all the same, if its time was near.
     fn disarm(&self);
 
-    /// Has this core interrupted once, as by [`Platform::interrupt`], as soon as something that it watches changes its readiness.
-    /// False: that can't be; who computes for long has to ask now and then ([`Platform::poll`]).
+    /// Has this core interrupted once, as by [`Platform::interrupt`], as soon as something that it watches changes its readiness or
+    /// a request of its is answered. False: that can't be, or something is there already; who computes for long has to ask now
+    /// and then ([`Platform::poll`]).
     fn tell_of_events(&self) -> bool {
         false
     }

@@ -1130,13 +1130,14 @@ fn meminfo() -> String {
 fn stat_machine() -> String {
     let mut out = String::new();
     let ticks = |ns: u64| ns / 10_000_000;
-    let (mut busy, mut idle, mut switches) = (0, 0, 0);
+    let (mut busy, mut idle, mut switches, mut interrupts) = (0, 0, 0, 0);
     let mut rows = String::new();
     for n in 0..atoll_task::cores() {
         let s = atoll_task::core_stats(n);
         busy += s.busy_ns;
         idle += s.idle_ns;
         switches += s.switches;
+        interrupts += s.deadlines + s.interrupts;
         if !atoll_task::is_online(n) {
             continue;
         }
@@ -1147,10 +1148,31 @@ fn stat_machine() -> String {
     let running = all_processes().iter().filter(|p| p.zombie().is_none()).count();
     let _ = write!(
         out,
-        "intr 0\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
+        "intr {interrupts}\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
         world().boot.1.saturating_sub(world().boot.0) / 1_000_000_000,
         world().started.load(Ordering::Relaxed),
     );
+    out
+}
+
+/// What has interrupted each core: its deadline, and other cores or what it awaits from outside.
+fn interrupts() -> String {
+    let online: Vec<usize> = (0..atoll_task::cores()).filter(|n| atoll_task::is_online(*n)).collect();
+    let mut out = String::from("    ");
+    // A string takes whatever is written to it.
+    for n in &online {
+        let _ = write!(out, " {:<10}", format!("      CPU{n}"));
+    }
+    let row = |out: &mut String, name: &str, what: &str, count: fn(&atoll_task::CoreStats) -> u64| {
+        let _ = write!(out, "\n{name:>3}:");
+        for n in &online {
+            let _ = write!(out, " {:>10}", count(&atoll_task::core_stats(*n)));
+        }
+        let _ = write!(out, "   {what}");
+    };
+    row(&mut out, "LOC", "Local timer interrupts", |s| s.deadlines);
+    row(&mut out, "RES", "Rescheduling interrupts", |s| s.interrupts);
+    out.push('\n');
     out
 }
 
@@ -1330,7 +1352,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("swaps", text!("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
     t.add("partitions", text!("major minor  #blocks  name\n\n"));
     t.add("vmstat", text!("nr_free_pages 0\npgfault 0\npgmajfault 0\n"));
-    t.add("interrupts", text!("\n"));
+    t.add("interrupts", Body::Text(interrupts));
     t.add("modules", text!(""));
     t.add("net/dev", text!("Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"));
     t.add("net/if_inet6", text!(""));

@@ -393,7 +393,9 @@ impl Server {
     pub(crate) fn wake(&self, core: usize) {
         // Pairs with the core's fence between saying that it is parked and its last look.
         fence(Ordering::SeqCst);
-        if self.control().cores[core].local.state.load(Ordering::SeqCst) == core_run::PARKED {
+        let area = &self.control().cores[core];
+        let parked = area.local.state.load(Ordering::SeqCst) == core_run::PARKED;
+        if parked || area.tell.load(Ordering::SeqCst) != 0 && area.tell.swap(0, Ordering::SeqCst) != 0 {
             // A full bell has been rung already.
             let _ = rustix::io::write(&self.bells[core], &1u64.to_ne_bytes());
         }

@@ -80,6 +80,8 @@ pub(crate) struct Private {
     pub since: u64,
     /// The platform tells this core of the next event.
     pub told: bool,
+    /// When it was told last.
+    pub told_at: u64,
     /// When the platform was last asked for events.
     pub polled: u64,
     pub events: Events,
@@ -204,6 +206,7 @@ impl Core {
                 wakes: 0,
                 since: 0,
                 told: false,
+                told_at: 0,
                 polled: 0,
                 events: Events::new(),
                 polling: Polling::new(),

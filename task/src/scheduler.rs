@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::activity::Activity;
 use crate::arch::Left;
 use crate::core_state::{
-    Core, Mail, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
+    Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
     with_private_of,
 };
 use crate::messages;
@@ -33,6 +33,8 @@ use atoll_sync::ThreadOps;
 
 /// Longest time between two looks for events while a thread runs, ns.
 const POLL_EVERY: u64 = 1_000_000;
+/// How often a core is told of events at most while a thread computes, ns: each time costs the core some 30 us.
+const TOLD_EVERY: u64 = 200_000;
 /// Who sleeps after less than this does not compute, ns.
 const SHORT: u64 = 100_000;
 /// A core that switches between ready threads looks for events after this long, ns.
@@ -380,6 +382,10 @@ fn idle(now: u64) -> u64 {
     let this = this_core();
     let local = core_local();
     this.busy.store(false, Ordering::Relaxed);
+    if with_private_of(this, |p| core::mem::replace(&mut p.told, false)) {
+        // Its sleep tells it as well.
+        this.area.tell.store(0, Ordering::Relaxed);
+    }
     rcu::collect();
     if this.online.load(Ordering::Relaxed) {
         ask_for_work();
@@ -785,7 +791,9 @@ fn chosen(this: &Core, t: ThreadRef) {
 /// A thread goes on that computes: the core need not look for events meanwhile if it is told of them.
 #[inline(never)]
 fn ask_to_be_told(this: &Core) {
-    if this.area.watched.load(Ordering::Relaxed) != 0 && !with_private_of(this, |p| p.told) {
+    let area = this.area;
+    let awaits = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
+    if awaits && with_private_of(this, |p| !p.told && !was_told(p)) {
         let told = platform().tell_of_events();
         with_private_of(this, |p| p.told = told);
     }
@@ -795,8 +803,18 @@ fn ask_to_be_told(this: &Core) {
 #[inline]
 fn is_to_look(this: &Core) -> bool {
     let area = this.area;
-    let watched = area.watched.load(Ordering::Relaxed) != 0 && !with_private_of(this, |p| p.told);
-    watched || area.outstanding.load(Ordering::Relaxed) != 0
+    let awaits = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
+    awaits && !with_private_of(this, |p| p.told)
+}
+
+/// Was the core told of an event just now? Then it is not told of the next one at once, but looks soon.
+fn was_told(p: &Private) -> bool {
+    p.since.max(p.polled).saturating_sub(p.told_at) < TOLD_EVERY
+}
+
+/// After how long the core looks for events by itself, ns.
+fn looks_every(p: &Private) -> u64 {
+    if was_told(p) { TOLD_EVERY } else { POLL_EVERY }
 }
 
 /// Asks the platform for the deadline that the running thread needs: the end
@@ -807,7 +825,7 @@ pub(crate) fn rearm(this: &Core) {
     let external = is_to_look(this);
     // The common case: one that comes as early as any of these is there, or none is wanted.
     let will_do = with_private_of(this, |p| {
-        let looks = if external { p.since + POLL_EVERY } else { u64::MAX };
+        let looks = if external { p.since + looks_every(p) } else { u64::MAX };
         let turn = if p.ready.len() > 0 { p.ready.turn_ends_after(p.since) } else { u64::MAX };
         let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         p.choosing || !p.ready.is_divided() && p.armed <= looks.min(turn).min(timer)
@@ -823,7 +841,7 @@ fn arm(this: &Core, external: bool) {
     let wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
-            at = at.min(p.polled.max(p.since) + POLL_EVERY);
+            at = at.min(p.polled.max(p.since) + looks_every(p));
         }
         if p.ready.len() > 0 {
             if is_one_idle() {
@@ -906,6 +924,7 @@ pub fn on_notify() {
         take_mail();
         let now = platform().now();
         if told {
+            with_private(|p| p.told_at = now);
             look_for_events(now, true);
         }
         if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {

@@ -23,6 +23,7 @@ fn main() {
         Trial::test("units", units),
         Trial::test("threads", threads),
         Trial::test("ps", ps),
+        Trial::test("tickless", tickless),
         Trial::test("nothing_is_left", nothing_is_left),
         Trial::test("too_many_threads", too_many_threads),
         Trial::test("bad_requests", bad_requests),
@@ -451,6 +452,48 @@ fn cores() -> Done {
     wait_for("1 0")?;
     user.ask(&["grid", "set", &name, &file(1, "thread")?])?;
     wait_for("1 0 1")
+}
+
+/// Says how often its cell's cores were interrupted while it computed for half a second, and while it slept: alone, and beside a
+/// thread that waits for standard input and one that waits at a socket.
+const COMPUTES: &str = "
+import socket, sys, threading, time
+def interrupts():
+    rows = open('/proc/interrupts').read().splitlines()[1:]
+    return sum(int(n) for row in rows for n in row.split()[1:] if n.isdigit())
+def counted(f):
+    before = interrupts()
+    f()
+    return interrupts() - before
+def compute():
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until: pass
+print(counted(compute), counted(lambda: time.sleep(0.5)), end=' ')
+threading.Thread(target=lambda: sys.stdin.read(1), daemon=True).start()
+s = socket.socket()
+s.bind(('127.0.0.1', 0))
+s.listen()
+threading.Thread(target=s.accept, daemon=True).start()
+time.sleep(0.1)
+sys.setswitchinterval(10)
+print(counted(compute), counted(lambda: time.sleep(0.5)), flush=True)
+sys.stdin.read(1)
+";
+
+/// There is no tick: a core on which one thread computes, or none, is left alone, also if events are awaited (issue 5.8; Linux
+/// interrupts it 125 times and more in that time).
+fn tickless() -> Done {
+    let mut command = Command::new(atoll());
+    command.args(["run", "--cores", "1", "--memory", "256M", "--", "/usr/bin/python3", "-c", COMPUTES]);
+    let mut cell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(cell.stdout.take().ok_or("no standard output")?).read_line(&mut line)?;
+    // Both read something.
+    cell.stdin.take().ok_or("no standard input")?.write_all(b"xx")?;
+    let ended = cell.wait()?;
+    println!("interrupts: {line}");
+    let few = line.split_whitespace().filter(|n| n.parse::<u32>().is_ok_and(|n| n <= 25)).count();
+    check(ended.success() && few == 4, format!("{ended}, interrupts: {line}"))
 }
 
 /// Resources that programs send messages to.

@@ -45,7 +45,11 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         events.push(Event::Mailbox);
         taken = true;
     }
-    if timeout.is_none() && area.watched.load(Ordering::Relaxed) == 0 {
+    if area.told.load(Ordering::Relaxed) != 0 {
+        // It may have been rung for an answer: what was taken of that here is not to be told of again.
+        area.tell.store(0, Ordering::Relaxed);
+        area.told.store(0, Ordering::Relaxed);
+    } else if timeout.is_none() && area.watched.load(Ordering::Relaxed) == 0 {
         return;
     }
     let ns = if taken { 0 } else { timeout.unwrap_or(0) };
@@ -240,9 +244,19 @@ pub(crate) fn unwatch(fd: i32, core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Has [`tell_cores`] interrupt this core at the next event.
+/// Has [`tell_cores`] interrupt this core at the next event, or answer: the server rings the bell for that.
 pub(crate) fn tell_of_events() -> bool {
     let core = core_local().id();
+    let area = &control().cores[core];
+    area.told.store(1, Ordering::Relaxed);
+    if area.outstanding.load(Ordering::Relaxed) != 0 {
+        area.tell.store(1, Ordering::SeqCst);
+        // Pairs with the server's between its answer and its look at the word.
+        fence(Ordering::SeqCst);
+        if !area.answers.is_empty() {
+            return false;
+        }
+    }
     let d = &control().descriptor;
     let (all, mine) = (d.events_fd.load(Ordering::Relaxed), d.epoll_fd[core].load(Ordering::Relaxed));
     let event = EpollEvent { events: linux::EPOLLIN | linux::EPOLLONESHOT, data: core as u64 };
