@@ -220,7 +220,7 @@ pub struct CoreArea {
     pub interrupted: AtomicU32,
     /// It runs a program that computes, and its bell is to be rung for the next answer all the same (1).
     pub tell: AtomicU32,
-    /// It has asked to be told of events since it looked for them last (1). Its own.
+    /// It has asked to be told, and its bell may have been rung for that since it looked for events last (1). Its own.
     pub told: AtomicU32,
     /// Looks for events that were begun. Only this core counts.
     pub looks: AtomicU32,

@@ -212,6 +212,12 @@ pub trait Platform: Sync {
         false
     }
 
+    /// Has this core interrupted once, as by a deadline, when it has worked for some ms in its current space, asleep or not in
+    /// between. Cheap if that has been asked for already. False: that can't be.
+    fn arm_for_work(&self) -> bool {
+        false
+    }
+
     /// If each space has a deadline of its own on this core (one that was asked for in another space comes late, when
     /// that one's thread gets to run, and is for this core all the same): what was asked for in this one; u64::MAX: nothing.
     fn armed_here(&self) -> Option<u64> {

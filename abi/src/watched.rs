@@ -106,6 +106,7 @@ impl Platform for Watched {
         fn arm(deadline: u64);
         fn disarm();
         fn tell_of_events() -> bool;
+        fn arm_for_work() -> bool;
         fn park(deadline: Option<u64>, events: &mut Events);
         fn poll(events: &mut Events);
         fn device_interrupt();

@@ -15,8 +15,8 @@ use core::sync::atomic::{Ordering, fence};
 use crate::activity::Activity;
 use crate::arch::Left;
 use crate::core_state::{
-    Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, with_private,
-    with_private_of,
+    Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core,
+    with_private, with_private_of,
 };
 use crate::messages;
 use crate::rcu;
@@ -794,12 +794,17 @@ fn ask_to_be_told(this: &Core) {
     let area = this.area;
     let awaits = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
     if awaits && with_private_of(this, |p| !p.told && !was_told(p)) {
-        let told = platform().tell_of_events();
+        let mut told = platform().tell_of_events();
+        if !told && platform().has_answers() {
+            // There are some: it looks before the program goes on.
+            told = true;
+            core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
+        }
         with_private_of(this, |p| p.told = told);
     }
 }
 
-/// Is there something outside of the cell that the core has to look for from time to time?
+/// Is there something outside of the cell that the core has to look for from time to time, and is it not told of that?
 #[inline]
 fn is_to_look(this: &Core) -> bool {
     let area = this.area;
@@ -807,13 +812,33 @@ fn is_to_look(this: &Core) -> bool {
     awaits && !with_private_of(this, |p| p.told)
 }
 
+/// The core is to look for events now and then. Does it come by its scheduler often enough for that, as threads go that don't
+/// compute? If this one does after all, it is interrupted some time.
+#[inline]
+fn comes_by(this: &Core) -> bool {
+    !with_private_of(this, was_told) && platform().arm_for_work()
+}
+
+/// Those who send something here may rely on it that the core comes by its scheduler soon, or no longer.
+#[cold]
+fn set_soon(this: &Core, soon: bool) {
+    this.area.local.armed.store(u32::from(soon), Ordering::SeqCst);
+    if !soon {
+        // Who has relied on that until now has sent before.
+        fence(Ordering::SeqCst);
+        if !nothing_arrived(this) {
+            core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Was the core told of an event just now? Then it is not told of the next one at once, but looks soon.
-fn was_told(p: &Private) -> bool {
+fn was_told(p: &mut Private) -> bool {
     p.since.max(p.polled).saturating_sub(p.told_at) < TOLD_EVERY
 }
 
 /// After how long the core looks for events by itself, ns.
-fn looks_every(p: &Private) -> u64 {
+fn looks_every(p: &mut Private) -> u64 {
     if was_told(p) { TOLD_EVERY } else { POLL_EVERY }
 }
 
@@ -822,7 +847,9 @@ fn looks_every(p: &Private) -> u64 {
 /// the earliest timer.
 #[inline]
 pub(crate) fn rearm(this: &Core) {
-    let external = is_to_look(this);
+    let awaits = is_to_look(this);
+    let by_itself = awaits && comes_by(this);
+    let external = awaits && !by_itself;
     // The common case: one that comes as early as any of these is there, or none is wanted.
     let will_do = with_private_of(this, |p| {
         let looks = if external { p.since + looks_every(p) } else { u64::MAX };
@@ -833,11 +860,14 @@ pub(crate) fn rearm(this: &Core) {
     if !will_do {
         arm(this, external);
     }
+    let soon = by_itself || with_private_of(this, |p| p.armed <= p.since.saturating_add(SOON));
+    if this.area.local.armed.load(Ordering::Relaxed) != u32::from(soon) {
+        set_soon(this, soon);
+    }
 }
 
 #[inline(never)]
 fn arm(this: &Core, external: bool) {
-    let area = this.area;
     let wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
@@ -858,14 +888,12 @@ fn arm(this: &Core, external: bool) {
         // One that comes earlier does as well: it will see that it is early, and ask again.
         if at < p.armed {
             p.armed = at;
-            Some((at, at <= p.since + SOON))
+            Some(at)
         } else {
             None
         }
     });
-    if let Some((at, soon)) = wanted {
-        // Others rely on it to bring them here, unless it is a timer's far away.
-        area.local.armed.store(u32::from(soon), Ordering::Relaxed);
+    if let Some(at) = wanted {
         platform().arm(at);
     }
 }

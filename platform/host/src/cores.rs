@@ -46,9 +46,10 @@ pub(crate) fn wait(timeout: Option<u64>, events: &mut Events) {
         taken = true;
     }
     if area.told.load(Ordering::Relaxed) != 0 {
-        // It may have been rung for an answer: what was taken of that here is not to be told of again.
-        area.tell.store(0, Ordering::Relaxed);
-        area.told.store(0, Ordering::Relaxed);
+        // It may have been rung for an answer: that is not to be told of again.
+        if area.tell.load(Ordering::Relaxed) == 0 {
+            area.told.store(0, Ordering::Relaxed);
+        }
     } else if timeout.is_none() && area.watched.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -156,6 +157,21 @@ pub(crate) fn arm(deadline: Option<u64>) {
     }
 }
 
+/// How much processor time a host thread may use before its core looks around, ns. The host looks at that with its own tick only.
+const WORK: u64 = 2_000_000;
+
+/// Asks for the signal when this host thread has used some processor time, if that isn't asked for already.
+#[inline]
+pub(crate) fn arm_for_work() {
+    let me = host_thread();
+    if me.working.load(Ordering::Relaxed) == 0 {
+        me.working.store(1, Ordering::Relaxed);
+        let spec = [0u64, 0, WORK / 1_000_000_000, WORK % 1_000_000_000];
+        // SAFETY: a valid itimerspec.
+        unsafe { call!(sys::TIMER_SETTIME, me.work_timer, 0, spec.as_ptr(), 0) };
+    }
+}
+
 /// Hands the core to another space's host thread and waits for it to come back.
 /// Runs on this host thread's loop stack.
 pub(crate) fn switch(space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
@@ -249,13 +265,12 @@ pub(crate) fn tell_of_events() -> bool {
     let core = core_local().id();
     let area = &control().cores[core];
     area.told.store(1, Ordering::Relaxed);
-    if area.outstanding.load(Ordering::Relaxed) != 0 {
-        area.tell.store(1, Ordering::SeqCst);
-        // Pairs with the server's between its answer and its look at the word.
-        fence(Ordering::SeqCst);
-        if !area.answers.is_empty() {
-            return false;
-        }
+    // Of requests that are made later, too, by who runs before that.
+    area.tell.store(1, Ordering::SeqCst);
+    // Pairs with the server's between its answer and its look at the word.
+    fence(Ordering::SeqCst);
+    if !area.answers.is_empty() {
+        return false;
     }
     let d = &control().descriptor;
     let (all, mine) = (d.events_fd.load(Ordering::Relaxed), d.epoll_fd[core].load(Ordering::Relaxed));
@@ -264,9 +279,22 @@ pub(crate) fn tell_of_events() -> bool {
     unsafe { call!(sys::EPOLL_CTL, all, linux::EPOLL_CTL_MOD, mine, &raw const event) == 0 }
 }
 
+/// Has this thread run soon after it is woken beside others that compute: it wants short turns only (`sched_setattr(2)`: from
+/// Linux 6.12 on that is what a runtime means for who has no real-time policy). Without that it comes when it comes.
+fn take_short_turns() {
+    // Size and policy (SCHED_OTHER), flags, nice value and priority, runtime, deadline, period: `struct sched_attr`.
+    let attributes = [48u64, 0, 0, SHORT_TURN, 0, 0];
+    // SAFETY: a valid structure, as long as it says.
+    unsafe { call!(sys::SCHED_SETATTR, 0, &raw const attributes, 0) };
+}
+
+/// The shortest turn that Linux gives, ns.
+const SHORT_TURN: u64 = 100_000;
+
 /// The life of a thread of the nursery: interrupts cores that run at events that they have asked to be told of. `all`: the epoll
 /// instance that theirs are in.
 pub(crate) fn tell_cores(all: i32, cores: usize) -> ! {
+    take_short_turns();
     let mut list = [const { MaybeUninit::<EpollEvent>::uninit() }; 16];
     loop {
         // SAFETY: the list has room for what is asked.

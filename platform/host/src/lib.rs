@@ -67,6 +67,11 @@ impl Platform for Host {
         cores::arm(None)
     }
 
+    fn arm_for_work(&self) -> bool {
+        cores::arm_for_work();
+        true
+    }
+
     fn armed_here(&self) -> Option<u64> {
         Some(upcall::host_thread().armed.load(core::sync::atomic::Ordering::Relaxed))
     }

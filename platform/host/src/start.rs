@@ -317,7 +317,9 @@ fn prepare_thread(core: usize) {
         let h = base as *mut HostThread;
         (&raw mut (*h).core).write(local);
         (&raw mut (*h).space).write(space);
-        (&raw mut (*h).timer).write(make_timer(tid));
+        (&raw mut (*h).timer).write(make_timer(linux::CLOCK_MONOTONIC, tid));
+        (&raw mut (*h).work_timer).write(make_timer(linux::CLOCK_THREAD_CPUTIME_ID, tid));
+        (&raw mut (*h).working).write(AtomicU32::new(0));
         (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
     }
     upcall::alternate_stack(base);
@@ -350,7 +352,7 @@ fn prepare_thread(core: usize) {
 }
 
 /// A timer that signals this thread.
-fn make_timer(tid: u32) -> i32 {
+fn make_timer(clock: u32, tid: u32) -> i32 {
     #[repr(C)]
     struct SigEvent {
         value: u64,
@@ -362,7 +364,7 @@ fn make_timer(tid: u32) -> i32 {
     let event = SigEvent { value: 0, signo: SIGNAL, notify: linux::SIGEV_THREAD_ID, tid, pad: [0; 11] };
     let mut id = 0i32;
     // SAFETY: valid pointers.
-    unsafe { call!(sys::TIMER_CREATE, linux::CLOCK_MONOTONIC, &raw const event, &raw mut id) };
+    unsafe { call!(sys::TIMER_CREATE, clock, &raw const event, &raw mut id) };
     id
 }
 

@@ -53,6 +53,10 @@ pub struct HostThread {
     pub timer: i32,
     /// What it is set to; u64::MAX: nothing.
     pub armed: core::sync::atomic::AtomicU64,
+    /// The one for processor time that it has used, and whether that is set (1).
+    pub work_timer: i32,
+    /// See there.
+    pub working: core::sync::atomic::AtomicU32,
     /// Set once the thread is ready for batons.
     pub ready: core::sync::atomic::AtomicU32,
 }
@@ -120,7 +124,12 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     }
     let rip = machine.rip;
     if signal as u32 == SIGNAL {
-        let mut bit = if info.code == SI_TIMER { pending::DEADLINE } else { pending::NOTIFY };
+        let mut bit = pending::NOTIFY;
+        if info.code == SI_TIMER {
+            // Of either timer, and perhaps for both: both are asked for again.
+            me.working.store(0, Ordering::Relaxed);
+            bit = pending::DEADLINE;
+        }
         // The host keeps one signal of a kind: the deadline's may stand for another core's.
         if control().cores[core.id()].interrupted.swap(0, Ordering::SeqCst) != 0 {
             bit |= pending::NOTIFY;
