@@ -1347,7 +1347,7 @@ fn cores_come_and_go() {
                 let mut slowest = 0;
                 for _ in 0..CHANGES {
                     task::sleep_until(platform().now() + next_random(&mut random) % 200_000);
-                    let wanted = next_random(&mut random) % (1 << task::cores()) | 1;
+                    let wanted = (next_random(&mut random) % (1 << task::cores())) | 1;
                     slowest = slowest.max(task::set_online([wanted, 0, 0, 0]).unwrap());
                     assert_eq!(task::online(), [wanted, 0, 0, 0]);
                     for t in &workers {
