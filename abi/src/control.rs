@@ -113,8 +113,6 @@ pub struct Descriptor {
     pub sequence: AtomicU32,
     /// Cores of this cell: the most that it can have at a time.
     pub cores: AtomicU32,
-    /// How many of them it uses at first, from core 0 on; 0: all.
-    pub online: AtomicU32,
     /// Cores of the machine: with some to spare, waiting may poll.
     pub machine_cores: AtomicU32,
     /// Bytes of memory in the cell's extents.
@@ -157,6 +155,8 @@ pub struct Descriptor {
     pub socket_fd: [AtomicI32; MAX_CORES],
     /// The machine's CPU that a core is pinned to, or -1.
     pub cpu: [AtomicI32; MAX_CORES],
+    /// How many of its cores the cell uses at first, from core 0 on; 0: all.
+    pub online: AtomicU32,
 }
 
 /// Value of [`Life::ended`]: the cell has said how its first program ended.

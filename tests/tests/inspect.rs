@@ -18,10 +18,8 @@ fn main() {
         Trial::test("killed", killed),
         Trial::test("stat", stat),
         Trial::test("grid", grid),
-        Trial::test("shares", shares),
         Trial::test("cores", cores),
         Trial::test("units", units),
-        Trial::test("threads", threads),
         Trial::test("ps", ps),
         Trial::test("tickless", tickless),
         Trial::test("nothing_is_left", nothing_is_left),
@@ -43,8 +41,16 @@ fn main() {
         trials.push(Trial::test("other_user", other_user));
     }
     libtest_mimic::run(&arguments(), trials).exit_if_failed();
-    // By itself: what the host takes from a core meanwhile is not the work of whoever was at work there.
-    libtest_mimic::run(&arguments(), vec![Trial::test("known_work", known_work)]).exit();
+    // One after the other: what the host takes from a core meanwhile is not the work of whoever was at work there, and it does
+    // not take the same from all.
+    let mut alone = arguments();
+    alone.test_threads = Some(1);
+    let trials = vec![
+        Trial::test("shares", shares),
+        Trial::test("threads", threads),
+        Trial::test("known_work", known_work),
+    ];
+    libtest_mimic::run(&alone, trials).exit();
 }
 
 type Done = Result<(), Failed>;
