@@ -588,14 +588,17 @@ fn look_for_events(now: u64, anyway: bool) -> bool {
 
 #[inline(never)]
 fn ask_for_events(now: u64) {
-    let begun = this_core().meter.looks();
-    with_private(|p| {
+    let core = this_core();
+    let begun = core.meter.looks();
+    with_private_of(core, |p| {
         platform().poll(&mut p.events);
         p.polled = now;
+        // What would have told it of an answer may have been taken just now: it asks again.
+        p.told &= core.area.tell.load(Ordering::Relaxed) != 0;
     });
-    count(&this_core().stats.polls, 1);
+    count(&core.stats.polls, 1);
     handle_in_place();
-    this_core().meter.looked(begun, with_private(|p| !p.events.is_empty()));
+    core.meter.looked(begun, with_private_of(core, |p| !p.events.is_empty()));
 }
 
 /// Sees to it that what has happened up to now, and is reported to this core, is known: for those
@@ -791,9 +794,7 @@ fn chosen(this: &Core, t: ThreadRef) {
 /// A thread goes on that computes: the core need not look for events meanwhile if it is told of them.
 #[inline(never)]
 fn ask_to_be_told(this: &Core) {
-    let area = this.area;
-    let awaits = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
-    if awaits && with_private_of(this, |p| !p.told && !was_told(p)) {
+    if awaits_events(this) && with_private_of(this, |p| !p.told && !was_told(p)) {
         let mut told = platform().tell_of_events();
         if !told && platform().has_answers() {
             // There are some: it looks before the program goes on.
@@ -804,12 +805,16 @@ fn ask_to_be_told(this: &Core) {
     }
 }
 
-/// Is there something outside of the cell that the core has to look for from time to time, and is it not told of that?
+/// Can anything happen outside of the cell that is for this core?
+#[inline]
+fn awaits_events(this: &Core) -> bool {
+    this.area.watched.load(Ordering::Relaxed) != 0 || this.area.outstanding.load(Ordering::Relaxed) != 0
+}
+
+/// Is there something that the core has to look for from time to time, and is it not told of that?
 #[inline]
 fn is_to_look(this: &Core) -> bool {
-    let area = this.area;
-    let awaits = area.watched.load(Ordering::Relaxed) != 0 || area.outstanding.load(Ordering::Relaxed) != 0;
-    awaits && !with_private_of(this, |p| p.told)
+    awaits_events(this) && !with_private_of(this, |p| p.told)
 }
 
 /// The core is to look for events now and then. Does it come by its scheduler often enough for that, as threads go that don't
