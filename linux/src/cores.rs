@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use atoll_abi::report::Resized;
 use atoll_abi::{Errno, Result, platform};
 use atoll_sync::Mutex;
-use atoll_task::{CORE_WORDS, CoreSet};
+use atoll_task::{CORE_WORDS, CoreSet, has_core, set_of_cores};
 
 /// Cores from 0 on that are granted; 0: as many as there were at the start.
 static GRANTED: AtomicUsize = AtomicUsize::new(0);
@@ -28,17 +28,9 @@ fn at_first() -> usize {
     }
 }
 
-fn has(set: &CoreSet, n: usize) -> bool {
-    set[n / 64] >> (n % 64) & 1 != 0
-}
-
 /// Uses the cores that are granted and not switched off.
 fn apply(granted: usize, off: &CoreSet) -> Result<u64> {
-    let mut set = [0; CORE_WORDS];
-    for n in (0..granted).filter(|n| !has(off, *n)) {
-        set[n / 64] |= 1 << (n % 64);
-    }
-    atoll_task::set_online(set)
+    atoll_task::set_online(set_of_cores((0..granted).filter(|n| !has_core(off, *n))))
 }
 
 /// The supervisor grants so many. EINVAL: that is none, or more than the cell can have. EBUSY: one can't be taken now.

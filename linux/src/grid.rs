@@ -16,7 +16,7 @@ use atoll_abi::grid::{
 use atoll_abi::platform;
 use atoll_grid::matches::matches;
 use atoll_sync::Mutex;
-use atoll_task::{Activity, CORE_WORDS, CoreSet, books, gate};
+use atoll_task::{Activity, CORE_WORDS, CoreSet, books, gate, set_of_cores};
 
 use crate::log;
 use crate::process::{Image, Process, Task, all_processes};
@@ -117,10 +117,8 @@ impl Grid {
     /// Says on which cores activities' threads run: on those that their activity names, or all programs' are to run on.
     fn confine(&self, thread: Option<&ResourceConfig>) {
         let set = |cores: &[u32]| {
-            let mut set = [0; CORE_WORDS];
-            for core in cores.iter().map(|core| *core as usize).filter(|core| *core < atoll_task::cores()) {
-                set[core / 64] |= 1 << (core % 64);
-            }
+            let there = cores.iter().map(|core| *core as usize).filter(|core| *core < atoll_task::cores());
+            let set = set_of_cores(there);
             // The supervisor's command has looked that they are there.
             if set == [0; CORE_WORDS] { [!0; CORE_WORDS] } else { set }
         };

@@ -21,7 +21,7 @@ use atoll_fs::{
 use atoll_mem::heap::memory;
 use atoll_mem::vm::Kind;
 use atoll_sync::Mutex;
-use atoll_task::CoreSet;
+use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
 
 use crate::process::{
@@ -752,7 +752,7 @@ fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
 /// A set of cores as Linux writes it: as hexadecimal words of 32 bits, and as a list of ranges.
 fn core_set(set: &CoreSet) -> (String, String) {
     let cores = atoll_task::cores();
-    let has = |n: usize| n < cores && set[n / 64] >> (n % 64) & 1 != 0;
+    let has = |n: usize| n < cores && has_core(set, n);
     let mut mask = String::new();
     for word in (0..cores.div_ceil(32)).rev() {
         let bits = (set[word / 2] >> (word % 2 * 32)) as u32;

@@ -293,6 +293,18 @@ pub const CORE_WORDS: usize = MAX_CORES / 64;
 /// Cores of the cell, a bit each.
 pub type CoreSet = [u64; CORE_WORDS];
 
+/// These cores.
+pub fn set_of_cores(cores: impl IntoIterator<Item = usize>) -> CoreSet {
+    let mut set = [0; CORE_WORDS];
+    cores.into_iter().for_each(|n| set[n / 64] |= 1 << (n % 64));
+    set
+}
+
+/// Is this core one of them?
+pub fn has_core(set: &CoreSet, n: usize) -> bool {
+    set.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 != 0)
+}
+
 /// The cores on which each class's threads run. All, if nobody has said something else.
 static CORES: [[AtomicU64; CORE_WORDS]; ACTIVITIES_MAX] =
     [const { [const { AtomicU64::new(!0) }; CORE_WORDS] }; ACTIVITIES_MAX];

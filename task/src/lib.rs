@@ -42,7 +42,8 @@ pub mod trace;
 mod wait;
 
 pub use activity::{
-    Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, confine, divide, name_of, set_heir, used,
+    Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, confine, divide, has_core, name_of, set_heir,
+    set_of_cores, used,
 };
 pub use arch::{
     capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,

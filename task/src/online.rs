@@ -6,9 +6,10 @@
 //! core 0, which is always online, and it sleeps. Whatever was sent to it meanwhile, or is sent by who has not seen that it is
 //! gone, wakes it for a moment, in which it sends that on: nothing can be lost by bad luck in the order of things.
 
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use crate::activity::{self, CORE_WORDS, CoreSet};
+use crate::activity::{self, CORE_WORDS, CoreSet, has_core, set_of_cores};
 use crate::core_state::{all_cores, core, cores};
 use crate::scheduler::{self, poke};
 use atoll_abi::platform;
@@ -32,11 +33,7 @@ pub fn is_online(n: usize) -> bool {
 
 /// Cores that are in use, a bit each.
 pub fn online() -> CoreSet {
-    let mut set = [0; CORE_WORDS];
-    for n in (0..cores()).filter(|n| is_online(*n)) {
-        set[n / 64] |= 1 << (n % 64);
-    }
-    set
+    set_of_cores((0..cores()).filter(|n| is_online(*n)))
 }
 
 /// How many cores are in use.
@@ -56,24 +53,26 @@ fn say() {
 }
 
 /// Uses these cores from now on, a bit each. Threads and timers of those that go have left them when this returns. Value: how long
-/// that took until the last one had, ns. For a thread that may wait. EINVAL: core 0 is not among them, which is always used, or one that the cell doesn't have. EBUSY: a core's own
-/// work lasts so long that it can't be taken now; then it is used as before.
+/// that took until the last one had, ns. For a thread that may wait. EINVAL: core 0 is not among them, which is always used, or one
+/// that the cell doesn't have. EBUSY: a core's own work lasts so long that it can't be taken now; then it is used as before.
 pub fn set_online(set: CoreSet) -> Result<u64> {
     let _one = CHANGING.lock();
-    let wanted = |n: usize| set[n / 64] >> (n % 64) & 1 != 0;
+    let wanted = |n: usize| has_core(&set, n);
     if !wanted(0) || (cores()..CORE_WORDS * 64).any(wanted) {
         return Err(Errno::EINVAL);
     }
-    let (mut come, mut go) = (false, [0; CORE_WORDS]);
+    let (mut come, mut go) = (false, Vec::new());
     let begun = platform().now();
     for (n, c) in all_cores().iter().enumerate() {
         if c.online.swap(wanted(n), Ordering::SeqCst) != wanted(n) {
             come |= wanted(n);
-            go[n / 64] |= u64::from(!wanted(n)) << (n % 64);
             c.left.store(false, Ordering::SeqCst);
+            if !wanted(n) {
+                go.push(n);
+            }
         }
     }
-    if !come && go == [0; CORE_WORDS] {
+    if !come && go.is_empty() {
         return Ok(0);
     }
     activity::reconcile();
@@ -84,7 +83,7 @@ pub fn set_online(set: CoreSet) -> Result<u64> {
         (0..cores()).filter(|n| wanted(*n)).for_each(poke);
     }
     let mut last = begun;
-    for n in (0..cores()).filter(|n| go[n / 64] >> (n % 64) & 1 != 0) {
+    for n in go {
         while !core(n).left.load(Ordering::Acquire) {
             if platform().now() > begun + PATIENCE {
                 core(n).online.store(true, Ordering::SeqCst);

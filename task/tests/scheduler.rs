@@ -1284,7 +1284,7 @@ fn cores_come_and_go() {
                 let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                 let over = Arc::new(AtomicU64::new(0));
                 // Sent and come: messages, calls of timers; how late one was at most; what the lock guards.
-                let sums: Arc<[AtomicU64; 5]> = Arc::default();
+                let sums: Arc<[AtomicU64; 4]> = Arc::default();
                 let guarded = Arc::new(Mutex::new(0u64));
                 let mut workers = Vec::new();
                 for n in 0..WORKERS {
