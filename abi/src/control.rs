@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -235,12 +235,23 @@ pub struct CoreArea {
     pub slept: AtomicU64,
     /// Where the nucleus puts the registers of what it interrupted ([`SigContext`]).
     pub trap: [AtomicU64; TRAP_WORDS],
+    /// Since when something waits that has come for the core while it ran the runtime, which is not interrupted, ns; 0: nothing
+    /// does. The platform notes it, the scheduler looks when it is through.
+    pub put_off: AtomicU64,
 }
 
 /// Bit of [`CoreArea::slept`]: the core sleeps.
 pub const ASLEEP: u64 = 1 << 63;
 
 impl CoreArea {
+    /// Something has come at this time that the runtime is not interrupted for.
+    pub fn puts_off(&self, now: u64) {
+        if self.local.state.load(Ordering::Relaxed) == crate::core_local::state::RUNNING {
+            // What waits already has come before.
+            let _ = self.put_off.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// How long the core has slept by `now`, as the nucleus counts, ns.
     pub fn slept_by(&self, now: u64) -> u64 {
         match self.slept.load(Ordering::Relaxed) {

@@ -121,6 +121,36 @@ pub struct ThreadInfo {
     pub switches: [u64; 2],
 }
 
+/// A core, since the cell has begun.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CoreInfo {
+    /// Is it in use?
+    pub online: bool,
+    /// Threads that wait for it.
+    pub ready: u32,
+    /// Switches between threads.
+    pub switches: u64,
+    /// Threads that went to other cores.
+    pub migrations: u64,
+    /// How often it slept, and how long, ns.
+    pub sleeps: u64,
+    /// See there.
+    pub idle_ns: u64,
+    /// Deadlines that interrupted it.
+    pub deadlines: u64,
+    /// Interrupts by other cores and by what it awaits from outside.
+    pub interrupts: u64,
+    /// How often one of either kind had to wait because the core ran the runtime, which is not interrupted.
+    pub put_off: u64,
+    /// How long they have waited together, ns.
+    pub put_off_ns: u64,
+    /// How long the one that waited longest, ns.
+    pub put_off_longest_ns: u64,
+    /// The system call that the core was in by then; none: in none.
+    pub put_off_longest_in: Option<u64>,
+}
+
 /// All threads of programs, by process and thread id.
 #[cfg(feature = "boot")]
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -129,6 +159,8 @@ pub struct Threads {
     pub clock: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
+    /// The cores.
+    pub cores: Vec<CoreInfo>,
 }
 
 /// Kinds of a trace's events.

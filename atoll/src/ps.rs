@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use atoll_abi::report::{ThreadInfo, ThreadState, Threads};
+use atoll_abi::report::{CoreInfo, ThreadInfo, ThreadState, Threads};
 use atoll_supervisor::inspect::{Answer, Request, ask};
 use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
@@ -22,18 +22,26 @@ use crate::syscalls;
 run, WAIT how long it was ready and had to wait for its core, in seconds; SWITCHES how often it has let its core
 go by itself, and was made to. NICE is a nice value, or `rt` and a real-time priority.
 
+With --cores, READY are the threads that wait for a core now, and the other columns count since the cell began:
+SLEEPS and IDLE (seconds), DEADLINES and INTERRUPTS that came while a program ran or was to go on. The runtime is not
+interrupted: PUT-OFF is how often one of these had to wait for it, MEAN and LONGEST how long (us), IN which call.
+
 Examples:
   atoll ps web
   atoll ps web --sort run
-  atoll ps web --pid 12 --json"
+  atoll ps web --pid 12 --json
+  atoll ps web --cores"
 )]
 pub struct Options {
     /// The cell: its name, process id, or the beginning of its name
     #[arg(value_name = "CELL")]
     cell: String,
-    /// Print JSON: when, and an array of threads
+    /// Print JSON: when, an array of threads, and one of cores
     #[arg(long)]
     json: bool,
+    /// The cores instead of the threads: how often each switched, slept and was interrupted, and how long interrupts had to wait
+    #[arg(long)]
+    cores: bool,
     /// Only the threads of this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -63,6 +71,8 @@ pub fn run(options: &Options) -> ExitCode {
             sort(&mut all.threads, options.sort);
             if options.json {
                 serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+            } else if options.cores {
+                table_of_cores(&all.cores)
             } else {
                 table(&all.threads)
             }
@@ -119,6 +129,49 @@ fn table(threads: &[ThreadInfo]) -> String {
     columns(&rows, |n| matches!(n, 2 | 9..))
 }
 
+fn table_of_cores(cores: &[CoreInfo]) -> String {
+    let head = [
+        "CORE",
+        "STATE",
+        "READY",
+        "SWITCHES",
+        "MOVED",
+        "SLEEPS",
+        "IDLE",
+        "DEADLINES",
+        "INTERRUPTS",
+        "PUT-OFF",
+        "MEAN",
+        "LONGEST",
+        "IN",
+    ];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(cores.iter().enumerate().map(|(n, c)| {
+        let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+        let mean = c.put_off_ns.checked_div(c.put_off).unwrap_or(0);
+        vec![
+            n.to_string(),
+            if c.online { "online" } else { "offline" }.into(),
+            c.ready.to_string(),
+            c.switches.to_string(),
+            c.migrations.to_string(),
+            c.sleeps.to_string(),
+            format!("{:.3}", c.idle_ns as f64 / 1e9),
+            c.deadlines.to_string(),
+            c.interrupts.to_string(),
+            c.put_off.to_string(),
+            us(mean),
+            us(c.put_off_longest_ns),
+            c.put_off_longest_in.map(call_name).unwrap_or_default(),
+        ]
+    }));
+    columns(&rows, |n| matches!(n, 1 | 12))
+}
+
+fn call_name(number: u64) -> String {
+    syscalls::name_of(number).map_or_else(|| format!("system call {number}"), String::from)
+}
+
 fn state(state: ThreadState) -> &'static str {
     match state {
         ThreadState::Running => "running",
@@ -132,8 +185,7 @@ fn state(state: ThreadState) -> &'static str {
 /// Where a thread waits.
 fn place(t: &ThreadInfo) -> String {
     let Some(number) = t.call else { return String::new() };
-    let name = syscalls::name_of(number).map_or_else(|| format!("system call {number}"), String::from);
-    let mut text = name + "(";
+    let mut text = call_name(number) + "(";
     for (n, argument) in t.arguments.iter().enumerate() {
         let comma = if n > 0 { ", " } else { "" };
         // Small numbers are descriptors and flags, others addresses. Writing to a string can't fail.

@@ -18,6 +18,7 @@ use atoll_mem::heap::{give_pages, memory, take_pages, take_pages_dirty};
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::take_pages_hard;
+use atoll_sync::breathe;
 use atoll_task::Debtor;
 
 /// Bytes of a chunk.
@@ -278,6 +279,7 @@ impl Chunks {
                     if (k as u64) < n {
                         break;
                     }
+                    breathe();
                 }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
@@ -306,6 +308,7 @@ impl Chunks {
                 Ok(k) => {
                     done += k;
                     at += k as u64;
+                    breathe();
                 }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
@@ -494,6 +497,7 @@ impl Chunks {
         self.pages -= 1 << c.order;
         self.dirty -= u64::from(c.dirty.count_ones());
         give_pages(c.offset, c.order);
+        breathe();
     }
 
     /// Drops everything, dirty or not.

@@ -8,6 +8,7 @@ use atoll_abi::{Errno, Result, platform};
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::user;
 use atoll_mem::vm::{Mappable, Object};
+use atoll_sync::breathe;
 
 use crate::node::{At, File};
 use crate::types::poll;
@@ -69,6 +70,7 @@ impl File for Device {
                             if k < n {
                                 break;
                             }
+                            breathe();
                         }
                         Err(e) if done == 0 => return Err(e),
                         Err(_) => break,

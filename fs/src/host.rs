@@ -1972,6 +1972,7 @@ impl File for HostFile {
                     done += n;
                     at += n as u64;
                     s.size = s.size.max(at);
+                    atoll_sync::breathe();
                 }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
@@ -2187,6 +2188,7 @@ impl HostFile {
                 if n == 0 {
                     break;
                 }
+                atoll_sync::breathe();
                 continue;
             }
             if at >= s.size {

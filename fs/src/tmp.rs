@@ -826,6 +826,7 @@ impl File for TmpNode {
                     at += n as u64;
                     done += n;
                     c.size = c.size.max(at);
+                    atoll_sync::breathe();
                 }
                 Err(e) if done == 0 => return Err(if e == Errno::ENOMEM { Errno::ENOSPC } else { e }),
                 Err(_) => break,

@@ -8,7 +8,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_abi::report::{EVENTS_MAX, Report, ThreadInfo, ThreadState, Threads, Trace, TracedThread, what};
+use atoll_abi::report::{
+    CoreInfo, EVENTS_MAX, Report, ThreadInfo, ThreadState, Threads, Trace, TracedThread, what,
+};
 use atoll_abi::{Errno, platform};
 use atoll_mem::io::extent;
 use atoll_sync::Mutex;
@@ -77,7 +79,8 @@ fn why(e: Errno) -> String {
 }
 
 fn threads() -> Threads {
-    let mut all = Threads { clock: platform().now(), threads: Vec::new() };
+    let cores = (0..atoll_task::cores()).map(of_core).collect();
+    let mut all = Threads { clock: platform().now(), threads: Vec::new(), cores };
     for process in all_processes() {
         let program = String::from_utf8_lossy(&process.image.lock().exe).into_owned();
         let tasks: Vec<Arc<Task>> = process.tasks.lock().clone();
@@ -92,6 +95,24 @@ fn threads() -> Threads {
     }
     all.threads.sort_by_key(|t| (t.pid, t.tid));
     all
+}
+
+fn of_core(n: usize) -> CoreInfo {
+    let s = atoll_task::core_stats(n);
+    CoreInfo {
+        online: atoll_task::is_online(n),
+        ready: s.ready,
+        switches: s.switches,
+        migrations: s.migrations,
+        sleeps: s.parks,
+        idle_ns: s.idle_ns,
+        deadlines: s.deadlines,
+        interrupts: s.interrupts,
+        put_off: s.put_off,
+        put_off_ns: s.put_off_ns,
+        put_off_longest_ns: s.put_off_longest_ns,
+        put_off_longest_in: s.put_off_longest_in.checked_sub(1),
+    }
 }
 
 fn of_task(process: &Process, task: &Task, program: &str) -> ThreadInfo {

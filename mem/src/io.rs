@@ -12,6 +12,10 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::service::Extent;
 use atoll_abi::{Errno, Result};
+use atoll_sync::breathe;
+
+/// After so many bytes of zeroes the core looks around.
+const CHUNK: usize = 64 << 10;
 
 /// Most bytes that are handed to one host call.
 const HOST_MAX: u64 = 1 << 20;
@@ -269,6 +273,9 @@ impl<'a> Sink<'a> {
                     n -= k;
                     if k < step {
                         break;
+                    }
+                    if done.is_multiple_of(CHUNK) {
+                        breathe();
                     }
                 }
                 Err(e) if done == 0 => return Err(e),

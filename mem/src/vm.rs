@@ -23,7 +23,7 @@ use atoll_abi::layout::{
 };
 use atoll_abi::platform::{Access, Backing, Change, platform};
 use atoll_abi::{Errno, Result};
-use atoll_sync::{Mutex, MutexGuard, SetOnce};
+use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
 use crate::heap::{give_pages, memory, take_pages};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER};
@@ -556,6 +556,7 @@ impl AddressSpace {
                 return;
             }
             at = (at & !(SLOT - 1)) + SLOT;
+            breathe();
         }
     }
 
@@ -632,6 +633,7 @@ impl Drop for AddressSpace {
         let vm = self.vm.get_mut();
         for slot in vm.slots.values() {
             give_pages(u64::from(slot.frame) * PAGE, CHUNK_ORDER);
+            breathe();
         }
         for area in vm.areas.values() {
             if let Kind::Object { object, .. } = &area.kind {
@@ -763,6 +765,7 @@ impl Vm {
             let mut at = start;
             while at < start + len && self.fault(at, access.contains(Access::WRITE), false).is_ok() {
                 at = (at & !(SLOT - 1)) + SLOT;
+                breathe();
             }
         }
         Ok(start)
@@ -867,6 +870,7 @@ impl Vm {
         });
         for (_, slot) in empty {
             give_pages(u64::from(slot.frame) * PAGE, CHUNK_ORDER);
+            breathe();
         }
     }
 

@@ -33,6 +33,7 @@ static OPS: ThreadOps = ThreadOps {
     unpark: |t| THREADS.lock().unwrap()[t].unpark(),
     now: || 0,
     others: || false,
+    breathe: || {},
 };
 
 fn address() -> Vec<u8> {

@@ -570,12 +570,14 @@ impl Core {
         let from_cell = r.cs & 3 == 3;
         let local = self.local();
         let (from, to) = self.critical.get();
-        if from_cell
-            && local.pending.load(Ordering::SeqCst) != 0
-            && (local.mask.load(Ordering::SeqCst) == 0 || (from..to).contains(&r.rip))
-        {
+        if !from_cell || local.pending.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if local.mask.load(Ordering::SeqCst) == 0 || (from..to).contains(&r.rip) {
             // If it can't take it now, it stays pending.
             self.pass_up(cell, r, up::EVENT, 0);
+        } else {
+            cell.area(self.number.get()).0.puts_off(clock::now());
         }
     }
 }

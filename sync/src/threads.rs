@@ -20,6 +20,8 @@ pub struct ThreadOps {
     pub now: fn() -> u64,
     /// Is there another core that may do meanwhile what the current thread waits for?
     pub others: fn() -> bool,
+    /// See [`breathe`].
+    pub breathe: fn(),
 }
 
 static OPS: AtomicPtr<ThreadOps> = AtomicPtr::new(core::ptr::null_mut());
@@ -49,6 +51,17 @@ pub fn park() {
 /// Unparks a thread.
 pub fn unpark(token: Token) {
     (ops().unpark)(token)
+}
+
+/// For work that takes long, between two parts of it: what has come for the core meanwhile is looked at, and another thread may
+/// run first. As in [`park`], the caller may hold locks, and may go on on another core.
+#[inline]
+pub fn breathe() {
+    let p = OPS.load(Ordering::Acquire);
+    // SAFETY: only `&'static` references are ever stored.
+    if let Some(ops) = unsafe { p.as_ref() } {
+        (ops.breathe)();
+    }
 }
 
 /// The time, ns.
@@ -94,6 +107,7 @@ pub(crate) fn use_std_threads() {
         unpark: |t| unsafe { (*(t as *const std::thread::Thread)).unpark() },
         now: || std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64),
         others: || true,
+        breathe: || {},
     });
 }
 
@@ -117,5 +131,6 @@ pub(crate) fn use_loom_threads(patient: bool) {
         },
         // Looking is trying more often, which the model does anyway.
         others: || false,
+        breathe: || {},
     });
 }

@@ -23,7 +23,7 @@ use atoll_abi::{assert_accounted, platform};
 use atoll_grid::inbox::Inbox;
 use atoll_grid::message::Pool;
 use atoll_grid::queue::Queues;
-use atoll_sync::SetOnce;
+use atoll_sync::{Lines, SetOnce};
 
 /// Something another core is asked to do.
 pub(crate) enum Mail {
@@ -112,8 +112,8 @@ pub(crate) struct Core {
     /// What it shares with its platform.
     pub area: &'static CoreArea,
     pub private: UnsafeCell<Private>,
-    /// Threads woken by other cores, newest first.
-    pub inbox: AtomicPtr<Thread>,
+    /// Threads woken by other cores.
+    pub inbox: Lines<Thread>,
     /// Messages of other cores for the event thread.
     pub messages: Inbox,
     /// Requests of other cores to the scheduler, newest first.
@@ -159,6 +159,11 @@ pub(crate) struct Stats {
     pub idle_ns: AtomicU64,
     pub busy_ns: AtomicU64,
     pub migrations: AtomicU64,
+    /// See [`CoreStats`].
+    pub put_off: AtomicU64,
+    pub put_off_ns: AtomicU64,
+    pub put_off_longest_ns: AtomicU64,
+    pub put_off_longest_in: AtomicU64,
 }
 
 /// A copy of a core's counters.
@@ -174,6 +179,14 @@ pub struct CoreStats {
     pub idle_ns: u64,
     pub busy_ns: u64,
     pub migrations: u64,
+    /// Threads that wait for the core now.
+    pub ready: u32,
+    /// How often an interrupt had to wait because the core ran the runtime, how long together and at most, ns, and in which
+    /// system call the core was by then, plus 1 (0: none).
+    pub put_off: u64,
+    pub put_off_ns: u64,
+    pub put_off_longest_ns: u64,
+    pub put_off_longest_in: u64,
 }
 
 // SAFETY: `private` is reached only through `with_private`, on the core itself, and so is `meter`.
@@ -184,7 +197,7 @@ unsafe impl Send for Core {}
 static CORES: SetOnce<Box<[Core]>> = SetOnce::new();
 
 impl Core {
-    fn new(number: usize) -> Self {
+    fn new(number: usize, cores: usize) -> Self {
         let area = &platform().control().cores[number];
         Core {
             area,
@@ -218,7 +231,7 @@ impl Core {
                 limbo: Limbo::default(),
                 leave: None,
             }),
-            inbox: AtomicPtr::new(null_mut()),
+            inbox: Lines::new(cores),
             messages: Inbox::default(),
             mail: AtomicPtr::new(null_mut()),
             load: AtomicU32::new(0),
@@ -253,7 +266,7 @@ impl Core {
 }
 
 pub(crate) fn make_cores(n: usize) {
-    let made = CORES.set((0..n).map(Core::new).collect());
+    let made = CORES.set((0..n).map(|number| Core::new(number, n)).collect());
     assert!(made.is_ok(), "the scheduler was started twice");
     let online = platform().control().descriptor.online.load(Ordering::Relaxed) as usize;
     for core in all_cores().iter().skip(if online == 0 { n } else { online }) {
@@ -316,6 +329,11 @@ pub fn core_stats(n: usize) -> CoreStats {
         idle_ns: get(&s.idle_ns),
         busy_ns: get(&s.busy_ns),
         migrations: get(&s.migrations),
+        ready: core(n).load.load(Ordering::Relaxed),
+        put_off: get(&s.put_off),
+        put_off_ns: get(&s.put_off_ns),
+        put_off_longest_ns: get(&s.put_off_longest_ns),
+        put_off_longest_in: get(&s.put_off_longest_in),
     }
 }
 

@@ -74,6 +74,7 @@ pub fn init(cores: usize) {
         },
         now: || platform().now(),
         others: || all_cores().len() > 1,
+        breathe,
     };
     atoll_sync::set_thread_ops(&OPS);
     atoll_sync::set_defer(rcu::defer);
@@ -221,12 +222,36 @@ fn see_off() {
     }
 }
 
+/// The core is at a point where it can be interrupted: what has come for it meanwhile has waited until now.
+#[inline]
+fn interruptible_at(this: &Core, now: u64) {
+    if this.area.put_off.load(Ordering::Relaxed) != 0 {
+        was_put_off(this, now);
+    }
+}
+
+#[cold]
+fn was_put_off(this: &Core, now: u64) {
+    let s = &this.stats;
+    let ns = now.saturating_sub(this.area.put_off.swap(0, Ordering::Relaxed));
+    count(&s.put_off, 1);
+    count(&s.put_off_ns, ns);
+    if ns > s.put_off_longest_ns.load(Ordering::Relaxed) {
+        let t = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+        // SAFETY: threads are never freed.
+        let call = unsafe { t.as_ref() }.and_then(Thread::call);
+        s.put_off_longest_ns.store(ns, Ordering::Relaxed);
+        s.put_off_longest_in.store(call.map_or(0, |(number, _)| number.saturating_add(1)), Ordering::Relaxed);
+    }
+}
+
 /// Switches from the current thread to the next ready one. Returns when the
 /// current thread is chosen again.
 fn schedule(me: ThreadRef) {
     let this = this_core();
     let now = platform().now();
     let message = this.meter.suspend(now);
+    interruptible_at(this, now);
     let next = next_thread(this, Some(me), now);
     if core::ptr::eq(next, me) {
         return this.meter.resume(message, with_private_of(this, |p| p.since));
@@ -570,8 +595,7 @@ fn look_for_others(this: &Core, start: u64, deadline: Option<u64>) -> u64 {
 
 #[inline]
 fn nothing_arrived(this: &Core) -> bool {
-    let nobody = this.inbox.load(Ordering::Relaxed).is_null() && this.mail.load(Ordering::Relaxed).is_null();
-    nobody && this.messages.is_empty()
+    this.inbox.is_empty() && this.mail.load(Ordering::Relaxed).is_null() && this.messages.is_empty()
 }
 
 /// Asks the platform for events if it is time to, and gives them to the event thread. Value: was it time?
@@ -691,24 +715,10 @@ fn take_mail() {
 #[inline(never)]
 fn take_what_arrived() {
     let this = this_core();
-    if !this.inbox.load(Ordering::Relaxed).is_null() {
-        let mut t = this.inbox.swap(null_mut(), Ordering::Acquire);
-        // Oldest first.
-        let mut line: *mut Thread = null_mut();
-        while !t.is_null() {
-            // SAFETY: threads in the inbox are ours.
-            let next = unsafe { (*t).next.swap(line, Ordering::Relaxed) };
-            line = t;
-            t = next;
-        }
-        while !line.is_null() {
-            // SAFETY: as above; threads are never freed.
-            let t = unsafe { &*line };
-            line = t.next.load(Ordering::Relaxed);
-            this.wants_work.store(false, Ordering::Relaxed);
-            push_woken(t);
-        }
-    }
+    this.inbox.take(|t| {
+        this.wants_work.store(false, Ordering::Relaxed);
+        push_woken(t);
+    });
     if !this.messages.is_empty() {
         let now = platform().now();
         this.messages.take().for_each(|m| messages::queue(m, now));
@@ -911,6 +921,7 @@ pub fn on_deadline() {
     with_private(|p| (p.armed, p.choosing) = (u64::MAX, true));
     core_local().armed.store(0, Ordering::Relaxed);
     let now = platform().now();
+    interruptible_at(this, now);
     take_mail();
     if with_private(|p| p.timers.first_key_value().is_some_and(|(key, _)| key.0 <= now)) {
         timer::expire(now);
@@ -956,6 +967,7 @@ pub fn on_notify() {
         });
         take_mail();
         let now = platform().now();
+        interruptible_at(this_core(), now);
         if told {
             with_private(|p| p.told_at = now);
             look_for_events(now, true);
@@ -964,6 +976,38 @@ pub fn on_notify() {
             preempt();
         } else {
             chosen(this_core(), current());
+        }
+    });
+}
+
+/// What interrupts a core that runs a program, and what the runtime looks at by itself where it works long.
+const INTERRUPTS: u32 = pending::DEADLINE | pending::NOTIFY | pending::DEVICE;
+
+/// See [`atoll_sync::breathe`].
+fn breathe() {
+    if core_local().pending.load(Ordering::Relaxed) & INTERRUPTS != 0 {
+        take_a_breath();
+    }
+}
+
+#[cold]
+fn take_a_breath() {
+    // Not while a core starts, nor for what the scheduler itself does.
+    if core_local().current.load(Ordering::Relaxed).is_null() || with_private(|p| p.choosing) {
+        return;
+    }
+    let bits = core_local().pending.fetch_and(!INTERRUPTS, Ordering::SeqCst);
+    books::within(Resource::Timer, || {
+        if bits & pending::DEADLINE != 0 {
+            on_deadline();
+        }
+        if bits & pending::DEVICE != 0 {
+            platform().device_interrupt();
+        }
+        if bits & (pending::DEVICE | pending::NOTIFY) != 0 {
+            // What has come from outside is the event thread's, as the caller may hold locks.
+            look_for_events(platform().now(), true);
+            on_notify();
         }
     });
 }
@@ -1163,15 +1207,7 @@ fn enqueue_elsewhere(t: ThreadRef) {
 /// Puts a ready thread into another core's inbox.
 fn post(t: ThreadRef, on: usize) {
     let target = core(on);
-    let p = (t as *const Thread).cast_mut();
-    let mut top = target.inbox.load(Ordering::Relaxed);
-    loop {
-        t.next.store(top, Ordering::Relaxed);
-        match target.inbox.compare_exchange_weak(top, p, Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => break,
-            Err(now) => top = now,
-        }
-    }
+    target.inbox.push(core_local().id(), t);
     if with_private(|p| p.ready.is_divided()) && target.class_running.load(Ordering::Relaxed) != t.class() {
         // Its turn may be before the deadline that the core waits for.
         interrupt(on);

@@ -19,7 +19,7 @@ use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::ROOT;
 use atoll_abi::platform;
-use atoll_sync::Mutex;
+use atoll_sync::{Linked, Mutex};
 
 /// Size of a runtime stack, bytes, the program's frame included.
 pub const STACK: usize = 32 << 10;
@@ -96,6 +96,12 @@ pub struct Thread {
 
 // SAFETY: the cells are touched only by the core that runs or queues the thread.
 unsafe impl Sync for Thread {}
+// SAFETY: one field; a thread that another core was sent is in no run queue and in no pool.
+unsafe impl Linked for Thread {
+    fn link(&self) -> &AtomicPtr<Thread> {
+        &self.next
+    }
+}
 // SAFETY: as above.
 unsafe impl Send for Thread {}
 

@@ -31,8 +31,9 @@ impl Tracee {
     /// signal would stop it.
     pub fn freeze(&self) -> Result<(), Failed> {
         self.request(libc::PTRACE_SEIZE, 0, 0)?;
-        self.request(libc::PTRACE_INTERRUPT, 0, 0)?;
         loop {
+            // A stop for a signal stands for this one, too, so it is asked for again.
+            self.request(libc::PTRACE_INTERRUPT, 0, 0)?;
             match self.wait()?.ok_or("the thread has ended")? {
                 libc::SIGTRAP => return Ok(()),
                 signal => self.request(libc::PTRACE_CONT, 0, signal as usize)?,

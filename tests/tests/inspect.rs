@@ -22,6 +22,7 @@ fn main() {
         Trial::test("units", units),
         Trial::test("ps", ps),
         Trial::test("tickless", tickless),
+        Trial::test("put_off", put_off),
         Trial::test("nothing_is_left", nothing_is_left),
         Trial::test("too_many_threads", too_many_threads),
         Trial::test("bad_requests", bad_requests),
@@ -958,6 +959,48 @@ fn threads() -> Done {
     let passed = after["clock"].as_f64().unwrap_or(0.0) - after["opened"].as_f64().unwrap_or(0.0);
     let ratio = all(&after) / passed;
     check((ratio - 1.0).abs() < 0.01, format!("{ratio} of the core's time is in the books: {after}"))
+}
+
+/// A core that reads much at once, and one thread beside that sleeps a millisecond at a time.
+const LONG: &str = r#"
+import os, threading, time
+def naps():
+    while True:
+        time.sleep(0.001)
+threading.Thread(target=naps, daemon=True).start()
+zero, buffer = os.open("/dev/zero", os.O_RDONLY), [bytearray(64 << 20)]
+while True:
+    os.readv(zero, buffer)
+"#;
+
+/// OV-04: how long the runtime keeps what comes for a core waiting is measured (how long that is: `tests/syscalls/long_calls.c`).
+fn put_off() -> Done {
+    let user = User::this()?;
+    let name = unique("put-off");
+    let _cell = user.start_program(
+        &["--name", &name, "--cores", "1", "--memory", "256M"],
+        &name,
+        &["/usr/bin/python3", "-c", LONG],
+    )?;
+    let begun = Instant::now();
+    loop {
+        let said: Value = serde_json::from_str(&user.ask(&["ps", &name, "--json"])?)?;
+        let core = &said["cores"][0];
+        let number = |field: &str| core[field].as_f64().unwrap_or(-1.0);
+        let (times, longest) = (number("put_off"), number("put_off_longest_ns"));
+        let mean = number("put_off_ns") / times;
+        if times >= 100.0 {
+            check(core["online"] == true && mean <= longest, format!("{core}"))?;
+            check(number("deadlines") > 0.0 && number("switches") > times / 2.0, format!("{core}"))?;
+            break;
+        }
+        check(begun.elapsed() < Duration::from_secs(30), format!("nothing is put off: {core}"))?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let table = user.ask(&["ps", &name, "--cores"])?;
+    let mut lines = table.lines();
+    check(lines.next().is_some_and(|l| l.starts_with("CORE") && l.contains("PUT-OFF")), table.clone())?;
+    check(lines.next().is_some_and(|l| l.contains("online")) && lines.next().is_none(), table.clone())
 }
 
 /// Threads that sleep in several calls, two programs that always have something to do, and one that has ended.

@@ -39,6 +39,7 @@ pub fn boot() {
         unpark: |_| {},
         now: || 0,
         others: || false,
+        breathe: || {},
     });
     static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
     let layout = Layout::from_size_align(MEMORY as usize, BLOCK as usize).unwrap();

@@ -147,6 +147,7 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             return;
         }
         if core.mask.load(Ordering::SeqCst) != 0 {
+            control().cores[core.id()].puts_off(calls::clock(calls::CLOCK_MONOTONIC));
             return;
         }
         match program_rip(rip, core, machine) {
