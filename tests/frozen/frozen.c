@@ -1,6 +1,6 @@
 /* Two processors that each have a thread which asks the system for all kinds of things, and one that computes. How far each is
- * stands in a file, where the test sees it; the test says there when to stop.
- * frozen FILE */
+ * stands in a file, where the test sees it, in a machine's memory by the words behind it; the test says there when to stop.
+ * frozen FILE [keep]: with `keep` it changes no mappings. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 struct words {
-	atomic_ulong stop, works[2], computes[2];
+	atomic_ulong stop, works[2], computes[2], mark[3];
 } *words;
 
 static _Atomic unsigned bad;
+static int keep;
 
 static void pin(int cpu)
 {
@@ -48,10 +49,12 @@ static void one_round(int me, unsigned n)
 		bad++;
 	close(pipes[0]);
 	close(pipes[1]);
-	char *p = mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	p[n % (1 << 18)] = 1;
-	mprotect(p, 4096, PROT_READ);
-	munmap(p, 1 << 18);
+	if (!keep) {
+		char *p = mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		p[n % (1 << 18)] = 1;
+		mprotect(p, 4096, PROT_READ);
+		munmap(p, 1 << 18);
+	}
 	snprintf(path, sizeof path, "/tmp/frozen-%d-%d", me, n % 5);
 	int fd = open(path, O_RDWR | O_CREAT, 0600);
 	struct stat s;
@@ -69,9 +72,9 @@ static void one_round(int me, unsigned n)
 	close(e);
 	close(poll);
 	pthread_t t;
-	if (pthread_create(&t, 0, nothing, 0))
+	if (!keep && pthread_create(&t, 0, nothing, 0))
 		bad++;
-	else
+	else if (!keep)
 		pthread_join(t, 0);
 	if (n % 16 == 0) {
 		DIR *d = opendir("/proc/self/task");
@@ -112,10 +115,15 @@ static void *computes(void *which)
 int main(int argc, char **argv)
 {
 	pthread_t t[4];
-	int fd = open(argv[1], O_RDWR);
-	words = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (fd < 0 || words == MAP_FAILED || pipe(shared_pipe))
+	keep = argc > 2;
+	int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+	if (fd < 0 || ftruncate(fd, 4096))
 		return 1;
+	words = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (words == MAP_FAILED || pipe(shared_pipe))
+		return 1;
+	for (unsigned long n = 0; n < 3; n++)
+		words->mark[n] = 0x66726f7a656e0000 + n;
 	for (long n = 0; n < 2; n++) {
 		pthread_create(&t[n], 0, works, (void *)n);
 		pthread_create(&t[n + 2], 0, computes, (void *)n);

@@ -35,7 +35,10 @@ const PARTS: &[Part] = &[
     }),
     ("assertions", "a runtime that checks itself runs a few of them", assertions),
     ("entry", "an upcall at every instruction of entry and resume", || cases("entry")),
-    ("frozen", "a core that stands still keeps no other one from its work", || cases("frozen")),
+    ("frozen", "a core that stands still keeps no other one from its work", || {
+        need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+        cases("frozen")
+    }),
     ("resize", "cores come and go in a running cell", || {
         need(&[("redis-benchmark", "redis-tools"), ("qemu-system-x86_64", "qemu-system-x86")])?;
         cases("resize")
