@@ -24,8 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MACHINE: u64 = 512 << 20;
 
 fn main() {
-    let trials =
-        vec![Trial::test("others_go_on", others_go_on), Trial::test("others_go_on_nucleus", on_nucleus)];
+    let trials = vec![
+        Trial::test("others_go_on", others_go_on),
+        Trial::test("others_go_on_nucleus", others_go_on_nucleus),
+    ];
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -282,7 +284,7 @@ impl Cores for Debugger {
 
 /// The same on the nucleus. The program changes no mappings there: the nucleus has a core that does wait until the others have
 /// forgotten what was there, as processors want it.
-fn on_nucleus() -> Result<(), Failed> {
+fn others_go_on_nucleus() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let program = program(dir.path())?;
     let configuration = format!(
