@@ -384,6 +384,8 @@ pub struct ActivityConfig {
     pub matches: Vec<Match>,
     /// Each thread that one of its processes makes is an activity, too.
     pub threads: bool,
+    /// The most threads, of all its processes together; 0: no limit.
+    pub tasks_max: u32,
 }
 
 /// How one resource is divided.
@@ -414,6 +416,8 @@ pub struct GridConfig {
     pub sample: u32,
     /// Each thread that a process makes is an activity, too.
     pub threads: bool,
+    /// The most threads, of all programs together; 0: no limit.
+    pub tasks_max: u32,
     /// Activities.
     pub activities: Vec<ActivityConfig>,
     /// Resources that are not as they are by default.
@@ -423,7 +427,7 @@ pub struct GridConfig {
 #[cfg(feature = "boot")]
 impl Default for GridConfig {
     fn default() -> Self {
-        GridConfig { sample: 16, threads: false, activities: Vec::new(), resources: Vec::new() }
+        GridConfig { sample: 16, threads: false, tasks_max: 0, activities: Vec::new(), resources: Vec::new() }
     }
 }
 

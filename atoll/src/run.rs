@@ -63,6 +63,9 @@ pub struct Options {
     /// The most cores that the cell can have later, by `atoll resize` [default: as many as at first]
     #[arg(long, value_name = "N")]
     max_cores: Option<usize>,
+    /// The most threads that the cell's programs may have together: who makes one more gets EAGAIN [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pids_limit: Option<u32>,
     /// Memory of the cell, with K, M or G [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
@@ -517,10 +520,13 @@ fn boot_config(
     host_network: bool,
     cores: usize,
 ) -> Result<BootConfig> {
-    let grid = match &o.grid {
+    let mut grid = match &o.grid {
         Some(file) => grid::load(file, Some(cores))?,
         None => GridConfig::default(),
     };
+    if let Some(most) = o.pids_limit {
+        grid.tasks_max = most;
+    }
     let root = signals::is_root();
     let (uid, gid, groups) = match &o.user {
         None => signals::own_ids(),

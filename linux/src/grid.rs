@@ -18,8 +18,8 @@ use atoll_grid::matches::matches;
 use atoll_sync::Mutex;
 use atoll_task::{Activity, CORE_WORDS, CoreSet, books, gate, set_of_cores};
 
-use crate::log;
 use crate::process::{Image, Process, Task, all_processes};
+use crate::{log, quota};
 
 /// What is in force.
 struct Grid {
@@ -49,6 +49,7 @@ pub fn configure(config: GridConfig) -> Result<(), String> {
             .ok_or_else(|| format!("there is no room for the activity {}", activity.name))?;
         classes.push(class);
     }
+    quota::configure(&config, &classes);
     *grid = Some(Grid { config, classes });
     for process in all_processes() {
         let image = process.image.lock().clone();
@@ -177,6 +178,7 @@ fn put_into(process: &Process, class: &Activity) {
         return;
     }
     process.activity.move_under(class);
+    quota::moves(process, class);
     for task in process.tasks.lock().iter() {
         task.thread().set_class(class.number());
         atoll_task::visit(task.thread());

@@ -32,6 +32,7 @@ mod pi;
 pub mod proc;
 pub mod process;
 pub mod pty;
+mod quota;
 mod report;
 pub mod rewrite;
 pub mod signal;

@@ -28,7 +28,7 @@ use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{futex, grid, log, pi, units};
+use crate::{futex, grid, log, pi, quota, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -233,6 +233,8 @@ pub struct Process {
     pub signal_queue: WaitQueue,
     /// What it uses is charged to this.
     pub activity: Activity,
+    /// What its tasks count for.
+    pub counted: quota::Counted,
     ids: Versioned<Ids>,
     /// Real and effective user id, real and effective group id, for the calls that ask only for one.
     pub words_of_ids: [AtomicU32; 4],
@@ -499,6 +501,7 @@ impl Process {
         let process = Arc::new(Process {
             pid,
             activity,
+            counted: quota::Counted::default(),
             parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
             ppid: AtomicU32::new(from.parent.as_ref().map_or(1, |p| p.pid)),
             children: Mutex::new(Vec::new()),
@@ -796,8 +799,9 @@ pub struct NewTask {
     pub first: Option<First>,
 }
 
-/// Makes a task that begins with its frame when it is started. EAGAIN: no memory for it.
+/// Makes a task that begins with its frame when it is started. EAGAIN: no memory for it, or there are as many as there may be.
 pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
+    quota::task_begins(&new.process)?;
     let tid = new.tid.unwrap_or_else(new_id);
     let task = Arc::new(Task {
         id: AtomicU32::new(tid),
@@ -844,7 +848,10 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         drop(keep);
         books::end();
     };
-    let thread = atoll_task::spawn_program(new.space.id, begin, || resume_current()).ok_or(Errno::EAGAIN)?;
+    let Some(thread) = atoll_task::spawn_program(new.space.id, begin, || resume_current()) else {
+        quota::task_ends(&new.process);
+        return Err(Errno::EAGAIN);
+    };
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
     grid::thread_begins(&task);
     let own = task.own.get().unwrap_or(&new.process.activity);
@@ -915,6 +922,7 @@ fn leave(task: &Task, status: i32) {
         me
     };
     TASKS.lock().remove(&task.tid());
+    quota::task_ends(&process);
     pi::owner_ends(task);
     // A thread of a process that is in `exec` waits for the others to be gone.
     process.life_queue.wake_all(1);

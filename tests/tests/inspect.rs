@@ -25,6 +25,7 @@ fn main() {
         Trial::test("put_off", put_off),
         Trial::test("nothing_is_left", nothing_is_left),
         Trial::test("too_many_threads", too_many_threads),
+        Trial::test("tasks_max", tasks_max),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -1154,6 +1155,68 @@ fn too_many_threads() -> Done {
     let options = ["run", "--cores", "2", "--memory", "96M", "--", "/usr/bin/python3", "-c", TOO_MANY];
     let said = user.ask(&options)?;
     check(said == "can't start new thread\nand another one\nTrue\n", said)
+}
+
+/// Two programs of an activity each that make threads until they can't, or there are 60; one of them says how many it has.
+const COUNTED: &str = r#"
+import subprocess, sys, threading, time
+def fill(all):
+    try:
+        while len(all) < 60:
+            t = threading.Thread(target=time.sleep, args=(100,), daemon=True)
+            t.start()
+            all.append(t)
+    except RuntimeError:
+        pass
+    return len(all)
+if sys.argv[1] == "bomb":
+    bomb = []
+    while True:
+        print(fill(bomb), flush=True)
+        if not sys.stdin.readline():
+            sys.exit()
+subprocess.Popen([sys.executable, "-c", sys.argv[2], "bomb"], stderr=subprocess.DEVNULL)
+print("calm", fill([]), flush=True)
+time.sleep(100)
+"#;
+
+/// OR-02, OR-04: an activity, and the cell, have no more threads than they may. Others are not concerned, and the limit can be changed.
+fn tasks_max() -> Done {
+    let user = User::this()?;
+    // The one thread that the program has from the start counts.
+    let limited = ["run", "--cores", "1", "--memory", "256M", "--pids-limit", "21", "--"];
+    let program = ["/usr/bin/python3", "-c", COUNTED, "bomb"];
+    let said = user.ask(&[&limited[..], &program[..]].concat())?;
+    check(said.lines().next() == Some("20"), format!("of 20 threads in a cell there are {said}"))?;
+    let name = unique("tasks");
+    let file = user.dir.path().join("tasks.toml");
+    let write = |most: u32| {
+        let text = format!(
+            "[[activity]]\nname = \"bomb\"\ntasks_max = {most}\nmatch = [{{ argument = \"bomb\" }}]\n"
+        );
+        std::fs::write(&file, text)
+    };
+    write(11)?;
+    let path = file.to_str().ok_or("a name")?;
+    let mut command = user.command();
+    command.args(["run", "--name", &name, "--cores", "1", "--memory", "256M", "--grid", path, "--"]);
+    command.args(["/usr/bin/python3", "-c", COUNTED, "calm", COUNTED]);
+    let mut cell =
+        Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?);
+    let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).lines();
+    let mut two = [String::new(), String::new()];
+    for line in &mut two {
+        *line = lines.next().ok_or("it says no more")??;
+    }
+    two.sort();
+    check(two == ["10", "calm 60"], format!("{two:?}"))?;
+    write(31)?;
+    user.ask(&["grid", "set", &name, path])?;
+    let shown = user.ask(&["grid", "show", &name])?;
+    check(shown.contains("tasks_max = 31"), shown)?;
+    writeln!(cell.0.stdin.as_mut().ok_or("no standard input")?)?;
+    let more = lines.next().ok_or("it says no more")??;
+    check(more == "30", format!("of 30 there are {more}"))
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.

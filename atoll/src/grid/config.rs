@@ -38,10 +38,21 @@ const SCHEDULERS: [(&str, SchedulerKind); 4] = [
 const MEASURES: [(&str, Measure); 3] =
     [("time", Measure::Time), ("bytes", Measure::Bytes), ("operations", Measure::Operations)];
 
-const TOP: [&str; 4] = ["sample", "threads", "activity", "resource"];
+const TOP: [&str; 5] = ["sample", "threads", "tasks_max", "activity", "resource"];
 const PARAMETERS: [&str; 6] = ["weight", "share", "reservation", "limit", "priority", "deadline"];
-const ACTIVITY: [&str; 10] =
-    ["name", "match", "threads", "cores", "weight", "share", "reservation", "limit", "priority", "deadline"];
+const ACTIVITY: [&str; 11] = [
+    "name",
+    "match",
+    "threads",
+    "tasks_max",
+    "cores",
+    "weight",
+    "share",
+    "reservation",
+    "limit",
+    "priority",
+    "deadline",
+];
 const MATCH: [&str; 4] = ["program", "argument", "environment", "user"];
 const RESOURCE: [&str; 6] = ["scheduler", "measure", "rate", "batch", "cores", "activity"];
 
@@ -326,7 +337,19 @@ fn activity(t: &DeTable<'_>, at: &Range<usize>, words: &mut Words) -> Read<Activ
             });
         }
     }
-    Ok(ActivityConfig { name: name.into(), parameters, cores: cores(t)?, matches, threads: threads(t)? })
+    Ok(ActivityConfig {
+        name: name.into(),
+        parameters,
+        cores: cores(t)?,
+        matches,
+        threads: threads(t)?,
+        tasks_max: tasks_max(t)?,
+    })
+}
+
+/// The most threads; 0: no limit.
+fn tasks_max(t: &DeTable<'_>) -> Read<u32> {
+    t.get("tasks_max").map_or(Ok(0), |v| Ok(integer(v, "tasks_max", 1, i64::from(u32::MAX))? as u32))
 }
 
 /// Are threads activities?
@@ -429,6 +452,7 @@ fn read(text: &str) -> Read<GridConfig> {
         config.sample = integer(v, "sample", 1, SAMPLE_MAX)? as u32;
     }
     config.threads = threads(top)?;
+    config.tasks_max = tasks_max(top)?;
     let (mut reserved, mut shared) = (0, 0);
     if let Some(v) = top.get("activity") {
         for v in list(v, "activity")? {
@@ -586,6 +610,11 @@ fn write_parameters(p: &Parameters, inherited: &Parameters, measure: Measure) ->
     .collect()
 }
 
+/// A line for this limit; for none, none.
+fn write_tasks_max(most: u32) -> String {
+    if most == 0 { String::new() } else { format!("tasks_max = {most}\n") }
+}
+
 /// A line for these cores; for all, none.
 fn write_cores(cores: &[u32]) -> String {
     let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
@@ -603,6 +632,7 @@ pub fn write(config: &GridConfig) -> String {
     if config.threads {
         text += "threads = true\n";
     }
+    text += &write_tasks_max(config.tasks_max);
     for a in &config.activities {
         text += &format!("\n[[activity]]\nname = {}\n", quotation(&a.name));
         // Always said: it is what others are in proportion to.
@@ -615,6 +645,7 @@ pub fn write(config: &GridConfig) -> String {
         if a.threads {
             text += "threads = true\n";
         }
+        text += &write_tasks_max(a.tasks_max);
         let matches: Vec<String> = a
             .matches
             .iter()

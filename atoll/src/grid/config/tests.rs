@@ -4,6 +4,7 @@ use super::*;
 
 const EXAMPLE: &str = r#"
 sample = 32
+tasks_max = 500
 [[activity]]
 name = "gold"
 weight = 50
@@ -15,6 +16,7 @@ name = "lead & tin"
 priority = -3
 deadline = "1.5ms"
 threads = true
+tasks_max = 20
 [resource.device-write]
 scheduler = "round-robin"
 measure = "bytes"
@@ -34,6 +36,7 @@ activity.gold = { reservation = 0 }
 fn reads_what_is_right() {
     let c = parse(EXAMPLE).unwrap();
     assert_eq!(c.sample, 32);
+    assert_eq!((c.tasks_max, c.activities[0].tasks_max, c.activities[1].tasks_max), (500, 0, 20));
     assert_eq!((c.threads, c.activities[0].threads, c.activities[1].threads), (false, false, true));
     let gold =
         Parameters { weight: 50, reservation: 300_000_000, limit: 800_000_000, ..Parameters::default() };
@@ -94,12 +97,13 @@ fn says_what_is_wrong_and_where() {
         (
             "a = 1",
             "line 1, column 1",
-            "`a` is no key of the file: it is one of sample, threads, activity, resource",
+            "`a` is no key of the file: it is one of sample, threads, tasks_max, activity, resource",
         ),
         ("sampel = 1", "line 1, column 1", "did you mean `sample`?"),
         ("sample = 0", "line 1, column 10", "from 1 to 65536"),
         ("sample = 1.5", "line 1, column 10", "whole number"),
         ("threads = 1", "line 1, column 11", "`threads` is true or false"),
+        ("tasks_max = 0", "line 1, column 13", "`tasks_max` is a whole number from 1 to 4294967295"),
         ("sample = 99999999999999999999", "line 1, column 10", ""),
         ("activity = 3", "line 1, column 12", "`activity` is a list, not this integer"),
         ("activity = [3]", "line 1, column 13", "`activity` is a table"),
