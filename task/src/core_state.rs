@@ -70,7 +70,8 @@ pub(crate) struct Private {
     pub choosing: bool,
     /// Its last sleep outlasted the deadline for a look at events: the next one may, too.
     pub sleeps_long: bool,
-    /// Finished threads that the pool could not take.
+    /// Finished threads for those that this core makes: [`KEPT`](crate::thread::KEPT) with their stacks, and those that the pool of all
+    /// cores could not take.
     pub unused: Vec<crate::thread::ThreadRef>,
     /// When it gave another core a thread last, or looked whether it should.
     pub balanced: u64,
@@ -214,7 +215,7 @@ impl Core {
                 armed: u64::MAX,
                 choosing: false,
                 sleeps_long: false,
-                unused: Vec::new(),
+                unused: Vec::with_capacity(crate::thread::KEPT),
                 balanced: 0,
                 wakes: 0,
                 since: 0,

@@ -108,7 +108,10 @@ unsafe impl Send for Thread {}
 /// A thread. Never dangles: see [`Thread`].
 pub type ThreadRef = &'static Thread;
 
+/// Finished threads that no core keeps, without stacks.
 static POOL: Mutex<Vec> = Mutex::new(Vec::new());
+/// Finished threads, with their stacks, that each core keeps for those that it makes.
+pub(crate) const KEPT: usize = 32;
 type Vec = alloc::vec::Vec<ThreadRef>;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -388,20 +391,27 @@ impl Thread {
         self.is_program() || self.activity() != ROOT
     }
 
-    /// Gives a finished thread's stack back and its memory to the pool. For
-    /// the thread that runs after it.
+    /// Keeps a finished thread, with its stack, for the next one that this core makes; gives its stack back, and its memory to all
+    /// cores' pool, if there are enough of them. For the thread that runs after it.
     pub(crate) fn recycle(&'static self) {
-        let stack = self.stack.swap(null_mut(), Ordering::Relaxed);
         self.frame.store(null_mut(), Ordering::Relaxed);
         drop(Activity::from_raw(self.activity.load(Ordering::Relaxed)));
+        let kept = with_private(|p| {
+            let room = p.unused.len() < KEPT;
+            if room {
+                p.unused.push(self);
+            }
+            room
+        });
+        if kept {
+            return;
+        }
+        let stack = self.stack.swap(null_mut(), Ordering::Relaxed);
         // SAFETY: the thread has left its stack for good.
         unsafe { alloc::alloc::dealloc(stack, stack_layout()) };
-        // In the middle of a switch nothing may wait: if the pool is held, this core keeps the thread.
+        // In the middle of a switch nothing may wait: if the pool is held, this core keeps the thread all the same.
         match POOL.try_lock() {
-            Some(mut pool) => {
-                pool.push(self);
-                pool.extend(with_private(|p| core::mem::take(&mut p.unused)));
-            }
+            Some(mut pool) => pool.push(self),
             None => with_private(|p| p.unused.push(self)),
         }
     }
@@ -450,9 +460,16 @@ pub(crate) fn for_tests() -> ThreadRef {
 type Start = Box<dyn FnOnce() -> Option<fn() -> !> + Send>;
 
 fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
-    // SAFETY: the layout is not empty.
-    let stack = unsafe { alloc::alloc::alloc(stack_layout()) };
+    let mut used = with_private(|p| p.unused.pop());
+    let mut stack = used.map_or(null_mut(), |t| t.stack.load(Ordering::Relaxed));
     if stack.is_null() {
+        // SAFETY: the layout is not empty.
+        stack = unsafe { alloc::alloc::alloc(stack_layout()) };
+    }
+    if stack.is_null() {
+        if let Some(t) = used {
+            with_private(|p| p.unused.push(t));
+        }
         return None;
     }
     // SAFETY: the end of the allocation.
@@ -461,7 +478,9 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     let frame = frame as *mut UserFrame;
     // SAFETY: inside the stack and aligned.
     unsafe { frame.write(UserFrame::new()) };
-    let used = POOL.try_lock().and_then(|mut pool| pool.pop()).or_else(|| with_private(|p| p.unused.pop()));
+    if used.is_none() {
+        used = POOL.try_lock().and_then(|mut pool| pool.pop());
+    }
     let t: ThreadRef = match used {
         Some(t) => t,
         None => Box::leak(Box::new(blank())),

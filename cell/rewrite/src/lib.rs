@@ -35,7 +35,7 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, S
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the analysis and the records: plans that were kept are not used with another.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of code that one site moves, at most.
 pub const CODE_MAX: usize = 40;
 /// Bytes of a jump.
@@ -582,7 +582,8 @@ fn drafts(f: &Function, index: usize, segment: &Segment, starts: &[u64]) -> Vec<
     let mut out = Vec::new();
     out.extend(by_mov(f, index, segment));
     out.extend(forwards(f, index, segment, starts));
-    out.extend(backwards(f, index, segment));
+    out.extend(backwards(f, index, segment, false));
+    out.extend(backwards(f, index, segment, true));
     out
 }
 
@@ -757,13 +758,16 @@ fn is_long_nop(bytes: &[u8]) -> bool {
     covered >= 3
 }
 
-fn backwards(f: &Function, index: usize, segment: &Segment) -> Option<Draft> {
+/// A window before the `syscall`. `over`: and over it, where less is before it that can be moved (as in the loop around `exit` at
+/// the end of a thread of glibc's).
+fn backwards(f: &Function, index: usize, segment: &Segment, over: bool) -> Option<Draft> {
     if f.unknown_jumps || f.targets.contains(&f.code[index].ip()) {
         return None;
     }
     let site = f.code[index].ip();
     let mut first = index;
-    while site - f.code[first].ip() < JUMP as u64 {
+    let own = if over { 2 } else { 0 };
+    while site + own - f.code[first].ip() < JUMP as u64 {
         // What is moved must not be a target, but for its first instruction.
         if first < index && f.targets.contains(&f.code[first].ip()) {
             return None;
@@ -787,7 +791,7 @@ fn backwards(f: &Function, index: usize, segment: &Segment) -> Option<Draft> {
     Some(Draft {
         kind: 2,
         start,
-        len: site - start,
+        len: site + own - start,
         site,
         resume: site + 2,
         before: moved.code,

@@ -130,6 +130,28 @@ fn backward_window() {
 }
 
 #[test]
+fn window_over_the_syscall() {
+    // L: xor edi, edi; mov eax, edx; syscall; jmp L; L2: nop; jmp L2: too little on either side alone, and L may be the window's start.
+    let code = [0x31, 0xff, 0x89, 0xd0, 0x0f, 0x05, 0xeb, 0xf8, 0x90, 0xeb, 0xfd];
+    let r = one(&code).unwrap();
+    assert_eq!((r.offset, r.len, r.site, r.resume, r.before, r.after), (0x1000, 6, 4, 6, 4, 0));
+    let call = Call::enter(40);
+    let mut t = [0; TRAMPOLINE_MAX];
+    let n = r.write_trampoline(&mut t, 0x401000, 0x600000, &call).unwrap();
+    assert_eq!((&t[..4], &t[4..4 + CALL], n), (&code[..4], call.bytes(), 4 + CALL + JUMP));
+    // It goes on with the jump.
+    let back = i32::from_le_bytes(t[n - 4..n].try_into().unwrap());
+    assert_eq!(0x600000 + n as i64 + i64::from(back), 0x401006);
+    let mut text = code;
+    r.write_jump(&mut text, 0x401000, 0x600000).unwrap();
+    assert_eq!((text[0], &text[5..]), (0xe9, &[0xcc, 0xeb, 0xf8, 0x90, 0xeb, 0xfd][..]));
+    let places: std::vec::Vec<_> = r.places(&call).collect();
+    assert_eq!(places, [(0, 0), (2, 2), (4, 4), (6, 4 + CALL)]);
+    // With a jump to the syscall itself it stays as it is.
+    assert!(one(&[0x31, 0xff, 0x89, 0xd0, 0x0f, 0x05, 0xeb, 0xfc, 0x90, 0xeb, 0xfd]).is_none());
+}
+
+#[test]
 fn bytes_that_are_no_syscall() {
     // mov eax, 0x050f: the bytes are an immediate.
     let p = plan(&elf(&[0xb8, 0x0f, 0x05, 0, 0, 0xc3])).unwrap();
