@@ -6,7 +6,7 @@
 
 use core::mem::offset_of;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes set aside behind a frame for the extended (x87, SSE, AVX, AVX-512) state.
 ///
@@ -26,7 +26,7 @@ pub enum FrameKind {
 
 /// A program's registers. The order is known to the entry code.
 #[repr(C, align(64))]
-#[derive(Clone)]
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[allow(missing_docs, reason = "the fields are the registers' names")]
 pub struct UserFrame {
     pub r15: u64,
@@ -98,6 +98,16 @@ impl UserFrame {
         };
         f.reset_extended();
         f
+    }
+
+    /// As a new one.
+    pub fn reset(&mut self) {
+        // Nothing but whole numbers, in place: the frame is large for a stack.
+        self.zero();
+        self.orig_rax = u64::MAX;
+        self.rflags = 0x202;
+        self.kind = FrameKind::Full as u32;
+        self.reset_extended();
     }
 
     /// Puts the extended state back to that of a new process: x87 control

@@ -1,6 +1,5 @@
 //! Loading programs: `execve(2)`.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -571,7 +570,7 @@ fn load(
         }
     }
     *task.process.image.lock() = image;
-    *frame = *Box::new(UserFrame::new());
+    frame.reset();
     frame.rip = entry;
     frame.rsp = sp;
     Ok(())

@@ -1,7 +1,9 @@
 //! Switching stacks and the program's extended registers on x86-64.
 #![allow(unsafe_code, reason = "switches stacks and saves registers")]
 
+use alloc::boxed::Box;
 use atoll_abi::frame::{UserFrame, XSAVE_MAX, XSAVE_OFFSET};
+use core::alloc::Layout;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -248,6 +250,19 @@ pub(crate) fn restore_live(frame: &UserFrame, left: Option<Left>) {
     }
     // SAFETY: as above.
     unsafe { core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const mxcsr, options(nostack, readonly)) };
+}
+
+/// A copy of a frame, made where it is to lie: it is large for a stack. None: no memory.
+pub fn copy_of(frame: &UserFrame) -> Option<Box<UserFrame>> {
+    // SAFETY: fresh memory of that layout, which is written as a whole before it is a box's.
+    unsafe {
+        let copy = alloc::alloc::alloc(Layout::new::<UserFrame>()).cast::<UserFrame>();
+        if copy.is_null() {
+            return None;
+        }
+        copy.copy_from_nonoverlapping(frame, 1);
+        Some(Box::from_raw(copy))
+    }
 }
 
 /// Makes a frame complete: a full xsave area from xmm0-15 as entry saved them

@@ -46,7 +46,7 @@ pub use activity::{
     set_of_cores, used,
 };
 pub use arch::{
-    capture_extended, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
+    capture_extended, copy_of, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
 };
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
 pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of};

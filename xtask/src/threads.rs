@@ -104,6 +104,8 @@ fn fairness(options: &Options, dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// How long a program runs before it is asked.
+const SETTLED: Duration = Duration::from_secs(2);
 /// How often something is asked from outside, in a round.
 const ASKED: u32 = 1000;
 
@@ -146,6 +148,8 @@ fn ask(side: Side, dir: &Path, program: &str, busy: bool, times: &mut Vec<f64>) 
         }
     };
     stream.set_nodelay(true)?;
+    // A cell that has just begun has memory made ready beside it.
+    std::thread::sleep(SETTLED);
     let mut random = 1u64;
     let mut byte = [0];
     for n in 0..ASKED + 20 {

@@ -1,6 +1,5 @@
 //! Calls on processes: making, replacing, ending, waiting, ids, limits.
 
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -82,7 +81,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let me = find_task(task.tid()).ok_or(Errno::ESRCH)?;
 
     // The child's registers are the caller's, but for the stack, the thread pointer and the result.
-    let mut frame = Box::new(c.frame.clone());
+    let mut frame = atoll_task::copy_of(c.frame).ok_or(Errno::EAGAIN)?;
     if frame.is_syscall() {
         atoll_task::capture_extended(&mut frame);
         frame.kind = FrameKind::Full as u32;
