@@ -1175,12 +1175,16 @@ def fill(all):
             except BlockingIOError:
                 pass
     return len(all)
+if sys.argv[1] == "once":
+    print(fill([]))
+    sys.exit()
 if sys.argv[1] == "bomb":
-    bomb = []
+    bomb, before = [], 0
     while True:
-        print(fill(bomb), flush=True)
-        if not sys.stdin.readline():
-            sys.exit()
+        if fill(bomb) != before:
+            before = len(bomb)
+            print(before, flush=True)
+        time.sleep(0.05)
 subprocess.Popen([sys.executable, "-c", sys.argv[2], "bomb"], stderr=subprocess.DEVNULL)
 print("calm", fill([]), flush=True)
 time.sleep(100)
@@ -1191,7 +1195,7 @@ fn tasks_max() -> Done {
     let user = User::this()?;
     // The one thread that the program has from the start counts.
     let limited = ["run", "--cores", "1", "--memory", "256M", "--pids-limit", "21", "--"];
-    let program = ["/usr/bin/python3", "-c", COUNTED, "bomb"];
+    let program = ["/usr/bin/python3", "-c", COUNTED, "once"];
     let said = user.ask(&[&limited[..], &program[..]].concat())?;
     check(said.lines().next() == Some("20"), format!("of 20 threads in a cell there are {said}"))?;
     let name = unique("tasks");
@@ -1204,11 +1208,9 @@ fn tasks_max() -> Done {
     };
     write(11)?;
     let path = file.to_str().ok_or("a name")?;
-    let mut command = user.command();
-    command.args(["run", "--name", &name, "--cores", "1", "--memory", "256M", "--grid", path, "--"]);
-    command.args(["/usr/bin/python3", "-c", COUNTED, "calm", COUNTED]);
-    let mut cell =
-        Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?);
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M", "--grid", path];
+    let program = ["/usr/bin/python3", "-c", COUNTED, "calm", COUNTED];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &program)?;
     let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).lines();
     let mut two = [String::new(), String::new()];
     for line in &mut two {
@@ -1220,7 +1222,6 @@ fn tasks_max() -> Done {
     user.ask(&["grid", "set", &name, path])?;
     let shown = user.ask(&["grid", "show", &name])?;
     check(shown.contains("tasks_max = 31"), shown)?;
-    writeln!(cell.0.stdin.as_mut().ok_or("no standard input")?)?;
     let more = lines.next().ok_or("it says no more")??;
     check(more == "30", format!("of 30 there are {more}"))
 }
