@@ -90,7 +90,7 @@ static void *writer(void *p)
 }
 
 static pthread_key_t key;
-static int destroyed;
+static _Atomic int destroyed;
 static void destroy(void *p) { destroyed += (int)(long)p; }
 static void *with_key(void *p)
 {
