@@ -69,34 +69,8 @@ const _: () = assert!(XSAVE_OFFSET.is_multiple_of(64));
 impl UserFrame {
     /// A frame with all registers zero and the extended state a new Linux process has.
     pub fn new() -> Self {
-        let mut f = UserFrame {
-            r15: 0,
-            r14: 0,
-            r13: 0,
-            r12: 0,
-            rbp: 0,
-            rbx: 0,
-            r11: 0,
-            r10: 0,
-            r9: 0,
-            r8: 0,
-            rax: 0,
-            rcx: 0,
-            rdx: 0,
-            rsi: 0,
-            rdi: 0,
-            orig_rax: u64::MAX,
-            rip: 0,
-            rflags: 0x202,
-            rsp: 0,
-            fs_base: 0,
-            kind: FrameKind::Full as u32,
-            saved_components: 0,
-            reserved: [0; 3],
-            xmm: [[0; 2]; 16],
-            xsave: [0; XSAVE_MAX / 8],
-        };
-        f.reset_extended();
+        let mut f = Self::new_zeroed();
+        f.begin();
         f
     }
 
@@ -104,16 +78,26 @@ impl UserFrame {
     pub fn reset(&mut self) {
         // Nothing but whole numbers, in place: the frame is large for a stack.
         self.zero();
+        self.begin();
+    }
+
+    /// What is not zero in a new one.
+    fn begin(&mut self) {
         self.orig_rax = u64::MAX;
         self.rflags = 0x202;
         self.kind = FrameKind::Full as u32;
-        self.reset_extended();
+        self.begin_extended();
     }
 
     /// Puts the extended state back to that of a new process: x87 control
     /// word 0x37f, MXCSR 0x1f80, all else in its initial configuration.
     pub fn reset_extended(&mut self) {
         self.xsave = [0; XSAVE_MAX / 8];
+        self.begin_extended();
+    }
+
+    /// What is not zero of it.
+    fn begin_extended(&mut self) {
         self.xsave[0] = 0x37f;
         self.xsave[3] = 0x1f80;
         // XSTATE_BV: x87 and SSE are taken from the area, the rest is initial.

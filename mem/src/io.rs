@@ -8,14 +8,12 @@
 
 use crate::heap::memory;
 use crate::user;
+use crate::vm::SLOT;
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::{HostBuf, ReadBuf};
 use atoll_abi::service::Extent;
 use atoll_abi::{Errno, Result};
 use atoll_sync::breathe;
-
-/// After so many bytes of zeroes the core looks around.
-const CHUNK: usize = 64 << 10;
 
 /// Most bytes that are handed to one host call.
 const HOST_MAX: u64 = 1 << 20;
@@ -274,7 +272,7 @@ impl<'a> Sink<'a> {
                     if k < step {
                         break;
                     }
-                    if done.is_multiple_of(CHUNK) {
+                    if (done as u64).is_multiple_of(SLOT) {
                         breathe();
                     }
                 }
