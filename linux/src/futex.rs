@@ -8,7 +8,7 @@ use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
 use atoll_mem::vm::Kind;
 use atoll_sync::{Mutex, SetOnce};
-use atoll_task::{Limit, ThreadRef};
+use atoll_task::{Limit, ThreadRef, Until};
 use linux_raw_sys::general as linux;
 
 use crate::pi;
@@ -122,12 +122,17 @@ fn shared_key(task: &Task, addr: u64, own: Key) -> Result<Key> {
     })
 }
 
+/// The value of most locks that are made of futexes (glibc's, Rust's, Go's) when one has it and others want it, as in Drepper's
+/// "Futexes are tricky". That it means this is a guess, by which it is only decided how to look before sleeping.
+const LOCKED_AND_WANTED: u32 = 2;
+
 fn wait(task: &Task, addr: u64, private: bool, value: u32, bits: u32, limit: Limit) -> Result<u64> {
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
     let key = key(task, addr, private)?;
-    if atoll_task::look_before_sleep(|| Ok(user::load_u32(addr)? != value))? {
+    let until = if value == LOCKED_AND_WANTED { Until::Released } else { Until::Changed };
+    if atoll_task::look_before_sleep(until, || Ok(user::load_u32(addr)? != value))? {
         return Err(Errno::EAGAIN);
     }
     {

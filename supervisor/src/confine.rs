@@ -117,15 +117,26 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (IPV6, libc::IPV6_DROP_MEMBERSHIP as u64, "IPV6_DROP_MEMBERSHIP"),
 ];
 
+/// Numbers of calls.
+#[allow(non_upper_case_globals, reason = "as the crate writes them")]
+mod numbers {
+    pub use libc::*;
+    // Too new for the crate: Linux 6.7.
+    pub const SYS_futex_wake: i64 = 454;
+    pub const SYS_futex_wait: i64 = 455;
+}
+
 macro_rules! allowed {
     ($($name:ident $number:ident $only:expr, $why:literal;)*) => {
-        &[$(Allowed { name: stringify!($name), number: libc::$number, only: $only, why: $why },)*]
+        &[$(Allowed { name: stringify!($name), number: numbers::$number, only: $only, why: $why },)*]
     };
 }
 
 /// All of them.
 pub const ALLOWED: &[Allowed] = allowed! {
     futex SYS_futex Only::Among(1, &[(libc::FUTEX_WAIT as u64, "FUTEX_WAIT"), (libc::FUTEX_WAKE as u64, "FUTEX_WAKE")]), "wait for the baton of a core; wake serving threads";
+    futex_wait SYS_futex_wait Only::Any, "the same, from Linux 6.7 on";
+    futex_wake SYS_futex_wake Only::Any, "the same, from Linux 6.7 on";
     epoll_pwait2 SYS_epoll_pwait2 Only::Any, "sleep until an event, a bell or a deadline";
     epoll_ctl SYS_epoll_ctl Only::Any, "watch a socket";
     write SYS_write Only::Any, "ring a core's bell; log lines";

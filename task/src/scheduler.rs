@@ -523,29 +523,58 @@ fn is_another_at_work(this: &Core) -> bool {
 /// Longest time for which a thread looks whether it has to sleep at all, ns: about what two switches take.
 const LOOK: u64 = 1_000;
 
-/// For who is about to sleep until another thread changes something: looks for a short time whether one of another core does,
-/// if there is nothing else to be done here and this has paid lately. Value: what `changed` said last.
-#[inline]
-pub fn look_before_sleep<E>(changed: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-    if all_cores().len() < 2 || with_private(|p| p.ready.len() > 0 || !p.looks.is_time()) {
-        return Ok(false);
-    }
-    look_a_while(changed)
+/// How long a thread leaves a lock alone that another one has before it looks again, ns. If both always want it, each gets it some
+/// ten times in a row so, and the line of the cache that it lies in comes over once instead of each time.
+const REST: u64 = 1_000;
+
+/// What a thread is about to sleep for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// Another thread changes something.
+    Changed,
+    /// A lock is released, which the other one may want again at once.
+    Released,
 }
 
+/// For who is about to sleep until another thread changes something: looks for a short time whether one of another core does,
+/// if this has paid lately and nothing else is to be done here. For a lock also if others are ready: as likely as not they
+/// want it, too, and it is free before two have been switched to. Value: what `changed` said last.
+#[inline]
+pub fn look_before_sleep<E>(until: Until, changed: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+    let busy = |p: &Private| until == Until::Changed && p.ready.len() > 0;
+    if all_cores().len() < 2 || with_private(|p| busy(p) || !p.looks.is_time()) {
+        return Ok(false);
+    }
+    match until {
+        Until::Changed => look_a_while(LOOK, 8, changed, core::hint::spin_loop),
+        Until::Released => look_a_while(4 * REST, 1, changed, || {
+            let (this, begun) = (this_core(), platform().now());
+            while nothing_arrived(this) && platform().now() - begun < REST {
+                core::hint::spin_loop();
+            }
+        }),
+    }
+}
+
+/// Looks for so much time, and at the clock after so many looks.
 #[inline(never)]
-fn look_a_while<E>(mut changed: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+fn look_a_while<E>(
+    time: u64,
+    looks: u32,
+    mut changed: impl FnMut() -> Result<bool, E>,
+    rest: impl Fn(),
+) -> Result<bool, E> {
     let this = this_core();
     if !is_another_at_work(this) {
         return Ok(false);
     }
-    let until = platform().now() + LOOK;
+    let until = platform().now() + time;
     let found = loop {
-        for _ in 0..8 {
+        for _ in 0..looks {
+            rest();
             if changed()? {
                 break;
             }
-            core::hint::spin_loop();
         }
         let found = changed()?;
         if found || !nothing_arrived(this) || platform().now() >= until {

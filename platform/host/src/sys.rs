@@ -2,6 +2,9 @@
 #![allow(unsafe_code, reason = "makes system calls")]
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use atoll_abi::errno::Errno;
 
 /// Makes a system call.
 ///
@@ -36,7 +39,8 @@ pub(crate) use call;
 pub use linux_raw_sys::general::{
     __NR_accept4 as ACCEPT4, __NR_clone as CLONE, __NR_close as CLOSE, __NR_epoll_ctl as EPOLL_CTL,
     __NR_epoll_pwait2 as EPOLL_PWAIT2, __NR_exit as EXIT, __NR_exit_group as EXIT_GROUP, __NR_fstat as FSTAT,
-    __NR_futex as FUTEX, __NR_getpeername as GETPEERNAME, __NR_getpid as GETPID, __NR_getrandom as GETRANDOM,
+    __NR_futex as FUTEX, __NR_futex_wait as FUTEX_WAIT, __NR_futex_wake as FUTEX_WAKE,
+    __NR_getpeername as GETPEERNAME, __NR_getpid as GETPID, __NR_getrandom as GETRANDOM,
     __NR_getsockname as GETSOCKNAME, __NR_getsockopt as GETSOCKOPT, __NR_gettid as GETTID,
     __NR_ioctl as IOCTL, __NR_kill as KILL, __NR_mmap as MMAP, __NR_mprotect as MPROTECT,
     __NR_mremap as MREMAP, __NR_munmap as MUNMAP, __NR_poll as POLL, __NR_prctl as PRCTL,
@@ -50,8 +54,21 @@ pub use linux_raw_sys::general::{
     __NR_write as WRITE,
 };
 
+/// Does the host have the calls of Linux 6.7 that do one thing each? The filter of a cell lets those through without a look
+/// at arguments, in 10 ns instead of 150.
+static HAS_SINGLE: AtomicBool = AtomicBool::new(true);
+/// Words of 32 bits, in memory that processes may share (`FUTEX2_SIZE_U32`).
+const WORD: u64 = 2;
+
 /// Sleeps while `*word == value`, at most `timeout` ns if given.
-pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout: Option<u64>) {
+pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<u64>) {
+    if timeout.is_none() && HAS_SINGLE.load(Ordering::Relaxed) {
+        // SAFETY: the word is valid for the call.
+        let r = unsafe { call!(FUTEX_WAIT, word.as_ptr(), value, u32::MAX, WORD) };
+        if !is_missing(r) {
+            return;
+        }
+    }
     let ts = timeout.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
     let ts = ts.as_ref().map_or(core::ptr::null(), |t| t.as_ptr());
     // SAFETY: the word and the timeout are valid for the call.
@@ -59,7 +76,23 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout: Opt
 }
 
 /// Wakes up to `n` sleepers on the word.
-pub fn futex_wake(word: &core::sync::atomic::AtomicU32, n: u32) {
-    // SAFETY: only the word's address is used.
+pub fn futex_wake(word: &AtomicU32, n: u32) {
+    if HAS_SINGLE.load(Ordering::Relaxed) {
+        // SAFETY: only the word's address is used.
+        let r = unsafe { call!(FUTEX_WAKE, word.as_ptr(), u32::MAX, n, WORD) };
+        if !is_missing(r) {
+            return;
+        }
+    }
+    // SAFETY: as above.
     unsafe { call!(FUTEX, word.as_ptr(), 1u64, n) };
+}
+
+/// Is that the answer of a host, or of a filter around this one, that does not know such a call?
+fn is_missing(r: i64) -> bool {
+    let missing = [Errno::ENOSYS, Errno::EPERM].iter().any(|e| r == -i64::from(e.0));
+    if missing {
+        HAS_SINGLE.store(false, Ordering::Relaxed);
+    }
+    missing
 }
