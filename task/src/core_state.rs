@@ -143,6 +143,9 @@ pub(crate) struct Core {
     pub event_thread: AtomicPtr<Thread>,
     /// Asked another core for work and got no answer yet.
     pub wants_work: AtomicBool,
+    /// For itself: of the other cores, the one that it looks at next, and the one that it found at work last.
+    pub next_other: AtomicU32,
+    pub at_work: AtomicU32,
     pub stats: Stats,
     /// Its books.
     pub meter: Meter,
@@ -247,6 +250,8 @@ impl Core {
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),
             wants_work: AtomicBool::new(false),
+            next_other: AtomicU32::new(0),
+            at_work: AtomicU32::new(number as u32),
             stats: Stats::default(),
         }
     }

@@ -513,11 +513,32 @@ fn leave_core(this: &Core) -> bool {
     true
 }
 
-/// Has another core of the cell something to do?
+/// How many other cores a core looks at for one that is idle, or at work: the same on a cell of any size.
+const A_FEW: usize = 4;
+/// The same where it looks seldom.
+const MANY: usize = 16;
+
+/// Up to so many other cores, beginning behind those that this core looked at the last time.
+fn some_others(at_most: usize) -> impl Iterator<Item = usize> {
+    let (me, all) = (core_local().id(), all_cores().len());
+    let others = all - 1;
+    let next = &this_core().next_other;
+    let first = next.load(Ordering::Relaxed) as usize;
+    next.store(((first + at_most) % others.max(1)) as u32, Ordering::Relaxed);
+    (first..first + at_most.min(others)).map(move |n| (me + 1 + n % others) % all)
+}
+
+/// Has another core of the cell something to do? Where there are many, one of some.
 fn is_another_at_work(this: &Core) -> bool {
     // Who was sent something is about to wake.
-    let works = |c: &Core| c.busy.load(Ordering::Relaxed) || !nothing_arrived(c);
-    all_cores().iter().any(|c| !core::ptr::eq(c, this) && works(c))
+    let works = |n: &usize| core(*n).busy.load(Ordering::Relaxed) || !nothing_arrived(core(*n));
+    let last = this.at_work.load(Ordering::Relaxed) as usize;
+    let found = Some(last).filter(|n| *n != core_local().id() && works(n));
+    let found = found.or_else(|| some_others(A_FEW).find(works));
+    if let Some(found) = found {
+        this.at_work.store(found as u32, Ordering::Relaxed);
+    }
+    found.is_some()
 }
 
 /// Longest time for which a thread looks whether it has to sleep at all, ns: about what two switches take.
@@ -918,15 +939,15 @@ fn arm(this: &Core, external: bool) {
             at = at.min(p.polled.max(p.since) + looks_every(p));
         }
         if p.ready.len() > 0 {
-            if is_one_idle() {
-                at = at.min(p.since + p.spread_after);
-            }
             let ends = p.ready.turn_ends(p.since);
             if ends < at.min(p.armed) && ends <= platform().now() {
                 // It has to come by at once, which takes no deadline.
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
                 at = at.min(ends);
+                if p.since + p.spread_after < at.min(p.armed) && is_one_idle() {
+                    at = p.since + p.spread_after;
+                }
             }
         }
         // One that comes earlier does as well: it will see that it is early, and ask again.
@@ -1292,10 +1313,17 @@ pub fn exit() -> ! {
 
 /// The core with the fewest threads to run, of those that `t` may run on. This one, if it has one more at most: to wake another
 /// one takes longer than many a thread lasts, and who waits too long here goes to an idle one yet (`spread`).
+///
+/// In a large cell it is one of this core and some others: where one is looked for so the next time others are looked at, that is
+/// nearly as good (Mitzenmacher, "The power of two choices in randomized load balancing").
 pub(crate) fn choose_core(t: &Thread) -> usize {
     let me = core_local().id();
-    let of = |n: &usize| weight_of_core(*n) + u32::from(*n != me);
-    (0..all_cores().len()).filter(|n| t.may_run_on(*n)).min_by_key(|n| (of(n), *n != me)).unwrap_or(me)
+    let best = |cores: &mut dyn Iterator<Item = usize>| {
+        let of = |n: &usize| weight_of_core(*n) + u32::from(*n != me);
+        cores.filter(|n| t.may_run_on(*n)).min_by_key(|n| (of(n), *n != me))
+    };
+    let some = best(&mut some_others(MANY).chain([me]));
+    some.or_else(|| best(&mut (0..all_cores().len()))).unwrap_or(me)
 }
 
 /// Threads of a core that have something to do, as far as one can see from here.
@@ -1304,17 +1332,14 @@ fn weight_of_core(n: usize) -> u32 {
     c.load.load(Ordering::Relaxed) + u32::from(c.busy.load(Ordering::Relaxed))
 }
 
-/// An idle core asks the busiest other for a thread.
+/// An idle core asks the busiest of some others for a thread.
 fn ask_for_work() {
     let this = this_core();
     if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) {
         return;
     }
     let me = core_local().id();
-    let busiest = (0..all_cores().len())
-        .filter(|n| *n != me)
-        .max_by_key(|n| core(*n).load.load(Ordering::Relaxed))
-        .unwrap_or(me);
+    let busiest = some_others(A_FEW).max_by_key(|n| core(*n).load.load(Ordering::Relaxed)).unwrap_or(me);
     if core(busiest).load.load(Ordering::Relaxed) >= 2 {
         this.wants_work.store(true, Ordering::Relaxed);
         core(busiest).send(Mail::WantWork(me));
@@ -1333,21 +1358,19 @@ fn give_work(to: usize) {
     core(to).wants_work.store(false, Ordering::Relaxed);
 }
 
-/// Does another core have nothing to do?
+/// Does one of some other cores have nothing to do?
 fn is_one_idle() -> bool {
-    let me = core_local().id();
-    (0..all_cores().len()).any(|n| n != me && is_idle(n))
+    some_others(A_FEW).any(is_idle)
 }
 
 fn is_idle(n: usize) -> bool {
     crate::is_online(n) && !core(n).busy.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) == 0
 }
 
-/// Others wait while a thread runs on: each idle core gets one of them. Value: did one go?
+/// Others wait while a thread runs on: each idle core that is found gets one of them. Value: did one go?
 fn spread() -> bool {
-    let me = core_local().id();
     let mut went = false;
-    for to in (0..all_cores().len()).filter(|n| *n != me && is_idle(*n)) {
+    for to in some_others(MANY).filter(|n| is_idle(*n)) {
         let Some(t) = pop_movable(to) else { continue };
         migrate(t, to);
         went = true;

@@ -22,8 +22,7 @@ use crate::system::{find, is_root, need};
 const NEEDS: [(&str, &str); 4] =
     [("qemu-system-x86_64", "qemu-system-x86"), ("gcc", "gcc"), ("apt-get", "apt"), ("dpkg-deb", "dpkg")];
 /// QEMU's options for both. `-cpu max` has what the nucleus asks for.
-const QEMU: &str =
-    "-nodefaults -no-user-config -display none -no-reboot -accel tcg,thread=multi -cpu max -m 768";
+const QEMU: &str = "-nodefaults -no-user-config -display none -no-reboot -cpu max -m 768";
 /// Linux's modules for a virtio network device on PCI, each before those that need it.
 const MODULES: [&str; 8] = [
     "drivers/virtio/virtio_ring.ko",
@@ -134,21 +133,22 @@ impl Workshop {
         Ok(Workshop { dir: dir.into(), kernel, kernel_name: format!("{package} {version}"), plugin })
     }
 
-    /// What a machine boots to run this program of the host's (`words`, the first one found as a shell would).
-    pub fn image(&self, side: Side, name: &str, words: &[&str]) -> Result<Image> {
+    /// What a machine with so many cores boots to run this program of the host's (`words`, the first one found as a shell would).
+    pub fn image(&self, side: Side, name: &str, words: &[&str], cores: usize) -> Result<Image> {
         let program = find(words[0]).with_context(|| format!("there is no program {}", words[0]))?;
         let dir = self.dir.join(format!("{name}-{side:?}"));
         fs::create_dir_all(&dir)?;
         if side == Side::Cell {
             let quoted: Vec<String> = words[1..].iter().map(|w| format!("'{w}'")).collect();
             let run = format!("{} {}", program.display(), quoted.join(" "));
-            let text =
-                format!("cell bench\n cores 1\n memory 512M\n device net0\n device console\n run {run}\n");
+            let text = format!(
+                "cell bench\n cores {cores}\n memory 512M\n device net0\n device console\n run {run}\n"
+            );
             fs::write(dir.join("machine.conf"), text)?;
             let mut build = Command::new(top().join("target/release/atoll"));
             build.args(["image", "build"]).arg(dir.join("machine.conf")).arg("--output").arg(&dir);
             run_quietly(&mut build)?;
-            return Ok(Image { side, kernel: dir.join("nucleus"), initrd: dir.join("module.tar"), cores: 1 });
+            return Ok(Image { side, kernel: dir.join("nucleus"), initrd: dir.join("module.tar"), cores });
         }
         let root = self.dir.join("linux");
         let lines: String = words[1..].iter().map(|w| format!("{w}\n")).collect();
@@ -163,7 +163,7 @@ impl Workshop {
         packer.write(&mut beside)?;
         archive.extend_from_slice(&beside);
         fs::write(dir.join("initramfs"), archive)?;
-        Ok(Image { side, kernel: self.kernel.clone(), initrd: dir.join("initramfs"), cores: 1 })
+        Ok(Image { side, kernel: self.kernel.clone(), initrd: dir.join("initramfs"), cores })
     }
 
     /// A machine with the nucleus that boots this module, on so many cores.
@@ -245,6 +245,9 @@ impl Guest {
         let maximum = image.cores.max(if image.side == Side::Cell { 2 } else { 1 });
         let smp = format!("{},maxcpus={maximum}", image.cores);
         qemu.args(QEMU.split(' ')).args(["-serial", "stdio", "-smp", &smp]);
+        // What is counted of several cores is right only if they run in turns.
+        let turns = image.cores > 1 && counter.is_some();
+        qemu.args(["-accel", if turns { "tcg,thread=single" } else { "tcg,thread=multi" }]);
         let mut net = "user,id=net0".to_string();
         if to != 0 {
             net += &format!(",hostfwd=tcp:127.0.0.1:{port}-:{to}");

@@ -25,7 +25,7 @@ pub fn boot(options: &Options, dir: &Path) -> Result<()> {
     need(Kind::Redis.needs())?;
     let workshop = Workshop::new(dir)?;
     let images =
-        [workshop.image(Side::Linux, "redis", &REDIS)?, workshop.image(Side::Cell, "redis", &REDIS)?];
+        [workshop.image(Side::Linux, "redis", &REDIS, 1)?, workshop.image(Side::Cell, "redis", &REDIS, 1)?];
     // Name, and what begins it on each side.
     let phases = [
         ("the first line", ["Linux version", "nucleus: "]),
@@ -93,7 +93,7 @@ fn calls(options: &Options, workshop: &Workshop) -> Result<()> {
     // A tenth of the work: these machines are some ten times slower.
     let words = [&*program.display().to_string(), "10"];
     let images =
-        [workshop.image(Side::Linux, "calls", &words)?, workshop.image(Side::Cell, "calls", &words)?];
+        [workshop.image(Side::Linux, "calls", &words, 1)?, workshop.image(Side::Cell, "calls", &words, 1)?];
     let mut times: [BTreeMap<String, Vec<f64>>; 2] = Default::default();
     for _ in 0..options.rounds {
         for (image, times) in images.iter().zip(&mut times) {
@@ -200,7 +200,7 @@ fn requests(options: &Options, workshop: &Workshop) -> Result<()> {
     for (name, (words, port, hello), load) in LOADS {
         let mut guests = Vec::new();
         for side in SIDES {
-            let image = workshop.image(side, words[0], words)?;
+            let image = workshop.image(side, words[0], words, 1)?;
             let counter = workshop.counter(&format!("{}-{side:?}", words[0]));
             let guest = Guest::start(&image, port, Some(&counter))?;
             guest.answers(hello)?;

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 
 use crate::bench::{Row, Table, compare_times, compile, output};
 use crate::build::{self, cargo, run as run_command, top};
+use crate::guests::{Guest, Workshop};
 use crate::servers::{SIDES, Side, command};
 use crate::system::{find, has, need};
 
@@ -46,6 +47,8 @@ enum Part {
     Java,
     /// tokio's tasks.
     Tokio,
+    /// Instructions of switches and wake-ups on more and more cores, in QEMU.
+    Scaling,
 }
 
 /// Measures.
@@ -64,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
             Part::Go => go(options, dir.path())?,
             Part::Java => java(options, dir.path())?,
             Part::Tokio => tokio(options, dir.path())?,
+            Part::Scaling => scaling(options, dir.path())?,
         }
     }
     Ok(())
@@ -266,4 +270,46 @@ fn tokio(options: &Options, dir: &Path) -> Result<()> {
     let program = dir.join("tokio-threads");
     fs::copy(target.join("release/tokio-threads"), &program)?;
     times(options, dir, &program.display().to_string(), &[])
+}
+
+/// Cores of the machines that are compared.
+const CORES: [usize; 4] = [1, 2, 4, 8];
+
+/// The number behind a word in what the program has said.
+fn said(text: &str, word: &str) -> Result<f64> {
+    let number = |line: &str| line.split_once(word).and_then(|(_, n)| n.trim().parse().ok());
+    text.lines().find_map(number).with_context(|| format!("the program has not said {word:?}:\n{text}"))
+}
+
+/// Instructions of a round trip of two threads of one core, of all cores at once, and of a wake-up on another core, on who wakes.
+fn scaling(options: &Options, dir: &Path) -> Result<()> {
+    let program = compile("scale", dir)?;
+    let workshop = Workshop::new(dir)?;
+    for cores in CORES {
+        let (mut trips, mut wakes): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
+        for (n, side) in SIDES.into_iter().enumerate() {
+            let image = workshop.image(side, "scale", &[&program], cores)?;
+            for _ in 0..options.rounds {
+                let counter = workshop.counter(&format!("scale-{side:?}"));
+                let mut guest = Guest::start(&image, 0, Some(&counter))?;
+                guest.wait()?;
+                let marks = counter.marks()?;
+                let at =
+                    |wanted: u64| marks.iter().find(|(mark, _)| *mark == wanted).map(|(_, at)| *at as f64);
+                let (Some(from), Some(to)) = (at(1), at(2)) else { bail!("no marks:\n{}", guest.text()) };
+                trips[n].push((to - from) / said(&guest.text(), "trips ")?);
+                let pairs = marks.windows(2).filter(|pair| (pair[0].0, pair[1].0) == (3, 4));
+                wakes[n].extend(pairs.map(|pair| (pair[1].1 - pair[0].1) as f64));
+            }
+        }
+        let row = |name: &str, [mut linux, mut cell]: [Vec<f64>; 2]| {
+            Row::less(format!("{cores} cores: {name}"), "instructions", &mut linux, &mut cell)
+                .print(options.json);
+        };
+        row("futexes there and back, on each", trips);
+        if cores > 1 {
+            row("a wake-up on another one", wakes);
+        }
+    }
+    Ok(())
 }
