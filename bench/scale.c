@@ -17,7 +17,7 @@
 /* Instructions that do nothing, but that bench/count.c knows: it notes how many were executed before each. */
 #define MARK(n) __asm__ volatile("nopl 0x41544c00+" #n "(%%rax)" : : : "memory")
 
-enum { CPUS = 64, WARM = 300, TRIPS = 1000, WAKES = 28 };
+enum { CPUS = 64, WARM = 300, TRIPS = 10000, WAKES = 28 };
 
 static struct pair {
 	_Alignas(4096) atomic_int turn;
