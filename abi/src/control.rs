@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -238,6 +238,9 @@ pub struct CoreArea {
     /// Since when something waits that has come for the core while it ran the runtime, which is not interrupted, ns; 0: nothing
     /// does. The platform notes it, the scheduler looks when it is through.
     pub put_off: AtomicU64,
+    /// From the nucleus, after a change of mappings by this core: its number, if cores may still remember what was there before
+    /// ([`SETTLED`](crate::nucleus::call::SETTLED)).
+    pub to_settle: AtomicU64,
 }
 
 /// Bit of [`CoreArea::slept`]: the core sleeps.

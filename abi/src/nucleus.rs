@@ -12,6 +12,8 @@
 //! on its [trap stack](crate::layout::TRAP_STACK), with the address of its `CoreLocal` in rdi and of its trap in rsi.
 //! GS is as the program left it. The trap's `trap` field is the processor's vector, or one of those in [`vector`].
 
+use crate::errno::Errno;
+
 /// Numbers of the calls.
 pub mod call {
     /// `end(status)`: ends the cell on all its cores. `status` is a wait status (`waitpid(2)`).
@@ -35,6 +37,7 @@ pub mod call {
     pub const SPACE_SWITCH: u64 = 8;
     /// `map(address, length, access, offset)`: shows the cell's memory from `offset` on, in the current space, in
     /// place of what was there. ENOMEM: no memory for page tables ([`TABLES_GIVE`]), the range is as far as it got.
+    /// Other cores may remember what was there before until [`SETTLED`], if the core's word for that is not 0 afterwards.
     /// EINVAL: not the programs' part of the space, or not all the cell's own memory.
     pub const MAP: u64 = 9;
     /// `unmap(address, length)`.
@@ -58,7 +61,14 @@ pub mod call {
     /// peer's inbox, and rings its bell. `peer` is a number in the descriptor's list. EAGAIN: the inbox is full, EPERM:
     /// the boot configuration doesn't allow it, EPIPE: that cell has ended.
     pub const SEND: u64 = 16;
+    /// `settled(change)`: has every core forgotten what a [change](crate::control::CoreArea::to_settle) took away?
+    /// [`NOT_YET`](super::NOT_YET): no.
+    pub const SETTLED: u64 = 17;
 }
+
+/// Any call that changes mappings, spaces or page tables, or sends, may answer this when another core of the cell is in the middle of
+/// one and does not come to its end, as if its processor stood still: nothing has been done, and it is to be made again later.
+pub const NOT_YET: Errno = Errno::EINPROGRESS;
 
 /// The most changes of one [`call::CHANGES`].
 pub const CHANGES_MAX: u64 = 32;

@@ -34,6 +34,7 @@ static OPS: ThreadOps = ThreadOps {
     now: || 0,
     others: || false,
     breathe: || {},
+    relax: || {},
 };
 
 fn address() -> Vec<u8> {

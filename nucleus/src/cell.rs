@@ -20,7 +20,7 @@ use atoll_abi::layout::{
     LOOP_STACK, MAX_SPACES, TRAP_STACK, is_user_range, table_blocks,
 };
 use atoll_abi::mailbox::Line;
-use atoll_abi::nucleus::{CHANGES_MAX, MapChange, change};
+use atoll_abi::nucleus::{CHANGES_MAX, MapChange, NOT_YET, change};
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent, Restart};
 
@@ -464,10 +464,10 @@ impl Cell {
         let (at, _) = core.space().look(line).ok_or(Errno::EFAULT)?;
         // SAFETY: within a page that the cell can read, in the direct map; its bytes may change meanwhile, and any will do.
         let line = unsafe { ((DIRECT + at) as *const Line).read_volatile() };
-        self.sends.with(self, || mailbox::send(self.parts.number, peer.number, &line))
+        self.sends.with(self, || mailbox::send(self.parts.number, peer.number, &line))?
     }
 
-    fn with_pool<R>(&'static self, f: impl FnOnce(&mut Pool) -> R) -> R {
+    fn with_pool<R>(&'static self, f: impl FnOnce(&mut Pool) -> R) -> core::result::Result<R, Errno> {
         // SAFETY: under the lock there is one reference.
         self.lock.with(self, || f(unsafe { &mut *self.pool.get() }))
     }
@@ -480,7 +480,7 @@ impl Cell {
             let space = Space::new(pool, self.first_space()).map_err(|_| Errno::ENOMEM)?;
             self.spaces[n].store(space.0, Ordering::SeqCst);
             Ok(n as u64)
-        })
+        })?
     }
 
     fn space(&self, n: u64) -> core::result::Result<Space, Errno> {
@@ -504,13 +504,15 @@ impl Cell {
             }
             space.destroy(pool);
             Ok(0)
-        })
+        })?
     }
 
     /// `space_switch`.
     pub fn space_switch(&'static self, core: &Core, n: u64) -> Answer {
-        // A space is destroyed under the lock; so that it isn't meanwhile.
-        let space = self.with_pool(|_| self.space(n).inspect(|s| cores::enter(core.index, *s)))?;
+        let space = self.space(n)?;
+        if !cores::enter_if(core.index, space, || self.space(n) == Ok(space)) {
+            return Err(Errno::EINVAL);
+        }
         core.set_space(space);
         Ok(0)
     }
@@ -519,21 +521,41 @@ impl Cell {
     /// and its calls for memory come here, and mostly for a page or two.
     #[inline(always)]
     pub fn change(&'static self, core: &Core, change: &MapChange) -> Answer {
-        let (space, mut after) = (core.space(), After::default());
-        let result = self.with_pool(|pool| one_change(space, pool, change, &mut after));
-        if after.stale {
-            self.settle(space, &after, &[(change.address, change.address + change.len)]);
-        }
+        let (result, number) = self.with_pool(|pool| {
+            let (space, mut after) = (core.space(), After::default());
+            let result = one_change(space, pool, change, &mut after);
+            let range = (change.address, change.address + change.len);
+            (result, if after.stale { self.begin_to_settle(pool, space, &after, &[range]) } else { 0 })
+        })?;
+        self.settle(core, number);
         result.map(|()| 0)
     }
 
-    /// Changes of these ranges have been made in a space, of which cores may remember what was there before: returns
-    /// when none does.
-    fn settle(&'static self, space: Space, after: &After, ranges: &[(u64, u64)]) {
-        cores::forget(self, Some(space), ranges);
-        if !after.tables.is_empty() {
-            self.with_pool(|pool| after.tables.iter().for_each(|at| pool.give(*at)));
+    /// Changes of these ranges have been made in a space, of which cores may remember what was there before: they are asked to
+    /// forget it. Value: the changes' number. With the pool's lock.
+    fn begin_to_settle(
+        &'static self,
+        pool: &mut Pool,
+        space: Space,
+        after: &After,
+        ranges: &[(u64, u64)],
+    ) -> u64 {
+        let number = cores::ask_to_forget(self, Some(space), ranges);
+        after.tables.iter().for_each(|at| pool.give_later(*at, number));
+        pool.collect(|number| cores::have_forgotten(self, number));
+        number
+    }
+
+    /// Waits a moment for the other cores to forget what the changes of this number took away, and leaves the rest to the cell.
+    fn settle(&'static self, core: &Core, number: u64) {
+        if number != 0 && !cores::is_soon(self, || cores::have_forgotten(self, number)) {
+            core.area(self).to_settle.store(number, Ordering::Relaxed);
         }
+    }
+
+    /// `settled`.
+    pub fn settled(&'static self, number: u64) -> Answer {
+        if cores::have_forgotten(self, number) { Ok(0) } else { Err(NOT_YET) }
     }
 
     /// `changes`: several of them. Value: how many were made.
@@ -545,41 +567,53 @@ impl Cell {
         let mut bytes = [0u8; TEXT_MAX as usize];
         const { assert!(CHANGES_MAX * ONE as u64 <= TEXT_MAX) };
         let bytes = self.text(list, n * ONE as u64, &mut bytes)?;
-        let (space, mut after, mut done) = (core.space(), After::default(), 0);
-        let mut ranges = ArrayVec::<(u64, u64), { CHANGES_MAX as usize }>::new();
-        let result = self.with_pool(|pool| {
-            for one in bytes.chunks_exact(ONE) {
-                let one = MapChange::read_from_bytes(one).map_err(|_| Errno::EFAULT)?;
-                let made = one_change(space, pool, &one, &mut after);
-                if matches!(made, Ok(()) | Err(Errno::ENOMEM)) {
-                    ranges.push((one.address, one.address + one.len));
+        let (result, number, done) = self.with_pool(|pool| {
+            let (space, mut after, mut done) = (core.space(), After::default(), 0);
+            let mut ranges = ArrayVec::<(u64, u64), { CHANGES_MAX as usize }>::new();
+            let mut make = || {
+                for one in bytes.chunks_exact(ONE) {
+                    let one = MapChange::read_from_bytes(one).map_err(|_| Errno::EFAULT)?;
+                    let made = one_change(space, pool, &one, &mut after);
+                    if matches!(made, Ok(()) | Err(Errno::ENOMEM)) {
+                        ranges.push((one.address, one.address + one.len));
+                    }
+                    made?;
+                    done += 1;
                 }
-                made?;
-                done += 1;
-            }
-            Ok(())
-        });
-        if after.stale {
-            self.settle(space, &after, &ranges);
-        }
+                Ok(())
+            };
+            let result = make();
+            let stale = after.stale;
+            (result, if stale { self.begin_to_settle(pool, space, &after, &ranges) } else { 0 }, done)
+        })?;
+        self.settle(core, number);
         match result {
             Err(e) if done == 0 => Err(e),
             _ => Ok(done),
         }
     }
 
-    /// `tables_give`: the cell gives a block of its memory up for page tables.
+    /// `tables_give`: the cell gives a block of its memory up for page tables. Whoever makes the call again when it was not yet done
+    /// goes on with it.
     pub fn tables_give(&'static self, offset: u64) -> Answer {
-        self.with_pool(|pool| {
+        let number = self.with_pool(|pool| {
+            if let Some(number) = pool.retyping(offset) {
+                return Ok(number);
+            }
             let at = pool.retype(offset)?;
             // Nothing maps it but the runtime's view of all memory.
             self.first_space().set_block(DIRECT_MAP + offset, false);
             // If it can't be had to forget, the block is lost to the cell.
-            self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, false)).map_err(|_| Errno::EIO)
-        })?;
-        // When no core remembers that, nobody in ring 3 reaches it.
-        cores::forget(self, None, &[]);
-        self.with_pool(|pool| pool.add(offset));
+            self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, false)).map_err(|_| Errno::EIO)?;
+            let number = cores::ask_to_forget(self, None, &[]);
+            pool.set_retyping(offset, number);
+            Ok(number)
+        })??;
+        // When no core remembers that view, nobody in ring 3 reaches it.
+        if !cores::is_soon(self, || cores::have_forgotten(self, number)) {
+            return Err(NOT_YET);
+        }
+        self.with_pool(|pool| pool.add(offset))?;
         Ok(0)
     }
 
@@ -587,11 +621,12 @@ impl Cell {
     pub fn tables_back(&'static self) -> Answer {
         // All under the lock: another core could give it once more.
         self.with_pool(|pool| {
+            pool.collect(|number| cores::have_forgotten(self, number));
             let (offset, at) = pool.take_back().ok_or(Errno::ENOENT)?;
             self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, true)).map_err(|_| Errno::EIO)?;
             self.first_space().set_block(DIRECT_MAP + offset, true);
             Ok(offset)
-        })
+        })?
     }
 }
 

@@ -1,9 +1,12 @@
 //! What the cores know of each other: cores of one cell wake and interrupt each other, and see to it that none
-//! remembers a mapping that is gone. No core waits here for one of another cell.
+//! remembers a mapping that is gone. No core waits here for one of another cell, nor for long for one of its own: whose processor
+//! stands still holds up only who needs it.
 #![allow(unsafe_code, reason = "loads the page-table register")]
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
+use atoll_abi::errno::Errno;
+use atoll_abi::nucleus::NOT_YET;
 use atoll_partition::CORES_MAX;
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags};
@@ -11,6 +14,7 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::apic::{Apic, vector};
 use crate::cell::Cell;
+use crate::clock;
 use crate::cpu::{self, Core};
 use crate::memory::FRAME;
 use crate::space::Space;
@@ -20,7 +24,7 @@ struct Shared {
     apic: AtomicU32,
     /// The page tables that it uses, or is about to.
     root: AtomicU64,
-    /// Grows when it is to forget what it remembers of mappings.
+    /// The last change of mappings for which it is to forget what it remembers of them. Changed under its cell's lock.
     wanted: AtomicU64,
     /// How far it has.
     done: AtomicU64,
@@ -47,10 +51,22 @@ pub fn apic(core: usize) -> u32 {
 
 /// This core uses the tables of this space from here on.
 pub fn enter(core: usize, space: Space) {
-    CORES[core].root.store(space.0, Ordering::SeqCst);
-    // Who changes the space meanwhile sees that, or this core sees the change.
+    enter_if(core, space, || true);
+}
+
+/// The same, if the space is there still. Value: was it?
+pub fn enter_if(core: usize, space: Space, is_there: impl FnOnce() -> bool) -> bool {
+    let root = &CORES[core].root;
+    let before = root.swap(space.0, Ordering::SeqCst);
+    // Who changes the space meanwhile, or destroys it, sees that, or this core sees the change.
     fence(Ordering::SeqCst);
-    load(space);
+    if is_there() {
+        load(space);
+        true
+    } else {
+        root.store(before, Ordering::SeqCst);
+        false
+    }
 }
 
 fn load(space: Space) {
@@ -73,9 +89,10 @@ pub fn forget_if_wanted(core: usize) {
     }
 }
 
-/// Mappings have changed, of these ranges (begin and end), or anywhere if there are none: returns when no core of
-/// the cell remembers what was there. `space`: where; None: in all of them.
-pub fn forget(cell: &'static Cell, space: Option<Space>, ranges: &[(u64, u64)]) {
+/// Mappings have changed, of these ranges (begin and end), or anywhere if there are none; `space`: where; None: in all of them.
+/// This core forgets what was there, and all others of the cell are asked to. Value: the change's number; 0: there is nobody to
+/// wait for. Under the cell's lock.
+pub fn ask_to_forget(cell: &'static Cell, space: Option<Space>, ranges: &[(u64, u64)]) -> u64 {
     /// From so many pages on it is cheaper to forget everything.
     const FEW: u64 = 16;
     let me = Core::here();
@@ -94,22 +111,47 @@ pub fn forget(cell: &'static Cell, space: Option<Space>, ranges: &[(u64, u64)]) 
     let me = me.index;
     let others = || cell.cores().filter(|n| *n != me && space.is_none_or(|s| is_in(*n, s)));
     if others().next().is_none() {
-        return;
+        return 0;
     }
+    // More than any core of the cell was asked for, whatever cells they have been of before.
+    let last = cell.cores().map(|n| CORES[n].wanted.load(Ordering::Relaxed)).max();
+    let number = last.map_or(1, |last| last + 1);
     // Who comes into the space later has nothing to forget; who is in it now has, even if it leaves.
-    let mut asked = [0u64; CORES_MAX];
     for n in others() {
-        asked[n] = CORES[n].wanted.fetch_add(1, Ordering::SeqCst) + 1;
+        CORES[n].wanted.store(number, Ordering::SeqCst);
         Apic::here().interrupt(CORES[n].apic.load(Ordering::Relaxed), vector::FLUSH);
     }
-    for n in cell.cores().filter(|n| asked[*n] != 0) {
-        while CORES[n].done.load(Ordering::SeqCst) < asked[n] {
-            forget_if_wanted(me);
-            if cell.has_ended() {
-                cpu::leave(cell);
-            }
-            core::hint::spin_loop();
+    number
+}
+
+/// Has every core of the cell forgotten what this change, or one before, took away?
+pub fn have_forgotten(cell: &'static Cell, number: u64) -> bool {
+    forget_if_wanted(Core::here().index);
+    // Who was not asked for this one has been for earlier ones at most.
+    let has =
+        |core: &Shared| core.done.load(Ordering::SeqCst) >= core.wanted.load(Ordering::SeqCst).min(number);
+    cell.cores().all(|n| has(&CORES[n]))
+}
+
+/// How long a core looks for another one that is running to do what takes that one a moment, ns.
+const MOMENT: u64 = 20_000;
+
+/// Looks for a moment whether something holds that another core of the cell is about to see to.
+pub fn is_soon(cell: &'static Cell, mut holds: impl FnMut() -> bool) -> bool {
+    let begun = clock::now();
+    loop {
+        if holds() {
+            return true;
         }
+        // Who is waited for may wait for this.
+        forget_if_wanted(Core::here().index);
+        if cell.has_ended() {
+            cpu::leave(cell);
+        }
+        if clock::now().saturating_sub(begun) > MOMENT {
+            return false;
+        }
+        core::hint::spin_loop();
     }
 }
 
@@ -127,18 +169,14 @@ impl Lock {
         Lock(AtomicBool::new(false))
     }
 
-    /// Runs `f` when no other core of the cell has it.
-    pub fn with<R>(&self, cell: &'static Cell, f: impl FnOnce() -> R) -> R {
-        while self.0.swap(true, Ordering::Acquire) {
-            // Who has it may wait for this.
-            forget_if_wanted(Core::here().index);
-            if cell.has_ended() {
-                cpu::leave(cell);
-            }
-            core::hint::spin_loop();
+    /// Runs `f` if no other core of the cell has it, or not for long.
+    pub fn with<R>(&self, cell: &'static Cell, f: impl FnOnce() -> R) -> Result<R, Errno> {
+        let taken = || !self.0.swap(true, Ordering::Acquire);
+        if !taken() && !is_soon(cell, taken) {
+            return Err(NOT_YET);
         }
         let result = f();
         self.0.store(false, Ordering::Release);
-        result
+        Ok(result)
     }
 }

@@ -514,7 +514,7 @@ impl Core {
 
     /// Waits for an interrupt in a cell's name, and counts how long.
     fn sleep_for(&self, cell: &'static crate::cell::Cell) {
-        let (area, _) = cell.area(self.number.get());
+        let area = self.area(cell);
         let begun = clock::now();
         let slept = area.slept_by(begun);
         area.slept.store(ASLEEP | begun.saturating_sub(slept), Ordering::Relaxed);
@@ -548,6 +548,11 @@ impl Core {
         true
     }
 
+    /// What it shares with this cell, whose it is.
+    pub fn area(&self, cell: &'static crate::cell::Cell) -> &'static CoreArea {
+        cell.area(self.number.get()).0
+    }
+
     /// An interrupt has come. The way back to ring 3 may lead by its upcalls.
     fn interrupted(&self, r: &mut Registers) {
         let apic = Apic::here();
@@ -577,7 +582,7 @@ impl Core {
             // If it can't take it now, it stays pending.
             self.pass_up(cell, r, up::EVENT, 0);
         } else {
-            cell.area(self.number.get()).0.puts_off(clock::now());
+            self.area(cell).puts_off(clock::now());
         }
     }
 }
@@ -806,6 +811,7 @@ extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
         call::TABLES_GIVE => cell.tables_give(a),
         call::TABLES_BACK => cell.tables_back(),
         call::SEND => cell.send(core, a, b),
+        call::SETTLED => cell.settled(a),
         call::CONSOLE => cell.write(a, b, c),
         _ => Err(Errno::ENOSYS),
     };

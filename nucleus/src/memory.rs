@@ -88,6 +88,8 @@ struct Block {
     free: u64,
     /// One more than the number of the next block that has room for page tables; 0: it is the last.
     next: u32,
+    /// It is to hold page tables when no core remembers anything from before the change of one number less; 0: it does not wait.
+    waits: u64,
 }
 
 impl Block {
@@ -107,6 +109,9 @@ pub struct Pool {
     blocks: &'static mut [Block],
     /// As `next` in a block: the first one with room.
     roomy: u32,
+    /// Page tables that cores may remember yet, first and last; 0: there are none. Each begins with the next one's address and, times two,
+    /// the number of the change that took it out: to who remembers it, neither is an entry that is present.
+    later: (u64, u64),
 }
 
 impl Pool {
@@ -128,7 +133,7 @@ impl Pool {
         let blocks = unsafe {
             core::slice::from_raw_parts_mut((DIRECT + books) as *mut Block, (memory / BLOCK) as usize)
         };
-        Pool { front, front_free: 0, extents, blocks, roomy: 0 }
+        Pool { front, front_free: 0, extents, blocks, roomy: 0, later: (0, 0) }
     }
 
     /// Number of the block that a physical address lies in.
@@ -214,6 +219,38 @@ impl Pool {
         push(&mut block.free, at);
     }
 
+    /// Gives one back when no core remembers it any more that refers to it: after the change of this number.
+    pub fn give_later(&mut self, at: u64, number: u64) {
+        if number == 0 {
+            return self.give(at);
+        }
+        // SAFETY: a page table of the pool's without entries that nothing refers to, in the direct map; who remembers it
+        // reads words that are not present.
+        unsafe { ((DIRECT + at) as *mut [u64; 2]).write_volatile([0, number << 1]) };
+        match &mut self.later {
+            (0, _) => self.later = (at, at),
+            (_, last) => {
+                // SAFETY: the last one is such a table, too.
+                unsafe { ((DIRECT + *last) as *mut u64).write_volatile(at) };
+                *last = at;
+            }
+        }
+    }
+
+    /// Gives back those for which the others have forgotten what was there before the change of that number.
+    pub fn collect(&mut self, have_forgotten: impl Fn(u64) -> bool) {
+        while self.later.0 != 0 {
+            let at = self.later.0;
+            // SAFETY: written by `give_later`.
+            let [next, number] = unsafe { ((DIRECT + at) as *const [u64; 2]).read_volatile() };
+            if !have_forgotten(number >> 1) {
+                return;
+            }
+            self.later.0 = next;
+            self.give(at);
+        }
+    }
+
     /// The block at this offset of the cell's memory is to hold page tables: from here on nothing of it can be mapped.
     /// Its physical address; EBUSY: something of it is mapped. It can't be used before [`Pool::add`].
     pub fn retype(&mut self, offset: u64) -> Result<u64, Errno> {
@@ -227,11 +264,28 @@ impl Pool {
         Ok(at)
     }
 
-    /// Page tables can be taken from this block.
+    /// The change that a block waits for before it can be used, if it is one that does.
+    pub fn retyping(&self, offset: u64) -> Option<u64> {
+        self.blocks
+            .get((offset / BLOCK) as usize)
+            .filter(|_| offset.is_multiple_of(BLOCK))?
+            .waits
+            .checked_sub(1)
+    }
+
+    /// It waits for this one.
+    pub fn set_retyping(&mut self, offset: u64, number: u64) {
+        self.blocks[(offset / BLOCK) as usize].waits = number + 1;
+    }
+
+    /// Page tables can be taken from this block, which does not wait any more.
     pub fn add(&mut self, offset: u64) {
         let n = (offset / BLOCK) as usize;
-        self.blocks[n].next = self.roomy;
-        self.roomy = n as u32 + 1;
+        // Two may have waited for it.
+        if core::mem::take(&mut self.blocks[n].waits) != 0 {
+            self.blocks[n].next = self.roomy;
+            self.roomy = n as u32 + 1;
+        }
     }
 
     /// Makes a block the cell's own again in which there is no page table now; its offset and physical address.

@@ -28,5 +28,5 @@ pub use mutex::{Mutex, MutexGuard};
 pub use once::SetOnce;
 pub use rcu::{RcuArc, RcuSlot, RcuTable, set_defer};
 pub use shared::{ReadGuard, Shared, WriteGuard};
-pub use threads::{ThreadOps, Token, breathe, park, set_thread_ops, unpark};
+pub use threads::{ThreadOps, Token, breathe, park, relax, set_thread_ops, unpark};
 pub use wait::{Interest, WaitQueue, Wake, WakeKey};

@@ -22,6 +22,8 @@ pub struct ThreadOps {
     pub others: fn() -> bool,
     /// See [`breathe`].
     pub breathe: fn(),
+    /// See [`relax`].
+    pub relax: fn(),
 }
 
 static OPS: AtomicPtr<ThreadOps> = AtomicPtr::new(core::ptr::null_mut());
@@ -61,6 +63,17 @@ pub fn breathe() {
     // SAFETY: only `&'static` references are ever stored.
     if let Some(ops) = unsafe { p.as_ref() } {
         (ops.breathe)();
+    }
+}
+
+/// For who looks again and again whether another core has done something that nobody tells of: lets other threads run meanwhile. As
+/// in [`breathe`].
+pub fn relax() {
+    let p = OPS.load(Ordering::Acquire);
+    core::hint::spin_loop();
+    // SAFETY: only `&'static` references are ever stored.
+    if let Some(ops) = unsafe { p.as_ref() } {
+        (ops.relax)();
     }
 }
 
@@ -108,6 +121,7 @@ pub(crate) fn use_std_threads() {
         now: || std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64),
         others: || true,
         breathe: || {},
+        relax: || {},
     });
 }
 
@@ -132,5 +146,6 @@ pub(crate) fn use_loom_threads(patient: bool) {
         // Looking is trying more often, which the model does anyway.
         others: || false,
         breathe: || {},
+        relax: || {},
     });
 }

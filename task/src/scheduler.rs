@@ -75,6 +75,7 @@ pub fn init(cores: usize) {
         now: || platform().now(),
         others: || all_cores().len() > 1,
         breathe,
+        relax,
     };
     atoll_sync::set_thread_ops(&OPS);
     atoll_sync::set_defer(rcu::defer);
@@ -1042,8 +1043,7 @@ fn breathe() {
 
 #[cold]
 fn take_a_breath() {
-    // Not while a core starts, nor for what the scheduler itself does.
-    if core_local().current.load(Ordering::Relaxed).is_null() || with_private(|p| p.choosing) {
+    if !is_in_thread() {
         return;
     }
     let bits = core_local().pending.fetch_and(!INTERRUPTS, Ordering::SeqCst);
@@ -1060,6 +1060,19 @@ fn take_a_breath() {
             on_notify();
         }
     });
+}
+
+/// See [`atoll_sync::relax`].
+fn relax() {
+    breathe();
+    if is_in_thread() {
+        yield_now();
+    }
+}
+
+/// May what runs switch to another thread? Not while a core starts, nor what the scheduler itself does.
+fn is_in_thread() -> bool {
+    !core_local().current.load(Ordering::Relaxed).is_null() && with_private(|p| !p.choosing)
 }
 
 /// May a thread run on this core?

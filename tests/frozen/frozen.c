@@ -1,6 +1,6 @@
 /* Two processors that each have a thread which asks the system for all kinds of things, and one that computes. How far each is
  * stands in a file, where the test sees it, in a machine's memory by the words behind it; the test says there when to stop.
- * frozen FILE [keep]: with `keep` it changes no mappings. */
+ * frozen FILE */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +23,6 @@ struct words {
 } *words;
 
 static _Atomic unsigned bad;
-static int keep;
 
 static void pin(int cpu)
 {
@@ -49,12 +48,10 @@ static void one_round(int me, unsigned n)
 		bad++;
 	close(pipes[0]);
 	close(pipes[1]);
-	if (!keep) {
-		char *p = mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		p[n % (1 << 18)] = 1;
-		mprotect(p, 4096, PROT_READ);
-		munmap(p, 1 << 18);
-	}
+	char *p = mmap(0, 1 << 18, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	p[n % (1 << 18)] = 1;
+	mprotect(p, 4096, PROT_READ);
+	munmap(p, 1 << 18);
 	snprintf(path, sizeof path, "/tmp/frozen-%d-%d", me, n % 5);
 	int fd = open(path, O_RDWR | O_CREAT, 0600);
 	struct stat s;
@@ -72,9 +69,9 @@ static void one_round(int me, unsigned n)
 	close(e);
 	close(poll);
 	pthread_t t;
-	if (!keep && pthread_create(&t, 0, nothing, 0))
+	if (pthread_create(&t, 0, nothing, 0))
 		bad++;
-	else if (!keep)
+	else
 		pthread_join(t, 0);
 	if (n % 16 == 0) {
 		DIR *d = opendir("/proc/self/task");
@@ -115,7 +112,6 @@ static void *computes(void *which)
 int main(int argc, char **argv)
 {
 	pthread_t t[4];
-	keep = argc > 2;
 	int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || ftruncate(fd, 4096))
 		return 1;

@@ -282,13 +282,13 @@ impl Cores for Debugger {
     }
 }
 
-/// The same on the nucleus. The program changes no mappings there: the nucleus has a core that does wait until the others have
-/// forgotten what was there, as processors want it.
+/// The same on the nucleus, where who changes mappings waits until a core that stands still has forgotten what was there, and
+/// others run meanwhile.
 fn others_go_on_nucleus() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let program = program(dir.path())?;
     let configuration = format!(
-        "cell frozen\n cores 2\n memory 256M\n device console\n run {} /tmp/words keep\n",
+        "cell frozen\n cores 2\n memory 256M\n device console\n run {} /tmp/words\n",
         program.display()
     );
     std::fs::write(dir.path().join("machine.conf"), configuration)?;

@@ -311,6 +311,12 @@ fn addresses_and_limits() {
 }
 
 #[test]
+fn version() {
+    let says = format!("Version: `ABI_VERSION` {}.", atoll_abi::control::ABI_VERSION);
+    assert!(read("docs/specification.md").contains(&says), "docs/specification.md does not say {says}");
+}
+
+#[test]
 fn service_operations() {
     let said: Vec<String> = read("docs/specification.md")
         .lines()

@@ -40,6 +40,7 @@ pub fn boot() {
         now: || 0,
         others: || false,
         breathe: || {},
+        relax: || {},
     });
     static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
     let layout = Layout::from_size_align(MEMORY as usize, BLOCK as usize).unwrap();

@@ -5,12 +5,23 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid, _rdtsc};
 
 use atoll_abi::errno::{Errno, Result};
+use atoll_abi::nucleus::NOT_YET;
 
 /// Longest text of a call, bytes.
 pub const LINE_MAX: usize = 1024;
 
-/// Makes a call. It reads memory that arguments point to, and changes only mappings of programs.
-pub fn call(number: u64, [a, b, c, d]: [u64; 4]) -> Result<u64> {
+/// Makes a call, again if another core is in the middle of one: other threads run meanwhile.
+pub fn call(number: u64, arguments: [u64; 4]) -> Result<u64> {
+    loop {
+        match try_call(number, arguments) {
+            Err(NOT_YET) => atoll_sync::relax(),
+            done => return done,
+        }
+    }
+}
+
+/// Makes it once. It reads memory that arguments point to, and changes only mappings of programs.
+pub fn try_call(number: u64, [a, b, c, d]: [u64; 4]) -> Result<u64> {
     let ret: i64;
     // SAFETY: the nucleus checks everything, and overwrites no memory of the runtime; the registers that it
     // may change are named.

@@ -1,14 +1,19 @@
 //! Changes of spaces, and the memory for their page tables: the nucleus has none of its own for them, so that when what
 //! it was given is used up the cell gives it a block more.
 
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
-use atoll_abi::nucleus::{CHANGES_MAX, MapChange, call, change as kind};
+use atoll_abi::nucleus::{CHANGES_MAX, MapChange, NOT_YET, call, change as kind};
 use atoll_abi::platform::{Access, Change};
 use atoll_mem::heap::{give_pages, take_pages_dirty};
 use atoll_mem::pages::BLOCK_ORDER;
 use atoll_mem::vm::take_pages_hard;
 
-use crate::calls::call as nucleus;
+use crate::calls::{call as nucleus, try_call};
+use crate::control;
 
 /// Repeats a call for as long as it lacks memory for page tables and there is some.
 pub(crate) fn with_tables(call: impl Fn() -> Result<u64>) -> Result<u64> {
@@ -26,11 +31,42 @@ fn give_block() -> Result<()> {
     nucleus(call::TABLES_GIVE, [block, 0, 0, 0]).inspect_err(|_| give_pages(block, BLOCK_ORDER)).map(drop)
 }
 
-/// Makes the changes of a list.
+/// Makes the changes of a list. When it returns, no core remembers what was there before.
 pub(crate) fn change(list: &[Change]) -> Result<()> {
+    let last = Cell::new(0);
+    let done = make(list, &last);
+    match last.get() {
+        0 => done,
+        // One whose processor stands still may yet.
+        last => nucleus(call::SETTLED, [last, 0, 0, 0]).and(done),
+    }
+}
+
+/// A call that changes mappings. `last`: the last change of which cores may remember what was there before.
+fn changing(last: &Cell<u64>, number: u64, arguments: [u64; 4]) -> Result<u64> {
+    loop {
+        let done = try_call(number, arguments);
+        // Before another thread runs here, or this one elsewhere.
+        let to_settle = &control().cores[core_local().id()].to_settle;
+        match to_settle.load(Ordering::Relaxed) {
+            0 => {}
+            number => {
+                to_settle.store(0, Ordering::Relaxed);
+                // Later ones have higher numbers, and when one is settled all before it are.
+                last.set(last.get().max(number));
+            }
+        }
+        match done {
+            Err(NOT_YET) => atoll_sync::relax(),
+            done => return done,
+        }
+    }
+}
+
+fn make(list: &[Change], last: &Cell<u64>) -> Result<()> {
     if let [one] = list {
         let (number, MapChange { access, address, len, offset, .. }) = encode(one);
-        return with_tables(|| nucleus(number, [address, len, u64::from(access), offset])).map(drop);
+        return with_tables(|| changing(last, number, [address, len, u64::from(access), offset])).map(drop);
     }
     const MAX: usize = CHANGES_MAX as usize;
     let mut done = Ok(());
@@ -42,7 +78,7 @@ pub(crate) fn change(list: &[Change]) -> Result<()> {
         let mut left = &changes[..part.len()];
         while !left.is_empty() {
             let list = [left.as_ptr() as u64, left.len() as u64, 0, 0];
-            match with_tables(|| nucleus(call::CHANGES, list)) {
+            match with_tables(|| changing(last, call::CHANGES, list)) {
                 Ok(n) => left = &left[n as usize..],
                 Err(e) => {
                     done = done.and(Err(e));
