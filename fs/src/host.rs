@@ -530,7 +530,7 @@ fn flusher(fs: &Weak<HostFs>) {
             atoll_task::sleep_until(platform().now() + DIRTY_AGE / 2);
         }
         let mut files = core::mem::take(&mut *fs.dirty.lock());
-        files.sort_by_key(|f| f.key);
+        files.sort_unstable_by_key(|f| f.key);
         files.dedup_by_key(|f| f.key);
         for f in files {
             assert_accounted("writing back");

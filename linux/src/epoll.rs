@@ -36,7 +36,7 @@ const EXCLUSIVE_WITH: u32 = poll::IN
 /// Events that are always reported.
 const ALWAYS: u32 = poll::ERR | poll::HUP;
 /// Longest chain of instances that watch each other (EP_MAX_NESTS).
-const NESTS_MAX: u32 = 5;
+const NESTS_MAX: u32 = 4;
 
 struct Item {
     fd: u32,

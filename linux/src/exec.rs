@@ -162,7 +162,7 @@ fn parse(file: &Arc<dyn File>, head: &[u8]) -> Result<Elf> {
             _ => {}
         }
     }
-    segments.sort_by_key(|s| s.addr);
+    segments.sort_unstable_by_key(|s| s.addr);
     if segments.is_empty() || segments.windows(2).any(|w| w[0].addr + w[0].memory > w[1].addr) {
         return Err(Errno::ENOEXEC);
     }
@@ -258,6 +258,7 @@ fn random_pages(pages: u64) -> u64 {
 type Resolved = (Program, Vec<u8>, Arc<dyn File>, Elf);
 
 /// What is going to be loaded: the program, or the interpreter of a script with other arguments.
+#[inline(never)]
 fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
     let name = program.path.clone();
     for _ in 0..=SCRIPTS_MAX {
@@ -357,7 +358,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     }
     drop(files);
     task.files.close_on_exec();
-    drop(process.actions.replace(Arc::new(process.actions.after_exec())));
+    drop(process.actions.replace(process.actions.after_exec()));
     task.signals.lock().altstack = signal::no_altstack();
     process.timers.lock().clear();
     units::leave_all(task);
@@ -423,6 +424,7 @@ fn layout(stack_limit: u64) -> Layout {
     }
 }
 
+#[inline(never)]
 fn load(
     task: &Task,
     frame: &mut UserFrame,

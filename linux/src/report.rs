@@ -93,7 +93,7 @@ fn threads() -> Threads {
             atoll_task::yield_now();
         }
     }
-    all.threads.sort_by_key(|t| (t.pid, t.tid));
+    all.threads.sort_unstable_by_key(|t| (t.pid, t.tid));
     all
 }
 

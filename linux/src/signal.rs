@@ -166,13 +166,14 @@ impl Actions {
     }
 
     /// Back to default, except what is ignored (`execve(2)`).
-    pub fn after_exec(&self) -> Actions {
-        let mut list = *self.list.lock();
-        for a in &mut list {
+    #[inline(never)]
+    pub fn after_exec(&self) -> Arc<Actions> {
+        let after = Arc::new(self.duplicate());
+        for a in &mut *after.list.lock() {
             let handler = if a.handler == SIG_IGN { SIG_IGN } else { SIG_DFL };
             *a = SigactionC { handler, ..SigactionC::default() };
         }
-        Actions { list: Mutex::new(list) }
+        after
     }
 
     /// Are this process's children reaped by nobody?

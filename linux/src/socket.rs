@@ -9,7 +9,7 @@ use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::At;
 use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
-use atoll_net::unix::{Ancillary, Credentials, Kind, UnixSocket};
+use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
 use atoll_sync::{RcuArc, WaitQueue};
 use atoll_task::{Limit, books, gate, wait};
@@ -244,7 +244,7 @@ impl SocketFile {
                     all.from = Some(r.from);
                     let files = !r.ancillary.files.is_empty();
                     all.ancillary.from = r.ancillary.from;
-                    all.ancillary.files.extend(r.ancillary.files);
+                    all.ancillary.files.extend(r.ancillary.files.take());
                     if r.end || files || !more || peek || sink.left() == 0 {
                         break;
                     }
@@ -305,7 +305,7 @@ impl SocketFile {
                         Err(_) if done > 0 => return Ok(done),
                         Err(e) => return Err(e),
                     }
-                    beside = beside.map(|b| Ancillary { files: Vec::new(), ..b });
+                    beside = beside.map(|b| Ancillary { files: InFlight::default(), ..b });
                     if source.left() == 0 {
                         return Ok(done);
                     }

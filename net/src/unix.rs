@@ -41,11 +41,62 @@ pub struct Credentials {
     pub gid: u32,
 }
 
+/// Open files that are on their way.
+///
+/// One of them may be a socket with messages that bring files, too, and so on, as deep as a program likes. Those that nobody takes
+/// are closed one after the other, not one within the other.
+#[derive(Clone, Default)]
+pub struct InFlight(Vec<RcuArc<OpenFile>>);
+
+/// Files that were on their way to be closed, and whether somebody is at it.
+static LOST: Mutex<(Vec<RcuArc<OpenFile>>, bool)> = Mutex::new((Vec::new(), false));
+
+impl InFlight {
+    /// They have arrived.
+    pub fn take(mut self) -> Vec<RcuArc<OpenFile>> {
+        core::mem::take(&mut self.0)
+    }
+}
+
+impl core::ops::Deref for InFlight {
+    type Target = Vec<RcuArc<OpenFile>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl core::ops::DerefMut for InFlight {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut lost = LOST.lock();
+        lost.0.append(&mut self.0);
+        // What is closed below may come here.
+        if core::mem::replace(&mut lost.1, true) {
+            return;
+        }
+        while let Some(file) = lost.0.pop() {
+            drop(lost);
+            drop(file);
+            lost = LOST.lock();
+        }
+        lost.1 = false;
+    }
+}
+
 /// What travels beside the bytes.
 #[derive(Clone, Default)]
 pub struct Ancillary {
     /// Open files (SCM_RIGHTS).
-    pub files: Vec<RcuArc<OpenFile>>,
+    pub files: InFlight,
     /// The sender (SCM_CREDENTIALS).
     pub from: Credentials,
     /// Control messages for the host, as the program wrote them; none on Unix sockets.

@@ -21,8 +21,10 @@ use atoll_abi::grid::ROOT;
 use atoll_abi::platform;
 use atoll_sync::{Linked, Mutex};
 
-/// Size of a runtime stack, bytes, the program's frame included. Debian's programs and the test suites of Python's have used 13.4 KiB at most.
-pub const STACK: usize = 32 << 10;
+/// Size of the runtime stack of a program's thread, bytes, the program's frame included. Code that is not optimized needs more.
+const STACK: usize = if cfg!(debug_assertions) { 32 << 10 } else { 16 << 10 };
+/// The same of the runtime's own threads, of which there are few.
+const OWN_STACK: usize = 32 << 10;
 /// What lies at the lowest place of a stack as long as nothing has come so far.
 const UNTOUCHED: u64 = 0x6174_6f6c_6c21_7374;
 
@@ -117,8 +119,8 @@ pub(crate) const KEPT: usize = 32;
 type Vec = alloc::vec::Vec<ThreadRef>;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-fn stack_layout() -> Layout {
-    Layout::from_size_align(STACK, 4096).expect("a constant layout")
+fn stack_layout(program: bool) -> Layout {
+    Layout::from_size_align(if program { STACK } else { OWN_STACK }, 4096).expect("a constant layout")
 }
 
 impl Thread {
@@ -402,7 +404,7 @@ impl Thread {
         self.frame.store(null_mut(), Ordering::Relaxed);
         drop(Activity::from_raw(self.activity.load(Ordering::Relaxed)));
         let kept = with_private(|p| {
-            let room = p.unused.len() < KEPT;
+            let room = self.is_program() && p.unused.len() < KEPT;
             if room {
                 p.unused.push(self);
             }
@@ -413,7 +415,7 @@ impl Thread {
         }
         let stack = self.stack.swap(null_mut(), Ordering::Relaxed);
         // SAFETY: the thread has left its stack for good.
-        unsafe { alloc::alloc::dealloc(stack, stack_layout()) };
+        unsafe { alloc::alloc::dealloc(stack, stack_layout(self.is_program())) };
         // In the middle of a switch nothing may wait: if the pool is held, this core keeps the thread all the same.
         match POOL.try_lock() {
             Some(mut pool) => pool.push(self),
@@ -465,11 +467,13 @@ pub(crate) fn for_tests() -> ThreadRef {
 type Start = Box<dyn FnOnce() -> Option<fn() -> !> + Send>;
 
 fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
-    let mut used = with_private(|p| p.unused.pop());
+    // What is kept has the stack of a program's thread.
+    let mut used = if program { with_private(|p| p.unused.pop()) } else { None };
+    let layout = stack_layout(program);
     let mut stack = used.map_or(null_mut(), |t| t.stack.load(Ordering::Relaxed));
     if stack.is_null() {
         // SAFETY: the layout is not empty.
-        stack = unsafe { alloc::alloc::alloc(stack_layout()) };
+        stack = unsafe { alloc::alloc::alloc(layout) };
     }
     if stack.is_null() {
         if let Some(t) = used {
@@ -480,7 +484,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     // SAFETY: the allocation's first word, and its end.
     let top = unsafe {
         stack.cast::<u64>().write(UNTOUCHED);
-        stack.add(STACK)
+        stack.add(layout.size())
     };
     let frame = (top as usize - size_of::<UserFrame>()) & !63;
     let frame = frame as *mut UserFrame;

@@ -133,6 +133,14 @@ int main(void)
 	pthread_create(&t, 0, late, 0);
 	show(outer, 2000);
 	pthread_join(t, 0);
+	int chain[8];
+	for (int k = 0; k < 8; k++) {
+		chain[k] = epoll_create1(0);
+		if (k > 0)
+			V(add(chain[k], EPOLL_CTL_ADD, chain[k - 1], EPOLLIN));
+	}
+	for (int k = 0; k < 8; k++)
+		close(chain[k]);
 	SECTION("duplicates and closing");
 	int d = dup(e1);
 	V(add(ep, EPOLL_CTL_ADD, d, EPOLLIN));

@@ -331,5 +331,17 @@ int main(void)
 	state(s[0]);
 	struct iovec big[3] = {{buf, 100}, {buf, 100}, {buf, 100}};
 	V(readv(s[1], big, 3));
+	/* A socket in a socket in a socket: closed with the outermost. */
+	int inner = -1;
+	for (n = 0; n < 3000; n++) {
+		int p[2];
+		if (socketpair(AF_UNIX, SOCK_STREAM, 0, p) || (inner >= 0 && send_fd(p[0], &inner, 1, "x", 0) != 1))
+			break;
+		close(inner);
+		close(p[0]);
+		inner = p[1];
+	}
+	printf("nested %d\n", n);
+	V(close(inner));
 	return 0;
 }

@@ -835,7 +835,7 @@ pub mod locks {
             });
             rest.push(new);
         }
-        rest.sort_by_key(|o| o.start);
+        rest.sort_unstable_by_key(|o| o.start);
         l.records = rest;
     }
 
@@ -917,7 +917,7 @@ pub mod locks {
                     change(Some(key), |l| {
                         l.records.retain(|o| o.owner != owner);
                         l.records.extend(&before);
-                        l.records.sort_by_key(|o| o.start);
+                        l.records.sort_unstable_by_key(|o| o.start);
                     });
                     if e != Errno::EAGAIN || command != linux::F_SETLKW {
                         return Err(e);
@@ -1000,7 +1000,7 @@ pub mod locks {
         };
         let mut at = 0;
         let mut records = left.records.clone();
-        records.sort_by_key(|r| r.start);
+        records.sort_unstable_by_key(|r| r.start);
         for r in &records {
             if r.start > at {
                 set(false, at, r.start, None);
