@@ -36,6 +36,9 @@ pub struct Waiter {
     woken: AtomicBool,
     /// Its real-time priority when it began to wait: who has more is woken first, and of equals who came first.
     urgency: AtomicU32,
+    /// The lock that it waited for last, if it has not waited for anything else since, and in the two lowest bits how often before
+    /// that, 3 at most. Its own.
+    lock: AtomicU64,
 }
 
 impl Waiter {
@@ -48,7 +51,21 @@ impl Waiter {
             offset: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             urgency: AtomicU32::new(0),
+            lock: AtomicU64::new(0),
         }
+    }
+
+    /// What it is about to wait for: somebody who only passes by, or one who wants a lock again and again, as this one does?
+    #[inline]
+    fn until(&self, addr: u64, value: u32) -> Until {
+        let lock = if value == LOCKED_AND_WANTED { addr } else { 0 };
+        let before = self.lock.load(Ordering::Relaxed);
+        if lock != 0 && before == lock | 3 {
+            return Until::Released;
+        }
+        let again = lock != 0 && before & !3 == lock;
+        self.lock.store(if again { before + 1 } else { lock }, Ordering::Relaxed);
+        Until::Changed
     }
 
     #[inline]
@@ -131,8 +148,8 @@ fn wait(task: &Task, addr: u64, private: bool, value: u32, bits: u32, limit: Lim
         return Err(Errno::EINVAL);
     }
     let key = key(task, addr, private)?;
-    let until = if value == LOCKED_AND_WANTED { Until::Released } else { Until::Changed };
-    if atoll_task::look_before_sleep(until, || Ok(user::load_u32(addr)? != value))? {
+    if atoll_task::look_before_sleep(waiter(task).until(addr, value), || Ok(user::load_u32(addr)? != value))?
+    {
         return Err(Errno::EAGAIN);
     }
     {

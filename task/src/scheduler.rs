@@ -554,7 +554,7 @@ const REST: u64 = 1_000;
 pub enum Until {
     /// Another thread changes something.
     Changed,
-    /// A lock is released, which the other one may want again at once.
+    /// A lock is released that others want again and again, as this one does.
     Released,
 }
 
