@@ -351,8 +351,15 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
                 Err(Denied::Unmapped) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_MAPERR as i32, addr),
                 Err(Denied::Access) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr),
                 Err(Denied::NoMemory) => {
+                    let m = atoll_mem::heap::memory();
+                    // As much as that is not all in pieces.
+                    let why = if m.total() - m.used() > m.total() / 8 {
+                        "the host lets its process have no more mappings (vm.max_map_count there)"
+                    } else {
+                        "the cell has no memory left (--memory gives it more)"
+                    };
                     log::line(format_args!(
-                        "{}[{}] is ended: the cell has no memory left (--memory gives it more)",
+                        "{}[{}] is ended: {why}",
                         alloc::string::String::from_utf8_lossy(&task.name()),
                         task.tid()
                     ));
