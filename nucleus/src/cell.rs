@@ -468,8 +468,13 @@ impl Cell {
     }
 
     fn with_pool<R>(&'static self, f: impl FnOnce(&mut Pool) -> R) -> core::result::Result<R, Errno> {
-        // SAFETY: under the lock there is one reference.
-        self.lock.with(self, || f(unsafe { &mut *self.pool.get() }))
+        self.lock.with(self, || {
+            // SAFETY: under the lock there is one reference.
+            let pool = unsafe { &mut *self.pool.get() };
+            // What was taken out before can be used for what comes.
+            pool.collect(|number| cores::have_forgotten(self, number));
+            f(pool)
+        })
     }
 
     /// `space_create`.
@@ -524,8 +529,12 @@ impl Cell {
         let (result, number) = self.with_pool(|pool| {
             let (space, mut after) = (core.space(), After::default());
             let result = one_change(space, pool, change, &mut after);
-            let range = (change.address, change.address + change.len);
-            (result, if after.stale { self.begin_to_settle(pool, space, &after, &[range]) } else { 0 })
+            let mut number = 0;
+            if after.stale {
+                let range = (change.address, change.address + change.len);
+                number = self.begin_to_settle(pool, space, &after, &[range]);
+            }
+            (result, number)
         })?;
         self.settle(core, number);
         result.map(|()| 0)
@@ -542,7 +551,6 @@ impl Cell {
     ) -> u64 {
         let number = cores::ask_to_forget(self, Some(space), ranges);
         after.tables.iter().for_each(|at| pool.give_later(*at, number));
-        pool.collect(|number| cores::have_forgotten(self, number));
         number
     }
 
@@ -613,7 +621,7 @@ impl Cell {
         if !cores::is_soon(self, || cores::have_forgotten(self, number)) {
             return Err(NOT_YET);
         }
-        self.with_pool(|pool| pool.add(offset))?;
+        self.with_pool(|pool| pool.add(offset, number))?;
         Ok(0)
     }
 
@@ -621,7 +629,6 @@ impl Cell {
     pub fn tables_back(&'static self) -> Answer {
         // All under the lock: another core could give it once more.
         self.with_pool(|pool| {
-            pool.collect(|number| cores::have_forgotten(self, number));
             let (offset, at) = pool.take_back().ok_or(Errno::ENOENT)?;
             self.domain.as_ref().map_or(Ok(()), |d| d.set_block(at, true)).map_err(|_| Errno::EIO)?;
             self.first_space().set_block(DIRECT_MAP + offset, true);

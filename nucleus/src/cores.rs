@@ -22,8 +22,10 @@ use crate::space::Space;
 /// One core, as others see it.
 struct Shared {
     apic: AtomicU32,
-    /// The page tables that it uses, or is about to.
+    /// The page tables that it uses.
     root: AtomicU64,
+    /// Those that it is about to use; 0: none.
+    entering: AtomicU64,
     /// The last change of mappings for which it is to forget what it remembers of them. Changed under its cell's lock.
     wanted: AtomicU64,
     /// How far it has.
@@ -34,6 +36,7 @@ static CORES: [Shared; CORES_MAX] = [const {
     Shared {
         apic: AtomicU32::new(0),
         root: AtomicU64::new(0),
+        entering: AtomicU64::new(0),
         wanted: AtomicU64::new(0),
         done: AtomicU64::new(0),
     }
@@ -54,19 +57,19 @@ pub fn enter(core: usize, space: Space) {
     enter_if(core, space, || true);
 }
 
-/// The same, if the space is there still. Value: was it?
+/// The same, if the space is there still. Value: was it? Until it has left the one before, it is in both.
 pub fn enter_if(core: usize, space: Space, is_there: impl FnOnce() -> bool) -> bool {
-    let root = &CORES[core].root;
-    let before = root.swap(space.0, Ordering::SeqCst);
+    let me = &CORES[core];
+    me.entering.store(space.0, Ordering::SeqCst);
     // Who changes the space meanwhile, or destroys it, sees that, or this core sees the change.
     fence(Ordering::SeqCst);
-    if is_there() {
+    let there = is_there();
+    if there {
         load(space);
-        true
-    } else {
-        root.store(before, Ordering::SeqCst);
-        false
+        me.root.store(space.0, Ordering::SeqCst);
     }
+    me.entering.store(0, Ordering::SeqCst);
+    there
 }
 
 fn load(space: Space) {
@@ -74,9 +77,11 @@ fn load(space: Space) {
     unsafe { Cr3::write(PhysFrame::containing_address(PhysAddr::new(space.0)), Cr3Flags::empty()) };
 }
 
-/// Does a core use this space?
+/// Does a core use this space, or is it about to?
 pub fn is_in(core: usize, space: Space) -> bool {
-    CORES[core].root.load(Ordering::SeqCst) == space.0
+    // In this order: who is not entering it any more has come in, or has not.
+    let core = &CORES[core];
+    core.entering.load(Ordering::SeqCst) == space.0 || core.root.load(Ordering::SeqCst) == space.0
 }
 
 /// Forgets what it remembers of mappings, if another core wants it to.

@@ -278,12 +278,14 @@ impl Pool {
         self.blocks[(offset / BLOCK) as usize].waits = number + 1;
     }
 
-    /// Page tables can be taken from this block, which does not wait any more.
-    pub fn add(&mut self, offset: u64) {
+    /// Page tables can be taken from this block, if it waits for the change of this number, which is over: somebody else may have seen
+    /// to it, and it may even have been taken back and given again.
+    pub fn add(&mut self, offset: u64, number: u64) {
         let n = (offset / BLOCK) as usize;
-        // Two may have waited for it.
-        if core::mem::take(&mut self.blocks[n].waits) != 0 {
-            self.blocks[n].next = self.roomy;
+        let block = &mut self.blocks[n];
+        if block.waits == number + 1 {
+            block.waits = 0;
+            block.next = self.roomy;
             self.roomy = n as u32 + 1;
         }
     }

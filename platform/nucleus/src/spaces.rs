@@ -28,7 +28,12 @@ pub(crate) fn with_tables(call: impl Fn() -> Result<u64>) -> Result<u64> {
 fn give_block() -> Result<()> {
     let block =
         take_pages_dirty(BLOCK_ORDER).or_else(|| take_pages_hard(BLOCK_ORDER)).ok_or(Errno::ENOMEM)?;
-    nucleus(call::TABLES_GIVE, [block, 0, 0, 0]).inspect_err(|_| give_pages(block, BLOCK_ORDER)).map(drop)
+    let given = nucleus(call::TABLES_GIVE, [block, 0, 0, 0]);
+    // With EIO it can't be reached any more, and is lost.
+    if given.is_err_and(|e| e != Errno::EIO) {
+        give_pages(block, BLOCK_ORDER);
+    }
+    given.map(drop)
 }
 
 /// Makes the changes of a list. When it returns, no core remembers what was there before.
