@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "mark.h"
 
 static double now(void)
 {
@@ -55,9 +56,6 @@ static void map_page(void)
 /* Pages that nobody has touched yet, in one mapping: the next of them. */
 static char *fresh;
 static void touch_page(void) { *fresh = 1; fresh += 4096; }
-
-/* Instructions that do nothing, but that bench/count.c knows: it notes how many were executed before each. */
-#define MARK(n) __asm__ volatile("nopl 0x41544c00+" #n "(%%rax)" : : : "memory")
 
 static long part = 1;
 

@@ -1,13 +1,13 @@
 /* A runtime that makes calls of the nucleus, each many times between two marks, for `cargo xtask bench nucleus`,
  * which counts their instructions (`bench/count.c`). With RECEIVER: its peer, which does nothing. */
+#include "mark.h"
+
 typedef unsigned long u64;
 
 /* Numbers of `abi/src/nucleus.rs`. */
 enum { END, PARK = 4, NOTIFY, CREATE, SWITCH = 8, MAP, UNMAP, SEND = 16 };
 #define PAGE 4096ul
 #define USER (1ul << 40)
-/* Instructions that do nothing, but that bench/count.c knows. */
-#define MARK(n) __asm__ volatile("nopl 0x41544c00+" #n "(%%rax)" : : : "memory")
 /* How often each is made, and how many lines an inbox holds: `xtask/src/nucleus.rs` has the same numbers. */
 #define TIMES 1000
 #define LINES 32

@@ -13,9 +13,7 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/* Instructions that do nothing, but that bench/count.c knows: it notes how many were executed before each. */
-#define MARK(n) __asm__ volatile("nopl 0x41544c00+" #n "(%%rax)" : : : "memory")
+#include "mark.h"
 
 enum { CPUS = 64, WARM = 300, TRIPS = 10000, WAKES = 28 };
 

@@ -34,10 +34,13 @@ pub fn set_thread_ops(ops: &'static ThreadOps) {
 }
 
 fn ops() -> &'static ThreadOps {
-    let p = OPS.load(Ordering::Acquire);
-    assert!(!p.is_null(), "set_thread_ops was not called");
+    ops_if_any().expect("set_thread_ops was not called")
+}
+
+#[inline]
+fn ops_if_any() -> Option<&'static ThreadOps> {
     // SAFETY: only `&'static` references are ever stored.
-    unsafe { &*p }
+    unsafe { OPS.load(Ordering::Acquire).as_ref() }
 }
 
 /// The current thread.
@@ -59,9 +62,7 @@ pub fn unpark(token: Token) {
 /// run first. As in [`park`], the caller may hold locks, and may go on on another core.
 #[inline]
 pub fn breathe() {
-    let p = OPS.load(Ordering::Acquire);
-    // SAFETY: only `&'static` references are ever stored.
-    if let Some(ops) = unsafe { p.as_ref() } {
+    if let Some(ops) = ops_if_any() {
         (ops.breathe)();
     }
 }
@@ -69,10 +70,8 @@ pub fn breathe() {
 /// For who looks again and again whether another core has done something that nobody tells of: lets other threads run meanwhile. As
 /// in [`breathe`].
 pub fn relax() {
-    let p = OPS.load(Ordering::Acquire);
     core::hint::spin_loop();
-    // SAFETY: only `&'static` references are ever stored.
-    if let Some(ops) = unsafe { p.as_ref() } {
+    if let Some(ops) = ops_if_any() {
         (ops.relax)();
     }
 }

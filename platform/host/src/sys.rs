@@ -90,7 +90,7 @@ pub fn futex_wake(word: &AtomicU32, n: u32) {
 
 /// Is that the answer of a host, or of a filter around this one, that does not know such a call?
 fn is_missing(r: i64) -> bool {
-    let missing = [Errno::ENOSYS, Errno::EPERM].iter().any(|e| r == -i64::from(e.0));
+    let missing = matches!(Errno::from_ret(r), Err(Errno::ENOSYS | Errno::EPERM));
     if missing {
         HAS_SINGLE.store(false, Ordering::Relaxed);
     }

@@ -12,8 +12,13 @@ pub const LINE_MAX: usize = 1024;
 
 /// Makes a call, again if another core is in the middle of one: other threads run meanwhile.
 pub fn call(number: u64, arguments: [u64; 4]) -> Result<u64> {
+    insist(|| try_call(number, arguments))
+}
+
+/// The same of somebody's own way to make it.
+pub fn insist(mut call: impl FnMut() -> Result<u64>) -> Result<u64> {
     loop {
-        match try_call(number, arguments) {
+        match call() {
             Err(NOT_YET) => atoll_sync::relax(),
             done => return done,
         }

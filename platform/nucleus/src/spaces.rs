@@ -6,13 +6,13 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
-use atoll_abi::nucleus::{CHANGES_MAX, MapChange, NOT_YET, call, change as kind};
+use atoll_abi::nucleus::{CHANGES_MAX, MapChange, call, change as kind};
 use atoll_abi::platform::{Access, Change};
 use atoll_mem::heap::{give_pages, take_pages_dirty};
 use atoll_mem::pages::BLOCK_ORDER;
 use atoll_mem::vm::take_pages_hard;
 
-use crate::calls::{call as nucleus, try_call};
+use crate::calls::{call as nucleus, insist, try_call};
 use crate::control;
 
 /// Repeats a call for as long as it lacks memory for page tables and there is some.
@@ -49,23 +49,18 @@ pub(crate) fn change(list: &[Change]) -> Result<()> {
 
 /// A call that changes mappings. `last`: the last change of which cores may remember what was there before.
 fn changing(last: &Cell<u64>, number: u64, arguments: [u64; 4]) -> Result<u64> {
-    loop {
+    insist(|| {
         let done = try_call(number, arguments);
         // Before another thread runs here, or this one elsewhere.
         let to_settle = &control().cores[core_local().id()].to_settle;
-        match to_settle.load(Ordering::Relaxed) {
-            0 => {}
-            number => {
-                to_settle.store(0, Ordering::Relaxed);
-                // Later ones have higher numbers, and when one is settled all before it are.
-                last.set(last.get().max(number));
-            }
+        let number = to_settle.load(Ordering::Relaxed);
+        if number != 0 {
+            to_settle.store(0, Ordering::Relaxed);
+            // Later ones have higher numbers, and when one is settled all before it are.
+            last.set(last.get().max(number));
         }
-        match done {
-            Err(NOT_YET) => atoll_sync::relax(),
-            done => return done,
-        }
-    }
+        done
+    })
 }
 
 fn make(list: &[Change], last: &Cell<u64>) -> Result<()> {
