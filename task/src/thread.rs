@@ -278,6 +278,12 @@ impl Thread {
         self.interrupt.load(Ordering::SeqCst) != 0
     }
 
+    /// Has it been unparked since it last parked?
+    #[inline]
+    pub(crate) fn was_unparked(&self) -> bool {
+        self.state.load(Ordering::Acquire) & state::TOKEN != 0
+    }
+
     /// Says whether it is to stop waiting, where that can be interrupted.
     pub fn set_interrupt(&self, yes: bool) {
         self.interrupt.store(yes as u32, Ordering::SeqCst);

@@ -1,6 +1,8 @@
 //! Waiting for a condition of an object, with a deadline and interruption.
 
-use crate::scheduler::{park, park_until};
+use core::convert::Infallible;
+
+use crate::scheduler::{Until, look_before_sleep, park, park_until};
 use crate::thread::current;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::platform;
@@ -63,6 +65,8 @@ fn wait_for<R>(
             queue.unregister();
             return outcome;
         }
+        // Another core may be about to change it: that saves both cores a switch.
+        let Ok(_) = look_before_sleep::<Infallible>(Until::Changed, || Ok(me.was_unparked()));
         match limit {
             Limit::Until(deadline) => park_until(deadline),
             _ => park(),
