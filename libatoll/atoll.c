@@ -3,14 +3,21 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT };
+enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE };
+enum { SHRINK = HELLO + 32 };
+
+static long call3(long number, long a, long b, long c)
+{
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return result;
+}
 
 static long call(long number, long a, long b)
 {
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b) : "rcx", "r11", "memory");
-    return result;
+    return call3(number, a, b, 0);
 }
 
 /* Linux has no call that answers with a small number above 0 here: it says ENOSYS, a filter may say something else. */
@@ -58,4 +65,38 @@ int atoll_activity_end(atoll_activity activity)
 atoll_activity atoll_activity_current(void)
 {
     return atoll_in_cell() ? answer(call(CURRENT, 0, 0)) : 0;
+}
+
+int64_t atoll_shrink_wait(void)
+{
+    return answer(atoll_in_cell() ? call(SHRINK, 0, 0) : -ENOSYS);
+}
+
+long atoll_pages_written(void *addr, size_t len, unsigned char *written)
+{
+    return answer(atoll_in_cell() ? call3(PAGES_WRITTEN, (long)addr, (long)len, (long)written) : -ENOSYS);
+}
+
+long atoll_pages_change(const struct atoll_pages_change *changes, size_t count)
+{
+    size_t done;
+    if (atoll_in_cell())
+        return answer(call(PAGES_CHANGE, (long)changes, (long)count));
+    for (done = 0; done < count; done++) {
+        const struct atoll_pages_change *c = &changes[done];
+        int failed;
+        if (c->what == ATOLL_PAGES_ACCESS) {
+            failed = mprotect(c->addr, c->len, (int)c->access);
+        } else if (c->what == ATOLL_PAGES_DISCARD) {
+            failed = madvise(c->addr, c->len, MADV_DONTNEED);
+        } else if (c->what == ATOLL_PAGES_UNMAP) {
+            failed = munmap(c->addr, c->len);
+        } else {
+            errno = EINVAL;
+            failed = -1;
+        }
+        if (failed)
+            return done > 0 ? (long)done : -1;
+    }
+    return (long)done;
 }

@@ -16,14 +16,14 @@ use crate::frame::SigContext;
 use crate::grid::GridArea;
 #[cfg(feature = "boot")]
 use crate::grid::GridConfig;
-use crate::layout::{MAX_CORES, MAX_SPACES};
+use crate::layout::{MAX_CORES, MAX_SPACES, Sizes};
 use crate::report::Report;
 use crate::service::{AnswerRing, RequestRing};
 
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 12;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -102,7 +102,7 @@ pub struct DeviceRegisters {
     pub notify_multiplier: AtomicU32,
 }
 
-/// What the supervisor tells the cell about itself. Plain numbers, all fixed at start for now.
+/// What the supervisor tells the cell about itself. Plain numbers, fixed at the start but for how much memory it has.
 #[repr(C, align(4096))]
 pub struct Descriptor {
     /// [`MAGIC`].
@@ -115,8 +115,12 @@ pub struct Descriptor {
     pub cores: AtomicU32,
     /// Cores of the machine: with some to spare, waiting may poll.
     pub machine_cores: AtomicU32,
-    /// Bytes of memory in the cell's extents.
+    /// Bytes of memory in the cell's extents now. What is behind is not there: the supervisor changes it when it has made that so.
     pub memory: AtomicU64,
+    /// The most and the least that they ever are ([`Sizes`]).
+    pub memory_most: AtomicU64,
+    /// See there.
+    pub memory_least: AtomicU64,
     /// 1 if the extents are on huge pages.
     pub huge: AtomicU32,
     /// 1 if all of it is zeroes at the start. Else that is true of the blocks that
@@ -157,6 +161,21 @@ pub struct Descriptor {
     pub cpu: [AtomicI32; MAX_CORES],
     /// How many of its cores the cell uses at first, from core 0 on; 0: all.
     pub online: AtomicU32,
+}
+
+impl Descriptor {
+    /// How much memory the cell has.
+    pub fn memory_sizes(&self) -> Sizes {
+        let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        Sizes { most: of(&self.memory_most), now: of(&self.memory), least: of(&self.memory_least) }
+    }
+
+    /// Says so.
+    pub fn set_memory_sizes(&self, sizes: Sizes) {
+        self.memory_most.store(sizes.most, Ordering::Relaxed);
+        self.memory_least.store(sizes.least, Ordering::Relaxed);
+        self.memory.store(sizes.now, Ordering::Relaxed);
+    }
 }
 
 /// Value of [`Life::ended`]: the cell has said how its first program ended.
@@ -288,7 +307,7 @@ pub struct Mailbox {
 /// How far the cell's memory is in use, so that what follows can be made ready.
 #[repr(C)]
 pub struct Ahead {
-    /// Futex: blocks up to the last one that was ever used.
+    /// Futex: blocks up to the last one that was ever used, in order of use ([`order_of_block`](crate::layout::order_of_block)).
     pub used_to: AtomicU32,
     /// The cell wakes who waits when `used_to` gets here; 0: nobody waits.
     pub tell_at: AtomicU32,
@@ -356,6 +375,8 @@ pub enum MountKind {
     Archive,
     /// ext4 on the cell's disk of the number `id`, on which the same can be done. The disk is only read.
     Disk,
+    /// `/sys/fs/cgroup`.
+    Cgroup,
 }
 
 /// Where an archive has rewriting plans: behind it, in decimal, the inode number of the file that it is for.
@@ -393,6 +414,21 @@ pub enum StreamKind {
     Device,
     /// The cell's own /dev/null.
     Null,
+}
+
+/// How private anonymous memory is brought in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "boot", derive(Serialize, Deserialize))]
+pub enum Paging {
+    /// In pieces that grow with what a program has already.
+    #[default]
+    Usual,
+    /// When it is touched, in pieces of 64 KiB.
+    Demand,
+    /// When it is touched, in blocks of 2 MiB where there is room for one.
+    Huge,
+    /// When it is mapped.
+    Populate,
 }
 
 /// What to run, and how the world looks to it.
@@ -437,6 +473,10 @@ pub struct BootConfig {
     pub verbose: bool,
     /// Choose addresses at random (Linux's `randomize_va_space`).
     pub randomize: bool,
+    /// Small private memory stays in place when a program unmaps it.
+    pub lazy_unmap: bool,
+    /// How memory is brought in for programs that don't say otherwise.
+    pub paging: Paging,
     /// The machine's model name, for /proc/cpuinfo.
     pub cpu_model: String,
     /// Its flags, for /proc/cpuinfo.

@@ -141,6 +141,72 @@ pub struct Sheet {
 #[repr(C, align(128))]
 pub struct Held(pub [AtomicI64; ACTIVITIES_MAX]);
 
+/// Something of which an activity can have a quota: so many at a time.
+#[repr(u8)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Quota {
+    /// Threads, the first ones of processes included.
+    Tasks = 0,
+    /// Processes, those included that have ended and were not waited for.
+    Processes = 1,
+    /// POSIX timers and timerfds.
+    Timers = 2,
+    /// What is waited at, and counts: eventfds, epoll instances, signalfds.
+    Events = 3,
+    /// Pipes and sockets.
+    Channels = 4,
+}
+
+/// How many kinds of quotas there are.
+pub const QUOTAS: usize = 5;
+
+impl Quota {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Quota; QUOTAS] =
+        [Quota::Tasks, Quota::Processes, Quota::Timers, Quota::Events, Quota::Channels];
+
+    /// Its name in files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Quota::Tasks => "tasks",
+            Quota::Processes => "processes",
+            Quota::Timers => "timers",
+            Quota::Events => "events",
+            Quota::Channels => "channels",
+        }
+    }
+}
+
+/// Words of a line for quotas: room for more kinds.
+pub const QUOTA_WORDS: usize = 8;
+
+/// What one core has leased of an activity's quotas ([`LEASE_SPARE`]), by [`Quota`].
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct LeaseLine(pub [AtomicU64; QUOTA_WORDS]);
+
+/// What of a lease's word says how many are leased and not used.
+pub const LEASE_SPARE: u64 = (1 << 24) - 1;
+
+/// An activity's quotas, a copy for others to read: how many are used is `leased` less what cores have leased and don't use.
+#[repr(C, align(64))]
+pub struct Account {
+    /// Used, or leased.
+    pub leased: [AtomicU32; QUOTA_WORDS],
+    /// How many there may be; 0: there is no limit.
+    pub most: [AtomicU32; QUOTA_WORDS],
+    /// The most memory that it may hold, bytes; 0: there is no limit.
+    pub memory_max: AtomicU64,
+    /// Memory that it has in any case, bytes.
+    pub memory_min: AtomicU64,
+    /// How often it was refused more ([`MemoryQuota::max`]).
+    pub memory_refused: AtomicU64,
+    /// How often nothing of its memory could be given back then, and a program needed some.
+    pub oom: AtomicU64,
+    /// How many of its processes were ended for that.
+    pub oom_kills: AtomicU64,
+}
+
 /// The most activities at a time.
 pub const ACTIVITIES_MAX: usize = 256;
 /// Records that programs' units and threads leave to others.
@@ -170,8 +236,8 @@ pub mod kind {
     pub const THREAD: u32 = 6;
 }
 
-/// Calls that Linux doesn't have, by which a program says what it works for (`libatoll/include/atoll.h`). They come as
-/// system calls do, by numbers that mean nothing to Linux, which answers ENOSYS.
+/// Calls that Linux doesn't have, by which a program says what it works for, and what it wants of its memory
+/// (`libatoll/include/atoll.h`). They come as system calls do, by numbers that mean nothing to Linux, which answers ENOSYS.
 pub mod call {
     /// Is this a cell? Value: [`VERSION`].
     pub const HELLO: u64 = 0x0a70_11f0;
@@ -185,11 +251,42 @@ pub mod call {
     pub const END: u64 = HELLO + 4;
     /// Value: handle of the unit that the calling thread works for; 0: none.
     pub const CURRENT: u64 = HELLO + 5;
+    /// The calling thread has nothing more to give back: it waits until memory is short. Value: bytes that it is asked for, about. EINTR.
+    pub const SHRINK: u64 = HELLO + 32;
+    /// Range (address, length, whole pages), place for a bit a page: which were written to since this was last asked. Value: how many
+    /// pages. ENOMEM: not all is mapped; EINVAL: of some it can't be said.
+    pub const PAGES_WRITTEN: u64 = HELLO + 16;
+    /// List (address, number of [`PageChange`]s): changes of mappings, in order. Value: how many were made, or the error of the first.
+    pub const PAGES_CHANGE: u64 = HELLO + 17;
 
     /// What these calls are as long as they mean what is said here.
     pub const VERSION: u64 = 1;
     /// Units that a thread can be in at a time, one within the other.
     pub const DEPTH_MAX: usize = 16;
+
+    /// What a [`PageChange`] does.
+    pub mod change {
+        /// Gives a range this access, as `mprotect(2)`.
+        pub const ACCESS: u32 = 0;
+        /// Drops what is in it, as `madvise(2)` with MADV_DONTNEED.
+        pub const DISCARD: u32 = 1;
+        /// Unmaps it.
+        pub const UNMAP: u32 = 2;
+    }
+
+    /// One change of mappings.
+    #[repr(C)]
+    #[derive(Clone, Copy, Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
+    pub struct PageChange {
+        /// Where it begins, a page's address.
+        pub addr: u64,
+        /// Length, bytes.
+        pub len: u64,
+        /// What becomes of it: a number of [`change`].
+        pub what: u32,
+        /// PROT_ bits, for [`change::ACCESS`].
+        pub access: u32,
+    }
 }
 
 /// An activity.
@@ -284,6 +381,8 @@ pub struct GridArea {
     pub config_len: AtomicU32,
     /// Offset in the cell's memory of its [`Held`]s, one for each of its cores; 0: it doesn't say.
     pub held: AtomicU64,
+    /// Offset in the cell's memory of its [`LeaseLine`]s, [`ACTIVITIES_MAX`] for each of its cores; 0: nothing is leased in advance.
+    pub leases: AtomicU64,
     /// Why an offer was not taken, with NULs behind it.
     pub reason: [AtomicU8; REASON_MAX],
     /// Burns are asked for: grows with each, by whoever looks at the cell.
@@ -300,6 +399,8 @@ pub struct GridArea {
     pub burnt: [AtomicU8; BURNT_MAX],
     /// Activities.
     pub directory: [Record; ACTIVITIES_MAX],
+    /// Quotas of the cell and of those that the configuration names.
+    pub accounts: [Account; ACTIVITIES_MAX],
     /// A [`GridConfig`], encoded.
     pub config: [AtomicU8; CONFIG_MAX],
 }
@@ -369,6 +470,18 @@ pub struct Match {
     pub user: Option<u32>,
 }
 
+/// Memory that an activity may hold: pages of its programs, files of theirs in memory and in the cache, and the runtime's for them.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryQuota {
+    /// The most, bytes (`memory.max` of cgroup v2); 0: no limit.
+    pub max: u64,
+    /// What nobody else gets, whether it is used or not, bytes (`memory.min`).
+    pub min: u64,
+    /// When it is used up and nothing can be given back, all of its processes end, not one (`memory.oom.group`).
+    pub oom_group: bool,
+}
+
 /// An activity that the configuration names.
 #[cfg(feature = "boot")]
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -384,8 +497,10 @@ pub struct ActivityConfig {
     pub matches: Vec<Match>,
     /// Each thread that one of its processes makes is an activity, too.
     pub threads: bool,
-    /// The most threads, of all its processes together; 0: no limit.
-    pub tasks_max: u32,
+    /// The most of each [`Quota`], of all its processes together; 0: no limit.
+    pub quotas: [u32; QUOTAS],
+    /// Its memory.
+    pub memory: MemoryQuota,
 }
 
 /// How one resource is divided.
@@ -416,8 +531,8 @@ pub struct GridConfig {
     pub sample: u32,
     /// Each thread that a process makes is an activity, too.
     pub threads: bool,
-    /// The most threads, of all programs together; 0: no limit.
-    pub tasks_max: u32,
+    /// The most of each [`Quota`], of all programs together; 0: no limit.
+    pub quotas: [u32; QUOTAS],
     /// Activities.
     pub activities: Vec<ActivityConfig>,
     /// Resources that are not as they are by default.
@@ -427,7 +542,13 @@ pub struct GridConfig {
 #[cfg(feature = "boot")]
 impl Default for GridConfig {
     fn default() -> Self {
-        GridConfig { sample: 16, threads: false, tasks_max: 0, activities: Vec::new(), resources: Vec::new() }
+        GridConfig {
+            sample: 16,
+            threads: false,
+            quotas: [0; QUOTAS],
+            activities: Vec::new(),
+            resources: Vec::new(),
+        }
     }
 }
 
@@ -439,6 +560,9 @@ mod tests {
     fn numbers_are_places() {
         for (n, resource) in Resource::ALL.into_iter().enumerate() {
             assert_eq!(resource as usize, n);
+        }
+        for (n, quota) in Quota::ALL.into_iter().enumerate() {
+            assert_eq!(quota as usize, n);
         }
         assert_eq!(size_of::<Sheet>(), 512);
         assert_eq!(size_of::<Record>(), 128);

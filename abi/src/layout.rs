@@ -61,6 +61,24 @@ pub const MAX_CORES: usize = 256;
 /// The most spaces (process images) that can exist in a cell at a time.
 pub const MAX_SPACES: usize = 1024;
 
+/// How much memory a cell has, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// The most that it can have: its tables are for so much.
+    pub most: u64,
+    /// What it has: so much from offset 0 on.
+    pub now: u64,
+    /// The least: this is never taken back, and what can't be moved is kept there.
+    pub least: u64,
+}
+
+impl Sizes {
+    /// So much, always.
+    pub const fn fixed(bytes: u64) -> Sizes {
+        Sizes { most: bytes, now: bytes, least: bytes }
+    }
+}
+
 /// Bytes of the runtime's table of pages that lie in the first block of the cell's
 /// memory; the rest of the table, needed only when the cell grows, lies behind that block.
 pub const NEAR_TABLE: u64 = 128 << 10;
@@ -68,9 +86,9 @@ pub const NEAR_TABLE: u64 = 128 << 10;
 pub const fn page_table(memory: u64) -> u64 {
     memory / PAGE * 2
 }
-/// Bytes of the runtime's other tables: a bit, an owner and payers a block, lists and an account a core.
+/// Bytes of the runtime's other tables: a bit, an owner, payers and where the sharers are a block, lists and an account a core.
 pub const fn small_tables(memory: u64, cores: u64) -> u64 {
-    memory / BLOCK * 11 + cores * 3072 + 4096
+    memory / BLOCK * 19 + cores * 3072 + 4096
 }
 
 /// The blocks at the start of a cell's memory that hold the runtime's tables.
@@ -80,6 +98,29 @@ pub const fn table_blocks(memory: u64, cores: u64) -> u64 {
     let front = (small + near).next_multiple_of(PAGE);
     let first = BLOCK.saturating_sub(front);
     (first + small + pages).div_ceil(BLOCK)
+}
+
+/// The blocks at the start of a cell's memory that hold the runtime's tables, and then, until they are used up, whatever is needed:
+/// a small program's cell has its own objects and the program's pages in the same few blocks. Further ones are for either.
+pub const fn mixed_blocks(memory: u64, cores: u64) -> u64 {
+    table_blocks(memory, cores) + 4
+}
+
+/// Which one in order of use a block is, where the first `mixed` serve all, and from `fixed` on there is what can be moved: what the
+/// most is needed of. None: it is one of those between.
+pub const fn order_of_block(block: u64, fixed: u64, mixed: u64) -> Option<u64> {
+    if block < mixed {
+        Some(block)
+    } else if block >= fixed {
+        Some(block - fixed + mixed)
+    } else {
+        None
+    }
+}
+
+/// The block that is the one of this number in order of use.
+pub const fn block_in_order(number: u64, fixed: u64, mixed: u64) -> u64 {
+    if number < mixed { number } else { number - mixed + fixed }
 }
 
 /// Is `[addr, addr + len)` wholly in the part of a space that belongs to the program?
@@ -105,6 +146,16 @@ pub const fn page_up(x: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_in_order_of_use() {
+        for (fixed, mixed) in [(0, 0), (5, 0), (5, 3), (7, 7)] {
+            for number in 0..20 {
+                assert_eq!(order_of_block(block_in_order(number, fixed, mixed), fixed, mixed), Some(number));
+            }
+            assert!((mixed..fixed).all(|block| order_of_block(block, fixed, mixed).is_none()));
+        }
+    }
 
     #[test]
     fn user_ranges() {

@@ -156,6 +156,34 @@ pub mod outside {
     /// From outside: what has come of offers and known work is asked for, of the latter with its results if the value is not 0.
     /// From the cell, in answer: a request with this cookie, behind whose head come `a.len` bytes: a [`Said`], and the results.
     pub const SAID: u64 = u64::MAX - 4;
+    /// From outside: something is asked for as in the cell's [`Report`](crate::report::Report). The value is the question's number,
+    /// shifted left by 32, and [what](crate::report::what) is asked for; `extra` is the value that goes with that.
+    pub const REPORT: u64 = u64::MAX - 5;
+    /// From outside: what has come of the question of this number, of the answer what is behind its first `extra` bytes. From the
+    /// cell, in answer: a request with this cookie, behind whose head come `a.len` bytes: a [`Reported`], and as many of those
+    /// as the cell sends at once.
+    pub const REPORTED: u64 = u64::MAX - 6;
+    /// At the start of what the cell says of a question.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        zerocopy::FromBytes,
+        zerocopy::IntoBytes,
+        zerocopy::Immutable,
+        zerocopy::KnownLayout,
+    )]
+    #[repr(C)]
+    pub struct Reported {
+        /// The last question that is answered.
+        pub over: u32,
+        /// How many cores the cell uses now.
+        pub online: u32,
+        /// Length of the whole answer, bytes; 0: there was no memory for it.
+        pub len: u64,
+        /// From which byte of it on comes what is behind this.
+        pub from: u64,
+    }
     /// What has come of offers and known work: words of the cell's [`GridArea`](crate::grid::GridArea).
     #[derive(
         Clone,

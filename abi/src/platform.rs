@@ -312,7 +312,8 @@ pub trait Platform: Sync {
         None
     }
 
-    /// The cell's memory is in use up to this block: the platform may make ready what follows.
+    /// The cell's memory is in use up to this block, in order of use ([`order_of_block`](crate::layout::order_of_block)): the platform
+    /// may make ready what follows.
     fn memory_used_to(&self, block: u64);
 
     // --- other cells ---

@@ -23,6 +23,9 @@ pub mod what {
     pub const TRACED: u32 = 3;
     /// That it uses `value` cores from now on: what has come of it ([`Resized`](super::Resized)), or why that can't be, in words.
     pub const CORES: u32 = 4;
+    /// That it has `value` bytes of memory from now on: what has come of it ([`MemoryResized`](super::MemoryResized)), or why that
+    /// can't be, in words. More: they are there already. Less: it has let go of what is behind when it answers.
+    pub const MEMORY: u32 = 5;
 }
 
 /// Most events that a core keeps in a trace.
@@ -37,6 +40,8 @@ pub struct Report {
     pub what: AtomicU32,
     /// See there.
     pub value: AtomicU64,
+    /// How long the answer may take, ns, where that can be said.
+    pub within: AtomicU64,
     /// The last question that the cell has taken, and answered.
     pub begun: AtomicU32,
     /// See there.
@@ -64,6 +69,20 @@ pub struct Resized {
     pub ns: u64,
 }
 
+/// What has come of a wish for more memory or less.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryResized {
+    /// Bytes that the cell has now.
+    pub memory: u64,
+    /// Bytes that had to be moved.
+    pub moved: u64,
+    /// How long it took, ns.
+    pub ns: u64,
+    /// Why the cell has not let go of all that it was to.
+    pub why: Option<String>,
+}
+
 /// What a thread does.
 #[cfg(feature = "boot")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -79,6 +98,17 @@ pub enum ThreadState {
     Stopped,
     /// Its process has ended, and its parent has not asked for that yet.
     Zombie,
+}
+
+/// What a thread has of what its cell's cores divide among them (OmniRE: its service point): it goes with the thread to another core,
+/// and is given back where the thread ends.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Holdings {
+    /// Its runtime stack, bytes.
+    pub stack: u64,
+    /// Timers that it has asked for last and that run.
+    pub timers: u32,
 }
 
 /// A thread of a program.
@@ -119,6 +149,8 @@ pub struct ThreadInfo {
     pub wait_ns: u64,
     /// How often it has let its core go by itself, and because its turn was over.
     pub switches: [u64; 2],
+    /// What it holds.
+    pub holds: Holdings,
 }
 
 /// A core, since the cell has begun.

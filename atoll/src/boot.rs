@@ -29,7 +29,8 @@ use crate::run::{self, NOT_STARTED};
     run busybox sh -c 'while :; do :; done'
 
 What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`,
-as it is; of the one with `device port0`, too, which also has standard input.
+as it is; of the one with `device port0`, too, which also has standard input. That one may have more cores than it
+uses at first (max-cores 4), and `atoll resize` says how many it uses.
 
 Examples:
   atoll boot machine.conf
@@ -184,6 +185,7 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     let mut line: Vec<String> =
         ["run", "--platform", "nucleus", "--name", cell.name].map(String::from).into();
     line.extend(["--cores".into(), cell.cores.to_string()]);
+    line.extend(["--max-cores".into(), cell.max_cores.to_string()]);
     line.extend(["--memory".into(), cell.memory.to_string()]);
     line.extend(["--env".into(), "HOME=/root".into(), "--env".into(), "TERM=dumb".into()]);
     if let Some(image) = cell.image {

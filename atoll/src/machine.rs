@@ -50,8 +50,10 @@ pub struct MachineCell {
     pub archive: Vec<u8>,
     /// The disk's image, a file of ext4.
     pub disk: Option<PathBuf>,
-    /// Its cores.
+    /// Cores that it uses at first.
     pub cores: usize,
+    /// Cores that are its own.
+    pub max_cores: usize,
     /// Its memory, bytes.
     pub memory: u64,
     /// Its devices: `console`, `net0` and so on.
@@ -266,10 +268,11 @@ impl Machine {
             };
             let peers: String = cell.peers.iter().map(|p| format!("  peer {p}\n")).collect();
             configuration += &format!(
-                "cell {}\n  cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}{peers}  \
+                "cell {}\n  cores {}\n  max-cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}{peers}  \
                  restart {}\n  run {}\n",
                 cell.name,
                 cell.cores,
+                cell.max_cores,
                 cell.memory >> 10,
                 cell.restart,
                 one_line(&cell.boot.args)
@@ -359,9 +362,9 @@ impl Machine {
         };
         let remote = Remote::start(port, given)?;
         let live = self.with_port().map(|n| {
-            let MachineCell { boot, cores, memory, .. } = &self.cells[n];
+            let MachineCell { boot, max_cores, memory, .. } = &self.cells[n];
             let program = String::from_utf8_lossy(&boot.program).into_owned();
-            Live::elsewhere(remote.clone(), *memory, *cores, program, boot.grid.clone())
+            Live::elsewhere(remote.clone(), *memory, *max_cores, program, boot.grid.clone())
         });
         if self.passes_signals {
             run::signals::forward(move |signal| remote.signal(signal));
@@ -384,7 +387,7 @@ impl Machine {
         let mut file = tempfile::NamedTempFile::new().map_err(failed("a file for the boot module"))?;
         file.write_all(&module).map_err(failed("writing the boot module"))?;
         let memory: u64 = self.cells.iter().map(|c| c.memory).sum();
-        let cores: usize = self.cells.iter().map(|c| c.cores).sum();
+        let cores: usize = self.cells.iter().map(|c| c.max_cores).sum();
         let mib = (memory + module.len() as u64 + BESIDE).div_ceil(1 << 20);
         drop(module);
         let mut qemu = Command::new("qemu-system-x86_64");

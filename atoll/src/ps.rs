@@ -201,6 +201,7 @@ fn place(t: &ThreadInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_abi::report::Holdings;
 
     fn thread(pid: u32, tid: u32) -> ThreadInfo {
         ThreadInfo {
@@ -221,6 +222,7 @@ mod tests {
             run_ns: 1_234_567_890,
             wait_ns: 2_000_000,
             switches: [10, 2],
+            holds: Holdings::default(),
         }
     }
 

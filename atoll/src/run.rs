@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
+use atoll_abi::control::{self, BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::core_local::CoreLocal;
-use atoll_abi::grid::GridConfig;
-use atoll_abi::layout::{BLOCK, MAX_CORES};
+use atoll_abi::grid::{GridConfig, Quota};
+use atoll_abi::layout::{BLOCK, DIRECT_MAP, MAX_CORES, RUNTIME_END, Sizes, table_blocks};
 use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
@@ -35,6 +35,18 @@ pub enum Network {
     Host,
     /// A loopback of the cell's own, and nothing beyond
     None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Paging {
+    /// In pieces that grow with what a program has already
+    Usual,
+    /// When it is touched, in pieces of 64 KiB
+    Demand,
+    /// When it is touched, in blocks of 2 MiB where there is room for one
+    Huge,
+    /// When it is mapped, if there is twice as much
+    Populate,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,6 +81,16 @@ pub struct Options {
     /// Memory of the cell, with K, M or G [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
+    /// The most memory that the cell can have later, by `atoll resize` [default: as much as at first]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_memory: Option<u64>,
+    /// Leave small private memory in place when a program unmaps it, zeroed, for what it maps next: mmap and munmap cost some
+    /// hundred nanoseconds then, but who uses unmapped memory gets no fault
+    #[arg(long)]
+    lazy_unmap: bool,
+    /// How private memory is brought in, where a program doesn't say otherwise by madvise or prctl
+    #[arg(long, value_enum, default_value_t = Paging::Usual)]
+    paging: Paging,
     /// Directory that becomes the cell's root, writable; without it, the host's own root, read-only. On the nucleus
     /// also the image of a disk with ext4, which is only read: changes are in memory, and gone at the end
     #[arg(long, value_name = "DIR|IMAGE")]
@@ -126,7 +148,7 @@ pub struct Options {
     program: Vec<OsString>,
 }
 
-fn parse_size(s: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_size(s: &str) -> std::result::Result<u64, String> {
     let bad = || format!("'{s}' is not a size; write for example 512M or 2G");
     let digits = s.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match s[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
@@ -339,15 +361,16 @@ pub(crate) fn machine_cell(
     name: &str,
     devices: Vec<String>,
 ) -> Result<(MachineCell, Vec<HostMount>)> {
-    if o.max_cores.is_some() {
+    if o.max_memory.is_some() {
         return Err(Error::new(
-            "--max-cores is for cells on this host: on the nucleus they keep their cores yet",
+            "--max-memory is for cells on this host: on the nucleus they keep their memory yet",
         ));
     }
     let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
+    let max_cores = most_cores(&o, cores, NUCLEUS_CORES)?;
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
-    if memory < 32 << 20 {
-        return Err(Error::new("a cell needs at least 32M of memory: --memory 32M"));
+    if memory < LEAST_MEMORY {
+        return Err(Error::new(TOO_LITTLE));
     }
     let disk = o.rootfs.as_ref().filter(|path| !path.is_dir()).cloned();
     let mut mounts = Vec::new();
@@ -374,10 +397,21 @@ pub(crate) fn machine_cell(
         }
     }
     // Even without a network beyond the machine there is the cell's own loopback.
-    let boot = boot_config(o, mounts, streams, true, cores)?;
+    let boot = boot_config(o, mounts, streams, true, max_cores)?;
     let (peers, restart) = (Vec::new(), Restart::default());
-    let cell = MachineCell { name: name.into(), boot, archive, disk, cores, memory, devices, peers, restart };
+    let name = name.into();
+    let cell = MachineCell { name, boot, archive, disk, cores, max_cores, memory, devices, peers, restart };
     Ok((cell, shown))
+}
+
+/// How many cores a cell can have that begins with `online` ones, where no cell has more than `most`.
+fn most_cores(o: &Options, online: usize, most: usize) -> Result<usize> {
+    match o.max_cores.unwrap_or(online) {
+        cores if (online..=most).contains(&cores) => Ok(cores),
+        cores => Err(Error::new(format!(
+            "--max-cores {cores}: a cell that begins with {online} cores can have {online} to {most}"
+        ))),
+    }
 }
 
 /// Can this be a disk, and nothing besides is asked for?
@@ -481,17 +515,13 @@ fn prepare(o: Options) -> Result<CellConfig> {
     if online == 0 {
         return Err(Error::new("a cell needs at least one core: --cores 1"));
     }
-    let cores = o.max_cores.unwrap_or(online);
-    if cores < online || cores > MAX_CORES {
-        return Err(Error::new(format!(
-            "--max-cores {cores}: a cell that begins with {online} cores can have {online} to {MAX_CORES}"
-        )));
-    }
+    let cores = most_cores(&o, online, MAX_CORES)?;
     let total = memory_of_machine();
     let memory = o.memory.unwrap_or(total / 2) / BLOCK * BLOCK;
-    if memory < 32 << 20 {
-        return Err(Error::new("a cell needs at least 32M of memory: --memory 32M"));
+    if memory < LEAST_MEMORY {
+        return Err(Error::new(TOO_LITTLE));
     }
+    let memory = memory_sizes(memory, o.max_memory, cores)?;
     let root = signals::is_root();
     let (mounts, host_mounts) = mounts(&o)?;
     let streams = Streams::of_this_process();
@@ -512,6 +542,34 @@ fn prepare(o: Options) -> Result<CellConfig> {
     })
 }
 
+/// The least memory of a cell, bytes, and what is said if it is to have less.
+const LEAST_MEMORY: u64 = 32 << 20;
+const TOO_LITTLE: &str = "a cell needs at least 32M of memory: --memory 32M";
+
+/// How much memory a cell can have that begins with `memory` bytes: as much as was said, and a quarter at the least.
+fn memory_sizes(memory: u64, most: Option<u64>, cores: usize) -> Result<Sizes> {
+    let most = most.map_or(memory, |most| most / BLOCK * BLOCK);
+    let tables = table_blocks(most, cores as u64) * BLOCK;
+    // What can't be moved is kept in the least that it has, and tables for the most are the first of that.
+    let least = (memory / 4).max(tables * 2).max(LEAST_MEMORY) / BLOCK * BLOCK;
+    let (has, can) = (memory >> 20, most >> 20);
+    if most > RUNTIME_END - DIRECT_MAP {
+        return Err(Error::new("--max-memory: a cell can have 15T at most"));
+    }
+    if most < memory {
+        return Err(Error::new(format!(
+            "--max-memory: a cell that begins with {has}M can't have {can}M at most"
+        )));
+    }
+    if least > memory {
+        let need = least >> 20;
+        return Err(Error::new(format!(
+            "a cell that can have {can}M begins with {need}M or more: --memory {need}M"
+        )));
+    }
+    Ok(Sizes { most, now: memory, least })
+}
+
 /// What runs, and how the world looks to it.
 fn boot_config(
     o: Options,
@@ -525,7 +583,7 @@ fn boot_config(
         None => GridConfig::default(),
     };
     if let Some(most) = o.pids_limit {
-        grid.tasks_max = most;
+        grid.quotas[Quota::Tasks as usize] = most;
     }
     let root = signals::is_root();
     let (uid, gid, groups) = match &o.user {
@@ -567,6 +625,13 @@ fn boot_config(
         grid,
         max_files: signals::raise_file_limit(),
         verbose: o.verbose,
+        lazy_unmap: o.lazy_unmap,
+        paging: match o.paging {
+            Paging::Usual => control::Paging::Usual,
+            Paging::Demand => control::Paging::Demand,
+            Paging::Huge => control::Paging::Huge,
+            Paging::Populate => control::Paging::Populate,
+        },
         randomize: std::fs::read_to_string("/proc/sys/kernel/randomize_va_space")
             .map_or(true, |s| s.trim() != "0"),
         cpu_model: cpu.model,
@@ -682,6 +747,7 @@ fn add_mount(list: &mut Vec<MountConfig>, target: &str, kind: MountKind, source:
 fn own_mounts(list: &mut Vec<MountConfig>) {
     add_mount(list, "/proc", MountKind::Proc, "proc", false);
     add_mount(list, "/sys", MountKind::Sys, "sysfs", false);
+    add_mount(list, "/sys/fs/cgroup", MountKind::Cgroup, "cgroup2", true);
     add_mount(list, "/dev", MountKind::Dev, "devtmpfs", false);
     for target in ["/dev/shm"].iter().chain(&TEMPORARY) {
         add_mount(list, target, MountKind::Tmpfs, "tmpfs", false);

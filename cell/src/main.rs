@@ -39,7 +39,7 @@ extern "C" fn atoll_boot(core: usize) -> ! {
         let zeroed = d.zeroed.load(Ordering::Relaxed) != 0;
         // SAFETY: the platform mapped the cell's memory there, zeroed as far as it says, and it is only ours.
         unsafe {
-            ALLOCATOR.start(DIRECT_MAP as *mut u8, d.memory.load(Ordering::Relaxed), cores, zeroed);
+            ALLOCATOR.start(DIRECT_MAP as *mut u8, d.memory_sizes(), cores, zeroed);
         }
         atoll_mem::heap::start_core(0);
         let Some((xcr0, size)) = atoll_task::detect_extended() else {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::layout::{DIRECT_MAP, PAGE};
 use atoll_abi::platform;
-use atoll_mem::heap::{give_pages, memory, take_pages};
+use atoll_mem::heap::{give_pages, memory, take_fixed_pages};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
 /// What a device has to use for the byte at an address of the runtime's direct map.
@@ -33,7 +33,7 @@ pub struct Memory;
 unsafe impl Hal for Memory {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let order = pages.next_power_of_two().ilog2();
-        match take_pages(order) {
+        match take_fixed_pages(order) {
             Some(offset) => {
                 let at = DIRECT_MAP + offset;
                 (physical(at), NonNull::new(at as *mut u8).unwrap_or(NonNull::dangling()))

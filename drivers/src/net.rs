@@ -89,15 +89,14 @@ impl NetPort {
         Ok(NetPort { mac, header, interrupts, busy, seen, state })
     }
 
+    /// All who come here have the network stack to themselves.
     #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
-        if self.busy.swap(true, Ordering::Acquire) {
-            return None;
-        }
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        assert!(!self.busy.swap(true, Ordering::Acquire), "two cores at one network device");
         // SAFETY: nobody else is in here.
         let result = f(unsafe { &mut *self.state.get() });
         self.busy.store(false, Ordering::Release);
-        Some(result)
+        result
     }
 
     /// The device's interrupt has come. The next one comes only after this.
@@ -105,10 +104,10 @@ impl NetPort {
         self.interrupts.answer();
     }
 
-    /// A second look, of a core that is about to sleep ([`Ring::show_again`]). Value: something is to be done first.
+    /// A second look, of a core that is about to sleep ([`Ring::show_again`]) and has the network stack to itself. Value: something
+    /// is to be done first.
     pub fn look_again(&self) -> bool {
-        // Who is at it comes by here, too.
-        self.with(State::look_again).unwrap_or(false)
+        self.with(State::look_again)
     }
 }
 
@@ -169,11 +168,7 @@ impl PacketPort for NetPort {
     fn receive(&self, f: &mut dyn FnMut(&[u8])) -> bool {
         let seen = self.seen.swap(NONE, Ordering::Acquire);
         // The frame is handed on outside: an answer may be sent from there.
-        let Some(next) = self.with(|s| s.next_frame(seen)) else {
-            self.seen.store(seen, Ordering::Release);
-            return false;
-        };
-        let Some((n, len, buffer)) = next else { return false };
+        let Some((n, len, buffer)) = self.with(|s| s.next_frame(seen)) else { return false };
         if len >= self.header {
             // SAFETY: so much of a buffer, and at most all of it; it is ours until the device has it again.
             f(unsafe { core::slice::from_raw_parts(buffer.add(self.header), len - self.header) });
@@ -183,7 +178,7 @@ impl PacketPort for NetPort {
     }
 
     fn room(&self) -> bool {
-        self.with(State::room).unwrap_or(false)
+        self.with(State::room)
     }
 
     fn send(&self, len: usize, f: &mut dyn FnMut(&mut [u8])) -> bool {
@@ -194,13 +189,13 @@ impl PacketPort for NetPort {
             let n = s.room().then(|| s.outgoing.take_free()).flatten()?;
             Some((n, s.outgoing.buffer(n)))
         });
-        let Some(Some((n, buffer))) = taken else { return false };
+        let Some((n, buffer)) = taken else { return false };
         // SAFETY: part of a buffer, which is ours until the device has it. The header before it was never written to.
         f(unsafe { core::slice::from_raw_parts_mut(buffer.add(self.header), len) });
         self.with(|s| {
             s.outgoing.give(n, self.header + len);
             s.outgoing.show(&mut s.transport);
-        })
-        .is_some()
+        });
+        true
     }
 }

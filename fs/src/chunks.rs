@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use atoll_abi::layout::{PAGE, page_down, page_up};
 use atoll_abi::{Errno, Result};
-use atoll_mem::heap::{give_pages, memory, take_pages, take_pages_dirty};
+use atoll_mem::heap::{give_pages, memory, take_fixed_pages_dirty, take_pages, take_pages_dirty};
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::take_pages_hard;
@@ -414,6 +414,36 @@ impl Chunks {
         self.chunk(at, CHUNK, true).map(|c| c.offset)
     }
 
+    /// Moves chunks that lie at `from` of the cell's memory or behind it elsewhere. Nobody but the caller may know where they lie.
+    /// `is_cache`: those without dirty pages go where there is no place for them. Value: bytes moved. ENOMEM: there is none for one.
+    pub fn vacate(&mut self, from: u64, is_cache: bool) -> Result<u64> {
+        let mut moved = 0;
+        let there: Vec<u64> = self.map.iter().filter(|(_, c)| c.offset >= from).map(|(i, _)| *i).collect();
+        for i in there {
+            let c = self.map[&i];
+            let offset = match take_pages_dirty(c.order) {
+                Some(offset) => offset,
+                None if is_cache && c.dirty == 0 => {
+                    self.map.remove(&i);
+                    self.forget(c);
+                    continue;
+                }
+                None => take_pages_hard(c.order).ok_or(Errno::ENOMEM)?,
+            };
+            copy_memory(c.offset, offset, c.len());
+            give_pages(c.offset, c.order);
+            self.map.insert(i, Chunk { offset, ..c });
+            moved += c.len();
+            breathe();
+        }
+        Ok(moved)
+    }
+
+    /// Does a chunk lie there?
+    pub fn lies_behind(&self, from: u64) -> bool {
+        self.map.values().any(|c| c.offset >= from)
+    }
+
     /// Where chunks are in the file.
     pub fn places(&self) -> Vec<u64> {
         self.map.keys().map(|index| index * CHUNK).collect()
@@ -508,16 +538,29 @@ impl Chunks {
         }
     }
 
-    /// Drops chunks without dirty pages, at least `pages` pages if there are so many; pages dropped.
-    pub fn shrink(&mut self, pages: u64) -> u64 {
+    /// Pages in chunks that are wanted, by their offsets in the cell's memory.
+    pub fn pages_that(&self, is_wanted: &dyn Fn(u64) -> bool) -> u64 {
+        self.map.values().filter(|c| is_wanted(c.offset)).map(|c| 1 << c.order).sum()
+    }
+
+    /// Drops chunks without dirty pages that `may_go`, by their offsets in the cell's memory, at least `pages` pages if there are so
+    /// many; pages dropped.
+    pub fn shrink(&mut self, pages: u64, may_go: &dyn Fn(u64) -> bool) -> u64 {
         let before = self.pages;
-        let clean: Vec<u64> = self.map.iter().filter(|(_, c)| c.dirty == 0).map(|(i, _)| *i).collect();
-        for i in clean {
-            if before - self.pages >= pages {
-                break;
-            }
-            if let Some(c) = self.map.remove(&i) {
-                self.forget(c);
+        let goes = |c: &Chunk| c.dirty == 0 && may_go(c.offset);
+        let mut next = Some(0);
+        while let Some(from) = next.take().filter(|_| before - self.pages < pages) {
+            // Some at a time: where memory is short there may be none for a list of them.
+            let mut some = [None; 32];
+            let clean = self.map.range(from..).filter(|(_, c)| goes(c)).map(|(i, _)| Some(*i));
+            some.iter_mut().zip(clean).for_each(|(to, i)| *to = i);
+            for i in some.into_iter().flatten() {
+                next = Some(i + 1);
+                if before - self.pages < pages
+                    && let Some(c) = self.map.remove(&i)
+                {
+                    self.forget(c);
+                }
             }
         }
         before - self.pages
@@ -658,7 +701,7 @@ impl Scratch {
     /// Takes at least `len` bytes.
     pub fn new(len: u64) -> Result<Scratch> {
         let order = len.div_ceil(PAGE).max(1).next_power_of_two().ilog2();
-        take_pages_dirty(order).map(|offset| Scratch { offset, order }).ok_or(Errno::ENOMEM)
+        take_fixed_pages_dirty(order).map(|offset| Scratch { offset, order }).ok_or(Errno::ENOMEM)
     }
 
     /// Where it lies in the cell's memory.

@@ -83,12 +83,14 @@ struct Kept {
 }
 
 impl Kept {
-    /// Lets a piece go that nobody uses now; was there one?
-    fn drop_one(&mut self) -> bool {
+    /// Lets a piece go that nobody uses now and that `may_go`, by its offset in the cell's memory; was there one?
+    fn drop_one(&mut self, may_go: &dyn Fn(u64) -> bool) -> bool {
         for _ in 0..2 * self.order.len() {
             let Some(number) = self.order.pop_front() else { return false };
             match self.pieces.get_mut(&number) {
-                Some((piece, used)) if *used || Arc::strong_count(piece) > 1 => {
+                Some((piece, used))
+                    if *used || Arc::strong_count(piece) > 1 || !may_go(piece.memory.offset()) =>
+                {
                     *used = false;
                     self.order.push_back(number);
                 }
@@ -108,14 +110,14 @@ pub struct Cache {
 
 static CACHES: Mutex<Vec<Weak<Cache>>> = Mutex::new(Vec::new());
 
-/// Gives memory of pieces back; says whether there was any.
-pub fn reclaim(bytes: u64) -> bool {
+/// Gives memory of pieces back that `may_go`, by their offsets in the cell's memory; says whether there was any.
+pub fn reclaim(bytes: u64, may_go: &dyn Fn(u64) -> bool) -> bool {
     let all: Vec<Arc<Cache>> = CACHES.lock().iter().filter_map(Weak::upgrade).collect();
     let wanted = bytes.div_ceil(PIECE).max(8);
     let mut gone = 0;
     for cache in all {
         let mut kept = cache.kept.lock();
-        while gone < wanted && kept.drop_one() {
+        while gone < wanted && kept.drop_one(may_go) {
             assert_accounted("reclaiming");
             gone += 1;
         }
@@ -153,11 +155,11 @@ impl Cache {
         let piece = match known {
             Some(piece) => piece,
             None => {
-                while kept.pieces.len() >= self.most && kept.drop_one() {}
+                while kept.pieces.len() >= self.most && kept.drop_one(&|_| true) {}
                 let memory = loop {
                     match Scratch::new(PIECE) {
                         Ok(memory) => break memory,
-                        Err(e) if !kept.drop_one() => return Err(e),
+                        Err(e) if !kept.drop_one(&|_| true) => return Err(e),
                         Err(_) => {}
                     }
                 };

@@ -48,6 +48,10 @@ use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 const DIRTY_SOON: u64 = 1024;
 /// Dirty pages of a file after which its writer waits.
 const DIRTY_MAX: u64 = 8192;
+/// No device has this number.
+const GONE: u64 = u64::MAX;
+/// Files that are looked at together where memory is short.
+const FILES_AT_ONCE: usize = 32;
 /// Appended bytes of a file after which its writer waits: so many arrive in one piece.
 const APPENDED_MAX: u64 = CHUNK;
 /// How long written bytes stay in the cell at most, ns.
@@ -93,6 +97,8 @@ pub struct HostFs {
     /// When a lock of a file was last taken that others on the host heed, too.
     locked: AtomicU64,
     files: Mutex<HashMap<(u64, u64), Weak<HostFile>>>,
+    /// Files that have lost their last name: they are in there, too, as of a device [`GONE`], by these numbers.
+    gone: AtomicU64,
     /// Closed files that still have a host descriptor, oldest first.
     idle: Mutex<VecDeque<Arc<HostFile>>>,
     dirty: Mutex<Vec<Arc<HostFile>>>,
@@ -212,13 +218,19 @@ struct State {
     through: bool,
 }
 
+/// What tells a file's contents at the host from those of another time: its size, and when it was written.
+type Contents = (u64, i64, u32);
+/// A plan, if there is one, and what it is for: contents at the host, size and last change in the cell since.
+type PlanOf = ((Contents, u64, Option<Time>), Option<Arc<dyn Rewriting>>);
+
 /// The contents of a regular file, however many names it has.
 pub struct HostFile {
     fs: Arc<HostFs>,
     key: (u64, u64),
     state: Mutex<State>,
     flushed: WaitQueue,
-    plan: SetOnce<Option<Arc<dyn Rewriting>>>,
+    /// How its system-call sites are rewritten, and of which contents that is true.
+    plan: Mutex<Option<PlanOf>>,
     maps: AtomicU32,
     /// Shared mappings of its cached pages, where the host's can't be mapped.
     shared: AtomicI32,
@@ -282,6 +294,7 @@ impl HostFs {
             trust,
             locked: AtomicU64::new(0),
             files: Mutex::new(HashMap::new()),
+            gone: AtomicU64::new(0),
             idle: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(Vec::new()),
             mapped: Mutex::new(Vec::new()),
@@ -416,7 +429,7 @@ impl HostFs {
                 through: false,
             }),
             flushed: WaitQueue::new(),
-            plan: SetOnce::new(),
+            plan: Mutex::new(None),
             maps: AtomicU32::new(0),
             shared: AtomicI32::new(0),
             written_mapped: AtomicBool::new(false),
@@ -438,23 +451,51 @@ impl HostFs {
         space.0 < SPACE_LOW
     }
 
-    /// Gives memory of clean cached pages back; pages freed.
-    pub fn shrink(&self, pages: u64) -> u64 {
-        let files: Vec<Arc<HostFile>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
+    /// Gives memory of clean cached pages back that `may_go`, by their offsets in the cell's memory; pages freed.
+    pub fn shrink(&self, pages: u64, may_go: &dyn Fn(u64) -> bool) -> u64 {
         let mut freed = 0;
-        for f in files {
+        self.for_each_file(|f| {
             assert_accounted("reclaiming");
-            if freed >= pages {
-                break;
-            }
             if let Some(mut s) = f.state.try_lock()
                 && !s.flushing
                 && f.shared.load(Ordering::SeqCst) == 0
             {
-                freed += s.chunks.shrink(pages - freed);
+                freed += s.chunks.shrink(pages - freed, may_go);
+            }
+            freed < pages
+        });
+        freed
+    }
+
+    /// Does something with the files that there are, as long as `f` says so. It needs no memory for that, as there may be none: who comes or
+    /// goes meanwhile may be left out.
+    fn for_each_file(&self, mut f: impl FnMut(Arc<HostFile>) -> bool) {
+        for done in (0..).step_by(FILES_AT_ONCE) {
+            let mut some = [const { None }; FILES_AT_ONCE];
+            let n = {
+                let files = self.files.lock();
+                let rest = files.values().skip(done);
+                some.iter_mut().zip(rest).map(|(to, file)| *to = file.upgrade()).count()
+            };
+            let goes_on = some.into_iter().flatten().all(&mut f);
+            if n < FILES_AT_ONCE || !goes_on {
+                return;
             }
         }
-        freed
+    }
+
+    /// Writes dirty pages back, of all files that have some; was there any?
+    fn write_back(&self) -> bool {
+        let mut any = false;
+        self.for_each_file(|f| {
+            assert_accounted("writing back");
+            if f.state.lock().chunks.dirty_pages() > 0 {
+                any = true;
+                f.flush_for_later();
+            }
+            true
+        });
+        any
     }
 
     fn note_dirty(&self, file: &HostFile, soon: bool) {
@@ -534,10 +575,7 @@ fn flusher(fs: &Weak<HostFs>) {
         files.dedup_by_key(|f| f.key);
         for f in files {
             assert_accounted("writing back");
-            if let Err(e) = f.flush() {
-                // For whoever syncs or closes it.
-                f.state.lock().error = Some(e);
-            }
+            f.flush_for_later();
         }
     }
 }
@@ -642,16 +680,29 @@ impl HostNode {
         };
         let Some(file) = self.file.get() else { return };
         if last {
-            // The host may give its number to the next file.
+            // The host may give its number to the next file. Who has it open still has its pages, which may have to be given back.
             let mut files = self.fs.files.lock();
-            if files.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me)) {
-                files.remove(&file.key);
+            if files.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
+                && let Some(f) = files.remove(&file.key)
+            {
+                files.insert((GONE, self.fs.gone.fetch_add(1, Ordering::Relaxed)), f);
             }
         }
         // Kept open for the next time, it would go on filling the disk.
         let mut s = file.state.lock();
-        if s.openings == 0 && s.chunks.dirty_pages() == 0 && file.maps.load(Ordering::Relaxed) == 0 {
+        if s.openings > 0 || s.flushing || file.maps.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        if last {
+            // Nobody reads it any more, nor needs what was not written yet.
+            s.chunks.clear();
+        }
+        if s.chunks.dirty_pages() == 0 {
             file.drop_handle(&mut s);
+        }
+        drop(s);
+        if last {
+            self.fs.idle.lock().retain(|f| !core::ptr::eq(&**f, &**file));
         }
     }
 
@@ -1546,7 +1597,7 @@ impl HostFile {
 
     /// Drops cached pages if the host's file changed behind our back.
     fn compare(&self, s: &mut State, attr: &HostAttr) {
-        let same = (attr.size, attr.mtime, attr.mtime_nsec) == (s.attr.size, s.attr.mtime, s.attr.mtime_nsec);
+        let same = contents(attr) == contents(&s.attr);
         let ours = s.written.is_some() || self.may_be_written();
         if !same && s.chunks.dirty_pages() == 0 && !s.flushing && !ours {
             s.size = attr.size;
@@ -1594,7 +1645,12 @@ impl HostFile {
     fn revalidate(&self, attr: &HostAttr) {
         // A file that is being written has the truth here.
         if let Some(mut s) = self.state.try_lock() {
-            self.compare(&mut s, attr);
+            // What differs may be from before something that was written out since. The open file says how it is now.
+            let now = match s.handle {
+                Some(h) if contents(attr) != contents(&s.attr) => stat_handle(h).ok(),
+                _ => None,
+            };
+            self.compare(&mut s, now.as_ref().unwrap_or(attr));
         }
     }
 
@@ -1673,6 +1729,18 @@ impl HostFile {
             }
             drop(s);
             atoll_task::wait_uninterrupted(&self.flushed, 1, || (!self.state.lock().flushing).then_some(()));
+        }
+    }
+
+    /// Can it be found by a name?
+    fn has_name(&self) -> bool {
+        self.fs.files.lock().get(&self.key).is_some_and(|f| f.ptr_eq(&self.me))
+    }
+
+    /// Writes all dirty pages to the host. An error is for whoever syncs or closes it.
+    fn flush_for_later(&self) {
+        if let Err(e) = self.flush() {
+            self.state.lock().error = Some(e);
         }
     }
 
@@ -1810,6 +1878,11 @@ impl HostFile {
     }
 }
 
+/// Of which contents the host says this.
+fn contents(a: &HostAttr) -> Contents {
+    (a.size, a.mtime, a.mtime_nsec)
+}
+
 /// What the host says of an open file: in place, if its descriptor is here.
 fn stat_handle(h: Handle) -> Result<HostAttr> {
     if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
@@ -1906,10 +1979,14 @@ fn release(h: Handle) {
 }
 
 fn release_number(number: u64) {
+    // Nobody waits for it.
+    let _ = Call::send(release_of(number));
+}
+
+fn release_of(number: u64) -> Request {
     let mut r = Request::new(Op::Release);
     r.arg[0] = number;
-    // Nobody waits for it.
-    let _ = Call::send(r);
+    r
 }
 
 impl File for HostFile {
@@ -1949,9 +2026,10 @@ impl File for HostFile {
         if at.checked_add(source.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(Errno::EFBIG);
         }
-        let mut done = 0;
+        let (mut done, mut refused) = (0, false);
         while source.left() > 0 {
-            let through = s.through || s.direct || memory_is_short() || !s.handle.is_some_and(|h| h.read);
+            let short = memory_is_short() || refused;
+            let through = s.through || s.direct || short || !s.handle.is_some_and(|h| h.read);
             let step = if through {
                 if s.chunks.dirty_pages() > 0 {
                     drop(s);
@@ -1972,8 +2050,11 @@ impl File for HostFile {
                     done += n;
                     at += n as u64;
                     s.size = s.size.max(at);
+                    refused = false;
                     atoll_sync::breathe();
                 }
+                // What is clean can be given back, and what isn't cached needs no memory.
+                Err(Errno::ENOMEM) if !through => refused = true,
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,
             }
@@ -2084,7 +2165,8 @@ impl File for HostFile {
         }
         let locks = self.state.lock().locks.take();
         if let Some(number) = locks {
-            release_number(number);
+            // Waited for: who takes the lock next, from here or elsewhere, is not to meet this one.
+            let _ = call(release_of(number));
         }
     }
 
@@ -2145,7 +2227,11 @@ impl File for HostFile {
         if unused && let Some(me) = self.me.upgrade() {
             let gone = self.node.lock().upgrade().is_none_or(|n| n.place.lock().gone);
             if gone && self.maps.load(Ordering::Relaxed) == 0 {
-                self.drop_handle(&mut self.state.lock());
+                let mut s = self.state.lock();
+                if !s.flushing && s.openings == 0 && !self.has_name() {
+                    s.chunks.clear();
+                }
+                self.drop_handle(&mut s);
             } else {
                 self.fs.retire(me);
             }
@@ -2373,12 +2459,18 @@ impl Mappable for HostFile {
     }
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
-        if let Some(plan) = self.plan.get() {
+        let contents = {
+            let s = self.state.lock();
+            (contents(&s.attr), s.size, s.written)
+        };
+        if let Some((of, plan)) = &*self.plan.lock()
+            && *of == contents
+        {
             return plan.clone();
         }
         let plan = self.fs.planner.get().and_then(|planner| planner(self));
         // Two threads may plan the same file; one plan is kept.
-        let _ = self.plan.set(plan.clone());
+        *self.plan.lock() = Some((contents, plan.clone()));
         plan
     }
 }
@@ -2390,12 +2482,12 @@ fn all() -> Vec<Arc<HostFs>> {
     ALL.lock().iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Paths of host files that are known by their contents: device, inode, path.
-pub fn known_paths() -> Vec<(u64, u64, alloc::string::String)> {
+/// Paths of these host files, named by device and inode, as far as they are known.
+pub fn known_paths(wanted: &[(u64, u64)]) -> Vec<(u64, u64, alloc::string::String)> {
     let mut out = Vec::new();
     for fs in all() {
         let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
-        for f in files.iter().filter(|f| f.maps.load(Ordering::Relaxed) > 0) {
+        for f in files.iter().filter(|f| wanted.contains(&f.key)) {
             if let Some(path) = f.node.lock().upgrade().and_then(|n| n.path().ok()) {
                 let text = alloc::string::String::from_utf8_lossy(&path);
                 let slash = if fs.target.ends_with('/') { "" } else { "/" };
@@ -2406,26 +2498,49 @@ pub fn known_paths() -> Vec<(u64, u64, alloc::string::String)> {
     out
 }
 
-/// Pages of memory that cached files hold.
-pub fn cached_pages() -> u64 {
-    let mut pages = 0;
+/// Moves cached pages that lie at `from` of the cell's memory or behind it elsewhere, where nobody is about to read or write them. Value:
+/// bytes. ENOMEM: there is no place for some.
+pub fn vacate(from: u64) -> Result<u64> {
+    let mut moved = 0;
     for fs in all() {
         let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
         for f in files {
-            if let Some(s) = f.state.try_lock() {
-                pages += s.chunks.pages();
+            if let Some(mut s) = f.state.try_lock()
+                && !s.flushing
+                && f.shared.load(Ordering::SeqCst) == 0
+            {
+                moved += s.chunks.vacate(from, true)?;
             }
         }
     }
-    pages
+    Ok(moved)
 }
 
-/// Gives memory of clean cached pages back; says whether there was any.
-pub fn reclaim(bytes: u64) -> bool {
+/// Bytes of cached pages that are wanted, by their offsets in the cell's memory.
+pub fn cached(is_wanted: &dyn Fn(u64) -> bool) -> u64 {
+    let mut pages = 0;
+    for fs in all() {
+        fs.for_each_file(|f| {
+            if let Some(s) = f.state.try_lock() {
+                pages += s.chunks.pages_that(is_wanted);
+            }
+            true
+        });
+    }
+    pages * PAGE
+}
+
+/// Writes dirty pages of files back, so that their memory can be given back; was there any?
+pub fn write_back() -> bool {
+    all().into_iter().fold(false, |any, fs| fs.write_back() | any)
+}
+
+/// Gives memory of clean cached pages back that `may_go`, by their offsets in the cell's memory; says whether there was any.
+pub fn reclaim(bytes: u64, may_go: &dyn Fn(u64) -> bool) -> bool {
     let mut left = bytes.div_ceil(PAGE).max(512);
     let before = left;
     for fs in all() {
-        left -= fs.shrink(left).min(left);
+        left -= fs.shrink(left, may_go).min(left);
         if left == 0 {
             break;
         }

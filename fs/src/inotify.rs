@@ -276,6 +276,10 @@ impl File for Inotify {
         Ok(0)
     }
 
+    fn signals(&self) -> bool {
+        true
+    }
+
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.group.queue)
     }

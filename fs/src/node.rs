@@ -242,6 +242,10 @@ pub trait File: Send + Sync + Any {
     fn queue(&self) -> Option<&WaitQueue> {
         None
     }
+    /// Can it have somebody told by a signal when it gets ready (O_ASYNC)?
+    fn signals(&self) -> bool {
+        false
+    }
     /// Device control. `arg` is the program's, usually an address.
     fn control(&self, _command: u32, _arg: u64) -> Result<u64> {
         Err(Errno::ENOTTY)

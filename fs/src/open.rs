@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use atoll_abi::grid::Resource;
@@ -27,6 +28,8 @@ pub struct OpenFile {
     place: Option<Location>,
     /// Name there at that time.
     name: Vec<u8>,
+    /// What the personality keeps with it.
+    kept: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// It has or had locks, which go with it.
     locked: AtomicBool,
 }
@@ -54,6 +57,7 @@ impl OpenFile {
             position: Mutex::new(0),
             place: None,
             name: Vec::new(),
+            kept: Mutex::new(None),
             locked: AtomicBool::new(false),
         }
     }
@@ -130,6 +134,11 @@ impl OpenFile {
             self.note(event);
         }
         done
+    }
+
+    /// What the personality keeps with it.
+    pub fn kept(&self) -> &Mutex<Option<Arc<dyn Any + Send + Sync>>> {
+        &self.kept
     }
 
     /// Notes that it has locks.

@@ -1,5 +1,6 @@
 //! Pipes and FIFOs (`pipe(7)`).
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -94,6 +95,8 @@ pub struct Pipe {
     queue: WaitQueue,
     id: u64,
     made: Time,
+    /// What goes with it.
+    _keeps: Option<Box<dyn Send + Sync>>,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(0x1000);
@@ -101,6 +104,10 @@ static NEXT: AtomicU64 = AtomicU64::new(0x1000);
 impl Pipe {
     /// An empty pipe without ends.
     pub fn new() -> Arc<Pipe> {
+        Self::with(None)
+    }
+
+    fn with(keeps: Option<Box<dyn Send + Sync>>) -> Arc<Pipe> {
         Arc::new(Pipe {
             state: Mutex::new(State {
                 bytes: Bytes::default(),
@@ -116,13 +123,14 @@ impl Pipe {
             queue: WaitQueue::new(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             made: Time::now(),
+            _keeps: keeps,
         })
     }
 
     /// A new pipe's two ends: for reading, for writing.
-    /// `packets`: each write is read by itself.
-    pub fn ends(packets: bool) -> (Arc<PipeEnd>, Arc<PipeEnd>) {
-        let pipe = Pipe::new();
+    /// `packets`: each write is read by itself. `keeps`: is dropped when both are.
+    pub fn ends(packets: bool, keeps: Box<dyn Send + Sync>) -> (Arc<PipeEnd>, Arc<PipeEnd>) {
+        let pipe = Pipe::with(Some(keeps));
         (PipeEnd::new(&pipe, true, false, false), PipeEnd::new(&pipe, false, true, packets))
     }
 
@@ -383,6 +391,10 @@ impl File for PipeEnd {
 
     fn ready(&self) -> u32 {
         self.pipe.ready(self.read, self.write, self.seen)
+    }
+
+    fn signals(&self) -> bool {
+        true
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

@@ -322,6 +322,10 @@ impl File for Stream {
         }
     }
 
+    fn signals(&self) -> bool {
+        self.is_terminal()
+    }
+
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.queue)
     }

@@ -40,8 +40,13 @@ pub struct TmpFs {
     /// Most pages that its files may take.
     limit: u64,
     planner: SetOnce<Planner>,
+    /// Files that have memory, by their numbers.
+    files: Mutex<BTreeMap<u64, Weak<TmpNode>>>,
     me: Weak<TmpFs>,
 }
+
+/// All of them.
+static ALL: Mutex<Vec<Weak<TmpFs>>> = Mutex::new(Vec::new());
 
 /// Makes the rewriting plan of an executable that came with one: what it came with, the file's bytes.
 pub type Planner = fn(&'static [u8], u64) -> Option<Arc<dyn Rewriting>>;
@@ -180,6 +185,8 @@ pub struct TmpNode {
     body: Body,
     lazy: Option<Lazy>,
     mappings: AtomicI32,
+    /// It is among its file system's files that have memory.
+    is_known: AtomicBool,
     /// What another room of the runtime keeps with it: the socket bound to it.
     attached: Mutex<Option<Weak<dyn Any + Send + Sync>>>,
     me: Weak<TmpNode>,
@@ -199,14 +206,17 @@ impl TmpFs {
     /// Without a root. New files have inode numbers from `next` on.
     pub(crate) fn bare(limit: u64, next: u64) -> Arc<TmpFs> {
         let dev = NEXT_DEV.fetch_add(1, Ordering::Relaxed);
-        Arc::new_cyclic(|me| TmpFs {
+        let fs = Arc::new_cyclic(|me| TmpFs {
             dev,
             next: AtomicU64::new(next),
             tree: Mutex::new(()),
             limit: limit / PAGE,
             planner: SetOnce::new(),
+            files: Mutex::new(BTreeMap::new()),
             me: me.clone(),
-        })
+        });
+        ALL.lock().push(fs.me.clone());
+        fs
     }
 
     /// A file that was on a disk.
@@ -284,6 +294,7 @@ impl TmpFs {
             body,
             lazy,
             mappings: AtomicI32::new(0),
+            is_known: AtomicBool::new(false),
             attached: Mutex::new(None),
             me: me.clone(),
         })
@@ -812,6 +823,7 @@ impl File for TmpNode {
         if at + source.left() as u64 > c.size && c.seals & linux::F_SEAL_GROW != 0 {
             return Err(Errno::EPERM);
         }
+        self.make_known();
         let mut done = 0;
         while source.left() > 0 {
             if c.chunks.pages() >= self.fs.limit {
@@ -915,13 +927,49 @@ impl File for TmpNode {
 
 impl Drop for TmpNode {
     fn drop(&mut self) {
+        if *self.is_known.get_mut() {
+            self.fs.files.lock().remove(&self.id);
+        }
         if self.meta.get_mut().nlink == 0 {
             inotify::gone((self.fs.dev, self.id));
         }
     }
 }
 
+/// Moves what files of memory have at `from` of the cell's memory or behind it elsewhere. `hide` unmaps a file from all spaces; it is told
+/// the file's [`Object`], and says false if that can't be done now. Value: bytes. ENOMEM: there is no place for some.
+pub fn vacate(from: u64, hide: impl Fn(*const ()) -> bool) -> Result<u64> {
+    let all: Vec<Arc<TmpFs>> = {
+        let mut all = ALL.lock();
+        all.retain(|fs| fs.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
+    };
+    let mut moved = 0;
+    for fs in all {
+        let files: Vec<Arc<TmpNode>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
+        for file in files {
+            let content = file.content()?;
+            if !content.read().chunks.lies_behind(from) {
+                continue;
+            }
+            // Whoever wants to map more of it waits.
+            let mut c = content.write();
+            if file.mappings.load(Ordering::Relaxed) == 0 || hide(Arc::as_ptr(&file).cast()) {
+                moved += c.chunks.vacate(from, false)?;
+            }
+        }
+    }
+    Ok(moved)
+}
+
 impl TmpNode {
+    /// It has memory from now on, or is about to.
+    fn make_known(&self) {
+        if !self.is_known.load(Ordering::Relaxed) && !self.is_known.swap(true, Ordering::Relaxed) {
+            self.fs.files.lock().insert(self.id, self.me.clone());
+        }
+    }
+
     /// Reads a file from `at` on.
     fn read_now(&self, sink: &mut Sink, at: u64) -> Result<usize> {
         let c = self.content()?.read();
@@ -987,6 +1035,7 @@ impl Mappable for TmpNode {
 
 impl Object for TmpNode {
     fn chunk(&self, offset: u64) -> Result<u64> {
+        self.make_known();
         self.content()?.write().chunks.whole(offset / CHUNK * CHUNK)
     }
 

@@ -145,6 +145,8 @@ pub struct Cred {
     pub gid: u32,
     /// Further groups.
     pub groups: Arc<[u32]>,
+    /// Effective capabilities (`capabilities(7)`), by number of the bit.
+    pub capabilities: u64,
 }
 
 /// Permission bits for [`Cred::check`], as in `access(2)`.
@@ -158,7 +160,12 @@ pub mod may {
 impl Cred {
     /// The superuser.
     pub fn root() -> Cred {
-        Cred { uid: 0, gid: 0, groups: Arc::new([]) }
+        Cred { uid: 0, gid: 0, groups: Arc::new([]), capabilities: u64::MAX }
+    }
+
+    /// Has this capability (CAP_...)?
+    pub fn may(&self, capability: u32) -> bool {
+        self.capabilities & 1 << capability != 0
     }
 
     /// Belongs to the group?
@@ -171,11 +178,6 @@ impl Cred {
         if want == 0 {
             return Ok(());
         }
-        if self.uid == 0 {
-            // Root may do anything but execute what nobody may execute.
-            let executable = attr.mode & 0o111 != 0 || attr.kind() == FileType::Directory;
-            return if want & may::EXEC != 0 && !executable { Err(Errno::EACCES) } else { Ok(()) };
-        }
         let bits = if self.uid == attr.uid {
             attr.mode >> 6
         } else if self.in_group(attr.gid) {
@@ -183,21 +185,30 @@ impl Cred {
         } else {
             attr.mode
         };
-        if bits & want == want { Ok(()) } else { Err(Errno::EACCES) }
+        if bits & want == want || self.overrides(attr, want) { Ok(()) } else { Err(Errno::EACCES) }
+    }
+
+    /// Is it allowed whatever the mode says? (`capabilities(7)`)
+    fn overrides(&self, attr: &Attr, want: u32) -> bool {
+        let directory = attr.kind() == FileType::Directory;
+        let only_reads = if directory { want & may::WRITE == 0 } else { want == may::READ };
+        // What nobody may execute, root may not either.
+        let executable = directory || want & may::EXEC == 0 || attr.mode & 0o111 != 0;
+        only_reads && self.may(linux::CAP_DAC_READ_SEARCH) || executable && self.may(linux::CAP_DAC_OVERRIDE)
     }
 
     /// May remove or rename an entry of a sticky directory?
     pub fn check_sticky(&self, dir: &Attr, victim: &Attr) -> Result<()> {
         let sticky = dir.mode & linux::S_ISVTX != 0;
-        if sticky && self.uid != 0 && self.uid != victim.uid && self.uid != dir.uid {
+        if sticky && self.uid != victim.uid && self.uid != dir.uid && !self.may(linux::CAP_FOWNER) {
             return Err(Errno::EPERM);
         }
         Ok(())
     }
 
-    /// Owns the file, or is root?
+    /// Owns the file, or may do what owners may?
     pub fn owns(&self, attr: &Attr) -> Result<()> {
-        if self.uid == 0 || self.uid == attr.uid { Ok(()) } else { Err(Errno::EPERM) }
+        if self.uid == attr.uid || self.may(linux::CAP_FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
     }
 }
 
@@ -208,14 +219,25 @@ mod tests {
     #[test]
     fn permissions() {
         let attr = Attr { mode: linux::S_IFREG | 0o640, uid: 5, gid: 6, ..Attr::default() };
-        let who = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+        let who = |uid, gid| Cred { uid, gid, groups: Arc::new([]), capabilities: 0 };
         assert!(who(5, 0).check(&attr, may::READ | may::WRITE).is_ok());
         assert!(who(7, 6).check(&attr, may::READ).is_ok());
         assert_eq!(who(7, 6).check(&attr, may::WRITE), Err(Errno::EACCES));
         assert_eq!(who(7, 7).check(&attr, may::READ), Err(Errno::EACCES));
         assert!(Cred::root().check(&attr, may::READ | may::WRITE).is_ok());
         assert_eq!(Cred::root().check(&attr, may::EXEC), Err(Errno::EACCES));
-        let with_groups = Cred { uid: 9, gid: 9, groups: Arc::new([1, 6]) };
+        let with_groups = Cred { groups: Arc::new([1, 6]), ..who(9, 9) };
         assert!(with_groups.check(&attr, may::READ).is_ok());
+        // One that may read everything, and root's id without root's capabilities.
+        let reader = Cred { capabilities: 1 << linux::CAP_DAC_READ_SEARCH, ..who(9, 9) };
+        assert!(reader.check(&attr, may::READ).is_ok());
+        assert_eq!(reader.check(&attr, may::READ | may::WRITE), Err(Errno::EACCES));
+        let directory = Attr { mode: linux::S_IFDIR, ..attr };
+        assert!(reader.check(&directory, may::READ | may::EXEC).is_ok());
+        assert_eq!(reader.check(&directory, may::WRITE), Err(Errno::EACCES));
+        assert!(Cred::root().check(&directory, may::WRITE | may::EXEC).is_ok());
+        assert_eq!(who(0, 0).check(&attr, may::READ), Err(Errno::EACCES));
+        assert_eq!((who(0, 0).owns(&attr), reader.owns(&attr)), (Err(Errno::EPERM), Err(Errno::EPERM)));
+        assert!(Cred { capabilities: 1 << linux::CAP_FOWNER, ..who(9, 9) }.owns(&attr).is_ok());
     }
 }

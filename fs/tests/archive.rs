@@ -18,7 +18,8 @@ use atoll_fs::archive::mount;
 use atoll_fs::node::At;
 use atoll_fs::{Attr, Cred, File, FileType, InodeRef, Sink, Source};
 use atoll_mem::heap::memory;
-use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Moved, Place, RewriteSite, Rewriting};
+use atoll_mem::texts::{self, Texts};
+use atoll_mem::vm::{AddressSpace, Advice, Kind, MapRequest, Moved, Place, RewriteSite, Rewriting};
 use cell::{MEMORY, find, in_cell};
 use linux_raw_sys::general as linux;
 use proptest::prelude::*;
@@ -259,7 +260,7 @@ fn damaged_archives() {
 }
 
 /// One site, where a plan says.
-struct Site(u64);
+struct Site(u64, Texts);
 
 impl Rewriting for Site {
     fn sites(&self, start: u64, end: u64) -> Vec<RewriteSite> {
@@ -269,6 +270,10 @@ impl Rewriting for Site {
 
     fn room(&self, sites: &[RewriteSite]) -> u64 {
         16 * sites.len() as u64
+    }
+
+    fn texts(&self) -> &Texts {
+        &self.1
     }
 
     fn write(&self, _: &RewriteSite, text: &mut [u8], _: u64, out: &mut [u8], _: u64) -> Option<Moved> {
@@ -282,7 +287,7 @@ impl Rewriting for Site {
 fn planned(bytes: &'static [u8], size: u64) -> Option<Arc<dyn Rewriting>> {
     let [n] = bytes else { panic!("{bytes:?}") };
     let offset = u64::from(*n) * 1000;
-    (offset < size).then(|| Arc::new(Site(offset)) as Arc<dyn Rewriting>)
+    (offset < size).then(|| Arc::new(Site(offset, Texts::default())) as Arc<dyn Rewriting>)
 }
 
 fn with_plans(entries: &[Entry]) -> InodeRef {
@@ -348,17 +353,29 @@ fn private_mappings_are_rewritten() {
             let kind = Kind::File { file: text.clone(), offset };
             let (place, name, populate) = (Place::Hint, "", false);
             let addr = USER_MIN;
-            space.map(MapRequest { addr, len: 1 << 17, access, shared, kind, place, name, populate }).unwrap()
+            space
+                .map(MapRequest {
+                    addr,
+                    len: 1 << 17,
+                    access,
+                    shared,
+                    kind,
+                    place,
+                    name,
+                    populate,
+                    locked: false,
+                })
+                .unwrap()
         };
         let window = |start| space.window_at(start + 100_000).map(|(at, w)| (at - start, w.len));
         let at = map(run, false, 0);
         assert_eq!((space.rewritten(), window(at)), (1, Some((100_000, 5))));
-        // Its page, and the trampoline's 64 KiB.
-        assert_eq!(space.size().1, PAGE + CHUNK);
+        // All of it, for others to show, and the trampoline's 64 KiB.
+        assert_eq!(space.size().1, (1 << 17) + CHUNK);
         space.fault(at, false, true).unwrap();
         space.fault(at + 100_000, false, true).unwrap();
         // What is dropped would come back without its jump.
-        space.discard(at, 1 << 17).unwrap();
+        space.advise(at, 1 << 17, Advice::Discard).unwrap();
         assert_eq!((space.rewritten(), window(at)), (1, Some((100_000, 5))));
         space.unmap(at, 1 << 17).unwrap();
         assert_eq!(window(at), None);
@@ -378,6 +395,59 @@ fn private_mappings_are_rewritten() {
         }
         map(run, true, 0);
         assert_eq!(space.rewritten(), 2);
+    });
+}
+
+/// Spaces show the same code of a file, wherever it lies alike in its slots, until it is given up.
+#[test]
+fn texts_are_shared() {
+    in_cell!(|| {
+        let data = pattern(200_000);
+        let root = with_plans(&[file(".atoll/plans/1", b"\x64"), Entry { ino: 1, ..file("f", &data) }]);
+        let text = open(&root, "f").mappable().unwrap();
+        let (access, len) = (Access::READ | Access::EXEC, 1 << 17);
+        let map = |space: &AddressSpace, addr| {
+            let kind = Kind::File { file: text.clone(), offset: 0 };
+            let (shared, place, name, populate) = (false, Place::Fixed, "", false);
+            space
+                .map(MapRequest { addr, len, access, shared, kind, place, name, populate, locked: false })
+                .unwrap()
+        };
+        let used = || memory().used();
+        let before = used();
+        let once = (1 << 17) + CHUNK;
+        let spaces = [0, 1, 2].map(|_| AddressSpace::new(USER_MAX / 2));
+        for (n, space) in spaces.iter().enumerate() {
+            let at = map(space, 0x10_0000_0000 + n as u64 * 0x1234_0000);
+            assert_eq!((space.rewritten(), space.size().1), (1, len + CHUNK));
+            let (start, w) = space.window_at(at + 100_004).unwrap();
+            assert_eq!(start, at + 100_000);
+            assert_eq!(space.window_of_trampoline(w.trampoline + 15).unwrap().0, start);
+            assert_eq!(used() - before, once, "space {n}");
+        }
+        // Not where it lies otherwise, nor beside something else in its slots.
+        let other = AddressSpace::new(USER_MAX / 2);
+        map(&other, 0x10_0000_1000);
+        assert!(used() - before > once);
+        drop(other);
+        // A part of it that goes takes its windows with it, and the last part the trampolines.
+        let at = 0x10_0000_0000;
+        spaces[0].unmap(at + 0x1_8000, PAGE).unwrap();
+        assert!(spaces[0].window_at(at + 100_000).is_none());
+        assert!(spaces[0].total() > len);
+        for (from, len) in [(0, 0x1_8000), (0x1_9000, len - 0x1_9000)] {
+            spaces[0].unmap(at + from, len).unwrap();
+        }
+        assert_eq!((spaces[0].total(), spaces[0].size().1), (0, 0));
+        // What was given up, with what lay otherwise, is its users' alone, and the next one makes it again.
+        assert_eq!(texts::give_up(0), 3 + 4);
+        assert_eq!((texts::give_up(0), used() - before), (0, once));
+        map(&spaces[0], at);
+        assert_eq!(used() - before, 2 * once);
+        drop(spaces);
+        assert_eq!(used() - before, once);
+        drop((text, root));
+        assert_eq!((texts::give_up(0), used()), (0, before));
     });
 }
 

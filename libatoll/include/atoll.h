@@ -1,6 +1,7 @@
 /* What a program can say to the Atoll cell that it runs in, and Linux has no call for.
  *
- * Outside of a cell all of this does nothing and says that it worked: a program that uses it runs on Linux as it is.
+ * Outside of a cell what says what is worked for does nothing and says that it worked, and what is about memory does the same by
+ * Linux's calls or fails with ENOSYS, as it says: a program that uses it runs on Linux as it is.
  * Compile libatoll/atoll.c with your program, or link with libatoll.a, which `cargo xtask build` makes of it.
  *
  * An *activity* is what use is charged to: processor time, messages and bytes (docs/grid.md). Every process has one; with these
@@ -10,6 +11,7 @@
 #ifndef ATOLL_H
 #define ATOLL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -40,6 +42,49 @@ int atoll_activity_end(atoll_activity activity);
 
 /* The activity that the calling thread entered last and has not left; 0: none. */
 atoll_activity atoll_activity_current(void);
+
+/* Memory is short, in the cell or in the activity of the configuration that this process belongs to (`memory_max`): before a process is
+ * ended for that, threads are asked that wait here. A program's cache has a thread that does nothing else:
+ *
+ *     for (int64_t wanted; (wanted = atoll_shrink_wait()) >= 0;)
+ *         cache_drop(wanted);
+ *
+ * The value is about how many bytes are wanted; pages count that were unmapped, or given back by madvise(MADV_DONTNEED). Who calls
+ * again is done; who does not within half a second is not waited for. -1 and errno: EINTR, a signal came; ENOSYS, there is no cell, and
+ * nobody will ever ask. */
+int64_t atoll_shrink_wait(void);
+
+/* Which pages (4 KiB) of a range were written to since this was last asked, or brought in: bit n % 8 of written[n / 8] is page n,
+ * for len / 4096 pages. Value: how many are set. Both address and length are multiples of 4096. The next time is told of what is
+ * written after this has returned, by whichever thread, and by system calls.
+ *
+ * Pages that were written to are always among them; others may be, too. On the host the bits are emulated: the range is write-protected,
+ * and the first write to a page faults (docs/memory.md has the costs). The second one in the same 64 KiB is noted for all of these, and
+ * where eight such pieces of 2 MiB were noted, the third is for all of it. A child of fork begins with all pages.
+ *
+ * -1 and errno: ENOSYS, this is no cell, and the program has to find out otherwise; EINVAL, an address or a length that can't be, or some
+ * of it is shared memory, or a file's mapping that can't be written to; ENOMEM, some of it is not mapped, or the host lets the
+ * process have no more mappings: then all pages are as if they had been written to. */
+long atoll_pages_written(void *addr, size_t len, unsigned char *written);
+
+/* What becomes of a range of mappings: */
+enum {
+    ATOLL_PAGES_ACCESS = 0,  /* what it is, with this access (mprotect(2)) */
+    ATOLL_PAGES_DISCARD = 1, /* zeroes, or its file, again (madvise(2), MADV_DONTNEED) */
+    ATOLL_PAGES_UNMAP = 2    /* nothing (munmap(2)) */
+};
+
+struct atoll_pages_change {
+    void *addr;      /* a multiple of 4096 */
+    size_t len;      /* bytes */
+    unsigned what;   /* ATOLL_PAGES_... */
+    unsigned access; /* PROT_READ and so on, for ATOLL_PAGES_ACCESS */
+};
+
+/* Makes so many changes, in order, at the cost of one call. Other threads may see some of them made and others not. Outside of a cell
+ * it makes Linux's calls. Value: how many were made; if that is not all, the next one can't be. -1 and errno: the first can't, for the
+ * reasons that Linux's calls have. */
+long atoll_pages_change(const struct atoll_pages_change *changes, size_t count);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 //! What a program can say to the Atoll cell that it runs in, and Linux has no call for; `include/atoll.h` is the same for C.
 //!
-//! Outside of a cell all of this does nothing and says that it worked: a program that uses it runs on Linux as it is.
+//! Outside of a cell what says what is worked for does nothing and says that it worked, and what is about memory does the same by
+//! Linux's calls or fails with ENOSYS, as it says: a program that uses it runs on Linux as it is.
 //! The crate depends on nothing, and never allocates.
 #![no_std]
 #![allow(unsafe_code, reason = "makes system calls of its own")]
@@ -20,18 +21,36 @@ mod number {
     pub const ENTER: u64 = HELLO + 2;
     pub const LEAVE: u64 = HELLO + 3;
     pub const END: u64 = HELLO + 4;
+    pub const SHRINK: u64 = HELLO + 32;
+    pub const PAGES_WRITTEN: u64 = HELLO + 16;
+    pub const PAGES_CHANGE: u64 = HELLO + 17;
+    /// Linux's.
+    pub const MPROTECT: u64 = 10;
+    pub const MUNMAP: u64 = 11;
+    pub const MADVISE: u64 = 28;
 }
 
-fn call(number: u64, a: u64, b: u64) -> i64 {
+const ENOSYS: i32 = 38;
+const EINVAL: i32 = 22;
+const PAGE: usize = 4096;
+
+/// # Safety
+/// That of the call.
+unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
     let result: i64;
-    // SAFETY: these calls read at most the `b` bytes at `a`, which the caller has; Linux knows none of the numbers.
+    // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b,
+            "syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
             lateout("rcx") _, lateout("r11") _, options(nostack)
         );
     }
     result
+}
+
+fn call(number: u64, a: u64, b: u64) -> i64 {
+    // SAFETY: these calls read at most the `b` bytes at `a`, which the caller has; Linux knows none of the numbers.
+    unsafe { call3(number, a, b, 0) }
 }
 
 /// Is this a cell?
@@ -55,7 +74,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             28 => f.write_str("there is no room for more activities"),
-            22 => f.write_str("there is no such activity"),
+            EINVAL => f.write_str("there is no such activity, or no such range"),
+            4 => f.write_str("a signal came"),
+            ENOSYS => f.write_str("this is no cell"),
             n => write!(f, "error {n}"),
         }
     }
@@ -99,6 +120,78 @@ impl Drop for Activity {
     }
 }
 
+/// Which pages (4 KiB) of a range were written to since this was last asked, or brought in: a bit a page, the lowest of `written[0]` for
+/// the first. Value: how many. Both address and length are multiples of 4096.
+///
+/// Pages that were written to are always among them; others near by may be, too: `include/atoll.h` says how many, and why calls fail.
+/// Outside of a cell it is ENOSYS, and the program has to find out otherwise.
+pub fn pages_written(start: *const u8, len: usize, written: &mut [u8]) -> Result<usize, Error> {
+    if !in_cell() {
+        return Err(Error(ENOSYS));
+    }
+    if written.len() < (len / PAGE).div_ceil(8) {
+        return Err(Error(EINVAL));
+    }
+    let (start, to) = (start.addr() as u64, written.as_mut_ptr().addr() as u64);
+    // SAFETY: it writes to `written` only, which is as long as that takes.
+    answer(unsafe { call3(number::PAGES_WRITTEN, start, len as u64, to) }).map(|n| n as usize)
+}
+
+/// What becomes of a range of mappings.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Becomes {
+    /// What it is, with other access (`mprotect(2)`).
+    Accessible = 0,
+    /// Zeroes, or its file, again (`madvise(2)`, MADV_DONTNEED).
+    Discarded = 1,
+    /// Nothing (`munmap(2)`).
+    Unmapped = 2,
+}
+
+/// One of the changes that [`pages_change`] makes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PagesChange {
+    /// Where it begins: a multiple of 4096.
+    pub start: *mut u8,
+    /// Length, bytes.
+    pub len: usize,
+    /// What becomes of it.
+    pub to: Becomes,
+    /// PROT_READ and so on, if it is [`Becomes::Accessible`].
+    pub access: u32,
+}
+
+/// Makes these changes, in order, at the cost of one call. Outside of a cell it makes Linux's calls. Value: how many were made; if that
+/// is not all, the next one can't be. An error is the first one's.
+///
+/// # Safety
+/// The ranges are the caller's, and nobody goes on using what is discarded or unmapped, or has less access.
+pub unsafe fn pages_change(changes: &[PagesChange]) -> Result<usize, Error> {
+    const DONTNEED: u64 = 4;
+    if in_cell() {
+        let list = changes.as_ptr().addr() as u64;
+        // SAFETY: the caller's promise.
+        return answer(unsafe { call3(number::PAGES_CHANGE, list, changes.len() as u64, 0) })
+            .map(|n| n as usize);
+    }
+    for (n, c) in changes.iter().enumerate() {
+        let (number, how) = match c.to {
+            Becomes::Accessible => (number::MPROTECT, u64::from(c.access)),
+            Becomes::Discarded => (number::MADVISE, DONTNEED),
+            Becomes::Unmapped => (number::MUNMAP, 0),
+        };
+        // SAFETY: the caller's promise.
+        match answer(unsafe { call3(number, c.start.addr() as u64, c.len as u64, how) }) {
+            Err(e) if n == 0 => return Err(e),
+            Err(_) => return Ok(n),
+            Ok(_) => {}
+        }
+    }
+    Ok(changes.len())
+}
+
 /// The thread works for an activity.
 #[derive(Debug)]
 pub struct Entered<'a> {
@@ -115,22 +208,40 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// Memory is short, in the cell or in the activity of the configuration that this process belongs to (`memory_max`): before a process
+/// is ended for that, threads are asked that wait here. Value: about how many bytes are wanted; pages count that were unmapped, or
+/// given back by madvise(MADV_DONTNEED). Who calls again is done; who does not within half a second is not waited for. EINTR: a
+/// signal came; ENOSYS: there is no cell, and nobody will ever ask.
+pub fn shrink_wait() -> Result<u64, Error> {
+    if !in_cell() {
+        return Err(Error(ENOSYS));
+    }
+    answer(call(number::SHRINK, 0, 0)).map(|bytes| bytes as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atoll_abi::grid::call;
+    use atoll_abi::grid::call::{self, PageChange, change};
 
     /// The numbers are the cell's, here and in C.
     #[test]
     fn numbers() {
         assert_eq!(
-            [number::HELLO, number::CREATE, number::ENTER, number::LEAVE, number::END],
-            [call::HELLO, call::CREATE, call::ENTER, call::LEAVE, call::END]
+            [number::HELLO, number::CREATE, number::ENTER, number::LEAVE, number::END, number::SHRINK],
+            [call::HELLO, call::CREATE, call::ENTER, call::LEAVE, call::END, call::SHRINK]
         );
         let c = include_str!("../atoll.c");
-        let line =
-            std::format!("enum {{ HELLO = {:#010x}, CREATE, ENTER, LEAVE, END, CURRENT }};", call::HELLO);
+        let line = std::format!("enum {{ HELLO = {:#010x}, CREATE, ENTER, LEAVE, END, CURRENT,", call::HELLO);
         assert!(c.contains(&line) && call::CURRENT == call::HELLO + 5, "{line}");
+        assert!(c.contains("SHRINK = HELLO + 32") && call::SHRINK == call::HELLO + 32);
+        assert!(c.contains("CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE };"));
+        assert_eq!([number::PAGES_WRITTEN, number::PAGES_CHANGE], [call::PAGES_WRITTEN, call::PAGES_CHANGE]);
+        assert_eq!(
+            [Becomes::Accessible as u32, Becomes::Discarded as u32, Becomes::Unmapped as u32],
+            [change::ACCESS, change::DISCARD, change::UNMAP]
+        );
+        assert_eq!(size_of::<PagesChange>(), size_of::<PageChange>());
     }
 
     /// On Linux, where tests run, it all works and means nothing.
@@ -141,5 +252,11 @@ mod tests {
         let entered = outer.enter().unwrap();
         drop(inner.enter().unwrap());
         drop(entered);
+        assert_eq!(shrink_wait(), Err(Error(ENOSYS)));
+        assert_eq!(pages_written(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
+        let bad =
+            PagesChange { start: core::ptr::dangling_mut(), len: PAGE, to: Becomes::Accessible, access: 0 };
+        // SAFETY: nothing lies there; Linux takes no such address.
+        assert_eq!(unsafe { pages_change(&[bad]) }, Err(Error(EINVAL)));
     }
 }

@@ -14,8 +14,8 @@ use atoll_abi::grid::Resource;
 use atoll_abi::platform::Event;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::device::Device;
-use atoll_fs::disk::{self, Granted};
-use atoll_fs::host::{self, HostFs};
+use atoll_fs::disk::Granted;
+use atoll_fs::host::HostFs;
 use atoll_fs::stream::Stream;
 use atoll_fs::tmp::TmpFs;
 use atoll_fs::{FileSystem, FileType, InodeRef, Namespace, OpenFile};
@@ -33,7 +33,7 @@ use crate::process::{
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
 use crate::versioned::Versioned;
-use crate::{burns, current, dev, futex, grid, proc, pty, report, syscalls, vdso};
+use crate::{budget, burns, current, dev, futex, grid, proc, pty, quota, report, syscalls, vdso};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
 const TRUST_READ_ONLY: u64 = 2_000_000_000;
@@ -68,6 +68,7 @@ fn file_system(
         MountKind::Proc => proc::proc_fs(),
         MountKind::Dev => dev::dev_fs(terminal.cloned()),
         MountKind::Sys => proc::sys_fs(),
+        MountKind::Cgroup => proc::cgroup_fs(),
         MountKind::Archive => {
             let bytes = platform().archive().ok_or("this platform has none")?;
             let (fs, root) =
@@ -106,7 +107,9 @@ pub fn boot() {
         event => atoll_net::host::on_event(event, may_wait),
     });
     atoll_mem::user::set_fault_in(syscalls::fault_in);
-    atoll_mem::vm::set_reclaim(|bytes| host::reclaim(bytes) | disk::reclaim(bytes));
+    if config.lazy_unmap {
+        atoll_mem::vm::unmap_lazily();
+    }
     atoll_mem::pages::set_reached(|block| platform().memory_used_to(block));
     pay_for_memory();
     if let Err(e) = vdso::prepare() {
@@ -152,7 +155,7 @@ pub fn boot() {
     }
     let Some(tree) = tree else { fail("the boot configuration has no root", 125) };
     let root = tree.root();
-    let (shm, _) = TmpFs::new(memory().total(), 0o1777);
+    let (shm, _) = TmpFs::new(memory().most(), 0o1777);
     set_world(World {
         tree,
         shm,
@@ -163,6 +166,7 @@ pub fn boot() {
         foreground: AtomicU32::new(0),
         cpu: Cpu { model: config.cpu_model.clone(), flags: config.cpu_flags.clone(), khz: config.cpu_khz },
         randomize: AtomicBool::new(config.randomize),
+        paging: config.paging,
         verbose: config.verbose,
         started: AtomicU64::new(0),
     });
@@ -170,27 +174,19 @@ pub fn boot() {
     for (slot, (cur, max)) in limits.iter_mut().zip(&config.limits) {
         *slot = Rlimit { cur: *cur, max: *max };
     }
+    quota::init();
+    budget::init();
     if let Err(reason) = grid::configure(config.grid.clone()) {
         fail(&format!("the grid's configuration: {reason}"), 125);
     }
     let process = Process::new(NewProcess {
         parent: None,
-        ids: Ids {
-            ruid: config.uid,
-            euid: config.uid,
-            suid: config.uid,
-            fsuid: config.uid,
-            rgid: config.gid,
-            egid: config.gid,
-            sgid: config.gid,
-            fsgid: config.gid,
-            groups: config.groups.clone().into(),
-            keepcaps: false,
-        },
+        ids: Ids::first(config.uid, config.gid, &config.groups),
         limits,
         actions: Arc::new(Actions::ignoring(config.ignored_signals)),
         exit_signal: 0,
-    });
+    })
+    .unwrap_or_else(|e| fail(&format!("no first process: {e}"), 125));
     set_first(&process);
     if terminal.is_some() {
         world().foreground.store(process.pid, Ordering::Relaxed);
@@ -233,6 +229,7 @@ pub fn boot() {
         like: None,
         nice: 0,
         policy: 0,
+        slack: 50_000,
         first: Some(Box::new(move |frame: &mut UserFrame| first(&config, frame))),
     });
     match task {

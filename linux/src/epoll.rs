@@ -23,6 +23,7 @@ use atoll_task::{Limit, wait};
 use linux_raw_sys::general as linux;
 
 use crate::files::FileRef;
+use crate::quota::Held;
 use crate::types::EpollEvent;
 
 /// What may be asked for together with EPOLLEXCLUSIVE.
@@ -141,6 +142,7 @@ impl Wake for Shared {
 pub struct Epoll {
     watched: Mutex<Watched>,
     shared: Arc<Shared>,
+    _held: Held,
 }
 
 fn callback(shared: &Arc<Shared>) -> Arc<dyn Wake> {
@@ -149,7 +151,7 @@ fn callback(shared: &Arc<Shared>) -> Arc<dyn Wake> {
 
 impl Epoll {
     /// Watches nothing.
-    pub fn new() -> Self {
+    fn new(held: Held) -> Self {
         Epoll {
             watched: Mutex::new(Watched::default()),
             shared: Arc::new(Shared {
@@ -158,6 +160,7 @@ impl Epoll {
                 listed_count: AtomicUsize::new(0),
                 queue: WaitQueue::new(),
             }),
+            _held: held,
         }
     }
 
@@ -285,8 +288,8 @@ impl Epoll {
         w.free.push(key);
     }
 
-    /// Collects up to `most` events.
-    fn collect(&self, most: usize, out: &mut Vec<EpollEvent>) {
+    /// Collects up to `most` events, with the items that they are of.
+    fn collect(&self, most: usize, out: &mut Vec<(WakeKey, EpollEvent)>) {
         let mut w = self.watched.lock();
         if self.shared.woken_count.load(Ordering::Relaxed) != 0 {
             let mut woken = self.shared.woken.lock();
@@ -319,7 +322,7 @@ impl Epoll {
             if ready == 0 {
                 continue;
             }
-            out.push(EpollEvent { events: ready, data: item.data });
+            out.push((key, EpollEvent { events: ready, data: item.data }));
             item.disarmed = item.events & linux::EPOLLONESHOT != 0;
             if item.events & linux::EPOLLET == 0 && !item.disarmed {
                 w.listed[key as usize] = true;
@@ -330,7 +333,7 @@ impl Epoll {
     }
 
     /// `epoll_wait(2)`.
-    pub fn wait(&self, most: usize, limit: Limit) -> Result<Vec<EpollEvent>> {
+    pub fn wait(&self, most: usize, limit: Limit) -> Result<Vec<(WakeKey, EpollEvent)>> {
         let mut out = Vec::new();
         let mut any = || {
             if !self.shared.any() {
@@ -361,11 +364,16 @@ impl Epoll {
             Err(e) => Err(e),
         }
     }
-}
 
-impl Default for Epoll {
-    fn default() -> Self {
-        Self::new()
+    /// The program could not be told of these events: it is the next time.
+    pub fn put_back(&self, events: &[(WakeKey, EpollEvent)]) {
+        let mut w = self.watched.lock();
+        for (key, _) in events {
+            if let Some(item) = w.item(*key) {
+                item.disarmed = false;
+                self.shared.note(*key);
+            }
+        }
     }
 }
 
@@ -414,6 +422,6 @@ impl File for Epoll {
 }
 
 /// A new instance as an open file.
-pub fn open() -> FileRef {
-    RcuArc::new(OpenFile::new(Arc::new(Epoll::new()), linux::O_RDWR))
+pub fn open(held: Held) -> FileRef {
+    RcuArc::new(OpenFile::new(Arc::new(Epoll::new(held)), linux::O_RDWR))
 }

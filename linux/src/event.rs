@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::process::Process;
+use crate::quota::Held;
 use crate::types::{Itimerspec, Siginfo, SignalfdSiginfo, Timespec};
 use crate::{current, signal};
 
@@ -37,12 +38,13 @@ pub struct EventFd {
     count: Mutex<u64>,
     semaphore: bool,
     queue: WaitQueue,
+    _held: Held,
 }
 
 impl EventFd {
     /// A counter.
-    pub fn new(count: u64, semaphore: bool) -> Self {
-        EventFd { count: Mutex::new(count), semaphore, queue: WaitQueue::new() }
+    pub fn new(count: u64, semaphore: bool, held: Held) -> Self {
+        EventFd { count: Mutex::new(count), semaphore, queue: WaitQueue::new(), _held: held }
     }
 }
 
@@ -150,18 +152,19 @@ pub struct TimerFd {
     pub clock: i32,
     expiry: Arc<Expiry>,
     timer: Timer,
+    _held: Held,
 }
 
 impl TimerFd {
     /// A timer that is not running.
-    pub fn new(clock: i32) -> Self {
+    pub fn new(clock: i32, held: Held) -> Self {
         let expiry = Arc::new(Expiry { count: AtomicU64::new(0), queue: WaitQueue::new() });
         let e = expiry.clone();
         let timer = Timer::new(move |times| {
             e.count.fetch_add(times, Ordering::SeqCst);
             e.queue.wake_all(poll::IN);
         });
-        TimerFd { clock, expiry, timer }
+        TimerFd { clock, expiry, timer, _held: held }
     }
 
     /// Starts or stops it; what was set before.
@@ -235,12 +238,18 @@ pub struct SignalFd {
     /// The process that made it, whose signals wake those who poll.
     process: Weak<Process>,
     queue: Arc<Process>,
+    _held: Held,
 }
 
 impl SignalFd {
     /// Reads these signals.
-    pub fn new(mask: u64, process: &Arc<Process>) -> Self {
-        SignalFd { mask: AtomicU64::new(mask), process: Arc::downgrade(process), queue: process.clone() }
+    pub fn new(mask: u64, process: &Arc<Process>, held: Held) -> Self {
+        SignalFd {
+            mask: AtomicU64::new(mask),
+            process: Arc::downgrade(process),
+            queue: process.clone(),
+            _held: held,
+        }
     }
 
     /// Changes which.
@@ -311,6 +320,8 @@ pub struct PosixTimer {
     pub clock: i32,
     timer: AnyTimer,
     overrun: AtomicU64,
+    /// Itself, as one of the timers that there may be.
+    pub held: Held,
 }
 
 enum AnyTimer {
@@ -330,6 +341,7 @@ impl PosixTimer {
         signal: u32,
         value: u64,
         tid: Option<u32>,
+        held: Held,
     ) -> Self {
         let weak = Arc::downgrade(process);
         let call = move |times: u64| {
@@ -356,7 +368,7 @@ impl PosixTimer {
             Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, call)),
             None => AnyTimer::Wall(Timer::new(call)),
         };
-        PosixTimer { clock, timer, overrun: AtomicU64::new(0) }
+        PosixTimer { clock, timer, overrun: AtomicU64::new(0), held }
     }
 
     /// Starts it, at a time of its clock (the monotonic one for those that follow real time), or stops it.

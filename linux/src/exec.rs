@@ -13,7 +13,7 @@ use atoll_fs::namespace::{Target, Walker};
 use atoll_fs::types::may;
 use atoll_fs::{File, FileType, Location, Sink};
 use atoll_mem::user;
-use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Mappable, Place};
+use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Mappable, Place, SLOT};
 use atoll_sync::Mutex;
 use linux_raw_sys::{auxvec, general as linux};
 use object::LittleEndian as LE;
@@ -191,16 +191,17 @@ impl Elf {
         let bias = if self.fixed {
             0
         } else {
-            // Room for all of it, then the segments over it.
+            // Room for all of it, then the segments over it. It lies as files do.
             let at = memory.map(MapRequest {
                 addr: base.unwrap_or(0),
                 len: last - first,
                 access: Access::empty(),
                 shared: false,
-                kind: Kind::Anonymous,
+                kind: Kind::File { file: self.file.clone(), offset: 0 },
                 place: Place::Hint,
                 name: "",
                 populate: false,
+                locked: false,
             })?;
             memory.unmap(at, last - first)?;
             at - first
@@ -219,6 +220,7 @@ impl Elf {
                     place: Place::Fixed,
                     name: "",
                     populate: s.access.contains(Access::WRITE) && s.file < 1 << 20,
+                    locked: false,
                 })?;
             }
             let mapped = if s.file > 0 { page_up(file_end) } else { start };
@@ -233,6 +235,7 @@ impl Elf {
                     place: Place::Fixed,
                     name: "",
                     populate: false,
+                    locked: false,
                 })?;
             }
             if s.memory > s.file && s.file > 0 && s.access.contains(Access::WRITE) && mapped > file_end {
@@ -341,16 +344,16 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     }
     task.become_leader();
     if task.space.users.load(Ordering::SeqCst) > 1 {
-        let fresh = new_space()?;
+        let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
         let id = fresh.id;
         let old = task.space.replace(fresh);
         old.users.fetch_sub(1, Ordering::SeqCst);
         drop(old);
         atoll_task::move_to_space(id);
-        process.release_parent();
     } else {
         task.space.memory.clear();
     }
+    process.release_parent();
     // Files that another process shares stay open there; ours are our own from now on.
     let files = task.files.share();
     if Arc::strong_count(&files) > 2 {
@@ -365,9 +368,13 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     units::end_all(&process);
     task.robust_list.store(0, Ordering::Relaxed);
     task.clear_tid.store(0, Ordering::Relaxed);
-    set_ids(task, &program.place);
+    if let Ok(attr) = program.place.inode.attr() {
+        task.take_ids(&attr);
+    }
     task.set_name(base_name(&name));
     process.has_execed.store(true, Ordering::Relaxed);
+    // Whatever its maker asked for was for the old program (`execve(2)`).
+    process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
     let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref());
     let _ = file.release(linux::O_RDONLY);
     if loaded.is_err() {
@@ -376,23 +383,6 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
     }
     Ok(())
-}
-
-/// Set-user-ID and set-group-ID programs get their owner's ids.
-fn set_ids(task: &Task, place: &Location) {
-    let Ok(attr) = place.inode.attr() else { return };
-    task.process.change_ids(|ids| {
-        if attr.mode & linux::S_ISUID != 0 {
-            ids.euid = attr.uid;
-        }
-        if attr.mode & linux::S_ISGID != 0 && attr.mode & linux::S_IXGRP != 0 {
-            ids.egid = attr.gid;
-        }
-        ids.suid = ids.euid;
-        ids.fsuid = ids.euid;
-        ids.sgid = ids.egid;
-        ids.fsgid = ids.egid;
-    });
 }
 
 /// Ends all other tasks of the process. False: the process is ending itself.
@@ -420,7 +410,8 @@ fn layout(stack_limit: u64) -> Layout {
     Layout {
         stack_top,
         mappings_top: page_down(stack_top - gap - random_pages(1 << 28)),
-        pie: PIE_BASE + random_pages(1 << 28),
+        // Code lies alike in all processes of a program.
+        pie: PIE_BASE + (random_pages(1 << 28) & !(SLOT - 1)),
     }
 }
 
@@ -438,6 +429,7 @@ fn load(
     let stack_size = page_up(stack_limit.clamp(256 << 10, 1 << 30));
     let layout = layout(stack_size);
     memory.set_top(layout.mappings_top);
+    memory.set_paging(task.process.paging());
     let bias = elf.load(memory, Some(layout.pie))?;
     let (base, entry) = match interpreter {
         Some(i) => {
@@ -461,6 +453,7 @@ fn load(
         place: Place::Fixed,
         name: "[stack]",
         populate: false,
+        locked: false,
     })?;
     let vdso = memory.map(MapRequest {
         addr: 0,
@@ -471,6 +464,7 @@ fn load(
         place: Place::Hint,
         name: "[vdso]",
         populate: true,
+        locked: false,
     })?;
     let ids = task.process.ids().clone();
     let mut random = [0u8; 16];
@@ -583,8 +577,8 @@ static SPARES: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// Spares that are kept.
 const SPARES_MAX: usize = 4;
 
-/// An empty space, made now or left over.
-pub fn new_space() -> Result<Arc<Space>> {
+/// A space in which nothing is mapped yet, made now or left over, and what is to be mapped there.
+pub fn new_space(memory: impl FnOnce() -> Result<AddressSpace>) -> Result<Arc<Space>> {
     let id = match SPARES.lock().pop() {
         Some(id) => id,
         None => {
@@ -605,7 +599,8 @@ pub fn new_space() -> Result<Arc<Space>> {
             id
         }
     };
-    Ok(Arc::new(Space { id, memory: AddressSpace::new(TOP), users: AtomicU32::new(1) }))
+    let memory = memory().inspect_err(|_| spare_space(id))?;
+    Ok(Arc::new(Space { id, memory, users: AtomicU32::new(1) }))
 }
 
 /// The first program's space, which is there from the start.

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
 use atoll_mem::vm::Kind;
@@ -124,6 +125,9 @@ fn key(task: &Task, addr: u64, private: bool) -> Result<Key> {
 fn shared_key(task: &Task, addr: u64, own: Key) -> Result<Key> {
     let space = &*task.space;
     let Some((start, area)) = space.memory.find(addr) else { return Err(Errno::EFAULT) };
+    if area.access.difference(Access::POPULATE).is_empty() {
+        return Err(Errno::EFAULT);
+    }
     if !area.shared {
         return Ok(own);
     }
@@ -152,13 +156,20 @@ fn wait(task: &Task, addr: u64, private: bool, value: u32, bits: u32, limit: Lim
     {
         return Err(Errno::EAGAIN);
     }
-    {
+    loop {
         // The value is looked at with the bucket held: a waker that changed it comes later.
         let mut list = bucket(key).lock();
-        if user::load_u32(addr)? != value {
-            return Err(Errno::EAGAIN);
+        match user::try_load_u32(addr)? {
+            Some(now) if now != value => return Err(Errno::EAGAIN),
+            Some(_) => {
+                line_up(&mut list, begin(task, key, bits));
+                break;
+            }
+            None => {
+                drop(list);
+                user::bring_in(addr, false)?;
+            }
         }
-        line_up(&mut list, begin(task, key, bits));
     }
     sleep(waiter(task), limit)
 }

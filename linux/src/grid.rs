@@ -7,11 +7,11 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use atoll_abi::grid::{
-    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, REASON_MAX, Resource,
-    ResourceConfig, SchedulerKind, kind,
+    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, QUOTAS, REASON_MAX,
+    Resource, ResourceConfig, SchedulerKind, kind,
 };
 use atoll_abi::platform;
 use atoll_grid::matches::matches;
@@ -19,7 +19,7 @@ use atoll_sync::Mutex;
 use atoll_task::{Activity, CORE_WORDS, CoreSet, books, gate, set_of_cores};
 
 use crate::process::{Image, Process, Task, all_processes};
-use crate::{log, quota};
+use crate::{budget, log, quota};
 
 /// What is in force.
 struct Grid {
@@ -29,9 +29,24 @@ struct Grid {
 }
 
 static GRID: Mutex<Option<Grid>> = Mutex::new(None);
+/// Does it want activities for threads? Who makes one asks this first, and takes no lock if not.
+static WANTS_THREADS: AtomicBool = AtomicBool::new(false);
 
 fn area() -> &'static GridArea {
     &platform().control().grid
+}
+
+/// The activities that the configuration names: their classes, and what it says of them.
+pub fn named() -> Vec<(u32, ActivityConfig)> {
+    let grid = GRID.lock();
+    let of =
+        |g: &Grid| g.classes.iter().map(Activity::number).zip(g.config.activities.iter().cloned()).collect();
+    grid.as_ref().map_or_else(Vec::new, of)
+}
+
+/// The quotas of the whole cell.
+pub fn quotas() -> [u32; QUOTAS] {
+    GRID.lock().as_ref().map_or([0; QUOTAS], |g| g.config.quotas)
 }
 
 /// Makes a configuration the one in force. The error says why it can't be; then the one before stays.
@@ -45,11 +60,17 @@ pub fn configure(config: GridConfig) -> Result<(), String> {
             Some(g.classes[n].clone())
         });
         let class = known
-            .or_else(|| Activity::new(kind::NAMED, &Activity::root(), 0, activity.name.as_bytes()))
+            .or_else(|| {
+                let new = Activity::new(kind::NAMED, &Activity::root(), 0, activity.name.as_bytes())?;
+                quota::open(&new);
+                Some(new)
+            })
             .ok_or_else(|| format!("there is no room for the activity {}", activity.name))?;
         classes.push(class);
     }
     quota::configure(&config, &classes);
+    budget::configure(&config, &classes);
+    WANTS_THREADS.store(config.threads || config.activities.iter().any(|a| a.threads), Ordering::Relaxed);
     *grid = Some(Grid { config, classes });
     for process in all_processes() {
         let image = process.image.lock().clone();
@@ -179,6 +200,7 @@ fn put_into(process: &Process, class: &Activity) {
     }
     process.activity.move_under(class);
     quota::moves(process, class);
+    budget::count_anew();
     for task in process.tasks.lock().iter() {
         task.thread().set_class(class.number());
         atoll_task::visit(task.thread());
@@ -196,6 +218,9 @@ pub fn for_process(parent: Option<&Process>, pid: u32, name: &[u8]) -> Activity 
 /// A thread begins, or a program in it: it gets an activity below its process's, if the configuration wants that and there is
 /// room. Value: if it has one from now on.
 pub fn thread_begins(task: &Task) -> Option<&Activity> {
+    if !WANTS_THREADS.load(Ordering::Relaxed) {
+        return None;
+    }
     let grid = GRID.lock();
     let Grid { config, classes } = grid.as_ref()?;
     let process = &task.process.activity;

@@ -58,6 +58,10 @@ impl Termios {
     }
 }
 
+/// So many bytes of what is written lie at the other side, read or not, and are that side's to forget; Linux has them in the reader's own
+/// buffer.
+pub const ARRIVED: usize = 4095;
+
 /// One terminal's line.
 #[derive(Default)]
 pub struct Line {
@@ -74,6 +78,8 @@ pub struct Line {
     column: usize,
     /// The column where the line that is being edited begins.
     begin: usize,
+    /// Where in the output begins what shows only when all that is typed at once has been looked at.
+    pending: usize,
     /// The next character stands for itself.
     literal: bool,
     /// Output is stopped.
@@ -164,13 +170,23 @@ impl Line {
         self.edit.clear();
     }
 
-    /// Forgets what was written and not shown.
+    /// Forgets what was written and has not arrived at the other side.
     pub fn flush_output(&mut self) {
+        self.output.truncate(ARRIVED);
+    }
+
+    /// Forgets all that was written and not read at the other side.
+    pub fn flush_arrived(&mut self) {
         self.output.clear();
     }
 
-    /// A character is typed. Value: a signal for the foreground.
-    pub fn receive(&mut self, c: u8) -> Option<u32> {
+    /// Characters are typed, all at once. Value: signals for the foreground.
+    pub fn receive(&mut self, typed: &[u8]) -> Vec<u32> {
+        self.pending = self.output.len();
+        typed.iter().filter_map(|c| self.receive_one(*c)).collect()
+    }
+
+    fn receive_one(&mut self, c: u8) -> Option<u32> {
         let t = self.termios;
         let mut c = c;
         if core::mem::take(&mut self.literal) {
@@ -205,12 +221,14 @@ impl Line {
             if let Some((_, signal)) = signals.iter().find(|(which, _)| t.is(c, *which)) {
                 if !t.local(linux::NOFLSH) {
                     self.flush_input();
+                    self.output.truncate(self.pending);
                     self.flush_output();
                 }
                 self.stopped = false;
                 if t.local(linux::ECHO) {
                     self.echo(c);
                 }
+                self.pending = self.output.len();
                 return Some(*signal);
             }
         }
@@ -428,9 +446,7 @@ mod tests {
     use super::*;
 
     fn typed(line: &mut Line, text: &[u8]) -> Vec<u8> {
-        for c in text {
-            assert_eq!(line.receive(*c), None);
-        }
+        assert_eq!(line.receive(text), []);
         let shown = line.peek_output(1000);
         line.take_output(shown.len());
         shown
@@ -473,7 +489,7 @@ mod tests {
     #[test]
     fn signals_and_tabs() {
         let mut line = Line::default();
-        assert_eq!(line.receive(3), Some(linux::SIGINT));
+        assert_eq!(line.receive(&[3]), [linux::SIGINT]);
         assert_eq!(line.peek_output(10), b"^C");
         line.termios.oflag |= linux::XTABS;
         line.put(b'\t');

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, MutexGuard};
 use atoll_task::Limit;
 
 use crate::futex::{Key, OWNER_DIED, TID, WAITERS};
@@ -155,19 +155,57 @@ impl Table {
     }
 }
 
+/// What a lock's word is. Where its page is missing it is brought in without the table: whoever does that may need a lock, too.
+fn load<'a>(mut table: MutexGuard<'a, Table>, addr: u64) -> (MutexGuard<'a, Table>, Result<u32>) {
+    loop {
+        match user::try_load_u32(addr) {
+            Ok(Some(now)) => return (table, Ok(now)),
+            Ok(None) => drop(table),
+            Err(e) => return (table, Err(e)),
+        }
+        let brought = user::bring_in(addr, false);
+        table = TABLE.lock();
+        if let Err(e) = brought {
+            return (table, Err(e));
+        }
+    }
+}
+
+/// Changes a lock's word if it is still this. False: all is to be looked at again, as it isn't, or as others may have had the table
+/// meanwhile.
+fn exchange<'a>(
+    table: MutexGuard<'a, Table>,
+    addr: u64,
+    now: u32,
+    new: u32,
+) -> (MutexGuard<'a, Table>, Result<bool>) {
+    match user::try_compare_exchange_u32(addr, now, new) {
+        Ok(Some(before)) => (table, Ok(before == now)),
+        Ok(None) => {
+            drop(table);
+            let brought = user::bring_in(addr, true);
+            (TABLE.lock(), brought.map(|()| false))
+        }
+        Err(e) => (table, Err(e)),
+    }
+}
+
 /// FUTEX_LOCK_PI and, with [`Limit::Never`], FUTEX_TRYLOCK_PI. RESTART_ALWAYS: a signal has to be looked at first.
 pub(crate) fn lock(task: &Arc<Task>, key: Key, addr: u64, limit: Limit) -> Result<u64> {
     let tid = task.tid();
     let mut table = TABLE.lock();
+    let (mut now, mut changed);
     loop {
-        let now = user::load_u32(addr)?;
+        (table, now) = load(table, addr);
+        let now = now?;
         if now & TID == tid {
             return Err(Errno::EDEADLK);
         }
         if now & TID == 0 {
             // Free, or its owner died: with those who still wait, it is contended.
             let keep = now & OWNER_DIED | if table.has_waiters(key) { WAITERS } else { 0 };
-            if user::compare_exchange_u32(addr, now, tid | keep)? == now {
+            (table, changed) = exchange(table, addr, now, tid | keep);
+            if changed? {
                 table.change_owner(key, task);
                 return Ok(0);
             }
@@ -180,8 +218,11 @@ pub(crate) fn lock(task: &Arc<Task>, key: Key, addr: u64, limit: Limit) -> Resul
         if table.would_wait_for_itself(owner.tid(), tid) {
             return Err(Errno::EDEADLK);
         }
-        if now & WAITERS == 0 && user::compare_exchange_u32(addr, now, now | WAITERS)? != now {
-            continue;
+        if now & WAITERS == 0 {
+            (table, changed) = exchange(table, addr, now, now | WAITERS);
+            if !changed? {
+                continue;
+            }
         }
         table.add(key, &owner, task);
         break;
@@ -193,22 +234,33 @@ pub(crate) fn lock(task: &Arc<Task>, key: Key, addr: u64, limit: Limit) -> Resul
             _ => atoll_task::park(),
         }
         let mut table = TABLE.lock();
-        if !table.waits_for(task, key) {
-            // The owner made us the owner.
-            return Ok(0);
-        }
-        let now = user::load_u32(addr);
-        if let Ok(now) = now
-            && (now & TID == 0 || find_task(now & TID).is_none())
-            && table.next_of(key).is_some_and(|next| Arc::ptr_eq(&next.task, task))
-        {
-            // The owner died, and we are next.
-            let new = tid | OWNER_DIED | WAITERS;
-            if user::compare_exchange_u32(addr, now, new)? == now {
-                table.change_owner(key, task);
+        loop {
+            if !table.waits_for(task, key) {
+                // The owner made us the owner.
                 return Ok(0);
             }
-            continue;
+            (table, now) = load(table, addr);
+            // The owner died, and we are next?
+            let dead = |now: u32| now & TID == 0 || find_task(now & TID).is_none();
+            let Some(now) = now.ok().filter(|now| {
+                dead(*now)
+                    && table.waits_for(task, key)
+                    && table.next_of(key).is_some_and(|next| Arc::ptr_eq(&next.task, task))
+            }) else {
+                break;
+            };
+            (table, changed) = exchange(table, addr, now, tid | OWNER_DIED | WAITERS);
+            match changed {
+                Ok(true) => {
+                    table.change_owner(key, task);
+                    return Ok(0);
+                }
+                Ok(false) => {}
+                Err(e) => {
+                    table.remove(key, tid);
+                    return Err(e);
+                }
+            }
         }
         let over = match limit {
             _ if now.is_err() => Some(Errno::EFAULT),
@@ -217,6 +269,9 @@ pub(crate) fn lock(task: &Arc<Task>, key: Key, addr: u64, limit: Limit) -> Resul
             _ => None,
         };
         if let Some(e) = over {
+            if !table.waits_for(task, key) {
+                return Ok(0);
+            }
             table.remove(key, tid);
             return Err(e);
         }
@@ -226,15 +281,18 @@ pub(crate) fn lock(task: &Arc<Task>, key: Key, addr: u64, limit: Limit) -> Resul
 /// FUTEX_UNLOCK_PI: the most urgent of those who wait owns it next.
 pub(crate) fn unlock(task: &Arc<Task>, key: Key, addr: u64) -> Result<u64> {
     let mut table = TABLE.lock();
+    let (mut now, mut changed);
     loop {
-        let now = user::load_u32(addr)?;
+        (table, now) = load(table, addr);
+        let now = now?;
         if now & TID != task.tid() {
             return Err(Errno::EPERM);
         }
         let next = table.next_of(key).map(|w| w.task.clone());
         // Linux leaves the bit set for the last one, too.
         let new = next.as_ref().map_or(0, |next| next.tid() | WAITERS);
-        if user::compare_exchange_u32(addr, now, new)? != now {
+        (table, changed) = exchange(table, addr, now, new);
+        if !changed? {
             continue;
         }
         if let Some(next) = next {

@@ -7,9 +7,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Write;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use atoll_abi::grid::Resource;
+use atoll_abi::grid::{ROOT, Resource};
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
@@ -24,14 +24,16 @@ use atoll_sync::Mutex;
 use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
 
+use crate::cgroup::Group;
+use crate::ipc::{msg, sem, shm};
 use crate::process::{
     Life, Process, Task, all_processes, base_name, find_process, find_task, task_count, world,
 };
 use crate::syscalls::misc::RELEASE;
-use crate::syscalls::process::{CAP_ALL, start_ticks};
+use crate::syscalls::process::start_ticks;
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::{current, log};
+use crate::{cgroup, current, log};
 
 /// Makes a file's contents.
 type Text = fn() -> String;
@@ -70,6 +72,10 @@ enum What {
     Fd(u32, u32, bool),
     /// /proc/PID/task.
     Tasks(u32),
+    /// A control group, by its class.
+    Group(u32),
+    /// A file of it.
+    GroupFile(u32, usize),
 }
 
 /// An entry of a fixed tree.
@@ -172,8 +178,8 @@ static PID_FILES: &[PidFile] = pid_files! {
     "limits" limits, false, true;
     "mounts" mounts, false, true;
     "mountinfo" mountinfo, false, true;
-    "cgroup" cgroup, false, true;
-    "oom_score" zero, false, true;
+    "cgroup" cgroup_of, false, true;
+    "oom_score" oom_score, false, true;
     "oom_score_adj" oom_score_adj, false, true;
     "io" io, true, true;
     "wchan" wchan, false, true;
@@ -181,8 +187,8 @@ static PID_FILES: &[PidFile] = pid_files! {
     "uid_map" id_map, false, false;
     "gid_map" id_map, false, false;
     "setgroups" setgroups, false, false;
-    "loginuid" no_login, false, false;
-    "sessionid" no_login, false, false;
+    "loginuid" login_user, false, true;
+    "sessionid" login_number, false, true;
     "schedstat" schedstat, false, true;
     "syscall" running, true, true;
     "stack" empty, true, true;
@@ -220,9 +226,11 @@ impl Node {
             },
             What::PidFile(pid, tid, n) if n >= RAW => {
                 let p = find_process(pid).ok_or(Errno::ESRCH)?;
+                if PID_NAMES[n - RAW] == "cmdline" {
+                    return Ok(task_of(pid, 0).map_or(Vec::new(), |(p, t)| command_line(&p, &t)));
+                }
                 let image = p.image.lock();
                 Ok(match PID_NAMES[n - RAW] {
-                    "cmdline" => image.cmdline.clone(),
                     "environ" => image.environ.clone(),
                     "auxv" => image.auxv.clone(),
                     _ => {
@@ -252,6 +260,9 @@ impl Node {
                 let flags = crate::syscalls::fd::status_flags(&file) | cloexec;
                 Ok(format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\n").into_bytes())
             }
+            What::GroupFile(class, n) => {
+                Ok((cgroup::FILES[n].text)(&Group::of(class).ok_or(Errno::ENODEV)?).into_bytes())
+            }
             _ => Err(Errno::EISDIR),
         }
     }
@@ -278,6 +289,7 @@ impl Node {
                 find_process(pid).ok_or(Errno::ESRCH)?.oom_score_adj.store(value, Ordering::Relaxed);
                 Ok(())
             }
+            What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "loginuid" => set_login(pid, bytes),
             What::PidFile(..) => Ok(()),
             _ => Err(Errno::EACCES),
         }
@@ -333,12 +345,14 @@ impl Node {
             What::Fds(p, i) => 3 << 32 | u64::from(p) << 8 | u64::from(i),
             What::Fd(p, f, i) => 4 << 32 | u64::from(p) << 8 ^ u64::from(f) << 40 | u64::from(i),
             What::Tasks(p) => 5 << 32 | u64::from(p) << 8,
+            What::Group(class) => 6 << 32 | u64::from(class) << 8,
+            What::GroupFile(class, n) => 7 << 32 | u64::from(class) << 8 | n as u64,
         }
     }
 
     fn pid(&self) -> Option<u32> {
         match self.what {
-            What::Fixed(_) => None,
+            What::Fixed(_) | What::Group(_) | What::GroupFile(..) => None,
             What::Pid(p, _) | What::PidFile(p, ..) | What::Fds(p, _) | What::Fd(p, ..) | What::Tasks(p) => {
                 Some(p)
             }
@@ -365,13 +379,13 @@ impl Inode for Node {
                 Some(Body::Link(_)) => FileType::Symlink,
                 _ => FileType::Regular,
             },
-            What::Pid(..) | What::Fds(..) | What::Tasks(_) => FileType::Directory,
+            What::Pid(..) | What::Fds(..) | What::Tasks(_) | What::Group(_) => FileType::Directory,
             What::PidFile(_, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
                 "exe" | "cwd" | "root" => FileType::Symlink,
                 "ns" => FileType::Directory,
                 _ => FileType::Regular,
             },
-            What::PidFile(..) | What::Fd(_, _, true) => FileType::Regular,
+            What::PidFile(..) | What::Fd(_, _, true) | What::GroupFile(..) => FileType::Regular,
             What::Fd(_, _, false) => FileType::Symlink,
         }
     }
@@ -445,7 +459,9 @@ impl Inode for Node {
 
     fn parent(&self) -> Option<InodeRef> {
         let up = match self.what {
-            What::Fixed(0) => return None,
+            What::Fixed(0) | What::Group(ROOT) => return None,
+            What::Group(_) => What::Group(ROOT),
+            What::GroupFile(class, _) => What::Group(class),
             What::Fixed(n) => What::Fixed(self.tree.entries[n].parent),
             What::Pid(_, 0) => What::Fixed(0),
             What::Pid(p, _) => What::Tasks(p),
@@ -473,6 +489,10 @@ impl Inode for Node {
             }
             What::Fd(_, fd, _) => number(fd),
             What::Tasks(_) => b"task".to_vec(),
+            What::Group(class) => {
+                cgroup::groups().into_iter().find(|(n, _)| *n == class).map(|(_, name)| name.into_bytes())?
+            }
+            What::GroupFile(_, n) => cgroup::FILES[n].name.as_bytes().to_vec(),
         })
     }
 
@@ -521,6 +541,14 @@ impl Inode for Node {
                 t.files.share().get(fd).map_err(|_| Errno::ENOENT)?;
                 Some(What::Fd(pid, fd, info))
             }
+            What::Group(class) => {
+                Group::of(class).ok_or(Errno::ENODEV)?;
+                let file = cgroup::FILES.iter().position(|file| file.name == text);
+                file.map(|n| What::GroupFile(class, n)).or_else(|| {
+                    let mut groups = cgroup::groups().into_iter().filter(|_| class == ROOT);
+                    groups.find(|(_, name)| name == text).map(|(n, _)| What::Group(n))
+                })
+            }
             What::Tasks(pid) => {
                 let tid = parse_number(name).ok_or(Errno::ENOENT)?;
                 find_task(tid).filter(|t| t.process.pid == pid).map(|_| What::Pid(pid, tid))
@@ -568,6 +596,14 @@ impl Inode for Node {
                 let (_, t) = task_of(pid, 0)?;
                 for fd in t.files.share().list() {
                     all.push((u64::from(fd), number(fd), What::Fd(pid, fd, info)));
+                }
+            }
+            What::Group(class) => {
+                for (n, file) in cgroup::FILES.iter().enumerate() {
+                    all.push((n as u64, file.name.as_bytes().to_vec(), What::GroupFile(class, n)));
+                }
+                for (n, name) in cgroup::groups().into_iter().filter(|_| class == ROOT) {
+                    all.push(((cgroup::FILES.len() as u32 + n).into(), name.into_bytes(), What::Group(n)));
                 }
             }
             What::Tasks(pid) => {
@@ -652,6 +688,11 @@ impl File for Opened {
         let n = source.take(&mut bytes)?;
         self.node.set(&bytes[..n])?;
         Ok((n, n as u64))
+    }
+
+    fn truncate(&self, _len: u64) -> Result<()> {
+        // It has no length, and who may write it may say so.
+        Ok(())
     }
 
     fn attr(&self) -> Result<Attr> {
@@ -744,6 +785,30 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
     )
 }
 
+/// A program's arguments as they are now: it may have written a title over them, and on over its environment
+/// (`setproctitle(3)`).
+fn command_line(p: &Process, t: &Task) -> Vec<u8> {
+    let [_, start, end, _, all] = p.image.lock().ranges;
+    let read = |to: u64| {
+        let mut text = alloc::vec![0; to.saturating_sub(start) as usize];
+        let n = t.space.share().memory.look_at(start, &mut text);
+        text.truncate(n);
+        text
+    };
+    let text = read(end);
+    if text.last().is_none_or(|last| *last == 0) {
+        return text;
+    }
+    let mut text = read(all.min(start + PAGE));
+    let first = text.iter().position(|byte| *byte == 0);
+    text.truncate(first.map_or(text.len(), |at| at + 1));
+    text
+}
+
+fn semaphore_limits() -> String {
+    format!("{}\t{}\t{}\t{}\n", sem::SET_MAX, sem::SEMAPHORES_MAX, sem::OPERATIONS_MAX, sem::SETS_MAX)
+}
+
 fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident, _) = t.space.share().memory.size();
     format!("{} {} {} 0 0 {} 0\n", total / PAGE, resident / PAGE, 0, total / PAGE)
@@ -773,14 +838,15 @@ fn core_set(set: &CoreSet) -> (String, String) {
 fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident, peak) = t.space.share().memory.size();
     let ids = p.ids().clone();
-    let caps = if ids.euid == 0 { CAP_ALL } else { 0 };
+    let caps = ids.capabilities;
     let (ignored, caught) = p.actions.share().sets();
     let (pending, blocked) = {
         let s = t.signals.lock();
         (s.pending.set(), s.blocked)
     };
     let shared = p.pending.lock().set();
-    let mut groups = String::new();
+    // There is a space behind each, and one if there is none.
+    let mut groups = String::from(if ids.groups.is_empty() { " " } else { "" });
     for g in ids.groups.iter() {
         let _ = write!(groups, "{g} ");
     }
@@ -791,12 +857,12 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
          TracerPid:\t0\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
-         VmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{rss:8} kB\n\
+         VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{rss:8} kB\n\
          RssFile:\t       0 kB\nRssShmem:\t       0 kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
          VmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\nThreads:\t{threads}\nSigQ:\t0/96365\n\
          SigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
-         SigCgt:\t{caught:016x}\nCapInh:\t0000000000000000\nCapPrm:\t{caps:016x}\nCapEff:\t{caps:016x}\n\
-         CapBnd:\t{bound:016x}\nCapAmb:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t0\nSeccomp_filters:\t0\n\
+         SigCgt:\t{caught:016x}\nCapInh:\t{inheritable:016x}\nCapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\n\
+         CapBnd:\t{bounding:016x}\nCapAmb:\t{ambient:016x}\nNoNewPrivs:\t{no_new}\nSeccomp:\t0\nSeccomp_filters:\t0\n\
          Cpus_allowed:\t{mask}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{forced}\n",
         name = name_of(t),
@@ -816,12 +882,18 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         fg = ids.fsgid,
         pgid = p.pgid.load(Ordering::Relaxed),
         sid = p.sid.load(Ordering::Relaxed),
+        locked = kb(t.space.share().memory.locked(0, u64::MAX)),
         vp = kb(total),
         vs = kb(total),
         hwm = kb(peak),
         rss = kb(resident),
         threads = p.tasks.lock().len(),
-        bound = CAP_ALL,
+        inheritable = caps.inheritable,
+        permitted = caps.permitted,
+        effective = caps.effective,
+        bounding = caps.bounding,
+        ambient = caps.ambient,
+        no_new = u32::from(caps.no_new_privileges),
     )
 }
 
@@ -831,7 +903,15 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
     t.space.share().memory.for_each(|start, a| {
         rows.push((start, a.end, a.access, a.shared, a.kind.clone(), a.name));
     });
-    let places = open_paths(t);
+    let files: Vec<(u64, u64)> = rows
+        .iter()
+        .filter_map(|(_, _, _, _, kind, _)| match kind {
+            Kind::File { file, .. } => Some(file.describe()),
+            _ => None,
+        })
+        .filter_map(|(path, dev, ino)| path.is_empty().then_some((dev, ino)))
+        .collect();
+    let places = paths_of(t, &files);
     for (start, end, access, shared, kind, name) in rows {
         let (file, offset) = match &kind {
             Kind::File { file, offset } => (Some(file.clone()), *offset),
@@ -857,8 +937,8 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
     }
 }
 
-/// Paths that are known of mapped files: device, inode, path.
-fn open_paths(t: &Arc<Task>) -> Vec<(u64, u64, String)> {
+/// Paths that are known of these files, and of the program: device, inode, path.
+fn paths_of(t: &Arc<Task>, files: &[(u64, u64)]) -> Vec<(u64, u64, String)> {
     let image = t.process.image.lock();
     let mut out = Vec::new();
     if let Some(place) = &image.place
@@ -867,7 +947,7 @@ fn open_paths(t: &Arc<Task>) -> Vec<(u64, u64, String)> {
         out.push((a.dev, a.ino, String::from_utf8_lossy(&image.exe).into_owned()));
     }
     drop(image);
-    out.extend(atoll_fs::host::known_paths());
+    out.extend(atoll_fs::host::known_paths(files));
     out
 }
 
@@ -903,13 +983,14 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let mut out = String::new();
     let heads = maps(p, t);
     let mut heads = heads.lines();
+    let memory = &t.space.share().memory;
     each_area(t, |start, end, access, shared, _, _, _, _| {
         let _ = writeln!(
             out,
             "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:            {:8} kB",
             heads.next().unwrap_or(""),
             (end - start) >> 10,
-            0
+            memory.resident(start, end) >> 10
         );
         for name in [
             "Pss",
@@ -923,12 +1004,15 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
         ] {
             let _ = writeln!(out, "{name}:{}       0 kB", " ".repeat(16usize.saturating_sub(name.len() + 1)));
         }
+        let locked = memory.locked(start, end);
+        let _ = writeln!(out, "Locked:         {:8} kB", locked >> 10);
         out.push_str("VmFlags:");
         let flags = [(Access::READ, " rd"), (Access::WRITE, " wr"), (Access::EXEC, " ex")];
         for (_, text) in flags.iter().filter(|(a, _)| access.contains(*a)) {
             out.push_str(text);
         }
-        out.push_str(if shared { " sh mr mw me ms \n" } else { " mr mw me \n" });
+        out.push_str(if shared { " sh mr mw me ms " } else { " mr mw me " });
+        out.push_str(if locked > 0 { "lo \n" } else { "\n" });
     });
     out
 }
@@ -1008,12 +1092,8 @@ fn mountinfo(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     out
 }
 
-fn cgroup(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
-    String::from("0::/\n")
-}
-
-fn zero(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
-    String::from("0\n")
+fn cgroup_of(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("0::{}\n", cgroup::path(p))
 }
 
 fn empty(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
@@ -1022,6 +1102,10 @@ fn empty(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
 
 fn running(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     String::from("running\n")
+}
+
+fn oom_score(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("{}\n", crate::budget::oom_score(p))
 }
 
 fn oom_score_adj(p: &Arc<Process>, _t: &Arc<Task>) -> String {
@@ -1050,8 +1134,31 @@ fn setgroups(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     String::from("allow\n")
 }
 
-fn no_login(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
-    String::from("4294967295")
+fn login_user(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("{}", p.login()[0])
+}
+
+fn login_number(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("{}", p.login()[1])
+}
+
+/// A process says whose login it belongs to, from now on and with all that it makes (`audit_set_loginuid` in Linux).
+fn set_login(pid: u32, bytes: &[u8]) -> Result<()> {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let me = current();
+    if me.process.pid != pid {
+        return Err(Errno::EPERM);
+    }
+    let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+    let user: u32 = text.strip_suffix('\n').unwrap_or(text).parse().map_err(|_| Errno::EINVAL)?;
+    if me.process.login()[0] != u32::MAX && !me.may(linux::CAP_AUDIT_CONTROL) {
+        return Err(Errno::EPERM);
+    }
+    let number = if user == u32::MAX { user } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 };
+    for (word, value) in me.process.login.iter().zip([user, number]) {
+        word.store(value, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 fn schedstat(_p: &Arc<Process>, t: &Arc<Task>) -> String {
@@ -1093,7 +1200,7 @@ fn cpuinfo() -> String {
 fn meminfo() -> String {
     let m = memory();
     let (total, free) = (m.total() >> 10, (m.total() - m.used()) >> 10);
-    let cached = atoll_fs::host::cached_pages() * 4;
+    let cached = atoll_fs::host::cached(&|_| true) >> 10;
     let mut out = String::new();
     let rows: &[(&str, u64)] = &[
         ("MemTotal", total),
@@ -1125,6 +1232,16 @@ fn meminfo() -> String {
     }
     out.push_str("HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
     out
+}
+
+/// The only node's memory, of which libnuma wants the first two lines.
+fn node_meminfo() -> String {
+    let m = memory();
+    let (total, used) = (m.total() >> 10, m.used() >> 10);
+    [("MemTotal", total), ("MemFree", total - used), ("MemUsed", used)]
+        .iter()
+        .map(|(name, kb)| format!("Node 0 {:15} {kb:8} kB\n", format!("{name}:")))
+        .collect()
 }
 
 fn stat_machine() -> String {
@@ -1258,7 +1375,7 @@ fn randomize() -> String {
 }
 
 fn set_randomize(bytes: &[u8]) -> Result<()> {
-    if !current().is_root() {
+    if current().cred().uid != 0 {
         return Err(Errno::EACCES);
     }
     world().randomize.store(bytes.first().is_some_and(|b| *b != b'0'), Ordering::Relaxed);
@@ -1284,7 +1401,7 @@ fn thread_self_link() -> Vec<u8> {
 
 /// `cpuN/online` (sysfs): a word that Linux takes for a boolean.
 fn switch_core(n: usize, bytes: &[u8]) -> Result<()> {
-    if !current().is_root() {
+    if current().cred().uid != 0 {
         return Err(Errno::EACCES);
     }
     let on = match bytes {
@@ -1302,6 +1419,21 @@ fn first_cores(n: usize) -> String {
         1 => String::from("0\n"),
         n => format!("0-{}\n", n - 1),
     }
+}
+
+/// `/proc/cgroups`: controllers of the one hierarchy of version 2, whose number is 0, and how many groups have each.
+fn cgroups() -> String {
+    let mut out = String::from("#subsys_name\thierarchy\tnum_cgroups\tenabled\n");
+    // Version 2 has `cpuacct` within `cpu`; it is listed all the same.
+    for name in ["cpuset", "cpu", "cpuacct", "memory", "pids"] {
+        let _ = writeln!(out, "{name}\t0\t{}\t1", cgroup::groups().len() + 1);
+    }
+    out
+}
+
+/// Cores as a list of ranges.
+pub fn core_list(set: &CoreSet) -> String {
+    core_set(set).1
 }
 
 fn cores_possible() -> String {
@@ -1347,13 +1479,17 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("atoll/activities", Body::Text(activities));
     t.add("version", Body::Text(version));
     t.add("cmdline", text!("atoll\n"));
-    t.add("filesystems", text!("nodev\tproc\nnodev\ttmpfs\nnodev\tsysfs\nnodev\thostfs\n"));
+    t.add("cgroups", Body::Text(cgroups));
+    t.add("filesystems", text!("nodev\tproc\nnodev\ttmpfs\nnodev\tsysfs\nnodev\tcgroup2\nnodev\thostfs\n"));
     t.add("devices", text!("Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n\nBlock devices:\n"));
     t.add("swaps", text!("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
     t.add("partitions", text!("major minor  #blocks  name\n\n"));
     t.add("vmstat", text!("nr_free_pages 0\npgfault 0\npgmajfault 0\n"));
     t.add("interrupts", Body::Text(interrupts));
     t.add("modules", text!(""));
+    t.add("sysvipc/shm", Body::Text(shm::list));
+    t.add("sysvipc/sem", Body::Text(sem::list));
+    t.add("sysvipc/msg", Body::Text(msg::list));
     t.add("net/dev", text!("Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"));
     t.add("net/if_inet6", text!(""));
     t.add(
@@ -1379,9 +1515,13 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/perf_event_paranoid", text!("4\n"));
     t.add("sys/kernel/yama/ptrace_scope", text!("1\n"));
     t.add("sys/kernel/seccomp/actions_avail", text!("\n"));
-    t.add("sys/kernel/shmmax", text!("18446744073692774399\n"));
-    t.add("sys/kernel/shmall", text!("18446744073692774399\n"));
-    t.add("sys/kernel/sem", text!("32000\t1024000000\t500\t32000\n"));
+    t.add("sys/kernel/shmmax", Body::Text(|| format!("{}\n", shm::LENGTH_MAX)));
+    t.add("sys/kernel/shmall", Body::Text(|| format!("{}\n", shm::LENGTH_MAX)));
+    t.add("sys/kernel/shmmni", Body::Text(|| format!("{}\n", shm::SEGMENTS_MAX)));
+    t.add("sys/kernel/sem", Body::Text(semaphore_limits));
+    t.add("sys/kernel/msgmax", Body::Text(|| format!("{}\n", msg::MESSAGE_MAX)));
+    t.add("sys/kernel/msgmnb", Body::Text(|| format!("{}\n", msg::QUEUE_MAX)));
+    t.add("sys/kernel/msgmni", Body::Text(|| format!("{}\n", msg::QUEUES_MAX)));
     t.add("sys/vm/overcommit_memory", setting!("1\n"));
     t.add("sys/vm/overcommit_ratio", setting!("50\n"));
     t.add("sys/vm/max_map_count", setting!("65530\n"));
@@ -1431,7 +1571,7 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("devices/system/node/possible", text!("0\n"));
     t.add("devices/system/node/has_cpu", text!("0\n"));
     t.add("devices/system/node/node0/cpulist", Body::Text(cores_online));
-    t.add("devices/system/node/node0/meminfo", text!(""));
+    t.add("devices/system/node/node0/meminfo", Body::Text(node_meminfo));
     t.add("kernel/mm/transparent_hugepage/enabled", setting!("always [madvise] never\n"));
     t.add("kernel/mm/transparent_hugepage/defrag", setting!("always defer defer+madvise [madvise] never\n"));
     t.add("kernel/mm/transparent_hugepage/hpage_pmd_size", text!("2097152\n"));
@@ -1440,8 +1580,16 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
         text!("always within_size advise [never] deny force\n"),
     );
     t.add("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text!("0\n"));
+    t.add("fs/cgroup", Body::Dir);
     t.add("class/net/lo/address", text!("00:00:00:00:00:00\n"));
     root(t)
+}
+
+/// The root of `/sys/fs/cgroup`.
+pub fn cgroup_fs() -> (Arc<dyn FileSystem>, InodeRef) {
+    const CGROUP2_MAGIC: u64 = 0x6367_7270;
+    let t = Arc::new(Tree::new("cgroup2", CGROUP2_MAGIC, 0x1b, false));
+    (t.fs.clone(), node(&t, What::Group(ROOT)))
 }
 
 fn root(t: Tree) -> (Arc<dyn FileSystem>, InodeRef) {

@@ -12,10 +12,12 @@ use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use atoll_abi::control::Paging;
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
-use atoll_abi::grid::Resource;
+use atoll_abi::grid::{Quota, Resource};
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::types::Attr;
 use atoll_fs::{Cred, Location, Namespace};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
@@ -23,12 +25,13 @@ use atoll_sync::{Mutex, SetOnce, WaitQueue};
 use atoll_task::{Activity, Policy, ThreadRef, Timer, books};
 use linux_raw_sys::general as linux;
 
+use crate::capabilities::{Capabilities, Users};
 use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{futex, grid, log, pi, quota, units};
+use crate::{futex, grid, ipc, log, pi, quota, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -114,7 +117,7 @@ pub struct View {
     of: [u64; 3],
 }
 
-/// User and group ids (`credentials(7)`).
+/// User and group ids, and what they may do (`credentials(7)`).
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are the manual page's")]
 pub struct Ids {
@@ -127,11 +130,62 @@ pub struct Ids {
     pub sgid: u32,
     pub fsgid: u32,
     pub groups: Arc<[u32]>,
-    /// Secure bits, kept for who asks.
-    pub keepcaps: bool,
+    pub capabilities: Capabilities,
 }
 
 impl Ids {
+    /// Those of a cell's first process.
+    pub fn first(uid: u32, gid: u32, groups: &[u32]) -> Ids {
+        let mut ids = Ids {
+            ruid: uid,
+            euid: uid,
+            suid: uid,
+            fsuid: uid,
+            rgid: gid,
+            egid: gid,
+            sgid: gid,
+            fsgid: gid,
+            groups: Arc::new([]),
+            capabilities: Capabilities::of_user(uid),
+        };
+        ids.set_groups(groups.to_vec());
+        ids
+    }
+
+    /// Sets the further groups, in the order in which Linux has them.
+    pub fn set_groups(&mut self, mut groups: Vec<u32>) {
+        groups.sort_unstable();
+        self.groups = groups.into();
+    }
+
+    /// Real, effective and saved user id.
+    pub fn users(&self) -> Users {
+        [self.ruid, self.euid, self.suid]
+    }
+
+    /// May it do what this capability (CAP_...) is for?
+    pub fn may(&self, capability: u32) -> bool {
+        self.capabilities.has(capability)
+    }
+
+    /// A program with these attributes of its file runs: one with a set-user-ID or set-group-ID bit gets its owner's ids.
+    pub fn run(&mut self, attr: &Attr) {
+        let before = (self.euid, self.egid);
+        if !self.capabilities.no_new_privileges {
+            if attr.mode & linux::S_ISUID != 0 {
+                self.euid = attr.uid;
+            }
+            if attr.mode & linux::S_ISGID != 0 && attr.mode & linux::S_IXGRP != 0 {
+                self.egid = attr.gid;
+            }
+        }
+        self.suid = self.euid;
+        self.fsuid = self.euid;
+        self.sgid = self.egid;
+        self.fsgid = self.egid;
+        self.capabilities.run([self.ruid, self.euid], (self.euid, self.egid) != before);
+    }
+
     /// Real and effective user id, real and effective group id.
     fn words(&self) -> [u32; 4] {
         [self.ruid, self.euid, self.rgid, self.egid]
@@ -139,7 +193,12 @@ impl Ids {
 
     /// As file systems see it.
     pub fn cred(&self) -> Cred {
-        Cred { uid: self.fsuid, gid: self.fsgid, groups: self.groups.clone() }
+        Cred {
+            uid: self.fsuid,
+            gid: self.fsgid,
+            groups: self.groups.clone(),
+            capabilities: self.capabilities.effective,
+        }
     }
 }
 
@@ -233,8 +292,10 @@ pub struct Process {
     pub signal_queue: WaitQueue,
     /// What it uses is charged to this.
     pub activity: Activity,
-    /// What its tasks count for.
-    pub counted: quota::Counted,
+    /// Whose quotas what it makes counts for.
+    pub environment: quota::Current,
+    /// Itself, as a process.
+    pub held: quota::Held,
     ids: Versioned<Ids>,
     /// Real and effective user id, real and effective group id, for the calls that ask only for one.
     pub words_of_ids: [AtomicU32; 4],
@@ -276,6 +337,8 @@ pub struct Process {
     pub released: AtomicBool,
     /// Woken then.
     pub released_queue: WaitQueue,
+    /// Has it done something with SEM_UNDO?
+    pub undoes: AtomicBool,
     /// Has it called exec?
     pub has_execed: AtomicBool,
     /// PR_SET_DUMPABLE.
@@ -286,6 +349,8 @@ pub struct Process {
     pub io_priority: AtomicU32,
     /// PR_SET_THP_DISABLE.
     pub thp_disabled: AtomicBool,
+    /// Whose login it belongs to: the user and the login's number; u32::MAX: none (`pam_loginuid(8)`).
+    pub login: [AtomicU32; 2],
     /// oom_score_adj.
     pub oom_score_adj: AtomicI32,
     /// personality(2).
@@ -307,6 +372,8 @@ pub struct Task {
     id: AtomicU32,
     /// Its process.
     pub process: Arc<Process>,
+    /// Itself, as one of the tasks that there may be.
+    pub held: quota::Held,
     /// The process's address, for [`word_of`].
     process_at: usize,
     thread: SetOnce<ThreadRef>,
@@ -393,6 +460,8 @@ pub struct World {
     pub cpu: Cpu,
     /// Random layout of address spaces?
     pub randomize: AtomicBool,
+    /// How memory is brought in.
+    pub paging: Paging,
     /// Say more in the log.
     pub verbose: bool,
     /// Processes started so far.
@@ -475,6 +544,11 @@ impl Process {
         self.ids.lock()
     }
 
+    /// Whose login it belongs to: user and number.
+    pub fn login(&self) -> [u32; 2] {
+        self.login.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
     /// Changes its ids.
     pub fn change_ids<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
         let mut ids = self.ids.change();
@@ -485,8 +559,8 @@ impl Process {
         r
     }
 
-    /// A process without tasks.
-    pub fn new(from: NewProcess) -> Arc<Process> {
+    /// A process without tasks. EAGAIN: there are as many as there may be.
+    pub fn new(from: NewProcess) -> Result<Arc<Process>> {
         let pid = new_id();
         let (pgid, sid, image, dumpable) = match &from.parent {
             Some(p) => (
@@ -497,11 +571,14 @@ impl Process {
             ),
             None => (pid, pid, Image::default(), 1),
         };
+        let inherited = |what: fn(&Process) -> u32| from.parent.as_deref().map_or(0, what);
         let activity = grid::for_process(from.parent.as_deref(), pid, base_name(&image.exe));
+        let environment = quota::Current::new(&activity);
         let process = Arc::new(Process {
             pid,
             activity,
-            counted: quota::Counted::default(),
+            held: quota::Held::one(Quota::Processes, &environment).ok_or(Errno::EAGAIN)?,
+            environment,
             parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
             ppid: AtomicU32::new(from.parent.as_ref().map_or(1, |p| p.pid)),
             children: Mutex::new(Vec::new()),
@@ -531,13 +608,17 @@ impl Process {
             timers: Mutex::new(BTreeMap::new()),
             released: AtomicBool::new(false),
             released_queue: WaitQueue::new(),
+            undoes: AtomicBool::new(false),
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
             subreaper: AtomicBool::new(false),
-            io_priority: AtomicU32::new(0),
-            thp_disabled: AtomicBool::new(false),
-            oom_score_adj: AtomicI32::new(0),
-            persona: AtomicU32::new(0),
+            io_priority: AtomicU32::new(inherited(|p| p.io_priority.load(Ordering::Relaxed))),
+            thp_disabled: AtomicBool::new(inherited(|p| p.thp_disabled.load(Ordering::Relaxed).into()) != 0),
+            login: from.parent.as_ref().map_or([u32::MAX; 2], |p| p.login()).map(AtomicU32::new),
+            oom_score_adj: AtomicI32::new(
+                inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
+            ),
+            persona: AtomicU32::new(inherited(|p| p.persona.load(Ordering::Relaxed))),
         });
         let weak = Arc::downgrade(&process);
         let alarm = Timer::new(move |_| {
@@ -551,10 +632,12 @@ impl Process {
             parent.children.lock().push(process.clone());
         }
         PROCESSES.lock().insert(pid, process.clone());
+        // Its class may have changed before it could be found there.
+        process.held.follow(&process.environment);
         if let Some(w) = WORLD.get() {
             w.started.fetch_add(1, Ordering::Relaxed);
         }
-        process
+        Ok(process)
     }
 
     /// Its parent's id; 1 if there is none.
@@ -605,6 +688,11 @@ impl Process {
         self.life_queue.wake_all(1);
     }
 
+    /// How its memory is brought in where it doesn't say otherwise.
+    pub fn paging(&self) -> Paging {
+        if self.thp_disabled.load(Ordering::Relaxed) { Paging::Demand } else { world().paging }
+    }
+
     /// Leaves the parent's address space: a vfork's parent may go on.
     pub fn release_parent(&self) {
         self.released.store(true, Ordering::SeqCst);
@@ -614,6 +702,7 @@ impl Process {
     /// Forgets a process that has ended and that nobody is going to wait for any more.
     pub fn forget(&self) {
         PROCESSES.lock().remove(&self.pid);
+        self.held.give_back();
     }
 }
 
@@ -748,9 +837,36 @@ impl Task {
         drop(old);
     }
 
-    /// May it do what only root may?
-    pub fn is_root(&self) -> bool {
-        self.process.ids().euid == 0
+    /// May it do what this capability (CAP_...) is for?
+    pub fn may(&self, capability: u32) -> bool {
+        self.process.ids().may(capability)
+    }
+
+    /// Changes its process's ids. Who becomes somebody else or may do more hides its memory, and is no longer told when its
+    /// parent ends (Linux's `commit_creds`).
+    pub fn change_ids<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
+        let (r, other) = self.process.change_ids(|ids| {
+            let before = ids.clone();
+            let r = f(ids);
+            let acts_as = |i: &Ids| [i.euid, i.egid, i.fsuid, i.fsgid];
+            let gained = ids.capabilities.permitted & !before.capabilities.permitted != 0;
+            (r, gained || acts_as(ids) != acts_as(&before))
+        });
+        if other {
+            self.process.dumpable.store(0, Ordering::Relaxed);
+            self.death_signal.store(0, Ordering::Relaxed);
+        }
+        r
+    }
+
+    /// Its process gets the ids with which a program runs whose file has these attributes.
+    pub fn take_ids(&self, attr: &Attr) {
+        let own = {
+            let ids = self.process.ids();
+            (ids.euid, ids.egid) == (ids.ruid, ids.rgid)
+        };
+        self.process.dumpable.store(own.into(), Ordering::Relaxed);
+        self.change_ids(|ids| ids.run(attr));
     }
 }
 
@@ -795,17 +911,20 @@ pub struct NewTask {
     pub nice: i32,
     /// Policy and priority, as [`Task::policy`].
     pub policy: u32,
+    /// Timer slack, ns.
+    pub slack: u64,
     /// Called in the new task's own thread before its program runs, with its registers.
     pub first: Option<First>,
 }
 
 /// Makes a task that begins with its frame when it is started. EAGAIN: no memory for it, or there are as many as there may be.
 pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
-    quota::task_begins(&new.process)?;
+    let held = quota::Held::one(Quota::Tasks, &new.process.environment).ok_or(Errno::EAGAIN)?;
     let tid = new.tid.unwrap_or_else(new_id);
     let task = Arc::new(Task {
         id: AtomicU32::new(tid),
         process: new.process.clone(),
+        held,
         process_at: Arc::as_ptr(&new.process).expose_provenance(),
         thread: SetOnce::new(),
         space: Own::new(new.space.clone()),
@@ -826,7 +945,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
-        slack: AtomicU64::new(50_000),
+        slack: AtomicU64::new(new.slack),
         entered: units::Entered::default(),
     });
     let (frame, first) = (new.frame, new.first);
@@ -837,6 +956,8 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
             // SAFETY: this thread's own frame, in the runtime.
             let f = unsafe { atoll_task::current().frame() };
             *f = *frame;
+            // What comes before the program may wait, and then the frame gets what the register has.
+            atoll_task::set_thread_pointer(f.fs_base);
             if let Some(first) = first {
                 first(f);
             }
@@ -848,10 +969,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         drop(keep);
         books::end();
     };
-    let Some(thread) = atoll_task::spawn_program(new.space.id, begin, || resume_current()) else {
-        quota::task_ends(&new.process);
-        return Err(Errno::EAGAIN);
-    };
+    let thread = atoll_task::spawn_program(new.space.id, begin, || resume_current()).ok_or(Errno::EAGAIN)?;
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
     grid::thread_begins(&task);
     let own = task.own.get().unwrap_or(&new.process.activity);
@@ -868,6 +986,8 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     task.tell_scheduler();
     TASKS.lock().insert(tid, task.clone());
     new.process.tasks.lock().push(task.clone());
+    // Its process's class may have changed before it was one of these.
+    task.held.follow(&new.process.environment);
     if new.process.is_ending() {
         task.poke(work::END);
     }
@@ -922,7 +1042,7 @@ fn leave(task: &Task, status: i32) {
         me
     };
     TASKS.lock().remove(&task.tid());
-    quota::task_ends(&process);
+    task.held.give_back();
     pi::owner_ends(task);
     // A thread of a process that is in `exec` waits for the others to be gone.
     process.life_queue.wake_all(1);
@@ -946,6 +1066,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     }
     drop(files);
     crate::syscalls::fd::locks::release_all(process.pid);
+    ipc::sem::undo(process);
     if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 && process.pid != first_pid() {
         // This thread is in that space, so now is the time.
         last.space.memory.clear();

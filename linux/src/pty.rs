@@ -9,8 +9,8 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::At;
 use atoll_fs::{
-    Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
-    poll,
+    Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, OpenFile, SetAttr, Sink, Source,
+    StatFs, Time, poll,
 };
 use atoll_mem::user;
 use atoll_sync::{Mutex, WaitQueue};
@@ -20,7 +20,7 @@ use linux_raw_sys::{general as linux, ioctl as ctl};
 use zerocopy::IntoBytes;
 
 use crate::current;
-use crate::line::{Line, ROOM, Termios};
+use crate::line::{ARRIVED, Line, ROOM, Termios};
 use crate::process::all_processes;
 use crate::signal;
 use crate::types::{Siginfo, get, put};
@@ -125,7 +125,7 @@ impl Pty {
                 Ok(0)
             }
             ctl::FIONREAD => {
-                let n = if master { s.line.written() } else { s.line.readable() };
+                let n = if master { s.line.written().min(ARRIVED) } else { s.line.readable() };
                 drop(s);
                 put(arg, &(n as i32)).map(|()| 0)
             }
@@ -134,15 +134,24 @@ impl Pty {
                 put(arg, &0i32).map(|()| 0)
             }
             ctl::TCFLSH => {
-                match (arg as u32, master) {
-                    (linux::TCIFLUSH, false) | (linux::TCOFLUSH, true) => s.line.flush_input(),
-                    (linux::TCOFLUSH, false) | (linux::TCIFLUSH, true) => s.line.flush_output(),
-                    (linux::TCIOFLUSH, _) => {
-                        s.line.flush_input();
-                        s.line.flush_output();
-                    }
+                let (input, output) = match arg as u32 {
+                    linux::TCIFLUSH => (true, false),
+                    linux::TCOFLUSH => (false, true),
+                    linux::TCIOFLUSH => (true, true),
                     _ => return Err(Errno::EINVAL),
+                };
+                // What a master has written lies at the slave's side at once.
+                if input && master {
+                    s.line.flush_arrived();
+                } else if input {
+                    s.line.flush_input();
                 }
+                if output && !master {
+                    s.line.flush_output();
+                }
+                drop(s);
+                self.slave.wake_all(poll::ALL);
+                self.master.wake_all(poll::ALL);
                 Ok(0)
             }
             ctl::TCXONC => {
@@ -256,6 +265,11 @@ impl Pty {
 fn of_session(sid: u32) -> Option<Arc<Pty>> {
     let all: Vec<Arc<Pty>> = ALL.lock().values().filter_map(Weak::upgrade).collect();
     all.into_iter().find(|p| p.state.lock().session == sid)
+}
+
+/// Is a file an end of a pseudo terminal?
+pub fn is_end(file: &OpenFile) -> bool {
+    file.as_type::<Master>().is_some() || file.as_type::<Slave>().is_some()
 }
 
 /// Number of the controlling terminal of a session, and its foreground group.
@@ -373,11 +387,9 @@ impl File for Master {
                 Err(_) => break,
             };
             done += n;
-            let mut signals = Vec::new();
-            let group = {
+            let (signals, group) = {
                 let mut s = pty.state.lock();
-                signals.extend(bytes[..n].iter().filter_map(|c| s.line.receive(*c)));
-                s.foreground
+                (s.line.receive(&bytes[..n]), s.foreground)
             };
             for number in signals {
                 Pty::signal_group(group, number);
@@ -402,6 +414,10 @@ impl File for Master {
             bits |= poll::HUP;
         }
         bits
+    }
+
+    fn signals(&self) -> bool {
+        true
     }
 
     fn queue(&self) -> Option<&WaitQueue> {
@@ -547,6 +563,10 @@ impl File for Slave {
             bits |= poll::IN | poll::RDNORM | poll::OUT | poll::WRNORM | poll::ERR | poll::HUP;
         }
         bits
+    }
+
+    fn signals(&self) -> bool {
+        true
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

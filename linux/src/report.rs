@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_abi::report::{
-    CoreInfo, EVENTS_MAX, Report, ThreadInfo, ThreadState, Threads, Trace, TracedThread, what,
+    CoreInfo, EVENTS_MAX, Holdings, Report, ThreadInfo, ThreadState, Threads, Trace, TracedThread, what,
 };
 use atoll_abi::{Errno, platform};
 use atoll_mem::io::extent;
@@ -37,8 +37,9 @@ pub fn look() {
         return;
     }
     let (what, value) = (area.what.load(Ordering::Relaxed), area.value.load(Ordering::Relaxed));
+    let within = area.within.load(Ordering::Relaxed);
     area.begun.store(asked, Ordering::SeqCst);
-    let begun = atoll_task::spawn(0, move || tell(asked, answer(what, value)));
+    let begun = atoll_task::spawn(0, move || tell(asked, answer(what, value, within)));
     match begun {
         Some(t) => atoll_task::start(t),
         None => tell(asked, Vec::new()),
@@ -47,21 +48,26 @@ pub fn look() {
 
 fn tell(asked: u32, answer: Vec<u8>) {
     let mut said = SAID.lock();
-    *said = answer;
     let area = area();
+    // Who asked has given up, and has asked for something else.
+    if area.asked.load(Ordering::SeqCst) != asked {
+        return;
+    }
+    *said = answer;
     let place = extent(&said);
     area.offset.store(place.offset, Ordering::Relaxed);
     area.len.store(place.len, Ordering::Relaxed);
     area.over.store(asked, Ordering::Release);
 }
 
-fn answer(what: u32, value: u64) -> Vec<u8> {
+fn answer(what: u32, value: u64, within: u64) -> Vec<u8> {
     let said = match what {
         what::THREADS => postcard::to_allocvec(&threads()),
         // What is said is only that it has begun.
         what::TRACE if trace(value) => Ok(alloc::vec![1]),
         what::TRACED => postcard::to_allocvec(&traced()),
         what::CORES => postcard::to_allocvec(&crate::cores::grant(value).map_err(why)),
+        what::MEMORY => postcard::to_allocvec(&crate::extents::grant(value, within)),
         _ => Ok(Vec::new()),
     };
     said.unwrap_or_else(|e| {
@@ -146,6 +152,7 @@ fn of_task(process: &Process, task: &Task, program: &str) -> ThreadInfo {
         run_ns: thread.run_time_now(),
         wait_ns: thread.wait_time(),
         switches: [by_itself, forced],
+        holds: Holdings { stack: thread.stack_size() as u64, timers: thread.timers() },
     }
 }
 
@@ -169,6 +176,7 @@ fn zombie(process: &Process, program: String) -> ThreadInfo {
         run_ns: 0,
         wait_ns: 0,
         switches: [0; 2],
+        holds: Holdings::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use atoll_abi::core_local::CoreLocal;
 use atoll_abi::service::{Op, Request};
 use atoll_fs::host::HostFile;
 use atoll_mem::io::extent_mut;
+use atoll_mem::texts::Texts;
 use atoll_mem::vm::{Moved, RewriteSite, Rewriting};
 use atoll_rewrite::{Call as InPlace, RECORD, Record, VERSION};
 use atoll_task::Call;
@@ -26,6 +27,7 @@ const ALIGN: u64 = 16;
 /// The sites of a file, by offset.
 struct Plan {
     records: Box<[Record]>,
+    texts: Texts,
 }
 
 /// The plan for an executable.
@@ -78,7 +80,8 @@ fn add(records: &mut Vec<Record>, r: Record, size: u64) {
 }
 
 fn plan(records: Vec<Record>) -> Option<Arc<dyn Rewriting>> {
-    (!records.is_empty()).then(|| Arc::new(Plan { records: records.into() }) as Arc<dyn Rewriting>)
+    (!records.is_empty())
+        .then(|| Arc::new(Plan { records: records.into(), texts: Texts::default() }) as Arc<dyn Rewriting>)
 }
 
 /// What stands in a site's trampoline for the call.
@@ -107,6 +110,10 @@ impl Rewriting for Plan {
             .map(|s| &self.records[s.index as usize])
             .map(|r| (r.trampoline_len(&call_of(r)) as u64).next_multiple_of(ALIGN))
             .sum()
+    }
+
+    fn texts(&self) -> &Texts {
+        &self.texts
     }
 
     fn write(

@@ -335,6 +335,16 @@ pub fn deliverable(task: &Task) -> u64 {
     (s.pending.set | shared) & !s.blocked
 }
 
+/// The current task's wait was interrupted: has somebody else taken the signal? Then it may wait again.
+pub fn was_for_nothing(task: &Task) -> bool {
+    let other_work = task.work.load(Ordering::SeqCst) & !work::SIGNAL;
+    let nothing = deliverable(task) == 0 && other_work == 0 && !task.process.is_ending();
+    if nothing {
+        task.thread().set_interrupt(false);
+    }
+    nothing
+}
+
 /// Changes the current task's mask; what it was.
 pub fn set_mask(task: &Task, blocked: u64) -> u64 {
     let mut s = task.signals.lock();

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result, platform};
@@ -16,6 +16,7 @@ use atoll_task::{Limit, books, gate, wait};
 use linux_raw_sys::{general as linux, ioctl, net};
 
 use crate::process::Task;
+use crate::quota::Held;
 use crate::types::put;
 
 /// What stands behind a socket.
@@ -43,7 +44,10 @@ pub struct SocketFile {
     /// SO_RCVTIMEO and SO_SNDTIMEO, ns; 0: none.
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
+    /// Who sent last found no room, and is to be told when there is.
+    full: AtomicBool,
     id: u64,
+    _held: Held,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(0x8000);
@@ -71,7 +75,7 @@ pub fn credentials(task: &Task) -> Credentials {
 
 impl SocketFile {
     /// A socket.
-    pub fn new(inner: Inner, domain: u32, kind: u32, protocol: u32) -> Self {
+    pub fn new(inner: Inner, domain: u32, kind: u32, protocol: u32, held: Held) -> Self {
         SocketFile {
             inner,
             domain,
@@ -80,7 +84,9 @@ impl SocketFile {
             asked: [const { AtomicU64::new(0) }; 2],
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
+            full: AtomicBool::new(false),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
+            _held: held,
         }
     }
 
@@ -109,6 +115,16 @@ impl SocketFile {
         if send { &self.send_timeout } else { &self.receive_timeout }.load(Ordering::Relaxed)
     }
 
+    /// Room is waited for: whoever set O_ASYNC is to be told of it.
+    pub fn lacks_room(&self) {
+        self.full.store(true, Ordering::SeqCst);
+    }
+
+    /// Did anybody look for room in vain since this was asked last?
+    pub fn lacked_room(&self) -> bool {
+        self.full.swap(false, Ordering::SeqCst)
+    }
+
     /// Tries, and waits where that is allowed, until `f` gets somewhere.
     pub fn patiently<R>(&self, nonblock: bool, send: bool, mut f: impl FnMut() -> Result<R>) -> Result<R> {
         if !nonblock && let Some(handle) = self.handle() {
@@ -118,6 +134,11 @@ impl SocketFile {
         if !idle() {
             match f() {
                 Err(Errno::EAGAIN) if !nonblock => {}
+                Err(Errno::EAGAIN) if send => {
+                    self.lacks_room();
+                    // It may have come before that was said.
+                    return f();
+                }
                 r => return r,
             }
         }
@@ -429,6 +450,10 @@ impl File for SocketFile {
 
     fn resource(&self) -> Resource {
         Resource::Socket
+    }
+
+    fn signals(&self) -> bool {
+        true
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

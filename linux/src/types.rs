@@ -201,6 +201,75 @@ c_struct!(SchedAttr {
     period: u64,
 });
 c_struct!(Flock { kind: i16, whence: i16, pad: i32, start: i64, len: i64, pid: i32, pad2: i32 });
+c_struct!(IpcPerm {
+    key: i32,
+    uid: u32,
+    gid: u32,
+    cuid: u32,
+    cgid: u32,
+    mode: u32,
+    seq: u16,
+    pad: [u16; 3],
+    unused: [u64; 2],
+});
+c_struct!(ShmidDs {
+    perm: IpcPerm,
+    segsz: u64,
+    atime: i64,
+    dtime: i64,
+    ctime: i64,
+    cpid: u32,
+    lpid: u32,
+    nattch: u64,
+    unused: [u64; 2],
+});
+c_struct!(Shminfo { shmmax: u64, shmmin: u64, shmmni: u64, shmseg: u64, shmall: u64, unused: [u64; 4] });
+c_struct!(ShmInfo { used_ids: i32, pad: u32, tot: u64, rss: u64, swp: u64, swaps: [u64; 2] });
+c_struct!(SemidDs {
+    perm: IpcPerm,
+    otime: i64,
+    unused1: u64,
+    ctime: i64,
+    unused2: u64,
+    nsems: u64,
+    unused: [u64; 2],
+});
+c_struct!(Sembuf { num: u16, op: i16, flags: i16 });
+c_struct!(Seminfo {
+    semmap: i32,
+    semmni: i32,
+    semmns: i32,
+    semmnu: i32,
+    semmsl: i32,
+    semopm: i32,
+    semume: i32,
+    semusz: i32,
+    semvmx: i32,
+    semaem: i32,
+});
+c_struct!(MsqidDs {
+    perm: IpcPerm,
+    stime: i64,
+    rtime: i64,
+    ctime: i64,
+    cbytes: u64,
+    qnum: u64,
+    qbytes: u64,
+    lspid: u32,
+    lrpid: u32,
+    unused: [u64; 2],
+});
+c_struct!(Msginfo {
+    msgpool: i32,
+    msgmap: i32,
+    msgmax: i32,
+    msgmnb: i32,
+    msgmni: i32,
+    msgssz: i32,
+    msgtql: i32,
+    msgseg: u16,
+    pad: u16,
+});
 c_struct!(SignalfdSiginfo {
     signo: u32,
     errno: i32,
@@ -276,6 +345,26 @@ impl Siginfo {
         s.words[1] = status as u32 as u64;
         s.words[2] = utime;
         s.words[3] = stime;
+        s
+    }
+
+    /// A file got ready, for the `reason` (POLL_...) and by the `poll(2)` bits that say the same.
+    pub fn ready(signo: u32, reason: u32, band: u32, fd: u32) -> Self {
+        use linux_raw_sys::general as linux;
+        // Those whose codes mean something of their own.
+        let own = [
+            linux::SIGILL,
+            linux::SIGFPE,
+            linux::SIGSEGV,
+            linux::SIGBUS,
+            linux::SIGTRAP,
+            linux::SIGCHLD,
+            linux::SIGSYS,
+        ];
+        let code = if own.contains(&signo) { linux::SI_SIGIO } else { reason as i32 };
+        let mut s = Self::from_kernel(signo, code);
+        s.words[0] = band.into();
+        s.words[1] = fd.into();
         s
     }
 
@@ -367,4 +456,7 @@ const _: () = assert!(size_of::<EpollEvent>() == 12);
 const _: () = assert!(size_of::<Sysinfo>() == 112);
 const _: () = assert!(size_of::<Rusage>() == 144);
 const _: () = assert!(size_of::<MsgHdr>() == 56);
+const _: () = assert!(size_of::<ShmidDs>() == 112);
+const _: () = assert!(size_of::<SemidDs>() == 104);
+const _: () = assert!(size_of::<MsqidDs>() == 120);
 const _: () = assert!(size_of::<Sigevent>() == 64);

@@ -8,14 +8,17 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use atoll_abi::grid::call::{CREATE, CURRENT, DEPTH_MAX, END, ENTER, HELLO, LEAVE, VERSION};
+use atoll_abi::grid::call::{
+    CREATE, CURRENT, DEPTH_MAX, END, ENTER, HELLO, LEAVE, PAGES_CHANGE, PAGES_WRITTEN, SHRINK, VERSION,
+};
 use atoll_abi::grid::{ACTIVITIES_MAX, NAME_MAX, kind};
 use atoll_abi::{Errno, Result};
 use atoll_mem::user;
 use atoll_task::Activity;
 
 use crate::process::{Process, Task};
-use crate::syscalls::{Call, Handler};
+use crate::shrinkers;
+use crate::syscalls::{Call, Handler, memory};
 
 /// For each activity that is a unit and was not ended: its serial number, in the upper half, and its process. That process
 /// holds it. 0: none.
@@ -49,6 +52,9 @@ pub fn handler(number: u64) -> Option<Handler> {
         LEAVE => |c| leave(c.task, c.arg(0)),
         END => |c| end(c.task, c.arg(0)),
         CURRENT => |c| Ok(c.task.entered.innermost()),
+        SHRINK => |c| shrinkers::wait_to_be_asked(c.task),
+        PAGES_WRITTEN => memory::pages_written,
+        PAGES_CHANGE => memory::pages_change,
         _ => return None,
     })
 }

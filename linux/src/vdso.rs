@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use alloc::sync::Arc;
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::{Errno, Result};
-use atoll_mem::heap::take_pages;
+use atoll_mem::heap::take_fixed_pages;
 use atoll_mem::io::Source;
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::Object;
@@ -181,7 +181,7 @@ static VDSO: SetOnce<Arc<Vdso>> = SetOnce::new();
 
 /// Puts the image where it can be mapped, once.
 pub fn prepare() -> Result<()> {
-    let offset = take_pages(CHUNK_ORDER).ok_or(Errno::ENOMEM)?;
+    let offset = take_fixed_pages(CHUNK_ORDER).ok_or(Errno::ENOMEM)?;
     Source::kernel(image()).take_memory(offset, image().len())?;
     // At boot, once.
     let _ = VDSO.set(Arc::new(Vdso { offset }));

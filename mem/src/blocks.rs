@@ -1,19 +1,39 @@
 //! The cell's 2 MiB blocks: claimed and released by any core, without a lock.
+//!
+//! There are as many as the cell can ever have; those that it has are *granted*, from block 0 on. What isn't is held
+//! here: its bits are set, and nobody gets it. To give blocks back, the cell lowers its *limit*: blocks from there on are
+//! claimed no more, and held as they come free. So that they do, memory that can't be moved is claimed in a zone of its own, the
+//! first blocks, as long as there are some, and memory that can be moved behind it (`pages.rs`).
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use atoll_abi::layout::order_of_block;
+
+use crate::pages::Mobility;
+
 /// A bitmap of blocks; a set bit is a block that somebody holds.
 pub struct BlockPool {
     taken: Box<[AtomicU64]>,
+    /// Blocks that are held here: not granted, or to be given back. Only who changes the grant writes to it.
+    withheld: Box<[AtomicU64]>,
+    /// As many as there can ever be.
     blocks: usize,
+    /// The cell has those before.
+    granted: AtomicUsize,
+    /// Those from here on are not claimed.
+    limit: AtomicUsize,
+    /// The zone of what can't be moved ends here.
+    fixed: usize,
+    /// While the one before this is free, those before it serve both.
+    mixed: usize,
     free: AtomicUsize,
-    /// Where the next search starts, so that fresh blocks are preferred late.
-    hint: AtomicUsize,
+    /// Words where the next searches start, in the two zones, so that fresh blocks are preferred late.
+    hints: [AtomicUsize; 2],
 }
 
 impl BlockPool {
-    /// A pool of `blocks` free blocks.
+    /// A pool of `blocks` free blocks, with one zone.
     pub fn new(blocks: usize) -> Self {
         let words = blocks.div_ceil(64);
         let taken: Box<[AtomicU64]> = (0..words)
@@ -23,17 +43,62 @@ impl BlockPool {
                 AtomicU64::new(if valid == 64 { 0 } else { !0 << valid })
             })
             .collect();
-        BlockPool { taken, blocks, free: AtomicUsize::new(blocks), hint: AtomicUsize::new(0) }
+        BlockPool {
+            taken,
+            withheld: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            blocks,
+            granted: AtomicUsize::new(blocks),
+            limit: AtomicUsize::new(blocks),
+            fixed: blocks,
+            mixed: 0,
+            free: AtomicUsize::new(blocks),
+            hints: [const { AtomicUsize::new(0) }; 2],
+        }
     }
 
-    /// Blocks in all.
+    /// The same, where only the first `granted` are there, what can't be moved is in the first `fixed`, and the first `mixed` serve
+    /// all for a start. Before any is claimed.
+    pub fn with_zones(mut self, granted: usize, fixed: usize, mixed: usize) -> Self {
+        (self.fixed, self.mixed) = (fixed.min(self.blocks), mixed.min(fixed).min(granted));
+        self.set_limit(granted);
+        self.withhold();
+        self.settle();
+        self
+    }
+
+    /// Blocks that the cell has.
     pub fn len(&self) -> usize {
-        self.blocks
+        self.granted.load(Ordering::Relaxed)
     }
 
     /// Has the pool no blocks at all?
     pub fn is_empty(&self) -> bool {
-        self.blocks == 0
+        self.len() == 0
+    }
+
+    /// Blocks that the cell can have.
+    pub fn most(&self) -> usize {
+        self.blocks
+    }
+
+    /// Blocks that can't be given back.
+    pub fn fixed(&self) -> usize {
+        self.fixed
+    }
+
+    /// Blocks from here on are not claimed.
+    pub fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Do the first blocks still serve all?
+    pub fn is_mixed(&self) -> bool {
+        self.mixed.checked_sub(1).is_some_and(|last| !self.is_taken(last))
+    }
+
+    /// Which one in order of use a block is.
+    pub fn order_of_use(&self, block: usize) -> Option<u64> {
+        order_of_block(block as u64, self.fixed as u64, self.mixed as u64)
     }
 
     /// Blocks that nobody holds.
@@ -41,13 +106,34 @@ impl BlockPool {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Claims one block; lowest numbers first, so that touched memory is reused before fresh memory.
-    pub fn claim(&self) -> Option<usize> {
-        let start = self.hint.load(Ordering::Relaxed).min(self.taken.len());
-        for w in (start..self.taken.len()).chain(0..start) {
+    /// Claims one block; lowest numbers first, so that touched memory is reused before fresh memory. For what can be moved only
+    /// those behind the zone of what can't, or those that serve both for a start.
+    pub fn claim(&self, mobility: Mobility) -> Option<usize> {
+        let limit = self.limit();
+        let (low, high) = ((0, self.fixed.min(limit)), (self.fixed.min(limit), limit));
+        match mobility {
+            Mobility::Fixed => self.claim_in(low).or_else(|| self.claim_in(high)),
+            Mobility::Movable if self.is_mixed() => self.claim_in((0, self.mixed)),
+            Mobility::Movable => self.claim_in(high),
+        }
+    }
+
+    fn hint(&self, block: usize) -> &AtomicUsize {
+        &self.hints[usize::from(block >= self.fixed)]
+    }
+
+    fn claim_in(&self, (from, to): (usize, usize)) -> Option<usize> {
+        if from >= to {
+            return None;
+        }
+        let (first, end, hint) = (from / 64, to.div_ceil(64), self.hint(from));
+        let start = hint.load(Ordering::Relaxed).clamp(first, end);
+        for w in (start..end).chain(first..start) {
+            // Those of the word that are not in the range are none of this search's.
+            let others = low_bits(from.saturating_sub(w * 64)) | !low_bits(to - w * 64);
             let mut bits = self.taken[w].load(Ordering::Relaxed);
-            while bits != !0 {
-                let bit = bits.trailing_ones() as usize;
+            while bits | others != !0 {
+                let bit = (bits | others).trailing_ones() as usize;
                 match self.taken[w].compare_exchange_weak(
                     bits,
                     bits | 1 << bit,
@@ -56,7 +142,7 @@ impl BlockPool {
                 ) {
                     Ok(_) => {
                         self.free.fetch_sub(1, Ordering::Relaxed);
-                        self.hint.store(w, Ordering::Relaxed);
+                        hint.store(w, Ordering::Relaxed);
                         return Some(w * 64 + bit);
                     }
                     Err(now) => bits = now,
@@ -66,13 +152,13 @@ impl BlockPool {
         None
     }
 
-    /// Claims `n` neighbouring blocks, and returns the first.
+    /// Claims `n` neighbouring blocks, and returns the first. They are for what can't be moved.
     pub fn claim_run(&self, n: usize) -> Option<usize> {
         if n <= 1 {
-            return if n == 1 { self.claim() } else { None };
+            return if n == 1 { self.claim(Mobility::Fixed) } else { None };
         }
-        let mut at = 0;
-        'search: while at + n <= self.blocks {
+        let (mut at, limit) = (0, self.limit());
+        'search: while at + n <= limit {
             for i in 0..n {
                 if !self.try_take(at + i) {
                     for j in 0..i {
@@ -97,6 +183,10 @@ impl BlockPool {
         ok
     }
 
+    fn is_taken(&self, block: usize) -> bool {
+        self.taken[block / 64].load(Ordering::Relaxed) & 1 << (block % 64) != 0
+    }
+
     fn try_take(&self, block: usize) -> bool {
         let bit = 1 << (block % 64);
         self.taken[block / 64].fetch_or(bit, Ordering::Acquire) & bit == 0
@@ -118,8 +208,59 @@ impl BlockPool {
         }
         self.free.fetch_add(n, Ordering::Relaxed);
         // Lower blocks first again.
-        self.hint.fetch_min(block / 64, Ordering::Relaxed);
+        // They may lie in both zones.
+        for first in [block, block.max(self.fixed).min(block + n - 1)] {
+            self.hint(first).fetch_min(first / 64, Ordering::Relaxed);
+        }
     }
+
+    // What follows is for one at a time, who changes the grant.
+
+    /// Blocks from `limit` on are claimed no more, but by who is about to; the others are. Of those that were withheld there,
+    /// [`BlockPool::withhold`] and [`BlockPool::settle`] say what becomes.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit.min(self.blocks), Ordering::SeqCst);
+    }
+
+    /// Is this block withheld?
+    pub fn is_withheld(&self, block: usize) -> bool {
+        self.withheld[block / 64].load(Ordering::Relaxed) & 1 << (block % 64) != 0
+    }
+
+    /// Holds the free blocks from the limit on. Value: how many others of those that the cell has are left there.
+    pub fn withhold(&self) -> usize {
+        let mut left = 0;
+        for block in self.limit()..self.len() {
+            if self.is_withheld(block) {
+                continue;
+            }
+            if self.claim_at(block) {
+                self.withheld[block / 64].fetch_or(1 << (block % 64), Ordering::Relaxed);
+            } else {
+                left += 1;
+            }
+        }
+        left
+    }
+
+    /// The cell has all blocks up to the limit from now on, or up to the last one that could not be withheld, and no others.
+    /// Value: how many that are.
+    pub fn settle(&self) -> usize {
+        let (limit, had) = (self.limit(), self.len());
+        let kept = (limit..had).rev().find(|block| !self.is_withheld(*block)).map_or(limit, |last| last + 1);
+        self.granted.store(kept, Ordering::Relaxed);
+        self.limit.store(kept, Ordering::SeqCst);
+        for block in (0..kept).filter(|block| self.is_withheld(*block)) {
+            self.withheld[block / 64].fetch_and(!(1 << (block % 64)), Ordering::Relaxed);
+            self.release(block, 1);
+        }
+        kept
+    }
+}
+
+/// The `n` low bits; all from 64 on.
+fn low_bits(n: usize) -> u64 {
+    if n >= 64 { !0 } else { (1 << n) - 1 }
 }
 
 #[cfg(test)]
@@ -130,31 +271,70 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// The pool against a set of free blocks.
+        /// The pool against a set of free blocks, while its grant grows and shrinks.
         #[test]
-        fn agrees_with_model(size in 1usize..200, ops in prop::collection::vec((0usize..3, 1usize..9), 1..200)) {
-            let pool = BlockPool::new(size);
-            let mut free: BTreeSet<usize> = (0..size).collect();
+        fn agrees_with_model(
+            size in 1usize..200,
+            zones in (0usize..200, 0usize..200, 0usize..9),
+            ops in prop::collection::vec((0usize..5, 1usize..200), 1..200),
+        ) {
+            let (granted, fixed) = (zones.0.min(size), zones.1.min(size));
+            let mixed = zones.2.min(fixed).min(granted);
+            let pool = BlockPool::new(size).with_zones(granted, fixed, mixed);
+            let mut free: BTreeSet<usize> = (0..granted).collect();
+            let mut len = granted;
             let mut held: Vec<(usize, usize)> = Vec::new();
             for (op, n) in ops {
                 match op {
-                    0 => match pool.claim() {
-                        Some(b) => { prop_assert!(free.remove(&b)); held.push((b, 1)); }
-                        None => prop_assert!(free.is_empty()),
-                    },
-                    1 => match pool.claim_run(n) {
+                    0 | 1 => {
+                        let mobility = if op == 0 { Mobility::Fixed } else { Mobility::Movable };
+                        let is_mixed = mixed > 0 && free.contains(&(mixed - 1));
+                        let high = free.range(fixed..).next().copied();
+                        match pool.claim(mobility) {
+                            Some(b) => {
+                                match mobility {
+                                    Mobility::Fixed => prop_assert_eq!(Some(b), free.first().copied()),
+                                    Mobility::Movable if is_mixed => prop_assert!(b < mixed),
+                                    Mobility::Movable => prop_assert_eq!(Some(b), high),
+                                }
+                                prop_assert!(free.remove(&b));
+                                held.push((b, 1));
+                            }
+                            None if mobility == Mobility::Movable => prop_assert!(high.is_none() && !is_mixed),
+                            None => prop_assert!(free.is_empty()),
+                        }
+                    }
+                    2 => match pool.claim_run(n % 8 + 1) {
                         Some(b) => {
+                            let n = n % 8 + 1;
                             for i in b..b + n { prop_assert!(free.remove(&i)); }
                             held.push((b, n));
                         }
-                        None => prop_assert!(!(0..size).any(|s| (s..s + n).all(|i| free.contains(&i)))),
+                        None => {
+                            let n = n % 8 + 1;
+                            prop_assert!(!(0..size).any(|s| (s..s + n).all(|i| free.contains(&i))));
+                        }
                     },
-                    _ => if let Some((b, n)) = held.pop() {
+                    3 => if !held.is_empty() {
+                        let (b, n) = held.swap_remove(n % held.len());
                         pool.release(b, n);
                         free.extend(b..b + n);
                     },
+                    _ => {
+                        let wanted = n.min(size);
+                        let last_held = held.iter().map(|(b, n)| b + n).max().unwrap_or(0);
+                        pool.set_limit(wanted);
+                        let in_use = held.iter().flat_map(|(b, n)| *b..b + n).filter(|b| *b >= wanted).count();
+                        prop_assert_eq!(pool.withhold(), in_use);
+                        let new = pool.settle();
+                        // What is held stays; all behind goes.
+                        prop_assert_eq!(new, wanted.max(last_held));
+                        free.extend(len.min(new)..new);
+                        free.retain(|b| *b < new);
+                        len = new;
+                    }
                 }
-                prop_assert_eq!(pool.free(), free.len());
+                prop_assert_eq!((pool.free(), pool.len()), (free.len(), len));
             }
         }
     }

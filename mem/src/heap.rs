@@ -10,13 +10,15 @@ use alloc::boxed::Box;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::pages::{BLOCK_ORDER, CorePages, Memory};
+use crate::pages::{BLOCK_ORDER, CorePages, Memory, Mobility, payer_now};
 use crate::user::Present;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::INFRASTRUCTURE;
-use atoll_abi::layout::{BLOCK, NEAR_TABLE, PAGE, page_table, small_tables, table_blocks};
+use atoll_abi::layout::{
+    BLOCK, NEAR_TABLE, PAGE, Sizes, mixed_blocks, page_table, small_tables, table_blocks,
+};
 use atoll_sync::SetOnce;
 
 /// Sizes of the classes, bytes. All are multiples of 16.
@@ -175,7 +177,7 @@ impl CoreHeap {
         let pages = size.div_ceil(PAGE as usize);
         let order = pages.next_power_of_two().ilog2();
         let offset = if order <= BLOCK_ORDER {
-            self.pages.alloc(&heap.memory, order)
+            self.pages.alloc(&heap.memory, order, Mobility::Fixed)
         } else if layout.align() as u64 <= BLOCK {
             heap.memory.claim_blocks(size.div_ceil(BLOCK as usize))
         } else {
@@ -237,7 +239,8 @@ impl CoreHeap {
         // Chunks of 4 to 32 KiB, so that a refill makes at least eight objects.
         let order = (size * 8).div_ceil(PAGE as usize).next_power_of_two().ilog2();
         // Small objects are everybody's.
-        let Some(offset) = self.pages.alloc_for(&heap.memory, order, INFRASTRUCTURE) else { return false };
+        let taken = self.pages.alloc_for(&heap.memory, order, Mobility::Fixed, INFRASTRUCTURE);
+        let Some(offset) = taken else { return false };
         let start = heap.memory.address(offset);
         let n = ((PAGE as usize) << order) / size;
         let mut head = null_mut();
@@ -309,13 +312,14 @@ impl RuntimeAllocator {
         }
     }
 
-    /// Starts allocation: the first blocks of `[base, base + size)` serve the
+    /// Starts allocation: the first blocks from `base` on serve the
     /// heap's own tables, the rest is the heap. Called once, on the boot core.
     ///
     /// # Safety
-    /// As for [`Memory::new`], but that, without `zeroed`, what is behind the first [`table_blocks`] blocks may hold
+    /// As for [`Memory::new`] with the most that there can be, but that only what is there now can be touched, and that, without `zeroed`, what is behind the first [`table_blocks`] blocks may hold
     /// anything; nothing may have been allocated before.
-    pub unsafe fn start(&self, base: *mut u8, size: u64, cores: usize, zeroed: bool) {
+    pub unsafe fn start(&self, base: *mut u8, sizes: Sizes, cores: usize, zeroed: bool) {
+        let size = sizes.most;
         let (small, pages) = (small_tables(size, cores as u64), page_table(size));
         // The part that is used at once lies in the first block, behind memory of the first
         // core: a small program's cell gets by with that block. What it needs only when it
@@ -333,6 +337,8 @@ impl RuntimeAllocator {
         let places = Heap::places(cores);
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::new(base, size, cores) };
+        let mixed = mixed_blocks(size, cores as u64) * BLOCK;
+        let memory = memory.with_zones(sizes.now, sizes.least, mixed);
         if !zeroed {
             memory.distrust(tables);
         }
@@ -432,12 +438,34 @@ pub fn is_short() -> bool {
     })
 }
 
-fn taken(order: u32, take: fn(&mut CorePages, &Memory, u32) -> Option<u64>) -> Option<u64> {
+/// May this activity hold so many pages more?
+type Budget = fn(activity: u32, pages: u64) -> bool;
+static BUDGET: SetOnce<Budget> = SetOnce::new();
+/// Has any a limit?
+static HAVE_BUDGETS: AtomicBool = AtomicBool::new(false);
+
+/// Says who looks after limits of activities.
+pub fn set_budget(budget: Budget) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = BUDGET.set(budget);
+}
+
+/// Whether there are such limits, from now on.
+pub fn have_budgets(any: bool) {
+    HAVE_BUDGETS.store(any, Ordering::Relaxed);
+}
+
+/// Do limits keep whom this core works for from taking 2^order pages for a program or a file?
+pub fn is_over_budget(order: u32) -> bool {
+    HAVE_BUDGETS.load(Ordering::Relaxed) && BUDGET.get().is_some_and(|may| !may(payer_now().1, 1 << order))
+}
+
+fn taken(order: u32, take: impl Fn(&mut CorePages, &Memory) -> Option<u64>) -> Option<u64> {
     let mut offset = None;
     let mut serve = || {
         offset = with_core(|core, heap| {
             let over = heap.memory.pool().free() < kept(heap) && core.pages.free_pages() < 1 << order;
-            if over { None } else { take(&mut core.pages, &heap.memory, order) }
+            if over { None } else { take(&mut core.pages, &heap.memory) }
         });
         offset.is_some()
     };
@@ -448,14 +476,41 @@ fn taken(order: u32, take: fn(&mut CorePages, &Memory, u32) -> Option<u64>) -> O
     offset
 }
 
-/// Takes 2^order zeroed pages for a program or a file; their offset in the cell's memory.
+/// Takes 2^order zeroed pages for a program or a file; their offset in the cell's memory. Whoever holds them moves them when their
+/// block is to be given back.
 pub fn take_pages(order: u32) -> Option<u64> {
-    taken(order, CorePages::alloc_zeroed)
+    if is_over_budget(order) {
+        return None;
+    }
+    taken(order, |pages, memory| pages.alloc_zeroed(memory, order, Mobility::Movable))
 }
 
-/// Takes 2^order pages whose contents the caller will overwrite.
+/// Takes 2^order pages whose contents the caller will overwrite, likewise.
 pub fn take_pages_dirty(order: u32) -> Option<u64> {
-    taken(order, CorePages::alloc)
+    if is_over_budget(order) {
+        return None;
+    }
+    taken(order, |pages, memory| pages.alloc(memory, order, Mobility::Movable))
+}
+
+/// Takes 2^order zeroed pages that stay where they are.
+pub fn take_fixed_pages(order: u32) -> Option<u64> {
+    taken(order, |pages, memory| pages.alloc_zeroed(memory, order, Mobility::Fixed))
+}
+
+/// Takes 2^order pages that stay where they are, and whose contents the caller will overwrite.
+pub fn take_fixed_pages_dirty(order: u32) -> Option<u64> {
+    taken(order, |pages, memory| pages.alloc(memory, order, Mobility::Fixed))
+}
+
+/// Does what this core has to for blocks that are to be given back ([`Memory::begin_to_leave`]).
+pub fn tidy() {
+    with_core(|core, heap| core.pages.tidy(&heap.memory));
+}
+
+/// Bytes that are not for programs, but kept for the runtime's own objects.
+pub fn kept_bytes() -> u64 {
+    kept(heap()) as u64 * BLOCK
 }
 
 /// Pages that the caller took ([`take_pages`]), for a host call to fill.

@@ -6,7 +6,8 @@
 //! serves its core alone); [`heap`] is the runtime's own allocator on top;
 //! [`user`] copies to and from a program's memory and survives bad pointers;
 //! [`vm`] keeps a space's mappings and populates them, on the core that
-//! faults. The crate calls the platform only to map, unmap and protect.
+//! faults; what forks and programs of the same file share is counted by
+//! [`sharers`] and kept by [`texts`]. The crate calls the platform only to map, unmap and protect.
 #![no_std]
 
 extern crate alloc;
@@ -17,5 +18,8 @@ pub mod blocks;
 pub mod heap;
 pub mod io;
 pub mod pages;
+pub(crate) mod ready;
+pub mod sharers;
+pub mod texts;
 pub mod user;
 pub mod vm;

@@ -7,6 +7,11 @@
 //! what they took and gave back there (`abi/src/grid.rs`). A chunk
 //! that belongs to a block of another core goes home by a lock-free stack
 //! that its owner empties when it next allocates.
+//!
+//! The cell may have to give blocks back while it runs. What can't be moved out of their way, the runtime's own objects, is
+//! therefore taken from other blocks than what can, the pages of programs and files, and each page says which it is
+//! ([`Mobility`]). Who gives blocks back lowers the pool's limit (`blocks.rs`); each core puts the free chunks of blocks behind it
+//! into lists that nothing is taken from, and lets each such block go when it is whole.
 #![allow(unsafe_code, reason = "keeps free lists inside the free pages")]
 
 use alloc::boxed::Box;
@@ -14,9 +19,10 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use crate::blocks::BlockPool;
+use crate::sharers::Sharers;
 use atoll_abi::assert_accounted;
 use atoll_abi::grid::{ACTIVITIES_MAX, Held, ROOT};
-use atoll_abi::layout::{BLOCK, PAGE};
+use atoll_abi::layout::{BLOCK, MAX_CORES, PAGE};
 use atoll_sync::SetOnce;
 
 /// Order of a block: 512 pages.
@@ -30,6 +36,8 @@ pub const CHUNK_ORDER: u32 = 4;
 const FREE: u16 = 0x80;
 /// The page may hold old data; without this it is all zeroes, as it came from the platform.
 const DIRTY: u16 = 0x40;
+/// The page was given out, and what it holds can be moved.
+const MOVABLE: u16 = 0x20;
 const ORDER: u16 = 0x0f;
 /// From this bit on: the activity that pays for the page, if it was given out.
 const PAYER: u32 = 8;
@@ -37,6 +45,29 @@ const _: () = assert!(ACTIVITIES_MAX <= 1 << (16 - PAYER));
 
 /// A block nobody leased; else a core's number plus one.
 const NOBODY: u16 = 0;
+/// Bit of a leased block's owner: it is for what can't be moved.
+const FOR_FIXED: u16 = 1 << 15;
+
+/// Can what a page holds be moved to another one?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mobility {
+    /// No: somebody has its address.
+    Fixed,
+    /// Yes: all who know where it is can be told ([`AddressSpace::vacate`](crate::vm::AddressSpace::vacate)).
+    Movable,
+}
+
+/// Lists of a core's free chunks.
+mod list {
+    /// In blocks for what can't be moved.
+    pub const FIXED: usize = 0;
+    /// In blocks for what can.
+    pub const MOVABLE: usize = 1;
+    /// In blocks that are to be given back: nothing is taken from these.
+    pub const LEAVING: usize = 2;
+    /// How many kinds there are.
+    pub const COUNT: usize = 3;
+}
 
 static PAYER_NOW: SetOnce<fn() -> (usize, u32)> = SetOnce::new();
 
@@ -46,21 +77,22 @@ pub fn set_payer(payer: fn() -> (usize, u32)) {
     let _ = PAYER_NOW.set(payer);
 }
 
-fn payer_now() -> (usize, u32) {
+/// This core, and the activity that it works for.
+pub fn payer_now() -> (usize, u32) {
     PAYER_NOW.get().map_or((0, ROOT), |payer| payer())
 }
 
 static REACHED: SetOnce<fn(u64)> = SetOnce::new();
 
-/// Says whom to tell that memory up to a block is in use, whenever blocks are claimed.
+/// Says whom to tell that memory up to a block, in order of use, is in use, whenever blocks are claimed.
 pub fn set_reached(reached: fn(u64)) {
     // Once in a cell's life; a second time changes nothing.
     let _ = REACHED.set(reached);
 }
 
-fn reached(block: usize) {
-    if let Some(reached) = REACHED.get() {
-        reached(block as u64);
+fn reached(pool: &BlockPool, block: usize) {
+    if let (Some(reached), Some(number)) = (REACHED.get(), pool.order_of_use(block)) {
+        reached(number + 1);
     }
 }
 
@@ -79,6 +111,8 @@ pub struct Memory {
     owner: Box<[AtomicU16]>,
     /// Chunks on their way home, one stack a core.
     homecoming: Box<[AtomicPtr<Link>]>,
+    /// Who shares chunks.
+    sharers: Sharers,
     /// Pages given out (to the heap, to programs, whole blocks).
     used: AtomicUsize,
 }
@@ -99,7 +133,9 @@ struct Link {
 /// One core's share. Only that core touches it, with upcalls masked.
 pub struct CorePages {
     core: u16,
-    lists: [*mut Link; BLOCK_ORDER as usize + 1],
+    /// The pool's limit by which the chunks were put into lists.
+    limit: usize,
+    lists: [[*mut Link; BLOCK_ORDER as usize + 1]; list::COUNT],
 }
 
 // SAFETY: it moves to its core once, at boot.
@@ -134,8 +170,17 @@ impl Memory {
         let pool = BlockPool::new(blocks);
         let (homecoming, owner, payers, held) =
             (zeroed(cores), zeroed(blocks), zeroed(blocks), zeroed(cores));
+        let sharers = Sharers::new(zeroed(blocks));
         let state = zeroed(blocks * BLOCK_PAGES);
-        Memory { base, pool, state, payers, held, owner, homecoming, used: AtomicUsize::new(0) }
+        Memory { base, pool, state, payers, held, owner, homecoming, sharers, used: AtomicUsize::new(0) }
+    }
+
+    /// The same, where only the first `granted` bytes are there, what can't be moved is in the first `fixed` bytes, and the first
+    /// `mixed` serve all for a start. Before any is taken.
+    pub fn with_zones(mut self, granted: u64, fixed: u64, mixed: u64) -> Self {
+        let blocks = |bytes: u64| (bytes / BLOCK) as usize;
+        self.pool = self.pool.with_zones(blocks(granted), blocks(fixed), blocks(mixed));
+        self
     }
 
     /// Pages that each activity holds, by cores.
@@ -155,9 +200,10 @@ impl Memory {
     }
 
     /// Pages that the caller has just taken are this activity's.
-    fn charge(&self, core: usize, activity: u32, page: usize, pages: usize) {
+    fn charge(&self, core: usize, activity: u32, page: usize, pages: usize, mobility: Mobility) {
+        let given = (activity as u16) << PAYER | if mobility == Mobility::Movable { MOVABLE } else { 0 };
         for s in &self.state[page..page + pages] {
-            s.store(s.load(Ordering::Relaxed) & DIRTY | (activity as u16) << PAYER, Ordering::Relaxed);
+            s.store(s.load(Ordering::Relaxed) & DIRTY | given, Ordering::Relaxed);
         }
         for payers in &self.payers[page / BLOCK_PAGES..(page + pages).div_ceil(BLOCK_PAGES)] {
             let bit = 1 << (activity % 64);
@@ -183,6 +229,11 @@ impl Memory {
         self.count(core, u32::from(payer), -run);
     }
 
+    /// The activity that pays for the page at `offset` of the cell's memory, which somebody has.
+    pub fn payer(&self, offset: u64) -> u32 {
+        u32::from(self.state[(offset / PAGE) as usize].load(Ordering::Relaxed) >> PAYER)
+    }
+
     /// What one activity holds is another's from now on, which may hold some already.
     pub fn pass_on(&self, from: u32, to: u32) {
         let (core, _) = payer_now();
@@ -199,7 +250,7 @@ impl Memory {
             for s in &self.state[block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES] {
                 let now = s.load(Ordering::Relaxed);
                 let of = now & FREE == 0 && u32::from(now >> PAYER) == from;
-                let new = now & DIRTY | (to as u16) << PAYER;
+                let new = now & (DIRTY | MOVABLE) | (to as u16) << PAYER;
                 // Who frees the page meanwhile has counted it as that of `from`.
                 if of && s.compare_exchange(now, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     moved += 1;
@@ -223,9 +274,14 @@ impl Memory {
         self.homecoming.len()
     }
 
-    /// Bytes in all.
+    /// Bytes that the cell has.
     pub fn total(&self) -> u64 {
         self.pool.len() as u64 * BLOCK
+    }
+
+    /// Bytes that it can have.
+    pub fn most(&self) -> u64 {
+        self.pool.most() as u64 * BLOCK
     }
 
     /// Bytes given out.
@@ -238,16 +294,81 @@ impl Memory {
         &self.pool
     }
 
+    /// Who shares chunks of programs' memory.
+    pub fn sharers(&self) -> &Sharers {
+        &self.sharers
+    }
+
     /// Where offset `offset` of the cell's memory can be touched.
     pub fn address(&self, offset: u64) -> *mut u8 {
-        debug_assert!(offset < self.total());
+        debug_assert!(offset < self.most());
         self.base.wrapping_add(offset as usize)
     }
 
     /// The offset of an address in the cell's memory.
     pub fn offset(&self, address: *const u8) -> Option<u64> {
         let offset = (address as u64).wrapping_sub(self.base as u64);
-        (offset < self.total()).then_some(offset)
+        (offset < self.most()).then_some(offset)
+    }
+
+    /// The cell has `bytes` from now on, more than before; what comes is zeroes. For one at a time, as what follows.
+    pub fn grow(&self, bytes: u64) {
+        let (from, to) = (self.pool.len(), ((bytes / BLOCK) as usize).min(self.pool.most()));
+        for block in from..to {
+            for s in &self.state[block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES] {
+                s.store(0, Ordering::Relaxed);
+            }
+        }
+        self.pool.set_limit(to);
+        self.pool.settle();
+    }
+
+    /// From now on nothing is taken from what lies at `bytes` and behind it, so that the cell can give it back. All cores that have a part
+    /// in it ([`Memory::leaving`]) have to call [`CorePages::tidy`], and those who hold pages there to move them.
+    pub fn begin_to_leave(&self, bytes: u64) {
+        self.pool.set_limit((bytes / BLOCK) as usize);
+    }
+
+    /// Looks how many blocks are left there that somebody has.
+    pub fn left_behind(&self) -> usize {
+        self.pool.withhold()
+    }
+
+    /// The cores that have leased blocks which are to be given back, a bit each.
+    pub fn leaving(&self) -> [u64; MAX_CORES / 64] {
+        let mut cores = [0; MAX_CORES / 64];
+        for block in self.pool.limit()..self.pool.len() {
+            let owner = self.owner[block].load(Ordering::Relaxed) & !FOR_FIXED;
+            if let Some(core) = owner.checked_sub(1).map(usize::from) {
+                cores[core / 64] |= 1 << (core % 64);
+            }
+        }
+        cores
+    }
+
+    /// Where what can't be moved and lies behind the limit ends, bytes; none: there is nothing of that kind. While cores go on,
+    /// that is not exact.
+    pub fn pinned_to(&self) -> Option<u64> {
+        let is_pinned = |block: &usize| {
+            let mut page = block * BLOCK_PAGES;
+            while page < (block + 1) * BLOCK_PAGES {
+                let state = self.state[page].load(Ordering::Relaxed);
+                match state & FREE {
+                    0 if state & MOVABLE == 0 => return true,
+                    0 => page += 1,
+                    _ => page += 1 << (state & ORDER),
+                }
+            }
+            false
+        };
+        let held = |block: &usize| !self.pool.is_withheld(*block);
+        let last = (self.pool.limit()..self.pool.len()).rev().filter(held).find(is_pinned);
+        last.map(|block| (block as u64 + 1) * BLOCK)
+    }
+
+    /// The cell has no more of it than up to the last block that is left; that, bytes.
+    pub fn leave(&self) -> u64 {
+        self.pool.settle() as u64 * BLOCK
     }
 
     fn page(&self, link: *mut Link) -> usize {
@@ -261,10 +382,10 @@ impl Memory {
     /// Claims `n` whole neighbouring blocks; their offset. Contents: see [`Memory::clear`].
     pub fn claim_blocks(&self, n: usize) -> Option<u64> {
         let block = self.pool.claim_run(n)?;
-        reached(block + n);
+        reached(&self.pool, block + n - 1);
         self.used.fetch_add(n * BLOCK_PAGES, Ordering::Relaxed);
         let (core, payer) = payer_now();
-        self.charge(core, payer, block * BLOCK_PAGES, n * BLOCK_PAGES);
+        self.charge(core, payer, block * BLOCK_PAGES, n * BLOCK_PAGES, Mobility::Fixed);
         Some(block as u64 * BLOCK)
     }
 
@@ -303,55 +424,96 @@ impl Memory {
 impl CorePages {
     /// The part of core number `core`, with no pages yet.
     pub fn new(core: usize) -> CorePages {
-        CorePages { core: core as u16, lists: [null_mut(); BLOCK_ORDER as usize + 1] }
+        CorePages {
+            core: core as u16,
+            limit: usize::MAX,
+            lists: [[null_mut(); BLOCK_ORDER as usize + 1]; list::COUNT],
+        }
     }
 
     /// Takes 2^order pages; their offset. What they hold is undefined.
-    pub fn alloc(&mut self, memory: &Memory, order: u32) -> Option<u64> {
-        self.alloc_for(memory, order, payer_now().1)
+    pub fn alloc(&mut self, memory: &Memory, order: u32, mobility: Mobility) -> Option<u64> {
+        self.alloc_for(memory, order, mobility, payer_now().1)
     }
 
     /// The same for an activity that it is said to be for.
-    pub fn alloc_for(&mut self, memory: &Memory, order: u32, activity: u32) -> Option<u64> {
-        if !memory.homecoming[self.core as usize].load(Ordering::Relaxed).is_null() {
-            self.welcome(memory);
-        }
-        let mut from = order;
-        while from <= BLOCK_ORDER && self.lists[from as usize].is_null() {
-            from += 1;
-        }
-        let page = if from <= BLOCK_ORDER {
-            let link = self.lists[from as usize];
-            self.unlink(memory, link, from);
-            memory.page(link)
-        } else {
-            let block = memory.pool.claim()?;
-            reached(block + 1);
-            memory.owner[block].store(self.core + 1, Ordering::Relaxed);
-            from = BLOCK_ORDER;
-            block * BLOCK_PAGES
+    pub fn alloc_for(
+        &mut self,
+        memory: &Memory,
+        order: u32,
+        mobility: Mobility,
+        activity: u32,
+    ) -> Option<u64> {
+        self.tidy(memory);
+        let (page, kind, mut from) = match mobility {
+            Mobility::Fixed => self
+                .take(memory, list::FIXED, order)
+                .or_else(|| self.lease(memory, mobility))
+                .or_else(|| self.take(memory, list::MOVABLE, order))?,
+            Mobility::Movable => self
+                .take(memory, list::MOVABLE, order)
+                .or_else(|| memory.pool.is_mixed().then(|| self.take(memory, list::FIXED, order))?)
+                .or_else(|| self.lease(memory, mobility))
+                .or_else(|| self.take(memory, list::FIXED, order))
+                .or_else(|| self.lease(memory, Mobility::Fixed))?,
         };
         while from > order {
             from -= 1;
-            self.push(memory, page + (1 << from), from);
+            self.push(memory, page + (1 << from), kind, from);
         }
         memory.used.fetch_add(1 << order, Ordering::Relaxed);
-        memory.charge(self.core.into(), activity, page, 1 << order);
+        memory.charge(self.core.into(), activity, page, 1 << order, mobility);
         Some(page as u64 * PAGE)
     }
 
+    /// A chunk of these lists, at least as large: its page, its kind of list, and its order.
+    fn take(&mut self, memory: &Memory, kind: usize, order: u32) -> Option<(usize, usize, u32)> {
+        let from = (order..=BLOCK_ORDER).find(|from| !self.lists[kind][*from as usize].is_null())?;
+        let link = self.lists[kind][from as usize];
+        self.unlink(memory, link, kind, from);
+        Some((memory.page(link), kind, from))
+    }
+
+    /// A block that nobody had, likewise.
+    fn lease(&mut self, memory: &Memory, mobility: Mobility) -> Option<(usize, usize, u32)> {
+        let block = memory.pool.claim(mobility)?;
+        reached(&memory.pool, block);
+        self.own(memory, block, mobility);
+        Some((block * BLOCK_PAGES, self.kind(memory, block), BLOCK_ORDER))
+    }
+
+    fn own(&self, memory: &Memory, block: usize, mobility: Mobility) {
+        // In the zone of what can't be moved, it is for that, whoever is first.
+        let fixed = mobility == Mobility::Fixed || block < memory.pool.fixed();
+        let mark = if fixed { FOR_FIXED } else { 0 };
+        memory.owner[block].store((self.core + 1) | mark, Ordering::Relaxed);
+    }
+
+    /// Which lists the chunks of a block are in that this core leased.
+    fn kind(&self, memory: &Memory, block: usize) -> usize {
+        if block >= self.limit {
+            list::LEAVING
+        } else if memory.owner[block].load(Ordering::Relaxed) & FOR_FIXED != 0 {
+            list::FIXED
+        } else {
+            list::MOVABLE
+        }
+    }
+
     /// Takes 2^order pages, all zeroes.
-    pub fn alloc_zeroed(&mut self, memory: &Memory, order: u32) -> Option<u64> {
-        let offset = self.alloc(memory, order)?;
+    pub fn alloc_zeroed(&mut self, memory: &Memory, order: u32, mobility: Mobility) -> Option<u64> {
+        let offset = self.alloc(memory, order, mobility)?;
         memory.clear(offset, PAGE << order);
         Some(offset)
     }
 
     /// Takes in untouched pages of a block that somebody else claimed for this core.
     pub fn adopt(&mut self, memory: &Memory, offset: u64, len: u64) {
+        self.tidy(memory);
         for (at, order) in pieces(offset, len) {
-            memory.owner[(at / BLOCK) as usize].store(self.core + 1, Ordering::Relaxed);
-            self.push(memory, (at / PAGE) as usize, order);
+            let block = (at / BLOCK) as usize;
+            self.own(memory, block, Mobility::Fixed);
+            self.push(memory, (at / PAGE) as usize, self.kind(memory, block), order);
         }
     }
 
@@ -361,7 +523,7 @@ impl CorePages {
         assert!(page.is_multiple_of(1 << order) && order <= BLOCK_ORDER, "a chunk that never was");
         memory.give_up(self.core.into(), page, 1 << order);
         memory.used.fetch_sub(1 << order, Ordering::Relaxed);
-        let owner = memory.owner[page / BLOCK_PAGES].load(Ordering::Relaxed);
+        let owner = memory.owner[page / BLOCK_PAGES].load(Ordering::Relaxed) & !FOR_FIXED;
         if owner == self.core + 1 {
             self.merge(memory, page, order);
         } else {
@@ -369,7 +531,16 @@ impl CorePages {
         }
     }
 
-    /// Takes in the chunks that other cores sent home.
+    /// Takes in the chunks that other cores sent home, and puts those of blocks that are to be given back where nothing is taken from.
+    pub fn tidy(&mut self, memory: &Memory) {
+        if !memory.homecoming[self.core as usize].load(Ordering::Relaxed).is_null() {
+            self.welcome(memory);
+        }
+        if memory.pool.limit() != self.limit {
+            self.sort(memory);
+        }
+    }
+
     fn welcome(&mut self, memory: &Memory) {
         let mut link = memory.homecoming[self.core as usize].swap(null_mut(), Ordering::Acquire);
         while !link.is_null() {
@@ -380,31 +551,58 @@ impl CorePages {
         }
     }
 
+    /// Puts all chunks into the lists where they belong by the pool's limit now.
+    #[cold]
+    fn sort(&mut self, memory: &Memory) {
+        let before =
+            core::mem::replace(&mut self.lists, [[null_mut(); BLOCK_ORDER as usize + 1]; list::COUNT]);
+        self.limit = memory.pool.limit();
+        for (order, head) in before.iter().flat_map(|lists| lists.iter().enumerate()) {
+            let mut link = *head;
+            while !link.is_null() {
+                // SAFETY: links in our lists are valid, and their chunks ours. A clean page stays clean.
+                let next =
+                    unsafe { link.replace(Link { next: null_mut(), prev: null_mut(), order: 0 }).next };
+                self.keep(memory, memory.page(link), order as u32);
+                link = next;
+            }
+        }
+    }
+
     fn merge(&mut self, memory: &Memory, mut page: usize, mut order: u32) {
+        let kind = self.kind(memory, page / BLOCK_PAGES);
         while order < BLOCK_ORDER {
             let buddy = page ^ (1 << order);
             let state = memory.state[buddy].load(Ordering::Relaxed);
             if state & FREE == 0 || (state & ORDER) as u32 != order {
                 break;
             }
-            self.unlink(memory, memory.link(buddy), order);
+            self.unlink(memory, memory.link(buddy), kind, order);
             page = page.min(buddy);
             order += 1;
         }
-        if order == BLOCK_ORDER && !self.lists[order as usize].is_null() {
-            // One whole block in hand is enough; others may need this one.
-            let block = page / BLOCK_PAGES;
+        self.keep(memory, page, order);
+    }
+
+    /// Puts a free chunk into its list, or lets its block go.
+    fn keep(&mut self, memory: &Memory, page: usize, order: u32) {
+        let block = page / BLOCK_PAGES;
+        let kind = self.kind(memory, block);
+        // One whole block in hand is enough; others may need this one.
+        if order == BLOCK_ORDER && (kind == list::LEAVING || !self.lists[kind][order as usize].is_null()) {
+            let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
+            memory.state[page].store(dirty, Ordering::Relaxed);
             memory.owner[block].store(NOBODY, Ordering::Relaxed);
             memory.payers[block].store(0, Ordering::Relaxed);
             memory.pool.release(block, 1);
         } else {
-            self.push(memory, page, order);
+            self.push(memory, page, kind, order);
         }
     }
 
-    fn push(&mut self, memory: &Memory, page: usize, order: u32) {
+    fn push(&mut self, memory: &Memory, page: usize, kind: usize, order: u32) {
         let link = memory.link(page);
-        let head = self.lists[order as usize];
+        let head = self.lists[kind][order as usize];
         // SAFETY: the chunk is free and ours; `head` is in our list.
         unsafe {
             link.write(Link { next: head, prev: null_mut(), order });
@@ -412,17 +610,17 @@ impl CorePages {
                 (*head).prev = link;
             }
         }
-        self.lists[order as usize] = link;
+        self.lists[kind][order as usize] = link;
         let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
         memory.state[page].store(FREE | dirty | order as u16, Ordering::Relaxed);
     }
 
-    fn unlink(&mut self, memory: &Memory, link: *mut Link, order: u32) {
+    fn unlink(&mut self, memory: &Memory, link: *mut Link, kind: usize, order: u32) {
         // SAFETY: `link` is in our list, so it and its neighbours are valid links.
         unsafe {
             let Link { next, prev, .. } = link.read();
             if prev.is_null() {
-                self.lists[order as usize] = next;
+                self.lists[kind][order as usize] = next;
             } else {
                 (*prev).next = next;
             }
@@ -437,10 +635,11 @@ impl CorePages {
         memory.state[page].store(dirty, Ordering::Relaxed);
     }
 
-    /// Chunks in the lists, for tests and statistics: pages free in this core's hands.
+    /// Pages free in this core's hands, but for those that are to be given back.
     pub fn free_pages(&self) -> usize {
         let mut sum = 0;
-        for (order, list) in self.lists.iter().enumerate() {
+        let taken_from = &self.lists[..list::LEAVING];
+        for (order, list) in taken_from.iter().flat_map(|lists| lists.iter().enumerate()) {
             let mut link = *list;
             while !link.is_null() {
                 sum += 1 << order;
@@ -468,7 +667,7 @@ fn send_home(memory: &Memory, page: usize, order: u32, owner: u16) {
 }
 
 /// Splits a length into chunks for [`CorePages::free`]: the largest aligned ones.
-fn pieces(mut offset: u64, mut len: u64) -> impl Iterator<Item = (u64, u32)> {
+pub(crate) fn pieces(mut offset: u64, mut len: u64) -> impl Iterator<Item = (u64, u32)> {
     core::iter::from_fn(move || {
         if len == 0 {
             return None;
@@ -499,10 +698,15 @@ pub(crate) mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Chunks never overlap, stay what was written to them, come zeroed when
-        /// asked, and everything merges back to whole blocks.
+        /// asked, and everything merges back to whole blocks; also while memory comes and goes.
         #[test]
-        fn agrees_with_model(ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..4), 1..300)) {
-            let memory = memory(4, 3);
+        fn agrees_with_model(
+            zones in (1usize..7, 0usize..7, 0usize..3),
+            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..6), 1..300),
+        ) {
+            const MOST: usize = 6;
+            let bytes = |blocks: usize| blocks as u64 * BLOCK;
+            let memory = memory(MOST, 3).with_zones(bytes(zones.0), bytes(zones.1), bytes(zones.2));
             let mut cores = [CorePages::new(0), CorePages::new(1), CorePages::new(2)];
             let mut held: BTreeMap<u64, (u32, u8)> = BTreeMap::new();
             let fill = |offset: u64, order: u32, byte: u8| {
@@ -516,11 +720,13 @@ pub(crate) mod tests {
             };
             for (i, (order, core, op)) in ops.into_iter().enumerate() {
                 let byte = i as u8 | 1;
+                let mobility = if order.is_multiple_of(2) { Mobility::Fixed } else { Mobility::Movable };
                 if op < 2 {
-                    let got = if op == 0 { cores[core].alloc(&memory, order) } else { cores[core].alloc_zeroed(&memory, order) };
+                    let got = if op == 0 { cores[core].alloc(&memory, order, mobility) } else { cores[core].alloc_zeroed(&memory, order, mobility) };
                     if let Some(offset) = got {
                         prop_assert!(offset.is_multiple_of(PAGE << order));
                         let len = PAGE << order;
+                        prop_assert!(offset + len <= memory.total());
                         if let Some((o, (k, _))) = held.range(..offset + len).next_back() {
                             prop_assert!(o + (PAGE << k) <= offset, "overlap");
                         }
@@ -528,19 +734,39 @@ pub(crate) mod tests {
                         fill(offset, order, byte);
                         held.insert(offset, (order, byte));
                     }
-                } else if let Some((&offset, &(order, byte))) = held.iter().nth(i % held.len().max(1)) {
-                    prop_assert!(check(offset, order, byte), "somebody wrote to a held chunk");
-                    held.remove(&offset);
-                    cores[core].free(&memory, offset, order);
+                } else if op < 5 {
+                    if let Some((&offset, &(order, byte))) = held.iter().nth(i % held.len().max(1)) {
+                        prop_assert!(check(offset, order, byte), "somebody wrote to a held chunk");
+                        held.remove(&offset);
+                        cores[core].free(&memory, offset, order);
+                    }
+                } else {
+                    let wanted = bytes(order as usize % MOST + 1);
+                    let before = memory.total();
+                    if wanted >= before {
+                        memory.grow(wanted);
+                        prop_assert_eq!(memory.total(), wanted);
+                    } else {
+                        memory.begin_to_leave(wanted);
+                        for core in &mut cores { core.tidy(&memory); }
+                        memory.left_behind();
+                        // What nobody holds goes, whichever core had it in its lists.
+                        let end = held.iter().map(|(o, (k, _))| (o + (PAGE << k)).next_multiple_of(BLOCK)).max();
+                        prop_assert_eq!(memory.leave(), wanted.max(end.unwrap_or(0)));
+                        // What comes back is zeroes, as from the host.
+                        let (from, len) = (memory.total(), before - memory.total());
+                        // SAFETY: nobody has this part of the allocation.
+                        unsafe { memory.base.add(from as usize).write_bytes(0, len as usize) };
+                    }
                 }
                 let used: u64 = held.values().map(|(k, _)| PAGE << k).sum();
                 prop_assert_eq!(memory.used(), used);
                 prop_assert_eq!(memory.held(ROOT) as u64 * PAGE, used);
             }
             for (offset, (order, _)) in held { cores[1].free(&memory, offset, order); }
-            for c in &mut cores { c.welcome(&memory); }
+            for c in &mut cores { c.tidy(&memory); }
             let in_hand: usize = cores.iter().map(|c| c.free_pages()).sum();
-            prop_assert_eq!(memory.pool().free() * BLOCK_PAGES + in_hand, 4 * BLOCK_PAGES);
+            prop_assert_eq!(memory.pool().free() * BLOCK_PAGES + in_hand, memory.pool().len() * BLOCK_PAGES);
         }
 
         #[test]
@@ -560,9 +786,11 @@ pub(crate) mod tests {
     fn accounts_balance() {
         let memory = memory(3, 2);
         let mut cores = [CorePages::new(0), CorePages::new(1)];
-        let a: Vec<u64> =
-            (0..40).map(|n| cores[n % 2].alloc_for(&memory, n as u32 % 4, 7).unwrap()).collect();
-        let b: Vec<u64> = (0..30).map(|n| cores[n % 2].alloc_for(&memory, 0, 7 + 64).unwrap()).collect();
+        let a: Vec<u64> = (0..40)
+            .map(|n| cores[n % 2].alloc_for(&memory, n as u32 % 4, Mobility::Fixed, 7).unwrap())
+            .collect();
+        let b: Vec<u64> =
+            (0..30).map(|n| cores[n % 2].alloc_for(&memory, 0, Mobility::Movable, 7 + 64).unwrap()).collect();
         assert_eq!((memory.held(7), memory.held(71), memory.used() / PAGE), (150, 30, 180));
         // Given back by the other core.
         cores[0].free(&memory, a[1], 1);
@@ -589,7 +817,8 @@ pub(crate) mod tests {
         let mut core = CorePages::new(0);
         core.adopt(&memory, 0, BLOCK - 5 * PAGE);
         assert_eq!(core.free_pages(), BLOCK_PAGES - 5);
-        let held: Vec<u64> = (0..BLOCK_PAGES - 5).map(|_| core.alloc_zeroed(&memory, 0).unwrap()).collect();
+        let held: Vec<u64> =
+            (0..BLOCK_PAGES - 5).map(|_| core.alloc_zeroed(&memory, 0, Mobility::Movable).unwrap()).collect();
         for p in &held {
             assert!(*p < BLOCK - 5 * PAGE);
             // SAFETY: this test holds the page.
@@ -598,7 +827,7 @@ pub(crate) mod tests {
         }
         // Only then another block.
         assert_eq!(memory.pool().free(), 1);
-        assert!(core.alloc(&memory, 0).unwrap() >= BLOCK);
+        assert!(core.alloc(&memory, 0, Mobility::Fixed).unwrap() >= BLOCK);
         for p in held {
             core.free(&memory, p, 0);
         }
@@ -609,10 +838,10 @@ pub(crate) mod tests {
     fn frees_piecewise() {
         let memory = memory(1, 1);
         let mut core = CorePages::new(0);
-        let block = core.alloc(&memory, BLOCK_ORDER).unwrap();
-        assert_eq!(core.alloc(&memory, 0), None);
+        let block = core.alloc(&memory, BLOCK_ORDER, Mobility::Fixed).unwrap();
+        assert_eq!(core.alloc(&memory, 0, Mobility::Fixed), None);
         core.free(&memory, block + 5 * PAGE, 0);
-        assert_eq!(core.alloc(&memory, 0), Some(block + 5 * PAGE));
+        assert_eq!(core.alloc(&memory, 0, Mobility::Fixed), Some(block + 5 * PAGE));
         for (offset, order) in pieces(block, BLOCK) {
             core.free(&memory, offset, order);
         }

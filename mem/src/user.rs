@@ -164,7 +164,8 @@ fn fault_in(addr: u64, write: bool) -> Result<()> {
 
 #[inline]
 fn check(addr: u64, len: usize) -> Result<()> {
-    if is_user_range(addr, len as u64) { Ok(()) } else { Err(Errno::EFAULT) }
+    // Of nothing, as on Linux, nobody asks where it is.
+    if len == 0 || is_user_range(addr, len as u64) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
 /// Repeats `step`, which returns the bytes it did not manage, until all is
@@ -438,6 +439,15 @@ pub fn load_u32(addr: u64) -> Result<u32> {
     }
 }
 
+/// The same for those who hold locks, which the program's own pager might want: None if the page is missing.
+#[inline]
+pub fn try_load_u32(addr: u64) -> Result<Option<u32>> {
+    check(addr, 4)?;
+    // SAFETY: as above.
+    let value = unsafe { atoll_user_load32(addr as *const u32) };
+    Ok((value != u64::MAX).then_some(value as u32))
+}
+
 /// The same where nothing is mapped yet.
 #[cold]
 fn load_missing_u32(addr: u64) -> Result<u32> {
@@ -447,14 +457,20 @@ fn load_missing_u32(addr: u64) -> Result<u32> {
 
 /// Compares and exchanges such a word; the value before.
 pub fn compare_exchange_u32(addr: u64, expected: u32, new: u32) -> Result<u32> {
-    check(addr, 4)?;
     loop {
-        // SAFETY: as above.
-        match unsafe { atoll_user_cas32(addr as *mut u32, expected, new) } {
-            u64::MAX => fault_in(addr, true)?,
-            v => return Ok(v as u32),
+        match try_compare_exchange_u32(addr, expected, new)? {
+            None => fault_in(addr, true)?,
+            Some(v) => return Ok(v),
         }
     }
+}
+
+/// The same for those who hold locks: None if the page is missing, or can't be written to yet.
+pub fn try_compare_exchange_u32(addr: u64, expected: u32, new: u32) -> Result<Option<u32>> {
+    check(addr, 4)?;
+    // SAFETY: as above.
+    let before = unsafe { atoll_user_cas32(addr as *mut u32, expected, new) };
+    Ok((before != u64::MAX).then_some(before as u32))
 }
 
 #[cfg(test)]
@@ -473,6 +489,7 @@ mod tests {
         assert_eq!(to[49..51], [0, 7]);
         let mut word = 5u32;
         assert_eq!(load_u32(&raw const word as u64), Ok(5));
+        assert_eq!(try_load_u32(&raw const word as u64), Ok(Some(5)));
         assert_eq!(compare_exchange_u32(&raw mut word as u64, 5, 9), Ok(5));
         assert_eq!(compare_exchange_u32(&raw mut word as u64, 5, 1), Ok(9));
         assert_eq!(word, 9);

@@ -17,7 +17,10 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, Ordering};
 
+use atoll_abi::control::Paging;
 use atoll_abi::layout::{
     BLOCK, PAGE, RUNTIME_BASE, RUNTIME_END, USER_MAX, USER_MIN, is_user_range, page_down, page_up,
 };
@@ -25,8 +28,10 @@ use atoll_abi::platform::{Access, Backing, Change, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
-use crate::heap::{give_pages, memory, take_pages};
-use crate::pages::{BLOCK_ORDER, CHUNK_ORDER};
+use crate::heap::{give_pages, is_over_budget, memory, take_pages, take_pages_dirty};
+use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
+use crate::ready::Ready;
+use crate::texts::{self, Piece, Shape, Text, Texts};
 
 /// Pages that a space has before it takes memory by the block: small programs touch little of
 /// many areas, and a fresh block is zeroed whole.
@@ -36,8 +41,47 @@ const BLOCKS_AFTER: u64 = (8 << 20) / PAGE;
 /// fewer it is not worth the two mappings more that the host has to keep.
 const TEXT_GAP: u64 = 64 << 10;
 
+/// The same for what all processes share, and a cell has once.
+const SHARED_TEXT_GAP: u64 = 1 << 20;
+
+/// How far from their text trampolines may lie, bytes.
+const REACH: u64 = 0x7000_0000;
+
+/// The heap's name in `/proc/self/maps`.
+const HEAP: &str = "[heap]";
+
+/// The name of areas of trampolines in `/proc/self/maps`.
+const TRAMPOLINES: &str = "[atoll]";
+
+const TRAMPOLINE_ACCESS: Access = Access::READ.union(Access::EXEC);
+
 /// Pages that are rather zeroed than unmapped.
 const FEW: u32 = 4;
+
+/// Slots on each side of one that may be written again, which are looked at with it.
+const AROUND: u64 = 16;
+
+/// Slots of a block with chunks of their own from which on the others get some, too, on the next write: a quarter.
+const COPIED: usize = 8;
+
+/// Pages that a fork copies at once, at most: some 20 us, for which neither process has to fault on them.
+const COPIED_AT_FORK: u32 = 64;
+
+/// The longest stretch of private memory that is taken from what is mapped already, bytes. For more, a fault is little.
+const READY_MAX: u64 = 512 << 10;
+
+/// Memory that a space keeps ready at most when programs unmap some and need not notice at once, bytes.
+const LAZY_MAX: u64 = 8 << 20;
+
+/// Memory that a space keeps at most of what programs have unmapped, without access, to make it ready again as a whole, bytes.
+const CLOSED_MAX: u64 = 1 << 20;
+
+/// The most that is made ready at once. A whole block would be a huge page, which the first page that goes out of it breaks.
+const MADE_READY_MAX: u64 = BLOCK / 2;
+
+/// Mappings that a space may come to before what is copied on writing is joined to whole blocks: three quarters of what Linux lets a
+/// process have by default (`vm.max_map_count`, 65,530). The rest is for what the program maps itself.
+const PIECES_MAX: u64 = 49_147;
 
 /// Bytes of a slot.
 pub const SLOT: u64 = PAGE << CHUNK_ORDER;
@@ -87,6 +131,8 @@ pub trait Rewriting: Send + Sync {
     fn sites(&self, start: u64, end: u64) -> Vec<RewriteSite>;
     /// Bytes of trampolines that these sites take.
     fn room(&self, sites: &[RewriteSite]) -> u64;
+    /// What was rewritten by it, for other spaces to show.
+    fn texts(&self) -> &Texts;
     /// Writes the jump for `site` into `text` (its window's bytes), for a
     /// window at address `at`, and its trampoline into `trampoline`, which is
     /// mapped at `to`. None: it can't be done here.
@@ -112,7 +158,7 @@ pub struct RewriteSite {
 }
 
 /// Memory that several mappings share: shared anonymous memory, memfds, tmpfs files.
-pub trait Object: Send + Sync {
+pub trait Object: Send + Sync + Any {
     /// Offset in the cell's memory of the 64 KiB that begin at `offset` (a
     /// multiple of that) of the object. They stay there as long as the object is mapped.
     fn chunk(&self, offset: u64) -> Result<u64>;
@@ -122,8 +168,17 @@ pub trait Object: Send + Sync {
     }
     /// Bytes in the object. Beyond the last page, access is SIGBUS.
     fn size(&self) -> u64;
-    /// One more mapping (or, `-1`, one less).
+    /// One more area shows it (or, `-1`, one less).
     fn mapped(&self, by: i32);
+    /// Does a program see how many areas show it? Then two of them are never joined again, as Linux joins none that its
+    /// object is told of.
+    fn counts_areas(&self) -> bool {
+        false
+    }
+    /// Whose memory it shows: its own address, or that of what it stands for.
+    fn owner(&self) -> *const () {
+        core::ptr::from_ref(self).cast()
+    }
 }
 
 /// What an area shows.
@@ -157,6 +212,10 @@ impl Kind {
             Kind::File { offset, .. } | Kind::Object { offset, .. } => *offset += by,
         }
         k
+    }
+
+    fn counts_areas(&self) -> bool {
+        matches!(self, Kind::Object { object, .. } if object.counts_areas())
     }
 
     fn continues(&self, next: &Kind, len: u64) -> bool {
@@ -199,22 +258,178 @@ pub struct Area {
     pub plain: bool,
     /// Name in `/proc/self/maps`, for areas that are not files.
     pub name: &'static str,
+    /// What a fork makes of it.
+    pub at_fork: AtFork,
+    /// Locked (`mlock(2)`): what it had is in place, and can't be given up by advice.
+    pub locked: bool,
+    /// How it is brought in, if not as the space's other memory.
+    pub paging: Option<Paging>,
+    /// The program's own pager, if it has one here.
+    pub pager: Option<OwnPager>,
+}
+
+/// Who answers for pages in place of the pager here (`userfaultfd(2)`).
+pub trait Pager: Send + Sync {
+    /// Does anybody still listen? Else its areas are like all others.
+    fn is_open(&self) -> bool;
+    /// Asks about an access to one of its areas, for as long as it takes. `kept`: to a page that it keeps writes away from; `by_program`:
+    /// in the program itself, not in a system call. Ok: try again. The caller has no locks.
+    fn ask(
+        &self,
+        memory: &AddressSpace,
+        addr: u64,
+        write: bool,
+        kept: bool,
+        by_program: bool,
+    ) -> core::result::Result<(), Denied>;
+}
+
+/// What a program's own pager is asked about in an area, which is private and anonymous.
+#[derive(Clone)]
+pub struct OwnPager {
+    /// Who is asked.
+    pub pager: Arc<dyn Pager>,
+    /// Pages that are not in place.
+    pub missing: bool,
+    /// Writes to pages that it has taken the right to write to from.
+    pub writes: bool,
+}
+
+impl OwnPager {
+    fn is(&self, pager: &Arc<dyn Pager>) -> bool {
+        Arc::ptr_eq(&self.pager, pager)
+    }
+
+    fn covers(&self, other: &OwnPager) -> bool {
+        self.is(&other.pager) && self.missing >= other.missing && self.writes >= other.writes
+    }
+}
+
+impl PartialEq for OwnPager {
+    fn eq(&self, other: &Self) -> bool {
+        self.covers(other) && other.covers(self)
+    }
+}
+
+/// An access that a program's own pager is asked about.
+pub struct Asked {
+    /// Who is asked.
+    pub pager: Arc<dyn Pager>,
+    /// The page is in place, and the pager keeps writes away from it.
+    pub kept: bool,
+}
+
+impl Area {
+    /// All that is or isn't, as one number: compared one by one, rustc 1.95's LLVM (22.1) crashes where it puts the comparisons together.
+    fn marks(&self) -> u8 {
+        let AtFork { omitted, wiped } = self.at_fork;
+        let marks = [self.shared, self.direct, self.plain, self.locked, omitted, wiped];
+        marks.into_iter().fold(0, |all, mark| all << 1 | u8::from(mark))
+    }
+
+    /// May the program do this here? Write implies read on this processor, and so does execute.
+    fn allows(&self, need: Access) -> bool {
+        let readable = !self.access.difference(Access::POPULATE).is_empty();
+        self.access.contains(need) || need == Access::READ && readable
+    }
+}
+
+/// What the child of a fork has of an area (`madvise(2)`): the same contents, if neither of these is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AtFork {
+    /// Nothing: MADV_DONTFORK.
+    pub omitted: bool,
+    /// Zeroes: MADV_WIPEONFORK. Private anonymous memory only.
+    pub wiped: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Slot {
-    /// Page number of its chunk in the cell's memory.
+    /// Page number of its chunk in the cell's memory. Other spaces may show the chunk, too ([`crate::sharers`]): then nobody
+    /// writes to it.
     frame: u32,
     /// Pages that are filled and mapped.
     mapped: u16,
+    /// Pages that are not, and hold something that nobody is to see.
+    stale: u16,
+    /// No page of it is mapped with write access, even where its area has that, as the chunk was shared when that was done.
+    guarded: bool,
+    /// Pages that are mapped without write access because the program's own pager wants to be asked first.
+    kept: u16,
+    /// Pages that are mapped without write access because the program wants to know whether they are written to.
+    clean: u16,
 }
 
 impl Slot {
+    fn new(frame: u32, mapped: u16) -> Slot {
+        Slot { frame, mapped, stale: 0, guarded: false, kept: 0, clean: 0 }
+    }
+
+    /// Offset of its chunk in the cell's memory.
+    fn offset(&self) -> u64 {
+        u64::from(self.frame) * PAGE
+    }
+
+    /// Do other spaces show its chunk?
+    fn is_shared(&self) -> bool {
+        memory().sharers().has_others(self.offset())
+    }
+
+    /// What `access` comes to here: a chunk that others show can't be written to.
+    fn allowed(&self, access: Access) -> Access {
+        if self.is_shared() { unwritable(access) } else { access }
+    }
+
+    /// Pages that are mapped without write access because of who wants to know of the first write.
+    fn held(&self) -> u16 {
+        self.kept | self.clean
+    }
+
+    /// These of its pages, apart by what `access` comes to there.
+    fn by_access(&self, bits: u16, access: Access) -> [(u16, Access); 2] {
+        let read_only = if self.is_shared() { bits } else { bits & self.held() };
+        [(bits & !read_only, access), (read_only, unwritable(access))]
+    }
+
+    /// What is in these of its pages, which are no longer mapped, is not seen again.
+    fn drop_pages(&mut self, bits: u16) {
+        self.stale |= bits;
+    }
+
+    /// Gives its chunk back, unless others show it. Nothing is mapped of it any more.
+    fn release(self) {
+        leave_chunk(self.offset());
+    }
+
+    /// Fills a chunk, which the caller has just taken, with what is mapped of this one. The rest of it is as it was.
+    fn copy_to(&self, offset: u64) {
+        let mut runs = Vec::new();
+        add_runs(&mut runs, 0, self.frame, self.mapped);
+        for (at, len, from) in runs {
+            // SAFETY: nobody writes to these pages now, and the others are the caller's; they differ.
+            unsafe {
+                memory().address(offset + at).copy_from_nonoverlapping(memory().address(from), len as usize);
+            }
+        }
+    }
+
+    /// Does its chunk lie at this offset of the cell's memory, or behind it?
+    fn lies_behind(&self, from: u64) -> bool {
+        self.offset() >= from
+    }
+
+    /// Does a page hold nothing but zeroes?
+    fn is_zero(&self, page: u64) -> bool {
+        let words = memory().address(self.offset() + page * PAGE).cast::<u64>();
+        // SAFETY: the page is this slot's; the program may be writing to it.
+        (0..PAGE as usize / 8).all(|n| unsafe { words.add(n).read_volatile() } == 0)
+    }
+
     /// Zeroes these of its pages.
     fn clear(&self, bits: u16) {
         for page in (0..16).filter(|page| bits & 1 << page != 0) {
-            let p = memory().address(u64::from(self.frame) * PAGE + page * PAGE);
-            // SAFETY: the page is this slot's.
+            let p = memory().address(self.offset() + page * PAGE);
+            // SAFETY: the page is this slot's, and no other's.
             unsafe { p.write_bytes(0, PAGE as usize) };
         }
     }
@@ -229,6 +444,8 @@ pub enum Denied {
     Access,
     /// The file ends before, or can't be read: SIGBUS.
     Bus,
+    /// The program's own pager has to be asked ([`AddressSpace::serve`]).
+    Asked,
     /// The cell has no memory left.
     NoMemory,
 }
@@ -251,6 +468,68 @@ pub struct MapRequest {
     pub name: &'static str,
     /// Populate at once.
     pub populate: bool,
+    /// Lock, which populates, too.
+    pub locked: bool,
+}
+
+/// How a mapping is moved or resized (`mremap(2)`).
+#[derive(Clone, Copy)]
+pub struct Remap {
+    /// Old address.
+    pub old: u64,
+    /// Old length, bytes. Zero: a second view of a shared mapping.
+    pub old_len: u64,
+    /// New length, bytes.
+    pub new_len: u64,
+    /// It may be put elsewhere.
+    pub may_move: bool,
+    /// Where it is to be, in place of what is there.
+    pub fixed: Option<u64>,
+    /// It moves, and what it was stays mapped, without its pages: where that is to be, if possible.
+    pub stays: Option<u64>,
+    /// Bytes that may be locked more.
+    pub may_lock: u64,
+}
+
+/// What a program says of a range (`madvise(2)`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Its contents are not needed: private memory reads as zero or as its file again.
+    Discard,
+    /// The same, whenever it suits. Private anonymous memory only.
+    Free,
+    /// It is not needed soon, of which nothing comes here. It can't be said of locked memory.
+    Cold,
+    /// The child of a fork is to have nothing of it, or something.
+    Omit(bool),
+    /// The child of a fork is to have zeroes, or no longer. Private anonymous memory only.
+    Wipe(bool),
+    /// How it is brought in.
+    Paging(Paging),
+    /// Anything of which nothing comes here.
+    Other,
+}
+
+/// One of several changes of mappings that are made together ([`AddressSpace::change`]).
+#[derive(Clone, Copy)]
+pub struct AreaChange {
+    /// Where it begins: a page's address, in the program's part.
+    pub addr: u64,
+    /// Length, bytes: whole pages.
+    pub len: u64,
+    /// What becomes of it.
+    pub to: ChangeTo,
+}
+
+/// What becomes of a mapping.
+#[derive(Clone, Copy)]
+pub enum ChangeTo {
+    /// What it is, with this access.
+    Access(Access),
+    /// What it was when it was mapped: zeroes, or its file.
+    Zeroes,
+    /// Nothing.
+    Nothing,
 }
 
 /// How binding an address is.
@@ -266,8 +545,18 @@ pub enum Place {
     Low,
 }
 
-/// Asks caches for memory; says whether some came free.
-type Reclaim = fn(bytes: u64) -> bool;
+/// Does small private memory that a program unmaps stay in place, for what it maps next?
+static LAZY: AtomicBool = AtomicBool::new(false);
+
+/// From now on, small private memory that a program unmaps stays in place, zeroed, until it is mapped again: neither costs a platform
+/// call then. But who goes on using it gets no fault, and may find, or leave, other contents there.
+pub fn unmap_lazily() {
+    LAZY.store(true, Ordering::Relaxed);
+}
+
+/// Asks caches for memory; says whether some came free. `over_budget`: it is limits that keep whom this core works for from having
+/// more, so it is about theirs.
+type Reclaim = fn(bytes: u64, over_budget: bool) -> bool;
 static RECLAIM: SetOnce<Reclaim> = SetOnce::new();
 
 /// Says who gives memory back when there is none.
@@ -276,16 +565,28 @@ pub fn set_reclaim(reclaim: Reclaim) {
     let _ = RECLAIM.set(reclaim);
 }
 
+/// Asks caches for memory, if `over_budget` for that of whom this core works for. False: they have none to give.
+pub fn reclaim(bytes: u64, over_budget: bool) -> bool {
+    RECLAIM.get().is_some_and(|reclaim| reclaim(bytes, over_budget)) || !over_budget && texts::give_up(0) > 0
+}
+
 /// Zeroed pages, if need be after asking the platform and caches for some.
 pub fn take_pages_hard(order: u32) -> Option<u64> {
+    take_hard(order, take_pages)
+}
+
+fn take_hard(order: u32, take: impl Fn(u32) -> Option<u64>) -> Option<u64> {
     loop {
-        if let Some(offset) = take_pages(order) {
+        if let Some(offset) = take(order) {
             return Some(offset);
         }
-        let reclaim = RECLAIM.get()?;
-        if let Some(block) = platform().memory_back() {
+        if is_over_budget(order) {
+            if !reclaim(PAGE << order, true) {
+                return None;
+            }
+        } else if let Some(block) = platform().memory_back() {
             give_pages(block, BLOCK_ORDER);
-        } else if !reclaim(PAGE << order) {
+        } else if !reclaim(PAGE << order, false) {
             return None;
         }
     }
@@ -297,12 +598,14 @@ struct Batch {
     len: usize,
 }
 
-impl Batch {
-    const MAX: usize = 16;
-
-    fn new() -> Batch {
+impl Default for Batch {
+    fn default() -> Batch {
         Batch { list: [Change::Unmap { addr: 0, len: 0 }; Batch::MAX], len: 0 }
     }
+}
+
+impl Batch {
+    const MAX: usize = 16;
 
     /// One more.
     ///
@@ -325,6 +628,90 @@ impl Batch {
     }
 }
 
+/// Where chunks that several spaces show were moved, so that all of them show the same again. It owns both places until it is dropped,
+/// so that nobody writes to either before all have come by.
+#[derive(Default)]
+pub struct NewPlaces(BTreeMap<u64, u64>);
+
+impl NewPlaces {
+    /// The new place of a slot's chunk.
+    fn place_of(&mut self, slot: &Slot) -> Result<u64> {
+        let old = slot.offset();
+        if let Some(new) = self.0.get(&old) {
+            return Ok(*new);
+        }
+        let new = take_hard(CHUNK_ORDER, take_pages_dirty).ok_or(Errno::ENOMEM)?;
+        // SAFETY: nobody writes to what is shared, and the other is ours; they differ.
+        unsafe { memory().address(new).copy_from_nonoverlapping(memory().address(old), SLOT as usize) };
+        memory().sharers().add(old);
+        self.0.insert(old, new);
+        Ok(new)
+    }
+}
+
+impl Drop for NewPlaces {
+    fn drop(&mut self) {
+        self.0.iter().flat_map(|(old, new)| [*old, *new]).for_each(leave_chunk);
+    }
+}
+
+/// Neighbouring pages whose access changes in the same way, wherever their memory lies, for one change.
+struct Protecting {
+    batch: Batch,
+    /// Address, length and access of those that come next.
+    next: Option<(u64, u64, Access)>,
+    /// The first error so far.
+    failed: Result<()>,
+}
+
+impl Protecting {
+    fn new() -> Self {
+        Protecting { batch: Batch::default(), next: None, failed: Ok(()) }
+    }
+
+    /// These pages of a slot, which are mapped in the program's part, get this access.
+    fn add(&mut self, slot: u64, bits: u16, access: Access) {
+        for (first, len) in spans(bits) {
+            let (at, len) = (slot + first * PAGE, len * PAGE);
+            match &mut self.next {
+                Some((a, l, same)) if *a + *l == at && *same == access => *l += len,
+                _ => {
+                    let sent = self.send_next();
+                    self.failed = self.failed.and(sent);
+                    self.next = Some((at, len, access));
+                }
+            }
+        }
+    }
+
+    /// Those of these pages of a slot that are mapped get this access, as far as they may have it. In the order of their addresses,
+    /// so that those next to each other go together.
+    fn add_slot(&mut self, s: u64, slot: &Slot, bits: u16, access: Access) {
+        let [(free, access), (read_only, less)] = slot.by_access(bits & slot.mapped, access);
+        if read_only == 0 {
+            return self.add(s, free, access);
+        }
+        for page in (0..16).map(|n| 1 << n) {
+            self.add(s, free & page, access);
+            self.add(s, read_only & page, less);
+        }
+    }
+
+    fn send_next(&mut self) -> Result<()> {
+        match self.next.take() {
+            // SAFETY: these pages are mapped in the program's part.
+            Some((addr, len, access)) => unsafe { self.batch.add(Change::Protect { addr, len, access }) },
+            None => Ok(()),
+        }
+    }
+
+    /// The first error of all changes.
+    fn end(mut self) -> Result<()> {
+        let last = self.send_next();
+        self.failed.and(last).and(self.batch.send())
+    }
+}
+
 /// A program's address space.
 pub struct AddressSpace {
     vm: Mutex<Vm>,
@@ -343,13 +730,55 @@ struct Vm {
     peak: u64,
     /// Bytes mapped.
     total: u64,
+    /// Addresses of pages that are in place, and in no area yet.
+    ready: Ready,
+    /// Addresses of pages that nobody has access to and no area has any more, and whose contents nobody is to see.
+    closed: Ready,
+    /// How many programs it was emptied of.
+    image: u64,
+    /// How what is mapped is brought in.
+    paging: Paging,
+    /// How many bytes get ready next: more from time to time, in a space that uses them up.
+    next_ready: u64,
+    /// What is mapped is locked.
+    locks_all: bool,
+    /// No fewer mappings than the host has of what was copied on writing, as counted last, and of all else then.
+    pieces: u64,
     /// Where the next trampolines go, and the end of their area.
     trampolines: (u64, u64),
     /// Rewritten windows: address of the first byte, (length, trampoline's resume part).
-    windows: BTreeMap<u64, Window>,
+    windows: Arc<BTreeMap<u64, Window>>,
     /// Windows by their trampolines.
-    trampolines_of: BTreeMap<u64, u64>,
+    trampolines_of: Arc<BTreeMap<u64, u64>>,
+    /// Texts that others may show, too, or what is left of them, by the first bytes. Their windows are in none of the lists above.
+    texts: Arc<BTreeMap<u64, Shown>>,
     rewritten: u64,
+}
+
+/// A stretch of a text as a space shows it.
+#[derive(Clone)]
+struct Shown {
+    /// One past its last byte.
+    end: u64,
+    /// Where the whole text begins, or began.
+    base: u64,
+    text: Arc<Text>,
+}
+
+impl Shown {
+    /// The last window at `addr` or before, if it begins at `start` or behind it, where this does.
+    fn window_before(&self, start: u64, addr: u64) -> Option<(u64, Window)> {
+        self.text.window_before(self.base, addr).filter(|(at, _)| *at >= start)
+    }
+}
+
+/// A text that can be shown at some place.
+struct Known {
+    text: Arc<Text>,
+    /// Its chunks, each of which counts one owner more for this, until they are taken.
+    pieces: Option<Arc<[Piece]>>,
+    /// Where its trampolines go, and how many bytes they are.
+    trampolines: (u64, u64),
 }
 
 /// A rewritten window of a space: a stretch of code that a jump lies over, and where its pieces went.
@@ -422,9 +851,17 @@ impl AddressSpace {
                 resident: 0,
                 peak: 0,
                 total: 0,
+                ready: Ready::default(),
+                closed: Ready::default(),
+                image: 0,
+                paging: Paging::Usual,
+                next_ready: SLOT,
+                locks_all: false,
+                pieces: 0,
                 trampolines: (0, 0),
-                windows: BTreeMap::new(),
-                trampolines_of: BTreeMap::new(),
+                windows: Arc::default(),
+                trampolines_of: Arc::default(),
+                texts: Arc::default(),
                 rewritten: 0,
             }),
         }
@@ -439,12 +876,47 @@ impl AddressSpace {
         self.lock().map(request)
     }
 
+    /// Could something be mapped there, if it has to be there? For the order of errors that Linux has.
+    pub fn check_place(&self, addr: u64, len: u64, place: Place) -> Result<()> {
+        self.lock().check_place(addr, page_up(len), place)
+    }
+
     /// Unmaps `[addr, addr + len)`.
     pub fn unmap(&self, addr: u64, len: u64) -> Result<()> {
         if !addr.is_multiple_of(PAGE) || len == 0 || !is_user_range(addr, page_up(len)) {
             return Err(Errno::EINVAL);
         }
-        self.lock().remove(addr, addr + page_up(len));
+        let mut vm = self.lock();
+        if !vm.close(addr, addr + page_up(len)) {
+            vm.remove(addr, addr + page_up(len));
+        }
+        Ok(())
+    }
+
+    /// Unmaps what is left of a mapping of a whole object that began at `addr` (`shmdt(2)`). `size`: of an object that is
+    /// mapped in this way, its length. EINVAL: there is none.
+    pub fn detach(&self, addr: u64, size: impl Fn(&Arc<dyn Object>) -> Option<u64>) -> Result<()> {
+        let mut vm = self.lock();
+        let mut left = Vec::new();
+        let mut of: Option<(&Arc<dyn Object>, u64)> = None;
+        for (&start, area) in vm.areas.range(addr..) {
+            if of.is_some_and(|(_, size)| area.end - addr > size) {
+                break;
+            }
+            let Kind::Object { object, offset, .. } = &area.kind else { continue };
+            if start - addr != *offset || of.is_some_and(|(first, _)| !Arc::ptr_eq(first, object)) {
+                continue;
+            }
+            let Some(size) = size(object) else { continue };
+            of = Some((object, page_up(size)));
+            left.push((start, area.end));
+        }
+        if left.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        for (start, end) in left {
+            vm.remove(start, end);
+        }
         Ok(())
     }
 
@@ -460,47 +932,138 @@ impl AddressSpace {
         if !is_user_range(addr, len) {
             return Err(Errno::ENOMEM);
         }
-        self.lock().protect(addr, addr + len, access)
+        self.lock().protect_now(|vm, runs| vm.protect(addr, addr + len, access, runs))
     }
 
-    /// Moves or resizes a mapping (`mremap(2)`); the new address.
-    pub fn remap(
-        &self,
-        old: u64,
-        old_len: u64,
-        new_len: u64,
-        may_move: bool,
-        fixed: Option<u64>,
-    ) -> Result<u64> {
-        if !old.is_multiple_of(PAGE) || new_len == 0 {
+    /// Changes several mappings, one after the other, and has the platform make together what can be. Value: how many, and why not the
+    /// next. ENOMEM: not all of it is mapped; EACCES: it is of a file that is not open for that. The caller runs in this space.
+    pub fn change(&self, list: &[AreaChange]) -> (usize, Result<()>) {
+        let mut vm = self.lock();
+        let mut runs = Protecting::new();
+        for (n, change) in list.iter().enumerate() {
+            let (start, end) = (change.addr, change.addr + change.len);
+            if start == end {
+                continue;
+            }
+            if let ChangeTo::Access(access) = change.to {
+                let done = vm.protect(start, end, access, &mut runs);
+                if done.is_err() {
+                    let _ = runs.end();
+                    return (n, done);
+                }
+                continue;
+            }
+            // What was there before goes first.
+            let _ = core::mem::replace(&mut runs, Protecting::new()).end();
+            match change.to {
+                ChangeTo::Zeroes if !vm.covered(start, end) => return (n, Err(Errno::ENOMEM)),
+                ChangeTo::Zeroes => vm.discard(start, end),
+                _ => vm.remove(start, end),
+            }
+            breathe();
+        }
+        let _ = runs.end();
+        (list.len(), Ok(()))
+    }
+
+    /// Moves or resizes a mapping (`mremap(2)`); the new address. EAGAIN: so much may not be locked.
+    pub fn remap(&self, request: Remap) -> Result<u64> {
+        let Remap { old, old_len, new_len, .. } = request;
+        if !old.is_multiple_of(PAGE)
+            || new_len == 0
+            || page_up(new_len) < new_len
+            || page_up(old_len) < old_len
+        {
             return Err(Errno::EINVAL);
         }
-        self.lock().remap(old, page_up(old_len), page_up(new_len), may_move, fixed)
+        self.lock().remap(Remap { old_len: page_up(old_len), new_len: page_up(new_len), ..request })
     }
 
-    /// Drops the contents of `[addr, addr + len)`: private memory reads as zero or as its file again.
-    pub fn discard(&self, addr: u64, len: u64) -> Result<()> {
+    /// Does what is said of `[addr, addr + len)`, which goes over holes; ENOMEM, if there are any. EINVAL: it can't be said of what is
+    /// there, nor of anything behind it.
+    pub fn advise(&self, addr: u64, len: u64, advice: Advice) -> Result<()> {
         let len = page_up(len);
         if !addr.is_multiple_of(PAGE) || !is_user_range(addr, len) {
             return Err(Errno::EINVAL);
         }
         let mut vm = self.lock();
-        let whole = vm.covered(addr, addr + len);
-        vm.discard(addr, addr + len);
-        if whole { Ok(()) } else { Err(Errno::ENOMEM) }
+        vm.each_part(addr, addr + len, true, |vm, start, end| vm.advise(start, end, advice))
+    }
+
+    /// Locks a range, or no longer, up to the first hole (ENOMEM).
+    pub fn set_locked(&self, addr: u64, len: u64, locked: bool) -> Result<()> {
+        let mut vm = self.lock();
+        vm.each_part(addr, addr + page_up(len), false, |vm, start, end| {
+            vm.change(start, end, |area| area.locked != locked, |area| area.locked = locked);
+            Ok(())
+        })
+    }
+
+    /// Locks all that is mapped, or no longer, and all that is mapped from now on, or not.
+    pub fn lock_all(&self, now: Option<bool>, from_now_on: bool) {
+        let mut vm = self.lock();
+        vm.locks_all = from_now_on;
+        if let Some(locked) = now {
+            vm.areas.values_mut().for_each(|area| area.locked = locked);
+        }
+    }
+
+    /// Is what is mapped from now on locked?
+    pub fn locks_all(&self) -> bool {
+        self.lock().locks_all
+    }
+
+    /// Bytes that are locked in a range.
+    pub fn locked(&self, start: u64, end: u64) -> u64 {
+        let vm = self.lock();
+        let first = vm.area_at(start).map_or(start, |(s, _)| s);
+        let locked = vm.areas.range(first..end).filter(|(_, area)| area.locked);
+        locked.map(|(s, area)| area.end.min(end) - s.max(&start)).sum()
+    }
+
+    /// Which pages of a range are in memory, one byte each, up to the first hole (ENOMEM). What is shared, or the host's, is always.
+    pub fn present(&self, addr: u64, pages: &mut [u8]) -> Result<()> {
+        let mut vm = self.lock();
+        vm.each_part(addr, addr + pages.len() as u64 * PAGE, false, |vm, start, end| {
+            let is_slots = vm
+                .area_at(start)
+                .is_some_and(|(_, area)| !area.direct && !matches!(area.kind, Kind::Object { .. }));
+            for at in (start..end).step_by(PAGE as usize) {
+                pages[((at - addr) / PAGE) as usize] = u8::from(!is_slots || vm.is_mapped(at));
+            }
+            Ok(())
+        })
     }
 
     /// An object was made shorter: its pages behind `size` fault from now on. The caller runs in this space.
     pub fn object_shrunk(&self, object: *const (), size: u64) {
-        let vm = self.lock();
-        for (start, area) in &vm.areas {
-            let Kind::Object { object: o, offset, .. } = &area.kind else { continue };
-            let from = start + page_up(size).saturating_sub(*offset);
-            if core::ptr::addr_eq(Arc::as_ptr(o), object) && from < area.end {
-                // SAFETY: a part of this user mapping; it faults in again as far as the object goes.
-                let _ = unsafe { platform().unmap(from, area.end - from) };
-            }
-        }
+        self.lock().hide_object(object, size);
+    }
+
+    /// Moves pages in slots that lie at `from` of the cell's memory or behind it elsewhere; programs notice nothing. From address `at` on, as
+    /// far as `most` slots go. The caller runs in this space. Value: how many slots were moved, and the address to go on from, if
+    /// there are more. ENOMEM: there is no other place for them.
+    pub fn vacate(
+        &self,
+        from: u64,
+        at: u64,
+        most: usize,
+        moved: &mut NewPlaces,
+    ) -> Result<(usize, Option<u64>)> {
+        self.lock().vacate(from, at, most, moved)
+    }
+
+    /// Are there pages to move?
+    pub fn lies_behind(&self, from: u64) -> bool {
+        self.lock().slots.values().any(|slot| slot.lies_behind(from))
+    }
+
+    /// Unmaps what an object shows here, which faults in again from wherever it lies then. The caller runs in this space, and may hold
+    /// the object: false if it would have to wait for who may want that.
+    pub fn try_hide_object(&self, object: *const ()) -> bool {
+        let Some(vm) = self.vm.try_lock() else { return false };
+        vm.hide_object(object, 0);
+        true
     }
 
     /// Is every page of the range mapped?
@@ -530,12 +1093,98 @@ impl AddressSpace {
         self.lock().fault(addr, write, exec)
     }
 
+    /// Serves a page fault for the current thread, which has no locks: if need be the program's own pager is asked. `by_program`: not in a
+    /// system call. Ok: try again.
+    pub fn serve(
+        &self,
+        addr: u64,
+        write: bool,
+        exec: bool,
+        by_program: bool,
+    ) -> core::result::Result<(), Denied> {
+        loop {
+            match self.fault(addr, write, exec) {
+                Err(Denied::Asked) => {}
+                other => return other,
+            }
+            if let Some(Asked { pager, kept }) = self.asked(addr, write) {
+                pager.ask(self, addr, write, kept, by_program)?;
+            }
+            // A program may have to look at a signal first. A copy wants the page.
+            if by_program {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has the program's own pager to be asked before this access?
+    pub fn asked(&self, addr: u64, write: bool) -> Option<Asked> {
+        self.lock().asked(addr, write)
+    }
+
+    /// Which program's it is: another number after [`AddressSpace::clear`].
+    pub fn image(&self) -> u64 {
+        self.lock().image
+    }
+
+    /// From now on a pager of the program's own is asked about a range. ENOMEM: another program is there by now; EINVAL: nothing is
+    /// mapped there, or something else than private anonymous memory; EBUSY: another one is. The caller runs in this space.
+    pub fn register(&self, addr: u64, len: u64, own: &OwnPager, image: u64) -> Result<()> {
+        let mut vm = self.lock();
+        if vm.image != image {
+            return Err(Errno::ENOMEM);
+        }
+        vm.register(addr, addr + len, own)
+    }
+
+    /// It is no longer asked. EINVAL as above, or it is another's. The caller runs in this space.
+    pub fn unregister(&self, addr: u64, len: u64, pager: &Arc<dyn Pager>) -> Result<()> {
+        self.lock().unregister(addr, addr + len, pager)
+    }
+
+    /// Is a pager asked about all of a range, which is one area's?
+    pub fn is_paged_by(&self, addr: u64, len: u64, pager: &Arc<dyn Pager>) -> bool {
+        self.lock().paged_by(addr, addr + len, pager).is_ok()
+    }
+
+    /// Puts pages in place, all of one slot (64 KiB), with what lies at offset `from` of the cell's memory, which is the caller's, or
+    /// zeroes, up to the first that is in place. `kept`: the pager is asked before they are written to. Value: bytes. ENOENT: this pager
+    /// is not asked about all of it; EEXIST: the first is in place. The caller runs in this space.
+    pub fn place(
+        &self,
+        addr: u64,
+        len: u64,
+        from: Option<u64>,
+        kept: bool,
+        pager: &Arc<dyn Pager>,
+    ) -> Result<u64> {
+        self.lock().place(addr, len, from, kept, pager)
+    }
+
+    /// From now on, or no longer, the pager is asked before what is in place in a range is written to. ENOENT: it is not asked
+    /// about writes to all of it. The caller runs in this space.
+    pub fn keep(&self, addr: u64, len: u64, kept: bool, pager: &Arc<dyn Pager>) -> Result<()> {
+        self.lock().keep(addr, addr + len, kept, pager)
+    }
+
+    /// Which pages of a range were written to since this was last asked, or brought in; a bit a page, the lowest first, and an element a
+    /// slot (64 KiB) that the range has a part of, which the caller has zeroed. Where that is cheaper it says too much, never too little:
+    /// see `note_write`. Value: pages. ENOMEM: not all of it is mapped; EINVAL: some of it is shared, or a file's own pages. The caller
+    /// runs in this space.
+    pub fn take_written(&self, addr: u64, len: u64, written: &mut [u16]) -> Result<u64> {
+        self.lock().take_written(addr, addr + len, written)
+    }
+
+    /// Can [`AddressSpace::take_written`] say something of all pages of a range? Errors as there.
+    pub fn can_tell_writes(&self, addr: u64, len: u64) -> Result<()> {
+        self.lock().can_tell_writes(addr, addr + len)
+    }
+
     /// Would a fault there have to read from a device?
     pub fn fault_reads(&self, addr: u64) -> bool {
         let vm = self.lock();
         let Some((start, area)) = vm.area_at(addr) else { return false };
-        let slot = vm.slots.get(&(addr & !(SLOT - 1)));
-        if area.direct || slot.is_some_and(|s| s.mapped & 1 << (addr % SLOT / PAGE) != 0) {
+        if area.direct || vm.is_mapped(addr) {
             return false;
         }
         match &area.kind {
@@ -545,34 +1194,54 @@ impl AddressSpace {
         }
     }
 
-    /// Populates a range as far as it can.
-    pub fn populate(&self, addr: u64, len: u64) {
+    /// A copy for the child of a fork, that shows the same memory until one of both writes to it. The caller runs in this space; in
+    /// the new one nothing is mapped until [`AddressSpace::show_all`]. What both are going to write to at once is copied now: what lies
+    /// at the addresses of `hot`, and, if there are any, some of what was written to since the last fork.
+    pub fn fork(&self, hot: &[u64]) -> Result<AddressSpace> {
+        self.lock().fork(hot)
+    }
+
+    /// Maps all that a fork has given this space. The caller is the first to run in it.
+    pub fn show_all(&self) -> Result<()> {
+        self.lock().show_all()
+    }
+
+    /// Says how memory is brought in from now on, where the program doesn't say otherwise.
+    pub fn set_paging(&self, paging: Paging) {
+        self.lock().paging = paging;
+    }
+
+    /// Populates a range for reading, for writing, or for what its areas allow, up to where that can't be, and says why.
+    pub fn populate(&self, addr: u64, len: u64, write: Option<bool>) -> core::result::Result<(), Denied> {
         let mut vm = self.lock();
-        let mut at = page_down(addr);
-        while at < addr + len {
-            let Some((_, area)) = vm.area_at(at) else { return };
-            let (write, exec) = (area.access.contains(Access::WRITE), false);
-            if vm.fault(at, write, exec).is_err() {
-                return;
-            }
-            at = (at & !(SLOT - 1)) + SLOT;
-            breathe();
+        let (mut at, end) = (page_down(addr), page_up(addr + len));
+        while at < end {
+            let (_, area) = vm.area_at(at).ok_or(Denied::Unmapped)?;
+            let next = area.end.min(end);
+            vm.populate(at, next, write)?;
+            at = next;
         }
+        Ok(())
     }
 
     /// Unmaps everything. The caller runs in this space.
     pub fn clear(&self) {
         let mut vm = self.lock();
+        vm.image += 1;
         if vm.areas.is_empty() {
             return;
         }
+        // First, and as a whole: one by one they would be taken out of a copy, where a fork has the same.
+        vm.windows = Arc::default();
+        vm.trampolines_of = Arc::default();
+        vm.texts = Arc::default();
         vm.remove(0, RUNTIME_BASE);
         vm.remove(RUNTIME_END, USER_MAX);
         vm.brk = 0;
         vm.brk_start = 0;
-        vm.windows.clear();
-        vm.trampolines_of.clear();
         vm.trampolines = (0, 0);
+        vm.next_ready = SLOT;
+        vm.locks_all = false;
     }
 
     /// Bytes mapped.
@@ -584,8 +1253,17 @@ impl AddressSpace {
     pub fn size(&self) -> (u64, u64, u64) {
         let vm = self.lock();
         let direct: u64 = vm.areas.iter().filter(|(_, a)| a.direct).map(|(s, a)| a.end - s).sum();
-        let resident = vm.resident * PAGE + direct;
+        let resident = vm.in_areas() * PAGE + direct;
         (vm.total, resident, (vm.peak * PAGE).max(resident))
+    }
+
+    /// Bytes resident of an area, as [`AddressSpace::size`] counts them.
+    pub fn resident(&self, start: u64, end: u64) -> u64 {
+        let vm = self.lock();
+        if vm.area_at(start).is_some_and(|(_, area)| area.direct) {
+            return end - start;
+        }
+        vm.runs(start, end).iter().map(|(_, len, _)| len).sum()
     }
 
     /// The heap's start and end.
@@ -601,24 +1279,42 @@ impl AddressSpace {
         }
     }
 
+    /// The area that holds an address, or the first one behind it.
+    pub fn find_from(&self, addr: u64) -> Option<(u64, Area)> {
+        let vm = self.lock();
+        let found = vm.area_at(addr).or_else(|| vm.areas.range(addr..).next().map(|(s, area)| (*s, area)));
+        found.map(|(s, area)| (s, area.clone()))
+    }
+
     /// The area that holds an address.
     pub fn find(&self, addr: u64) -> Option<(u64, Area)> {
         self.lock().area_at(addr).map(|(s, a)| (s, a.clone()))
     }
 
+    /// Reads private memory from any space, as far as it is in place. Value: bytes.
+    pub fn look_at(&self, addr: u64, to: &mut [u8]) -> usize {
+        let vm = self.lock();
+        let mut done = 0;
+        while done < to.len() {
+            let at = addr + done as u64;
+            if !vm.is_mapped(at) {
+                break;
+            }
+            let n = (to.len() - done).min((PAGE - at % PAGE) as usize);
+            vm.peek(at, &mut to[done..done + n]);
+            done += n;
+        }
+        done
+    }
+
     /// The rewritten window that an address is inside of, and its first byte.
     pub fn window_at(&self, addr: u64) -> Option<(u64, Window)> {
-        let vm = self.lock();
-        let (start, w) = vm.windows.range(..=addr).next_back()?;
-        (addr < start + u64::from(w.len)).then_some((*start, *w))
+        self.lock().window_at(addr)
     }
 
     /// The window whose trampoline holds an address, and its first byte.
     pub fn window_of_trampoline(&self, addr: u64) -> Option<(u64, Window)> {
-        let vm = self.lock();
-        let (to, start) = vm.trampolines_of.range(..=addr).next_back()?;
-        let w = vm.windows.get(start)?;
-        (addr < to + u64::from(w.moved.len)).then_some((*start, *w))
+        self.lock().window_of_trampoline(addr)
     }
 
     /// System-call sites rewritten in this space.
@@ -632,7 +1328,7 @@ impl Drop for AddressSpace {
         // The space's process is gone or going; only its memory is to be given back.
         let vm = self.vm.get_mut();
         for slot in vm.slots.values() {
-            give_pages(u64::from(slot.frame) * PAGE, CHUNK_ORDER);
+            slot.release();
             breathe();
         }
         for area in vm.areas.values() {
@@ -671,21 +1367,30 @@ impl Vm {
         true
     }
 
+    /// Can something be mapped there, if it has to be there?
+    fn check_place(&self, addr: u64, len: u64, place: Place) -> Result<()> {
+        if !matches!(place, Place::Fixed | Place::FixedNoReplace) {
+            return Ok(());
+        }
+        if !addr.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        if addr < USER_MIN {
+            return Err(Errno::EPERM);
+        }
+        if !is_user_range(addr, len) {
+            return Err(Errno::ENOMEM);
+        }
+        if place == Place::FixedNoReplace && !self.is_free(addr, addr + len) {
+            return Err(Errno::EEXIST);
+        }
+        Ok(())
+    }
+
     fn choose(&self, request: &MapRequest, len: u64) -> Result<u64> {
         let addr = request.addr;
+        self.check_place(addr, len, request.place)?;
         if matches!(request.place, Place::Fixed | Place::FixedNoReplace) {
-            if !addr.is_multiple_of(PAGE) {
-                return Err(Errno::EINVAL);
-            }
-            if addr < USER_MIN {
-                return Err(Errno::EPERM);
-            }
-            if !is_user_range(addr, len) {
-                return Err(Errno::ENOMEM);
-            }
-            if request.place == Place::FixedNoReplace && !self.is_free(addr, addr + len) {
-                return Err(Errno::EEXIST);
-            }
             return Ok(addr);
         }
         let hint = page_up(addr);
@@ -693,19 +1398,181 @@ impl Vm {
             return Ok(hint);
         }
         // Large private memory on block boundaries, so that whole blocks can stand behind it.
-        let align = if len >= BLOCK && matches!(request.kind, Kind::Anonymous) && !request.shared {
-            BLOCK
-        } else {
-            PAGE
+        // Files by the slot, so that their code lies alike in all processes.
+        let align = match request.kind {
+            Kind::Anonymous if len >= BLOCK && !request.shared => BLOCK,
+            Kind::File { .. } if !request.shared => SLOT,
+            _ => PAGE,
         };
         let (top, low) = match request.place {
             Place::Low => (0x8000_0000, USER_MIN),
             _ => (self.top, USER_MIN),
         };
-        find_free(&self.areas, len, top, low, align)
+        self.find_unused(len, top, low, align)
             .or_else(|| find_free(&self.areas, len, top, low, PAGE))
             .or_else(|| find_free(&self.areas, len, USER_MAX, self.top, PAGE))
             .ok_or(Errno::ENOMEM)
+    }
+
+    /// As [`find_free`], where no memory is ready, either. Some may be closed there.
+    fn find_unused(&self, len: u64, mut top: u64, low: u64, align: u64) -> Option<u64> {
+        loop {
+            let at = find_free(&self.areas, len, top, low, align)?;
+            match self.ready.last_in(at, at + len) {
+                Some((start, _)) => top = start,
+                None => return Some(at),
+            }
+        }
+    }
+
+    /// The last stretch that is ready or closed in a range.
+    fn spare_in(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        self.ready.last_in(start, end).or_else(|| self.closed.last_in(start, end))
+    }
+
+    /// Where memory is ready for a mapping: zeroed, and in place. If need be, some is made ready.
+    fn take_ready(&mut self, len: u64) -> Option<u64> {
+        let found = self.ready.find(len, self.top, page_up(self.brk)).or_else(|| {
+            if !self.open_again(len) {
+                self.make_ready(len);
+            }
+            self.ready.find(len, self.top, page_up(self.brk))
+        })?;
+        self.ready.cut(found, found + len);
+        Some(found)
+    }
+
+    /// Makes a stretch of so many bytes at least ready again that was closed. False: there is none.
+    fn open_again(&mut self, len: u64) -> bool {
+        let Some(end) = self.closed.find(len.max(SLOT), self.top, 0).map(|at| at + len.max(SLOT)) else {
+            return false;
+        };
+        let Some((start, end)) = self.closed.last_in(end - PAGE, end) else { return false };
+        for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
+            slot.clear(page_bits(*s, start, end));
+            breathe();
+        }
+        // SAFETY: pages of this space's slots, all of which are mapped.
+        let opened = unsafe { platform().protect(start, end - start, Access::READ | Access::WRITE) };
+        if opened.is_err() {
+            self.drop_spare(start, end);
+            return false;
+        }
+        self.closed.cut(start, end);
+        self.ready.add(start, end);
+        true
+    }
+
+    /// Maps memory at addresses where there is nothing, for so many bytes at least.
+    fn make_ready(&mut self, len: u64) {
+        let size = self.next_ready.max(len.next_power_of_two()).clamp(SLOT, MADE_READY_MAX);
+        let Some(at) = self.find_unused(size, self.top, USER_MIN, size) else { return };
+        self.drop_spare(at, at + size);
+        if self.put_ready(at, at, size) {
+            self.ready.add(at, at + size);
+            self.next_ready = (size * 4).min(MADE_READY_MAX);
+        }
+    }
+
+    /// Puts memory behind the slots from `slot` on, `size` bytes, a power of two of slots, and maps what of it lies at
+    /// `start` or behind it.
+    fn put_ready(&mut self, slot: u64, start: u64, size: u64) -> bool {
+        let order = (size / PAGE).trailing_zeros();
+        let Some(offset) = take_pages(order) else { return false };
+        let backing = Backing::Memory { offset: offset + (start - slot) };
+        let len = size - (start - slot);
+        let access = Access::READ | Access::WRITE | Access::POPULATE;
+        // SAFETY: a user range in which nothing is mapped; the memory was just taken.
+        if unsafe { platform().map(start, len, access, backing) }.is_err() {
+            give_pages(offset, order);
+            return false;
+        }
+        for at in (0..size).step_by(SLOT as usize) {
+            let bits = page_bits(slot + at, start, slot + size);
+            self.slots.insert(slot + at, Slot::new(((offset + at) / PAGE) as u32, bits));
+        }
+        self.resident += len / PAGE;
+        true
+    }
+
+    /// Has the heap's memory from `start` to `end`, which is an area now, in place, and what is left of its slots ready.
+    fn ready_heap(&mut self, start: u64, end: u64) {
+        let next = self.areas.range(end..).next().map_or(self.top, |(s, _)| *s);
+        let mut at = start & !(SLOT - 1);
+        if let Some(slot) = self.slots.get(&at).copied() {
+            let to = (at + SLOT).min(next);
+            let bits = page_bits(at, start, to);
+            // Where pages were shared, or are something else's, they fault in.
+            if slot.guarded || slot.is_shared() || slot.mapped & bits != 0 {
+                return;
+            }
+            slot.clear(slot.stale & bits);
+            if show(at, &slot, bits, Access::READ | Access::WRITE).is_err() {
+                return;
+            }
+            let slot = self.slots.get_mut(&at).expect("just looked at");
+            slot.mapped |= bits;
+            slot.stale &= !bits;
+            self.resident += u64::from(bits.count_ones());
+            if end < to {
+                self.ready.add(end, to);
+                return;
+            }
+            at += SLOT;
+        }
+        let size = (end.saturating_sub(at)).max(self.next_ready.min(READY_MAX)).next_power_of_two();
+        if at >= end
+            || at + size > next
+            || self.has_slots(at, at + size)
+            || self.spare_in(at, at + size).is_some()
+        {
+            return;
+        }
+        if self.put_ready(at, at.max(start), size) {
+            self.ready.add(end, at + size);
+            self.next_ready = (self.next_ready * 4).min(MADE_READY_MAX);
+        }
+    }
+
+    /// Unmaps what is ready or closed in a range, and gives it back.
+    fn drop_spare(&mut self, start: u64, end: u64) {
+        while let Some((s, e)) = self.spare_in(start, end) {
+            let (s, e) = (s.max(start), e.min(end));
+            self.ready.cut(s, e);
+            self.closed.cut(s, e);
+            // SAFETY: a user range.
+            let _ = unsafe { platform().unmap(s, e - s) };
+            self.release_slots(s, e);
+        }
+    }
+
+    /// Gives back what is ready behind the heap. Apart from it, it would be taken for others, who would be in the heap's way.
+    fn drop_ready_heap(&mut self) {
+        let end = page_up(self.brk);
+        if let Some((_, last)) = self.ready.last_in(end, end + PAGE) {
+            self.drop_spare(end, last);
+        }
+    }
+
+    fn drop_closed(&mut self) {
+        while let Some((s, e)) = self.closed.last_in(0, USER_MAX) {
+            self.drop_spare(s, e);
+        }
+    }
+
+    /// Has no slot that areas have pages of, too, any that are ready: before others come to share them. Nothing stays closed.
+    fn drop_spare_parts(&mut self) {
+        self.drop_closed();
+        self.drop_ready_heap();
+        let mut end = USER_MAX;
+        while let Some((s, e)) = self.ready.last_in(0, end) {
+            let (first, last) = (s.next_multiple_of(SLOT), e & !(SLOT - 1));
+            let parts = if first > last { [(s, e), (e, e)] } else { [(s, first), (last, e)] };
+            for (from, to) in parts.into_iter().filter(|(from, to)| from < to) {
+                self.drop_spare(from, to);
+            }
+            end = s;
+        }
     }
 
     fn map(&mut self, request: MapRequest) -> Result<u64> {
@@ -716,13 +1583,34 @@ impl Vm {
         if len < request.len || len > USER_MAX {
             return Err(Errno::ENOMEM);
         }
-        let start = self.choose(&request, len)?;
+        let simple = request.access.difference(Access::POPULATE) == Access::READ | Access::WRITE;
+        let anonymous = simple && !request.shared && matches!(request.kind, Kind::Anonymous);
+        let small = anonymous && len <= READY_MAX && self.paging != Paging::Demand;
+        let anywhere = small && request.addr == 0 && request.place == Place::Hint;
+        let taken = if anywhere { self.take_ready(len) } else { None };
+        let start = match taken {
+            Some(start) => start,
+            None => self.choose(&request, len)?,
+        };
         // Any other place is free.
         if request.place == Place::Fixed {
             self.remove(start, start + len);
         }
+        let is_ready = taken.is_some() || small && self.ready.take(start, start + len);
+        if !is_ready {
+            self.drop_spare(start, start + len);
+        }
         let MapRequest { access, shared, mut kind, name, populate, .. } = request;
+        // Not a stack, of which hardly anything is ever used.
+        let ahead = anonymous && self.paging == Paging::Populate && (name.is_empty() || name == HEAP);
+        let populate = populate || ahead && len <= memory().total().saturating_sub(memory().used()) / 2;
+        let locked = request.locked || self.locks_all;
         let mut direct = false;
+        let plain = matches!(kind, Kind::File { .. }) && !shared && !access.contains(Access::WRITE);
+        let runs = plain && access.contains(Access::EXEC);
+        let known = if runs { self.known_text(&kind, start, start + len) } else { None };
+        // Nothing of the file itself is seen then.
+        let is_known = known.as_ref().is_some_and(|known| known.covers(start, start + len));
         if let Kind::File { file, offset } = &kind {
             if let Some(object) = file.object() {
                 if shared {
@@ -730,11 +1618,12 @@ impl Vm {
                 }
             } else if shared || !access.contains(Access::WRITE) && !file.is_divided() {
                 if let Some(fd) = file.host_file(shared && access.contains(Access::WRITE))? {
-                    // An access of nothing is mapped when it becomes something.
-                    if !access.difference(Access::POPULATE).is_empty() {
+                    // A private one that has no access is mapped when it gets some.
+                    if (shared || !access.difference(Access::POPULATE).is_empty()) && !is_known {
                         let backing = Backing::File { fd, offset: *offset, shared };
                         // Not executable yet: system-call sites are rewritten first.
-                        let first = if shared { access } else { access.difference(Access::EXEC) };
+                        let now = shared || known.is_some();
+                        let first = if now { access } else { access.difference(Access::EXEC) };
                         // SAFETY: a user range, checked by `choose`.
                         unsafe { platform().map(start, len, first, backing)? };
                         direct = true;
@@ -747,26 +1636,42 @@ impl Vm {
         if let Kind::Object { object, .. } = &kind {
             object.mapped(1);
         }
-        let plain = matches!(kind, Kind::File { .. }) && !shared && !access.contains(Access::WRITE);
-        let area = Area { end: start + len, access, shared, kind, direct, plain, name };
+        let at_fork = AtFork::default();
+        let (end, paging, pager) = (start + len, None, None);
+        let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked };
         self.total += len;
         self.insert(start, area);
-        if plain && access.contains(Access::EXEC) {
+        if is_ready {
+            self.count_resident(0);
+            return Ok(start);
+        }
+        if small && name == HEAP {
+            self.ready_heap(start, start + len);
+            self.count_resident(0);
+        }
+        if let Some(known) = known {
+            self.show_text(start, start + len, access, known)
+                .inspect_err(|_| self.remove(start, start + len))?;
+        } else if runs {
             self.rewrite(start, start + len);
+            if direct
+                && self.is_in_slots(start, start + len)
+                && let Some(area) = self.areas.get_mut(&start).filter(|area| area.end == start + len)
+            {
+                // Nothing of the file itself is seen.
+                (direct, area.direct) = (false, false);
+            }
             if direct {
                 // SAFETY: the range was mapped above.
                 unsafe { platform().protect(start, len, access)? };
             } else {
                 // What was rewritten; the rest faults in.
-                self.protect_slots(start, start + len, access);
+                self.protect_now(|vm, runs| vm.protect_slots(start, start + len, access, runs));
             }
         }
-        if populate {
-            let mut at = start;
-            while at < start + len && self.fault(at, access.contains(Access::WRITE), false).is_ok() {
-                at = (at & !(SLOT - 1)) + SLOT;
-                breathe();
-            }
+        if populate || locked {
+            // As far as it can be.
+            let _ = self.populate(start, start + len, None);
         }
         Ok(start)
     }
@@ -774,8 +1679,11 @@ impl Vm {
     /// Adds an area, joining it with neighbours that it continues.
     fn insert(&mut self, start: u64, mut area: Area) {
         let same = |a: &Area, b: &Area| {
-            let kept = a.shared == b.shared && a.direct == b.direct && a.plain == b.plain;
-            kept && a.access == b.access && a.name == b.name
+            a.marks() == b.marks()
+                && a.paging == b.paging
+                && a.pager == b.pager
+                && a.access == b.access
+                && a.name == b.name
         };
         if let Some(after) = self.areas.get(&area.end)
             && same(after, &area)
@@ -795,6 +1703,15 @@ impl Vm {
             return;
         }
         self.areas.insert(start, area);
+    }
+
+    /// Adds an area again that was taken out to be changed.
+    fn put_back(&mut self, start: u64, area: Area) {
+        if area.kind.counts_areas() {
+            self.areas.insert(start, area);
+        } else {
+            self.insert(start, area);
+        }
     }
 
     /// Makes the ends of a range boundaries between areas; false: nothing is mapped there.
@@ -828,11 +1745,72 @@ impl Vm {
         self.areas.insert(at, tail);
     }
 
+    /// As [`AddressSpace::window_at`].
+    fn window_at(&self, addr: u64) -> Option<(u64, Window)> {
+        let shown = self.texts.range(..=addr).next_back().filter(|(_, shown)| addr < shown.end);
+        let (start, w) = match shown {
+            Some((start, shown)) => shown.window_before(*start, addr)?,
+            None => self.windows.range(..=addr).next_back().map(|(start, w)| (*start, *w))?,
+        };
+        (addr < start + u64::from(w.len)).then_some((start, w))
+    }
+
+    /// As [`AddressSpace::window_of_trampoline`].
+    fn window_of_trampoline(&self, addr: u64) -> Option<(u64, Window)> {
+        let holds = |w: &Window| (w.trampoline..w.trampoline + u64::from(w.moved.len)).contains(&addr);
+        let of_text = |(start, shown): (&u64, &Shown)| {
+            let found = shown.text.trampoline_before(shown.base, addr);
+            found.filter(|(at, w)| holds(w) && (*start..shown.end).contains(at))
+        };
+        if let Some(found) = self.texts.iter().find_map(of_text) {
+            return Some(found);
+        }
+        let (_, start) = self.trampolines_of.range(..=addr).next_back()?;
+        let w = self.windows.get(start).filter(|w| holds(w))?;
+        Some((*start, *w))
+    }
+
+    /// Adds a rewritten window.
+    fn add_window(&mut self, at: u64, w: Window) {
+        Arc::make_mut(&mut self.windows).insert(at, w);
+        Arc::make_mut(&mut self.trampolines_of).insert(w.trampoline, at);
+    }
+
+    /// Forgets what lies in a range of texts, and the trampolines of those of which nothing is left.
+    fn remove_texts(&mut self, start: u64, end: u64) {
+        let last = |texts: &BTreeMap<u64, Shown>| {
+            texts.range(..end).next_back().filter(|(_, shown)| shown.end > start).map(|(at, _)| *at)
+        };
+        while let Some(at) = last(&self.texts) {
+            let texts = Arc::make_mut(&mut self.texts);
+            let Some(shown) = texts.remove(&at) else { return };
+            if at < start {
+                texts.insert(at, Shown { end: start, ..shown.clone() });
+            }
+            if shown.end > end {
+                texts.insert(end, shown.clone());
+            }
+            if texts.values().any(|other| other.base == shown.base) {
+                continue;
+            }
+            let area = shown.text.trampolines(shown.base).map(|(to, room)| (to, to + room));
+            // Unless the program has something else there by now.
+            let is_ours = |(to, end): &(u64, u64)| {
+                self.areas.get(to).is_some_and(|area| area.name == TRAMPOLINES && area.end == *end)
+            };
+            if let Some((to, end)) = area.filter(is_ours) {
+                self.remove(to, end);
+            }
+        }
+    }
+
     /// Unmaps a range.
     fn remove(&mut self, start: u64, end: u64) {
-        if !self.split(start, end) {
+        if !self.split(start, end) && self.spare_in(start, end).is_none() {
             return;
         }
+        self.ready.cut(start, end);
+        self.closed.cut(start, end);
         let visible = |area: &Area| area.direct || matches!(area.kind, Kind::Object { .. });
         let visible = self.areas.range(start..end).any(|(_, area)| visible(area));
         if visible || self.slots.range(start & !(SLOT - 1)..end).next().is_some() {
@@ -848,11 +1826,59 @@ impl Vm {
             drop_mapping(&area.kind);
         }
         // Nothing else has windows.
-        while of_files && let Some((at, w)) = self.windows.range(start..end).next() {
-            let at = *at;
-            self.trampolines_of.remove(&w.trampoline);
-            self.windows.remove(&at);
+        if of_files {
+            self.forget_windows(start, end);
         }
+    }
+
+    /// Forgets the windows of a range.
+    fn forget_windows(&mut self, start: u64, end: u64) {
+        self.remove_texts(start, end);
+        while let Some((&at, &w)) = self.windows.range(start..end).next() {
+            Arc::make_mut(&mut self.trampolines_of).remove(&w.trampoline);
+            Arc::make_mut(&mut self.windows).remove(&at);
+        }
+    }
+
+    /// Takes a range out of its area and keeps its pages, closed or, if that may be, ready. False: it is to be unmapped as others are.
+    fn close(&mut self, start: u64, end: u64) -> bool {
+        let len = end - start;
+        let lazy = LAZY.load(Ordering::Relaxed);
+        if len > READY_MAX || lazy && self.ready.bytes() + len > LAZY_MAX {
+            return false;
+        }
+        let is_simple = |area: &Area| {
+            let private = matches!(area.kind, Kind::Anonymous) && !area.shared && area.name.is_empty();
+            private && area.pager.is_none() && area.end >= end && area.access == Access::READ | Access::WRITE
+        };
+        let in_place = |s: u64| {
+            let bits = page_bits(s, start, end);
+            let slot = self.slots.get(&s).filter(|slot| slot.mapped & bits == bits);
+            slot.is_some_and(|slot| !slot.guarded && slot.held() == 0 && !slot.is_shared())
+        };
+        let mut slots = (start & !(SLOT - 1)..end).step_by(SLOT as usize);
+        if !self.area_at(start).is_some_and(|(_, area)| is_simple(area)) || !slots.all(in_place) {
+            return false;
+        }
+        if lazy {
+            for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
+                slot.clear(page_bits(*s, start, end));
+            }
+            self.ready.add(start, end);
+        } else {
+            if self.closed.bytes() + len > CLOSED_MAX {
+                self.drop_closed();
+            }
+            // SAFETY: pages of this space's slots, all of which are mapped.
+            if unsafe { platform().protect(start, len, Access::empty()) }.is_err() {
+                return false;
+            }
+            self.closed.add(start, end);
+        }
+        self.split(start, end);
+        self.areas.remove(&start);
+        self.total -= len;
+        true
     }
 
     /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped.
@@ -861,33 +1887,109 @@ impl Vm {
         let empty = self.slots.extract_if(start & !(SLOT - 1)..end, |s, slot| {
             let bits = page_bits(*s, start, end) & slot.mapped;
             slot.mapped &= !bits;
+            slot.kept &= !bits;
+            slot.clean &= !bits;
             *resident -= u64::from(bits.count_ones());
             // What is mapped there next must not see this.
             if slot.mapped != 0 {
-                slot.clear(bits);
+                slot.drop_pages(bits);
             }
-            bits != 0 && slot.mapped == 0
+            slot.mapped == 0
         });
         for (_, slot) in empty {
-            give_pages(u64::from(slot.frame) * PAGE, CHUNK_ORDER);
+            slot.release();
             breathe();
         }
     }
 
-    fn protect(&mut self, start: u64, end: u64, access: Access) -> Result<()> {
-        if !self.covered(start, end) {
-            return Err(Errno::ENOMEM);
+    /// Has `f` change the access to pages.
+    fn protect_now<R>(&mut self, f: impl FnOnce(&mut Vm, &mut Protecting) -> R) -> R {
+        let mut runs = Protecting::new();
+        let done = f(self, &mut runs);
+        // What the host refuses stays as it was, and faults again.
+        let _ = runs.end();
+        done
+    }
+
+    /// Calls `f` for each area's part of a range, in order, until it fails. ENOMEM: there was a hole. `over`: it goes on behind that.
+    fn each_part(
+        &mut self,
+        start: u64,
+        end: u64,
+        over: bool,
+        mut f: impl FnMut(&mut Vm, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let (mut at, mut whole) = (start, true);
+        while at < end {
+            let part = self.area_at(at).map(|(_, area)| (at, area.end));
+            let part = part.or_else(|| self.areas.range(at..end).next().map(|(s, area)| (*s, area.end)));
+            whole &= part.is_some_and(|(s, _)| s == at);
+            let Some((s, e)) = part.filter(|_| whole || over) else { break };
+            f(self, s, e.min(end))?;
+            at = e;
         }
-        for s in self.overlapping(start, end) {
-            let area = &self.areas[&s];
-            if !area.shared || !access.contains(Access::WRITE) {
-                continue;
+        if whole { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Changes something about a part of an area, if that has to be.
+    fn change(&mut self, start: u64, end: u64, differs: impl Fn(&Area) -> bool, f: impl Fn(&mut Area)) {
+        if !self.area_at(start).is_some_and(|(_, area)| differs(area)) {
+            return;
+        }
+        self.split(start, end);
+        let mut area = self.areas.remove(&start).expect("split there");
+        f(&mut area);
+        self.put_back(start, area);
+    }
+
+    /// Does what is said of a part of an area. EINVAL: it can't be said of it.
+    fn advise(&mut self, start: u64, end: u64, advice: Advice) -> Result<()> {
+        let (_, area) = self.area_at(start).expect("a part of an area");
+        let is_anonymous = matches!(area.kind, Kind::Anonymous);
+        let possible = match advice {
+            Advice::Discard | Advice::Cold => !area.locked,
+            Advice::Free => !area.locked && is_anonymous,
+            Advice::Wipe(true) => is_anonymous,
+            Advice::Wipe(false) | Advice::Omit(_) | Advice::Paging(_) | Advice::Other => true,
+        };
+        if !possible {
+            return Err(Errno::EINVAL);
+        }
+        match advice {
+            Advice::Discard | Advice::Free => self.discard(start, end),
+            Advice::Omit(omitted) => self.set_at_fork(start, end, |at_fork| AtFork { omitted, ..at_fork }),
+            Advice::Wipe(wiped) => self.set_at_fork(start, end, |at_fork| AtFork { wiped, ..at_fork }),
+            Advice::Paging(how) => {
+                self.change(start, end, |area| area.paging != Some(how), |area| area.paging = Some(how));
             }
+            Advice::Cold | Advice::Other => {}
+        }
+        Ok(())
+    }
+
+    /// Changes what a fork makes of a part of an area.
+    fn set_at_fork(&mut self, start: u64, end: u64, f: impl Fn(AtFork) -> AtFork) {
+        let differs = |area: &Area| f(area.at_fork) != area.at_fork;
+        self.change(start, end, differs, |area| area.at_fork = f(area.at_fork));
+    }
+
+    /// Changes access up to the first hole, as Linux does.
+    fn protect(&mut self, start: u64, end: u64, access: Access, runs: &mut Protecting) -> Result<()> {
+        self.each_part(start, end, false, |vm, start, end| vm.protect_part(start, end, access, runs))
+    }
+
+    /// Changes access to a part of an area.
+    fn protect_part(&mut self, s: u64, e: u64, access: Access, runs: &mut Protecting) -> Result<()> {
+        let (_, area) = self.area_at(s).expect("a part of an area");
+        if area.access == access {
+            return Ok(());
+        }
+        // The host's file that is going to be written through its mapping, as only what is open for that may be.
+        let mut written = None;
+        if area.shared && access.contains(Access::WRITE) {
             // EACCES if the file was not opened for writing.
             match &area.kind {
-                Kind::File { file, .. } => {
-                    file.host_file(true)?;
-                }
+                Kind::File { file, .. } => written = file.host_file(true)?.filter(|_| area.direct),
                 // Seals that came after the mapping don't hold for it.
                 Kind::Object { file: Some(file), .. } if file.host_file(true) == Err(Errno::EACCES) => {
                     return Err(Errno::EACCES);
@@ -895,44 +1997,177 @@ impl Vm {
                 Kind::Object { .. } | Kind::Anonymous => {}
             }
         }
-        self.split(start, end);
-        let list: Vec<u64> = self.areas.range(start..end).map(|(s, _)| *s).collect();
-        for s in list {
-            // One that had this access already may have been joined to the one before it.
-            let Some(area) = self.areas.get_mut(&s) else { continue };
-            if area.access == access {
-                continue;
+        self.split(s, e);
+        let area = self.areas.get_mut(&s).expect("split there");
+        let was = area.access;
+        area.access = access;
+        area.plain &= !access.contains(Access::WRITE);
+        let direct = area.direct;
+        let runs_now = area.plain && access.contains(Access::EXEC) && !was.contains(Access::EXEC);
+        if direct && !area.shared && access.contains(Access::WRITE) {
+            // A private page of a file that may be written becomes ours when it is next touched.
+            area.direct = false;
+            self.hide_direct(s, e);
+            self.protect_slots(s, e, access, runs);
+        } else if direct {
+            if runs_now {
+                self.rewrite(s, e);
             }
-            let was = area.access;
-            area.access = access;
-            area.plain &= !access.contains(Access::WRITE);
-            let (e, direct) = (area.end, area.direct);
-            let runs_now = area.plain && access.contains(Access::EXEC) && !was.contains(Access::EXEC);
-            if direct && !area.shared && access.contains(Access::WRITE) {
-                // A private page of a file that may be written becomes ours when it is next touched.
-                area.direct = false;
-                self.hide_direct(s, e);
-                self.protect_slots(s, e, access);
-            } else if direct {
-                if runs_now {
-                    self.rewrite(s, e);
+            match (written, &self.areas[&s].kind) {
+                (Some(fd), Kind::File { offset, .. }) => {
+                    let backing = Backing::File { fd, offset: *offset, shared: true };
+                    // SAFETY: a user range, of the same file as before.
+                    unsafe { platform().map(s, e - s, access, backing)? };
                 }
                 // SAFETY: mapped in full: by the file, or by slots over it.
-                unsafe { platform().protect(s, e - s, access)? };
-            } else if let Kind::Object { .. } = area.kind {
-                // Pages that were touched are mapped, others not: drop all, they fault in again.
-                // SAFETY: a user range.
-                let _ = unsafe { platform().unmap(s, e - s) };
-            } else {
-                if runs_now {
-                    self.rewrite(s, e);
-                }
-                self.protect_slots(s, e, access);
+                _ => unsafe { platform().protect(s, e - s, access)? },
             }
-            let area = self.areas.remove(&s).expect("just changed");
-            self.insert(s, area);
+        } else if let Kind::Object { .. } = area.kind {
+            // Pages that were touched are mapped, others not: drop all, they fault in again.
+            // SAFETY: a user range.
+            let _ = unsafe { platform().unmap(s, e - s) };
+        } else {
+            if runs_now {
+                self.rewrite(s, e);
+            }
+            self.protect_slots(s, e, access, runs);
         }
+        let area = self.areas.remove(&s).expect("just changed");
+        self.put_back(s, area);
         Ok(())
+    }
+
+    fn fork(&mut self, hot: &[u64]) -> Result<AddressSpace> {
+        let mut child = Vm {
+            areas: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            brk_start: self.brk_start,
+            brk: self.brk,
+            top: self.top,
+            resident: 0,
+            peak: 0,
+            total: 0,
+            ready: Ready::default(),
+            closed: Ready::default(),
+            image: 0,
+            paging: self.paging,
+            next_ready: SLOT,
+            locks_all: false,
+            pieces: self.pieces,
+            trampolines: self.trampolines,
+            windows: self.windows.clone(),
+            trampolines_of: self.trampolines_of.clone(),
+            texts: self.texts.clone(),
+            rewritten: self.rewritten,
+        };
+        self.drop_spare_parts();
+        self.next_ready = SLOT;
+        let mut guards = Protecting::new();
+        let mut budget = if hot.is_empty() { 0 } else { COPIED_AT_FORK };
+        for (&start, area) in &self.areas {
+            if area.at_fork.omitted {
+                continue;
+            }
+            if let Kind::Object { object, .. } = &area.kind {
+                object.mapped(1);
+            }
+            child.total += area.end - start;
+            // Locks are not inherited, and its pager is not asked for the child.
+            child.areas.insert(start, Area { locked: false, pager: None, ..area.clone() });
+            if area.at_fork.wiped {
+                continue;
+            }
+            for (&s, slot) in self.slots.range(start & !(SLOT - 1)..area.end) {
+                let bits = page_bits(s, start, area.end) & slot.mapped;
+                if bits == 0 {
+                    continue;
+                }
+                let copy = child.slots.entry(s).or_insert_with(|| {
+                    let mut is_hot = hot.iter().any(|at| at & !(SLOT - 1) == s);
+                    let pages = slot.mapped.count_ones();
+                    if !is_hot && pages <= budget && !slot.guarded && self.is_writable(s) {
+                        budget -= pages;
+                        is_hot = true;
+                    }
+                    // What of it the child is to have is found out area by area.
+                    match is_hot.then(|| copy_of(slot)) {
+                        Some(Ok(copy)) => Slot { mapped: 0, stale: u16::MAX, kept: 0, clean: 0, ..copy },
+                        _ => {
+                            memory().sharers().add(slot.offset());
+                            let stale = slot.mapped | slot.stale;
+                            Slot { mapped: 0, stale, guarded: true, kept: 0, clean: 0, ..*slot }
+                        }
+                    }
+                });
+                copy.mapped |= bits;
+                copy.stale &= !bits;
+                child.resident += u64::from(bits.count_ones());
+                // Not those that have been guarded since another fork.
+                if copy.frame == slot.frame && !slot.guarded && area.access.contains(Access::WRITE) {
+                    guards.add(s, bits, unwritable(area.access));
+                }
+            }
+            breathe();
+        }
+        child.peak = child.resident;
+        for slot in self.slots.values_mut() {
+            slot.guarded |= slot.is_shared();
+        }
+        let child = AddressSpace { vm: Mutex::new(child) };
+        if let Err(e) = guards.end() {
+            // Some may still be written to: nothing may be shared, and the next fork has to guard all.
+            drop(child);
+            self.slots.values_mut().for_each(|slot| slot.guarded = false);
+            return Err(e);
+        }
+        Ok(child)
+    }
+
+    /// May a part of a slot be written to?
+    fn is_writable(&self, s: u64) -> bool {
+        let first = self.area_at(s).map_or(s, |(start, _)| start);
+        self.areas.range(first..s + SLOT).any(|(_, area)| area.access.contains(Access::WRITE))
+    }
+
+    fn show_all(&mut self) -> Result<()> {
+        let mut batch = Batch::default();
+        // What lies side by side, in memory, too, is mapped together, whatever areas it belongs to.
+        let mut runs = Vec::new();
+        let mut last = Access::empty();
+        // Of what it can write to, and is going to.
+        let mut populated = COPIED_AT_FORK;
+        for (&start, area) in &self.areas {
+            let access = area.access.difference(Access::POPULATE);
+            if area.direct
+                && let Kind::File { file, offset } = &area.kind
+                && let Some(fd) = file.host_file(area.shared && access.contains(Access::WRITE))?
+            {
+                // Below what stands in slots.
+                batch.send()?;
+                let backing = Backing::File { fd, offset: *offset, shared: area.shared };
+                // SAFETY: a user range.
+                unsafe { platform().map(start, area.end - start, access, backing)? };
+            }
+            // Those without access, too: changes of access find them in place.
+            for (&s, slot) in self.slots.range_mut(start & !(SLOT - 1)..area.end) {
+                let mut allowed = slot.allowed(access);
+                // The others may have let go of it since.
+                slot.guarded &= !allowed.contains(Access::WRITE);
+                let bits = slot.mapped & page_bits(s, start, area.end);
+                if allowed.contains(Access::WRITE) && bits.count_ones() <= populated {
+                    populated -= bits.count_ones();
+                    allowed |= Access::POPULATE;
+                }
+                if allowed != last {
+                    show_runs(&mut batch, &mut runs, last)?;
+                    last = allowed;
+                }
+                add_runs(&mut runs, s, slot.frame, bits);
+            }
+            breathe();
+        }
+        show_runs(&mut batch, &mut runs, last)?;
+        batch.send()
     }
 
     /// Runs of pages in slots inside a range: address, length, offset in memory.
@@ -944,27 +2179,17 @@ impl Vm {
         runs
     }
 
-    fn protect_slots(&self, start: u64, end: u64, access: Access) {
-        let mut batch = Batch::new();
-        let mut runs = self.runs(start, end).into_iter().peekable();
-        while let Some((addr, mut len, _)) = runs.next() {
-            // Neighbouring addresses in one, wherever their memory lies.
-            while let Some((a, l, _)) = runs.peek() {
-                if *a != addr + len {
-                    break;
-                }
-                len += l;
-                runs.next();
-            }
-            // SAFETY: these pages are mapped in the program's part.
-            let _ = unsafe { batch.add(Change::Protect { addr, len, access }) };
+    /// Changes the access to the slots' pages in a range, as far as they may have it.
+    fn protect_slots(&mut self, start: u64, end: u64, access: Access, runs: &mut Protecting) {
+        for (s, slot) in self.slots.range_mut(start & !(SLOT - 1)..end) {
+            slot.guarded = slot.allowed(access) != access;
+            runs.add_slot(*s, slot, page_bits(*s, start, end), access);
         }
-        let _ = batch.send();
     }
 
     /// Unmaps the parts of a range that no slot's page lies over.
     fn hide_direct(&mut self, start: u64, end: u64) {
-        let mut batch = Batch::new();
+        let mut batch = Batch::default();
         let mut at = start;
         for (addr, len, _) in self.runs(start, end).into_iter().chain([(end, 0, 0)]) {
             if addr > at {
@@ -976,53 +2201,50 @@ impl Vm {
         let _ = batch.send();
     }
 
+    /// Drops the contents of a part of an area, if it is private.
     fn discard(&mut self, start: u64, end: u64) {
-        let list: Vec<(u64, u64)> = self
-            .overlapping(start, end)
-            .into_iter()
-            .filter(|s| !self.areas[s].shared && !self.areas[s].direct)
-            .map(|s| (s.max(start), self.areas[&s].end.min(end)))
-            // Of code with rewritten sites there is nothing to drop: it is its file's.
-            .filter(|(a, b)| {
-                !(self.area_at(*a).is_some_and(|(_, area)| area.plain) && self.has_windows(*a, *b))
-            })
-            .collect();
-        for (a, b) in list {
-            if self.clear_few(a, b) {
-                continue;
-            }
-            // Out of the page tables first, then back to the pool.
-            if !self.runs(a, b).is_empty() {
-                // SAFETY: a user range.
-                let _ = unsafe { platform().unmap(a, b - a) };
-                self.release_slots(a, b);
-            }
+        let (_, area) = self.area_at(start).expect("a part of an area");
+        // Of code with rewritten sites there is nothing to drop: it is its file's.
+        if area.shared || area.direct || area.plain && self.has_windows(start, end) {
+            return;
+        }
+        // Out of the page tables first, then back to the pool.
+        if !self.clear_few(start, end) && !self.runs(start, end).is_empty() {
+            // SAFETY: a user range.
+            let _ = unsafe { platform().unmap(start, end - start) };
+            self.release_slots(start, end);
         }
     }
 
     /// Discards a range of anonymous memory by zeroing it where it is, if there are only a few pages of a slot that stays: as at the
     /// end of each thread, whose stack is used again. To unmap them would give nothing back, and cost a fault. False: it is not such a
     /// range.
-    fn clear_few(&self, start: u64, end: u64) -> bool {
-        if !self.area_at(start).is_some_and(|(_, area)| matches!(area.kind, Kind::Anonymous)) {
+    fn clear_few(&mut self, start: u64, end: u64) -> bool {
+        let is_plain = |area: &Area| matches!(area.kind, Kind::Anonymous) && area.pager.is_none();
+        if !self.area_at(start).is_some_and(|(_, area)| is_plain(area)) {
             return false;
         }
-        let mut slots = self.slots.range(start & !(SLOT - 1)..end).filter_map(|(s, slot)| {
+        let mut slots = self.slots.range_mut(start & !(SLOT - 1)..end).filter_map(|(s, slot)| {
             let bits = page_bits(*s, start, end) & slot.mapped;
             (bits != 0).then_some((slot, bits))
         });
         let (Some((slot, bits)), None) = (slots.next(), slots.next()) else { return false };
-        if slot.mapped == bits || bits.count_ones() > FEW {
+        if slot.mapped == bits || bits.count_ones() > FEW || slot.is_shared() {
             return false;
         }
         slot.clear(bits);
+        slot.clean &= !bits;
         true
     }
 
     /// Does a rewritten window lie in a range, in part or wholly?
     fn has_windows(&self, start: u64, end: u64) -> bool {
         let last = self.windows.range(..end).next_back();
+        let texts = self.texts.range(..end).rev().take_while(|(_, shown)| shown.end > start);
         last.is_some_and(|(at, w)| at + u64::from(w.len) > start)
+            || texts
+                .filter_map(|(at, shown)| shown.window_before(*at, end - 1))
+                .any(|(at, w)| at + u64::from(w.len) > start)
     }
 
     fn brk(&mut self, to: u64, limit: u64) -> u64 {
@@ -1035,42 +2257,67 @@ impl Vm {
             if !is_user_range(old, new - old + PAGE) || !self.is_free(old, new + PAGE) {
                 return self.brk;
             }
-            let request = MapRequest {
-                addr: old,
-                len: new - old,
-                access: Access::READ | Access::WRITE,
-                shared: false,
-                kind: Kind::Anonymous,
-                place: Place::FixedNoReplace,
-                name: "[heap]",
-                populate: false,
-            };
-            if self.map(request).is_err() {
-                return self.brk;
+            let mut at = old;
+            while at < new {
+                // What is ready, by itself.
+                let ready = self.ready.last_in(at, at + PAGE);
+                let end = ready.map_or(new, |(_, end)| end.min(new));
+                let request = MapRequest {
+                    addr: at,
+                    len: end - at,
+                    access: Access::READ | Access::WRITE,
+                    shared: false,
+                    kind: Kind::Anonymous,
+                    place: Place::FixedNoReplace,
+                    name: HEAP,
+                    populate: false,
+                    locked: false,
+                };
+                if self.map(request).is_err() {
+                    self.remove(old, at);
+                    return self.brk;
+                }
+                at = end;
             }
         } else if new < old {
+            self.drop_ready_heap();
             self.remove(new, old);
         }
         self.brk = to;
         to
     }
 
-    fn remap(
-        &mut self,
-        old: u64,
-        old_len: u64,
-        new_len: u64,
-        may_move: bool,
-        fixed: Option<u64>,
-    ) -> Result<u64> {
+    fn remap(&mut self, request: Remap) -> Result<u64> {
+        let Remap { old, old_len, new_len, may_move, fixed, stays, may_lock } = request;
+        if let Some(new) = fixed.or(stays)
+            && (!new.is_multiple_of(PAGE)
+                || !is_user_range(new, new_len)
+                || (new < old.saturating_add(old_len) && old < new + new_len))
+        {
+            return Err(Errno::EINVAL);
+        }
         let Some((start, area)) = self.area_at(old) else { return Err(Errno::EFAULT) };
         let area = area.clone();
+        if old_len == 0 && !area.shared {
+            return Err(Errno::EINVAL);
+        }
+        let shrinks = fixed.is_none() && stays.is_none() && new_len <= old_len && old_len > 0;
+        if !is_user_range(old, old_len) {
+            return Err(Errno::EINVAL);
+        }
+        // What is cut off may be anything.
+        if !shrinks && old_len > area.end - old {
+            return Err(Errno::EFAULT);
+        }
+        if area.locked && new_len.saturating_sub(old_len) > may_lock {
+            return Err(Errno::EAGAIN);
+        }
         if old_len == 0 {
             // A second view of a shared mapping.
-            if !area.shared {
-                return Err(Errno::EINVAL);
+            if !may_move {
+                return Err(Errno::ENOMEM);
             }
-            return self.map(MapRequest {
+            let new = self.map(MapRequest {
                 addr: fixed.unwrap_or(0),
                 len: new_len,
                 access: area.access,
@@ -1079,31 +2326,35 @@ impl Vm {
                 place: if fixed.is_some() { Place::Fixed } else { Place::Hint },
                 name: area.name,
                 populate: false,
-            });
+                locked: area.locked,
+            })?;
+            self.set_at_fork(new, new + new_len, |_| area.at_fork);
+            return Ok(new);
         }
-        if old + old_len > area.end {
-            return Err(Errno::EFAULT);
-        }
-        if fixed.is_none() {
-            if new_len <= old_len {
-                if new_len < old_len {
-                    self.remove(old + new_len, old + old_len);
-                }
-                return Ok(old);
+        if shrinks {
+            if new_len < old_len {
+                self.remove(old + new_len, old + old_len);
             }
+            return Ok(old);
+        }
+        if fixed.is_none() && stays.is_none() {
             let grow = new_len - old_len;
             let at_end = old + old_len == area.end;
             if at_end && is_user_range(area.end, grow) && self.is_free(area.end, area.end + grow) {
+                let kind = area.kind.advanced(area.end - start);
                 self.map(MapRequest {
                     addr: area.end,
                     len: grow,
                     access: area.access,
                     shared: area.shared,
-                    kind: area.kind.advanced(area.end - start),
+                    kind,
                     place: Place::FixedNoReplace,
                     name: area.name,
                     populate: false,
+                    locked: area.locked,
                 })?;
+                // What is new is as what it continues.
+                self.set_at_fork(area.end, area.end + grow, |_| area.at_fork);
                 return Ok(old);
             }
             if !may_move {
@@ -1112,12 +2363,6 @@ impl Vm {
         }
         let new = match fixed {
             Some(new) => {
-                if !new.is_multiple_of(PAGE)
-                    || !is_user_range(new, new_len)
-                    || (new < old + old_len && old < new + new_len)
-                {
-                    return Err(Errno::EINVAL);
-                }
                 self.remove(new, new + new_len);
                 if new_len < old_len {
                     self.remove(old + new_len, old + old_len);
@@ -1125,48 +2370,74 @@ impl Vm {
                 new
             }
             None => {
-                // At the same place in its block, so that chunks can move as they are.
-                let slack = old % BLOCK;
-                let found = find_free(&self.areas, new_len + BLOCK + slack, self.top, USER_MIN, BLOCK);
-                found.map(|f| f + slack).ok_or(Errno::ENOMEM)?
+                let hint = page_up(stays.unwrap_or(0));
+                let fits = hint >= USER_MIN && is_user_range(hint, new_len);
+                if fits && self.is_free(hint, hint + new_len) {
+                    hint
+                } else {
+                    // At the same place in its block, so that chunks can move as they are.
+                    let slack = old % BLOCK;
+                    let found = find_free(&self.areas, new_len + BLOCK + slack, self.top, USER_MIN, BLOCK);
+                    found.map(|f| f + slack).ok_or(Errno::ENOMEM)?
+                }
             }
         };
+        self.drop_spare(new, new + new_len);
         let moved = old_len.min(new_len);
         let kind = area.kind.advanced(old - start);
         // The new area first, empty; then its pages; then away with the old one.
         if let Kind::Object { object, .. } = &kind {
             object.mapped(1);
         }
-        let (mut direct, plain) = (false, area.plain);
-        if area.direct
-            && let Kind::File { file, offset } = &kind
-            && let Some(fd) = file.host_file(area.shared && area.access.contains(Access::WRITE))?
-        {
-            let backing = Backing::File { fd, offset: *offset, shared: area.shared };
-            // SAFETY: a free user range.
-            unsafe { platform().map(new, new_len, area.access, backing)? };
-            direct = true;
-        }
+        let map_direct = |at: u64, len: u64| -> Result<bool> {
+            if area.direct
+                && let Kind::File { file, offset } = &kind
+                && let Some(fd) = file.host_file(area.shared && area.access.contains(Access::WRITE))?
+            {
+                let backing = Backing::File { fd, offset: *offset, shared: area.shared };
+                // SAFETY: a user range in which nothing is mapped, or only what goes.
+                unsafe { platform().map(at, len, area.access, backing)? };
+                return Ok(true);
+            }
+            Ok(false)
+        };
+        let direct = map_direct(new, new_len)?;
         self.total += new_len;
-        let name = area.name;
-        self.insert(
-            new,
-            Area { end: new + new_len, access: area.access, shared: area.shared, kind, direct, plain, name },
-        );
+        // What moves, its pager is no longer asked about.
+        let inserted = Area { end: new + new_len, kind: kind.clone(), direct, pager: None, ..area.clone() };
+        self.insert(new, inserted);
         if !area.shared {
             self.move_slots(old, new, moved, area.access)?;
         }
-        self.remove(old, old + moved.max(old_len.min(new_len)));
-        if old_len > moved {
-            self.remove(old + moved, old + old_len);
+        if stays.is_some() {
+            // Its pages have gone, and with them rewritten sites. Linux unlocks it.
+            self.leave(old, old + old_len);
+            map_direct(old, old_len)?;
+            self.change(old, old + old_len, |area| area.locked, |area| area.locked = false);
+        } else {
+            self.remove(old, old + moved);
+        }
+        if area.locked {
+            // As far as it can be.
+            let _ = self.populate(new, new + new_len, None);
         }
         Ok(new)
+    }
+
+    /// Takes the pages of a private area away, which go on elsewhere.
+    fn leave(&mut self, start: u64, end: u64) {
+        if self.has_slots(start, end) {
+            // SAFETY: a user range.
+            let _ = unsafe { platform().unmap(start, end - start) };
+            self.release_slots(start, end);
+        }
+        self.forget_windows(start, end);
     }
 
     /// Moves the pages of `[old, old + len)` to `new`.
     fn move_slots(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
         let congruent = old % SLOT == new % SLOT;
-        let mut batch = Batch::new();
+        let mut batch = Batch::default();
         let slots: Vec<(u64, Slot)> =
             self.slots.range(old & !(SLOT - 1)..old + len).map(|(s, v)| (*s, *v)).collect();
         for (s, slot) in slots {
@@ -1178,10 +2449,11 @@ impl Vm {
             if congruent && bits == slot.mapped && !self.slots.contains_key(&target) {
                 let (a, b) = (s.max(old), (s + SLOT).min(old + len));
                 self.slots.remove(&s);
-                self.slots.insert(target, slot);
+                let moved = Slot { guarded: false, kept: 0, clean: 0, ..slot };
+                self.slots.insert(target, moved);
                 // SAFETY: a user range.
                 unsafe { batch.add(Change::Unmap { addr: a, len: b - a })? };
-                show_in(&mut batch, target, slot.frame, bits, access)?;
+                show_in(&mut batch, target, &moved, bits, access)?;
                 continue;
             }
             for page in 0..16u64 {
@@ -1190,14 +2462,18 @@ impl Vm {
                 }
                 let to = s.wrapping_add(page * PAGE).wrapping_add(new.wrapping_sub(old));
                 let (slot_to, page_to) = (to & !(SLOT - 1), to % SLOT / PAGE);
-                let frame = self.slot_frame(slot_to)?;
-                let from = memory().address((u64::from(slot.frame) + page) * PAGE);
-                let dest = memory().address((u64::from(frame) + page_to) * PAGE);
+                self.own_slot(slot_to)?;
+                let chunk = u64::from(self.slot_frame(slot_to)?) * PAGE;
+                let from = memory().address(slot.offset() + page * PAGE);
+                let dest = memory().address(chunk + page_to * PAGE);
                 // SAFETY: both pages are this space's; they differ.
                 unsafe { core::ptr::copy_nonoverlapping(from, dest, PAGE as usize) };
-                self.slots.get_mut(&slot_to).expect("just made").mapped |= 1 << page_to;
+                let there = self.slots.get_mut(&slot_to).expect("just made");
+                there.mapped |= 1 << page_to;
+                there.stale &= !(1 << page_to);
+                there.guarded = false;
                 self.resident += 1;
-                show_in(&mut batch, slot_to, frame, 1 << page_to, access)?;
+                show_in(&mut batch, slot_to, there, 1 << page_to, access)?;
             }
         }
         batch.send()
@@ -1213,10 +2489,160 @@ impl Vm {
 
     /// A chunk for a slot that has none.
     fn take_slot(&mut self, slot: u64) -> Result<Slot> {
-        let offset = take_pages_hard(CHUNK_ORDER).ok_or(Errno::ENOMEM)?;
-        let taken = Slot { frame: (offset / PAGE) as u32, mapped: 0 };
+        let offset = take_pages_hard(CHUNK_ORDER).or_else(|| {
+            // What this space has and does not use.
+            self.drop_spare(0, USER_MAX);
+            take_pages(CHUNK_ORDER)
+        });
+        let offset = offset.ok_or(Errno::ENOMEM)?;
+        let taken = Slot::new((offset / PAGE) as u32, 0);
         self.slots.insert(slot, taken);
         Ok(taken)
+    }
+
+    /// Gives a slot whose chunk others show, too, a chunk of its own with the same contents, which may be written to.
+    fn own_slot(&mut self, s: u64) -> Result<()> {
+        let Some(old) = self.slots.get(&s).copied().filter(Slot::is_shared) else { return Ok(()) };
+        let block = s & !(BLOCK - 1);
+        if (self.is_in_too_many_pieces() || self.is_copied_in_part(block)) && self.own_block(block)? {
+            return Ok(());
+        }
+        let new = copy_of(&old)?;
+        let shown = self.show_instead(s, &new);
+        self.slots.insert(s, new);
+        old.release();
+        shown
+    }
+
+    /// One more copy is going to be made: has the host too many mappings for that to be one of its own?
+    fn is_in_too_many_pieces(&mut self) -> bool {
+        // Itself, and what it lies in the middle of.
+        self.pieces += 2;
+        if self.pieces <= PIECES_MAX {
+            return false;
+        }
+        let mut slots = 0;
+        let mut expected = None;
+        for (s, slot) in &self.slots {
+            slots += u64::from(expected != Some((*s, u64::from(slot.frame), slot.guarded)));
+            slots += if slot.held() != 0 && slot.held() != slot.mapped { 2 } else { 0 };
+            expected = Some((s + SLOT, u64::from(slot.frame) + SLOT / PAGE, slot.guarded));
+        }
+        self.pieces = slots + self.areas.len() as u64;
+        self.pieces > PIECES_MAX
+    }
+
+    /// Have so many slots of a block chunks of their own, in pieces, that the rest is copied with the next? A chunk that is cut out of a
+    /// block's mapping costs the host three times as much as its share of the block, and who writes here and there comes by all of
+    /// them.
+    fn is_copied_in_part(&self, block: u64) -> bool {
+        let slots = self.slots.range(block..block + BLOCK);
+        slots.filter(|(_, slot)| !slot.is_shared()).take(COPIED).count() == COPIED
+    }
+
+    /// Puts a whole block of memory behind a block of addresses, in place of what is in its slots. False: it is not all in one
+    /// area of anonymous memory, or there is no block.
+    fn own_block(&mut self, block: u64) -> Result<bool> {
+        let Some((_, area)) = self.area_at(block) else { return Ok(false) };
+        let access = area.access;
+        if area.end < block + BLOCK
+            || !matches!(area.kind, Kind::Anonymous)
+            || self.keeps(block, block + BLOCK)
+        {
+            return Ok(false);
+        }
+        let Some(offset) = take_pages_dirty(BLOCK_ORDER) else { return Ok(false) };
+        // What is this space's alone, other threads may be writing to: from here on they wait for its lock.
+        let mut guards = Protecting::new();
+        for (s, slot) in self.slots.range(block..block + BLOCK).filter(|(_, slot)| !slot.is_shared()) {
+            guards.add(*s, slot.mapped, unwritable(access));
+        }
+        if guards.end().is_err() {
+            give_pages(offset, BLOCK_ORDER);
+            return Ok(false);
+        }
+        for n in 0..BLOCK / SLOT {
+            let old = self.slots.get(&(block + n * SLOT)).copied().unwrap_or_default();
+            old.copy_to(offset + n * SLOT);
+            Slot::new(((offset + n * SLOT) / PAGE) as u32, 0).clear(!old.mapped);
+            self.count_resident(u64::from((!old.mapped).count_ones()));
+        }
+        let backing = Backing::Memory { offset };
+        // SAFETY: a user range; the block is this space's from now on.
+        let shown = unsafe { platform().map(block, BLOCK, access | Access::POPULATE, backing) };
+        if shown.is_err() {
+            // As in `show_instead`.
+            // SAFETY: a user range.
+            let _ = unsafe { platform().unmap(block, BLOCK) };
+        }
+        for n in 0..BLOCK / SLOT {
+            let new = Slot::new((offset / PAGE + n * (SLOT / PAGE)) as u32, u16::MAX);
+            if let Some(old) = self.slots.insert(block + n * SLOT, new) {
+                old.release();
+            }
+            breathe();
+        }
+        shown.map(|()| true)
+    }
+
+    /// A guarded slot's chunk is no longer shared: it may be written to, and so may others near by of which that is true.
+    fn lift_guards(&mut self, s: u64, start: u64, area: &Area) {
+        let from = s.saturating_sub(AROUND * SLOT).max(start & !(SLOT - 1));
+        let to = (s + AROUND * SLOT).min(area.end);
+        let mut runs = Protecting::new();
+        for (at, slot) in self.slots.range_mut(from..to) {
+            let bits = page_bits(*at, start, area.end) & slot.mapped;
+            if slot.guarded && bits == slot.mapped && !slot.is_shared() {
+                slot.guarded = false;
+                runs.add_slot(*at, slot, bits, area.access);
+            }
+        }
+        // What the host refuses stays as it was, and faults again.
+        let _ = runs.end();
+    }
+
+    /// Is this page in a slot, and mapped?
+    fn is_mapped(&self, addr: u64) -> bool {
+        let slot = self.slots.get(&(addr & !(SLOT - 1)));
+        slot.is_some_and(|slot| slot.mapped & 1 << (addr % SLOT / PAGE) != 0)
+    }
+
+    /// Brings in a part of an area, for reading, writing, or what it allows.
+    fn populate(&mut self, start: u64, end: u64, write: Option<bool>) -> core::result::Result<(), Denied> {
+        let mut at = start;
+        while at < end {
+            let (_, area) = self.area_at(at).expect("a part of an area");
+            if write == Some(false) && !area.access.contains(Access::READ) {
+                // Linux asks for the access itself here, not for what comes with others.
+                return Err(Denied::Access);
+            }
+            let write = write.unwrap_or(area.access.contains(Access::WRITE));
+            let need = if write { Access::WRITE } else { Access::READ };
+            let guarded = self.slots.get(&(at & !(SLOT - 1))).is_some_and(|slot| slot.guarded);
+            if !area.allows(need) || !self.is_mapped(at) || write && guarded {
+                self.fault(at, write, false)?;
+            }
+            at = self.populated_to(at, end);
+            breathe();
+        }
+        Ok(())
+    }
+
+    /// The first page behind one that was brought in that was not brought in with it. `end`: of a range to be brought in.
+    fn populated_to(&self, at: u64, end: u64) -> u64 {
+        let Some((start, area)) = self.area_at(at) else { return at + PAGE };
+        if let Kind::Object { object, offset, .. } = &area.kind {
+            let from = at - start + offset;
+            let to = ((from & !(SLOT - 1)) + SLOT).min(page_up(object.size()));
+            return at + (to - from).max(PAGE);
+        }
+        match self.slots.get(&(at & !(SLOT - 1))) {
+            Some(slot) if self.is_mapped(at) => {
+                at + u64::from((slot.mapped >> (at % SLOT / PAGE)).trailing_ones()) * PAGE
+            }
+            // The host's own: it tells by its last page whether there is a file behind it.
+            _ => (at + SLOT).min((end - PAGE).max(at + PAGE)),
+        }
     }
 
     fn fault(&mut self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
@@ -1228,28 +2654,28 @@ impl Vm {
         } else {
             Access::READ
         };
-        // Write implies read on this processor, and so does execute.
-        let readable = !area.access.difference(Access::POPULATE).is_empty();
-        if !(area.access.contains(need) || need == Access::READ && readable) {
+        if !area.allows(need) {
             return Err(Denied::Access);
         }
+        if area.pager.is_some() && self.asked(addr, write).is_some() {
+            return Err(Denied::Asked);
+        }
         let area = area.clone();
-        if area.direct {
-            let slot = self.slots.get(&(addr & !(SLOT - 1)));
-            let over = slot.is_some_and(|s| s.mapped & 1 << (addr % SLOT / PAGE) != 0);
-            if !over && let Kind::File { file, offset } = &area.kind {
-                // The host maps it, and still it faulted: behind the end of the file, or not mapped yet.
-                let at = page_down(addr) - start + offset;
-                let mut byte = [0];
-                return match file.read(at, &mut byte) {
-                    Ok(1) => Ok(()),
-                    _ => Err(Denied::Bus),
-                };
-            }
+        if area.direct
+            && !self.is_mapped(addr)
+            && let Kind::File { file, offset } = &area.kind
+        {
+            // The host maps it, and still it faulted: behind the end of the file, or not mapped yet.
+            let at = page_down(addr) - start + offset;
+            let mut byte = [0];
+            return match file.read(at, &mut byte) {
+                Ok(1) => Ok(()),
+                _ => Err(Denied::Bus),
+            };
         }
         match &area.kind {
             Kind::Object { object, offset, .. } => self.fault_object(addr, start, &area, &**object, *offset),
-            _ => self.fault_private(addr, start, &area),
+            _ => self.fault_private(addr, start, &area, write),
         }
     }
 
@@ -1284,18 +2710,30 @@ impl Vm {
         }
     }
 
-    fn fault_private(&mut self, addr: u64, start: u64, area: &Area) -> core::result::Result<(), Denied> {
+    fn fault_private(
+        &mut self,
+        addr: u64,
+        start: u64,
+        area: &Area,
+        write: bool,
+    ) -> core::result::Result<(), Denied> {
         let block = addr & !(BLOCK - 1);
         let whole = block >= start && block + BLOCK <= area.end;
+        let paging = area.paging.unwrap_or(self.paging);
+        let blocks = match paging {
+            Paging::Demand => false,
+            Paging::Huge | Paging::Populate => true,
+            Paging::Usual => self.resident >= BLOCKS_AFTER,
+        };
         if whole
-            && self.resident >= BLOCKS_AFTER
+            && blocks
             && matches!(area.kind, Kind::Anonymous)
             && self.slots.range(block..block + BLOCK).next().is_none()
             && let Some(offset) = take_pages(BLOCK_ORDER)
         {
             let frame = (offset / PAGE) as u32;
             for n in 0..(BLOCK / SLOT) {
-                let slot = Slot { frame: frame + (n as u32) * 16, mapped: u16::MAX };
+                let slot = Slot::new(frame + (n as u32) * 16, u16::MAX);
                 self.slots.insert(block + n * SLOT, slot);
             }
             self.count_resident(BLOCK / PAGE);
@@ -1308,9 +2746,36 @@ impl Vm {
             };
         }
         let s = addr & !(SLOT - 1);
+        let page = 1u16 << (addr % SLOT / PAGE);
+        let mut slot = self.slots.get(&s).copied();
+        if let Some(there) = slot {
+            let is_there = there.mapped & page != 0;
+            let whole = page_bits(s, start.max(s), area.end) & there.mapped == there.mapped;
+            if is_there && write && whole && there.guarded && !there.is_shared() {
+                self.lift_guards(s, start, area);
+                return Ok(());
+            }
+            if is_there && write && there.kept & page != 0 && !there.is_shared() {
+                // Nobody is asked any more.
+                return self
+                    .set_kept(s.max(start), area.end.min(s + SLOT), false)
+                    .map_err(|_| Denied::NoMemory);
+            }
+            if is_there && write && there.clean & page != 0 && !there.is_shared() {
+                return self.note_write(s, page, start, area).map_err(|_| Denied::NoMemory);
+            }
+            // What others show stays as it is: to write to it, or to add to it, takes a copy.
+            if (write || !is_there) && there.is_shared() {
+                self.own_slot(s).map_err(|_| Denied::NoMemory)?;
+                if is_there {
+                    return Ok(());
+                }
+                slot = self.slots.get(&s).copied();
+            }
+        }
         // Memory that grows upwards is taken ahead, up to 256 KiB at once.
-        let slot = self.slots.get(&s).copied();
-        let ahead = if matches!(area.kind, Kind::Anonymous) && s >= start && slot.is_none() {
+        let grows = matches!(area.kind, Kind::Anonymous) && paging != Paging::Demand;
+        let ahead = if grows && s >= start && slot.is_none() {
             let mut n = 1;
             while n < 4 && s + (n + 1) * SLOT <= area.end && !self.slots.contains_key(&(s + n * SLOT)) {
                 n += 1;
@@ -1330,7 +2795,7 @@ impl Vm {
         {
             let frame = (offset / PAGE) as u32;
             for n in 0..ahead {
-                let slot = Slot { frame: frame + n as u32 * 16, mapped: u16::MAX };
+                let slot = Slot::new(frame + n as u32 * 16, u16::MAX);
                 self.slots.insert(s + n * SLOT, slot);
             }
             self.count_resident(ahead * 16);
@@ -1342,17 +2807,25 @@ impl Vm {
                     .map_err(|_| Denied::NoMemory)
             };
         }
-        let Slot { frame, mapped } = match slot {
+        let slot = match slot {
             Some(slot) => slot,
             None => self.take_slot(s).map_err(|_| Denied::NoMemory)?,
         };
+        let frame = slot.frame;
         let wanted = page_bits(s, start.max(s), area.end.min(s + SLOT));
-        let have = mapped & wanted;
-        let mut missing = wanted & !have;
-        if missing == 0 {
+        let have = slot.mapped & wanted;
+        if have & page != 0 || wanted == have {
             // In place already: another thread was faster, or the host lost it.
-            return show(s, frame, have, area.access).map_err(|_| Denied::NoMemory);
+            let guarded = slot.allowed(area.access) != area.access;
+            self.slots.get_mut(&s).expect("just looked at").guarded = guarded;
+            return show(s, &slot, have, area.access).map_err(|_| Denied::NoMemory);
         }
+        let mut missing = wanted & !have;
+        slot.clear(slot.stale & missing);
+        let there = self.slots.get_mut(&s).expect("just looked at");
+        there.stale &= !missing;
+        // What comes now may be written to.
+        there.guarded = false;
         if let Kind::File { file, offset } = &area.kind {
             let mut runs = Vec::new();
             add_runs(&mut runs, s, frame, core::mem::take(&mut missing));
@@ -1366,49 +2839,513 @@ impl Vm {
                     unsafe { memory().address(memory_offset + n).write_bytes(0, (len - n) as usize) };
                 }
                 if (at..at + len).contains(&addr) && addr >= at + page_up(n) {
-                    // Beyond the end of the file, or unreadable.
+                    // Beyond the end of the file, or unreadable. What was read is not mapped: it is not for what comes next.
+                    self.slots.get_mut(&s).expect("made above").drop_pages(wanted & !have);
                     return Err(Denied::Bus);
                 }
                 // Pages beyond the end stay away.
                 missing |= page_bits(s, at, at + page_up(n));
             }
         }
-        self.slots.get_mut(&s).expect("made above").mapped |= missing;
+        let there = self.slots.get_mut(&s).expect("made above");
+        there.mapped |= missing;
+        let shown = show(s, there, missing, area.access);
         self.count_resident(u64::from(missing.count_ones()));
-        show(s, frame, missing, area.access).map_err(|_| Denied::NoMemory)
+        shown.map_err(|_| Denied::NoMemory)
+    }
+
+    /// Has the program's own pager to be asked before an access that is allowed?
+    fn asked(&self, addr: u64, write: bool) -> Option<Asked> {
+        let (_, area) = self.area_at(addr)?;
+        let own = area.pager.as_ref().filter(|own| own.pager.is_open())?;
+        let page = 1 << (addr % SLOT / PAGE);
+        let slot = self.slots.get(&(addr & !(SLOT - 1))).filter(|slot| slot.mapped & page != 0);
+        let kept = match slot {
+            Some(slot) => own.writes && write && slot.kept & page != 0,
+            None => false,
+        };
+        let asks = kept || own.missing && slot.is_none();
+        asks.then(|| Asked { pager: own.pager.clone(), kept })
+    }
+
+    /// Does somebody want to know of writes to a page in a range?
+    fn keeps(&self, start: u64, end: u64) -> bool {
+        self.slots.range(start..end).any(|(_, slot)| slot.held() != 0)
+    }
+
+    /// A page of a slot that was clean is written to.
+    ///
+    /// On the host each page that may be written among others that may not costs two mappings, and each fault as much as to look through
+    /// some ten pages. So the first write is noted for the page, the next one near by for the slot, and once some slots of a block were
+    /// written to all over, for the block: who writes to much of it comes by few faults.
+    fn note_write(&mut self, s: u64, page: u16, start: u64, area: &Area) -> Result<()> {
+        let slot = &self.slots[&s];
+        let bits = page_bits(s, start, area.end) & slot.mapped;
+        let block = s & !(BLOCK - 1);
+        let (from, to, bits) = if slot.clean & bits == bits && !self.is_in_too_many_pieces() {
+            (s, s + SLOT, page)
+        } else if self.is_written_in_part(block) {
+            (block, block + BLOCK, u16::MAX)
+        } else {
+            (s, s + SLOT, u16::MAX)
+        };
+        let mut runs = Protecting::new();
+        for (s, slot) in self.slots.range_mut(from.max(start & !(SLOT - 1))..to.min(area.end)) {
+            let written = slot.clean & page_bits(*s, start, area.end) & bits;
+            slot.clean &= !written;
+            runs.add_slot(*s, slot, written, area.access);
+        }
+        runs.end()
+    }
+
+    /// Were so many slots of a block written to all over that the others are going to be?
+    fn is_written_in_part(&self, block: u64) -> bool {
+        let slots = self.slots.range(block..block + BLOCK);
+        slots.filter(|(_, slot)| slot.clean == 0).take(COPIED).count() == COPIED
+    }
+
+    /// Can be said of all pages of a range which were written to?
+    fn can_tell_writes(&self, start: u64, end: u64) -> Result<()> {
+        if !self.covered(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        let can = |s: &u64| {
+            let area = &self.areas[s];
+            !area.shared && !area.direct && !matches!(area.kind, Kind::Object { .. })
+        };
+        if self.overlapping(start, end).iter().all(can) { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    fn take_written(&mut self, start: u64, end: u64, written: &mut [u16]) -> Result<u64> {
+        let (first, mut pages) = (start & !(SLOT - 1), 0);
+        let mut runs = Protecting::new();
+        for a in self.overlapping(start, end) {
+            let area = &self.areas[&a];
+            let (from, to) = (a.max(start), area.end.min(end));
+            for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
+                let bits = page_bits(*s, from, to) & slot.mapped & !slot.clean;
+                slot.clean |= bits;
+                written[((s - first) / SLOT) as usize] |= bits;
+                pages += u64::from(bits.count_ones());
+                // The chunk is shared, and nobody can write to it, or its program can't.
+                if !slot.guarded && area.access.contains(Access::WRITE) {
+                    runs.add_slot(*s, slot, bits, area.access);
+                }
+            }
+            breathe();
+        }
+        if let Err(e) = runs.end() {
+            // Some may still be written to unseen: all of them were.
+            self.slots.range_mut(first..end).for_each(|(_, slot)| slot.clean = 0);
+            return Err(e);
+        }
+        Ok(pages)
+    }
+
+    fn register(&mut self, start: u64, end: u64, own: &OwnPager) -> Result<()> {
+        let starts = self.overlapping(start, end);
+        let can_be = |area: &Area| matches!(area.kind, Kind::Anonymous) && !area.shared;
+        if starts.is_empty() || !starts.iter().all(|s| can_be(&self.areas[s])) {
+            return Err(Errno::EINVAL);
+        }
+        let other = |s: &u64| {
+            let pager = self.areas[s].pager.as_ref();
+            pager.is_some_and(|other| !other.is(&own.pager) && other.pager.is_open())
+        };
+        if starts.iter().any(other) {
+            return Err(Errno::EBUSY);
+        }
+        if own.missing {
+            // A slot that others have pages of, too, could not say which were never touched.
+            self.drop_spare_parts();
+            self.drop_zeroes(start, end);
+        }
+        self.change_areas(start, end, |area| {
+            // It is asked about no less than before, as on Linux.
+            if !area.pager.as_ref().is_some_and(|same| same.covers(own)) {
+                area.pager = Some(own.clone());
+            }
+        });
+        Ok(())
+    }
+
+    /// Changes what is noted of all that is mapped in a range.
+    fn change_areas(&mut self, start: u64, end: u64, f: impl Fn(&mut Area)) {
+        let change = |vm: &mut Vm, start, end| {
+            vm.change(start, end, |_| true, &f);
+            Ok(())
+        };
+        // Holes are no matter.
+        let _ = self.each_part(start, end, true, change);
+    }
+
+    /// Unmaps the pages of a range that hold nothing but zeroes. Memory comes in larger pieces than pages: those that were
+    /// never touched are among them, and whoever looks at the others sees zeroes again.
+    fn drop_zeroes(&mut self, start: u64, end: u64) {
+        let mut zeroes: Vec<(u64, u64)> = Vec::new();
+        for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
+            for page in (0..16).filter(|page| slot.mapped & page_bits(*s, start, end) & 1 << page != 0) {
+                if slot.is_zero(page) {
+                    let at = s + page * PAGE;
+                    match zeroes.last_mut() {
+                        Some((first, len)) if *first + *len == at => *len += PAGE,
+                        _ => zeroes.push((at, PAGE)),
+                    }
+                }
+            }
+            breathe();
+        }
+        for (at, len) in zeroes {
+            // SAFETY: a user range.
+            let _ = unsafe { platform().unmap(at, len) };
+            self.release_slots(at, at + len);
+        }
+    }
+
+    fn unregister(&mut self, start: u64, end: u64, pager: &Arc<dyn Pager>) -> Result<()> {
+        let starts = self.overlapping(start, end);
+        if starts.is_empty() || !starts.iter().all(|s| matches!(self.areas[s].kind, Kind::Anonymous)) {
+            return Err(Errno::EINVAL);
+        }
+        let is_other = |area: &Area| area.pager.as_ref().is_some_and(|own| !own.is(pager));
+        if starts.iter().any(|s| is_other(&self.areas[s])) {
+            return Err(Errno::EINVAL);
+        }
+        self.change_areas(start, end, |area| area.pager = None);
+        self.set_kept(start, end, false)
+    }
+
+    /// The area of a range, all of which a pager answers for.
+    fn paged_by(&self, start: u64, end: u64, pager: &Arc<dyn Pager>) -> Result<(&Area, &OwnPager)> {
+        let (_, area) = self.area_at(start).filter(|(_, area)| area.end >= end).ok_or(Errno::ENOENT)?;
+        let own = area.pager.as_ref().filter(|own| own.is(pager)).ok_or(Errno::ENOENT)?;
+        Ok((area, own))
+    }
+
+    fn place(
+        &mut self,
+        at: u64,
+        len: u64,
+        from: Option<u64>,
+        kept: bool,
+        pager: &Arc<dyn Pager>,
+    ) -> Result<u64> {
+        let (area, own) = self.paged_by(at, at + len, pager)?;
+        if kept && !own.writes {
+            return Err(Errno::EINVAL);
+        }
+        let access = area.access;
+        let s = at & !(SLOT - 1);
+        let wanted = page_bits(s, at, at + len);
+        let there = self.slots.get(&s).map_or(0, |slot| slot.mapped & wanted);
+        // Those before the first that is there.
+        let bits = wanted & page_mask(u64::from(there.trailing_zeros()).min(SLOT / PAGE));
+        let len = u64::from(bits.count_ones()) * PAGE;
+        if len == 0 {
+            return Err(Errno::EEXIST);
+        }
+        self.drop_spare(at, at + len);
+        self.own_slot(s)?;
+        self.slot_frame(s)?;
+        let slot = self.slots.get_mut(&s).expect("just made");
+        match from {
+            // SAFETY: the pages are this slot's and not mapped yet; the others are the caller's.
+            Some(from) => unsafe {
+                let to = memory().address(slot.offset() + (at - s));
+                to.copy_from_nonoverlapping(memory().address(from), len as usize);
+            },
+            None => slot.clear(slot.stale & bits),
+        }
+        slot.stale &= !bits;
+        slot.mapped |= bits;
+        slot.guarded = false;
+        if kept {
+            slot.kept |= bits;
+        }
+        let shown = show(s, slot, bits, access);
+        self.count_resident(u64::from(bits.count_ones()));
+        shown.map(|()| len)
+    }
+
+    /// Has a program's own pager asked, or not, before the pages of a range that are in place are written to.
+    fn set_kept(&mut self, start: u64, end: u64, kept: bool) -> Result<()> {
+        let mut runs = Protecting::new();
+        for a in self.overlapping(start, end) {
+            let area = &self.areas[&a];
+            let (from, to) = (a.max(start), area.end.min(end));
+            for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
+                let bits = page_bits(*s, from, to) & slot.mapped;
+                let changed = if kept { bits & !slot.kept } else { bits & slot.kept };
+                slot.kept ^= changed;
+                runs.add_slot(*s, slot, changed, area.access);
+            }
+            breathe();
+        }
+        runs.end()
+    }
+
+    fn keep(&mut self, start: u64, end: u64, kept: bool, pager: &Arc<dyn Pager>) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let (_, area) = self.area_at(at).ok_or(Errno::ENOENT)?;
+            let asks = area.pager.as_ref().is_some_and(|own| own.writes && own.is(pager));
+            at = area.end;
+            if !asks {
+                return Err(Errno::ENOENT);
+            }
+        }
+        self.set_kept(start, end, kept)
+    }
+
+    /// Unmaps what is shown of an object behind `size`.
+    fn hide_object(&self, object: *const (), size: u64) {
+        for (start, area) in &self.areas {
+            let Kind::Object { object: o, offset, .. } = &area.kind else { continue };
+            let from = start + page_up(size).saturating_sub(*offset);
+            if o.owner() == object && from < area.end {
+                // SAFETY: a part of this user mapping; it faults in again as far as the object goes.
+                let _ = unsafe { platform().unmap(from, area.end - from) };
+            }
+        }
+    }
+
+    fn vacate(
+        &mut self,
+        from: u64,
+        at: u64,
+        most: usize,
+        known: &mut NewPlaces,
+    ) -> Result<(usize, Option<u64>)> {
+        self.drop_spare(0, USER_MAX);
+        let found = self.slots.range(at..).filter(|(_, slot)| slot.lies_behind(from)).map(|(s, _)| *s);
+        let found: Vec<u64> = found.take(most + 1).collect();
+        let (mut moved, mut next) = (0, 0);
+        for s in found.iter().copied().take(most) {
+            // It may have gone with the block before it, or while this thread let others have the core.
+            if s < next || !self.slots.get(&s).is_some_and(|slot| slot.lies_behind(from)) {
+                continue;
+            }
+            next = s + self.move_chunks(s, known)?;
+            moved += ((next - s) / SLOT) as usize;
+            breathe();
+        }
+        Ok((moved, found.get(most).map(|s| (*s).max(next))))
+    }
+
+    /// Moves the chunk of a slot elsewhere, with those of its whole block if they make one. Value: bytes of slots.
+    fn move_chunks(&mut self, s: u64, known: &mut NewPlaces) -> Result<u64> {
+        let slot = self.slots[&s];
+        if slot.is_shared() {
+            self.move_shared(s, known)?;
+            return Ok(SLOT);
+        }
+        let is_block = s.is_multiple_of(BLOCK) && slot.offset().is_multiple_of(BLOCK);
+        let follows = |n: u64| {
+            let other = self.slots.get(&(s + n * SLOT));
+            other.is_some_and(|o| o.frame == slot.frame + (n as u32) * 16 && !o.is_shared())
+        };
+        let whole = is_block && (1..BLOCK / SLOT).all(follows);
+        let block = if whole { take_pages_dirty(BLOCK_ORDER) } else { None };
+        let (offset, order) = match block {
+            Some(offset) => (offset, BLOCK_ORDER),
+            None => (take_pages_hard(CHUNK_ORDER).ok_or(Errno::ENOMEM)?, CHUNK_ORDER),
+        };
+        let (old, len) = (slot.offset(), PAGE << order);
+        let shown = self.shown(s, s + len);
+        let mut batch = Batch::default();
+        // Who writes from here on waits for this space's lock; who reads notices nothing.
+        for (addr, len, access) in shown.iter().filter(|(.., access)| access.contains(Access::WRITE)) {
+            let (addr, len, access) = (*addr, *len, unwritable(*access));
+            // SAFETY: these pages are mapped in the program's part.
+            unsafe { batch.add(Change::Protect { addr, len, access }) }
+                .inspect_err(|_| give_pages(offset, order))?;
+        }
+        batch.send().inspect_err(|_| give_pages(offset, order))?;
+        // All of it: pages that aren't mapped are zeroes for when they are.
+        // SAFETY: both are this space's, and nobody writes to either now.
+        unsafe {
+            core::ptr::copy_nonoverlapping(memory().address(old), memory().address(offset), len as usize)
+        };
+        for (n, (_, slot)) in self.slots.range_mut(s..s + len).enumerate() {
+            slot.frame = (offset / PAGE) as u32 + (n as u32) * 16;
+            slot.guarded = false;
+        }
+        let mut send = || {
+            for (addr, len, access) in &shown {
+                let (addr, len, access, offset) =
+                    (*addr, *len, *access | Access::POPULATE, offset + (addr - s));
+                // SAFETY: a user range; the pages are this slot's.
+                unsafe { batch.add(Change::Map { addr, len, access, offset })? };
+            }
+            batch.send()
+        };
+        if send().is_err() {
+            // The host has no more mappings to give. They fault in again.
+            for (addr, len, _) in &shown {
+                // SAFETY: pages of these slots in the program's part.
+                unsafe { platform().unmap(*addr, *len)? };
+            }
+        }
+        give_pages(old, order);
+        Ok(len)
+    }
+
+    /// Moves the chunk of a slot that others show, too, to where all of them are going to show it.
+    fn move_shared(&mut self, s: u64, known: &mut NewPlaces) -> Result<()> {
+        let old = self.slots[&s];
+        let offset = known.place_of(&old)?;
+        memory().sharers().add(offset);
+        let new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
+        let shown = self.show_instead(s, &new);
+        self.slots.insert(s, new);
+        old.release();
+        shown
+    }
+
+    /// Maps the pages of a slot, which is to have this in place of what it has, as far as it may be written to. If that fails none of
+    /// the old one's pages stays, as they are not this space's any more; those of the new one fault in again.
+    fn show_instead(&self, s: u64, new: &Slot) -> Result<()> {
+        let mut shown = Ok(());
+        let mut batch = Batch::default();
+        for start in self.overlapping(s, s + SLOT) {
+            let area = &self.areas[&start];
+            let bits = page_bits(s, start.max(s), area.end) & new.mapped;
+            shown = shown.and_then(|()| show_in(&mut batch, s, new, bits, area.access));
+        }
+        shown.and(batch.send()).inspect_err(|_| {
+            let mut runs = Vec::new();
+            add_runs(&mut runs, s, new.frame, new.mapped);
+            for (addr, len, _) in runs {
+                // SAFETY: pages of this slot in the program's part.
+                let _ = unsafe { platform().unmap(addr, len) };
+            }
+        })
+    }
+
+    /// What is shown of slots in a range: address, length and access, as few as can be.
+    fn shown(&self, start: u64, end: u64) -> Vec<(u64, u64, Access)> {
+        let mut shown: Vec<(u64, u64, Access)> = Vec::new();
+        let mut add = |addr: u64, len: u64, access: Access| match shown.last_mut() {
+            Some((at, l, same)) if *at + *l == addr && *same == access => *l += len,
+            _ => shown.push((addr, len, access)),
+        };
+        for a in self.overlapping(start, end) {
+            let area = &self.areas[&a];
+            let (from, to) = (a.max(start), area.end.min(end));
+            for (s, slot) in self.slots.range(from & !(SLOT - 1)..to) {
+                let bits = slot.mapped & page_bits(*s, from, to);
+                for (first, len) in spans(bits & !slot.held()) {
+                    add(*s + first * PAGE, len * PAGE, area.access);
+                }
+                for (first, len) in spans(bits & slot.held()) {
+                    add(*s + first * PAGE, len * PAGE, unwritable(area.access));
+                }
+            }
+        }
+        shown
+    }
+
+    /// Pages in slots that areas have.
+    fn in_areas(&self) -> u64 {
+        self.resident - (self.ready.bytes() + self.closed.bytes()) / PAGE
     }
 
     fn count_resident(&mut self, pages: u64) {
         self.resident += pages;
-        self.peak = self.peak.max(self.resident);
+        self.peak = self.peak.max(self.in_areas());
+    }
+
+    /// A text that others have rewritten, if it can be shown for a file's code from `start` to `end`.
+    fn known_text(&self, kind: &Kind, start: u64, end: u64) -> Option<Known> {
+        let Kind::File { file, offset } = kind else { return None };
+        let plan = file.rewriting()?;
+        let text = plan.texts().find(shape(*offset, start, end))?;
+        let trampolines = text.trampolines(start)?;
+        let (to, room) = trampolines;
+        if !is_user_range(to, room) || !self.is_free(to, to + room) || self.has_slots(start, end) {
+            return None;
+        }
+        Some(Known { pieces: Some(text.share()?), text, trampolines })
+    }
+
+    /// Do slots have all pages of a range?
+    fn is_in_slots(&self, start: u64, end: u64) -> bool {
+        self.runs(start, end).iter().map(|(_, len, _)| len).sum::<u64>() == end - start
+    }
+
+    /// Does a slot of a range, or one that it has a part of, have a chunk?
+    fn has_slots(&self, start: u64, end: u64) -> bool {
+        self.slots.range(start & !(SLOT - 1)..end).next().is_some()
+    }
+
+    /// Shows a text, with the access that its area has, over what is mapped there of the file.
+    fn show_text(&mut self, start: u64, end: u64, access: Access, mut known: Known) -> Result<()> {
+        let (to, room) = known.trampolines;
+        self.add_trampolines(to, room);
+        let base = start & !(SLOT - 1);
+        for piece in known.pieces.take().iter().flat_map(|pieces| &**pieces) {
+            let slot = Slot::new((piece.offset / PAGE) as u32, piece.pages);
+            let slot = Slot { stale: !piece.pages, guarded: true, ..slot };
+            self.slots.insert(base.wrapping_add_signed(piece.at), slot);
+            self.count_resident(u64::from(piece.pages.count_ones()));
+        }
+        self.rewritten += known.text.len() as u64;
+        Arc::make_mut(&mut self.texts).insert(start, Shown { end, base: start, text: known.text.clone() });
+        let mut batch = Batch::default();
+        show_runs(&mut batch, &mut self.runs(start, end), access)?;
+        show_runs(&mut batch, &mut self.runs(to, to + room), TRAMPOLINE_ACCESS)?;
+        batch.send()
     }
 
     /// Rewrites the system-call sites of a private file mapping that is about to become executable.
     fn rewrite(&mut self, start: u64, end: u64) {
         let Some((s, area)) = self.area_at(start) else { return };
-        let Kind::File { file, offset } = &area.kind else { return };
-        let (file, file_start) = (file.clone(), offset + (start - s));
+        let kind = area.kind.advanced(start - s);
+        let access = area.access;
+        let Kind::File { file, offset } = &kind else { return };
         let Some(plan) = file.rewriting() else { return };
-        let address = |site: &RewriteSite| start + (site.offset - file_start);
-        let mut sites = plan.sites(file_start, file_start + (end - start));
+        if let Some(known) = self.known_text(&kind, start, end) {
+            // What is not shown faults in.
+            let _ = self.show_text(start, end, access, known);
+            return;
+        }
+        let address = |site: &RewriteSite| start + (site.offset - offset);
+        let mut sites = plan.sites(*offset, offset + (end - start));
         // It may have been executable before.
-        sites.retain(|site| !self.windows.contains_key(&address(site)));
+        sites.retain(|site| self.window_at(address(site)).is_none_or(|(at, _)| at != address(site)));
         if sites.is_empty() {
             return;
         }
         let room = plan.room(&sites);
-        let Some(mut trampoline) = self.trampoline_room(start, end, room) else { return };
+        let own = if self.has_slots(start, end) { None } else { self.own_trampolines(start, end, room) };
+        let Some(mut trampoline) = own.map(|(to, _)| to).or_else(|| self.trampoline_room(start, end, room))
+        else {
+            return;
+        };
+        // To have all of it in slots saves the mappings of the file's own pages.
+        let last_page = end - PAGE - start;
+        let all = own.is_some() && file.read(offset + last_page, &mut [0]) == Ok(1);
+        let gap = if own.is_some() { SHARED_TEXT_GAP } else { TEXT_GAP };
+        let mut windows = Vec::with_capacity(sites.len());
+        let mut whole = true;
         let mut left = &sites[..];
         while let Some(first) = left.first() {
             // Sites near each other, whose pages become ours together.
-            let from = page_down(address(first));
+            let mut from = page_down(address(first));
             let page_end = |site: &RewriteSite| page_up(address(site) + u64::from(site.len)).min(end);
-            let n = 1 + left.windows(2).take_while(|w| address(&w[1]) <= page_end(&w[0]) + TEXT_GAP).count();
+            let n = 1 + left.windows(2).take_while(|w| address(&w[1]) <= page_end(&w[0]) + gap).count();
             let (group, rest) = left.split_at(n);
             left = rest;
-            let to = group.last().map_or(from, page_end);
-            if self.own_text(from, to, file_start + (from - start), &file).is_err() {
-                return;
+            let mut to = group.last().map_or(from, page_end);
+            if all && from - start <= gap {
+                from = start;
+            }
+            if all && end - to <= gap {
+                to = end;
+            }
+            if self.own_text(from, to, offset + (from - start), file).is_err() {
+                whole = false;
+                break;
             }
             for site in group {
                 let at = address(site);
@@ -1419,17 +3356,80 @@ impl Vm {
                 let Some(moved) = plan.write(site, text, at, &mut code, trampoline) else { continue };
                 self.poke(trampoline, &code[..moved.len as usize]);
                 self.poke(at, text);
-                self.windows.insert(at, Window { len: site.len, trampoline, moved });
-                self.trampolines_of.insert(trampoline, at);
+                windows.push((at, Window { len: site.len, trampoline, moved }));
                 self.rewritten += 1;
                 trampoline += u64::from(moved.len).next_multiple_of(16);
             }
         }
+        match own.filter(|_| whole && !windows.is_empty()) {
+            Some(own) => {
+                let text = self.text_of(shape(*offset, start, end), start, own, &windows);
+                plan.texts().keep(text.clone());
+                Arc::make_mut(&mut self.texts).insert(start, Shown { end, base: start, text });
+            }
+            None => windows.into_iter().for_each(|(at, w)| self.add_window(at, w)),
+        }
+    }
+
+    /// A text for others of what was rewritten here, with trampolines of its own. Nobody writes to it from now on.
+    fn text_of(
+        &mut self,
+        shape: Shape,
+        start: u64,
+        (to, room): (u64, u64),
+        windows: &[(u64, Window)],
+    ) -> Arc<Text> {
+        let base = start & !(SLOT - 1);
+        let mut pieces = Vec::new();
+        for (from, end) in [(base, start + shape.len), (to, to + room)] {
+            for (s, slot) in self.slots.range_mut(from..end) {
+                memory().sharers().add(slot.offset());
+                slot.guarded = true;
+                let at = s.wrapping_sub(base) as i64;
+                pieces.push(Piece { at, offset: slot.offset(), pages: slot.mapped });
+            }
+        }
+        Text::new(shape, start, (to, room), windows.iter().copied(), pieces.into())
+    }
+
+    /// Whole slots for the trampolines of one text, within reach: address and length.
+    fn own_trampolines(&mut self, start: u64, end: u64, room: u64) -> Option<(u64, u64)> {
+        let room = room.next_multiple_of(SLOT);
+        let at = self.find_near(start, end, room, SLOT)?;
+        self.add_trampolines(at, room);
+        Some((at, room))
+    }
+
+    fn add_trampolines(&mut self, at: u64, len: u64) {
+        self.drop_spare(at, at + len);
+        let area = Area {
+            end: at + len,
+            access: TRAMPOLINE_ACCESS,
+            shared: false,
+            kind: Kind::Anonymous,
+            direct: false,
+            plain: false,
+            name: TRAMPOLINES,
+            at_fork: AtFork::default(),
+            paging: None,
+            pager: None,
+            locked: false,
+        };
+        self.total += len;
+        self.areas.insert(at, area);
+    }
+
+    /// A free range within reach of a text.
+    fn find_near(&self, start: u64, end: u64, len: u64, align: u64) -> Option<u64> {
+        // Above it if there is room (an executable grows down to its heap), else below.
+        let top = end.saturating_add(REACH).min(USER_MAX);
+        let low = start.saturating_sub(REACH).max(USER_MIN);
+        find_free(&self.areas, len, start, low, align)
+            .or_else(|| find_free(&self.areas, len, top, end, align))
     }
 
     /// Room for trampolines within reach of `[start, end)`.
     fn trampoline_room(&mut self, start: u64, end: u64, room: u64) -> Option<u64> {
-        const REACH: u64 = 0x7000_0000;
         let (next, limit) = self.trampolines;
         let near = |a: u64| a.abs_diff(start) < REACH && a.abs_diff(end) < REACH;
         if next != 0 && next + room <= limit && near(next) {
@@ -1437,51 +3437,35 @@ impl Vm {
             return Some(next);
         }
         let len = room.next_multiple_of(SLOT);
-        // Above the mapping if there is room (an executable grows down to its heap), else below.
-        let top = end.saturating_add(REACH).min(USER_MAX);
-        let low = start.saturating_sub(REACH).max(USER_MIN);
-        let at = find_free(&self.areas, len, start, low, PAGE)
-            .or_else(|| find_free(&self.areas, len, top, end, PAGE))?;
-        let area = Area {
-            end: at + len,
-            access: Access::READ | Access::EXEC,
-            shared: false,
-            kind: Kind::Anonymous,
-            direct: false,
-            plain: false,
-            name: "[atoll]",
-        };
-        self.total += len;
-        self.areas.insert(at, area);
+        let at = self.find_near(start, end, len, PAGE)?;
+        self.add_trampolines(at, len);
         self.trampolines = (at + room, at + len);
         Some(at)
     }
 
     /// Makes pages of a private file mapping pages of slots, with the file's
-    /// contents: in one piece of memory per 64 KiB or, where there is one free,
-    /// per power of two of that, so that the host has few mappings to keep.
+    /// contents: in one piece of memory where there is one free, as far as a
+    /// block goes, so that the host has few mappings to keep.
     fn own_text(&mut self, from: u64, to: u64, offset: u64, file: &Arc<dyn Mappable>) -> Result<()> {
         let mut s = from & !(SLOT - 1);
         while s < to {
-            let mut order = 0;
-            while order < BLOCK_ORDER - CHUNK_ORDER
-                && s + (SLOT << (order + 1)) < to + SLOT
-                && self.slots.range(s..s + (SLOT << (order + 1))).next().is_none()
+            let taken = self.slots.range(s..to).next().map_or(to, |(s, _)| *s);
+            let n = (taken - s).div_ceil(SLOT).min(BLOCK / SLOT);
+            let order = CHUNK_ORDER + n.next_power_of_two().trailing_zeros();
+            if n > 1
+                && let Some(offset) = take_pages_dirty(order)
             {
-                order += 1;
-            }
-            if order > 0
-                && let Some(offset) = take_pages(CHUNK_ORDER + order)
-            {
-                let frame = (offset / PAGE) as u32;
-                for n in 0..1u32 << order {
-                    self.slots.insert(s + u64::from(n) * SLOT, Slot { frame: frame + n * 16, mapped: 0 });
+                for n in 0..n {
+                    let (s, frame) = (s + n * SLOT, ((offset + n * SLOT) / PAGE) as u32);
+                    self.slots.insert(s, Slot { stale: !page_bits(s, from, to), ..Slot::new(frame, 0) });
                 }
+                let rest = (PAGE << order) - n * SLOT;
+                pieces(offset + n * SLOT, rest).for_each(|(offset, order)| give_pages(offset, order));
+                s += n * SLOT;
             } else {
-                order = 0;
                 self.slot_frame(s)?;
+                s += SLOT;
             }
-            s += SLOT << order;
         }
         // What is there already (a part of the file that was made ours before) stays as it is.
         let mut fresh: Vec<(u64, u64, u64)> = Vec::new();
@@ -1506,8 +3490,7 @@ impl Vm {
     /// Where a byte of a slot lies in the cell's memory, and how many bytes of its page there are from it on.
     fn slot_byte(&self, addr: u64) -> Option<(*mut u8, usize)> {
         let slot = self.slots.get(&(addr & !(SLOT - 1)))?;
-        let p = memory().address(u64::from(slot.frame) * PAGE + addr % SLOT);
-        Some((p, (PAGE - addr % PAGE) as usize))
+        Some((memory().address(slot.offset() + addr % SLOT), (PAGE - addr % PAGE) as usize))
     }
 
     /// Reads memory of slots.
@@ -1528,12 +3511,14 @@ impl Vm {
         let mut done = 0;
         while done < from.len() {
             let a = addr + done as u64;
-            let page = a % SLOT / PAGE;
-            if self.slots.get(&(a & !(SLOT - 1))).is_none_or(|slot| slot.mapped & 1 << page == 0) {
+            if !self.is_mapped(a) {
                 // Only trampolines get here: anonymous memory that is not populated yet.
                 if self.fault(a, false, true).is_err() {
                     return;
                 }
+            }
+            if self.own_slot(a & !(SLOT - 1)).is_err() {
+                return;
             }
             let Some((p, n)) = self.slot_byte(a) else { return };
             let piece = &from[done..];
@@ -1569,6 +3554,39 @@ fn find_free(areas: &BTreeMap<u64, Area>, len: u64, top: u64, low: u64, align: u
     place(low, end)
 }
 
+impl Known {
+    /// Does it show all of a range, which its text is?
+    fn covers(&self, start: u64, end: u64) -> bool {
+        let base = start & !(SLOT - 1);
+        // Those of the text come first, in order.
+        let mut pieces = self.pieces.iter().flat_map(|pieces| &**pieces);
+        (base..end).step_by(SLOT as usize).all(|s| {
+            let piece = pieces.next().filter(|piece| base.wrapping_add_signed(piece.at) == s);
+            piece.is_some_and(|piece| page_bits(s, start, end) & !piece.pages == 0)
+        })
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let pieces = self.pieces.take();
+        pieces.iter().flat_map(|pieces| &**pieces).for_each(|piece| leave_chunk(piece.offset));
+    }
+}
+
+/// The shape of a text from this offset of a file on that lies from `start` to `end`.
+fn shape(offset: u64, start: u64, end: u64) -> Shape {
+    Shape { offset, len: end - start, phase: start % SLOT }
+}
+
+/// A slot like this one, with a chunk of its own that has the same contents.
+fn copy_of(slot: &Slot) -> Result<Slot> {
+    let offset = take_hard(CHUNK_ORDER, take_pages_dirty).ok_or(Errno::ENOMEM)?;
+    slot.copy_to(offset);
+    let new = Slot::new((offset / PAGE) as u32, slot.mapped);
+    Ok(Slot { stale: !slot.mapped, kept: slot.kept, clean: slot.clean, ..new })
+}
+
 /// Reads from a file into `len` bytes at offset `to` of the cell's memory, which a slot has
 /// and no program sees yet. Short at the end of the file.
 fn read_pages(file: &dyn Mappable, offset: u64, to: u64, len: u64) -> Result<usize> {
@@ -1580,22 +3598,29 @@ fn read_pages(file: &dyn Mappable, offset: u64, to: u64, len: u64) -> Result<usi
     file.read(offset, bytes)
 }
 
-/// Maps pages of a slot.
-fn show(slot: u64, frame: u32, bits: u16, access: Access) -> Result<()> {
-    let mut batch = Batch::new();
-    show_in(&mut batch, slot, frame, bits, access)?;
+/// Maps pages of a slot with this access, as far as they may have it.
+fn show(s: u64, slot: &Slot, bits: u16, access: Access) -> Result<()> {
+    let mut batch = Batch::default();
+    show_in(&mut batch, s, slot, bits, access)?;
     batch.send()
 }
 
-fn show_in(batch: &mut Batch, slot: u64, frame: u32, mut bits: u16, access: Access) -> Result<()> {
-    let frame = u64::from(frame);
-    while bits != 0 {
-        let first = bits.trailing_zeros() as u64;
-        let len = (bits >> first).trailing_ones() as u64;
-        bits &= !(page_mask(len) << first);
-        let (addr, len) = (slot + first * PAGE, len * PAGE);
-        let (access, offset) = (access | Access::POPULATE, (frame + first) * PAGE);
-        // SAFETY: a user range; the pages are this slot's.
+fn show_in(batch: &mut Batch, s: u64, slot: &Slot, bits: u16, access: Access) -> Result<()> {
+    for (bits, access) in slot.by_access(bits, access) {
+        for (first, len) in spans(bits) {
+            let (addr, len) = (s + first * PAGE, len * PAGE);
+            let (access, offset) = (access | Access::POPULATE, slot.offset() + first * PAGE);
+            // SAFETY: a user range; the pages are this slot's.
+            unsafe { batch.add(Change::Map { addr, len, access, offset })? };
+        }
+    }
+    Ok(())
+}
+
+/// Maps runs, which are the caller's, and takes them from the list.
+fn show_runs(batch: &mut Batch, runs: &mut Vec<(u64, u64, u64)>, access: Access) -> Result<()> {
+    for (addr, len, offset) in runs.drain(..) {
+        // SAFETY: a user range; the pages are slots of this space.
         unsafe { batch.add(Change::Map { addr, len, access, offset })? };
     }
     Ok(())
@@ -1608,17 +3633,36 @@ fn drop_mapping(kind: &Kind) {
 }
 
 /// Adds a slot's pages (a bit each) to runs of address, length and offset in memory.
-fn add_runs(runs: &mut Vec<(u64, u64, u64)>, slot: u64, frame: u32, mut bits: u16) {
-    while bits != 0 {
-        let first = bits.trailing_zeros() as u64;
-        let len = (bits >> first).trailing_ones() as u64;
-        bits &= !(page_mask(len) << first);
+fn add_runs(runs: &mut Vec<(u64, u64, u64)>, slot: u64, frame: u32, bits: u16) {
+    for (first, len) in spans(bits) {
         let (addr, offset) = (slot + first * PAGE, (u64::from(frame) + first) * PAGE);
         match runs.last_mut() {
             Some((a, l, o)) if *a + *l == addr && *o + *l == offset => *l += len * PAGE,
             _ => runs.push((addr, len * PAGE, offset)),
         }
     }
+}
+
+/// The pages of a slot that follow each other, of these (a bit each): the first one's number, and how many.
+fn spans(mut bits: u16) -> impl Iterator<Item = (u64, u64)> {
+    core::iter::from_fn(move || {
+        let first = u64::from(bits.trailing_zeros());
+        let len = u64::from(bits.checked_shr(first as u32)?.trailing_ones());
+        bits &= !(page_mask(len) << first);
+        Some((first, len))
+    })
+}
+
+/// One owner less of a chunk, whose memory goes back with the last one.
+pub(crate) fn leave_chunk(offset: u64) {
+    if memory().sharers().leave(offset) {
+        give_pages(offset, CHUNK_ORDER);
+    }
+}
+
+/// What is left of an access that must not write. To write is to read on this processor, so that remains.
+fn unwritable(access: Access) -> Access {
+    if access.contains(Access::WRITE) { access.difference(Access::WRITE) | Access::READ } else { access }
 }
 
 /// `n` low bits.
@@ -1644,6 +3688,14 @@ mod tests {
         assert_eq!(page_bits(0, PAGE, 3 * PAGE), 0b110);
         assert_eq!(page_bits(SLOT, 5, SLOT + PAGE), 1);
         assert_eq!(page_mask(16), u16::MAX);
+        for (bits, all) in [
+            (0, &[][..]),
+            (1, &[(0, 1)]),
+            (u16::MAX, &[(0, 16)]),
+            (0b1000_0110_1110_0000, &[(5, 3), (9, 2), (15, 1)]),
+        ] {
+            assert_eq!(spans(bits).collect::<Vec<_>>(), all);
+        }
     }
 
     /// Pages on each side of the runtime's part in which areas lie.
@@ -1670,7 +3722,10 @@ mod tests {
                 let (start, end) = (near(at), near(at) + pages * PAGE);
                 if free(&areas, start, end) {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
-                    areas.insert(start, Area { end, access, shared: false, kind, direct: false, plain: false, name: "" });
+                    let at_fork = AtFork::default();
+                    let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked: false };
+                    areas.insert(start, area);
                 }
             }
             let (len, align, low, top) = (len * PAGE, PAGE << align, near(low), near(top));

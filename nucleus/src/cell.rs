@@ -17,7 +17,7 @@ use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::Errno;
 use atoll_abi::layout::{
     ARCHIVE, BLOCK, CONTROL, DEVICE_STRUCTURE, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, INBOXES,
-    LOOP_STACK, MAX_SPACES, TRAP_STACK, is_user_range, table_blocks,
+    LOOP_STACK, MAX_SPACES, Sizes, TRAP_STACK, is_user_range, table_blocks,
 };
 use atoll_abi::mailbox::Line;
 use atoll_abi::nucleus::{CHANGES_MAX, MapChange, NOT_YET, change};
@@ -75,6 +75,8 @@ pub struct Parts {
     pub name: &'static str,
     /// Its memory and its cores.
     pub owns: Owns,
+    /// How many of these it uses at first.
+    pub online: usize,
     /// Its runtime, an ELF file.
     pub runtime: &'static [u8],
     /// The encoded boot configuration, which the runtime reads.
@@ -233,9 +235,10 @@ impl Cell {
         d.version.store(ABI_VERSION, Ordering::Relaxed);
         d.platform.store(platform_kind::NUCLEUS, Ordering::Relaxed);
         d.cores.store(cores.len() as u32, Ordering::Relaxed);
+        d.online.store(parts.online as u32, Ordering::Relaxed);
         // Nobody serves it from another core.
         d.machine_cores.store(1, Ordering::Relaxed);
-        d.memory.store(memory, Ordering::Relaxed);
+        d.set_memory_sizes(Sizes::fixed(memory));
         d.huge.store(1, Ordering::Relaxed);
         d.boot_len.store(parts.boot.len() as u32, Ordering::Relaxed);
         d.clock.base.store(base, Ordering::Relaxed);

@@ -116,6 +116,7 @@ pub fn of_boot(
             number: n,
             name: request.name,
             owns: owns.clone(),
+            online: request.cores,
             runtime: part(runtime)?,
             boot: request.boot.map_or(Ok(&[][..]), part)?,
             archive,

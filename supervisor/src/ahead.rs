@@ -11,10 +11,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use atoll_abi::control::Control;
-use atoll_abi::layout::BLOCK;
+use atoll_abi::layout::{BLOCK, block_in_order};
 
-use crate::memory::{Mapping, headroom};
+use crate::extents::Extents;
+use crate::memory::headroom;
 
 /// Nice value of the thread: it goes on beside busy cores, and holds none of them up.
 const NICE: i32 = 10;
@@ -27,43 +27,50 @@ fn ready_for(total: u64) -> u64 {
 /// The part of what the host has left that a cell's ready memory may be: one of so many.
 const SHARE: u64 = 8;
 
-/// Has memory ready for the cell, from now on.
-pub(crate) fn start(control: Arc<Mapping>, memory: Arc<Mapping>) {
+/// Has memory ready for the cell, from now on, until all of it is.
+pub(crate) fn start(extents: Arc<Extents>) {
     let named = std::thread::Builder::new().name("atoll-ahead".into());
     // Without it the cell waits for its memory itself.
-    let _ = named.spawn(move || work(&control, &memory));
+    let _ = named.spawn(move || work(&extents));
 }
 
-fn work(control: &Mapping, memory: &Mapping) {
-    // SAFETY: the mapping holds one, of atomics only.
-    let control = unsafe { &*control.base().cast::<Control>() };
+fn work(extents: &Extents) {
+    let control = extents.control();
     // SAFETY: of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-    let total = control.descriptor.memory.load(Ordering::Relaxed) / BLOCK;
+    let (mixed, fixed) = extents.zones();
+    // Blocks are counted in order of use.
+    let total = || mixed + (extents.memory.there() / BLOCK).saturating_sub(fixed);
     let mut done = 0;
     let used = || u64::from(control.ahead.used_to.load(Ordering::SeqCst));
     loop {
         // A limit of this process's control group counts what is made here, and a cell is not to be killed for
         // memory that it may never need.
-        let ready = ready_for(total).min(headroom() / SHARE / BLOCK);
-        if ready == 0 {
-            return;
-        }
+        let ready = ready_for(total()).min(headroom() / SHARE / BLOCK);
         let mut seen = used();
-        while done.max(seen) < seen.saturating_add(ready).min(total) {
-            let block = done.max(seen);
-            let Some(p) = memory.range(block * BLOCK, BLOCK) else { return };
-            // SAFETY: in the mapping; makes pages and changes nothing in them. If it fails, the cell will
+        let mut made = ready > 0;
+        while made && done.max(seen) < seen.saturating_add(ready).min(total()) {
+            let number = done.max(seen);
+            // In the mapping; makes pages and changes nothing in them. If it fails, the cell will
             // notice when it needs them.
-            if unsafe { libc::madvise(p.cast(), BLOCK as usize, libc::MADV_POPULATE_WRITE) } != 0 {
-                return;
-            }
-            done = block + 1;
+            let populate = |p: *mut u8| {
+                // SAFETY: as said.
+                unsafe { libc::madvise(p.cast(), BLOCK as usize, libc::MADV_POPULATE_WRITE) == 0 }
+            };
+            made = extents
+                .memory
+                .range(block_in_order(number, fixed, mixed) * BLOCK, BLOCK)
+                .is_some_and(populate);
+            done = number + 1;
             seen = used();
         }
-        if done.max(seen) >= total {
+        let mut is_ahead = extents.is_ahead();
+        if !made || done.max(seen) >= total() {
+            // If there is more one day, another one begins.
+            *is_ahead = false;
             return;
         }
+        drop(is_ahead);
         // The cell rings when it gets there. It may have, before it could know: then it is seen here.
         let tell_at = done.saturating_sub(ready / 2).max(seen + 1);
         control.ahead.tell_at.store(tell_at as u32, Ordering::SeqCst);
@@ -80,10 +87,14 @@ fn work(control: &Mapping, memory: &Mapping) {
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::MetadataExt;
+    use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
+    use atoll_abi::control::Control;
+    use atoll_abi::layout::Sizes;
+
     use super::*;
-    use crate::memory::anonymous;
+    use crate::memory::{Mapping, anonymous};
 
     const TOTAL: u64 = 16;
 
@@ -93,21 +104,28 @@ mod tests {
         (file, map)
     }
 
+    fn extents(control: Arc<Mapping>, least: u64) -> Arc<Extents> {
+        let (file, memory) = mapped(TOTAL * BLOCK);
+        let sizes = Sizes { most: TOTAL * BLOCK, now: TOTAL * BLOCK, least };
+        let ahead = Mutex::new(true);
+        Arc::new(Extents { control, memory, file, sizes, cores: 1, is_huge: true, ahead })
+    }
+
     /// As much is ready as is asked for, more when the cell gets on, no more than there is; and what
     /// the cell has written stays.
     #[test]
     fn stays_ahead() {
         let (_file, control) = mapped((size_of::<Control>() as u64).next_multiple_of(4096));
-        let (file, memory) = mapped(TOTAL * BLOCK);
+        let extents = extents(control.clone(), 0);
+        let (file, memory) = (&extents.file, &extents.memory);
         // SAFETY: zeroes are a valid control area; the mapping outlives this.
         let c = unsafe { &*control.base().cast::<Control>() };
-        c.descriptor.memory.store(TOTAL * BLOCK, Ordering::Relaxed);
         c.ahead.used_to.store(1, Ordering::Relaxed);
         // SAFETY: in the mapping, which nobody else uses yet.
         unsafe { memory.base().write(7) };
         let thread = {
-            let (control, memory) = (control.clone(), memory.clone());
-            std::thread::spawn(move || work(&control, &memory))
+            let extents = extents.clone();
+            std::thread::spawn(move || work(&extents))
         };
         // The first block is the cell's, and has one page.
         for (used_to, tell_at, ready) in [(1, 5, 8), (5, 9, 12), (8, 9, 12), (9, 9, 15)] {
@@ -131,9 +149,37 @@ mod tests {
         // Nor has it if the cell was faster, or lies.
         for used_to in [TOTAL as u32, u32::MAX] {
             c.ahead.used_to.store(used_to, Ordering::SeqCst);
-            work(&control, &memory);
+            work(&extents);
         }
         // SAFETY: in the mapping, which nobody else uses any more.
         assert_eq!(unsafe { memory.base().read() }, 7);
+    }
+
+    /// What serves the runtime alone is not made ready, nor what has been cut off; what comes is zeroes.
+    #[test]
+    fn follows_what_is_there() {
+        let (_file, control) = mapped((size_of::<Control>() as u64).next_multiple_of(4096));
+        let extents = extents(control, 12 * BLOCK);
+        let pages = || extents.file.metadata().unwrap().blocks() * 512;
+        extents.set(14 * BLOCK).unwrap();
+        // 5 blocks for a start (a table and 4), then those behind the 12th.
+        assert_eq!(extents.zones(), (5, 12));
+        extents.control().ahead.used_to.store(1, Ordering::SeqCst);
+        work(&extents);
+        assert_eq!(pages(), 6 * BLOCK);
+        assert!(!*extents.is_ahead());
+        let last = extents.memory.range(13 * BLOCK, BLOCK).unwrap();
+        // SAFETY: in the mapping, of which this is the only user.
+        unsafe { last.write(7) };
+        extents.set(12 * BLOCK).unwrap();
+        assert_eq!((pages(), extents.sizes().now), (4 * BLOCK, 12 * BLOCK));
+        assert!(extents.memory.range(13 * BLOCK, BLOCK).is_none());
+        // Who is in the middle of an access gets by, and nothing of it stays.
+        // SAFETY: mapped.
+        unsafe { last.write(8) };
+        *extents.is_ahead() = true;
+        extents.set(16 * BLOCK).unwrap();
+        // SAFETY: mapped.
+        assert_eq!(unsafe { last.read() }, 0);
     }
 }

@@ -6,12 +6,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use atoll_abi::core_local::CoreLocal;
-use atoll_abi::grid::{ACTIVITIES_MAX, GridArea, Held, RESOURCES, ROOT, Record, Resource, Sheet, kind};
-use atoll_abi::layout::MAX_CORES;
+use atoll_abi::grid::{
+    ACTIVITIES_MAX, Account, GridArea, Held, LEASE_SPARE, LeaseLine, Quota, RESOURCES, ROOT, Record,
+    Resource, Sheet, kind,
+};
+use atoll_abi::layout::{MAX_CORES, PAGE};
 use atoll_abi::nucleus::outside::Books;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -147,6 +150,36 @@ impl Kind {
     }
 }
 
+/// What there is of something that an activity has a quota of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaUse {
+    /// How many there are. While some come and go it may be off by what a core leases at once.
+    pub used: u32,
+    /// How many there may be, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// Memory that an activity of the configuration holds, with those below it, and what it may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryUse {
+    /// Bytes.
+    pub held: u64,
+    /// The most, bytes, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
+    /// What it has in any case, bytes.
+    pub min: u64,
+    /// How often it was refused more.
+    pub refused: u64,
+    /// How often nothing could be given back then, and a program needed some.
+    pub oom: u64,
+    /// How many processes were ended for that.
+    pub oom_kills: u64,
+}
+
 /// An activity, and what it has used.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -167,6 +200,12 @@ pub struct Activity {
     pub weight: u32,
     /// Pages of 4 KiB that it holds.
     pub pages: i64,
+    /// Of the cell and of one that the configuration names: what there is of each [`Quota`], by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quotas: BTreeMap<String, QuotaUse>,
+    /// Of one that the configuration names, its memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryUse>,
     /// On all cores.
     pub resources: Uses,
     /// On each core, if that was asked for.
@@ -259,6 +298,29 @@ fn pages(held: Option<&[Held]>, id: u32) -> i64 {
     each.fold(0, i64::saturating_add)
 }
 
+/// What cores have leased of quotas, a line for each activity, one core's after the other's, if that is in the cell's memory.
+fn leases<'a>(area: &GridArea, memory: &'a Mapping, cores: usize) -> Option<&'a [LeaseLine]> {
+    let offset = Some(area.leases.load(Ordering::Acquire)).filter(|offset| *offset != 0)?;
+    let lines = cores * ACTIVITIES_MAX;
+    let p = memory.range(offset, (lines * size_of::<LeaseLine>()) as u64)?.cast::<LeaseLine>();
+    // SAFETY: as above.
+    p.is_aligned().then(|| unsafe { std::slice::from_raw_parts(p, lines) })
+}
+
+/// What there is of each quota of an activity. Without lines nothing is leased that isn't used.
+fn quotas(area: &GridArea, leases: &[LeaseLine], id: u32) -> BTreeMap<String, QuotaUse> {
+    let account = &area.accounts[id as usize];
+    let each = |quota: Quota| {
+        let n = quota as usize;
+        let of_each_core = leases.iter().skip(id as usize).step_by(ACTIVITIES_MAX);
+        let spare = of_each_core.fold(0, |sum, line| sum + (line.0[n].load(Ordering::Acquire) & LEASE_SPARE));
+        let leased = u64::from(account.leased[n].load(Ordering::Acquire));
+        let limit = Some(account.most[n].load(Ordering::Relaxed)).filter(|most| *most != 0);
+        (quota.name().to_string(), QuotaUse { used: leased.saturating_sub(spare) as u32, limit })
+    };
+    Quota::ALL.into_iter().map(each).collect()
+}
+
 /// What reading a record came to.
 enum Copied {
     /// An activity.
@@ -305,6 +367,8 @@ fn copy(record: &Record, id: u32, memory: &Mapping, cores: usize, held: Option<&
         pid,
         weight,
         pages,
+        quotas: BTreeMap::new(),
+        memory: None,
         resources,
         cores,
     }))
@@ -449,10 +513,16 @@ fn read_sheets(area: &GridArea, memory: &Mapping, cores: usize) -> (Vec<Activity
     let records = (area.records.load(Ordering::Acquire) as usize).min(ACTIVITIES_MAX);
     let (mut found, mut unread) = (Vec::new(), 0);
     let held = held(area, memory, cores);
+    let leases = leases(area, memory, cores);
     for (id, record) in area.directory[..records].iter().enumerate() {
         for n in 1.. {
             match copy(record, id as u32, memory, cores, held) {
-                Copied::One(activity) => found.push(*activity),
+                Copied::One(mut activity) => {
+                    if matches!(activity.kind, Kind::Cell | Kind::Named) {
+                        activity.quotas = quotas(area, leases.unwrap_or_default(), activity.id);
+                    }
+                    found.push(*activity);
+                }
                 Copied::Free => {}
                 Copied::Changed if n < TRIES => {
                     std::thread::yield_now();
@@ -464,7 +534,34 @@ fn read_sheets(area: &GridArea, memory: &Mapping, cores: usize) -> (Vec<Activity
         }
     }
     make_tree(&mut found);
+    let pages: BTreeMap<u32, (u32, i64)> = found.iter().map(|a| (a.id, (a.parent, a.pages))).collect();
+    for a in found.iter_mut().filter(|a| a.kind == Kind::Named) {
+        // It is a tree now.
+        let is_below = |mut id: u32| loop {
+            match pages.get(&id) {
+                _ if id == a.id => return true,
+                Some((parent, _)) if *parent != id => id = *parent,
+                _ => return false,
+            }
+        };
+        let all = pages.iter().filter(|(id, _)| is_below(**id)).map(|(_, (_, pages))| *pages);
+        let held = all.fold(0, i64::saturating_add).max(0) as u64;
+        a.memory = Some(memory_use(&area.accounts[a.id as usize], held.saturating_mul(PAGE)));
+    }
     (found, unread)
+}
+
+/// What is said of an activity's memory.
+fn memory_use(account: &Account, held: u64) -> MemoryUse {
+    let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    MemoryUse {
+        held,
+        max: Some(of(&account.memory_max)).filter(|max| *max != 0),
+        min: of(&account.memory_min),
+        refused: of(&account.memory_refused),
+        oom: of(&account.oom),
+        oom_kills: of(&account.oom_kills),
+    }
 }
 
 /// Puts those below the cell whose parents lead nowhere or in a circle: a tree, whatever the cell says. A record that
@@ -717,6 +814,7 @@ mod tests {
             }
             area.records.store(next() as u32, Ordering::Relaxed);
             area.held.store(if next() % 3 == 0 { next() } else { next() % MEMORY }, Ordering::Relaxed);
+            area.leases.store(if next() % 3 == 0 { next() } else { next() % MEMORY }, Ordering::Relaxed);
             let (found, _) = read_sheets(area, &memory, CORES);
             let mut all = Uses::default();
             for a in &found {

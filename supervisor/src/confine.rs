@@ -11,6 +11,7 @@
 #![allow(unsafe_code, reason = "changes the process's credentials")]
 
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
@@ -26,6 +27,8 @@ pub enum Only {
     Any,
     /// Argument `.0` (from 0) is one of these, of these names.
     Among(u8, &'static [(u64, &'static str)]),
+    /// Argument `.0` is another descriptor than that of the cell's memory.
+    NotMemory(u8),
     /// Argument `.0` has none of these bits, of this name.
     Without(u8, u64, &'static str),
     /// Arguments 1 and 2 are one of these pairs, of these names.
@@ -40,6 +43,7 @@ impl std::fmt::Display for Only {
             Only::Among(n, values) => {
                 write!(f, "argument {}: {}", n + 1, list(&mut values.iter().map(|v| v.1)))
             }
+            Only::NotMemory(n) => write!(f, "argument {}: not the cell's memory", n + 1),
             Only::Without(n, _, name) => write!(f, "argument {}: without {name}", n + 1),
             Only::Pairs(pairs) => f.write_str(&list(&mut pairs.iter().map(|p| p.2))),
         }
@@ -139,7 +143,7 @@ pub const ALLOWED: &[Allowed] = allowed! {
     futex_wake SYS_futex_wake Only::Any, "the same, from Linux 6.7 on";
     epoll_pwait2 SYS_epoll_pwait2 Only::Any, "sleep until an event, a bell or a deadline";
     epoll_ctl SYS_epoll_ctl Only::Any, "watch a socket";
-    write SYS_write Only::Any, "ring a core's bell; log lines";
+    write SYS_write Only::NotMemory(0), "ring a core's bell; log lines";
     timer_settime SYS_timer_settime Only::Any, "arm a core's deadline";
     tgkill SYS_tgkill Only::Among(2, &[(libc::SIGURG as u64, "SIGURG")]), "interrupt a core of this cell";
     rt_sigreturn SYS_rt_sigreturn Only::Any, "return from an upcall that was only noted";
@@ -209,17 +213,17 @@ pub const STARTING: &[Allowed] = allowed! {
 /// From Linux 5.11.
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 
-/// The filter of processes that run programs: [`ALLOWED`], anything else fails with EPERM.
-pub fn filter() -> Result<BpfProgram> {
-    compile(ALLOWED.iter())
+/// The filter of processes that run programs: [`ALLOWED`], anything else fails with EPERM. `memory`: the descriptor of the cell's memory.
+pub fn filter(memory: RawFd) -> Result<BpfProgram> {
+    compile(ALLOWED.iter(), memory)
 }
 
 /// The filter that a cell's first process starts with, and all others inherit.
-pub fn starting_filter() -> Result<BpfProgram> {
-    compile(ALLOWED.iter().chain(STARTING))
+pub fn starting_filter(memory: RawFd) -> Result<BpfProgram> {
+    compile(ALLOWED.iter().chain(STARTING), memory)
 }
 
-fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>) -> Result<BpfProgram> {
+fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>, memory: RawFd) -> Result<BpfProgram> {
     let fail = |e: seccompiler::BackendError| Error::with("the system-call filter", e);
     let equal = |arg: u8, value: u64| {
         // Commands and options are 32-bit: what the kernel ignores above is ignored here.
@@ -235,6 +239,10 @@ fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>) -> Result<BpfProgram> {
                     let rule = SeccompRule::new(vec![equal(arg, *v).map_err(fail)?]).map_err(fail)?;
                     list.push(rule);
                 }
+            }
+            Only::NotMemory(arg) => {
+                let c = SeccompCondition::new(arg, Len::Dword, Op::Ne, memory as u64).map_err(fail)?;
+                list.push(SeccompRule::new(vec![c]).map_err(fail)?);
             }
             Only::Without(arg, bits, _) => {
                 let c = SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(bits), 0).map_err(fail)?;
@@ -323,9 +331,9 @@ mod tests {
 
     #[test]
     fn filter_fits() {
-        let program = filter().unwrap();
+        let program = filter(-1).unwrap();
         assert!(program.len() <= atoll_abi::start::FILTER_MAX, "{} instructions", program.len());
-        starting_filter().unwrap();
+        starting_filter(-1).unwrap();
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! who says nothing is hung up on. Nothing here stops the cell, and nothing runs while nobody asks.
 #![allow(unsafe_code, reason = "looks at the control area")]
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,14 +14,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_abi::control::Control;
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
-use atoll_abi::report::{Resized, Threads, Trace, what};
+use atoll_abi::layout::{BLOCK, Sizes};
+use atoll_abi::report::{MemoryResized, Resized, Threads, Trace, what};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::books::{self, HostTime, Image, Snapshot};
+use crate::extents::Extents;
 use crate::launch::Sender;
-use crate::memory::{self, Mapping};
-use crate::remote::Remote;
+use crate::memory;
+use crate::remote::{NONSENSE, Remote};
 use crate::{Error, Result};
 
 /// Longest request, bytes: an encoded configuration takes more as JSON.
@@ -38,6 +39,9 @@ const BURN_WAIT: Duration = Duration::from_secs(9);
 /// How long it may take to say something of its threads, and how many bytes that may be.
 const REPORT_WAIT: Duration = Duration::from_secs(9);
 const REPORT_MAX: u64 = 256 << 20;
+/// How long a change of its memory may take.
+const WITHIN_LEAST: Duration = Duration::from_millis(100);
+const WITHIN_MOST: Duration = Duration::from_secs(600);
 /// How often is looked whether it has; and where it has to be asked.
 const OFFER_LOOK: Duration = Duration::from_millis(2);
 const OFFER_ASK: Duration = Duration::from_millis(20);
@@ -84,6 +88,16 @@ pub enum Request {
         /// How many.
         cores: u32,
     },
+    /// That it has so much memory from now on.
+    ResizeMemory {
+        /// How much, bytes; the part of 2 MiB that is over counts for nothing.
+        memory: u64,
+        /// How long it may take, ms.
+        within: u64,
+        /// Then it is taken away whatever the cell says.
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 /// What it says.
@@ -110,6 +124,21 @@ pub enum Answer {
     Trace(Trace),
     /// The cell has so many cores now.
     Resized(Resized),
+    /// It has so much memory.
+    MemoryResized(Memory),
+}
+
+/// What has come of a wish for more memory or less.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes that the cell has now.
+    pub memory: u64,
+    /// Bytes that it had to move.
+    pub moved: u64,
+    /// How long it took, ns.
+    pub ns: u64,
+    /// Why some was taken that the cell had not let go of: what it had there is lost.
+    pub taken: Option<String>,
 }
 
 /// What a cell is.
@@ -127,6 +156,8 @@ pub struct About {
     pub max_cores: u32,
     /// Memory, bytes.
     pub memory: u64,
+    /// The most that it can have, bytes.
+    pub max_memory: u64,
     /// How much of that the host has given.
     pub memory_used: u64,
     /// Seconds since 1970 at which it was started.
@@ -142,17 +173,14 @@ enum Seen {
 }
 
 struct Here {
-    control: Arc<Mapping>,
-    memory: Arc<Mapping>,
-    memory_file: Arc<File>,
+    extents: Arc<Extents>,
     sender: Sender,
     first: i32,
 }
 
 impl Here {
     fn control(&self) -> &Control {
-        // SAFETY: the mapping holds one, of atomics only.
-        unsafe { &*self.control.base().cast::<Control>() }
+        self.extents.control()
     }
 }
 
@@ -166,6 +194,7 @@ pub struct Live {
     /// One at a time.
     burning: Mutex<()>,
     reporting: Mutex<()>,
+    resizing: Mutex<()>,
 }
 
 /// Configurations, the one that the cell runs with and the one that it was offered.
@@ -213,18 +242,15 @@ fn unix_time() -> Duration {
 
 impl Live {
     /// One that begins now.
-    #[allow(clippy::too_many_arguments, reason = "the parts of a cell, told once")]
     pub(crate) fn new(
-        control: Arc<Mapping>,
-        memory: Arc<Mapping>,
-        memory_file: Arc<File>,
+        extents: Arc<Extents>,
         sender: Sender,
         first: i32,
         cores: usize,
         program: String,
         grid: GridConfig,
     ) -> Live {
-        Self::with(Seen::Here(Here { control, memory, memory_file, sender, first }), cores, program, grid)
+        Self::with(Seen::Here(Here { extents, sender, first }), cores, program, grid)
     }
 
     /// One on a machine of its own, with so many bytes of memory.
@@ -248,6 +274,7 @@ impl Live {
             offers: Mutex::new(offers),
             burning: Mutex::new(()),
             reporting: Mutex::new(()),
+            resizing: Mutex::new(()),
         }
     }
 
@@ -278,28 +305,31 @@ impl Live {
         }
     }
 
-    /// Waits a moment for what the cell answers there.
+    /// Waits a moment for what the cell answers.
     fn wait_a_moment(&self) -> Result<()> {
         match &self.seen {
             Seen::Here(here) if here.control().life.ended.load(Ordering::Relaxed) != 0 => {
-                Err(Error::new("the cell has ended"))
+                return Err(Error::new("the cell has ended"));
             }
-            Seen::Here(_) => {
-                std::thread::sleep(OFFER_LOOK);
-                Ok(())
-            }
-            Seen::Elsewhere(remote, _) => {
-                std::thread::sleep(OFFER_ASK);
-                remote.look()
-            }
+            Seen::Here(_) => std::thread::sleep(OFFER_LOOK),
+            Seen::Elsewhere(..) => std::thread::sleep(OFFER_ASK),
+        }
+        Ok(())
+    }
+
+    /// Has what the cell has answered in its [area](Live::area) by now.
+    fn look(&self) -> Result<()> {
+        match &self.seen {
+            Seen::Here(_) => Ok(()),
+            Seen::Elsewhere(remote, _) => remote.look(),
         }
     }
 
     /// Its memory, and how much of that the host has given, bytes.
-    fn memory(&self) -> (u64, u64) {
+    fn memory(&self) -> (Sizes, u64) {
         match &self.seen {
-            Seen::Here(here) => (here.memory.len(), memory::used(&here.memory_file)),
-            Seen::Elsewhere(_, memory) => (*memory, *memory),
+            Seen::Here(here) => (here.extents.sizes(), here.extents.used()),
+            Seen::Elsewhere(_, memory) => (Sizes::fixed(*memory), *memory),
         }
     }
 
@@ -312,7 +342,8 @@ impl Live {
                 program: self.program.clone(),
                 cores: self.online(),
                 max_cores: self.cores as u32,
-                memory: self.memory().0,
+                memory: self.memory().0.now,
+                max_memory: self.memory().0.most,
                 memory_used: self.memory().1,
                 since: self.since,
             }),
@@ -324,6 +355,10 @@ impl Live {
             Request::Trace { events } => said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing),
             Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),
             Request::Resize { cores } => said(self.resize(cores), Answer::Resized),
+            Request::ResizeMemory { memory, within, force } => {
+                let within = Duration::from_millis(within).clamp(WITHIN_LEAST, WITHIN_MOST);
+                said(self.resize_memory(memory / BLOCK * BLOCK, within, force), Answer::MemoryResized)
+            }
         }
     }
 
@@ -331,7 +366,7 @@ impl Live {
     fn online(&self) -> u32 {
         let said = match &self.seen {
             Seen::Here(here) => here.control().life.online.load(Ordering::Relaxed),
-            Seen::Elsewhere(..) => 0,
+            Seen::Elsewhere(remote, _) => remote.online().unwrap_or(0),
         };
         // It has not begun, or says what can't be.
         if said == 0 || said > self.cores as u32 { self.cores as u32 } else { said }
@@ -348,10 +383,82 @@ impl Live {
         outcome.map_err(Error::new)
     }
 
+    /// Gives it so much memory: more at once if the host has it, or less when it has let go of it, or `within` is over.
+    fn resize_memory(&self, bytes: u64, within: Duration, force: bool) -> Result<Memory> {
+        let Seen::Here(here) = &self.seen else {
+            return Err(Error::new(
+                "a cell on the nucleus has the memory that it began with: that can't be changed yet",
+            ));
+        };
+        let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (begun, Sizes { most, now, least }) = (Instant::now(), here.extents.sizes());
+        if bytes < least || bytes > most {
+            return Err(Error::new(format!(
+                "the cell can have {} to {} of memory, not {}: how much at most is said when it is started: atoll run --max-memory",
+                mib(least),
+                mib(most),
+                mib(bytes)
+            )));
+        }
+        let ask = || -> Result<std::result::Result<MemoryResized, String>> {
+            // It is to answer before nobody waits any more.
+            let (wait, its_own) = (within, within - within / 8);
+            self.report_within(what::MEMORY, bytes, its_own, wait)
+        };
+        let done = |moved, taken| Memory {
+            memory: here.extents.sizes().now,
+            moved,
+            ns: begun.elapsed().as_nanos() as u64,
+            taken,
+        };
+        if bytes >= now {
+            let left = memory::headroom();
+            if bytes - now > left {
+                let more = mib(bytes - now);
+                return Err(Error::new(format!(
+                    "{more} more is wanted, and the host has {} left",
+                    mib(left)
+                )));
+            }
+            here.extents.set(bytes)?;
+            ask()?.map_err(Error::new)?;
+            return Ok(done(0, None));
+        }
+        // What has it let go of, and why not of all?
+        let (end, moved, why) = match ask() {
+            Ok(Ok(said)) if (bytes..=now).contains(&said.memory) => {
+                (said.memory.next_multiple_of(BLOCK).min(now), said.moved, said.why)
+            }
+            Ok(Ok(_)) => (now, 0, Some("what it says of it is nonsense".into())),
+            Ok(Err(why)) => (now, 0, Some(why)),
+            Err(_) if here.control().life.ended.load(Ordering::Relaxed) != 0 => {
+                return Err(Error::new("the cell has ended"));
+            }
+            // That is no answer.
+            Err(why) => (bytes, 0, Some(why.to_string())),
+        };
+        let end = if force { bytes } else { end };
+        here.extents.set(end)?;
+        match why {
+            Some(why) if end > bytes => Err(Error::new(format!(
+                "the cell has given back {} of {}, and has {} now: {why}",
+                mib(now - end),
+                mib(now - bytes),
+                mib(end)
+            ))),
+            taken => Ok(done(moved, taken)),
+        }
+    }
+
     /// Waits until the cell is done, for `limit` at most. `what` it was to have done is said if it has not.
-    fn wait_until(&self, is_done: impl Fn() -> bool, limit: Duration, what: &str) -> Result<()> {
+    fn wait_until(
+        &self,
+        mut is_done: impl FnMut() -> Result<bool>,
+        limit: Duration,
+        what: &str,
+    ) -> Result<()> {
         let begun = Instant::now();
-        while !is_done() {
+        while !is_done()? {
             if begun.elapsed() > limit {
                 return Err(Error::new(format!("the cell has not {what} within {} s", limit.as_secs())));
             }
@@ -362,28 +469,51 @@ impl Live {
 
     /// Asks the cell for a report.
     fn report<T: DeserializeOwned>(&self, what: u32, value: u64) -> Result<T> {
-        let Seen::Here(here) = &self.seen else {
-            return Err(Error::new("that can be asked of cells on this host only yet"));
-        };
+        self.report_within(what, value, REPORT_WAIT, REPORT_WAIT)
+    }
+
+    /// The same, and says within what time it is to be made, which is waited for for `wait`.
+    fn report_within<T: DeserializeOwned>(
+        &self,
+        what: u32,
+        value: u64,
+        within: Duration,
+        wait: Duration,
+    ) -> Result<T> {
         let _one = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
-        let area = &here.control().report;
+        let area = match &self.seen {
+            Seen::Here(here) => &here.control().report,
+            Seen::Elsewhere(remote, _) => remote.report(),
+        };
         let number = area.asked.load(Ordering::Relaxed).wrapping_add(1);
         area.what.store(what, Ordering::Relaxed);
         area.value.store(value, Ordering::Relaxed);
+        area.within.store(within.as_nanos() as u64, Ordering::Relaxed);
         area.asked.store(number, Ordering::SeqCst);
         self.ring();
-        let over = || area.over.load(Ordering::Acquire) == number;
-        self.wait_until(over, REPORT_WAIT, "said what it was asked for")?;
-        let (offset, len) = (area.offset.load(Ordering::Relaxed), area.len.load(Ordering::Relaxed));
-        if len == 0 {
+        let nonsense = || Error::new(NONSENSE);
+        let until = Instant::now() + wait;
+        let mut bytes = Vec::new();
+        let over = || match &self.seen {
+            Seen::Here(_) => Ok(area.over.load(Ordering::Acquire) == number),
+            Seen::Elsewhere(remote, _) => {
+                let said = remote.reported(REPORT_MAX, until)?;
+                Ok(said.map(|said| bytes = said).is_some())
+            }
+        };
+        self.wait_until(over, wait, "said what it was asked for")?;
+        if let Seen::Here(here) = &self.seen {
+            let (offset, len) = (area.offset.load(Ordering::Relaxed), area.len.load(Ordering::Relaxed));
+            let at =
+                here.extents.memory.range(offset, len).filter(|_| len <= REPORT_MAX).ok_or_else(nonsense)?;
+            // Copied before it is looked at: the cell may write to it meanwhile.
+            bytes.resize(len as usize, 0);
+            // SAFETY: so many bytes of the cell's memory are mapped; whatever is there is bytes.
+            unsafe { at.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        }
+        if bytes.is_empty() {
             return Err(Error::new("the cell had no memory to say what it was asked for"));
         }
-        let nonsense = || Error::new("what the cell says of its threads is nonsense");
-        let at = here.memory.range(offset, len).filter(|_| len <= REPORT_MAX).ok_or_else(nonsense)?;
-        // Copied before it is looked at: the cell may write to it meanwhile.
-        let mut bytes = vec![0u8; len as usize];
-        // SAFETY: so many bytes of the cell's memory are mapped; whatever is there is bytes.
-        unsafe { at.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         postcard::from_bytes(&bytes).map_err(|_| nonsense())
     }
 
@@ -395,7 +525,7 @@ impl Live {
         area.burns_times.store(times, Ordering::Relaxed);
         area.burns_asked.store(number, Ordering::SeqCst);
         self.ring();
-        let over = || area.burns_over.load(Ordering::Acquire) == number;
+        let over = || self.look().map(|()| area.burns_over.load(Ordering::Acquire) == number);
         self.wait_until(over, BURN_WAIT, "done its known work")?;
         let len = (area.burnt_len.load(Ordering::Relaxed) as usize).min(BURNT_MAX);
         let bytes: Vec<u8> = area.burnt[..len].iter().map(|b| b.load(Ordering::Relaxed)).collect();
@@ -412,7 +542,7 @@ impl Live {
                 let area = &here.control().grid;
                 let host = host.then(|| books::time_of_children(here.first));
                 let locals: Vec<_> = here.control().cores[..self.cores].iter().map(|c| &c.local).collect();
-                let (activities, unread, clock) = books::read(area, &locals, &here.memory);
+                let (activities, unread, clock) = books::read(area, &locals, &here.extents.memory);
                 let opened = area.opened.load(Ordering::Relaxed).min(clock);
                 (Image { activities, unread, clock, cores: self.cores as u32, opened, awake: 0 }, host)
             }
@@ -477,12 +607,13 @@ impl Live {
                 )));
             }
             self.wait_a_moment()?;
+            self.look()?;
         }
     }
 
     /// Serves who has connected.
     pub(crate) fn serve(&self, name: &str, mut stream: UnixStream) {
-        let answer = match read_line(&mut stream, REQUEST_MAX) {
+        let answer = match read_line(&mut stream, REQUEST_MAX, LINE_WAIT) {
             Ok(None) => return,
             Ok(Some(line)) => match serde_json::from_slice(&line) {
                 Ok(request) => self.answer(name, request),
@@ -495,14 +626,19 @@ impl Live {
     }
 }
 
+/// A number of bytes, in words.
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
 /// An answer, or why there is none.
 fn said<T>(result: Result<T>, answer: impl FnOnce(T) -> Answer) -> Answer {
     result.map_or_else(|e| Answer::Error(e.to_string()), answer)
 }
 
 /// Reads a line of at most `most` bytes; none if the other side has hung up before the first.
-fn read_line(stream: &mut UnixStream, most: usize) -> Result<Option<Vec<u8>>> {
-    let until = Instant::now() + LINE_WAIT;
+fn read_line(stream: &mut UnixStream, most: usize, wait: Duration) -> Result<Option<Vec<u8>>> {
+    let until = Instant::now() + wait;
     let (mut line, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -538,7 +674,11 @@ fn write_line(stream: &mut UnixStream, what: &impl Serialize) -> Result<()> {
 pub fn ask(socket: &Path, request: &Request) -> Result<Option<Answer>> {
     let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(None) };
     write_line(&mut stream, request)?;
-    let Some(line) = read_line(&mut stream, ANSWER_MAX)? else { return Ok(None) };
+    let takes = match request {
+        Request::ResizeMemory { within, .. } => Duration::from_millis(*within),
+        _ => Duration::ZERO,
+    };
+    let Some(line) = read_line(&mut stream, ANSWER_MAX, takes + LINE_WAIT)? else { return Ok(None) };
     match serde_json::from_slice(&line).map_err(|e| Error::with("understanding the answer", e))? {
         Answer::Error(why) => Err(Error::new(why)),
         answer => Ok(Some(answer)),
@@ -548,7 +688,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Answer>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::anonymous;
+    use crate::memory::{Mapping, anonymous};
 
     fn area(mapping: &Mapping) -> &GridArea {
         // SAFETY: large enough, aligned, zeroed and shared: made of atomics.
@@ -601,7 +741,7 @@ mod tests {
             let (mut us, mut them) = UnixStream::pair().unwrap();
             them.write_all(said).unwrap();
             drop(them);
-            read_line(&mut us, most).map_err(|e| e.to_string())
+            read_line(&mut us, most, LINE_WAIT).map_err(|e| e.to_string())
         };
         assert_eq!(line(b"", 10), Ok(None));
         assert_eq!(line(b"{}\n", 10), Ok(Some(b"{}\n".to_vec())));

@@ -4,16 +4,18 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
 use atoll_abi::grid::GridConfig;
 use atoll_abi::layout::{
-    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, table_blocks,
+    BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, Sizes,
+    table_blocks,
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
+use crate::extents::Extents;
 use crate::image::Image;
 use crate::inspect::Live;
 use crate::memory::{self, Mapping, check};
@@ -32,8 +34,8 @@ pub struct CellConfig {
     pub online: usize,
     /// CPU of each core, if they are to be pinned.
     pub cpus: Option<Vec<usize>>,
-    /// Bytes of memory, a multiple of 2 MiB.
-    pub memory: u64,
+    /// Bytes of memory, multiples of 2 MiB.
+    pub memory: Sizes,
     /// What runs, and how the world looks to it.
     pub boot: BootConfig,
     /// The host directories that the boot configuration's mounts refer to by number.
@@ -70,8 +72,7 @@ static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_00
 /// A running cell.
 pub struct Cell {
     control: Arc<Mapping>,
-    memory: Arc<Mapping>,
-    memory_file: Arc<File>,
+    extents: Arc<Extents>,
     cores: usize,
     program: String,
     grid: GridConfig,
@@ -81,8 +82,6 @@ pub struct Cell {
     /// What the host did not give.
     pub without: Without,
     log: Option<std::thread::JoinHandle<()>>,
-    /// Memory is to be made ready ahead of need, and is not yet.
-    ready_later: bool,
     /// Its first process is gone. Not in the control area, where the cell could change it.
     gone: Arc<AtomicBool>,
     /// Serves it.
@@ -166,16 +165,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     }
     let image = Image::read(&config.runtime)?;
     let (vdso, functions) = vdso::find()?;
-    let (filter, starting) = if config.confined {
-        (confine::filter()?, Some(confine::starting_filter()?))
-    } else {
-        (Vec::new(), None)
-    };
     if config.cores == 0 || config.cores > MAX_CORES {
         return Err(Error::new(format!("a cell has 1 to {MAX_CORES} cores, not {}", config.cores)));
-    }
-    if filter.len() > FILTER_MAX {
-        return Err(Error::new("the system-call filter is too long"));
     }
     let mut without = Without::default();
     // SAFETY: reads an id.
@@ -199,10 +190,12 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         Mapping::new(&control_file, control_len + image.data.len() as u64).map_err(failed("mapping it"))?;
     std::os::unix::fs::FileExt::write_all_at(&control_file, &image.data, control_len)
         .map_err(failed("writing the runtime"))?;
-    let (extents, mount) = memory::extents(config.memory)?;
+    let Sizes { now, most, .. } = config.memory;
+    let (extents, mount) = memory::extents(now, most)?;
     let huge = mount.is_some();
     without.huge_pages = !huge;
-    let extents_map = Mapping::new(&extents, config.memory).map_err(failed("mapping the cell's memory"))?;
+    let extents_map =
+        Mapping::of_extents(&extents, now, most).map_err(failed("mapping the cell's memory"))?;
 
     // SAFETY: the mapping is zeroed and large enough; zeroes are a valid control area.
     let c = unsafe { &*control.base().cast::<Control>() };
@@ -214,7 +207,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     // Asks for the limits of control groups, too: once, it takes a while.
     let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
     d.machine_cores.store(machine as u32, Ordering::Relaxed);
-    d.memory.store(config.memory / BLOCK * BLOCK, Ordering::Relaxed);
+    d.set_memory_sizes(config.memory);
     d.huge.store(huge as u32, Ordering::Relaxed);
     d.zeroed.store(1, Ordering::Relaxed);
     let boot =
@@ -281,14 +274,23 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     d.log_fd.store(log_write.as_raw_fd(), Ordering::Relaxed);
     keep.push(log_write);
     let memory_fd = OwnedFd::from(extents.try_clone().map_err(failed("dup"))?);
-    d.memory_fd.store(memory_fd.as_raw_fd(), Ordering::Relaxed);
+    let memory_number = memory_fd.as_raw_fd();
+    d.memory_fd.store(memory_number, Ordering::Relaxed);
     keep.push(memory_fd);
+    let (filter, starting) = if config.confined {
+        (confine::filter(memory_number)?, Some(confine::starting_filter(memory_number)?))
+    } else {
+        (Vec::new(), None)
+    };
+    if filter.len() > FILTER_MAX {
+        return Err(Error::new("the system-call filter is too long"));
+    }
 
     let child = First {
         image: &image,
         control_file: &control_file,
         control_len,
-        memory: config.memory,
+        memory: most,
         keep: &keep,
         cores: config.cores,
         filter: &filter,
@@ -315,11 +317,19 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     drop(keep);
     drop(mount);
     let control = Arc::new(control);
-    let extents_map = Arc::new(extents_map);
+    let extents = Arc::new(Extents {
+        control: control.clone(),
+        memory: Arc::new(extents_map),
+        file: extents,
+        sizes: config.memory,
+        cores: config.cores as u64,
+        is_huge: huge,
+        ahead: Mutex::new(false),
+    });
     if huge {
         // Zeroing these now, beside what the cell's first process has to do, saves it the time.
-        for block in [0, table_blocks(config.memory, config.cores as u64)] {
-            if let Some(p) = extents_map.range(block * BLOCK, 1) {
+        for block in [0, table_blocks(most, config.cores as u64)] {
+            if let Some(p) = extents.memory.range(block * BLOCK, 1) {
                 // SAFETY: in the mapping; makes the page and changes nothing. Failure costs time only.
                 unsafe { libc::madvise(p.cast(), PAGE as usize, libc::MADV_POPULATE_WRITE) };
             }
@@ -335,7 +345,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         bells,
         sockets,
     };
-    let server = Server::start(control.clone(), extents_map.clone(), served, machine)?;
+    let server = Server::start(control.clone(), extents.memory.clone(), served, machine)?;
     let gone = Arc::new(AtomicBool::new(false));
     let log = {
         let (control, first, gone) = (control.clone(), first.clone(), gone.clone());
@@ -344,8 +354,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     };
     Ok(Cell {
         control,
-        memory: extents_map,
-        memory_file: Arc::new(extents),
+        extents,
         cores: config.cores,
         program: printable(&config.boot.program),
         grid: config.boot.grid,
@@ -353,8 +362,6 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         first,
         without,
         log: Some(log),
-        // Small pages are cleared in no time.
-        ready_later: huge,
         gone,
         server,
     })
@@ -383,13 +390,12 @@ impl Cell {
             let wait = if settled.is_some() { &raw const SETTLED } else { std::ptr::null() };
             // SAFETY: the word lives in the mapping.
             let r = unsafe { libc::syscall(libc::SYS_futex, ended.as_ptr(), libc::FUTEX_WAIT, 0, wait) };
-            if r != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) {
-                if std::mem::take(&mut self.ready_later) {
-                    crate::ahead::start(self.control.clone(), self.memory.clone());
-                }
-                if let Some(settled) = settled.take() {
-                    settled();
-                }
+            if r != 0
+                && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT)
+                && let Some(settled) = settled.take()
+            {
+                self.extents.make_ready();
+                settled();
             }
         }
         self.kill();
@@ -422,9 +428,7 @@ impl Cell {
     /// What it takes to look at the cell, for other threads.
     pub fn live(&self) -> Live {
         Live::new(
-            self.control.clone(),
-            self.memory.clone(),
-            self.memory_file.clone(),
+            self.extents.clone(),
             self.sender(),
             self.child,
             self.cores,
@@ -435,12 +439,12 @@ impl Cell {
 
     /// Bytes of host memory behind the cell's memory now.
     pub fn memory_used(&self) -> u64 {
-        memory::used(&self.memory_file)
+        self.extents.used()
     }
 
     /// The cell's memory.
     pub fn memory(&self) -> &Mapping {
-        &self.memory
+        &self.extents.memory
     }
 
     /// The host's id of the cell's first process.

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Error, Result};
 
@@ -31,16 +32,9 @@ pub fn anonymous(name: &str, size: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Keeps a memory file from growing, whoever has a descriptor of it.
-fn seal_size(file: File) -> io::Result<File> {
-    // SAFETY: no memory is involved.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) } as i64)?;
-    Ok(file)
-}
-
 /// A file on a private tmpfs whose pages are huge, and what keeps the file
 /// system mounted: taking it down takes a while, and the file does not need it.
-fn huge(size: u64) -> io::Result<(File, OwnedFd)> {
+fn huge(size: u64, most: u64) -> io::Result<(File, OwnedFd)> {
     let option = |fd: &OwnedFd, key: &str, value: &str| {
         let (key, value) = (cstring(key), cstring(value));
         // FSCONFIG_SET_STRING.
@@ -55,7 +49,7 @@ fn huge(size: u64) -> io::Result<(File, OwnedFd)> {
     let context =
         unsafe { OwnedFd::from_raw_fd(check(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))? as i32) };
     option(&context, "huge", "always")?;
-    option(&context, "size", &size.to_string())?;
+    option(&context, "size", &most.to_string())?;
     option(&context, "mode", "0700")?;
     // FSCONFIG_CMD_CREATE, then FSMOUNT_CLOEXEC.
     // SAFETY: no memory is involved; the result is a new descriptor.
@@ -73,16 +67,17 @@ fn huge(size: u64) -> io::Result<(File, OwnedFd)> {
     Ok((file, mount))
 }
 
-/// The file of a cell's extents; if its pages are huge, its file system's
+/// The file of a cell's extents, of `size` bytes and later of as many as `most`; if its pages are huge, its file system's
 /// mount, to be let go when there is time.
-pub fn extents(size: u64) -> Result<(File, Option<OwnedFd>)> {
-    if let Ok((file, mount)) = huge(size) {
+///
+/// The cell has its descriptor, to map it. How long the file is only this process changes, which is how memory is granted and taken
+/// away: what is cut off is gone from all of the cell's mappings at once, and an access there faults. The cell's filter keeps it from
+/// making the file longer ([`confine`](crate::confine): no `write` to it, no `ftruncate`, no `fallocate`).
+pub fn extents(size: u64, most: u64) -> Result<(File, Option<OwnedFd>)> {
+    if let Ok((file, mount)) = huge(size, most) {
         return Ok((file, Some(mount)));
     }
-    // The cell has this descriptor, and could write behind the end of an unsealed file to get more.
-    let file = anonymous("atoll memory", size)
-        .and_then(seal_size)
-        .map_err(|e| Error::with("no memory file for the cell", e))?;
+    let file = anonymous("atoll memory", size).map_err(|e| Error::with("no memory file for the cell", e))?;
     Ok((file, None))
 }
 
@@ -125,6 +120,8 @@ pub(crate) fn used(file: &File) -> u64 {
 pub struct Mapping {
     base: *mut u8,
     len: usize,
+    /// The file is so long now, as far as it is mapped.
+    there: AtomicU64,
 }
 
 // SAFETY: the memory is shared with others anyway; access goes through atomics or copies.
@@ -149,7 +146,49 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Mapping { base: base.cast(), len: len as usize })
+        Ok(Mapping { base: base.cast(), len: len as usize, there: AtomicU64::new(len) })
+    }
+
+    /// Maps as much as `most` bytes of a file that has `size` now.
+    pub fn of_extents(file: &File, size: u64, most: u64) -> io::Result<Mapping> {
+        let mapping = Mapping::new(file, most)?;
+        mapping.there.store(size, Ordering::Relaxed);
+        Ok(mapping)
+    }
+
+    /// Bytes that are there: [`Mapping::range`] gives no others.
+    pub fn there(&self) -> u64 {
+        self.there.load(Ordering::Relaxed)
+    }
+
+    /// Puts a mapping over `[from, to)`.
+    fn replace(&self, from: u64, to: u64, flags: i32, file: i32) -> io::Result<()> {
+        let (at, len) = (self.base.wrapping_add(from as usize), (to - from) as usize);
+        let flags = flags | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: inside our own mapping; what others of this process still do there they do with what comes.
+        let done = unsafe { libc::mmap(at.cast(), len, access, flags, file, from as i64) };
+        if done == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Makes the file, of which this is a mapping, `size` bytes long, and shows what is there then. What it gets is zeroes.
+    ///
+    /// For one at a time. Threads that are in the middle of an access to what goes would be killed by it (SIGBUS): they get
+    /// memory of nobody's in its place before.
+    pub fn resize(&self, file: &File, size: u64) -> io::Result<()> {
+        let before = self.there();
+        if size < before {
+            self.there.store(size, Ordering::SeqCst);
+            self.replace(size, before, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+            file.set_len(size)
+        } else if size > before {
+            file.set_len(size)?;
+            self.replace(before, size, libc::MAP_SHARED, file.as_raw_fd())?;
+            self.there.store(size, Ordering::SeqCst);
+            Ok(())
+        } else {
+            Ok(())
+        }
     }
 
     /// Start of the mapping.
@@ -163,10 +202,10 @@ impl Mapping {
         self.len as u64
     }
 
-    /// `len` bytes from `offset`, if that is inside.
+    /// `len` bytes from `offset`, if they are there.
     pub fn range(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
-        (end <= self.len as u64).then(|| self.base.wrapping_add(offset as usize))
+        (end <= self.there()).then(|| self.base.wrapping_add(offset as usize))
     }
 }
 

@@ -13,15 +13,17 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atoll_abi::control::Control;
 use atoll_abi::core_local::state;
 use atoll_abi::errno::Errno;
 use atoll_abi::grid::{BURNT_MAX, CONFIG_MAX, GridArea};
 use atoll_abi::nucleus::outside::{
-    BOOKS, BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, SAID, SIGNALS, Said, TAKEN, UNDER_WAY, WINDOW,
+    BOOKS, BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, REPORT, REPORTED, Reported, SAID, SIGNALS, Said, TAKEN,
+    UNDER_WAY, WINDOW,
 };
+use atoll_abi::report::Report;
 use atoll_abi::service::{Answer, Op, Request};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -52,8 +54,8 @@ pub struct Remote {
     bell: OwnedFd,
     /// Signals that are to be sent.
     signals: AtomicU64,
-    /// What the cell is to be asked for ([`BOOKS`] or [`SAID`]); 0: nothing. And the value that goes with that.
-    wanted: [AtomicU64; 2],
+    /// What the cell is to be asked for ([`BOOKS`], [`SAID`] or [`REPORTED`]); 0: nothing. And the values that go with that.
+    wanted: [AtomicU64; 3],
     /// What it said last, to which of these, and who waits for that.
     said: (Mutex<(u64, Vec<u8>)>, Condvar),
     /// One at a time asks.
@@ -62,6 +64,11 @@ pub struct Remote {
 
 /// How long the cell may take to say what it is asked for.
 const SAY_WAIT: Duration = Duration::from_secs(5);
+/// How long until it is said without its word how many cores it has: other cells are listed behind it.
+const ONLINE_WAIT: Duration = Duration::from_secs(1);
+
+/// What is said of a report that can't be one.
+pub(crate) const NONSENSE: &str = "what the cell says of its threads is nonsense";
 
 impl Remote {
     /// Serves the cell at the other end of `port`, in threads, until that end is closed.
@@ -114,8 +121,9 @@ impl Remote {
                 // Its machine has ended, or it says what can't be: in both cases nobody waits for an answer.
                 let identity = stands_in.server.identity();
                 let asked = vec![None; UNDER_WAY];
-                let (taken, offered, burns) = (0, 0, 0);
-                let _ = StandIn { remote: stands_in, port, asked, taken, offered, burns, identity }.work();
+                let (taken, offered, burns, reports) = (0, 0, 0, 0);
+                let _ = StandIn { remote: stands_in, port, asked, taken, offered, burns, reports, identity }
+                    .work();
             })
             .map_err(failed("starting a thread for a cell's requests"))?;
         Ok(remote)
@@ -146,7 +154,7 @@ impl Remote {
 
     /// An image of the cell's books, as it says ([`atoll_abi::nucleus::outside::Books`]): anything. None: it says nothing.
     pub(crate) fn books(&self) -> Option<Vec<u8>> {
-        self.ask(BOOKS, 0)
+        self.ask(BOOKS, [0; 2], SAY_WAIT)
     }
 
     /// Looks what has come of an offer, or of known work.
@@ -154,7 +162,8 @@ impl Remote {
         let grid = self.grid();
         let asked = grid.burns_asked.load(Ordering::Relaxed);
         let burns = asked != grid.burns_over.load(Ordering::Relaxed);
-        let said = self.ask(SAID, burns.into()).ok_or_else(|| Error::new("the cell does not answer"))?;
+        let said = self.ask(SAID, [burns.into(), 0], SAY_WAIT);
+        let said = said.ok_or_else(|| Error::new("the cell does not answer"))?;
         let nonsense = || Error::new("what the cell says of its grid is nonsense");
         let (head, burnt) = Said::read_from_prefix(&said).map_err(|_| nonsense())?;
         if burnt.len() > BURNT_MAX || burns && burnt.len() != head.burnt_len as usize {
@@ -175,15 +184,64 @@ impl Remote {
         Ok(())
     }
 
-    /// What the cell says to this. None: nothing.
-    fn ask(&self, what: u64, value: u64) -> Option<Vec<u8>> {
+    /// Where the cell is asked for reports. [`Remote::ring`] sends the question.
+    pub(crate) fn report(&self) -> &Report {
+        &self.control().report
+    }
+
+    /// The answer to the last question for a report, of `most` bytes at most. None: it is not answered yet, or not all of it has
+    /// come by `until`.
+    pub(crate) fn reported(&self, most: u64, until: Instant) -> Result<Option<Vec<u8>>> {
+        let number = self.report().asked.load(Ordering::Relaxed);
+        let mut all = Vec::new();
+        loop {
+            let from = all.len() as u64;
+            let left = until.saturating_duration_since(Instant::now()).min(SAY_WAIT);
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let (head, some) = match self.reported_from(number, from, left) {
+                // It had little time left to say more.
+                Err(_) if Instant::now() >= until => return Ok(None),
+                said => said?,
+            };
+            // What was asked for before, and given up, may come now.
+            if head.over != number || head.from != from {
+                return Ok(None);
+            }
+            all.extend_from_slice(&some);
+            if all.len() as u64 == head.len {
+                return Ok(Some(all));
+            }
+            if head.len > most || all.len() as u64 > head.len || some.is_empty() {
+                return Err(Error::new(NONSENSE));
+            }
+        }
+    }
+
+    /// How many cores the cell uses, as it says; None: it says nothing.
+    pub(crate) fn online(&self) -> Option<u32> {
+        self.reported_from(0, u64::MAX, ONLINE_WAIT).ok().map(|(head, _)| head.online)
+    }
+
+    /// What has come of this question, and its answer from there on, as far as the cell sends it at once.
+    fn reported_from(&self, number: u32, from: u64, limit: Duration) -> Result<(Reported, Vec<u8>)> {
+        let said = self.ask(REPORTED, [u64::from(number) << 32, from], limit);
+        let said = said.ok_or_else(|| Error::new("the cell does not answer"))?;
+        let (head, some) = Reported::read_from_prefix(&said).map_err(|_| Error::new(NONSENSE))?;
+        Ok((head, some.to_vec()))
+    }
+
+    /// What the cell says to this. None: nothing within that time.
+    fn ask(&self, what: u64, values: [u64; 2], limit: Duration) -> Option<Vec<u8>> {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut said = self.said.0.lock().unwrap_or_else(PoisonError::into_inner);
         said.0 = 0;
-        self.wanted[1].store(value, Ordering::Relaxed);
+        self.wanted[1].store(values[0], Ordering::Relaxed);
+        self.wanted[2].store(values[1], Ordering::Relaxed);
         self.wanted[0].store(what, Ordering::SeqCst);
         self.ring();
-        let until = self.said.1.wait_timeout_while(said, SAY_WAIT, |said| said.0 != what);
+        let until = self.said.1.wait_timeout_while(said, limit, |said| said.0 != what);
         let (mut said, late) = until.unwrap_or_else(PoisonError::into_inner);
         (!late.timed_out()).then(|| std::mem::take(&mut said.1))
     }
@@ -197,9 +255,10 @@ struct StandIn {
     asked: Vec<Option<Request>>,
     /// Bytes that were taken and not said to be.
     taken: usize,
-    /// The last offer and request for known work that was sent.
+    /// The last offer, request for known work and question for a report that was sent.
     offered: u32,
     burns: u32,
+    reports: u32,
     /// Whom this thread acts for.
     identity: Identity,
 }
@@ -238,12 +297,15 @@ impl StandIn {
                     self.answer(answer)?;
                 }
                 if signals != 0 {
-                    self.say(SIGNALS, signals as i64)?;
+                    self.say(SIGNALS, [signals, 0])?;
                 }
                 self.offer()?;
                 match self.remote.wanted[0].swap(0, Ordering::SeqCst) {
                     0 => {}
-                    what => self.say(what, self.remote.wanted[1].load(Ordering::Relaxed) as i64)?,
+                    what => {
+                        let value = |n: usize| self.remote.wanted[n].load(Ordering::Relaxed);
+                        self.say(what, [value(1), value(2)])?;
+                    }
                 }
             }
             if both[0].revents != 0 {
@@ -253,8 +315,8 @@ impl StandIn {
     }
 
     /// Sends what is no answer.
-    fn say(&mut self, cookie: u64, value: i64) -> IoResult<()> {
-        self.port.write_all(Answer { cookie, value, extra: 0, flags: 0 }.as_bytes())
+    fn say(&mut self, cookie: u64, [value, extra]: [u64; 2]) -> IoResult<()> {
+        self.port.write_all(Answer { cookie, value: value as i64, extra, flags: 0 }.as_bytes())
     }
 
     /// Sends what the cell is offered, and asked to do.
@@ -271,9 +333,14 @@ impl StandIn {
         }
         let burns = grid.burns_asked.load(Ordering::SeqCst);
         if std::mem::replace(&mut self.burns, burns) != burns {
-            let times = grid.burns_times.load(Ordering::Relaxed).into();
-            let answer = Answer { cookie: BURN, value: burns.into(), extra: times, flags: 0 };
-            self.port.write_all(answer.as_bytes())?;
+            let times = grid.burns_times.load(Ordering::Relaxed);
+            self.say(BURN, [burns.into(), times.into()])?;
+        }
+        let report = remote.report();
+        let asked = report.asked.load(Ordering::SeqCst);
+        if std::mem::replace(&mut self.reports, asked) != asked {
+            let what = u64::from(asked) << 32 | u64::from(report.what.load(Ordering::Relaxed));
+            self.say(REPORT, [what, report.value.load(Ordering::Relaxed)])?;
         }
         Ok(())
     }
@@ -285,7 +352,7 @@ impl StandIn {
             self.taken += piece.len();
             if self.taken >= WINDOW / 4 {
                 let taken = std::mem::take(&mut self.taken);
-                self.say(TAKEN, taken as i64)?;
+                self.say(TAKEN, [taken as u64, 0])?;
             }
         }
         Ok(())
@@ -300,12 +367,12 @@ impl StandIn {
     fn ask(&mut self) -> IoResult<()> {
         let mut request = Request::new_zeroed();
         self.take(request.as_mut_bytes())?;
-        if [BOOKS, SAID].contains(&request.cookie) {
+        if [BOOKS, SAID, REPORTED].contains(&request.cookie) {
             return self.take_said(request.cookie, request.a.len);
         }
         let slot = self.asked.iter().position(Option::is_none).ok_or(ErrorKind::InvalidData)?;
         let (a, b) = (request.a.len, request.b.len);
-        if [SIGNALS, TAKEN, OFFER, BURN].contains(&request.cookie)
+        if [SIGNALS, TAKEN, OFFER, BURN, REPORT].contains(&request.cookie)
             || a.checked_add(b).is_none_or(|all| all > BUFFERS_MAX)
         {
             return Err(ErrorKind::InvalidData.into());
@@ -349,7 +416,7 @@ impl StandIn {
         Ok(())
     }
 
-    /// Takes in what the cell says of its grid.
+    /// Takes in what the cell says when it is asked.
     fn take_said(&mut self, what: u64, len: u64) -> IoResult<()> {
         if len > BUFFERS_MAX {
             return Err(ErrorKind::InvalidData.into());

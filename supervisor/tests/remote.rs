@@ -4,13 +4,15 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use atoll_abi::Errno;
 use atoll_abi::control::StreamKind;
 use atoll_abi::grid::{Burnt, GridConfig, REASON_MAX};
 use atoll_abi::nucleus::outside::{
-    BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, SAID, SIGNALS, Said, TAKEN, WINDOW,
+    BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, REPORT, REPORTED, Reported, SAID, SIGNALS, Said, TAKEN, WINDOW,
 };
+use atoll_abi::report::{CoreInfo, Resized, Threads, what};
 use atoll_abi::service::{Answer, HostAttr, Op, Request};
 use atoll_supervisor::inspect::{Answer as Told, Live, Request as Ask};
 use atoll_supervisor::remote::{Given, Remote};
@@ -162,6 +164,105 @@ fn a_cell_elsewhere_is_configured() {
             assert!(matches!(&answer, Told::Error(e) if e.contains(why)), "{answer:?}");
         });
     }
+}
+
+/// What a cell says of a question for a report.
+fn reported(over: u32, online: u32, len: usize, from: u64, some: &[u8]) -> Vec<u8> {
+    [Reported { over, online, len: len as u64, from }.as_bytes(), some].concat()
+}
+
+/// OV-05, RF-03: a cell elsewhere is asked for its threads and given cores by its port, and says what comes of it in pieces.
+#[test]
+fn a_cell_elsewhere_reports() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut cell, remote) = cell(dir.path(), true);
+    let live = Live::elsewhere(remote, 1 << 20, 4, "program".into(), GridConfig::default());
+    let ask = |request| live.answer("name", request);
+    // The question, and its number.
+    let question = |cell: &mut Cell, what: u32, value: u64| {
+        let asked = cell.hear().expect("a question");
+        assert_eq!((asked.cookie, asked.value as u32, asked.extra), (REPORT, what, value));
+        (asked.value >> 32) as u32
+    };
+    // How far the answer is asked for.
+    let from = |cell: &mut Cell, number: u32| {
+        let asked = cell.hear().expect("a question");
+        assert_eq!((asked.cookie, (asked.value >> 32) as u32), (REPORTED, number));
+        asked.extra
+    };
+    let threads = Threads { clock: 5, threads: Vec::new(), cores: vec![CoreInfo::default(); 100] };
+    let said = postcard::to_stdvec(&threads).expect("encoded");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| ask(Ask::Threads));
+        let number = question(&mut cell, what::THREADS, 0);
+        // It takes its time. What comes late, or is of another place of it, is not taken for this.
+        assert_eq!(from(&mut cell, number), 0);
+        say(&mut cell, REPORTED, &reported(number - 1, 2, said.len(), 0, &[1; 9]));
+        assert_eq!(from(&mut cell, number), 0);
+        say(&mut cell, REPORTED, &reported(number, 2, said.len(), u64::MAX, b""));
+        for n in 0..2 {
+            assert_eq!(from(&mut cell, number), n * 100);
+            let end = if n == 0 { 100 } else { said.len() };
+            let some = &said[n as usize * 100..end];
+            say(&mut cell, REPORTED, &reported(number, 2, said.len(), n * 100, some));
+        }
+        assert_eq!(asked.join().expect("an answer"), Told::Threads(threads));
+        let asked = scope.spawn(|| ask(Ask::Resize { cores: 3 }));
+        let number = question(&mut cell, what::CORES, 3);
+        assert_eq!(from(&mut cell, number), 0);
+        let done = Resized { cores: 3, ns: 7 };
+        let said = postcard::to_stdvec(&Ok::<_, String>(done)).expect("encoded");
+        say(&mut cell, REPORTED, &reported(number, 3, said.len(), 0, &said));
+        assert_eq!(asked.join().expect("an answer"), Told::Resized(done));
+    });
+    // One that lies is believed nothing.
+    let all = said.len();
+    let head =
+        |len: u64, some: &[u8]| [&reported(0, 1, 0, 0, b"")[..8], &len.to_ne_bytes(), &[0; 8], some].concat();
+    for (lie, why) in [
+        (head(0, b"")[..20].to_vec(), "nonsense"),
+        (head(all as u64, b""), "nonsense"),
+        (head(all as u64 - 1, &said), "nonsense"),
+        (head(u64::MAX, &said), "nonsense"),
+        (head(all as u64, &vec![0xff; all]), "nonsense"),
+        (head(0, b""), "no memory"),
+    ] {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(Ask::Threads));
+            let number = question(&mut cell, what::THREADS, 0);
+            assert_eq!(from(&mut cell, number), 0);
+            let mut lie = lie;
+            lie[..4].copy_from_slice(&number.to_ne_bytes());
+            say(&mut cell, REPORTED, &lie);
+            let answer = asked.join().expect("an answer");
+            assert!(matches!(&answer, Told::Error(e) if e.contains(why)), "{answer:?}");
+        });
+    }
+    // How many cores it uses it may not say, or what can't be.
+    for (online, cores) in [(Some(2), 2), (Some(0), 4), (Some(5), 4), (None, 4)] {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(Ask::Cell));
+            assert_eq!(from(&mut cell, 0), u64::MAX);
+            if let Some(online) = online {
+                say(&mut cell, REPORTED, &reported(0, online, 0, u64::MAX, b""));
+            }
+            let answer = asked.join().expect("an answer");
+            assert!(matches!(&answer, Told::Cell(a) if (a.cores, a.max_cores) == (cores, 4)), "{answer:?}");
+        });
+    }
+    // It dribbles: who asked does not wait for ever.
+    cell.port.set_read_timeout(Some(Duration::from_millis(100))).expect("a limit");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| ask(Ask::Threads));
+        let number = question(&mut cell, what::THREADS, 0);
+        while !asked.is_finished() {
+            if let Some(asked) = cell.hear() {
+                say(&mut cell, REPORTED, &reported(number, 1, 200 << 20, asked.extra, b"x"));
+            }
+        }
+        let answer = asked.join().expect("an answer");
+        assert!(matches!(&answer, Told::Error(e) if e.contains("within 9 s")), "{answer:?}");
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How threads of the runtime wait for each other.
 //!
 //! A [`Mutex`] that parks its waiters, [`Shared`] for what many read at once,
-//! [`WaitQueue`]s for conditions, [`Lines`] for what cores send each other, [`RcuArc`] and [`RcuSlot`] for tables that are read on every
+//! [`WaitQueue`]s for conditions, [`Lines`] for what cores send each other, [`lease`]s of quotas, [`RcuArc`] and [`RcuSlot`] for tables that are read on every
 //! system call, and [`SetOnce`] for what is made at boot. The crate knows
 //! threads only as tokens that can be parked and unparked; whoever has
 //! threads (the scheduler, or a test) says how with [`set_thread_ops`]. It
@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 mod atomic;
+pub mod lease;
 mod lines;
 mod mutex;
 mod once;

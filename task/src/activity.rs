@@ -253,11 +253,7 @@ impl Activity {
 
     /// The class that its threads are scheduled in: itself, or of a process, a thread or a unit of one the one above the process.
     pub fn class(&self) -> u32 {
-        let mut n = self.0;
-        while matches!(record(n).kind.load(Ordering::Relaxed), kind::PROCESS | kind::UNIT | kind::THREAD) {
-            n = record(n).parent.load(Ordering::Relaxed);
-        }
-        n
+        class_of(self.0)
     }
 
     /// The class, held. For whoever keeps others from moving it meanwhile.
@@ -286,6 +282,15 @@ impl Activity {
 /// The name of the activity of this number, with NULs behind it. By the time it is looked at it may be another one's.
 pub fn name_of(number: u32) -> [u8; NAME_MAX] {
     record(number).name.each_ref().map(|byte| byte.load(Ordering::Relaxed))
+}
+
+/// The class of the activity of this number. By the time it is looked at it may be another one's.
+pub fn class_of(number: u32) -> u32 {
+    let mut n = number;
+    while matches!(record(n).kind.load(Ordering::Relaxed), kind::PROCESS | kind::UNIT | kind::THREAD) {
+        n = record(n).parent.load(Ordering::Relaxed);
+    }
+    n
 }
 
 /// Words of a [`CoreSet`].

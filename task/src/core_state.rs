@@ -13,7 +13,7 @@ use crate::polling::{Polling, Tries};
 use crate::rcu::Limbo;
 use crate::ready::{Ready, Why};
 use crate::thread::{Thread, ThreadRef};
-use crate::timer::{TimerEntry, TimerKey};
+use crate::timer::{self, TimerEntry, TimerKey};
 use crate::trace::Ring;
 use atoll_abi::control::CoreArea;
 use atoll_abi::core_local::core_local;
@@ -27,9 +27,11 @@ use atoll_sync::{Lines, SetOnce};
 
 /// Something another core is asked to do.
 pub(crate) enum Mail {
-    /// Forget a timer.
+    /// Forget a sleeping thread's deadline.
     CancelTimer(TimerKey),
-    /// Take over the timers of a core that is not used any more.
+    /// Forget a call that a timer is set for.
+    CancelCall(TimerKey, alloc::sync::Arc<timer::Inner>),
+    /// Take over timers: those of a core that is not used any more, or what a thread holds that comes.
     Timers(BTreeMap<TimerKey, TimerEntry>),
     /// Send a ready thread to this core, if there is one to spare.
     WantWork(usize),
@@ -87,6 +89,8 @@ pub(crate) struct Private {
     pub polled: u64,
     pub events: Events,
     pub polling: Polling,
+    /// Whether to look, before the core sleeps, for an answer that is under way.
+    pub answers: Tries,
     /// Whether to look, before a thread sleeps, if it need not.
     pub looks: Tries,
     /// How long after a thread has begun to run those that wait for it are looked at, if another core is idle, ns.
@@ -106,6 +110,16 @@ impl Private {
     pub fn has_work_for_events(&self) -> bool {
         !self.events.is_empty() || !self.messages.is_empty() || !self.after.is_empty() || self.leave.is_some()
     }
+}
+
+/// Whether a core is used.
+pub(crate) mod usage {
+    /// It is.
+    pub const ONLINE: u32 = 0;
+    /// It is to be used no more: whatever is on it goes elsewhere. Only [`online`](crate::online) says this and the former.
+    pub const GOING: u32 = 1;
+    /// It has no threads and no timers, no registers of a thread's either, and sleeps. It says so itself.
+    pub const LEFT: u32 = 2;
 }
 
 /// One core, as the scheduler sees it.
@@ -131,11 +145,9 @@ pub(crate) struct Core {
     pub trace: AtomicPtr<Ring>,
     /// Does anything but idleness run?
     pub busy: AtomicBool,
-    /// It is used. A core that is not has no threads and no timers, and sleeps.
-    pub online: AtomicBool,
-    /// It is not used, and there is nothing left on it: no registers of a thread's either.
-    pub left: AtomicBool,
-    /// When that came to be so, ns.
+    /// Is it used ([`usage`])? One word, so that a core that says that it has left can't say so when it is used again.
+    pub usage: AtomicU32,
+    /// When it left last, ns.
     pub left_at: AtomicU64,
     /// Passages through points where the core reads no slot.
     pub quiescent: AtomicU64,
@@ -227,6 +239,7 @@ impl Core {
                 polled: 0,
                 events: Events::new(),
                 polling: Polling::new(),
+                answers: Tries::new(),
                 looks: Tries::new(),
                 spread_after: crate::scheduler::SPREAD_AFTER,
                 messages: Queues::new(SchedulerKind::Wfq, 1, 0),
@@ -244,8 +257,7 @@ impl Core {
             rung: AtomicU64::new(0),
             trace: AtomicPtr::new(null_mut()),
             busy: AtomicBool::new(false),
-            online: AtomicBool::new(true),
-            left: AtomicBool::new(false),
+            usage: AtomicU32::new(usage::ONLINE),
             left_at: AtomicU64::new(0),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),
@@ -254,6 +266,18 @@ impl Core {
             at_work: AtomicU32::new(number as u32),
             stats: Stats::default(),
         }
+    }
+
+    /// Is it in use?
+    #[inline]
+    pub fn is_online(&self) -> bool {
+        self.usage.load(Ordering::Relaxed) == usage::ONLINE
+    }
+
+    /// Has it [left](usage::LEFT)? Then what it did before is seen.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        self.usage.load(Ordering::Acquire) == usage::LEFT
     }
 
     /// Sends a request to this core.
@@ -277,8 +301,7 @@ pub(crate) fn make_cores(n: usize) {
     let online = platform().control().descriptor.online.load(Ordering::Relaxed) as usize;
     for core in all_cores().iter().skip(if online == 0 { n } else { online }) {
         // There is nothing on it yet.
-        core.online.store(false, Ordering::Relaxed);
-        core.left.store(true, Ordering::Relaxed);
+        core.usage.store(usage::LEFT, Ordering::Relaxed);
     }
     crate::activity::init();
     crate::messages::init();

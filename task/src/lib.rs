@@ -42,8 +42,8 @@ pub mod trace;
 mod wait;
 
 pub use activity::{
-    Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, confine, divide, has_core, name_of, set_heir,
-    set_of_cores, used,
+    Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, class_of, confine, divide, has_core, name_of,
+    set_heir, set_of_cores, used,
 };
 pub use arch::{
     capture_extended, copy_of, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
@@ -55,9 +55,9 @@ pub use online::{cores_online, is_online, online, set_online};
 pub use rcu::{barrier, quiesce};
 pub use ready::Policy;
 pub use scheduler::{
-    Until, after_answers, boot_core, end_space, exit, init, look, look_before_sleep, move_if_need_be,
-    move_to_space, on_deadline, on_notify, park, park_until, run_core, set_policy, start, unpark, visit,
-    work_for, yield_now,
+    Until, after_answers, boot_core, end_space, exit, in_space, init, look, look_before_sleep,
+    move_if_need_be, move_to_space, on_deadline, on_notify, park, park_until, run_core, set_policy, start,
+    unpark, visit, work_for, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

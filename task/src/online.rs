@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use crate::activity::{self, CORE_WORDS, CoreSet, has_core, set_of_cores};
-use crate::core_state::{all_cores, core, cores};
+use crate::core_state::{all_cores, core, cores, usage};
 use crate::scheduler::{self, poke};
 use atoll_abi::platform;
 use atoll_abi::{Errno, Result};
@@ -28,7 +28,7 @@ const PATIENCE: u64 = 1_000_000_000;
 /// Is this core in use?
 #[inline]
 pub fn is_online(n: usize) -> bool {
-    core(n).online.load(Ordering::Relaxed)
+    core(n).is_online()
 }
 
 /// Cores that are in use, a bit each.
@@ -38,7 +38,7 @@ pub fn online() -> CoreSet {
 
 /// How many cores are in use.
 pub fn cores_online() -> usize {
-    all_cores().iter().filter(|c| c.online.load(Ordering::Relaxed)).count()
+    all_cores().iter().filter(|c| c.is_online()).count()
 }
 
 /// What is so at the start is known to those who choose cores.
@@ -64,9 +64,9 @@ pub fn set_online(set: CoreSet) -> Result<u64> {
     let (mut come, mut go) = (false, Vec::new());
     let begun = platform().now();
     for (n, c) in all_cores().iter().enumerate() {
-        if c.online.swap(wanted(n), Ordering::SeqCst) != wanted(n) {
+        if c.is_online() != wanted(n) {
+            c.usage.store(if wanted(n) { usage::ONLINE } else { usage::GOING }, Ordering::SeqCst);
             come |= wanted(n);
-            c.left.store(false, Ordering::SeqCst);
             if !wanted(n) {
                 go.push(n);
             }
@@ -84,9 +84,15 @@ pub fn set_online(set: CoreSet) -> Result<u64> {
     }
     let mut last = begun;
     for n in go {
-        while !core(n).left.load(Ordering::Acquire) {
-            if platform().now() > begun + PATIENCE {
-                core(n).online.store(true, Ordering::SeqCst);
+        while !core(n).has_left() {
+            let late = platform().now() > begun + PATIENCE;
+            let word = &core(n).usage;
+            // Unless it has left just now.
+            if late
+                && word
+                    .compare_exchange(usage::GOING, usage::ONLINE, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok()
+            {
                 begin();
                 return Err(Errno::EBUSY);
             }

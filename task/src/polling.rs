@@ -69,6 +69,12 @@ impl Polling {
         ns < self.wake
     }
 
+    /// The core has slept and has what it waited for `after` ns after it had nothing left to do. Would it have found it by looking for
+    /// so long, without being woken?
+    pub fn would_have_been_there(&self, after: u64, looking: u64) -> bool {
+        after < looking + self.wake
+    }
+
     /// For how long to look this time, ns.
     pub fn time(&mut self) -> u64 {
         if !self.worth || !self.tries.is_time() {

@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, fence};
 use crate::activity::Activity;
 use crate::arch::Left;
 use crate::core_state::{
-    Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core,
+    Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, usage,
     with_private, with_private_of,
 };
 use crate::messages;
@@ -413,25 +413,32 @@ fn idle(now: u64) -> u64 {
         this.area.tell.store(0, Ordering::Relaxed);
     }
     rcu::collect();
-    if this.online.load(Ordering::Relaxed) {
+    if this.is_online() {
         ask_for_work();
     } else if !leave_core(this) {
         return now;
     }
-    // An answer under way comes soon: look at the ring a while, if the machine has a core to serve it.
+    // An answer under way comes soon: look at the ring a while, if the machine has a core to serve it and that has paid lately. What
+    // waits for a disk takes longer.
     let control = platform().control();
     let area = &control.cores[local.id()];
     let spare = control.descriptor.machine_cores.load(Ordering::Relaxed) > 1;
     let start = platform().now();
+    // It looks at everything before it sleeps, and that is no time that something waits for the runtime.
+    interruptible_at(this, start);
     let searched = begin_record(this, start);
     this.meter.found_nothing(searched, start);
     this.meter.worked(searched);
-    if spare && area.outstanding.load(Ordering::Relaxed) != 0 {
-        while !platform().has_answers() && nothing_arrived(this) {
+    let expects = spare && area.outstanding.load(Ordering::Relaxed) != 0;
+    if expects && with_private_of(this, |p| p.answers.is_time()) {
+        let until = start + SPIN_ANSWER;
+        let mut in_vain = false;
+        while !platform().has_answers() && nothing_arrived(this) && !in_vain {
             core::hint::spin_loop();
-            if platform().now() - start > SPIN_ANSWER {
-                break;
-            }
+            in_vain = platform().now() > until;
+        }
+        if in_vain || platform().has_answers() {
+            with_private_of(this, |p| p.answers.tried(!in_vain));
         }
     }
     let deadline = with_private(|p| {
@@ -451,7 +458,7 @@ fn idle(now: u64) -> u64 {
     fence(Ordering::SeqCst);
     let expired = deadline.is_some_and(|d| d <= start);
     // Nor was the core taken out of use since it looked: who does that looks at the state behind it, too.
-    let used = this.online.load(Ordering::Relaxed) || this.left.load(Ordering::Relaxed);
+    let used = this.usage.load(Ordering::Relaxed) != usage::GOING;
     let sleep = nothing_arrived(this) && !expired && used && !platform().has_answers();
     let slept_before = platform().slept();
     // The event thread may still have some to take: it can wait for a lock.
@@ -469,7 +476,14 @@ fn idle(now: u64) -> u64 {
             at if at >= had_nothing && !nothing_arrived(this) => Some(now.saturating_sub(at)),
             _ => None,
         };
-        with_private(|p| p.polling.slept(now.saturating_sub(had_nothing), wake));
+        let after = now.saturating_sub(had_nothing);
+        let answered = expects && platform().has_answers();
+        with_private(|p| {
+            if answered && p.polling.would_have_been_there(after, SPIN_ANSWER) {
+                p.answers.tried(true);
+            }
+            p.polling.slept(after, wake);
+        });
     }
     // What the platform has done besides sleeping is a part of what it brings.
     let slept = slept_before.zip(platform().slept()).map(|(before, after)| after.saturating_sub(before));
@@ -507,10 +521,12 @@ fn leave_core(this: &Core) -> bool {
         return false;
     }
     timer::hand_over();
-    flush_live();
-    this.left_at.store(platform().now(), Ordering::Relaxed);
-    // Who sees this may take over threads that sleep here.
-    this.left.store(true, Ordering::Release);
+    if !this.has_left() {
+        flush_live();
+        this.left_at.store(platform().now(), Ordering::Relaxed);
+        // Who sees this may take over threads that sleep here: it must not be said of a core that is used again by now.
+        let _ = this.usage.compare_exchange(usage::GOING, usage::LEFT, Ordering::AcqRel, Ordering::Relaxed);
+    }
     true
 }
 
@@ -790,6 +806,7 @@ fn take_what_arrived() {
             node = letter.next;
             match letter.mail {
                 Mail::CancelTimer(key) => timer::forget(key),
+                Mail::CancelCall(key, timer) => timer::forget_call(&timer, key),
                 Mail::Timers(timers) => timer::take_over(timers),
                 Mail::WantWork(to) => give_work(to),
                 Mail::Reorder(t) => reorder(t),
@@ -1147,7 +1164,7 @@ fn reorder(t: ThreadRef) {
 /// The same of all threads.
 pub(crate) fn visit_all() {
     // One that is not used has nothing to look at.
-    (0..all_cores().len()).filter(|n| !core(*n).left.load(Ordering::Relaxed)).for_each(visit_core);
+    (0..all_cores().len()).filter(|n| !core(*n).has_left()).for_each(visit_core);
 }
 
 fn visit_core(n: usize) {
@@ -1248,7 +1265,7 @@ fn enqueue(t: ThreadRef) {
         rearm(this_core());
         return;
     }
-    if core(on).left.load(Ordering::Acquire) && t.is_movable() {
+    if core(on).has_left() && t.is_movable() {
         return enqueue_elsewhere(t);
     }
     post(t, on);
@@ -1460,22 +1477,41 @@ fn migrate(t: ThreadRef, to: usize) {
         flush_live();
     }
     count(&this_core().stats.migrations, 1);
+    let due = timer::go_with(t, to);
     t.core.store(to as u32, Ordering::Relaxed);
     post(t, to);
+    if due <= with_private(|p| p.since).saturating_add(SOON) {
+        // Before the deadline that the core may wait for.
+        interrupt(to);
+    }
 }
 
 /// Takes this core, and the current thread with it, to another space. A
 /// program's thread belongs there from then on; its extended registers are lost.
 pub fn move_to_space(space: u32) {
     let me = current();
+    enter_space(me, space);
+    if !me.is_program() {
+        me.set_space(ANY_SPACE);
+    }
+}
+
+fn enter_space(me: ThreadRef, space: u32) {
     forget_live(me);
     flush_live();
     me.set_space(space);
     // SAFETY: `leave` moves to another stack before it loads this one again.
     unsafe { arch::atoll_save_and_call(me.context.get(), leave, me as *const Thread as usize) };
-    if !me.is_program() {
-        me.set_space(ANY_SPACE);
-    }
+}
+
+/// Runs `f` in a space, also if it waits in between. For a thread of the runtime; the caller keeps the space from being destroyed.
+pub fn in_space<R>(space: u32, f: impl FnOnce() -> R) -> R {
+    let me = current();
+    assert!(!me.is_program(), "a program's thread stays in its space");
+    enter_space(me, space);
+    let done = f();
+    me.set_space(ANY_SPACE);
+    done
 }
 
 /// Sees to it that no core stays in a space that is to be destroyed; returns when none does.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "owns stacks, and hands out references to threads that are never freed")]
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
@@ -14,6 +15,7 @@ use crate::fair::{NORMAL, Used};
 use crate::queue::Place;
 use crate::ready::Policy;
 use crate::scheduler;
+use crate::timer::TimerKey;
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
@@ -96,6 +98,9 @@ pub struct Thread {
     used: AtomicU64,
     /// Where it stands in its core's line.
     pub(crate) place: Place,
+    /// The timers that it holds, among its core's, and how many they are.
+    timers: Mutex<Vec<TimerKey>>,
+    timers_held: AtomicU32,
 }
 
 // SAFETY: the cells are touched only by the core that runs or queues the thread.
@@ -113,10 +118,9 @@ unsafe impl Send for Thread {}
 pub type ThreadRef = &'static Thread;
 
 /// Finished threads that no core keeps, without stacks.
-static POOL: Mutex<Vec> = Mutex::new(Vec::new());
+static POOL: Mutex<Vec<ThreadRef>> = Mutex::new(Vec::new());
 /// Finished threads, with their stacks, that each core keeps for those that it makes.
 pub(crate) const KEPT: usize = 32;
-type Vec = alloc::vec::Vec<ThreadRef>;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 fn stack_layout(program: bool) -> Layout {
@@ -401,6 +405,29 @@ impl Thread {
         self.is_program() || self.activity() != ROOT
     }
 
+    /// May it hold timers? It runs, or will, and it may move.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.is_movable() && self.state.load(Ordering::Relaxed) & state::MASK != state::DEAD
+    }
+
+    /// Timers that it holds: they go with it to another core.
+    pub fn timers(&self) -> u32 {
+        self.timers_held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its runtime stack.
+    pub fn stack_size(&self) -> usize {
+        stack_layout(self.is_program()).size()
+    }
+
+    /// Changes which timers it holds, unless another core does so just now: it may have the thread from this one. Nothing here waits.
+    pub(crate) fn with_timers<R>(&self, f: impl FnOnce(&mut Vec<TimerKey>) -> R) -> Option<R> {
+        let mut timers = self.timers.try_lock()?;
+        let r = f(&mut timers);
+        self.timers_held.store(timers.len() as u32, Ordering::Relaxed);
+        Some(r)
+    }
+
     /// Keeps a finished thread, with its stack, for the next one that this core makes; gives its stack back, and its memory to all
     /// cores' pool, if there are enough of them. For the thread that runs after it.
     pub(crate) fn recycle(&'static self) {
@@ -408,6 +435,10 @@ impl Thread {
         let lowest = unsafe { self.stack.load(Ordering::Relaxed).cast::<u64>().read() };
         assert_eq!(lowest, UNTOUCHED, "a runtime stack was too short");
         self.frame.store(null_mut(), Ordering::Relaxed);
+        // Timers that it has set are its process's, and stay where they are.
+        if self.timers() != 0 {
+            drop(self.with_timers(core::mem::take));
+        }
         drop(Activity::from_raw(self.activity.load(Ordering::Relaxed)));
         let kept = with_private(|p| {
             let room = self.is_program() && p.unused.len() < KEPT;
@@ -460,6 +491,8 @@ fn blank() -> Thread {
         policy: AtomicU32::new(0),
         used: AtomicU64::new(0),
         place: Place::new(),
+        timers: Mutex::new(Vec::new()),
+        timers_held: AtomicU32::new(0),
     }
 }
 

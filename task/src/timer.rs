@@ -2,15 +2,21 @@
 //!
 //! Each core keeps its own, in order; the platform is asked for the earliest
 //! only while something runs that does not come by the scheduler by itself.
+//!
+//! A thread holds the timers that it has asked for last: when it moves to another core they go with it (OmniRE section 4.1: service
+//! points serve for transferring resources as a thread migrates). Those that are not in its list follow it when they run out next.
+#![allow(unsafe_code, reason = "keeps references to threads, which are never freed")]
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use alloc::vec::Vec;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::core_state::{Mail, core, this_core, with_private};
 use crate::messages::{self, Labels};
 use crate::scheduler;
-use crate::thread::ThreadRef;
+use crate::thread::{Thread, ThreadRef, current};
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::Resource;
 use atoll_abi::layout::MAX_CORES;
@@ -21,9 +27,30 @@ use atoll_sync::Mutex;
 /// Deadline and a number that makes it unique: it may go to another core.
 pub(crate) type TimerKey = (u64, u64);
 
+/// The most timers that go with a thread when it moves. Others follow the next time that they run out.
+const HELD: usize = 64;
+
 pub(crate) enum TimerEntry {
     Thread(ThreadRef),
-    Callback(Message),
+    Callback(Callback),
+}
+
+/// A call to be made.
+pub(crate) struct Callback {
+    message: Message,
+    timer: Arc<Inner>,
+    /// The thread that has it in its list.
+    holder: Option<ThreadRef>,
+}
+
+impl Callback {
+    /// It is not among this core's timers any more: its thread does not hold it.
+    fn let_go(&self, key: TimerKey) {
+        // A thread that has moved has taken with it what it held.
+        if let Some(t) = self.holder.filter(|t| t.core() == core_local().id()) {
+            t.with_timers(|held| held.retain(|k| *k != key));
+        }
+    }
 }
 
 /// Puts an entry into this core's timers.
@@ -37,7 +64,7 @@ pub(crate) fn insert(deadline: u64, entry: TimerEntry) -> TimerKey {
     })
 }
 
-/// Takes an entry out of the timers of the core that has it.
+/// Takes a thread's entry out of the timers of the core that has it.
 pub(crate) fn cancel(on: usize, key: TimerKey) {
     if on == core_local().id() {
         forget(key);
@@ -46,7 +73,7 @@ pub(crate) fn cancel(on: usize, key: TimerKey) {
     }
 }
 
-/// Takes an entry out of this core's timers. If it isn't there, it has run out, or gone to core 0 when this one was not used.
+/// Takes a thread's entry out of this core's timers. If it isn't there, it has run out, or gone to core 0 when this one was not used.
 pub(crate) fn forget(key: TimerKey) {
     let (gone, lent) = with_private(|p| (p.timers.remove(&key), p.timers_left));
     if gone.is_none() && lent && core_local().id() != 0 {
@@ -54,16 +81,74 @@ pub(crate) fn forget(key: TimerKey) {
     }
 }
 
+/// Takes a call out of the timers of the core that has it.
+fn cancel_call(timer: &Arc<Inner>, key: TimerKey) {
+    let on = timer.core.load(Ordering::Acquire);
+    if on == core_local().id() {
+        forget_call(timer, key);
+    } else {
+        core(on).send(Mail::CancelCall(key, timer.clone()));
+    }
+}
+
+/// Takes a call out of this core's timers. If it isn't there, it has run out, or gone elsewhere.
+pub(crate) fn forget_call(timer: &Arc<Inner>, key: TimerKey) {
+    match with_private(|p| p.timers.remove(&key)) {
+        Some(TimerEntry::Callback(call)) => call.let_go(key),
+        Some(TimerEntry::Thread(_)) => unreachable!("a number is of one entry"),
+        None if timer.core.load(Ordering::Acquire) != core_local().id() => cancel_call(timer, key),
+        None => {}
+    }
+}
+
+/// Sends timers to another core.
+fn send(to: usize, timers: BTreeMap<TimerKey, TimerEntry>) {
+    let call = |entry: &TimerEntry| match entry {
+        TimerEntry::Callback(call) => Some(call.timer.clone()),
+        TimerEntry::Thread(_) => None,
+    };
+    let calls: Vec<Arc<Inner>> = timers.values().filter_map(call).collect();
+    core(to).send(Mail::Timers(timers));
+    // Only then: who sees this and wants one forgotten comes after them.
+    calls.iter().for_each(|timer| timer.core.store(to, Ordering::Release));
+}
+
 /// All timers of this core go to core 0.
 pub(crate) fn hand_over() {
-    let timers = with_private(|p| {
+    let mut timers = with_private(|p| {
         p.timers_left |= !p.timers.is_empty();
         core::mem::take(&mut p.timers)
     });
-    if !timers.is_empty() {
-        core(0).send(Mail::Timers(timers));
-        scheduler::poke(0);
+    if timers.is_empty() {
+        return;
     }
+    for (key, entry) in &mut timers {
+        if let TimerEntry::Callback(call) = entry {
+            // Its thread goes elsewhere.
+            call.let_go(*key);
+            call.holder = None;
+        }
+    }
+    send(0, timers);
+    scheduler::poke(0);
+}
+
+/// A thread of this core goes to another one, with the timers that it holds. Value: when the first of these is due; `u64::MAX`: it holds
+/// none.
+#[inline]
+pub(crate) fn go_with(t: ThreadRef, to: usize) -> u64 {
+    if t.timers() == 0 { u64::MAX } else { move_held(t, to) }
+}
+
+#[cold]
+fn move_held(t: ThreadRef, to: usize) -> u64 {
+    let keys = t.with_timers(core::mem::take).unwrap_or_default();
+    let take = |key: TimerKey| with_private(|p| Some((key, p.timers.remove(&key)?)));
+    let timers: BTreeMap<TimerKey, TimerEntry> = keys.into_iter().filter_map(take).collect();
+    t.with_timers(|held| held.extend(timers.keys()));
+    let due = timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+    send(to, timers);
+    due
 }
 
 /// Takes over another core's.
@@ -85,12 +170,16 @@ fn expire_due(now: u64) {
     loop {
         let thread = with_private(|p| {
             while let Some(first) = p.timers.first_entry() {
-                if first.key().0 > now {
+                let key = *first.key();
+                if key.0 > now {
                     break;
                 }
                 match first.remove() {
                     TimerEntry::Thread(t) => return Some(t),
-                    TimerEntry::Callback(message) => p.messages.push(message, now),
+                    TimerEntry::Callback(call) => {
+                        call.let_go(key);
+                        p.messages.push(call.message, now);
+                    }
                 }
             }
             None
@@ -107,11 +196,6 @@ pub fn sleep_until(deadline: u64) {
     scheduler::park_until(deadline);
 }
 
-struct Armed {
-    core: usize,
-    key: TimerKey,
-}
-
 /// A call to be made at a time, again and again if wanted.
 ///
 /// The call is made in a core's event thread; it may take locks. Cloning
@@ -121,13 +205,16 @@ pub struct Timer {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    armed: Mutex<Option<Armed>>,
+pub(crate) struct Inner {
+    armed: Mutex<Option<TimerKey>>,
+    /// The core that has the entry, if it is armed.
+    core: AtomicUsize,
     /// Next deadline, 0 when there is none.
     deadline: AtomicU64,
     interval: AtomicU64,
-    /// The core that has asked for it last: where it runs out next.
-    home: AtomicUsize,
+    /// The thread that has asked for it last, and its id: where that is, it runs out next.
+    home: AtomicPtr<Thread>,
+    home_id: AtomicU64,
     /// Grows with each change, so that a call that was on its way is told from a new one.
     generation: AtomicU64,
     /// Called with the number of times that the timer ran out since the last call.
@@ -142,7 +229,9 @@ impl Timer {
                 armed: Mutex::new(None),
                 deadline: AtomicU64::new(0),
                 interval: AtomicU64::new(0),
-                home: AtomicUsize::new(0),
+                core: AtomicUsize::new(0),
+                home: AtomicPtr::new(null_mut()),
+                home_id: AtomicU64::new(0),
                 generation: AtomicU64::new(0),
                 call: alloc::boxed::Box::new(call),
             }),
@@ -151,7 +240,7 @@ impl Timer {
 
     /// Starts it: first at `deadline`, then every `interval` ns if that is not 0.
     pub fn start(&self, deadline: u64, interval: u64) {
-        self.inner.home.store(core_local().id(), Ordering::Relaxed);
+        self.inner.belongs_to(current());
         let mut armed = self.inner.armed.lock();
         self.inner.disarm(&mut armed);
         self.inner.interval.store(interval, Ordering::Relaxed);
@@ -169,7 +258,7 @@ impl Timer {
     ///
     /// A thread that waits for a timer calls this first: where it is, the timer runs out from the next time on.
     pub fn catch_up(&self) {
-        self.inner.home.store(core_local().id(), Ordering::Relaxed);
+        self.inner.belongs_to(current());
         let deadline = self.inner.deadline.load(Ordering::Relaxed);
         if deadline != 0 && platform().now() >= deadline {
             let generation = self.inner.generation.load(Ordering::Relaxed);
@@ -189,34 +278,57 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // The armed entry holds one reference, this handle the other.
-        if Arc::strong_count(&self.inner) <= 2 {
+        // The armed entry holds two references, this handle the third.
+        if Arc::strong_count(&self.inner) <= 3 {
             self.stop();
         }
     }
 }
 
 impl Inner {
-    fn disarm(&self, armed: &mut Option<Armed>) {
+    fn belongs_to(&self, t: ThreadRef) {
+        self.home.store(core::ptr::from_ref(t).cast_mut(), Ordering::Relaxed);
+        self.home_id.store(t.id(), Ordering::Relaxed);
+    }
+
+    /// The thread that has asked for it last, if that is still the same.
+    fn home(&self) -> Option<ThreadRef> {
+        // SAFETY: threads are never freed.
+        let t = unsafe { self.home.load(Ordering::Relaxed).as_ref() }?;
+        (t.id() == self.home_id.load(Ordering::Relaxed)).then_some(t)
+    }
+
+    /// The same, if it can hold one that this core has.
+    fn holder(&self) -> Option<ThreadRef> {
+        let can =
+            |t: &ThreadRef| t.core() == core_local().id() && t.may_hold() && (t.timers() as usize) < HELD;
+        self.home().filter(can)
+    }
+
+    fn disarm(self: &Arc<Self>, armed: &mut Option<TimerKey>) {
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.deadline.store(0, Ordering::Relaxed);
-        if let Some(a) = armed.take() {
-            cancel(a.core, a.key);
+        if let Some(key) = armed.take() {
+            cancel_call(self, key);
         }
     }
 
-    fn arm(self: Arc<Self>, deadline: u64) -> Armed {
+    fn arm(self: Arc<Self>, deadline: u64) -> TimerKey {
         let generation = self.generation.load(Ordering::Relaxed);
-        let on = core_local().id();
+        let (timer, holder) = (self.clone(), self.holder());
         let message = messages::message(Resource::Timer, move || self.ran_out(generation));
-        let key = insert(deadline, TimerEntry::Callback(message));
+        timer.core.store(core_local().id(), Ordering::Release);
+        let key = insert(deadline, TimerEntry::Callback(Callback { message, timer, holder }));
+        if let Some(t) = holder {
+            t.with_timers(|held| held.push(key));
+        }
         scheduler::rearm(this_core());
-        Armed { core: on, key }
+        key
     }
 
     /// The same on the core that it is for. None: it does so itself, soon.
-    fn arm_at_home(self: Arc<Self>, deadline: u64, generation: u64) -> Option<Armed> {
-        let home = self.home.load(Ordering::Relaxed);
+    fn arm_at_home(self: Arc<Self>, deadline: u64, generation: u64) -> Option<TimerKey> {
+        let home = self.home().map_or(core_local().id(), |t| t.core());
         // One that is not used any more hands over what it has, and makes no calls.
         if home == core_local().id() || !crate::is_online(home) {
             return Some(self.arm(deadline));

@@ -890,6 +890,70 @@ fn timers_follow_who_waits() {
     );
 }
 
+/// OR-03: what a thread holds goes with it when it moves to another core: timers that it has set run out there, also the first time,
+/// and can be stopped from where they were set. What one that has ended held runs out where it ended.
+#[test]
+fn what_a_thread_holds_goes_with_it() {
+    /// Where one of two timers ran out last, and how often.
+    type Ran = [(AtomicU64, AtomicU64); 3];
+    some_seeds(
+        10,
+        &[2, 4],
+        |core| {
+            boot(core, || {
+                let ran: Arc<Ran> = Arc::default();
+                let over = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let timer = |n: usize| {
+                    let ran = ran.clone();
+                    task::Timer::new(move |times| {
+                        ran[n].0.store(atoll_abi::core_local::core_local().id() as u64, Ordering::SeqCst);
+                        ran[n].1.fetch_add(times, Ordering::SeqCst);
+                    })
+                };
+                let [once, again, stopped] = [timer(0), timer(1), timer(2)];
+                let timers = (once.clone(), again.clone(), stopped.clone());
+                let (ended, here) = (over.clone(), Arc::new(AtomicU64::new(0)));
+                let was_right = here.clone();
+                let t = task::spawn(0, move || {
+                    let (once, again, stopped) = timers;
+                    let begun = platform().now();
+                    once.start(begun + 1_000_000, 0);
+                    again.start(begun + 1_200_000, 300_000);
+                    stopped.start(begun + 5_000_000, 0);
+                    let me = task::current();
+                    let held = me.timers();
+                    me.set_affinity(task::set_of_cores([1]));
+                    task::move_if_need_be();
+                    let moved = me.core() == 1 && me.timers() == held;
+                    task::sleep_until(begun + 3_100_000);
+                    // The one that ran out once is nobody's any more.
+                    was_right.store(u64::from(moved && held == 3 && me.timers() == 2), Ordering::SeqCst);
+                    done(&ended);
+                });
+                let t = t.unwrap();
+                t.allow_moving();
+                task::start(t);
+                join(&over, 1);
+                // By one on another core than where they are.
+                stopped.stop();
+                let at = |n: usize| ran[n].0.load(Ordering::SeqCst);
+                let times = |n: usize| ran[n].1.load(Ordering::SeqCst);
+                let there = (at(0), times(0), at(1)) == (1, 1, 1) && times(1) >= 4;
+                let before = times(1);
+                task::sleep_until(platform().now() + 4_000_000);
+                let goes_on = times(1) > before && at(1) == 1;
+                again.stop();
+                let last = times(1);
+                task::sleep_until(platform().now() + 2_000_000);
+                let right = here.load(Ordering::SeqCst) == 1 && there && goes_on;
+                let still = times(1) == last && times(2) == 0;
+                platform().end(if right && still { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// What is to be done when a class may go on at a gate is that class's work, whoever's payment opens it (OK-02, OK-06).
 #[test]
 fn what_opens_is_the_class_s() {

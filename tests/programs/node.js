@@ -167,7 +167,7 @@ async function names() {
 	console.log('machine', os.type(), os.arch(), os.cpus().length > 0, os.totalmem() > os.freemem(), path.sep);
 }
 
-// libuv starts children by fork, which a cell has not: that must be an error, and only that.
+// libuv starts children by fork.
 async function children() {
 	const status = await new Promise((done) => {
 		let c;
@@ -190,15 +190,9 @@ async function children() {
 			done(e.code);
 		}
 	});
-	if (process.env.SIDE === 'cell') {
-		console.error('child:', status, sync.error?.code, failed);
-		assert.strictEqual(status, 'ENOSYS');
-		assert.strictEqual(sync.error.code, 'ENOSYS');
-		assert.strictEqual(failed, 'ENOSYS');
-	} else {
-		assert.strictEqual(status, '0 from a child');
-		assert.strictEqual(failed, 'ENOENT');
-	}
+	assert.strictEqual(status, '0 from a child');
+	assert.strictEqual(sync.status, 0);
+	assert.strictEqual(failed, 'ENOENT');
 	console.log('children as expected');
 }
 

@@ -1,7 +1,6 @@
 # needs: python3 libpython3.11-testsuite
-# Python's own tests of subprocess: vfork and exec, posix_spawn. What runs code
-# in the child before exec, or changes its ids, needs fork.
+# Python's own tests of subprocess: fork, vfork and exec, posix_spawn.
 # timeout: 300
 . "$TESTS/python_tests.inc"
-modules "subprocess -i *preexec* -i test_extra_groups* -i test_group* -i test_user* -i test_surrogates_error_message" \
+modules subprocess \
 	"concurrent_futures -m *Thread* -i test_hang_global_shutdown_lock"

@@ -1,22 +1,8 @@
 # needs: redis-server redis-tools
 # timeout: 90
 # Redis with its append-only file: data types, a script, a transaction,
-# pub/sub, blocking calls, a rewrite of the file is left out (it forks), and a
-# restart that keeps the data.
-cli="redis-cli -p $PORT"
-
-start() {
-	# From here the server is in the background; its log is not compared.
-	$RUN redis-server --bind 127.0.0.1 --port "$PORT" --dir "$DIR" --save '' --appendonly yes \
-		--appendfsync everysec --daemonize no --enable-debug-command yes > "$DIR/../log" 2>&1 &
-	server=$!
-	for _ in $(seq 200); do
-		$cli ping 2>/dev/null | grep -q PONG && return
-		sleep 0.05
-	done
-	cat "$DIR/../log" >&2
-	exit 1
-}
+# pub/sub, blocking calls, and a restart that keeps the data.
+. "$TESTS/redis.inc"
 
 stop() {
 	$cli shutdown nosave 2>/dev/null || true

@@ -35,6 +35,12 @@ $RUN sqlite3 -box db 'select 1 as a, null as b'
 sqlite3 db "insert into t values(40000, 'from outside', 1)"
 s db 'select name from t where id = 40000; delete from t where id = 40000;'
 sqlite3 db 'select count(*) from t where id = 40000'
+# Each statement is a transaction: takes its locks and gives them back.
+s many 'create table t(x)'
+seq 1000 | sed 's/.*/insert into t values(&);/' > many.sql
+s many < many.sql
+s many 'select count(*) from t'
+rm many many.sql
 # Write-ahead log.
 s wal 'pragma journal_mode = wal; create table w(x); insert into w values(1);'
 s wal "$(for i in $(seq 200); do echo "insert into w values($i);"; done) select count(*) from w;"

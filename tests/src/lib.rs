@@ -21,6 +21,7 @@
 //!
 //! Both kinds of cells run the cases of system calls: `nucleus: no (reason)` keeps one from the nucleus;
 //! `nucleus-differs: int1:; float: (reason)` leaves out the lines of output that begin so there;
+//! `traced: no (reason)` keeps one out of the table of what the cases call;
 //! `nucleus-on: tmpfs` has it work on one on Linux, as it does there.
 #![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
 
@@ -117,6 +118,66 @@ pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let base = 20_000 + (std::process::id() % 199) as u16 * 64;
     base + NEXT.fetch_add(1, Ordering::Relaxed) % 64
+}
+
+/// A redis server in a cell, and what load does to it.
+pub struct Redis {
+    port: String,
+    /// Its cell.
+    pub cell: Cell,
+}
+
+impl Redis {
+    /// Starts one with options of `atoll run` and of its own, and waits until it answers.
+    pub fn start(options: &[&str], own: &[&str]) -> Result<Redis, Failed> {
+        let port = port().to_string();
+        let mut server = Command::new(atoll());
+        server.arg("run").args(options);
+        // On a machine of its own it is asked by that one's address.
+        let own_machine = options.contains(&"nucleus");
+        if own_machine {
+            server.args(["--publish", &port]);
+        }
+        server.args(["--", "redis-server", "--port", &port, "--save", ""]).args(own);
+        server.args(if own_machine { ["--protected-mode", "no"] } else { ["--bind", "127.0.0.1"] });
+        let redis = Redis { port, cell: Cell(server.stdout(Stdio::null()).spawn()?) };
+        for _ in 0..200 {
+            if redis.say(&["ping"])?.trim() == "PONG" {
+                return Ok(redis);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err("the server does not begin".into())
+    }
+
+    /// What `redis-cli` prints.
+    pub fn say(&self, args: &[&str]) -> Result<String, Failed> {
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &self.port]).args(args);
+        Ok(run(command, Duration::from_secs(20))?.stdout)
+    }
+
+    /// Has 30 clients count up to `to` together, and does `meanwhile` again and again. Afterwards the counter is gone. An error: not all
+    /// was counted.
+    pub fn load(&self, to: u32, mut meanwhile: impl FnMut() -> Result<(), Failed>) -> Result<(), Failed> {
+        let mut load = Command::new("redis-benchmark");
+        load.args(["-p", &self.port, "-t", "incr", "-n", &to.to_string(), "-c", "30", "-q"]);
+        let mut load = Cell(load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?);
+        let begun = Instant::now();
+        while load.0.try_wait()?.is_none() {
+            meanwhile()?;
+            if begun.elapsed() > Duration::from_secs(120) {
+                return Err("no end within 120 s".into());
+            }
+        }
+        let mut errors = String::new();
+        load.0.stderr.take().ok_or("no standard error")?.read_to_string(&mut errors)?;
+        let counted = self.say(&["getdel", "counter:__rand_int__"])?;
+        if load.0.wait()?.success() && counted.trim() == to.to_string() {
+            return Ok(());
+        }
+        Err(format!("{counted:?} counted: {errors}").into())
+    }
 }
 
 /// Runs a command to its end, or kills its process group when `limit` is over.

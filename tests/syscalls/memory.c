@@ -58,6 +58,8 @@ int main(void)
 	V(munmap((void *)(1UL << 47), PG));
 	V(munmap(p + 6 * PG, PG));
 	V(munmap(p + 6 * PG, PG));
+	// Which gap is filled next, nobody says.
+	P(M(mmap(p + 6 * PG, PG, RW, PA | MAP_FIXED_NOREPLACE, -1, 0)) == p + 6 * PG);
 	char *q = M(mmap(0, PG, PROT_NONE, PA | MAP_NORESERVE, -1, 0));
 	P(can(q));
 	q = M(mmap(0, 1UL << 36, RW, PA | MAP_NORESERVE, -1, 0));

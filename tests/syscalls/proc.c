@@ -264,6 +264,39 @@ int main(int argc, char **argv)
 	printf("%s", form(text));
 	slurp("/proc/self/oom_score_adj");
 	printf("%s", text);
+	// Whose login it is can be said once by anybody; a host's own login may have said it already, but not to root.
+	if (geteuid() == 0) {
+		int login = open("/proc/self/loginuid", O_WRONLY);
+		V(write(login, "someone", 7));
+		V(write(login, "", 0));
+		slurp("/proc/self/sessionid");
+		char before[32];
+		strcpy(before, text);
+		V(ftruncate(login, 0));
+		V(pwrite(login, "33\n", 3, 0));
+		close(login);
+		slurp("/proc/self/loginuid");
+		P(!strcmp(text, "33"));
+		slurp("/proc/self/sessionid");
+		P(strcmp(text, before) != 0);
+		pid_t child = fork();
+		if (!child) {
+			slurp("/proc/self/loginuid");
+			_exit(atoi(text));
+		}
+		int status;
+		waitpid(child, &status, 0);
+		P(WEXITSTATUS(status));
+		child = fork();
+		if (!child)
+			pause();
+		sprintf(before, "/proc/%d/loginuid", child);
+		login = open(before, O_WRONLY);
+		V(write(login, "5", 1));
+		close(login);
+		kill(child, SIGKILL);
+		waitpid(child, &status, 0);
+	}
 	slurp("/proc/self/cgroup");
 	P(!strncmp(text, "0::/", 4) || strchr(text, ':'));
 	slurp("/proc/self/mounts");
@@ -376,6 +409,32 @@ int main(int argc, char **argv)
 	slurp("/proc/sys/kernel/random/boot_id");
 	slurp_to("/proc/sys/kernel/random/boot_id", other, sizeof other);
 	P(strcmp(text, other) == 0);
+
+	SECTION("a title over the arguments");
+	size_t len = strlen(argv[0]);
+	memset(argv[0], 0, len);
+	strcpy(argv[0], "title");
+	P(slurp("/proc/self/cmdline") == (long)len + 1);
+	puts(text);
+	// And on over the environment.
+	memset(argv[0], 'y', len);
+	P(environ[0] == argv[0] + len + 1);
+	strcpy(argv[0] + len, "zz");
+	P(slurp("/proc/self/cmdline") == (long)len + 3);
+	puts(text + len);
+	pid_t child = fork();
+	if (!child) {
+		strcpy(argv[0] + len, "c");
+		pause();
+	}
+	snprintf(other, sizeof other, "/proc/%d/cmdline", child);
+	while (slurp(other) != (long)len + 2)
+		sleep_ms(1);
+	puts(text + len);
+	slurp("/proc/self/cmdline");
+	puts(text + len);
+	kill(child, SIGKILL);
+	waitpid(child, 0, 0);
 
 	SECTION("reading in pieces");
 	fd = open("/proc/self/limits", O_RDONLY);

@@ -26,6 +26,10 @@ fn main() {
         Trial::test("nothing_is_left", nothing_is_left),
         Trial::test("too_many_threads", too_many_threads),
         Trial::test("tasks_max", tasks_max),
+        Trial::test("quotas", quotas),
+        Trial::test("service_points", service_points),
+        Trial::test("memory_budgets", memory_budgets),
+        Trial::test("memory_used_up", memory_used_up),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -907,6 +911,187 @@ fn units() -> Done {
     check((ratio - 1.0).abs() < 0.005, format!("{ratio} of the core's time is in the books: {after}"))
 }
 
+/// Programs that want memory, and what became of each, as JSON; then one that stays.
+const WANTING: &str = r#"
+import json, os, subprocess, sys
+directory = sys.argv[1]
+def run(code, *arguments):
+    full = "import ctypes, mmap, os, sys, threading, time\n" + code
+    done = subprocess.run(["/usr/bin/python3", "-c", full, *arguments], capture_output=True, text=True)
+    return [done.returncode, done.stdout.strip()]
+MIB = 1 << 20
+WANT = '''
+def want(n):
+    some = mmap.mmap(-1, n << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, n << 20, 4096): some[at] = 1
+    return some
+'''
+with open(directory + "/large", "wb") as file:
+    file.truncate(160 * MIB)
+said = {}
+# Its files in the cache go before it does.
+said["reads"] = run('''
+n = 0
+with open(sys.argv[2] + "/large", "rb") as file:
+    while some := file.read(1 << 20): n += len(some)
+print(n >> 20)
+''', "batch", directory)
+# What it has written is written back and goes, too, and what nobody can read any more at once.
+said["writes"] = run('''
+def write(name, n):
+    with open(name, "wb") as file:
+        for _ in range(n): file.write(bytes(1 << 20))
+    os.unlink(name)
+write(sys.argv[2] + "/written", 160)
+write("/tmp/written", 44)
+print("done")
+''', "batch", directory)
+said["grows"] = run(WANT + "want(200)", "batch")
+# A cache gives back what it is asked for.
+said["shrinks"] = run(WANT + '''
+cache = [want(2) for _ in range(20)]
+grows = os.fork()
+if grows == 0:
+    for piece in cache: piece.close()
+    some = want(40)
+    os._exit(0)
+def wait():
+    global ended
+    ended = os.waitpid(grows, 0)[1]
+    os._exit(print(ended, asked > 5, len(cache) < 15, flush=True) or 0)
+asked = 0
+threading.Thread(target=wait).start()
+libc = ctypes.CDLL(None)
+while (wanted := libc.syscall(0x0a7011f0 + 32)) >= 0:
+    asked += 1
+    for _ in range(-(-wanted // (2 << 20))):
+        if cache: cache.pop(0).close()
+''', "batch")
+# In a class of its own, the parent ends with the child that is the larger of the two.
+said["group"] = run(WANT + '''
+if os.fork() == 0: want(200)
+os.wait()
+print("goes on")
+''', "group")
+# Others don't get what is calm's, and that does.
+said["others"] = run(WANT + "want(460)")
+said["calm"] = run(WANT + "want(80); print('calm')", "calm")
+# Of two, the larger one goes, whoever needs a page.
+said["larger"] = run(WANT + '''
+import subprocess
+child = subprocess.Popen(["/usr/bin/python3", "-c", "import time; a = b'x' * (40 << 20); print(1, flush=True); time.sleep(100)", "batch"], stdout=subprocess.PIPE)
+child.stdout.readline()
+some = [want(1) for _ in range(28)]
+print(child.wait(), len(some))
+''', "batch")
+# What programs read of it, as in a container.
+said["group files"] = run('''
+group = "/sys/fs/cgroup" + open("/proc/self/cgroup").read().strip().removeprefix("0::")
+read = lambda name: open(group + "/" + name).read().strip()
+some = b"x" * (20 << 20)
+events = dict(line.split() for line in read("memory.events").splitlines())
+print(group, read("memory.max"), 20 << 20 < int(read("memory.current")) < 64 << 20, events["oom_kill"],
+    str(os.getpid()) in read("cgroup.procs").split(), read("pids.current"), read("cpuset.cpus.effective"))
+''', "batch")
+said["score"] = [int(open("/proc/self/oom_score").read()), os.getpid()]
+print(json.dumps(said), flush=True)
+os.execv("/usr/bin/python3", ["python3", "-c", "a = b'x' * (30 << 20); import time; time.sleep(1000)", "batch"])
+"#;
+
+/// XOS-10, OR-02, OK-12, OV-09: an activity holds no more memory than its `memory_max`, and has its `memory_min` in any case. Over it, caches
+/// give back what it pays for, then programs that said that they can, and then the largest process ends, and nobody else's.
+fn memory_budgets() -> Done {
+    let user = User::this()?;
+    let name = unique("budgets");
+    let file = user.dir.path().join("budgets.toml");
+    let activity = |name: &str, limits: &str| {
+        format!("[[activity]]\nname = \"{name}\"\n{limits}\nmatch = [{{ argument = \"{name}\" }}]\n")
+    };
+    let all = [
+        activity("batch", "memory_max = \"64MiB\""),
+        activity("group", "memory_max = \"48MiB\"\noom_group = true"),
+        activity("calm", "memory_min = \"96MiB\""),
+    ];
+    std::fs::write(&file, all.concat())?;
+    let path = file.to_str().ok_or("a name")?;
+    let shown = tempfile::tempdir()?;
+    let directory = shown.path().to_str().ok_or("a name")?;
+    let volume = format!("{directory}:{directory}");
+    let options = ["--name", &name, "--cores", "2", "--memory", "512M", "--grid", path, "--volume", &volume];
+    let program = ["/usr/bin/python3", "-c", WANTING, directory];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &program)?;
+    let mut line = String::new();
+    BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).read_line(&mut line)?;
+    let said: Value = serde_json::from_str(&line).map_err(|e| format!("{e}: {line}"))?;
+    let killed = serde_json::json!([-9, ""]);
+    let expected = [
+        ("reads", serde_json::json!([0, "160"])),
+        ("writes", serde_json::json!([0, "done"])),
+        ("grows", killed.clone()),
+        ("shrinks", serde_json::json!([0, "0 True True"])),
+        ("group", killed.clone()),
+        ("others", killed),
+        ("calm", serde_json::json!([0, "calm"])),
+        ("larger", serde_json::json!([0, "-9 28"])),
+        ("group files", serde_json::json!([0, "/sys/fs/cgroup/batch 67108864 True 2 True 1 0-1"])),
+    ];
+    for (what, expected) in expected {
+        check(said[what] == expected, format!("{what}: {}, not {expected}", said[what]))?;
+    }
+    let score = said["score"][0].as_u64().unwrap_or(0);
+    check((660..700).contains(&score), format!("a small process's score is {score}"))?;
+    // What it holds, and what has become of it, shows from outside.
+    let held = |s: &Value| {
+        let all = s["activities"].as_array().into_iter().flatten();
+        all.clone().find(|a| a["name"] == "batch").map(|a| a["memory"].clone())
+    };
+    let there = |s: &Value| held(s).is_some_and(|m| m["held"].as_u64() > Some(30 << 20));
+    let memory = held(&user.snapshot_when(&name, "nothing is held", there)?).ok_or("no activity")?;
+    check(
+        memory["held"].as_u64() <= Some(64 << 20) && memory["max"] == 64 << 20 && memory["oom_kills"] == 2,
+        memory.to_string(),
+    )?;
+    let shown = user.ask(&["grid", "show", &name])?;
+    check(shown.contains("memory_max = \"64MiB\" # 3") && shown.contains("oom_group = true"), &shown)?;
+    let table = user.ask(&["stat", "--count", "1", "--interval", "0.1", &name])?;
+    check(table.contains("memory of batch: 3") && table.contains("2 processes ended for it"), &table)
+}
+
+/// Fills the cache, wants memory that the cache has, and then more than there is, with a small process beside it.
+const USING_UP: &str = r#"
+import mmap, os, subprocess, sys
+MIB = 1 << 20
+def want(n, flags):
+    some = mmap.mmap(-1, n << 20, flags)
+    for at in range(0, n << 20, 4096): some[at] = 1
+    return some
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+SHARED = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+large = sys.argv[1] + "/large"
+for flags in PRIVATE, SHARED:
+    with open(large, "wb") as file:
+        for _ in range(300): file.write(bytes(MIB))
+    want(480, flags).close()
+small = subprocess.Popen(["sleep", "1000"])
+large = os.fork()
+if large == 0:
+    want(600, PRIVATE)
+print(os.waitpid(large, 0)[1], small.poll(), flush=True)
+small.kill()
+"#;
+
+/// OK-12: memory that the cache has is there for programs, to the last of it; when there is no more, the largest process ends, and the others
+/// and the cell go on.
+fn memory_used_up() -> Done {
+    let user = User::this()?;
+    let shown = tempfile::tempdir()?;
+    let directory = shown.path().to_str().ok_or("a name")?;
+    let volume = format!("{directory}:{directory}");
+    let options = ["run", "--cores", "2", "--memory", "512M", "--volume", &volume, "--"];
+    let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", USING_UP, directory]].concat())?;
+    check(said == "9 None\n", said)
+}
+
 /// Two threads of a program's, one of which ends after a second, and another program's.
 const THREADS: &str = r#"
 import ctypes, subprocess, sys, threading, time
@@ -1224,6 +1409,186 @@ fn tasks_max() -> Done {
     check(shown.contains("tasks_max = 31"), shown)?;
     let more = lines.next().ok_or("it says no more")??;
     check(more == "30", format!("of 30 there are {more}"))
+}
+
+/// Makes of each kind as many as there can be, 12 at most, and says how many and what came then; then gives one of each back and makes it
+/// again, in a thread of its own, which may run on another core. A `calm` one starts another one, and does so only when that is done.
+const OF_EACH_KIND: &str = r#"
+import ctypes, errno, os, select, socket, subprocess, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*arguments):
+    result = libc.syscall(*arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "failed")
+    return result
+def timer():
+    id = ctypes.c_int()
+    event = (ctypes.c_int * 16)(0, 0, 0, 1)
+    call(222, 1, event, ctypes.byref(id))
+    return id.value
+def pair():
+    left, right = socket.socketpair()
+    return left, right
+def accepted():
+    client = socket.socket(socket.AF_UNIX)
+    client.connect("\0" + sys.argv[1])
+    try:
+        return client, server.accept()[0]
+    except OSError:
+        client.close()
+        raise
+def gone(child):
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+kinds = {
+    "timerfd": (lambda: call(283, 1, 0), os.close),
+    "timer": (timer, lambda id: call(226, id)),
+    "eventfd": (lambda: call(290, 0, 0), os.close),
+    "epoll": (select.epoll, lambda e: e.close()),
+    "signalfd": (lambda: call(289, -1, ctypes.byref(ctypes.c_uint64(0)), 8, 0), os.close),
+    "pipe": (os.pipe, lambda both: [os.close(fd) for fd in both]),
+    "socket": (lambda: socket.socket(socket.AF_UNIX), lambda s: s.close()),
+    "pair": (pair, lambda both: [s.close() for s in both]),
+    "accepted": (accepted, lambda both: [s.close() for s in both]),
+    "process": (lambda: os.posix_spawn("/bin/sleep", ["sleep", "100"], {}), gone),
+}
+def fill(make, all):
+    try:
+        while len(all) < 12:
+            all.append(make())
+    except OSError as e:
+        return "%d %s" % (len(all), errno.errorcode[e.errno])
+    return str(len(all))
+said = []
+server = socket.socket(socket.AF_UNIX)
+server.bind("\0" + sys.argv[1])
+server.listen(20)
+def each(kind, make, end):
+    all = []
+    said.append(kind + " " + fill(make, all))
+    for _ in range(50):
+        end(all.pop())
+        all.append(make())
+    for one in all:
+        end(one)
+if sys.argv[1] == "calm":
+    subprocess.run([sys.executable, "-c", sys.argv[2], "full"], check=True)
+for kind, (make, end) in kinds.items():
+    t = threading.Thread(target=each, args=(kind, make, end))
+    t.start()
+    t.join()
+print(sys.argv[1], ", ".join(said), flush=True)
+if sys.argv[1] == "calm":
+    full = [os.pipe() for _ in range(3)]
+    time.sleep(100)
+"#;
+
+/// OR-02, OR-04: of each kind an activity has as many as it may, on all cores together; the errors are Linux's; what is given back can be had
+/// again wherever that is; others are not concerned; and how many there are is shown.
+fn quotas() -> Done {
+    let user = User::this()?;
+    let name = unique("quotas");
+    let file = user.dir.path().join("quotas.toml");
+    let text = "channels_max = 100\n[[activity]]\nname = \"full\"\nprocesses_max = 4\ntimers_max = 5\nevents_max = 6\n\
+                channels_max = 8\nmatch = [{ argument = \"full\" }]\n";
+    std::fs::write(&file, text)?;
+    let path = file.to_str().ok_or("a name")?;
+    let options = ["--name", &name, "--cores", "2", "--memory", "256M", "--grid", path];
+    let program = ["/usr/bin/python3", "-c", OF_EACH_KIND, "calm", OF_EACH_KIND];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &program)?;
+    let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).lines();
+    let full = lines.next().ok_or("it says nothing")??;
+    // Its listening socket is one of its channels, and it is one of its processes.
+    let wanted = "full timerfd 5 ENFILE, timer 5 EAGAIN, eventfd 6 ENFILE, epoll 6 ENFILE, signalfd 6 ENFILE, pipe 7 ENFILE, \
+                  socket 7 ENFILE, pair 3 ENFILE, accepted 3 ENFILE, process 3 EAGAIN";
+    check(full == wanted, full)?;
+    let calm = lines.next().ok_or("it says nothing more")??;
+    check(!calm.contains("ENFILE") && !calm.contains("EAGAIN") && calm.contains("process 12"), calm)?;
+    let quota = |s: &Value, kind: &str, quota: &str| -> Value {
+        let of_kind = |a: &&Value| a["kind"] == kind;
+        let found = s["activities"].as_array().into_iter().flatten().find(of_kind);
+        found.map_or(Value::Null, |a| a["quotas"][quota].clone())
+    };
+    // Three pipes and the socket are left, of the cell; of what has ended nothing is.
+    let wanted = serde_json::json!({ "used": 4, "limit": 100 });
+    let s = user.snapshot_when(&name, "the channels", |s| quota(s, "cell", "channels") == wanted)?;
+    check(quota(&s, "named", "events") == serde_json::json!({ "used": 0, "limit": 6 }), &s)?;
+    check(quota(&s, "cell", "tasks") == serde_json::json!({ "used": 1 }), &s)?;
+    let table = user.ask(&["stat", &name])?;
+    check(table.contains("quotas of cell: channels 4 of 100\n"), &table)?;
+    let shown = user.ask(&["grid", "show", &name])?;
+    check(
+        shown.contains("channels_max = 100 # 4 are used\n")
+            && shown.contains("timers_max = 5 # 0 are used\n"),
+        shown,
+    )
+}
+
+/// A thread sets two timers and a timerfd on one core, goes to the other one when it is told to, and waits there for a timer that
+/// runs out again and again.
+const WITH_TIMERS: &str = r#"
+import ctypes, os, struct, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(15, b"holds")
+def timer(seconds, interval):
+    id = ctypes.c_int()
+    event = (ctypes.c_int * 16)(0, 0, 0, 1)
+    assert libc.syscall(222, 1, event, ctypes.byref(id)) == 0
+    assert libc.syscall(223, id, 0, struct.pack("4q", 0, interval, seconds, 0), 0) == 0
+    return id
+fd = libc.syscall(283, 1, 0)
+def go_to(core):
+    os.sched_setaffinity(0, [core])
+    print("there", flush=True)
+    sys.stdin.read(2)
+go_to(0)
+ids = [timer(3600, 0), timer(7200, 0)]
+assert libc.syscall(286, fd, 0, struct.pack("4q", 0, 10000000, 0, 10000000), 0) == 0
+go_to(0)
+go_to(1)
+for _ in range(5):
+    os.read(fd, 8)
+for id in ids:
+    libc.syscall(226, id)
+go_to(1)
+"#;
+
+/// OR-03: what a thread holds is shown, and goes with it to another core.
+fn service_points() -> Done {
+    let user = User::this()?;
+    let name = unique("points");
+    let mut command = user.command();
+    command.args([
+        "run",
+        "--name",
+        &name,
+        "--cores",
+        "2",
+        "--memory",
+        "256M",
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        WITH_TIMERS,
+    ]);
+    let mut cell = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let mut go_on = cell.0.stdin.take().ok_or("no standard input")?;
+    let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).lines();
+    // It is listed when it has lived for 0.1 s, and the program may be there before.
+    let begun = Instant::now();
+    while user.list(&name)?.is_empty() && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for (core, timers) in [(0, 0), (0, 3), (1, 3), (1, 1)] {
+        lines.next().ok_or("it says no more")??;
+        let said: Value = serde_json::from_str(&user.ask(&["ps", "--json", &name])?)?;
+        let thread = said["threads"].as_array().into_iter().flatten().find(|t| t["name"] == "holds");
+        let thread = thread.ok_or_else(|| format!("there is no such thread: {said}"))?;
+        let stack = thread["holds"]["stack"].as_u64().unwrap_or(0);
+        check(thread["core"] == core && thread["holds"]["timers"] == timers && stack >= 16384, thread)?;
+        go_on.write_all(b"\n\n")?;
+    }
+    check(cell.0.wait()?.success(), "the program failed")
 }
 
 /// Whatever comes by the socket, the cell goes on, and others are answered.

@@ -13,7 +13,7 @@ use atoll_tests::{
     timeout, top,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A tmpfs of the host's.
 const TMPFS: &str = "/dev/shm";
@@ -28,6 +28,7 @@ fn main() {
     trials.extend(PROGRAMS.iter().map(|p| Trial::test(format!("program_{}", p.0), || program(p))));
     trials.push(Trial::test("grid", grid));
     trials.push(Trial::test("stat", stat));
+    trials.push(Trial::test("ps_and_trace", ps_and_trace));
     trials.push(Trial::test("shares", shares));
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -279,7 +280,7 @@ fn grid() -> Result<(), Failed> {
     Err(format!("{made:?} messages; status {}:\n{}{}", cell.status, cell.stdout, cell.stderr).into())
 }
 
-/// OK-05, OK-09, OK-14: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and
+/// OK-05, OK-09, OK-14, OR-02: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and
 /// each nanosecond of each core. It takes another configuration, or says why not, and known work comes back.
 fn stat() -> Result<(), Failed> {
     const WORK: &str = "import os, time\nr, w = os.pipe()\nend = time.monotonic() + 300\n\
@@ -304,7 +305,7 @@ fn stat() -> Result<(), Failed> {
         std::fs::write(&file, text)?;
         ask(&["grid", "set", &cell.name, file.to_str().ok_or("a name")?])
     };
-    let gold = "[[activity]]\nname = \"gold\"\nmatch = [{ program = \"python3*\" }]\n";
+    let gold = "[[activity]]\nname = \"gold\"\nchannels_max = 5\nmatch = [{ program = \"python3*\" }]\n";
     set(gold)?;
     let refused = set(&format!("{gold}cores = [2]\n"));
     let refused = refused.err().and_then(|e| e.message().map(String::from)).unwrap_or_default();
@@ -314,7 +315,58 @@ fn stat() -> Result<(), Failed> {
     {
         return Err(format!("refused: {refused:?}; the cell has {shown}; gold in its books: {below}").into());
     }
+    // The pipe was there before the program was gold's (OR-02).
+    let quotas = |kind: &str, tasks: Value, channels: Value| {
+        let kind = kind.to_string();
+        move |a: &Value| {
+            a["kind"] == kind[..] && a["quotas"]["tasks"] == tasks && a["quotas"]["channels"] == channels
+        }
+    };
+    let one = json!({ "used": 1 });
+    let of_gold = quotas("named", one.clone(), json!({ "used": 0, "limit": 5 }));
+    let of_cell = quotas("cell", one.clone(), one);
+    cell.snapshot(|all| all.iter().any(&of_gold) && all.iter().any(&of_cell))?;
     ask(&["stat", "--check", &cell.name, "--interval", "1"])?;
+    Ok(())
+}
+
+/// OV-05: the threads of a cell on a machine of its own, where they wait, and a trace of them.
+fn ps_and_trace() -> Result<(), Failed> {
+    const TWO: &str = "import threading, time\ndef naps():\n while True: time.sleep(0.01)\n\
+        threading.Thread(target=naps, daemon=True).start()\nwhile True: pass";
+    let cell = Live::start("threads", &["--cores", "1"], TWO)?;
+    let until = Instant::now() + Duration::from_secs(30);
+    // clock_nanosleep(2)
+    let sleeps = |t: &&Value| t["state"] == "sleeping" && t["call"] == 230;
+    let sleeper = loop {
+        // It can't be asked from the first moment on.
+        let said = ask(&["ps", "--json", &cell.name]).unwrap_or_else(|_| "{}".into());
+        let said: Value = serde_json::from_str(&said)?;
+        let all = said["threads"].as_array().cloned().unwrap_or_default();
+        let (it, computes) =
+            (all.iter().find(sleeps), all.iter().any(|t| t["state"] == "running" || t["state"] == "ready"));
+        if let Some(it) = it.filter(|_| computes && all.len() == 2) {
+            break it["tid"].clone();
+        }
+        if Instant::now() > until {
+            return Err(format!("it says {said}").into());
+        }
+    };
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let file = dir.path().join("trace.json");
+    ask(&["trace", &cell.name, "--seconds", "1", "-o", file.to_str().ok_or("a name")?])?;
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    let events = trace["traceEvents"].as_array().ok_or("no events")?;
+    let runs = |e: &&Value| e["name"] == "runs on core 0" && e["tid"] == sleeper;
+    let naps = events.iter().filter(runs).count();
+    if naps < 10 {
+        return Err(format!(
+            "{naps} runs of thread {sleeper} in {} events: {:?}",
+            events.len(),
+            events.get(20)
+        )
+        .into());
+    }
     Ok(())
 }
 

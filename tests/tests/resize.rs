@@ -1,18 +1,23 @@
 //! Cores come and go in a running cell, and nothing is lost (RF-03).
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use atoll_tests::{Cell, Failed, Outcome, Trial, arguments, atoll, port, run, top};
+use atoll_tests::{Cell, Failed, Outcome, Redis, Trial, arguments, atoll, run, top};
 
 fn main() {
     let trials = vec![
         Trial::test("switched", || switched(&[], 10_000)),
         Trial::test("switched_on_the_nucleus", || switched(&["--platform", "nucleus"], 500)),
-        Trial::test("seen_at_once", seen_at_once),
-        Trial::test("under_load", under_load),
+        Trial::test("seen_at_once", || seen_at_once(&[])),
+        Trial::test("seen_at_once_on_the_nucleus", || {
+            seen_at_once(&["--platform", "nucleus", "--volume", "/usr:/usr:ro"])
+        }),
+        Trial::test("under_load", || under_load(&[], 120_000, 20)),
+        Trial::test("under_load_on_the_nucleus", || under_load(&["--platform", "nucleus"], 30_000, 5)),
         Trial::test("refused", refused),
         Trial::test("many_cores_begin", many_cores_begin),
     ];
@@ -21,8 +26,10 @@ fn main() {
 
 type Done = Result<(), Failed>;
 
+/// A name that no other cell has: cases run side by side.
 fn unique(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A program switches a core off and on while all that its threads wait for goes on (`tests/resize/resize.c`).
@@ -115,8 +122,8 @@ impl Asked {
 
 /// The program sees the number at once, by every way there is. A thread that chose a core that goes runs elsewhere until that
 /// is back.
-fn seen_at_once() -> Done {
-    let mut asked = Asked::start("seen", &["--cores", "1", "--max-cores", "3"])?;
+fn seen_at_once(options: &[&str]) -> Done {
+    let mut asked = Asked::start("seen", &[&["--cores", "1", "--max-cores", "3"], options].concat())?;
     asked.expect("", "1 1 1 1 2 [0] none")?;
     asked.expect("1", "1 1 1 1 2 [0] 22")?;
     for _ in 0..20 {
@@ -132,41 +139,20 @@ fn seen_at_once() -> Done {
     asked.expect("", "3 3 3 3 0 [1] none")
 }
 
-/// An unmodified server under load, with threads of its own, while its cell gets a core and loses it, again and again.
-fn under_load() -> Done {
-    let (name, port) = (unique("loaded"), port().to_string());
-    let mut server = Command::new(atoll());
-    server.args(["run", "--name", &name, "--cores", "2", "--memory", "512M", "--", "redis-server"]);
-    server.args(["--port", &port, "--save", "", "--io-threads", "2", "--bind", "127.0.0.1"]);
-    let _server = Cell(server.stdout(Stdio::null()).spawn()?);
-    let client = |args: &[&str]| -> Result<String, Failed> {
-        let mut command = Command::new("redis-cli");
-        command.args(["-p", &port]).args(args);
-        Ok(run(command, Duration::from_secs(20))?.stdout)
-    };
-    for tries in 0.. {
-        if client(&["ping"])?.trim() == "PONG" {
-            break;
-        }
-        if tries == 200 {
-            return Err("the server does not begin".into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let mut load = Command::new("redis-benchmark");
-    load.args(["-p", &port, "-t", "incr", "-n", "120000", "-c", "30", "-q"]);
-    let mut load = Cell(load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+/// An unmodified server under load, with threads of its own, while its cell gets a core and loses it, again and again; at least
+/// `least` times while it counts so far.
+fn under_load(options: &[&str], count: u32, least: u32) -> Done {
+    let name = unique("loaded");
+    let options = [&["--name", &name, "--cores", "2", "--memory", "512M"], options].concat();
+    let redis = Redis::start(&options, &["--io-threads", "2"])?;
     let mut changes = 0;
-    while load.0.try_wait()?.is_none() {
+    redis.load(count, || {
         resize(&name, 1 + changes % 2)??;
         changes += 1;
-    }
-    let mut errors = String::new();
-    load.0.stderr.take().ok_or("no standard error")?.read_to_string(&mut errors)?;
-    let counted = client(&["get", "counter:__rand_int__"])?;
-    println!("{changes} changes, {} counted", counted.trim());
-    let ok = load.0.wait()?.success() && counted.trim() == "120000" && changes >= 20;
-    if ok { Ok(()) } else { Err(format!("{changes} changes, {counted:?} counted: {errors}").into()) }
+        Ok(())
+    })?;
+    println!("{changes} changes");
+    if changes >= least { Ok(()) } else { Err(format!("{changes} changes").into()) }
 }
 
 /// Cells of more cores than this machine may have begin and end: threads of a space wait for each other at its start.
@@ -196,7 +182,7 @@ fn refused() -> Done {
     for (options, why) in [
         (&["--cores", "2", "--max-cores", "1"][..], "2 to 256"),
         (&["--cores", "2", "--max-cores", "257"], "2 to 256"),
-        (&["--platform", "nucleus", "--max-cores", "2"], "cells on this host"),
+        (&["--platform", "nucleus", "--max-cores", "65"], "1 to 64"),
     ] {
         let mut command = Command::new(atoll());
         command.arg("run").args(options).args(["--", "/bin/true"]);

@@ -12,7 +12,9 @@ use serde::Serialize;
 
 use crate::build;
 use crate::grid;
+use crate::memory;
 use crate::nucleus;
+use crate::processes;
 use crate::servers::{Kind, Load, SIDES, Server, Side, command};
 use crate::system::{median, need};
 use crate::threads;
@@ -44,6 +46,10 @@ enum More {
     Grid(grid::Options),
     /// What threads do to each other: switches, wake-ups, locks, shares, latencies.
     Threads(threads::Options),
+    /// What processes cost: fork, exec, shells, make, a server that saves.
+    Processes(processes::Options),
+    /// What memory costs: malloc, mmap, brk, faults.
+    Memory(memory::Options),
 }
 
 /// A group of figures.
@@ -123,6 +129,8 @@ pub fn run(options: &Options) -> Result<()> {
     match &options.more {
         Some(More::Grid(options)) => return grid::run(options),
         Some(More::Threads(options)) => return threads::run(options),
+        Some(More::Processes(options)) => return processes::run(options),
+        Some(More::Memory(options)) => return memory::run(options),
         None => {}
     }
     build::all(true)?;
@@ -207,6 +215,15 @@ impl Table {
         self.0[at].1[side].push(value);
     }
 
+    /// One more time of each line that a program prints: a name, and nanoseconds. `name`: of what it says.
+    pub fn add_times(&mut self, side: usize, printed: &str, name: impl Fn(&str) -> String) -> Result<()> {
+        for line in printed.lines() {
+            let (said, time) = line.rsplit_once(' ').context("the program prints names and times")?;
+            self.add(&name(said), side, time.parse()?);
+        }
+        Ok(())
+    }
+
     /// Prints them all.
     pub fn print(self, json: bool, row: fn(String, &mut [f64], &mut [f64]) -> Row) {
         for (name, [mut linux, mut cell]) in self.0 {
@@ -228,10 +245,7 @@ pub fn compare_times(
     let mut table = Table::default();
     for _ in 0..rounds {
         for (n, side) in SIDES.into_iter().enumerate() {
-            for line in output(side, dir, program, arguments)?.lines() {
-                let (said, time) = line.rsplit_once(' ').context("the program prints names and times")?;
-                table.add(&name(said), n, time.parse()?);
-            }
+            table.add_times(n, &output(side, dir, program, arguments)?, &name)?;
         }
     }
     table.print(json, |name, linux, cell| Row::less(name, "ns", linux, cell));

@@ -145,7 +145,10 @@ fn trace() -> Result<Exercised> {
             continue;
         }
         // Cases that a cell refuses, and those that are more than one program, show other things.
-        if ["// cell-exit:", "// library:"].iter().any(|s| text.lines().any(|l| l.starts_with(s))) {
+        if ["// cell-exit:", "// library:", "// traced: no"]
+            .iter()
+            .any(|s| text.lines().any(|l| l.starts_with(s)))
+        {
             continue;
         }
         let flags: Vec<&str> = text

@@ -59,8 +59,8 @@ pub fn need(programs: &[(&str, &str)]) -> Result<()> {
     apt(&arguments)
 }
 
-/// Processor time that a process and all its descendants have used, in all their threads, seconds.
-pub fn cpu_seconds(pid: u32) -> f64 {
+/// A process and all its descendants.
+fn tree(pid: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
@@ -68,10 +68,19 @@ pub fn cpu_seconds(pid: u32) -> f64 {
             children.entry(parent as u32).or_default().push(pid);
         }
     }
-    let mut todo = vec![pid];
+    let mut all = vec![pid];
+    let mut looked_at = 0;
+    while let Some(pid) = all.get(looked_at) {
+        all.extend(children.get(pid).into_iter().flatten());
+        looked_at += 1;
+    }
+    all
+}
+
+/// Processor time that a process and all its descendants have used, in all their threads, seconds: exact, but without what has ended.
+pub fn cpu_seconds(pid: u32) -> f64 {
     let mut sum = 0.0;
-    while let Some(pid) = todo.pop() {
-        todo.extend(children.get(&pid).into_iter().flatten());
+    for pid in tree(pid) {
         for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             // Nanoseconds on a processor, exact; ticks where the kernel does not tell.
             let path = task.path();
@@ -88,6 +97,15 @@ pub fn cpu_seconds(pid: u32) -> f64 {
         }
     }
     sum
+}
+
+/// The same to some hundredths of a second, with the threads and processes that have ended in the meantime.
+pub fn cpu_seconds_with_ended(pid: u32) -> f64 {
+    let of_one = |pid: u32| -> u64 {
+        // Its own and that of children that it has waited for, in the program and in the kernel.
+        (14..=17).filter_map(|n| stat_field(&format!("/proc/{pid}/stat"), n)).sum()
+    };
+    tree(pid).into_iter().map(of_one).sum::<u64>() as f64 / 100.0
 }
 
 /// Field `n` of a stat file, as proc(5) counts them.

@@ -13,8 +13,8 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, frozen, resize, confinement,
-    /// inspect, conformance, nucleus.
+    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, frozen, resize, processes,
+    /// confinement, inspect, conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -39,10 +39,12 @@ const PARTS: &[Part] = &[
         need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
         cases("frozen")
     }),
-    ("resize", "cores come and go in a running cell", || {
+    ("resize", "cores and memory come and go in a running cell", || {
         need(&[("redis-benchmark", "redis-tools"), ("qemu-system-x86_64", "qemu-system-x86")])?;
-        cases("resize")
+        cases("resize")?;
+        cases("extents")
     }),
+    ("processes", "processes come and go, and leave nothing behind", || cases("processes")),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("inspect", "live cells are looked at from outside", || cases("inspect")),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),

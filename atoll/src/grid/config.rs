@@ -2,14 +2,16 @@
 //!
 //! `docs/grid.md` describes the file.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
 use atoll_abi::grid::{
-    ACTIVITIES_MAX, ActivityConfig, CONFIG_MAX, GridConfig, Match, Measure, NAME_MAX, Parameters, Resource,
-    ResourceConfig, SchedulerKind,
+    ACTIVITIES_MAX, ActivityConfig, CONFIG_MAX, GridConfig, Match, Measure, MemoryQuota, NAME_MAX,
+    Parameters, QUOTAS, Quota, Resource, ResourceConfig, SchedulerKind,
 };
 use atoll_abi::layout::MAX_CORES;
+use atoll_supervisor::books::{Activity, Kind, QuotaUse};
 use atoll_supervisor::{Error, Result};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -38,21 +40,14 @@ const SCHEDULERS: [(&str, SchedulerKind); 4] = [
 const MEASURES: [(&str, Measure); 3] =
     [("time", Measure::Time), ("bytes", Measure::Bytes), ("operations", Measure::Operations)];
 
-const TOP: [&str; 5] = ["sample", "threads", "tasks_max", "activity", "resource"];
+const TOP: [&str; 4] = ["sample", "threads", "activity", "resource"];
+/// Of the file and of an activity, in the order of their numbers.
+const QUOTA_KEYS: [&str; QUOTAS] = ["tasks_max", "processes_max", "timers_max", "events_max", "channels_max"];
 const PARAMETERS: [&str; 6] = ["weight", "share", "reservation", "limit", "priority", "deadline"];
-const ACTIVITY: [&str; 11] = [
-    "name",
-    "match",
-    "threads",
-    "tasks_max",
-    "cores",
-    "weight",
-    "share",
-    "reservation",
-    "limit",
-    "priority",
-    "deadline",
-];
+const ACTIVITY: [&str; 10] =
+    ["name", "match", "threads", "cores", "weight", "share", "reservation", "limit", "priority", "deadline"];
+/// Of an activity, of its memory.
+const MEMORY: [&str; 3] = ["memory_max", "memory_min", "oom_group"];
 const MATCH: [&str; 4] = ["program", "argument", "environment", "user"];
 const RESOURCE: [&str; 6] = ["scheduler", "measure", "rate", "batch", "cores", "activity"];
 
@@ -213,16 +208,49 @@ fn rate(value: &Spanned<DeValue<'_>>, key: &str, measure: Measure) -> Read<u64> 
             .and_then(|p| whole(p * (SECOND / 100) as f64))
             .or_else(|| duration(text))
             .filter(|ns| *ns <= SECOND),
-        Measure::Bytes => amount(text).and_then(|(value, unit)| {
-            let unit = BYTES.iter().find(|(name, _)| *name == unit)?.1;
-            whole(value * unit as f64)
-        }),
+        Measure::Bytes => bytes(text),
         Measure::Operations => amount(text).and_then(|(value, unit)| {
             let unit = OPERATIONS.iter().find(|(name, _)| *name == unit)?.1;
             whole(value * unit as f64)
         }),
     };
     found.map_or_else(refused, Ok)
+}
+
+/// So many bytes.
+fn bytes(text: &str) -> Option<u64> {
+    let (value, unit) = amount(text)?;
+    let unit = BYTES.iter().find(|(name, _)| *name == unit)?.1;
+    whole(value * unit as f64)
+}
+
+/// Memory.
+fn size(value: &Spanned<DeValue<'_>>, key: &str) -> Read<u64> {
+    let plain = number(value).and_then(|n| u64::try_from(n).ok());
+    match plain.or_else(|| value.get_ref().as_str().and_then(bytes)) {
+        Some(n) if n > 0 => Ok(n),
+        _ => wrong(
+            &value.span(),
+            format!(
+                "`{key}` is bytes of memory: write \"256MiB\" (KiB, MiB, GiB, TiB are powers of 1024, kB, MB, GB, TB of 1000)"
+            ),
+        ),
+    }
+}
+
+/// What an activity may hold of memory, and has in any case.
+fn memory(t: &DeTable<'_>) -> Read<MemoryQuota> {
+    let of = |key: &str| t.get(key).map_or(Ok(0), |v| size(v, key));
+    let quota = MemoryQuota {
+        max: of("memory_max")?,
+        min: of("memory_min")?,
+        oom_group: t.get("oom_group").map_or(Ok(false), |v| boolean(v, "oom_group"))?,
+    };
+    if quota.max != 0 && quota.min > quota.max {
+        let at = t.get("memory_min").map_or(0..0, Spanned::span);
+        return wrong(&at, "`memory_min` is more than `memory_max`");
+    }
+    Ok(quota)
 }
 
 /// Units of bytes; those that a file is written back with first, the largest before.
@@ -303,7 +331,7 @@ fn inherited(parameters: Parameters, measure: Measure) -> Parameters {
 }
 
 fn activity(t: &DeTable<'_>, at: &Range<usize>, words: &mut Words) -> Read<ActivityConfig> {
-    known(t, "an activity", &ACTIVITY)?;
+    known(t, "an activity", &[&ACTIVITY[..], &QUOTA_KEYS, &MEMORY].concat())?;
     let Some(v) = t.get("name") else { return wrong(at, "this activity has no `name`") };
     let name = string(v, "name")?;
     if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
@@ -343,22 +371,32 @@ fn activity(t: &DeTable<'_>, at: &Range<usize>, words: &mut Words) -> Read<Activ
         cores: cores(t)?,
         matches,
         threads: threads(t)?,
-        tasks_max: tasks_max(t)?,
+        quotas: quotas(t)?,
+        memory: memory(t)?,
     })
 }
 
-/// The most threads; 0: no limit.
-fn tasks_max(t: &DeTable<'_>) -> Read<u32> {
-    t.get("tasks_max").map_or(Ok(0), |v| Ok(integer(v, "tasks_max", 1, i64::from(u32::MAX))? as u32))
+/// How many there may be of each; 0: there is no limit.
+fn quotas(t: &DeTable<'_>) -> Read<[u32; QUOTAS]> {
+    let mut most = [0; QUOTAS];
+    for (key, most) in QUOTA_KEYS.into_iter().zip(&mut most) {
+        if let Some(v) = t.get(key) {
+            *most = integer(v, key, 1, i64::from(u32::MAX))? as u32;
+        }
+    }
+    Ok(most)
+}
+
+fn boolean(v: &Spanned<DeValue<'_>>, key: &str) -> Read<bool> {
+    match v.get_ref() {
+        DeValue::Boolean(yes) => Ok(*yes),
+        _ => wrong(&v.span(), format!("`{key}` is true or false")),
+    }
 }
 
 /// Are threads activities?
 fn threads(t: &DeTable<'_>) -> Read<bool> {
-    let Some(v) = t.get("threads") else { return Ok(false) };
-    match v.get_ref() {
-        DeValue::Boolean(yes) => Ok(*yes),
-        _ => wrong(&v.span(), "`threads` is true or false"),
-    }
+    t.get("threads").map_or(Ok(false), |v| boolean(v, "threads"))
 }
 
 /// The cores that a table names; none: all.
@@ -445,14 +483,14 @@ fn read(text: &str) -> Read<GridConfig> {
     let document = DeTable::parse(text)
         .map_err(|e| Wrong { at: e.span().unwrap_or(0..0), what: e.message().replace('\n', ", ") })?;
     let top = document.get_ref();
-    known(top, "the file", &TOP)?;
+    known(top, "the file", &[&TOP[..], &QUOTA_KEYS].concat())?;
     let mut config = GridConfig::default();
     let mut words = Words::default();
     if let Some(v) = top.get("sample") {
         config.sample = integer(v, "sample", 1, SAMPLE_MAX)? as u32;
     }
     config.threads = threads(top)?;
-    config.tasks_max = tasks_max(top)?;
+    config.quotas = quotas(top)?;
     let (mut reserved, mut shared) = (0, 0);
     if let Some(v) = top.get("activity") {
         for v in list(v, "activity")? {
@@ -610,9 +648,39 @@ fn write_parameters(p: &Parameters, inherited: &Parameters, measure: Measure) ->
     .collect()
 }
 
-/// A line for this limit; for none, none.
-fn write_tasks_max(most: u32) -> String {
-    if most == 0 { String::new() } else { format!("tasks_max = {most}\n") }
+/// A line for each limit, with what there is if that is known.
+fn write_quotas(most: &[u32; QUOTAS], there_are: Option<&BTreeMap<String, QuotaUse>>) -> String {
+    let mut text = String::new();
+    for (quota, most) in Quota::ALL.into_iter().zip(most).filter(|(_, most)| **most != 0) {
+        text += &format!("{} = {most}", QUOTA_KEYS[quota as usize]);
+        if let Some(there_is) = there_are.and_then(|all| all.get(quota.name())) {
+            text += &format!(" # {} are used", there_is.used);
+        }
+        text += "\n";
+    }
+    text
+}
+
+/// Lines for what is said of memory, with what there is if that is known.
+fn write_memory(memory: &MemoryQuota, held: Option<u64>) -> String {
+    let size = |n: u64| {
+        let unit = BYTES[5..].iter().find(|(_, u)| n.is_multiple_of(*u)).unwrap_or(&("B", 1));
+        format!("\"{}{}\"", n / unit.1, unit.0)
+    };
+    let mut text = String::new();
+    for (key, n) in [("memory_max", memory.max), ("memory_min", memory.min)] {
+        if n != 0 {
+            text += &format!("{key} = {}", size(n));
+            if let Some(held) = held {
+                text += &format!(" # {:.1} MiB are held", held as f64 / f64::from(1 << 20));
+            }
+            text += "\n";
+        }
+    }
+    if memory.oom_group {
+        text += "oom_group = true\n";
+    }
+    text
 }
 
 /// A line for these cores; for all, none.
@@ -626,13 +694,19 @@ fn inline(fields: &[(&str, String)]) -> String {
     format!("{{ {} }}", fields.join(", "))
 }
 
-/// A configuration as a file from which it would be read again.
-pub fn write(config: &GridConfig) -> String {
+/// A configuration as a file from which it would be read again. `activities`: those of the cell that has it, for what is used of
+/// quotas.
+pub fn write(config: &GridConfig, activities: &[Activity]) -> String {
+    let of = |kind: Kind, name: Option<&str>| {
+        let one = |a: &&Activity| a.kind == kind && name.is_none_or(|name| a.name == name);
+        activities.iter().find(one)
+    };
+    let used = |kind: Kind, name: Option<&str>| of(kind, name).map(|a| &a.quotas);
     let mut text = format!("sample = {}\n", config.sample);
     if config.threads {
         text += "threads = true\n";
     }
-    text += &write_tasks_max(config.tasks_max);
+    text += &write_quotas(&config.quotas, used(Kind::Cell, None));
     for a in &config.activities {
         text += &format!("\n[[activity]]\nname = {}\n", quotation(&a.name));
         // Always said: it is what others are in proportion to.
@@ -645,7 +719,9 @@ pub fn write(config: &GridConfig) -> String {
         if a.threads {
             text += "threads = true\n";
         }
-        text += &write_tasks_max(a.tasks_max);
+        text += &write_quotas(&a.quotas, used(Kind::Named, Some(&a.name)));
+        let held = of(Kind::Named, Some(&a.name)).and_then(|a| a.memory).map(|m| m.held);
+        text += &write_memory(&a.memory, held);
         let matches: Vec<String> = a
             .matches
             .iter()

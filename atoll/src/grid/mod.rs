@@ -54,12 +54,18 @@ pub fn run(command: Command) -> ExitCode {
 }
 
 fn show(cell: &str, json: bool) -> Result<()> {
-    let config = match ask(&find(cell)?.socket, &Request::Grid)? {
+    let socket = find(cell)?.socket;
+    let config = match ask(&socket, &Request::Grid)? {
         Some(Answer::Grid(config)) => config,
         Some(_) => return Err(unexpected()),
         None => return Err(Error::new(ENDED)),
     };
-    let mut text = config::write(&config);
+    let activities = match ask(&socket, &Request::Stat { cores: false, host: false })? {
+        Some(Answer::Snapshot(snapshot)) => snapshot.activities,
+        Some(_) => return Err(unexpected()),
+        None => return Err(Error::new(ENDED)),
+    };
+    let mut text = config::write(&config, &activities);
     if json {
         let broken = |e| Error::with("reading the configuration back", e);
         let table: toml::Table = toml::from_str(&text).map_err(broken)?;

@@ -327,6 +327,8 @@ mod tests {
             pid: id * 10,
             weight: 100,
             pages: 256,
+            quotas: Default::default(),
+            memory: None,
             resources,
             cores,
         }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
-use atoll_supervisor::books::{Kind, Snapshot, Use, Uses};
+use atoll_supervisor::books::{Activity, Kind, Snapshot, Use, Uses};
 
 use super::interval::{Cores, all_time, between};
 use crate::list::{columns, size};
@@ -76,10 +76,46 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
         interval.percent(interval.unattributed()),
         interval.percent(all_time(&interval.total)),
     );
+    for a in &after.activities {
+        let limited = a.quotas.iter().filter_map(|(name, q)| Some((name, q.used, q.limit?)));
+        let each: Vec<String> =
+            limited.map(|(name, used, limit)| format!("{name} {used} of {limit}")).collect();
+        if !each.is_empty() {
+            let _ = writeln!(text, "quotas of {}: {}", a.name, each.join(", "));
+        }
+        text += &memory(a);
+    }
     if after.unread > 0 {
         let _ = writeln!(text, "{} could not be read", plural(after.unread, "record"));
     }
     text
+}
+
+/// A line for memory that an activity may hold or has in any case.
+fn memory(a: &Activity) -> String {
+    let Some(m) = a.memory.filter(|m| m.max.is_some() || m.min != 0) else { return String::new() };
+    let mut text = format!("memory of {}: {}", a.name, size(m.held));
+    if let Some(max) = m.max {
+        text += &format!(" of {}", size(max));
+    }
+    if m.min != 0 {
+        text += &format!(", {} in any case", size(m.min));
+    }
+    if m.refused != 0 {
+        text += &format!(", refused more {}", times(m.refused));
+    }
+    if m.oom != 0 {
+        text += &format!(", out of memory {}, {} ended for it", times(m.oom), processes(m.oom_kills));
+    }
+    text + "\n"
+}
+
+fn times(n: u64) -> String {
+    if n == 1 { "once".into() } else { format!("{n} times") }
+}
+
+fn processes(n: u64) -> String {
+    if n == 1 { "1 process".into() } else { format!("{n} processes") }
 }
 
 fn plural(n: u32, what: &str) -> String {

@@ -219,3 +219,28 @@ fn coverage_of_this_machine() {
     }
     println!("{report}");
 }
+
+/// What is written depends on how far the trampoline is from the window, and on nothing else: processes of a file share it.
+#[test]
+fn only_the_distance_counts() {
+    let read = Call::read(0x10, &[0x20, 0x30]).unwrap();
+    // With a jump out, an address that counts from the instruction, and a way on.
+    let codes: [&[u8]; 3] = [
+        &[0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3],
+        &[0x48, 0x8b, 0x05, 0, 1, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 1, 0xf0, 0xff, 0xff, 0x73, 1, 0xc3, 0xc3],
+        &[0x0f, 0x05, 0x48, 0x8d, 0x0d, 0, 1, 0, 0, 0xc3],
+    ];
+    for code in codes {
+        let Some(r) = one(code) else { panic!("no record") };
+        for call in [&read, &Call::enter(40)] {
+            let written = |base: u64| {
+                let (mut t, mut text) = ([0; TRAMPOLINE_MAX], code.to_vec());
+                let at = base + r.offset;
+                let n = r.write_trampoline(&mut t, at, base - 0x10_0000, call).unwrap();
+                r.write_jump(&mut text[(r.offset - 0x1000) as usize..], at, base - 0x10_0000).unwrap();
+                (t[..n].to_vec(), text)
+            };
+            assert_eq!(written(0x40_0000), written(0x7fff_1234_5000));
+        }
+    }
+}

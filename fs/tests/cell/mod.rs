@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::io::Write;
 use std::panic;
 
-use atoll_abi::layout::BLOCK;
+use atoll_abi::layout::{BLOCK, Sizes};
 use atoll_abi::{Errno, platform};
 use atoll_fs::InodeRef;
 use atoll_mem::heap::{RuntimeAllocator, start_core};
@@ -45,7 +45,7 @@ pub fn boot() {
     static ALLOCATOR: RuntimeAllocator = RuntimeAllocator::new();
     let layout = Layout::from_size_align(MEMORY as usize, BLOCK as usize).unwrap();
     // SAFETY: fresh, zeroed, never freed; it is started once, and nothing was allocated from it.
-    unsafe { ALLOCATOR.start(alloc_zeroed(layout), MEMORY, 1, true) };
+    unsafe { ALLOCATOR.start(alloc_zeroed(layout), Sizes::fixed(MEMORY), 1, true) };
     start_core(0);
 }
 

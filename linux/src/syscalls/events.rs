@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 
+use atoll_abi::grid::Quota;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::inotify::Inotify;
 use atoll_fs::types::may;
@@ -12,8 +13,14 @@ use linux_raw_sys::general as linux;
 use super::Call;
 use super::time::{cpu_clock, deadline_of, read_clock};
 use crate::event::{EventFd, PosixTimer, SignalFd, TimerFd};
+use crate::quota::Held;
 use crate::signal;
 use crate::types::{Itimerspec, Sigevent, get, get_path, put};
+
+/// One more of a kind that is an open file. ENFILE: there are as many as there may be.
+pub fn held(c: &Call, quota: Quota) -> Result<Held> {
+    Held::one(quota, &c.task.process.environment).ok_or(Errno::ENFILE)
+}
 
 fn open(c: &Call, file: Arc<dyn atoll_fs::File>, flags: u32) -> Result<u64> {
     let opened = RcuArc::new(OpenFile::new(file, linux::O_RDWR | flags & linux::O_NONBLOCK));
@@ -26,13 +33,15 @@ pub fn eventfd2(c: &mut Call) -> Result<u64> {
     if flags & !(linux::EFD_CLOEXEC | linux::EFD_NONBLOCK | linux::EFD_SEMAPHORE) != 0 {
         return Err(Errno::EINVAL);
     }
-    let e = EventFd::new(u64::from(c.uint(0)), flags & linux::EFD_SEMAPHORE != 0);
+    let held = held(c, Quota::Events)?;
+    let e = EventFd::new(u64::from(c.uint(0)), flags & linux::EFD_SEMAPHORE != 0, held);
     open(c, Arc::new(e), flags)
 }
 
 /// `eventfd(2)`.
 pub fn eventfd(c: &mut Call) -> Result<u64> {
-    open(c, Arc::new(EventFd::new(u64::from(c.uint(0)), false)), 0)
+    let held = held(c, Quota::Events)?;
+    open(c, Arc::new(EventFd::new(u64::from(c.uint(0)), false, held)), 0)
 }
 
 /// `timerfd_create(2)`.
@@ -42,7 +51,8 @@ pub fn timerfd_create(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     deadline_of(c.int(0), 0).map_err(|_| Errno::EINVAL)?;
-    open(c, Arc::new(TimerFd::new(c.int(0))), flags)
+    let held = held(c, Quota::Timers)?;
+    open(c, Arc::new(TimerFd::new(c.int(0), held)), flags)
 }
 
 fn timer_deadline(clock: i32, spec: &Itimerspec, absolute: bool) -> Result<(Option<u64>, u64)> {
@@ -82,7 +92,8 @@ fn do_signalfd(c: &Call, flags: u32) -> Result<u64> {
     }
     let mask: u64 = get(c.arg(1))?;
     if c.int(0) == -1 {
-        return open(c, Arc::new(SignalFd::new(mask, &c.task.process)), flags);
+        let held = held(c, Quota::Events)?;
+        return open(c, Arc::new(SignalFd::new(mask, &c.task.process, held)), flags);
     }
     let file = c.file(0)?;
     file.as_type::<SignalFd>().ok_or(Errno::EINVAL)?.set_mask(mask);
@@ -178,13 +189,17 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     if signal > signal::MAX || signal == 0 && event.notify != SIGEV_NONE {
         return Err(Errno::EINVAL);
     }
+    let held = Held::one(Quota::Timers, &process.environment).ok_or(Errno::EAGAIN)?;
     put(c.arg(2), &id)?;
-    timers.insert(id, PosixTimer::new(process, id, clock, cpu, signal, event.value, tid));
+    timers.insert(id, PosixTimer::new(process, id, clock, cpu, signal, event.value, tid, held));
     Ok(0)
 }
 
 /// `timer_settime(2)`.
 pub fn timer_settime(c: &mut Call) -> Result<u64> {
+    if c.arg(2) == 0 {
+        return Err(Errno::EINVAL);
+    }
     let spec: Itimerspec = get(c.arg(2))?;
     let timers = c.task.process.timers.lock();
     let t = timers.get(&c.int(0)).ok_or(Errno::EINVAL)?;

@@ -1,9 +1,11 @@
 //! Calls on descriptors: reading, writing, duplicating, controlling.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use atoll_abi::grid::Quota;
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result};
 use atoll_fs::node::At;
@@ -16,7 +18,9 @@ use atoll_sync::RcuArc;
 use linux_raw_sys::{general as linux, ioctl as ctl, net};
 use zerocopy::IntoBytes;
 
+use super::events::held;
 use super::{Call, unsupported};
+use crate::asynchronous;
 use crate::files::{FILES_MAX, FileRef};
 use crate::process::Task;
 use crate::pty::Master;
@@ -25,7 +29,7 @@ use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
 
 /// Most bytes that one call transfers (Linux's MAX_RW_COUNT).
-const TRANSFER_MAX: u64 = 0x7fff_f000;
+pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Most buffers of one call (UIO_MAXIOV).
 const IOV_MAX: u64 = 1024;
 
@@ -80,7 +84,7 @@ impl Pieces {
                 if v.len > i64::MAX as u64 {
                     return Err(Errno::EINVAL);
                 }
-                if !is_user_range(v.base, v.len) && v.len > 0 {
+                if !is_user_range(v.base, v.len) {
                     return Err(Errno::EFAULT);
                 }
                 let len = v.len.min(TRANSFER_MAX - total);
@@ -92,12 +96,13 @@ impl Pieces {
     }
 }
 
-fn one(addr: u64, len: u64) -> Result<(u64, u64)> {
-    let len = len.min(TRANSFER_MAX);
-    if len > 0 && !is_user_range(addr, len) {
-        return Err(Errno::EFAULT);
+/// A buffer of the program's, for a file that is open for this or isn't. Linux looks where all of it would be, even if it is none or
+/// too much.
+fn one(is_open: bool, addr: u64, len: u64) -> Result<(u64, u64)> {
+    if !is_open {
+        return Err(Errno::EBADF);
     }
-    Ok((addr, len))
+    if is_user_range(addr, len) { Ok((addr, len.min(TRANSFER_MAX))) } else { Err(Errno::EFAULT) }
 }
 
 /// Reads from the current position, or from `at`.
@@ -128,14 +133,14 @@ fn write_from(c: &Call, file: &FileRef, source: &mut Source, at: Option<u64>) ->
 /// `read(2)`.
 pub fn read(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (addr, len) = one(c.arg(1), c.arg(2))?;
+    let (addr, len) = one(file.readable(), c.arg(1), c.arg(2))?;
     read_to(&file, &mut Sink::one(addr, len), None)
 }
 
 /// `write(2)`.
 pub fn write(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    let (addr, len) = one(c.arg(1), c.arg(2))?;
+    let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
     write_from(c, &file, &mut Source::one(addr, len), None)
 }
 
@@ -147,7 +152,7 @@ fn offset(n: u64) -> Result<u64> {
 pub fn pread(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
-    let (addr, len) = one(c.arg(1), c.arg(2))?;
+    let (addr, len) = one(file.readable(), c.arg(1), c.arg(2))?;
     read_to(&file, &mut Sink::one(addr, len), Some(at))
 }
 
@@ -155,7 +160,7 @@ pub fn pread(c: &mut Call) -> Result<u64> {
 pub fn pwrite(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let at = offset(c.arg(3))?;
-    let (addr, len) = one(c.arg(1), c.arg(2))?;
+    let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
     write_from(c, &file, &mut Source::one(addr, len), Some(at))
 }
 
@@ -336,7 +341,8 @@ pub fn pipe(c: &mut Call) -> Result<u64> {
 }
 
 fn make_pipe(c: &mut Call, flags: u32) -> Result<u64> {
-    let (r, w) = Pipe::ends(flags & linux::O_DIRECT != 0);
+    let held = held(c, Quota::Channels)?;
+    let (r, w) = Pipe::ends(flags & linux::O_DIRECT != 0, Box::new(held));
     let mode = flags & (linux::O_NONBLOCK | linux::O_DIRECT);
     let cloexec = flags & linux::O_CLOEXEC != 0;
     let r = c.install(RcuArc::new(OpenFile::new(r, linux::O_RDONLY | mode)), cloexec)?;
@@ -361,7 +367,11 @@ pub fn status_flags(file: &OpenFile) -> u32 {
     file.flags() | (0o100000 * u32::from(file.file().seekable()))
 }
 
-const F_GETOWN_EX: u32 = 16;
+/// The owner's id, a group's with a minus.
+fn owner_id(file: &OpenFile) -> i32 {
+    let (kind, id) = asynchronous::owner(file);
+    if kind == linux::F_OWNER_PGRP { -(id as i32) } else { id as i32 }
+}
 
 /// `fcntl(2)`.
 pub fn fcntl(c: &mut Call) -> Result<u64> {
@@ -380,7 +390,12 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
         linux::F_SETFD => c.task.files.set_cloexec(fd, arg as u32 & linux::FD_CLOEXEC != 0).map(|()| 0),
         linux::F_GETFL => Ok(u64::from(status_flags(&file))),
         linux::F_SETFL => {
-            file.set_flags(arg as u32);
+            let on = arg as u32 & linux::FASYNC != 0;
+            // Of a file that never tells, the flag is only kept.
+            match asynchronous::set(c.task, &file, fd, on) {
+                Ok(()) | Err(Errno::ENOTTY) => file.set_flags(arg as u32),
+                Err(e) => return Err(e),
+            }
             Ok(0)
         }
         linux::F_GETLK | linux::F_SETLK | linux::F_SETLKW => locks::record(c, &file, command, false),
@@ -401,10 +416,18 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
             }
             node.add_seals(arg as u32).map(|()| 0)
         }
-        linux::F_GETOWN => Ok(0),
-        // Nobody: a type and an id.
-        F_GETOWN_EX => put(arg, &[1i32, 0i32]).map(|()| 0),
-        linux::F_SETOWN | linux::F_SETSIG => Ok(0),
+        linux::F_SETOWN => asynchronous::set_owner_by_id(c.task, &file, arg as i32).map(|()| 0),
+        linux::F_GETOWN => Ok(owner_id(&file) as u64),
+        linux::F_SETOWN_EX => {
+            let [kind, id]: [u32; 2] = get(arg)?;
+            asynchronous::set_owner(c.task, &file, kind, id).map(|()| 0)
+        }
+        linux::F_GETOWN_EX => {
+            let (kind, id) = asynchronous::owner(&file);
+            put(arg, &[kind, id]).map(|()| 0)
+        }
+        linux::F_SETSIG => asynchronous::set_signal(&file, arg).map(|()| 0),
+        linux::F_GETSIG => Ok(u64::from(asynchronous::signal_of(&file))),
         linux::F_GETLEASE => Ok(u64::from(linux::F_UNLCK)),
         _ => Err(unsupported(c.task, &alloc::format!("fcntl command {command}"), Errno::EINVAL)),
     }
@@ -420,6 +443,16 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             let flags = file.flags();
             file.set_flags(if on != 0 { flags | linux::O_NONBLOCK } else { flags & !linux::O_NONBLOCK });
             Ok(0)
+        }
+        ctl::FIOASYNC => {
+            let on: i32 = get(arg)?;
+            asynchronous::set(c.task, &file, c.uint(0), on != 0).map(|()| 0)
+        }
+        ctl::FIOSETOWN | ctl::SIOCSPGRP if file.as_type::<SocketFile>().is_some() => {
+            asynchronous::set_owner_by_id(c.task, &file, get(arg)?).map(|()| 0)
+        }
+        ctl::FIOGETOWN | ctl::SIOCGPGRP if file.as_type::<SocketFile>().is_some() => {
+            put(arg, &owner_id(&file)).map(|()| 0)
         }
         ctl::FIOCLEX => c.task.files.set_cloexec(c.uint(0), true).map(|()| 0),
         ctl::FIONCLEX => c.task.files.set_cloexec(c.uint(0), false).map(|()| 0),

@@ -1,19 +1,29 @@
 //! Calls on the address space.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
+use atoll_abi::control::Paging;
+use atoll_abi::grid::Quota;
+use atoll_abi::grid::call::{self, PageChange};
 use atoll_abi::layout::{PAGE, is_user_range, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result};
+use atoll_fs::OpenFile;
 use atoll_fs::device::Device;
 use atoll_fs::tmp::shared_memory;
 use atoll_mem::heap::memory;
 use atoll_mem::user;
-use atoll_mem::vm::{Kind, MapRequest, Mappable, Object, Place};
+use atoll_mem::vm::{
+    Advice, Area, AreaChange, ChangeTo, Denied, Kind, MapRequest, Mappable, Object, Place, Remap, SLOT,
+};
+use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
+use zerocopy::IntoBytes;
 
-use super::{Call, unsupported};
+use super::{Call, events, unsupported};
 use crate::process::world;
+use crate::userfault::UserfaultFd;
 
 fn access(prot: u32) -> Result<Access> {
     if prot & !(linux::PROT_READ | linux::PROT_WRITE | linux::PROT_EXEC | linux::PROT_SEM) != 0 {
@@ -47,8 +57,9 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         _ => return Err(Errno::EINVAL),
     };
     if flags & linux::MAP_HUGETLB != 0 {
-        // Memory is on huge pages anyway where it can be; the pool that this asks for there is none of.
-        return Err(unsupported(c.task, "mmap(MAP_HUGETLB)", Errno::ENOMEM));
+        // Memory is on huge pages anyway where it can be. The pool that this asks for is empty, as on a Linux without one.
+        let known = matches!(flags >> linux::MAP_HUGE_SHIFT & linux::MAP_HUGE_MASK, 0 | 21 | 30);
+        return Err(if flags & linux::MAP_ANONYMOUS != 0 && known { Errno::ENOMEM } else { Errno::EINVAL });
     }
     let place = if flags & linux::MAP_FIXED_NOREPLACE != 0 {
         Place::FixedNoReplace
@@ -77,6 +88,9 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         if offset.checked_add(page_up(len)).is_none_or(|end| end > i64::MAX as u64) {
             return Err(Errno::EOVERFLOW);
         }
+        if len > 0 {
+            c.task.space.memory.check_place(addr, len, place)?;
+        }
         if !file.readable() || (shared && access.contains(Access::WRITE) && !file.writable()) {
             return Err(Errno::EACCES);
         }
@@ -98,7 +112,15 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if limit != u64::MAX && c.task.space.memory.total().saturating_add(len) > limit {
         return Err(Errno::ENOMEM);
     }
-    c.task.space.memory.map(MapRequest {
+    let locked = flags & linux::MAP_LOCKED != 0;
+    if locked && !can_lock(c) {
+        return Err(Errno::EPERM);
+    }
+    let space = &c.task.space.memory;
+    if (locked || space.locks_all()) && page_up(len) > may_lock(c) {
+        return Err(Errno::EAGAIN);
+    }
+    space.map(MapRequest {
         addr,
         len,
         access,
@@ -106,8 +128,23 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         kind,
         place,
         name: "",
-        populate: flags & (linux::MAP_POPULATE | linux::MAP_LOCKED) != 0,
+        populate: flags & linux::MAP_POPULATE != 0,
+        locked,
     })
+}
+
+/// May the process lock memory?
+fn can_lock(c: &Call) -> bool {
+    c.task.process.limit(linux::RLIMIT_MEMLOCK).cur != 0 || c.task.process.ids().may(linux::CAP_IPC_LOCK)
+}
+
+/// Bytes that the process may lock more.
+fn may_lock(c: &Call) -> u64 {
+    if c.task.process.ids().may(linux::CAP_IPC_LOCK) {
+        return u64::MAX;
+    }
+    let limit = c.task.process.limit(linux::RLIMIT_MEMLOCK).cur & !(PAGE - 1);
+    limit.saturating_sub(c.task.space.memory.locked(0, u64::MAX))
 }
 
 /// What a MAP_SHARED_VALIDATE mapping may ask for beside.
@@ -126,12 +163,12 @@ const SHARED_FLAGS: u32 = linux::MAP_TYPE
     | linux::MAP_32BIT;
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
-fn overcommit_is_obvious(len: u64) -> bool {
+pub(crate) fn overcommit_is_obvious(len: u64) -> bool {
     len > memory().total().saturating_mul(2)
 }
 
 /// A file that was opened for reading only, or is sealed, mapped shared: it can't be made writable later.
-struct ReadOnly(Arc<dyn Mappable>);
+pub(crate) struct ReadOnly(pub(crate) Arc<dyn Mappable>);
 
 impl Mappable for ReadOnly {
     fn host_file(&self, write: bool) -> Result<Option<i32>> {
@@ -143,12 +180,28 @@ impl Mappable for ReadOnly {
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         self.0.read(offset, to)
     }
-    fn describe(&self) -> (alloc::vec::Vec<u8>, u64, u64) {
+    fn describe(&self) -> (Vec<u8>, u64, u64) {
         self.0.describe()
     }
     fn punch_hole(&self, _offset: u64, _len: u64) -> Result<()> {
         Err(Errno::EACCES)
     }
+}
+
+/// `userfaultfd(2)`.
+pub fn userfaultfd(c: &mut Call) -> Result<u64> {
+    let flags = c.uint(0);
+    if flags & !(linux::UFFD_USER_MODE_ONLY | linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let user_mode_only = flags & linux::UFFD_USER_MODE_ONLY != 0;
+    if !user_mode_only && !c.task.cred().may(linux::CAP_SYS_PTRACE) {
+        return Err(Errno::EPERM);
+    }
+    let held = events::held(c, Quota::Events)?;
+    let file = UserfaultFd::new(&c.task.space.share(), user_mode_only, held);
+    let opened = RcuArc::new(OpenFile::new(Arc::new(file), linux::O_RDONLY | flags & linux::O_NONBLOCK));
+    c.install(opened, flags & linux::O_CLOEXEC != 0)
 }
 
 /// `munmap(2)`.
@@ -164,77 +217,165 @@ pub fn mprotect(c: &mut Call) -> Result<u64> {
 
 /// `mremap(2)`.
 pub fn mremap(c: &mut Call) -> Result<u64> {
+    let [old, old_len, new_len, _, new, _] = c.args();
     let flags = c.uint(3);
-    if flags & !(linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED) != 0 {
-        if flags & linux::MREMAP_DONTUNMAP != 0 {
-            return Err(unsupported(c.task, "mremap(MREMAP_DONTUNMAP)", Errno::EINVAL));
-        }
+    if flags & !(linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED | linux::MREMAP_DONTUNMAP) != 0 {
         return Err(Errno::EINVAL);
     }
     let may_move = flags & linux::MREMAP_MAYMOVE != 0;
-    let fixed = (flags & linux::MREMAP_FIXED != 0).then_some(c.arg(4));
-    if fixed.is_some() && !may_move {
+    let fixed = (flags & linux::MREMAP_FIXED != 0).then_some(new);
+    let stays = (flags & linux::MREMAP_DONTUNMAP != 0).then_some(new);
+    if (fixed.is_some() || stays.is_some()) && !may_move
+        || stays.is_some() && page_up(old_len) != page_up(new_len)
+    {
         return Err(Errno::EINVAL);
     }
-    c.task.space.memory.remap(c.arg(0), c.arg(1), c.arg(2), may_move, fixed)
+    let may_lock = may_lock(c);
+    c.task.space.memory.remap(Remap { old, old_len, new_len, may_move, fixed, stays, may_lock })
 }
 
 /// `brk(2)`.
 pub fn brk(c: &mut Call) -> Result<u64> {
+    let space = &c.task.space.memory;
     let limit = c.task.process.limit(linux::RLIMIT_DATA).cur;
-    Ok(c.task.space.memory.brk(c.arg(0), limit))
+    let to = c.arg(0);
+    let (start, now) = space.heap_range();
+    if space.locks_all() && page_up(to).saturating_sub(page_up(now)) > may_lock(c) {
+        return Ok(now.max(start));
+    }
+    Ok(space.brk(to, limit))
 }
 
 /// `madvise(2)`.
 pub fn madvise(c: &mut Call) -> Result<u64> {
     let (addr, len) = (c.arg(0), page_up(c.arg(1)));
-    if !addr.is_multiple_of(PAGE) {
+    let advice = match c.uint(2) {
+        linux::MADV_DONTNEED => Advice::Discard,
+        linux::MADV_FREE => Advice::Free,
+        linux::MADV_COLD | linux::MADV_PAGEOUT => Advice::Cold,
+        how @ (linux::MADV_DONTFORK | linux::MADV_DOFORK) => Advice::Omit(how == linux::MADV_DONTFORK),
+        how @ (linux::MADV_WIPEONFORK | linux::MADV_KEEPONFORK) => {
+            Advice::Wipe(how == linux::MADV_WIPEONFORK)
+        }
+        linux::MADV_HUGEPAGE => Advice::Paging(Paging::Huge),
+        linux::MADV_NOHUGEPAGE => Advice::Paging(Paging::Demand),
+        linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE | linux::MADV_REMOVE => Advice::Other,
+        linux::MADV_NORMAL
+        | linux::MADV_RANDOM
+        | linux::MADV_SEQUENTIAL
+        | linux::MADV_WILLNEED
+        | linux::MADV_DONTDUMP
+        | linux::MADV_DODUMP
+        | linux::MADV_COLLAPSE
+        | linux::MADV_MERGEABLE
+        | linux::MADV_UNMERGEABLE => Advice::Other,
+        other => return Err(unsupported(c.task, &alloc::format!("madvise({other})"), Errno::EINVAL)),
+    };
+    if !addr.is_multiple_of(PAGE) || len < c.arg(1) || addr.checked_add(len).is_none() {
         return Err(Errno::EINVAL);
     }
     if len == 0 {
         return Ok(0);
     }
     if !is_user_range(addr, len) {
-        return Err(Errno::EINVAL);
+        return Err(Errno::ENOMEM);
     }
-    let space = &c.task.space.memory;
     match c.uint(2) {
-        linux::MADV_DONTNEED | linux::MADV_FREE => space.discard(addr, len).map(|()| 0),
-        linux::MADV_WILLNEED | linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE => {
-            if !space.is_mapped(addr, len) {
-                return Err(Errno::ENOMEM);
-            }
-            if c.uint(2) != linux::MADV_WILLNEED {
-                space.populate(addr, len);
-            }
-            Ok(0)
-        }
-        linux::MADV_NORMAL
-        | linux::MADV_RANDOM
-        | linux::MADV_SEQUENTIAL
-        | linux::MADV_HUGEPAGE
-        | linux::MADV_NOHUGEPAGE
-        | linux::MADV_DONTFORK
-        | linux::MADV_DOFORK
-        | linux::MADV_DONTDUMP
-        | linux::MADV_DODUMP
-        | linux::MADV_COLD
-        | linux::MADV_PAGEOUT
-        | linux::MADV_COLLAPSE
-        | linux::MADV_WIPEONFORK
-        | linux::MADV_KEEPONFORK
-        | linux::MADV_MERGEABLE
-        | linux::MADV_UNMERGEABLE => {
-            if space.is_mapped(addr, len) {
-                Ok(0)
-            } else {
-                Err(Errno::ENOMEM)
-            }
+        how @ (linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE) => {
+            let write = how == linux::MADV_POPULATE_WRITE;
+            let populated = c.task.space.memory.populate(addr, len, Some(write));
+            populated.map(|()| 0).map_err(|denied| match denied {
+                Denied::Unmapped | Denied::NoMemory => Errno::ENOMEM,
+                Denied::Access => Errno::EINVAL,
+                // Nor does the program's own pager, which this doesn't wait for.
+                Denied::Bus | Denied::Asked => Errno::EFAULT,
+            })
         }
         // Frees the pages behind a file's shared mapping; private memory has none to free.
         linux::MADV_REMOVE => remove(c, addr, len),
-        other => Err(unsupported(c.task, &alloc::format!("madvise({other})"), Errno::EINVAL)),
+        _ => c.task.space.memory.advise(addr, len, advice).map(|()| 0),
     }
+}
+
+/// Slots that are looked at at a time: 256 MiB of addresses.
+const SLOTS_AT_ONCE: u64 = 4096;
+
+/// Which pages were written to since this was last asked ([`PAGES_WRITTEN`](call::PAGES_WRITTEN)).
+pub fn pages_written(c: &mut Call) -> Result<u64> {
+    let [addr, len, to, ..] = c.args();
+    if !addr.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    let space = &c.task.space.memory;
+    space.can_tell_writes(addr, len)?;
+    // What is taken must not be lost for want of a place for it.
+    user::zero(to, (len / PAGE).div_ceil(8) as usize)?;
+    let mut written = Vec::new();
+    let (mut at, mut pages, mut put) = (addr, 0, 0);
+    while at < addr + len {
+        let end = (at + SLOTS_AT_ONCE * SLOT).min(addr + len);
+        written.clear();
+        written.resize((end - (at & !(SLOT - 1))).div_ceil(SLOT) as usize, 0);
+        pages += space.take_written(at, end - at, &mut written)?;
+        // The range's first page may be in the middle of a slot.
+        let shift = at % SLOT / PAGE;
+        let bits = |slot: usize| u32::from(written.get(slot).copied().unwrap_or(0));
+        let words: Vec<u16> =
+            (0..written.len()).map(|n| ((bits(n) | bits(n + 1) << 16) >> shift) as u16).collect();
+        let bytes = ((end - at) / PAGE).div_ceil(8);
+        user::write(to + put, &words.as_bytes()[..bytes as usize])?;
+        (at, put) = (end, put + bytes);
+    }
+    Ok(pages)
+}
+
+/// Several changes of mappings ([`PAGES_CHANGE`](call::PAGES_CHANGE)).
+pub fn pages_change(c: &mut Call) -> Result<u64> {
+    const AT_ONCE: usize = 64;
+    let (list, total) = (c.arg(0), c.arg(1));
+    let mut done = 0;
+    while done < total {
+        let n = (total - done).min(AT_ONCE as u64) as usize;
+        let mut asked = [PageChange::default(); AT_ONCE];
+        let at = list.wrapping_add(done.wrapping_mul(size_of::<PageChange>() as u64));
+        let mut why = user::read(at, asked[..n].as_mut_bytes()).map_err(|_| Errno::EFAULT);
+        let mut changes = [AreaChange { addr: 0, len: 0, to: ChangeTo::Nothing }; AT_ONCE];
+        let mut known = 0;
+        while why.is_ok() && known < n {
+            match area_change(&asked[known]) {
+                Ok(change) => changes[known] = change,
+                Err(e) => {
+                    why = Err(e);
+                    break;
+                }
+            }
+            known += 1;
+        }
+        let (made, end) = c.task.space.memory.change(&changes[..known]);
+        done += made as u64;
+        match end.and(why) {
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+            Ok(()) => {}
+        }
+    }
+    Ok(done)
+}
+
+fn area_change(asked: &PageChange) -> Result<AreaChange> {
+    let (addr, len) = (asked.addr, page_up(asked.len));
+    // As `munmap(2)` has it, and the others not.
+    let empty = len == 0 && asked.what == call::change::UNMAP;
+    if !addr.is_multiple_of(PAGE) || empty || len < asked.len || !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    let to = match asked.what {
+        call::change::ACCESS => ChangeTo::Access(access(asked.access)?),
+        call::change::DISCARD => ChangeTo::Zeroes,
+        call::change::UNMAP => ChangeTo::Nothing,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(AreaChange { addr, len, to })
 }
 
 /// `msync(2)`: what is mapped shared is the file itself; MS_SYNC makes it durable.
@@ -247,60 +388,76 @@ pub fn msync(c: &mut Call) -> Result<u64> {
     {
         return Err(Errno::EINVAL);
     }
-    if !c.task.space.memory.is_mapped(addr, len) {
-        return Err(Errno::ENOMEM);
-    }
-    if flags & linux::MS_SYNC != 0 {
-        let mut at = addr;
-        while at < addr + len {
-            let Some((_, area)) = c.task.space.memory.find(at) else { break };
-            if let (true, Kind::File { file, .. } | Kind::Object { file: Some(file), .. }) =
-                (area.shared, &area.kind)
-            {
-                file.flush()?;
-            }
-            at = area.end;
+    let end = addr.checked_add(len).ok_or(Errno::ENOMEM)?;
+    each_area(c, addr, end, |_, area| {
+        if area.locked && flags & linux::MS_INVALIDATE != 0 {
+            return Err(Errno::EBUSY);
         }
-    }
-    Ok(0)
+        match &area.kind {
+            Kind::File { file, .. } | Kind::Object { file: Some(file), .. }
+                if area.shared && flags & linux::MS_SYNC != 0 =>
+            {
+                file.flush()
+            }
+            _ => Ok(()),
+        }
+    })
 }
 
-/// `mincore(2)`: all that is mapped is taken as present.
+/// Calls `f` with the start of each area of a range and with the area, until it fails. ENOMEM: there are holes.
+fn each_area(c: &Call, addr: u64, end: u64, mut f: impl FnMut(u64, &Area) -> Result<()>) -> Result<u64> {
+    let (mut at, mut whole) = (addr, true);
+    while at < end {
+        let Some((start, area)) = c.task.space.memory.find_from(at).filter(|(start, _)| *start < end) else {
+            return Err(Errno::ENOMEM);
+        };
+        whole &= start <= at;
+        f(start, &area)?;
+        at = area.end;
+    }
+    if whole { Ok(0) } else { Err(Errno::ENOMEM) }
+}
+
+/// `mincore(2)`: of memory that is shared, and of the host's files, all is taken as present.
 pub fn mincore(c: &mut Call) -> Result<u64> {
+    /// Pages that are asked for at once.
+    const AT_ONCE: u64 = 256;
     let (addr, len) = (c.arg(0), page_up(c.arg(1)));
     if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
-    if !c.task.space.memory.is_mapped(addr, len) {
+    if len < c.arg(1) || !is_user_range(addr, len) {
         return Err(Errno::ENOMEM);
     }
-    let ones = [1u8; 256];
     let pages = len / PAGE;
-    let mut done = 0;
-    while done < pages {
-        let n = (pages - done).min(256);
-        user::write(c.arg(2) + done, &ones[..n as usize])?;
-        done += n;
+    if !is_user_range(c.arg(2), pages) {
+        return Err(Errno::EFAULT);
+    }
+    for done in (0..pages).step_by(AT_ONCE as usize) {
+        let mut present = [0; AT_ONCE as usize];
+        let present = &mut present[..(pages - done).min(AT_ONCE) as usize];
+        c.task.space.memory.present(addr + done * PAGE, present)?;
+        user::write(c.arg(2) + done, present)?;
     }
     Ok(0)
 }
 
 /// `madvise(MADV_REMOVE)`: a hole in the file, where the mapping is one.
 fn remove(c: &Call, addr: u64, len: u64) -> Result<u64> {
-    let mut at = addr;
-    while at < addr + len {
-        let (start, area) = c.task.space.memory.find(at).ok_or(Errno::ENOMEM)?;
-        let end = area.end.min(addr + len);
+    each_area(c, addr, addr + len, |start, area| {
         let (file, offset) = match &area.kind {
-            Kind::File { file, offset } | Kind::Object { file: Some(file), offset, .. } if area.shared => {
-                (file, offset)
-            }
+            Kind::File { file, offset } | Kind::Object { file: Some(file), offset, .. } => (file, offset),
             _ => return Err(Errno::EINVAL),
         };
-        file.punch_hole(offset + (at - start), end - at)?;
-        at = end;
-    }
-    Ok(0)
+        if area.locked {
+            return Err(Errno::EINVAL);
+        }
+        if !area.shared {
+            return Err(Errno::EACCES);
+        }
+        let from = start.max(addr);
+        file.punch_hole(offset + (from - start), area.end.min(addr + len) - from)
+    })
 }
 
 /// `mlock2(2)`.
@@ -309,14 +466,21 @@ pub fn mlock2(c: &mut Call) -> Result<u64> {
     if c.uint(2) & !ONFAULT != 0 {
         return Err(Errno::EINVAL);
     }
-    mlock(c)
+    lock(c, c.uint(2) & ONFAULT == 0)
+}
+
+/// The pages that a call on locks is for: address and length. EINVAL: there are no such addresses.
+fn pages_of(c: &Call) -> Result<(u64, u64)> {
+    let addr = c.arg(0) & !(PAGE - 1);
+    // Linux adds without looking, so that the greatest length is none.
+    let len = c.arg(1).wrapping_add(c.arg(0) - addr).wrapping_add(PAGE - 1) & !(PAGE - 1);
+    if addr.checked_add(len).is_none() { Err(Errno::EINVAL) } else { Ok((addr, len)) }
 }
 
 /// `munlock(2)`.
 pub fn munlock(c: &mut Call) -> Result<u64> {
-    let addr = c.arg(0) & !(PAGE - 1);
-    let len = page_up(c.arg(1) + (c.arg(0) - addr));
-    if c.task.space.memory.is_mapped(addr, len) { Ok(0) } else { Err(Errno::ENOMEM) }
+    let (addr, len) = pages_of(c)?;
+    c.task.space.memory.set_locked(addr, len, false).map(|()| 0)
 }
 
 /// `mlockall(2)`.
@@ -326,22 +490,47 @@ pub fn mlockall(c: &mut Call) -> Result<u64> {
     if flags & !known != 0 || flags == 0 || flags == linux::MCL_ONFAULT {
         return Err(Errno::EINVAL);
     }
+    if !can_lock(c) {
+        return Err(Errno::EPERM);
+    }
+    let space = &c.task.space.memory;
+    let now = flags & linux::MCL_CURRENT != 0;
+    let all = space.total();
+    if now && all > may_lock(c).saturating_add(space.locked(0, u64::MAX)) {
+        return Err(Errno::ENOMEM);
+    }
+    space.lock_all(now.then_some(true), flags & linux::MCL_FUTURE != 0);
     Ok(0)
 }
 
-/// `mlock(2)`: memory of a cell is never paged out; it is brought in.
+/// `mlock(2)`.
 pub fn mlock(c: &mut Call) -> Result<u64> {
-    let addr = c.arg(0) & !(PAGE - 1);
-    let len = page_up(c.arg(1) + (c.arg(0) - addr));
-    if !c.task.space.memory.is_mapped(addr, len) {
+    lock(c, true)
+}
+
+/// Memory of a cell is never paged out; it is brought in.
+fn lock(c: &Call, populate: bool) -> Result<u64> {
+    if !can_lock(c) {
+        return Err(Errno::EPERM);
+    }
+    let (addr, len) = pages_of(c)?;
+    let space = &c.task.space.memory;
+    if len > may_lock(c).saturating_add(space.locked(addr, addr + len)) {
         return Err(Errno::ENOMEM);
     }
-    c.task.space.memory.populate(addr, len);
+    space.set_locked(addr, len, true)?;
+    if populate {
+        space.populate(addr, len, None).map_err(|denied| match denied {
+            Denied::NoMemory => Errno::EAGAIN,
+            Denied::Unmapped | Denied::Access | Denied::Bus | Denied::Asked => Errno::ENOMEM,
+        })?;
+    }
     Ok(0)
 }
 
 /// `munlockall(2)`.
-pub fn nothing(_c: &mut Call) -> Result<u64> {
+pub fn munlockall(c: &mut Call) -> Result<u64> {
+    c.task.space.memory.lock_all(Some(false), false);
     Ok(0)
 }
 

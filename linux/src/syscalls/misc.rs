@@ -1,6 +1,6 @@
 //! What fits nowhere else.
 
-use atoll_abi::layout::is_user_range;
+use atoll_abi::layout::{PAGE, is_user_range};
 use atoll_abi::{Errno, Result};
 use atoll_fs::device::Device;
 use atoll_fs::{File, Sink};
@@ -8,6 +8,7 @@ use atoll_mem::heap::memory;
 use atoll_mem::io::reading;
 use atoll_mem::user;
 use linux_raw_sys::general as linux;
+use zerocopy::IntoBytes;
 
 use super::{Call, unsupported};
 use crate::process::{task_count, world};
@@ -33,7 +34,7 @@ pub fn uname(c: &mut Call) -> Result<u64> {
 }
 
 fn set_name(c: &Call, domain: bool) -> Result<u64> {
-    if !c.task.is_root() {
+    if !c.task.may(linux::CAP_SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
     if c.arg(1) > 64 {
@@ -117,7 +118,25 @@ pub fn get_mempolicy(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `set_mempolicy(2)`, `mbind(2)`: with one node there is nothing to choose.
-pub fn set_mempolicy(_c: &mut Call) -> Result<u64> {
-    Ok(0)
+/// Reads a set of nodes of so many bits and one, as Linux counts them.
+fn read_nodes(addr: u64, bits: u64) -> Result<()> {
+    let bits = bits.wrapping_sub(1);
+    if bits == 0 || addr == 0 {
+        return Ok(());
+    }
+    if bits > PAGE * 8 {
+        return Err(Errno::EINVAL);
+    }
+    let mut words = [0u64; PAGE as usize / 8];
+    user::read(addr, words[..bits.div_ceil(64) as usize].as_mut_bytes())
+}
+
+/// `set_mempolicy(2)`: with one node there is nothing to choose.
+pub fn set_mempolicy(c: &mut Call) -> Result<u64> {
+    read_nodes(c.arg(1), c.arg(2)).map(|()| 0)
+}
+
+/// `mbind(2)`: as `set_mempolicy`.
+pub fn mbind(c: &mut Call) -> Result<u64> {
+    read_nodes(c.arg(3), c.arg(4)).map(|()| 0)
 }

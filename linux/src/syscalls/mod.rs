@@ -32,7 +32,7 @@ use linux_raw_sys::general as linux;
 use crate::files::FileRef;
 use crate::process::Task;
 use crate::types::Siginfo;
-use crate::{current, log, signal, units};
+use crate::{budget, current, log, signal, units};
 
 use atoll_task::{books, gate};
 pub use table::{NAMES, RESOURCES, TABLE, UNSERVED};
@@ -342,21 +342,22 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             if gate::full(Resource::DeviceRead) && task.space.memory.fault_reads(addr) {
                 gate::pass(Resource::DeviceRead);
             }
-            match task.space.memory.fault(addr, write, fetch) {
+            match task.space.memory.serve(addr, write, fetch, true) {
                 Ok(()) if tries < SAME_FAULT_MAX && kind == FaultKind::Page => return,
                 Ok(()) if kind == FaultKind::Page => {
                     Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr)
                 }
-                Ok(()) | Err(Denied::Bus) => Siginfo::fault(linux::SIGBUS, linux::BUS_ADRERR as i32, addr),
+                Ok(()) | Err(Denied::Bus | Denied::Asked) => {
+                    Siginfo::fault(linux::SIGBUS, linux::BUS_ADRERR as i32, addr)
+                }
                 Err(Denied::Unmapped) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_MAPERR as i32, addr),
                 Err(Denied::Access) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr),
                 Err(Denied::NoMemory) => {
-                    let m = atoll_mem::heap::memory();
-                    // As much as that is not all in pieces.
-                    let why = if m.total() - m.used() > m.total() / 8 {
-                        "the host lets its process have no more mappings (vm.max_map_count there)"
-                    } else {
-                        "the cell has no memory left (--memory gives it more)"
+                    // The same place may fault again for as long as others end.
+                    task.same_fault.store(0, Ordering::Relaxed);
+                    let why = match budget::relieve(task) {
+                        Err(why) if !task.process.is_ending() => why,
+                        _ => return,
                     };
                     log::line(format_args!(
                         "{}[{}] is ended: {why}",
@@ -415,5 +416,10 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
 pub fn fault_in(addr: u64, write: bool) -> Result<()> {
     let task = crate::current::try_current().ok_or(Errno::EFAULT)?;
     // Each fault of a copy is a new one: it goes on from where it stopped.
-    task.space.memory.fault(addr, write, false).map_err(|_| Errno::EFAULT)
+    loop {
+        match task.space.memory.serve(addr, write, false, false) {
+            Err(Denied::NoMemory) if budget::relieve(task).is_ok() => {}
+            result => return result.map_err(|_| Errno::EFAULT),
+        }
+    }
 }

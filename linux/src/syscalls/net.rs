@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
+use atoll_abi::grid::Quota;
+use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walker};
 use atoll_fs::node::NewNode;
@@ -20,9 +22,10 @@ use atoll_net::{Address, Shutdown};
 use atoll_sync::Mutex;
 use hashbrown::HashMap;
 use linux_raw_sys::{general as linux, net};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::fd::Pieces;
+use super::events::held;
+use super::fd::{Pieces, TRANSFER_MAX};
 use super::{Call, unsupported};
 use crate::files::FileRef;
 use crate::process::{Task, world};
@@ -64,9 +67,6 @@ fn get_address(addr: u64, len: u64) -> Result<Address> {
 
 /// Writes an address as far as there is room, and its full length.
 fn put_address(a: &Address, addr: u64, len_addr: u64) -> Result<()> {
-    if addr == 0 {
-        return Ok(());
-    }
     let room: i32 = get(len_addr)?;
     if room < 0 {
         return Err(Errno::EINVAL);
@@ -93,13 +93,16 @@ pub fn socket(c: &mut Call) -> Result<u64> {
     if kind & !0xf != 0 || (protocol as i32) < 0 || protocol >= PROTOCOLS {
         return Err(Errno::EINVAL);
     }
-    let (inner, kind) = match domain {
+    let held = || held(c, Quota::Channels);
+    let (inner, kind, held) = match domain {
         net::AF_UNIX => {
             if protocol > 1 {
                 return Err(Errno::EPROTONOSUPPORT);
             }
             let kind = if kind == net::SOCK_RAW { net::SOCK_DGRAM } else { kind };
-            (Inner::Unix(UnixSocket::new(unix_kind(kind)?, credentials(c.task))), kind)
+            let unix = unix_kind(kind)?;
+            let held = held()?;
+            (Inner::Unix(UnixSocket::new(unix, credentials(c.task))), kind, held)
         }
         net::AF_INET | net::AF_INET6 => {
             if !world().host_network {
@@ -110,9 +113,13 @@ pub fn socket(c: &mut Call) -> Result<u64> {
                     if protocol != 0 && protocol != net::IPPROTO_TCP as u32 {
                         return Err(Errno::EPROTONOSUPPORT);
                     }
-                    (Inner::Stream(HostSocket::new(domain, true, protocol)?), kind)
+                    let held = held()?;
+                    (Inner::Stream(HostSocket::new(domain, true, protocol)?), kind, held)
                 }
-                net::SOCK_DGRAM => (Inner::Datagram(HostSocket::new(domain, false, protocol)?), kind),
+                net::SOCK_DGRAM => {
+                    let held = held()?;
+                    (Inner::Datagram(HostSocket::new(domain, false, protocol)?), kind, held)
+                }
                 net::SOCK_RAW => return Err(Errno::EPERM),
                 _ => return Err(Errno::ESOCKTNOSUPPORT),
             }
@@ -123,7 +130,7 @@ pub fn socket(c: &mut Call) -> Result<u64> {
             return Err(unsupported(c.task, &what, Errno::EAFNOSUPPORT));
         }
     };
-    let file = SocketFile::new(inner, domain, kind, protocol).open(flags & NONBLOCK != 0);
+    let file = SocketFile::new(inner, domain, kind, protocol, held).open(flags & NONBLOCK != 0);
     c.install(file, flags & CLOEXEC != 0)
 }
 
@@ -141,11 +148,14 @@ pub fn socketpair(c: &mut Call) -> Result<u64> {
     if c.uint(2) > 1 {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    let (a, b) = UnixSocket::pair(unix_kind(kind)?, credentials(c.task));
+    let unix = unix_kind(kind)?;
+    let held = [held(c, Quota::Channels)?, held(c, Quota::Channels)?];
+    let (a, b) = UnixSocket::pair(unix, credentials(c.task));
     let nonblock = flags & NONBLOCK != 0;
-    let open = |u| SocketFile::new(Inner::Unix(u), domain, kind, 0).open(nonblock);
-    let first = c.install(open(a), flags & CLOEXEC != 0)?;
-    let second = match c.install(open(b), flags & CLOEXEC != 0) {
+    let open = |u, held| SocketFile::new(Inner::Unix(u), domain, kind, 0, held).open(nonblock);
+    let [one, other] = held;
+    let first = c.install(open(a, one), flags & CLOEXEC != 0)?;
+    let second = match c.install(open(b, other), flags & CLOEXEC != 0) {
         Ok(n) => n,
         Err(e) => {
             drop(c.task.files.remove(first as u32));
@@ -262,6 +272,8 @@ fn do_accept(c: &Call, flags: u32) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     with(c, |file, s| {
+        // Before there is a connection, which could not be put back.
+        let held = held(c, Quota::Channels)?;
         let (inner, from) = match &s.inner {
             Inner::Stream(h) => {
                 let (conn, from) = s.patiently(file.nonblock(), false, || h.accept())?;
@@ -277,9 +289,11 @@ fn do_accept(c: &Call, flags: u32) -> Result<u64> {
                 (Inner::Unix(conn), from)
             }
         };
-        let new = SocketFile::new(inner, s.domain, s.kind, s.protocol).open(flags & NONBLOCK != 0);
+        let new = SocketFile::new(inner, s.domain, s.kind, s.protocol, held).open(flags & NONBLOCK != 0);
         let fd = c.install(new, flags & CLOEXEC != 0)?;
-        if let Err(e) = put_address(&from, c.arg(1), c.arg(2)) {
+        if c.arg(1) != 0
+            && let Err(e) = put_address(&from, c.arg(1), c.arg(2))
+        {
             drop(c.task.files.remove(fd as u32));
             return Err(e);
         }
@@ -326,6 +340,8 @@ pub fn connect(c: &mut Call) -> Result<u64> {
             }
             _ => s.handle().ok_or(Errno::ENOTSOCK)?,
         };
+        // That it is connected is told in the same way.
+        s.lacks_room();
         match handle.connect(&addr) {
             Err(Errno::EINPROGRESS) if !file.nonblock() => {
                 let done = s.patiently(false, true, || {
@@ -414,22 +430,24 @@ fn own(c: &Call) -> Ancillary {
 pub fn sendto(c: &mut Call) -> Result<u64> {
     with(c, |file, s| {
         let to = if c.arg(4) != 0 { Some(get_address(c.arg(4), c.arg(5))?) } else { None };
-        check_range(c.arg(1), c.arg(2))?;
-        let mut source = Source::one(c.arg(1), c.arg(2));
+        let (addr, len) = buffer(c)?;
+        let mut source = Source::one(addr, len);
         let beside = if matches!(s.inner, Inner::Unix(_)) { own(c) } else { Ancillary::default() };
         send(c, file, s, &mut source, c.uint(3), to, beside)
     })
 }
 
-fn check_range(addr: u64, len: u64) -> Result<()> {
-    if len > 0 && !atoll_abi::layout::is_user_range(addr, len) { Err(Errno::EFAULT) } else { Ok(()) }
+/// The buffer of a sendto or recvfrom: no more of it than one call transfers is looked at.
+fn buffer(c: &Call) -> Result<(u64, u64)> {
+    let (addr, len) = (c.arg(1), c.arg(2).min(TRANSFER_MAX));
+    if is_user_range(addr, len) { Ok((addr, len)) } else { Err(Errno::EFAULT) }
 }
 
 /// `recvfrom(2)`.
 pub fn recvfrom(c: &mut Call) -> Result<u64> {
     with(c, |file, s| {
-        check_range(c.arg(1), c.arg(2))?;
-        let mut sink = Sink::one(c.arg(1), c.arg(2));
+        let (addr, len) = buffer(c)?;
+        let mut sink = Sink::one(addr, len);
         let mut message = Message::default();
         reading(&mut sink, in_part, |sink| {
             message = s.receive(sink, c.uint(3), file.nonblock(), 0)?;
@@ -447,41 +465,38 @@ pub fn recvfrom(c: &mut Call) -> Result<u64> {
 /// Reads the control messages of a sendmsg.
 fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
     let unix_socket = matches!(s.inner, Inner::Unix(_));
-    if matches!(s.inner, Inner::Datagram(_)) && h.control != 0 {
+    if h.controllen > CONTROL_MAX as u64 {
+        return Err(Errno::ENOBUFS);
+    }
+    // All at once: another thread of the program may be changing it.
+    let mut control = alloc::vec![0; h.controllen as usize];
+    user::read(h.control, &mut control)?;
+    if matches!(s.inner, Inner::Datagram(_)) {
         // The host's business; it says EINVAL to what it does not know.
-        let mut control = alloc::vec![0; (h.controllen as usize).min(CONTROL_MAX)];
-        if control.len() < h.controllen as usize {
-            return Err(Errno::ENOBUFS);
-        }
-        user::read(h.control, &mut control)?;
         return Ok(Ancillary { control, ..Ancillary::default() });
     }
     let mut out = if unix_socket { own(c) } else { Ancillary::default() };
-    let head = size_of::<CmsgHdr>() as u64;
-    let mut at = 0;
-    while h.control != 0 && at + head <= h.controllen {
-        let m: CmsgHdr = get(h.control + at)?;
-        if m.len < head || m.len > h.controllen - at {
-            return Err(Errno::EINVAL);
-        }
-        let (data, len) = (h.control + at + head, m.len - head);
+    let mut left = &control[..];
+    while let Ok((m, rest)) = CmsgHdr::read_from_prefix(left) {
+        let data = usize::try_from(m.len).ok().and_then(|len| len.checked_sub(size_of::<CmsgHdr>()));
+        let data = data.and_then(|len| rest.get(..len)).ok_or(Errno::EINVAL)?;
         match (unix_socket, m.level as u32, m.kind as u32) {
             (true, net::SOL_SOCKET, net::SCM_RIGHTS) => {
-                for n in 0..len / 4 {
-                    let fd: u32 = get(data + n * 4)?;
-                    out.files.push(c.task.files.get(fd)?);
+                let (fds, _) = data.as_chunks::<4>();
+                for fd in fds {
+                    out.files.push(c.task.files.get(u32::from_ne_bytes(*fd))?);
                 }
                 if out.files.len() > FILES_MAX {
                     return Err(Errno::EINVAL);
                 }
             }
             (true, net::SOL_SOCKET, net::SCM_CREDENTIALS) => {
-                let u: Ucred = get(data)?;
+                let u = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
                 let (me, ids) = (c.task.process.pid, c.task.process.ids().clone());
-                let honest = u.pid as u32 == me
-                    && [ids.ruid, ids.euid, ids.suid].contains(&u.uid)
-                    && [ids.rgid, ids.egid, ids.sgid].contains(&u.gid);
-                if !honest && !c.task.is_root() {
+                let honest = (u.pid as u32 == me || ids.may(linux::CAP_SYS_ADMIN))
+                    && (ids.users().contains(&u.uid) || ids.may(linux::CAP_SETUID))
+                    && ([ids.rgid, ids.egid, ids.sgid].contains(&u.gid) || ids.may(linux::CAP_SETGID));
+                if !honest {
                     return Err(Errno::EPERM);
                 }
                 out.from = Credentials { pid: u.pid as u32, uid: u.uid, gid: u.gid };
@@ -493,7 +508,7 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
                 return Err(unsupported(c.task, &what, Errno::EINVAL));
             }
         }
-        at += m.len.next_multiple_of(8);
+        left = left.get((m.len as usize).next_multiple_of(8)..).unwrap_or_default();
     }
     Ok(out)
 }
@@ -538,17 +553,18 @@ pub fn sendmmsg(c: &mut Call) -> Result<u64> {
     })
 }
 
-/// Appends a control message, if there is room; says whether it was cut off.
+/// Appends a control message, if there is room; says whether it was cut off. It begins at a multiple of eight bytes; behind the last
+/// one nothing is written.
 fn control_message(out: &mut Vec<u8>, room: usize, level: u32, kind: u32, data: &[u8]) -> bool {
     let len = size_of::<CmsgHdr>() + data.len();
-    if out.len() + len > room {
+    let start = out.len().next_multiple_of(8);
+    if start + len > room {
         return false;
     }
     let h = CmsgHdr { len: len as u64, level: level as i32, kind: kind as i32 };
+    out.resize(start, 0);
     out.extend_from_slice(h.as_bytes());
     out.extend_from_slice(data);
-    let padded = out.len().next_multiple_of(8).min(room);
-    out.resize(padded, 0);
     true
 }
 
@@ -565,6 +581,7 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
         Ok(m.len)
     })?;
     let mut out = core::mem::take(&mut m.control);
+    let mut fds: Vec<i32> = Vec::new();
     let mut msg_flags = m.flags | flags & net::MSG_CMSG_CLOEXEC;
     if let Inner::Unix(u) = &s.inner {
         if u.pass_cred.load(Ordering::Relaxed) != 0 {
@@ -575,8 +592,8 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
             }
         }
         if !m.ancillary.files.is_empty() {
-            let fits = room.saturating_sub(out.len() + size_of::<CmsgHdr>()) / 4;
-            let mut fds: Vec<i32> = Vec::new();
+            let start = out.len().next_multiple_of(8);
+            let fits = room.saturating_sub(start + size_of::<CmsgHdr>()) / 4;
             for f in m.ancillary.files.drain(..) {
                 if fds.len() == fits {
                     msg_flags |= net::MSG_CTRUNC;
@@ -595,10 +612,15 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
             }
         }
     }
-    if h.control != 0 {
-        user::write(h.control, &out)?;
+    // The message is received all the same, without what can't be written; nobody would know of its files then.
+    if user::write(h.control, &out).is_err() {
+        out.clear();
+        msg_flags |= net::MSG_CTRUNC;
+        for fd in fds {
+            drop(c.task.files.remove(fd as u32));
+        }
     }
-    h.controllen = out.len() as u64;
+    h.controllen = out.len().next_multiple_of(8).min(room) as u64;
     h.flags = msg_flags;
     if h.name != 0 {
         let from = m.from.unwrap_or(Address::empty());

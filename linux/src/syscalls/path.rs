@@ -488,7 +488,12 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
     let path = get_path(path)?;
     let cred = {
         let ids = c.task.process.ids();
-        let real = || Cred { uid: ids.ruid, gid: ids.rgid, groups: ids.groups.clone() };
+        let real = || Cred {
+            uid: ids.ruid,
+            gid: ids.rgid,
+            capabilities: ids.capabilities.for_real_user(ids.ruid),
+            ..ids.cred()
+        };
         if flags & linux::AT_EACCESS != 0 { ids.cred() } else { real() }
     };
     let object = find_as(c.task, Some(&cred), dir, &path, flags)?;
@@ -689,7 +694,7 @@ pub fn chroot(c: &mut Call) -> Result<u64> {
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
-    if !c.task.is_root() {
+    if !c.task.may(linux::CAP_SYS_CHROOT) {
         return Err(Errno::EPERM);
     }
     *c.task.fs.root.change() = place;
@@ -722,7 +727,7 @@ fn make_node(c: &Call, dir: i32, path: u64, mode: u32, dev: u64) -> Result<u64> 
         linux::S_IFIFO => NewNode::Special(FileType::Fifo, 0),
         linux::S_IFSOCK => NewNode::Special(FileType::Socket, 0),
         linux::S_IFCHR | linux::S_IFBLK => {
-            if !c.task.is_root() {
+            if !c.task.may(linux::CAP_MKNOD) {
                 return Err(Errno::EPERM);
             }
             NewNode::Special(FileType::from_mode(mode), dev)
@@ -897,17 +902,14 @@ fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
     let mut change = change;
     if let Some(mode) = change.mode {
         cred.owns(&attr)?;
-        if cred.uid != 0 && !cred.in_group(attr.gid) {
+        if !cred.in_group(attr.gid) && !cred.may(linux::CAP_FSETID) {
             change.mode = Some(mode & !linux::S_ISGID);
         }
     }
-    if change.uid.is_some_and(|u| u != attr.uid) && cred.uid != 0 {
-        return Err(Errno::EPERM);
-    }
-    if let Some(gid) = change.gid
-        && cred.uid != 0
-        && !(cred.uid == attr.uid && cred.in_group(gid))
-    {
+    let own = cred.uid == attr.uid;
+    let owner = change.uid.is_none_or(|uid| own && uid == attr.uid);
+    let group = change.gid.is_none_or(|gid| own && cred.in_group(gid));
+    if !(owner && group || cred.may(linux::CAP_CHOWN)) {
         return Err(Errno::EPERM);
     }
     if (change.uid.is_some() || change.gid.is_some())
@@ -1026,17 +1028,20 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
 /// `utimensat(2)`.
 pub fn utimensat(c: &mut Call) -> Result<u64> {
     let times = if c.arg(2) == 0 { None } else { Some([get(c.arg(2))?, get(c.arg(2) + 16)?]) };
-    let object = if c.arg(1) == 0 {
-        let file = c.file(0)?;
-        match file.place() {
-            Some(p) => Object::Place(p.clone()),
-            None => Object::Open(file),
-        }
-    } else {
+    set_times(c.task, find_or_open(c, c.uint(3))?, times)
+}
+
+/// What has its times set by a descriptor and a path: without a path, what the descriptor is of.
+fn find_or_open(c: &Call, flags: u32) -> Result<Object> {
+    if c.arg(1) != 0 {
         let path = get_path(c.arg(1))?;
-        find(c.task, c.int(0), &path, c.uint(3))?
-    };
-    set_times(c.task, object, times)
+        return find(c.task, c.int(0), &path, flags);
+    }
+    let file = c.file(0)?;
+    Ok(match file.place() {
+        Some(p) => Object::Place(p.clone()),
+        None => Object::Open(file),
+    })
 }
 
 fn timevals(addr: u64) -> Result<Option<[Timespec; 2]>> {
@@ -1061,8 +1066,8 @@ pub fn utimes(c: &mut Call) -> Result<u64> {
 
 /// `futimesat(2)`.
 pub fn futimesat(c: &mut Call) -> Result<u64> {
-    let path = get_path(c.arg(1))?;
-    set_times(c.task, find(c.task, c.int(0), &path, 0)?, timevals(c.arg(2))?)
+    let times = timevals(c.arg(2))?;
+    set_times(c.task, find_or_open(c, 0)?, times)
 }
 
 /// `utime(2)`.
@@ -1191,7 +1196,7 @@ fn check_xattr(task: &Task, place: &Location, name: &[u8], write: bool) -> Resul
     }
     let denied = if write { Errno::EPERM } else { Errno::ENODATA };
     if name.starts_with(b"trusted.") {
-        return if task.is_root() { Ok(()) } else { Err(denied) };
+        return if task.may(linux::CAP_SYS_ADMIN) { Ok(()) } else { Err(denied) };
     }
     if name.starts_with(b"system.") || name.starts_with(b"security.") {
         return if write { task.cred().owns(&place.inode.attr()?) } else { Ok(()) };
@@ -1219,7 +1224,7 @@ fn do_getxattr(c: &Call, place: &Location) -> Result<u64> {
 
 fn do_listxattr(c: &Call, place: &Location) -> Result<u64> {
     let mut names = place.inode.list_xattr()?;
-    if !c.task.is_root() {
+    if !c.task.may(linux::CAP_SYS_ADMIN) {
         let shown = names.split_inclusive(|b| *b == 0).filter(|n| !n.starts_with(b"trusted."));
         names = shown.flatten().copied().collect();
     }

@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use atoll_abi::grid::Quota;
+use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::poll as bits;
 use atoll_mem::user;
@@ -12,6 +14,7 @@ use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
 use super::Call;
+use super::events::held;
 use crate::epoll::{self, Epoll};
 use crate::files::FileRef;
 use crate::process::Task;
@@ -249,7 +252,7 @@ pub fn epoll_create(c: &mut Call) -> Result<u64> {
     if c.int(0) <= 0 {
         return Err(Errno::EINVAL);
     }
-    c.install(epoll::open(), false)
+    c.install(epoll::open(held(c, Quota::Events)?), false)
 }
 
 /// `epoll_create1(2)`.
@@ -257,7 +260,7 @@ pub fn epoll_create1(c: &mut Call) -> Result<u64> {
     if c.uint(0) & !linux::EPOLL_CLOEXEC != 0 {
         return Err(Errno::EINVAL);
     }
-    c.install(epoll::open(), c.uint(0) != 0)
+    c.install(epoll::open(held(c, Quota::Events)?), c.uint(0) != 0)
 }
 
 /// `epoll_ctl(2)`.
@@ -275,11 +278,19 @@ fn do_epoll(c: &Call, limit: Limit) -> Result<u64> {
     if most <= 0 || most as usize > i32::MAX as usize / size_of::<EpollEvent>() {
         return Err(Errno::EINVAL);
     }
+    if !is_user_range(c.arg(1), (most as usize * size_of::<EpollEvent>()) as u64) {
+        return Err(Errno::EFAULT);
+    }
     let events = e.wait(most as usize, limit).map_err(|e| match e {
         Errno::RESTART => Errno::RESTART_NOHAND,
         e => e,
     })?;
-    user::write(c.arg(1), events.as_slice().as_bytes())?;
+    for (n, (_, event)) in events.iter().enumerate() {
+        if let Err(error) = put(c.arg(1) + (n * size_of::<EpollEvent>()) as u64, event) {
+            e.put_back(&events[n..]);
+            return if n > 0 { Ok(n as u64) } else { Err(error) };
+        }
+    }
     Ok(events.len() as u64)
 }
 

@@ -1,5 +1,6 @@
 //! Calls on processes: making, replacing, ending, waiting, ids, limits.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -16,12 +17,15 @@ use zerocopy::IntoBytes;
 
 use super::path::open_file;
 use super::{Call, unsupported};
+use crate::capabilities;
+use crate::current::current;
 use crate::event::PidFd;
 use crate::exec::{self, ARG_MAX, Program};
 use crate::files::FileRef;
+use crate::log;
 use crate::process::{
-    Ids, Life, NewProcess, NewTask, Process, all_processes, exit_task, find_process, find_task, new_task,
-    start,
+    First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, exit_task, find_process,
+    find_task, new_task, start,
 };
 use crate::signal::{self, no_altstack};
 use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
@@ -44,12 +48,30 @@ fn has(flags: u64, bit: u32) -> bool {
 struct Clone {
     flags: u64,
     exit_signal: u32,
+    /// Handlers of signals are not inherited (CLONE_CLEAR_SIGHAND).
+    clear_handlers: bool,
     /// Where the number of the process's descriptor goes (CLONE_PIDFD).
     pidfd: u64,
     stack: u64,
     parent_tid: u64,
     child_tid: u64,
     tls: u64,
+}
+
+impl Clone {
+    /// A process that goes on where its parent is.
+    fn new(flags: u32) -> Clone {
+        Clone {
+            flags: flags.into(),
+            exit_signal: linux::SIGCHLD,
+            clear_handlers: false,
+            pidfd: 0,
+            stack: 0,
+            parent_tid: 0,
+            child_tid: 0,
+            tls: 0,
+        }
+    }
 }
 
 fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
@@ -64,15 +86,12 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     if has(f, linux::CLONE_PIDFD) && thread {
         return Err(Errno::EINVAL);
     }
-    if !has(f, linux::CLONE_VM) {
-        return Err(unsupported(c.task, "fork (a copy of the address space)", Errno::ENOSYS));
-    }
     if a.exit_signal > signal::MAX {
         return Err(Errno::EINVAL);
     }
     let task = c.task;
     let process = &task.process;
-    if !thread && process.limit(linux::RLIMIT_NPROC).cur < crate::process::task_count() as u64 {
+    if has_too_many_tasks(process) {
         return Err(Errno::EAGAIN);
     }
     if atoll_mem::heap::is_short() {
@@ -101,6 +120,8 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let files =
         if has(f, linux::CLONE_FILES) { task.files.share() } else { Arc::new(task.files.duplicate()) };
     let vfork = has(f, linux::CLONE_VFORK);
+    let copied = !has(f, linux::CLONE_VM);
+    let space = if copied { copied_space(task, &frame)? } else { task.space.share() };
     let new_process = if thread {
         None
     } else {
@@ -110,22 +131,27 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             process.clone()
         };
         let mut actions = process.actions.share();
-        if !has(f, linux::CLONE_SIGHAND) {
+        if a.clear_handlers {
+            actions = actions.after_exec();
+        } else if !has(f, linux::CLONE_SIGHAND) {
             actions = Arc::new(actions.duplicate());
         }
-        task.space.users.fetch_add(1, Ordering::SeqCst);
-        Some(Process::new(NewProcess {
+        let new = Process::new(NewProcess {
             parent: Some(parent),
             ids: process.ids().clone(),
             limits: *process.limits.lock(),
             actions,
             exit_signal: a.exit_signal,
-        }))
+        })?;
+        if !copied {
+            space.users.fetch_add(1, Ordering::SeqCst);
+        }
+        Some(new)
     };
     let (blocked, altstack) = {
         let s = task.signals.lock();
-        let keep = thread || vfork;
-        (s.blocked, if keep && !thread { s.altstack } else { no_altstack() })
+        // As Linux: not with memory that both use at once.
+        (s.blocked, if copied || vfork { s.altstack } else { no_altstack() })
     };
     let owner = new_process.clone().unwrap_or_else(|| process.clone());
     let child_tid = a.child_tid;
@@ -139,7 +165,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     let made = fd.and_then(|fd| {
         let new = NewTask {
             process: owner.clone(),
-            space: task.space.share(),
+            space: space.clone(),
             files,
             fs,
             frame,
@@ -151,7 +177,8 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             like: Some(task.thread()),
             nice: task.nice.load(Ordering::Relaxed),
             policy: task.policy.load(Ordering::Relaxed),
-            first: None,
+            slack: task.slack.load(Ordering::Relaxed),
+            first: copied.then(|| begin_copied(space.clone(), if set_child { child_tid } else { 0 })),
         };
         let fd = match fd {
             Some(fd) => fd as u32,
@@ -165,7 +192,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         Ok(child) => child,
         Err(e) => {
             if let Some(p) = &new_process {
-                task.space.users.fetch_sub(1, Ordering::SeqCst);
+                space.users.fetch_sub(1, Ordering::SeqCst);
                 *p.life.lock() = Life::Zombie(0);
                 if let Some(parent) = p.parent.lock().upgrade() {
                     parent.children.lock().retain(|child| !Arc::ptr_eq(child, p));
@@ -180,9 +207,10 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     if has(f, linux::CLONE_PARENT_SETTID) {
         let _ = user::write(a.parent_tid, &tid.to_ne_bytes());
     }
-    if set_child {
+    if set_child && !copied {
         let _ = user::write(child_tid, &tid.to_ne_bytes());
     }
+    drop(space);
     start(&child);
     drop(child);
     if vfork {
@@ -192,6 +220,47 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         });
     }
     Ok(u64::from(tid))
+}
+
+/// Has the process's user as many tasks as its limit allows (RLIMIT_NPROC in `getrlimit(2)`)? Root may have any number.
+fn has_too_many_tasks(process: &Process) -> bool {
+    let limit = process.limit(linux::RLIMIT_NPROC).cur;
+    if limit == u64::MAX {
+        return false;
+    }
+    let ids = process.ids().clone();
+    let user = ids.ruid;
+    if user == 0 || ids.may(linux::CAP_SYS_RESOURCE) || ids.may(linux::CAP_SYS_ADMIN) {
+        return false;
+    }
+    let is_mine = |p: &Arc<Process>| p.words_of_ids[0].load(Ordering::Relaxed) == user;
+    let mine = all_processes().iter().filter(|p| is_mine(p)).map(|p| p.tasks.lock().len()).sum::<usize>();
+    mine as u64 >= limit
+}
+
+/// A space with a copy of the caller's memory, for its child whose registers these are.
+fn copied_space(task: &Task, frame: &UserFrame) -> Result<Arc<Space>> {
+    let alone = task.process.tasks.lock().len() == 1 && task.space.users.load(Ordering::SeqCst) == 1;
+    // The child begins with its stack and its thread's own data, and so goes the caller on. Copied now they cost neither of them a
+    // fault. Where other threads may be writing to what lies beside them, one page of it after the other is taken as it is.
+    let hot = [frame.rsp, frame.fs_base];
+    exec::new_space(|| task.space.memory.fork(if alone { &hot } else { &[] }))
+}
+
+/// What the child of a fork does first, in its own space. `tid_at`: where its id goes, if anywhere.
+fn begin_copied(space: Arc<Space>, tid_at: u64) -> First {
+    Box::new(move |_| {
+        let task = current();
+        if let Err(e) = space.memory.show_all() {
+            let name = alloc::string::String::from_utf8_lossy(&task.name()).into_owned();
+            log::line(format_args!("{name}[{}] is ended: the host can't map its memory: {e}", task.tid()));
+            task.process.end(linux::SIGKILL as i32);
+        }
+        if tid_at != 0 {
+            // Linux ignores it, too, when it can't be written.
+            let _ = user::write(tid_at, &task.tid().to_ne_bytes());
+        }
+    })
 }
 
 /// The caller's thread pointer. At a rewritten site it is in the register, not in the frame.
@@ -209,6 +278,7 @@ pub fn clone(c: &mut Call) -> Result<u64> {
     let a = Clone {
         flags: flags & !0xff & !HARMLESS & 0xffff_ffff,
         exit_signal: (flags & 0xff) as u32,
+        clear_handlers: false,
         // `clone` has one place for both.
         pidfd: parent_tid,
         stack,
@@ -237,9 +307,15 @@ pub fn clone3(c: &mut Call) -> Result<u64> {
     if (args.stack == 0) != (args.stack_size == 0) {
         return Err(Errno::EINVAL);
     }
+    const CLEAR_SIGHAND: u64 = 1 << 32;
+    let clear_handlers = args.flags & CLEAR_SIGHAND != 0;
+    if clear_handlers && has(args.flags, linux::CLONE_SIGHAND) {
+        return Err(Errno::EINVAL);
+    }
     let a = Clone {
-        flags: args.flags & !HARMLESS,
+        flags: args.flags & !HARMLESS & !CLEAR_SIGHAND,
         exit_signal: args.exit_signal as u32,
+        clear_handlers,
         pidfd: args.pidfd,
         stack: args.stack.wrapping_add(args.stack_size),
         parent_tid: args.parent_tid,
@@ -247,7 +323,7 @@ pub fn clone3(c: &mut Call) -> Result<u64> {
         tls: args.tls,
     };
     if a.flags >> 32 != 0 {
-        // CLONE_CLEAR_SIGHAND and CLONE_INTO_CGROUP.
+        // CLONE_INTO_CGROUP.
         return Err(unsupported(c.task, "clone3 flags beyond 32 bits", Errno::EINVAL));
     }
     do_clone(c, a)
@@ -255,21 +331,12 @@ pub fn clone3(c: &mut Call) -> Result<u64> {
 
 /// `fork(2)`.
 pub fn fork(c: &mut Call) -> Result<u64> {
-    Err(unsupported(c.task, "fork (a copy of the address space)", Errno::ENOSYS))
+    do_clone(c, Clone::new(0))
 }
 
 /// `vfork(2)`.
 pub fn vfork(c: &mut Call) -> Result<u64> {
-    let a = Clone {
-        flags: u64::from(linux::CLONE_VFORK | linux::CLONE_VM),
-        exit_signal: linux::SIGCHLD,
-        pidfd: 0,
-        stack: 0,
-        parent_tid: 0,
-        child_tid: 0,
-        tls: 0,
-    };
-    do_clone(c, a)
+    do_clone(c, Clone::new(linux::CLONE_VFORK | linux::CLONE_VM))
 }
 
 fn strings(addr: u64) -> Result<Vec<Vec<u8>>> {
@@ -373,12 +440,19 @@ struct Waited {
     usage: crate::process::Usage,
 }
 
+/// Children that tell of their end by another signal than SIGCHLD, or by none, are for those who ask for them.
+fn is_waited_for(p: &Process, options: u32) -> bool {
+    let other = p.exit_signal.load(Ordering::Relaxed) != linux::SIGCHLD;
+    options & linux::__WALL != 0 || other == (options & linux::__WCLONE != 0)
+}
+
 fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<Waited>> {
     let process = c.task.process.clone();
     let reap = options & linux::WNOWAIT == 0;
     let look = || -> Option<Result<Waited>> {
         let mut all = process.children.lock();
-        let children: Vec<Arc<Process>> = all.iter().filter(|p| which.matches(p)).cloned().collect();
+        let matches = |p: &&Arc<Process>| which.matches(p) && is_waited_for(p, options);
+        let children: Vec<Arc<Process>> = all.iter().filter(matches).cloned().collect();
         if children.is_empty() {
             return Some(Err(Errno::ECHILD));
         }
@@ -463,7 +537,8 @@ pub fn wait4(c: &mut Call) -> Result<u64> {
 pub fn waitid(c: &mut Call) -> Result<u64> {
     let (kind, id, options) = (c.uint(0), c.uint(1), c.uint(3));
     let wanted = linux::WEXITED | linux::WSTOPPED | linux::WCONTINUED;
-    if options & wanted == 0 || options & !(wanted | linux::WNOHANG | linux::WNOWAIT | linux::__WALL) != 0 {
+    let of_whom = linux::__WALL | linux::__WCLONE | linux::__WNOTHREAD;
+    if options & wanted == 0 || options & !(wanted | of_whom | linux::WNOHANG | linux::WNOWAIT) != 0 {
         return Err(Errno::EINVAL);
     }
     let mut nonblock = false;
@@ -589,18 +664,22 @@ macro_rules! id_getters {
 }
 id_getters! { getuid 0; geteuid 1; getgid 2; getegid 3; }
 
-fn set_ids(c: &Call, f: impl FnOnce(&mut Ids, bool) -> Result<u64>) -> Result<u64> {
-    c.task.process.change_ids(|ids| {
-        let root = ids.euid == 0;
-        f(ids, root)
+/// Changes user or group ids; `f` is told whether it may take any.
+fn set_ids(c: &Call, capability: u32, f: impl FnOnce(&mut Ids, bool) -> Result<u64>) -> Result<u64> {
+    c.task.change_ids(|ids| {
+        let before = ids.users();
+        let any = ids.may(capability);
+        let value = f(ids, any)?;
+        ids.capabilities.users_changed(before, ids.users());
+        Ok(value)
     })
 }
 
 /// `setuid(2)`.
 pub fn setuid(c: &mut Call) -> Result<u64> {
     let id = c.uint(0);
-    set_ids(c, |i, root| {
-        if root {
+    set_ids(c, linux::CAP_SETUID, |i, any| {
+        if any {
             i.ruid = id;
             i.suid = id;
         } else if id != i.ruid && id != i.suid {
@@ -615,8 +694,8 @@ pub fn setuid(c: &mut Call) -> Result<u64> {
 /// `setgid(2)`.
 pub fn setgid(c: &mut Call) -> Result<u64> {
     let id = c.uint(0);
-    set_ids(c, |i, root| {
-        if root {
+    set_ids(c, linux::CAP_SETGID, |i, any| {
+        if any {
             i.rgid = id;
             i.sgid = id;
         } else if id != i.rgid && id != i.sgid {
@@ -633,9 +712,9 @@ const SAME: u32 = u32::MAX;
 /// `setreuid(2)`.
 pub fn setreuid(c: &mut Call) -> Result<u64> {
     let (r, e) = (c.uint(0), c.uint(1));
-    set_ids(c, |i, root| {
-        let may_r = r == SAME || root || r == i.ruid || r == i.euid;
-        let may_e = e == SAME || root || e == i.ruid || e == i.euid || e == i.suid;
+    set_ids(c, linux::CAP_SETUID, |i, any| {
+        let may_r = r == SAME || any || r == i.ruid || r == i.euid;
+        let may_e = e == SAME || any || e == i.ruid || e == i.euid || e == i.suid;
         if !may_r || !may_e {
             return Err(Errno::EPERM);
         }
@@ -657,9 +736,9 @@ pub fn setreuid(c: &mut Call) -> Result<u64> {
 /// `setregid(2)`.
 pub fn setregid(c: &mut Call) -> Result<u64> {
     let (r, e) = (c.uint(0), c.uint(1));
-    set_ids(c, |i, root| {
-        let may_r = r == SAME || root || r == i.rgid || r == i.egid;
-        let may_e = e == SAME || root || e == i.rgid || e == i.egid || e == i.sgid;
+    set_ids(c, linux::CAP_SETGID, |i, any| {
+        let may_r = r == SAME || any || r == i.rgid || r == i.egid;
+        let may_e = e == SAME || any || e == i.rgid || e == i.egid || e == i.sgid;
         if !may_r || !may_e {
             return Err(Errno::EPERM);
         }
@@ -681,8 +760,8 @@ pub fn setregid(c: &mut Call) -> Result<u64> {
 /// `setresuid(2)`.
 pub fn setresuid(c: &mut Call) -> Result<u64> {
     let new = [c.uint(0), c.uint(1), c.uint(2)];
-    set_ids(c, |i, root| {
-        if !root && new.iter().any(|n| *n != SAME && *n != i.ruid && *n != i.euid && *n != i.suid) {
+    set_ids(c, linux::CAP_SETUID, |i, any| {
+        if !any && new.iter().any(|n| *n != SAME && *n != i.ruid && *n != i.euid && *n != i.suid) {
             return Err(Errno::EPERM);
         }
         for (slot, n) in [&mut i.ruid, &mut i.euid, &mut i.suid].into_iter().zip(new) {
@@ -698,8 +777,8 @@ pub fn setresuid(c: &mut Call) -> Result<u64> {
 /// `setresgid(2)`.
 pub fn setresgid(c: &mut Call) -> Result<u64> {
     let new = [c.uint(0), c.uint(1), c.uint(2)];
-    set_ids(c, |i, root| {
-        if !root && new.iter().any(|n| *n != SAME && *n != i.rgid && *n != i.egid && *n != i.sgid) {
+    set_ids(c, linux::CAP_SETGID, |i, any| {
+        if !any && new.iter().any(|n| *n != SAME && *n != i.rgid && *n != i.egid && *n != i.sgid) {
             return Err(Errno::EPERM);
         }
         for (slot, n) in [&mut i.rgid, &mut i.egid, &mut i.sgid].into_iter().zip(new) {
@@ -731,10 +810,11 @@ pub fn getresgid(c: &mut Call) -> Result<u64> {
 /// `setfsuid(2)`: returns the old one, whether it changed it or not.
 pub fn setfsuid(c: &mut Call) -> Result<u64> {
     let id = c.uint(0);
-    set_ids(c, |i, root| {
+    set_ids(c, linux::CAP_SETUID, |i, any| {
         let old = i.fsuid;
-        if id != u32::MAX && (root || id == i.ruid || id == i.euid || id == i.suid || id == i.fsuid) {
+        if id != u32::MAX && (any || id == i.ruid || id == i.euid || id == i.suid || id == i.fsuid) {
             i.fsuid = id;
+            i.capabilities.file_user_changed(old, id);
         }
         Ok(u64::from(old))
     })
@@ -743,9 +823,9 @@ pub fn setfsuid(c: &mut Call) -> Result<u64> {
 /// `setfsgid(2)`.
 pub fn setfsgid(c: &mut Call) -> Result<u64> {
     let id = c.uint(0);
-    set_ids(c, |i, root| {
+    set_ids(c, linux::CAP_SETGID, |i, any| {
         let old = i.fsgid;
-        if id != u32::MAX && (root || id == i.rgid || id == i.egid || id == i.sgid || id == i.fsgid) {
+        if id != u32::MAX && (any || id == i.rgid || id == i.egid || id == i.sgid || id == i.fsgid) {
             i.fsgid = id;
         }
         Ok(u64::from(old))
@@ -768,7 +848,7 @@ pub fn getgroups(c: &mut Call) -> Result<u64> {
 /// `setgroups(2)`.
 pub fn setgroups(c: &mut Call) -> Result<u64> {
     let n = c.uint(0);
-    if !c.task.is_root() {
+    if !c.task.may(linux::CAP_SETGID) {
         return Err(Errno::EPERM);
     }
     if n > 65536 {
@@ -776,45 +856,93 @@ pub fn setgroups(c: &mut Call) -> Result<u64> {
     }
     let mut groups = alloc::vec![0u32; n as usize];
     user::read(c.arg(1), groups.as_mut_bytes())?;
-    c.task.process.change_ids(|ids| ids.groups = groups.into());
+    c.task.change_ids(|ids| ids.set_groups(groups));
     Ok(0)
 }
 
-const CAP_VERSION_3: u32 = 0x2008_0522;
-/// All capabilities that there are names for.
-pub const CAP_ALL: u64 = (1 << 41) - 1;
+/// Number of words of a set in the data of `capget(2)` and `capset(2)`. EINVAL: no version that there is; the caller is told of one.
+fn capability_words(header: u64) -> Result<usize> {
+    match get::<u32>(header)? {
+        linux::_LINUX_CAPABILITY_VERSION_1 => Ok(1),
+        linux::_LINUX_CAPABILITY_VERSION_2 | linux::_LINUX_CAPABILITY_VERSION_3 => Ok(2),
+        _ => put(header, &linux::_LINUX_CAPABILITY_VERSION_3).and(Err(Errno::EINVAL)),
+    }
+}
 
-/// `capget(2)`: root has all, others none.
+/// `capget(2)`.
 pub fn capget(c: &mut Call) -> Result<u64> {
-    let header: [u32; 2] = [get(c.arg(0))?, get(c.arg(0) + 4)?];
-    if header[0] != CAP_VERSION_3 {
-        put(c.arg(0), &CAP_VERSION_3)?;
-        return if c.arg(1) == 0 { Ok(0) } else { Err(Errno::EINVAL) };
+    let (header, data) = (c.arg(0), c.arg(1));
+    let words = match capability_words(header) {
+        Err(Errno::EINVAL) if data == 0 => return Ok(0),
+        other => other?,
+    };
+    if data == 0 {
+        return Ok(0);
     }
-    if (header[1] as i32) < 0 {
+    let pid: u32 = get(header + 4)?;
+    if (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    let process = process_or_self(c, header[1])
-        .or_else(|_| find_task(header[1]).map(|t| t.process.clone()).ok_or(Errno::ESRCH))?;
-    let caps = if process.ids().euid == 0 { CAP_ALL } else { 0 };
-    let (low, high) = (caps as u32, (caps >> 32) as u32);
-    if c.arg(1) != 0 {
-        user::write(c.arg(1), [low, low, 0, high, high, 0].as_bytes())?;
-    }
-    Ok(0)
+    let process =
+        process_or_self(c, pid).or_else(|_| find_task(pid).map(|t| t.process.clone()).ok_or(Errno::ESRCH))?;
+    let has = process.ids().capabilities;
+    let sets = [has.effective, has.permitted, has.inheritable];
+    let halves = [0, 32].map(|shift| sets.map(|set| (set >> shift) as u32));
+    user::write(data, halves[..words].as_bytes()).map(|()| 0)
 }
 
-/// `capset(2)`: giving up is accepted; more than one has is refused.
+/// `capset(2)`.
 pub fn capset(c: &mut Call) -> Result<u64> {
-    let version: u32 = get(c.arg(0))?;
-    if version != CAP_VERSION_3 {
+    let words = capability_words(c.arg(0))?;
+    let pid: u32 = get(c.arg(0) + 4)?;
+    if pid != 0 && pid != c.task.tid() {
+        return Err(Errno::EPERM);
+    }
+    let mut halves = [[0u32; 3]; 2];
+    user::read(c.arg(1), halves[..words].as_mut_bytes())?;
+    let set = |n: usize| (u64::from(halves[0][n]) | u64::from(halves[1][n]) << 32) & capabilities::ALL;
+    allowed(c.task.change_ids(|ids| ids.capabilities.set(set(0), set(1), set(2))))
+}
+
+/// What a call that may not be allowed comes back with.
+fn allowed(yes: bool) -> Result<u64> {
+    if yes { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+/// The number of a capability.
+fn capability(number: u64) -> Result<u32> {
+    if number <= u64::from(linux::CAP_LAST_CAP) { Ok(number as u32) } else { Err(Errno::EINVAL) }
+}
+
+/// PR_CAP_AMBIENT.
+fn ambient(c: &Call) -> Result<u64> {
+    let (what, rest) = (c.arg(1), c.arg(3) | c.arg(4));
+    if what == u64::from(pr::PR_CAP_AMBIENT_CLEAR_ALL) {
+        if c.arg(2) | rest != 0 {
+            return Err(Errno::EINVAL);
+        }
+        return c.task.change_ids(|ids| {
+            ids.capabilities.ambient = 0;
+            Ok(0)
+        });
+    }
+    let number = capability(c.arg(2))?;
+    if rest != 0 {
         return Err(Errno::EINVAL);
     }
-    let mut data = [0u32; 6];
-    user::read(c.arg(1), data.as_mut_bytes())?;
-    let permitted = u64::from(data[1]) | u64::from(data[4]) << 32;
-    let have = if c.task.is_root() { CAP_ALL } else { 0 };
-    if permitted & !have & CAP_ALL != 0 { Err(Errno::EPERM) } else { Ok(0) }
+    match u32::try_from(what) {
+        Ok(pr::PR_CAP_AMBIENT_IS_SET) => {
+            Ok((c.task.process.ids().capabilities.ambient & capabilities::bit(number) != 0).into())
+        }
+        Ok(pr::PR_CAP_AMBIENT_RAISE) => {
+            allowed(c.task.change_ids(|ids| ids.capabilities.raise_ambient(number)))
+        }
+        Ok(pr::PR_CAP_AMBIENT_LOWER) => c.task.change_ids(|ids| {
+            ids.capabilities.ambient &= !capabilities::bit(number);
+            Ok(0)
+        }),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// `prctl(2)`.
@@ -847,10 +975,14 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         }
         pr::PR_GET_DUMPABLE => Ok(u64::from(task.process.dumpable.load(Ordering::Relaxed))),
         pr::PR_SET_KEEPCAPS => {
-            task.process.change_ids(|ids| ids.keepcaps = arg != 0);
-            Ok(0)
+            if arg > 1 {
+                return Err(Errno::EINVAL);
+            }
+            allowed(task.change_ids(|ids| ids.capabilities.keep(arg != 0)))
         }
-        pr::PR_GET_KEEPCAPS => Ok(u64::from(task.process.ids().keepcaps)),
+        pr::PR_GET_KEEPCAPS => {
+            Ok((task.process.ids().capabilities.securebits & capabilities::secure::KEEP_CAPS != 0).into())
+        }
         pr::PR_SET_CHILD_SUBREAPER => {
             task.process.subreaper.store(arg != 0, Ordering::Relaxed);
             Ok(0)
@@ -863,36 +995,43 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
             Ok(0)
         }
         pr::PR_GET_TIMERSLACK => Ok(task.slack.load(Ordering::Relaxed)),
-        // A cell's programs can gain no privilege anyway.
         pr::PR_SET_NO_NEW_PRIVS => {
-            if arg == 1 {
+            if arg != 1 || c.arg(2) | c.arg(3) | c.arg(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            task.change_ids(|ids| {
+                ids.capabilities.no_new_privileges = true;
                 Ok(0)
-            } else {
-                Err(Errno::EINVAL)
-            }
+            })
         }
-        pr::PR_GET_NO_NEW_PRIVS => Ok(1),
-        pr::PR_GET_SECUREBITS => Ok(0),
-        pr::PR_CAPBSET_READ => {
-            if arg <= 40 {
-                Ok(1)
-            } else {
-                Err(Errno::EINVAL)
+        pr::PR_GET_NO_NEW_PRIVS => {
+            if arg | c.arg(2) | c.arg(3) | c.arg(4) != 0 {
+                return Err(Errno::EINVAL);
             }
+            Ok(task.process.ids().capabilities.no_new_privileges.into())
+        }
+        pr::PR_GET_SECUREBITS => Ok(task.process.ids().capabilities.securebits.into()),
+        pr::PR_SET_SECUREBITS => allowed(task.change_ids(|ids| ids.capabilities.set_securebits(arg))),
+        pr::PR_CAPBSET_READ => {
+            let number = capability(arg)?;
+            Ok((task.process.ids().capabilities.bounding & capabilities::bit(number) != 0).into())
         }
         pr::PR_CAPBSET_DROP => {
-            if arg <= 40 {
-                Ok(0)
-            } else {
-                Err(Errno::EINVAL)
+            if !task.may(linux::CAP_SETPCAP) {
+                return Err(Errno::EPERM);
             }
+            let number = capability(arg)?;
+            task.change_ids(|ids| {
+                ids.capabilities.bounding &= !capabilities::bit(number);
+                Ok(0)
+            })
         }
-        pr::PR_CAP_AMBIENT => Ok(0),
-        pr::PR_SET_SECUREBITS | pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
+        pr::PR_CAP_AMBIENT => ambient(c),
+        pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
         pr::PR_SET_VMA => Ok(0),
-        // Remembered; memory is on huge pages where that is best for the cell.
         pr::PR_SET_THP_DISABLE => {
             task.process.thp_disabled.store(arg != 0, Ordering::Relaxed);
+            task.space.memory.set_paging(task.process.paging());
             Ok(0)
         }
         pr::PR_GET_THP_DISABLE => Ok(task.process.thp_disabled.load(Ordering::Relaxed).into()),
@@ -942,7 +1081,7 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
     }
     let mut limits = p.limits.lock();
     let old = &mut limits[which as usize];
-    if new.max > old.max && !c.task.is_root() {
+    if new.max > old.max && !c.task.may(linux::CAP_SYS_RESOURCE) {
         return Err(Errno::EPERM);
     }
     if which == linux::RLIMIT_NOFILE {
@@ -1041,7 +1180,7 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
         return true;
     }
     let (me, you) = (c.task.process.ids().clone(), p.ids().clone());
-    me.euid == 0
+    me.may(linux::CAP_KILL)
         || me.ruid == you.ruid
         || me.ruid == you.suid
         || me.euid == you.ruid
@@ -1229,6 +1368,9 @@ pub fn unshare(c: &mut Call) -> Result<u64> {
         let own = Arc::new(c.task.fs.duplicate());
         drop(c.task.fs.replace(own));
         c.task.forget_view();
+    }
+    if has(f, linux::CLONE_SYSVSEM) {
+        crate::ipc::sem::undo(&c.task.process);
     }
     Ok(0)
 }

@@ -100,7 +100,7 @@ fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
     if !(min..=max).contains(&u64::from(priority)) {
         return Err(Errno::EINVAL);
     }
-    if max > 0 && !c.task.is_root() {
+    if max > 0 && !c.task.may(linux::CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
     t.policy.store(policy << 16 | priority, Ordering::Relaxed);
@@ -109,8 +109,14 @@ fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
     Ok(0)
 }
 
+/// EINVAL: no address of parameters, or a process that can't be.
+fn check_parameters(c: &Call, addr: u64) -> Result<()> {
+    if addr == 0 || c.int(0) < 0 { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
 /// `sched_setscheduler(2)`.
 pub fn sched_setscheduler(c: &mut Call) -> Result<u64> {
+    check_parameters(c, c.arg(2))?;
     let t = task_of(c, c.uint(0))?;
     let priority: u32 = get(c.arg(2))?;
     set_policy(c, &t, c.uint(1), priority)
@@ -126,6 +132,7 @@ pub fn sched_getscheduler(c: &mut Call) -> Result<u64> {
 
 /// `sched_setparam(2)`.
 pub fn sched_setparam(c: &mut Call) -> Result<u64> {
+    check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
     let priority: u32 = get(c.arg(1))?;
     let policy = t.policy.load(Ordering::Relaxed) >> 16;
@@ -134,15 +141,17 @@ pub fn sched_setparam(c: &mut Call) -> Result<u64> {
 
 /// `sched_getparam(2)`.
 pub fn sched_getparam(c: &mut Call) -> Result<u64> {
+    check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
     put(c.arg(1), &(t.policy.load(Ordering::Relaxed) & 0xffff)).map(|()| 0)
 }
 
 /// `sched_setattr(2)`.
 pub fn sched_setattr(c: &mut Call) -> Result<u64> {
-    if c.uint(2) != 0 || c.int(0) < 0 {
+    if c.uint(2) != 0 {
         return Err(Errno::EINVAL);
     }
+    check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
     let a: SchedAttr = get(c.arg(1))?;
     set_policy(c, &t, a.policy, a.priority)?;
@@ -155,6 +164,7 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
 
 /// `sched_getattr(2)`.
 pub fn sched_getattr(c: &mut Call) -> Result<u64> {
+    check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
     if (c.uint(2) as usize) < size_of::<SchedAttr>() {
         return Err(Errno::EINVAL);
@@ -211,7 +221,7 @@ pub fn getpriority(c: &mut Call) -> Result<u64> {
 pub fn setpriority(c: &mut Call) -> Result<u64> {
     let nice = c.int(2).clamp(-20, 19);
     for t in priority_targets(c)? {
-        if nice < t.nice.load(Ordering::Relaxed) && !c.task.is_root() {
+        if nice < t.nice.load(Ordering::Relaxed) && !c.task.may(linux::CAP_SYS_NICE) {
             return Err(Errno::EACCES);
         }
         t.nice.store(nice, Ordering::Relaxed);

@@ -17,16 +17,16 @@ fn check_size(n: u64) -> Result<()> {
 pub fn rt_sigaction(c: &mut Call) -> Result<u64> {
     check_size(c.arg(3))?;
     let signal = c.uint(0);
+    let new = if c.arg(1) != 0 { Some(get::<SigactionC>(c.arg(1))?) } else { None };
     if !(1..=MAX).contains(&signal) {
         return Err(Errno::EINVAL);
     }
     let actions = &c.task.process.actions;
     let old = actions.get(signal);
-    if c.arg(1) != 0 {
+    if let Some(mut new) = new {
         if signal == linux::SIGKILL || signal == linux::SIGSTOP {
             return Err(Errno::EINVAL);
         }
-        let mut new: SigactionC = get(c.arg(1))?;
         new.mask &= !(bit(linux::SIGKILL) | bit(linux::SIGSTOP));
         actions.set(signal, new);
     }

@@ -5,6 +5,7 @@ use linux_raw_sys::general as linux;
 
 use super::{Handler, events, fd, memory, misc, net, path, poll, process, sched, signals, time};
 use crate::futex;
+use crate::ipc::{msg, sem, shm};
 
 /// The resource that a family of calls asks. A read or a write turns to what serves its file.
 macro_rules! resource {
@@ -23,6 +24,9 @@ macro_rules! resource {
     (misc) => {
         Resource::Process
     };
+    (msg) => {
+        Resource::Wait
+    };
     (net) => {
         Resource::Socket
     };
@@ -37,6 +41,12 @@ macro_rules! resource {
     };
     (sched) => {
         Resource::Process
+    };
+    (sem) => {
+        Resource::Wait
+    };
+    (shm) => {
+        Resource::AddressSpace
     };
     (signals) => {
         Resource::Process
@@ -98,6 +108,9 @@ table! {
     26 msync memory::msync;
     27 mincore memory::mincore;
     28 madvise memory::madvise;
+    29 shmget shm::shmget;
+    30 shmat shm::shmat;
+    31 shmctl shm::shmctl;
     32 dup fd::dup;
     33 dup2 fd::dup2;
     34 pause signals::pause;
@@ -130,6 +143,14 @@ table! {
     61 wait4 process::wait4;
     62 kill process::kill;
     63 uname misc::uname;
+    64 semget sem::semget;
+    65 semop sem::semop;
+    66 semctl sem::semctl;
+    67 shmdt shm::shmdt;
+    68 msgget msg::msgget;
+    69 msgsnd msg::msgsnd;
+    70 msgrcv msg::msgrcv;
+    71 msgctl msg::msgctl;
     72 fcntl fd::fcntl;
     73 flock fd::flock;
     74 fsync fd::fsync;
@@ -207,7 +228,7 @@ table! {
     149 mlock memory::mlock;
     150 munlock memory::munlock;
     151 mlockall memory::mlockall;
-    152 munlockall memory::nothing;
+    152 munlockall memory::munlockall;
     155 pivot_root misc::not_permitted;
     157 prctl process::prctl;
     158 arch_prctl process::arch_prctl;
@@ -257,6 +278,7 @@ table! {
     213 epoll_create poll::epoll_create;
     217 getdents64 path::getdents64;
     218 set_tid_address process::set_tid_address;
+    220 semtimedop sem::semtimedop;
     221 fadvise64 fd::fadvise;
     222 timer_create events::timer_create;
     223 timer_settime events::timer_settime;
@@ -272,7 +294,7 @@ table! {
     233 epoll_ctl poll::epoll_ctl;
     234 tgkill process::tgkill;
     235 utimes path::utimes;
-    237 mbind misc::set_mempolicy;
+    237 mbind misc::mbind;
     238 set_mempolicy misc::set_mempolicy;
     239 get_mempolicy misc::get_mempolicy;
     246 kexec_load misc::not_permitted;
@@ -343,7 +365,7 @@ table! {
     320 kexec_file_load misc::not_permitted;
     321 bpf misc::not_permitted;
     322 execveat process::execveat;
-    323 userfaultfd misc::not_built;
+    323 userfaultfd memory::userfaultfd;
     324 membarrier memory::membarrier;
     325 mlock2 memory::mlock2;
     326 copy_file_range fd::copy_file_range;
@@ -405,17 +427,6 @@ pub fn turns(number: u64) -> bool {
 
 /// Calls that have a name and nothing that serves them.
 pub static UNSERVED: &[(u16, &str)] = &[
-    (29, "shmget"),
-    (30, "shmat"),
-    (31, "shmctl"),
-    (64, "semget"),
-    (65, "semop"),
-    (66, "semctl"),
-    (67, "shmdt"),
-    (68, "msgget"),
-    (69, "msgsnd"),
-    (70, "msgrcv"),
-    (71, "msgctl"),
     (134, "uselib"),
     (136, "ustat"),
     (139, "sysfs"),
@@ -437,7 +448,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (215, "epoll_wait_old"),
     (216, "remap_file_pages"),
     (219, "restart_syscall"),
-    (220, "semtimedop"),
     (236, "vserver"),
     (240, "mq_open"),
     (241, "mq_unlink"),

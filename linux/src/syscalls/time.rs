@@ -127,12 +127,7 @@ fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
         match r {
             Err(Errno::ETIMEDOUT) => return Ok(()),
             _ => {
-                let idle = crate::signal::deliverable(task) == 0
-                    && task.work.load(core::sync::atomic::Ordering::SeqCst) & !crate::process::work::SIGNAL
-                        == 0;
-                if idle && !task.process.is_ending() {
-                    // Somebody else took the signal.
-                    task.thread().set_interrupt(false);
+                if signal::was_for_nothing(task) {
                     continue;
                 }
                 return Err(deadline.saturating_sub(platform().now()));

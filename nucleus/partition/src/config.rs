@@ -15,6 +15,7 @@
 //!     run /bin/busybox sh /job
 //! ```
 //!
+//! `max-cores 4` gives a cell more cores than it uses at first: it uses them when it is told to (`atoll resize`).
 //! `grid FILE` says how a cell divides itself among activities, by a file beside this one (docs/grid.md).
 //! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
 //! `peer NAME` lets it send lines to another cell.
@@ -41,8 +42,10 @@ const PEERS_MAX: usize = 8;
 pub struct Request<'a> {
     /// Its name: letters, digits, `-` and `_`.
     pub name: &'a str,
-    /// How many cores.
+    /// How many cores it uses at first.
     pub cores: usize,
+    /// How many are its own.
+    pub max_cores: usize,
     /// Memory, bytes, in whole blocks.
     pub memory: u64,
     /// Its runtime, a file of the boot module. Without one it only gets its share.
@@ -155,15 +158,21 @@ fn is_file_name(word: &str) -> bool {
 struct Open<'a> {
     line: usize,
     request: Request<'a>,
-    said: ArrayVec<&'a str, 9>,
+    said: ArrayVec<&'a str, 10>,
 }
 
 impl<'a> Open<'a> {
     fn finish(self, config: &mut Config<'a>) -> Result<(), ConfigError<'a>> {
-        let Open { line, request, .. } = self;
+        let Open { line, mut request, .. } = self;
         let wrong = |what| Err(ConfigError { line, what, word: request.name });
         if request.cores == 0 {
             return wrong("this cell has no `cores`");
+        }
+        if request.max_cores == 0 {
+            request.max_cores = request.cores;
+        }
+        if request.max_cores < request.cores {
+            return wrong("this cell has `max-cores` below its `cores`");
         }
         if request.memory == 0 {
             return wrong("this cell has no `memory`");
@@ -203,6 +212,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             let request = Request {
                 name: value,
                 cores: 0,
+                max_cores: 0,
                 memory: 0,
                 runtime: None,
                 boot: None,
@@ -225,11 +235,12 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             return Err(wrong("this cell has that already", key));
         }
         match key {
-            "cores" => {
-                request.cores = number(value)
+            "cores" | "max-cores" => {
+                let cores = number(value)
                     .and_then(|n| usize::try_from(n).ok())
                     .filter(|n| (1..=CORES_MAX).contains(n))
                     .ok_or(wrong("a cell has 1 to 64 cores", value))?;
+                *(if key == "cores" { &mut request.cores } else { &mut request.max_cores }) = cores;
             }
             "memory" => {
                 request.memory = size(value)
@@ -270,7 +281,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             }
             _ => {
                 return Err(wrong(
-                    "this is none of cell, cores, memory, runtime, boot, image, grid, device, peer, restart, run",
+                    "this is none of cell, cores, max-cores, memory, runtime, boot, image, grid, device, peer, restart, run",
                     key,
                 ));
             }
@@ -311,13 +322,14 @@ mod tests {
     #[test]
     fn reads_what_it_documents() {
         let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n grid a.b-1.toml\n device net0\n device disk1\n \
-                    run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmemory 3M1\n";
+                    run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmax-cores 6\nmemory 3M1\n";
         let error = parse(text).unwrap_err();
-        assert_eq!((error.line, error.word), (15, "3M1"));
+        assert_eq!((error.line, error.word), (16, "3M1"));
         let text = text.replace("3M1", "33M\nrun x");
         let config = parse(&text).unwrap();
         assert_eq!(config.len(), 2);
         assert_eq!((config[0].name, config[0].cores, config[0].memory), ("web", 2, 512 << 20));
+        assert_eq!(config.iter().map(|c| c.max_cores).collect::<Vec<_>>(), [2, 6]);
         assert_eq!((config[0].image, config[0].devices.as_slice()), (Some("redis"), &["net0", "disk1"][..]));
         assert_eq!((config[0].grid, config[1].grid), (Some("a.b-1.toml"), None));
         assert_eq!((config[0].runtime, config[0].boot), (Some("rt"), Some("b")));
@@ -352,6 +364,7 @@ mod tests {
             ("cell a\nrestart no:1", 2, "restart is no, on-failure"),
             ("cell a\npeer x\npeer x", 3, "a peer twice"),
             ("cell a\n\ncores 1\ncell b", 1, "no `memory`: a"),
+            ("cell a\ncores 2\nmax-cores 1", 1, "below its `cores`: a"),
             (&format!("{cell}peer b\n"), 5, "name of another cell: b"),
             (&format!("{cell}peer a\n"), 5, "name of another cell: a"),
             (&format!("{cell}{cell}"), 5, "two cells of this name: a"),

@@ -255,12 +255,12 @@ pub fn split<'a>(
     }
     for request in config {
         let left = table.cores_left.count_ones() as usize;
-        if request.cores > left {
-            return Err(SplitError::Cores { cell: request.name, wanted: request.cores, left });
+        if request.max_cores > left {
+            return Err(SplitError::Cores { cell: request.name, wanted: request.max_cores, left });
         }
         let left = table.memory_left.iter().map(|e| e.len).sum();
         let short = SplitError::Memory { cell: request.name, wanted: request.memory, left };
-        let cell = place(&mut table, nodes, request.cores, request.memory).ok_or(short)?;
+        let cell = place(&mut table, nodes, request.max_cores, request.memory).ok_or(short)?;
         table.cells.try_push(cell).map_err(|_| SplitError::Machine)?;
     }
     Ok(table)
@@ -276,7 +276,8 @@ mod tests {
         let memory = blocks * BLOCK;
         Request {
             name: "c",
-            cores,
+            cores: 1,
+            max_cores: cores,
             memory,
             runtime: None,
             boot: None,

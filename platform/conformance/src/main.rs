@@ -20,7 +20,7 @@ use atoll_abi::frame::{Upcall, UserFrame};
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::platform::platform;
 use atoll_conformance::Machine;
-use atoll_mem::heap::{RuntimeAllocator, take_pages};
+use atoll_mem::heap::{RuntimeAllocator, take_fixed_pages};
 use atoll_mem::pages::BLOCK_ORDER;
 use atoll_platform_entry::entry;
 use atoll_platform_entry::line::Line;
@@ -108,7 +108,7 @@ impl Machine for Cell {
     }
 
     fn block(&self) -> u64 {
-        take_pages(BLOCK_ORDER).expect("the cell's memory has a block")
+        take_fixed_pages(BLOCK_ORDER).expect("the cell's memory has a block")
     }
 
     fn switch(&self, space: u32) {
@@ -187,9 +187,11 @@ extern "C" fn atoll_boot(core: usize) -> ! {
         atoll_conformance::other_core()
     }
     let d = &platform().control().descriptor;
-    let (memory, cores) = (d.memory.load(Ordering::Relaxed), d.cores.load(Ordering::Relaxed) as usize);
+    let cores = d.cores.load(Ordering::Relaxed) as usize;
     // SAFETY: the platform mapped the cell's memory there, zeroed as far as it says, and it is only ours.
-    unsafe { ALLOCATOR.start(DIRECT_MAP as *mut u8, memory, cores, d.zeroed.load(Ordering::Relaxed) != 0) };
+    unsafe {
+        ALLOCATOR.start(DIRECT_MAP as *mut u8, d.memory_sizes(), cores, d.zeroed.load(Ordering::Relaxed) != 0)
+    };
     atoll_mem::heap::start_core(0);
     SET_UP.store(1, Ordering::Release);
     // SAFETY: the suite's own stack.

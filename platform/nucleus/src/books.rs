@@ -10,13 +10,19 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::{NUCLEUS, control};
 use atoll_abi::core_local::CoreLocal;
-use atoll_abi::grid::{ACTIVITIES_MAX, BURNT_MAX, GridArea, Held, Record, Sheet, kind};
+use atoll_abi::grid::{
+    ACTIVITIES_MAX, Account, BURNT_MAX, GridArea, Held, LEASE_SPARE, LeaseLine, QUOTA_WORDS, Record, Sheet,
+    kind,
+};
 use atoll_abi::layout::DIRECT_MAP;
-use atoll_abi::nucleus::outside::{Books, Said};
+use atoll_abi::nucleus::outside::{Books, Reported, Said};
 use zerocopy::IntoBytes;
 
 /// How often is copied what changes meanwhile.
 const TRIES: usize = 8;
+
+/// The most bytes of an answer that are sent at once.
+const AT_ONCE: u64 = 256 << 10;
 
 /// Puts a copy of what is at `from` into the image, words of which each is as it was at some moment. Value: where.
 ///
@@ -65,6 +71,38 @@ pub(crate) fn said(results: bool) -> Vec<u8> {
     all
 }
 
+/// What has come of a question, and its answer from `from` on, as far as it may be sent at once.
+pub(crate) fn reported(number: u32, from: u64) -> Vec<u8> {
+    let area = &control().report;
+    let over = area.over.load(Ordering::Acquire);
+    let (offset, len) = (area.offset.load(Ordering::Relaxed), area.len.load(Ordering::Relaxed));
+    let online = control().life.online.load(Ordering::Relaxed);
+    let mut all = Reported { over, online, len, from }.as_bytes().to_vec();
+    let last = area.asked.load(Ordering::Relaxed);
+    if over == number && last == number && from < len {
+        let some = (len - from).min(AT_ONCE);
+        // SAFETY: the runtime keeps the answer to the last question until the next one, which only who calls this passes on.
+        all.extend_from_slice(unsafe {
+            core::slice::from_raw_parts((DIRECT_MAP + offset + from) as *const u8, some as usize)
+        });
+    }
+    all
+}
+
+/// What cores have leased of an activity's quota and do not use. In an image nothing is leased, as lines for each core would be most of it.
+fn spare(cores: usize, activity: usize, quota: usize) -> u32 {
+    let at = match control().grid.leases.load(Ordering::Acquire) {
+        0 => return 0,
+        at => (DIRECT_MAP + at) as *const LeaseLine,
+    };
+    let of_core = |core: usize| {
+        // SAFETY: the runtime has put lines for each core there, for good.
+        let line = unsafe { &*at.add(core * ACTIVITIES_MAX + activity) };
+        (line.0[quota].load(Ordering::Acquire) & LEASE_SPARE) as u32
+    };
+    (0..cores).map(of_core).sum()
+}
+
 /// The books as they are now.
 pub(crate) fn image() -> Vec<u8> {
     let cores = control().descriptor.cores.load(Ordering::Relaxed) as usize;
@@ -104,6 +142,17 @@ fn copy(cores: usize, open: &[(u64, u32)]) -> Vec<u8> {
         },
     };
     set(&mut image, area + offset_of!(GridArea, held), held as u64);
+    let accounts = area + offset_of!(GridArea, accounts);
+    for (n, leased) in grid.accounts.iter().flat_map(|account| &account.leased).enumerate() {
+        let (activity, quota) = (n / QUOTA_WORDS, n % QUOTA_WORDS);
+        let leased = leased.load(Ordering::Acquire).saturating_sub(spare(cores, activity, quota));
+        let at = accounts
+            + activity * size_of::<Account>()
+            + offset_of!(Account, leased)
+            + quota * size_of::<u32>();
+        image[at..at + size_of::<u32>()].copy_from_slice(&leased.to_ne_bytes());
+    }
+    set(&mut image, area + offset_of!(GridArea, leases), 0);
     let records = (grid.records.load(Ordering::Acquire) as usize).min(ACTIVITIES_MAX);
     for (n, record) in grid.directory[..records].iter().enumerate() {
         let at = area + offset_of!(GridArea, directory) + n * size_of::<Record>();

@@ -127,6 +127,8 @@ impl Net {
 
     /// A second look at the devices' queues, of a core that is about to sleep. Value: there is something to be done first.
     pub fn look_again(&self) -> bool {
+        // Not while another core is at them, which takes frames in and out by the same queues: that one comes by here, too.
+        let Some(_alone) = self.stack.try_calls(NUCLEUS.now()) else { return false };
         // Each of them.
         self.devices.iter().fold(false, |any, d| d.look_again() | any)
     }

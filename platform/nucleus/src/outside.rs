@@ -13,7 +13,7 @@ use atoll_abi::errno::Errno;
 use atoll_abi::grid::CONFIG_MAX;
 use atoll_abi::layout::DIRECT_MAP;
 use atoll_abi::nucleus::outside::{
-    BOOKS, BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, SAID, SIGNALS, TAKEN, UNDER_WAY, WINDOW,
+    BOOKS, BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, REPORT, REPORTED, SAID, SIGNALS, TAKEN, UNDER_WAY, WINDOW,
 };
 use atoll_abi::service::{Answer, Extent, Op, Request};
 use atoll_drivers::Error;
@@ -212,6 +212,19 @@ impl Outside {
                     }
                     SAID => {
                         self.tell(SAID, crate::books::said(answer.value != 0));
+                        continue;
+                    }
+                    REPORT => {
+                        let report = &control().report;
+                        report.what.store(answer.value as u32, Ordering::Relaxed);
+                        report.value.store(answer.extra, Ordering::Relaxed);
+                        report.asked.store((answer.value as u64 >> 32) as u32, Ordering::SeqCst);
+                        mail();
+                        continue;
+                    }
+                    REPORTED => {
+                        let number = (answer.value as u64 >> 32) as u32;
+                        self.tell(REPORTED, crate::books::reported(number, answer.extra));
                         continue;
                     }
                     BURN => {

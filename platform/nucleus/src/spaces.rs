@@ -8,7 +8,7 @@ use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::nucleus::{CHANGES_MAX, MapChange, call, change as kind};
 use atoll_abi::platform::{Access, Change};
-use atoll_mem::heap::{give_pages, take_pages_dirty};
+use atoll_mem::heap::{give_pages, take_fixed_pages_dirty};
 use atoll_mem::pages::BLOCK_ORDER;
 use atoll_mem::vm::take_pages_hard;
 
@@ -27,7 +27,7 @@ pub(crate) fn with_tables(call: impl Fn() -> Result<u64>) -> Result<u64> {
 
 fn give_block() -> Result<()> {
     let block =
-        take_pages_dirty(BLOCK_ORDER).or_else(|| take_pages_hard(BLOCK_ORDER)).ok_or(Errno::ENOMEM)?;
+        take_fixed_pages_dirty(BLOCK_ORDER).or_else(|| take_pages_hard(BLOCK_ORDER)).ok_or(Errno::ENOMEM)?;
     let given = nucleus(call::TABLES_GIVE, [block, 0, 0, 0]);
     // With EIO it can't be reached any more, and is lost.
     if given.is_err_and(|e| e != Errno::EIO) {

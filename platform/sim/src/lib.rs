@@ -20,6 +20,7 @@ use std::sync::{Condvar, Mutex, OnceLock};
 use atoll_abi::control::{Control, MAGIC, space_state};
 use atoll_abi::core_local::{CoreLocal, pending};
 use atoll_abi::errno::{Errno, Result};
+use atoll_abi::layout::Sizes;
 use atoll_abi::platform::{Access, Backing, Event, Events, HostCalls, Platform, set_platform};
 use atoll_abi::service::{Answer, Op, Request};
 
@@ -134,7 +135,7 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
     control.descriptor.magic.store(MAGIC, Ordering::Relaxed);
     control.descriptor.cores.store(config.cores as u32, Ordering::Relaxed);
     control.descriptor.machine_cores.store(1, Ordering::Relaxed);
-    control.descriptor.memory.store(memory, Ordering::Relaxed);
+    control.descriptor.set_memory_sizes(Sizes::fixed(memory));
     for (n, area) in control.cores.iter().take(config.cores).enumerate() {
         area.local.id.store(n as u32, Ordering::Relaxed);
         area.local.mask.store(1, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use super::*;
 const EXAMPLE: &str = r#"
 sample = 32
 tasks_max = 500
+channels_max = 70
 [[activity]]
 name = "gold"
 weight = 50
@@ -17,6 +18,12 @@ priority = -3
 deadline = "1.5ms"
 threads = true
 tasks_max = 20
+processes_max = 3
+timers_max = 4
+events_max = 5
+memory_max = "1.5GiB"
+memory_min = 1000000
+oom_group = true
 [resource.device-write]
 scheduler = "round-robin"
 measure = "bytes"
@@ -36,7 +43,11 @@ activity.gold = { reservation = 0 }
 fn reads_what_is_right() {
     let c = parse(EXAMPLE).unwrap();
     assert_eq!(c.sample, 32);
-    assert_eq!((c.tasks_max, c.activities[0].tasks_max, c.activities[1].tasks_max), (500, 0, 20));
+    assert_eq!(c.quotas, [500, 0, 0, 0, 70]);
+    assert_eq!(QUOTA_KEYS, Quota::ALL.map(|quota| format!("{}_max", quota.name())));
+    assert_eq!((c.activities[0].quotas, c.activities[1].quotas), ([0; QUOTAS], [20, 3, 4, 5, 0]));
+    let lead = MemoryQuota { max: 3 << 29, min: 1_000_000, oom_group: true };
+    assert_eq!((c.activities[0].memory, c.activities[1].memory), (MemoryQuota::default(), lead));
     assert_eq!((c.threads, c.activities[0].threads, c.activities[1].threads), (false, false, true));
     let gold =
         Parameters { weight: 50, reservation: 300_000_000, limit: 800_000_000, ..Parameters::default() };
@@ -75,9 +86,9 @@ fn writes_what_it_reads() {
                [resource.timer]\n[resource.wait]\nmeasure = 'bytes'\nrate = 7\nactivity.'a\"b\\' = {limit = '3kB'}";
     for text in ["", EXAMPLE, all, "sample = 1", "threads = true"] {
         let config = parse(text).unwrap();
-        let written = write(&config);
+        let written = write(&config, &[]);
         assert_eq!(parse(&written).as_ref(), Ok(&config), "{written}");
-        assert_eq!(write(&parse(&written).unwrap()), written);
+        assert_eq!(write(&parse(&written).unwrap(), &[]), written);
         toml::from_str::<toml::Table>(&written).unwrap();
     }
 }
@@ -97,7 +108,7 @@ fn says_what_is_wrong_and_where() {
         (
             "a = 1",
             "line 1, column 1",
-            "`a` is no key of the file: it is one of sample, threads, tasks_max, activity, resource",
+            "`a` is no key of the file: it is one of sample, threads, activity, resource, tasks_max, processes_max, timers_max, events_max, channels_max",
         ),
         ("sampel = 1", "line 1, column 1", "did you mean `sample`?"),
         ("sample = 0", "line 1, column 10", "from 1 to 65536"),
@@ -113,6 +124,10 @@ fn says_what_is_wrong_and_where() {
         (&format!("[[activity]]\nname = '{long}'"), "line 2, column 8", "1 to 40 bytes"),
         ("[[activity]]\nname = \"a\\u0000\"", "line 2, column 8", "control"),
         (&format!("{a}{a}"), "line 4, column 8", "two activities `a`"),
+        (&format!("{a}memory_max = '1x'"), "line 3, column 14", "`memory_max` is bytes of memory"),
+        (&format!("{a}memory_min = 0"), "line 3, column 14", "`memory_min` is bytes of memory"),
+        (&format!("{a}memory_max = 1\nmemory_min = 2"), "line 4, column 14", "more than `memory_max`"),
+        (&format!("{a}oom_group = 1"), "line 3, column 13", "`oom_group` is true or false"),
         (
             &format!("{a}wieght = 3"),
             "line 3, column 1",
@@ -195,7 +210,7 @@ fn says_what_is_wrong_and_where() {
 #[test]
 fn cores_are_the_cells() {
     let config = parse("[[activity]]\nname = 'a'\ncores = [3]").unwrap();
-    assert_eq!(parse(&write(&config)).unwrap(), config);
+    assert_eq!(parse(&write(&config, &[])).unwrap(), config);
     let error = check_cores(&config, 3).unwrap_err();
     assert_eq!(error, "activity a is to have core 3, and the cell's cores are 0 to 2");
     let config = parse("[resource.timer]\ncores = [0, 2]").unwrap();
@@ -261,7 +276,7 @@ fn takes_any_text() {
         match parse(&text) {
             Ok(config) => {
                 taken += 1;
-                assert_eq!(parse(&write(&config)), Ok(config), "{text}");
+                assert_eq!(parse(&write(&config, &[])), Ok(config), "{text}");
             }
             Err(e) => assert!(e.starts_with("line ") && e.len() < 1000, "{text}\n{e}"),
         }

@@ -1,0 +1,193 @@
+//! Memory that comes and goes while programs run.
+//!
+//! The cell has so many bytes from offset 0 of its memory on. More of it is there before the supervisor says so, and is used from then
+//! on. Of what is to go, nothing is given out any more; then the cores let go of what is free in it, and what can be moved is: pages of
+//! programs by a thread that visits one space after another, cached pages, and files in memory. What can't be moved (the
+//! runtime's own objects) keeps the blocks that it lies in, and those before them. `atoll_mem::pages` has it at the
+//! beginning, where nothing is taken from, as long as there is room.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use atoll_abi::report::MemoryResized;
+use atoll_abi::{Result, platform};
+use atoll_fs::{host, tmp};
+use atoll_mem::heap::{self, memory};
+use atoll_mem::{texts, vm};
+use atoll_sync::{Mutex, SetOnce};
+
+use crate::process::{Space, all_processes};
+
+/// One change at a time.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Slots (64 KiB) of a space that are moved at a time, while who faults there waits: some 0.2 ms.
+const AT_ONCE: usize = 8;
+/// How long to wait for what is in the middle of something, ns; and for how long that is worth it while nothing else happens.
+const LOOK: u64 = 500_000;
+const PATIENCE: u64 = 1_000_000_000;
+/// How long to wait for cores at a time, ns: some may be in the middle of something, too.
+const CORES: u64 = 20_000_000;
+
+/// The supervisor grants so many bytes. It takes `within` ns at most.
+pub fn grant(bytes: u64, within: u64) -> core::result::Result<MemoryResized, String> {
+    let _one = CHANGING.lock();
+    let begun = platform().now();
+    let (memory, there) = (memory(), platform().control().descriptor.memory_sizes());
+    let (mut moved, mut why) = (0, None);
+    if bytes > there.now || bytes < there.least {
+        return Err(format!("it can have {} to {} MiB now", there.least >> 20, there.now >> 20));
+    }
+    if bytes >= memory.total() {
+        memory.grow(bytes);
+    } else {
+        make_room(bytes)?;
+        (moved, why) = leave(bytes, begun + within);
+    }
+    Ok(MemoryResized { memory: memory.total(), moved, ns: platform().now() - begun, why })
+}
+
+/// What is in use has to fit in: caches give the rest back.
+fn make_room(bytes: u64) -> core::result::Result<(), String> {
+    loop {
+        let used = memory().used() + heap::kept_bytes();
+        if used <= bytes {
+            return Ok(());
+        }
+        if !vm::reclaim(used - bytes, false) {
+            return Err(format!(
+                "its programs and its runtime have {} MiB of it in use",
+                used.div_ceil(1 << 20)
+            ));
+        }
+    }
+}
+
+/// Lets go of all that lies at `bytes` and behind it. Value: bytes that were moved, and why there is something left.
+fn leave(bytes: u64, until: u64) -> (u64, Option<String>) {
+    let memory = memory();
+    memory.begin_to_leave(bytes);
+    let (mut moved, mut left, mut since) = (0, usize::MAX, platform().now());
+    // Each core has free pages that no other can take: where one has none left, another one goes on.
+    let (mut core, mut in_vain) = (0, 0);
+    let why = loop {
+        tidy_cores();
+        let still = memory.left_behind();
+        if still == 0 {
+            break None;
+        }
+        let some = on_core(core, move |moved| move_all(bytes, until, moved));
+        let now = platform().now();
+        let is_full = matches!(some, Some((Err(_), _)));
+        let some = some.map_or(0, |(_, some)| some);
+        moved += some;
+        if still < left || some > 0 {
+            (left, since, in_vain) = (still, now, 0);
+        }
+        if is_full {
+            (core, in_vain) = ((core + 1) % atoll_task::cores(), in_vain + 1);
+            if in_vain > atoll_task::cores() {
+                break Some("there is no room for what would have to be moved".into());
+            }
+            continue;
+        }
+        if now >= until || now - since > PATIENCE {
+            let pinned = memory.pinned_to();
+            let what = |end| format!("what can't be moved lies up to {} MiB", end >> 20);
+            break Some(pinned.map_or_else(|| "programs go on using it".into(), what));
+        }
+        if some == 0 {
+            atoll_task::park_until(now + LOOK);
+        }
+    };
+    memory.leave();
+    (moved, why)
+}
+
+/// Has each core let go of what is free in what is to go.
+fn tidy_cores() {
+    let (begun, done) = (platform().now(), Arc::new(AtomicUsize::new(0)));
+    let (mut asked, leaving) = (0, memory().leaving());
+    for core in (0..atoll_task::cores()).filter(|core| atoll_task::has_core(&leaving, *core)) {
+        let done = done.clone();
+        // Without memory for a thread it is done when the core next takes a page.
+        let thread = atoll_task::spawn(core, move || {
+            heap::tidy();
+            done.fetch_add(1, Ordering::Release);
+        });
+        if let Some(thread) = thread {
+            atoll_task::start(thread);
+            asked += 1;
+        }
+    }
+    while done.load(Ordering::Acquire) < asked && platform().now() < begun + CORES {
+        atoll_task::park_until(platform().now() + LOOK / 10);
+    }
+}
+
+/// Has a thread on a core do something, which counts; what came of it. None: there is no memory for a thread.
+fn on_core(
+    core: usize,
+    f: impl FnOnce(&AtomicU64) -> Result<()> + Send + 'static,
+) -> Option<(Result<()>, u64)> {
+    let state = Arc::new((AtomicU64::new(0), SetOnce::<Result<()>>::new()));
+    let its = state.clone();
+    let thread = atoll_task::spawn(core, move || {
+        let done = f(&its.0);
+        // Only here.
+        let _ = its.1.set(done);
+    })?;
+    atoll_task::start(thread);
+    loop {
+        if let Some(done) = state.1.get() {
+            return Some((*done, state.0.load(Ordering::Relaxed)));
+        }
+        atoll_task::park_until(platform().now() + LOOK / 10);
+    }
+}
+
+/// All spaces that programs are in.
+fn spaces() -> Vec<Arc<Space>> {
+    let mut spaces: Vec<Arc<Space>> = Vec::new();
+    for process in all_processes() {
+        let tasks = process.tasks.lock().clone();
+        for space in tasks.iter().map(|task| task.space.share()) {
+            if !spaces.iter().any(|known| Arc::ptr_eq(known, &space)) {
+                spaces.push(space);
+            }
+        }
+    }
+    spaces
+}
+
+/// Moves what can be moved now out of what lies at `from` or behind it, and counts the bytes. ENOMEM: there is no other place.
+fn move_all(from: u64, until: u64, moved: &AtomicU64) -> Result<()> {
+    let spaces = spaces();
+    let count = |bytes| _ = moved.fetch_add(bytes, Ordering::Relaxed);
+    host::vacate(from).map(count)?;
+    let hide = |object| {
+        let try_hide =
+            |space: &Arc<Space>| atoll_task::in_space(space.id, || space.memory.try_hide_object(object));
+        spaces.iter().all(try_hide)
+    };
+    tmp::vacate(from, hide).map(count)?;
+    texts::give_up(from);
+    let mut known = vm::NewPlaces::default();
+    for space in spaces.iter().filter(|space| space.memory.lies_behind(from)) {
+        atoll_task::in_space(space.id, || -> Result<()> {
+            let mut next = Some(0);
+            while let Some(at) = next
+                && platform().now() < until
+            {
+                let slots;
+                (slots, next) = space.memory.vacate(from, at, AT_ONCE, &mut known)?;
+                count(slots as u64 * vm::SLOT);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! What memory costs a program, in cells and on Linux (requirement XOS-02; XOS, Figure 3).
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use crate::bench::{Row, Table, compile, output};
+use crate::build;
+use crate::servers::Side;
+
+/// What to measure.
+#[derive(Args)]
+pub struct Options {
+    /// Which parts [default: all]
+    #[arg(value_enum)]
+    parts: Vec<Part>,
+    /// One JSON object a row: name, linux, cell, unit, ratio (above 1: the cell is better).
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
+
+/// A group of figures.
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq, Debug)]
+enum Part {
+    /// malloc, malloc and free, mmap, mmap and munmap, sbrk: 4 KiB to 1 GiB, each page written.
+    Sizes,
+    /// Single calls, first writes, a file that is mapped and read.
+    Calls,
+    /// Loops like those of will-it-scale, with one thread and two.
+    Loops,
+    /// A garbage collector, a write of a pointer: its card table, and the pages that were written to in its place (XOS-05).
+    Collector,
+}
+
+/// Sizes, KiB.
+const SIZES: [&str; 10] = ["4", "16", "64", "256", "1024", "4096", "16384", "65536", "262144", "1048576"];
+
+/// Measures.
+pub fn run(options: &Options) -> Result<()> {
+    build::all(true)?;
+    let dir = tempfile::Builder::new().prefix("atoll-bench-").tempdir()?;
+    let program = compile("memory", dir.path())?;
+    for part in Part::value_variants() {
+        if !options.parts.is_empty() && !options.parts.contains(part) {
+            continue;
+        }
+        match part {
+            Part::Sizes => compare(options, dir.path(), &program, &[&["sizes"], &SIZES[..]].concat())?,
+            Part::Calls => compare(options, dir.path(), &program, &["calls"])?,
+            Part::Loops => {
+                compare(options, dir.path(), &program, &["loops", "1"])?;
+                compare(options, dir.path(), &program, &["loops", "2"])?;
+            }
+            Part::Collector => collector(options, dir.path())?,
+        }
+    }
+    Ok(())
+}
+
+/// The collector on Linux with cards, beside a cell with cards and with pages, in turns.
+fn collector(options: &Options, dir: &Path) -> Result<()> {
+    let program = compile("collector", dir)?;
+    let mut table = Table::default();
+    let (by_cards, by_pages) = (|name: &str| format!("{name}, cards"), |name: &str| format!("{name}, pages"));
+    for _ in 0..options.rounds {
+        let linux = output(Side::Linux, dir, &program, &["times", "cards"])?;
+        table.add_times(0, &linux, by_cards)?;
+        table.add_times(0, &linux, by_pages)?;
+        table.add_times(1, &output(Side::Cell, dir, &program, &["times", "cards"])?, by_cards)?;
+        table.add_times(1, &output(Side::Cell, dir, &program, &["times", "pages"])?, by_pages)?;
+    }
+    table.print(options.json, |name, linux, cell| Row::less(name, "ns", linux, cell));
+    Ok(())
+}
+
+/// Linux as it is and with huge pages asked for, beside a cell and one that unmaps lazily, in turns.
+fn compare(options: &Options, dir: &Path, program: &str, arguments: &[&str]) -> Result<()> {
+    let huge = [arguments, &["huge"]].concat();
+    let atoll = build::top().join("target/release/atoll").display().to_string();
+    let volume = format!("{0}:{0}", dir.display());
+    let lazy = ["run", "--lazy-unmap", "--memory", "2G", "--volume", &volume, "--", program];
+    let lazy = [&lazy[..], arguments].concat();
+    let mut table = Table::default();
+    let with_huge = |name: &str| format!("{name}, Linux with huge pages");
+    let unmapping_lazily = |name: &str| format!("{name}, --lazy-unmap");
+    for _ in 0..options.rounds {
+        let linux = output(Side::Linux, dir, program, arguments)?;
+        table.add_times(0, &linux, str::to_string)?;
+        table.add_times(0, &linux, unmapping_lazily)?;
+        table.add_times(0, &output(Side::Linux, dir, program, &huge)?, with_huge)?;
+        let cell = output(Side::Cell, dir, program, arguments)?;
+        table.add_times(1, &cell, str::to_string)?;
+        table.add_times(1, &cell, with_huge)?;
+        table.add_times(1, &output(Side::Linux, dir, &atoll, &lazy)?, unmapping_lazily)?;
+    }
+    table.print(options.json, |name, linux, cell| Row::less(name, "ns", linux, cell));
+    Ok(())
+}
