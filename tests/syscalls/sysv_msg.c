@@ -91,7 +91,8 @@ static void as_other(void)
 {
 	if (setresgid(1234, 1234, 1234) || setresuid(1234, 1234, 1234))
 		return;
-	struct msqid_ds d;
+	// As its owner has it at the end: what is set would else be whatever lies on the stack.
+	struct msqid_ds d = {.msg_perm = {.uid = 1234, .gid = 5, .mode = 0200}, .msg_qbytes = 20};
 	V(put(1, "x", IPC_NOWAIT));
 	receive(0, 10, IPC_NOWAIT);
 	V(msgctl(id, IPC_STAT, &d));
