@@ -336,6 +336,11 @@ impl Dir {
         self.order.insert(cookie, name.to_vec());
     }
 
+    /// Makes sure that there is memory for one entry more: the table of a large directory grows by much at a time.
+    fn make_room(&mut self) -> Result<()> {
+        self.entries.try_reserve(1).map_err(|_| Errno::ENOMEM)
+    }
+
     fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
         let (cookie, node) = self.entries.remove(name)?;
         self.order.remove(&cookie);
@@ -605,6 +610,7 @@ impl Inode for TmpNode {
             NewNode::Special(kind, number) => (kind, Body::Other(number)),
         };
         let mode = if kind == FileType::Symlink { 0o777 } else { mode };
+        dir.lock().make_room()?;
         let new = self.fs.node(kind, mode, cred, body);
         if kind == FileType::Directory {
             new.meta.lock().nlink = 2;
@@ -669,6 +675,7 @@ impl Inode for TmpNode {
         if dir.entries.contains_key(name) {
             return Err(Errno::EEXIST);
         }
+        dir.make_room()?;
         {
             let mut meta = target.meta.lock();
             if meta.nlink == 0 && !meta.linkable {
@@ -712,6 +719,7 @@ impl Inode for TmpNode {
             let dir = self.dir()?.lock();
             dir.entries.get(name).ok_or(Errno::ENOENT)?.1.clone()
         };
+        to.dir()?.lock().make_room()?;
         let victim = to.dir()?.lock().entries.get(new).map(|(_, n)| n.clone());
         let is_dir = |n: &TmpNode| n.kind == FileType::Directory;
         if flags & linux::RENAME_EXCHANGE != 0 {

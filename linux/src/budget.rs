@@ -9,6 +9,7 @@
 //! ENOMEM. A page fault can't: then *shrinkers* are asked, threads of programs that wait for that (`libatoll/`), and then a process of
 //! the class is ended, or all of them. The cell's memory as a whole is treated alike.
 
+use alloc::collections::BinaryHeap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,13 +18,15 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{ACTIVITIES_MAX, GridConfig, ROOT};
-use atoll_abi::layout::PAGE;
+use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_abi::platform;
 use atoll_fs::{disk, host};
-use atoll_mem::heap::{have_budgets, is_over_budget, memory};
+use atoll_mem::heap::{
+    have_budgets, is_nearly_used_up, is_over_budget, is_plenty, memory, reserve_is_used_up, trim,
+};
 use atoll_mem::pages::payer_now;
 use atoll_sync::{Mutex, SetOnce};
-use atoll_task::{Activity, class_of};
+use atoll_task::{Activity, class_of, gate};
 use linux_raw_sys::general as linux;
 
 use crate::grid::activity_name;
@@ -55,6 +58,27 @@ pub fn init() {
     );
     atoll_mem::heap::set_budget(may_hold);
     atoll_mem::vm::set_reclaim(reclaim);
+    atoll_mem::heap::set_alarm(|| gate::set_alarm(true));
+}
+
+/// The runtime's own memory comes to an end, an alarm says. Is that so still, now that caches have given what they can? Then calls
+/// that make objects fail.
+pub fn objects_are_short() -> bool {
+    is_still(is_nearly_used_up)
+}
+
+/// And is there so little of it that no page may be brought in, either, as that takes some?
+pub fn reserve_is_gone() -> bool {
+    is_still(reserve_is_used_up)
+}
+
+fn is_still(short: fn() -> bool) -> bool {
+    // Others may have the rest: a core that has enough for itself doesn't speak for them.
+    if is_plenty() {
+        gate::set_alarm(false);
+    }
+    // Whether there was any shows in the end.
+    short() && (trim() == 0 || short()) && (!atoll_mem::vm::reclaim(BLOCK, false) || short())
 }
 
 /// Takes the limits of a configuration. Who has more keeps what there is, and gets no more.
@@ -84,20 +108,20 @@ pub fn count_anew() {
     }
 }
 
-/// Bytes that each class holds.
-fn held() -> [u64; ACTIVITIES_MAX] {
-    let mut sum = [0i64; ACTIVITIES_MAX];
-    let records = platform().control().grid.records.load(Ordering::Relaxed);
-    for n in 0..records.min(ACTIVITIES_MAX as u32) {
-        sum[class_of(n) as usize] += memory().held(n);
-    }
+/// Bytes that a class holds. (Not all classes' in a table: who asks may have little of its stack left.)
+pub fn held_by(class: u32) -> u64 {
+    let records = platform().control().grid.records.load(Ordering::Relaxed).min(ACTIVITIES_MAX as u32);
+    let pages: i64 = (0..records).filter(|n| class_of(*n) == class).map(|n| memory().held(n)).sum();
     // Cores are looked at one after the other: what goes from one to another meanwhile may seem to be less than nothing.
-    sum.map(|pages| pages.max(0) as u64 * PAGE)
+    pages.max(0) as u64 * PAGE
 }
 
-/// Bytes that a class holds.
-pub fn held_by(class: u32) -> u64 {
-    held()[class as usize]
+/// What a class still lacks of what it has in any case, bytes.
+fn missing(class: usize) -> u64 {
+    match MIN[class].load(Ordering::Relaxed) {
+        0 => 0,
+        min => min.saturating_sub(held_by(class as u32)),
+    }
 }
 
 /// The most that a class may hold, bytes, as far as it has a limit.
@@ -106,12 +130,11 @@ pub fn limit_of(class: u32) -> Option<u64> {
 }
 
 /// What is left for a class, bytes: of its own limit, and of the cell's memory, in which others have theirs.
-fn left(class: usize, held: &[u64; ACTIVITIES_MAX]) -> u64 {
+fn left(class: usize) -> u64 {
     let own = match MAX[class].load(Ordering::Relaxed) {
         0 => u64::MAX,
-        max => max.saturating_sub(held[class]),
+        max => max.saturating_sub(held_by(class as u32)),
     };
-    let missing = |n: usize| MIN[n].load(Ordering::Relaxed).saturating_sub(held[n]);
     let of_others: u64 = (0..ACTIVITIES_MAX).filter(|n| *n != class).map(missing).sum();
     if of_others == 0 {
         return own;
@@ -129,7 +152,7 @@ fn may_hold(activity: u32, pages: u64) -> bool {
     if taken.is_ok() {
         return true;
     }
-    let left = left(class, &held()) / PAGE;
+    let left = left(class) / PAGE;
     if left < pages {
         platform().control().grid.accounts[class].memory_refused.fetch_add(1, Ordering::Relaxed);
         return false;
@@ -143,13 +166,12 @@ fn may_hold(activity: u32, pages: u64) -> bool {
 /// more than they have in any case.
 fn reclaim(bytes: u64, over_budget: bool) -> bool {
     let own = class_of(payer_now().1);
-    let held = held();
     // Is it the class's own limit that is reached? Else it is what others have in any case, and any may give.
-    let own_limit = over_budget && limit_of(own).is_some_and(|max| held[own as usize] + bytes > max);
+    let own_limit = over_budget && limit_of(own).is_some_and(|max| held_by(own) + bytes > max);
     let may_go = |offset: u64| {
         let class = class_of(memory().payer(offset));
         let min = MIN[class as usize].load(Ordering::Relaxed);
-        if own_limit { class == own } else { class == own || min == 0 || held[class as usize] > min }
+        if own_limit { class == own } else { class == own || min == 0 || held_by(class) > min }
     };
     host::reclaim(bytes, &may_go) | disk::reclaim(bytes, &may_go)
 }
@@ -201,8 +223,8 @@ fn give_back(task: &Task) -> bool {
     let of_class = |p: &Arc<Process>| class.is_none_or(|class| p.activity.class() == class);
     let there: Vec<Arc<Process>> =
         all_processes().into_iter().filter(of_class).filter(|p| p.zombie().is_none()).collect();
-    let mut scores: Vec<Score> = there.into_iter().map(Score::of).collect();
-    scores.sort_by_key(|s| core::cmp::Reverse(s.points));
+    // A heap, as other ways to sort take much of the stack.
+    let scores = there.into_iter().map(Score::of).collect::<BinaryHeap<Score>>().into_sorted_vec();
     // One that ends gives its memory back.
     if !scores.iter().any(|s| s.process.is_ending()) {
         let account = &platform().control().grid.accounts[class.unwrap_or(ROOT) as usize];
@@ -252,6 +274,45 @@ impl Score {
     }
 }
 
+/// Those of which more is won come first.
+impl Ord for Score {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        other.points.cmp(&self.points)
+    }
+}
+
+impl PartialOrd for Score {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Score {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Score {}
+
+/// A size in MiB, with a tenth. (Floating-point numbers would take 2 KiB of the stack.)
+struct Mib(u64);
+
+impl Mib {
+    /// Whole ones, and tenths.
+    fn parts(&self) -> (u64, u64) {
+        let tenths = (self.0 * 10 + (1 << 19)) >> 20;
+        (tenths / 10, tenths % 10)
+    }
+}
+
+impl fmt::Display for Mib {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, tenths) = self.parts();
+        write!(f, "{whole}.{tenths}")
+    }
+}
+
 /// What `/proc/PID/oom_score` says: 0 to 2000 (proc(5)).
 pub fn oom_score(process: &Arc<Process>) -> u64 {
     let score = Score::of(process.clone());
@@ -272,7 +333,6 @@ const NAMED: usize = 8;
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let name = |p: &Process| {
             let exe = p.image.lock().exe.clone();
             String::from_utf8_lossy(crate::process::base_name(&exe)).into_owned()
@@ -280,20 +340,21 @@ impl fmt::Display for Report<'_> {
         write!(f, "out of memory: {}[{}] needs a page; ", name(&self.task.process), self.task.process.pid)?;
         match self.class {
             Some(class) => {
-                write!(f, "the activity {} holds {:.1} MiB", activity_name(class), mib(held_by(class)))?;
+                write!(f, "the activity {} holds {} MiB", activity_name(class), Mib(held_by(class)))?;
                 match limit_of(class) {
-                    Some(max) => write!(f, " of {:.1} (memory_max)", mib(max))?,
+                    Some(max) => write!(f, " of {} (memory_max)", Mib(max))?,
                     None => write!(f, ", and others have the rest in any case (memory_min)")?,
                 }
             }
             None => {
-                let (used, total) = (mib(memory().used()), mib(memory().total()));
-                write!(f, "the cell holds {used:.1} MiB of {total:.1} (--memory gives it more)")?;
+                let (used, total) = (Mib(memory().used()), Mib(memory().total()));
+                write!(f, "the cell holds {used} MiB of {total} (--memory gives it more)")?;
             }
         }
         write!(f, "\n  resident sizes of its processes:")?;
         for s in self.scores.iter().take(NAMED) {
-            write!(f, "\n  {:>7.1} MiB  {}[{}]", mib(s.resident), name(&s.process), s.process.pid)?;
+            let (whole, tenths) = Mib(s.resident).parts();
+            write!(f, "\n  {whole:>5}.{tenths} MiB  {}[{}]", name(&s.process), s.process.pid)?;
             if s.adjustment != 0 {
                 write!(f, ", oom_score_adj {}", s.adjustment)?;
             }

@@ -1524,7 +1524,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/msgmni", Body::Text(|| format!("{}\n", msg::QUEUES_MAX)));
     t.add("sys/vm/overcommit_memory", setting!("1\n"));
     t.add("sys/vm/overcommit_ratio", setting!("50\n"));
-    t.add("sys/vm/max_map_count", setting!("65530\n"));
+    t.add("sys/vm/max_map_count", setting!("1048576\n"));
     t.add("sys/vm/mmap_min_addr", text!("65536\n"));
     t.add("sys/vm/swappiness", setting!("60\n"));
     t.add("sys/vm/nr_hugepages", setting!("0\n"));

@@ -2,7 +2,8 @@
 //!
 //! Small objects come from one core's lists without an atomic operation. A
 //! list that grows too long gives half of itself to the class's exchange, a
-//! lock-free stack of batches from which another core's empty list takes.
+//! lock-free stack of batches from which another core's empty list takes. When
+//! memory is short, pages of which all objects are free go back ([`trim`]).
 //! Anything over 2 KiB is a chunk of pages; anything over 2 MiB is whole blocks.
 #![allow(unsafe_code, reason = "implements GlobalAlloc")]
 
@@ -10,7 +11,7 @@ use alloc::boxed::Box;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::pages::{BLOCK_ORDER, CorePages, Memory, Mobility, payer_now};
 use crate::user::Present;
@@ -44,6 +45,18 @@ const CLASS_OF: [u8; SMALL_MAX / 16 + 1] = {
 };
 /// Objects moved between a core and the exchange at a time.
 const BATCH: u32 = 32;
+/// Batches that a class's exchange has been given before it is worth looking whether whole chunks are free.
+const TRIM_AFTER: u32 = 16;
+
+/// Order of the chunks that objects of a class lie in: 4 to 32 KiB, so that one holds at least eight.
+const fn chunk_order(class: usize) -> u32 {
+    (SIZES[class] as usize * 8).div_ceil(PAGE as usize).next_power_of_two().ilog2()
+}
+
+/// Objects in a chunk of a class.
+const fn in_chunk(class: usize) -> usize {
+    ((PAGE as usize) << chunk_order(class)) / SIZES[class] as usize
+}
 
 struct Object {
     next: *mut Object,
@@ -74,6 +87,8 @@ pub struct Heap {
     /// The cores' parts: all made at boot, so that a core that is never used takes no memory of its own.
     cores: Box<[Place]>,
     exchange: [Exchange; SIZES.len()],
+    /// Batches that each exchange was given since it was last trimmed.
+    given: [AtomicU32; SIZES.len()],
 }
 
 /// A stack of batches. The top sixteen bits of the word count changes, so
@@ -133,7 +148,12 @@ impl Heap {
     }
 
     fn with_places(memory: Memory, cores: Box<[Place]>) -> Self {
-        Heap { memory, cores, exchange: [const { Exchange(AtomicU64::new(0)) }; SIZES.len()] }
+        Heap {
+            memory,
+            cores,
+            exchange: [const { Exchange(AtomicU64::new(0)) }; SIZES.len()],
+            given: [const { AtomicU32::new(0) }; SIZES.len()],
+        }
     }
 
     /// The memory below.
@@ -176,6 +196,7 @@ impl CoreHeap {
         }
         let pages = size.div_ceil(PAGE as usize);
         let order = pages.next_power_of_two().ilog2();
+        self.look_at_reserve(heap);
         let offset = if order <= BLOCK_ORDER {
             self.pages.alloc(&heap.memory, order, Mobility::Fixed)
         } else if layout.align() as u64 <= BLOCK {
@@ -235,14 +256,14 @@ impl CoreHeap {
             self.lists[class] = List { head: batch, len: BATCH };
             return true;
         }
+        self.look_at_reserve(heap);
         let size = SIZES[class] as usize;
-        // Chunks of 4 to 32 KiB, so that a refill makes at least eight objects.
-        let order = (size * 8).div_ceil(PAGE as usize).next_power_of_two().ilog2();
+        let order = chunk_order(class);
         // Small objects are everybody's.
         let taken = self.pages.alloc_for(&heap.memory, order, Mobility::Fixed, INFRASTRUCTURE);
         let Some(offset) = taken else { return false };
         let start = heap.memory.address(offset);
-        let n = ((PAGE as usize) << order) / size;
+        let n = in_chunk(class);
         let mut head = null_mut();
         for i in (0..n).rev() {
             let object = start.wrapping_add(i * size).cast::<Object>();
@@ -252,6 +273,29 @@ impl CoreHeap {
         }
         self.lists[class] = List { head, len: n as u32 };
         true
+    }
+
+    /// May a program or a file have 2^order pages? Not those that are kept, whether they lie in whole blocks or in this core's lists.
+    fn may_give(&self, heap: &Heap, order: u32) -> bool {
+        let (free, kept) = (heap.memory.pool().free(), kept(heap));
+        let pages = |blocks: usize| blocks * (BLOCK / PAGE) as usize;
+        free > kept
+            || self.pages.has(order) && pages(free) + self.pages.free_pages() >= pages(kept) + (1 << order)
+    }
+
+    /// Gives the alarm when what the runtime's own objects take comes near to what is kept for them.
+    fn look_at_reserve(&self, heap: &Heap) {
+        if heap.memory.pool().free() <= kept(heap) + 1
+            && self.spare_pages(heap) < nearly_kept(heap)
+            && let Some(alarm) = ALARM.get()
+        {
+            alarm();
+        }
+    }
+
+    /// Pages that this core can have, one at a time.
+    fn spare_pages(&self, heap: &Heap) -> usize {
+        heap.memory.pool().free() * (BLOCK / PAGE) as usize + self.pages.free_pages()
     }
 
     #[cold]
@@ -269,6 +313,127 @@ impl CoreHeap {
         }
         list.len -= BATCH;
         heap.exchange[class].push(batch);
+        heap.given[class].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives pages back of which all objects are free, and are in the exchange or this core's lists. Value: pages.
+    fn trim(&mut self, heap: &Heap) -> u64 {
+        (0..SIZES.len())
+            .filter(|class| heap.given[*class].load(Ordering::Relaxed) >= TRIM_AFTER)
+            .map(|class| self.trim_class(heap, class))
+            .sum()
+    }
+
+    /// There is no memory to count in: objects are counted in the first one of their chunk, if that is free as well, which a mark of
+    /// its page tells.
+    fn trim_class(&mut self, heap: &Heap, class: usize) -> u64 {
+        heap.given[class].store(0, Ordering::Relaxed);
+        let mut all = self.take_all(heap, class);
+        let memory = &heap.memory;
+        let chunk = PAGE << chunk_order(class);
+        // The chunk's offset, and whether the object is its first.
+        let place = |object: *mut Object| {
+            let offset = memory.offset(object.cast()).expect("a free object is the heap's");
+            (offset & !(chunk - 1), offset.is_multiple_of(chunk))
+        };
+        let first_of = |start: u64| memory.address(start).cast::<Object>();
+        each(all, |object| {
+            let (start, is_first) = place(object);
+            if is_first {
+                memory.set_mark(start, true);
+                // SAFETY: the object is free, and nobody else has it.
+                unsafe { (*object).next_batch = null_mut() };
+            }
+        });
+        each(all, |object| {
+            let (start, _) = place(object);
+            if memory.is_marked(start) {
+                let count = first_of(start);
+                // SAFETY: the first object is one of these.
+                unsafe { (*count).next_batch = (*count).next_batch.wrapping_byte_add(1) };
+            }
+        });
+        let (mut kept, mut whole) = (null_mut(), null_mut::<Object>());
+        while !all.is_null() {
+            let object = all;
+            // SAFETY: the object is free, and nobody else has it.
+            all = unsafe { (*object).next };
+            let (start, is_first) = place(object);
+            // SAFETY: as above.
+            let is_whole =
+                memory.is_marked(start) && unsafe { (*first_of(start)).next_batch.addr() } == in_chunk(class);
+            let to = match (is_whole, is_first) {
+                (true, true) => &mut whole,
+                // It goes with the first.
+                (true, false) => continue,
+                (false, _) => &mut kept,
+            };
+            // SAFETY: as above.
+            unsafe { (*object).next = *to };
+            *to = object;
+        }
+        let mut pages = 0;
+        while !whole.is_null() {
+            let (start, _) = place(whole);
+            // SAFETY: as above.
+            whole = unsafe { (*whole).next };
+            pages += chunk / PAGE;
+            self.pages.free(memory, start, chunk_order(class));
+        }
+        while !kept.is_null() {
+            let object = kept;
+            let (start, is_first) = place(object);
+            if is_first {
+                memory.set_mark(start, false);
+            }
+            let list = &mut self.lists[class];
+            // SAFETY: as above.
+            unsafe {
+                kept = (*object).next;
+                object.write(Object { next: list.head, next_batch: null_mut() });
+            }
+            *list = List { head: object, len: list.len + 1 };
+            if list.len >= 2 * BATCH {
+                self.give(heap, class);
+            }
+        }
+        // What was put back is no reason to look again.
+        heap.given[class].store(0, Ordering::Relaxed);
+        pages
+    }
+
+    /// All free objects of a class that are in the exchange and in this core's list.
+    fn take_all(&mut self, heap: &Heap, class: usize) -> *mut Object {
+        let mut all = null_mut();
+        let mut add = |mut head: *mut Object| {
+            while !head.is_null() {
+                let object = head;
+                // SAFETY: free objects that were taken out of their list.
+                unsafe {
+                    head = (*object).next;
+                    (*object).next = all;
+                }
+                all = object;
+            }
+        };
+        add(core::mem::replace(&mut self.lists[class], List { head: null_mut(), len: 0 }).head);
+        loop {
+            let batch = heap.exchange[class].pop();
+            if batch.is_null() {
+                return all;
+            }
+            add(batch);
+        }
+    }
+}
+
+/// Calls `f` with each object of a list, which does not change the list.
+fn each(mut list: *mut Object, mut f: impl FnMut(*mut Object)) {
+    while !list.is_null() {
+        // SAFETY: the caller has all of the list.
+        let next = unsafe { (*list).next };
+        f(list);
+        list = next;
     }
 }
 
@@ -424,18 +589,56 @@ pub fn set_server(server: Server) {
 /// One in so many blocks is kept for the runtime's own objects, which can't do without, and at least one, at most so many.
 const KEPT: usize = 64;
 const KEPT_MOST: usize = 32;
+/// In a small cell it may be one for each core, if that is no more than one in so many.
+const KEPT_SMALL: usize = 16;
 
 fn kept(heap: &Heap) -> usize {
-    (heap.memory.pool().len() / KEPT).clamp(1, KEPT_MOST)
+    let blocks = heap.memory.pool().len();
+    // Each core takes a block at a time.
+    let least = heap.cores.len().min(blocks / KEPT_SMALL).max(1);
+    (blocks / KEPT).max(least).min(KEPT_MOST)
 }
 
 /// Is there so little memory that a program is not to be given more of the runtime's objects (threads)? That is so before
 /// programs' own pages come to an end.
 pub fn is_short() -> bool {
-    with_core(|core, heap| {
-        let pages = heap.memory.pool().free() * (BLOCK / PAGE) as usize + core.pages.free_pages();
-        pages < 2 * kept(heap) * (BLOCK / PAGE) as usize
-    })
+    with_core(|core, heap| core.spare_pages(heap) < 2 * kept(heap) * (BLOCK / PAGE) as usize)
+}
+
+/// So many pages are kept, and a few: with less, calls that make objects fail, so that they do before pages of programs come to
+/// an end, for which somebody is ended.
+fn nearly_kept(heap: &Heap) -> usize {
+    kept(heap) * (BLOCK / PAGE) as usize * 5 / 4
+}
+
+/// Is there so little memory that a program is not to be given more of the runtime's objects of any kind?
+pub fn is_nearly_used_up() -> bool {
+    with_core(|core, heap| core.spare_pages(heap) < nearly_kept(heap))
+}
+
+/// Is half of what is kept for the runtime's own objects gone, as far as this core can tell?
+pub fn reserve_is_used_up() -> bool {
+    with_core(|core, heap| core.spare_pages(heap) < kept(heap) * (BLOCK / PAGE) as usize / 2)
+}
+
+/// Is there so much memory that no core need ask the two above?
+pub fn is_plenty() -> bool {
+    let heap = heap();
+    heap.memory.pool().free() > kept(heap) + 1
+}
+
+/// Gives pages back that held nothing but objects that are free by now, as far as this core can tell. Value: pages.
+pub fn trim() -> u64 {
+    with_core(|core, heap| core.trim(heap))
+}
+
+static ALARM: SetOnce<fn()> = SetOnce::new();
+
+/// Has this called when the runtime's own objects come near to what is kept for them, which may be in the middle of anything: it must do no more
+/// than take note.
+pub fn set_alarm(alarm: fn()) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = ALARM.set(alarm);
 }
 
 /// May this activity hold so many pages more?
@@ -462,13 +665,13 @@ pub fn is_over_budget(order: u32) -> bool {
 
 fn taken(order: u32, take: impl Fn(&mut CorePages, &Memory) -> Option<u64>) -> Option<u64> {
     let mut offset = None;
-    let mut serve = || {
-        offset = with_core(|core, heap| {
-            let over = heap.memory.pool().free() < kept(heap) && core.pages.free_pages() < 1 << order;
-            if over { None } else { take(&mut core.pages, &heap.memory) }
-        });
-        offset.is_some()
-    };
+    let mut serve =
+        || {
+            offset = with_core(|core, heap| {
+                if core.may_give(heap, order) { take(&mut core.pages, &heap.memory) } else { None }
+            });
+            offset.is_some()
+        };
     match SERVER.get() {
         Some(server) => server(PAGE << order, &mut serve),
         None => _ = serve(),
@@ -560,6 +763,59 @@ mod tests {
                     unsafe { cores[core].free(&heap, p, layout) };
                 }
             }
+        }
+    }
+
+    /// Of all that was freed, pages go back; what is still held keeps its bytes, and nothing is given out twice.
+    #[test]
+    fn pages_go_back_when_all_is_free() {
+        let heap = Heap::new(memory(16, 2));
+        let (mut a, mut b) = (CoreHeap::new(0), CoreHeap::new(1));
+        for size in [16, 48, 100, 504, 640, 2048] {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            let before = heap.memory().used();
+            let mut held: Vec<_> = (0..4000).map(|_| a.alloc(&heap, layout)).collect();
+            for (n, p) in held.iter().enumerate() {
+                // SAFETY: just allocated.
+                unsafe { p.write_bytes(n as u8, size) };
+            }
+            let with_all = heap.memory().used() - before;
+            // All but one of 200 are freed, here and there.
+            let mut left = Vec::new();
+            for (n, p) in held.drain(..).enumerate() {
+                if n % 200 == 7 {
+                    left.push((n, p));
+                    continue;
+                }
+                let core = if n % 3 == 0 { &mut a } else { &mut b };
+                // SAFETY: from this heap.
+                unsafe { core.free(&heap, p, layout) };
+            }
+            let pages = b.trim(&heap) + a.trim(&heap);
+            let now = heap.memory().used() - before;
+            assert!(pages > 0 || in_chunk(CLASS_OF[size.div_ceil(16)] as usize) >= 200 / 2, "{size}");
+            assert_eq!(now + pages * PAGE, with_all, "{size}");
+            assert_eq!(b.trim(&heap) + a.trim(&heap), 0, "there is nothing more to be had");
+            let again: Vec<_> = (0..4000).map(|_| b.alloc(&heap, layout)).collect();
+            let all: std::collections::BTreeSet<_> =
+                again.iter().copied().chain(left.iter().map(|(_, p)| *p)).collect();
+            assert_eq!(all.len(), again.len() + left.len(), "{size}: given out twice");
+            for p in &again {
+                // SAFETY: just allocated.
+                unsafe { p.write_bytes(0xff, size) };
+            }
+            for (n, p) in &left {
+                // SAFETY: still held.
+                let bytes = unsafe { std::slice::from_raw_parts(*p, size) };
+                assert!(bytes.iter().all(|byte| *byte == *n as u8), "{size}");
+            }
+            for p in again.into_iter().chain(left.into_iter().map(|(_, p)| p)) {
+                // SAFETY: from this heap.
+                unsafe { b.free(&heap, p, layout) };
+            }
+            b.trim(&heap);
+            // A core keeps some in its list.
+            assert!(heap.memory().used() - before <= with_all / 4, "{size}");
         }
     }
 

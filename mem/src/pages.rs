@@ -39,6 +39,8 @@ const DIRTY: u16 = 0x40;
 /// The page was given out, and what it holds can be moved.
 const MOVABLE: u16 = 0x20;
 const ORDER: u16 = 0x0f;
+/// The page was given out, and whoever has it has put a mark there ([`Memory::set_mark`]).
+const MARK: u16 = 0x10;
 /// From this bit on: the activity that pays for the page, if it was given out.
 const PAYER: u32 = 8;
 const _: () = assert!(ACTIVITIES_MAX <= 1 << (16 - PAYER));
@@ -232,6 +234,22 @@ impl Memory {
     /// The activity that pays for the page at `offset` of the cell's memory, which somebody has.
     pub fn payer(&self, offset: u64) -> u32 {
         u32::from(self.state[(offset / PAGE) as usize].load(Ordering::Relaxed) >> PAYER)
+    }
+
+    /// Marks the page at `offset`, which the caller has and which stays where it is, or takes the mark away. It is gone when the page is
+    /// given back.
+    pub fn set_mark(&self, offset: u64, on: bool) {
+        let state = &self.state[(offset / PAGE) as usize];
+        if on {
+            state.fetch_or(MARK, Ordering::Relaxed);
+        } else {
+            state.fetch_and(!MARK, Ordering::Relaxed);
+        }
+    }
+
+    /// Is the page at `offset`, which somebody has, marked?
+    pub fn is_marked(&self, offset: u64) -> bool {
+        self.state[(offset / PAGE) as usize].load(Ordering::Relaxed) & MARK != 0
     }
 
     /// What one activity holds is another's from now on, which may hold some already.
@@ -472,6 +490,12 @@ impl CorePages {
         let link = self.lists[kind][from as usize];
         self.unlink(memory, link, kind, from);
         Some((memory.page(link), kind, from))
+    }
+
+    /// Is there a chunk of 2^order pages at least in lists that chunks are taken from?
+    pub fn has(&self, order: u32) -> bool {
+        let taken_from = &self.lists[..list::LEAVING];
+        taken_from.iter().any(|lists| lists[order as usize..].iter().any(|list| !list.is_null()))
     }
 
     /// A block that nobody had, likewise.

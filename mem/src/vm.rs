@@ -28,7 +28,7 @@ use atoll_abi::platform::{Access, Backing, Change, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
-use crate::heap::{give_pages, is_over_budget, memory, take_pages, take_pages_dirty};
+use crate::heap::{give_pages, is_over_budget, memory, take_pages, take_pages_dirty, trim};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
 use crate::texts::{self, Piece, Shape, Text, Texts};
@@ -567,7 +567,8 @@ pub fn set_reclaim(reclaim: Reclaim) {
 
 /// Asks caches for memory, if `over_budget` for that of whom this core works for. False: they have none to give.
 pub fn reclaim(bytes: u64, over_budget: bool) -> bool {
-    RECLAIM.get().is_some_and(|reclaim| reclaim(bytes, over_budget)) || !over_budget && texts::give_up(0) > 0
+    RECLAIM.get().is_some_and(|reclaim| reclaim(bytes, over_budget))
+        || !over_budget && (texts::give_up(0) > 0 || trim() > 0)
 }
 
 /// Zeroed pages, if need be after asking the platform and caches for some.
@@ -712,6 +713,9 @@ impl Protecting {
     }
 }
 
+/// Areas that a space has at most (`vm.max_map_count`; as newer distributions have it, not Linux's own 65,530).
+pub const AREAS_MAX: usize = 1 << 20;
+
 /// A program's address space.
 pub struct AddressSpace {
     vm: Mutex<Vm>,
@@ -734,6 +738,8 @@ struct Vm {
     ready: Ready,
     /// Addresses of pages that nobody has access to and no area has any more, and whose contents nobody is to see.
     closed: Ready,
+    /// Where there is no room, so that it is not looked for there again.
+    gaps: Gaps,
     /// How many programs it was emptied of.
     image: u64,
     /// How what is mapped is brought in.
@@ -753,6 +759,15 @@ struct Vm {
     /// Texts that others may show, too, or what is left of them, by the first bytes. Their windows are in none of the lists above.
     texts: Arc<BTreeMap<u64, Shown>>,
     rewritten: u64,
+}
+
+/// No gap between areas from `below` up to the space's top, as far as no memory is ready there, has more than `largest` bytes. (Linux
+/// did it so before it kept a tree of gaps: `free_area_cache`, `cached_hole_size`.) There may be less room by now, not more.
+#[derive(Default)]
+struct Gaps {
+    /// 0: it is not known.
+    below: u64,
+    largest: u64,
 }
 
 /// A stretch of a text as a space shows it.
@@ -853,6 +868,7 @@ impl AddressSpace {
                 total: 0,
                 ready: Ready::default(),
                 closed: Ready::default(),
+                gaps: Gaps::default(),
                 image: 0,
                 paging: Paging::Usual,
                 next_ready: SLOT,
@@ -1073,7 +1089,9 @@ impl AddressSpace {
 
     /// Mappings grow down from `top` from now on.
     pub fn set_top(&self, top: u64) {
-        self.lock().top = top;
+        let mut vm = self.lock();
+        vm.top = top;
+        vm.gaps = Gaps::default();
     }
 
     /// Where the heap begins, set by the loader.
@@ -1387,7 +1405,7 @@ impl Vm {
         Ok(())
     }
 
-    fn choose(&self, request: &MapRequest, len: u64) -> Result<u64> {
+    fn choose(&mut self, request: &MapRequest, len: u64) -> Result<u64> {
         let addr = request.addr;
         self.check_place(addr, len, request.place)?;
         if matches!(request.place, Place::Fixed | Place::FixedNoReplace) {
@@ -1415,13 +1433,53 @@ impl Vm {
     }
 
     /// As [`find_free`], where no memory is ready, either. Some may be closed there.
-    fn find_unused(&self, len: u64, mut top: u64, low: u64, align: u64) -> Option<u64> {
-        loop {
-            let at = find_free(&self.areas, len, top, low, align)?;
-            match self.ready.last_in(at, at + len) {
-                Some((start, _)) => top = start,
-                None => return Some(at),
+    fn find_unused(&mut self, len: u64, top: u64, low: u64, align: u64) -> Option<u64> {
+        let is_known = top == self.top && self.gaps.below != 0 && len > self.gaps.largest;
+        let (from, mut largest) = if is_known { (self.gaps.below, self.gaps.largest) } else { (top, 0) };
+        let mut end = from;
+        let mut found = None;
+        for (start, area) in self.areas.range(..from).rev() {
+            if end <= low {
+                break;
             }
+            if area.end < end {
+                match self.room_in(area.end.max(low), end, len, align) {
+                    Ok(at) => {
+                        found = Some(at);
+                        break;
+                    }
+                    Err(room) => largest = largest.max(room),
+                }
+            }
+            end = *start;
+        }
+        let found = found.or_else(|| self.room_in(low, end, len, align).ok());
+        if top == self.top && found.is_some() {
+            self.gaps = Gaps { below: end, largest };
+        }
+        found
+    }
+
+    /// Room for `len` bytes in a gap between areas, where no memory is ready. Err: there is none, only so much in one piece.
+    fn room_in(&self, gap: u64, mut end: u64, len: u64, align: u64) -> core::result::Result<u64, u64> {
+        let mut largest = 0;
+        while gap < end {
+            let ready = self.ready.last_in(gap, end);
+            let from = ready.map_or(gap, |(_, ready_end)| ready_end.min(end));
+            if let Some(at) = place_in(from.max(gap), end, len, align) {
+                return Ok(at);
+            }
+            largest = largest.max(end - from);
+            let Some((start, _)) = ready else { break };
+            end = start;
+        }
+        Err(largest)
+    }
+
+    /// There may be room up to `end` that there was not before.
+    fn note_room(&mut self, end: u64) {
+        if self.gaps.below != 0 && end > self.gaps.below {
+            self.gaps.below = self.areas.range(end..).next().map_or(self.top, |(start, _)| *start);
         }
     }
 
@@ -1543,6 +1601,7 @@ impl Vm {
             // SAFETY: a user range.
             let _ = unsafe { platform().unmap(s, e - s) };
             self.release_slots(s, e);
+            self.note_room(e);
         }
     }
 
@@ -1580,7 +1639,7 @@ impl Vm {
         if request.len == 0 {
             return Err(Errno::EINVAL);
         }
-        if len < request.len || len > USER_MAX {
+        if len < request.len || len > USER_MAX || self.areas.len() >= AREAS_MAX {
             return Err(Errno::ENOMEM);
         }
         let simple = request.access.difference(Access::POPULATE) == Access::READ | Access::WRITE;
@@ -1825,6 +1884,7 @@ impl Vm {
             of_files |= matches!(area.kind, Kind::File { .. });
             drop_mapping(&area.kind);
         }
+        self.note_room(end);
         // Nothing else has windows.
         if of_files {
             self.forget_windows(start, end);
@@ -1877,6 +1937,7 @@ impl Vm {
         }
         self.split(start, end);
         self.areas.remove(&start);
+        self.note_room(end);
         self.total -= len;
         true
     }
@@ -2049,6 +2110,7 @@ impl Vm {
             total: 0,
             ready: Ready::default(),
             closed: Ready::default(),
+            gaps: Gaps::default(),
             image: 0,
             paging: self.paging,
             next_ready: SLOT,
@@ -2431,6 +2493,7 @@ impl Vm {
             let _ = unsafe { platform().unmap(start, end - start) };
             self.release_slots(start, end);
         }
+        self.note_room(end);
         self.forget_windows(start, end);
     }
 
@@ -3530,15 +3593,18 @@ impl Vm {
     }
 }
 
+/// The highest place for `len` bytes between `gap` and `end`, of which the runtime has its part.
+fn place_in(gap: u64, end: u64, len: u64, align: u64) -> Option<u64> {
+    let mut start = end.checked_sub(len)? & !(align - 1);
+    if start < RUNTIME_END && start + len > RUNTIME_BASE {
+        start = RUNTIME_BASE.checked_sub(len)? & !(align - 1);
+    }
+    (start >= gap).then_some(start)
+}
+
 /// A free range of `len` bytes; the highest that ends at or below `top` and starts at or above `low`.
 fn find_free(areas: &BTreeMap<u64, Area>, len: u64, top: u64, low: u64, align: u64) -> Option<u64> {
-    let place = |gap: u64, end: u64| {
-        let mut start = end.checked_sub(len)? & !(align - 1);
-        if start < RUNTIME_END && start + len > RUNTIME_BASE {
-            start = RUNTIME_BASE.checked_sub(len)? & !(align - 1);
-        }
-        (start >= gap).then_some(start)
-    };
+    let place = |gap: u64, end: u64| place_in(gap, end, len, align);
     let mut end = top;
     for (start, area) in areas.range(..top).rev() {
         if end <= low {

@@ -137,10 +137,28 @@ pub fn stands_before(resource: Resource) -> bool {
     GATES.load(Ordering::Relaxed) & bits(resource) != 0
 }
 
-/// Has any resource a gate?
+/// Has any resource a gate, or is there an alarm?
 #[inline(always)]
 pub fn any() -> bool {
     GATES.load(Ordering::Relaxed) != 0
+}
+
+/// Beside the gates, so that whoever looks for them needs no second look: the runtime's own memory is nearly used up.
+const ALARM_BIT: u64 = 1 << 63;
+
+/// Every call looks at [`is_alarmed`] before it begins, or no longer does.
+pub fn set_alarm(on: bool) {
+    if on {
+        GATES.fetch_or(ALARM_BIT, Ordering::Relaxed);
+    } else {
+        GATES.fetch_and(!ALARM_BIT, Ordering::Relaxed);
+    }
+}
+
+/// Is the runtime's own memory nearly used up?
+#[inline(always)]
+pub fn is_alarmed() -> bool {
+    GATES.load(Ordering::Relaxed) & ALARM_BIT != 0
 }
 
 /// The place of a resource's gate for who runs here, if it has one.

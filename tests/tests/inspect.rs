@@ -30,6 +30,7 @@ fn main() {
         Trial::test("service_points", service_points),
         Trial::test("memory_budgets", memory_budgets),
         Trial::test("memory_used_up", memory_used_up),
+        Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -1090,6 +1091,90 @@ fn memory_used_up() -> Done {
     let options = ["run", "--cores", "2", "--memory", "512M", "--volume", &volume, "--"];
     let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", USING_UP, directory]].concat())?;
     check(said == "9 None\n", said)
+}
+
+/// Makes one kind of the runtime's objects after the other until there is an error, with all other memory taken.
+const MAKING: &str = r#"
+import ctypes, errno, mmap, os, resource, socket
+resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20))
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_long, [ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_long, ctypes.c_long]
+def until_error(make, most=1 << 20):
+    # Python's own memory for what comes then.
+    spare = [bytes(500) for _ in range(4000)]
+    try:
+        for n in range(most):
+            make(n)
+    except OSError as e:
+        spare.clear()
+        return errno.errorcode[e.errno]
+    except MemoryError:
+        spare.clear()
+        return "ENOMEM"
+    return "no error"
+def call(result):
+    if result == -1:
+        raise OSError(ctypes.get_errno(), "")
+    return result
+filler = mmap.mmap(-1, 200 << 20)
+def fill(n):
+    filler[n << 12] = 1
+def close():
+    for fd in range(3, 1 << 20):
+        try:
+            os.close(fd)
+        except OSError:
+            return
+def event(n):
+    os.eventfd(0)
+def directory(n):
+    os.mkdir(f"/tmp/of-a-name-of-some-length-{n}")
+places = []
+def mapping(n):
+    places.append(call(libc.mmap(0, 4096, n % 2, 0x22, -1, 0)))
+ends = []
+def message(n):
+    if n % 200 == 0:
+        ends.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        ends[-1][0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    ends[-1][0].send(b"a message")
+timers = []
+def timer(n):
+    id = ctypes.c_void_p()
+    call(libc.timer_create(1, None, ctypes.byref(id)))
+    timers.append(id)
+for n in range(0, 150 << 8):
+    fill(n)
+print("events", until_error(event), flush=True)
+close()
+print("directories", until_error(directory), flush=True)
+for n in range(1 << 20):
+    try:
+        os.rmdir(f"/tmp/of-a-name-of-some-length-{n}")
+    except OSError:
+        break
+print("mappings", until_error(mapping), flush=True)
+for p in places:
+    libc.munmap(p, 4096)
+print("messages", until_error(message), flush=True)
+for a, b in ends:
+    a.close(), b.close()
+print("timers", until_error(timer, 1 << 14), flush=True)
+for id in timers:
+    libc.timer_delete(id)
+# And all goes on.
+print(open("/proc/self/comm").read().strip(), os.spawnv(os.P_WAIT, "/bin/true", ["true"]), flush=True)
+"#;
+
+/// CE-05: what a program makes of the runtime's objects comes to an end before the runtime's memory does.
+fn objects_used_up() -> Done {
+    let user = User::this()?;
+    let options = ["run", "--cores", "1", "--memory", "200M", "--", "/usr/bin/python3", "-c", MAKING];
+    let said = user.ask(&options)?;
+    let expected =
+        "events EMFILE\ndirectories ENOMEM\nmappings ENOMEM\nmessages ENOMEM\ntimers no error\npython3 0\n";
+    check(said == expected, said)
 }
 
 /// Two threads of a program's, one of which ends after a second, and another program's.

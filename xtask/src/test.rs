@@ -13,8 +13,8 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, programs, syscalls, assertions, entry, frozen, resize, processes,
-    /// confinement, inspect, conformance, nucleus.
+    /// Only these parts: format, lints, units, models, debug, programs, syscalls, assertions, entry, frozen, resize,
+    /// processes, confinement, inspect, conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
 }
@@ -26,7 +26,8 @@ const PARTS: &[Part] = &[
     ("format", "the code is formatted", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("lints", "no warnings", lints),
     ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet"]))),
-    ("models", "all interleavings of the locks, and of what cores hand to each other", || run(&mut models())),
+    ("models", "all interleavings of the locks, and of what cores hand to each other", models),
+    ("debug", "a runtime that checks itself is built", debug),
     ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
     ("syscalls", "system calls on Linux and in cells, and the table of them", || {
         // One after the other: some measure time, and two cells on one processor take it from each other.
@@ -67,24 +68,26 @@ const PARTS: &[Part] = &[
     }),
 ];
 
-/// Takes long, needs no more than a processor and measures nothing: it runs beside the other part, which mostly waits.
-const BESIDE: (&str, &str) = ("models", "programs");
+/// Take long, need no more than a processor and measure nothing: they run beside the other part, which mostly waits.
+const BESIDE: (&[&str], &str) = (&["models", "lints", "debug"], "programs");
 
 /// Runs them.
 pub fn all(options: &Options) -> Result<()> {
     let wanted = |part: &str| options.parts.is_empty() || options.parts.iter().any(|p| p == part);
+    let with = wanted(BESIDE.1);
+    let beside: Vec<&str> = BESIDE.0.iter().copied().filter(|part| with && wanted(part)).collect();
     for (name, what, part) in PARTS {
-        let is_beside = *name == BESIDE.0 && wanted(BESIDE.1);
-        if !wanted(name) || is_beside {
+        if !wanted(name) || beside.contains(name) {
             continue;
         }
         println!("== {name}: {what}");
         let begun = Instant::now();
-        let beside = if *name == BESIDE.1 && wanted(BESIDE.0) { Some(Beside::begin()?) } else { None };
+        let others =
+            if *name == BESIDE.1 && !beside.is_empty() { Some(Beside::begin(&beside)?) } else { None };
         let done = part();
         let took = begun.elapsed().as_secs_f64();
-        if let Some(beside) = beside {
-            beside.end()?;
+        if let Some(others) = others {
+            others.end()?;
         }
         done?;
         println!("== {name}: passed in {took:.0} s");
@@ -93,41 +96,39 @@ pub fn all(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The models, under way beside another part. What they say is shown at the end.
+/// Parts that are under way beside another one. What they say is shown at the end.
 struct Beside {
     child: Child,
-    begun: Instant,
+    parts: String,
     said: tempfile::NamedTempFile,
 }
 
 impl Beside {
-    fn begin() -> Result<Beside> {
-        println!("== {} meanwhile, and what it says at the end", BESIDE.0);
+    fn begin(parts: &[&str]) -> Result<Beside> {
+        println!("== {} meanwhile, and what they say at the end", parts.join(", "));
         let said = tempfile::NamedTempFile::new()?;
         let output = || File::options().append(true).open(said.path());
-        let models = models();
         // Whoever measures comes first.
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(models.get_program()).args(models.get_args());
-        for (name, value) in models.get_envs() {
-            command.env(name, value.unwrap_or_default());
-        }
-        let child = command
+        let child = Command::new("nice")
+            .args(["-n", "19"])
+            .arg(std::env::current_exe()?)
+            .arg("test")
+            .args(parts)
             .current_dir(build::top())
             .stdout(output()?)
             .stderr(output()?)
             .spawn()
             .context("starting nice")?;
-        Ok(Beside { child, begun: Instant::now(), said })
+        Ok(Beside { child, parts: parts.join(", "), said })
     }
 
     fn end(mut self) -> Result<()> {
         let status = self.child.wait()?;
-        print!("{}", std::fs::read_to_string(self.said.path())?);
+        let said = std::fs::read_to_string(self.said.path())?;
+        print!("{}", said.trim_end_matches("All tests passed.\n"));
         if !status.success() {
-            bail!("{} failed: {status}", BESIDE.0);
+            bail!("{} failed: {status}", self.parts);
         }
-        println!("== {}: passed in {:.0} s", BESIDE.0, self.begun.elapsed().as_secs_f64());
         Ok(())
     }
 }
@@ -146,9 +147,8 @@ fn lints() -> Result<()> {
     Ok(())
 }
 
-fn models() -> Command {
-    let mut command = cargo();
-    command
+fn models() -> Result<()> {
+    run(cargo()
         .args([
             "test",
             "--quiet",
@@ -161,8 +161,14 @@ fn models() -> Command {
             "target/loom",
         ])
         .arg("loom_tests")
-        .env("RUSTFLAGS", "--cfg loom");
-    command
+        .env("RUSTFLAGS", "--cfg loom"))
+}
+
+fn debug() -> Result<()> {
+    for package in ["atoll", "atoll-cell"] {
+        run(cargo().args(["build", "--quiet", "--package", package]))?;
+    }
+    Ok(())
 }
 
 fn conformance() -> Result<()> {
@@ -185,9 +191,7 @@ const ASSERTED: &[(&str, &[&str])] = &[
 ];
 
 fn assertions() -> Result<()> {
-    for package in ["atoll", "atoll-cell"] {
-        run(cargo().args(["build", "--quiet", "--package", package]))?;
-    }
+    debug()?;
     for (test, cases) in ASSERTED {
         for case in *cases {
             run(cargo()

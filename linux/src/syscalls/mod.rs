@@ -113,10 +113,9 @@ fn dispatch(frame: &mut UserFrame) {
     };
     let resource = RESOURCES.get(number as usize).copied().unwrap_or(Resource::Process);
     books::begin(number as usize % books::KINDS, resource);
-    if gate::any() {
-        wait_for_turn(number, resource);
-    }
+    let may_begin = if gate::any() { wait_for_turn(number, resource) } else { Ok(()) };
     let result = match handler {
+        _ if may_begin.is_err() => Err(Errno::ENOMEM),
         Some(handler) => handler(&mut Call { task, frame }),
         None => missing(task, number),
     };
@@ -131,15 +130,19 @@ fn dispatch(frame: &mut UserFrame) {
     books::end();
 }
 
-/// A call waits until it is its turn at the resource that serves it; and at the memory that it may take.
+/// A call waits until it is its turn at the resource that serves it; and at the memory that it may take. ENOMEM: there is none.
 #[cold]
-fn wait_for_turn(number: u64, resource: Resource) {
+fn wait_for_turn(number: u64, resource: Resource) -> Result<()> {
+    if gate::is_alarmed() && table::makes_objects(number) && budget::objects_are_short() {
+        return Err(Errno::ENOMEM);
+    }
     if !table::turns(number) {
         gate::pass(resource);
     }
     if !matches!(resource, Resource::Process | Resource::Thread | Resource::Timer | Resource::Wait) {
         gate::pass(Resource::Memory);
     }
+    Ok(())
 }
 
 /// Times that a call is made again whose path others changed while it was on its way.
@@ -342,7 +345,14 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             if gate::full(Resource::DeviceRead) && task.space.memory.fault_reads(addr) {
                 gate::pass(Resource::DeviceRead);
             }
-            match task.space.memory.serve(addr, write, fetch, true) {
+            // To bring in a page takes some of the runtime's own memory.
+            let is_short = gate::is_alarmed() && budget::reserve_is_gone();
+            let served = if is_short {
+                Err(Denied::NoMemory)
+            } else {
+                task.space.memory.serve(addr, write, fetch, true)
+            };
+            match served {
                 Ok(()) if tries < SAME_FAULT_MAX && kind == FaultKind::Page => return,
                 Ok(()) if kind == FaultKind::Page => {
                     Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr)
