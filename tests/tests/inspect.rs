@@ -1167,7 +1167,7 @@ for id in timers:
 print(open("/proc/self/comm").read().strip(), os.spawnv(os.P_WAIT, "/bin/true", ["true"]), flush=True)
 "#;
 
-/// CE-05: what a program makes of the runtime's objects comes to an end before the runtime's memory does.
+/// OK-12: what a program makes of the runtime's objects comes to an end before the runtime's memory does.
 fn objects_used_up() -> Done {
     let user = User::this()?;
     let options = ["run", "--cores", "1", "--memory", "200M", "--", "/usr/bin/python3", "-c", MAKING];
