@@ -322,6 +322,11 @@ impl Chunks {
         matches!(self.home, Some(Home::Disk(_))) && !self.pieces(from, to).is_empty()
     }
 
+    /// Is there memory for the chunk that holds `at`?
+    pub fn has_memory(&self, at: u64) -> bool {
+        self.map.contains_key(&(at / CHUNK))
+    }
+
     /// Is the page that holds `at` valid?
     pub fn is_valid(&self, at: u64) -> bool {
         self.map.get(&(at / CHUNK)).is_some_and(|c| c.valid & 1 << (at % CHUNK / PAGE) != 0)

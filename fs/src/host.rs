@@ -2363,6 +2363,18 @@ impl Object for HostFile {
         self.has_chunk(offset)
     }
 
+    fn has_memory(&self, offset: u64) -> bool {
+        self.state.lock().chunks.has_memory(offset)
+    }
+
+    fn mappings(&self) -> u32 {
+        self.shared.load(Ordering::Relaxed).max(0) as u32
+    }
+
+    fn is_cache(&self) -> bool {
+        true
+    }
+
     fn mapped(&self, by: i32) {
         let before = self.shared.fetch_add(by, Ordering::SeqCst);
         if by > 0 {

@@ -1055,6 +1055,14 @@ impl Object for TmpNode {
         self.has_chunk(offset)
     }
 
+    fn has_memory(&self, offset: u64) -> bool {
+        self.content().is_ok_and(|c| c.read().chunks.has_memory(offset))
+    }
+
+    fn mappings(&self) -> u32 {
+        self.mappings.load(Ordering::Relaxed).max(0) as u32
+    }
+
     fn mapped(&self, by: i32) {
         self.mappings.fetch_add(by, Ordering::Relaxed);
     }

@@ -267,7 +267,7 @@ struct Score {
 impl Score {
     fn of(process: Arc<Process>) -> Score {
         let task = process.tasks.lock().first().cloned();
-        let resident = task.map_or(0, |task| task.space.share().memory.size().1);
+        let resident = task.map_or(0, |task| task.space.share().memory.residence(0, u64::MAX).sum());
         let adjustment = process.oom_score_adj.load(Ordering::Relaxed);
         let points = resident as i64 + i64::from(adjustment) * (memory().total() / 1000) as i64;
         Score { process, resident, adjustment, points }

@@ -19,7 +19,7 @@ use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
 use atoll_mem::heap::memory;
-use atoll_mem::vm::Kind;
+use atoll_mem::vm::{Kind, Residence, Share};
 use atoll_sync::Mutex;
 use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
@@ -736,7 +736,8 @@ fn zombie(p: &Process, stat: bool) -> String {
 }
 
 fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
-    let (total, resident, _) = t.space.share().memory.size();
+    let (total, resident) = memory_of(t);
+    let resident = resident.sum();
     let ticks = |ns: u64| ns / 10_000_000;
     let used = if t.tid() == p.pid { p.used() } else { t.used() };
     let children = *p.child_usage.lock();
@@ -809,9 +810,16 @@ fn semaphore_limits() -> String {
     format!("{}\t{}\t{}\t{}\n", sem::SET_MAX, sem::SEMAPHORES_MAX, sem::OPERATIONS_MAX, sem::SETS_MAX)
 }
 
+/// Bytes that are mapped, and what of them is in memory.
+fn memory_of(t: &Task) -> (u64, Residence) {
+    let space = t.space.share();
+    (space.memory.total(), space.memory.residence(0, u64::MAX))
+}
+
 fn statm(_p: &Arc<Process>, t: &Arc<Task>) -> String {
-    let (total, resident, _) = t.space.share().memory.size();
-    format!("{} {} {} 0 0 {} 0\n", total / PAGE, resident / PAGE, 0, total / PAGE)
+    let (total, resident) = memory_of(t);
+    let shared = resident.file.sum() + resident.shared_memory.sum();
+    format!("{} {} {} 0 0 {} 0\n", total / PAGE, resident.sum() / PAGE, shared / PAGE, total / PAGE)
 }
 
 /// A set of cores as Linux writes it: as hexadecimal words of 32 bits, and as a list of ranges.
@@ -836,7 +844,8 @@ fn core_set(set: &CoreSet) -> (String, String) {
 }
 
 fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
-    let (total, resident, peak) = t.space.share().memory.size();
+    let (total, resident) = memory_of(t);
+    let peak = t.space.share().memory.peak().max(resident.sum());
     let ids = p.ids().clone();
     let caps = ids.capabilities;
     let (ignored, caught) = p.actions.share().sets();
@@ -857,8 +866,8 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
          TracerPid:\t0\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
-         VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{rss:8} kB\n\
-         RssFile:\t       0 kB\nRssShmem:\t       0 kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
+         VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{anon:8} kB\n\
+         RssFile:\t{file:8} kB\nRssShmem:\t{shmem:8} kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
          VmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\nThreads:\t{threads}\nSigQ:\t0/96365\n\
          SigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
          SigCgt:\t{caught:016x}\nCapInh:\t{inheritable:016x}\nCapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\n\
@@ -886,7 +895,10 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         vp = kb(total),
         vs = kb(total),
         hwm = kb(peak),
-        rss = kb(resident),
+        rss = kb(resident.sum()),
+        anon = kb(resident.anonymous.sum()),
+        file = kb(resident.file.sum()),
+        shmem = kb(resident.shared_memory.sum()),
         threads = p.tasks.lock().len(),
         inheritable = caps.inheritable,
         permitted = caps.permitted,
@@ -987,23 +999,11 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
     each_area(t, |start, end, access, shared, _, _, _, _| {
         let _ = writeln!(
             out,
-            "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB\nRss:            {:8} kB",
+            "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB",
             heads.next().unwrap_or(""),
             (end - start) >> 10,
-            memory.resident(start, end) >> 10
         );
-        for name in [
-            "Pss",
-            "Shared_Clean",
-            "Shared_Dirty",
-            "Private_Clean",
-            "Private_Dirty",
-            "Referenced",
-            "Anonymous",
-            "Swap",
-        ] {
-            let _ = writeln!(out, "{name}:{}       0 kB", " ".repeat(16usize.saturating_sub(name.len() + 1)));
-        }
+        add_residence(&mut out, &memory.residence(start, end));
         let locked = memory.locked(start, end);
         let _ = writeln!(out, "Locked:         {:8} kB", locked >> 10);
         out.push_str("VmFlags:");
@@ -1017,19 +1017,30 @@ fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
     out
 }
 
-fn smaps_rollup(_p: &Arc<Process>, t: &Arc<Task>) -> String {
-    let (_, resident, _) = t.space.share().memory.size();
-    let mut out = String::from("00010000-7ffffffff000 ---p 00000000 00:00 0                  [rollup]\n");
-    for (name, value) in
-        [("Rss", resident), ("Pss", resident), ("Private_Dirty", resident), ("Anonymous", resident)]
-    {
-        let _ = writeln!(
-            out,
-            "{name}:{}{:8} kB",
-            " ".repeat(16usize.saturating_sub(name.len() + 1)),
-            value >> 10
-        );
+/// The lines of smaps that say what is in memory.
+fn add_residence(out: &mut String, r: &Residence) {
+    let both = |f: fn(&Share) -> u64| (f(&r.file), f(&r.anonymous) + f(&r.shared_memory));
+    let ((shared_clean, shared_dirty), (private_clean, private_dirty)) =
+        (both(|s| s.others), both(|s| s.own));
+    for (name, bytes) in [
+        ("Rss", r.sum()),
+        ("Pss", r.proportional),
+        ("Shared_Clean", shared_clean),
+        ("Shared_Dirty", shared_dirty),
+        ("Private_Clean", private_clean),
+        ("Private_Dirty", private_dirty),
+        ("Referenced", r.sum()),
+        ("Anonymous", r.anonymous.sum()),
+        ("Swap", 0),
+    ] {
+        let pad = " ".repeat(15usize.saturating_sub(name.len()));
+        let _ = writeln!(out, "{name}:{pad}{:8} kB", bytes >> 10);
     }
+}
+
+fn smaps_rollup(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    let mut out = String::from("00010000-7ffffffff000 ---p 00000000 00:00 0                  [rollup]\n");
+    add_residence(&mut out, &memory_of(t).1);
     out
 }
 

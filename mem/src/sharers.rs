@@ -55,6 +55,11 @@ impl Sharers {
         self.of(offset).is_some_and(|count| count.load(Ordering::Acquire) != 0)
     }
 
+    /// How many owners it has just now.
+    pub fn count(&self, offset: u64) -> u32 {
+        1 + self.of(offset).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// One owner less, who does not look at it any more. True: that was the last one, and its memory is to be given back.
     pub fn leave(&self, offset: u64) -> bool {
         let Some(count) = self.of(offset) else { return true };

@@ -166,8 +166,20 @@ pub trait Object: Send + Sync + Any {
     fn is_here(&self, _offset: u64) -> bool {
         true
     }
+    /// Has it memory for the 64 KiB at `offset`, a multiple of that?
+    fn has_memory(&self, _offset: u64) -> bool {
+        true
+    }
     /// Bytes in the object. Beyond the last page, access is SIGBUS.
     fn size(&self) -> u64;
+    /// How many areas show it.
+    fn mappings(&self) -> u32 {
+        1
+    }
+    /// Is it a file's cache, not the only place where its contents are?
+    fn is_cache(&self) -> bool {
+        false
+    }
     /// One more area shows it (or, `-1`, one less).
     fn mapped(&self, by: i32);
     /// Does a program see how many areas show it? Then two of them are never joined again, as Linux joins none that its
@@ -431,6 +443,63 @@ impl Slot {
             let p = memory().address(self.offset() + page * PAGE);
             // SAFETY: the page is this slot's, and no other's.
             unsafe { p.write_bytes(0, PAGE as usize) };
+        }
+    }
+}
+
+/// Bytes of one kind that are in memory.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Share {
+    /// Nobody else shows them.
+    pub own: u64,
+    /// Others show them, too.
+    pub others: u64,
+}
+
+impl Share {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.own + self.others
+    }
+
+    fn add(&mut self, bytes: u64, by: u32) {
+        *(if by > 1 { &mut self.others } else { &mut self.own }) += bytes;
+    }
+}
+
+/// What of a range is in memory, as Linux divides it up (proc_pid_smaps(5)). Of an object all of a chunk of 64 KiB counts that is
+/// there, whoever brought it in.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Residence {
+    /// What was written to private memory.
+    pub anonymous: Share,
+    /// Of files.
+    pub file: Share,
+    /// Of objects that are no files on a disk or the host.
+    pub shared_memory: Share,
+    /// Bytes, each divided by how many show it.
+    pub proportional: u64,
+}
+
+impl Residence {
+    /// All bytes.
+    pub fn sum(&self) -> u64 {
+        self.anonymous.sum() + self.file.sum() + self.shared_memory.sum()
+    }
+
+    fn add_object(&mut self, object: &dyn Object, offset: u64, len: u64) {
+        let (grain, by) = (PAGE << CHUNK_ORDER, object.mappings().max(1));
+        let end = offset.saturating_add(len).min(page_up(object.size()));
+        let mut at = offset;
+        while at < end {
+            let next = (at / grain + 1) * grain;
+            if object.has_memory(at / grain * grain) {
+                let bytes = next.min(end) - at;
+                let share = if object.is_cache() { &mut self.file } else { &mut self.shared_memory };
+                share.add(bytes, by);
+                self.proportional += bytes / u64::from(by);
+            }
+            at = next;
         }
     }
 }
@@ -1267,21 +1336,48 @@ impl AddressSpace {
         self.lock().total
     }
 
-    /// Bytes mapped, bytes resident, most bytes ever resident.
-    pub fn size(&self) -> (u64, u64, u64) {
+    /// Most bytes ever resident, of what is no shared object.
+    pub fn peak(&self) -> u64 {
         let vm = self.lock();
         let direct: u64 = vm.areas.iter().filter(|(_, a)| a.direct).map(|(s, a)| a.end - s).sum();
-        let resident = vm.in_areas() * PAGE + direct;
-        (vm.total, resident, (vm.peak * PAGE).max(resident))
+        (vm.peak * PAGE).max(vm.in_areas() * PAGE + direct)
     }
 
-    /// Bytes resident of an area, as [`AddressSpace::size`] counts them.
-    pub fn resident(&self, start: u64, end: u64) -> u64 {
-        let vm = self.lock();
-        if vm.area_at(start).is_some_and(|(_, area)| area.direct) {
-            return end - start;
+    /// What is in memory of the areas in a range.
+    pub fn residence(&self, start: u64, end: u64) -> Residence {
+        let mut all = Residence::default();
+        let mut objects = Vec::new();
+        {
+            let vm = self.lock();
+            for (s, area) in vm.areas.range(..end).rev().take_while(|(_, area)| area.end > start) {
+                let (from, to) = ((*s).max(start), area.end.min(end));
+                match &area.kind {
+                    Kind::Object { object, offset, .. } => {
+                        objects.push((object.clone(), offset + from - s, to - from));
+                    }
+                    _ if area.direct => {
+                        all.file.others += to - from;
+                        all.proportional += to - from;
+                    }
+                    kind => {
+                        let of_file =
+                            matches!(kind, Kind::File { .. }) && !area.access.contains(Access::WRITE);
+                        for (at, slot) in vm.slots.range(from & !(SLOT - 1)..to) {
+                            let pages = (page_bits(*at, from, to) & slot.mapped).count_ones();
+                            let (bytes, by) =
+                                (u64::from(pages) * PAGE, memory().sharers().count(slot.offset()));
+                            (if of_file { &mut all.file } else { &mut all.anonymous }).add(bytes, by);
+                            all.proportional += bytes / u64::from(by);
+                        }
+                    }
+                }
+            }
         }
-        vm.runs(start, end).iter().map(|(_, len, _)| len).sum()
+        // There may be much of them: not under the lock.
+        for (object, offset, len) in objects {
+            all.add_object(&*object, offset, len);
+        }
+        all
     }
 
     /// The heap's start and end.

@@ -122,6 +122,14 @@ impl Object for Segment {
         self.size
     }
 
+    fn has_memory(&self, offset: u64) -> bool {
+        self.contents.has_memory(offset)
+    }
+
+    fn mappings(&self) -> u32 {
+        self.contents.mappings()
+    }
+
     fn mapped(&self, by: i32) {
         self.contents.mapped(by);
         let pid = try_current().map(|task| task.process.pid);

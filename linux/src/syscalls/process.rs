@@ -1138,7 +1138,7 @@ pub fn getrusage(c: &mut Call) -> Result<u64> {
     };
     let mut out = usage.rusage();
     if c.int(0) != CHILDREN {
-        let (_, _, peak) = c.task.space.memory.size();
+        let peak = c.task.space.memory.peak();
         out.maxrss = (peak >> 10) as i64;
         out.minflt = c.task.faults.load(Ordering::Relaxed) as i64;
         if c.int(0) != THREAD || usage.run_ns == 0 {
