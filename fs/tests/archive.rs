@@ -371,7 +371,7 @@ fn private_mappings_are_rewritten() {
         let at = map(run, false, 0);
         assert_eq!((space.rewritten(), window(at)), (1, Some((100_000, 5))));
         // All of it, for others to show, and the trampoline's 64 KiB.
-        assert_eq!(space.size().1, (1 << 17) + CHUNK);
+        assert_eq!(space.residence(0, u64::MAX).sum(), (1 << 17) + CHUNK);
         space.fault(at, false, true).unwrap();
         space.fault(at + 100_000, false, true).unwrap();
         // What is dropped would come back without its jump.
@@ -419,7 +419,7 @@ fn texts_are_shared() {
         let spaces = [0, 1, 2].map(|_| AddressSpace::new(USER_MAX / 2));
         for (n, space) in spaces.iter().enumerate() {
             let at = map(space, 0x10_0000_0000 + n as u64 * 0x1234_0000);
-            assert_eq!((space.rewritten(), space.size().1), (1, len + CHUNK));
+            assert_eq!((space.rewritten(), space.residence(0, u64::MAX).sum()), (1, len + CHUNK));
             let (start, w) = space.window_at(at + 100_004).unwrap();
             assert_eq!(start, at + 100_000);
             assert_eq!(space.window_of_trampoline(w.trampoline + 15).unwrap().0, start);
@@ -438,7 +438,7 @@ fn texts_are_shared() {
         for (from, len) in [(0, 0x1_8000), (0x1_9000, len - 0x1_9000)] {
             spaces[0].unmap(at + from, len).unwrap();
         }
-        assert_eq!((spaces[0].total(), spaces[0].size().1), (0, 0));
+        assert_eq!((spaces[0].total(), spaces[0].residence(0, u64::MAX).sum()), (0, 0));
         // What was given up, with what lay otherwise, is its users' alone, and the next one makes it again.
         assert_eq!(texts::give_up(0), 3 + 4);
         assert_eq!((texts::give_up(0), used() - before), (0, once));
