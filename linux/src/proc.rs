@@ -18,7 +18,7 @@ use atoll_fs::node::{At, Magic, NewNode};
 use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
-use atoll_mem::heap::memory;
+use atoll_mem::heap::{kept_bytes, memory};
 use atoll_mem::vm::{Kind, Residence, Share};
 use atoll_sync::Mutex;
 use atoll_task::{CoreSet, has_core};
@@ -1216,7 +1216,7 @@ fn meminfo() -> String {
     let rows: &[(&str, u64)] = &[
         ("MemTotal", total),
         ("MemFree", free),
-        ("MemAvailable", (free + cached).min(total)),
+        ("MemAvailable", (free.saturating_sub(kept_bytes() >> 10) + cached).min(total)),
         ("Buffers", 0),
         ("Cached", cached),
         ("SwapCached", 0),

@@ -333,6 +333,8 @@ pub struct Process {
     pub cpu_alarms: Mutex<[Option<crate::cpu_timer::CpuTimer>; 2]>,
     /// POSIX timers.
     pub timers: Mutex<BTreeMap<i32, crate::event::PosixTimer>>,
+    /// Where the next one's number is looked for; changed under their lock.
+    pub next_timer: AtomicI32,
     /// Set when it has left its parent's address space (vfork).
     pub released: AtomicBool,
     /// Woken then.
@@ -606,6 +608,7 @@ impl Process {
             alarm: SetOnce::new(),
             cpu_alarms: Mutex::new([None, None]),
             timers: Mutex::new(BTreeMap::new()),
+            next_timer: AtomicI32::new(0),
             released: AtomicBool::new(false),
             released_queue: WaitQueue::new(),
             undoes: AtomicBool::new(false),

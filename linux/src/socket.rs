@@ -15,6 +15,7 @@ use atoll_sync::{RcuArc, WaitQueue};
 use atoll_task::{Limit, books, gate, wait};
 use linux_raw_sys::{general as linux, ioctl, net};
 
+use crate::budget;
 use crate::process::Task;
 use crate::quota::Held;
 use crate::types::put;
@@ -310,6 +311,8 @@ impl SocketFile {
             }
             Inner::Stream(s) => self.send_stream(&**s, source, nonblock, pass),
             Inner::Unix(_) if flags & net::MSG_OOB != 0 => Err(Errno::EOPNOTSUPP),
+            // A message is an object of the runtime's until it is taken.
+            Inner::Unix(_) if gate::is_alarmed() && budget::objects_are_short() => Err(Errno::ENOMEM),
             Inner::Unix(u) => {
                 let mut beside = Some(ancillary);
                 loop {

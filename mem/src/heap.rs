@@ -161,6 +161,17 @@ impl Heap {
         &self.memory
     }
 
+    /// Is there enough memory, so that a core that finds none has not looked into others' lists?
+    fn most_is_elsewhere(&self) -> bool {
+        let total = self.memory.total();
+        total.saturating_sub(self.memory.used()) > total / 8
+    }
+
+    /// So many pages, or a few where there is enough for others.
+    fn at_least(&self, pages: usize) -> usize {
+        if self.most_is_elsewhere() { pages.min(FEW) } else { pages }
+    }
+
     /// Bytes that a request of this layout takes.
     fn rounded(layout: Layout) -> usize {
         layout.size().max(layout.align()).max(1)
@@ -275,12 +286,18 @@ impl CoreHeap {
         true
     }
 
-    /// May a program or a file have 2^order pages? Not those that are kept, whether they lie in whole blocks or in this core's lists.
+    /// May a program or a file have 2^order pages? Not those that are kept, whether they lie in whole blocks or in this core's lists,
+    /// unless there is enough in others' lists.
     fn may_give(&self, heap: &Heap, order: u32) -> bool {
         let (free, kept) = (heap.memory.pool().free(), kept(heap));
+        if free > kept {
+            return true;
+        }
         let pages = |blocks: usize| blocks * (BLOCK / PAGE) as usize;
-        free > kept
-            || self.pages.has(order) && pages(free) + self.pages.free_pages() >= pages(kept) + (1 << order)
+        if heap.most_is_elsewhere() {
+            return free == kept || self.pages.free_pages() >= 1 << order;
+        }
+        self.pages.has(order) && self.spare_pages(heap) >= pages(kept) + (1 << order)
     }
 
     /// Gives the alarm when what the runtime's own objects take comes near to what is kept for them.
@@ -589,6 +606,8 @@ pub fn set_server(server: Server) {
 /// One in so many blocks is kept for the runtime's own objects, which can't do without, and at least one, at most so many.
 const KEPT: usize = 64;
 const KEPT_MOST: usize = 32;
+/// Pages with which a core can make a few of the runtime's objects.
+const FEW: usize = 32;
 /// In a small cell it may be one for each core, if that is no more than one in so many.
 const KEPT_SMALL: usize = 16;
 
@@ -608,7 +627,7 @@ pub fn is_short() -> bool {
 /// So many pages are kept, and a few: with less, calls that make objects fail, so that they do before pages of programs come to
 /// an end, for which somebody is ended.
 fn nearly_kept(heap: &Heap) -> usize {
-    kept(heap) * (BLOCK / PAGE) as usize * 5 / 4
+    heap.at_least(kept(heap) * (BLOCK / PAGE) as usize * 5 / 4)
 }
 
 /// Is there so little memory that a program is not to be given more of the runtime's objects of any kind?
@@ -616,9 +635,9 @@ pub fn is_nearly_used_up() -> bool {
     with_core(|core, heap| core.spare_pages(heap) < nearly_kept(heap))
 }
 
-/// Is half of what is kept for the runtime's own objects gone, as far as this core can tell?
+/// Is three quarters of what is kept for the runtime's own objects gone, as far as this core can tell?
 pub fn reserve_is_used_up() -> bool {
-    with_core(|core, heap| core.spare_pages(heap) < kept(heap) * (BLOCK / PAGE) as usize / 2)
+    with_core(|core, heap| core.spare_pages(heap) < heap.at_least(kept(heap) * (BLOCK / PAGE) as usize / 4))
 }
 
 /// Is there so much memory that no core need ask the two above?

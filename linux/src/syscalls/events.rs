@@ -1,6 +1,7 @@
 //! Calls that make descriptors to wait for, and POSIX timers.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use atoll_abi::grid::Quota;
 use atoll_abi::{Errno, Result, platform};
@@ -163,7 +164,15 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     }
     let process = &c.task.process;
     let mut timers = process.timers.lock();
-    let id = (0..).find(|n| !timers.contains_key(n)).unwrap_or(0);
+    if timers.len() as u64 >= process.limit(linux::RLIMIT_SIGPENDING).cur {
+        return Err(Errno::EAGAIN);
+    }
+    // One after the other, as on Linux, so that it is not looked for among all there are.
+    let after = |n: i32| n.checked_add(1).unwrap_or(0);
+    let mut id = process.next_timer.load(Ordering::Relaxed);
+    while timers.contains_key(&id) {
+        id = after(id);
+    }
     let event: Sigevent = if c.arg(1) == 0 {
         Sigevent {
             value: id as u64,
@@ -191,6 +200,7 @@ pub fn timer_create(c: &mut Call) -> Result<u64> {
     }
     let held = Held::one(Quota::Timers, &process.environment).ok_or(Errno::EAGAIN)?;
     put(c.arg(2), &id)?;
+    process.next_timer.store(after(id), Ordering::Relaxed);
     timers.insert(id, PosixTimer::new(process, id, clock, cpu, signal, event.value, tid, held));
     Ok(0)
 }
