@@ -23,20 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 static long part = 1;
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static void pin(int cpu)
 {

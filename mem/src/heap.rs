@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::pages::{BLOCK_ORDER, CorePages, Memory, Mobility, payer_now};
+use crate::pages::{BLOCK_ORDER, BLOCK_PAGES, CorePages, Memory, Mobility, payer_now};
 use crate::user::Present;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::INFRASTRUCTURE;
@@ -167,6 +167,11 @@ impl Heap {
         total.saturating_sub(self.memory.used()) > total / 8
     }
 
+    /// Is there so much memory that nobody need look more closely?
+    fn has_plenty(&self) -> bool {
+        self.memory.pool().free() > kept(self) + 1
+    }
+
     /// So many pages, or a few where there is enough for others.
     fn at_least(&self, pages: usize) -> usize {
         if self.most_is_elsewhere() { pages.min(FEW) } else { pages }
@@ -227,15 +232,8 @@ impl CoreHeap {
         if size <= SMALL_MAX && (layout.align() <= 16 || layout.align() >= size) {
             let size = if layout.align() > 16 { size.next_power_of_two() } else { size };
             let class = CLASS_OF[size.div_ceil(16)] as usize;
-            let list = &mut self.lists[class];
-            let object = p.cast::<Object>();
-            // Volatile: linked into the caller, what is written to memory that it just gave up would be left out.
             // SAFETY: the object is the caller's, and now ours.
-            unsafe { object.write_volatile(Object { next: list.head, next_batch: null_mut() }) };
-            *list = List { head: object, len: list.len + 1 };
-            if list.len >= 2 * BATCH {
-                self.give(heap, class);
-            }
+            unsafe { self.put(heap, class, p.cast()) };
             return;
         }
         let offset = heap.memory.offset(p).expect("freed memory is not of this heap");
@@ -258,6 +256,22 @@ impl CoreHeap {
         list.head = unsafe { (*object).next };
         list.len -= 1;
         object.cast()
+    }
+
+    /// Puts a free object into this core's list.
+    ///
+    /// # Safety
+    /// Nobody has the object.
+    #[inline(always)]
+    unsafe fn put(&mut self, heap: &Heap, class: usize, object: *mut Object) {
+        let list = &mut self.lists[class];
+        // Volatile: linked into the caller, what is written to memory that it just gave up would be left out.
+        // SAFETY: the caller's promise.
+        unsafe { object.write_volatile(Object { next: list.head, next_batch: null_mut() }) };
+        *list = List { head: object, len: list.len + 1 };
+        if list.len >= 2 * BATCH {
+            self.give(heap, class);
+        }
     }
 
     #[cold]
@@ -293,16 +307,15 @@ impl CoreHeap {
         if free > kept {
             return true;
         }
-        let pages = |blocks: usize| blocks * (BLOCK / PAGE) as usize;
         if heap.most_is_elsewhere() {
             return free == kept || self.pages.free_pages() >= 1 << order;
         }
-        self.pages.has(order) && self.spare_pages(heap) >= pages(kept) + (1 << order)
+        self.pages.has(order) && self.spare_pages(heap) >= kept_pages(heap) + (1 << order)
     }
 
     /// Gives the alarm when what the runtime's own objects take comes near to what is kept for them.
     fn look_at_reserve(&self, heap: &Heap) {
-        if heap.memory.pool().free() <= kept(heap) + 1
+        if !heap.has_plenty()
             && self.spare_pages(heap) < nearly_kept(heap)
             && let Some(alarm) = ALARM.get()
         {
@@ -312,7 +325,7 @@ impl CoreHeap {
 
     /// Pages that this core can have, one at a time.
     fn spare_pages(&self, heap: &Heap) -> usize {
-        heap.memory.pool().free() * (BLOCK / PAGE) as usize + self.pages.free_pages()
+        heap.memory.pool().free() * BLOCK_PAGES + self.pages.free_pages()
     }
 
     #[cold]
@@ -403,15 +416,10 @@ impl CoreHeap {
             if is_first {
                 memory.set_mark(start, false);
             }
-            let list = &mut self.lists[class];
             // SAFETY: as above.
             unsafe {
                 kept = (*object).next;
-                object.write(Object { next: list.head, next_batch: null_mut() });
-            }
-            *list = List { head: object, len: list.len + 1 };
-            if list.len >= 2 * BATCH {
-                self.give(heap, class);
+                self.put(heap, class, object);
             }
         }
         // What was put back is no reason to look again.
@@ -618,16 +626,20 @@ fn kept(heap: &Heap) -> usize {
     (blocks / KEPT).max(least).min(KEPT_MOST)
 }
 
+fn kept_pages(heap: &Heap) -> usize {
+    kept(heap) * BLOCK_PAGES
+}
+
 /// Is there so little memory that a program is not to be given more of the runtime's objects (threads)? That is so before
 /// programs' own pages come to an end.
 pub fn is_short() -> bool {
-    with_core(|core, heap| core.spare_pages(heap) < 2 * kept(heap) * (BLOCK / PAGE) as usize)
+    with_core(|core, heap| core.spare_pages(heap) < 2 * kept_pages(heap))
 }
 
 /// So many pages are kept, and a few: with less, calls that make objects fail, so that they do before pages of programs come to
 /// an end, for which somebody is ended.
 fn nearly_kept(heap: &Heap) -> usize {
-    heap.at_least(kept(heap) * (BLOCK / PAGE) as usize * 5 / 4)
+    heap.at_least(kept_pages(heap) * 5 / 4)
 }
 
 /// Is there so little memory that a program is not to be given more of the runtime's objects of any kind?
@@ -637,13 +649,12 @@ pub fn is_nearly_used_up() -> bool {
 
 /// Is three quarters of what is kept for the runtime's own objects gone, as far as this core can tell?
 pub fn reserve_is_used_up() -> bool {
-    with_core(|core, heap| core.spare_pages(heap) < heap.at_least(kept(heap) * (BLOCK / PAGE) as usize / 4))
+    with_core(|core, heap| core.spare_pages(heap) < heap.at_least(kept_pages(heap) / 4))
 }
 
 /// Is there so much memory that no core need ask the two above?
 pub fn is_plenty() -> bool {
-    let heap = heap();
-    heap.memory.pool().free() > kept(heap) + 1
+    heap().has_plenty()
 }
 
 /// Gives pages back that held nothing but objects that are free by now, as far as this core can tell. Value: pages.

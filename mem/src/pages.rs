@@ -28,7 +28,7 @@ use atoll_sync::SetOnce;
 /// Order of a block: 512 pages.
 pub const BLOCK_ORDER: u32 = 9;
 /// Pages in a block.
-const BLOCK_PAGES: usize = 1 << BLOCK_ORDER;
+pub(crate) const BLOCK_PAGES: usize = 1 << BLOCK_ORDER;
 /// Order of a chunk: 64 KiB, the grain of a program's memory.
 pub const CHUNK_ORDER: u32 = 4;
 

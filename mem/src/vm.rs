@@ -925,31 +925,7 @@ impl Window {
 impl AddressSpace {
     /// An empty space whose mappings grow down from `top`.
     pub fn new(top: u64) -> Self {
-        AddressSpace {
-            vm: Mutex::new(Vm {
-                areas: BTreeMap::new(),
-                slots: BTreeMap::new(),
-                brk_start: 0,
-                brk: 0,
-                top,
-                resident: 0,
-                peak: 0,
-                total: 0,
-                ready: Ready::default(),
-                closed: Ready::default(),
-                gaps: Gaps::default(),
-                image: 0,
-                paging: Paging::Usual,
-                next_ready: SLOT,
-                locks_all: false,
-                pieces: 0,
-                trampolines: (0, 0),
-                windows: Arc::default(),
-                trampolines_of: Arc::default(),
-                texts: Arc::default(),
-                rewritten: 0,
-            }),
-        }
+        AddressSpace { vm: Mutex::new(Vm::new(top)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vm> {
@@ -1454,6 +1430,32 @@ impl Drop for AddressSpace {
 }
 
 impl Vm {
+    fn new(top: u64) -> Vm {
+        Vm {
+            areas: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            brk_start: 0,
+            brk: 0,
+            top,
+            resident: 0,
+            peak: 0,
+            total: 0,
+            ready: Ready::default(),
+            closed: Ready::default(),
+            gaps: Gaps::default(),
+            image: 0,
+            paging: Paging::Usual,
+            next_ready: SLOT,
+            locks_all: false,
+            pieces: 0,
+            trampolines: (0, 0),
+            windows: Arc::default(),
+            trampolines_of: Arc::default(),
+            texts: Arc::default(),
+            rewritten: 0,
+        }
+    }
+
     fn area_at(&self, addr: u64) -> Option<(u64, &Area)> {
         let (start, area) = self.areas.range(..=addr).next_back()?;
         (addr < area.end).then_some((*start, area))
@@ -2196,27 +2198,16 @@ impl Vm {
 
     fn fork(&mut self, hot: &[u64]) -> Result<AddressSpace> {
         let mut child = Vm {
-            areas: BTreeMap::new(),
-            slots: BTreeMap::new(),
             brk_start: self.brk_start,
             brk: self.brk,
-            top: self.top,
-            resident: 0,
-            peak: 0,
-            total: 0,
-            ready: Ready::default(),
-            closed: Ready::default(),
-            gaps: Gaps::default(),
-            image: 0,
             paging: self.paging,
-            next_ready: SLOT,
-            locks_all: false,
             pieces: self.pieces,
             trampolines: self.trampolines,
             windows: self.windows.clone(),
             trampolines_of: self.trampolines_of.clone(),
             texts: self.texts.clone(),
             rewritten: self.rewritten,
+            ..Vm::new(self.top)
         };
         self.drop_spare_parts();
         self.next_ready = SLOT;
