@@ -19,7 +19,7 @@ use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
 use atoll_mem::heap::{kept_bytes, memory};
-use atoll_mem::vm::{Kind, Residence, Share};
+use atoll_mem::vm::{AREAS_MAX, Kind, Residence, Share};
 use atoll_sync::Mutex;
 use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
@@ -1535,7 +1535,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/msgmni", Body::Text(|| format!("{}\n", msg::QUEUES_MAX)));
     t.add("sys/vm/overcommit_memory", setting!("1\n"));
     t.add("sys/vm/overcommit_ratio", setting!("50\n"));
-    t.add("sys/vm/max_map_count", setting!("1048576\n"));
+    t.add("sys/vm/max_map_count", Body::Setting(|| format!("{AREAS_MAX}\n"), ignore_setting));
     t.add("sys/vm/mmap_min_addr", text!("65536\n"));
     t.add("sys/vm/swappiness", setting!("60\n"));
     t.add("sys/vm/nr_hugepages", setting!("0\n"));
