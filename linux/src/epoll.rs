@@ -335,6 +335,10 @@ impl Epoll {
     /// `epoll_wait(2)`.
     pub fn wait(&self, most: usize, limit: Limit) -> Result<Vec<(WakeKey, EpollEvent)>> {
         let mut out = Vec::new();
+        if self.shared.any() {
+            // Programs rely on it that what they have sent over a loopback has arrived, all of it.
+            atoll_task::look_if_acted();
+        }
         let mut any = || {
             if !self.shared.any() {
                 return None;

@@ -439,6 +439,7 @@ impl HostSocket {
                 Err(e)
             }
             Ok(n) => {
+                atoll_task::acted();
                 if self.waits.load(Ordering::Relaxed) {
                     self.shared.readiness.gave();
                 }
@@ -469,6 +470,7 @@ impl Drop for HostSocket {
         if let Some(call) = self.let_go.get() {
             let _ = call.wait();
         }
+        atoll_task::acted();
     }
 }
 
@@ -486,6 +488,7 @@ impl Handle for HostSocket {
         // As long as it is not connected, the host knows what a call means: it begins an attempt, or
         // tells how the last one goes or went (connect(2)).
         let r = self.with_handle(Op::Connect, Some(addr), 0);
+        atoll_task::acted();
         if self.stream {
             match r {
                 Ok(_) | Err(Errno::EINPROGRESS) => {
@@ -505,7 +508,9 @@ impl Handle for HostSocket {
     }
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {
-        host()?.shutdown(self.fd, how as u32)
+        host()?.shutdown(self.fd, how as u32)?;
+        atoll_task::acted();
+        Ok(())
     }
 
     fn local(&self) -> Result<Address> {

@@ -87,6 +87,8 @@ pub(crate) struct Private {
     pub told_at: u64,
     /// When the platform was last asked for events.
     pub polled: u64,
+    /// Something was done since then of which the platform may report consequences: what was sent may have arrived.
+    pub acted: bool,
     pub events: Events,
     pub polling: Polling,
     /// Whether to look, before the core sleeps, for an answer that is under way.
@@ -237,6 +239,7 @@ impl Core {
                 told: false,
                 told_at: 0,
                 polled: 0,
+                acted: false,
                 events: Events::new(),
                 polling: Polling::new(),
                 answers: Tries::new(),

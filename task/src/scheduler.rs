@@ -682,6 +682,7 @@ fn ask_for_events(now: u64) {
     let core = this_core();
     let begun = core.meter.looks();
     with_private_of(core, |p| {
+        p.acted = false;
         platform().poll(&mut p.events);
         p.polled = now;
         // What would have told it of an answer may have been taken just now: it asks again.
@@ -703,6 +704,25 @@ pub fn look() {
     if with_private(|p| p.has_work_for_events()) {
         yield_now();
     }
+}
+
+/// Something was sent, or ended, of which the platform may report consequences to this core: on a loopback they are there
+/// already when the call returns.
+#[inline]
+pub fn acted() {
+    with_private(|p| p.acted = true);
+}
+
+/// [`look`], if something was done on this core since the last one ([`acted`]): for those who ask what has happened and
+/// know something of it. Who then finds one consequence finds all. Value: was there
+/// something?
+#[inline]
+pub fn look_if_acted() -> bool {
+    let acted = with_private(|p| p.acted);
+    if acted {
+        look();
+    }
+    acted
 }
 
 #[inline]

@@ -46,7 +46,8 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
     };
     let (ready, any) = look();
     if any {
-        return Ok(ready);
+        // As in `Epoll::wait`.
+        return Ok(if atoll_task::look_if_acted() { look().0 } else { ready });
     }
     if limit == Limit::Never {
         // Nobody waits for a late answer.
