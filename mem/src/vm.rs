@@ -76,6 +76,11 @@ const LAZY_MAX: u64 = 8 << 20;
 /// Memory that a space keeps at most of what programs have unmapped, without access, to make it ready again as a whole, bytes.
 const CLOSED_MAX: u64 = 1 << 20;
 
+/// Areas of which the first touch brings no more than a slot, and those of which it brings no block: of what is large often only a
+/// little is used.
+const SPARSE: u64 = 1 << 20;
+const SPARSE_BLOCKS: u64 = 8 * BLOCK;
+
 /// The most that is made ready at once. A whole block would be a huge page, which the first page that goes out of it breaks.
 const MADE_READY_MAX: u64 = BLOCK / 2;
 
@@ -948,7 +953,7 @@ impl AddressSpace {
             return Err(Errno::EINVAL);
         }
         let mut vm = self.lock();
-        if !vm.close(addr, addr + page_up(len)) {
+        if !vm.close(addr, addr + page_up(len), "", LAZY.load(Ordering::Relaxed)) {
             vm.remove(addr, addr + page_up(len));
         }
         Ok(())
@@ -1600,10 +1605,14 @@ impl Vm {
 
     /// Makes a stretch of so many bytes at least ready again that was closed. False: there is none.
     fn open_again(&mut self, len: u64) -> bool {
-        let Some(end) = self.closed.find(len.max(SLOT), self.top, 0).map(|at| at + len.max(SLOT)) else {
-            return false;
-        };
-        let Some((start, end)) = self.closed.last_in(end - PAGE, end) else { return false };
+        let len = len.max(SLOT);
+        let found = self.closed.find(len, self.top, page_up(self.brk)).map(|at| at + len);
+        let found = found.and_then(|end| self.closed.last_in(end - PAGE, end));
+        found.is_some_and(|(start, end)| self.open(start, end))
+    }
+
+    /// Makes what was closed ready again. False: it could not be, and is gone.
+    fn open(&mut self, start: u64, end: u64) -> bool {
         for (s, slot) in self.slots.range(start & !(SLOT - 1)..end) {
             slot.clear(page_bits(*s, start, end));
             breathe();
@@ -1998,15 +2007,15 @@ impl Vm {
         }
     }
 
-    /// Takes a range out of its area and keeps its pages, closed or, if that may be, ready. False: it is to be unmapped as others are.
-    fn close(&mut self, start: u64, end: u64) -> bool {
+    /// Takes a range out of its area, which has this name, and keeps its pages: ready, if `lazy`, or closed. False: it is to be unmapped as
+    /// others are.
+    fn close(&mut self, start: u64, end: u64, name: &str, lazy: bool) -> bool {
         let len = end - start;
-        let lazy = LAZY.load(Ordering::Relaxed);
         if len > READY_MAX || lazy && self.ready.bytes() + len > LAZY_MAX {
             return false;
         }
         let is_simple = |area: &Area| {
-            let private = matches!(area.kind, Kind::Anonymous) && !area.shared && area.name.is_empty();
+            let private = matches!(area.kind, Kind::Anonymous) && !area.shared && area.name == name;
             private && area.pager.is_none() && area.end >= end && area.access == Access::READ | Access::WRITE
         };
         let in_place = |s: u64| {
@@ -2409,6 +2418,9 @@ impl Vm {
             let mut at = old;
             while at < new {
                 // What is ready, by itself.
+                if let Some((_, end)) = self.closed.last_in(at, at + PAGE) {
+                    self.open(at, end.min(new));
+                }
                 let ready = self.ready.last_in(at, at + PAGE);
                 let end = ready.map_or(new, |(_, end)| end.min(new));
                 let request = MapRequest {
@@ -2429,8 +2441,16 @@ impl Vm {
                 at = end;
             }
         } else if new < old {
-            self.drop_ready_heap();
-            self.remove(new, old);
+            let lazy = LAZY.load(Ordering::Relaxed);
+            let behind = self.ready.last_in(old, old + PAGE);
+            if !lazy || behind.is_some_and(|(s, e)| e - s + old - new > MADE_READY_MAX) {
+                self.drop_ready_heap();
+            }
+            // Who goes up and down finds it in place again.
+            if !self.close(new, old, HEAP, lazy) {
+                self.drop_ready_heap();
+                self.remove(new, old);
+            }
         }
         self.brk = to;
         to
@@ -2875,6 +2895,10 @@ impl Vm {
             Paging::Huge | Paging::Populate => true,
             Paging::Usual => self.resident >= BLOCKS_AFTER,
         };
+        let first = paging == Paging::Usual
+            && area.end - start > SPARSE
+            && self.slots.range(start & !(SLOT - 1)..area.end).next().is_none();
+        let blocks = blocks && !(first && area.end - start >= SPARSE_BLOCKS);
         if whole
             && blocks
             && matches!(area.kind, Kind::Anonymous)
@@ -2925,7 +2949,7 @@ impl Vm {
         }
         // Memory that grows upwards is taken ahead, up to 256 KiB at once.
         let grows = matches!(area.kind, Kind::Anonymous) && paging != Paging::Demand;
-        let ahead = if grows && s >= start && slot.is_none() {
+        let ahead = if grows && !first && s >= start && slot.is_none() {
             let mut n = 1;
             while n < 4 && s + (n + 1) * SLOT <= area.end && !self.slots.contains_key(&(s + n * SLOT)) {
                 n += 1;
