@@ -88,7 +88,7 @@ pub const fn page_table(memory: u64) -> u64 {
 }
 /// Bytes of the runtime's other tables: a bit, an owner, payers and where the sharers are a block, lists and an account a core.
 pub const fn small_tables(memory: u64, cores: u64) -> u64 {
-    memory / BLOCK * 19 + cores * 3072 + 4096
+    memory / BLOCK * 19 + cores * 3136 + 4096
 }
 
 /// The blocks at the start of a cell's memory that hold the runtime's tables.

@@ -258,6 +258,8 @@ fn pay_for_memory() {
             books::moved(Resource::Memory, bytes);
         }
     });
+    atoll_mem::heap::set_asker(atoll_task::ask_to_tidy);
+    atoll_task::set_tidy(atoll_mem::heap::tidy);
     atoll_task::set_heir(|from, to| atoll_mem::heap::memory().pass_on(from, to));
 }
 

@@ -22,7 +22,8 @@ use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_abi::platform;
 use atoll_fs::{disk, host};
 use atoll_mem::heap::{
-    have_budgets, is_nearly_used_up, is_over_budget, is_plenty, memory, reserve_is_used_up, trim,
+    give_pages, have_budgets, is_nearly_used_up, is_over_budget, is_plenty, memory, reserve_is_used_up,
+    take_pages, trim,
 };
 use atoll_mem::pages::payer_now;
 use atoll_sync::{Mutex, SetOnce};
@@ -188,19 +189,24 @@ pub fn is_short_for_this() -> bool {
     is_over_budget(LEAST)
 }
 
-/// A program needs a page, and there is none. Ok: it may try again. Else its process is to end, and why. No locks are held, and the task may
-/// sleep.
-pub fn relieve(task: &Task) -> Result<(), &'static str> {
+/// After how many tries a page that could be had, but is not there, is given up.
+const TRIES: u64 = 8;
+
+/// A program needs a page, and there was none, for so many times. Ok: it may try again; true: something was done for that. Else its process
+/// is to end, and why. No locks are held, and the task may sleep.
+pub fn relieve(task: &Task, tries: u64) -> Result<bool, &'static str> {
     let all = memory();
     let there = platform().control().descriptor.memory_sizes().now;
     if there < all.total() {
         return Err("what it had there was taken from the cell (atoll resize)");
     }
-    // As much as that is not all in pieces.
-    if all.total() - all.used() > all.total() / 8 && !is_short_for_this() {
-        return Err("the host lets its process have no more mappings (vm.max_map_count there)");
+    if let Some(offset) = take_pages(LEAST) {
+        // There is some by now, or that is not what is missing.
+        give_pages(offset, LEAST);
+        let refused = "the host lets its process have no more mappings (vm.max_map_count there)";
+        return if tries < TRIES { Ok(false) } else { Err(refused) };
     }
-    if give_back(task) { Ok(()) } else { Err("there is no memory for it") }
+    if give_back(task) { Ok(true) } else { Err("there is no memory for it") }
 }
 
 /// Has somebody give memory back, or ends somebody for it; says whether it was for anything.

@@ -18,8 +18,9 @@ use crate::user::Present;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::INFRASTRUCTURE;
 use atoll_abi::layout::{
-    BLOCK, NEAR_TABLE, PAGE, Sizes, mixed_blocks, page_table, small_tables, table_blocks,
+    BLOCK, MAX_CORES, NEAR_TABLE, PAGE, Sizes, mixed_blocks, page_table, small_tables, table_blocks,
 };
+use atoll_abi::platform;
 use atoll_sync::SetOnce;
 
 /// Sizes of the classes, bytes. All are multiples of 16.
@@ -75,6 +76,8 @@ pub struct CoreHeap {
     pages: CorePages,
     lists: [List; SIZES.len()],
     present: Present,
+    /// Of chunks of this order, others had none to give when they were last asked; until when that is believed, ns.
+    in_vain: (u32, u64),
 }
 
 /// A core's part, on cache lines of its own.
@@ -161,20 +164,19 @@ impl Heap {
         &self.memory
     }
 
-    /// Is there enough memory, so that a core that finds none has not looked into others' lists?
-    fn most_is_elsewhere(&self) -> bool {
-        let total = self.memory.total();
-        total.saturating_sub(self.memory.used()) > total / 8
-    }
-
     /// Is there so much memory that nobody need look more closely?
     fn has_plenty(&self) -> bool {
         self.memory.pool().free() > kept(self) + 1
     }
 
-    /// So many pages, or a few where there is enough for others.
-    fn at_least(&self, pages: usize) -> usize {
-        if self.most_is_elsewhere() { pages.min(FEW) } else { pages }
+    /// Is there no more of whole blocks than is kept? Then pieces come first.
+    fn is_scarce(&self) -> bool {
+        self.memory.pool().free() <= kept(self)
+    }
+
+    /// May a program or a file have 2^order pages? Not those that are kept. Pages in the hands of another core, this one can ask for.
+    fn may_give(&self, order: u32) -> bool {
+        !self.is_scarce() || self.memory.free_pages() >= kept_pages(self) + (1 << order)
     }
 
     /// Bytes that a request of this layout takes.
@@ -189,6 +191,7 @@ impl CoreHeap {
             pages: CorePages::new(core),
             lists: [List { head: null_mut(), len: 0 }; SIZES.len()],
             present: Present::new(),
+            in_vain: (0, 0),
         }
     }
 
@@ -204,17 +207,22 @@ impl CoreHeap {
 
     /// Takes memory; null if there is none.
     pub fn alloc(&mut self, heap: &Heap, layout: Layout) -> *mut u8 {
+        self.alloc_from(heap, layout, true)
+    }
+
+    /// The same, if `may_lease` is not set only from blocks that somebody has.
+    fn alloc_from(&mut self, heap: &Heap, layout: Layout, may_lease: bool) -> *mut u8 {
         let size = Heap::rounded(layout);
         // Classes above 256 are not all multiples of large alignments: those go by pages.
         if size <= SMALL_MAX && (layout.align() <= 16 || layout.align() >= size) {
             let size = if layout.align() > 16 { size.next_power_of_two() } else { size };
-            return self.small(heap, CLASS_OF[size.div_ceil(16)] as usize);
+            return self.small(heap, CLASS_OF[size.div_ceil(16)] as usize, may_lease);
         }
         let pages = size.div_ceil(PAGE as usize);
         let order = pages.next_power_of_two().ilog2();
         self.look_at_reserve(heap);
         let offset = if order <= BLOCK_ORDER {
-            self.pages.alloc(&heap.memory, order, Mobility::Fixed)
+            self.pages.alloc_for(&heap.memory, order, Mobility::Fixed, payer_now().1, may_lease)
         } else if layout.align() as u64 <= BLOCK {
             heap.memory.claim_blocks(size.div_ceil(BLOCK as usize))
         } else {
@@ -246,8 +254,8 @@ impl CoreHeap {
     }
 
     #[inline]
-    fn small(&mut self, heap: &Heap, class: usize) -> *mut u8 {
-        if self.lists[class].head.is_null() && !self.refill(heap, class) {
+    fn small(&mut self, heap: &Heap, class: usize, may_lease: bool) -> *mut u8 {
+        if self.lists[class].head.is_null() && !self.refill(heap, class, may_lease) {
             return null_mut();
         }
         let list = &mut self.lists[class];
@@ -275,7 +283,7 @@ impl CoreHeap {
     }
 
     #[cold]
-    fn refill(&mut self, heap: &Heap, class: usize) -> bool {
+    fn refill(&mut self, heap: &Heap, class: usize, may_lease: bool) -> bool {
         let batch = heap.exchange[class].pop();
         if !batch.is_null() {
             self.lists[class] = List { head: batch, len: BATCH };
@@ -285,7 +293,7 @@ impl CoreHeap {
         let size = SIZES[class] as usize;
         let order = chunk_order(class);
         // Small objects are everybody's.
-        let taken = self.pages.alloc_for(&heap.memory, order, Mobility::Fixed, INFRASTRUCTURE);
+        let taken = self.pages.alloc_for(&heap.memory, order, Mobility::Fixed, INFRASTRUCTURE, may_lease);
         let Some(offset) = taken else { return false };
         let start = heap.memory.address(offset);
         let n = in_chunk(class);
@@ -300,32 +308,14 @@ impl CoreHeap {
         true
     }
 
-    /// May a program or a file have 2^order pages? Not those that are kept, whether they lie in whole blocks or in this core's lists,
-    /// unless there is enough in others' lists.
-    fn may_give(&self, heap: &Heap, order: u32) -> bool {
-        let (free, kept) = (heap.memory.pool().free(), kept(heap));
-        if free > kept {
-            return true;
-        }
-        if heap.most_is_elsewhere() {
-            return free == kept || self.pages.free_pages() >= 1 << order;
-        }
-        self.pages.has(order) && self.spare_pages(heap) >= kept_pages(heap) + (1 << order)
-    }
-
     /// Gives the alarm when what the runtime's own objects take comes near to what is kept for them.
     fn look_at_reserve(&self, heap: &Heap) {
         if !heap.has_plenty()
-            && self.spare_pages(heap) < nearly_kept(heap)
+            && heap.memory.free_pages() < nearly_kept(heap)
             && let Some(alarm) = ALARM.get()
         {
             alarm();
         }
-    }
-
-    /// Pages that this core can have, one at a time.
-    fn spare_pages(&self, heap: &Heap) -> usize {
-        heap.memory.pool().free() * BLOCK_PAGES + self.pages.free_pages()
     }
 
     #[cold]
@@ -528,7 +518,7 @@ impl RuntimeAllocator {
         // SAFETY: the caller's promise.
         let memory = unsafe { Memory::new(base, size, cores) };
         let mixed = mixed_blocks(size, cores as u64) * BLOCK;
-        let memory = memory.with_zones(sizes.now, sizes.least, mixed);
+        let memory = memory.with_zones(sizes.now, sizes.least, mixed).with_reserved(tables - first);
         if !zeroed {
             memory.distrust(tables);
         }
@@ -562,7 +552,10 @@ unsafe impl GlobalAlloc for RuntimeAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match HEAP.get() {
-            Some(_) => with_core(|core, heap| core.alloc(heap, layout)),
+            Some(_) => {
+                let p = with_core(|core, heap| core.alloc_from(heap, layout, !heap.is_scarce()));
+                if p.is_null() { alloc_after_asking(layout) } else { p }
+            }
             None => {
                 // SAFETY: before the heap starts, one core runs.
                 unsafe {
@@ -601,6 +594,85 @@ unsafe impl GlobalAlloc for RuntimeAllocator {
     }
 }
 
+/// Memory for an object of the runtime's, from what other cores have. Null: they have none, either.
+#[cold]
+fn alloc_after_asking(layout: Layout) -> *mut u8 {
+    let size = Heap::rounded(layout);
+    let order = if size <= SMALL_MAX && layout.align() <= SMALL_MAX {
+        chunk_order(CLASS_OF[size.max(layout.align()).div_ceil(16)] as usize)
+    } else {
+        size.div_ceil(PAGE as usize).next_power_of_two().ilog2()
+    };
+    let take = |may_lease| with_core(|core, heap| core.alloc_from(heap, layout, may_lease));
+    if order > BLOCK_ORDER {
+        return take(true);
+    }
+    // Pieces that others have, as long as they have some, so that whole blocks are left for what needs much in one piece.
+    let got = if ask(order, Mobility::Fixed, PAGE_WAIT, false) { take(false) } else { null_mut() };
+    let got = if got.is_null() { take(true) } else { got };
+    // A cell whose runtime finds no memory ends: that is worth some patience.
+    if got.is_null() && ask(order, Mobility::Fixed, OBJECT_WAIT, true) { take(true) } else { got }
+}
+
+/// How long is waited for what other cores answer, ns: for a page of a program's, and for an object of the runtime's. They answer
+/// within some 20 us, unless the host has none of its processors for them.
+const PAGE_WAIT: u64 = 20_000_000;
+const OBJECT_WAIT: u64 = 1_000_000_000;
+/// After a question that was of no use it isn't asked again for so long, ns.
+const IN_VAIN: u64 = 5_000_000;
+
+static ASKER: SetOnce<fn(&[u64; MAX_CORES / 64])> = SetOnce::new();
+
+/// Says who has cores, of which each is a bit, call [`tidy`] soon.
+pub fn set_asker(asker: fn(&[u64; MAX_CORES / 64])) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = ASKER.set(asker);
+}
+
+/// Asks other cores for 2^order pages for a program or a file. False: they have none that it may have, or this core has enough itself.
+pub fn ask_for_pages(order: u32) -> bool {
+    heap().may_give(order) && ask(order, Mobility::Movable, PAGE_WAIT, false)
+}
+
+/// Asks other cores for chunks of 2^order pages, and waits until there are some, without letting others run here, as the caller may hold
+/// locks. `again`: although they had none a moment ago.
+#[cold]
+fn ask(order: u32, mobility: Mobility, wait: u64, again: bool) -> bool {
+    let memory = memory();
+    let (me, begun) = (core_local().id(), platform().now());
+    let Some(asker) = ASKER.get() else { return false };
+    let asks = with_core(|core, _| {
+        let mine = core.pages.free_pages() + memory.pool().free() * BLOCK_PAGES;
+        let others = memory.free_pages().saturating_sub(mine);
+        let in_vain = !again && order >= core.in_vain.0 && begun < core.in_vain.1;
+        others >= 1 << order && !in_vain
+    });
+    if !asks {
+        return false;
+    }
+    let number = memory.ask(me, order, mobility);
+    let mut others = memory.owners();
+    others[me / 64] &= !(1 << (me % 64));
+    asker(&others);
+    let got = loop {
+        let answered = memory.have_answered(number, &others);
+        // Others may ask this core meanwhile.
+        let got = with_core(|core, _| {
+            core.pages.tidy(memory);
+            core.pages.has(order) || core.pages.has_gift(memory, order)
+        });
+        if got || answered || platform().now() - begun > wait {
+            break got;
+        }
+        core::hint::spin_loop();
+    };
+    memory.asked(me);
+    if !got {
+        with_core(|core, _| core.in_vain = (order, platform().now() + IN_VAIN));
+    }
+    got
+}
+
 /// Calls what takes so many bytes of pages, and says whether there were any.
 pub type Server = fn(u64, &mut dyn FnMut() -> bool);
 static SERVER: SetOnce<Server> = SetOnce::new();
@@ -614,8 +686,6 @@ pub fn set_server(server: Server) {
 /// One in so many blocks is kept for the runtime's own objects, which can't do without, and at least one, at most so many.
 const KEPT: usize = 64;
 const KEPT_MOST: usize = 32;
-/// Pages with which a core can make a few of the runtime's objects.
-const FEW: usize = 32;
 /// In a small cell it may be one for each core, if that is no more than one in so many.
 const KEPT_SMALL: usize = 16;
 
@@ -633,23 +703,23 @@ fn kept_pages(heap: &Heap) -> usize {
 /// Is there so little memory that a program is not to be given more of the runtime's objects (threads)? That is so before
 /// programs' own pages come to an end.
 pub fn is_short() -> bool {
-    with_core(|core, heap| core.spare_pages(heap) < 2 * kept_pages(heap))
+    memory().free_pages() < 2 * kept_pages(heap())
 }
 
 /// So many pages are kept, and a few: with less, calls that make objects fail, so that they do before pages of programs come to
 /// an end, for which somebody is ended.
 fn nearly_kept(heap: &Heap) -> usize {
-    heap.at_least(kept_pages(heap) * 5 / 4)
+    kept_pages(heap) * 5 / 4
 }
 
 /// Is there so little memory that a program is not to be given more of the runtime's objects of any kind?
 pub fn is_nearly_used_up() -> bool {
-    with_core(|core, heap| core.spare_pages(heap) < nearly_kept(heap))
+    memory().free_pages() < nearly_kept(heap())
 }
 
-/// Is three quarters of what is kept for the runtime's own objects gone, as far as this core can tell?
+/// Is three quarters of what is kept for the runtime's own objects gone?
 pub fn reserve_is_used_up() -> bool {
-    with_core(|core, heap| core.spare_pages(heap) < heap.at_least(kept_pages(heap) / 4))
+    memory().free_pages() < kept_pages(heap()) / 4
 }
 
 /// Is there so much memory that no core need ask the two above?
@@ -693,15 +763,21 @@ pub fn is_over_budget(order: u32) -> bool {
     HAVE_BUDGETS.load(Ordering::Relaxed) && BUDGET.get().is_some_and(|may| !may(payer_now().1, 1 << order))
 }
 
-fn taken(order: u32, take: impl Fn(&mut CorePages, &Memory) -> Option<u64>) -> Option<u64> {
+fn taken(order: u32, mobility: Mobility, zeroed: bool) -> Option<u64> {
     let mut offset = None;
-    let mut serve =
-        || {
-            offset = with_core(|core, heap| {
-                if core.may_give(heap, order) { take(&mut core.pages, &heap.memory) } else { None }
-            });
-            offset.is_some()
-        };
+    let mut serve = || {
+        offset = with_core(|core, heap| {
+            if !heap.may_give(order) {
+                return None;
+            }
+            let payer = payer_now().1;
+            core.pages.alloc_for(&heap.memory, order, mobility, payer, !heap.is_scarce())
+        });
+        if let (Some(offset), true) = (offset, zeroed) {
+            memory().clear(offset, PAGE << order);
+        }
+        offset.is_some()
+    };
     match SERVER.get() {
         Some(server) => server(PAGE << order, &mut serve),
         None => _ = serve(),
@@ -715,7 +791,7 @@ pub fn take_pages(order: u32) -> Option<u64> {
     if is_over_budget(order) {
         return None;
     }
-    taken(order, |pages, memory| pages.alloc_zeroed(memory, order, Mobility::Movable))
+    taken(order, Mobility::Movable, true)
 }
 
 /// Takes 2^order pages whose contents the caller will overwrite, likewise.
@@ -723,22 +799,22 @@ pub fn take_pages_dirty(order: u32) -> Option<u64> {
     if is_over_budget(order) {
         return None;
     }
-    taken(order, |pages, memory| pages.alloc(memory, order, Mobility::Movable))
+    taken(order, Mobility::Movable, false)
 }
 
 /// Takes 2^order zeroed pages that stay where they are.
 pub fn take_fixed_pages(order: u32) -> Option<u64> {
-    taken(order, |pages, memory| pages.alloc_zeroed(memory, order, Mobility::Fixed))
+    taken(order, Mobility::Fixed, true)
 }
 
 /// Takes 2^order pages that stay where they are, and whose contents the caller will overwrite.
 pub fn take_fixed_pages_dirty(order: u32) -> Option<u64> {
-    taken(order, |pages, memory| pages.alloc(memory, order, Mobility::Fixed))
+    taken(order, Mobility::Fixed, false)
 }
 
-/// Does what this core has to for blocks that are to be given back ([`Memory::begin_to_leave`]).
+/// Does what this core has to for blocks that are to be given back ([`Memory::begin_to_leave`]), and for others that ask.
 pub fn tidy() {
-    with_core(|core, heap| core.pages.tidy(&heap.memory));
+    with_core(|core, heap| core.pages.tidy_all(&heap.memory));
 }
 
 /// Bytes that are not for programs, but kept for the runtime's own objects.

@@ -8,6 +8,9 @@
 //! that belongs to a block of another core goes home by a lock-free stack
 //! that its owner empties when it next allocates.
 //!
+//! A core that finds nothing, in its lists and the pool, asks the others ([`Memory::ask`]): each of them gives it half of what it has, a
+//! few chunks at most, which stay those of their blocks' owners. Who asks sees to it that the others look soon (`heap.rs`).
+//!
 //! The cell may have to give blocks back while it runs. What can't be moved out of their way, the runtime's own objects, is
 //! therefore taken from other blocks than what can, the pages of programs and files, and each page says which it is
 //! ([`Mobility`]). Who gives blocks back lowers the pool's limit (`blocks.rs`); each core puts the free chunks of blocks behind it
@@ -15,8 +18,9 @@
 #![allow(unsafe_code, reason = "keeps free lists inside the free pages")]
 
 use alloc::boxed::Box;
+use core::ops::Range;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::blocks::BlockPool;
 use crate::sharers::Sharers;
@@ -111,13 +115,38 @@ pub struct Memory {
     held: Box<[Held]>,
     /// The core that leased a block.
     owner: Box<[AtomicU16]>,
-    /// Chunks on their way home, one stack a core.
-    homecoming: Box<[AtomicPtr<Link>]>,
+    /// What cores leave for each other, by core.
+    homes: Box<[Home]>,
+    /// Questions that were asked so far.
+    questions: AtomicU32,
     /// Who shares chunks.
     sharers: Sharers,
     /// Pages given out (to the heap, to programs, whole blocks).
     used: AtomicUsize,
+    /// Pages of granted blocks that are never given out, as tables lie there.
+    reserved: usize,
 }
+
+/// What others leave for a core.
+struct Home {
+    /// Chunks of its own blocks, which others had.
+    back: AtomicPtr<Link>,
+    /// Chunks of others' blocks, for it to take.
+    gifts: AtomicPtr<Link>,
+    /// It has some of those.
+    has_gifts: AtomicBool,
+    /// What it asks for: an order, and whether what can't be moved comes there ([`question`]); 0: nothing.
+    asks: AtomicU32,
+    /// The last question that it has answered.
+    answered: AtomicU32,
+}
+
+fn question(order: u32, mobility: Mobility) -> u32 {
+    (order + 1) << 1 | u32::from(mobility == Mobility::Fixed)
+}
+
+/// Chunks that a core gives another one for a question, at most.
+const GIFTS: usize = 16;
 
 // SAFETY: `base` is only used for pages that the caller owns.
 unsafe impl Send for Memory {}
@@ -137,6 +166,10 @@ pub struct CorePages {
     core: u16,
     /// The pool's limit by which the chunks were put into lists.
     limit: usize,
+    /// Questions that it has seen.
+    seen: u32,
+    /// Chunks of others' blocks that it was given, of any order. They don't count as free.
+    gifts: *mut Link,
     lists: [[*mut Link; BLOCK_ORDER as usize + 1]; list::COUNT],
 }
 
@@ -160,6 +193,8 @@ unsafe impl Zero for Held {}
 unsafe impl Zero for AtomicU16 {}
 // SAFETY: as above.
 unsafe impl<T> Zero for AtomicPtr<T> {}
+// SAFETY: as above; false is zero.
+unsafe impl Zero for Home {}
 
 impl Memory {
     /// Memory of `size` bytes at `base`, for `cores` cores.
@@ -170,11 +205,17 @@ impl Memory {
         let blocks = (size / BLOCK) as usize;
         // Made in this order, the parts that are touched first lie close together.
         let pool = BlockPool::new(blocks);
-        let (homecoming, owner, payers, held) =
-            (zeroed(cores), zeroed(blocks), zeroed(blocks), zeroed(cores));
+        let (homes, owner, payers, held) = (zeroed(cores), zeroed(blocks), zeroed(blocks), zeroed(cores));
         let sharers = Sharers::new(zeroed(blocks));
         let state = zeroed(blocks * BLOCK_PAGES);
-        Memory { base, pool, state, payers, held, owner, homecoming, sharers, used: AtomicUsize::new(0) }
+        let (questions, used) = (AtomicU32::new(0), AtomicUsize::new(0));
+        Memory { base, pool, state, payers, held, owner, homes, questions, sharers, used, reserved: 0 }
+    }
+
+    /// The same, where so many bytes of the first blocks are never given out.
+    pub fn with_reserved(mut self, bytes: u64) -> Self {
+        self.reserved = (bytes / PAGE) as usize;
+        self
     }
 
     /// The same, where only the first `granted` bytes are there, what can't be moved is in the first `fixed` bytes, and the first
@@ -289,7 +330,7 @@ impl Memory {
 
     /// How many cores there are.
     pub fn cores(&self) -> usize {
-        self.homecoming.len()
+        self.homes.len()
     }
 
     /// Bytes that the cell has.
@@ -305,6 +346,36 @@ impl Memory {
     /// Bytes given out.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed) as u64 * PAGE
+    }
+
+    /// Bytes of what it has that are never given out.
+    pub fn reserved(&self) -> u64 {
+        self.reserved as u64 * PAGE
+    }
+
+    /// Pages that nobody has, in the pool or in some core's hands, but for those that are to be given back.
+    pub fn free_pages(&self) -> usize {
+        let all = self.pool.limit().min(self.pool.len()) * BLOCK_PAGES;
+        all.saturating_sub(self.used.load(Ordering::Relaxed) + self.reserved)
+    }
+
+    /// A core asks others for chunks. Value: the question's number. Those who have blocks ([`Memory::owners`]) answer when they next
+    /// look ([`CorePages::tidy`]); there may be gifts then.
+    pub fn ask(&self, core: usize, order: u32, mobility: Mobility) -> u32 {
+        self.homes[core].asks.store(question(order, mobility), Ordering::Release);
+        self.questions.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+
+    /// It asks no more.
+    pub fn asked(&self, core: usize) {
+        self.homes[core].asks.store(0, Ordering::Release);
+    }
+
+    /// Have these cores answered a question?
+    pub fn have_answered(&self, number: u32, cores: &[u64; MAX_CORES / 64]) -> bool {
+        let asked = |(core, _): &(usize, &Home)| cores[core / 64] >> (core % 64) & 1 != 0;
+        let answered = |home: &Home| home.answered.load(Ordering::Acquire).wrapping_sub(number) as i32 >= 0;
+        self.homes.iter().enumerate().filter(asked).all(|(_, home)| answered(home))
     }
 
     /// The blocks.
@@ -352,11 +423,24 @@ impl Memory {
         self.pool.withhold()
     }
 
-    /// The cores that have leased blocks which are to be given back, a bit each.
+    /// The cores that have a part in blocks which are to be given back, a bit each.
     pub fn leaving(&self) -> [u64; MAX_CORES / 64] {
+        let mut cores = self.owners_of(self.pool.limit()..self.pool.len());
+        for (core, _) in self.homes.iter().enumerate().filter(|(_, home)| home.has_gifts.load(Ordering::Relaxed)) {
+            cores[core / 64] |= 1 << (core % 64);
+        }
+        cores
+    }
+
+    /// The cores that have leased blocks, a bit each.
+    pub fn owners(&self) -> [u64; MAX_CORES / 64] {
+        self.owners_of(0..self.pool.len())
+    }
+
+    fn owners_of(&self, blocks: Range<usize>) -> [u64; MAX_CORES / 64] {
         let mut cores = [0; MAX_CORES / 64];
-        for block in self.pool.limit()..self.pool.len() {
-            let owner = self.owner[block].load(Ordering::Relaxed) & !FOR_FIXED;
+        for owner in &self.owner[blocks] {
+            let owner = owner.load(Ordering::Relaxed) & !FOR_FIXED;
             if let Some(core) = owner.checked_sub(1).map(usize::from) {
                 cores[core / 64] |= 1 << (core % 64);
             }
@@ -445,43 +529,60 @@ impl CorePages {
         CorePages {
             core: core as u16,
             limit: usize::MAX,
+            seen: 0,
+            gifts: null_mut(),
             lists: [[null_mut(); BLOCK_ORDER as usize + 1]; list::COUNT],
         }
     }
 
     /// Takes 2^order pages; their offset. What they hold is undefined.
     pub fn alloc(&mut self, memory: &Memory, order: u32, mobility: Mobility) -> Option<u64> {
-        self.alloc_for(memory, order, mobility, payer_now().1)
+        self.alloc_for(memory, order, mobility, payer_now().1, true)
     }
 
-    /// The same for an activity that it is said to be for.
+    /// The same for an activity that it is said to be for, and if `may_lease` is not set only from blocks that somebody has.
     pub fn alloc_for(
         &mut self,
         memory: &Memory,
         order: u32,
         mobility: Mobility,
         activity: u32,
+        may_lease: bool,
     ) -> Option<u64> {
         self.tidy(memory);
-        let (page, kind, mut from) = match mobility {
+        let taken = match mobility {
+            _ if !may_lease => {
+                self.take(memory, list::MOVABLE, order).or_else(|| self.take(memory, list::FIXED, order))
+            }
             Mobility::Fixed => self
                 .take(memory, list::FIXED, order)
                 .or_else(|| self.lease(memory, mobility))
-                .or_else(|| self.take(memory, list::MOVABLE, order))?,
+                .or_else(|| self.take(memory, list::MOVABLE, order)),
             Mobility::Movable => self
                 .take(memory, list::MOVABLE, order)
                 .or_else(|| memory.pool.is_mixed().then(|| self.take(memory, list::FIXED, order))?)
                 .or_else(|| self.lease(memory, mobility))
                 .or_else(|| self.take(memory, list::FIXED, order))
-                .or_else(|| self.lease(memory, Mobility::Fixed))?,
+                .or_else(|| self.lease(memory, Mobility::Fixed)),
         };
+        let page = match taken {
+            Some((page, kind, from)) => {
+                self.split(memory, page, kind, from, order);
+                page
+            }
+            None => self.take_gift(memory, order)?,
+        };
+        memory.used.fetch_add(1 << order, Ordering::Relaxed);
+        memory.charge(self.core.into(), activity, page, 1 << order, mobility);
+        Some(page as u64 * PAGE)
+    }
+
+    /// Keeps what is more than 2^order pages of a chunk of 2^from that was taken out of a list.
+    fn split(&mut self, memory: &Memory, page: usize, kind: usize, mut from: u32, order: u32) {
         while from > order {
             from -= 1;
             self.push(memory, page + (1 << from), kind, from);
         }
-        memory.used.fetch_add(1 << order, Ordering::Relaxed);
-        memory.charge(self.core.into(), activity, page, 1 << order, mobility);
-        Some(page as u64 * PAGE)
     }
 
     /// A chunk of these lists, at least as large: its page, its kind of list, and its order.
@@ -502,6 +603,10 @@ impl CorePages {
     fn lease(&mut self, memory: &Memory, mobility: Mobility) -> Option<(usize, usize, u32)> {
         let block = memory.pool.claim(mobility)?;
         reached(&memory.pool, block);
+        if !self.gifts.is_null() {
+            // It can do without.
+            self.return_gifts(memory);
+        }
         self.own(memory, block, mobility);
         Some((block * BLOCK_PAGES, self.kind(memory, block), BLOCK_ORDER))
     }
@@ -522,13 +627,6 @@ impl CorePages {
         } else {
             list::MOVABLE
         }
-    }
-
-    /// Takes 2^order pages, all zeroes.
-    pub fn alloc_zeroed(&mut self, memory: &Memory, order: u32, mobility: Mobility) -> Option<u64> {
-        let offset = self.alloc(memory, order, mobility)?;
-        memory.clear(offset, PAGE << order);
-        Some(offset)
     }
 
     /// Takes in untouched pages of a block that somebody else claimed for this core.
@@ -557,16 +655,132 @@ impl CorePages {
 
     /// Takes in the chunks that other cores sent home, and puts those of blocks that are to be given back where nothing is taken from.
     pub fn tidy(&mut self, memory: &Memory) {
-        if !memory.homecoming[self.core as usize].load(Ordering::Relaxed).is_null() {
+        if !memory.homes[self.core as usize].back.load(Ordering::Relaxed).is_null() {
             self.welcome(memory);
         }
         if memory.pool.limit() != self.limit {
             self.sort(memory);
         }
+        if memory.questions.load(Ordering::Relaxed) != self.seen {
+            self.answer(memory);
+        }
+    }
+
+    /// Does the same, and gives back what others gave.
+    pub fn tidy_all(&mut self, memory: &Memory) {
+        self.return_gifts(memory);
+        self.tidy(memory);
+    }
+
+    /// Gives cores that ask what it can.
+    #[cold]
+    fn answer(&mut self, memory: &Memory) {
+        self.seen = memory.questions.load(Ordering::Acquire);
+        let me = usize::from(self.core);
+        for (_, home) in memory.homes.iter().enumerate().filter(|(core, _)| *core != me) {
+            let asks = home.asks.load(Ordering::Acquire);
+            if let Some(order) = (asks >> 1).checked_sub(1) {
+                self.help(memory, home, order, asks & 1 != 0);
+            }
+        }
+        memory.homes[me].answered.store(self.seen, Ordering::Release);
+    }
+
+    /// Gives a core half of what there is of chunks of 2^order pages.
+    fn help(&mut self, memory: &Memory, home: &Home, order: u32, fixed: bool) {
+        let kinds = if fixed { [list::FIXED, list::MOVABLE] } else { [list::MOVABLE, list::FIXED] };
+        let there: usize = kinds.iter().map(|kind| self.chunks(*kind, order)).sum();
+        for _ in 0..there.div_ceil(2).min(GIFTS) {
+            let taken = kinds.iter().find_map(|kind| self.take(memory, *kind, order));
+            let Some((page, kind, from)) = taken else { break };
+            self.split(memory, page, kind, from, order);
+            home.has_gifts.store(true, Ordering::Relaxed);
+            put(&home.gifts, memory.link(page), order);
+        }
+    }
+
+    /// How many chunks of 2^order pages these lists have.
+    fn chunks(&self, kind: usize, order: u32) -> usize {
+        (order..=BLOCK_ORDER).map(|n| count(self.lists[kind][n as usize]) << (n - order)).sum()
+    }
+
+    /// 2^order pages of what others gave; the rest of such a chunk is for another time.
+    fn take_gift(&mut self, memory: &Memory, order: u32) -> Option<usize> {
+        let home = &memory.homes[self.core as usize];
+        let mut new = home.gifts.swap(null_mut(), Ordering::Acquire);
+        while !new.is_null() {
+            // SAFETY: what is in the stack was left for this core; its link was written by `put`.
+            let next = unsafe { core::mem::replace(&mut (*new).next, self.gifts) };
+            self.gifts = new;
+            new = next;
+        }
+        let (mut all, mut best) = (core::mem::replace(&mut self.gifts, null_mut()), null_mut::<Link>());
+        while !all.is_null() {
+            let link = all;
+            // SAFETY: links in this list are valid, and nobody else's.
+            unsafe {
+                all = (*link).next;
+                let fits = (*link).order >= order && (best.is_null() || (*link).order < (*best).order);
+                let other = if fits { core::mem::replace(&mut best, link) } else { link };
+                if !other.is_null() {
+                    (*other).next = self.gifts;
+                    self.gifts = other;
+                }
+            }
+        }
+        let taken = (!best.is_null()).then(|| {
+            let page = memory.page(best);
+            // SAFETY: as above. A clean page stays clean.
+            let mut from = unsafe { best.replace(Link { next: null_mut(), prev: null_mut(), order: 0 }).order };
+            while from > order {
+                from -= 1;
+                let rest = memory.link(page + (1 << from));
+                // SAFETY: the upper half of a chunk that is this core's to use.
+                unsafe { rest.write(Link { next: self.gifts, prev: null_mut(), order: from }) };
+                self.gifts = rest;
+            }
+            page
+        });
+        home.has_gifts.store(!self.gifts.is_null(), Ordering::Relaxed);
+        taken
+    }
+
+    /// Has it been given 2^order pages, and still has them?
+    pub fn has_gift(&self, memory: &Memory, order: u32) -> bool {
+        let mut link = self.gifts;
+        while !link.is_null() {
+            // SAFETY: links in this list are valid.
+            let Link { next, order: its, .. } = unsafe { link.read() };
+            if its >= order {
+                return true;
+            }
+            link = next;
+        }
+        // Those are of the order that was asked for.
+        !memory.homes[self.core as usize].gifts.load(Ordering::Acquire).is_null()
+    }
+
+    /// Gives back what others gave and was not used.
+    fn return_gifts(&mut self, memory: &Memory) {
+        let home = &memory.homes[self.core as usize];
+        for mut link in [core::mem::replace(&mut self.gifts, null_mut()), home.gifts.swap(null_mut(), Ordering::Acquire)]
+        {
+            while !link.is_null() {
+                // SAFETY: as in `take_gift`.
+                let Link { next, order, .. } = unsafe { link.read() };
+                let page = memory.page(link);
+                // The link stays in it.
+                memory.state[page].store(DIRTY, Ordering::Relaxed);
+                let owner = memory.owner[page / BLOCK_PAGES].load(Ordering::Relaxed) & !FOR_FIXED;
+                send_home(memory, page, order, owner);
+                link = next;
+            }
+        }
+        home.has_gifts.store(false, Ordering::Relaxed);
     }
 
     fn welcome(&mut self, memory: &Memory) {
-        let mut link = memory.homecoming[self.core as usize].swap(null_mut(), Ordering::Acquire);
+        let mut link = memory.homes[self.core as usize].back.swap(null_mut(), Ordering::Acquire);
         while !link.is_null() {
             // SAFETY: a chunk in the stack belongs to nobody else; its link was written by `send_home`.
             let (next, order) = unsafe { ((*link).next, (*link).order) };
@@ -661,24 +875,28 @@ impl CorePages {
 
     /// Pages free in this core's hands, but for those that are to be given back.
     pub fn free_pages(&self) -> usize {
-        let mut sum = 0;
-        let taken_from = &self.lists[..list::LEAVING];
-        for (order, list) in taken_from.iter().flat_map(|lists| lists.iter().enumerate()) {
-            let mut link = *list;
-            while !link.is_null() {
-                sum += 1 << order;
-                // SAFETY: links in our list are valid.
-                link = unsafe { (*link).next };
-            }
-        }
-        sum
+        (0..list::LEAVING).map(|kind| self.chunks(kind, 0)).sum()
     }
+}
+
+/// How many chunks are in a list.
+fn count(mut link: *mut Link) -> usize {
+    let mut n = 0;
+    while !link.is_null() {
+        n += 1;
+        // SAFETY: who asks has the list, and links in it are valid.
+        link = unsafe { (*link).next };
+    }
+    n
 }
 
 fn send_home(memory: &Memory, page: usize, order: u32, owner: u16) {
     assert!(owner != NOBODY, "a chunk of a block that nobody leased");
-    let link = memory.link(page);
-    let stack = &memory.homecoming[owner as usize - 1];
+    put(&memory.homes[owner as usize - 1].back, memory.link(page), order);
+}
+
+/// Puts a free chunk, which is the caller's, onto a core's stack.
+fn put(stack: &AtomicPtr<Link>, link: *mut Link, order: u32) {
     let mut top = stack.load(Ordering::Relaxed);
     loop {
         // SAFETY: the chunk is free and still ours.
@@ -726,7 +944,7 @@ pub(crate) mod tests {
         #[test]
         fn agrees_with_model(
             zones in (1usize..7, 0usize..7, 0usize..3),
-            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..6), 1..300),
+            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..7), 1..300),
         ) {
             const MOST: usize = 6;
             let bytes = |blocks: usize| blocks as u64 * BLOCK;
@@ -746,7 +964,8 @@ pub(crate) mod tests {
                 let byte = i as u8 | 1;
                 let mobility = if order.is_multiple_of(2) { Mobility::Fixed } else { Mobility::Movable };
                 if op < 2 {
-                    let got = if op == 0 { cores[core].alloc(&memory, order, mobility) } else { cores[core].alloc_zeroed(&memory, order, mobility) };
+                    let got = cores[core].alloc_for(&memory, order, mobility, ROOT, i % 4 != 0);
+                    if let Some(offset) = got && op == 1 { memory.clear(offset, PAGE << order); }
                     if let Some(offset) = got {
                         prop_assert!(offset.is_multiple_of(PAGE << order));
                         let len = PAGE << order;
@@ -764,6 +983,16 @@ pub(crate) mod tests {
                         held.remove(&offset);
                         cores[core].free(&memory, offset, order);
                     }
+                } else if op == 6 {
+                    let number = memory.ask(core, order, mobility);
+                    let mut others = memory.owners();
+                    others[0] &= !(1 << core);
+                    let had: usize = cores.iter().map(|c| c.chunks(list::FIXED, order) + c.chunks(list::MOVABLE, order)).sum();
+                    for other in (0..3).filter(|n| *n != core) { cores[other].tidy(&memory); }
+                    prop_assert!(memory.have_answered(number, &others));
+                    memory.asked(core);
+                    // Whoever has some gives some.
+                    if had > 0 { prop_assert!(cores[core].has(order) || cores[core].has_gift(&memory, order)); }
                 } else {
                     let wanted = bytes(order as usize % MOST + 1);
                     let before = memory.total();
@@ -772,6 +1001,8 @@ pub(crate) mod tests {
                         prop_assert_eq!(memory.total(), wanted);
                     } else {
                         memory.begin_to_leave(wanted);
+                        // What was given goes home first.
+                        for core in &mut cores { core.tidy_all(&memory); }
                         for core in &mut cores { core.tidy(&memory); }
                         memory.left_behind();
                         // What nobody holds goes, whichever core had it in its lists.
@@ -788,6 +1019,7 @@ pub(crate) mod tests {
                 prop_assert_eq!(memory.held(ROOT) as u64 * PAGE, used);
             }
             for (offset, (order, _)) in held { cores[1].free(&memory, offset, order); }
+            for c in &mut cores { c.tidy_all(&memory); }
             for c in &mut cores { c.tidy(&memory); }
             let in_hand: usize = cores.iter().map(|c| c.free_pages()).sum();
             prop_assert_eq!(memory.pool().free() * BLOCK_PAGES + in_hand, memory.pool().len() * BLOCK_PAGES);
@@ -811,10 +1043,10 @@ pub(crate) mod tests {
         let memory = memory(3, 2);
         let mut cores = [CorePages::new(0), CorePages::new(1)];
         let a: Vec<u64> = (0..40)
-            .map(|n| cores[n % 2].alloc_for(&memory, n as u32 % 4, Mobility::Fixed, 7).unwrap())
+            .map(|n| cores[n % 2].alloc_for(&memory, n as u32 % 4, Mobility::Fixed, 7, true).unwrap())
             .collect();
         let b: Vec<u64> =
-            (0..30).map(|n| cores[n % 2].alloc_for(&memory, 0, Mobility::Movable, 7 + 64).unwrap()).collect();
+            (0..30).map(|n| cores[n % 2].alloc_for(&memory, 0, Mobility::Movable, 7 + 64, true).unwrap()).collect();
         assert_eq!((memory.held(7), memory.held(71), memory.used() / PAGE), (150, 30, 180));
         // Given back by the other core.
         cores[0].free(&memory, a[1], 1);
@@ -842,7 +1074,11 @@ pub(crate) mod tests {
         core.adopt(&memory, 0, BLOCK - 5 * PAGE);
         assert_eq!(core.free_pages(), BLOCK_PAGES - 5);
         let held: Vec<u64> =
-            (0..BLOCK_PAGES - 5).map(|_| core.alloc_zeroed(&memory, 0, Mobility::Movable).unwrap()).collect();
+            (0..BLOCK_PAGES - 5).map(|_| {
+                let page = core.alloc(&memory, 0, Mobility::Movable).unwrap();
+                memory.clear(page, PAGE);
+                page
+            }).collect();
         for p in &held {
             assert!(*p < BLOCK - 5 * PAGE);
             // SAFETY: this test holds the page.

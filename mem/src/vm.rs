@@ -28,7 +28,7 @@ use atoll_abi::platform::{Access, Backing, Change, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
-use crate::heap::{give_pages, is_over_budget, memory, take_pages, take_pages_dirty, trim};
+use crate::heap::{ask_for_pages, give_pages, is_over_budget, memory, take_pages, take_pages_dirty, trim};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
 use crate::texts::{self, Piece, Shape, Text, Texts};
@@ -661,6 +661,8 @@ fn take_hard(order: u32, take: impl Fn(u32) -> Option<u64>) -> Option<u64> {
             }
         } else if let Some(block) = platform().memory_back() {
             give_pages(block, BLOCK_ORDER);
+        } else if ask_for_pages(order) {
+            // Others had some.
         } else if !reclaim(PAGE << order, false) {
             return None;
         }

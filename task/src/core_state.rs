@@ -41,6 +41,8 @@ pub(crate) enum Mail {
     Reorder(ThreadRef),
     /// See [`crate::after_answers`].
     After(Deferred),
+    /// See [`crate::ask_to_tidy`]. It is always the core's own [`Letter`].
+    Tidy,
 }
 
 /// Something that an event thread is asked to do.
@@ -49,6 +51,30 @@ pub(crate) type Deferred = alloc::sync::Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct MailNode {
     pub next: *mut MailNode,
     pub mail: Mail,
+}
+
+/// A request that needs no memory, as memory is what it is about. It can be under way once at a time.
+pub(crate) struct Letter {
+    node: UnsafeCell<MailNode>,
+    sent: AtomicBool,
+}
+
+impl Letter {
+    fn new() -> Letter {
+        Letter {
+            node: UnsafeCell::new(MailNode { next: null_mut(), mail: Mail::Tidy }),
+            sent: AtomicBool::new(false),
+        }
+    }
+
+    /// Is it this one? Then it can be sent again from now on.
+    pub fn is(&self, node: *const MailNode) -> bool {
+        let is = core::ptr::eq(self.node.get(), node);
+        if is {
+            self.sent.store(false, Ordering::Release);
+        }
+        is
+    }
 }
 
 /// The part that only the core itself touches, in the runtime with upcalls masked.
@@ -135,6 +161,7 @@ pub(crate) struct Core {
     pub messages: Inbox,
     /// Requests of other cores to the scheduler, newest first.
     pub mail: AtomicPtr<MailNode>,
+    pub letter: Letter,
     /// Ready threads, for others to read.
     pub load: AtomicU32,
     /// Threads of each class that had something to do here lately, on average, in units of [`crate::ready::ONE`].
@@ -254,6 +281,7 @@ impl Core {
             inbox: Lines::new(cores),
             messages: Inbox::default(),
             mail: AtomicPtr::new(null_mut()),
+            letter: Letter::new(),
             load: AtomicU32::new(0),
             class_running: AtomicU32::new(0),
             class_loads: [const { AtomicU32::new(0) }; ACTIVITIES_MAX],
@@ -285,7 +313,17 @@ impl Core {
 
     /// Sends a request to this core.
     pub fn send(&self, mail: Mail) {
-        let node = Box::into_raw(Box::new(MailNode { next: null_mut(), mail }));
+        self.put(Box::into_raw(Box::new(MailNode { next: null_mut(), mail })));
+    }
+
+    /// Sends its letter to this core, unless it is under way.
+    pub fn send_letter(&self) {
+        if !self.letter.sent.swap(true, Ordering::AcqRel) {
+            self.put(self.letter.node.get());
+        }
+    }
+
+    fn put(&self, node: *mut MailNode) {
         let mut top = self.mail.load(Ordering::Relaxed);
         loop {
             // SAFETY: the node is ours until it is in the list.

@@ -12,7 +12,7 @@
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
-use crate::activity::Activity;
+use crate::activity::{Activity, has_core};
 use crate::arch::Left;
 use crate::core_state::{
     Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, usage,
@@ -28,8 +28,9 @@ use crate::{activity, arch, books};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, pending, state as core_run};
 use atoll_abi::grid::Resource;
+use atoll_abi::layout::MAX_CORES;
 use atoll_abi::{assert_accounted, platform};
-use atoll_sync::ThreadOps;
+use atoll_sync::{SetOnce, ThreadOps};
 
 /// Longest time between two looks for events while a thread runs, ns.
 const POLL_EVERY: u64 = 1_000_000;
@@ -791,6 +792,23 @@ pub fn after_answers(core: usize, f: impl Fn() + Send + Sync + 'static) {
     }
 }
 
+static TIDY: SetOnce<fn()> = SetOnce::new();
+
+/// Says what a core does that is asked to tidy up. It may happen between any two threads.
+pub fn set_tidy(tidy: fn()) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = TIDY.set(tidy);
+}
+
+/// Has other cores, a bit each, do soon what [`set_tidy`] said. Takes no memory, and may be called with locks.
+pub fn ask_to_tidy(cores: &[u64; MAX_CORES / 64]) {
+    let me = core_local().id();
+    for n in (0..all_cores().len()).filter(|n| *n != me && has_core(cores, *n)) {
+        core(n).send_letter();
+        interrupt(n);
+    }
+}
+
 /// Takes what other cores sent: threads and requests.
 #[inline]
 fn take_mail() {
@@ -821,10 +839,20 @@ fn take_what_arrived() {
             node = core::mem::replace(&mut newest, next);
         }
         while !node.is_null() {
-            // SAFETY: nodes were made by `Core::send` and are ours now.
+            // SAFETY: the node is ours until it is said that it may be sent again.
+            let next = unsafe { (*node).next };
+            if this.letter.is(node) {
+                node = next;
+                if let Some(tidy) = TIDY.get() {
+                    tidy();
+                }
+                continue;
+            }
+            // SAFETY: other nodes were made by `Core::send` and are ours now.
             let letter = unsafe { alloc::boxed::Box::from_raw(node) };
-            node = letter.next;
+            node = next;
             match letter.mail {
+                Mail::Tidy => unreachable!("a letter is no node of its own"),
                 Mail::CancelTimer(key) => timer::forget(key),
                 Mail::CancelCall(key, timer) => timer::forget_call(&timer, key),
                 Mail::Timers(timers) => timer::take_over(timers),

@@ -30,6 +30,7 @@ fn main() {
         Trial::test("service_points", service_points),
         Trial::test("memory_budgets", memory_budgets),
         Trial::test("memory_used_up", memory_used_up),
+        Trial::test("memory_of_others", memory_of_others),
         Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
@@ -1170,11 +1171,45 @@ print(open("/proc/self/comm").read().strip(), os.spawnv(os.P_WAIT, "/bin/true", 
 /// OK-12: what a program makes of the runtime's objects comes to an end before the runtime's memory does.
 fn objects_used_up() -> Done {
     let user = User::this()?;
-    let options = ["run", "--cores", "1", "--memory", "200M", "--", "/usr/bin/python3", "-c", MAKING];
+    let options = ["run", "--cores", "2", "--memory", "200M", "--", "/usr/bin/python3", "-c", MAKING];
     let said = user.ask(&options)?;
     let expected =
         "events EMFILE\ndirectories ENOMEM\nmappings ENOMEM\nmessages ENOMEM\ntimers no error\npython3 0\n";
     check(said == expected, said)
+}
+
+/// On one core takes most of the memory and gives every second 64 KiB back; on the other one uses as much as that.
+const FROM_OTHERS: &str = r#"
+import mmap, os, signal
+CHUNK, HALF = 65536, 100 << 20
+def take(bytes):
+    p = mmap.mmap(-1, bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    p.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, bytes, 4096):
+        p[at] = 1
+    return p
+there, back = os.pipe()
+os.sched_setaffinity(0, [0])
+child = os.fork()
+if child == 0:
+    os.sched_setaffinity(0, [1])
+    p = take(2 * HALF)
+    for at in range(0, 2 * HALF, 2 * CHUNK):
+        p.madvise(mmap.MADV_DONTNEED, at, CHUNK)
+    os.write(back, b".")
+    signal.pause()
+os.read(there, 1)
+p = take(HALF - (8 << 20))
+print(p[0], os.waitpid(child, os.WNOHANG))
+os.kill(child, signal.SIGKILL)
+"#;
+
+/// What is free in one core's hands, and no whole block, is had by another one that needs it.
+fn memory_of_others() -> Done {
+    let user = User::this()?;
+    let options = ["run", "--cores", "2", "--memory", "256M", "--", "/usr/bin/python3", "-c", FROM_OTHERS];
+    let said = user.ask(&options)?;
+    check(said == "1 (0, 0)\n", said)
 }
 
 /// Two threads of a program's, one of which ends after a second, and another program's.

@@ -363,9 +363,14 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
                 Err(Denied::Unmapped) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_MAPERR as i32, addr),
                 Err(Denied::Access) => Siginfo::fault(linux::SIGSEGV, linux::SEGV_ACCERR as i32, addr),
                 Err(Denied::NoMemory) => {
-                    // The same place may fault again for as long as others end.
-                    task.same_fault.store(0, Ordering::Relaxed);
-                    let why = match budget::relieve(task) {
+                    let why = match budget::relieve(task, tries) {
+                        Ok(done) => {
+                            // The same place may fault again for as long as others end.
+                            if done {
+                                task.same_fault.store(0, Ordering::Relaxed);
+                            }
+                            return;
+                        }
                         Err(why) if !task.process.is_ending() => why,
                         _ => return,
                     };
@@ -426,9 +431,10 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
 pub fn fault_in(addr: u64, write: bool) -> Result<()> {
     let task = crate::current::try_current().ok_or(Errno::EFAULT)?;
     // Each fault of a copy is a new one: it goes on from where it stopped.
+    let mut tries = 0;
     loop {
         match task.space.memory.serve(addr, write, false, false) {
-            Err(Denied::NoMemory) if budget::relieve(task).is_ok() => {}
+            Err(Denied::NoMemory) if budget::relieve(task, tries).is_ok() => tries += 1,
             result => return result.map_err(|_| Errno::EFAULT),
         }
     }
