@@ -10,16 +10,20 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use atoll_abi::core_local::core_local;
 use atoll_abi::report::MemoryResized;
 use atoll_abi::{Result, platform};
+use atoll_fs::tmp::TmpNode;
 use atoll_fs::{host, tmp};
 use atoll_mem::heap::{self, memory};
+use atoll_mem::vm::Object;
 use atoll_mem::{texts, vm};
 use atoll_sync::{Mutex, SetOnce};
 
-use crate::process::{Space, all_processes};
+use crate::process::{Space, Task, all_processes};
 
 /// One change at a time.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -146,6 +150,25 @@ fn on_core(
             return Some((*done, state.0.load(Ordering::Relaxed)));
         }
         atoll_task::park_until(platform().now() + LOOK / 10);
+    }
+}
+
+/// A file was cut: what is mapped of it behind that faults from now on, in all programs where some of it is.
+pub fn was_cut(task: &Task, inode: &dyn Any, len: u64) {
+    let Some(node) = inode.downcast_ref::<TmpNode>() else { return };
+    let object = core::ptr::from_ref(node) as usize;
+    let cut = move |space: &Space| space.memory.object_shrunk(object as *const (), len);
+    cut(&task.space.share());
+    if Object::mappings(node) == 0 {
+        return;
+    }
+    let others: Vec<Arc<Space>> = spaces().into_iter().filter(|space| space.id != task.space.id).collect();
+    if !others.is_empty() {
+        // Only a thread of the runtime goes into others' spaces. Without memory for one, pages stay as they were until they are unmapped.
+        let _ = on_core(core_local().id(), move |_| {
+            others.iter().for_each(|space| atoll_task::in_space(space.id, || cut(space)));
+            Ok(())
+        });
     }
 }
 

@@ -1103,9 +1103,11 @@ impl AddressSpace {
         })
     }
 
-    /// An object was made shorter: its pages behind `size` fault from now on. The caller runs in this space.
+    /// An object was made shorter: its pages behind `size`, and private copies of them, fault from now on. The caller runs in this space.
     pub fn object_shrunk(&self, object: *const (), size: u64) {
-        self.lock().hide_object(object, size);
+        let mut vm = self.lock();
+        vm.hide_object(object, size);
+        vm.drop_copies(object, size);
     }
 
     /// Moves pages in slots that lie at `from` of the cell's memory or behind it elsewhere; programs notice nothing. From address `at` on, as
@@ -3274,6 +3276,22 @@ impl Vm {
     }
 
     /// Unmaps what is shown of an object behind `size`.
+    /// Private copies of pages of an object that has become shorter are gone, as on Linux.
+    fn drop_copies(&mut self, object: *const (), size: u64) {
+        let is_copied = |(start, area): (&u64, &Area)| match &area.kind {
+            Kind::File { file, offset } if !area.shared => {
+                let from = start + page_up(size).saturating_sub(*offset);
+                let is = from < area.end && file.object().is_some_and(|o| o.owner() == object);
+                is.then_some((from, area.end))
+            }
+            _ => None,
+        };
+        let copied: Vec<(u64, u64)> = self.areas.iter().filter_map(is_copied).collect();
+        for (start, end) in copied {
+            self.discard(start, end);
+        }
+    }
+
     fn hide_object(&self, object: *const (), size: u64) {
         for (start, area) in &self.areas {
             let Kind::Object { object: o, offset, .. } = &area.kind else { continue };

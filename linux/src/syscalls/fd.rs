@@ -526,9 +526,7 @@ pub fn ftruncate(c: &mut Call) -> Result<u64> {
     file_size_limit(c.task, len)?;
     file.file().truncate(len)?;
     file.note(linux::IN_MODIFY);
-    if let Some(node) = file.as_type::<TmpNode>() {
-        c.task.space.memory.object_shrunk(core::ptr::from_ref(node).cast(), len);
-    }
+    crate::extents::was_cut(c.task, file.file().as_any(), len);
     Ok(0)
 }
 

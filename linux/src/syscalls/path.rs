@@ -248,6 +248,9 @@ fn open_place(
         place.check_writable()?;
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
         place.set_attr(&change, walker.cred)?;
+        if let Some(task) = crate::current::try_current() {
+            crate::extents::was_cut(task, place.inode.as_any(), 0);
+        }
     }
     Ok(Opening::Here(place.inode.clone().open(flags, walker.cred)?, kept))
 }
@@ -273,6 +276,7 @@ fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
             }
             if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
                 place.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
+                crate::extents::was_cut(task, place.inode.as_any(), 0);
             }
             let again = place.inode.clone().open(flags, &cred)?;
             let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
@@ -1098,7 +1102,9 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
     super::fd::file_size_limit(c.task, c.arg(1))?;
-    place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred).map(|()| 0)
+    place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred)?;
+    crate::extents::was_cut(c.task, place.inode.as_any(), c.arg(1));
+    Ok(0)
 }
 
 fn put_statfs(addr: u64, s: &StatFs, read_only: bool) -> Result<u64> {
