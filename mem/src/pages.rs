@@ -426,7 +426,9 @@ impl Memory {
     /// The cores that have a part in blocks which are to be given back, a bit each.
     pub fn leaving(&self) -> [u64; MAX_CORES / 64] {
         let mut cores = self.owners_of(self.pool.limit()..self.pool.len());
-        for (core, _) in self.homes.iter().enumerate().filter(|(_, home)| home.has_gifts.load(Ordering::Relaxed)) {
+        for (core, _) in
+            self.homes.iter().enumerate().filter(|(_, home)| home.has_gifts.load(Ordering::Relaxed))
+        {
             cores[core / 64] |= 1 << (core % 64);
         }
         cores
@@ -731,7 +733,8 @@ impl CorePages {
         let taken = (!best.is_null()).then(|| {
             let page = memory.page(best);
             // SAFETY: as above. A clean page stays clean.
-            let mut from = unsafe { best.replace(Link { next: null_mut(), prev: null_mut(), order: 0 }).order };
+            let mut from =
+                unsafe { best.replace(Link { next: null_mut(), prev: null_mut(), order: 0 }).order };
             while from > order {
                 from -= 1;
                 let rest = memory.link(page + (1 << from));
@@ -763,7 +766,8 @@ impl CorePages {
     /// Gives back what others gave and was not used.
     fn return_gifts(&mut self, memory: &Memory) {
         let home = &memory.homes[self.core as usize];
-        for mut link in [core::mem::replace(&mut self.gifts, null_mut()), home.gifts.swap(null_mut(), Ordering::Acquire)]
+        for mut link in
+            [core::mem::replace(&mut self.gifts, null_mut()), home.gifts.swap(null_mut(), Ordering::Acquire)]
         {
             while !link.is_null() {
                 // SAFETY: as in `take_gift`.
@@ -1045,8 +1049,9 @@ pub(crate) mod tests {
         let a: Vec<u64> = (0..40)
             .map(|n| cores[n % 2].alloc_for(&memory, n as u32 % 4, Mobility::Fixed, 7, true).unwrap())
             .collect();
-        let b: Vec<u64> =
-            (0..30).map(|n| cores[n % 2].alloc_for(&memory, 0, Mobility::Movable, 7 + 64, true).unwrap()).collect();
+        let b: Vec<u64> = (0..30)
+            .map(|n| cores[n % 2].alloc_for(&memory, 0, Mobility::Movable, 7 + 64, true).unwrap())
+            .collect();
         assert_eq!((memory.held(7), memory.held(71), memory.used() / PAGE), (150, 30, 180));
         // Given back by the other core.
         cores[0].free(&memory, a[1], 1);
@@ -1073,12 +1078,13 @@ pub(crate) mod tests {
         let mut core = CorePages::new(0);
         core.adopt(&memory, 0, BLOCK - 5 * PAGE);
         assert_eq!(core.free_pages(), BLOCK_PAGES - 5);
-        let held: Vec<u64> =
-            (0..BLOCK_PAGES - 5).map(|_| {
+        let held: Vec<u64> = (0..BLOCK_PAGES - 5)
+            .map(|_| {
                 let page = core.alloc(&memory, 0, Mobility::Movable).unwrap();
                 memory.clear(page, PAGE);
                 page
-            }).collect();
+            })
+            .collect();
         for p in &held {
             assert!(*p < BLOCK - 5 * PAGE);
             // SAFETY: this test holds the page.
