@@ -200,7 +200,7 @@ fn run(dir: &Path, name: &str, source: &Path, flags: &[&str]) -> Result<Vec<Vec<
     }
     // The time limit is for a case that waits for what tracing changes.
     let status = Command::new("timeout")
-        .args(["60", "strace", "-ff", "-qq", "-e", "signal=none", "-s", "0", "-o"])
+        .args(["300", "strace", "-ff", "-qq", "-e", "signal=none", "-s", "0", "-o"])
         .arg(traces.join("t"))
         .arg(&program)
         .current_dir(&work)
