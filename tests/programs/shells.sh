@@ -40,7 +40,7 @@ diff <(seq 3) <(seq 2 4)
 coproc cat; echo through >&"${COPROC[1]}"; read -r y <&"${COPROC[0]}"; echo "$y"; eval "exec ${COPROC[1]}>&-"; wait
 set -o pipefail; false | true; echo "pipefail $?"; echo "${PIPESTATUS[*]}"
 a=($(printf '%s\n' c b a | sort)); echo "${a[*]}"
-wait -n $(sh -c 'exit 0' & echo) ; echo "none $?"
+bash -c 'wait -n $(sh -c "exit 0" & echo); echo "none $?"'
 mapfile -t lines < <(seq 5); echo "${#lines[@]}"
 time_it() { local start=$SECONDS; "$@"; (( SECONDS - start < 20 )) && echo quick; }
 time_it sh -c 'for i in 1 2 3 4 5 6 7 8; do /bin/true; done'
