@@ -100,6 +100,7 @@ fn burn_in_timer(done: &Arc<Done>) {
     let timer = atoll_task::Timer::new(move |_| {
         later.burn(Resource::Timer, own(), 1, 0);
         later.one_less();
+        atoll_task::Hold::NOT
     });
     timer.start(platform().now() + 1, 0);
     done.wait(1);

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::platform;
 use atoll_sync::{Mutex, SetOnce};
-use atoll_task::Timer;
+use atoll_task::{Hold, Timer};
 
 use crate::process::{Process, Task};
 
@@ -83,6 +83,7 @@ impl CpuTimer {
             if let Some(inner) = weak.upgrade() {
                 inner.look();
             }
+            Hold::NOT
         });
         // It is new: nobody else can have set it.
         let _ = inner.timer.set(timer);

@@ -9,7 +9,7 @@ use atoll_abi::{Errno, Result};
 use atoll_fs::node::At;
 use atoll_fs::{File, Sink, Source, poll};
 use atoll_sync::{Mutex, WaitQueue};
-use atoll_task::{Limit, Timer, wait};
+use atoll_task::{Hold, Limit, Timer, wait};
 use zerocopy::IntoBytes;
 
 use crate::cpu_timer::{CpuClock, CpuTimer};
@@ -163,6 +163,8 @@ impl TimerFd {
         let timer = Timer::new(move |times| {
             e.count.fetch_add(times, Ordering::SeqCst);
             e.queue.wake_all(poll::IN);
+            // Nobody is told again before it is read, and then so many are counted as there were (`timerfd_read_iter` of Linux).
+            Hold::UNTIL_RESUMED
         });
         TimerFd { clock, expiry, timer, _held: held }
     }
@@ -180,6 +182,9 @@ impl TimerFd {
 
     /// Time left and interval.
     pub fn get(&self) -> Itimerspec {
+        if self.expiry.count.load(Ordering::SeqCst) > 0 {
+            self.expiry.count.fetch_add(self.timer.resume(), Ordering::SeqCst);
+        }
         let (left, interval) = self.timer.remaining();
         Itimerspec { interval: Timespec::from_ns(interval), value: Timespec::from_ns(left) }
     }
@@ -201,6 +206,7 @@ impl File for TimerFd {
             if n == 0 {
                 return None;
             }
+            let n = n + self.timer.resume();
             let put = sink.ensure(8).and_then(|()| sink.put(&n.to_ne_bytes()));
             if put.is_err() {
                 e.count.fetch_add(n, Ordering::SeqCst);
@@ -284,6 +290,8 @@ impl File for SignalFd {
                 code: info.code,
                 pid: info.words[0] as u32,
                 uid: (info.words[0] >> 32) as u32,
+                tid: info.timer_id().unwrap_or(0) as u32,
+                overrun: info.overrun(),
                 status: info.words[1] as i32,
                 int: info.words[1] as i32,
                 ptr: info.words[1],
@@ -345,10 +353,7 @@ impl PosixTimer {
     ) -> Self {
         let weak = Arc::downgrade(process);
         let call = move |times: u64| {
-            let Some(p) = weak.upgrade() else { return };
-            if signal == 0 {
-                return;
-            }
+            let Some(p) = weak.upgrade().filter(|_| signal != 0) else { return Hold::UNTIL_RESUMED };
             let to = tid.and_then(crate::process::find_task);
             // One signal of a timer is queued at a time; what runs out meanwhile is counted in it.
             let pending = match &to {
@@ -356,16 +361,17 @@ impl PosixTimer {
                 None => p.pending.lock().overrun(signal, id, times),
             };
             if pending {
-                return;
+                return signal::HOLD;
             }
             let info = Siginfo::timer(signal, id, (times - 1).min(i32::MAX as u64) as i32, value);
             match to {
                 Some(t) => signal::send_task(&t, info),
                 None => signal::send_process(&p, info),
             }
+            signal::HOLD
         };
         let timer = match cpu {
-            Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, call)),
+            Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, move |times| drop(call(times)))),
             None => AnyTimer::Wall(Timer::new(call)),
         };
         PosixTimer { clock, timer, overrun: AtomicU64::new(0), held }
@@ -401,9 +407,12 @@ impl PosixTimer {
         Itimerspec { interval: Timespec::from_ns(interval), value: Timespec::from_ns(left) }
     }
 
-    /// A signal of it was taken, which told of so many more runs.
-    pub fn taken(&self, overrun: u64) {
-        self.overrun.store(overrun, Ordering::Relaxed);
+    /// A signal of it was taken: adds the times that it ran out since it was last counted.
+    pub fn taken(&self, info: &mut Siginfo) {
+        if let AnyTimer::Wall(t) = &self.timer {
+            info.add_overrun(t.resume());
+        }
+        self.overrun.store(info.overrun().into(), Ordering::Relaxed);
     }
 
     /// Times it ran out beyond the last signal that was taken.

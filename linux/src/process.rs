@@ -628,6 +628,7 @@ impl Process {
             if let Some(p) = weak.upgrade() {
                 signal::send_process(&p, Siginfo::from_kernel(linux::SIGALRM, 0x80));
             }
+            signal::HOLD
         });
         // The process is new: nobody else can have set it.
         let _ = process.alarm.set(alarm);

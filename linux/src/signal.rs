@@ -9,7 +9,7 @@ use atoll_abi::frame::{FrameKind, SigContext, UserFrame, XSAVE_MAX, XSAVE_OFFSET
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
 use atoll_sync::Mutex;
-use atoll_task::{Limit, wait};
+use atoll_task::{Hold, Limit, wait};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -36,6 +36,10 @@ const IGNORED_BY_DEFAULT: u64 =
     bit(linux::SIGCHLD) | bit(linux::SIGURG) | bit(linux::SIGWINCH) | bit(linux::SIGCONT);
 /// Queued instances of one real-time signal at most (part of RLIMIT_SIGPENDING).
 const QUEUE_MAX: usize = 4096;
+
+/// So long a timer waits with its next signal, at an interval that is shorter: the one before may still wait, or be ignored. Once it
+/// is taken the timer goes on at once.
+pub const HOLD: Hold = Hold(10_000_000);
 
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
@@ -421,19 +425,24 @@ fn next(task: &Task) -> Option<(Siginfo, SigactionC)> {
     let mut s = task.signals.lock();
     let open = !s.blocked;
     // A task's own first, as Linux does; but faults before all.
-    let info = s.pending.take(open).or_else(|| task.process.pending.lock().take(open))?;
+    let mut info = s.pending.take(open).or_else(|| task.process.pending.lock().take(open))?;
     drop(s);
-    taken(task, &info);
+    taken(task, &mut info);
     let action = task.process.actions.get(info.signo as u32);
     Some((info, action))
 }
 
-/// Notes in a POSIX timer what its signal told.
-fn taken(task: &Task, info: &Siginfo) {
+/// A timer's signal is taken: the timer goes on, and what it was held back for is counted (`dequeue_signal` of Linux).
+fn taken(task: &Task, info: &mut Siginfo) {
     if let Some(id) = info.timer_id()
         && let Some(t) = task.process.timers.lock().get(&id)
     {
-        t.taken(info.words[0] >> 32);
+        t.taken(info);
+    }
+    if info.signo as u32 == linux::SIGALRM
+        && let Some(alarm) = task.process.alarm.get()
+    {
+        alarm.resume();
     }
 }
 
@@ -752,12 +761,12 @@ pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
     let mut s = task.signals.lock();
     s.waiting = 0;
     // One may have come in the instant between.
-    let found = match found {
+    let mut found = match found {
         Err(e) => s.pending.take(wanted).or_else(|| task.process.pending.lock().take(wanted)).ok_or(e),
         ok => ok,
     };
     drop(s);
-    if let Ok(info) = &found {
+    if let Ok(info) = &mut found {
         taken(task, info);
     }
     found

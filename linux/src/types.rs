@@ -381,6 +381,11 @@ impl Siginfo {
         (self.code == SI_TIMER).then_some(self.words[0] as i32)
     }
 
+    /// How often that timer ran out again before this was taken; 0 if no timer sent it.
+    pub fn overrun(&self) -> u32 {
+        if self.timer_id().is_some() { (self.words[0] >> 32) as u32 } else { 0 }
+    }
+
     /// The timer ran out `times` again before this was taken.
     pub fn add_overrun(&mut self, times: u64) {
         let sum = ((self.words[0] >> 32) + times).min(i32::MAX as u64);

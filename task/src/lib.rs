@@ -61,5 +61,5 @@ pub use scheduler::{
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};
-pub use timer::{Timer, sleep_until};
+pub use timer::{Hold, Timer, sleep_until};
 pub use wait::{Limit, wait, wait_uninterrupted};

@@ -22,7 +22,7 @@ use atoll_abi::grid::Resource;
 use atoll_abi::layout::MAX_CORES;
 use atoll_abi::platform;
 use atoll_grid::message::Message;
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, MutexGuard};
 
 /// Deadline and a number that makes it unique: it may go to another core.
 pub(crate) type TimerKey = (u64, u64);
@@ -205,25 +205,38 @@ pub struct Timer {
     inner: Arc<Inner>,
 }
 
+/// What a call says of the next times of a timer with an interval: none of them is before so many nanoseconds from now, or before
+/// [`Timer::resume`]. It may be as long as it takes ([`Hold::UNTIL_RESUMED`]).
+pub struct Hold(pub u64);
+
+impl Hold {
+    /// The next time comes when the interval says so.
+    pub const NOT: Hold = Hold(0);
+    /// None comes.
+    pub const UNTIL_RESUMED: Hold = Hold(u64::MAX);
+}
+
+type Call = dyn Fn(u64) -> Hold + Send + Sync;
+
 pub(crate) struct Inner {
     armed: Mutex<Option<TimerKey>>,
     /// The core that has the entry, if it is armed.
     core: AtomicUsize,
-    /// Next deadline, 0 when there is none.
+    /// Next deadline, 0 when there is none. It is armed for a later one where the call says so.
     deadline: AtomicU64,
     interval: AtomicU64,
     /// The thread that has asked for it last, and its id: where that is, it runs out next.
     home: AtomicPtr<Thread>,
     home_id: AtomicU64,
-    /// Grows with each change, so that a call that was on its way is told from a new one.
+    /// Grows with each change, so that an entry or a call that was on its way is told from a new one.
     generation: AtomicU64,
     /// Called with the number of times that the timer ran out since the last call.
-    call: alloc::boxed::Box<dyn Fn(u64) + Send + Sync>,
+    call: alloc::boxed::Box<Call>,
 }
 
 impl Timer {
     /// A timer that is not running.
-    pub fn new(call: impl Fn(u64) + Send + Sync + 'static) -> Self {
+    pub fn new(call: impl Fn(u64) -> Hold + Send + Sync + 'static) -> Self {
         Timer {
             inner: Arc::new(Inner {
                 armed: Mutex::new(None),
@@ -260,18 +273,46 @@ impl Timer {
     pub fn catch_up(&self) {
         self.inner.belongs_to(current());
         let deadline = self.inner.deadline.load(Ordering::Relaxed);
-        if deadline != 0 && platform().now() >= deadline {
-            let generation = self.inner.generation.load(Ordering::Relaxed);
-            self.inner.clone().ran_out(generation);
+        if deadline == 0 || platform().now() < deadline {
+            return;
         }
+        let mut armed = self.inner.armed.lock();
+        // Nobody else was faster.
+        if self.inner.deadline.load(Ordering::Relaxed) == deadline {
+            self.inner.change(&mut armed);
+            self.inner.clone().run_out(armed);
+        }
+    }
+
+    /// Whatever the call held back the next times for is over: they come by the interval again. Value: how many were left out.
+    pub fn resume(&self) -> u64 {
+        let mut armed = self.inner.armed.lock();
+        let (deadline, interval) =
+            (self.inner.deadline.load(Ordering::Relaxed), self.inner.interval.load(Ordering::Relaxed));
+        if deadline == 0 || interval == 0 || armed.is_some_and(|key| key.0 <= deadline) {
+            return 0;
+        }
+        let now = platform().now();
+        let times = if now < deadline { 0 } else { (now - deadline) / interval + 1 };
+        let next = deadline.saturating_add(times.saturating_mul(interval));
+        self.inner.change(&mut armed);
+        self.inner.deadline.store(next, Ordering::Relaxed);
+        *armed = Some(self.inner.clone().arm(next));
+        times
     }
 
     /// Nanoseconds until it runs out next (0: not running), and its interval.
     pub fn remaining(&self) -> (u64, u64) {
         let interval = self.inner.interval.load(Ordering::Relaxed);
-        match self.inner.deadline.load(Ordering::Relaxed) {
-            0 => (0, interval),
-            d => (d.saturating_sub(platform().now()).max(1), interval),
+        let deadline = self.inner.deadline.load(Ordering::Relaxed);
+        if deadline == 0 {
+            return (0, interval);
+        }
+        let now = platform().now();
+        match now.saturating_sub(deadline).checked_rem(interval) {
+            // Some were left out.
+            Some(over) if now > deadline => (interval - over, interval),
+            _ => (deadline.saturating_sub(now).max(1), interval),
         }
     }
 }
@@ -305,18 +346,30 @@ impl Inner {
         self.home().filter(can)
     }
 
-    fn disarm(self: &Arc<Self>, armed: &mut Option<TimerKey>) {
+    /// What is armed or on its way does not count any more.
+    fn change(self: &Arc<Self>, armed: &mut Option<TimerKey>) {
         self.generation.fetch_add(1, Ordering::Relaxed);
-        self.deadline.store(0, Ordering::Relaxed);
         if let Some(key) = armed.take() {
             cancel_call(self, key);
         }
     }
 
+    fn disarm(self: &Arc<Self>, armed: &mut Option<TimerKey>) {
+        self.change(armed);
+        self.deadline.store(0, Ordering::Relaxed);
+    }
+
+    /// With the lock held, like all that follow.
     fn arm(self: Arc<Self>, deadline: u64) -> TimerKey {
-        let generation = self.generation.load(Ordering::Relaxed);
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let (timer, holder) = (self.clone(), self.holder());
-        let message = messages::message(Resource::Timer, move || self.ran_out(generation));
+        let message = messages::message(Resource::Timer, move || {
+            let mut armed = self.armed.lock();
+            if self.generation.load(Ordering::Relaxed) == generation {
+                *armed = None;
+                self.clone().run_out(armed);
+            }
+        });
         timer.core.store(core_local().id(), Ordering::Release);
         let key = insert(deadline, TimerEntry::Callback(Callback { message, timer, holder }));
         if let Some(t) = holder {
@@ -327,12 +380,13 @@ impl Inner {
     }
 
     /// The same on the core that it is for. None: it does so itself, soon.
-    fn arm_at_home(self: Arc<Self>, deadline: u64, generation: u64) -> Option<TimerKey> {
+    fn arm_at_home(self: Arc<Self>, deadline: u64) -> Option<TimerKey> {
         let home = self.home().map_or(core_local().id(), |t| t.core());
         // One that is not used any more hands over what it has, and makes no calls.
         if home == core_local().id() || !crate::is_online(home) {
             return Some(self.arm(deadline));
         }
+        let generation = self.generation.load(Ordering::Relaxed);
         messages::send(home, Labels::NONE, Resource::Timer, move || {
             let mut armed = self.armed.lock();
             if self.generation.load(Ordering::Relaxed) == generation && armed.is_none() {
@@ -342,28 +396,30 @@ impl Inner {
         None
     }
 
-    fn ran_out(self: Arc<Self>, generation: u64) {
-        let mut armed = self.armed.lock();
-        if self.generation.load(Ordering::Relaxed) != generation {
+    /// It has run out, if the time has come, and nothing is armed: makes the call, and arms what comes next.
+    fn run_out(self: Arc<Self>, armed: MutexGuard<'_, Option<TimerKey>>) {
+        let (deadline, interval) =
+            (self.deadline.load(Ordering::Relaxed), self.interval.load(Ordering::Relaxed));
+        let now = platform().now();
+        if deadline == 0 {
             return;
         }
-        let deadline = self.deadline.load(Ordering::Relaxed);
-        if deadline == 0 || platform().now() < deadline {
-            // Somebody caught up meanwhile.
-            return;
-        }
-        let interval = self.interval.load(Ordering::Relaxed);
-        let late = platform().now().saturating_sub(deadline).checked_div(interval);
+        let late = now.saturating_sub(deadline).checked_div(interval);
         let times = late.map_or(1, |late| late + 1);
-        if late.is_some() {
-            let next = deadline + times * interval;
-            self.deadline.store(next, Ordering::Relaxed);
-            *armed = self.clone().arm_at_home(next, generation);
-        } else {
-            *armed = None;
-            self.deadline.store(0, Ordering::Relaxed);
-        }
+        let next = late.map_or(0, |_| deadline.saturating_add(times.saturating_mul(interval)));
+        self.deadline.store(next, Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::Relaxed);
         drop(armed);
-        (self.call)(times);
+        let Hold(hold) = (self.call)(times);
+        if next == 0 || hold == u64::MAX {
+            return;
+        }
+        let mut armed = self.armed.lock();
+        // Else it was set anew, stopped or resumed meanwhile.
+        if self.generation.load(Ordering::Relaxed) == generation {
+            let left_out = now.saturating_add(hold).saturating_sub(next).div_ceil(interval);
+            let at = next.saturating_add(left_out.saturating_mul(interval));
+            *armed = self.clone().arm_at_home(at);
+        }
     }
 }

@@ -174,6 +174,7 @@ fn periodic_timer() {
                 let n2 = n.clone();
                 let timer = task::Timer::new(move |times| {
                     n2.fetch_add(times, Ordering::SeqCst);
+                    task::Hold::NOT
                 });
                 let start = platform().now();
                 timer.start(start + 10_000, 10_000);
@@ -194,6 +195,51 @@ fn periodic_timer() {
     );
 }
 
+/// A timer whose call holds it back does not call until it is resumed, or until that is over; no time is lost.
+#[test]
+fn held_timer() {
+    seeds(
+        |core| {
+            boot(core, || {
+                // Held for ever and for 50 us: (calls, times).
+                for (hold, calls) in [(u64::MAX, 1..=1), (50_000, 3..=5)] {
+                    let seen = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+                    let s = seen.clone();
+                    let timer = task::Timer::new(move |times| {
+                        s.0.fetch_add(1, Ordering::SeqCst);
+                        s.1.fetch_add(times, Ordering::SeqCst);
+                        task::Hold(hold)
+                    });
+                    let start = platform().now();
+                    timer.start(start + 1_000, 1_000);
+                    let until = |at: u64| {
+                        while platform().now() < at {
+                            task::sleep_until(at);
+                        }
+                    };
+                    until(start + 200_500);
+                    let held = calls.contains(&seen.0.load(Ordering::SeqCst));
+                    let (left, _) = timer.remaining();
+                    let resumed = timer.resume();
+                    let (now, sum) = (platform().now(), seen.1.load(Ordering::SeqCst) + resumed);
+                    let all = (now - start) / 1_000;
+                    let told = all - 3 <= sum && sum <= all && left <= 1_000;
+                    // It goes on at its interval.
+                    until(now + 3_000);
+                    let goes_on = seen.0.load(Ordering::SeqCst) > *calls.start();
+                    timer.stop();
+                    let stopped = timer.resume() == 0;
+                    if !(held && told && goes_on && stopped) {
+                        platform().end(1);
+                    }
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// A timer that runs out just when the last thread that is ready goes to wait for it wakes that one.
 #[test]
 fn timer_of_who_goes_to_sleep() {
@@ -203,7 +249,10 @@ fn timer_of_who_goes_to_sleep() {
                 let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                 for n in 0..200 {
                     let seen = count.clone();
-                    let timer = task::Timer::new(move |_| done(&seen));
+                    let timer = task::Timer::new(move |_| {
+                        done(&seen);
+                        task::Hold::NOT
+                    });
                     timer.start(platform().now() + 10 * n, 0);
                     join(&count, n + 1);
                 }
@@ -497,6 +546,7 @@ fn burn_everywhere(who: usize, burnt: &Arc<Burnt>, count: &Arc<(AtomicU64, WaitQ
         let timer = task::Timer::new(move |_| {
             of_timer.note(who, Resource::Timer, burn(400_000));
             done(&seen_by_timer);
+            task::Hold::NOT
         });
         timer.start(platform().now() + 20_000, 0);
         let then = move |_: &task::Call| {
@@ -866,6 +916,7 @@ fn timers_follow_who_waits() {
                     let here = atoll_abi::core_local::core_local().id();
                     ran[here].fetch_add(times, Ordering::SeqCst);
                     seen.store(here as u64, Ordering::SeqCst);
+                    task::Hold::NOT
                 });
                 timer.start(platform().now() + 500_000, 500_000);
                 task::sleep_until(platform().now() + 2_200_000);
@@ -908,6 +959,7 @@ fn what_a_thread_holds_goes_with_it() {
                     task::Timer::new(move |times| {
                         ran[n].0.store(atoll_abi::core_local::core_local().id() as u64, Ordering::SeqCst);
                         ran[n].1.fetch_add(times, Ordering::SeqCst);
+                        task::Hold::NOT
                     })
                 };
                 let [once, again, stopped] = [timer(0), timer(1), timer(2)];
@@ -1390,7 +1442,10 @@ fn cores_come_and_go() {
                                 4 => {
                                     let seen = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                                     let call = seen.clone();
-                                    let timer = task::Timer::new(move |_| done(&call));
+                                    let timer = task::Timer::new(move |_| {
+                                        done(&call);
+                                        task::Hold::NOT
+                                    });
                                     timer.start(at, 0);
                                     join(&seen, 1);
                                     late(at);
