@@ -46,10 +46,13 @@ static void on_alarm(int s)
 
 static const struct itimerspec fast = { { 0, 1000 }, { 0, 1000 } }, none;
 
-// Whether so many times of 1 us since `start` are counted: none is lost and none too many, give or take what passes while asking.
-static const char *right(uint64_t count, uint64_t start, uint64_t before, uint64_t after)
+// When the timer was started: between these two.
+static uint64_t start, started;
+
+// Whether so many times of 1 us are counted: none is lost and none too many, give or take what passes while asking.
+static const char *right(uint64_t count, uint64_t before, uint64_t after)
 {
-	uint64_t least = (before - start) / 1000, most = (after - start) / 1000;
+	uint64_t least = (before - started) / 1000, most = (after - start) / 1000;
 	return count + 2 >= least && count <= most + 2 ? "all" : count < least ? "too few" : "too many";
 }
 
@@ -58,12 +61,14 @@ static void fds(void)
 	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), ep = epoll_create1(0);
 	struct epoll_event e = { EPOLLIN | EPOLLET, { 0 } };
 	struct itimerspec is;
-	uint64_t count = 0, start = now();
+	uint64_t count = 0;
+	start = now();
 	timerfd_settime(fd, 0, &fast, NULL);
+	started = now();
 	pause_ms(30);
 	uint64_t before = now();
 	int r = read(fd, &count, 8);
-	printf("timerfd: %d, counted %s\n", r, right(count, start, before, now()));
+	printf("timerfd: %d, counted %s\n", r, right(count, before, now()));
 	// An edge is told once until it is read.
 	pause_ms(1);
 	epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
@@ -85,6 +90,7 @@ static void fds(void)
 	fd = timerfd_create(CLOCK_MONOTONIC, 0);
 	start = now();
 	timerfd_settime(fd, 0, &fast, NULL);
+	started = now();
 	uint64_t sum = 0;
 	for (int i = 0; i < 2000; i++) {
 		before = now();
@@ -92,9 +98,22 @@ static void fds(void)
 			perror("read");
 		sum += count;
 	}
-	printf("read 2000 times: counted %s\n", right(sum, start, before, now()));
+	printf("read 2000 times: counted %s\n", right(sum, before, now()));
 	close(fd);
 	close(ep);
+}
+
+// Nanoseconds between signals that are ignored: a tracer is told of each of them all the same, and nothing else would come to run.
+static long ignored_interval(void)
+{
+	char line[128];
+	int tracer = 0;
+	FILE *f = fopen("/proc/self/status", "r");
+	while (f && fgets(line, sizeof line, f))
+		sscanf(line, "TracerPid: %d", &tracer);
+	if (f)
+		fclose(f);
+	return tracer ? 5000000 : 1000;
 }
 
 static void posix(void)
@@ -108,8 +127,9 @@ static void posix(void)
 	sigaddset(&set, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set, &old);
 	timer_create(CLOCK_MONOTONIC, &ev, &timer);
-	uint64_t start = now();
+	start = now();
 	timer_settime(timer, 0, &fast, NULL);
+	started = now();
 	pause_ms(30);
 	timer_gettime(timer, &is);
 	printf("blocked: left %s\n", is.it_value.tv_nsec <= 1000 ? "within it" : "not");
@@ -117,7 +137,7 @@ static void posix(void)
 	uint64_t before = now();
 	int r = sigwaitinfo(&set, &info);
 	uint64_t after = now();
-	printf("waited for: %d, code %d, counted %s\n", r == SIGUSR1, info.si_code, right(info.si_overrun + 1, start, before, after));
+	printf("waited for: %d, code %d, counted %s\n", r == SIGUSR1, info.si_code, right(info.si_overrun + 1, before, after));
 	printf("timer_getoverrun: %s\n", timer_getoverrun(timer) == info.si_overrun ? "the same" : "differs");
 	timer_settime(timer, 0, &none, NULL);
 	sigtimedwait(&set, &info, &(struct timespec){ 0, 0 });
@@ -126,11 +146,12 @@ static void posix(void)
 	struct signalfd_siginfo si;
 	start = now();
 	timer_settime(timer, 0, &fast, NULL);
+	started = now();
 	pause_ms(20);
 	before = now();
 	r = read(fd, &si, sizeof si);
 	after = now();
-	printf("signalfd: %d, counted %s, code %d\n", r == sizeof si, right(si.ssi_overrun + 1, start, before, after), si.ssi_code);
+	printf("signalfd: %d, counted %s, code %d\n", r == sizeof si, right(si.ssi_overrun + 1, before, after), si.ssi_code);
 	timer_settime(timer, 0, &none, NULL);
 	sigtimedwait(&set, &info, &(struct timespec){ 0, 0 });
 	close(fd);
@@ -138,19 +159,20 @@ static void posix(void)
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	handled = overruns = 0;
 	start = now();
-	timer_settime(timer, 0, &(struct itimerspec){ { 0, 100000 }, { 0, 100000 } }, NULL);
+	timer_settime(timer, 0, &(struct itimerspec){ { 0, 2000000 }, { 0, 2000000 } }, NULL);
 	while (now() - start < 50000000)
 		;
 	timer_settime(timer, 0, &none, NULL);
-	uint64_t all = (now() - start) / 100000;
+	uint64_t all = (now() - start) / 2000000;
 	uint64_t seen = handled + overruns;
-	printf("handled %s, %s\n", handled > 100 ? "often" : "seldom", seen + 25 >= all && seen <= all + 2 ? "all counted" : "not all counted");
+	printf("handled %s, %s\n", handled > 5 ? "often" : "seldom", seen + 2 >= all && seen <= all + 2 ? "all counted" : "not all counted");
 	// Ignored.
 	signal(SIGUSR1, SIG_IGN);
-	timer_settime(timer, 0, &fast, NULL);
+	long ns = ignored_interval();
+	timer_settime(timer, 0, &(struct itimerspec){ { 0, ns }, { 0, ns } }, NULL);
 	pause_ms(20);
 	timer_gettime(timer, &is);
-	printf("ignored: left %s\n", is.it_value.tv_nsec <= 1000 ? "within it" : "not");
+	printf("ignored: left %s\n", is.it_value.tv_nsec <= ns ? "within it" : "not");
 	timer_delete(timer);
 	// Nobody is told.
 	ev.sigev_notify = SIGEV_NONE;
@@ -181,17 +203,17 @@ static void alarms(void)
 	setitimer(ITIMER_REAL, &it, NULL);
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 	printf("unblocked: handled %d\n", handled > 0);
-	uint64_t start = now();
-	it.it_interval.tv_usec = it.it_value.tv_usec = 200;
+	start = now();
+	it.it_interval.tv_usec = it.it_value.tv_usec = 2000;
 	handled = 0;
 	setitimer(ITIMER_REAL, &it, NULL);
 	while (now() - start < 50000000)
 		;
 	memset(&it, 0, sizeof it);
 	setitimer(ITIMER_REAL, &it, NULL);
-	printf("handled %s\n", handled > 50 ? "often" : "seldom");
+	printf("handled %s\n", handled > 5 ? "often" : "seldom");
 	signal(SIGALRM, SIG_IGN);
-	it.it_interval.tv_usec = it.it_value.tv_usec = 1;
+	it.it_interval.tv_usec = it.it_value.tv_usec = ignored_interval() / 1000;
 	setitimer(ITIMER_REAL, &it, NULL);
 	pause_ms(20);
 	printf("ignored\n");
