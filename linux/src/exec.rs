@@ -380,7 +380,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     if loaded.is_err() {
         // As Linux does when it fails behind the point of no return.
         process.end(linux::SIGKILL as i32);
-        task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
+        task.thread().ask(crate::process::work::END);
     }
     Ok(())
 }

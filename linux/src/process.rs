@@ -389,8 +389,6 @@ pub struct Task {
     view: Mutex<Option<Arc<View>>>,
     /// Its signals.
     pub signals: Mutex<TaskSignals>,
-    /// [`work`] bits.
-    pub work: AtomicU32,
     /// Where to write 0 and wake when it ends.
     pub clear_tid: AtomicU64,
     /// Robust futex list.
@@ -744,11 +742,17 @@ impl Task {
         Usage { run_ns: t.run_time_now(), voluntary, forced }
     }
 
+    /// The [`work`] that it is asked for. Only who has the list of the process's tasks locked asks others to end: a thread that
+    /// has ended may be another task's by now, for whom a look at its signals is no harm.
+    #[inline]
+    pub fn asked(&self) -> u32 {
+        self.thread.get().map_or(0, |t| t.asked())
+    }
+
     /// Makes it look up: when it returns to its program at the latest.
     pub fn poke(&self, why: u32) {
-        self.work.fetch_or(why, Ordering::SeqCst);
         let Some(thread) = self.thread.get() else { return };
-        thread.set_interrupt(true);
+        thread.ask(why);
         atoll_task::unpark(thread);
         if thread.is_running() && thread.core() != core_local().id() {
             platform().interrupt(thread.core());
@@ -936,7 +940,6 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         fs: Own::new(new.fs),
         view: Mutex::new(None),
         signals: Mutex::new(TaskSignals::new(new.blocked, new.altstack)),
-        work: AtomicU32::new(0),
         clear_tid: AtomicU64::new(new.clear_tid),
         robust_list: AtomicU64::new(0),
         waiter: SetOnce::new(),
@@ -965,7 +968,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
             if let Some(first) = first {
                 first(f);
             }
-            if keep.work.load(Ordering::SeqCst) != 0 {
+            if keep.asked() != 0 {
                 signal::handle_work(&keep, f);
             }
         }

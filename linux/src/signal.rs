@@ -34,8 +34,8 @@ const SYNCHRONOUS: u64 = bit(linux::SIGSEGV)
 const STOPPING: u64 = bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
 const IGNORED_BY_DEFAULT: u64 =
     bit(linux::SIGCHLD) | bit(linux::SIGURG) | bit(linux::SIGWINCH) | bit(linux::SIGCONT);
-/// Queued instances of one real-time signal at most (part of RLIMIT_SIGPENDING).
-const QUEUE_MAX: usize = 4096;
+/// Signals that wait in one place at most, where RLIMIT_SIGPENDING allows more.
+const QUEUE_MAX: u64 = 4096;
 
 /// So long a timer waits with its next signal, at an interval that is shorter: the one before may still wait, or be ignored. Once it
 /// is taken the timer goes on at once.
@@ -58,14 +58,21 @@ impl Pending {
         self.set
     }
 
-    fn add(&mut self, info: Siginfo) -> Result<()> {
+    /// One more, of at most `limit`. EAGAIN: only for those that are queued. All others come whatever waits here: what `kill` sends
+    /// need not be counted (`__send_signal_locked` of Linux).
+    fn add(&mut self, info: Siginfo, limit: u64) -> Result<()> {
         let signal = info.signo as u32;
-        if signal < 32 && self.set & bit(signal) != 0 {
+        let waits = self.set & bit(signal) != 0;
+        if signal < linux::SIGRTMIN && waits {
             // Ordinary signals are not counted.
             return Ok(());
         }
-        if self.queue.len() >= QUEUE_MAX {
-            return Err(Errno::EAGAIN);
+        if signal >= linux::SIGRTMIN && self.queue.len() as u64 >= limit {
+            match info.code {
+                0 if waits => return Ok(()),
+                0 => {}
+                _ => return Err(Errno::EAGAIN),
+            }
         }
         self.set |= bit(signal);
         self.queue.push_back(info);
@@ -217,11 +224,17 @@ impl Default for Actions {
 
 /// Sends a signal to a process: whichever task does not block it takes it.
 pub fn send_process(process: &Arc<Process>, info: Siginfo) {
-    let _ = try_send_process(process, info);
+    // A timer has one at a time, for which there is always room.
+    let limit = if info.timer_id().is_some() { u64::MAX } else { process.queue_limit(info.signo as u32) };
+    let _ = send_to_process(process, info, limit);
 }
 
 /// The same; EAGAIN if the queue is full.
 pub fn try_send_process(process: &Arc<Process>, info: Siginfo) -> Result<()> {
+    send_to_process(process, info, process.queue_limit(info.signo as u32))
+}
+
+fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<()> {
     let signal = info.signo as u32;
     if process.zombie().is_some() || !(1..=MAX).contains(&signal) {
         return Ok(());
@@ -240,7 +253,7 @@ pub fn try_send_process(process: &Arc<Process>, info: Siginfo) -> Result<()> {
     if process.actions.is_ignored(signal) && !blocked_by_all && !waited_for {
         return Ok(());
     }
-    process.pending.lock().add(info)?;
+    process.pending.lock().add(info, limit)?;
     process.signal_queue.wake_all(1);
     let chosen = states.iter().position(|(_, w)| *w).or_else(|| states.iter().position(|(open, _)| *open));
     if let Some(n) = chosen {
@@ -251,11 +264,17 @@ pub fn try_send_process(process: &Arc<Process>, info: Siginfo) -> Result<()> {
 
 /// Sends a signal to one task.
 pub fn send_task(task: &Arc<Task>, info: Siginfo) {
-    let _ = try_send_task(task, info);
+    let limit =
+        if info.timer_id().is_some() { u64::MAX } else { task.process.queue_limit(info.signo as u32) };
+    let _ = send_to_task(task, info, limit);
 }
 
 /// The same; EAGAIN if the queue is full.
 pub fn try_send_task(task: &Arc<Task>, info: Siginfo) -> Result<()> {
+    send_to_task(task, info, task.process.queue_limit(info.signo as u32))
+}
+
+fn send_to_task(task: &Arc<Task>, info: Siginfo, limit: u64) -> Result<()> {
     let signal = info.signo as u32;
     if stop_or_continue(&task.process, signal) {
         return Ok(());
@@ -265,7 +284,7 @@ pub fn try_send_task(task: &Arc<Task>, info: Siginfo) -> Result<()> {
     if open && s.waiting & bit(signal) == 0 && task.process.actions.is_ignored(signal) {
         return Ok(());
     }
-    s.pending.add(info)?;
+    s.pending.add(info, limit)?;
     drop(s);
     task.process.signal_queue.wake_all(1);
     if open {
@@ -323,13 +342,10 @@ pub fn force(task: &Task, info: Siginfo) {
         task.process.actions.set(signal, SigactionC::default());
         s.blocked &= !bit(signal);
     }
-    // Its queue may be full of others; this one must be there.
-    if s.pending.add(info).is_err() {
-        s.pending.queue.pop_back();
-        let _ = s.pending.add(info);
-    }
+    // No limit holds for such a one.
+    let _ = s.pending.add(info, 0);
     drop(s);
-    task.work.fetch_or(work::SIGNAL, Ordering::SeqCst);
+    task.thread().ask(work::SIGNAL);
 }
 
 /// Signals that can be taken by this task now.
@@ -341,10 +357,11 @@ pub fn deliverable(task: &Task) -> u64 {
 
 /// The current task's wait was interrupted: has somebody else taken the signal? Then it may wait again.
 pub fn was_for_nothing(task: &Task) -> bool {
-    let other_work = task.work.load(Ordering::SeqCst) & !work::SIGNAL;
-    let nothing = deliverable(task) == 0 && other_work == 0 && !task.process.is_ending();
-    if nothing {
-        task.thread().set_interrupt(false);
+    // One that comes from here on asks again.
+    task.thread().take_asked(work::SIGNAL);
+    let nothing = deliverable(task) == 0 && task.asked() == 0 && !task.process.is_ending();
+    if !nothing {
+        task.thread().ask(work::SIGNAL);
     }
     nothing
 }
@@ -356,8 +373,7 @@ pub fn set_mask(task: &Task, blocked: u64) -> u64 {
     let open = s.pending.set & !s.blocked;
     drop(s);
     if open != 0 || task.process.pending.lock().set & !blocked != 0 {
-        task.work.fetch_or(work::SIGNAL, Ordering::SeqCst);
-        task.thread().set_interrupt(true);
+        task.thread().ask(work::SIGNAL);
     }
     old
 }
@@ -384,8 +400,7 @@ pub fn end_temporary_mask(task: &Task, interrupted: bool) {
 pub fn handle_work(task: &Task, frame: &mut UserFrame) {
     let mut handled = false;
     loop {
-        let why = task.work.swap(0, Ordering::SeqCst);
-        task.thread().set_interrupt(false);
+        let why = task.thread().take_asked(!0);
         if why & work::END != 0 || task.process.is_ending() {
             exit_task(task.process.ending.load(Ordering::SeqCst).max(0));
         }
@@ -402,7 +417,7 @@ pub fn handle_work(task: &Task, frame: &mut UserFrame) {
     let saved = task.signals.lock().saved.take();
     if let Some(mask) = saved {
         set_mask(task, mask);
-        if task.work.load(Ordering::SeqCst) != 0 {
+        if task.asked() != 0 {
             handle_work(task, frame);
         }
     }
@@ -416,9 +431,7 @@ fn wait_while_stopped(task: &Task) {
     if !p.is_ending() && matches!(*p.life.lock(), Life::Stopped(_)) {
         // Woken for a signal: it waits, too. A pause, so that this does not spin.
         atoll_task::yield_now();
-        task.thread().set_interrupt(false);
     }
-    task.work.fetch_or(work::SIGNAL, Ordering::SeqCst);
 }
 
 fn next(task: &Task) -> Option<(Siginfo, SigactionC)> {
@@ -773,6 +786,12 @@ pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
 }
 
 impl Process {
+    /// How many signals may wait at most where this one comes to, if it is one that is counted.
+    fn queue_limit(&self, signal: u32) -> u64 {
+        let counted = signal >= linux::SIGRTMIN;
+        if counted { self.limit(linux::RLIMIT_SIGPENDING).cur.min(QUEUE_MAX) } else { QUEUE_MAX }
+    }
+
     /// What a signal frame says of the fault that caused it.
     fn fault_info(&self, info: &Siginfo) -> FaultInfo {
         if info.code <= 0 || SYNCHRONOUS & bit(info.signo as u32) == 0 {

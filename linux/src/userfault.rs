@@ -147,7 +147,7 @@ impl Pager for Userfault {
                 let _ = wait(&self.held_up, poll::IN, Limit::Forever, || goes_on().then_some(()));
             } else {
                 // Whoever ends the task unparks it.
-                let is_ended = || task.work.load(Ordering::SeqCst) & work::END != 0;
+                let is_ended = || task.asked() & work::END != 0;
                 done = wait_uninterrupted(&self.held_up, poll::IN, || match goes_on() {
                     true => Some(Ok(())),
                     false => is_ended().then_some(Err(Denied::Bus)),

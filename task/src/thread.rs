@@ -80,8 +80,8 @@ pub struct Thread {
     pub(crate) switches: [AtomicU64; 2],
     /// Grows with each use of this thread's memory.
     id: AtomicU64,
-    /// Its personality wants it to stop waiting where that can be interrupted (a signal).
-    interrupt: AtomicU32,
+    /// See [`Thread::ask`].
+    asked: AtomicU32,
     /// The activity that it works for: a count of it is the thread's.
     activity: AtomicU32,
     /// See [`Thread::class`].
@@ -279,7 +279,7 @@ impl Thread {
     /// Is it wanted to stop waiting?
     #[inline]
     pub fn interrupted(&self) -> bool {
-        self.interrupt.load(Ordering::SeqCst) != 0
+        self.asked() != 0
     }
 
     /// Has it been unparked since it last parked?
@@ -288,9 +288,21 @@ impl Thread {
         self.state.load(Ordering::Acquire) & state::TOKEN != 0
     }
 
-    /// Says whether it is to stop waiting, where that can be interrupted.
-    pub fn set_interrupt(&self, yes: bool) {
-        self.interrupt.store(yes as u32, Ordering::SeqCst);
+    /// Its personality wants it to do this (bits of its own, say for a signal) before it goes back to its program. As long as any
+    /// is asked for, waits that can be interrupted are: one word says both, so that neither is ever without the other.
+    pub fn ask(&self, why: u32) {
+        self.asked.fetch_or(why, Ordering::SeqCst);
+    }
+
+    /// What it was asked and has not taken.
+    #[inline]
+    pub fn asked(&self) -> u32 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Takes these of what it was asked.
+    pub fn take_asked(&self, which: u32) -> u32 {
+        self.asked.fetch_and(!which, Ordering::SeqCst) & which
     }
 
     /// May it run on this core? Its class has it, and it has chosen it itself or none that its class has.
@@ -482,7 +494,7 @@ fn blank() -> Thread {
         waited: AtomicU64::new(0),
         switches: [AtomicU64::new(0), AtomicU64::new(0)],
         id: AtomicU64::new(0),
-        interrupt: AtomicU32::new(0),
+        asked: AtomicU32::new(0),
         activity: AtomicU32::new(ROOT),
         class: AtomicU32::new(ROOT),
         computes: AtomicBool::new(false),
@@ -555,7 +567,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.waited.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);
     t.switches[1].store(0, Ordering::Relaxed);
-    t.interrupt.store(0, Ordering::Relaxed);
+    t.asked.store(0, Ordering::Relaxed);
     t.activity.store(Activity::root().into_raw(), Ordering::Relaxed);
     t.class.store(ROOT, Ordering::Relaxed);
     for word in &t.affinity {

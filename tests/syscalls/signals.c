@@ -1,5 +1,6 @@
 // Sending and taking signals: siginfo, masks, alternate stack, action flags, waiting for signals.
 #include "case.h"
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <ucontext.h>
 
@@ -240,5 +241,32 @@ int main(void)
 	V(signalfd(1, &s, 0));
 	V(signalfd(-1, &s, 7));
 	V(write(fd, fs, 8));
+	SECTION("full queue");
+	while (sigtimedwait(&s, &i, &no) > 0)
+		;
+	struct rlimit few = {50, 50};
+	V(setrlimit(RLIMIT_SIGPENDING, &few));
+	sigfillset(&s);
+	sigprocmask(SIG_SETMASK, &s, 0);
+	// Others of the same user may have some, too.
+	int queued = 0;
+	while (sigqueue(getpid(), SIGRTMIN, v) == 0)
+		queued++;
+	printf("queued %s, %s\n", queued > 0 && queued <= 50 ? "some" : "none or too many", strerror(errno));
+	V(sigqueue(getpid(), SIGRTMIN + 1, v));
+	// These come all the same.
+	V(kill(getpid(), SIGUSR1));
+	V(kill(getpid(), SIGRTMIN + 2));
+	V(kill(getpid(), SIGRTMIN + 2));
+	V(alarm(1));
+	sigemptyset(&s);
+	sigaddset(&s, SIGALRM);
+	V(sigwaitinfo(&s, &i));
+	V(kill(getpid(), SIGALRM));
+	sigfillset(&s);
+	int seen[65] = {0};
+	while ((got = sigtimedwait(&s, &i, &no)) > 0)
+		seen[got]++;
+	printf("taken %d %d %d %d\n", seen[SIGUSR1], seen[SIGALRM], seen[SIGRTMIN + 2], seen[SIGRTMIN] == queued);
 	return 0;
 }

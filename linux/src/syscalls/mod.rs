@@ -124,7 +124,7 @@ fn dispatch(frame: &mut UserFrame) {
         Err(Errno::ESTALE) => again(task, handler, frame),
         Err(e) => e.to_ret() as u64,
     };
-    if task.work.load(Ordering::Relaxed) != 0 {
+    if task.asked() != 0 {
         signal::handle_work(task, frame);
     }
     books::end();
@@ -294,7 +294,7 @@ pub fn upcall(frame: &mut UserFrame, upcall: Upcall) {
         }
         Upcall::Event => books::begin(books::EVENT, Resource::Timer),
     }
-    if task.work.load(Ordering::Relaxed) != 0 {
+    if task.asked() != 0 {
         signal::handle_work(task, frame);
     }
     books::end();
@@ -316,7 +316,7 @@ pub fn events(frame: &mut UserFrame, bits: u32) {
         atoll_task::on_notify();
     }
     let task = current();
-    if task.work.load(Ordering::Relaxed) != 0 {
+    if task.asked() != 0 {
         signal::handle_work(task, frame);
     }
     books::end();
@@ -380,7 +380,7 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
                         task.tid()
                     ));
                     task.process.end(linux::SIGKILL as i32);
-                    task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
+                    task.thread().ask(crate::process::work::END);
                     return;
                 }
             }
@@ -405,7 +405,7 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             ));
             // No handler could run or return: there is no way back to that segment.
             task.process.end(linux::SIGSEGV as i32);
-            task.work.fetch_or(crate::process::work::END, Ordering::SeqCst);
+            task.thread().ask(crate::process::work::END);
             return;
         }
         FaultKind::LegacyCall => {

@@ -93,15 +93,9 @@ pub fn pause(c: &mut Call) -> Result<u64> {
     loop {
         // Nothing wakes this queue for us; the interruption does.
         let r = wait(&task.process.life_queue, 0, Limit::Forever, || None::<()>);
-        if r.is_err() && (signal::deliverable(task) != 0 || task.process.is_ending()) {
+        if r.is_err() && !signal::was_for_nothing(task) {
             return Err(Errno::RESTART_NOHAND);
         }
-        // It is to end (another thread is in `exec`) or to stop.
-        use crate::process::work;
-        if task.work.load(core::sync::atomic::Ordering::SeqCst) & (work::END | work::STOP) != 0 {
-            return Err(Errno::RESTART_NOHAND);
-        }
-        task.thread().set_interrupt(false);
     }
 }
 
