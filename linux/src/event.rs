@@ -371,7 +371,9 @@ impl PosixTimer {
             signal::HOLD
         };
         let timer = match cpu {
-            Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, move |times| drop(call(times)))),
+            Some(cpu) => AnyTimer::Cpu(CpuTimer::new(cpu, move |times| {
+                call(times);
+            })),
             None => AnyTimer::Wall(Timer::new(call)),
         };
         PosixTimer { clock, timer, overrun: AtomicU64::new(0), held }
