@@ -40,8 +40,9 @@ grep -h '^ERROR' a b
 # A backend that is killed: all others begin anew.
 psql --no-psqlrc --quiet --command='select pg_sleep(20)' > c 2>&1 &
 client=$!
-sleep 0.5
-kill -KILL "$(psql -At --command="select pid from pg_stat_activity where query like 'select pg_sleep(20)%'")"
+backend=
+until [ "$backend" ]; do backend=$(psql -At --command="select pid from pg_stat_activity where query like 'select pg_sleep(20)%'"); done
+kill -KILL "$backend"
 wait "$client" || echo "ended: $?"
 until psql --command='select 1' > d 2>&1; do sleep 0.1; done
 psql -At --command='select count(*) from t'
