@@ -22,8 +22,8 @@ use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_abi::platform;
 use atoll_fs::{disk, host};
 use atoll_mem::heap::{
-    give_pages, have_budgets, is_nearly_used_up, is_over_budget, is_plenty, memory, reserve_is_used_up,
-    take_pages, trim,
+    give_pages, have_budgets, is_nearly_used_up, is_over_budget, is_plenty, is_short, memory,
+    reserve_is_used_up, take_pages, trim,
 };
 use atoll_mem::pages::payer_now;
 use atoll_sync::{Mutex, SetOnce};
@@ -50,6 +50,9 @@ static ROOM: SetOnce<Vec<Room>> = SetOnce::new();
 /// The most that a core may take for a class before it adds up anew, pages.
 const ROOM_MAX: u64 = 512;
 
+/// How often caches are asked for a block before what needs it is refused.
+const RECLAIMS: u32 = 128;
+
 /// From now on limits of classes hold. Before there are processes.
 pub fn init() {
     let room = || Room([const { AtomicU32::new(0) }; ACTIVITIES_MAX]);
@@ -73,13 +76,29 @@ pub fn reserve_is_gone() -> bool {
     is_still(reserve_is_used_up)
 }
 
+/// Is there so little of it that a program is not to be given more threads, though caches have given what they can?
+pub fn threads_are_short() -> bool {
+    is_still(is_short)
+}
+
 fn is_still(short: fn() -> bool) -> bool {
     // Others may have the rest: a core that has enough for itself doesn't speak for them.
     if is_plenty() {
         gate::set_alarm(false);
     }
-    // Whether there was any shows in the end.
-    short() && (trim() == 0 || short()) && (!atoll_mem::vm::reclaim(BLOCK, false) || short())
+    if !short() || (trim() != 0 && !short()) {
+        return false;
+    }
+    // Whether there was any shows in the end. What comes free may be taken by others at once: not for ever.
+    for _ in 0..RECLAIMS {
+        if !atoll_mem::vm::reclaim(BLOCK, false) {
+            return true;
+        }
+        if !short() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Takes the limits of a configuration. Who has more keeps what there is, and gets no more.

@@ -143,7 +143,7 @@ for line in sys.stdin:
     while min(made) != anew and not bad:
         time.sleep(0.001)
     ballast.close()
-    print('anew', *checks, 'bad', len(bad), flush=True)
+    print('anew', *checks, 'bad', len(bad), *bad[:5], flush=True)
 stop.set()
 for t in threads:
     t.join()

@@ -94,7 +94,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     if has_too_many_tasks(process) {
         return Err(Errno::EAGAIN);
     }
-    if atoll_mem::heap::is_short() {
+    if crate::budget::threads_are_short() {
         return Err(Errno::EAGAIN);
     }
     let me = find_task(task.tid()).ok_or(Errno::ESRCH)?;
