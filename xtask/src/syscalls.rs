@@ -9,8 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -132,51 +134,77 @@ fn cases() -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
+/// Cases that are traced at a time, for each processor: most of what they do is to wait.
+const AT_A_TIME: usize = 2;
+
 /// Runs every case on Linux and notes what it does.
 fn trace() -> Result<Exercised> {
     let dir = tempfile::tempdir()?;
-    let empty = dir.path().join("empty.c");
-    fs::write(&empty, "int main(void) { return 0; }\n")?;
+    fs::write(dir.path().join("empty.c"), "int main(void) { return 0; }\n")?;
+    let cases = cases()?;
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut mine = Exercised::new();
+        while let Some((name, source)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            trace_one(dir.path(), name, source, &mut mine)?;
+        }
+        Ok(mine)
+    };
+    let workers = AT_A_TIME * std::thread::available_parallelism().map_or(1, usize::from);
+    let done: Vec<Result<Exercised>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|w| w.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
     let mut all = Exercised::new();
-    for (name, source) in cases()? {
-        let text = fs::read_to_string(&source)?;
-        // About how programs are entered and started, not about what they call.
-        if name.starts_with("entry_") || name.starts_with("start_") {
-            continue;
-        }
-        // Cases that a cell refuses, and those that are more than one program, show other things.
-        if ["// cell-exit:", "// library:", "// traced: no"]
-            .iter()
-            .any(|s| text.lines().any(|l| l.starts_with(s)))
-        {
-            continue;
-        }
-        let flags: Vec<&str> = text
-            .lines()
-            .find_map(|l| l.strip_prefix("// flags:"))
-            .map_or(Vec::new(), |f| f.split_whitespace().collect());
-        // What a program does before and after its own calls is no case's merit.
-        let starting = run(dir.path(), &format!("{name}-empty"), &empty, &flags)?;
-        let skip = starting.iter().map(Vec::len).max().unwrap_or(1) - 1;
-        for thread in run(dir.path(), &name, &source, &flags)? {
-            let mut left = 0;
-            for line in &thread {
-                if line.starts_with("execve(") && line.ends_with(" = 0") {
-                    left = skip;
-                }
-                if left > 0 {
-                    left -= 1;
-                    continue;
-                }
-                if let Some((call, flags)) = made(line) {
-                    let entry = all.entry(call).or_default();
-                    entry.0.extend(flags);
-                    entry.1.insert(name.clone());
-                }
-            }
+    for part in done {
+        for (call, (flags, cases)) in part? {
+            let entry = all.entry(call).or_default();
+            entry.0.extend(flags);
+            entry.1.extend(cases);
         }
     }
     Ok(all)
+}
+
+/// Adds what one case does.
+fn trace_one(dir: &Path, name: &str, source: &Path, all: &mut Exercised) -> Result<()> {
+    let text = fs::read_to_string(source)?;
+    // About how programs are entered and started, not about what they call.
+    if name.starts_with("entry_") || name.starts_with("start_") {
+        return Ok(());
+    }
+    // Cases that a cell refuses, and those that are more than one program, show other things.
+    if ["// cell-exit:", "// library:", "// traced: no"]
+        .iter()
+        .any(|s| text.lines().any(|l| l.starts_with(s)))
+    {
+        return Ok(());
+    }
+    let flags: Vec<&str> = text
+        .lines()
+        .find_map(|l| l.strip_prefix("// flags:"))
+        .map_or(Vec::new(), |f| f.split_whitespace().collect());
+    // What a program does before and after its own calls is no case's merit.
+    let starting = run(dir, &format!("{name}-empty"), &dir.join("empty.c"), &flags)?;
+    let skip = starting.iter().map(Vec::len).max().unwrap_or(1) - 1;
+    for thread in run(dir, name, source, &flags)? {
+        let mut left = 0;
+        for line in &thread {
+            if line.starts_with("execve(") && line.ends_with(" = 0") {
+                left = skip;
+            }
+            if left > 0 {
+                left -= 1;
+                continue;
+            }
+            if let Some((call, flags)) = made(line) {
+                let entry = all.entry(call).or_default();
+                entry.0.extend(flags);
+                entry.1.insert(name.to_string());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Compiles and runs a program under strace; the lines of each of its threads.
