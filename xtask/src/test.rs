@@ -30,8 +30,12 @@ const PARTS: &[Part] = &[
     ("debug", "a runtime that checks itself is built", debug),
     ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
     ("syscalls", "system calls on Linux and in cells, and the table of them", || {
-        // One after the other: some measure time, and two cells on one processor take it from each other.
-        cases_with("syscalls", &["--test-threads=1"])?;
+        // Two cells on one processor take it from each other.
+        let others: Vec<&str> = MEASURING.iter().flat_map(|case| ["--skip", case]).collect();
+        cases_with("syscalls", &[&["--exact"], &others[..]].concat())?;
+        for case in MEASURING {
+            one_case("syscalls", case, None)?;
+        }
         crate::syscalls::check()
     }),
     ("assertions", "a runtime that checks itself runs a few of them", assertions),
@@ -66,6 +70,18 @@ const PARTS: &[Part] = &[
         cases("nucleus_devices")?;
         cases("nucleus_servers")
     }),
+];
+
+/// Cases of system calls that measure time: each runs alone.
+const MEASURING: &[&str] = &[
+    "clocks",
+    "cpu_timers",
+    "nice_shares",
+    "polling",
+    "priorities",
+    "spawn_vfork",
+    "spawn_wait",
+    "timers_fast",
 ];
 
 /// Take long, need no more than a processor and measure nothing: they run beside the other part, which mostly waits.
@@ -194,12 +210,20 @@ fn assertions() -> Result<()> {
     debug()?;
     for (test, cases) in ASSERTED {
         for case in *cases {
-            run(cargo()
-                .args(["test", "--quiet", "--package", "atoll-tests", "--test", test, "--", "--exact", case])
-                .env("ATOLL", build::top().join("target/debug/atoll")))?;
+            one_case(test, case, Some("target/debug/atoll"))?;
         }
     }
     Ok(())
+}
+
+/// One case, perhaps with another build's tool than the tests'.
+fn one_case(test: &str, case: &str, tool: Option<&str>) -> Result<()> {
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--package", "atoll-tests", "--test", test, "--", "--exact", case]);
+    if let Some(tool) = tool {
+        command.env("ATOLL", build::top().join(tool));
+    }
+    run(&mut command)
 }
 
 fn cases(which: &str) -> Result<()> {
