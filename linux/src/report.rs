@@ -80,7 +80,7 @@ fn answer(what: u32, value: u64, within: u64) -> Vec<u8> {
 fn why(e: Errno) -> String {
     match e {
         Errno::EINVAL => format!("it can have 1 to {} cores", atoll_task::cores()),
-        _ => "a core was busy with work of its own for a second: try again".into(),
+        _ => "a core was busy with work of its own for 5 seconds: try again".into(),
     }
 }
 

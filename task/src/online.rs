@@ -22,8 +22,8 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// How often who takes cores looks whether they have gone, ns.
 const LOOK: u64 = 20_000;
 
-/// How long a core may take, ns.
-const PATIENCE: u64 = 1_000_000_000;
+/// How long a core may take, ns. Where the host has more to do than it can, it may have no processor for it for most of a second.
+const PATIENCE: u64 = 5_000_000_000;
 
 /// Is this core in use?
 #[inline]
