@@ -1663,13 +1663,15 @@ def go_to(core):
     sys.stdin.read(2)
 go_to(0)
 ids = [timer(3600, 0), timer(7200, 0)]
-assert libc.syscall(286, fd, 0, struct.pack("4q", 0, 10000000, 0, 10000000), 0) == 0
+# One that has run out, and of which nobody has read, is on no core: it is to run out only when it has gone to the other one.
+assert libc.syscall(286, fd, 0, struct.pack("4q", 0, 10000000, 5, 0), 0) == 0
 go_to(0)
 go_to(1)
 for _ in range(5):
     os.read(fd, 8)
 for id in ids:
     libc.syscall(226, id)
+assert libc.syscall(286, fd, 0, struct.pack("4q", 0, 10000000, 3600, 0), 0) == 0
 go_to(1)
 "#;
 
