@@ -2528,6 +2528,8 @@ impl Vm {
                 })?;
                 // What is new is as what it continues.
                 self.set_at_fork(area.end, area.end + grow, |_| area.at_fork);
+                let paging = area.paging;
+                self.change(area.end, area.end + grow, |a| a.paging != paging, |a| a.paging = paging);
                 return Ok(old);
             }
             if !may_move {

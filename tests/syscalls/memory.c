@@ -120,6 +120,14 @@ int main(void)
 	r = M(mremap(t + 4 * PG, 3 * PG, 3 * PG, MREMAP_MAYMOVE | 4));
 	puts(r + PG);
 	printf("%d %d\n", can(t + 4 * PG), t[5 * PG]);
+	/* What is advised about goes for what it grows by, too, so that it is one mapping. */
+	q = mmap(0, 16 * PG, RW, PA, -1, 0);
+	V(munmap(q + 4 * PG, 12 * PG));
+	V(madvise(q, 4 * PG, MADV_NOHUGEPAGE));
+	P(M(mremap(q, 4 * PG, 8 * PG, 0)) == q);
+	strcpy(q + 6 * PG, "grown");
+	r = M(mremap(q, 8 * PG, 24 * PG, MREMAP_MAYMOVE));
+	puts(r + 6 * PG);
 	SECTION("madvise");
 	q = mmap(0, 8 * PG, RW, PA, -1, 0);
 	memset(q, 5, 8 * PG);
