@@ -83,7 +83,7 @@ pub fn threads_are_short() -> bool {
 
 fn is_still(short: fn() -> bool) -> bool {
     // Others may have the rest: a core that has enough for itself doesn't speak for them.
-    if is_plenty() {
+    if gate::is_alarmed() && is_plenty() {
         gate::set_alarm(false);
     }
     if !short() || (trim() != 0 && !short()) {

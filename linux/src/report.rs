@@ -80,7 +80,10 @@ fn answer(what: u32, value: u64, within: u64) -> Vec<u8> {
 fn why(e: Errno) -> String {
     match e {
         Errno::EINVAL => format!("it can have 1 to {} cores", atoll_task::cores()),
-        _ => "a core was busy with work of its own for 5 seconds: try again".into(),
+        _ => {
+            let seconds = atoll_task::CORE_PATIENCE / 1_000_000_000;
+            format!("a core was busy with work of its own for {seconds} seconds: try again")
+        }
     }
 }
 

@@ -71,6 +71,11 @@ impl BlockPool {
         self.granted.load(Ordering::Relaxed)
     }
 
+    /// Those of them that are not about to be given back.
+    pub fn staying(&self) -> usize {
+        self.limit().min(self.len())
+    }
+
     /// Has the pool no blocks at all?
     pub fn is_empty(&self) -> bool {
         self.len() == 0

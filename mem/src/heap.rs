@@ -690,9 +690,7 @@ const KEPT_MOST: usize = 32;
 const KEPT_SMALL: usize = 16;
 
 fn kept(heap: &Heap) -> usize {
-    // Those that are to be given back count no more.
-    let pool = heap.memory.pool();
-    let blocks = pool.limit().min(pool.len());
+    let blocks = heap.memory.pool().staying();
     // Each core takes a block at a time.
     let least = heap.cores.len().min(blocks / KEPT_SMALL).max(1);
     (blocks / KEPT).max(least).min(KEPT_MOST)

@@ -355,7 +355,7 @@ impl Memory {
 
     /// Pages that nobody has, in the pool or in some core's hands, but for those that are to be given back.
     pub fn free_pages(&self) -> usize {
-        let all = self.pool.limit().min(self.pool.len()) * BLOCK_PAGES;
+        let all = self.pool.staying() * BLOCK_PAGES;
         all.saturating_sub(self.used.load(Ordering::Relaxed) + self.reserved)
     }
 

@@ -2145,6 +2145,12 @@ impl Vm {
         self.change(start, end, differs, |area| area.at_fork = f(area.at_fork));
     }
 
+    /// What was advised about an area goes for what continues it, too, so that they are one.
+    fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
+        let differs = |area: &Area| (area.at_fork, area.paging) != (other.at_fork, other.paging);
+        self.change(start, end, differs, |area| (area.at_fork, area.paging) = (other.at_fork, other.paging));
+    }
+
     /// Changes access up to the first hole, as Linux does.
     fn protect(&mut self, start: u64, end: u64, access: Access, runs: &mut Protecting) -> Result<()> {
         self.each_part(start, end, false, |vm, start, end| vm.protect_part(start, end, access, runs))
@@ -2501,7 +2507,7 @@ impl Vm {
                 populate: false,
                 locked: area.locked,
             })?;
-            self.set_at_fork(new, new + new_len, |_| area.at_fork);
+            self.treat_as(&area, new, new + new_len);
             return Ok(new);
         }
         if shrinks {
@@ -2526,10 +2532,7 @@ impl Vm {
                     populate: false,
                     locked: area.locked,
                 })?;
-                // What is new is as what it continues.
-                self.set_at_fork(area.end, area.end + grow, |_| area.at_fork);
-                let paging = area.paging;
-                self.change(area.end, area.end + grow, |a| a.paging != paging, |a| a.paging = paging);
+                self.treat_as(&area, area.end, area.end + grow);
                 return Ok(old);
             }
             if !may_move {

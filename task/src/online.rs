@@ -23,7 +23,7 @@ static CHANGING: Mutex<()> = Mutex::new(());
 const LOOK: u64 = 20_000;
 
 /// How long a core may take, ns. Where the host has more to do than it can, it may have no processor for it for most of a second.
-const PATIENCE: u64 = 5_000_000_000;
+pub const CORE_PATIENCE: u64 = 5_000_000_000;
 
 /// Is this core in use?
 #[inline]
@@ -85,7 +85,7 @@ pub fn set_online(set: CoreSet) -> Result<u64> {
     let mut last = begun;
     for n in go {
         while !core(n).has_left() {
-            let late = platform().now() > begun + PATIENCE;
+            let late = platform().now() > begun + CORE_PATIENCE;
             let word = &core(n).usage;
             // Unless it has left just now.
             if late
