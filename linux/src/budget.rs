@@ -22,8 +22,8 @@ use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_abi::platform;
 use atoll_fs::{disk, host};
 use atoll_mem::heap::{
-    give_pages, have_budgets, is_nearly_used_up, is_over_budget, is_plenty, is_short, memory,
-    reserve_is_used_up, take_pages, trim,
+    give_pages, have_budgets, insist_on_pages, is_nearly_used_up, is_over_budget, is_plenty, is_short,
+    memory, reserve_is_used_up, take_pages, trim,
 };
 use atoll_mem::pages::payer_now;
 use atoll_sync::{Mutex, SetOnce};
@@ -219,9 +219,10 @@ pub fn relieve(task: &Task, tries: u64) -> Result<bool, &'static str> {
     if there < all.total() {
         return Err("what it had there was taken from the cell (atoll resize)");
     }
-    if let Some(offset) = take_pages(LEAST) {
+    let is_some = || take_pages(LEAST).map(|offset| give_pages(offset, LEAST)).is_some();
+    // Another core may have some that it could not give in time, as the host had no processor for it.
+    if is_some() || (insist_on_pages(LEAST) && is_some()) {
         // There is some by now, or that is not what is missing.
-        give_pages(offset, LEAST);
         let refused = "the host lets its process have no more mappings (vm.max_map_count there)";
         return if tries < TRIES { Ok(false) } else { Err(refused) };
     }

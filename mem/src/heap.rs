@@ -634,6 +634,11 @@ pub fn ask_for_pages(order: u32) -> bool {
     heap().may_give(order) && ask(order, Mobility::Movable, PAGE_WAIT, false)
 }
 
+/// The same, before somebody is ended for want of them: with as much patience as for an object.
+pub fn insist_on_pages(order: u32) -> bool {
+    heap().may_give(order) && ask(order, Mobility::Movable, OBJECT_WAIT, true)
+}
+
 /// Asks other cores for chunks of 2^order pages, and waits until there are some, without letting others run here, as the caller may hold
 /// locks. `again`: although they had none a moment ago.
 #[cold]
