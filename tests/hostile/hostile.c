@@ -5,6 +5,7 @@
 //
 // Arguments: what to do; then numbers of the contract, from the test.
 #define _GNU_SOURCE
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -76,14 +77,14 @@ static int take_over(void)
 {
 	const unsigned char *p = (void *)runtime;
 	static const unsigned char pattern[] = { 0x0f, 0x05, 0x48, 0x85, 0xc0, 0x74 };
-	unsigned long at = 0;
-	// Read-only pages and text come first.
+	// Its text, by its headers: there may be nothing at all between what can only be read and that.
+	const Elf64_Phdr *segment = (void *)(p + ((const Elf64_Ehdr *)p)->e_phoff);
+	while (segment->p_type != PT_LOAD || !(segment->p_flags & PF_X))
+		segment++;
+	unsigned long at = segment->p_vaddr, end = at + segment->p_filesz;
 	while (memcmp(p + at, pattern, sizeof pattern) || p[at + 7] != 0xc3)
-		if (++at > 8 << 20)
+		if (++at + 8 > end)
 			return 0;
-	// The last page of what can only be read shows the first bytes of the text, which follow it in the file.
-	if (!memcmp(p + at + 4096, pattern, sizeof pattern))
-		at += 4096;
 	unsigned long memory = *(unsigned long *)(control + memory_at);
 	int fd = *(int *)(control + memory_fd_at);
 	unsigned long offset = memory - 4096;
