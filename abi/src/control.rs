@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -313,6 +313,21 @@ pub struct Ahead {
     pub tell_at: AtomicU32,
 }
 
+/// Memory that the cell asks for by itself.
+#[repr(C)]
+pub struct Growth {
+    /// 1: it may.
+    pub may_ask: AtomicU32,
+    /// Futex: grows with each question.
+    pub asked: AtomicU32,
+    /// Futex: the last question that is answered.
+    pub answered: AtomicU32,
+    /// How much more is needed at least, bytes.
+    pub bytes: AtomicU64,
+    /// The answer: how much memory the cell has now, bytes; 0: that is changing, and it gets none.
+    pub there: AtomicU64,
+}
+
 /// The control area.
 #[repr(C, align(4096))]
 pub struct Control {
@@ -332,6 +347,8 @@ pub struct Control {
     pub mailbox: Mailbox,
     /// Memory ahead of need.
     pub ahead: Ahead,
+    /// More memory.
+    pub growth: Growth,
     /// The grid's books and configuration.
     pub grid: GridArea,
     /// What it says of its threads.

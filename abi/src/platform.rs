@@ -316,6 +316,12 @@ pub trait Platform: Sync {
     /// may make ready what follows.
     fn memory_used_to(&self, block: u64);
 
+    /// Asks for so many bytes of memory more, and waits for the answer without letting others run here. How much the cell has then, bytes;
+    /// what of it is new is zeroes. None: it may not ask, or gets none. For one at a time, who changes how much the cell uses.
+    fn more_memory(&self, _bytes: u64) -> Option<u64> {
+        None
+    }
+
     // --- other cells ---
 
     /// Sends a line to a peer, by its number in the descriptor's list. EINVAL: there is no such peer, EPERM: it is not

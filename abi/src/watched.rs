@@ -118,6 +118,7 @@ impl Platform for Watched {
         fn leave_stack(continuation: extern "C" fn(usize) -> !, argument: usize) -> !;
         fn memory_back() -> Option<u64>;
         fn memory_used_to(block: u64);
+        fn more_memory(bytes: u64) -> Option<u64>;
         fn send(peer: usize, line: &Line) -> Result<()>;
         fn submit(request: &Request) -> Result<()>;
         fn take_descriptor() -> Result<i32>;

@@ -77,7 +77,12 @@ fn table(cells: &[About]) -> String {
             } else {
                 format!("{} of {}", c.cores, c.max_cores)
             },
-            format!("{} of {}", size(c.memory_used), size(c.memory)),
+            match c.elastic {
+                Some(_) => {
+                    format!("{} of {}, up to {}", size(c.memory_used), size(c.memory), size(c.max_memory))
+                }
+                None => format!("{} of {}", size(c.memory_used), size(c.memory)),
+            },
             date(c.since),
         ]
     }));

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use atoll_abi::control::BootConfig;
@@ -364,7 +365,7 @@ impl Machine {
         let live = self.with_port().map(|n| {
             let MachineCell { boot, max_cores, memory, .. } = &self.cells[n];
             let program = String::from_utf8_lossy(&boot.program).into_owned();
-            Live::elsewhere(remote.clone(), *memory, *max_cores, program, boot.grid.clone())
+            Arc::new(Live::elsewhere(remote.clone(), *memory, *max_cores, program, boot.grid.clone()))
         });
         if self.passes_signals {
             run::signals::forward(move |signal| remote.signal(signal));

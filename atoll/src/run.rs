@@ -61,6 +61,7 @@ enum Platform {
 #[command(after_help = "Examples:
   atoll run -- /bin/ls -l /
   atoll run --cores 2 --memory 1G -- redis-server --save ''
+  atoll run --memory 256M --max-memory 8G --elastic -- node server.js
   atoll run --volume $PWD:/data --workdir /data -- python3 job.py
   atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'
   atoll run --platform nucleus -- /bin/ls -l /
@@ -81,9 +82,17 @@ pub struct Options {
     /// Memory of the cell, with K, M or G [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// The most memory that the cell can have later, by `atoll resize` [default: as much as at first]
+    /// The most memory that the cell can have later, by `atoll resize` or by itself [default: as much as at first]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_memory: Option<u64>,
+    /// Take more memory when programs need it and caches have none to give, up to --max-memory, and give it back when it is
+    /// not used or the host needs it
+    #[arg(long, requires = "max_memory")]
+    elastic: bool,
+    /// With --elastic: how much of the host's memory is left alone when the cell takes more, with K, M or G. Who leaves less than others
+    /// can still grow when they can't any more: critical cells say 0 [default: a sixteenth of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "elastic")]
+    host_reserve: Option<u64>,
     /// Leave small private memory in place when a program unmaps it, zeroed, for what it maps next: mmap and munmap cost some
     /// hundred nanoseconds then, but who uses unmapped memory gets no fault
     #[arg(long)]
@@ -230,6 +239,7 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let sender = cell.sender();
     signals::forward(move |signal| sender.signal(signal));
     let live = cell.live();
+    live.grow();
     let mut registered = None;
     let status = cell.wait(|| {
         registered = Some(register(live, name, move |why| {
@@ -522,6 +532,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
         return Err(Error::new(TOO_LITTLE));
     }
     let memory = memory_sizes(memory, o.max_memory, cores)?;
+    let host_reserve = o.elastic.then(|| o.host_reserve.unwrap_or(total / 16));
     let root = signals::is_root();
     let (mounts, host_mounts) = mounts(&o)?;
     let streams = Streams::of_this_process();
@@ -533,6 +544,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
         online,
         cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
         memory,
+        host_reserve,
         boot,
         mounts: host_mounts,
         streams,

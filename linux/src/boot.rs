@@ -110,6 +110,7 @@ pub fn boot() {
     if config.lazy_unmap {
         atoll_mem::vm::unmap_lazily();
     }
+    crate::extents::spare();
     atoll_mem::pages::set_reached(|block| platform().memory_used_to(block));
     pay_for_memory();
     if let Err(e) = vdso::prepare() {

@@ -31,9 +31,9 @@ use atoll_task::{Activity, class_of, gate};
 use linux_raw_sys::general as linux;
 
 use crate::grid::activity_name;
-use crate::log;
 use crate::process::{Process, Task, all_processes};
 use crate::shrinkers;
+use crate::{extents, log};
 
 /// Bytes by class: the most that it may hold (0: no limit), and what it has in any case.
 static MAX: [AtomicU64; ACTIVITIES_MAX] = [const { AtomicU64::new(0) }; ACTIVITIES_MAX];
@@ -194,6 +194,7 @@ fn reclaim(bytes: u64, over_budget: bool) -> bool {
         if own_limit { class == own } else { class == own || min == 0 || held_by(class) > min }
     };
     host::reclaim(bytes, &may_go) | disk::reclaim(bytes, &may_go)
+        || !own_limit && extents::grow_by(bytes, false)
 }
 
 /// How long is waited for processes that are to end, and for one look at them, ns.
@@ -225,6 +226,9 @@ pub fn relieve(task: &Task, tries: u64) -> Result<bool, &'static str> {
         // There is some by now, or that is not what is missing.
         let refused = "the host lets its process have no more mappings (vm.max_map_count there)";
         return if tries < TRIES { Ok(false) } else { Err(refused) };
+    }
+    if !is_short_for_this() && extents::grow_by(PAGE << LEAST, true) {
+        return Ok(true);
     }
     if give_back(task) { Ok(true) } else { Err("there is no memory for it") }
 }
@@ -374,7 +378,14 @@ impl fmt::Display for Report<'_> {
             }
             None => {
                 let (used, total) = (Mib(memory().used()), Mib(memory().total()));
-                write!(f, "the cell holds {used} MiB of {total} (--memory gives it more)")?;
+                let more = if extents::potential() > memory().total() {
+                    "the host gives it no more"
+                } else if extents::may_ask() {
+                    "--max-memory gives it more"
+                } else {
+                    "--memory gives it more"
+                };
+                write!(f, "the cell holds {used} MiB of {total} ({more})")?;
             }
         }
         write!(f, "\n  resident sizes of its processes:")?;

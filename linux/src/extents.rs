@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::report::MemoryResized;
@@ -36,6 +36,66 @@ const PATIENCE: u64 = 1_000_000_000;
 /// How long to wait for cores at a time, ns: some may be in the middle of something, too.
 const CORES: u64 = 20_000_000;
 
+/// A core asks for more memory: others that need some, too, wait for it.
+static ASKING: AtomicBool = AtomicBool::new(false);
+/// When it may be asked again after it was in vain, ns; and how long that is.
+static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
+const IN_VAIN: u64 = 100_000_000;
+/// How long a core waits for another one that asks, ns.
+const OTHERS_TURN: u64 = 2_000_000_000;
+
+/// May the cell ask for more memory?
+pub fn may_ask() -> bool {
+    platform().control().growth.may_ask.load(Ordering::Relaxed) != 0
+}
+
+/// How much memory the cell could have if it asked for all that it may, bytes.
+pub fn potential() -> u64 {
+    if may_ask() { platform().control().descriptor.memory_sizes().most } else { memory().total() }
+}
+
+/// Asks for so many bytes more at least, without letting others run here. True: there are more. `insists`: although there were none a moment ago.
+pub fn grow_by(bytes: u64, insists: bool) -> bool {
+    let had = memory().total();
+    let is_soon = || platform().now() < NOT_BEFORE.load(Ordering::Relaxed);
+    if potential() <= had || (!insists && is_soon()) {
+        return false;
+    }
+    let Some(_one) = CHANGING.try_lock() else {
+        // Another core asks, or the cell gives some back.
+        let until = platform().now() + OTHERS_TURN;
+        while ASKING.load(Ordering::Acquire) && platform().now() < until {
+            core::hint::spin_loop();
+        }
+        return memory().total() > had;
+    };
+    ASKING.store(true, Ordering::Relaxed);
+    let there = platform().more_memory(bytes).filter(|there| *there > memory().total());
+    let is_more = if let Some(there) = there {
+        memory().grow(there);
+        spare();
+        true
+    } else {
+        NOT_BEFORE.store(platform().now() + IN_VAIN, Ordering::Relaxed);
+        memory().pool().spare(0) > 0
+    };
+    ASKING.store(false, Ordering::Release);
+    is_more
+}
+
+/// In a cell that asks for memory, what it has in any case is not filled with what can be moved, but for this part of it and so many
+/// blocks: then the runtime's objects find room there, and don't keep the cell from giving back what it got.
+const SPARED_PART: usize = 2;
+const SPARED_MOST: usize = 128;
+
+/// From now on some is spared for the runtime's objects, if the cell may ask for more.
+pub fn spare() {
+    if may_ask() {
+        let pool = memory().pool();
+        pool.spare((pool.fixed() / SPARED_PART).min(SPARED_MOST));
+    }
+}
+
 /// The supervisor grants so many bytes. It takes `within` ns at most.
 pub fn grant(bytes: u64, within: u64) -> core::result::Result<MemoryResized, String> {
     let _one = CHANGING.lock();
@@ -49,7 +109,10 @@ pub fn grant(bytes: u64, within: u64) -> core::result::Result<MemoryResized, Str
         memory.grow(bytes);
     } else {
         make_room(bytes)?;
+        // What has to go finds room wherever there is some.
+        memory.pool().spare(0);
         (moved, why) = leave(bytes, begun + within);
+        spare();
     }
     Ok(MemoryResized { memory: memory.total(), moved, ns: platform().now() - begun, why })
 }

@@ -28,6 +28,8 @@ pub struct BlockPool {
     /// While the one before this is free, those before it serve both.
     mixed: usize,
     free: AtomicUsize,
+    /// So many free blocks of the zone of what can't be moved are for nothing else.
+    spared: AtomicUsize,
     /// Words where the next searches start, in the two zones, so that fresh blocks are preferred late.
     hints: [AtomicUsize; 2],
 }
@@ -52,6 +54,7 @@ impl BlockPool {
             fixed: blocks,
             mixed: 0,
             free: AtomicUsize::new(blocks),
+            spared: AtomicUsize::new(0),
             hints: [const { AtomicUsize::new(0) }; 2],
         }
     }
@@ -109,6 +112,16 @@ impl BlockPool {
     /// Blocks that nobody holds.
     pub fn free(&self) -> usize {
         self.free.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many free blocks of the zone of what can't be moved are for nothing else. How many it were before.
+    pub fn spare(&self, blocks: usize) -> usize {
+        self.spared.swap(blocks, Ordering::Relaxed)
+    }
+
+    /// When there are no blocks left in the zone for it, may what can be moved have one of the other?
+    pub fn may_mix(&self) -> bool {
+        self.free() > self.spared.load(Ordering::Relaxed)
     }
 
     /// Claims one block; lowest numbers first, so that touched memory is reused before fresh memory. For what can be moved only

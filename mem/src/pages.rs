@@ -565,7 +565,7 @@ impl CorePages {
                 .or_else(|| memory.pool.is_mixed().then(|| self.take(memory, list::FIXED, order))?)
                 .or_else(|| self.lease(memory, mobility))
                 .or_else(|| self.take(memory, list::FIXED, order))
-                .or_else(|| self.lease(memory, Mobility::Fixed)),
+                .or_else(|| memory.pool.may_mix().then(|| self.lease(memory, Mobility::Fixed))?),
         };
         let page = match taken {
             Some((page, kind, from)) => {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use atoll_abi::control::Control;
+use atoll_abi::control::{Control, Growth};
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
 use atoll_abi::layout::{BLOCK, Sizes};
 use atoll_abi::report::{MemoryResized, Resized, Threads, Trace, what};
@@ -21,10 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::books::{self, HostTime, Image, Snapshot};
 use crate::extents::Extents;
+use crate::growth::{Elastic, ElasticUse};
 use crate::launch::Sender;
 use crate::memory;
 use crate::remote::{NONSENSE, Remote};
-use crate::{Error, Result};
+use crate::{Error, Result, growth};
 
 /// Longest request, bytes: an encoded configuration takes more as JSON.
 const REQUEST_MAX: usize = 256 << 10;
@@ -160,6 +161,9 @@ pub struct About {
     pub max_memory: u64,
     /// How much of that the host has given.
     pub memory_used: u64,
+    /// What it has taken by itself, if it may.
+    #[serde(default)]
+    pub elastic: Option<ElasticUse>,
     /// Seconds since 1970 at which it was started.
     pub since: u64,
 }
@@ -176,6 +180,7 @@ struct Here {
     extents: Arc<Extents>,
     sender: Sender,
     first: i32,
+    elastic: Option<Elastic>,
 }
 
 impl Here {
@@ -246,11 +251,12 @@ impl Live {
         extents: Arc<Extents>,
         sender: Sender,
         first: i32,
+        elastic: Option<Elastic>,
         cores: usize,
         program: String,
         grid: GridConfig,
     ) -> Live {
-        Self::with(Seen::Here(Here { extents, sender, first }), cores, program, grid)
+        Self::with(Seen::Here(Here { extents, sender, first, elastic }), cores, program, grid)
     }
 
     /// One on a machine of its own, with so many bytes of memory.
@@ -333,6 +339,60 @@ impl Live {
         }
     }
 
+    /// If it takes memory by itself: that, and where it asks.
+    pub(crate) fn elastic(&self) -> Option<(&Elastic, &Growth)> {
+        match &self.seen {
+            Seen::Here(here) => here.elastic.as_ref().map(|elastic| (elastic, &here.control().growth)),
+            Seen::Elsewhere(..) => None,
+        }
+    }
+
+    /// Grants as many bytes more as `more` says, which is told how many there are. How many there are then. An error if that
+    /// is being changed otherwise.
+    pub(crate) fn grant(&self, more: impl FnOnce(Sizes) -> u64) -> Result<u64> {
+        let Seen::Here(here) = &self.seen else { return Err(Error::new("it is not here")) };
+        let Ok(_one) = self.resizing.try_lock() else {
+            return Err(Error::new("its memory is being changed"));
+        };
+        let sizes = here.extents.sizes();
+        let to = sizes.now + more(sizes);
+        here.extents.set(to)?;
+        Ok(to)
+    }
+
+    /// Has it give memory back until it has so many bytes.
+    pub(crate) fn give_back(&self, to: u64, within: Duration) -> Result<()> {
+        self.resize_memory(to, within, false).map(|_| ())
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn memory_sizes(&self) -> Sizes {
+        self.memory().0
+    }
+
+    /// How many of its bytes are in use, as it says.
+    pub(crate) fn memory_held(&self) -> Option<u64> {
+        match &self.seen {
+            Seen::Here(here) => books::held_by_all(&here.control().grid, &here.extents.memory, self.cores),
+            Seen::Elsewhere(..) => None,
+        }
+    }
+
+    /// Has it ended?
+    pub(crate) fn is_over(&self) -> bool {
+        match &self.seen {
+            Seen::Here(here) => here.control().life.ended.load(Ordering::Relaxed) != 0,
+            Seen::Elsewhere(..) => false,
+        }
+    }
+
+    /// Has it take memory by itself, from now on, if it may.
+    pub fn grow(self: &Arc<Self>) {
+        if self.elastic().is_some() {
+            growth::start(self.clone());
+        }
+    }
+
     /// Answers.
     pub fn answer(&self, name: &str, request: Request) -> Answer {
         match request {
@@ -345,6 +405,7 @@ impl Live {
                 memory: self.memory().0.now,
                 max_memory: self.memory().0.most,
                 memory_used: self.memory().1,
+                elastic: self.elastic().map(|(elastic, _)| elastic.usage()),
                 since: self.since,
             }),
             Request::Stat { cores, host } => said(self.snapshot(name, cores, host), Answer::Snapshot),
@@ -357,7 +418,11 @@ impl Live {
             Request::Resize { cores } => said(self.resize(cores), Answer::Resized),
             Request::ResizeMemory { memory, within, force } => {
                 let within = Duration::from_millis(within).clamp(WITHIN_LEAST, WITHIN_MOST);
-                said(self.resize_memory(memory / BLOCK * BLOCK, within, force), Answer::MemoryResized)
+                let done = self.resize_memory(memory / BLOCK * BLOCK, within, force);
+                if let (Ok(done), Some((elastic, _))) = (&done, self.elastic()) {
+                    elastic.set_base(done.memory);
+                }
+                said(done, Answer::MemoryResized)
             }
         }
     }
@@ -627,7 +692,7 @@ impl Live {
 }
 
 /// A number of bytes, in words.
-fn mib(bytes: u64) -> String {
+pub(crate) fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
@@ -672,13 +737,18 @@ fn write_line(stream: &mut UnixStream, what: &impl Serialize) -> Result<()> {
 
 /// Asks a cell's supervisor; `None` if it is gone.
 pub fn ask(socket: &Path, request: &Request) -> Result<Option<Answer>> {
-    let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(None) };
-    write_line(&mut stream, request)?;
     let takes = match request {
         Request::ResizeMemory { within, .. } => Duration::from_millis(*within),
         _ => Duration::ZERO,
     };
-    let Some(line) = read_line(&mut stream, ANSWER_MAX, takes + LINE_WAIT)? else { return Ok(None) };
+    ask_within(socket, request, takes + LINE_WAIT)
+}
+
+/// The same, and says how long to wait for the answer.
+pub(crate) fn ask_within(socket: &Path, request: &Request, wait: Duration) -> Result<Option<Answer>> {
+    let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(None) };
+    write_line(&mut stream, request)?;
+    let Some(line) = read_line(&mut stream, ANSWER_MAX, wait)? else { return Ok(None) };
     match serde_json::from_slice(&line).map_err(|e| Error::with("understanding the answer", e))? {
         Answer::Error(why) => Err(Error::new(why)),
         answer => Ok(Some(answer)),

@@ -16,6 +16,7 @@ use atoll_abi::layout::{
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
 use crate::extents::Extents;
+use crate::growth::Elastic;
 use crate::image::Image;
 use crate::inspect::Live;
 use crate::memory::{self, Mapping, check};
@@ -36,6 +37,8 @@ pub struct CellConfig {
     pub cpus: Option<Vec<usize>>,
     /// Bytes of memory, multiples of 2 MiB.
     pub memory: Sizes,
+    /// Set if it takes more by itself, up to the most: how much of the host's memory it leaves alone, bytes.
+    pub host_reserve: Option<u64>,
     /// What runs, and how the world looks to it.
     pub boot: BootConfig,
     /// The host directories that the boot configuration's mounts refer to by number.
@@ -74,6 +77,7 @@ pub struct Cell {
     control: Arc<Mapping>,
     extents: Arc<Extents>,
     cores: usize,
+    elastic: Option<u64>,
     program: String,
     grid: GridConfig,
     child: i32,
@@ -208,6 +212,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
     d.machine_cores.store(machine as u32, Ordering::Relaxed);
     d.set_memory_sizes(config.memory);
+    c.growth.may_ask.store(config.host_reserve.is_some().into(), Ordering::Relaxed);
     d.huge.store(huge as u32, Ordering::Relaxed);
     d.zeroed.store(1, Ordering::Relaxed);
     let boot =
@@ -356,6 +361,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         control,
         extents,
         cores: config.cores,
+        elastic: config.host_reserve,
         program: printable(&config.boot.program),
         grid: config.boot.grid,
         child: pid as i32,
@@ -426,15 +432,17 @@ impl Cell {
     }
 
     /// What it takes to look at the cell, for other threads.
-    pub fn live(&self) -> Live {
-        Live::new(
+    pub fn live(&self) -> Arc<Live> {
+        let base = self.extents.sizes.now;
+        Arc::new(Live::new(
             self.extents.clone(),
             self.sender(),
             self.child,
+            self.elastic.map(|reserve| Elastic::new(base, reserve)),
             self.cores,
             self.program.clone(),
             self.grid.clone(),
-        )
+        ))
     }
 
     /// Bytes of host memory behind the cell's memory now.

@@ -1,7 +1,7 @@
 //! Starts cells on a Linux host, confines them, and serves them.
 //!
 //! [`image`] prepares the runtime's ELF file for mapping; [`memory`] makes
-//! the files behind a cell's memory, whose length [`extents`] changes; [`launch`] forks the cell's first
+//! the files behind a cell's memory, whose length [`extents`] changes, and [`growth`] when the cell asks; [`launch`] forks the cell's first
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
 //! answers the cell's requests from threads of this process. [`registry`] has
 //! a socket for each live cell, by which others [`inspect`] it and read its
@@ -14,6 +14,7 @@ mod ahead;
 pub mod books;
 pub mod confine;
 pub mod extents;
+pub mod growth;
 pub mod image;
 pub mod inspect;
 pub mod launch;

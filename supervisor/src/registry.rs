@@ -54,7 +54,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 /// Puts a cell into the registry and answers for it, both from a thread of its own. `failed` is told why that can't be done; the cell is none the worse.
 pub fn register(
-    live: Live,
+    live: Arc<Live>,
     name: Option<String>,
     failed: impl FnOnce(&Error) + Send + 'static,
 ) -> Registered {
@@ -69,7 +69,7 @@ pub fn register(
                     State::Closed => remove(&path),
                     there => *there = State::Open(path, listener.clone()),
                 }
-                serve(&Arc::new(live), &name, &listener);
+                serve(&live, &name, &listener);
             }
             Err(e) => failed(&e),
         }

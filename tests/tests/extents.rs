@@ -20,6 +20,9 @@ fn main() {
         Trial::test("no_answer", no_answer),
         Trial::test("by_force", by_force),
         Trial::test("refused", refused),
+        Trial::test("grows_by_itself", grows_by_itself),
+        Trial::test("gets_no_more", gets_no_more),
+        Trial::test("several_grow", several_grow),
     ];
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -432,6 +435,119 @@ fn refused() -> Done {
         if out.status == 0 || !out.stderr.contains(why) {
             return Err(format!("{args:?}: {out:?}").into());
         }
+    }
+    Ok(())
+}
+
+/// A program that holds as many MiB as a line says, of which each page has its number, and checks them.
+const HOLDS: &str = r#"
+import mmap, sys
+held = []
+def total():
+    return next(int(l.split()[1]) for l in open("/proc/meminfo") if l.startswith("MemTotal")) >> 10
+print("begun", total(), flush=True)
+for line in sys.stdin:
+    wanted = int(line)
+    while len(held) < wanted:
+        piece = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for page in range(256):
+            piece[page << 12:(page << 12) + 4] = (len(held) * 256 + page).to_bytes(4, "little")
+        held.append(piece)
+    for piece in held[wanted:]:
+        piece.close()
+    del held[wanted:]
+    for n, piece in enumerate(held):
+        for page in range(256):
+            assert int.from_bytes(piece[page << 12:(page << 12) + 4], "little") == n * 256 + page
+    print("holds", len(held), total(), flush=True)
+"#;
+
+/// How long a cell may keep what it does not use.
+const KEEPS: Duration = Duration::from_secs(60);
+
+fn holding(name: &str, options: &[&str]) -> Result<Talking, Failed> {
+    let options = [&["--memory", "96M", "--elastic", "--max-memory"], options].concat();
+    let mut talking = Talking::start(name, &options, &["/usr/bin/python3", "-c", HOLDS])?;
+    match &talking.line()?[..] {
+        "begun 96" => Ok(talking),
+        other => Err(format!("it began with {other:?}").into()),
+    }
+}
+
+/// What a line says that was answered: MiB that the program holds, and that it sees in all.
+fn held(said: &str) -> Result<(u64, u64), Failed> {
+    let mut words = said.split(' ').skip(1).map_while(|word| word.parse().ok());
+    words.next().zip(words.next()).ok_or_else(|| format!("it said {said:?}").into())
+}
+
+/// A cell whose programs need more takes it, as much as it may, and gives back what they don't use any more (XOS-09).
+fn grows_by_itself() -> Done {
+    let mut talking = holding("grows", &["1G", "--host-reserve", "0"])?;
+    for round in 0..2 {
+        let (holds, total) = held(&talking.say("400")?)?;
+        if holds != 400 || !(400..=700).contains(&total) {
+            return Err(format!("round {round}: it holds {holds} MiB of {total}").into());
+        }
+        let (_, total) = held(&talking.say("8")?)?;
+        let begun = Instant::now();
+        loop {
+            let about = talking.about()?;
+            let elastic = about.elastic.ok_or("it does not say that it is elastic")?;
+            let by_itself = elastic.taken - elastic.given_back;
+            if about.memory <= 192 * MIB && by_itself == about.memory - 96 * MIB && elastic.base == 96 * MIB {
+                break;
+            }
+            if begun.elapsed() > KEEPS {
+                return Err(format!("{} of {total} MiB: {elastic:?}", about.memory / MIB).into());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    // What was said is what it has in any case.
+    talking.resize(256)?;
+    if talking.about()?.elastic.map(|elastic| elastic.base) != Some(256 * MIB) {
+        return Err("it does not know what it was given".into());
+    }
+    Ok(())
+}
+
+/// One that may have no more, or whose host has none left, is as any that has used up its memory: who wants more fails, not the cell.
+fn gets_no_more() -> Done {
+    for options in [&["256M", "--host-reserve", "0"][..], &["4G", "--host-reserve", "1000000G"]] {
+        let mut talking = holding("no-more", options)?;
+        held(&talking.say("40")?)?;
+        let most = if options[0] == "4G" { 96 } else { 256 };
+        let line = talking.say("1500")?;
+        if !line.is_empty() {
+            return Err(format!("{options:?}: it holds 1500 MiB of {most}: {line:?}").into());
+        }
+        let status = talking.cell.0.wait()?;
+        if status.success() {
+            return Err(format!("{options:?}: it ended with {status}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Cores that need memory at the same time get some, without a lost page.
+fn several_grow() -> Done {
+    const PROGRAM: &str = r#"
+import os, sys
+children = []
+for n in range(6):
+    pid = os.fork()
+    if pid == 0:
+        held = [bytes([n + 1]) * (1 << 20) for _ in range(80)]
+        os._exit(0 if all(p.count(n + 1) == 1 << 20 for p in held) else 1)
+    children.append(pid)
+sys.exit(sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0 for pid in children))
+"#;
+    let mut command = Command::new(atoll());
+    command.args(["run", "--cores", "2", "--memory", "96M", "--max-memory", "2G", "--elastic"]);
+    command.args(["--host-reserve", "0", "--", "/usr/bin/python3", "-c", PROGRAM]);
+    let outcome = run(command, Duration::from_secs(120))?;
+    if outcome.hung || outcome.status != 0 {
+        return Err(format!("status {}: {}", outcome.status, outcome.stderr).into());
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
 use super::{Call, events, unsupported};
+use crate::extents;
 use crate::process::world;
 use crate::userfault::UserfaultFd;
 
@@ -164,7 +165,7 @@ const SHARED_FLAGS: u32 = linux::MAP_TYPE
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
 pub(crate) fn overcommit_is_obvious(len: u64) -> bool {
-    len > memory().total().saturating_mul(2)
+    len > extents::potential().saturating_mul(2)
 }
 
 /// A file that was opened for reading only, or is sealed, mapped shared: it can't be made writable later.

@@ -6,7 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{SIGNAL, host_thread};
-use crate::{control, result};
+use crate::{calls, control, result};
 use atoll_abi::core_local::{core_local, pending, state};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::platform::{Event, Events};
@@ -142,6 +142,33 @@ pub(crate) fn memory_used_to(block: u32) {
     let tell_at = ahead.tell_at.load(Ordering::SeqCst);
     if tell_at != 0 && block >= tell_at {
         futex_wake(&ahead.used_to, 1);
+    }
+}
+
+/// How long to wait for the supervisor to answer, ns.
+const ANSWER: u64 = 1_000_000_000;
+
+/// See [`atoll_abi::platform::Platform::more_memory`].
+pub(crate) fn more_memory(bytes: u64) -> Option<u64> {
+    let growth = &control().growth;
+    if growth.may_ask.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    growth.bytes.store(bytes, Ordering::Relaxed);
+    let number = growth.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+    futex_wake(&growth.asked, 1);
+    let now = || calls::clock(calls::CLOCK_MONOTONIC);
+    let until = now() + ANSWER;
+    loop {
+        let answered = growth.answered.load(Ordering::Acquire);
+        if answered.wrapping_sub(number) as i32 >= 0 {
+            return Some(growth.there.load(Ordering::Relaxed)).filter(|there| *there != 0);
+        }
+        let left = until.saturating_sub(now());
+        if left == 0 {
+            return None;
+        }
+        futex_wait(&growth.answered, answered, Some(left));
     }
 }
 

@@ -130,6 +130,10 @@ impl Platform for Host {
         unsafe { maps::protect(addr, len, access) }
     }
 
+    fn more_memory(&self, bytes: u64) -> Option<u64> {
+        cores::more_memory(bytes)
+    }
+
     fn memory_used_to(&self, block: u64) {
         cores::memory_used_to(block as u32)
     }
