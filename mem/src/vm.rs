@@ -951,12 +951,16 @@ impl AddressSpace {
 
     /// Unmaps `[addr, addr + len)`.
     pub fn unmap(&self, addr: u64, len: u64) -> Result<()> {
-        if !addr.is_multiple_of(PAGE) || len == 0 || !is_user_range(addr, page_up(len)) {
+        let end = addr.checked_add(page_up(len)).filter(|end| *end <= USER_MAX);
+        let Some(end) = end.filter(|_| addr.is_multiple_of(PAGE) && len != 0) else {
             return Err(Errno::EINVAL);
-        }
+        };
         let mut vm = self.lock();
-        if !vm.close(addr, addr + page_up(len), "", LAZY.load(Ordering::Relaxed)) {
-            vm.remove(addr, addr + page_up(len));
+        // The runtime lies in the middle, where programs have nothing.
+        for (start, end) in [(addr, end.min(RUNTIME_BASE)), (addr.max(RUNTIME_END), end)] {
+            if start < end && !vm.close(start, end, "", LAZY.load(Ordering::Relaxed)) {
+                vm.remove(start, end);
+            }
         }
         Ok(())
     }

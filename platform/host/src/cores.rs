@@ -213,8 +213,8 @@ pub(crate) fn switch(space: u32, continuation: extern "C" fn(usize) -> !, argume
     let slot = &control().spaces[space as usize];
     let my_turn = &control().spaces[mine as usize].turn[core];
     let before = my_turn.load(Ordering::Relaxed);
-    // From here on the other thread is this core.
-    area.local.space.store(space, Ordering::Release);
+    // The other thread says that it is this core when it is: as long as nobody has it, this space is not to go, as this thread would go with
+    // it, perhaps before it has passed the baton.
     slot.turn[core].fetch_add(1, Ordering::Release);
     futex_wake(&slot.turn[core], 1);
     wait_turn(core, mine, before)
@@ -227,6 +227,8 @@ pub(crate) fn wait_turn(core: usize, mine: u32, before: u32) -> ! {
     while turn.load(Ordering::Acquire) == before {
         futex_wait(turn, before, None);
     }
+    // From here on this thread is the core.
+    area.local.space.store(mine, Ordering::SeqCst);
     // It was for this core, whichever thread gets it.
     if area.interrupted.swap(0, Ordering::SeqCst) != 0 {
         area.local.pending.fetch_or(pending::NOTIFY, Ordering::SeqCst);
