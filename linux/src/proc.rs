@@ -19,7 +19,7 @@ use atoll_fs::{
     Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, Sink, Source, StatFs, Time,
 };
 use atoll_mem::heap::{kept_bytes, memory};
-use atoll_mem::vm::{AREAS_MAX, Kind, Residence, Share};
+use atoll_mem::vm::{AREAS_MAX, AddressSpace, Area, Kind, Residence, Share};
 use atoll_sync::Mutex;
 use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
@@ -217,6 +217,19 @@ impl Node {
     }
 
     /// Contents of a regular file.
+    /// A part of its contents, `from` where the one before said, and where the next one begins.
+    fn part(&self, from: u64) -> Result<(Vec<u8>, Option<u64>)> {
+        if let What::PidFile(pid, tid, n) = self.what
+            && n < RAW
+            && let Some(full) = ["maps", "smaps"].iter().position(|name| *name == PID_FILES[n].name)
+            && let Ok((_, t)) = task_of(pid, tid)
+        {
+            let (text, next) = areas(&t, from, full == 1);
+            return Ok((text.into_bytes(), next));
+        }
+        self.contents().map(|bytes| (bytes, None))
+    }
+
     fn contents(&self) -> Result<Vec<u8>> {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
@@ -653,15 +666,32 @@ impl Inode for Node {
         if flags & linux::O_ACCMODE != linux::O_RDONLY && !self.writable() {
             return Err(Errno::EACCES);
         }
-        Ok(Arc::new(Opened { node: self, contents: Mutex::new(None) }))
+        Ok(Arc::new(Opened { node: self, made: Mutex::new(Made::NOTHING) }))
     }
 }
 
 /// An open made-up file. Its contents are made when it is read from the
-/// beginning, and stay the same while it is read on.
+/// beginning, and stay the same while it is read on; those that say something of each mapping are made as far as they are read.
 struct Opened {
     node: Arc<Node>,
-    contents: Mutex<Option<Vec<u8>>>,
+    made: Mutex<Made>,
+}
+
+/// A part of a made-up file.
+struct Made {
+    bytes: Vec<u8>,
+    /// Where in the file it begins.
+    start: usize,
+    /// What follows it; none: nothing does.
+    next: Option<u64>,
+}
+
+impl Made {
+    const NOTHING: Made = Made { bytes: Vec::new(), start: 0, next: Some(0) };
+
+    fn end(&self) -> usize {
+        self.start + self.bytes.len()
+    }
 }
 
 impl File for Opened {
@@ -675,12 +705,26 @@ impl File for Opened {
 
     fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
         let at = at.unwrap_or(0) as usize;
-        let mut contents = self.contents.lock();
-        if at == 0 || contents.is_none() {
-            *contents = Some(self.node.contents()?);
+        let mut made = self.made.lock();
+        if at == 0 || at < made.start {
+            *made = Made::NOTHING;
         }
-        let bytes = contents.as_deref().unwrap_or(&[]);
-        if at >= bytes.len() { Ok(0) } else { sink.put(&bytes[at..]) }
+        while made.end().saturating_sub(at) < sink.left()
+            && let Some(from) = made.next
+        {
+            let (bytes, next) = self.node.part(from)?;
+            if made.end() <= at {
+                made.start = made.end();
+                made.bytes = bytes;
+            } else {
+                made.bytes.extend_from_slice(&bytes);
+            }
+            made.next = next;
+        }
+        match made.bytes.get(at - made.start..) {
+            Some(bytes) if !bytes.is_empty() => sink.put(bytes),
+            _ => Ok(0),
+        }
     }
 
     fn write(&self, source: &mut Source, _at: At, _nonblock: bool) -> Result<(usize, u64)> {
@@ -909,30 +953,35 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     )
 }
 
-/// Calls `f` with each area: start, end, access, shared, offset, device, inode, name.
-fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, u64, &str)) {
-    let mut rows: Vec<(u64, u64, Access, bool, Kind, &'static str)> = Vec::new();
-    t.space.share().memory.for_each(|start, a| {
-        rows.push((start, a.end, a.access, a.shared, a.kind.clone(), a.name));
-    });
+/// How many areas are told of at a time.
+const AREAS: usize = 64;
+
+/// Says something of the areas from `from` on: as /proc/PID/maps does, or `full` as smaps; and from where to go on.
+fn areas(t: &Arc<Task>, from: u64, full: bool) -> (String, Option<u64>) {
+    let space = t.space.share();
+    let rows = space.memory.areas_from(from, AREAS);
+    let next = if rows.len() < AREAS { None } else { rows.last().map(|(_, area)| area.end) };
     let files: Vec<(u64, u64)> = rows
         .iter()
-        .filter_map(|(_, _, _, _, kind, _)| match kind {
+        .filter_map(|(_, area)| match &area.kind {
             Kind::File { file, .. } => Some(file.describe()),
             _ => None,
         })
         .filter_map(|(path, dev, ino)| path.is_empty().then_some((dev, ino)))
         .collect();
-    let places = paths_of(t, &files);
-    for (start, end, access, shared, kind, name) in rows {
-        let (file, offset) = match &kind {
+    let places = if files.is_empty() { Vec::new() } else { paths_of(t, &files) };
+    // Where the file systems of the cell's memory are mounted that files were found on, by device.
+    let mut targets: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut out = String::new();
+    for (start, area) in rows {
+        let (file, offset) = match &area.kind {
             Kind::File { file, offset } => (Some(file.clone()), *offset),
             Kind::Object { file, offset, .. } => (file.clone(), *offset),
             Kind::Anonymous => (None, 0),
         };
         let (path, dev, ino) = file.map_or((Vec::new(), 0, 0), |f| f.describe());
-        let text = if !name.is_empty() {
-            String::from(name)
+        let name = if !area.name.is_empty() {
+            String::from(area.name)
         } else if path.is_empty() {
             places
                 .iter()
@@ -940,13 +989,21 @@ fn each_area(t: &Arc<Task>, mut f: impl FnMut(u64, u64, Access, bool, u64, u64, 
                 .map_or(String::new(), |(_, _, p)| p.clone())
         } else {
             // Files in the cell's memory know their paths as far as their own file system goes.
-            let mut own = world().tree.mounts().filter(|m| m.fs.name() == "tmpfs");
-            let mount = own.find(|m| m.root.identity().is_ok_and(|(d, _)| d == dev));
-            let target = mount.map_or(&b""[..], |m| m.target.strip_suffix(b"/").unwrap_or(&m.target));
+            if !targets.iter().any(|(d, _)| *d == dev) {
+                let mut own = world().tree.mounts().filter(|m| m.fs.name() == "tmpfs");
+                let mount = own.find(|m| m.root.identity().is_ok_and(|(d, _)| d == dev));
+                let target = mount.map_or(&b""[..], |m| m.target.strip_suffix(b"/").unwrap_or(&m.target));
+                targets.push((dev, target.to_vec()));
+            }
+            let target = targets.iter().find(|(d, _)| *d == dev).map_or(&b""[..], |(_, target)| target);
             String::from_utf8_lossy(&[target, &path].concat()).into_owned()
         };
-        f(start, end, access, shared, offset, dev, ino, &text);
+        head(&mut out, start, &area, offset, (dev, ino), &name);
+        if full {
+            tell_area(&mut out, &space.memory, start, &area);
+        }
     }
+    (out, next)
 }
 
 /// Paths that are known of these files, and of the program: device, inode, path.
@@ -963,58 +1020,90 @@ fn paths_of(t: &Arc<Task>, files: &[(u64, u64)]) -> Vec<(u64, u64, String)> {
     out
 }
 
-fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
-    let mut out = String::new();
-    each_area(t, |start, end, access, shared, offset, dev, ino, name| {
-        let c = |a: Access, c: char| if access.contains(a) { c } else { '-' };
-        let line = format!(
-            "{start:08x}-{end:08x} {}{}{}{} {offset:08x} {:02x}:{:02x} {ino}",
-            c(Access::READ, 'r'),
-            c(Access::WRITE, 'w'),
-            c(Access::EXEC, 'x'),
-            if shared && name != "[vdso]" { 's' } else { 'p' },
-            dev >> 8 & 0xfff,
-            dev & 0xff,
-        );
-        out.push_str(&line);
-        if !name.is_empty() {
-            // Names stand in column 74, as Linux pads them.
-            for _ in line.len()..73 {
-                out.push(' ');
-            }
-            out.push_str(name);
-        } else {
+/// Puts a number in hexadecimal, of 8 digits at least. There may be many, and `core::fmt` takes its time.
+fn put_hex(out: &mut String, n: u64) {
+    let digits = (64 - n.leading_zeros()).div_ceil(4).max(8);
+    for at in (0..digits).rev() {
+        out.push(char::from_digit((n >> (4 * at)) as u32 & 0xf, 16).unwrap_or('?'));
+    }
+}
+
+/// Puts a line of smaps: KiB, after a name with blanks behind it.
+fn put_kib(out: &mut String, name: &str, bytes: u64) {
+    let (mut digits, mut at, mut left) = ([b' '; 20], 20, bytes >> 10);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.push_str(name);
+    out.push_str(core::str::from_utf8(&digits[at.min(12)..]).unwrap_or("?"));
+    out.push_str(" kB\n");
+}
+
+/// An area's line in maps.
+fn head(out: &mut String, start: u64, area: &Area, offset: u64, (dev, ino): (u64, u64), name: &str) {
+    let c = |a: Access, c: char| if area.access.contains(a) { c } else { '-' };
+    let begun = out.len();
+    put_hex(out, start);
+    out.push('-');
+    put_hex(out, area.end);
+    out.push(' ');
+    out.push(c(Access::READ, 'r'));
+    out.push(c(Access::WRITE, 'w'));
+    out.push(c(Access::EXEC, 'x'));
+    out.push(if area.shared && name != "[vdso]" { 's' } else { 'p' });
+    out.push(' ');
+    put_hex(out, offset);
+    let _ = write!(out, " {:02x}:{:02x} {ino}", dev >> 8 & 0xfff, dev & 0xff);
+    if name.is_empty() {
+        out.push(' ');
+    } else {
+        // Names stand in column 74, as Linux pads them.
+        for _ in out.len() - begun..73 {
             out.push(' ');
         }
-        out.push('\n');
-    });
+        out.push_str(name);
+    }
+    out.push('\n');
+}
+
+/// All areas, as in maps or `full` as in smaps.
+fn all_areas(t: &Arc<Task>, full: bool) -> String {
+    let (mut out, mut next) = (String::new(), Some(0));
+    while let Some(from) = next {
+        let text;
+        (text, next) = areas(t, from, full);
+        out.push_str(&text);
+    }
     out
 }
 
-fn smaps(p: &Arc<Process>, t: &Arc<Task>) -> String {
-    let mut out = String::new();
-    let heads = maps(p, t);
-    let mut heads = heads.lines();
-    let memory = &t.space.share().memory;
-    each_area(t, |start, end, access, shared, _, _, _, _| {
-        let _ = writeln!(
-            out,
-            "{}\nSize:           {:8} kB\nKernelPageSize:        4 kB\nMMUPageSize:           4 kB",
-            heads.next().unwrap_or(""),
-            (end - start) >> 10,
-        );
-        add_residence(&mut out, &memory.residence(start, end));
-        let locked = memory.locked(start, end);
-        let _ = writeln!(out, "Locked:         {:8} kB", locked >> 10);
-        out.push_str("VmFlags:");
-        let flags = [(Access::READ, " rd"), (Access::WRITE, " wr"), (Access::EXEC, " ex")];
-        for (_, text) in flags.iter().filter(|(a, _)| access.contains(*a)) {
-            out.push_str(text);
-        }
-        out.push_str(if shared { " sh mr mw me ms " } else { " mr mw me " });
-        out.push_str(if locked > 0 { "lo \n" } else { "\n" });
-    });
-    out
+fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    all_areas(t, false)
+}
+
+fn smaps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
+    all_areas(t, true)
+}
+
+/// The lines of smaps below an area's head.
+fn tell_area(out: &mut String, memory: &AddressSpace, start: u64, area: &Area) {
+    put_kib(out, "Size:           ", area.end - start);
+    out.push_str("KernelPageSize:        4 kB\nMMUPageSize:           4 kB\n");
+    add_residence(out, &memory.residence(start, area.end));
+    let locked = memory.locked(start, area.end);
+    put_kib(out, "Locked:         ", locked);
+    out.push_str("VmFlags:");
+    let flags = [(Access::READ, " rd"), (Access::WRITE, " wr"), (Access::EXEC, " ex")];
+    for (_, text) in flags.iter().filter(|(a, _)| area.access.contains(*a)) {
+        out.push_str(text);
+    }
+    out.push_str(if area.shared { " sh mr mw me ms " } else { " mr mw me " });
+    out.push_str(if locked > 0 { "lo \n" } else { "\n" });
 }
 
 /// The lines of smaps that say what is in memory.
@@ -1023,18 +1112,17 @@ fn add_residence(out: &mut String, r: &Residence) {
     let ((shared_clean, shared_dirty), (private_clean, private_dirty)) =
         (both(|s| s.others), both(|s| s.own));
     for (name, bytes) in [
-        ("Rss", r.sum()),
-        ("Pss", r.proportional),
-        ("Shared_Clean", shared_clean),
-        ("Shared_Dirty", shared_dirty),
-        ("Private_Clean", private_clean),
-        ("Private_Dirty", private_dirty),
-        ("Referenced", r.sum()),
-        ("Anonymous", r.anonymous.sum()),
-        ("Swap", 0),
+        ("Rss:            ", r.sum()),
+        ("Pss:            ", r.proportional),
+        ("Shared_Clean:   ", shared_clean),
+        ("Shared_Dirty:   ", shared_dirty),
+        ("Private_Clean:  ", private_clean),
+        ("Private_Dirty:  ", private_dirty),
+        ("Referenced:     ", r.sum()),
+        ("Anonymous:      ", r.anonymous.sum()),
+        ("Swap:           ", 0),
     ] {
-        let pad = " ".repeat(15usize.saturating_sub(name.len()));
-        let _ = writeln!(out, "{name}:{pad}{:8} kB", bytes >> 10);
+        put_kib(out, name, bytes);
     }
 }
 

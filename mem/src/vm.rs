@@ -1382,6 +1382,13 @@ impl AddressSpace {
         }
     }
 
+    /// The area that holds an address, if one does, and those behind it, `most` of them at most.
+    pub fn areas_from(&self, addr: u64, most: usize) -> Vec<(u64, Area)> {
+        let vm = self.lock();
+        let first = vm.area_at(addr).map_or(addr, |(start, _)| start);
+        vm.areas.range(first..).take(most).map(|(start, area)| (*start, area.clone())).collect()
+    }
+
     /// The area that holds an address, or the first one behind it.
     pub fn find_from(&self, addr: u64) -> Option<(u64, Area)> {
         let vm = self.lock();
