@@ -53,6 +53,7 @@ pub mod units;
 mod userfault;
 pub mod vdso;
 pub mod versioned;
+mod visit;
 
 pub use current::current;
 pub use process::{Process, Task};

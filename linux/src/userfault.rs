@@ -6,13 +6,11 @@
 //! up has no locks. It goes on when it is woken, when it gets a signal or is ended, and when the last descriptor is closed: from then
 //! on the areas are like all others.
 
-use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use atoll_abi::core_local::core_local;
 use atoll_abi::layout::{PAGE, is_user_range};
 use atoll_abi::{Errno, Result};
 use atoll_fs::{File, Sink, Source, poll};
@@ -20,7 +18,7 @@ use atoll_mem::heap::{give_pages, take_pages_dirty};
 use atoll_mem::io;
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::{AddressSpace, Denied, OwnPager, Pager, SLOT};
-use atoll_sync::{Mutex, SetOnce, WaitQueue};
+use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Limit, wait, wait_uninterrupted};
 use linux_raw_sys::{general as linux, ioctl as ctl};
 use zerocopy::IntoBytes;
@@ -30,6 +28,7 @@ use crate::process::{Space, Task, work};
 use crate::quota::Held;
 use crate::syscalls::unsupported;
 use crate::types::{get, put};
+use crate::visit::in_other_space;
 
 /// What a program may ask for: that is all there is here of what Linux has.
 const FEATURES: u64 = (linux::UFFD_FEATURE_PAGEFAULT_FLAG_WP
@@ -331,24 +330,6 @@ impl Drop for Copied {
     fn drop(&mut self) {
         give_pages(self.0, CHUNK_ORDER);
     }
-}
-
-/// Has a thread of the runtime do something in a space that the caller does not run in, and waits for it.
-fn in_other_space<R: Send + Sync + Copy + 'static>(
-    space: Arc<Space>,
-    f: impl FnOnce(&AddressSpace) -> Result<R> + Send + 'static,
-) -> Result<R> {
-    let state = Arc::new((SetOnce::<Result<R>>::new(), WaitQueue::new()));
-    let its = state.clone();
-    let work = move || {
-        let done = atoll_task::in_space(space.id, || f(&space.memory));
-        // Only here.
-        let _ = its.0.set(done);
-        its.1.wake_all(poll::IN);
-    };
-    let thread = atoll_task::spawn(core_local().id(), Box::new(work)).ok_or(Errno::ENOMEM)?;
-    atoll_task::start(thread);
-    wait_uninterrupted(&state.1, poll::IN, || state.0.get().copied())
 }
 
 impl File for UserfaultFd {

@@ -31,7 +31,7 @@ use crate::types::{Flock, Iovec, Siginfo, get, put};
 /// Most bytes that one call transfers (Linux's MAX_RW_COUNT).
 pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Most buffers of one call (UIO_MAXIOV).
-const IOV_MAX: u64 = 1024;
+pub(super) const IOV_MAX: u64 = 1024;
 
 /// The signals of failed writes: SIGPIPE where nobody reads any more, SIGXFSZ
 /// where a file would get longer than RLIMIT_FSIZE.

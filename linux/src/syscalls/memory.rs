@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use atoll_abi::control::Paging;
 use atoll_abi::grid::Quota;
 use atoll_abi::grid::call::{self, PageChange};
-use atoll_abi::layout::{PAGE, is_user_range, page_up};
+use atoll_abi::layout::{PAGE, is_user_range, page_down, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result};
 use atoll_fs::OpenFile;
@@ -208,6 +208,46 @@ pub fn userfaultfd(c: &mut Call) -> Result<u64> {
 /// `munmap(2)`.
 pub fn munmap(c: &mut Call) -> Result<u64> {
     c.task.space.memory.unmap(c.arg(0), c.arg(1)).map(|()| 0)
+}
+
+/// `remap_file_pages(2)`: since Linux 4.0 it is an mmap(2) of another part of what is mapped there.
+pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
+    let [start, size, prot, page, _, _] = c.args();
+    let (start, size) = (page_down(start), page_down(size));
+    let end = start.checked_add(size).filter(|end| *end > start && page.checked_add(size / PAGE).is_some());
+    let end = end.ok_or(Errno::EINVAL)?;
+    let space = &c.task.space.memory;
+    let shown = |kind: &Kind| match kind {
+        Kind::File { file, .. } => Arc::as_ptr(file).cast::<()>(),
+        Kind::Object { object, .. } => Arc::as_ptr(object).cast::<()>(),
+        Kind::Anonymous => core::ptr::null(),
+    };
+    let (_, area) = space.find(start).filter(|(_, area)| prot == 0 && area.shared).ok_or(Errno::EINVAL)?;
+    let mut at = area.end;
+    while at < end {
+        let is_alike =
+            |next: &Area| next.shared && next.access == area.access && shown(&next.kind) == shown(&area.kind);
+        at = space.find(at).filter(|(_, next)| is_alike(next)).ok_or(Errno::EINVAL)?.1.end;
+    }
+    let to = page.checked_mul(PAGE).filter(|to| to.saturating_add(size) <= i64::MAX as u64);
+    let to = to.ok_or(Errno::EOVERFLOW)?;
+    let mut kind = area.kind;
+    match &mut kind {
+        Kind::File { offset, .. } | Kind::Object { offset, .. } => *offset = to,
+        Kind::Anonymous => return Err(Errno::EINVAL),
+    }
+    space.map(MapRequest {
+        addr: start,
+        len: size,
+        access: area.access,
+        shared: true,
+        kind,
+        place: Place::Fixed,
+        name: area.name,
+        populate: true,
+        locked: area.locked,
+    })?;
+    Ok(0)
 }
 
 /// `mprotect(2)`.

@@ -14,6 +14,7 @@ pub mod net;
 pub mod path;
 pub mod poll;
 pub mod process;
+pub mod process_vm;
 pub mod sched;
 pub mod signals;
 mod table;

@@ -1097,9 +1097,19 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
     Ok(())
 }
 
+/// Are all ids of a process those that the caller's really are?
+pub(super) fn has_same_ids(c: &Call, p: &Process) -> bool {
+    let (me, you) = (c.task.process.ids().clone(), p.ids().clone());
+    [you.ruid, you.euid, you.suid].iter().all(|id| *id == me.ruid)
+        && [you.rgid, you.egid, you.sgid].iter().all(|id| *id == me.rgid)
+}
+
 /// `prlimit64(2)`.
 pub fn prlimit64(c: &mut Call) -> Result<u64> {
     let p = process_or_self(c, c.uint(0))?;
+    if p.pid != c.task.process.pid && !has_same_ids(c, &p) && !c.task.may(linux::CAP_SYS_RESOURCE) {
+        return Err(Errno::EPERM);
+    }
     let which = limit_index(c.arg(1))?;
     let new: Option<Rlimit> = if c.arg(2) != 0 { Some(get(c.arg(2))?) } else { None };
     let old = p.limit(which);

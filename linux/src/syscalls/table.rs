@@ -3,7 +3,7 @@
 use atoll_abi::grid::Resource;
 use linux_raw_sys::general as linux;
 
-use super::{Handler, events, fd, memory, misc, net, path, poll, process, sched, signals, time};
+use super::{Handler, events, fd, memory, misc, net, path, poll, process, process_vm, sched, signals, time};
 use crate::futex;
 use crate::ipc::{msg, sem, shm};
 
@@ -38,6 +38,9 @@ macro_rules! resource {
     };
     (process) => {
         Resource::Process
+    };
+    (process_vm) => {
+        Resource::AddressSpace
     };
     (sched) => {
         Resource::Process
@@ -276,6 +279,7 @@ table! {
     210 io_cancel misc::not_built;
     212 lookup_dcookie misc::not_built;
     213 epoll_create poll::epoll_create;
+    216 remap_file_pages memory::remap_file_pages;
     217 getdents64 path::getdents64;
     218 set_tid_address process::set_tid_address;
     220 semtimedop sem::semtimedop;
@@ -355,6 +359,8 @@ table! {
     307 sendmmsg net::sendmmsg;
     308 setns misc::not_permitted;
     309 getcpu sched::getcpu;
+    310 process_vm_readv process_vm::process_vm_readv;
+    311 process_vm_writev process_vm::process_vm_writev;
     312 kcmp misc::not_built;
     313 finit_module misc::not_permitted;
     314 sched_setattr sched::sched_setattr;
@@ -530,7 +536,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (211, "get_thread_area"),
     (214, "epoll_ctl_old"),
     (215, "epoll_wait_old"),
-    (216, "remap_file_pages"),
     (219, "restart_syscall"),
     (236, "vserver"),
     (240, "mq_open"),
@@ -545,8 +550,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (301, "fanotify_mark"),
     (303, "name_to_handle_at"),
     (304, "open_by_handle_at"),
-    (310, "process_vm_readv"),
-    (311, "process_vm_writev"),
     (317, "seccomp"),
     (333, "io_pgetevents"),
     (335, "uretprobe"),

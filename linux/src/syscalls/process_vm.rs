@@ -1,0 +1,190 @@
+//! Memory of other processes: `process_vm_readv(2)`, `process_vm_writev(2)`.
+#![allow(unsafe_code, reason = "copies by way of pages that were taken for that")]
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use atoll_abi::layout::{PAGE, is_user_range, page_down};
+use atoll_abi::{Errno, Result};
+use atoll_fs::{Sink, Source};
+use atoll_mem::heap::{give_pages, memory, take_pages_dirty};
+use atoll_mem::pages::CHUNK_ORDER;
+use atoll_mem::user;
+use atoll_mem::vm::AddressSpace;
+use linux_raw_sys::general as linux;
+use zerocopy::IntoBytes;
+
+use super::Call;
+use super::fd::{IOV_MAX, Pieces};
+use super::process::has_same_ids;
+use crate::process::{Process, Space, find_process};
+use crate::types::Iovec;
+use crate::visit::in_other_space;
+
+/// What is copied at a time.
+const CHUNK: u64 = PAGE << CHUNK_ORDER;
+
+/// Room for that, which all spaces see.
+struct Room(u64);
+
+impl Room {
+    fn new() -> Result<Arc<Room>> {
+        take_pages_dirty(CHUNK_ORDER).map(|offset| Arc::new(Room(offset))).ok_or(Errno::ENOMEM)
+    }
+
+    /// Its first `len` bytes. Only one has them at a time: who copies, or who waits for that.
+    #[allow(clippy::mut_from_ref, reason = "they are not part of the structure")]
+    fn bytes(&self, len: usize) -> &mut [u8] {
+        assert!(len as u64 <= CHUNK);
+        // SAFETY: so much was taken, it is always mapped, and nobody else uses it now.
+        unsafe { core::slice::from_raw_parts_mut(memory().address(self.0), len) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        give_pages(self.0, CHUNK_ORDER);
+    }
+}
+
+/// In the space of `memory`: copies from there, or to there. Value: bytes before the first page that can't be read, or written to.
+fn copy_here(memory: &AddressSpace, addr: u64, bytes: &mut [u8], writes: bool) -> usize {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = addr + done as u64;
+        let len = bytes.len() - done;
+        // All of it, or as much as there is of its first page.
+        let first = ((page_down(at) + PAGE - at) as usize).min(len);
+        let fits = |len: usize| memory.populate(at, len as u64, Some(writes)).is_ok();
+        let Some(len) = [len, first].into_iter().find(|len| fits(*len)) else { break };
+        let part = &mut bytes[done..done + len];
+        let copied = if writes { user::write_some(at, part) } else { user::read_some(at, part) };
+        // Taken away again meanwhile: as if it had never been there.
+        let Ok(copied) = copied else { break };
+        done += copied;
+    }
+    done
+}
+
+/// Copies between `room` and a range of a space; how many bytes.
+fn copy(
+    c: &Call,
+    space: &Arc<Space>,
+    addr: u64,
+    room: &Arc<Room>,
+    len: usize,
+    writes: bool,
+) -> Result<usize> {
+    if !is_user_range(addr, len as u64) {
+        return Ok(0);
+    }
+    if space.id == c.task.space.id {
+        return Ok(copy_here(&space.memory, addr, room.bytes(len), writes));
+    }
+    let room = room.clone();
+    in_other_space(space.clone(), move |memory| Ok(copy_here(memory, addr, room.bytes(len), writes)))
+}
+
+/// The list of ranges in the other process: they are looked at when they are used.
+fn ranges(addr: u64, count: u64) -> Result<Vec<Iovec>> {
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut list = alloc::vec![Iovec::default(); count as usize];
+    user::read(addr, list.as_mut_bytes())?;
+    if list.iter().any(|v| v.len > i64::MAX as u64) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(list)
+}
+
+/// The process, if the caller may look into it (ptrace(2), PTRACE_MODE_ATTACH_REALCREDS).
+fn process(c: &Call) -> Result<Arc<Process>> {
+    let pid = c.uint(0);
+    let process = find_process(pid).or_else(|| crate::process::find_task(pid).map(|t| t.process.clone()));
+    let process = process.ok_or(Errno::ESRCH)?;
+    let is_open = process.dumpable.load(core::sync::atomic::Ordering::Relaxed) == 1;
+    let is_own = process.pid == c.task.process.pid;
+    if is_own || (is_open && has_same_ids(c, &process)) || c.task.may(linux::CAP_SYS_PTRACE) {
+        Ok(process)
+    } else {
+        Err(Errno::EPERM)
+    }
+}
+
+/// Puts bytes as far as there is a place for them.
+fn put(sink: &mut Sink, bytes: &[u8]) -> usize {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += sink.put(&bytes[done..]).unwrap_or(0);
+        match sink.take_fault() {
+            Some(addr) if user::bring_in(addr, true).is_ok() => {}
+            _ => break,
+        }
+    }
+    done
+}
+
+/// Takes bytes as far as there are any.
+fn take(source: &mut Source, bytes: &mut [u8]) -> usize {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += source.take(&mut bytes[done..]).unwrap_or(0);
+        match source.take_fault() {
+            Some(addr) if user::bring_in(addr, false).is_ok() => {}
+            _ => break,
+        }
+    }
+    done
+}
+
+fn transfer(c: &mut Call, writes: bool) -> Result<u64> {
+    if c.arg(5) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut pieces = Pieces::default();
+    let local = pieces.read(c.arg(1), c.arg(2))?;
+    let total: u64 = local.iter().map(|p| p.len).sum();
+    if total == 0 {
+        return Ok(0);
+    }
+    let remote = ranges(c.arg(3), c.arg(4))?;
+    let space = process(c)?.leader().map(|t| t.space.share()).ok_or(Errno::ESRCH)?;
+    let (mut sink, mut source) = (Sink::user(local), Source::user(local));
+    let room = Room::new()?;
+    let (mut done, mut failed) = (0, Errno::EFAULT);
+    'all: for v in &remote {
+        let mut at = 0;
+        while at < v.len && done < total {
+            let len = (v.len - at).min(total - done).min(CHUNK) as usize;
+            let Some(addr) = v.base.checked_add(at) else { break 'all };
+            let len = if writes { take(&mut source, room.bytes(len)) } else { len };
+            if len == 0 {
+                break 'all;
+            }
+            let copied = match copy(c, &space, addr, &room, len, writes) {
+                Ok(copied) => copied,
+                Err(e) => {
+                    failed = e;
+                    break 'all;
+                }
+            };
+            let moved = if writes { copied } else { put(&mut sink, room.bytes(copied)) };
+            (done, at) = (done + moved as u64, at + moved as u64);
+            if moved < len {
+                break 'all;
+            }
+        }
+    }
+    if done > 0 || remote.iter().all(|v| v.len == 0) { Ok(done) } else { Err(failed) }
+}
+
+/// `process_vm_readv(2)`.
+pub fn process_vm_readv(c: &mut Call) -> Result<u64> {
+    transfer(c, false)
+}
+
+/// `process_vm_writev(2)`.
+pub fn process_vm_writev(c: &mut Call) -> Result<u64> {
+    transfer(c, true)
+}
