@@ -12,6 +12,7 @@ use atoll_sync::{Mutex, SetOnce};
 use atoll_task::books;
 use linux_raw_sys::general as linux;
 
+use crate::device::Device;
 use crate::inotify;
 use crate::namespace::Location;
 use crate::node::{At, File};
@@ -249,6 +250,10 @@ impl OpenFile {
     pub fn seek(&self, offset: i64, whence: u32) -> Result<u64> {
         if !self.file.seekable() {
             return self.file.seek(offset, whence);
+        }
+        if self.file.as_any().is::<Device>() && whence <= linux::SEEK_HOLE {
+            // They have one place, which is the beginning.
+            return Ok(0);
         }
         let mut position = self.position.lock();
         let add = |base: u64| {

@@ -498,7 +498,8 @@ fn new_id() -> u32 {
             NEXT_ID.store(300, Ordering::Relaxed);
             continue;
         }
-        if !TASKS.lock().contains_key(&id) && !PROCESSES.lock().contains_key(&id) {
+        let is_taken = TASKS.lock().contains_key(&id);
+        if !is_taken && !PROCESSES.lock().contains_key(&id) {
             return id;
         }
     }

@@ -45,6 +45,13 @@ static void device(const char *path)
 	V(write(fd, (void *)8, 10));
 	V(pread(fd, b, 10, 1000) == 10 || path[5] == 'n');
 	V(lseek(fd, 100, SEEK_SET) >= 0);
+	if (strcmp(path, "/dev/tty") && strcmp(path, "/dev/ptmx")) {
+		V(lseek(fd, 100, SEEK_SET));
+		V(lseek(fd, -100, SEEK_CUR));
+		V(lseek(fd, -1ul >> 1, SEEK_END));
+		V(lseek(fd, 5, SEEK_HOLE));
+		V(lseek(fd, 0, SEEK_HOLE + 1));
+	}
 	V(ftruncate(fd, 0));
 	V(fsync(fd));
 	struct pollfd p = {fd, POLLIN | POLLOUT};

@@ -449,6 +449,10 @@ int main(void)
 	V(sendfile(pp[1], in, &off, 3));
 	int pq[2];
 	pipe(pq);
+	V(tee(pp[0], pq[1], 0, 0));
+	V(tee(-1, -1, 0, 0));
+	V(tee(-1, -1, 0, 64));
+	V(splice(-1, 0, -1, 0, 0, 0));
 	V(tee(pp[0], pq[1], 100, 0));
 	V(read(pp[0], b, 100));
 	V(read(pq[0], b, 100));

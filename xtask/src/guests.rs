@@ -366,3 +366,37 @@ impl Drop for Guest {
         let _ = self.child.wait();
     }
 }
+
+/// Cores of the machines that are compared where it is about how something grows with them.
+pub const CORES: [usize; 4] = [1, 2, 4, 8];
+
+/// What a program did on a machine that counts its instructions.
+pub struct Counted {
+    /// Its marks (`bench/mark.h`) in order, each with the instructions before it.
+    pub marks: Vec<(u64, u64)>,
+    text: String,
+}
+
+impl Counted {
+    /// Runs an image to its end.
+    pub fn run(workshop: &Workshop, image: &Image, name: &str) -> Result<Counted> {
+        let counter = workshop.counter(name);
+        let mut guest = Guest::start(image, 0, Some(&counter))?;
+        guest.wait()?;
+        Ok(Counted { marks: counter.marks()?, text: guest.text() })
+    }
+
+    /// Instructions between two marks, the first ones of their kind.
+    pub fn between(&self, from: u64, to: u64) -> Result<f64> {
+        let at = |wanted: u64| self.marks.iter().find(|(mark, _)| *mark == wanted).map(|(_, at)| *at as f64);
+        let (Some(from), Some(to)) = (at(from), at(to)) else { bail!("no marks:\n{}", self.text) };
+        Ok(to - from)
+    }
+
+    /// The number behind a word in what the program has said.
+    pub fn said(&self, word: &str) -> Result<f64> {
+        let number = |line: &str| line.split_once(word).and_then(|(_, n)| n.trim().parse().ok());
+        let text = &self.text;
+        text.lines().find_map(number).with_context(|| format!("the program has not said {word:?}:\n{text}"))
+    }
+}

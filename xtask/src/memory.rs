@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 
 use crate::bench::{Row, Table, compile, output};
 use crate::build;
-use crate::servers::Side;
+use crate::guests::{CORES, Counted, Workshop};
+use crate::servers::{SIDES, Side};
 
 /// What to measure.
 #[derive(Args)]
@@ -34,6 +35,8 @@ enum Part {
     Loops,
     /// A garbage collector, a write of a pointer: its card table, and the pages that were written to in its place (XOS-05).
     Collector,
+    /// Instructions of a page, and of a small fork, on more and more cores, in QEMU (OmniRE, Figures 10 and 11).
+    Scaling,
 }
 
 /// Sizes, KiB.
@@ -56,6 +59,36 @@ pub fn run(options: &Options) -> Result<()> {
                 compare(options, dir.path(), &program, &["loops", "2"])?;
             }
             Part::Collector => collector(options, dir.path())?,
+            Part::Scaling => scaling(options, dir.path())?,
+        }
+    }
+    Ok(())
+}
+
+/// What each core of a machine does at the same time: instructions of all of them, for each page or child of all of them.
+fn scaling(options: &Options, dir: &Path) -> Result<()> {
+    const WHAT: [(&str, &str); 3] = [
+        ("touched ", "a page that is mapped, touched, unmapped"),
+        ("populated ", "the same, populated when it is mapped"),
+        ("children ", "fork, exit and wait"),
+    ];
+    let program = compile("scale_pages", dir)?;
+    let workshop = Workshop::new(dir)?;
+    for cores in CORES {
+        let mut all: [[Vec<f64>; 2]; WHAT.len()] = Default::default();
+        for (n, side) in SIDES.into_iter().enumerate() {
+            let image = workshop.image(side, "scale-pages", &[&program], cores)?;
+            for _ in 0..options.rounds {
+                let run = Counted::run(&workshop, &image, &format!("pages-{side:?}"))?;
+                for (what, (row, (said, _))) in all.iter_mut().zip(WHAT).enumerate() {
+                    let mark = 2 * what as u64 + 1;
+                    row[n].push(run.between(mark, mark + 1)? / run.said(said)?);
+                }
+            }
+        }
+        for ([mut linux, mut cell], (_, name)) in all.into_iter().zip(WHAT) {
+            Row::less(format!("{cores} cores: {name}"), "instructions", &mut linux, &mut cell)
+                .print(options.json);
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use crate::bench::{Row, Table, compare_times, compile, output};
 use crate::build::{self, cargo, run as run_command, top};
-use crate::guests::{Guest, Workshop};
+use crate::guests::{CORES, Counted, Workshop};
 use crate::servers::{SIDES, Side, command};
 use crate::system::{find, has, need};
 
@@ -272,15 +272,6 @@ fn tokio(options: &Options, dir: &Path) -> Result<()> {
     times(options, dir, &program.display().to_string(), &[])
 }
 
-/// Cores of the machines that are compared.
-const CORES: [usize; 4] = [1, 2, 4, 8];
-
-/// The number behind a word in what the program has said.
-fn said(text: &str, word: &str) -> Result<f64> {
-    let number = |line: &str| line.split_once(word).and_then(|(_, n)| n.trim().parse().ok());
-    text.lines().find_map(number).with_context(|| format!("the program has not said {word:?}:\n{text}"))
-}
-
 /// Instructions of a round trip of two threads of one core, of all cores at once, and of a wake-up on another core, on who wakes.
 fn scaling(options: &Options, dir: &Path) -> Result<()> {
     let program = compile("scale", dir)?;
@@ -290,15 +281,9 @@ fn scaling(options: &Options, dir: &Path) -> Result<()> {
         for (n, side) in SIDES.into_iter().enumerate() {
             let image = workshop.image(side, "scale", &[&program], cores)?;
             for _ in 0..options.rounds {
-                let counter = workshop.counter(&format!("scale-{side:?}"));
-                let mut guest = Guest::start(&image, 0, Some(&counter))?;
-                guest.wait()?;
-                let marks = counter.marks()?;
-                let at =
-                    |wanted: u64| marks.iter().find(|(mark, _)| *mark == wanted).map(|(_, at)| *at as f64);
-                let (Some(from), Some(to)) = (at(1), at(2)) else { bail!("no marks:\n{}", guest.text()) };
-                trips[n].push((to - from) / said(&guest.text(), "trips ")?);
-                let pairs = marks.windows(2).filter(|pair| (pair[0].0, pair[1].0) == (3, 4));
+                let run = Counted::run(&workshop, &image, &format!("scale-{side:?}"))?;
+                trips[n].push(run.between(1, 2)? / run.said("trips ")?);
+                let pairs = run.marks.windows(2).filter(|pair| (pair[0].0, pair[1].0) == (3, 4));
                 wakes[n].extend(pairs.map(|pair| (pair[1].1 - pair[0].1) as f64));
             }
         }

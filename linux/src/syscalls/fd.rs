@@ -702,6 +702,9 @@ pub fn tee(c: &mut Call) -> Result<u64> {
     if c.uint(3) & !SPLICE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
+    if c.arg(2) == 0 {
+        return Ok(0);
+    }
     let (from, to) = (c.file(0)?, c.file(1)?);
     let (Some(a), Some(b)) = (from.as_type::<PipeEnd>(), to.as_type::<PipeEnd>()) else {
         return Err(Errno::EINVAL);
@@ -725,6 +728,9 @@ pub fn vmsplice(c: &mut Call) -> Result<u64> {
 
 /// `splice(2)`: one side is a pipe.
 pub fn splice(c: &mut Call) -> Result<u64> {
+    if c.arg(4) == 0 {
+        return Ok(0);
+    }
     if c.uint(5) & !SPLICE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }

@@ -1097,9 +1097,16 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
     Ok(())
 }
 
+/// The caller's ids and another process's: one after the other, as that may be looking at the caller's.
+fn both_ids(c: &Call, p: &Process) -> (Ids, Ids) {
+    let me = c.task.process.ids().clone();
+    let you = p.ids().clone();
+    (me, you)
+}
+
 /// Are all ids of a process those that the caller's really are?
 pub(super) fn has_same_ids(c: &Call, p: &Process) -> bool {
-    let (me, you) = (c.task.process.ids().clone(), p.ids().clone());
+    let (me, you) = both_ids(c, p);
     [you.ruid, you.euid, you.suid].iter().all(|id| *id == me.ruid)
         && [you.rgid, you.egid, you.sgid].iter().all(|id| *id == me.rgid)
 }
@@ -1189,7 +1196,7 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
     if p.pid == c.task.process.pid {
         return true;
     }
-    let (me, you) = (c.task.process.ids().clone(), p.ids().clone());
+    let (me, you) = both_ids(c, p);
     me.may(linux::CAP_KILL)
         || me.ruid == you.ruid
         || me.ruid == you.suid
