@@ -123,7 +123,9 @@ fn make(options: &Options, dir: &Path) -> Result<()> {
     need(&[("make", "make"), ("gcc", "gcc")])?;
     let source = dir.join("source");
     fs::create_dir_all(&source)?;
-    let threads = fs::read_to_string(build::top().join("bench/threads.c"))?;
+    let bench = build::top().join("bench");
+    let threads = fs::read_to_string(bench.join("threads.c"))?;
+    fs::copy(bench.join("common.h"), source.join("common.h"))?;
     // A real program of a few hundred lines, again and again under other names: what a compiler does with it is no less.
     for n in 0..FILES {
         fs::write(source.join(format!("part{n}.c")), threads.replace("int main(", &format!("int main{n}(")))?;
