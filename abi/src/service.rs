@@ -116,14 +116,24 @@ pub enum Op {
     /// Reads disk `arg[0]` of the cell's from byte `arg[1]` on into `a`, whole sectors of 512 bytes, at most 64 KiB in
     /// one 2 MiB block of memory. Value: bytes, all of them. If `a` is empty: value: the disk's size, bytes.
     DiskRead,
+    /// Asks the kernel below about the cell's network: one message of rtnetlink(7) in `a`, RTM_GET..., with what it says into
+    /// `b`. `arg[0]` = 1: what is asked is looked at strictly (NETLINK_GET_STRICT_CHK). Value: bytes. EMSGSIZE: there is no room.
+    Route,
+    /// An `ioctl(2)` of netdevice(7) that only asks, `arg[0]`: `struct ifreq` in and out in `a`; for SIOCGIFCONF as many of them as there are
+    /// room for into `b`. Value: 0, or the bytes of these; if `b` is empty, how many they would be. `arg[0]` = 0: the text of a table
+    /// of /proc/net, [`NET_TABLES`]`[arg[1]]`, into `b`, as much as there is room for. Value: how long all of it is.
+    Interface,
 }
+
+/// Tables of /proc/net that a cell can read.
+pub const NET_TABLES: [&str; 4] = ["dev", "if_inet6", "route", "ipv6_route"];
 
 /// In [`Op::Walk`]'s `extra`: the name behind the last one found does not exist.
 pub const WALK_MISSING: u64 = 1 << 63;
 
 impl Op {
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 36] = [
+    pub const ALL: [Op; 38] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -160,6 +170,8 @@ impl Op {
         Op::Lock,
         Op::Walk,
         Op::DiskRead,
+        Op::Route,
+        Op::Interface,
     ];
 
     /// The operation with this number.
@@ -224,7 +236,7 @@ impl Request {
         match Op::from_number(self.op) {
             Some(Op::Stat | Op::Open | Op::StatHandle) => [0, b.min(attr)],
             Some(Op::StatFs) => [0, b.min(size_of::<HostStatFs>() as u64)],
-            Some(Op::ReadDir | Op::ReadLink | Op::Plan | Op::ExtendedAttr) => [0, b.min(value)],
+            Some(Op::ReadDir | Op::ReadLink | Op::Plan | Op::ExtendedAttr | Op::Route) => [0, b.min(value)],
             Some(Op::Walk) => {
                 let link = if answer.extra == WALK_MISSING { 0 } else { answer.extra };
                 [0, b.min(value.saturating_mul(attr).saturating_add(link))]
@@ -232,6 +244,7 @@ impl Request {
             Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a))],
             Some(Op::StreamRead | Op::DiskRead) => [a.min(value), 0],
             Some(Op::StreamControl) => [a, 0],
+            Some(Op::Interface) => [a, b.min(value)],
             _ => [0, 0],
         }
     }

@@ -1296,6 +1296,21 @@ fn cpuinfo() -> String {
     out
 }
 
+/// Heads of tables about the network, which is all that is in them where the cell has none.
+const NET_DEV: &str = "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n";
+const NET_ROUTE: &str =
+    "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
+
+/// A table about the network: the host's, in the network that the cell is in.
+fn net_table(number: usize, none: &str) -> String {
+    let text = if world().host_network && platform().host().is_some() {
+        atoll_net::route::table(number)
+    } else {
+        Err(Errno::ENOENT)
+    };
+    text.map_or_else(|_| none.into(), |text| String::from_utf8_lossy(&text).into_owned())
+}
+
 fn meminfo() -> String {
     let m = memory();
     let (total, free) = (m.total() >> 10, (m.total() - m.used()) >> 10);
@@ -1589,12 +1604,10 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sysvipc/shm", Body::Text(shm::list));
     t.add("sysvipc/sem", Body::Text(sem::list));
     t.add("sysvipc/msg", Body::Text(msg::list));
-    t.add("net/dev", text!("Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"));
-    t.add("net/if_inet6", text!(""));
-    t.add(
-        "net/route",
-        text!("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"),
-    );
+    t.add("net/dev", Body::Text(|| net_table(0, NET_DEV)));
+    t.add("net/if_inet6", Body::Text(|| net_table(1, "")));
+    t.add("net/route", Body::Text(|| net_table(2, NET_ROUTE)));
+    t.add("net/ipv6_route", Body::Text(|| net_table(3, "")));
     t.add("sys/kernel/ostype", text!("Linux\n"));
     t.add("sys/kernel/osrelease", Body::Text(|| format!("{RELEASE}\n")));
     t.add("sys/kernel/version", text!("#1 SMP Atoll\n"));

@@ -632,7 +632,9 @@ impl Server {
                 identity.become_user(0, 0);
                 self.stream(op, r)
             }
-            Op::Socket | Op::Bind | Op::Connect | Op::Listen => sockets::serve(self, op, r),
+            Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Route | Op::Interface => {
+                sockets::serve(self, op, r)
+            }
             Op::Plan => {
                 let h = self.handle(r.arg[0])?;
                 let (bytes, total) = self.plans.get(h.fd.as_fd(), r.arg[1], r.b.len as usize)?;

@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use atoll_abi::errno::Errno;
-use atoll_abi::service::{Op, Request};
+use atoll_abi::service::{NET_TABLES, Op, Request};
 
 use crate::memory;
 use crate::serve::{Handle, Outcome, Reply, Server, check};
@@ -97,6 +97,140 @@ pub(crate) fn serve(server: &Server, op: Op, r: &Request) -> Outcome {
             check(unsafe { libc::listen(h.fd.as_raw_fd(), r.arg[1] as i32) } as i64)?;
             Reply::value(0)
         }
+        Op::Route => {
+            let question = server.copy_in(r.a, QUESTION)?;
+            let answer = ask(server.network, &question, r.arg[0] == 1, r.b.len as usize)?;
+            Reply::value(server.copy_out(r.b, &answer)? as u64)
+        }
+        Op::Interface => interface(server, r),
         _ => Err(Errno::ENOSYS),
     }
+}
+
+/// The longest question about the network, bytes, and how long the host may take to answer.
+const QUESTION: usize = 8 << 10;
+static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
+
+/// A socket of this process's network for what is asked once.
+fn socket_for(network: Policy, domain: i32, kind: i32) -> std::result::Result<OwnedFd, Errno> {
+    if network == Policy::None {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    // SAFETY: no memory is involved; a new descriptor.
+    unsafe {
+        Ok(OwnedFd::from_raw_fd(check(libc::socket(domain, kind | libc::SOCK_CLOEXEC, 0) as i64)? as RawFd))
+    }
+}
+
+/// A message of rtnetlink(7) that asks for something, and all that the kernel answers, at most `most` bytes.
+fn ask(network: Policy, question: &[u8], strict: bool, most: usize) -> std::result::Result<Vec<u8>, Errno> {
+    const HEADER: usize = size_of::<libc::nlmsghdr>();
+    // Length, kind, flags, sequence and port of a message.
+    let header = |bytes: &[u8]| -> Option<(usize, u16, u16)> {
+        let word = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
+        let half = |at: usize| bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
+        Some((word as usize, half(4)?, half(6)?))
+    };
+    let (len, kind, flags) = header(question).filter(|_| question.len() >= HEADER).ok_or(Errno::EINVAL)?;
+    let asks =
+        [libc::RTM_GETLINK, libc::RTM_GETADDR, libc::RTM_GETROUTE, libc::RTM_GETNEIGH, libc::RTM_GETRULE];
+    if len != question.len() || !asks.contains(&kind) {
+        return Err(Errno::EPERM);
+    }
+    let is_list = flags & libc::NLM_F_DUMP as u16 == libc::NLM_F_DUMP as u16;
+    let mut question = question.to_vec();
+    // One answer, or all of a list: no acknowledgement besides. Whose it is, only the cell knows.
+    let flags = flags & !(libc::NLM_F_ACK as u16);
+    question[6..8].copy_from_slice(&flags.to_ne_bytes());
+    question[8..HEADER].fill(0);
+    let socket = socket_for(network, libc::AF_NETLINK, libc::SOCK_RAW)?;
+    let set = |level: i32, name: i32, value: *const libc::c_void, len: usize| {
+        // SAFETY: a valid value of this length.
+        check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len as u32) } as i64)
+    };
+    set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const PATIENCE).cast(), size_of::<libc::timeval>())?;
+    if strict {
+        let on = 1i32;
+        set(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, (&raw const on).cast(), size_of::<i32>())?;
+    }
+    // SAFETY: the message is ours.
+    check(unsafe { libc::send(socket.as_raw_fd(), question.as_ptr().cast(), question.len(), 0) } as i64)?;
+    let (mut answer, mut chunk) = (Vec::new(), vec![0u8; 64 << 10]);
+    loop {
+        // SAFETY: the buffer is ours.
+        let n = check(unsafe {
+            libc::recv(socket.as_raw_fd(), chunk.as_mut_ptr().cast(), chunk.len(), libc::MSG_TRUNC)
+        } as i64)? as usize;
+        let chunk = chunk.get(..n).ok_or(Errno::EMSGSIZE)?;
+        if answer.len() + n > most {
+            return Err(Errno::EMSGSIZE);
+        }
+        answer.extend_from_slice(chunk);
+        let mut rest = chunk;
+        let mut is_over = !is_list || n == 0;
+        while let Some((len, kind, _)) = header(rest).filter(|(len, ..)| *len >= HEADER) {
+            is_over |= [libc::NLMSG_DONE as u16, libc::NLMSG_ERROR as u16].contains(&kind);
+            rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        if is_over {
+            return Ok(answer);
+        }
+    }
+}
+
+/// An `ioctl(2)` of netdevice(7) that only asks.
+fn interface(server: &Server, r: &Request) -> Outcome {
+    let command = r.arg[0];
+    if command == 0 {
+        let table = NET_TABLES.get(r.arg[1] as usize).filter(|_| server.network != Policy::None);
+        let table = table.ok_or(Errno::ENOENT)?;
+        let text = std::fs::read(format!("/proc/self/net/{table}")).map_err(|_| Errno::ENOENT)?;
+        server.copy_out(r.b, &text[..text.len().min(r.b.len as usize)])?;
+        return Reply::value(text.len() as u64);
+    }
+    let socket = socket_for(server.network, libc::AF_INET, libc::SOCK_DGRAM)?;
+    if command == libc::SIOCGIFCONF {
+        let mut room = vec![0u8; (r.b.len as usize).min(64 << 10)];
+        let mut list = libc::ifconf {
+            ifc_len: room.len() as i32,
+            ifc_ifcu: libc::__c_anonymous_ifc_ifcu { ifcu_buf: std::ptr::null_mut() },
+        };
+        if !room.is_empty() {
+            list.ifc_ifcu.ifcu_buf = room.as_mut_ptr().cast();
+        }
+        // SAFETY: the structure and its buffer are ours.
+        check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFCONF, &raw mut list) } as i64)?;
+        let len = list.ifc_len.max(0) as usize;
+        if !room.is_empty() {
+            server.copy_out(r.b, &room[..len.min(room.len())])?;
+        }
+        return Reply::value(len as u64);
+    }
+    let asks = [
+        libc::SIOCGIFNAME,
+        libc::SIOCGIFFLAGS,
+        libc::SIOCGIFADDR,
+        libc::SIOCGIFDSTADDR,
+        libc::SIOCGIFBRDADDR,
+        libc::SIOCGIFNETMASK,
+        libc::SIOCGIFMETRIC,
+        libc::SIOCGIFMTU,
+        libc::SIOCGIFHWADDR,
+        libc::SIOCGIFINDEX,
+        libc::SIOCGIFTXQLEN,
+        libc::SIOCGIFMAP,
+    ];
+    if !asks.contains(&command) {
+        return Err(Errno::EPERM);
+    }
+    let mut bytes = [0u8; size_of::<libc::ifreq>()];
+    let given = server.copy_in(r.a, bytes.len())?;
+    if given.len() != bytes.len() {
+        return Err(Errno::EINVAL);
+    }
+    bytes.copy_from_slice(&given);
+    // SAFETY: a structure of this length, which these commands fill.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), command as libc::Ioctl, bytes.as_mut_ptr()) } as i64)?;
+    server.copy_out(r.a, &bytes)?;
+    Reply::value(0)
 }

@@ -454,6 +454,24 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
         ctl::FIOGETOWN | ctl::SIOCGPGRP if file.as_type::<SocketFile>().is_some() => {
             put(arg, &owner_id(&file)).map(|()| 0)
         }
+        ctl::SIOCGIFADDR | ctl::SIOCGIFDSTADDR | ctl::SIOCGIFBRDADDR | ctl::SIOCGIFNETMASK
+            if file.as_type::<SocketFile>().is_some_and(|s| s.domain == net::AF_INET) =>
+        {
+            super::net::interface(command, arg)
+        }
+        ctl::SIOCGIFNAME
+        | ctl::SIOCGIFCONF
+        | ctl::SIOCGIFFLAGS
+        | ctl::SIOCGIFMETRIC
+        | ctl::SIOCGIFMTU
+        | ctl::SIOCGIFHWADDR
+        | ctl::SIOCGIFINDEX
+        | ctl::SIOCGIFTXQLEN
+        | ctl::SIOCGIFMAP
+            if file.as_type::<SocketFile>().is_some() =>
+        {
+            super::net::interface(command, arg)
+        }
         ctl::FIOCLEX => c.task.files.set_cloexec(c.uint(0), true).map(|()| 0),
         ctl::FIONCLEX => c.task.files.set_cloexec(c.uint(0), false).map(|()| 0),
         ctl::FIONREAD if file.file().seekable() => {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::grid::Quota;
 use atoll_abi::layout::is_user_range;
-use atoll_abi::{Errno, Result};
+use atoll_abi::{Errno, Result, platform};
 use atoll_fs::namespace::{How, Target, Walker};
 use atoll_fs::node::NewNode;
 use atoll_fs::tmp::TmpNode;
@@ -17,11 +17,12 @@ use atoll_mem::io::{in_part, reading, writing};
 use atoll_mem::user;
 use atoll_net::address::ADDRESS_MAX;
 use atoll_net::host::HostSocket;
+use atoll_net::route::{RouteSocket, ask_interface, list_interfaces};
 use atoll_net::unix::{self, Ancillary, Credentials, Kind, UnixSocket};
 use atoll_net::{Address, Shutdown};
 use atoll_sync::Mutex;
 use hashbrown::HashMap;
-use linux_raw_sys::{general as linux, net};
+use linux_raw_sys::{general as linux, ioctl as ctl, net};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::events::held;
@@ -124,7 +125,18 @@ pub fn socket(c: &mut Call) -> Result<u64> {
                 _ => return Err(Errno::ESOCKTNOSUPPORT),
             }
         }
-        net::AF_NETLINK => return Err(Errno::EAFNOSUPPORT),
+        net::AF_NETLINK => {
+            if !world().host_network || platform().host().is_none() {
+                return Err(Errno::EAFNOSUPPORT);
+            }
+            if !matches!(kind, net::SOCK_RAW | net::SOCK_DGRAM) {
+                return Err(Errno::ESOCKTNOSUPPORT);
+            }
+            if protocol != NETLINK_ROUTE {
+                return Err(Errno::EPROTONOSUPPORT);
+            }
+            (Inner::Datagram(RouteSocket::new(c.task.process.pid)), kind, held()?)
+        }
         _ => {
             let what = alloc::format!("socket of family {domain}");
             return Err(unsupported(c.task, &what, Errno::EAFNOSUPPORT));
@@ -132,6 +144,30 @@ pub fn socket(c: &mut Call) -> Result<u64> {
     };
     let file = SocketFile::new(inner, domain, kind, protocol, held).open(flags & NONBLOCK != 0);
     c.install(file, flags & CLOEXEC != 0)
+}
+
+/// The only protocol of netlink(7) that there is here.
+const NETLINK_ROUTE: u32 = 0;
+
+/// `ioctl(2)` of netdevice(7), as far as it only asks.
+pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
+    const REQUEST: usize = 40;
+    if !world().host_network || platform().host().is_none() {
+        return Err(Errno::ENOTTY);
+    }
+    if command != ctl::SIOCGIFCONF {
+        let mut request = alloc::vec![0; REQUEST];
+        user::read(arg, &mut request)?;
+        ask_interface(command, &mut request)?;
+        return user::write(arg, &request).map(|()| 0);
+    }
+    let [len, _, low, high]: [u32; 4] = get(arg)?;
+    let to = u64::from(high) << 32 | u64::from(low);
+    let room = if to == 0 { 0 } else { (len as usize).min(64 << 10) / REQUEST * REQUEST };
+    let mut list = alloc::vec![0; room];
+    let bytes = if to != 0 && room == 0 { 0 } else { list_interfaces(&mut list)? };
+    user::write(to, &list[..room.min(bytes as usize)])?;
+    put(arg, &(bytes as u32)).map(|()| 0)
 }
 
 /// `socketpair(2)`.

@@ -79,7 +79,7 @@ impl Outside {
     pub fn takes(request: &Request) -> bool {
         match Op::from_number(request.op) {
             None | Some(Op::Nop | Op::PassFd | Op::DiskRead) => false,
-            Some(Op::Socket | Op::Bind | Op::Connect | Op::Listen) => false,
+            Some(Op::Socket | Op::Bind | Op::Connect | Op::Listen | Op::Route | Op::Interface) => false,
             Some(Op::Release) => request.arg[0] >= FIRST_HANDLE,
             Some(_) => true,
         }
