@@ -1,3 +1,4 @@
+// nucleus: no (the cell has a network stack of its own there, which nobody can ask for its interfaces yet)
 // What there is of a network: getifaddrs(3), netlink(7) by hand, the ioctls of netdevice(7), and that nothing of it can be changed.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
