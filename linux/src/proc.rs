@@ -1303,7 +1303,7 @@ const NET_ROUTE: &str =
 
 /// A table about the network: the host's, in the network that the cell is in.
 fn net_table(number: usize, none: &str) -> String {
-    let text = if world().host_network && platform().host().is_some() {
+    let text = if crate::syscalls::net::can_ask_network() {
         atoll_net::route::table(number)
     } else {
         Err(Errno::ENOENT)

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
+use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Quota;
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result, platform};
@@ -126,7 +127,7 @@ pub fn socket(c: &mut Call) -> Result<u64> {
             }
         }
         net::AF_NETLINK => {
-            if !world().host_network || platform().host().is_none() {
+            if !can_ask_network() {
                 return Err(Errno::EAFNOSUPPORT);
             }
             if !matches!(kind, net::SOCK_RAW | net::SOCK_DGRAM) {
@@ -146,13 +147,19 @@ pub fn socket(c: &mut Call) -> Result<u64> {
     c.install(file, flags & CLOEXEC != 0)
 }
 
+/// Is there a kernel below that knows the cell's network? The nucleus has none.
+pub(crate) fn can_ask_network() -> bool {
+    let on_host = platform().control().descriptor.platform.load(Ordering::Relaxed) == platform_kind::HOST;
+    world().host_network && on_host
+}
+
 /// The only protocol of netlink(7) that there is here.
 const NETLINK_ROUTE: u32 = 0;
 
 /// `ioctl(2)` of netdevice(7), as far as it only asks.
 pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
     const REQUEST: usize = 40;
-    if !world().host_network || platform().host().is_none() {
+    if !can_ask_network() {
         return Err(Errno::ENOTTY);
     }
     if command != ctl::SIOCGIFCONF {
