@@ -151,11 +151,19 @@ fn node(tree: &Arc<Tree>, what: What) -> InodeRef {
     Arc::new(Node { tree: tree.clone(), what })
 }
 
+/// Contents for a process and one of its tasks.
+enum PidText {
+    Whole(fn(&Arc<Process>, &Arc<Task>) -> String),
+    /// Something of each mapping, a part at a time: as maps does, or `full` as smaps.
+    Areas {
+        full: bool,
+    },
+}
+
 /// A file of /proc/PID.
 struct PidFile {
     name: &'static str,
-    /// Contents for a process and one of its tasks.
-    text: fn(&Arc<Process>, &Arc<Task>) -> String,
+    text: PidText,
     /// Only for its owner.
     private: bool,
     /// Also under task/TID.
@@ -163,35 +171,35 @@ struct PidFile {
 }
 
 macro_rules! pid_files {
-    ($($name:literal $text:path, $private:literal, $per_task:literal;)*) => {
+    ($($name:literal $text:expr, $private:literal, $per_task:literal;)*) => {
         &[$(PidFile { name: $name, text: $text, private: $private, per_task: $per_task },)*]
     };
 }
 
 static PID_FILES: &[PidFile] = pid_files! {
-    "stat" stat, false, true;
-    "statm" statm, false, true;
-    "status" status, false, true;
-    "maps" maps, false, true;
-    "smaps" smaps, false, true;
-    "smaps_rollup" smaps_rollup, false, false;
-    "limits" limits, false, true;
-    "mounts" mounts, false, true;
-    "mountinfo" mountinfo, false, true;
-    "cgroup" cgroup_of, false, true;
-    "oom_score" oom_score, false, true;
-    "oom_score_adj" oom_score_adj, false, true;
-    "io" io, true, true;
-    "wchan" wchan, false, true;
-    "personality" personality, true, true;
-    "uid_map" id_map, false, false;
-    "gid_map" id_map, false, false;
-    "setgroups" setgroups, false, false;
-    "loginuid" login_user, false, true;
-    "sessionid" login_number, false, true;
-    "schedstat" schedstat, false, true;
-    "syscall" running, true, true;
-    "stack" empty, true, true;
+    "stat" PidText::Whole(stat), false, true;
+    "statm" PidText::Whole(statm), false, true;
+    "status" PidText::Whole(status), false, true;
+    "maps" PidText::Areas { full: false }, false, true;
+    "smaps" PidText::Areas { full: true }, false, true;
+    "smaps_rollup" PidText::Whole(smaps_rollup), false, false;
+    "limits" PidText::Whole(limits), false, true;
+    "mounts" PidText::Whole(mounts), false, true;
+    "mountinfo" PidText::Whole(mountinfo), false, true;
+    "cgroup" PidText::Whole(cgroup_of), false, true;
+    "oom_score" PidText::Whole(oom_score), false, true;
+    "oom_score_adj" PidText::Whole(oom_score_adj), false, true;
+    "io" PidText::Whole(io), true, true;
+    "wchan" PidText::Whole(wchan), false, true;
+    "personality" PidText::Whole(personality), true, true;
+    "uid_map" PidText::Whole(id_map), false, false;
+    "gid_map" PidText::Whole(id_map), false, false;
+    "setgroups" PidText::Whole(setgroups), false, false;
+    "loginuid" PidText::Whole(login_user), false, true;
+    "sessionid" PidText::Whole(login_number), false, true;
+    "schedstat" PidText::Whole(schedstat), false, true;
+    "syscall" PidText::Whole(running), true, true;
+    "stack" PidText::Whole(empty), true, true;
 };
 
 /// Names of /proc/PID that are not simple texts.
@@ -216,20 +224,19 @@ impl Node {
         }
     }
 
-    /// Contents of a regular file.
     /// A part of its contents, `from` where the one before said, and where the next one begins.
     fn part(&self, from: u64) -> Result<(Vec<u8>, Option<u64>)> {
         if let What::PidFile(pid, tid, n) = self.what
-            && n < RAW
-            && let Some(full) = ["maps", "smaps"].iter().position(|name| *name == PID_FILES[n].name)
+            && let Some(PidText::Areas { full }) = PID_FILES.get(n).map(|file| &file.text)
             && let Ok((_, t)) = task_of(pid, tid)
         {
-            let (text, next) = areas(&t, from, full == 1);
+            let (text, next) = areas(&t, from, *full);
             return Ok((text.into_bytes(), next));
         }
         self.contents().map(|bytes| (bytes, None))
     }
 
+    /// Contents of a regular file that are made as a whole.
     fn contents(&self) -> Result<Vec<u8>> {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
@@ -258,7 +265,10 @@ impl Node {
                 // A zombie has no task, but it still has a state to tell.
                 let p = find_process(pid).ok_or(Errno::ESRCH)?;
                 match task_of(pid, tid) {
-                    Ok((p, t)) => Ok((PID_FILES[n].text)(&p, &t).into_bytes()),
+                    Ok((p, t)) => Ok(match PID_FILES[n].text {
+                        PidText::Whole(text) => text(&p, &t).into_bytes(),
+                        PidText::Areas { .. } => Vec::new(),
+                    }),
                     Err(_) if matches!(PID_FILES[n].name, "stat" | "status") => {
                         Ok(zombie(&p, PID_FILES[n].name == "stat").into_bytes())
                     }
@@ -1069,25 +1079,6 @@ fn head(out: &mut String, start: u64, area: &Area, offset: u64, (dev, ino): (u64
         out.push_str(name);
     }
     out.push('\n');
-}
-
-/// All areas, as in maps or `full` as in smaps.
-fn all_areas(t: &Arc<Task>, full: bool) -> String {
-    let (mut out, mut next) = (String::new(), Some(0));
-    while let Some(from) = next {
-        let text;
-        (text, next) = areas(t, from, full);
-        out.push_str(&text);
-    }
-    out
-}
-
-fn maps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
-    all_areas(t, false)
-}
-
-fn smaps(_p: &Arc<Process>, t: &Arc<Task>) -> String {
-    all_areas(t, true)
 }
 
 /// The lines of smaps below an area's head.

@@ -14,9 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use atoll_abi::layout::{PAGE, is_user_range};
 use atoll_abi::{Errno, Result};
 use atoll_fs::{File, Sink, Source, poll};
-use atoll_mem::heap::{give_pages, take_pages_dirty};
 use atoll_mem::io;
-use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::{AddressSpace, Denied, OwnPager, Pager, SLOT};
 use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Limit, wait, wait_uninterrupted};
@@ -28,7 +26,7 @@ use crate::process::{Space, Task, work};
 use crate::quota::Held;
 use crate::syscalls::unsupported;
 use crate::types::{get, put};
-use crate::visit::in_other_space;
+use crate::visit::{Room, in_other_space};
 
 /// What a program may ask for: that is all there is here of what Linux has.
 const FEATURES: u64 = (linux::UFFD_FEATURE_PAGEFAULT_FLAG_WP
@@ -282,8 +280,8 @@ impl UserfaultFd {
         let Some(from) = from else {
             return self.run(move |memory, pager| memory.place(at, len, None, kept, pager));
         };
-        let copy = Copied::new()?;
-        let offset = copy.0;
+        let room = Room::new()?;
+        let offset = room.offset();
         let mut source = Source::one(from, len);
         let whole = || true;
         let copied = io::writing(&mut source, whole, |source| {
@@ -315,21 +313,6 @@ impl UserfaultFd {
 fn check_range(start: u64, len: u64) -> Result<()> {
     let is_well = start.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && len != 0;
     if is_well && is_user_range(start, len) { Ok(()) } else { Err(Errno::EINVAL) }
-}
-
-/// Room for what is copied before it is put in place, one slot of it: its offset in the cell's memory.
-struct Copied(u64);
-
-impl Copied {
-    fn new() -> Result<Copied> {
-        take_pages_dirty(CHUNK_ORDER).map(Copied).ok_or(Errno::ENOMEM)
-    }
-}
-
-impl Drop for Copied {
-    fn drop(&mut self) {
-        give_pages(self.0, CHUNK_ORDER);
-    }
 }
 
 impl File for UserfaultFd {

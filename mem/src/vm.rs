@@ -1375,13 +1375,6 @@ impl AddressSpace {
         (vm.brk_start, vm.brk)
     }
 
-    /// Calls `f` for each area, in order: start, area.
-    pub fn for_each(&self, mut f: impl FnMut(u64, &Area)) {
-        for (start, area) in &self.lock().areas {
-            f(*start, area);
-        }
-    }
-
     /// The area that holds an address, if one does, and those behind it, `most` of them at most.
     pub fn areas_from(&self, addr: u64, most: usize) -> Vec<(u64, Area)> {
         let vm = self.lock();

@@ -292,14 +292,14 @@ fn held<'a>(area: &GridArea, memory: &'a Mapping, cores: usize) -> Option<&'a [H
     p.is_aligned().then(|| unsafe { std::slice::from_raw_parts(p, cores) })
 }
 
-/// How many pages that are.
 /// Bytes that all activities hold, as the cell says; None: it doesn't yet.
 pub(crate) fn held_by_all(area: &GridArea, memory: &Mapping, cores: usize) -> Option<u64> {
-    let each = held(area, memory, cores)?.iter().flat_map(|core| &core.0);
-    let pages = each.map(|pages| pages.load(Ordering::Relaxed)).fold(0, i64::saturating_add);
+    let held = Some(held(area, memory, cores)?);
+    let pages = (0..ACTIVITIES_MAX as u32).map(|id| pages(held, id)).fold(0, i64::saturating_add);
     Some((pages.max(0) as u64).saturating_mul(PAGE))
 }
 
+/// How many pages that are.
 fn pages(held: Option<&[Held]>, id: u32) -> i64 {
     let each = held.unwrap_or_default().iter().map(|core| core.0[id as usize].load(Ordering::Relaxed));
     each.fold(0, i64::saturating_add)

@@ -313,10 +313,10 @@ impl Live {
 
     /// Waits a moment for what the cell answers.
     fn wait_a_moment(&self) -> Result<()> {
+        if self.is_over() {
+            return Err(Error::new("the cell has ended"));
+        }
         match &self.seen {
-            Seen::Here(here) if here.control().life.ended.load(Ordering::Relaxed) != 0 => {
-                return Err(Error::new("the cell has ended"));
-            }
             Seen::Here(_) => std::thread::sleep(OFFER_LOOK),
             Seen::Elsewhere(..) => std::thread::sleep(OFFER_ASK),
         }
@@ -496,7 +496,7 @@ impl Live {
             }
             Ok(Ok(_)) => (now, 0, Some("what it says of it is nonsense".into())),
             Ok(Err(why)) => (now, 0, Some(why)),
-            Err(_) if here.control().life.ended.load(Ordering::Relaxed) != 0 => {
+            Err(_) if self.is_over() => {
                 return Err(Error::new("the cell has ended"));
             }
             // That is no answer.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use atoll_abi::layout::{PAGE, is_user_range, page_down};
 use atoll_abi::{Errno, Result};
 use atoll_fs::{Sink, Source};
-use atoll_mem::heap::{give_pages, memory, take_pages_dirty};
+use atoll_mem::heap::memory;
 use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
@@ -19,32 +19,17 @@ use super::fd::{IOV_MAX, Pieces};
 use super::process::has_same_ids;
 use crate::process::{Process, Space, find_process};
 use crate::types::Iovec;
-use crate::visit::in_other_space;
+use crate::visit::{Room, in_other_space};
 
 /// What is copied at a time.
 const CHUNK: u64 = PAGE << CHUNK_ORDER;
 
-/// Room for that, which all spaces see.
-struct Room(u64);
-
-impl Room {
-    fn new() -> Result<Arc<Room>> {
-        take_pages_dirty(CHUNK_ORDER).map(|offset| Arc::new(Room(offset))).ok_or(Errno::ENOMEM)
-    }
-
-    /// Its first `len` bytes. Only one has them at a time: who copies, or who waits for that.
-    #[allow(clippy::mut_from_ref, reason = "they are not part of the structure")]
-    fn bytes(&self, len: usize) -> &mut [u8] {
-        assert!(len as u64 <= CHUNK);
-        // SAFETY: so much was taken, it is always mapped, and nobody else uses it now.
-        unsafe { core::slice::from_raw_parts_mut(memory().address(self.0), len) }
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        give_pages(self.0, CHUNK_ORDER);
-    }
+/// The first `len` bytes of a room. Only one has them at a time: who copies, or who waits for that.
+#[allow(clippy::mut_from_ref, reason = "they are not part of the structure")]
+fn bytes_of(room: &Room, len: usize) -> &mut [u8] {
+    assert!(len as u64 <= CHUNK);
+    // SAFETY: so much was taken, it is always mapped, and nobody else uses it now.
+    unsafe { core::slice::from_raw_parts_mut(memory().address(room.offset()), len) }
 }
 
 /// In the space of `memory`: copies from there, or to there. Value: bytes before the first page that can't be read, or written to.
@@ -79,10 +64,10 @@ fn copy(
         return Ok(0);
     }
     if space.id == c.task.space.id {
-        return Ok(copy_here(&space.memory, addr, room.bytes(len), writes));
+        return Ok(copy_here(&space.memory, addr, bytes_of(room, len), writes));
     }
     let room = room.clone();
-    in_other_space(space.clone(), move |memory| Ok(copy_here(memory, addr, room.bytes(len), writes)))
+    in_other_space(space.clone(), move |memory| Ok(copy_here(memory, addr, bytes_of(&room, len), writes)))
 }
 
 /// The list of ranges in the other process: they are looked at when they are used.
@@ -151,14 +136,14 @@ fn transfer(c: &mut Call, writes: bool) -> Result<u64> {
     let remote = ranges(c.arg(3), c.arg(4))?;
     let space = process(c)?.leader().map(|t| t.space.share()).ok_or(Errno::ESRCH)?;
     let (mut sink, mut source) = (Sink::user(local), Source::user(local));
-    let room = Room::new()?;
+    let room = Arc::new(Room::new()?);
     let (mut done, mut failed) = (0, Errno::EFAULT);
     'all: for v in &remote {
         let mut at = 0;
         while at < v.len && done < total {
             let len = (v.len - at).min(total - done).min(CHUNK) as usize;
             let Some(addr) = v.base.checked_add(at) else { break 'all };
-            let len = if writes { take(&mut source, room.bytes(len)) } else { len };
+            let len = if writes { take(&mut source, bytes_of(&room, len)) } else { len };
             if len == 0 {
                 break 'all;
             }
@@ -169,7 +154,7 @@ fn transfer(c: &mut Call, writes: bool) -> Result<u64> {
                     break 'all;
                 }
             };
-            let moved = if writes { copied } else { put(&mut sink, room.bytes(copied)) };
+            let moved = if writes { copied } else { put(&mut sink, bytes_of(&room, copied)) };
             (done, at) = (done + moved as u64, at + moved as u64);
             if moved < len {
                 break 'all;
