@@ -81,6 +81,9 @@ const CLOSED_MAX: u64 = 1 << 20;
 const SPARSE: u64 = 1 << 20;
 const SPARSE_BLOCKS: u64 = 8 * BLOCK;
 
+/// Of a block that is touched in order, so much may be there already when a whole one takes its place, bytes: it is copied.
+const JOINED_MAX: u64 = BLOCK / 4;
+
 /// The most that is made ready at once. A whole block would be a huge page, which the first page that goes out of it breaks.
 const MADE_READY_MAX: u64 = BLOCK / 2;
 
@@ -2903,10 +2906,11 @@ impl Vm {
         let block = addr & !(BLOCK - 1);
         let whole = block >= start && block + BLOCK <= area.end;
         let paging = area.paging.unwrap_or(self.paging);
+        let goes_on = paging == Paging::Usual && self.goes_on(addr, start);
         let blocks = match paging {
             Paging::Demand => false,
             Paging::Huge | Paging::Populate => true,
-            Paging::Usual => self.resident >= BLOCKS_AFTER,
+            Paging::Usual => goes_on || self.resident >= BLOCKS_AFTER,
         };
         let first = paging == Paging::Usual
             && area.end - start > SPARSE
@@ -2931,6 +2935,9 @@ impl Vm {
                     .map(block, BLOCK, area.access | Access::POPULATE, backing)
                     .map_err(|_| Denied::NoMemory)
             };
+        }
+        if whole && goes_on && self.own_block(block) == Ok(true) {
+            return Ok(());
         }
         let s = addr & !(SLOT - 1);
         let page = 1u16 << (addr % SLOT / PAGE);
@@ -2960,11 +2967,12 @@ impl Vm {
                 slot = self.slots.get(&s).copied();
             }
         }
-        // Memory that grows upwards is taken ahead, up to 256 KiB at once.
+        // Memory that grows upwards is taken ahead, up to 256 KiB at once, and not into the next block, which may come as a whole.
         let grows = matches!(area.kind, Kind::Anonymous) && paging != Paging::Demand;
         let ahead = if grows && !first && s >= start && slot.is_none() {
             let mut n = 1;
-            while n < 4 && s + (n + 1) * SLOT <= area.end && !self.slots.contains_key(&(s + n * SLOT)) {
+            let end = area.end.min(block + BLOCK);
+            while n < 4 && s + (n + 1) * SLOT <= end && !self.slots.contains_key(&(s + n * SLOT)) {
                 n += 1;
             }
             if n >= 4 {
@@ -3039,6 +3047,19 @@ impl Vm {
         let shown = show(s, there, missing, area.access);
         self.count_resident(u64::from(missing.count_ones()));
         shown.map_err(|_| Denied::NoMemory)
+    }
+
+    /// Is private memory of an area from `start` on touched in order, slot by slot, and is it at the beginning of a block, of which a
+    /// whole one can take the place? Only while much is free: it may bring what is never used.
+    fn goes_on(&self, addr: u64, start: u64) -> bool {
+        let (s, block) = (addr & !(SLOT - 1), addr & !(BLOCK - 1));
+        let in_order = s - block <= JOINED_MAX && s >= start + SLOT && !self.slots.contains_key(&s) && {
+            // The one before, or all of the block that lie before.
+            let from = if s == block { s - SLOT } else { block };
+            let there = self.slots.range(from..block + BLOCK).map(|(at, _)| *at);
+            from >= start && there.eq((from..s).step_by(SLOT as usize))
+        };
+        in_order && memory().free_pages() as u64 * PAGE > memory().total() / 2
     }
 
     /// Has the program's own pager to be asked before an access that is allowed?
