@@ -145,6 +145,9 @@ fn question(order: u32, mobility: Mobility) -> u32 {
     (order + 1) << 1 | u32::from(mobility == Mobility::Fixed)
 }
 
+/// Chunks of each size that are zeroed ahead, at most.
+const ZEROED_NEAR: usize = 4;
+
 /// Chunks that a core gives another one for a question, at most.
 const GIFTS: usize = 16;
 
@@ -159,6 +162,14 @@ struct Link {
     next: *mut Link,
     prev: *mut Link,
     order: u32,
+    /// Zero: who copies a link leaves nothing in a page that is clean without it.
+    padding: u32,
+}
+
+impl Link {
+    fn new(next: *mut Link, order: u32) -> Link {
+        Link { next, prev: null_mut(), order, padding: 0 }
+    }
 }
 
 /// One core's share. Only that core touches it, with upcalls masked.
@@ -170,6 +181,8 @@ pub struct CorePages {
     seen: u32,
     /// Chunks of others' blocks that it was given, of any order. They don't count as free.
     gifts: *mut Link,
+    /// Pages came back since it last found nothing to zero ahead.
+    has_dirty: bool,
     lists: [[*mut Link; BLOCK_ORDER as usize + 1]; list::COUNT],
 }
 
@@ -533,6 +546,7 @@ impl CorePages {
             limit: usize::MAX,
             seen: 0,
             gifts: null_mut(),
+            has_dirty: false,
             lists: [[null_mut(); BLOCK_ORDER as usize + 1]; list::COUNT],
         }
     }
@@ -733,13 +747,12 @@ impl CorePages {
         let taken = (!best.is_null()).then(|| {
             let page = memory.page(best);
             // SAFETY: as above. A clean page stays clean.
-            let mut from =
-                unsafe { best.replace(Link { next: null_mut(), prev: null_mut(), order: 0 }).order };
+            let mut from = unsafe { best.replace(Link::new(null_mut(), 0)).order };
             while from > order {
                 from -= 1;
                 let rest = memory.link(page + (1 << from));
                 // SAFETY: the upper half of a chunk that is this core's to use.
-                unsafe { rest.write(Link { next: self.gifts, prev: null_mut(), order: from }) };
+                unsafe { rest.write(Link::new(self.gifts, from)) };
                 self.gifts = rest;
             }
             page
@@ -803,15 +816,52 @@ impl CorePages {
             let mut link = *head;
             while !link.is_null() {
                 // SAFETY: links in our lists are valid, and their chunks ours. A clean page stays clean.
-                let next =
-                    unsafe { link.replace(Link { next: null_mut(), prev: null_mut(), order: 0 }).next };
+                let next = unsafe { link.replace(Link::new(null_mut(), 0)).next };
                 self.keep(memory, memory.page(link), order as u32);
                 link = next;
             }
         }
     }
 
+    /// Zeroes some of what is free here and will next be taken, and is dirty: up to a chunk of 64 KiB, so that whoever takes it need not.
+    /// False: there is nothing near the heads of its lists.
+    pub fn zero_ahead(&mut self, memory: &Memory) -> bool {
+        if !self.has_dirty {
+            return false;
+        }
+        for kind in 0..list::LEAVING {
+            for order in CHUNK_ORDER..=BLOCK_ORDER {
+                let mut link = self.lists[kind][order as usize];
+                for _ in 0..ZEROED_NEAR {
+                    if link.is_null() {
+                        break;
+                    }
+                    let first = memory.page(link);
+                    let is_dirty = |page: &usize| memory.state[*page].load(Ordering::Relaxed) & DIRTY != 0;
+                    if let Some(from) = (first..first + (1 << order)).find(is_dirty) {
+                        let most = (from + (1 << CHUNK_ORDER)).min(first + (1 << order));
+                        let to = (from..most).find(|page| !is_dirty(page)).unwrap_or(most);
+                        // SAFETY: the chunk is free and ours, and its link a valid one.
+                        let Link { next, prev, order, .. } = unsafe { link.read() };
+                        memory.clear(from as u64 * PAGE, (to - from) as u64 * PAGE);
+                        for s in &memory.state[from..to] {
+                            s.fetch_and(!DIRTY, Ordering::Relaxed);
+                        }
+                        // SAFETY: as above.
+                        unsafe { link.write(Link { prev, ..Link::new(next, order) }) };
+                        return true;
+                    }
+                    // SAFETY: as above.
+                    link = unsafe { (*link).next };
+                }
+            }
+        }
+        self.has_dirty = false;
+        false
+    }
+
     fn merge(&mut self, memory: &Memory, mut page: usize, mut order: u32) {
+        self.has_dirty = true;
         let kind = self.kind(memory, page / BLOCK_PAGES);
         while order < BLOCK_ORDER {
             let buddy = page ^ (1 << order);
@@ -847,7 +897,7 @@ impl CorePages {
         let head = self.lists[kind][order as usize];
         // SAFETY: the chunk is free and ours; `head` is in our list.
         unsafe {
-            link.write(Link { next: head, prev: null_mut(), order });
+            link.write(Link::new(head, order));
             if !head.is_null() {
                 (*head).prev = link;
             }
@@ -870,7 +920,7 @@ impl CorePages {
                 (*next).prev = prev;
             }
             // A clean page stays clean.
-            link.write(Link { next: null_mut(), prev: null_mut(), order: 0 });
+            link.write(Link::new(null_mut(), 0));
         }
         let page = memory.page(link);
         let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
@@ -904,7 +954,7 @@ fn put(stack: &AtomicPtr<Link>, link: *mut Link, order: u32) {
     let mut top = stack.load(Ordering::Relaxed);
     loop {
         // SAFETY: the chunk is free and still ours.
-        unsafe { link.write(Link { next: top, prev: null_mut(), order }) };
+        unsafe { link.write(Link::new(top, order)) };
         match stack.compare_exchange_weak(top, link, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
             Err(now) => top = now,
@@ -948,7 +998,7 @@ pub(crate) mod tests {
         #[test]
         fn agrees_with_model(
             zones in (1usize..7, 0usize..7, 0usize..3),
-            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..7), 1..300),
+            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..8), 1..300),
         ) {
             const MOST: usize = 6;
             let bytes = |blocks: usize| blocks as u64 * BLOCK;
@@ -987,6 +1037,8 @@ pub(crate) mod tests {
                         held.remove(&offset);
                         cores[core].free(&memory, offset, order);
                     }
+                } else if op == 7 {
+                    for _ in 0..i % 64 { cores[core].zero_ahead(&memory); }
                 } else if op == 6 {
                     let number = memory.ask(core, order, mobility);
                     let mut others = memory.owners();
@@ -1068,6 +1120,36 @@ pub(crate) mod tests {
             cores[0].free(&memory, *offset, 0);
         }
         assert!((0..256).all(|n| memory.held(n) == 0) && memory.used() == 0);
+    }
+
+    /// What was given back and is near the heads of the lists is zeroed ahead, once, and needs no zeroing when it is taken.
+    #[test]
+    fn zeroed_ahead() {
+        let memory = memory(4, 1);
+        let mut core = CorePages::new(0);
+        let fill = |offset: u64, order: u32| {
+            // SAFETY: this test holds the chunk.
+            unsafe { memory.address(offset).write_bytes(7, (PAGE as usize) << order) };
+        };
+        assert!(!core.zero_ahead(&memory));
+        let held: Vec<u64> =
+            (0..40).map(|_| core.alloc(&memory, CHUNK_ORDER, Mobility::Movable).unwrap()).collect();
+        for offset in held {
+            fill(offset, CHUNK_ORDER);
+            core.free(&memory, offset, CHUNK_ORDER);
+        }
+        let times = (0..).take_while(|_| core.zero_ahead(&memory)).count();
+        // A whole block of 32 chunks stays in hand, and all of the lists is near.
+        assert!((32..=40).contains(&times), "{times}");
+        assert!(!core.zero_ahead(&memory));
+        let offset = core.alloc(&memory, BLOCK_ORDER, Mobility::Movable).unwrap();
+        let first = (offset / PAGE) as usize;
+        let dirty = |n: &usize| memory.state[first + n].load(Ordering::Relaxed) & DIRTY != 0;
+        assert_eq!((0..BLOCK_PAGES).filter(dirty).count(), 0);
+        // SAFETY: this test holds the chunk.
+        let bytes = unsafe { std::slice::from_raw_parts(memory.address(offset), BLOCK as usize) };
+        assert!(bytes.iter().all(|b| *b == 0));
+        core.free(&memory, offset, BLOCK_ORDER);
     }
 
     /// Part of a block that holds something else serves as well as a whole one, and comes zeroed.

@@ -579,6 +579,15 @@ impl Meter {
         self.doing.set(Doing::Idling);
     }
 
+    /// A core that had nothing to do has worked ahead on its memory, for whoever takes that.
+    pub fn worked_ahead(&self, took: u64, now: u64) {
+        let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Memory as usize];
+        add(&entry.time, took as i64);
+        count(&entry.messages, 1);
+        self.works(now);
+        self.worked(took);
+    }
+
     /// The core had nothing to do for `slept` ns.
     pub fn idle(&self, slept: u64) {
         self.was_idle.set(true);

@@ -57,7 +57,7 @@ pub use ready::Policy;
 pub use scheduler::{
     Until, acted, after_answers, ask_to_tidy, boot_core, end_space, exit, in_space, init, look,
     look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify, park,
-    park_until, run_core, set_policy, set_tidy, start, unpark, visit, work_for, yield_now,
+    park_until, run_core, set_policy, set_tidy, set_work_ahead, start, unpark, visit, work_for, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

@@ -449,6 +449,9 @@ fn idle(now: u64) -> u64 {
     });
     let had_nothing = start;
     let start = look_for_others(this, start, deadline);
+    // Between two parts of it, it looks for events.
+    let ahead = work_ahead(this, start, deadline);
+    let start = if ahead { platform().now() } else { start };
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -460,7 +463,7 @@ fn idle(now: u64) -> u64 {
     let expired = deadline.is_some_and(|d| d <= start);
     // Nor was the core taken out of use since it looked: who does that looks at the state behind it, too.
     let used = this.usage.load(Ordering::Relaxed) != usage::GOING;
-    let sleep = nothing_arrived(this) && !expired && used && !platform().has_answers();
+    let sleep = nothing_arrived(this) && !expired && used && !platform().has_answers() && !ahead;
     let slept_before = platform().slept();
     // The event thread may still have some to take: it can wait for a lock.
     if sleep {
@@ -494,7 +497,9 @@ fn idle(now: u64) -> u64 {
         p.polled = now;
         // Whoever tells of events has left that to the sleep.
         p.told = false;
-        p.sleeps_long = slept > POLL_EVERY;
+        if !ahead {
+            p.sleeps_long = slept > POLL_EVERY;
+        }
     });
     count(&this.stats.idle_ns, slept);
     this.meter.idle(slept);
@@ -798,6 +803,32 @@ static TIDY: SetOnce<fn()> = SetOnce::new();
 pub fn set_tidy(tidy: fn()) {
     // Once in a cell's life; a second time changes nothing.
     let _ = TIDY.set(tidy);
+}
+
+static WORK_AHEAD: SetOnce<fn() -> bool> = SetOnce::new();
+
+/// Says what a core does some of that has nothing else to do, for a few microseconds; false when nothing of that is left.
+pub fn set_work_ahead(work: fn() -> bool) {
+    // Once in a cell's life; a second time changes nothing.
+    let _ = WORK_AHEAD.set(work);
+}
+
+/// A core that is about to sleep does some work ahead, if it slept long the last time: else what it waits for may be near. Value: false
+/// if it did not.
+fn work_ahead(this: &Core, start: u64, deadline: Option<u64>) -> bool {
+    let Some(work) = WORK_AHEAD.get() else { return false };
+    let is_time = with_private_of(this, |p| p.sleeps_long)
+        && deadline.is_none_or(|at| at > start.saturating_add(POLL_EVERY))
+        && this.is_online()
+        && nothing_arrived(this)
+        && !platform().has_answers();
+    if !is_time || !work() {
+        return false;
+    }
+    let now = platform().now();
+    let took = begin_record(this, now);
+    this.meter.worked_ahead(took, now);
+    true
 }
 
 /// Has other cores, a bit each, do soon what [`set_tidy`] said. Takes no memory, and may be called with locks.

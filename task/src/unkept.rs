@@ -57,6 +57,8 @@ impl Meter {
 
     pub fn found_nothing(&self, _took: u64, _now: u64) {}
 
+    pub fn worked_ahead(&self, _took: u64, _now: u64) {}
+
     pub fn idle(&self, _slept: u64) {}
 
     pub fn serving(&self) -> Option<u32> {
