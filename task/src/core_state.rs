@@ -113,6 +113,9 @@ pub(crate) struct Private {
     pub told_at: u64,
     /// When the platform was last asked for events.
     pub polled: u64,
+    /// When a program's own call last looked for events, and whether that was soon after the time before.
+    pub looked: u64,
+    pub looks_often: bool,
     /// Something was done since then of which the platform may report consequences: what was sent may have arrived.
     pub acted: bool,
     pub events: Events,
@@ -266,6 +269,8 @@ impl Core {
                 told: false,
                 told_at: 0,
                 polled: 0,
+                looked: 0,
+                looks_often: false,
                 acted: false,
                 events: Events::new(),
                 polling: Polling::new(),

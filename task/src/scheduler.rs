@@ -706,10 +706,20 @@ pub fn look() {
     if watched == 0 && !platform().has_answers() && with_private(|p| !p.has_work_for_events()) {
         return;
     }
-    look_for_events(platform().now(), true);
+    let now = platform().now();
+    with_private(|p| {
+        p.looks_often = now.saturating_sub(p.looked) < POLL_EVERY;
+        p.looked = now;
+    });
+    look_for_events(now, true);
     if with_private(|p| p.has_work_for_events()) {
         yield_now();
     }
+}
+
+/// Do the program's own calls look for events as often as the core would? Then it need not be told of any: a server under load.
+fn looks_itself(p: &mut Private) -> bool {
+    p.looks_often && p.since.max(p.polled).saturating_sub(p.looked) < POLL_EVERY
 }
 
 /// Something was sent, or ended, of which the platform may report consequences to this core: on a loopback they are there
@@ -951,7 +961,7 @@ fn chosen(this: &Core, t: ThreadRef) {
 /// A thread goes on that computes: the core need not look for events meanwhile if it is told of them.
 #[inline(never)]
 fn ask_to_be_told(this: &Core) {
-    if awaits_events(this) && with_private_of(this, |p| !p.told && !was_told(p)) {
+    if awaits_events(this) && with_private_of(this, |p| !p.told && !was_told(p) && !looks_itself(p)) {
         let mut told = platform().tell_of_events();
         if !told && platform().has_answers() {
             // There are some: it looks before the program goes on.
