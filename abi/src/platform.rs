@@ -187,6 +187,16 @@ pub trait Platform: Sync {
     /// Nanoseconds since 1970. No call.
     fn realtime(&self) -> u64;
 
+    /// Nanoseconds on one of Linux's clocks 0, 1, 4 to 7 and 11, as a program reads it that jumps to the platform's `clock_gettime`
+    /// (`CoreLocal::clock_gettime`). No call.
+    fn clock(&self, clock: u32) -> u64 {
+        match clock {
+            // CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_TAI.
+            0 | 5 | 11 => self.realtime(),
+            _ => self.now(),
+        }
+    }
+
     /// Processor time that this core has had in its current space, ns, by a clock that stands still while others have the
     /// processor. None: nobody else has it.
     fn cpu_time(&self) -> Option<u64> {

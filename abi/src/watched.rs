@@ -72,6 +72,10 @@ impl Platform for Watched {
         below().realtime()
     }
 
+    fn clock(&self, clock: u32) -> u64 {
+        below().clock(clock)
+    }
+
     fn armed_here(&self) -> Option<u64> {
         below().armed_here()
     }

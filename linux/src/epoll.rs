@@ -136,6 +136,10 @@ impl Wake for Shared {
         drop(woken);
         self.queue.try_wake_one(poll::IN)
     }
+
+    fn has_waiters(&self) -> bool {
+        !self.queue.is_empty()
+    }
 }
 
 /// An instance.
@@ -213,7 +217,12 @@ impl Epoll {
                     let room = all - woken.list.len();
                     woken.list.reserve(room);
                 }
-                queue.add(callback(&self.shared), key, events & 0xffff | ALWAYS);
+                let wanted = events & 0xffff | ALWAYS;
+                if events & linux::EPOLLEXCLUSIVE != 0 {
+                    queue.add_exclusive(callback(&self.shared), key, wanted);
+                } else {
+                    queue.add(callback(&self.shared), key, wanted);
+                }
                 drop(w);
                 if inner.ready() & (events & 0xffff | ALWAYS) != 0 {
                     self.shared.note(key);

@@ -351,7 +351,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         drop(old);
         atoll_task::move_to_space(id);
     } else {
-        task.space.memory.clear();
+        process.forget_memory(&task.space.memory);
     }
     process.release_parent();
     // Files that another process shares stay open there; ours are our own from now on.

@@ -229,11 +229,16 @@ pub struct Usage {
     pub run_ns: u64,
     pub voluntary: u64,
     pub forced: u64,
+    pub faults: u64,
+    /// The most memory that any of them had, of which the process is known that it is over, or that its program is, bytes.
+    pub peak: u64,
 }
 
 impl Usage {
     /// Adds another's.
     pub fn add(&mut self, o: Usage) {
+        self.faults += o.faults;
+        self.peak = self.peak.max(o.peak);
         self.run_ns += o.run_ns;
         self.voluntary += o.voluntary;
         self.forced += o.forced;
@@ -243,6 +248,8 @@ impl Usage {
     pub fn rusage(&self) -> Rusage {
         Rusage {
             utime: Timeval::from_ns(self.run_ns),
+            maxrss: (self.peak >> 10) as i64,
+            minflt: self.faults as i64,
             nvcsw: self.voluntary as i64,
             nivcsw: self.forced as i64,
             ..Rusage::default()
@@ -405,6 +412,8 @@ pub struct Task {
     pub nice: AtomicI32,
     /// Policy in the high half, priority in the low.
     pub policy: AtomicU32,
+    /// SCHED_RESET_ON_FORK: what is real-time or favoured of that is not a child's.
+    pub resets_on_fork: AtomicBool,
     /// Real-time priority that those lend it who wait for a lock of its; 0: none.
     pub lent: AtomicU32,
     /// Page faults served.
@@ -415,6 +424,8 @@ pub struct Task {
     pub fault_calls: AtomicU64,
     /// Timer slack, ns.
     pub slack: AtomicU64,
+    /// The same as it began.
+    pub usual_slack: u64,
     /// Units of work that it is in.
     pub entered: units::Entered,
 }
@@ -667,6 +678,13 @@ impl Process {
         sum
     }
 
+    /// Its memory goes: what remains is how much there was.
+    pub fn forget_memory(&self, memory: &AddressSpace) {
+        let peak = memory.peak();
+        self.usage.lock().add(Usage { peak, ..Usage::default() });
+        memory.clear();
+    }
+
     /// Is it ending?
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed) != -1
@@ -740,7 +758,8 @@ impl Task {
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };
         let (voluntary, forced) = t.switches();
-        Usage { run_ns: t.run_time_now(), voluntary, forced }
+        let faults = self.faults.load(Ordering::Relaxed);
+        Usage { run_ns: t.run_time_now(), voluntary, forced, faults, peak: 0 }
     }
 
     /// The [`work`] that it is asked for. Only who has the list of the process's tasks locked asks others to end: a thread that
@@ -949,11 +968,13 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),
         policy: AtomicU32::new(new.policy),
+        resets_on_fork: AtomicBool::new(false),
         lent: AtomicU32::new(0),
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
         slack: AtomicU64::new(new.slack),
+        usual_slack: new.slack,
         entered: units::Entered::default(),
     });
     let (frame, first) = (new.frame, new.first);
@@ -1077,7 +1098,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     ipc::sem::undo(process);
     if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 && process.pid != first_pid() {
         // This thread is in that space, so now is the time.
-        last.space.memory.clear();
+        process.forget_memory(&last.space.memory);
     }
     process.release_parent();
     // Children go to the nearest subreaper, or to nobody, who reaps them at once.

@@ -21,11 +21,18 @@ pub trait Wake: Send + Sync {
     /// false if that takes a lock that is held, and `may_wait` is not set; it
     /// is then called again by somebody who may wait.
     fn wake(&self, key: WakeKey, events: Interest, may_wait: bool) -> bool;
+
+    /// Does anybody wait for what it tells of?
+    fn has_waiters(&self) -> bool {
+        true
+    }
 }
 
 enum Waiter {
     Thread(Token, Interest),
     Callback(Arc<dyn Wake>, WakeKey, Interest),
+    /// The same of which no more are called for an event once one was for whom somebody waits.
+    Exclusive(Arc<dyn Wake>, WakeKey, Interest),
 }
 
 /// Those who wait for an object's state to change.
@@ -80,8 +87,18 @@ impl WaitQueue {
 
     /// Adds a callback. It stays until [`WaitQueue::remove`].
     pub fn add(&self, wake: Arc<dyn Wake>, key: WakeKey, interest: Interest) {
+        self.push(Waiter::Callback(wake, key, interest));
+    }
+
+    /// The same, but an event of which one such callback is told for which somebody waits ([`Wake::has_waiters`]) is not told to those
+    /// that were added later.
+    pub fn add_exclusive(&self, wake: Arc<dyn Wake>, key: WakeKey, interest: Interest) {
+        self.push(Waiter::Exclusive(wake, key, interest));
+    }
+
+    fn push(&self, waiter: Waiter) {
         let mut waiters = self.waiters.lock();
-        waiters.push(Waiter::Callback(wake, key, interest));
+        waiters.push(waiter);
         self.note(waiters.len());
     }
 
@@ -90,7 +107,7 @@ impl WaitQueue {
         let mut waiters = self.waiters.lock();
         let found = waiters
             .iter()
-            .position(|w| matches!(w, Waiter::Callback(c, k, _) if Arc::ptr_eq(c, wake) && *k == key));
+            .position(|w| matches!(w, Waiter::Callback(c, k, _) | Waiter::Exclusive(c, k, _) if Arc::ptr_eq(c, wake) && *k == key));
         let gone = found.map(|at| waiters.swap_remove(at));
         self.note_fewer(waiters.len());
         drop(waiters);
@@ -159,7 +176,7 @@ impl WaitQueue {
             threads::unpark(token);
             return true;
         }
-        let (mut woken, mut all) = (0, true);
+        let (mut woken, mut all, mut found) = (0, true, false);
         // A thread that is woken is taken out: it registers again if it goes on waiting.
         waiters.retain(|w| match w {
             Waiter::Thread(token, interest) if interest & events != 0 && woken < most => {
@@ -170,6 +187,13 @@ impl WaitQueue {
             Waiter::Thread(..) => true,
             Waiter::Callback(wake, key, interest) => {
                 if interest & events != 0 {
+                    all &= wake.wake(*key, interest & events, may_wait);
+                }
+                true
+            }
+            Waiter::Exclusive(wake, key, interest) => {
+                if interest & events != 0 && !found {
+                    found = wake.has_waiters();
                     all &= wake.wake(*key, interest & events, may_wait);
                 }
                 true

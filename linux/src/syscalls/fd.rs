@@ -841,6 +841,28 @@ pub mod locks {
     /// Has there ever been a lock? Set before there is one.
     static USED: AtomicBool = AtomicBool::new(false);
     static QUEUE: WaitQueue = WaitQueue::new();
+    /// Which threads wait for a record lock: the thread, its process, and one that has what is in its way. Changed under the lock of [`LOCKS`].
+    static WAITING: Mutex<Vec<(u32, u32, u32)>> = Mutex::new(Vec::new());
+
+    /// A thread waits for what a process has. EDEADLK: which waits for the thread's own, perhaps by way of others.
+    fn waits(tid: u32, pid: u32, owner: u32) -> Result<()> {
+        let mut all = WAITING.lock();
+        all.retain(|(t, ..)| *t != tid);
+        let (mut found, mut next) = (alloc::vec![owner], 0);
+        while let Some(at) = found.get(next).copied() {
+            if at == pid {
+                return Err(Errno::EDEADLK);
+            }
+            next += 1;
+            for (_, _, owner) in all.iter().filter(|(_, p, _)| *p == at) {
+                if !found.contains(owner) {
+                    found.push(*owner);
+                }
+            }
+        }
+        all.push((tid, pid, owner));
+        Ok(())
+    }
 
     /// Names an open file among the owners of locks.
     fn address(file: &FileRef) -> usize {
@@ -954,16 +976,29 @@ pub mod locks {
             return Ok(0);
         }
         loop {
-            let before = wait(&QUEUE, 1, limit, || {
+            let mut waited = false;
+            let taken = wait(&QUEUE, 1, limit, || {
                 let mut all = LOCKS.lock();
                 let l = all.entry(key).or_default();
-                if conflict(l, &new).is_some() {
+                if let Some(other) = conflict(l, &new) {
+                    // Of locks of open files nobody can tell who lets go of them.
+                    let (Owner::Process(me), Owner::Process(other)) = (owner, other.owner) else {
+                        return None;
+                    };
+                    if command == linux::F_SETLKW {
+                        waited = true;
+                        return waits(c.task.tid(), me, other).err().map(Err);
+                    }
                     return None;
                 }
                 let before: Vec<Lock> = l.records.iter().filter(|o| o.owner == owner).copied().collect();
                 put_record(l, new, false);
-                Some(before)
-            })?;
+                Some(Ok(before))
+            });
+            if waited {
+                WAITING.lock().retain(|(tid, ..)| *tid != c.task.tid());
+            }
+            let before = taken??;
             let outer = OuterLock { whole: false, start: new.start, end: new.end, write: Some(write) };
             match tell(file, key, &outer) {
                 Ok(()) => break,

@@ -71,27 +71,39 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     } else {
         Place::Hint
     };
-    let zeroes = |c: &Call| c.file(4).is_ok_and(|f| f.as_type::<Device>() == Some(&Device::Zero));
-    // A shared mapping of /dev/zero is memory like any other (`mem(4)`).
-    let kind = if flags & linux::MAP_ANONYMOUS != 0 || shared && zeroes(c) {
+    let anonymous = flags & linux::MAP_ANONYMOUS != 0;
+    let file = if anonymous { None } else { Some(c.file(4)?) };
+    if len == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // A shared mapping of /dev/zero is memory like any other (`mem(4)`), that may be written to if that may.
+    let zeroes = file.as_ref().filter(|f| shared && f.as_type::<Device>() == Some(&Device::Zero));
+    if let Some(f) = zeroes
+        && (!f.readable() || access.contains(Access::WRITE) && !f.writable())
+    {
+        return Err(Errno::EACCES);
+    }
+    let kind = if anonymous || zeroes.is_some() {
         let reserve = access.contains(Access::WRITE) && flags & linux::MAP_NORESERVE == 0;
         if reserve && len > memory().total() && overcommit_is_obvious(len) {
             return Err(Errno::ENOMEM);
         }
         if shared {
             let object = shared_memory(&world().shm, page_up(len), &c.task.cred());
-            Kind::Object { object: object.clone(), file: Some(object), offset: 0 }
+            let file: Arc<dyn Mappable> = match zeroes {
+                Some(f) if !f.writable() => Arc::new(ReadOnly(object.clone())),
+                _ => object.clone(),
+            };
+            Kind::Object { object, file: Some(file), offset: 0 }
         } else {
             Kind::Anonymous
         }
     } else {
-        let file = c.file(4)?;
+        let file = file.expect("it is not anonymous");
         if offset.checked_add(page_up(len)).is_none_or(|end| end > i64::MAX as u64) {
             return Err(Errno::EOVERFLOW);
         }
-        if len > 0 {
-            c.task.space.memory.check_place(addr, len, place)?;
-        }
+        c.task.space.memory.check_place(addr, len, place)?;
         if !file.readable() || (shared && access.contains(Access::WRITE) && !file.writable()) {
             return Err(Errno::EACCES);
         }

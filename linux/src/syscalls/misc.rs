@@ -1,5 +1,7 @@
 //! What fits nowhere else.
 
+use core::sync::atomic::Ordering;
+
 use atoll_abi::layout::{PAGE, is_user_range};
 use atoll_abi::{Errno, Result};
 use atoll_fs::device::Device;
@@ -10,6 +12,7 @@ use atoll_mem::user;
 use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
+use super::process::PER_LINUX32;
 use super::{Call, unsupported};
 use crate::process::{task_count, world};
 use crate::types::{Sysinfo, put};
@@ -28,7 +31,8 @@ pub fn uname(c: &mut Call) -> Result<u64> {
     field(1, &world().hostname.lock());
     field(2, RELEASE.as_bytes());
     field(3, b"#1 SMP Atoll");
-    field(4, b"x86_64");
+    let of_32_bit = c.task.process.persona.load(Ordering::Relaxed) & 0xff == PER_LINUX32;
+    field(4, if of_32_bit { b"i686" } else { b"x86_64" });
     field(5, &world().domainname.lock());
     user::write(c.arg(0), &out).map(|()| 0)
 }

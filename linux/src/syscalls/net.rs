@@ -279,6 +279,16 @@ fn find_unix(task: &Task, addr: &Address, kind: Kind) -> Result<Arc<UnixSocket>>
     }
 }
 
+/// Ports that not everybody may have end here (`ip_unprivileged_port_start`, ip(7)).
+const UNPRIVILEGED: u16 = 1024;
+
+/// The port of an IP socket's address.
+fn port(addr: &[u8]) -> Option<u16> {
+    let (family, rest) = addr.split_first_chunk()?;
+    let known = matches!(u32::from(u16::from_ne_bytes(*family)), net::AF_INET | net::AF_INET6);
+    rest.first_chunk().filter(|_| known).map(|port| u16::from_be_bytes(*port))
+}
+
 /// `bind(2)`.
 pub fn bind(c: &mut Call) -> Result<u64> {
     with(c, |_, s| {
@@ -289,7 +299,13 @@ pub fn bind(c: &mut Call) -> Result<u64> {
                 unix::Target::Abstract(n) => u.bind_abstract(Some(&n))?,
                 unix::Target::Unnamed => u.bind_abstract(None)?,
             },
-            _ => s.handle().ok_or(Errno::ENOTSOCK)?.bind(&addr)?,
+            _ => {
+                let low = port(addr.bytes()).is_some_and(|port| (1..UNPRIVILEGED).contains(&port));
+                if low && !c.task.may(linux::CAP_NET_BIND_SERVICE) {
+                    return Err(Errno::EACCES);
+                }
+                s.handle().ok_or(Errno::ENOTSOCK)?.bind(&addr)?
+            }
         }
         Ok(0)
     })

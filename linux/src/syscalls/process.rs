@@ -162,6 +162,13 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         Some(p) if has(f, linux::CLONE_PIDFD) => c.install(pidfd(p.clone(), false), true).map(Some),
         _ => Ok(None),
     };
+    let (mut nice, mut policy) = (task.nice.load(Ordering::Relaxed), task.policy.load(Ordering::Relaxed));
+    if task.resets_on_fork.load(Ordering::Relaxed) {
+        nice = nice.max(0);
+        if matches!(policy >> 16, linux::SCHED_FIFO | linux::SCHED_RR) {
+            policy = 0;
+        }
+    }
     let made = fd.and_then(|fd| {
         let new = NewTask {
             process: owner.clone(),
@@ -175,8 +182,8 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             name: *task.name.lock(),
             tid: new_process.as_ref().map(|p| p.pid),
             like: Some(task.thread()),
-            nice: task.nice.load(Ordering::Relaxed),
-            policy: task.policy.load(Ordering::Relaxed),
+            nice,
+            policy,
             slack: task.slack.load(Ordering::Relaxed),
             first: copied.then(|| begin_copied(space.clone(), if set_child { child_tid } else { 0 })),
         };
@@ -361,12 +368,15 @@ fn strings(addr: u64) -> Result<Vec<Vec<u8>>> {
 }
 
 fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -> Result<u64> {
+    if flags & !(linux::AT_EMPTY_PATH | linux::AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
     let path = get_path(path)?;
     let (place, name) = if path.is_empty() && flags & linux::AT_EMPTY_PATH != 0 {
         let file = c.task.files.get(dir as u32)?;
         let place = file.place().cloned().ok_or(Errno::EACCES)?;
         (place, alloc::format!("/dev/fd/{dir}").into_bytes())
-    } else if dir == linux::AT_FDCWD || path.starts_with(b"/") {
+    } else if flags & linux::AT_SYMLINK_NOFOLLOW == 0 && (dir == linux::AT_FDCWD || path.starts_with(b"/")) {
         (exec::lookup(c.task, &path)?, path)
     } else {
         let how = atoll_fs::namespace::How {
@@ -374,8 +384,16 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
             ..Default::default()
         };
         let file = open_file(c.task, dir, &path, linux::O_PATH, 0, how)?;
-        let mut name = alloc::format!("/dev/fd/{dir}/").into_bytes();
-        name.extend_from_slice(&path);
+        if file.attr()?.mode & linux::S_IFMT == linux::S_IFLNK {
+            return Err(Errno::ELOOP);
+        }
+        let name = if dir == linux::AT_FDCWD || path.starts_with(b"/") {
+            path
+        } else {
+            let mut name = alloc::format!("/dev/fd/{dir}/").into_bytes();
+            name.extend_from_slice(&path);
+            name
+        };
         (file.place().cloned().ok_or(Errno::EACCES)?, name)
     };
     let (mut args, env) = (strings(args)?, strings(env)?);
@@ -460,8 +478,7 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
             let uid = p.ids().ruid;
             let waited = |status, code, value| {
                 let mut usage = p.used();
-                let children = *p.child_usage.lock();
-                usage.run_ns += children.run_ns;
+                usage.add(*p.child_usage.lock());
                 Waited { pid: p.pid, uid, status, code, value, usage }
             };
             if exited && let Some(status) = p.zombie() {
@@ -595,7 +612,12 @@ pub fn set_tid_address(c: &mut Call) -> Result<u64> {
 }
 
 fn process_or_self(c: &Call, pid: u32) -> Result<Arc<Process>> {
-    if pid == 0 { Ok(c.task.process.clone()) } else { find_process(pid).ok_or(Errno::ESRCH) }
+    if pid == 0 { Ok(c.task.process.clone()) } else { process_of(pid).ok_or(Errno::ESRCH) }
+}
+
+/// The process with this id, or one of whose threads it is, which serves as well in most calls.
+fn process_of(id: u32) -> Option<Arc<Process>> {
+    find_process(id).or_else(|| find_task(id).map(|t| t.process.clone()))
 }
 
 /// `getpgid(2)`.
@@ -617,6 +639,10 @@ pub fn setpgid(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let child = p.parent_pid() == me.pid;
+    if c.uint(0) != 0 && c.uint(0) != p.pid {
+        // A thread that leads no process.
+        return Err(Errno::EINVAL);
+    }
     if p.pid != me.pid && !child {
         return Err(Errno::ESRCH);
     }
@@ -883,8 +909,7 @@ pub fn capget(c: &mut Call) -> Result<u64> {
     if (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    let process =
-        process_or_self(c, pid).or_else(|_| find_task(pid).map(|t| t.process.clone()).ok_or(Errno::ESRCH))?;
+    let process = process_or_self(c, pid)?;
     let has = process.ids().capabilities;
     let sets = [has.effective, has.permitted, has.inheritable];
     let halves = [0, 32].map(|shift| sets.map(|set| (set >> shift) as u32));
@@ -991,7 +1016,7 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
             put(arg, &i32::from(task.process.subreaper.load(Ordering::Relaxed))).map(|()| 0)
         }
         pr::PR_SET_TIMERSLACK => {
-            task.slack.store(if arg == 0 { 50_000 } else { arg }, Ordering::Relaxed);
+            task.slack.store(if arg == 0 { task.usual_slack } else { arg }, Ordering::Relaxed);
             Ok(0)
         }
         pr::PR_GET_TIMERSLACK => Ok(task.slack.load(Ordering::Relaxed)),
@@ -1030,10 +1055,14 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
         pr::PR_SET_VMA => Ok(0),
         pr::PR_SET_THP_DISABLE => {
+            if c.arg(2) | c.arg(3) | c.arg(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
             task.process.thp_disabled.store(arg != 0, Ordering::Relaxed);
             task.space.memory.set_paging(task.process.paging());
             Ok(0)
         }
+        pr::PR_GET_THP_DISABLE if arg | c.arg(2) | c.arg(3) | c.arg(4) != 0 => Err(Errno::EINVAL),
         pr::PR_GET_THP_DISABLE => Ok(task.process.thp_disabled.load(Ordering::Relaxed).into()),
         pr::PR_GET_SECCOMP => Ok(0),
         pr::PR_GET_TID_ADDRESS => put(arg, &task.clear_tid.load(Ordering::Relaxed)).map(|()| 0),
@@ -1098,7 +1127,7 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
 }
 
 /// The caller's ids and another process's: one after the other, as that may be looking at the caller's.
-fn both_ids(c: &Call, p: &Process) -> (Ids, Ids) {
+pub(super) fn both_ids(c: &Call, p: &Process) -> (Ids, Ids) {
     let me = c.task.process.ids().clone();
     let you = p.ids().clone();
     (me, you)
@@ -1155,9 +1184,8 @@ pub fn getrusage(c: &mut Call) -> Result<u64> {
     };
     let mut out = usage.rusage();
     if c.int(0) != CHILDREN {
-        let peak = c.task.space.memory.peak();
+        let peak = c.task.space.memory.peak().max(c.task.process.used().peak);
         out.maxrss = (peak >> 10) as i64;
-        out.minflt = c.task.faults.load(Ordering::Relaxed) as i64;
         if c.int(0) != THREAD || usage.run_ns == 0 {
             out.utime = Timeval::from_ns(usage.run_ns.max(1000));
         }
@@ -1188,7 +1216,7 @@ fn targets(c: &Call, pid: i32) -> Vec<Arc<Process>> {
         0 => group(c.task.process.pgid.load(Ordering::Relaxed)),
         -1 => all_processes().into_iter().filter(|p| p.pid != c.task.process.pid).collect(),
         p if p < 0 => group(p.unsigned_abs()),
-        p => find_process(p as u32).into_iter().collect(),
+        p => process_of(p as u32).into_iter().collect(),
     }
 }
 
@@ -1321,7 +1349,8 @@ pub fn tgkill(c: &mut Call) -> Result<u64> {
 
 fn queued_info(c: &Call, addr: u64, signal: u32, target: u32) -> Result<Siginfo> {
     let mut info: Siginfo = get(addr)?;
-    if (info.code >= 0 || info.code == -6) && target != c.task.process.pid {
+    let own = process_of(target).is_some_and(|p| p.pid == c.task.process.pid);
+    if (info.code >= 0 || info.code == -6) && !own {
         return Err(Errno::EPERM);
     }
     info.signo = signal as i32;
@@ -1335,7 +1364,7 @@ pub fn rt_sigqueueinfo(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let info = queued_info(c, c.arg(2), signal, pid)?;
-    let p = find_process(pid).ok_or(Errno::ESRCH)?;
+    let p = process_of(pid).ok_or(Errno::ESRCH)?;
     if !may_signal(c, &p, signal) {
         return Err(Errno::EPERM);
     }
@@ -1365,7 +1394,14 @@ pub fn get_robust_list(c: &mut Call) -> Result<u64> {
     let list = if c.uint(0) == 0 {
         c.task.robust_list.load(Ordering::Relaxed)
     } else {
-        find_task(c.uint(0)).ok_or(Errno::ESRCH)?.robust_list.load(Ordering::Relaxed)
+        let t = find_task(c.uint(0)).ok_or(Errno::ESRCH)?;
+        if t.process.pid != c.task.process.pid
+            && !has_same_ids(c, &t.process)
+            && !c.task.may(linux::CAP_SYS_PTRACE)
+        {
+            return Err(Errno::EPERM);
+        }
+        t.robust_list.load(Ordering::Relaxed)
     };
     put(c.arg(1), &list)?;
     put(c.arg(2), &24u64).map(|()| 0)
@@ -1392,14 +1428,19 @@ pub fn unshare(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `personality(2)`: only what changes nothing but the layout of addresses.
+/// Of a process whose machine is said to be one of 32 bits.
+pub(super) const PER_LINUX32: u32 = 8;
+
+/// `personality(2)`: those in which nothing differs here but what `uname` says, and perhaps the layout of addresses.
 pub fn personality(c: &mut Call) -> Result<u64> {
     const QUERY: u32 = u32::MAX;
-    const ADDR_NO_RANDOMIZE: u32 = 0x40000;
+    // ADDR_NO_RANDOMIZE, ADDR_COMPAT_LAYOUT, ADDR_LIMIT_32BIT, ADDR_LIMIT_3GB, SHORT_INODE, WHOLE_SECONDS.
+    const KNOWN: u32 =
+        0x0004_0000 | 0x0020_0000 | 0x0080_0000 | 0x0800_0000 | 0x0100_0000 | 0x0200_0000 | PER_LINUX32;
     let new = c.uint(0);
     let old = c.task.process.persona.load(Ordering::Relaxed);
     if new != QUERY {
-        if new & !ADDR_NO_RANDOMIZE != 0 {
+        if new & !KNOWN != 0 {
             return Err(unsupported(c.task, "personality", Errno::EINVAL));
         }
         c.task.process.persona.store(new, Ordering::Relaxed);

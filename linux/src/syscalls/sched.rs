@@ -9,12 +9,23 @@ use atoll_task::{CORE_WORDS, CoreSet};
 use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
+use super::process::both_ids;
 use super::{Call, unsupported};
 use crate::process::{Task, all_processes, find_task};
 use crate::types::{SchedAttr, Timespec, get, put};
 
 fn task_of(c: &Call, tid: u32) -> Result<Arc<Task>> {
     find_task(if tid == 0 { c.task.tid() } else { tid }).ok_or(Errno::ESRCH)
+}
+
+/// EPERM: it is another user's, whose this one may not change.
+fn may_change(c: &Call, t: &Task) -> Result<()> {
+    let same = |p: &crate::process::Process| {
+        let (me, you) = both_ids(c, p);
+        me.euid == you.ruid || me.euid == you.euid
+    };
+    let may = t.process.pid == c.task.process.pid || c.task.may(linux::CAP_SYS_NICE) || same(&t.process);
+    if may { Ok(()) } else { Err(Errno::EPERM) }
 }
 
 /// `sched_yield(2)`.
@@ -56,10 +67,11 @@ pub fn sched_getaffinity(c: &mut Call) -> Result<u64> {
 
 /// `sched_setaffinity(2)`.
 pub fn sched_setaffinity(c: &mut Call) -> Result<u64> {
-    let t = task_of(c, c.uint(0))?;
     let mut mask = [0; CORE_WORDS];
     let n = (c.arg(1) as usize).min(size_of_val(&mask));
     user::read(c.arg(2), &mut mask.as_mut_bytes()[..n])?;
+    let t = task_of(c, c.uint(0))?;
+    may_change(c, &t)?;
     if both(mask, allowed(&t)) == [0; CORE_WORDS] {
         return Err(Errno::EINVAL);
     }
@@ -92,6 +104,7 @@ pub fn sched_get_priority_min(c: &mut Call) -> Result<u64> {
 }
 
 fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
+    let resets = policy & linux::SCHED_RESET_ON_FORK != 0;
     let policy = policy & !linux::SCHED_RESET_ON_FORK;
     let (min, max) = policy_range(policy)?;
     if policy == linux::SCHED_DEADLINE {
@@ -100,9 +113,11 @@ fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
     if !(min..=max).contains(&u64::from(priority)) {
         return Err(Errno::EINVAL);
     }
-    if max > 0 && !c.task.may(linux::CAP_SYS_NICE) {
+    if (max > 0 || t.resets_on_fork.load(Ordering::Relaxed) && !resets) && !c.task.may(linux::CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
+    may_change(c, t)?;
+    t.resets_on_fork.store(resets, Ordering::Relaxed);
     t.policy.store(policy << 16 | priority, Ordering::Relaxed);
     t.tell_scheduler();
     crate::pi::priority_changed(t);
@@ -127,7 +142,13 @@ pub fn sched_getscheduler(c: &mut Call) -> Result<u64> {
     if c.int(0) < 0 {
         return Err(Errno::EINVAL);
     }
-    Ok(u64::from(task_of(c, c.uint(0))?.policy.load(Ordering::Relaxed) >> 16))
+    let t = task_of(c, c.uint(0))?;
+    Ok(u64::from(t.policy.load(Ordering::Relaxed) >> 16 | resets(&t)))
+}
+
+/// The flag that it is not as its maker, if it is set.
+fn resets(t: &Task) -> u32 {
+    if t.resets_on_fork.load(Ordering::Relaxed) { linux::SCHED_RESET_ON_FORK } else { 0 }
 }
 
 /// `sched_setparam(2)`.
@@ -136,7 +157,7 @@ pub fn sched_setparam(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
     let priority: u32 = get(c.arg(1))?;
     let policy = t.policy.load(Ordering::Relaxed) >> 16;
-    set_policy(c, &t, policy, priority)
+    set_policy(c, &t, policy | resets(&t), priority)
 }
 
 /// `sched_getparam(2)`.
@@ -146,6 +167,10 @@ pub fn sched_getparam(c: &mut Call) -> Result<u64> {
     put(c.arg(1), &(t.policy.load(Ordering::Relaxed) & 0xffff)).map(|()| 0)
 }
 
+/// `sched_attr.flags`: not as its maker. Others that Linux knows are for deadlines and frequencies.
+const RESET_ON_FORK: u64 = 1;
+const FLAGS: u64 = 0x7f;
+
 /// `sched_setattr(2)`.
 pub fn sched_setattr(c: &mut Call) -> Result<u64> {
     if c.uint(2) != 0 {
@@ -154,8 +179,16 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
     check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
     let a: SchedAttr = get(c.arg(1))?;
-    set_policy(c, &t, a.policy, a.priority)?;
-    if a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH {
+    let resets = if a.flags & RESET_ON_FORK != 0 { linux::SCHED_RESET_ON_FORK } else { 0 };
+    if a.flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let nices = a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH;
+    if nices && a.nice < t.nice.load(Ordering::Relaxed) && !c.task.may(linux::CAP_SYS_NICE) {
+        return Err(Errno::EPERM);
+    }
+    set_policy(c, &t, a.policy | resets, a.priority)?;
+    if nices {
         t.nice.store(a.nice.clamp(-20, 19), Ordering::Relaxed);
         t.tell_scheduler();
     }
@@ -166,13 +199,14 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
 pub fn sched_getattr(c: &mut Call) -> Result<u64> {
     check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
-    if (c.uint(2) as usize) < size_of::<SchedAttr>() {
+    if (c.uint(2) as usize) < size_of::<SchedAttr>() || c.uint(3) != 0 {
         return Err(Errno::EINVAL);
     }
     let p = t.policy.load(Ordering::Relaxed);
     let a = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
         policy: p >> 16,
+        flags: if resets(&t) != 0 { RESET_ON_FORK } else { 0 },
         nice: t.nice.load(Ordering::Relaxed),
         priority: p & 0xffff,
         ..SchedAttr::default()
@@ -221,6 +255,7 @@ pub fn getpriority(c: &mut Call) -> Result<u64> {
 pub fn setpriority(c: &mut Call) -> Result<u64> {
     let nice = c.int(2).clamp(-20, 19);
     for t in priority_targets(c)? {
+        may_change(c, &t)?;
         if nice < t.nice.load(Ordering::Relaxed) && !c.task.may(linux::CAP_SYS_NICE) {
             return Err(Errno::EACCES);
         }
@@ -252,7 +287,12 @@ pub fn ioprio_set(c: &mut Call) -> Result<u64> {
     if class > 3 || class == 0 && level != 0 {
         return Err(Errno::EINVAL);
     }
-    io_process(c)?.io_priority.store(c.uint(2), Ordering::Relaxed);
+    let p = io_process(c)?;
+    let (me, you) = both_ids(c, &p);
+    if me.ruid != you.ruid && me.euid != you.ruid && !c.task.may(linux::CAP_SYS_NICE) {
+        return Err(Errno::EPERM);
+    }
+    p.io_priority.store(c.uint(2), Ordering::Relaxed);
     Ok(0)
 }
 

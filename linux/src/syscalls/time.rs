@@ -15,15 +15,16 @@ use crate::types::{Itimerval, Siginfo, Timespec, Timeval, Timezone, get, put};
 /// Reads a clock, ns.
 pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
     Ok(match clock as u32 {
+        // As the vDSO, which is the platform's: a program compares what both say.
         linux::CLOCK_REALTIME
-        | linux::CLOCK_REALTIME_COARSE
-        | linux::CLOCK_TAI
-        | linux::CLOCK_REALTIME_ALARM => platform().realtime(),
-        linux::CLOCK_MONOTONIC
+        | linux::CLOCK_MONOTONIC
         | linux::CLOCK_MONOTONIC_RAW
+        | linux::CLOCK_REALTIME_COARSE
         | linux::CLOCK_MONOTONIC_COARSE
         | linux::CLOCK_BOOTTIME
-        | linux::CLOCK_BOOTTIME_ALARM => platform().now(),
+        | linux::CLOCK_TAI => platform().clock(clock as u32),
+        linux::CLOCK_REALTIME_ALARM => platform().realtime(),
+        linux::CLOCK_BOOTTIME_ALARM => platform().clock(linux::CLOCK_BOOTTIME),
         linux::CLOCK_PROCESS_CPUTIME_ID => task.process.used().run_ns,
         linux::CLOCK_THREAD_CPUTIME_ID => task.used().run_ns,
         // A clock device's, of which there are none.
@@ -167,7 +168,8 @@ pub fn deadline_of(clock: i32, ns: u64) -> Result<u64> {
 pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
     let (clock, absolute) = (c.int(0), c.uint(1) & linux::TIMER_ABSTIME != 0);
     if clock as u32 == linux::CLOCK_THREAD_CPUTIME_ID {
-        return Err(Errno::EINVAL);
+        // The C library's function says EINVAL.
+        return Err(Errno::EOPNOTSUPP);
     }
     let now = read_clock(c.task, clock)?;
     let ns = get::<Timespec>(c.arg(2))?.to_ns()?;

@@ -50,6 +50,10 @@ impl Platform for Host {
         calls::clock(calls::CLOCK_REALTIME)
     }
 
+    fn clock(&self, clock: u32) -> u64 {
+        calls::clock(clock)
+    }
+
     fn cpu_time(&self) -> Option<u64> {
         // The thread of this space is the core; the vDSO makes a call of it.
         Some(calls::clock(calls::CLOCK_THREAD_CPUTIME_ID))
