@@ -150,7 +150,7 @@ impl Pipe {
     /// Reads some of what is there.
     #[inline(never)]
     fn take(&self, mut s: MutexGuard<State>, sink: &mut Sink) -> Result<usize> {
-        let was_full = s.capacity.saturating_sub(s.bytes.len()) < ATOMIC;
+        let was_full = s.room() < ATOMIC;
         let most = s.next_read();
         let done = sink.put(&s.bytes.get()[..most])?;
         s.consume(done);
@@ -171,26 +171,39 @@ impl Pipe {
             }
             Some(s.bytes.get().iter().copied().take(most).collect())
         })?;
-        let mut source = Source::kernel(&bytes);
-        let mut done = 0;
         // As much as fits at once: the rest stays for the next call.
-        wait(&to.queue, poll::OUT | poll::ERR, limit(), || {
-            let mut s = to.state.lock();
+        to.append(&mut Source::kernel(&bytes), nonblock)
+    }
+
+    /// Writes what fits, once there is room for some.
+    fn append(&self, source: &mut Source, nonblock: bool) -> Result<usize> {
+        let limit = if nonblock { Limit::Never } else { Limit::Forever };
+        let done = wait(&self.queue, poll::OUT | poll::ERR, limit, || {
+            let mut s = self.state.lock();
             if s.readers == 0 {
                 return Some(Err(Errno::EPIPE));
             }
-            let room = s.capacity.saturating_sub(s.bytes.len());
-            if room == 0 && !bytes.is_empty() {
+            let room = s.room();
+            if room == 0 && source.left() > 0 {
                 return None;
             }
-            done = match s.append(&mut source, room) {
-                Ok(n) => n,
-                Err(e) => return Some(Err(e)),
-            };
-            Some(Ok(()))
+            Some(s.append(source, room))
         })??;
-        to.queue.wake_all(poll::IN | poll::RDNORM);
+        self.queue.wake_all(poll::IN | poll::RDNORM);
         Ok(done)
+    }
+
+    /// Waits until there is room. Value: for how many bytes.
+    fn await_room(&self, nonblock: bool) -> Result<usize> {
+        let limit = if nonblock { Limit::Never } else { Limit::Forever };
+        wait(&self.queue, poll::OUT | poll::ERR, limit, || {
+            let s = self.state.lock();
+            match s.room() {
+                _ if s.readers == 0 => Some(Err(Errno::EPIPE)),
+                0 => None,
+                room => Some(Ok(room)),
+            }
+        })?
     }
 
     fn write(&self, source: &mut Source, packets: bool, nonblock: bool) -> Result<usize> {
@@ -203,7 +216,7 @@ impl Pipe {
                 if s.readers == 0 {
                     return Some(Err(Errno::EPIPE));
                 }
-                let room = s.capacity.saturating_sub(s.bytes.len());
+                let room = s.room();
                 // Short writes go in one piece or not at all, and so do packets.
                 let piece = if packets { source.left().min(ATOMIC) } else { source.left() };
                 let at_once = whole <= ATOMIC || packets;
@@ -245,7 +258,7 @@ impl Pipe {
             }
         }
         if write {
-            if s.capacity.saturating_sub(s.bytes.len()) >= ATOMIC {
+            if s.room() >= ATOMIC {
                 r |= poll::OUT | poll::WRNORM;
             }
             if s.readers == 0 {
@@ -275,6 +288,11 @@ impl Pipe {
 }
 
 impl State {
+    /// Bytes that can be put.
+    fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.bytes.len())
+    }
+
     /// Bytes that one read takes at most: up to the end of a packet, or to the start of the next.
     fn next_read(&self) -> usize {
         match self.packets.front() {
@@ -331,10 +349,35 @@ impl PipeEnd {
         if !self.read || !to.write {
             return Err(Errno::EBADF);
         }
-        if Arc::ptr_eq(&self.pipe, &to.pipe) {
+        if self.is_same(to) {
             return Err(Errno::EINVAL);
         }
         self.pipe.copy_to(&to.pipe, most, nonblock)
+    }
+
+    /// Writes what fits, once there is room for some.
+    pub fn write_some(&self, source: &mut Source, nonblock: bool) -> Result<usize> {
+        self.pipe.append(source, nonblock)
+    }
+
+    /// Waits until there is room. Value: for how many bytes.
+    pub fn await_room(&self, nonblock: bool) -> Result<usize> {
+        self.pipe.await_room(nonblock)
+    }
+
+    /// Puts bytes back that were just read, but not written elsewhere, as those that come next.
+    pub fn put_back(&self, bytes: &[u8]) {
+        let mut s = self.pipe.state.lock();
+        let at = s.bytes.gone;
+        s.bytes.store.splice(at..at, bytes.iter().copied());
+        s.taken -= bytes.len() as u64;
+        drop(s);
+        self.pipe.queue.wake_all(poll::IN | poll::RDNORM);
+    }
+
+    /// Are both of one pipe?
+    pub fn is_same(&self, other: &PipeEnd) -> bool {
+        Arc::ptr_eq(&self.pipe, &other.pipe)
     }
 
     /// Bytes that it can hold.

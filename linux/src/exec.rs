@@ -352,6 +352,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         atoll_task::move_to_space(id);
     } else {
         process.forget_memory(&task.space.memory);
+        task.space.barriers.store(0, Ordering::Relaxed);
     }
     process.release_parent();
     // Files that another process shares stay open there; ours are our own from now on.
@@ -600,12 +601,17 @@ pub fn new_space(memory: impl FnOnce() -> Result<AddressSpace>) -> Result<Arc<Sp
         }
     };
     let memory = memory().inspect_err(|_| spare_space(id))?;
-    Ok(Arc::new(Space { id, memory, users: AtomicU32::new(1) }))
+    Ok(Arc::new(Space { id, memory, users: AtomicU32::new(1), barriers: AtomicU32::new(0) }))
 }
 
 /// The first program's space, which is there from the start.
 pub fn first_space() -> Arc<Space> {
-    Arc::new(Space { id: 0, memory: AddressSpace::new(TOP), users: AtomicU32::new(1) })
+    Arc::new(Space {
+        id: 0,
+        memory: AddressSpace::new(TOP),
+        users: AtomicU32::new(1),
+        barriers: AtomicU32::new(0),
+    })
 }
 
 /// A space that no program is in any more.

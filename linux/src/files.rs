@@ -101,6 +101,13 @@ impl FdTable {
         self.files.get(fd as usize).ok_or(Errno::EBADF)
     }
 
+    /// The same, which is not just a place (O_PATH), with which most calls do nothing: EBADF.
+    #[inline]
+    pub fn get_open(&self, fd: u32) -> Result<FileRef> {
+        let file = self.get(fd)?;
+        if file.flags() & linux_raw_sys::general::O_PATH != 0 { Err(Errno::EBADF) } else { Ok(file) }
+    }
+
     /// Puts a file at the lowest free descriptor from `from` on, below `limit`.
     pub fn add(&self, file: FileRef, cloexec: bool, from: usize, limit: u64) -> Result<u32> {
         let limit = limit.min(FILES_MAX as u64) as usize;

@@ -449,7 +449,14 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
     match command {
         linux::FUTEX_WAIT => wait(task, addr, private, value, !0, limit(c.arg(3), false, false)?),
         // Linux wakes one even if asked for none.
-        linux::FUTEX_WAKE => Ok(wake(key(task, addr, private)?, value.max(1), !0)),
+        linux::FUTEX_WAKE => {
+            let key = key(task, addr, private)?;
+            if !private {
+                // Memory that others may show, too, is to be there: EFAULT behind the end of a file.
+                let _: u32 = get(addr)?;
+            }
+            Ok(wake(key, value.max(1), !0))
+        }
         _ => other(c, command),
     }
 }

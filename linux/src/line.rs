@@ -47,6 +47,43 @@ impl Default for Termios {
     }
 }
 
+/// The same as System V has it (`struct termio`): the low halves, and fewer characters.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[allow(missing_docs, reason = "the names are those of ioctl_tty(2)")]
+pub struct Termio {
+    pub iflag: u16,
+    pub oflag: u16,
+    pub cflag: u16,
+    pub lflag: u16,
+    pub line: u8,
+    pub cc: [u8; 8],
+    pub padding: u8,
+}
+
+impl Termio {
+    /// What it shows of a terminal's settings.
+    pub fn of(all: &Termios) -> Termio {
+        let [iflag, oflag, cflag, lflag] =
+            [all.iflag, all.oflag, all.cflag, all.lflag].map(|flag| flag as u16);
+        let mut cc = [0; 8];
+        cc.copy_from_slice(&all.cc[..8]);
+        Termio { iflag, oflag, cflag, lflag, line: all.line, cc, padding: 0 }
+    }
+
+    /// Settings with this in place of what it shows of them.
+    pub fn over(&self, mut all: Termios) -> Termios {
+        let low = |all: u32, flag: u16| all & 0xffff_0000 | u32::from(flag);
+        all.iflag = low(all.iflag, self.iflag);
+        all.oflag = low(all.oflag, self.oflag);
+        all.cflag = low(all.cflag, self.cflag);
+        all.lflag = low(all.lflag, self.lflag);
+        all.line = self.line;
+        all.cc[..8].copy_from_slice(&self.cc);
+        all
+    }
+}
+
 impl Termios {
     fn local(&self, flag: u32) -> bool {
         self.lflag & flag != 0

@@ -1614,6 +1614,8 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/random/uuid", Body::Text(random_uuid));
     t.add("sys/kernel/random/entropy_avail", text!("256\n"));
     t.add("sys/kernel/random/poolsize", text!("256\n"));
+    t.add("sys/kernel/tainted", text!("0\n"));
+    t.add("sys/kernel/sched_rr_timeslice_ms", text!("100\n"));
     t.add("sys/kernel/sched_child_runs_first", text!("0\n"));
     t.add("sys/kernel/perf_event_paranoid", text!("4\n"));
     t.add("sys/kernel/yama/ptrace_scope", text!("1\n"));
@@ -1634,6 +1636,8 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/fs/file-max", text!("9223372036854775807\n"));
     t.add("sys/fs/file-nr", text!("1024\t0\t9223372036854775807\n"));
     t.add("sys/fs/nr_open", text!("1048576\n"));
+    t.add("sys/fs/pipe-user-pages-soft", text!("0\n"));
+    t.add("sys/fs/pipe-user-pages-hard", text!("0\n"));
     t.add("sys/fs/pipe-max-size", text!("1048576\n"));
     t.add("sys/fs/inotify/max_user_watches", Body::Text(|| format!("{}\n", inotify::WATCHES_MAX)));
     t.add("sys/fs/inotify/max_user_instances", Body::Text(|| format!("{}\n", inotify::INSTANCES_MAX)));
@@ -1643,6 +1647,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/net/core/rmem_max", setting!("212992\n"));
     t.add("sys/net/core/wmem_max", setting!("212992\n"));
     t.add("sys/net/ipv4/ip_local_port_range", setting!("32768\t60999\n"));
+    t.add("sys/net/ipv4/ip_unprivileged_port_start", text!("1024\n"));
     t.add("sys/net/ipv4/tcp_fastopen", setting!("1\n"));
     t.add("sys/net/ipv4/tcp_max_syn_backlog", setting!("4096\n"));
     t.add("sys/net/ipv6/conf/all/disable_ipv6", text!("0\n"));

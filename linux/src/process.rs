@@ -26,6 +26,7 @@ use atoll_task::{Activity, Policy, ThreadRef, Timer, books};
 use linux_raw_sys::general as linux;
 
 use crate::capabilities::{Capabilities, Users};
+use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
 use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
@@ -41,6 +42,8 @@ pub struct Space {
     pub memory: AddressSpace,
     /// Processes that run in it: more than one while a vfork lasts.
     pub users: AtomicU32,
+    /// What its program has registered for with membarrier(2).
+    pub barriers: AtomicU32,
 }
 
 impl Drop for Space {
@@ -337,7 +340,9 @@ pub struct Process {
     /// ITIMER_REAL.
     pub alarm: SetOnce<Timer>,
     /// ITIMER_VIRTUAL and ITIMER_PROF, once they are used.
-    pub cpu_alarms: Mutex<[Option<crate::cpu_timer::CpuTimer>; 2]>,
+    pub cpu_alarms: Mutex<[Option<CpuTimer>; 2]>,
+    /// RLIMIT_CPU, if there is one.
+    pub cpu_limit: Mutex<Option<CpuTimer>>,
     /// POSIX timers.
     pub timers: Mutex<BTreeMap<i32, crate::event::PosixTimer>>,
     /// Where the next one's number is looked for; changed under their lock.
@@ -617,6 +622,7 @@ impl Process {
             started: platform().now(),
             alarm: SetOnce::new(),
             cpu_alarms: Mutex::new([None, None]),
+            cpu_limit: Mutex::new(None),
             timers: Mutex::new(BTreeMap::new()),
             next_timer: AtomicI32::new(0),
             released: AtomicBool::new(false),
@@ -642,6 +648,9 @@ impl Process {
         });
         // The process is new: nobody else can have set it.
         let _ = process.alarm.set(alarm);
+        if from.limits[linux::RLIMIT_CPU as usize].cur != u64::MAX {
+            process.limit_time();
+        }
         if let Some(parent) = &from.parent {
             parent.children.lock().push(process.clone());
         }
@@ -676,6 +685,33 @@ impl Process {
             sum.add(t.used());
         }
         sum
+    }
+
+    /// Sees to it that its limit of processor time is kept (RLIMIT_CPU, setrlimit(2)): SIGXCPU when it is reached and each second
+    /// from then on, SIGKILL at the hard one.
+    pub fn limit_time(self: &Arc<Self>) {
+        const SECOND: u64 = 1_000_000_000;
+        let limit = self.limit(linux::RLIMIT_CPU);
+        let mut timer = self.cpu_limit.lock();
+        if limit.cur == u64::MAX {
+            *timer = None;
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        let timer = timer.get_or_insert_with(|| {
+            CpuTimer::new(CpuClock::Process(weak.clone()), move |_| {
+                let Some(p) = weak.upgrade() else { return };
+                let used = p.used().run_ns / SECOND;
+                let signal = {
+                    let limit = &mut p.limits.lock()[linux::RLIMIT_CPU as usize];
+                    // As Linux, which so comes to the next second.
+                    limit.cur = limit.cur.max(used + 1);
+                    if used >= limit.max { linux::SIGKILL } else { linux::SIGXCPU }
+                };
+                signal::send_process(&p, Siginfo::from_kernel(signal, 0x80));
+            })
+        });
+        timer.set(Some(limit.cur.saturating_mul(SECOND)), SECOND);
     }
 
     /// Its memory goes: what remains is how much there was.
@@ -1086,6 +1122,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
         alarm.stop();
     }
     *process.cpu_alarms.lock() = [None, None];
+    *process.cpu_limit.lock() = None;
     process.timers.lock().clear();
     units::end_all(process);
     // Close now, not when the last reference to the task goes: peers wait for it.

@@ -20,7 +20,7 @@ use linux_raw_sys::{general as linux, ioctl as ctl};
 use zerocopy::IntoBytes;
 
 use crate::current;
-use crate::line::{ARRIVED, Line, ROOM, Termios};
+use crate::line::{ARRIVED, Line, ROOM, Termio, Termios};
 use crate::process::all_processes;
 use crate::signal;
 use crate::types::{Siginfo, get, put};
@@ -101,6 +101,25 @@ impl Pty {
                 if command == ctl::TCSETSF {
                     s.line.flush_input();
                 }
+                s.line.set(new);
+                drop(s);
+                self.slave.wake_all(poll::ALL);
+                self.master.wake_all(poll::ALL);
+                Ok(0)
+            }
+            ctl::TCGETA => {
+                let now = Termio::of(&s.line.termios);
+                drop(s);
+                user::write(arg, now.as_bytes()).map(|()| 0)
+            }
+            ctl::TCSETA | ctl::TCSETAW | ctl::TCSETAF => {
+                drop(s);
+                let new: Termio = get(arg)?;
+                let mut s = self.state.lock();
+                if command == ctl::TCSETAF {
+                    s.line.flush_input();
+                }
+                let new = new.over(s.line.termios);
                 s.line.set(new);
                 drop(s);
                 self.slave.wake_all(poll::ALL);

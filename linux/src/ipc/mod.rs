@@ -35,6 +35,7 @@ const MODE: u32 = 0o777;
 
 /// An id is an index and, in the bits above this one, how often the indices were gone through before.
 const INDEX_BITS: u32 = 15;
+const INDEX_MASK: i32 = (1 << INDEX_BITS) - 1;
 const SEQUENCES: u32 = 1 << (31 - INDEX_BITS);
 
 /// Who owns an object, and what others may do with it.
@@ -165,7 +166,7 @@ impl<T> Table<T> {
 
     /// The object with an id.
     fn find(&self, id: i32) -> Result<Found<T>> {
-        self.at(id & ((1 << INDEX_BITS) - 1)).filter(|found| found.id == id).ok_or(Errno::EINVAL)
+        self.at(id & INDEX_MASK).filter(|found| found.id == id).ok_or(Errno::EINVAL)
     }
 
     /// The object at an index, or None.
@@ -201,7 +202,8 @@ impl<T> Table<T> {
 fn found_to_tell<T>(table: &Mutex<Table<T>>, id: i32, by_index: bool) -> Result<(Found<T>, u64)> {
     let table = table.lock();
     if by_index {
-        let found = table.at(id).ok_or(Errno::EINVAL)?;
+        // What is above an index is not looked at.
+        let found = table.at(id & INDEX_MASK).ok_or(Errno::EINVAL)?;
         let id = found.id as u64;
         return Ok((found, id));
     }

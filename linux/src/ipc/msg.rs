@@ -19,7 +19,7 @@ use super::{
     found_to_tell, get, now,
 };
 use crate::signal;
-use crate::syscalls::{Call, unsupported};
+use crate::syscalls::Call;
 use crate::types::{Msginfo, MsqidDs, put};
 
 const MSG_STAT: u32 = 11;
@@ -215,8 +215,7 @@ pub fn msgrcv(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     if flags & MSG_COPY != 0 {
-        // As a Linux without CONFIG_CHECKPOINT_RESTORE.
-        return Err(unsupported(c.task, "msgrcv(MSG_COPY)", Errno::ENOSYS));
+        return copy(c);
     }
     let (want, most) = (Want::new(c.arg(3) as i64, flags), len as usize);
     let cuts = flags & MSG_NOERROR != 0;
@@ -255,6 +254,25 @@ pub fn msgrcv(c: &mut Call) -> Result<u64> {
             Err(e) => return Err(e),
         }
     }
+}
+
+/// `msgrcv(2)` with MSG_COPY: tells of the message at a place, and leaves it there.
+fn copy(c: &Call) -> Result<u64> {
+    let (id, to, most, flags) = (c.int(0), c.arg(1), c.arg(2) as usize, c.uint(4));
+    if flags & IPC_NOWAIT == 0 || flags & MSG_EXCEPT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let queue = QUEUES.lock().find(id)?.object;
+    let state = queue.state.lock();
+    state.perm.check(c.task, READ)?;
+    let at = usize::try_from(c.arg(3)).ok();
+    let message = at.and_then(|at| state.messages.get(at)).ok_or(Errno::ENOMSG)?;
+    if message.text.len() > most && flags & MSG_NOERROR == 0 {
+        return Err(Errno::E2BIG);
+    }
+    let message = Message { kind: message.kind, text: message.text.clone() };
+    drop(state);
+    give(to, most, &message)
 }
 
 /// Gives the program a message, of whose text it takes so many bytes.

@@ -12,7 +12,7 @@ use atoll_fs::node::At;
 use atoll_fs::pipe::{Pipe, PipeEnd};
 use atoll_fs::tmp::TmpNode;
 use atoll_fs::{FileType, OpenFile, Sink, Source};
-use atoll_mem::io::{Piece, reading, writing};
+use atoll_mem::io::{Piece, in_part, reading, writing};
 use atoll_mem::user;
 use atoll_sync::RcuArc;
 use linux_raw_sys::{general as linux, ioctl as ctl, net};
@@ -148,9 +148,16 @@ fn offset(n: u64) -> Result<u64> {
     if (n as i64) < 0 { Err(Errno::EINVAL) } else { Ok(n) }
 }
 
+/// The file of a call that says where in it. ESPIPE: it has no places.
+fn with_positions(c: &Call) -> Result<FileRef> {
+    let file = c.file(0)?;
+    let inner = file.file();
+    if inner.seekable() || inner.keeps_position() { Ok(file) } else { Err(Errno::ESPIPE) }
+}
+
 /// `pread64(2)`.
 pub fn pread(c: &mut Call) -> Result<u64> {
-    let file = c.file(0)?;
+    let file = with_positions(c)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.readable(), c.arg(1), c.arg(2))?;
     read_to(&file, &mut Sink::one(addr, len), Some(at))
@@ -158,7 +165,7 @@ pub fn pread(c: &mut Call) -> Result<u64> {
 
 /// `pwrite64(2)`.
 pub fn pwrite(c: &mut Call) -> Result<u64> {
-    let file = c.file(0)?;
+    let file = with_positions(c)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
     write_from(c, &file, &mut Source::one(addr, len), Some(at))
@@ -291,12 +298,12 @@ pub fn close_range(c: &mut Call) -> Result<u64> {
 
 /// `dup(2)`.
 pub fn dup(c: &mut Call) -> Result<u64> {
-    let file = c.file(0)?;
+    let file = c.file_or_place(0)?;
     c.install(file, false)
 }
 
 fn dup_to(c: &mut Call, cloexec: bool) -> Result<u64> {
-    let file = c.file(0)?;
+    let file = c.file_or_place(0)?;
     let to = c.uint(1);
     let limit = c.task.process.max_files.load(Ordering::Relaxed);
     if u64::from(to) >= limit.min(FILES_MAX as u64) {
@@ -311,7 +318,7 @@ fn dup_to(c: &mut Call, cloexec: bool) -> Result<u64> {
 /// `dup2(2)`.
 pub fn dup2(c: &mut Call) -> Result<u64> {
     if c.uint(0) == c.uint(1) {
-        c.file(0)?;
+        c.file_or_place(0)?;
         return Ok(u64::from(c.uint(1)));
     }
     dup_to(c, false)
@@ -375,9 +382,16 @@ fn owner_id(file: &OpenFile) -> i32 {
 
 /// `fcntl(2)`.
 pub fn fcntl(c: &mut Call) -> Result<u64> {
-    let file = c.file(0)?;
+    let file = c.file_or_place(0)?;
     let (fd, command, arg) = (c.uint(0), c.uint(1), c.arg(2));
     let limit = c.task.process.max_files.load(Ordering::Relaxed);
+    let of_place = matches!(
+        command,
+        linux::F_DUPFD | linux::F_DUPFD_CLOEXEC | linux::F_GETFD | linux::F_SETFD | linux::F_GETFL
+    );
+    if file.flags() & linux::O_PATH != 0 && !of_place {
+        return Err(Errno::EBADF);
+    }
     match command {
         linux::F_DUPFD | linux::F_DUPFD_CLOEXEC => {
             if arg >= limit {
@@ -390,6 +404,9 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
         linux::F_SETFD => c.task.files.set_cloexec(fd, arg as u32 & linux::FD_CLOEXEC != 0).map(|()| 0),
         linux::F_GETFL => Ok(u64::from(status_flags(&file))),
         linux::F_SETFL => {
+            if arg as u32 & !file.flags() & linux::O_NOATIME != 0 {
+                c.task.cred().owns(&file.attr()?)?;
+            }
             let on = arg as u32 & linux::FASYNC != 0;
             // Of a file that never tells, the flag is only kept.
             match asynchronous::set(c.task, &file, fd, on) {
@@ -535,17 +552,19 @@ pub fn syncfs(c: &mut Call) -> Result<u64> {
 pub fn ftruncate(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let len = offset(c.arg(1))?;
-    if file.flags() & linux::O_PATH != 0 {
-        return Err(Errno::EBADF);
-    }
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
     file_size_limit(c.task, len)?;
+    set_length(c.task, &file, len).map(|()| 0)
+}
+
+/// Makes an open file so many bytes long.
+pub(super) fn set_length(task: &Task, file: &FileRef, len: u64) -> Result<()> {
     file.file().truncate(len)?;
     file.note(linux::IN_MODIFY);
-    crate::extents::was_cut(c.task, file.file().as_any(), len);
-    Ok(0)
+    crate::extents::was_cut(task, file.file().as_any(), len);
+    Ok(())
 }
 
 /// EFBIG and SIGXFSZ for a file longer than RLIMIT_FSIZE.
@@ -607,7 +626,7 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let at = if explicit { start } else { from.with_position(|p| *p) };
-    let n = transfer(c.task, false, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX))?;
+    let n = transfer(c.task, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX))?;
     if explicit {
         put(c.arg(2), &(start + n))?;
     } else {
@@ -617,10 +636,8 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
 }
 
 /// Moves bytes from one file to another through a buffer of the runtime's.
-/// `hurry`: pipes are not waited for.
 fn transfer(
     task: &Task,
-    hurry: bool,
     from: &FileRef,
     mut at: Option<u64>,
     to: &FileRef,
@@ -636,7 +653,7 @@ fn transfer(
         let got = match at {
             Some(a) => from.read_at(&mut sink, a),
             // More than the first is only taken, not waited for.
-            None if hurry || done > 0 => from.file().read(&mut sink, None, true),
+            None if done > 0 => from.file().read(&mut sink, None, true),
             None => from.read(&mut sink),
         };
         let got = match got {
@@ -650,7 +667,6 @@ fn transfer(
             let mut source = Source::kernel(&buf[out..got]);
             let put = match to_at {
                 Some(a) => to.write_at(&mut source, a + out as u64, most),
-                None if hurry => to.file().write(&mut source, At::Stream, true).map(|(n, _)| n),
                 None => to.write(&mut source, most),
             };
             match put {
@@ -673,10 +689,6 @@ fn transfer(
         if out < got || (at.is_none() && got < want) {
             break;
         }
-    }
-    if hurry && done > 0 {
-        from.note(linux::IN_ACCESS);
-        to.note(linux::IN_MODIFY);
     }
     Ok(done)
 }
@@ -701,7 +713,7 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
         if arg != 0 { offset(get(arg)?) } else { Ok(f.with_position(|p| *p)) }
     };
     let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
-    let n = transfer(c.task, false, &from, Some(a), &to, Some(b), c.arg(4).min(TRANSFER_MAX))?;
+    let n = transfer(c.task, &from, Some(a), &to, Some(b), c.arg(4).min(TRANSFER_MAX))?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if arg != 0 {
             put(arg, &(at + n))?;
@@ -741,7 +753,31 @@ pub fn vmsplice(c: &mut Call) -> Result<u64> {
     if file.as_type::<PipeEnd>().is_none() {
         return Err(Errno::EBADF);
     }
-    if file.writable() { writev(c) } else { readv(c) }
+    let nonblock = c.uint(3) & linux::SPLICE_F_NONBLOCK != 0 || file.nonblock();
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    match file.as_type::<PipeEnd>() {
+        Some(pipe) if file.writable() => {
+            let mut source = Source::user(list);
+            if source.left() == 0 {
+                return Ok(0);
+            }
+            // The program's memory may come by pieces: it waits for the first one's room only.
+            let mut waits = !nonblock;
+            let whole = || true;
+            let n = writing(&mut source, whole, |s| pipe.write_some(s, !core::mem::take(&mut waits)));
+            n.map(|n| n as u64).map_err(|e| write_signal(c.task, e))
+        }
+        _ => {
+            let mut sink = Sink::user(list);
+            reading(&mut sink, in_part, |s| file.file().read(s, None, nonblock)).map(|n| n as u64)
+        }
+    }
+}
+
+/// Is it one of those objects without a place in any file system (an eventfd, an epoll instance) that splice can't use?
+fn is_anonymous(file: &FileRef) -> bool {
+    file.place().is_none() && file.file().describe().starts_with(b"anon_inode:")
 }
 
 /// `splice(2)`: one side is a pipe.
@@ -753,9 +789,6 @@ pub fn splice(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let (from, to) = (c.file(0)?, c.file(2)?);
-    if from.as_type::<PipeEnd>().is_none() && to.as_type::<PipeEnd>().is_none() {
-        return Err(Errno::EINVAL);
-    }
     let position = |arg: u64, f: &FileRef| -> Result<Option<u64>> {
         match (arg != 0, f.file().seekable()) {
             (true, true) => Ok(Some(offset(get(arg)?)?)),
@@ -764,16 +797,27 @@ pub fn splice(c: &mut Call) -> Result<u64> {
             (false, false) => Ok(None),
         }
     };
+    let pipes = (from.as_type::<PipeEnd>(), to.as_type::<PipeEnd>());
+    if pipes.0.is_none() && pipes.1.is_none() {
+        return Err(Errno::EINVAL);
+    }
     let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
     if !from.readable() || !to.writable() {
         return Err(Errno::EBADF);
     }
-    if to.flags() & linux::O_APPEND != 0 {
+    let is_directory = from.place().is_some_and(|p| p.inode.kind() == FileType::Directory);
+    let is_one = matches!(pipes, (Some(a), Some(b)) if a.is_same(b));
+    if is_one || is_directory || is_anonymous(&from) || is_anonymous(&to) || to.flags() & linux::O_APPEND != 0
+    {
         return Err(Errno::EINVAL);
     }
     let hurry = c.uint(5) & linux::SPLICE_F_NONBLOCK != 0;
-    // No more than fits: what is taken out of a pipe must go somewhere.
-    let n = transfer(c.task, hurry, &from, a, &to, b, c.arg(4).min(64 << 10))?;
+    let len = c.arg(4).min(64 << 10) as usize;
+    let n = match pipes {
+        (_, Some(pipe)) => splice_to_pipe(c.task, hurry, &from, a, pipe, &to, len),
+        (Some(pipe), None) => splice_from_pipe(c.task, hurry, pipe, &from, &to, b, len),
+        (None, None) => Err(Errno::EINVAL),
+    }?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if let Some(at) = at {
             if arg != 0 {
@@ -784,6 +828,70 @@ pub fn splice(c: &mut Call) -> Result<u64> {
         }
     }
     Ok(n)
+}
+
+/// No more than there is room for is taken out of `from`, so that nothing has to wait that is in nobody's hands.
+fn splice_to_pipe(
+    task: &Task,
+    hurry: bool,
+    from: &FileRef,
+    at: Option<u64>,
+    pipe: &PipeEnd,
+    to: &FileRef,
+    len: usize,
+) -> Result<u64> {
+    let room = pipe.await_room(hurry || to.nonblock()).map_err(|e| write_signal(task, e))?;
+    let mut buf = alloc::vec![0u8; len.min(room)];
+    let mut sink = Sink::kernel(&mut buf);
+    let got = match at {
+        Some(at) => from.read_at(&mut sink, at),
+        None if hurry => from.file().read(&mut sink, None, true),
+        None => from.read(&mut sink),
+    }?;
+    let mut source = Source::kernel(&buf[..got]);
+    while source.left() > 0 {
+        // Others may have filled it meanwhile.
+        pipe.write_some(&mut source, false).map_err(|e| write_signal(task, e))?;
+    }
+    Ok(got as u64)
+}
+
+/// What can't be written goes back into the pipe.
+fn splice_from_pipe(
+    task: &Task,
+    hurry: bool,
+    pipe: &PipeEnd,
+    from: &FileRef,
+    to: &FileRef,
+    to_at: Option<u64>,
+    len: usize,
+) -> Result<u64> {
+    let most = task.process.max_file_size.load(Ordering::Relaxed);
+    let mut buf = alloc::vec![0u8; len];
+    let mut sink = Sink::kernel(&mut buf);
+    let got = if hurry { from.file().read(&mut sink, None, true) } else { from.read(&mut sink) }?;
+    let mut done = 0;
+    let mut error = None;
+    while done < got && error.is_none() {
+        let mut source = Source::kernel(&buf[done..got]);
+        let put = match to_at {
+            Some(at) => to.write_at(&mut source, at + done as u64, most),
+            None if hurry => to.file().write(&mut source, At::Stream, true).map(|(n, _)| n),
+            None => to.write(&mut source, most),
+        };
+        match put {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) => error = Some(e),
+        }
+    }
+    if done < got {
+        pipe.put_back(&buf[done..got]);
+    }
+    match error {
+        Some(e) if done == 0 => Err(write_signal(task, e)),
+        _ => Ok(done as u64),
+    }
 }
 
 /// `flock(2)`.

@@ -2,11 +2,12 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use atoll_abi::control::Paging;
 use atoll_abi::grid::Quota;
 use atoll_abi::grid::call::{self, PageChange};
-use atoll_abi::layout::{PAGE, is_user_range, page_down, page_up};
+use atoll_abi::layout::{PAGE, USER_MAX, is_user_range, page_down, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result};
 use atoll_fs::OpenFile;
@@ -76,6 +77,9 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if len == 0 {
         return Err(Errno::EINVAL);
     }
+    if len > USER_MAX {
+        return Err(Errno::ENOMEM);
+    }
     // A shared mapping of /dev/zero is memory like any other (`mem(4)`), that may be written to if that may.
     let zeroes = file.as_ref().filter(|f| shared && f.as_type::<Device>() == Some(&Device::Zero));
     if let Some(f) = zeroes
@@ -121,8 +125,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         }
         Kind::File { file: mappable, offset }
     };
-    let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
-    if limit != u64::MAX && c.task.space.memory.total().saturating_add(len) > limit {
+    if !has_address_space(c, len) {
         return Err(Errno::ENOMEM);
     }
     let locked = flags & linux::MAP_LOCKED != 0;
@@ -174,6 +177,12 @@ const SHARED_FLAGS: u32 = linux::MAP_TYPE
     | linux::MAP_STACK
     | linux::MAP_HUGETLB
     | linux::MAP_32BIT;
+
+/// Does RLIMIT_AS allow so many bytes more?
+fn has_address_space(c: &Call, len: u64) -> bool {
+    let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
+    limit == u64::MAX || c.task.space.memory.total().saturating_add(len) <= limit
+}
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
 pub(crate) fn overcommit_is_obvious(len: u64) -> bool {
@@ -294,6 +303,10 @@ pub fn brk(c: &mut Call) -> Result<u64> {
     let to = c.arg(0);
     let (start, now) = space.heap_range();
     if space.locks_all() && page_up(to).saturating_sub(page_up(now)) > may_lock(c) {
+        return Ok(now.max(start));
+    }
+    let more = page_up(to).saturating_sub(page_up(now));
+    if more > 0 && (more > memory().total() && overcommit_is_obvious(more) || !has_address_space(c, more)) {
         return Ok(now.max(start));
     }
     Ok(space.brk(to, limit))
@@ -587,22 +600,43 @@ pub fn munlockall(c: &mut Call) -> Result<u64> {
     Ok(0)
 }
 
-/// `membarrier(2)`: each core passes a full barrier when it is interrupted.
+/// `membarrier(2)`: each core passes a full barrier when it is interrupted, and serializes when it goes back to its program.
 pub fn membarrier(c: &mut Call) -> Result<u64> {
-    const QUERY: u32 = 0;
-    const GLOBAL: u32 = 1;
-    const PRIVATE_EXPEDITED: u32 = 8;
-    const REGISTER_PRIVATE_EXPEDITED: u32 = 16;
+    use linux_raw_sys::general::membarrier_cmd as cmd;
+    const REGISTRATIONS: [(u32, u32); 3] = [
+        (cmd::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED as u32, cmd::MEMBARRIER_CMD_GLOBAL_EXPEDITED as u32),
+        (cmd::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED as u32, cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED as u32),
+        (
+            cmd::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE as u32,
+            cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE as u32,
+        ),
+    ];
+    const GLOBAL: u32 = cmd::MEMBARRIER_CMD_GLOBAL as u32;
+    const GLOBAL_EXPEDITED: u32 = cmd::MEMBARRIER_CMD_GLOBAL_EXPEDITED as u32;
+    const GET_REGISTRATIONS: u32 = cmd::MEMBARRIER_CMD_GET_REGISTRATIONS as u32;
     if c.uint(1) != 0 {
         return Err(Errno::EINVAL);
     }
-    match c.uint(0) {
-        QUERY => Ok(u64::from(GLOBAL | PRIVATE_EXPEDITED | REGISTER_PRIVATE_EXPEDITED)),
-        REGISTER_PRIVATE_EXPEDITED => Ok(0),
-        GLOBAL | PRIVATE_EXPEDITED => {
+    let registered = &c.task.space.barriers;
+    let command = c.uint(0);
+    match command {
+        0 => Ok(REGISTRATIONS.iter().fold(GLOBAL | GET_REGISTRATIONS, |all, (a, b)| all | a | b).into()),
+        GET_REGISTRATIONS => Ok(registered.load(Ordering::Relaxed).into()),
+        GLOBAL | GLOBAL_EXPEDITED => {
             atoll_task::barrier();
             Ok(0)
         }
-        _ => Err(Errno::EINVAL),
+        _ if REGISTRATIONS.iter().any(|(register, _)| *register == command) => {
+            registered.fetch_or(command, Ordering::Relaxed);
+            Ok(0)
+        }
+        _ => {
+            let needs = REGISTRATIONS.iter().find(|(_, c)| *c == command).ok_or(Errno::EINVAL)?;
+            if registered.load(Ordering::Relaxed) & needs.0 == 0 {
+                return Err(Errno::EPERM);
+            }
+            atoll_task::barrier();
+            Ok(0)
+        }
     }
 }

@@ -82,9 +82,15 @@ impl Call<'_> {
         self.arg(n) as u32
     }
 
-    /// The open file that argument `n` names.
+    /// The open file that argument `n` names, which is not just a place (O_PATH).
     #[inline]
     pub fn file(&self, n: usize) -> Result<FileRef> {
+        self.task.files.get_open(self.arg(n) as u32)
+    }
+
+    /// The same, which may be a place only.
+    #[inline]
+    pub fn file_or_place(&self, n: usize) -> Result<FileRef> {
         self.task.files.get(self.arg(n) as u32)
     }
 

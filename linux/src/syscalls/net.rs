@@ -185,8 +185,19 @@ pub fn socketpair(c: &mut Call) -> Result<u64> {
     if kind & !0xf != 0 {
         return Err(Errno::EINVAL);
     }
-    if domain != net::AF_UNIX {
-        return Err(Errno::EOPNOTSUPP);
+    match domain {
+        net::AF_UNIX => {}
+        net::AF_INET | net::AF_INET6 => {
+            // There are such sockets, but no pairs of them.
+            let known = match kind {
+                net::SOCK_STREAM => [0, net::IPPROTO_TCP as u32].contains(&c.uint(2)),
+                net::SOCK_DGRAM => [0, net::IPPROTO_UDP as u32].contains(&c.uint(2)),
+                _ => true,
+            };
+            return Err(if known { Errno::EOPNOTSUPP } else { Errno::EPROTONOSUPPORT });
+        }
+        net::AF_NETLINK => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EAFNOSUPPORT),
     }
     if c.uint(2) > 1 {
         return Err(Errno::EPROTONOSUPPORT);
@@ -515,6 +526,9 @@ pub fn recvfrom(c: &mut Call) -> Result<u64> {
         if let (Some(from), true) = (&message.from, c.arg(4) != 0) {
             put_address(from, c.arg(4), c.arg(5))?;
         } else if c.arg(4) != 0 && c.arg(5) != 0 {
+            if get::<i32>(c.arg(5))? < 0 {
+                return Err(Errno::EINVAL);
+            }
             put(c.arg(5), &0u32)?;
         }
         Ok(message.len as u64)

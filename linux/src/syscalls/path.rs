@@ -244,6 +244,9 @@ fn open_place(
     if write && matches!(kind, FileType::Regular) {
         place.check_writable()?;
     }
+    if flags & linux::O_NOATIME != 0 {
+        walker.cred.owns(&place.inode.attr()?)?;
+    }
     if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
         place.check_writable()?;
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -286,6 +289,9 @@ fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
         _ => {
             if file.as_type::<crate::socket::SocketFile>().is_some() {
                 return Err(Errno::ENXIO);
+            }
+            if flags & linux::O_TRUNC != 0 && file.attr()?.mode & linux::S_IFMT == linux::S_IFREG {
+                super::fd::set_length(task, file, 0)?;
             }
             let kept = flags & (linux::O_ACCMODE | linux::O_NONBLOCK | linux::O_APPEND);
             Ok(RcuArc::new(OpenFile::new(file.file().clone(), kept)))
@@ -420,7 +426,7 @@ pub fn lstat(c: &mut Call) -> Result<u64> {
 
 /// `fstat(2)`.
 pub fn fstat(c: &mut Call) -> Result<u64> {
-    let attr = c.file(0)?.attr()?;
+    let attr = c.file_or_place(0)?.attr()?;
     put_stat(c.arg(1), &attr)
 }
 
@@ -687,7 +693,7 @@ pub fn chdir(c: &mut Call) -> Result<u64> {
 
 /// `fchdir(2)`.
 pub fn fchdir(c: &mut Call) -> Result<u64> {
-    let place = c.file(0)?.place().cloned().ok_or(Errno::ENOTDIR)?;
+    let place = c.file_or_place(0)?.place().cloned().ok_or(Errno::ENOTDIR)?;
     enter(c.task, place)
 }
 
@@ -698,6 +704,7 @@ pub fn chroot(c: &mut Call) -> Result<u64> {
     if place.inode.kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
+    c.task.cred().check(&place.inode.attr()?, may::EXEC)?;
     if !c.task.may(linux::CAP_SYS_CHROOT) {
         return Err(Errno::EPERM);
     }
@@ -874,6 +881,9 @@ fn do_readlink(c: &Call, dir: i32, path: u64, buf: u64, len: u64) -> Result<u64>
         return Err(Errno::EINVAL);
     }
     let path = get_path(path)?;
+    if path.is_empty() && dir == AT_FDCWD {
+        return Err(Errno::ENOENT);
+    }
     let place = find(c.task, dir, &path, linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH)?.place()?;
     let target = place.inode.read_link()?;
     let n = target.len().min(len as usize);
@@ -940,9 +950,6 @@ pub fn chmod(c: &mut Call) -> Result<u64> {
 /// `fchmod(2)`.
 pub fn fchmod(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    if file.flags() & linux::O_PATH != 0 {
-        return Err(Errno::EBADF);
-    }
     change(c.task, Object::Open(file), mode(c.uint(1)))
 }
 
@@ -1136,7 +1143,7 @@ pub fn statfs(c: &mut Call) -> Result<u64> {
 
 /// `fstatfs(2)`.
 pub fn fstatfs(c: &mut Call) -> Result<u64> {
-    let file = c.file(0)?;
+    let file = c.file_or_place(0)?;
     match file.place() {
         Some(p) => put_statfs(c.arg(1), &p.mount.fs.stat()?, p.mount.read_only),
         None => {
@@ -1189,9 +1196,6 @@ fn xattr_object(c: &Call, follow: bool) -> Result<Location> {
 /// `none`: the error if it has no place, as a pipe.
 fn xattr_file(c: &Call, none: Errno) -> Result<Location> {
     let file = c.file(0)?;
-    if file.flags() & linux::O_PATH != 0 {
-        return Err(Errno::EBADF);
-    }
     file.place().cloned().ok_or(none)
 }
 

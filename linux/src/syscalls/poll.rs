@@ -98,7 +98,7 @@ fn do_poll(c: &Call, limit: Limit) -> Result<u64> {
             files.push((None, 0));
             continue;
         }
-        match c.task.files.get(p.fd as u32) {
+        match c.task.files.get_open(p.fd as u32) {
             Ok(f) => files.push((Some(f), u32::from(p.events as u16))),
             Err(_) => {
                 p.revents = bits::NVAL as i16;
@@ -200,7 +200,7 @@ fn do_select(c: &Call, limit: Limit) -> Result<u64> {
     for fd in 0..n {
         for (s, set) in sets.iter().enumerate() {
             if set[fd / 64] & 1 << (fd % 64) != 0 {
-                files.push((Some(c.task.files.get(fd as u32)?), SETS[s]));
+                files.push((Some(c.task.files.get_open(fd as u32)?), SETS[s]));
                 places.push((s, fd));
             }
         }

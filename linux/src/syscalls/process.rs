@@ -251,7 +251,9 @@ fn copied_space(task: &Task, frame: &UserFrame) -> Result<Arc<Space>> {
     // The child begins with its stack and its thread's own data, and so goes the caller on. Copied now they cost neither of them a
     // fault. Where other threads may be writing to what lies beside them, one page of it after the other is taken as it is.
     let hot = [frame.rsp, frame.fs_base];
-    exec::new_space(|| task.space.memory.fork(if alone { &hot } else { &[] }))
+    let space = exec::new_space(|| task.space.memory.fork(if alone { &hot } else { &[] }))?;
+    space.barriers.store(task.space.barriers.load(Ordering::Relaxed), Ordering::Relaxed);
+    Ok(space)
 }
 
 /// What the child of a fork does first, in its own space. `tid_at`: where its id goes, if anywhere.
@@ -1066,6 +1068,8 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         pr::PR_GET_THP_DISABLE => Ok(task.process.thp_disabled.load(Ordering::Relaxed).into()),
         pr::PR_GET_SECCOMP => Ok(0),
         pr::PR_GET_TID_ADDRESS => put(arg, &task.clear_tid.load(Ordering::Relaxed)).map(|()| 0),
+        // The counter can be read, and that can't be changed.
+        pr::PR_SET_TSC if arg == 1 => Ok(0),
         pr::PR_GET_TSC => put(arg, &1u32).map(|()| 0),
         other => Err(unsupported(task, &alloc::format!("prctl({other})"), Errno::EINVAL)),
     }
@@ -1094,8 +1098,10 @@ pub fn arch_prctl(c: &mut Call) -> Result<u64> {
             }
             Err(unsupported(c.task, "a GS base of the program's own (arch_prctl(ARCH_SET_GS))", Errno::EPERM))
         }
+        // ARCH_GET_CPUID: the instruction can be used.
+        0x1011 => Ok(1),
         // CET features, AMX permission: there are none here.
-        0x1011 | 0x1012 => Err(Errno::ENODEV),
+        0x1012 => Err(Errno::ENODEV),
         other => Err(unsupported(c.task, &alloc::format!("arch_prctl({other:#x})"), Errno::EINVAL)),
     }
 }
@@ -1104,7 +1110,7 @@ fn limit_index(n: u64) -> Result<u32> {
     if n < crate::process::LIMITS as u64 { Ok(n as u32) } else { Err(Errno::EINVAL) }
 }
 
-fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
+fn set_limit(c: &Call, p: &Arc<Process>, which: u32, new: Rlimit) -> Result<()> {
     if new.cur > new.max {
         return Err(Errno::EINVAL);
     }
@@ -1123,6 +1129,10 @@ fn set_limit(c: &Call, p: &Process, which: u32, new: Rlimit) -> Result<()> {
         p.max_file_size.store(new.cur, Ordering::Relaxed);
     }
     *old = new;
+    drop(limits);
+    if which == linux::RLIMIT_CPU {
+        p.limit_time();
+    }
     Ok(())
 }
 

@@ -157,7 +157,8 @@ pub fn deadline_of(clock: i32, ns: u64) -> Result<u64> {
     let now = platform().now();
     Ok(match clock as u32 {
         linux::CLOCK_REALTIME | linux::CLOCK_TAI | linux::CLOCK_REALTIME_ALARM => {
-            now.saturating_add(ns.saturating_sub(platform().realtime()))
+            // What is over is over for so long: a timer counts how often it would have run out since.
+            now.saturating_add(ns).saturating_sub(platform().realtime()).max(1)
         }
         linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME | linux::CLOCK_BOOTTIME_ALARM => ns,
         _ => return Err(Errno::EOPNOTSUPP),
