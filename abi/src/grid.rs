@@ -256,6 +256,8 @@ pub mod call {
     /// Range (address, length, whole pages), place for a bit a page: which were written to since this was last asked. Value: how many
     /// pages. ENOMEM: not all is mapped; EINVAL: of some it can't be said.
     pub const PAGES_WRITTEN: u64 = HELLO + 16;
+    /// The same of pages that were used: read, written to, or run.
+    pub const PAGES_ACCESSED: u64 = HELLO + 18;
     /// List (address, number of [`PageChange`]s): changes of mappings, in order. Value: how many were made, or the error of the first.
     pub const PAGES_CHANGE: u64 = HELLO + 17;
 

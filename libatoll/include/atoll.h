@@ -67,6 +67,11 @@ int64_t atoll_shrink_wait(void);
  * process have no more mappings: then all pages are as if they had been written to. */
 long atoll_pages_written(void *addr, size_t len, unsigned char *written);
 
+/* The same of pages that were used, by being read, written to or run. On the host these bits are emulated, too: the range loses all access, and
+ * the first use of a page faults, as the first write does above, and is noted for as many pages. Both can be asked for of the same range. What
+ * a system call reads or writes is used. */
+long atoll_pages_accessed(void *addr, size_t len, unsigned char *accessed);
+
 /* What becomes of a range of mappings: */
 enum {
     ATOLL_PAGES_ACCESS = 0,  /* what it is, with this access (mprotect(2)) */

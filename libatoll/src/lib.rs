@@ -23,6 +23,7 @@ mod number {
     pub const END: u64 = HELLO + 4;
     pub const SHRINK: u64 = HELLO + 32;
     pub const PAGES_WRITTEN: u64 = HELLO + 16;
+    pub const PAGES_ACCESSED: u64 = HELLO + 18;
     pub const PAGES_CHANGE: u64 = HELLO + 17;
     /// Linux's.
     pub const MPROTECT: u64 = 10;
@@ -126,15 +127,24 @@ impl Drop for Activity {
 /// Pages that were written to are always among them; others near by may be, too: `include/atoll.h` says how many, and why calls fail.
 /// Outside of a cell it is ENOSYS, and the program has to find out otherwise.
 pub fn pages_written(start: *const u8, len: usize, written: &mut [u8]) -> Result<usize, Error> {
+    pages_told(number::PAGES_WRITTEN, start, len, written)
+}
+
+/// The same of pages that were used: read, written to or run.
+pub fn pages_accessed(start: *const u8, len: usize, accessed: &mut [u8]) -> Result<usize, Error> {
+    pages_told(number::PAGES_ACCESSED, start, len, accessed)
+}
+
+fn pages_told(number: u64, start: *const u8, len: usize, bits: &mut [u8]) -> Result<usize, Error> {
     if !in_cell() {
         return Err(Error(ENOSYS));
     }
-    if written.len() < (len / PAGE).div_ceil(8) {
+    if bits.len() < (len / PAGE).div_ceil(8) {
         return Err(Error(EINVAL));
     }
-    let (start, to) = (start.addr() as u64, written.as_mut_ptr().addr() as u64);
-    // SAFETY: it writes to `written` only, which is as long as that takes.
-    answer(unsafe { call3(number::PAGES_WRITTEN, start, len as u64, to) }).map(|n| n as usize)
+    let (start, to) = (start.addr() as u64, bits.as_mut_ptr().addr() as u64);
+    // SAFETY: it writes to `bits` only, which is as long as that takes.
+    answer(unsafe { call3(number, start, len as u64, to) }).map(|n| n as usize)
 }
 
 /// What becomes of a range of mappings.
@@ -235,8 +245,9 @@ mod tests {
         let line = std::format!("enum {{ HELLO = {:#010x}, CREATE, ENTER, LEAVE, END, CURRENT,", call::HELLO);
         assert!(c.contains(&line) && call::CURRENT == call::HELLO + 5, "{line}");
         assert!(c.contains("SHRINK = HELLO + 32") && call::SHRINK == call::HELLO + 32);
-        assert!(c.contains("CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE };"));
-        assert_eq!([number::PAGES_WRITTEN, number::PAGES_CHANGE], [call::PAGES_WRITTEN, call::PAGES_CHANGE]);
+        assert!(c.contains("CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };"));
+        let numbers = [number::PAGES_WRITTEN, number::PAGES_CHANGE, number::PAGES_ACCESSED];
+        assert_eq!(numbers, [call::PAGES_WRITTEN, call::PAGES_CHANGE, call::PAGES_ACCESSED]);
         assert_eq!(
             [Becomes::Accessible as u32, Becomes::Discarded as u32, Becomes::Unmapped as u32],
             [change::ACCESS, change::DISCARD, change::UNMAP]
@@ -254,6 +265,7 @@ mod tests {
         drop(entered);
         assert_eq!(shrink_wait(), Err(Error(ENOSYS)));
         assert_eq!(pages_written(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
+        assert_eq!(pages_accessed(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
         let bad =
             PagesChange { start: core::ptr::dangling_mut(), len: PAGE, to: Becomes::Accessible, access: 0 };
         // SAFETY: nothing lies there; Linux takes no such address.

@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::grid::call::{
-    CREATE, CURRENT, DEPTH_MAX, END, ENTER, HELLO, LEAVE, PAGES_CHANGE, PAGES_WRITTEN, SHRINK, VERSION,
+    CREATE, CURRENT, DEPTH_MAX, END, ENTER, HELLO, LEAVE, PAGES_ACCESSED, PAGES_CHANGE, PAGES_WRITTEN,
+    SHRINK, VERSION,
 };
 use atoll_abi::grid::{ACTIVITIES_MAX, NAME_MAX, kind};
 use atoll_abi::{Errno, Result};
@@ -54,6 +55,7 @@ pub fn handler(number: u64) -> Option<Handler> {
         CURRENT => |c| Ok(c.task.entered.innermost()),
         SHRINK => |c| shrinkers::wait_to_be_asked(c.task),
         PAGES_WRITTEN => memory::pages_written,
+        PAGES_ACCESSED => memory::pages_accessed,
         PAGES_CHANGE => memory::pages_change,
         _ => return None,
     })

@@ -378,11 +378,32 @@ struct Slot {
     kept: u16,
     /// Pages that are mapped without write access because the program wants to know whether they are written to.
     clean: u16,
+    /// Pages that are mapped without any access because the program wants to know whether they are used at all.
+    idle: u16,
+}
+
+/// What a program wants to know of pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// Whether they are written to.
+    Written,
+    /// Whether they are used: read, written to, or run.
+    Accessed,
+}
+
+impl Told {
+    /// The pages of a slot of which it is not so yet.
+    fn of(self, slot: &mut Slot) -> &mut u16 {
+        match self {
+            Told::Written => &mut slot.clean,
+            Told::Accessed => &mut slot.idle,
+        }
+    }
 }
 
 impl Slot {
     fn new(frame: u32, mapped: u16) -> Slot {
-        Slot { frame, mapped, stale: 0, guarded: false, kept: 0, clean: 0 }
+        Slot { frame, mapped, stale: 0, guarded: false, kept: 0, clean: 0, idle: 0 }
     }
 
     /// Offset of its chunk in the cell's memory.
@@ -400,15 +421,16 @@ impl Slot {
         if self.is_shared() { unwritable(access) } else { access }
     }
 
-    /// Pages that are mapped without write access because of who wants to know of the first write.
+    /// Pages that are mapped with less access because of who wants to know of the first write, or use.
     fn held(&self) -> u16 {
-        self.kept | self.clean
+        self.kept | self.clean | self.idle
     }
 
     /// These of its pages, apart by what `access` comes to there.
-    fn by_access(&self, bits: u16, access: Access) -> [(u16, Access); 2] {
-        let read_only = if self.is_shared() { bits } else { bits & self.held() };
-        [(bits & !read_only, access), (read_only, unwritable(access))]
+    fn by_access(&self, bits: u16, access: Access) -> [(u16, Access); 3] {
+        let none = bits & self.idle;
+        let read_only = if self.is_shared() { bits } else { bits & (self.kept | self.clean) } & !none;
+        [(bits & !read_only & !none, access), (read_only, unwritable(access)), (none, Access::empty())]
     }
 
     /// What is in these of its pages, which are no longer mapped, is not seen again.
@@ -767,13 +789,14 @@ impl Protecting {
     /// Those of these pages of a slot that are mapped get this access, as far as they may have it. In the order of their addresses,
     /// so that those next to each other go together.
     fn add_slot(&mut self, s: u64, slot: &Slot, bits: u16, access: Access) {
-        let [(free, access), (read_only, less)] = slot.by_access(bits & slot.mapped, access);
-        if read_only == 0 {
-            return self.add(s, free, access);
+        let parts = slot.by_access(bits & slot.mapped, access);
+        if parts[1].0 | parts[2].0 == 0 {
+            return self.add(s, parts[0].0, access);
         }
         for page in (0..16).map(|n| 1 << n) {
-            self.add(s, free & page, access);
-            self.add(s, read_only & page, less);
+            for (bits, access) in parts {
+                self.add(s, bits & page, access);
+            }
         }
     }
 
@@ -1246,17 +1269,17 @@ impl AddressSpace {
         self.lock().keep(addr, addr + len, kept, pager)
     }
 
-    /// Which pages of a range were written to since this was last asked, or brought in; a bit a page, the lowest first, and an element a
-    /// slot (64 KiB) that the range has a part of, which the caller has zeroed. Where that is cheaper it says too much, never too little:
-    /// see `note_write`. Value: pages. ENOMEM: not all of it is mapped; EINVAL: some of it is shared, or a file's own pages. The caller
-    /// runs in this space.
-    pub fn take_written(&self, addr: u64, len: u64, written: &mut [u16]) -> Result<u64> {
-        self.lock().take_written(addr, addr + len, written)
+    /// Which pages of a range were written to (or used) since this was last asked, or brought in; a bit a page, the lowest first, and an
+    /// element a slot (64 KiB) that the range has a part of, which the caller has zeroed. Where that is cheaper it says too much, never
+    /// too little: see `note`. Value: pages. ENOMEM: not all of it is mapped; EINVAL: some of it is shared, or a file's own pages. The
+    /// caller runs in this space.
+    pub fn take_told(&self, told: Told, addr: u64, len: u64, pages: &mut [u16]) -> Result<u64> {
+        self.lock().take(told, addr, addr + len, pages)
     }
 
-    /// Can [`AddressSpace::take_written`] say something of all pages of a range? Errors as there.
-    pub fn can_tell_writes(&self, addr: u64, len: u64) -> Result<()> {
-        self.lock().can_tell_writes(addr, addr + len)
+    /// Can [`AddressSpace::take_told`] say something of all pages of a range? Errors as there.
+    pub fn can_tell(&self, addr: u64, len: u64) -> Result<()> {
+        self.lock().can_tell(addr, addr + len)
     }
 
     /// Would a fault there have to read from a device?
@@ -2068,6 +2091,7 @@ impl Vm {
             slot.mapped &= !bits;
             slot.kept &= !bits;
             slot.clean &= !bits;
+            slot.idle &= !bits;
             *resident -= u64::from(bits.count_ones());
             // What is mapped there next must not see this.
             if slot.mapped != 0 {
@@ -2266,11 +2290,13 @@ impl Vm {
                     }
                     // What of it the child is to have is found out area by area.
                     match is_hot.then(|| copy_of(slot)) {
-                        Some(Ok(copy)) => Slot { mapped: 0, stale: u16::MAX, kept: 0, clean: 0, ..copy },
+                        Some(Ok(copy)) => {
+                            Slot { mapped: 0, stale: u16::MAX, kept: 0, clean: 0, idle: 0, ..copy }
+                        }
                         _ => {
                             memory().sharers().add(slot.offset());
                             let stale = slot.mapped | slot.stale;
-                            Slot { mapped: 0, stale, guarded: true, kept: 0, clean: 0, ..*slot }
+                            Slot { mapped: 0, stale, guarded: true, kept: 0, clean: 0, idle: 0, ..*slot }
                         }
                     }
                 });
@@ -2278,7 +2304,10 @@ impl Vm {
                 copy.stale &= !bits;
                 child.resident += u64::from(bits.count_ones());
                 // Not those that have been guarded since another fork.
-                if copy.frame == slot.frame && !slot.guarded && area.access.contains(Access::WRITE) {
+                let written =
+                    copy.frame == slot.frame && !slot.guarded && area.access.contains(Access::WRITE);
+                // Pages of which it is to be told whether they are used count as used.
+                if written || slot.idle & bits != 0 {
                     guards.add(s, bits, unwritable(area.access));
                 }
             }
@@ -2286,7 +2315,9 @@ impl Vm {
         }
         child.peak = child.resident;
         for slot in self.slots.values_mut() {
-            slot.guarded |= slot.is_shared();
+            // What was copied and could not be used can be read again, and is looked at like any other when it is written to.
+            slot.guarded |= slot.is_shared() || slot.idle != 0;
+            slot.idle = 0;
         }
         let child = AddressSpace { vm: Mutex::new(child) };
         if let Err(e) = guards.end() {
@@ -2635,7 +2666,7 @@ impl Vm {
             if congruent && bits == slot.mapped && !self.slots.contains_key(&target) {
                 let (a, b) = (s.max(old), (s + SLOT).min(old + len));
                 self.slots.remove(&s);
-                let moved = Slot { guarded: false, kept: 0, clean: 0, ..slot };
+                let moved = Slot { guarded: false, kept: 0, clean: 0, idle: 0, ..slot };
                 self.slots.insert(target, moved);
                 // SAFETY: a user range.
                 unsafe { batch.add(Change::Unmap { addr: a, len: b - a })? };
@@ -2945,6 +2976,13 @@ impl Vm {
         if let Some(there) = slot {
             let is_there = there.mapped & page != 0;
             let whole = page_bits(s, start.max(s), area.end) & there.mapped == there.mapped;
+            if is_there && there.idle & page != 0 {
+                self.note(Told::Accessed, s, page, start, area).map_err(|_| Denied::NoMemory)?;
+                // System calls take a second fault for the program's error: a write that somebody wants to know of, too, or that takes a
+                // copy, comes by with this one.
+                let more = (there.kept | there.clean) & page != 0 || there.guarded || there.is_shared();
+                return if write && more { self.fault_private(addr, start, area, write) } else { Ok(()) };
+            }
             if is_there && write && whole && there.guarded && !there.is_shared() {
                 self.lift_guards(s, start, area);
                 return Ok(());
@@ -2956,7 +2994,7 @@ impl Vm {
                     .map_err(|_| Denied::NoMemory);
             }
             if is_there && write && there.clean & page != 0 && !there.is_shared() {
-                return self.note_write(s, page, start, area).map_err(|_| Denied::NoMemory);
+                return self.note(Told::Written, s, page, start, area).map_err(|_| Denied::NoMemory);
             }
             // What others show stays as it is: to write to it, or to add to it, takes a copy.
             if (write || !is_there) && there.is_shared() {
@@ -3081,39 +3119,40 @@ impl Vm {
         self.slots.range(start..end).any(|(_, slot)| slot.held() != 0)
     }
 
-    /// A page of a slot that was clean is written to.
+    /// What a program wants to be told of a page of a slot is so from now on.
     ///
-    /// On the host each page that may be written among others that may not costs two mappings, and each fault as much as to look through
-    /// some ten pages. So the first write is noted for the page, the next one near by for the slot, and once some slots of a block were
-    /// written to all over, for the block: who writes to much of it comes by few faults.
-    fn note_write(&mut self, s: u64, page: u16, start: u64, area: &Area) -> Result<()> {
-        let slot = &self.slots[&s];
+    /// On the host each page that may be written (or used) among others that may not costs two mappings, and each fault as much as to look
+    /// through some ten pages. So the first write is noted for the page, the next one near by for the slot, and once some slots of a block
+    /// were written to all over, for the block: who writes to much of it comes by few faults.
+    fn note(&mut self, told: Told, s: u64, page: u16, start: u64, area: &Area) -> Result<()> {
+        let mut slot = self.slots[&s];
         let bits = page_bits(s, start, area.end) & slot.mapped;
         let block = s & !(BLOCK - 1);
-        let (from, to, bits) = if slot.clean & bits == bits && !self.is_in_too_many_pieces() {
+        let (from, to, bits) = if *told.of(&mut slot) & bits == bits && !self.is_in_too_many_pieces() {
             (s, s + SLOT, page)
-        } else if self.is_written_in_part(block) {
+        } else if self.is_so_in_part(told, block) {
             (block, block + BLOCK, u16::MAX)
         } else {
             (s, s + SLOT, u16::MAX)
         };
         let mut runs = Protecting::new();
         for (s, slot) in self.slots.range_mut(from.max(start & !(SLOT - 1))..to.min(area.end)) {
-            let written = slot.clean & page_bits(*s, start, area.end) & bits;
-            slot.clean &= !written;
-            runs.add_slot(*s, slot, written, area.access);
+            let held = told.of(slot);
+            let now = *held & page_bits(*s, start, area.end) & bits;
+            *held &= !now;
+            runs.add_slot(*s, slot, now, area.access);
         }
         runs.end()
     }
 
-    /// Were so many slots of a block written to all over that the others are going to be?
-    fn is_written_in_part(&self, block: u64) -> bool {
+    /// Is it so of so many slots of a block that it is going to be of the others?
+    fn is_so_in_part(&self, told: Told, block: u64) -> bool {
         let slots = self.slots.range(block..block + BLOCK);
-        slots.filter(|(_, slot)| slot.clean == 0).take(COPIED).count() == COPIED
+        slots.filter(|(_, slot)| *told.of(&mut { **slot }) == 0).take(COPIED).count() == COPIED
     }
 
-    /// Can be said of all pages of a range which were written to?
-    fn can_tell_writes(&self, start: u64, end: u64) -> Result<()> {
+    /// Can be said of all pages of a range which were written to, or used?
+    fn can_tell(&self, start: u64, end: u64) -> Result<()> {
         if !self.covered(start, end) {
             return Err(Errno::ENOMEM);
         }
@@ -3124,27 +3163,30 @@ impl Vm {
         if self.overlapping(start, end).iter().all(can) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    fn take_written(&mut self, start: u64, end: u64, written: &mut [u16]) -> Result<u64> {
+    /// Which pages of a range are so since this was last asked, a word for each slot. Value: how many.
+    fn take(&mut self, told: Told, start: u64, end: u64, pages_told: &mut [u16]) -> Result<u64> {
         let (first, mut pages) = (start & !(SLOT - 1), 0);
         let mut runs = Protecting::new();
         for a in self.overlapping(start, end) {
             let area = &self.areas[&a];
             let (from, to) = (a.max(start), area.end.min(end));
             for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
-                let bits = page_bits(*s, from, to) & slot.mapped & !slot.clean;
-                slot.clean |= bits;
-                written[((s - first) / SLOT) as usize] |= bits;
+                let (is_guarded, mapped) = (slot.guarded, slot.mapped);
+                let held = told.of(slot);
+                let bits = page_bits(*s, from, to) & mapped & !*held;
+                *held |= bits;
+                pages_told[((s - first) / SLOT) as usize] |= bits;
                 pages += u64::from(bits.count_ones());
                 // The chunk is shared, and nobody can write to it, or its program can't.
-                if !slot.guarded && area.access.contains(Access::WRITE) {
+                if told == Told::Accessed || !is_guarded && area.access.contains(Access::WRITE) {
                     runs.add_slot(*s, slot, bits, area.access);
                 }
             }
             breathe();
         }
         if let Err(e) = runs.end() {
-            // Some may still be written to unseen: all of them were.
-            self.slots.range_mut(first..end).for_each(|(_, slot)| slot.clean = 0);
+            // Some may still be written to, or used, unseen: all of them were.
+            self.slots.range_mut(first..end).for_each(|(_, slot)| *told.of(slot) = 0);
             return Err(e);
         }
         Ok(pages)
@@ -3458,11 +3500,10 @@ impl Vm {
             let (from, to) = (a.max(start), area.end.min(end));
             for (s, slot) in self.slots.range(from & !(SLOT - 1)..to) {
                 let bits = slot.mapped & page_bits(*s, from, to);
-                for (first, len) in spans(bits & !slot.held()) {
-                    add(*s + first * PAGE, len * PAGE, area.access);
-                }
-                for (first, len) in spans(bits & slot.held()) {
-                    add(*s + first * PAGE, len * PAGE, unwritable(area.access));
+                for (bits, access) in slot.by_access(bits, area.access) {
+                    for (first, len) in spans(bits) {
+                        add(*s + first * PAGE, len * PAGE, access);
+                    }
                 }
             }
         }
@@ -3811,7 +3852,7 @@ fn copy_of(slot: &Slot) -> Result<Slot> {
     let offset = take_hard(CHUNK_ORDER, take_pages_dirty).ok_or(Errno::ENOMEM)?;
     slot.copy_to(offset);
     let new = Slot::new((offset / PAGE) as u32, slot.mapped);
-    Ok(Slot { stale: !slot.mapped, kept: slot.kept, clean: slot.clean, ..new })
+    Ok(Slot { stale: !slot.mapped, kept: slot.kept, clean: slot.clean, idle: slot.idle, ..new })
 }
 
 /// Reads from a file into `len` bytes at offset `to` of the cell's memory, which a slot has

@@ -183,6 +183,111 @@ static void copies(void)
 	munmap(shared_pages, many * PAGE);
 }
 
+// May a page be written to? 0: no.
+static int writable(char *at)
+{
+	int zero = open("/dev/zero", O_RDONLY), r = read(zero, at, 1) == 1;
+	close(zero);
+	return r;
+}
+
+// How many of these pages were used, as `written`.
+static long used(char *at, long pages, long expected)
+{
+	long sum = 0, r = atoll_pages_accessed(at, pages * PAGE, bits);
+	if (!atoll_in_cell()) {
+		check(r == -1 && errno == ENOSYS, "no bits on Linux");
+		return expected;
+	}
+	for (long n = 0; n < pages; n++)
+		sum += bits[n / 8] >> n % 8 & 1;
+	check(r == sum, "as many bits as it says");
+	return r;
+}
+
+static char look(char *at)
+{
+	return *(volatile char *)at;
+}
+
+static void accessed(void)
+{
+	enum { N = 4096 };
+	char *a = memory(N);
+	check(used(a, N, 0) == 0, "nothing is there");
+	memset(a, 1, N * PAGE);
+	check(used(a, N, N) == N, "all are used");
+	check(used(a, N, 0) == 0, "none is");
+	// One in 64 KiB, exactly; by reading, writing, and both kinds of bits at a time.
+	long sum = 0;
+	for (long n = 3; n < 100; n += 32)
+		sum += n % 64 == 3 ? look(a + n * PAGE) : (a[n * PAGE] = 1);
+	check(used(a, N, 4) == 4 && sum == 4, "four");
+	for (long n = 3; n < 100; n += 32)
+		check(said(n), "the right ones");
+	check(written(a, N, N) == N, "written to");
+	check(used(a, N, 0) == 0, "that is no use of them");
+	look(a + 200 * PAGE);
+	check(used(a, N, 1) == 1 && said(200), "read");
+	check(written(a, N, 0) == 0, "and not written to");
+	a[201 * PAGE] = 9;
+	check(written(a, N, 1) == 1 && said(201), "written to");
+	check(used(a, N, 1) == 1 && said(201), "and used");
+	// System calls.
+	int fd = memfd_create("data", 0);
+	check(pwrite(fd, a + 300 * PAGE + 4000, 200, 0) == 200, "write");
+	check(used(a, N, 2) >= 2 && said(300) && said(301), "what a system call reads");
+	check(pread(fd, a + 500 * PAGE, 100, 0) == 100, "read");
+	check(used(a, N, 1) >= 1 && said(500), "what a system call writes to");
+	close(fd);
+	mprotect(a, 100 * PAGE, PROT_NONE);
+	mprotect(a, 100 * PAGE, PROT_READ);
+	check(used(a, N, 0) == 0, "access is no use");
+	look(a + 50 * PAGE);
+	check(used(a, N, 1) == 1 && said(50) && !writable(a + 50 * PAGE), "after other access");
+	mprotect(a, 100 * PAGE, PROT_READ | PROT_WRITE);
+	used(a, N, 0);
+	// A child, and what its parent uses while it lives.
+	pid_t child = fork();
+	if (!child) {
+		check(a[7 * PAGE] == 1 && used(a, N, N) == N, "all, in a child");
+		a[7 * PAGE] = 5;
+		check(used(a, N, 1) == 1 && said(7), "one, in a child");
+		_exit(failed);
+	}
+	int status;
+	check(used(a, N, N) >= N - 1, "all, after a fork");
+	a[9 * PAGE] = 6;
+	check(used(a, N, 1) == 1 && said(9), "in the parent of a child that lives");
+	waitpid(child, &status, 0);
+	check(status == 0, "the child is content");
+	check(a[7 * PAGE] == 1 && a[9 * PAGE] == 6, "contents");
+	// At random: never too little.
+	unsigned s = 7;
+	static unsigned char mine[N];
+	for (int round = 0; round < 50; round++) {
+		memset(mine, 0, N);
+		used(a, N, 0);
+		int many = 1 << round % 10;
+		for (int n = 0; n < many; n++) {
+			s = s * 1103515245 + 12345;
+			long page = (s >> 8) % N;
+			mine[page] = 1;
+			if (s >> 31)
+				a[page * PAGE + 8]++;
+			else
+				look(a + page * PAGE);
+			if (s >> 24 == 77)
+				madvise(a + page * PAGE, PAGE, MADV_DONTNEED), mine[page] = 0;
+		}
+		long told = used(a, N, 0), missed = 0;
+		for (long n = 0; n < N; n++)
+			missed += mine[n] && !said(n);
+		check(missed == 0 && (told >= 0), "none is missed");
+	}
+	check(!munmap(a, N * PAGE), "gone");
+}
+
 static void errors(void)
 {
 	char *a = memory(64);
@@ -195,14 +300,6 @@ static void errors(void)
 	char *s = mmap(a, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	fails(atoll_pages_written(s, 4 * PAGE, bits), EINVAL, "shared memory");
 	munmap(a, 64 * PAGE);
-}
-
-// May a page be written to? 0: no.
-static int writable(char *at)
-{
-	int zero = open("/dev/zero", O_RDONLY), r = read(zero, at, 1) == 1;
-	close(zero);
-	return r;
 }
 
 static void batches(void)
@@ -252,6 +349,7 @@ int main(void)
 {
 	one_by_one();
 	forks();
+	accessed();
 	copies();
 	errors();
 	batches();

@@ -16,7 +16,7 @@ use atoll_fs::tmp::shared_memory;
 use atoll_mem::heap::memory;
 use atoll_mem::user;
 use atoll_mem::vm::{
-    Advice, Area, AreaChange, ChangeTo, Denied, Kind, MapRequest, Mappable, Object, Place, Remap, SLOT,
+    Advice, Area, AreaChange, ChangeTo, Denied, Kind, MapRequest, Mappable, Object, Place, Remap, SLOT, Told,
 };
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
@@ -368,28 +368,37 @@ const SLOTS_AT_ONCE: u64 = 4096;
 
 /// Which pages were written to since this was last asked ([`PAGES_WRITTEN`](call::PAGES_WRITTEN)).
 pub fn pages_written(c: &mut Call) -> Result<u64> {
+    pages_told(c, Told::Written)
+}
+
+/// Which pages were used since this was last asked ([`PAGES_ACCESSED`](call::PAGES_ACCESSED)).
+pub fn pages_accessed(c: &mut Call) -> Result<u64> {
+    pages_told(c, Told::Accessed)
+}
+
+fn pages_told(c: &Call, told: Told) -> Result<u64> {
     let [addr, len, to, ..] = c.args();
     if !addr.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || !is_user_range(addr, len) {
         return Err(Errno::EINVAL);
     }
     let space = &c.task.space.memory;
-    space.can_tell_writes(addr, len)?;
+    space.can_tell(addr, len)?;
     // What is taken must not be lost for want of a place for it.
     user::zero(to, (len / PAGE).div_ceil(8) as usize)?;
-    let mut written = Vec::new();
+    let mut words = Vec::new();
     let (mut at, mut pages, mut put) = (addr, 0, 0);
     while at < addr + len {
         let end = (at + SLOTS_AT_ONCE * SLOT).min(addr + len);
-        written.clear();
-        written.resize((end - (at & !(SLOT - 1))).div_ceil(SLOT) as usize, 0);
-        pages += space.take_written(at, end - at, &mut written)?;
+        words.clear();
+        words.resize((end - (at & !(SLOT - 1))).div_ceil(SLOT) as usize, 0);
+        pages += space.take_told(told, at, end - at, &mut words)?;
         // The range's first page may be in the middle of a slot.
         let shift = at % SLOT / PAGE;
-        let bits = |slot: usize| u32::from(written.get(slot).copied().unwrap_or(0));
-        let words: Vec<u16> =
-            (0..written.len()).map(|n| ((bits(n) | bits(n + 1) << 16) >> shift) as u16).collect();
+        let bits = |slot: usize| u32::from(words.get(slot).copied().unwrap_or(0));
+        let shifted: Vec<u16> =
+            (0..words.len()).map(|n| ((bits(n) | bits(n + 1) << 16) >> shift) as u16).collect();
         let bytes = ((end - at) / PAGE).div_ceil(8);
-        user::write(to + put, &words.as_bytes()[..bytes as usize])?;
+        user::write(to + put, &shifted.as_bytes()[..bytes as usize])?;
         (at, put) = (end, put + bytes);
     }
     Ok(pages)
