@@ -421,6 +421,8 @@ pub struct Task {
     pub resets_on_fork: AtomicBool,
     /// Real-time priority that those lend it who wait for a lock of its; 0: none.
     pub lent: AtomicU32,
+    /// Processor time that it had had when it last got a profiler's signal, ns.
+    pub sampled: AtomicU64,
     /// Page faults served.
     pub faults: AtomicU64,
     /// Faults in a row at the same address without the program getting on.
@@ -1006,6 +1008,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         policy: AtomicU32::new(new.policy),
         resets_on_fork: AtomicBool::new(false),
         lent: AtomicU32::new(0),
+        sampled: AtomicU64::new(0),
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),

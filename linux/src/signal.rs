@@ -255,7 +255,18 @@ fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<
     }
     process.pending.lock().add(info, limit)?;
     process.signal_queue.wake_all(1);
-    let chosen = states.iter().position(|(_, w)| *w).or_else(|| states.iter().position(|(open, _)| *open));
+    // A profiler wants to know who runs: who has run most since it was last told of that, so that each is in proportion to its time.
+    let profiled = matches!(signal, linux::SIGPROF | linux::SIGVTALRM).then(|| {
+        let unsampled = |n: &usize| {
+            let task = &tasks[*n];
+            task.used().run_ns.saturating_sub(task.sampled.load(Ordering::Relaxed))
+        };
+        let n = (0..tasks.len()).filter(|n| states[*n].0).max_by_key(unsampled)?;
+        tasks[n].sampled.store(tasks[n].used().run_ns, Ordering::Relaxed);
+        Some(n)
+    });
+    let chosen = states.iter().position(|(_, w)| *w).or(profiled.flatten());
+    let chosen = chosen.or_else(|| states.iter().position(|(open, _)| *open));
     if let Some(n) = chosen {
         tasks[n].poke(work::SIGNAL);
     }

@@ -47,10 +47,15 @@ pub(crate) struct Order {
     pub first: bool,
 }
 
+/// The rank behind all others.
+pub(crate) const LAST: u64 = 100;
+
 /// The line.
 pub(crate) struct Queue {
     root: *mut Thread,
     len: usize,
+    /// Those of rank [`LAST`].
+    last: usize,
     /// The next one's number, if it goes behind its equals; and if it goes before them.
     behind: u64,
     before: u64,
@@ -147,7 +152,7 @@ fn join_several(mut list: Link) -> Link {
 
 impl Queue {
     pub const fn new() -> Self {
-        Queue { root: null_mut(), len: 0, behind: 1 << 63, before: 1 << 63 }
+        Queue { root: null_mut(), len: 0, last: 0, behind: 1 << 63, before: 1 << 63 }
     }
 
     pub fn len(&self) -> usize {
@@ -157,6 +162,17 @@ impl Queue {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.root.is_null()
+    }
+
+    /// Is one of rank [`LAST`] among them?
+    #[inline]
+    pub fn has_last(&self) -> bool {
+        self.last > 0
+    }
+
+    fn note_gone(&mut self, t: ThreadRef) {
+        self.len -= 1;
+        self.last -= usize::from(t.place.rank.load(Ordering::Relaxed) == LAST);
     }
 
     /// Who is next.
@@ -194,12 +210,13 @@ impl Queue {
             None => t,
         });
         self.len += 1;
+        self.last += usize::from(order.rank == LAST);
     }
 
     pub fn pop(&mut self) -> Option<ThreadRef> {
         let t = self.first()?;
         self.root = join_all(t.place.child.swap(null_mut(), Ordering::Relaxed));
-        self.len -= 1;
+        self.note_gone(t);
         Some(t)
     }
 
@@ -215,6 +232,11 @@ impl Queue {
             now = after(t);
             Some(t)
         })
+    }
+
+    /// Takes the first one of rank [`LAST`] out.
+    pub fn take_last(&mut self) -> Option<ThreadRef> {
+        if self.has_last() { self.take(|t| t.place.rank.load(Ordering::Relaxed) == LAST) } else { None }
     }
 
     /// Takes the first one out for which `f` holds.
@@ -240,7 +262,7 @@ impl Queue {
             // SAFETY: the root, which there is, and a heap of its own.
             self.root = link(unsafe { join(at(self.root), at(below)) });
         }
-        self.len -= 1;
+        self.note_gone(t);
         Some(t)
     }
 }

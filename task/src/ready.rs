@@ -33,7 +33,12 @@ const ROUND: u64 = 100_000_000;
 /// Ranks: of the runtime's own, of real-time priorities (this less the priority), and of all others.
 const OWN: u64 = 0;
 const REAL_TIME: u64 = 100;
-const ALL: u64 = 100;
+const ALL: u64 = crate::queue::LAST;
+
+/// Of each second, real-time threads have so much at most while others wait, and those the rest, ns (sched(7):
+/// sched_rt_runtime_us, sched_rt_period_us): one that never sleeps doesn't stop its cell.
+const URGENT_MOST: u64 = 950_000_000;
+const SPARED: u64 = 50_000_000;
 
 /// How a thread is scheduled beside others of its class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +99,9 @@ struct Line {
     most: Used,
     /// What those have had about whom others were preferred. Who has been away does not begin far below that.
     level: Used,
+    /// What real-time threads have had while others waited, and of what is spared for those how much they have had since, ns.
+    urgent: u64,
+    spared: u64,
 }
 
 /// The longest turn of a thread of this weight, ns. Who has less has shorter ones, so that nobody waits longer for them.
@@ -103,7 +111,7 @@ fn longest(weight: u32) -> u64 {
 
 impl Line {
     const fn new() -> Self {
-        Line { queue: Queue::new(), most: Used::NONE, level: Used::NONE }
+        Line { queue: Queue::new(), most: Used::NONE, level: Used::NONE, urgent: 0, spared: 0 }
     }
 
     fn push(&mut self, t: ThreadRef, why: Why, units: &Units) {
@@ -131,8 +139,28 @@ impl Line {
         self.queue.first_place().is_some_and(|(rank, _)| rank != ALL)
     }
 
+    /// Have real-time threads had so much that others are to have a turn?
+    fn spares(&self) -> bool {
+        self.urgent >= URGENT_MOST
+    }
+
+    /// A thread of it has run for `ran` ns, and is not in it.
+    fn charge(&mut self, t: ThreadRef, ran: u64) {
+        if t.policy().rank() != ALL {
+            // Nobody has to wait for what nobody waits for.
+            self.urgent = if self.queue.has_last() { self.urgent + ran } else { 0 };
+        } else if self.spares() {
+            self.spared += ran;
+            if self.spared >= SPARED {
+                (self.urgent, self.spared) = (0, 0);
+            }
+        }
+    }
+
     fn pop(&mut self, units: &Units) -> Option<ThreadRef> {
-        let t = self.queue.pop()?;
+        let own = self.queue.first_place().is_some_and(|(rank, _)| rank == OWN);
+        let spared = if self.spares() && !own { self.queue.take_last() } else { None };
+        let t = spared.or_else(|| self.queue.pop())?;
         t.set_used(t.used().woken(self.level, units));
         Some(t)
     }
@@ -142,11 +170,19 @@ impl Line {
         let Some((rank, next)) = self.queue.first_place() else { return u64::MAX };
         let Some(running) = running else { return since };
         let policy = running.policy();
+        let rest = if policy.rank() != ALL && self.queue.has_last() {
+            since + URGENT_MOST.saturating_sub(self.urgent)
+        } else {
+            u64::MAX
+        };
         let weight = match policy {
+            Policy::Fair(_) if self.spares() && (REAL_TIME - 99..ALL).contains(&rank) => {
+                return since + SPARED.saturating_sub(self.spared).clamp(SHORTEST, SLICE);
+            }
             _ if rank < policy.rank() => return since,
-            _ if rank > policy.rank() => return u64::MAX,
-            Policy::Fifo(_) => return u64::MAX,
-            Policy::RoundRobin(_) => return since + ROUND,
+            _ if rank > policy.rank() => return rest,
+            Policy::Fifo(_) => return rest,
+            Policy::RoundRobin(_) => return rest.min(since + ROUND),
             Policy::Fair(weight) => weight,
         };
         let ahead = next.woken(self.level, units).plus(units.grain).less(running.used());
@@ -298,6 +334,10 @@ impl Ready {
     #[inline]
     pub fn charge(&mut self, t: ThreadRef, ran: u64, now: u64) {
         t.set_used(t.used().after_short(ran, t.weight(), self.units.at(now)));
+        match &mut self.classes {
+            None => self.front.charge(t, ran),
+            Some(classes) => classes.line(t.class() as usize).charge(t, ran),
+        }
     }
 
     /// A thread has been woken.
@@ -658,13 +698,36 @@ mod tests {
         for _ in 0..2 {
             sim.step(|_| MS, |_| false);
         }
-        assert_eq!(sim.ready.turn_ends(sim.now), u64::MAX);
+        // Until others are to have their part of the second.
+        assert!(sim.ready.turn_ends(sim.now) > sim.now + 500 * MS);
         for _ in 0..3 {
-            assert_eq!(sim.step(|_| 1000 * MS, |_| true).0, 1);
+            assert_eq!(sim.step(|_| 100 * MS, |_| true).0, 1);
         }
         sim.step(|_| MS, |_| false);
         assert_eq!(sim.step(|_| MS, |_| false).0, 2);
         assert_eq!(sim.step(|_| MS, |_| false).0, 0);
+    }
+
+    /// A real-time thread that never sleeps leaves others a twentieth of each second, and has all of it when nobody else wants any.
+    #[test]
+    fn real_time_leaves_a_part() {
+        for policy in [Policy::Fifo(99), Policy::RoundRobin(1)] {
+            let mut sim = Sim::new(&[policy, Policy::Fair(NORMAL), Policy::Fair(weight(5))]);
+            for _ in 0..3 {
+                let had = sim.run(10_000 * MS);
+                assert!(had[0].abs_diff(9_500 * MS) < 60 * MS, "{had:?}");
+                assert!(had[1] > had[2] && had[2] > 50 * MS, "{had:?}");
+            }
+            // Not more than that at a time, and not later than after that.
+            let mut since = 0;
+            for _ in 0..100 {
+                let (n, ran) = sim.step(|_| u64::MAX, |_| true);
+                since = if n == 0 { since + ran } else { 0 };
+                assert!(since <= 1_000 * MS, "{since}");
+            }
+        }
+        let mut sim = Sim::new(&[Policy::Fifo(1), Policy::Fifo(1)]);
+        assert_eq!(sim.run(1_000 * MS)[1], 0);
     }
 
     /// Who yields goes behind all that are ready, and no further.
