@@ -27,6 +27,7 @@ use linux_raw_sys::general as linux;
 
 use crate::exec::{self, Program};
 use crate::files::FdTable;
+use crate::ipc::mqueue;
 use crate::process::{
     Cpu, FsContext, Ids, NewProcess, NewTask, Process, World, new_task, set_first, set_world, start, world,
 };
@@ -147,6 +148,9 @@ pub fn boot() {
                     let (fs, root) = pty::pts_fs();
                     let target = format!("{}/pts", m.target);
                     done = done.and_then(|()| t.mount(target.as_bytes(), fs, root, false, b"devpts"));
+                    let (fs, root) = mqueue::mqueue_fs();
+                    let target = format!("{}/mqueue", m.target);
+                    done = done.and_then(|()| t.mount(target.as_bytes(), fs, root, false, b"mqueue"));
                 }
                 if let Err(e) = done {
                     fail(&format!("mounting {} on {}: {e}", m.source, m.target), 125);

@@ -58,6 +58,7 @@ const ENTRIES: &[(&str, What)] = &[
     ("fd", What::Link(b"/proc/self/fd")),
     ("shm", What::Dir),
     ("pts", What::Dir),
+    ("mqueue", What::Dir),
 ];
 
 /// A node of it: an index into the entries.

@@ -21,6 +21,7 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
 use crate::grid;
+use crate::ipc::mqueue;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
 use crate::units;
@@ -362,6 +363,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     }
     drop(files);
     task.files.close_on_exec();
+    mqueue::leave(&process);
     drop(process.actions.replace(process.actions.after_exec()));
     task.signals.lock().altstack = signal::no_altstack();
     process.timers.lock().clear();

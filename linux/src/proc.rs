@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::grid::{ROOT, Resource};
 use atoll_abi::layout::PAGE;
@@ -25,7 +25,7 @@ use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
 
 use crate::cgroup::Group;
-use crate::ipc::{msg, sem, shm};
+use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
     Life, Process, Task, all_processes, base_name, find_process, find_task, task_count, world,
 };
@@ -90,9 +90,43 @@ enum Body {
     Dir,
     Text(Text),
     Setting(Text, Setter),
+    Number(&'static Number),
     Link(fn() -> Vec<u8>),
     /// Whether a core is used, by its number.
     Core(usize),
+}
+
+/// A limit of the system that its administrator can change (`sysctl(8)`).
+pub struct Number {
+    value: AtomicU64,
+    least: u64,
+    most: u64,
+}
+
+impl Number {
+    /// One that begins with a value, and its bounds.
+    pub const fn new(value: u64, least: u64, most: u64) -> Number {
+        Number { value: AtomicU64::new(value), least, most }
+    }
+
+    /// Its value now.
+    pub fn get(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// Takes a text that is written to it. EINVAL: no number, or out of bounds.
+    fn set(&self, bytes: &[u8]) -> Result<()> {
+        if current().cred().uid != 0 {
+            return Err(Errno::EPERM);
+        }
+        let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+        let value: u64 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+        if !(self.least..=self.most).contains(&value) {
+            return Err(Errno::EINVAL);
+        }
+        self.value.store(value, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 /// A fixed tree with, in `/proc`, processes beside it.
@@ -241,6 +275,7 @@ impl Node {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Text(f) | Body::Setting(f, _)) => Ok(f().into_bytes()),
+                Some(Body::Number(n)) => Ok(format!("{}\n", n.get()).into_bytes()),
                 Some(Body::Core(n)) => Ok(format!("{}\n", u8::from(atoll_task::is_online(*n))).into_bytes()),
                 _ => Err(Errno::EISDIR),
             },
@@ -294,6 +329,7 @@ impl Node {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Setting(_, set)) => set(bytes),
+                Some(Body::Number(number)) => number.set(bytes),
                 Some(Body::Core(n)) => switch_core(*n, bytes),
                 _ => Err(Errno::EACCES),
             },
@@ -321,7 +357,10 @@ impl Node {
     fn writable(&self) -> bool {
         match self.what {
             What::Fixed(_) => {
-                matches!(self.entry().map(|e| &e.body), Some(Body::Setting(..) | Body::Core(_)))
+                matches!(
+                    self.entry().map(|e| &e.body),
+                    Some(Body::Setting(..) | Body::Number(_) | Body::Core(_))
+                )
             }
             What::PidFile(_, _, n) => {
                 let name = if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name };
@@ -1585,7 +1624,10 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("version", Body::Text(version));
     t.add("cmdline", text!("atoll\n"));
     t.add("cgroups", Body::Text(cgroups));
-    t.add("filesystems", text!("nodev\tproc\nnodev\ttmpfs\nnodev\tsysfs\nnodev\tcgroup2\nnodev\thostfs\n"));
+    t.add(
+        "filesystems",
+        text!("nodev\tproc\nnodev\ttmpfs\nnodev\tsysfs\nnodev\tcgroup2\nnodev\tmqueue\nnodev\thostfs\n"),
+    );
     t.add("devices", text!("Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n\nBlock devices:\n"));
     t.add("swaps", text!("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
     t.add("partitions", text!("major minor  #blocks  name\n\n"));
@@ -1642,6 +1684,11 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/fs/inotify/max_user_watches", Body::Text(|| format!("{}\n", inotify::WATCHES_MAX)));
     t.add("sys/fs/inotify/max_user_instances", Body::Text(|| format!("{}\n", inotify::INSTANCES_MAX)));
     t.add("sys/fs/inotify/max_queued_events", Body::Text(|| format!("{}\n", inotify::QUEUE_MAX)));
+    t.add("sys/fs/mqueue/msg_default", Body::Number(&mqueue::MESSAGES_DEFAULT));
+    t.add("sys/fs/mqueue/msg_max", Body::Number(&mqueue::MESSAGES_MAX));
+    t.add("sys/fs/mqueue/msgsize_default", Body::Number(&mqueue::SIZE_DEFAULT));
+    t.add("sys/fs/mqueue/msgsize_max", Body::Number(&mqueue::SIZE_MAX));
+    t.add("sys/fs/mqueue/queues_max", Body::Number(&mqueue::QUEUES_MAX));
     t.add("sys/fs/epoll/max_user_watches", text!("5000000\n"));
     t.add("sys/net/core/somaxconn", setting!("4096\n"));
     t.add("sys/net/core/rmem_max", setting!("212992\n"));

@@ -353,6 +353,8 @@ pub struct Process {
     pub released_queue: WaitQueue,
     /// Has it done something with SEM_UNDO?
     pub undoes: AtomicBool,
+    /// Has it asked to be told of a message (`mq_notify(2)`)?
+    pub awaits_messages: AtomicBool,
     /// Has it called exec?
     pub has_execed: AtomicBool,
     /// PR_SET_DUMPABLE.
@@ -630,6 +632,7 @@ impl Process {
             released: AtomicBool::new(false),
             released_queue: WaitQueue::new(),
             undoes: AtomicBool::new(false),
+            awaits_messages: AtomicBool::new(false),
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
             subreaper: AtomicBool::new(false),
@@ -1136,6 +1139,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     drop(files);
     crate::syscalls::fd::locks::release_all(process.pid);
     ipc::sem::undo(process);
+    ipc::mqueue::leave(process);
     if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 && process.pid != first_pid() {
         // This thread is in that space, so now is the time.
         process.forget_memory(&last.space.memory);

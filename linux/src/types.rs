@@ -270,6 +270,7 @@ c_struct!(Msginfo {
     msgseg: u16,
     pad: u16,
 });
+c_struct!(MqAttr { flags: i64, maxmsg: i64, msgsize: i64, curmsgs: i64, reserved: [i64; 4] });
 c_struct!(SignalfdSiginfo {
     signo: u32,
     errno: i32,
@@ -464,4 +465,5 @@ const _: () = assert!(size_of::<MsgHdr>() == 56);
 const _: () = assert!(size_of::<ShmidDs>() == 112);
 const _: () = assert!(size_of::<SemidDs>() == 104);
 const _: () = assert!(size_of::<MsqidDs>() == 120);
+const _: () = assert!(size_of::<MqAttr>() == 64);
 const _: () = assert!(size_of::<Sigevent>() == 64);

@@ -6,7 +6,7 @@
 
 use alloc::sync::Arc;
 
-use atoll_abi::Result;
+use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
 use atoll_sync::WaitQueue;
 
@@ -90,4 +90,8 @@ pub trait DatagramHandle: Handle {
     fn receive(&self, sink: &mut Sink, control: &mut [u8], flags: u32) -> Result<Datagram>;
     /// Sends one, to `to` or to the connected peer, with control messages (perhaps none).
     fn send(&self, source: &mut Source, to: Option<&Address>, control: &[u8], flags: u32) -> Result<usize>;
+    /// A message of the system's own comes in. EOPNOTSUPP: it takes none.
+    fn deliver(&self, _message: &[u8]) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
 }

@@ -178,6 +178,19 @@ impl RouteSocket {
         }
     }
 
+    /// Datagrams come in. ENOBUFS: too many wait already.
+    fn add(&self, answers: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
+        let mut state = self.state.lock();
+        let waiting: usize = state.answers.iter().map(Vec::len).sum();
+        if waiting > WAITING {
+            return Err(Errno::ENOBUFS);
+        }
+        state.answers.extend(answers);
+        drop(state);
+        self.queue.wake_all(poll::IN | poll::RDNORM);
+        Ok(())
+    }
+
     /// Answers what is in a datagram.
     fn answer(&self, bytes: &[u8], port: u32) -> Vec<Vec<u8>> {
         let (mut out, mut next) = (Vec::new(), Vec::new());
@@ -349,16 +362,11 @@ impl DatagramHandle for RouteSocket {
         source.ensure(bytes.len())?;
         let len = if bytes.is_empty() { 0 } else { source.take(&mut bytes)? };
         let answers = self.answer(&bytes[..len], port);
-        {
-            let mut state = self.state.lock();
-            let waiting: usize = state.answers.iter().map(Vec::len).sum();
-            if waiting > WAITING {
-                return Err(Errno::ENOBUFS);
-            }
-            state.answers.extend(answers);
-        }
-        self.queue.wake_all(poll::IN | poll::RDNORM);
-        Ok(len)
+        self.add(answers).map(|()| len)
+    }
+
+    fn deliver(&self, message: &[u8]) -> Result<()> {
+        self.add([Vec::from(message)])
     }
 }
 

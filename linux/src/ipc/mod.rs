@@ -1,5 +1,5 @@
-//! System V IPC (`sysvipc(7)`): [`shm`] is shared memory, [`sem`] semaphores, [`msg`] message queues. What the three have in
-//! common is here: how objects are found and named, who may do what with them, and how a task sleeps until another one has
+//! System V IPC (`sysvipc(7)`): [`shm`] is shared memory, [`sem`] semaphores, [`msg`] message queues; and POSIX message
+//! queues, [`mqueue`]. What the three of System V have in common is here: how objects are found and named, who may do what with them, and how a task sleeps until another one has
 //! done for it what it came for.
 
 use alloc::sync::Arc;
@@ -15,6 +15,7 @@ use crate::process::Task;
 use crate::signal;
 use crate::types::{IpcPerm, get};
 
+pub mod mqueue;
 pub mod msg;
 pub mod sem;
 pub mod shm;

@@ -22,6 +22,7 @@ use super::events::held;
 use super::{Call, unsupported};
 use crate::asynchronous;
 use crate::files::{FILES_MAX, FileRef};
+use crate::ipc::mqueue;
 use crate::process::Task;
 use crate::pty::Master;
 use crate::signal;
@@ -266,9 +267,10 @@ pub fn close(c: &mut Call) -> Result<u64> {
     if file.writable() { file.file().flush().map(|()| 0) } else { Ok(0) }
 }
 
-/// What a process gives up with any descriptor of a file: its record locks on it.
+/// What a process gives up with any descriptor of a file: its record locks on it, and to be told of its messages.
 fn closing(task: &Task, file: &FileRef) {
     locks::release_process(file, task.process.pid);
+    mqueue::closing(task, file);
 }
 
 const CLOSE_RANGE_UNSHARE: u32 = 2;

@@ -5,7 +5,7 @@ use linux_raw_sys::general as linux;
 
 use super::{Handler, events, fd, memory, misc, net, path, poll, process, process_vm, sched, signals, time};
 use crate::futex;
-use crate::ipc::{msg, sem, shm};
+use crate::ipc::{mqueue, msg, sem, shm};
 
 /// The resource that a family of calls asks. A read or a write turns to what serves its file.
 macro_rules! resource {
@@ -23,6 +23,9 @@ macro_rules! resource {
     };
     (misc) => {
         Resource::Process
+    };
+    (mqueue) => {
+        Resource::Wait
     };
     (msg) => {
         Resource::Wait
@@ -301,6 +304,12 @@ table! {
     237 mbind misc::mbind;
     238 set_mempolicy misc::set_mempolicy;
     239 get_mempolicy misc::get_mempolicy;
+    240 mq_open mqueue::mq_open;
+    241 mq_unlink mqueue::mq_unlink;
+    242 mq_timedsend mqueue::mq_timedsend;
+    243 mq_timedreceive mqueue::mq_timedreceive;
+    244 mq_notify mqueue::mq_notify;
+    245 mq_getsetattr mqueue::mq_getsetattr;
     246 kexec_load misc::not_permitted;
     247 waitid process::waitid;
     248 add_key misc::not_built;
@@ -496,6 +505,9 @@ pub fn makes_objects(number: u64) -> bool {
         linux::__NR_io_setup,
         linux::__NR_io_submit,
         linux::__NR_io_uring_setup,
+        linux::__NR_mq_open,
+        linux::__NR_mq_timedsend,
+        linux::__NR_mq_notify,
         linux::__NR_msgget,
         linux::__NR_msgsnd,
         linux::__NR_semget,
@@ -538,12 +550,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (215, "epoll_wait_old"),
     (219, "restart_syscall"),
     (236, "vserver"),
-    (240, "mq_open"),
-    (241, "mq_unlink"),
-    (242, "mq_timedsend"),
-    (243, "mq_timedreceive"),
-    (244, "mq_notify"),
-    (245, "mq_getsetattr"),
     (256, "migrate_pages"),
     (279, "move_pages"),
     (300, "fanotify_init"),
