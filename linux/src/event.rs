@@ -46,6 +46,15 @@ impl EventFd {
     pub fn new(count: u64, semaphore: bool, held: Held) -> Self {
         EventFd { count: Mutex::new(count), semaphore, queue: WaitQueue::new(), _held: held }
     }
+
+    /// Counts one, if there is room for it (`eventfd_signal` of Linux).
+    pub fn signal(&self) {
+        {
+            let mut count = self.count.lock();
+            *count = count.saturating_add(1);
+        }
+        self.queue.wake_all(poll::IN);
+    }
 }
 
 impl File for EventFd {

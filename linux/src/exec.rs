@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use atoll_abi::control::space_state;
 use atoll_abi::frame::UserFrame;
@@ -20,6 +20,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
+use crate::aio;
 use crate::grid;
 use crate::ipc::mqueue;
 use crate::process::{Image, Space, Task, base_name, world};
@@ -352,6 +353,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         drop(old);
         atoll_task::move_to_space(id);
     } else {
+        aio::leave(&task.space);
         process.forget_memory(&task.space.memory);
         task.space.barriers.store(0, Ordering::Relaxed);
     }
@@ -603,17 +605,12 @@ pub fn new_space(memory: impl FnOnce() -> Result<AddressSpace>) -> Result<Arc<Sp
         }
     };
     let memory = memory().inspect_err(|_| spare_space(id))?;
-    Ok(Arc::new(Space { id, memory, users: AtomicU32::new(1), barriers: AtomicU32::new(0) }))
+    Ok(Space::new(id, memory))
 }
 
 /// The first program's space, which is there from the start.
 pub fn first_space() -> Arc<Space> {
-    Arc::new(Space {
-        id: 0,
-        memory: AddressSpace::new(TOP),
-        users: AtomicU32::new(1),
-        barriers: AtomicU32::new(0),
-    })
+    Space::new(0, AddressSpace::new(TOP))
 }
 
 /// A space that no program is in any more.

@@ -17,6 +17,7 @@ use atoll_platform_sim as _;
 #[cfg(test)]
 extern crate std;
 
+pub mod aio;
 mod asynchronous;
 pub mod boot;
 mod budget;

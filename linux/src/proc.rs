@@ -33,7 +33,7 @@ use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::{cgroup, current, log};
+use crate::{aio, cgroup, current, log};
 
 /// Makes a file's contents.
 type Text = fn() -> String;
@@ -1675,6 +1675,8 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/vm/mmap_min_addr", text!("65536\n"));
     t.add("sys/vm/swappiness", setting!("60\n"));
     t.add("sys/vm/nr_hugepages", setting!("0\n"));
+    t.add("sys/fs/aio-max-nr", Body::Number(&aio::REQUESTS_MAX));
+    t.add("sys/fs/aio-nr", Body::Text(|| format!("{}\n", aio::requests())));
     t.add("sys/fs/file-max", text!("9223372036854775807\n"));
     t.add("sys/fs/file-nr", text!("1024\t0\t9223372036854775807\n"));
     t.add("sys/fs/nr_open", text!("1048576\n"));

@@ -32,7 +32,7 @@ use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{futex, grid, ipc, log, pi, quota, units};
+use crate::{aio, futex, grid, ipc, log, pi, quota, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -44,6 +44,21 @@ pub struct Space {
     pub users: AtomicU32,
     /// What its program has registered for with membarrier(2).
     pub barriers: AtomicU32,
+    /// Contexts of asynchronous I/O.
+    pub contexts: aio::Contexts,
+}
+
+impl Space {
+    /// One with these mappings, for one process.
+    pub fn new(id: u32, memory: AddressSpace) -> Arc<Space> {
+        Arc::new(Space {
+            id,
+            memory,
+            users: AtomicU32::new(1),
+            barriers: AtomicU32::new(0),
+            contexts: aio::Contexts::new(BTreeMap::new()),
+        })
+    }
 }
 
 impl Drop for Space {
@@ -1140,9 +1155,12 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     crate::syscalls::fd::locks::release_all(process.pid);
     ipc::sem::undo(process);
     ipc::mqueue::leave(process);
-    if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 && process.pid != first_pid() {
-        // This thread is in that space, so now is the time.
-        process.forget_memory(&last.space.memory);
+    if last.space.users.fetch_sub(1, Ordering::SeqCst) == 1 {
+        aio::leave(&last.space);
+        if process.pid != first_pid() {
+            // This thread is in that space, so now is the time.
+            process.forget_memory(&last.space.memory);
+        }
     }
     process.release_parent();
     // Children go to the nearest subreaper, or to nobody, who reaps them at once.

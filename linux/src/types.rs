@@ -271,6 +271,21 @@ c_struct!(Msginfo {
     pad: u16,
 });
 c_struct!(MqAttr { flags: i64, maxmsg: i64, msgsize: i64, curmsgs: i64, reserved: [i64; 4] });
+c_struct!(Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    reqprio: i16,
+    fildes: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved2: u64,
+    flags: u32,
+    resfd: u32,
+});
+c_struct!(AioSigset { mask: u64, size: u64 });
 c_struct!(SignalfdSiginfo {
     signo: u32,
     errno: i32,
@@ -466,4 +481,5 @@ const _: () = assert!(size_of::<ShmidDs>() == 112);
 const _: () = assert!(size_of::<SemidDs>() == 104);
 const _: () = assert!(size_of::<MsqidDs>() == 120);
 const _: () = assert!(size_of::<MqAttr>() == 64);
+const _: () = assert!(size_of::<Iocb>() == 64);
 const _: () = assert!(size_of::<Sigevent>() == 64);

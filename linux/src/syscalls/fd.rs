@@ -30,7 +30,7 @@ use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
 
 /// Most bytes that one call transfers (Linux's MAX_RW_COUNT).
-pub(super) const TRANSFER_MAX: u64 = 0x7fff_f000;
+pub const TRANSFER_MAX: u64 = 0x7fff_f000;
 /// Most buffers of one call (UIO_MAXIOV).
 pub(super) const IOV_MAX: u64 = 1024;
 
@@ -117,9 +117,9 @@ fn read_to(file: &FileRef, sink: &mut Sink, at: Option<u64>) -> Result<u64> {
 }
 
 /// Writes to the current position, or to `at`, with the signals that go with failure.
-fn write_from(c: &Call, file: &FileRef, source: &mut Source, at: Option<u64>) -> Result<u64> {
+fn write_from(task: &Task, file: &FileRef, source: &mut Source, at: Option<u64>) -> Result<u64> {
     let whole = || file.file().seekable() || file.as_type::<PipeEnd>().is_some();
-    let most = c.task.process.max_file_size.load(Ordering::Relaxed);
+    let most = task.process.max_file_size.load(Ordering::Relaxed);
     let n = match at {
         None => writing(source, whole, |s| file.write(s, most)),
         Some(at) => writing(source, whole, |s| file.write_at(s, at + s.done() as u64, most)),
@@ -127,7 +127,7 @@ fn write_from(c: &Call, file: &FileRef, source: &mut Source, at: Option<u64>) ->
     n.map(|n| n as u64).map_err(|e| {
         // Sockets for messages give only the error.
         let message = file.as_type::<SocketFile>().is_some_and(|s| s.kind != net::SOCK_STREAM);
-        if message { e } else { write_signal(c.task, e) }
+        if message { e } else { write_signal(task, e) }
     })
 }
 
@@ -142,7 +142,7 @@ pub fn read(c: &mut Call) -> Result<u64> {
 pub fn write(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
-    write_from(c, &file, &mut Source::one(addr, len), None)
+    write_from(c.task, &file, &mut Source::one(addr, len), None)
 }
 
 fn offset(n: u64) -> Result<u64> {
@@ -169,7 +169,7 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
     let file = with_positions(c)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
-    write_from(c, &file, &mut Source::one(addr, len), Some(at))
+    write_from(c.task, &file, &mut Source::one(addr, len), Some(at))
 }
 
 /// `readv(2)`.
@@ -185,7 +185,7 @@ pub fn writev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    write_from(c, &file, &mut Source::user(list), None)
+    write_from(c.task, &file, &mut Source::user(list), None)
 }
 
 /// `preadv(2)`.
@@ -203,35 +203,41 @@ pub fn pwritev(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    write_from(c, &file, &mut Source::user(list), Some(at))
+    write_from(c.task, &file, &mut Source::user(list), Some(at))
 }
 
-/// `preadv2(2)`. Flags that only hint are taken as read.
-pub fn preadv2(c: &mut Call) -> Result<u64> {
-    if c.arg(5) as u32 & !(linux::RWF_HIPRI | linux::RWF_NOWAIT) != 0 {
+/// The RWF_... flags that a read can have. They only hint, and are taken as read.
+pub const READ_FLAGS: u32 = linux::RWF_HIPRI | linux::RWF_NOWAIT;
+/// And those that a write can have.
+pub const WRITE_FLAGS: u32 = linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_APPEND;
+
+/// Reads with flags. EOPNOTSUPP: other ones than [`READ_FLAGS`].
+pub fn read_flagged(file: &FileRef, sink: &mut Sink, at: Option<u64>, flags: u32) -> Result<u64> {
+    if flags & !READ_FLAGS != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    if c.arg(3) == u64::MAX { readv(c) } else { preadv(c) }
+    read_to(file, sink, at)
 }
 
-/// `pwritev2(2)`.
-pub fn pwritev2(c: &mut Call) -> Result<u64> {
-    let flags = c.arg(5) as u32;
-    if flags & !(linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_APPEND) != 0 {
+/// Writes with flags. EOPNOTSUPP: other ones than [`WRITE_FLAGS`].
+pub fn write_flagged(
+    task: &Task,
+    file: &FileRef,
+    source: &mut Source,
+    at: Option<u64>,
+    flags: u32,
+) -> Result<u64> {
+    if flags & !WRITE_FLAGS != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     let n = if flags & linux::RWF_APPEND != 0 {
-        let file = c.file(0)?;
-        let mut room = Pieces::default();
-        let list = room.read(c.arg(1), c.arg(2))?;
         if !file.writable() {
             return Err(Errno::EBADF);
         }
-        let mut source = Source::user(list);
         let mut end = 0;
         // As a whole, like any write to a file.
         let n = writing(
-            &mut source,
+            source,
             || true,
             |s| {
                 let (n, at) = file.file().write(s, At::End, file.nonblock())?;
@@ -240,19 +246,38 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
             },
         )?;
         file.note(linux::IN_MODIFY);
-        if c.arg(3) == u64::MAX {
+        if at.is_none() {
             file.with_position(|p| *p = end);
         }
         n as u64
-    } else if c.arg(3) == u64::MAX {
-        writev(c)?
     } else {
-        pwritev(c)?
+        write_from(task, file, source, at)?
     };
     if flags & (linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
-        c.file(0)?.file().sync(flags & linux::RWF_SYNC == 0)?;
+        file.file().sync(flags & linux::RWF_SYNC == 0)?;
     }
     Ok(n)
+}
+
+/// Where the calls with flags read and write: -1 is the current position.
+fn position(n: u64) -> Result<Option<u64>> {
+    if n == u64::MAX { Ok(None) } else { offset(n).map(Some) }
+}
+
+/// `preadv2(2)`.
+pub fn preadv2(c: &mut Call) -> Result<u64> {
+    let (file, at) = (c.file(0)?, position(c.arg(3))?);
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    read_flagged(&file, &mut Sink::user(list), at, c.uint(5))
+}
+
+/// `pwritev2(2)`.
+pub fn pwritev2(c: &mut Call) -> Result<u64> {
+    let (file, at) = (c.file(0)?, position(c.arg(3))?);
+    let mut room = Pieces::default();
+    let list = room.read(c.arg(1), c.arg(2))?;
+    write_flagged(c.task, &file, &mut Source::user(list), at, c.uint(5))
 }
 
 /// `lseek(2)`.

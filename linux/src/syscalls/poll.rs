@@ -132,7 +132,7 @@ fn millis(ms: i32) -> Limit {
 }
 
 /// Runs `f` under a temporary signal mask, if there is one.
-fn masked<R>(task: &Task, addr: u64, size: u64, f: impl FnOnce() -> Result<R>) -> Result<R> {
+pub fn masked<R>(task: &Task, addr: u64, size: u64, f: impl FnOnce() -> Result<R>) -> Result<R> {
     if addr == 0 {
         return f();
     }

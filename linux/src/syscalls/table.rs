@@ -3,12 +3,18 @@
 use atoll_abi::grid::Resource;
 use linux_raw_sys::general as linux;
 
-use super::{Handler, events, fd, memory, misc, net, path, poll, process, process_vm, sched, signals, time};
+use super::{
+    Handler, events, fd, memory, misc, net, path, poll, process, process_vm, sched, signals, time,
+};
+use crate::aio;
 use crate::futex;
 use crate::ipc::{mqueue, msg, sem, shm};
 
 /// The resource that a family of calls asks. A read or a write turns to what serves its file.
 macro_rules! resource {
+    (aio) => {
+        Resource::Files
+    };
     (events) => {
         Resource::Wait
     };
@@ -275,11 +281,11 @@ table! {
     202 futex futex::futex;
     203 sched_setaffinity sched::sched_setaffinity;
     204 sched_getaffinity sched::sched_getaffinity;
-    206 io_setup misc::not_built;
-    207 io_destroy misc::not_built;
-    208 io_getevents misc::not_built;
-    209 io_submit misc::not_built;
-    210 io_cancel misc::not_built;
+    206 io_setup aio::io_setup;
+    207 io_destroy aio::io_destroy;
+    208 io_getevents aio::io_getevents;
+    209 io_submit aio::io_submit;
+    210 io_cancel aio::io_cancel;
     212 lookup_dcookie misc::not_built;
     213 epoll_create poll::epoll_create;
     216 remap_file_pages memory::remap_file_pages;
@@ -390,6 +396,7 @@ table! {
     330 pkey_alloc misc::not_built;
     331 pkey_free misc::not_built;
     332 statx path::statx;
+    333 io_pgetevents aio::io_pgetevents;
     334 rseq misc::not_built;
     424 pidfd_send_signal process::pidfd_send_signal;
     425 io_uring_setup misc::not_built;
@@ -557,7 +564,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (303, "name_to_handle_at"),
     (304, "open_by_handle_at"),
     (317, "seccomp"),
-    (333, "io_pgetevents"),
     (335, "uretprobe"),
     (438, "pidfd_getfd"),
     (442, "mount_setattr"),
