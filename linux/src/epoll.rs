@@ -265,6 +265,12 @@ impl Epoll {
         }
     }
 
+    /// Which opening it watches by a descriptor; of several, one by number.
+    pub fn opening_of(&self, fd: u32, which: usize) -> Option<usize> {
+        let w = self.watched.lock();
+        w.by_fd.range((fd, 0)..=(fd, usize::MAX)).nth(which).map(|((_, opening), _)| *opening)
+    }
+
     /// Does it watch `target`, itself or through others?
     fn reaches(&self, target: &Epoll, depth: u32) -> Result<bool> {
         if depth >= NESTS_MAX {

@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::platform::Access;
@@ -14,7 +15,7 @@ use linux_raw_sys::general as linux;
 
 use crate::pi;
 use crate::process::{Task, find_task};
-use crate::types::get;
+use crate::types::{FutexWaitv, get};
 
 /// What two tasks must have in common to mean the same futex.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -516,6 +517,89 @@ fn other(c: &mut crate::syscalls::Call, command: u32) -> Result<u64> {
         }
         other => {
             Err(crate::syscalls::unsupported(task, &alloc::format!("futex operation {other}"), Errno::ENOSYS))
+        }
+    }
+}
+
+/// Most futexes that one call waits for (FUTEX_WAITV_MAX).
+const WAITV_MAX: usize = 128;
+/// Flags of one of them: 32 bits, which all are, and private.
+const FUTEX_32: u32 = 2;
+
+/// `futex_waitv(2)`: waits for any of several futexes. Value: the number of one that was woken.
+pub fn futex_waitv(c: &mut crate::syscalls::Call) -> Result<u64> {
+    let (list, count, flags, timeout) = (c.arg(0), c.uint(1) as usize, c.uint(2), c.arg(3));
+    if flags != 0 || count == 0 || count > WAITV_MAX || list == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let limit = match c.uint(4) {
+        _ if timeout == 0 => Limit::Forever,
+        clock @ (linux::CLOCK_REALTIME | linux::CLOCK_MONOTONIC) => {
+            until(timeout, true, clock == linux::CLOCK_REALTIME)?
+        }
+        _ => return Err(Errno::EINVAL),
+    };
+    let mut wanted = Vec::with_capacity(count);
+    for n in 0..count {
+        let one: FutexWaitv = get(list.wrapping_add((n * size_of::<FutexWaitv>()) as u64))?;
+        if one.flags & !linux::FUTEX_PRIVATE_FLAG != FUTEX_32 || one.reserved != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let value = u32::try_from(one.value).map_err(|_| Errno::EINVAL)?;
+        wanted.push((one, value));
+    }
+    let mut waiters = Vec::with_capacity(count);
+    for (one, value) in wanted {
+        let key = key(c.task, one.addr, one.flags & linux::FUTEX_PRIVATE_FLAG != 0)?;
+        let waiter = Waiter::new(c.task.thread());
+        waiter.bits.store(!0, Ordering::Relaxed);
+        waiter.put_at(key);
+        waiter.urgency.store(c.task.urgency(), Ordering::Relaxed);
+        waiters.push((Arc::new(waiter), key, one.addr, value));
+    }
+    // Takes those that are in their buckets out. Value: the last one that was woken.
+    let leave_all = |waiters: &[(Arc<Waiter>, Key, u64, u32)]| {
+        let mut woken = None;
+        for (n, (waiter, ..)) in waiters.iter().enumerate() {
+            if !leave(waiter) {
+                woken = Some(n as u64);
+            }
+        }
+        woken
+    };
+    for (n, (waiter, key, addr, value)) in waiters.iter().enumerate() {
+        let problem = loop {
+            let mut line = bucket(*key).lock();
+            match user::try_load_u32(*addr) {
+                Ok(Some(now)) if now == *value => {
+                    line_up(&mut line, waiter.clone());
+                    break None;
+                }
+                Ok(Some(_)) => break Some(Errno::EAGAIN),
+                Err(e) => break Some(e),
+                Ok(None) => {
+                    drop(line);
+                    if let Err(e) = user::bring_in(*addr, false) {
+                        break Some(e);
+                    }
+                }
+            }
+        };
+        if let Some(problem) = problem {
+            return leave_all(&waiters[..n]).ok_or(problem);
+        }
+    }
+    loop {
+        let is_woken = waiters.iter().any(|(waiter, ..)| waiter.woken.load(Ordering::Acquire));
+        let why = if is_woken { Some(Errno::EAGAIN) } else { is_over(&waiters[0].0, limit) };
+        if let Some(why) = why {
+            // Its time is a moment, so that it can begin anew.
+            let why = if why == Errno::RESTART_NOHAND { Errno::RESTART } else { why };
+            return leave_all(&waiters).ok_or(why);
+        }
+        match limit {
+            Limit::Until(deadline) => atoll_task::park_until(deadline),
+            _ => atoll_task::park(),
         }
     }
 }

@@ -285,6 +285,7 @@ c_struct!(Iocb {
     flags: u32,
     resfd: u32,
 });
+c_struct!(FutexWaitv { value: u64, addr: u64, flags: u32, reserved: u32 });
 c_struct!(AioSigset { mask: u64, size: u64 });
 c_struct!(SignalfdSiginfo {
     signo: u32,

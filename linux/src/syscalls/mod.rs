@@ -8,6 +8,7 @@
 
 pub mod events;
 pub mod fd;
+pub mod kcmp;
 pub mod memory;
 pub mod misc;
 pub mod net;

@@ -4,7 +4,7 @@ use atoll_abi::grid::Resource;
 use linux_raw_sys::general as linux;
 
 use super::{
-    Handler, events, fd, memory, misc, net, path, poll, process, process_vm, sched, signals, time,
+    Handler, events, fd, kcmp, memory, misc, net, path, poll, process, process_vm, sched, signals, time,
 };
 use crate::aio;
 use crate::futex;
@@ -23,6 +23,9 @@ macro_rules! resource {
     };
     (futex) => {
         Resource::Wait
+    };
+    (kcmp) => {
+        Resource::Process
     };
     (memory) => {
         Resource::AddressSpace
@@ -376,7 +379,7 @@ table! {
     309 getcpu sched::getcpu;
     310 process_vm_readv process_vm::process_vm_readv;
     311 process_vm_writev process_vm::process_vm_writev;
-    312 kcmp misc::not_built;
+    312 kcmp kcmp::kcmp;
     313 finit_module misc::not_permitted;
     314 sched_setattr sched::sched_setattr;
     315 sched_getattr sched::sched_getattr;
@@ -419,6 +422,7 @@ table! {
     445 landlock_add_rule misc::not_built;
     446 landlock_restrict_self misc::not_built;
     447 memfd_secret misc::not_built;
+    449 futex_waitv futex::futex_waitv;
     451 cachestat misc::not_built;
     452 fchmodat2 path::fchmodat2;
     453 map_shadow_stack misc::not_built;
@@ -569,7 +573,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (442, "mount_setattr"),
     (443, "quotactl_fd"),
     (448, "process_mrelease"),
-    (449, "futex_waitv"),
     (450, "set_mempolicy_home_node"),
     (454, "futex_wake"),
     (455, "futex_wait"),
