@@ -37,10 +37,10 @@ static char *memory(long pages)
 	return mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-// How many of these pages were written to; the bits agree with that. On Linux: always what is expected.
-static long written(char *at, long pages, long expected)
+// How many of these pages are said to be so; the bits agree with that. On Linux: always what is expected.
+static long told(long (*ask)(void *, size_t, unsigned char *), char *at, long pages, long expected)
 {
-	long sum = 0, r = atoll_pages_written(at, pages * PAGE, bits);
+	long sum = 0, r = ask(at, pages * PAGE, bits);
 	if (!atoll_in_cell()) {
 		check(r == -1 && errno == ENOSYS, "no bits on Linux");
 		return expected;
@@ -49,6 +49,18 @@ static long written(char *at, long pages, long expected)
 		sum += bits[n / 8] >> n % 8 & 1;
 	check(r == sum, "as many bits as it says");
 	return r;
+}
+
+// How many were written to.
+static long written(char *at, long pages, long expected)
+{
+	return told(atoll_pages_written, at, pages, expected);
+}
+
+// How many were used.
+static long used(char *at, long pages, long expected)
+{
+	return told(atoll_pages_accessed, at, pages, expected);
 }
 
 static int said(long page)
@@ -188,20 +200,6 @@ static int writable(char *at)
 {
 	int zero = open("/dev/zero", O_RDONLY), r = read(zero, at, 1) == 1;
 	close(zero);
-	return r;
-}
-
-// How many of these pages were used, as `written`.
-static long used(char *at, long pages, long expected)
-{
-	long sum = 0, r = atoll_pages_accessed(at, pages * PAGE, bits);
-	if (!atoll_in_cell()) {
-		check(r == -1 && errno == ENOSYS, "no bits on Linux");
-		return expected;
-	}
-	for (long n = 0; n < pages; n++)
-		sum += bits[n / 8] >> n % 8 & 1;
-	check(r == sum, "as many bits as it says");
 	return r;
 }
 
