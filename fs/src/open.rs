@@ -195,7 +195,29 @@ impl OpenFile {
         let (n, end) = self.file.write(source, at, self.nonblock())?;
         *position = end;
         drop(position);
-        self.noted(Ok(n), linux::IN_MODIFY)
+        self.written(n)
+    }
+
+    /// Bytes were written to a file: they are on its disk when the call returns if it was opened so.
+    fn written(&self, n: usize) -> Result<usize> {
+        let n = self.noted(Ok(n), linux::IN_MODIFY)?;
+        if n > 0 {
+            self.sync_as_opened()?;
+        }
+        Ok(n)
+    }
+
+    /// Writes out what is cached, if it was opened with O_DSYNC or O_SYNC (open(2)).
+    pub fn sync_as_opened(&self) -> Result<()> {
+        let flags = self.flags();
+        if flags & linux::O_DSYNC == 0 || !self.file.seekable() {
+            return Ok(());
+        }
+        match self.file.sync(flags & linux::O_SYNC != linux::O_SYNC) {
+            // A device that keeps nothing.
+            Err(Errno::EINVAL) => Ok(()),
+            r => r,
+        }
     }
 
     /// Cuts a write off at the length `most`; EFBIG if nothing is left of it.
@@ -238,7 +260,8 @@ impl OpenFile {
         books::turn_to(self.resource);
         let at = if self.flags() & linux::O_APPEND != 0 { At::End } else { At::Offset(offset) };
         self.limit(source, at, most)?;
-        self.noted(self.file.write(source, at, self.nonblock()).map(|(n, _)| n), linux::IN_MODIFY)
+        let (n, _) = self.file.write(source, at, self.nonblock())?;
+        self.written(n)
     }
 
     /// The current position, to be changed under its lock.

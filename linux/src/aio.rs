@@ -72,6 +72,8 @@ const EVENT: u64 = 32;
 const MAGIC: u32 = 0xa10a_10a1;
 /// The longest ring, events (0x10000000 bytes, as on Linux).
 const EVENTS_MAX: u32 = 0x1000_0000 / EVENT as u32;
+/// How often events are taken anew that somebody else has taken meanwhile.
+const TRIES: u32 = 64;
 /// Events that are given to a program at once.
 const BATCH: usize = 32;
 
@@ -162,6 +164,9 @@ pub struct Context {
     is_over: AtomicBool,
     /// Requests that wait for files to become ready.
     polling: Mutex<Vec<Arc<Polling>>>,
+    /// What such requests held that are done. A core's event thread must not be the one that has the last reference to a file, which may
+    /// have to wait for what comes by that thread: it stays until the program next takes events, submits some, or ends.
+    spent: Mutex<Vec<(Request, FileRef)>>,
     /// Those who wait for events, and, by another bit, for all requests to be done.
     queue: WaitQueue,
 }
@@ -197,6 +202,7 @@ impl Context {
             pending: Mutex::new(0),
             is_over: AtomicBool::new(false),
             polling: Mutex::new(Vec::new()),
+            spent: Mutex::new(Vec::new()),
             queue: WaitQueue::new(),
         }))
     }
@@ -250,7 +256,8 @@ impl Context {
     /// Gives the program up to `most` events. Several threads, and the program itself, may take some at the same time: who moves the
     /// head has taken them.
     fn take(&self, to: u64, most: u64) -> Result<u64> {
-        let mut taken = 0;
+        self.spent.lock().clear();
+        let (mut taken, mut tries) = (0, 0);
         while taken < most {
             let word = self.ring.word(word::HEAD);
             let said = word.load(Ordering::Acquire);
@@ -264,10 +271,20 @@ impl Context {
                 let place = self.ring.event((head + n as u32) % self.ring.events);
                 *event = place.each_ref().map(|word| word.load(Ordering::Relaxed));
             }
-            user::write(to.wrapping_add(taken * EVENT), events[..count as usize].as_bytes())?;
+            match user::write(to.wrapping_add(taken * EVENT), events[..count as usize].as_bytes()) {
+                Err(_) if taken > 0 => break,
+                written => written?,
+            }
             let next = (head + count as u32) % self.ring.events;
             if word.compare_exchange(said, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 taken += count;
+            } else {
+                // A program that changes the word each time, with the events themselves perhaps, gets some of them twice.
+                tries += 1;
+                if tries == TRIES {
+                    word.store(next, Ordering::Release);
+                    return Ok(taken + count);
+                }
             }
         }
         Ok(taken)
@@ -283,11 +300,13 @@ impl Context {
         polling.iter().for_each(|request| request.finish(0));
         self.queue.wake_all(EVENTS);
         wait_uninterrupted(&self.queue, DONE, || (*self.pending.lock() == 0).then_some(()));
+        self.spent.lock().clear();
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
+        core::mem::take(self.polling.get_mut()).iter().for_each(|request| request.finish(0));
         *REQUESTS.lock() -= self.requests;
     }
 }
@@ -346,15 +365,17 @@ impl Polling {
     /// It is done, if it isn't yet.
     fn finish(&self, ready: u32) {
         let Some((request, file)) = self.open.lock().take() else { return };
-        let Some(context) = self.context.upgrade() else { return };
-        if let Some(me) = self.me.upgrade() {
-            context.polling.lock().retain(|other| !Arc::ptr_eq(other, &me));
+        let (me, context) = (self.me.upgrade(), self.context.upgrade());
+        if let (Some(me), Some(queue)) = (me.clone(), file.file().queue()) {
             let me: Arc<dyn Wake> = me;
-            if let Some(queue) = file.file().queue() {
-                queue.remove(&me, 0);
-            }
+            queue.remove(&me, 0);
+        }
+        let Some(context) = context else { return };
+        if let Some(me) = me {
+            context.polling.lock().retain(|other| !Arc::ptr_eq(other, &me));
         }
         context.complete(&request, ready.into());
+        context.spent.lock().push((request, file));
     }
 }
 
@@ -422,7 +443,11 @@ pub fn io_setup(c: &mut Call) -> Result<u64> {
     let made = Context::new(requests, ring, address).and_then(|made| put(to, &address).map(|()| made));
     match made {
         Ok(made) => {
-            c.task.space.contexts.write().insert(address, made);
+            // One whose ring was unmapped has left its place.
+            let old = c.task.space.contexts.write().insert(address, made);
+            if let Some(old) = old {
+                old.end();
+            }
             Ok(0)
         }
         Err(e) => {
@@ -446,6 +471,7 @@ pub fn io_submit(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let context = context(c, c.arg(0))?;
+    context.spent.lock().clear();
     let count = (count as u64).min(context.ring.events.into());
     for n in 0..count {
         match get(list.wrapping_add(n * 8)).and_then(|iocb| submit(c, &context, iocb)) {
@@ -469,10 +495,10 @@ fn submit(c: &Call, context: &Arc<Context>, at: u64) -> Result<()> {
 
 /// Does what a request asks for, or has it done. An error is one of the request, for which there is no event.
 fn begin(c: &Call, context: &Arc<Context>, at: u64, iocb: &Iocb) -> Result<()> {
-    let file = c.task.files.get(iocb.fildes)?;
+    let file = c.task.files.get_open(iocb.fildes)?;
     let mut counter = None;
     if iocb.flags & IOCB_FLAG_RESFD != 0 {
-        let file = c.task.files.get(iocb.resfd)?;
+        let file = c.task.files.get_open(iocb.resfd)?;
         file.as_type::<EventFd>().ok_or(Errno::EINVAL)?;
         counter = Some(file);
     }
@@ -565,10 +591,12 @@ pub fn io_cancel(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let context = context(c, id)?;
-    let is_it = |polling: &&Arc<Polling>| {
+    let is_it = |polling: &Arc<Polling>| {
         polling.open.lock().as_ref().is_some_and(|(request, _)| request.iocb == iocb)
     };
-    let found = context.polling.lock().iter().find(is_it).cloned().ok_or(Errno::EINVAL)?;
+    // Never both locks at once.
+    let all: Vec<Arc<Polling>> = context.polling.lock().clone();
+    let found = all.into_iter().find(is_it).ok_or(Errno::EINVAL)?;
     found.finish(0);
     Err(Errno::EINPROGRESS)
 }
@@ -596,7 +624,7 @@ fn get_events(c: &Call) -> Result<u64> {
         let waited =
             wait(&context.queue, EVENTS, limit, || (context.waiting() >= wanted || is_over()).then_some(()));
         if is_over() {
-            return Err(Errno::EINVAL);
+            return if taken > 0 { Ok(taken) } else { Err(Errno::EINVAL) };
         }
         if waited == Err(Errno::RESTART) && signal::was_for_nothing(c.task) {
             continue;

@@ -181,7 +181,7 @@ impl TimerFd {
     /// Starts or stops it; what was set before.
     pub fn set(&self, deadline: Option<u64>, interval: u64) -> Itimerspec {
         let old = self.get();
-        self.timer.stop();
+        self.timer.stop_with(interval);
         self.expiry.count.store(0, Ordering::SeqCst);
         if let Some(d) = deadline {
             self.timer.start(d, interval);

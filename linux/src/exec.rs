@@ -349,7 +349,11 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
         let id = fresh.id;
         let old = task.space.replace(fresh);
-        old.users.fetch_sub(1, Ordering::SeqCst);
+        if old.users.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // The other one has left meanwhile, and this thread is still there.
+            aio::leave(&old);
+            process.forget_memory(&old.memory);
+        }
         drop(old);
         atoll_task::move_to_space(id);
     } else {

@@ -301,7 +301,7 @@ pub struct Process {
     pub pid: u32,
     /// Its parent.
     pub parent: Mutex<Weak<Process>>,
-    /// Its parent's id; 1 if there is none.
+    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended.
     ppid: AtomicU32,
     /// Its children, zombies included.
     pub children: Mutex<Vec<Arc<Process>>>,
@@ -471,7 +471,7 @@ pub fn word_of(number: u32) -> Option<&'static [u32]> {
 /// All tasks by thread id, and all processes by process id.
 static TASKS: Mutex<BTreeMap<u32, Arc<Task>>> = Mutex::new(BTreeMap::new());
 static PROCESSES: Mutex<BTreeMap<u32, Arc<Process>>> = Mutex::new(BTreeMap::new());
-static NEXT_ID: AtomicU32 = AtomicU32::new(2);
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 /// Highest process id (Linux's default pid_max for small machines is this, too).
 const ID_MAX: u32 = 4_194_304;
 
@@ -616,7 +616,7 @@ impl Process {
             held: quota::Held::one(Quota::Processes, &environment).ok_or(Errno::EAGAIN)?,
             environment,
             parent: Mutex::new(from.parent.as_ref().map_or(Weak::new(), Arc::downgrade)),
-            ppid: AtomicU32::new(from.parent.as_ref().map_or(1, |p| p.pid)),
+            ppid: AtomicU32::new(from.parent.as_ref().map_or(0, |p| p.pid)),
             children: Mutex::new(Vec::new()),
             child_events: WaitQueue::new(),
             tasks: Mutex::new(Vec::new()),
@@ -683,7 +683,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Its parent's id; 1 if there is none.
+    /// Its parent's id; 0 if it is the first, and 1 if its parent has ended.
     pub fn parent_pid(&self) -> u32 {
         self.ppid.load(Ordering::Relaxed)
     }

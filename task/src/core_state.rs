@@ -113,6 +113,9 @@ pub(crate) struct Private {
     pub told_at: u64,
     /// When the platform was last asked for events.
     pub polled: u64,
+    /// The core's event thread has nothing to do, and sleeps until it gets something. If it sleeps for something else, a lock that somebody
+    /// here has, to wake it would only keep that one from running.
+    pub events_idle: bool,
     /// When a program's own call last looked for events, and whether that was soon after the time before.
     pub looked: u64,
     pub looks_often: bool,
@@ -269,6 +272,7 @@ impl Core {
                 told: false,
                 told_at: 0,
                 polled: 0,
+                events_idle: true,
                 looked: 0,
                 looks_often: false,
                 acted: false,

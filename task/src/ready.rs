@@ -99,9 +99,12 @@ struct Line {
     most: Used,
     /// What those have had about whom others were preferred. Who has been away does not begin far below that.
     level: Used,
-    /// What real-time threads have had while others waited, and of what is spared for those how much they have had since, ns.
+    /// What real-time threads have had while others waited, less what those had in proportion; and, once that is all that they may
+    /// have, how much of what is spared for others those have had, ns.
     urgent: u64,
     spared: u64,
+    /// Since when one of those others has waited, if one does.
+    waits_since: u64,
 }
 
 /// The longest turn of a thread of this weight, ns. Who has less has shorter ones, so that nobody waits longer for them.
@@ -111,11 +114,21 @@ fn longest(weight: u32) -> u64 {
 
 impl Line {
     const fn new() -> Self {
-        Line { queue: Queue::new(), most: Used::NONE, level: Used::NONE, urgent: 0, spared: 0 }
+        Line {
+            queue: Queue::new(),
+            most: Used::NONE,
+            level: Used::NONE,
+            urgent: 0,
+            spared: 0,
+            waits_since: 0,
+        }
     }
 
-    fn push(&mut self, t: ThreadRef, why: Why, units: &Units) {
+    fn push(&mut self, t: ThreadRef, why: Why, now: u64, units: &Units) {
         let (rank, used) = (t.policy().rank(), t.used());
+        if rank == ALL && !self.queue.has_last() {
+            self.waits_since = now;
+        }
         let order = match why {
             _ if rank != ALL => Order { rank, used: Used::NONE, first: why == Why::Preempted },
             Why::Yields => Order { rank, used: used.max(self.most), first: false },
@@ -144,16 +157,22 @@ impl Line {
         self.urgent >= URGENT_MOST
     }
 
-    /// A thread of it has run for `ran` ns, and is not in it.
-    fn charge(&mut self, t: ThreadRef, ran: u64) {
+    /// A thread of it has run for `ran` ns, up to `now`, and is not in it.
+    fn charge(&mut self, t: ThreadRef, ran: u64, now: u64) {
         if t.policy().rank() != ALL {
-            // Nobody has to wait for what nobody waits for.
-            self.urgent = if self.queue.has_last() { self.urgent + ran } else { 0 };
+            if self.queue.has_last() {
+                self.urgent += ran.min(now.saturating_sub(self.waits_since));
+            } else {
+                // Nobody waits.
+                (self.urgent, self.spared) = (0, 0);
+            }
         } else if self.spares() {
             self.spared += ran;
             if self.spared >= SPARED {
                 (self.urgent, self.spared) = (0, 0);
             }
+        } else {
+            self.urgent = self.urgent.saturating_sub(ran.saturating_mul(URGENT_MOST / SPARED));
         }
     }
 
@@ -171,7 +190,7 @@ impl Line {
         let Some(running) = running else { return since };
         let policy = running.policy();
         let rest = if policy.rank() != ALL && self.queue.has_last() {
-            since + URGENT_MOST.saturating_sub(self.urgent)
+            since.max(self.waits_since) + URGENT_MOST.saturating_sub(self.urgent)
         } else {
             u64::MAX
         };
@@ -276,7 +295,7 @@ impl Ready {
             serving = old.serving;
             for line in &mut old.lines {
                 while let Some(t) = line.queue.pop() {
-                    waiting.push(t, Why::Woken, self.units.at(now));
+                    waiting.push(t, Why::Woken, now, self.units.at(now));
                 }
             }
         }
@@ -316,7 +335,7 @@ impl Ready {
         let why = if over && matches!(t.policy(), Policy::RoundRobin(_)) { Why::Yields } else { why };
         match &mut self.classes {
             None => {
-                self.front.push(t, why, self.units.at(now));
+                self.front.push(t, why, now, self.units.at(now));
                 if self.front.queue.first().is_some_and(|first| core::ptr::eq(first, t)) {
                     self.look_at_turn();
                 }
@@ -335,8 +354,8 @@ impl Ready {
     pub fn charge(&mut self, t: ThreadRef, ran: u64, now: u64) {
         t.set_used(t.used().after_short(ran, t.weight(), self.units.at(now)));
         match &mut self.classes {
-            None => self.front.charge(t, ran),
-            Some(classes) => classes.line(t.class() as usize).charge(t, ran),
+            None => self.front.charge(t, ran, now),
+            Some(classes) => classes.line(t.class() as usize).charge(t, ran, now),
         }
     }
 
@@ -497,7 +516,7 @@ impl Classes {
         let class = t.class();
         let line = self.line(class as usize);
         let first = line.queue.is_empty();
-        line.push(t, why, units);
+        line.push(t, why, now, units);
         if first && self.serving != Some(class as Client) {
             self.scheduler.arrive(class as Client, now);
             if let Some(client) = self.serving {
@@ -728,6 +747,25 @@ mod tests {
         }
         let mut sim = Sim::new(&[Policy::Fifo(1), Policy::Fifo(1)]);
         assert_eq!(sim.run(1_000 * MS)[1], 0);
+        // What it had alone doesn't count: it goes on when another one comes.
+        sim.add(Policy::Fair(NORMAL));
+        assert_eq!(sim.step(|_| 900 * MS, |_| true).0, 0);
+    }
+
+    /// One that uses little is never held up, however long others compute beside it.
+    #[test]
+    fn real_time_that_uses_little_is_not_held_up() {
+        let mut sim = Sim::new(&[Policy::Fair(NORMAL), Policy::Fifo(1)]);
+        for _ in 0..1000 {
+            // A tenth of the time: 10 ms of each 100.
+            assert_eq!(sim.step(|_| 10 * MS, |n| n != 1).0, 1);
+            let end = sim.now + 90 * MS;
+            while sim.now < end {
+                assert_eq!(sim.step(|_| u64::MAX, |_| true).0, 0);
+            }
+            let real_time = sim.all[1].0;
+            sim.ready.push(real_time, Why::Woken, sim.now);
+        }
     }
 
     /// Who yields goes behind all that are ready, and no further.

@@ -743,7 +743,7 @@ pub fn look_if_acted() -> bool {
 
 #[inline]
 pub(crate) fn wake_event_thread() {
-    if with_private(|p| p.has_work_for_events()) {
+    if with_private(|p| p.has_work_for_events() && p.events_idle) {
         unpark_event_thread();
     }
 }
@@ -760,6 +760,7 @@ fn unpark_event_thread() {
 /// What a core's event thread does. It belongs to no space, and the core's
 /// space may change under it.
 fn event_loop() {
+    with_private(|p| p.events_idle = false);
     loop {
         let (after, leave) = with_private(|p| (core::mem::take(&mut p.after), p.leave.take()));
         if !after.is_empty() {
@@ -768,7 +769,9 @@ fn event_loop() {
         let events = with_private(|p| p.events.take());
         let messages = with_private(|p| p.messages.len());
         if events.is_empty() && messages == 0 && after.is_empty() && leave.is_none() {
+            with_private(|p| p.events_idle = true);
             park();
+            with_private(|p| p.events_idle = false);
             continue;
         }
         if leave == Some(core_local().space.load(Ordering::Relaxed)) {

@@ -263,8 +263,14 @@ impl Timer {
 
     /// Stops it.
     pub fn stop(&self) {
+        self.stop_with(0);
+    }
+
+    /// Stops it, and says what its interval is, which is only told.
+    pub fn stop_with(&self, interval: u64) {
         let mut armed = self.inner.armed.lock();
         self.inner.disarm(&mut armed);
+        self.inner.interval.store(interval, Ordering::Relaxed);
     }
 
     /// Makes the call now, in the caller's thread, if the time for it has come and the core that is to make it is late.

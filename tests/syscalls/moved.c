@@ -174,6 +174,47 @@ static void begun_before(void)
 	}
 }
 
+static void stopped(void)
+{
+	struct itimerval i = {{5, 0}, {7, 0}}, none = {{3, 0}, {0, 0}};
+	setitimer(ITIMER_REAL, &i, NULL);
+	V(setitimer(ITIMER_REAL, &none, NULL));
+	getitimer(ITIMER_REAL, &i);
+	P(i.it_interval.tv_sec);
+	timer_t id;
+	struct itimerspec t = {{5, 0}, {7, 0}}, off = {{3, 0}, {0, 0}};
+	timer_create(CLOCK_MONOTONIC, NULL, &id);
+	timer_settime(id, 0, &t, NULL);
+	timer_settime(id, 0, &off, NULL);
+	timer_gettime(id, &t);
+	P(t.it_interval.tv_sec);
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	timerfd_settime(fd, 0, &t, NULL);
+	timerfd_settime(fd, 0, &off, NULL);
+	timerfd_gettime(fd, &t);
+	P(t.it_interval.tv_sec);
+	P(t.it_value.tv_sec);
+	// What is written is on the disk, which can't be seen; it works.
+	int file = open("/tmp/moved.s", O_CREAT | O_RDWR | O_SYNC | O_TRUNC, 0600);
+	V(write(file, "x", 1));
+	V(pwrite(file, "y", 1, 1));
+	X(fcntl(file, F_GETFL) & (O_SYNC | O_DSYNC));
+	V(write(open("/dev/null", O_WRONLY | O_SYNC), "x", 1));
+	unlink("/tmp/moved.s");
+	struct rlimit l = {4 << 20, 4 << 20};
+	fflush(stdout);
+	if (!fork()) {
+		char *p = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		setrlimit(RLIMIT_AS, &l);
+		V(mremap(p, 1 << 20, 8 << 20, MREMAP_MAYMOVE) == MAP_FAILED);
+		V(mprotect(p, 4096, PROT_READ | PROT_GROWSDOWN));
+		V(mprotect(p, 4096, PROT_READ | PROT_GROWSUP));
+		fflush(stdout);
+		_exit(0);
+	}
+	wait(NULL);
+}
+
 static void rest(void)
 {
 	V(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0));
@@ -244,6 +285,7 @@ int main(void)
 	places();
 	limits();
 	begun_before();
+	stopped();
 	rest();
 	return 0;
 }

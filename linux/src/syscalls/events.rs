@@ -59,7 +59,7 @@ pub fn timerfd_create(c: &mut Call) -> Result<u64> {
 fn timer_deadline(clock: i32, spec: &Itimerspec, absolute: bool) -> Result<(Option<u64>, u64)> {
     let (value, interval) = (spec.value.to_ns()?, spec.interval.to_ns()?);
     if value == 0 {
-        return Ok((None, 0));
+        return Ok((None, interval));
     }
     let deadline = if absolute { deadline_of(clock, value)? } else { platform().now().saturating_add(value) };
     Ok((Some(deadline), interval))

@@ -249,6 +249,7 @@ pub fn write_flagged(
         if at.is_none() {
             file.with_position(|p| *p = end);
         }
+        file.sync_as_opened()?;
         n as u64
     } else {
         write_from(task, file, source, at)?
@@ -791,8 +792,15 @@ pub fn vmsplice(c: &mut Call) -> Result<u64> {
             }
             // The program's memory may come by pieces: it waits for the first one's room only.
             let mut waits = !nonblock;
-            let whole = || true;
-            let n = writing(&mut source, whole, |s| pipe.write_some(s, !core::mem::take(&mut waits)));
+            let n = writing(
+                &mut source,
+                || true,
+                |s| {
+                    let n = pipe.write_some(s, !waits)?;
+                    waits &= n == 0;
+                    Ok(n)
+                },
+            );
             n.map(|n| n as u64).map_err(|e| write_signal(c.task, e))
         }
         _ => {
@@ -878,7 +886,13 @@ fn splice_to_pipe(
     let mut source = Source::kernel(&buf[..got]);
     while source.left() > 0 {
         // Others may have filled it meanwhile.
-        pipe.write_some(&mut source, false).map_err(|e| write_signal(task, e))?;
+        if let Err(e) = pipe.write_some(&mut source, false) {
+            let done = got - source.left();
+            if let Some(from) = from.as_type::<PipeEnd>() {
+                from.put_back(&buf[done..got]);
+            }
+            return if done > 0 { Ok(done as u64) } else { Err(write_signal(task, e)) };
+        }
     }
     Ok(got as u64)
 }
@@ -976,26 +990,33 @@ pub mod locks {
     /// Has there ever been a lock? Set before there is one.
     static USED: AtomicBool = AtomicBool::new(false);
     static QUEUE: WaitQueue = WaitQueue::new();
-    /// Which threads wait for a record lock: the thread, its process, and one that has what is in its way. Changed under the lock of [`LOCKS`].
-    static WAITING: Mutex<Vec<(u32, u32, u32)>> = Mutex::new(Vec::new());
+    /// Which threads wait for a record lock: the thread, its process, the file and the lock. Changed under the lock of [`LOCKS`].
+    static WAITING: Mutex<Vec<(u32, u32, u64, Lock)>> = Mutex::new(Vec::new());
 
-    /// A thread waits for what a process has. EDEADLK: which waits for the thread's own, perhaps by way of others.
-    fn waits(tid: u32, pid: u32, owner: u32) -> Result<()> {
-        let mut all = WAITING.lock();
-        all.retain(|(t, ..)| *t != tid);
-        let (mut found, mut next) = (alloc::vec![owner], 0);
+    /// The processes that have what is in the way of a lock.
+    fn owners(all: &BTreeMap<u64, Locks>, key: u64, wanted: &Lock) -> Vec<u32> {
+        let in_the_way = all.get(&key).into_iter().flat_map(|l| conflicts(l, wanted));
+        // Of locks of open files nobody can tell who lets go of them.
+        in_the_way.filter_map(|o| if let Owner::Process(pid) = o.owner { Some(pid) } else { None }).collect()
+    }
+
+    /// A thread waits for a lock. EDEADLK: who has it waits for the thread's process, perhaps by way of others.
+    fn waits(all: &BTreeMap<u64, Locks>, tid: u32, pid: u32, key: u64, wanted: &Lock) -> Result<()> {
+        let mut waiting = WAITING.lock();
+        waiting.retain(|(t, ..)| *t != tid);
+        let (mut found, mut next) = (owners(all, key, wanted), 0);
         while let Some(at) = found.get(next).copied() {
             if at == pid {
                 return Err(Errno::EDEADLK);
             }
             next += 1;
-            for (_, _, owner) in all.iter().filter(|(_, p, _)| *p == at) {
-                if !found.contains(owner) {
-                    found.push(*owner);
-                }
+            // As it is now: who waits may have got it, and not know it yet.
+            for (_, _, key, wanted) in waiting.iter().filter(|(_, p, ..)| *p == at) {
+                let more = owners(all, *key, wanted);
+                found.extend(more.into_iter().filter(|owner| !found.contains(owner)).collect::<Vec<_>>());
             }
         }
-        all.push((tid, pid, owner));
+        waiting.push((tid, pid, key, *wanted));
         Ok(())
     }
 
@@ -1011,12 +1032,14 @@ pub mod locks {
     }
 
     fn conflict(l: &Locks, new: &Lock) -> Option<Lock> {
-        l.records
-            .iter()
-            .find(|o| {
-                o.owner != new.owner && o.start < new.end && new.start < o.end && (o.write || new.write)
-            })
-            .copied()
+        conflicts(l, new).next()
+    }
+
+    fn conflicts(l: &Locks, new: &Lock) -> impl Iterator<Item = Lock> {
+        let is_one = |o: &&Lock| {
+            o.owner != new.owner && o.start < new.end && new.start < o.end && (o.write || new.write)
+        };
+        l.records.iter().filter(is_one).copied()
     }
 
     fn put_record(l: &mut Locks, new: Lock, unlock: bool) {
@@ -1115,14 +1138,11 @@ pub mod locks {
             let taken = wait(&QUEUE, 1, limit, || {
                 let mut all = LOCKS.lock();
                 let l = all.entry(key).or_default();
-                if let Some(other) = conflict(l, &new) {
-                    // Of locks of open files nobody can tell who lets go of them.
-                    let (Owner::Process(me), Owner::Process(other)) = (owner, other.owner) else {
-                        return None;
-                    };
+                if conflict(l, &new).is_some() {
+                    let Owner::Process(me) = owner else { return None };
                     if command == linux::F_SETLKW {
                         waited = true;
-                        return waits(c.task.tid(), me, other).err().map(Err);
+                        return waits(&all, c.task.tid(), me, key, &new).err().map(Err);
                     }
                     return None;
                 }

@@ -273,8 +273,17 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
 
 /// `mprotect(2)`.
 pub fn mprotect(c: &mut Call) -> Result<u64> {
-    let prot = c.uint(2) & !(linux::PROT_GROWSDOWN | linux::PROT_GROWSUP);
-    c.task.space.memory.protect(c.arg(0), c.arg(1), access(prot)?).map(|()| 0)
+    let (mut addr, mut len, prot) = (c.arg(0), c.arg(1), c.uint(2));
+    if prot & linux::PROT_GROWSUP != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if prot & linux::PROT_GROWSDOWN != 0 && addr.is_multiple_of(PAGE) && len > 0 {
+        // From where it begins, and only of what grows down: the stack.
+        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.name == "[stack]");
+        let (start, _) = found.ok_or(Errno::EINVAL)?;
+        (addr, len) = (start, len.saturating_add(addr - start));
+    }
+    c.task.space.memory.protect(addr, len, access(prot & !linux::PROT_GROWSDOWN)?).map(|()| 0)
 }
 
 /// `mremap(2)`.
@@ -291,6 +300,11 @@ pub fn mremap(c: &mut Call) -> Result<u64> {
         || stays.is_some() && page_up(old_len) != page_up(new_len)
     {
         return Err(Errno::EINVAL);
+    }
+    // What grows is more address space; what is moved is as much as before.
+    let more = page_up(new_len).saturating_sub(page_up(old_len));
+    if old_len > 0 && more > 0 && !has_address_space(c, more) {
+        return Err(Errno::ENOMEM);
     }
     let may_lock = may_lock(c);
     c.task.space.memory.remap(Remap { old, old_len, new_len, may_move, fixed, stays, may_lock })

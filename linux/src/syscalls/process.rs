@@ -25,7 +25,7 @@ use crate::files::FileRef;
 use crate::log;
 use crate::process::{
     First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, exit_task, find_process,
-    find_task, new_task, start,
+    find_task, first_pid, new_task, start,
 };
 use crate::signal::{self, no_altstack};
 use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
@@ -1224,7 +1224,11 @@ fn targets(c: &Call, pid: i32) -> Vec<Arc<Process>> {
     };
     match pid {
         0 => group(c.task.process.pgid.load(Ordering::Relaxed)),
-        -1 => all_processes().into_iter().filter(|p| p.pid != c.task.process.pid).collect(),
+        // Not the first, as kill(2) says.
+        -1 => all_processes()
+            .into_iter()
+            .filter(|p| p.pid != c.task.process.pid && p.pid != first_pid())
+            .collect(),
         p if p < 0 => group(p.unsigned_abs()),
         p => process_of(p as u32).into_iter().collect(),
     }

@@ -167,8 +167,12 @@ pub fn sched_getparam(c: &mut Call) -> Result<u64> {
     put(c.arg(1), &(t.policy.load(Ordering::Relaxed) & 0xffff)).map(|()| 0)
 }
 
-/// `sched_attr.flags`: not as its maker. Others that Linux knows are for deadlines and frequencies.
+/// `sched_attr.flags`: not as its maker; policy, or parameters, as they are. Two that Linux knows are for deadlines, and two for frequencies,
+/// which can't be asked for here.
 const RESET_ON_FORK: u64 = 1;
+const KEEP_POLICY: u64 = 8;
+const KEEP_PARAMS: u64 = 16;
+const FREQUENCIES: u64 = 0x60;
 const FLAGS: u64 = 0x7f;
 
 /// `sched_setattr(2)`.
@@ -178,10 +182,20 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
     }
     check_parameters(c, c.arg(1))?;
     let t = task_of(c, c.uint(0))?;
-    let a: SchedAttr = get(c.arg(1))?;
+    let mut a: SchedAttr = get(c.arg(1))?;
     let resets = if a.flags & RESET_ON_FORK != 0 { linux::SCHED_RESET_ON_FORK } else { 0 };
     if a.flags & !FLAGS != 0 {
         return Err(Errno::EINVAL);
+    }
+    if a.flags & FREQUENCIES != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let now = t.policy.load(Ordering::Relaxed);
+    if a.flags & KEEP_POLICY != 0 {
+        a.policy = now >> 16;
+    }
+    if a.flags & KEEP_PARAMS != 0 {
+        (a.priority, a.nice) = (now & 0xffff, t.nice.load(Ordering::Relaxed));
     }
     let nices = a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH;
     if nices && a.nice < t.nice.load(Ordering::Relaxed) && !c.task.may(linux::CAP_SYS_NICE) {
