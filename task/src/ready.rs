@@ -190,7 +190,7 @@ impl Line {
         let Some(running) = running else { return since };
         let policy = running.policy();
         let rest = if policy.rank() != ALL && self.queue.has_last() {
-            since.max(self.waits_since) + URGENT_MOST.saturating_sub(self.urgent)
+            since.max(self.waits_since).saturating_add(URGENT_MOST.saturating_sub(self.urgent))
         } else {
             u64::MAX
         };
@@ -746,7 +746,9 @@ mod tests {
             }
         }
         let mut sim = Sim::new(&[Policy::Fifo(1), Policy::Fifo(1)]);
-        assert_eq!(sim.run(1_000 * MS)[1], 0);
+        for _ in 0..3 {
+            assert_eq!(sim.step(|_| 1_000 * MS, |_| true).0, 0);
+        }
         // What it had alone doesn't count: it goes on when another one comes.
         sim.add(Policy::Fair(NORMAL));
         assert_eq!(sim.step(|_| 900 * MS, |_| true).0, 0);
