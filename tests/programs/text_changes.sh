@@ -4,7 +4,7 @@
 cd "$DIR"
 for n in 1 2; do
     echo "#include <unistd.h>
-int main(void) { write(1, \"program $n\\n\", 10); return getppid() == 0; }" > p$n.c
+int main(void) { write(1, \"program $n\\n\", 10); return getppid() < 0; }" > p$n.c
     gcc -O2 -static -o p$n p$n.c
 done
 cat > twice.sh <<'EOF'
