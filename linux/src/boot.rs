@@ -31,7 +31,7 @@ use crate::ipc::mqueue;
 use crate::process::{
     Cpu, FsContext, Ids, NewProcess, NewTask, Process, World, new_task, set_first, set_world, start, world,
 };
-use crate::signal::{Actions, QUEUE_MAX, no_altstack, send_process};
+use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
 use crate::versioned::Versioned;
 use crate::{budget, burns, current, dev, futex, grid, proc, pty, quota, report, syscalls, vdso};
@@ -179,9 +179,6 @@ pub fn boot() {
     for (slot, (cur, max)) in limits.iter_mut().zip(&config.limits) {
         *slot = Rlimit { cur: *cur, max: *max };
     }
-    // What is told is what can be had.
-    let pending = &mut limits[linux::RLIMIT_SIGPENDING as usize];
-    *pending = Rlimit { cur: pending.cur.min(QUEUE_MAX), max: pending.max.min(QUEUE_MAX) };
     quota::init();
     budget::init();
     if let Err(reason) = grid::configure(config.grid.clone()) {

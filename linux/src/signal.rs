@@ -35,7 +35,7 @@ const STOPPING: u64 = bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIG
 const IGNORED_BY_DEFAULT: u64 =
     bit(linux::SIGCHLD) | bit(linux::SIGURG) | bit(linux::SIGWINCH) | bit(linux::SIGCONT);
 /// Signals that wait in one place at most, where RLIMIT_SIGPENDING allows more.
-pub const QUEUE_MAX: u64 = 4096;
+const QUEUE_MAX: u64 = 4096;
 
 /// So long a timer waits with its next signal, at an interval that is shorter: the one before may still wait, or be ignored. Once it
 /// is taken the timer goes on at once.
