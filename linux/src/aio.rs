@@ -336,7 +336,7 @@ impl Polling {
             noted: AtomicBool::new(false),
             me: me.clone(),
         });
-        // Never both locks at once: a core's event thread waits for either, and while it does nobody else may get to run there.
+        // Never both locks at once: a core's event thread takes either, and is not to wait long.
         context.polling.lock().push(polling.clone());
         let me: Arc<dyn Wake> = polling.clone();
         queue.add(me.clone(), 0, events);

@@ -81,6 +81,19 @@ impl Pty {
         }
     }
 
+    /// Changes the terminal's settings. `flush`: what was typed and not read is gone.
+    fn set(&self, flush: bool, change: impl FnOnce(Termios) -> Termios) {
+        let mut s = self.state.lock();
+        if flush {
+            s.line.flush_input();
+        }
+        let new = change(s.line.termios);
+        s.line.set(new);
+        drop(s);
+        self.slave.wake_all(poll::ALL);
+        self.master.wake_all(poll::ALL);
+    }
+
     /// Terminal control from either end.
     fn control(&self, command: u32, arg: u64, master: bool) -> Result<u64> {
         let mut s = self.state.lock();
@@ -97,14 +110,7 @@ impl Pty {
             ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF => {
                 drop(s);
                 let new: Termios = get(arg)?;
-                let mut s = self.state.lock();
-                if command == ctl::TCSETSF {
-                    s.line.flush_input();
-                }
-                s.line.set(new);
-                drop(s);
-                self.slave.wake_all(poll::ALL);
-                self.master.wake_all(poll::ALL);
+                self.set(command == ctl::TCSETSF, |_| new);
                 Ok(0)
             }
             ctl::TCGETA => {
@@ -115,15 +121,7 @@ impl Pty {
             ctl::TCSETA | ctl::TCSETAW | ctl::TCSETAF => {
                 drop(s);
                 let new: Termio = get(arg)?;
-                let mut s = self.state.lock();
-                if command == ctl::TCSETAF {
-                    s.line.flush_input();
-                }
-                let new = new.over(s.line.termios);
-                s.line.set(new);
-                drop(s);
-                self.slave.wake_all(poll::ALL);
-                self.master.wake_all(poll::ALL);
+                self.set(command == ctl::TCSETAF, |now| new.over(now));
                 Ok(0)
             }
             ctl::TIOCGWINSZ => {

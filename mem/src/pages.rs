@@ -763,14 +763,9 @@ impl CorePages {
 
     /// Has it been given 2^order pages, and still has them?
     pub fn has_gift(&self, memory: &Memory, order: u32) -> bool {
-        let mut link = self.gifts;
-        while !link.is_null() {
-            // SAFETY: links in this list are valid.
-            let Link { next, order: its, .. } = unsafe { link.read() };
-            if its >= order {
-                return true;
-            }
-            link = next;
+        // SAFETY: links in this list are valid.
+        if links(self.gifts).any(|link| unsafe { (*link).order } >= order) {
+            return true;
         }
         // Those are of the order that was asked for.
         !memory.homes[self.core as usize].gifts.load(Ordering::Acquire).is_null()
@@ -826,38 +821,34 @@ impl CorePages {
     /// Zeroes some of what is free here and will next be taken, and is dirty: up to a chunk of 64 KiB, so that whoever takes it need not.
     /// False: there is nothing near the heads of its lists.
     pub fn zero_ahead(&mut self, memory: &Memory) -> bool {
-        if !self.has_dirty {
+        let Some((link, pages)) = self.has_dirty.then(|| self.dirty_near(memory)).flatten() else {
+            self.has_dirty = false;
             return false;
+        };
+        // SAFETY: the chunk is free and ours, and its link a valid one.
+        let Link { next, prev, order, .. } = unsafe { link.read() };
+        memory.clear(pages.start as u64 * PAGE, pages.len() as u64 * PAGE);
+        for s in &memory.state[pages] {
+            s.fetch_and(!DIRTY, Ordering::Relaxed);
         }
-        for kind in 0..list::LEAVING {
-            for order in CHUNK_ORDER..=BLOCK_ORDER {
-                let mut link = self.lists[kind][order as usize];
-                for _ in 0..ZEROED_NEAR {
-                    if link.is_null() {
-                        break;
-                    }
-                    let first = memory.page(link);
-                    let is_dirty = |page: &usize| memory.state[*page].load(Ordering::Relaxed) & DIRTY != 0;
-                    if let Some(from) = (first..first + (1 << order)).find(is_dirty) {
-                        let most = (from + (1 << CHUNK_ORDER)).min(first + (1 << order));
-                        let to = (from..most).find(|page| !is_dirty(page)).unwrap_or(most);
-                        // SAFETY: the chunk is free and ours, and its link a valid one.
-                        let Link { next, prev, order, .. } = unsafe { link.read() };
-                        memory.clear(from as u64 * PAGE, (to - from) as u64 * PAGE);
-                        for s in &memory.state[from..to] {
-                            s.fetch_and(!DIRTY, Ordering::Relaxed);
-                        }
-                        // SAFETY: as above.
-                        unsafe { link.write(Link { prev, ..Link::new(next, order) }) };
-                        return true;
-                    }
-                    // SAFETY: as above.
-                    link = unsafe { (*link).next };
-                }
-            }
-        }
-        self.has_dirty = false;
-        false
+        // SAFETY: as above.
+        unsafe { link.write(Link { prev, ..Link::new(next, order) }) };
+        true
+    }
+
+    /// Dirty pages, 64 KiB at most, of a chunk of that size or more near the head of a list, and the chunk.
+    fn dirty_near(&self, memory: &Memory) -> Option<(*mut Link, Range<usize>)> {
+        let is_dirty = |page: &usize| memory.state[*page].load(Ordering::Relaxed) & DIRTY != 0;
+        let lists = self.lists[..list::LEAVING].iter();
+        let heads = lists.flat_map(|lists| lists.iter().enumerate().skip(CHUNK_ORDER as usize));
+        let mut chunks =
+            heads.flat_map(|(order, head)| links(*head).take(ZEROED_NEAR).map(move |link| (link, order)));
+        chunks.find_map(|(link, order)| {
+            let all = memory.page(link)..memory.page(link) + (1 << order);
+            let from = all.clone().find(is_dirty)?;
+            let most = (from + (1 << CHUNK_ORDER)).min(all.end);
+            Some((link, from..(from..most).find(|page| !is_dirty(page)).unwrap_or(most)))
+        })
     }
 
     fn merge(&mut self, memory: &Memory, mut page: usize, mut order: u32) {
@@ -933,15 +924,16 @@ impl CorePages {
     }
 }
 
+/// The chunks of a list.
+fn links(head: *mut Link) -> impl Iterator<Item = *mut Link> {
+    let there = |link: *mut Link| (!link.is_null()).then_some(link);
+    // SAFETY: who asks has the list, and links in it are valid.
+    core::iter::successors(there(head), move |link| there(unsafe { (**link).next }))
+}
+
 /// How many chunks are in a list.
-fn count(mut link: *mut Link) -> usize {
-    let mut n = 0;
-    while !link.is_null() {
-        n += 1;
-        // SAFETY: who asks has the list, and links in it are valid.
-        link = unsafe { (*link).next };
-    }
-    n
+fn count(head: *mut Link) -> usize {
+    links(head).count()
 }
 
 fn send_home(memory: &Memory, page: usize, order: u32, owner: u16) {

@@ -450,8 +450,8 @@ fn idle(now: u64) -> u64 {
     let had_nothing = start;
     let start = look_for_others(this, start, deadline);
     // Between two parts of it, it looks for events.
-    let ahead = work_ahead(this, start, deadline);
-    let start = if ahead { platform().now() } else { start };
+    let worked = work_ahead(this, start, deadline);
+    let (ahead, start) = (worked.is_some(), worked.unwrap_or(start));
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -826,22 +826,22 @@ pub fn set_work_ahead(work: fn() -> bool) {
     let _ = WORK_AHEAD.set(work);
 }
 
-/// A core that is about to sleep does some work ahead, if it slept long the last time: else what it waits for may be near. Value: false
-/// if it did not.
-fn work_ahead(this: &Core, start: u64, deadline: Option<u64>) -> bool {
-    let Some(work) = WORK_AHEAD.get() else { return false };
+/// A core that is about to sleep does some work ahead, if it slept long the last time: else what it waits for may be near. Value: the
+/// time when it has done some.
+fn work_ahead(this: &Core, start: u64, deadline: Option<u64>) -> Option<u64> {
+    let work = WORK_AHEAD.get()?;
     let is_time = with_private_of(this, |p| p.sleeps_long)
         && deadline.is_none_or(|at| at > start.saturating_add(POLL_EVERY))
         && this.is_online()
         && nothing_arrived(this)
         && !platform().has_answers();
     if !is_time || !work() {
-        return false;
+        return None;
     }
     let now = platform().now();
     let took = begin_record(this, now);
     this.meter.worked_ahead(took, now);
-    true
+    Some(now)
 }
 
 /// Has other cores, a bit each, do soon what [`set_tidy`] said. Takes no memory, and may be called with locks.

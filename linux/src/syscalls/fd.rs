@@ -990,7 +990,8 @@ pub mod locks {
     /// Has there ever been a lock? Set before there is one.
     static USED: AtomicBool = AtomicBool::new(false);
     static QUEUE: WaitQueue = WaitQueue::new();
-    /// Which threads wait for a record lock: the thread, its process, the file and the lock. Changed under the lock of [`LOCKS`].
+    /// Which threads wait for a record lock: the thread, its process, the file and the lock. One is added, and all are looked
+    /// at, under the lock of [`LOCKS`]; one whose lock nobody holds any more harms nobody.
     static WAITING: Mutex<Vec<(u32, u32, u64, Lock)>> = Mutex::new(Vec::new());
 
     /// The processes that have what is in the way of a lock.

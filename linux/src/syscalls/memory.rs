@@ -316,11 +316,13 @@ pub fn brk(c: &mut Call) -> Result<u64> {
     let limit = c.task.process.limit(linux::RLIMIT_DATA).cur;
     let to = c.arg(0);
     let (start, now) = space.heap_range();
-    if space.locks_all() && page_up(to).saturating_sub(page_up(now)) > may_lock(c) {
-        return Ok(now.max(start));
-    }
     let more = page_up(to).saturating_sub(page_up(now));
-    if more > 0 && (more > memory().total() && overcommit_is_obvious(more) || !has_address_space(c, more)) {
+    let is_refused = || {
+        space.locks_all() && more > may_lock(c)
+            || more > memory().total() && overcommit_is_obvious(more)
+            || !has_address_space(c, more)
+    };
+    if more > 0 && is_refused() {
         return Ok(now.max(start));
     }
     Ok(space.brk(to, limit))

@@ -1194,7 +1194,7 @@ pub fn getrusage(c: &mut Call) -> Result<u64> {
     };
     let mut out = usage.rusage();
     if c.int(0) != CHILDREN {
-        let peak = c.task.space.memory.peak().max(c.task.process.used().peak);
+        let peak = c.task.space.memory.peak().max(c.task.process.usage.lock().peak);
         out.maxrss = (peak >> 10) as i64;
         if c.int(0) != THREAD || usage.run_ns == 0 {
             out.utime = Timeval::from_ns(usage.run_ns.max(1000));
