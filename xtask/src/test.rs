@@ -79,9 +79,11 @@ const MEASURING: &[&str] = &[
     "nice_shares",
     "polling",
     "priorities",
+    "pty",
     "spawn_vfork",
     "spawn_wait",
     "timers_fast",
+    "units",
 ];
 
 /// Take long, need no more than a processor and measure nothing: they run beside the other part, which mostly waits.
