@@ -1,5 +1,6 @@
 //! Loading programs: `execve(2)`.
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -581,33 +582,68 @@ fn load(
     Ok(())
 }
 
-/// Spaces that programs have left, empty, ready for the next.
-static SPARES: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-/// Spares that are kept.
+/// Spaces that no program is in.
+struct Spares {
+    /// That programs have left, empty, ready for the next.
+    left: Vec<u32>,
+    /// That were asked for ahead of need, the first one first. Not all of them are there yet.
+    asked: VecDeque<u32>,
+    /// How many are asked for ahead.
+    ahead: usize,
+}
+
+static SPARES: Mutex<Spares> = Mutex::new(Spares { left: Vec::new(), asked: VecDeque::new(), ahead: 0 });
+/// That programs have left and that are kept.
 const SPARES_MAX: usize = 4;
+/// That are asked for ahead at most.
+const AHEAD_MAX: usize = 4;
+
+/// How long to wait between two looks at a space that is being made, ns. Longer than a core would look for it without sleeping: the host may
+/// need that processor to make it.
+const SPACE_STEP: u64 = 200_000;
+
+/// A space that somebody left, or that was asked for. Where there is none, or it isn't there yet, more are asked for ahead from then on: who makes
+/// one process after the other, and they stay, need not wait for each.
+fn take_space() -> Result<u32> {
+    let state_of = |id: u32| &platform().control().space_states[id as usize];
+    loop {
+        let mut spares = SPARES.lock();
+        if let Some(id) = spares.left.pop() {
+            return Ok(id);
+        }
+        let asked = spares.asked.pop_front();
+        let id = match asked {
+            Some(id) => id,
+            None => platform().space_create()?,
+        };
+        let state = state_of(id);
+        if state.load(Ordering::Acquire) == space_state::CREATING {
+            // The first one that a cell needs is often the only one.
+            spares.ahead = (2 * spares.ahead).clamp(1, AHEAD_MAX);
+        }
+        while spares.ahead > 1 && spares.asked.len() < spares.ahead {
+            let Ok(more) = platform().space_create() else { break };
+            spares.asked.push_back(more);
+        }
+        drop(spares);
+        while state.load(Ordering::Acquire) == space_state::CREATING {
+            atoll_task::sleep_until(platform().now() + SPACE_STEP);
+        }
+        match state.load(Ordering::Acquire) {
+            space_state::READY => return Ok(id),
+            // The slot may be tried again.
+            space_state::FAILED => state.store(space_state::FREE, Ordering::Release),
+            _ => {}
+        }
+        if asked.is_none() {
+            return Err(Errno::EAGAIN);
+        }
+    }
+}
 
 /// A space in which nothing is mapped yet, made now or left over, and what is to be mapped there.
 pub fn new_space(memory: impl FnOnce() -> Result<AddressSpace>) -> Result<Arc<Space>> {
-    let id = match SPARES.lock().pop() {
-        Some(id) => id,
-        None => {
-            let id = platform().space_create()?;
-            let state = &platform().control().space_states[id as usize];
-            loop {
-                match state.load(Ordering::Acquire) {
-                    space_state::READY => break,
-                    space_state::CREATING => atoll_task::sleep_until(platform().now() + 50_000),
-                    space_state::FAILED => {
-                        // The slot may be tried again.
-                        state.store(space_state::FREE, Ordering::Release);
-                        return Err(Errno::EAGAIN);
-                    }
-                    _ => return Err(Errno::EAGAIN),
-                }
-            }
-            id
-        }
-    };
+    let id = take_space()?;
     let memory = memory().inspect_err(|_| spare_space(id))?;
     Ok(Space::new(id, memory))
 }
@@ -623,10 +659,11 @@ pub fn spare_space(id: u32) {
         return;
     }
     let mut spares = SPARES.lock();
-    if spares.len() < SPARES_MAX {
-        spares.push(id);
+    if spares.left.len() < SPARES_MAX {
+        spares.left.push(id);
         return;
     }
+    spares.ahead = 0;
     drop(spares);
     let reaper = move || {
         atoll_task::end_space(id);
