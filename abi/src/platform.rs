@@ -228,8 +228,8 @@ pub trait Platform: Sync {
         false
     }
 
-    /// If each space has a deadline of its own on this core (one that was asked for in another space comes late, when
-    /// that one's thread gets to run, and is for this core all the same): what was asked for in this one; u64::MAX: nothing.
+    /// If each space has a deadline of its own on this core (one that passes while the core is in another space is
+    /// forgotten): what was asked for in this one and has not passed; u64::MAX: nothing.
     fn armed_here(&self) -> Option<u64> {
         None
     }

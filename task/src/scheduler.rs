@@ -136,10 +136,8 @@ extern "C" fn arrive(next: usize) -> ! {
     this.meter.arrive();
     if let Some(at) = platform().armed_here() {
         // Whoever chose the thread did so in another space, and left the deadline to be asked for here.
-        with_private_of(this, |p| {
-            p.armed = if at > p.since { at } else { u64::MAX };
-            this.area.local.armed.store(u32::from(p.armed <= p.since + SOON), Ordering::Relaxed);
-        });
+        // Those who rely on it that the core comes by soon are looked for, if it doesn't: the deadline that it had is not for this space.
+        with_private_of(this, |p| p.armed = if at > p.since { at } else { u64::MAX });
         chosen(this, t);
     }
     enter(t);

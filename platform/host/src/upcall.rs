@@ -128,11 +128,15 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
         if info.code == SI_TIMER {
             // Of either timer, and perhaps for both: both are asked for again.
             me.working.store(0, Ordering::Relaxed);
+            me.armed.store(u64::MAX, Ordering::Relaxed);
             bit = pending::DEADLINE;
         }
         // The host keeps one signal of a kind: the deadline's may stand for another core's.
         if control().cores[core.id()].interrupted.swap(0, Ordering::SeqCst) != 0 {
             bit |= pending::NOTIFY;
+        } else if bit == pending::DEADLINE && core.space.load(Ordering::SeqCst) != me.space {
+            // The core is in another space now, and has asked for its deadline there.
+            return;
         }
         core.pending.fetch_or(bit, Ordering::SeqCst);
         if core.space.load(Ordering::SeqCst) != me.space {

@@ -26,9 +26,6 @@ use atoll_abi::service::{Answer, Op, Request};
 
 use memory::Memory;
 
-/// How late a deadline comes that was asked for in another space than the core is in, as the host may let it, ns.
-const ELSEWHERE: u64 = 4_000_000;
-
 /// How a run is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -214,11 +211,11 @@ impl Sim {
         for (core, armed) in state.armed.iter_mut().enumerate() {
             let local = &self.control.cores[core].local;
             let here = local.space.load(Ordering::SeqCst);
-            let before = armed.len();
-            armed.retain(|space, at| now < if *space == here { *at } else { at.saturating_add(ELSEWHERE) });
-            if armed.len() < before {
+            // Those that were asked for in another space than the core is in come to nobody.
+            if armed.get(&here).is_some_and(|at| *at <= now) {
                 local.pending.fetch_or(pending::DEADLINE, Ordering::SeqCst);
             }
+            armed.retain(|_, at| now < *at);
         }
         if self.config.switch_once_in != 0 && state.chance(self.config.switch_once_in) == 0 {
             state = self.pass_on(state);
