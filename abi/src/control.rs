@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 13;
+pub const ABI_VERSION: u32 = 14;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -243,6 +243,8 @@ pub struct CoreArea {
     pub told: AtomicU32,
     /// Looks for events that were begun. Only this core counts.
     pub looks: AtomicU32,
+    /// Threads that are ready and wait for this core, as it was left by the last one that came or went. Its own.
+    pub waiting: AtomicU32,
     /// The space whose host thread may run as this core.
     pub baton: AtomicU32,
     /// What the thread that takes the baton is to call.

@@ -21,7 +21,7 @@ use atoll_supervisor::registry::register;
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::grid;
 use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
@@ -58,10 +58,11 @@ enum Platform {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:
+#[command(group = ArgGroup::new("maxima").args(["max_memory", "max_cores"]).multiple(true), after_help = "Examples:
   atoll run -- /bin/ls -l /
   atoll run --cores 2 --memory 1G -- redis-server --save ''
   atoll run --memory 256M --max-memory 8G --elastic -- node server.js
+  atoll run --cores 1 --max-cores 4 --elastic -- make -j4
   atoll run --volume $PWD:/data --workdir /data -- python3 job.py
   atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'
   atoll run --platform nucleus -- /bin/ls -l /
@@ -86,11 +87,12 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_memory: Option<u64>,
     /// Take more memory when programs need it and caches have none to give, up to --max-memory, and give it back when it is
-    /// not used or the host needs it
-    #[arg(long, requires = "max_memory")]
+    /// not used or the host needs it; take more cores when threads wait for one and the host has one idle, up to --max-cores,
+    /// and give them back when fewer can do the work
+    #[arg(long, requires = "maxima")]
     elastic: bool,
     /// With --elastic: how much of the host's memory is left alone when the cell takes more, with K, M or G. Who leaves less than others
-    /// can still grow when they can't any more: critical cells say 0 [default: a sixteenth of the machine's]
+    /// can still grow when they can't any more: critical cells say 0, and take cores that aren't idle, too [default: a sixteenth of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "elastic")]
     host_reserve: Option<u64>,
     /// Leave small private memory in place when a program unmaps it, zeroed, for what it maps next: mmap and munmap cost some
@@ -371,6 +373,11 @@ pub(crate) fn machine_cell(
     name: &str,
     devices: Vec<String>,
 ) -> Result<(MachineCell, Vec<HostMount>)> {
+    if o.elastic {
+        return Err(Error::new(
+            "--elastic is for cells on this host: on the nucleus they have what they are given yet",
+        ));
+    }
     if o.max_memory.is_some() {
         return Err(Error::new(
             "--max-memory is for cells on this host: on the nucleus they keep their memory yet",

@@ -18,6 +18,7 @@ use atoll_abi::control::Growth;
 use atoll_abi::layout::{BLOCK, Sizes};
 use serde::{Deserialize, Serialize};
 
+use crate::cores::{self, Counts, ElasticCores};
 use crate::inspect::{About, Answer, Live, Request, ask_within, mib};
 use crate::memory::headroom;
 use crate::registry::{directory, list};
@@ -47,6 +48,7 @@ pub struct Elastic {
     taken: AtomicU64,
     given_back: AtomicU64,
     refused: AtomicU64,
+    pub(crate) cores: Counts,
 }
 
 /// What one has done, as it is told.
@@ -62,13 +64,16 @@ pub struct ElasticUse {
     pub given_back: u64,
     /// How often it asked and got nothing.
     pub refused: u64,
+    /// The same of cores.
+    #[serde(default)]
+    pub cores: ElasticCores,
 }
 
 impl Elastic {
-    /// One that has `base` bytes in any case, and leaves `reserve` of the host's alone.
-    pub fn new(base: u64, reserve: u64) -> Elastic {
+    /// One that has `base` bytes and some cores in any case, and leaves `reserve` of the host's memory alone.
+    pub(crate) fn new(base: u64, reserve: u64, cores: Counts) -> Elastic {
         let [taken, given_back, refused] = [const { AtomicU64::new(0) }; 3];
-        Elastic { reserve, base: AtomicU64::new(base), taken, given_back, refused }
+        Elastic { reserve, base: AtomicU64::new(base), taken, given_back, refused, cores }
     }
 
     /// What it has done.
@@ -80,6 +85,7 @@ impl Elastic {
             taken: of(&self.taken),
             given_back: of(&self.given_back),
             refused: of(&self.refused),
+            cores: self.cores.usage(),
         }
     }
 
@@ -143,6 +149,14 @@ fn left(promised: &mut Promised, elastic: &Elastic) -> u64 {
 
 /// Answers the cell from now on, and looks after what it could give back.
 pub(crate) fn start(live: Arc<Live>) {
+    let Some((elastic, _)) = live.elastic() else { return };
+    if live.most_cores() > elastic.cores.usage().base as usize {
+        cores::start(live.clone(), elastic.reserve == 0);
+    }
+    let sizes = live.memory_sizes();
+    if sizes.most == sizes.now {
+        return;
+    }
     let looker = {
         let live = live.clone();
         let named = std::thread::Builder::new().name("atoll-shrink".into());

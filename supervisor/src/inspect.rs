@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use atoll_abi::control::{Control, Growth};
+use atoll_abi::control::{Control, CoreArea, Growth};
+use atoll_abi::core_local::state as core_run;
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
 use atoll_abi::layout::{BLOCK, Sizes};
 use atoll_abi::report::{MemoryResized, Resized, Threads, Trace, what};
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::books::{self, HostTime, Image, Snapshot};
+use crate::cores::{Counts, Found};
 use crate::extents::Extents;
 use crate::growth::{Elastic, ElasticUse};
 use crate::launch::Sender;
@@ -378,6 +380,34 @@ impl Live {
         }
     }
 
+    /// If it takes cores by itself: what it has done of that.
+    pub(crate) fn elastic_cores(&self) -> Option<&Counts> {
+        self.elastic().map(|(elastic, _)| &elastic.cores)
+    }
+
+    /// The most cores that it can have.
+    pub(crate) fn most_cores(&self) -> usize {
+        self.cores
+    }
+
+    /// Gives it so many cores, without changing what it has in any case.
+    pub(crate) fn set_cores(&self, cores: u32) -> Result<()> {
+        self.resize(cores).map(|_| ())
+    }
+
+    /// What its cores do now, as they say.
+    pub(crate) fn look_at_cores(&self) -> Option<Found> {
+        let Seen::Here(here) = &self.seen else { return None };
+        let online = self.online() as usize;
+        let cores = &here.control().cores[..online];
+        let works = |c: &&CoreArea| c.local.state.load(Ordering::Relaxed) == core_run::RUNNING;
+        Some(Found {
+            online,
+            working: cores.iter().filter(works).count(),
+            is_waited: cores.iter().any(|c| c.waiting.load(Ordering::Relaxed) != 0),
+        })
+    }
+
     /// Has it ended?
     pub(crate) fn is_over(&self) -> bool {
         match &self.seen {
@@ -415,7 +445,13 @@ impl Live {
             Request::Threads => said(self.report(what::THREADS, 0), Answer::Threads),
             Request::Trace { events } => said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing),
             Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),
-            Request::Resize { cores } => said(self.resize(cores), Answer::Resized),
+            Request::Resize { cores } => {
+                let done = self.resize(cores);
+                if let (Ok(_), Some(counts)) = (&done, self.elastic_cores()) {
+                    counts.set_base(cores);
+                }
+                said(done, Answer::Resized)
+            }
             Request::ResizeMemory { memory, within, force } => {
                 let within = Duration::from_millis(within).clamp(WITHIN_LEAST, WITHIN_MOST);
                 let done = self.resize_memory(memory / BLOCK * BLOCK, within, force);

@@ -15,6 +15,7 @@ use atoll_abi::layout::{
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
+use crate::cores::Counts;
 use crate::extents::Extents;
 use crate::growth::Elastic;
 use crate::image::Image;
@@ -77,6 +78,8 @@ pub struct Cell {
     control: Arc<Mapping>,
     extents: Arc<Extents>,
     cores: usize,
+    online: u32,
+    cpus: Option<Vec<usize>>,
     elastic: Option<u64>,
     program: String,
     grid: GridConfig,
@@ -212,7 +215,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
     d.machine_cores.store(machine as u32, Ordering::Relaxed);
     d.set_memory_sizes(config.memory);
-    c.growth.may_ask.store(config.host_reserve.is_some().into(), Ordering::Relaxed);
+    let may_ask = config.host_reserve.is_some() && config.memory.most > config.memory.now;
+    c.growth.may_ask.store(may_ask.into(), Ordering::Relaxed);
     d.huge.store(huge as u32, Ordering::Relaxed);
     d.zeroed.store(1, Ordering::Relaxed);
     let boot =
@@ -361,6 +365,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         control,
         extents,
         cores: config.cores,
+        online: config.online as u32,
+        cpus: config.cpus,
         elastic: config.host_reserve,
         program: printable(&config.boot.program),
         grid: config.boot.grid,
@@ -438,7 +444,8 @@ impl Cell {
             self.extents.clone(),
             self.sender(),
             self.child,
-            self.elastic.map(|reserve| Elastic::new(base, reserve)),
+            self.elastic
+                .map(|reserve| Elastic::new(base, reserve, Counts::new(self.online, self.cpus.clone()))),
             self.cores,
             self.program.clone(),
             self.grid.clone(),

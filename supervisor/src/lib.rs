@@ -13,6 +13,7 @@
 mod ahead;
 pub mod books;
 pub mod confine;
+pub mod cores;
 pub mod extents;
 pub mod growth;
 pub mod image;

@@ -40,6 +40,8 @@ const SETTLE: Duration = Duration::from_millis(2);
 const SPIN_BUSY: Duration = Duration::from_micros(200);
 /// Usual time between requests up to which they come one after another, us.
 const BUSY_GAP: u32 = 150;
+/// Most occasions that go by after it was looked for a request in vain, less one, as a power of two.
+const SELDOM: u32 = 4;
 /// Longest time between two requests that counts, us.
 const GAP_MAX: u32 = 1000;
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
@@ -156,6 +158,7 @@ pub struct Server {
     answered: AtomicU64,
     /// How long it usually takes then until the next request comes, us.
     gap: AtomicU32,
+    spins: Spins,
     begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
@@ -165,6 +168,30 @@ pub struct Server {
 pub(crate) struct Handles {
     list: HashMap<u64, Arc<Handle>>,
     next: u64,
+}
+
+/// Whether it pays to look for the next request. Each time that it was in vain, twice as many occasions go by before the next try. A guess, so
+/// threads that note at the same time do no harm.
+#[derive(Default)]
+struct Spins {
+    /// In vain so often one after the other.
+    missed: AtomicU32,
+    /// Occasions that go by until the next try.
+    skip: AtomicU32,
+}
+
+impl Spins {
+    fn is_time(&self) -> bool {
+        let skip = self.skip.load(Ordering::Relaxed);
+        self.skip.store(skip.saturating_sub(1), Ordering::Relaxed);
+        skip == 0
+    }
+
+    fn spun(&self, found: bool) {
+        let missed = if found { 0 } else { (self.missed.load(Ordering::Relaxed) + 1).min(SELDOM) };
+        self.missed.store(missed, Ordering::Relaxed);
+        self.skip.store((1 << missed) - 1, Ordering::Relaxed);
+    }
 }
 
 impl Server {
@@ -201,6 +228,7 @@ impl Server {
             writing: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             gap: AtomicU32::new(0),
+            spins: Spins::default(),
             begun: Instant::now(),
             served: AtomicU64::new(0),
         });
@@ -244,10 +272,14 @@ impl Server {
             cores.len() < self.machine_cores
                 || cores.iter().any(|c| c.local.state.load(Ordering::Relaxed) == core_run::PARKED)
         };
-        if self.machine_cores < 2 || !spare() || control.server_awake.swap(1, Ordering::SeqCst) != 0 {
+        let busy = self.gap.load(Ordering::Relaxed) <= BUSY_GAP;
+        if self.machine_cores < 2 || !spare() || !(busy || self.spins.is_time()) {
             return None;
         }
-        let limit = if self.gap.load(Ordering::Relaxed) <= BUSY_GAP { SPIN_BUSY } else { SPIN };
+        if control.server_awake.swap(1, Ordering::SeqCst) != 0 {
+            return None;
+        }
+        let limit = if busy { SPIN_BUSY } else { SPIN };
         let begun = Instant::now();
         while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < limit {
             // The clock is read now and then only.
@@ -259,6 +291,7 @@ impl Server {
         // Pairs with the cell's fence between its push and its look at this flag.
         fence(Ordering::SeqCst);
         let request = self.take();
+        self.spins.spun(request.is_some());
         if cores.iter().any(|c| !c.requests.is_empty()) && control.server_sleepers.load(Ordering::SeqCst) != 0
         {
             // For this one no bell was rung, and the first may take long.

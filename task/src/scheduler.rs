@@ -940,13 +940,20 @@ fn put(f: impl FnOnce(&mut Ready, u64)) {
         f(&mut p.ready, p.since);
         p.ready.len()
     });
-    this.load.store(len as u32, Ordering::Relaxed);
+    note_load(this, len);
 }
 
 fn pop_ready(this: &Core, now: u64) -> Option<ThreadRef> {
     let (t, len) = with_private_of(this, |p| (p.ready.pop(now), p.ready.len()));
-    this.load.store(len as u32, Ordering::Relaxed);
+    note_load(this, len);
     t
+}
+
+/// Says to other cores, and to the supervisor, how many threads wait here.
+#[inline]
+fn note_load(this: &Core, len: usize) {
+    this.load.store(len as u32, Ordering::Relaxed);
+    this.area.waiting.store(len as u32, Ordering::Relaxed);
 }
 
 /// Who runs is known: the deadline can be, too.
@@ -1557,7 +1564,7 @@ fn pop_movable_of(to: usize, wanted: impl Fn(ThreadRef) -> bool) -> Option<Threa
     // Not the thread on whose stack this runs: it is not saved yet.
     let may = |t: ThreadRef| t.is_movable() && t.may_run_on(to) && !core::ptr::eq(t, me) && wanted(t);
     let (t, len) = with_private(|p| (p.ready.take(p.since, may), p.ready.len()));
-    this_core().load.store(len as u32, Ordering::Relaxed);
+    note_load(this_core(), len);
     t
 }
 

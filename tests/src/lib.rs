@@ -36,6 +36,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use atoll_supervisor::inspect::{Answer, Request, ask};
+use atoll_supervisor::registry::{choose, directory, list};
+
 pub use libtest_mimic::{Arguments, Failed, Trial};
 
 /// What came out of a run.
@@ -177,6 +180,22 @@ impl Redis {
             return Ok(());
         }
         Err(format!("{counted:?} counted: {errors}").into())
+    }
+}
+
+/// Asks a cell, which can be asked from 0.1 s on.
+pub fn ask_cell(name: &str, request: &Request) -> Result<Answer, String> {
+    let begun = Instant::now();
+    loop {
+        let dir = directory().map_err(|e| e.to_string())?;
+        match list(&dir).and_then(|cells| choose(&cells, name)) {
+            Ok(found) => {
+                let said = ask(&found.socket, request).map_err(|e| e.to_string())?;
+                return said.ok_or_else(|| "the cell has ended".into());
+            }
+            Err(e) if begun.elapsed() > Duration::from_secs(10) => return Err(e.to_string()),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -5,9 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use atoll_supervisor::inspect::{About, Answer, Memory, Request, ask};
-use atoll_supervisor::registry::{choose, directory, list};
-use atoll_tests::{Cell, Failed, Redis, Trial, arguments, atoll, children, run, top};
+use atoll_supervisor::inspect::{About, Answer, Memory, Request};
+use atoll_tests::{Cell, Failed, Redis, Trial, arguments, ask_cell, atoll, children, run, top};
 
 fn main() {
     let trials = vec![
@@ -83,22 +82,6 @@ fn resize(name: &str, mib: u64, within: u64, force: bool) -> Result<Memory, Stri
     match ask_cell(name, &Request::ResizeMemory { memory: mib * MIB, within, force })? {
         Answer::MemoryResized(done) => Ok(done),
         other => Err(format!("{other:?}")),
-    }
-}
-
-/// Asks a cell, which can be asked from 0.1 s on.
-fn ask_cell(name: &str, request: &Request) -> Result<Answer, String> {
-    let begun = Instant::now();
-    loop {
-        let dir = directory().map_err(|e| e.to_string())?;
-        match list(&dir).and_then(|cells| choose(&cells, name)) {
-            Ok(found) => {
-                let said = ask(&found.socket, request).map_err(|e| e.to_string())?;
-                return said.ok_or_else(|| "the cell has ended".into());
-            }
-            Err(e) if begun.elapsed() > Duration::from_secs(10) => return Err(e.to_string()),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
     }
 }
 

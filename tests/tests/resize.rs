@@ -6,7 +6,8 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use atoll_tests::{Cell, Failed, Outcome, Redis, Trial, arguments, atoll, run, top};
+use atoll_supervisor::inspect::{About, Answer, Request};
+use atoll_tests::{Cell, Failed, Outcome, Redis, Trial, arguments, ask_cell, atoll, run, top};
 
 fn main() {
     let trials = vec![
@@ -19,6 +20,7 @@ fn main() {
         Trial::test("under_load", || under_load(&[], 120_000, 20)),
         Trial::test("under_load_on_the_nucleus", || under_load(&["--platform", "nucleus"], 30_000, 5)),
         Trial::test("refused", refused),
+        Trial::test("grows_by_itself", grows_by_itself),
         Trial::test("many_cores_begin", many_cores_begin),
     ];
     libtest_mimic::run(&arguments(), trials).exit();
@@ -92,6 +94,22 @@ for line in sys.stdin:
     print(os.cpu_count(), cpuinfo, stat, listed('online'), listed('offline'), where, error, flush=True)
 ";
 
+/// Has as many processes compute as the line says, if it says something, and says how many processors there are.
+const WORKER: &str = "
+import os, signal, sys
+busy = []
+for line in sys.stdin:
+    wanted = int(line.strip() or len(busy))
+    while len(busy) < wanted:
+        pid = os.fork()
+        while pid == 0: pass
+        busy.append(pid)
+    while len(busy) > wanted:
+        os.kill(busy[-1], signal.SIGKILL)
+        os.waitpid(busy.pop(), 0)
+    print(os.cpu_count(), flush=True)
+";
+
 /// A cell with a program that answers lines.
 struct Asked {
     _cell: Cell,
@@ -101,29 +119,49 @@ struct Asked {
 }
 
 impl Asked {
-    fn start(name: &str, options: &[&str]) -> Result<Asked, Failed> {
+    fn start(name: &str, options: &[&str], program: &str) -> Result<Asked, Failed> {
         let name = unique(name);
         let mut command = Command::new(atoll());
         command.args(["run", "--name", &name, "--memory", "256M"]).args(options);
-        command.args(["--", "/usr/bin/python3", "-c", COUNTER]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["--", "/usr/bin/python3", "-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut cell = Cell(command.spawn()?);
         let (to, from) = (cell.0.stdin.take(), cell.0.stdout.take());
         let (to, from) = to.zip(from).ok_or("no pipes")?;
         Ok(Asked { _cell: cell, name, to, from: BufReader::new(from) })
     }
 
-    fn expect(&mut self, say: &str, want: &str) -> Done {
+    fn say(&mut self, say: &str) -> Result<String, Failed> {
         writeln!(self.to, "{say}")?;
         let mut line = String::new();
         self.from.read_line(&mut line)?;
-        if line.trim_end() == want { Ok(()) } else { Err(format!("{line:?} and not {want:?}").into()) }
+        Ok(line.trim_end().into())
+    }
+
+    fn expect(&mut self, say: &str, want: &str) -> Done {
+        let line = self.say(say)?;
+        if line == want { Ok(()) } else { Err(format!("{line:?} and not {want:?}").into()) }
+    }
+
+    /// Says this, and waits until it sees so many processors.
+    fn sees(&mut self, say: &str, cores: &str) -> Done {
+        let begun = Instant::now();
+        let mut said = self.say(say)?;
+        while said != cores {
+            if begun.elapsed() > Duration::from_secs(60) {
+                return Err(format!("after {say:?}: {said} and not {cores}").into());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            said = self.say("")?;
+        }
+        Ok(())
     }
 }
 
 /// The program sees the number at once, by every way there is. A thread that chose a core that goes runs elsewhere until that
 /// is back.
 fn seen_at_once(options: &[&str]) -> Done {
-    let mut asked = Asked::start("seen", &[&["--cores", "1", "--max-cores", "3"], options].concat())?;
+    let mut asked =
+        Asked::start("seen", &[&["--cores", "1", "--max-cores", "3"], options].concat(), COUNTER)?;
     asked.expect("", "1 1 1 1 2 [0] none")?;
     asked.expect("1", "1 1 1 1 2 [0] 22")?;
     for _ in 0..20 {
@@ -137,6 +175,31 @@ fn seen_at_once(options: &[&str]) -> Done {
     asked.expect("", "1 1 1 1 2 [0] none")?;
     resize(&asked.name, 3)??;
     asked.expect("", "3 3 3 3 0 [1] none")
+}
+
+/// A cell takes a core when threads wait for one, and gives it back when it has no work for it (XOS-09); not for one thread that computes.
+/// What is said by `atoll resize` it has in any case.
+fn grows_by_itself() -> Done {
+    let options = ["--cores", "1", "--max-cores", "3", "--elastic", "--host-reserve", "0"];
+    let mut asked = Asked::start("elastic", &options, WORKER)?;
+    asked.expect("1", "1")?;
+    std::thread::sleep(Duration::from_secs(3));
+    asked.expect("1", "1")?;
+    asked.sees("2", "2")?;
+    std::thread::sleep(Duration::from_secs(3));
+    asked.expect("3", "2")?;
+    asked.sees("3", "3")?;
+    asked.sees("0", "1")?;
+    let Answer::Cell(About { elastic: Some(elastic), .. }) = ask_cell(&asked.name, &Request::Cell)? else {
+        return Err("it does not say that it is elastic".into());
+    };
+    let cores = elastic.cores;
+    if cores.base != 1 || cores.taken < 2 || cores.taken != cores.given_back || elastic.taken != 0 {
+        return Err(format!("{elastic:?}").into());
+    }
+    resize(&asked.name, 2)??;
+    std::thread::sleep(Duration::from_secs(7));
+    asked.expect("", "2")
 }
 
 /// An unmodified server under load, with threads of its own, while its cell gets a core and loses it, again and again; at least
@@ -170,7 +233,7 @@ fn many_cores_begin() -> Done {
 
 /// What can't be is refused, and said why; the cell goes on as before.
 fn refused() -> Done {
-    let mut asked = Asked::start("refused", &["--cores", "1", "--max-cores", "2"])?;
+    let mut asked = Asked::start("refused", &["--cores", "1", "--max-cores", "2"], COUNTER)?;
     asked.expect("", "1 1 1 1 1 [0] none")?;
     for cores in [0, 3, u32::MAX] {
         let said = resize(&asked.name, cores)?.err().ok_or("was done")?;
