@@ -2718,13 +2718,18 @@ impl Vm {
 
     /// A chunk for a slot that has none.
     fn take_slot(&mut self, slot: u64) -> Result<Slot> {
-        let offset = take_pages_hard(CHUNK_ORDER).or_else(|| {
+        self.take_slot_of(slot, take_pages, 0)
+    }
+
+    /// The same of pages that are taken in this way, of which so many are stale.
+    fn take_slot_of(&mut self, slot: u64, take: fn(u32) -> Option<u64>, stale: u16) -> Result<Slot> {
+        let offset = take_hard(CHUNK_ORDER, take).or_else(|| {
             // What this space has and does not use.
             self.drop_spare(0, USER_MAX);
-            take_pages(CHUNK_ORDER)
+            take(CHUNK_ORDER)
         });
         let offset = offset.ok_or(Errno::ENOMEM)?;
-        let taken = Slot::new((offset / PAGE) as u32, 0);
+        let taken = Slot { stale, ..Slot::new((offset / PAGE) as u32, 0) };
         self.slots.insert(slot, taken);
         Ok(taken)
     }
@@ -3308,7 +3313,10 @@ impl Vm {
         }
         self.drop_spare(at, at + len);
         self.own_slot(s)?;
-        self.slot_frame(s)?;
+        if !self.slots.contains_key(&s) {
+            // The next pages come one by one, too, or never.
+            self.take_slot_of(s, take_pages_dirty, u16::MAX)?;
+        }
         let slot = self.slots.get_mut(&s).expect("just made");
         match from {
             // SAFETY: the pages are this slot's and not mapped yet; the others are the caller's.
