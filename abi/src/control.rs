@@ -450,6 +450,56 @@ pub enum Paging {
     Populate,
 }
 
+/// How memory is brought in for what programs, as a file says it (docs/memory.md). The first program that fits counts.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryPolicy {
+    /// What is said of programs.
+    pub programs: Vec<ProgramPolicy>,
+}
+
+/// How memory is brought in for a program.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProgramPolicy {
+    /// The pattern of its path, or of the path's last part if there is no slash in it.
+    pub path: String,
+    /// How all of its memory is brought in; None: nothing is said.
+    pub paging: Option<Paging>,
+    /// What is said of its mappings. The first one that fits counts.
+    pub mappings: Vec<MappingPolicy>,
+}
+
+/// How some of a program's mappings are brought in.
+#[cfg(feature = "boot")]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MappingPolicy {
+    /// Which kind of mapping.
+    pub kind: MappingKind,
+    /// Least length when it is made, bytes, for anonymous mappings and files.
+    pub least: u64,
+    /// Most length.
+    pub most: u64,
+    /// The pattern of its file's path, for files.
+    pub path: Option<String>,
+    /// How they are brought in.
+    pub paging: Paging,
+}
+
+/// Kinds of private mappings.
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum MappingKind {
+    /// What mmap makes without a file.
+    Anonymous,
+    /// What brk adds.
+    Heap,
+    /// The first thread's stack.
+    Stack,
+    /// What mmap makes of a file.
+    File,
+}
+
 /// What to run, and how the world looks to it.
 #[cfg(feature = "boot")]
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -496,6 +546,8 @@ pub struct BootConfig {
     pub lazy_unmap: bool,
     /// How memory is brought in for programs that don't say otherwise.
     pub paging: Paging,
+    /// What a file says of that.
+    pub memory_policy: MemoryPolicy,
     /// The machine's model name, for /proc/cpuinfo.
     pub cpu_model: String,
     /// Its flags, for /proc/cpuinfo.

@@ -25,6 +25,7 @@ use crate::run::{self, NOT_STARTED};
     cores 1
     memory 256M
     grid batch.toml      # how it divides itself among activities, a file beside this one (docs/grid.md)
+    memory-policy m.toml # how memory is brought in for which programs, likewise (docs/memory.md)
     restart on-failure   # or always, or at most three times: on-failure:3
     run busybox sh -c 'while :; do :; done'
 
@@ -195,6 +196,10 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     if let Some(grid) = cell.grid {
         let file = path.parent().unwrap_or(Path::new(".")).join(grid);
         line.extend(["--grid".into(), file.display().to_string()]);
+    }
+    if let Some(policy) = cell.memory_policy {
+        let file = path.parent().unwrap_or(Path::new(".")).join(policy);
+        line.extend(["--memory-policy".into(), file.display().to_string()]);
     }
     line.push("--".into());
     line.extend(words);

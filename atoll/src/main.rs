@@ -5,11 +5,13 @@ mod disk;
 mod grid;
 mod list;
 mod machine;
+mod memory_policy;
 mod ps;
 mod resize;
 mod run;
 mod stat;
 mod syscalls;
+mod toml_file;
 mod trace;
 
 use std::process::ExitCode;

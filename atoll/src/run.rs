@@ -25,6 +25,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::grid;
 use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
+use crate::memory_policy;
 
 /// Exit status when the cell could not be started, as of `docker run`.
 pub(crate) const NOT_STARTED: u8 = 125;
@@ -69,7 +70,17 @@ enum Platform {
   atoll run --platform nucleus --publish 6379:6379 -- redis-server --protected-mode no
   atoll run --platform nucleus --include /usr/lib/python3.11 -- python3 -c 'print(1)'
   seq 9 | atoll run --platform nucleus -- sort -rn
-  mkfs.ext4 -d ./alpine alpine.img 1G && atoll run --platform nucleus --rootfs alpine.img -- /bin/ls")]
+  mkfs.ext4 -d ./alpine alpine.img 1G && atoll run --platform nucleus --rootfs alpine.img -- /bin/ls
+
+A memory policy (docs/memory.md):
+  [[program]]
+  path = \"/usr/bin/redis-*\"        # as the cell sees it, with * and ?; the first that fits counts
+  paging = \"huge\"                    # usual, demand, huge, populate, as of --paging
+  mapping = [                        # of what the program maps, the first that fits
+    { kind = \"heap\", paging = \"demand\" },                           # anonymous, heap, stack, file
+    { kind = \"anonymous\", least = \"64MiB\", paging = \"populate\" },   # and most
+    { kind = \"file\", path = \"*.bin\", paging = \"populate\" },
+  ]")]
 pub struct Options {
     /// Cores of the cell [default: as many as this process may use]
     #[arg(long, value_name = "N")]
@@ -102,6 +113,9 @@ pub struct Options {
     /// How private memory is brought in, where a program doesn't say otherwise by madvise or prctl
     #[arg(long, value_enum, default_value_t = Paging::Usual)]
     paging: Paging,
+    /// The same for programs by their paths, and for their mappings: a TOML file (docs/memory.md)
+    #[arg(long, value_name = "FILE")]
+    memory_policy: Option<PathBuf>,
     /// Directory that becomes the cell's root, writable; without it, the host's own root, read-only. On the nucleus
     /// also the image of a disk with ext4, which is only read: changes are in memory, and gone at the end
     #[arg(long, value_name = "DIR|IMAGE")]
@@ -604,6 +618,7 @@ fn boot_config(
     if let Some(most) = o.pids_limit {
         grid.quotas[Quota::Tasks as usize] = most;
     }
+    let memory_policy = o.memory_policy.as_deref().map(memory_policy::load).transpose()?.unwrap_or_default();
     let root = signals::is_root();
     let (uid, gid, groups) = match &o.user {
         None => signals::own_ids(),
@@ -651,6 +666,7 @@ fn boot_config(
             Paging::Huge => control::Paging::Huge,
             Paging::Populate => control::Paging::Populate,
         },
+        memory_policy,
         randomize: std::fs::read_to_string("/proc/sys/kernel/randomize_va_space")
             .map_or(true, |s| s.trim() != "0"),
         cpu_model: cpu.model,

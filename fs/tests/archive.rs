@@ -362,6 +362,7 @@ fn private_mappings_are_rewritten() {
                     kind,
                     place,
                     name,
+                    paging: None,
                     populate,
                     locked: false,
                 })
@@ -410,7 +411,18 @@ fn texts_are_shared() {
             let kind = Kind::File { file: text.clone(), offset: 0 };
             let (shared, place, name, populate) = (false, Place::Fixed, "", false);
             space
-                .map(MapRequest { addr, len, access, shared, kind, place, name, populate, locked: false })
+                .map(MapRequest {
+                    addr,
+                    len,
+                    access,
+                    shared,
+                    kind,
+                    place,
+                    name,
+                    paging: None,
+                    populate,
+                    locked: false,
+                })
                 .unwrap()
         };
         let used = || memory().used();

@@ -19,7 +19,7 @@ pub fn matches<'a>(
 }
 
 /// A pattern with a slash is for the whole path, another for its last part.
-fn is_program(pattern: &[u8], path: &[u8]) -> bool {
+pub fn is_program(pattern: &[u8], path: &[u8]) -> bool {
     if pattern.contains(&b'/') {
         return glob(pattern, path);
     }
@@ -34,7 +34,7 @@ fn is_variable(said: &[u8], entry: &[u8]) -> bool {
     entry.strip_prefix(said).is_some_and(|rest| rest.first() == Some(&b'='))
 }
 
-/// Does a text match a pattern, in which `*` stands for any bytes, or none? Takes time of the one's length times the other's
+/// Does a text match a pattern, in which `*` stands for any bytes, or none, and `?` for one? Takes time of the one's length times the other's
 /// at most.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
@@ -46,7 +46,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
                 p += 1;
                 star = Some((p, t));
             }
-            Some(b) if *b == text[t] => {
+            Some(b) if *b == b'?' || *b == text[t] => {
                 p += 1;
                 t += 1;
             }
@@ -75,6 +75,7 @@ mod tests {
         match pattern.split_first() {
             None => text.is_empty(),
             Some((b'*', rest)) => (0..=text.len()).any(|n| slow(rest, &text[n..])),
+            Some((b'?', rest)) => !text.is_empty() && slow(rest, &text[1..]),
             Some((b, rest)) => text.first() == Some(b) && slow(rest, &text[1..]),
         }
     }
@@ -82,7 +83,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn glob_agrees_with_model(pattern in "[ab*]{0,8}", text in "[ab*]{0,10}") {
+        fn glob_agrees_with_model(pattern in "[ab*?]{0,8}", text in "[ab*]{0,10}") {
             prop_assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), slow(pattern.as_bytes(), text.as_bytes()));
         }
     }

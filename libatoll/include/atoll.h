@@ -2,7 +2,8 @@
  *
  * Outside of a cell what says what is worked for does nothing and says that it worked, and what is about memory does the same by
  * Linux's calls or fails with ENOSYS, as it says: a program that uses it runs on Linux as it is.
- * Compile libatoll/atoll.c with your program, or link with libatoll.a, which `cargo xtask build` makes of it.
+ * Compile libatoll/atoll.c with your program (and libatoll/pager.c, if it has a pager), or link with libatoll.a, which
+ * `cargo xtask build` makes of them.
  *
  * An *activity* is what use is charged to: processor time, messages and bytes (docs/grid.md). Every process has one; with these
  * calls a program makes others below it, for whatever it works for: a connection, a query, a customer. `atoll stat` shows
@@ -90,6 +91,45 @@ struct atoll_pages_change {
  * it makes Linux's calls. Value: how many were made; if that is not all, the next one can't be. -1 and errno: the first can't, for the
  * reasons that Linux's calls have. */
 long atoll_pages_change(const struct atoll_pages_change *changes, size_t count);
+
+/* A pager as a function: it provides the pages of a range when they are first touched, by computing them, say, or decompressing, or
+ * reading as much ahead as is wise. In libatoll/pager.c; it works without privilege on Linux 5.11 or later (userfaultfd(2),
+ * UFFD_USER_MODE_ONLY) and in a cell.
+ *
+ * It is called with the address of the page and whether the access is a write, in the thread that touched it: in a handler of SIGBUS, on the
+ * thread's own stack, with SIGBUS not blocked. So it may touch other ranges, and what it may call is what a signal handler may
+ * (signal-safety(7)): if pages are touched by code that has a lock, or in malloc, that is what it must not need. It ends by returning,
+ * by pthread_exit, or by siglongjmp. 0: the page is there, by atoll_pager_provide; if it isn't, it is called again. Anything else: there is no
+ * such page, and what would have come of SIGBUS before comes of it now: the handler that was there is called, or the process ends.
+ * Several threads may be in it at the same time, for one page, too: who provides it first has provided it.
+ *
+ * A page that only a system call touches (read(2) into it, say) is not asked about: the call fails with EFAULT. */
+typedef int (*atoll_pager_handler)(void *arg, void *page, int write);
+
+/* Ranges that a process can have. */
+#define ATOLL_PAGERS_MAX 64
+
+/* From now on the handler is called for pages of a range of private anonymous memory that are not there. Pages that are there stay as
+ * they are; in a cell, what holds nothing but zeroes counts as not there. The first call takes SIGBUS for itself (its handler passes on what
+ * isn't its own, so a program that has one of its own installs that before), opens a descriptor, which the program must leave open,
+ * and asks pthread_atfork for a word: a child of fork has the same pagers; if it can't, it has no access to these ranges. One that is made
+ * past the C library has none, and finds zeroes. A thread that blocks SIGBUS ends the process by it.
+ *
+ * 0, or -1 and errno: EINVAL, an address or length that is no multiple of 4096, no handler, or memory that isn't mapped, or not
+ * private and anonymous; EEXIST, some of it has such a pager; EBUSY, some of it has another one; ENOSPC, there are ATOLL_PAGERS_MAX; and what
+ * userfaultfd(2) says: ENOSYS, EPERM (a filter's), EMFILE. */
+int atoll_pager_register(void *addr, size_t len, atoll_pager_handler handler, void *arg);
+
+/* The range, as it was registered, is like any other memory: what isn't there reads as zeroes. The caller sees to it that no other thread
+ * is about to touch a page that isn't. Before the memory is unmapped, this is called: else its addresses stay taken. 0, or -1 and errno:
+ * ENOENT, there is no such range; EINVAL, it is no longer mapped (and forgotten all the same). */
+int atoll_pager_unregister(void *addr, size_t len);
+
+/* Puts pages of registered ranges in place, a copy of what lies at `from` or, if that is 0, zeroes; those that are there stay as they
+ * are. It can be called at any time, also for more pages than were asked for, and ahead of all faults. 0, or -1 and errno: EINVAL, an
+ * address or length that is no multiple of 4096; ENOENT, some of it is in no registered range; EFAULT, `from` can't be read; ENOMEM, there is no
+ * memory, or, in a cell, the host lets the process have no more mappings (docs/memory.md). Some pages may be in place then. */
+int atoll_pager_provide(void *addr, const void *from, size_t len);
 
 #ifdef __cplusplus
 }

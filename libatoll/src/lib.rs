@@ -202,6 +202,33 @@ pub unsafe fn pages_change(changes: &[PagesChange]) -> Result<usize, Error> {
     Ok(changes.len())
 }
 
+/// A pager as a function, `libatoll/pager.c`: who uses this links with `libatoll.a`. `include/atoll.h` says what each means, what a handler may
+/// do, and why they fail: -1, and the C library's `errno`.
+pub mod pager {
+    use core::ffi::{c_int, c_void};
+
+    /// Ranges that a process can have.
+    pub const RANGES_MAX: usize = 64;
+
+    /// Provides the page at this address, which is read, or written to if the last argument isn't 0. Value: 0, it is there.
+    pub type Handler = unsafe extern "C" fn(arg: *mut c_void, page: *mut c_void, write: c_int) -> c_int;
+
+    // SAFETY: as in `include/atoll.h`.
+    unsafe extern "C" {
+        /// Calls the handler for pages of a range that are not there.
+        pub fn atoll_pager_register(
+            addr: *mut c_void,
+            len: usize,
+            handler: Option<Handler>,
+            arg: *mut c_void,
+        ) -> c_int;
+        /// No longer.
+        pub fn atoll_pager_unregister(addr: *mut c_void, len: usize) -> c_int;
+        /// Puts pages in place: what lies at `from`, or zeroes.
+        pub fn atoll_pager_provide(addr: *mut c_void, from: *const c_void, len: usize) -> c_int;
+    }
+}
+
 /// The thread works for an activity.
 #[derive(Debug)]
 pub struct Entered<'a> {
@@ -253,6 +280,8 @@ mod tests {
             [change::ACCESS, change::DISCARD, change::UNMAP]
         );
         assert_eq!(size_of::<PagesChange>(), size_of::<PageChange>());
+        let header = include_str!("../include/atoll.h");
+        assert!(header.contains(&std::format!("#define ATOLL_PAGERS_MAX {}\n", pager::RANGES_MAX)));
     }
 
     /// On Linux, where tests run, it all works and means nothing.

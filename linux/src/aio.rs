@@ -436,6 +436,7 @@ pub fn io_setup(c: &mut Call) -> Result<u64> {
         kind: Kind::Object { object: ring.clone(), file: None, offset: 0 },
         place: Place::Hint,
         name: "/[aio] (deleted)",
+        paging: None,
         populate: true,
         locked: false,
     })?;

@@ -34,7 +34,9 @@ use crate::process::{
 use crate::signal::{Actions, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
 use crate::versioned::Versioned;
-use crate::{budget, burns, current, dev, futex, grid, proc, pty, quota, report, syscalls, vdso};
+use crate::{
+    budget, burns, current, dev, futex, grid, memory_policy, proc, pty, quota, report, syscalls, vdso,
+};
 
 /// How long names and attributes of a read-only host tree are believed, ns.
 const TRUST_READ_ONLY: u64 = 2_000_000_000;
@@ -160,6 +162,9 @@ pub fn boot() {
     }
     let Some(tree) = tree else { fail("the boot configuration has no root", 125) };
     let root = tree.root();
+    if let Err(reason) = memory_policy::check(&config.memory_policy) {
+        fail(&format!("the memory policy: {reason}"), 125);
+    }
     let (shm, _) = TmpFs::new(memory().most(), 0o1777);
     set_world(World {
         tree,
@@ -172,6 +177,7 @@ pub fn boot() {
         cpu: Cpu { model: config.cpu_model.clone(), flags: config.cpu_flags.clone(), khz: config.cpu_khz },
         randomize: AtomicBool::new(config.randomize),
         paging: config.paging,
+        memory_policy: config.memory_policy.clone(),
         verbose: config.verbose,
         started: AtomicU64::new(0),
     });

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use atoll_abi::control::space_state;
+use atoll_abi::control::{MappingKind, space_state};
 use atoll_abi::frame::UserFrame;
 use atoll_abi::layout::{PAGE, RUNTIME_BASE, page_down, page_up};
 use atoll_abi::platform::Access;
@@ -24,6 +24,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use crate::aio;
 use crate::grid;
 use crate::ipc::mqueue;
+use crate::memory_policy;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
 use crate::units;
@@ -203,6 +204,7 @@ impl Elf {
                 kind: Kind::File { file: self.file.clone(), offset: 0 },
                 place: Place::Hint,
                 name: "",
+                paging: None,
                 populate: false,
                 locked: false,
             })?;
@@ -222,6 +224,7 @@ impl Elf {
                     kind: Kind::File { file: self.file.clone(), offset: page_down(s.offset) },
                     place: Place::Fixed,
                     name: "",
+                    paging: None,
                     populate: s.access.contains(Access::WRITE) && s.file < 1 << 20,
                     locked: false,
                 })?;
@@ -237,6 +240,7 @@ impl Elf {
                     kind: Kind::Anonymous,
                     place: Place::Fixed,
                     name: "",
+                    paging: None,
                     populate: false,
                     locked: false,
                 })?;
@@ -439,7 +443,9 @@ fn load(
     let stack_size = page_up(stack_limit.clamp(256 << 10, 1 << 30));
     let layout = layout(stack_size);
     memory.set_top(layout.mappings_top);
-    memory.set_paging(task.process.paging());
+    let exe = program.place.path_of(&program.path);
+    let policy = memory_policy::starts(&task.process, &exe);
+    task.process.apply_paging(memory);
     let bias = elf.load(memory, Some(layout.pie))?;
     let (base, entry) = match interpreter {
         Some(i) => {
@@ -462,6 +468,7 @@ fn load(
         kind: Kind::Anonymous,
         place: Place::Fixed,
         name: "[stack]",
+        paging: memory_policy::of_kind(policy, MappingKind::Stack),
         populate: false,
         locked: false,
     })?;
@@ -473,6 +480,7 @@ fn load(
         kind: Kind::Object { object: vdso::object(), file: None, offset: 0 },
         place: Place::Hint,
         name: "[vdso]",
+        paging: None,
         populate: true,
         locked: false,
     })?;
@@ -557,7 +565,6 @@ fn load(
         }
         out
     };
-    let exe = program.place.path_of(&program.path);
     let image = Image {
         exe,
         place: Some(program.place.clone()),

@@ -38,6 +38,7 @@ pub mod grid;
 pub mod ipc;
 pub mod line;
 pub mod log;
+mod memory_policy;
 mod pi;
 pub mod proc;
 pub mod process;

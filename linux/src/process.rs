@@ -12,7 +12,7 @@ use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use atoll_abi::control::Paging;
+use atoll_abi::control::{MappingKind, MemoryPolicy, Paging};
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::{Quota, Resource};
@@ -32,7 +32,7 @@ use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{aio, futex, grid, ipc, log, pi, quota, units};
+use crate::{aio, futex, grid, ipc, log, memory_policy, pi, quota, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -380,6 +380,8 @@ pub struct Process {
     pub io_priority: AtomicU32,
     /// PR_SET_THP_DISABLE.
     pub thp_disabled: AtomicBool,
+    /// Which program of the world's memory policy it runs, from 1; 0: none that is named there.
+    pub memory_policy: AtomicU32,
     /// Whose login it belongs to: the user and the login's number; u32::MAX: none (`pam_loginuid(8)`).
     pub login: [AtomicU32; 2],
     /// oom_score_adj.
@@ -497,6 +499,8 @@ pub struct World {
     pub randomize: AtomicBool,
     /// How memory is brought in.
     pub paging: Paging,
+    /// What a file says of that.
+    pub memory_policy: MemoryPolicy,
     /// Say more in the log.
     pub verbose: bool,
     /// Processes started so far.
@@ -653,6 +657,7 @@ impl Process {
             subreaper: AtomicBool::new(false),
             io_priority: AtomicU32::new(inherited(|p| p.io_priority.load(Ordering::Relaxed))),
             thp_disabled: AtomicBool::new(inherited(|p| p.thp_disabled.load(Ordering::Relaxed).into()) != 0),
+            memory_policy: AtomicU32::new(inherited(|p| p.memory_policy.load(Ordering::Relaxed))),
             login: from.parent.as_ref().map_or([u32::MAX; 2], |p| p.login()).map(AtomicU32::new),
             oom_score_adj: AtomicI32::new(
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
@@ -767,7 +772,16 @@ impl Process {
 
     /// How its memory is brought in where it doesn't say otherwise.
     pub fn paging(&self) -> Paging {
-        if self.thp_disabled.load(Ordering::Relaxed) { Paging::Demand } else { world().paging }
+        if self.thp_disabled.load(Ordering::Relaxed) {
+            return Paging::Demand;
+        }
+        memory_policy::of(self).and_then(|p| p.paging).unwrap_or(world().paging)
+    }
+
+    /// Has its program's memory brought in as all says that is said of it.
+    pub fn apply_paging(&self, memory: &AddressSpace) {
+        let heap = memory_policy::of_kind(memory_policy::of(self), MappingKind::Heap);
+        memory.set_paging(self.paging(), heap);
     }
 
     /// Leaves the parent's address space: a vfork's parent may go on.

@@ -565,6 +565,8 @@ pub struct MapRequest {
     pub place: Place,
     /// Name for `/proc/self/maps`.
     pub name: &'static str,
+    /// How it is brought in, if not as the space's other memory.
+    pub paging: Option<Paging>,
     /// Populate at once.
     pub populate: bool,
     /// Lock, which populates, too.
@@ -846,6 +848,8 @@ struct Vm {
     image: u64,
     /// How what is mapped is brought in.
     paging: Paging,
+    /// The same of the heap, if that is something else.
+    heap_paging: Option<Paging>,
     /// How many bytes get ready next: more from time to time, in a space that uses them up.
     next_ready: u64,
     /// What is mapped is locked.
@@ -1308,9 +1312,10 @@ impl AddressSpace {
         self.lock().show_all()
     }
 
-    /// Says how memory is brought in from now on, where the program doesn't say otherwise.
-    pub fn set_paging(&self, paging: Paging) {
-        self.lock().paging = paging;
+    /// Says how memory is brought in from now on, where the program doesn't say otherwise, and what the heap gets from now on.
+    pub fn set_paging(&self, paging: Paging, heap: Option<Paging>) {
+        let mut vm = self.lock();
+        (vm.paging, vm.heap_paging) = (paging, heap);
     }
 
     /// Populates a range for reading, for writing, or for what its areas allow, up to where that can't be, and says why.
@@ -1484,6 +1489,7 @@ impl Vm {
             gaps: Gaps::default(),
             image: 0,
             paging: Paging::Usual,
+            heap_paging: None,
             next_ready: SLOT,
             locks_all: false,
             pieces: 0,
@@ -1785,7 +1791,8 @@ impl Vm {
         }
         let simple = request.access.difference(Access::POPULATE) == Access::READ | Access::WRITE;
         let anonymous = simple && !request.shared && matches!(request.kind, Kind::Anonymous);
-        let small = anonymous && len <= READY_MAX && self.paging != Paging::Demand;
+        let how = request.paging.unwrap_or(self.paging);
+        let small = anonymous && len <= READY_MAX && how != Paging::Demand;
         let anywhere = small && request.addr == 0 && request.place == Place::Hint;
         let taken = if anywhere { self.take_ready(len) } else { None };
         let start = match taken {
@@ -1800,9 +1807,10 @@ impl Vm {
         if !is_ready {
             self.drop_spare(start, start + len);
         }
-        let MapRequest { access, shared, mut kind, name, populate, .. } = request;
-        // Not a stack, of which hardly anything is ever used.
-        let ahead = anonymous && self.paging == Paging::Populate && (name.is_empty() || name == HEAP);
+        let MapRequest { access, shared, mut kind, name, paging, populate, .. } = request;
+        // Not a stack, of which hardly anything is ever used, unless that is said of it.
+        let ahead =
+            how == Paging::Populate && (paging.is_some() || anonymous && (name.is_empty() || name == HEAP));
         let populate = populate || ahead && len <= memory().total().saturating_sub(memory().used()) / 2;
         let locked = request.locked || self.locks_all;
         let mut direct = false;
@@ -1837,7 +1845,7 @@ impl Vm {
             object.mapped(1);
         }
         let at_fork = AtFork::default();
-        let (end, paging, pager) = (start + len, None, None);
+        let (end, pager) = (start + len, None);
         let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked };
         self.total += len;
         self.insert(start, area);
@@ -2251,6 +2259,7 @@ impl Vm {
             brk_start: self.brk_start,
             brk: self.brk,
             paging: self.paging,
+            heap_paging: self.heap_paging,
             pieces: self.pieces,
             trampolines: self.trampolines,
             windows: self.windows.clone(),
@@ -2479,6 +2488,7 @@ impl Vm {
                     kind: Kind::Anonymous,
                     place: Place::FixedNoReplace,
                     name: HEAP,
+                    paging: self.heap_paging,
                     populate: false,
                     locked: false,
                 };
@@ -2542,6 +2552,7 @@ impl Vm {
                 kind: area.kind.advanced(old - start),
                 place: if fixed.is_some() { Place::Fixed } else { Place::Hint },
                 name: area.name,
+                paging: area.paging,
                 populate: false,
                 locked: area.locked,
             })?;
@@ -2567,6 +2578,7 @@ impl Vm {
                     kind,
                     place: Place::FixedNoReplace,
                     name: area.name,
+                    paging: area.paging,
                     populate: false,
                     locked: area.locked,
                 })?;
@@ -2706,13 +2718,18 @@ impl Vm {
 
     /// A chunk for a slot that has none.
     fn take_slot(&mut self, slot: u64) -> Result<Slot> {
-        let offset = take_pages_hard(CHUNK_ORDER).or_else(|| {
+        self.take_slot_of(slot, take_pages, 0)
+    }
+
+    /// The same of pages that are taken in this way, of which so many are stale.
+    fn take_slot_of(&mut self, slot: u64, take: fn(u32) -> Option<u64>, stale: u16) -> Result<Slot> {
+        let offset = take_hard(CHUNK_ORDER, take).or_else(|| {
             // What this space has and does not use.
             self.drop_spare(0, USER_MAX);
-            take_pages(CHUNK_ORDER)
+            take(CHUNK_ORDER)
         });
         let offset = offset.ok_or(Errno::ENOMEM)?;
-        let taken = Slot::new((offset / PAGE) as u32, 0);
+        let taken = Slot { stale, ..Slot::new((offset / PAGE) as u32, 0) };
         self.slots.insert(slot, taken);
         Ok(taken)
     }
@@ -3296,7 +3313,10 @@ impl Vm {
         }
         self.drop_spare(at, at + len);
         self.own_slot(s)?;
-        self.slot_frame(s)?;
+        if !self.slots.contains_key(&s) {
+            // The next pages come one by one, too, or never.
+            self.take_slot_of(s, take_pages_dirty, u16::MAX)?;
+        }
         let slot = self.slots.get_mut(&s).expect("just made");
         match from {
             // SAFETY: the pages are this slot's and not mapped yet; the others are the caller's.

@@ -47,15 +47,20 @@ pub fn all(release: bool) -> Result<()> {
     library(release)
 }
 
-/// Makes `libatoll.a`, if there is a compiler for C: programs can as well be compiled with `libatoll/atoll.c`.
+/// Makes `libatoll.a`, if there is a compiler for C: programs can as well be compiled with the sources in `libatoll/`.
 fn library(release: bool) -> Result<()> {
     let dir = top().join("target").join(if release { "release" } else { "debug" });
-    let (object, archive) = (dir.join("libatoll.o"), dir.join("libatoll.a"));
-    let mut compile = Command::new("cc");
-    compile.args(["-O2", "-fPIC", "-Wall", "-Werror", "-c", "libatoll/atoll.c", "-o"]).arg(&object);
-    match compile.current_dir(top()).status() {
-        Ok(status) if status.success() => run(Command::new("ar").arg("rcs").arg(&archive).arg(&object)),
-        Ok(status) => bail!("compiling libatoll/atoll.c failed: {status}"),
-        Err(_) => Ok(()),
+    for name in ["atoll", "pager"] {
+        let (source, object) = (format!("libatoll/{name}.c"), dir.join(format!("lib{name}.o")));
+        let mut compile = Command::new("cc");
+        compile.args(["-O2", "-fPIC", "-Wall", "-Werror", "-c", &source, "-o"]).arg(&object);
+        match compile.current_dir(top()).status() {
+            Ok(status) if status.success() => {
+                run(Command::new("ar").arg("rcs").arg(dir.join("libatoll.a")).arg(&object))?;
+            }
+            Ok(status) => bail!("compiling {source} failed: {status}"),
+            Err(_) => return Ok(()),
+        }
     }
+    Ok(())
 }

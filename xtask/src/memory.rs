@@ -35,6 +35,8 @@ enum Part {
     Loops,
     /// A garbage collector, a write of a pointer: its card table, and the pages that were written to in its place (XOS-05).
     Collector,
+    /// A pager as a function: a table that is computed and a file that is read by it, and without it (XOS-08).
+    Pager,
     /// Instructions of a page, and of a small fork, on more and more cores, in QEMU (OmniRE, Figures 10 and 11).
     Scaling,
 }
@@ -59,6 +61,7 @@ pub fn run(options: &Options) -> Result<()> {
                 compare(options, dir.path(), &program, &["loops", "2"])?;
             }
             Part::Collector => collector(options, dir.path())?,
+            Part::Pager => pager(options, dir.path())?,
             Part::Scaling => scaling(options, dir.path())?,
         }
     }
@@ -105,6 +108,20 @@ fn collector(options: &Options, dir: &Path) -> Result<()> {
         table.add_times(0, &linux, by_pages)?;
         table.add_times(1, &output(Side::Cell, dir, &program, &["times", "cards"])?, by_cards)?;
         table.add_times(1, &output(Side::Cell, dir, &program, &["times", "pages"])?, by_pages)?;
+    }
+    table.print(options.json, |name, linux, cell| Row::less(name, "ns", linux, cell));
+    Ok(())
+}
+
+/// The pager's example on Linux beside a cell, in turns.
+fn pager(options: &Options, dir: &Path) -> Result<()> {
+    let program = compile("pager", dir)?;
+    let files = dir.display().to_string();
+    let mut table = Table::default();
+    for _ in 0..options.rounds {
+        for (n, side) in SIDES.into_iter().enumerate() {
+            table.add_times(n, &output(side, dir, &program, &["times", &files])?, str::to_string)?;
+        }
     }
     table.print(options.json, |name, linux, cell| Row::less(name, "ns", linux, cell));
     Ok(())

@@ -16,6 +16,11 @@ use atoll_supervisor::{Error, Result};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::toml_file::{
+    self, BYTES, Read, amount, bytes, integer, known, list, number, one_of, quoted, size, string, suggestion,
+    table, whole, wrong,
+};
+
 /// Longest file, bytes: well above what fits when it is encoded.
 const FILE_MAX: u64 = 1 << 20;
 /// Activities that a configuration can name: two are always there.
@@ -51,121 +56,9 @@ const MEMORY: [&str; 3] = ["memory_max", "memory_min", "oom_group"];
 const MATCH: [&str; 4] = ["program", "argument", "environment", "user"];
 const RESOURCE: [&str; 6] = ["scheduler", "measure", "rate", "batch", "cores", "activity"];
 
-/// What is wrong, and where in the text.
-#[derive(Debug)]
-struct Wrong {
-    at: Range<usize>,
-    what: String,
-}
-
-type Read<T> = std::result::Result<T, Wrong>;
-
-fn wrong<T>(at: &Range<usize>, what: impl Into<String>) -> Read<T> {
-    Err(Wrong { at: at.clone(), what: what.into() })
-}
-
 /// What can be scheduled: not what only says where time went.
 fn schedulable(resource: Resource) -> bool {
     !matches!(resource, Resource::Overhead | Resource::Idle | Resource::Stolen)
-}
-
-/// How many letters must change to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let least = (diagonal + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], least);
-        }
-    }
-    row[b.len()]
-}
-
-/// What was meant, or all that could be.
-fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    // Long words can't be near.
-    let near = known.clone().filter(|_| word.len() < 64).map(|k| (distance(word, k), k)).min();
-    match near {
-        Some((d, k)) if d <= 2.max(k.len() / 3) => format!("did you mean `{k}`?"),
-        _ => format!("it is one of {}", known.collect::<Vec<_>>().join(", ")),
-    }
-}
-
-/// A word of the file, short enough for a message.
-fn quoted(word: &str) -> String {
-    let short: String = word.chars().take(48).map(|c| if c.is_control() { '?' } else { c }).collect();
-    format!("`{short}`")
-}
-
-/// Only known keys stand in a table.
-fn known(table: &DeTable<'_>, of: &str, keys: &[&str]) -> Read<()> {
-    for key in table.keys() {
-        let name = key.get_ref().as_ref();
-        if !keys.contains(&name) {
-            let meant = suggestion(name, keys.iter().copied());
-            return wrong(&key.span(), format!("{} is no key of {of}: {meant}", quoted(name)));
-        }
-    }
-    Ok(())
-}
-
-fn string<'a>(value: &'a Spanned<DeValue<'_>>, key: &str) -> Read<&'a str> {
-    match value.get_ref().as_str() {
-        Some(s) => Ok(s),
-        None => wrong(&value.span(), format!("`{key}` is a string, not this {}", value.get_ref().type_str())),
-    }
-}
-
-fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>, key: &str) -> Read<&'a DeTable<'i>> {
-    match value.get_ref().as_table() {
-        Some(t) => Ok(t),
-        None => wrong(&value.span(), format!("`{key}` is a table, not this {}", value.get_ref().type_str())),
-    }
-}
-
-fn list<'a, 'i>(value: &'a Spanned<DeValue<'i>>, key: &str) -> Read<&'a [Spanned<DeValue<'i>>]> {
-    match value.get_ref().as_array() {
-        Some(a) => Ok(a),
-        None => wrong(&value.span(), format!("`{key}` is a list, not this {}", value.get_ref().type_str())),
-    }
-}
-
-fn number(value: &Spanned<DeValue<'_>>) -> Option<i64> {
-    let number = value.get_ref().as_integer()?;
-    i64::from_str_radix(number.as_str(), number.radix()).ok()
-}
-
-fn integer(value: &Spanned<DeValue<'_>>, key: &str, least: i64, most: i64) -> Read<i64> {
-    match number(value) {
-        Some(n) if (least..=most).contains(&n) => Ok(n),
-        _ => wrong(&value.span(), format!("`{key}` is a whole number from {least} to {most}")),
-    }
-}
-
-fn one_of<T: Copy>(value: &Spanned<DeValue<'_>>, key: &str, names: &[(&str, T)]) -> Read<T> {
-    let word = string(value, key)?;
-    match names.iter().find(|(n, _)| *n == word) {
-        Some((_, one)) => Ok(*one),
-        None => {
-            let meant = suggestion(word, names.iter().map(|(n, _)| *n));
-            wrong(&value.span(), format!("{} is no {key}: {meant}", quoted(word)))
-        }
-    }
-}
-
-/// A number without sign, in front, and what is behind it.
-fn amount(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let value: f64 = text[..end].parse().ok()?;
-    value.is_finite().then(|| (value, text[end..].trim_start()))
-}
-
-/// Rounds to a number of at least 1.
-fn whole(value: f64) -> Option<u64> {
-    let value = value.round();
-    (value >= 1.0 && value < u64::MAX as f64).then_some(value as u64)
 }
 
 fn duration(text: &str) -> Option<u64> {
@@ -217,27 +110,6 @@ fn rate(value: &Spanned<DeValue<'_>>, key: &str, measure: Measure) -> Read<u64> 
     found.map_or_else(refused, Ok)
 }
 
-/// So many bytes.
-fn bytes(text: &str) -> Option<u64> {
-    let (value, unit) = amount(text)?;
-    let unit = BYTES.iter().find(|(name, _)| *name == unit)?.1;
-    whole(value * unit as f64)
-}
-
-/// Memory.
-fn size(value: &Spanned<DeValue<'_>>, key: &str) -> Read<u64> {
-    let plain = number(value).and_then(|n| u64::try_from(n).ok());
-    match plain.or_else(|| value.get_ref().as_str().and_then(bytes)) {
-        Some(n) if n > 0 => Ok(n),
-        _ => wrong(
-            &value.span(),
-            format!(
-                "`{key}` is bytes of memory: write \"256MiB\" (KiB, MiB, GiB, TiB are powers of 1024, kB, MB, GB, TB of 1000)"
-            ),
-        ),
-    }
-}
-
 /// What an activity may hold of memory, and has in any case.
 fn memory(t: &DeTable<'_>) -> Read<MemoryQuota> {
     let of = |key: &str| t.get(key).map_or(Ok(0), |v| size(v, key));
@@ -253,18 +125,6 @@ fn memory(t: &DeTable<'_>) -> Read<MemoryQuota> {
     Ok(quota)
 }
 
-/// Units of bytes; those that a file is written back with first, the largest before.
-const BYTES: [(&str, u64); 9] = [
-    ("TB", 1_000_000_000_000),
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-    ("kB", 1000),
-    ("B", 1),
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-];
 const OPERATIONS: [(&str, u64); 3] = [("M", 1_000_000), ("k", 1000), ("", 1)];
 
 /// Whether a file speaks of weights or of shares: both could not be compared.
@@ -480,8 +340,7 @@ fn resource(
 }
 
 fn read(text: &str) -> Read<GridConfig> {
-    let document = DeTable::parse(text)
-        .map_err(|e| Wrong { at: e.span().unwrap_or(0..0), what: e.message().replace('\n', ", ") })?;
+    let document = toml_file::document(text)?;
     let top = document.get_ref();
     known(top, "the file", &[&TOP[..], &QUOTA_KEYS].concat())?;
     let mut config = GridConfig::default();
@@ -562,32 +421,14 @@ fn read(text: &str) -> Read<GridConfig> {
 
 /// Reads a configuration; what is wrong with it begins with `line L, column C`.
 pub fn parse(text: &str) -> std::result::Result<GridConfig, String> {
-    read(text).map_err(|Wrong { at, what }| {
-        let mut start = at.start.min(text.len());
-        while !text.is_char_boundary(start) {
-            start -= 1;
-        }
-        let before = &text[..start];
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        format!("line {line}, column {column}: {what}")
-    })
+    read(text).map_err(|wrong| wrong.said_of(text))
 }
 
 /// Reads a file, for a cell of so many cores if that is known.
 pub fn load(path: &Path, cores: Option<usize>) -> Result<GridConfig> {
-    let name = path.display();
-    let failed = |e| Error::with(format!("reading the grid's configuration, {name}"), e);
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_MAX + 1), &mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err(Error::new(format!("{name}: a grid's configuration has at most {FILE_MAX} bytes")));
-    }
-    let text = String::from_utf8(bytes).map_err(|e| Error::with(name.to_string(), e))?;
-    let config = parse(&text).map_err(|e| Error::new(format!("{name}, {e}")))?;
+    let config = toml_file::load(path, "grid's configuration", FILE_MAX, parse)?;
     if let Some(cores) = cores {
-        check_cores(&config, cores).map_err(|e| Error::new(format!("{name}: {e}")))?;
+        check_cores(&config, cores).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
     }
     Ok(config)
 }

@@ -256,6 +256,7 @@ pub fn shmat(c: &mut Call) -> Result<u64> {
                 _ => Place::FixedNoReplace,
             },
             name: "",
+            paging: None,
             populate: false,
             locked: false,
         })

@@ -24,6 +24,7 @@ use zerocopy::IntoBytes;
 
 use super::{Call, events, unsupported};
 use crate::extents;
+use crate::memory_policy;
 use crate::process::world;
 use crate::userfault::UserfaultFd;
 
@@ -103,7 +104,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
             Kind::Anonymous
         }
     } else {
-        let file = file.expect("it is not anonymous");
+        let file = file.as_ref().expect("it is not anonymous");
         if offset.checked_add(page_up(len)).is_none_or(|end| end > i64::MAX as u64) {
             return Err(Errno::EOVERFLOW);
         }
@@ -136,6 +137,8 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if (locked || space.locks_all()) && page_up(len) > may_lock(c) {
         return Err(Errno::EAGAIN);
     }
+    let paging =
+        if shared { None } else { memory_policy::of_mapping(&c.task.process, file.as_deref(), page_up(len)) };
     space.map(MapRequest {
         addr,
         len,
@@ -144,6 +147,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         kind,
         place,
         name: "",
+        paging,
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
     })
@@ -265,6 +269,7 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
         kind,
         place: Place::Fixed,
         name: area.name,
+        paging: None,
         populate: true,
         locked: area.locked,
     })?;

@@ -1061,7 +1061,7 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
                 return Err(Errno::EINVAL);
             }
             task.process.thp_disabled.store(arg != 0, Ordering::Relaxed);
-            task.space.memory.set_paging(task.process.paging());
+            task.process.apply_paging(&task.space.memory);
             Ok(0)
         }
         pr::PR_GET_THP_DISABLE if arg | c.arg(2) | c.arg(3) | c.arg(4) != 0 => Err(Errno::EINVAL),

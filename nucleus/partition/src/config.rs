@@ -17,6 +17,7 @@
 //!
 //! `max-cores 4` gives a cell more cores than it uses at first: it uses them when it is told to (`atoll resize`).
 //! `grid FILE` says how a cell divides itself among activities, by a file beside this one (docs/grid.md).
+//! `memory-policy FILE` says how memory is brought in for which programs, likewise (docs/memory.md).
 //! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
 //! `peer NAME` lets it send lines to another cell.
 //!
@@ -56,6 +57,8 @@ pub struct Request<'a> {
     pub image: Option<&'a str>,
     /// The file that says how its grid divides it. Only for `atoll`, which puts what it says into `boot`.
     pub grid: Option<&'a str>,
+    /// The file that says how memory is brought in for its programs. For `atoll` only, too.
+    pub memory_policy: Option<&'a str>,
     /// Its devices.
     pub devices: ArrayVec<&'a str, DEVICES_MAX>,
     /// When it is to start again.
@@ -158,7 +161,7 @@ fn is_file_name(word: &str) -> bool {
 struct Open<'a> {
     line: usize,
     request: Request<'a>,
-    said: ArrayVec<&'a str, 10>,
+    said: ArrayVec<&'a str, 11>,
 }
 
 impl<'a> Open<'a> {
@@ -218,6 +221,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                 boot: None,
                 image: None,
                 grid: None,
+                memory_policy: None,
                 devices: ArrayVec::new(),
                 restart: Restart::default(),
                 peers: ArrayVec::new(),
@@ -251,13 +255,14 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             "runtime" | "boot" | "image" if !is_name(value) => {
                 return Err(wrong("the name of a file is up to 31 letters, digits, - and _", value));
             }
-            "grid" if !is_file_name(value) => {
+            "grid" | "memory-policy" if !is_file_name(value) => {
                 return Err(wrong(
                     "the name of a file beside this one is letters, digits, -, _ and dots",
                     value,
                 ));
             }
             "grid" => request.grid = Some(value),
+            "memory-policy" => request.memory_policy = Some(value),
             "runtime" => request.runtime = Some(value),
             "boot" => request.boot = Some(value),
             "image" => request.image = Some(value),
@@ -281,7 +286,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             }
             _ => {
                 return Err(wrong(
-                    "this is none of cell, cores, max-cores, memory, runtime, boot, image, grid, device, peer, restart, run",
+                    "this is none of cell, cores, max-cores, memory, runtime, boot, image, grid, memory-policy, device, peer, restart, run",
                     key,
                 ));
             }
@@ -321,10 +326,10 @@ mod tests {
 
     #[test]
     fn reads_what_it_documents() {
-        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n grid a.b-1.toml\n device net0\n device disk1\n \
+        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n grid a.b-1.toml\n memory-policy m.toml\n device net0\n device disk1\n \
                     run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmax-cores 6\nmemory 3M1\n";
         let error = parse(text).unwrap_err();
-        assert_eq!((error.line, error.word), (16, "3M1"));
+        assert_eq!((error.line, error.word), (17, "3M1"));
         let text = text.replace("3M1", "33M\nrun x");
         let config = parse(&text).unwrap();
         assert_eq!(config.len(), 2);
@@ -332,6 +337,7 @@ mod tests {
         assert_eq!(config.iter().map(|c| c.max_cores).collect::<Vec<_>>(), [2, 6]);
         assert_eq!((config[0].image, config[0].devices.as_slice()), (Some("redis"), &["net0", "disk1"][..]));
         assert_eq!((config[0].grid, config[1].grid), (Some("a.b-1.toml"), None));
+        assert_eq!((config[0].memory_policy, config[1].memory_policy), (Some("m.toml"), None));
         assert_eq!((config[0].runtime, config[0].boot), (Some("rt"), Some("b")));
         assert_eq!(config[0].run, "redis-server --port 6379 # not a comment");
         // Whole blocks.
@@ -358,6 +364,7 @@ mod tests {
             ("cell a\ndevice x\ndevice x", 3, "a device twice"),
             ("cell a\nspeed 3", 2, "none of cell"),
             ("cell a\ngrid ../a.toml", 2, "the name of a file beside this one"),
+            ("cell a\nmemory-policy a/b", 2, "the name of a file beside this one"),
             ("cell a\ngrid .toml", 2, "the name of a file beside this one"),
             ("cell a\nrestart often", 2, "restart is no, on-failure"),
             ("cell a\nrestart always:x", 2, "restart is no, on-failure"),

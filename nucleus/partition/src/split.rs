@@ -283,6 +283,7 @@ mod tests {
             boot: None,
             image: None,
             grid: None,
+            memory_policy: None,
             devices: ArrayVec::new(),
             peers: ArrayVec::new(),
             restart: Default::default(),

@@ -219,14 +219,6 @@ fn cores_are_the_cells() {
     assert_eq!(error, "resource timer is to have core 2, and the cell's cores are 0 to 1");
 }
 
-#[test]
-fn near_words() {
-    assert_eq!(
-        [distance("", "abc"), distance("abc", ""), distance("kitten", "sitting"), distance("é", "e")],
-        [3, 3, 3, 1]
-    );
-}
-
 /// Bytes of the example changed, dropped, doubled: it is read or refused, and what is read is written and read again.
 #[test]
 fn takes_any_text() {
