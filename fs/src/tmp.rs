@@ -21,7 +21,7 @@ use linux_raw_sys::general as linux;
 use crate::chunks::{CHUNK, Chunks};
 use crate::inotify;
 use crate::namespace::NAME_MAX;
-use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode};
+use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, UseCount};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
@@ -185,6 +185,7 @@ pub struct TmpNode {
     body: Body,
     lazy: Option<Lazy>,
     mappings: AtomicI32,
+    users: UseCount,
     /// It is among its file system's files that have memory.
     is_known: AtomicBool,
     /// What another room of the runtime keeps with it: the socket bound to it.
@@ -294,6 +295,7 @@ impl TmpFs {
             body,
             lazy,
             mappings: AtomicI32::new(0),
+            users: UseCount::default(),
             is_known: AtomicBool::new(false),
             attached: Mutex::new(None),
             me: me.clone(),
@@ -775,6 +777,14 @@ impl Inode for TmpNode {
             Some(DirEntry { name: name.clone(), ino: node.id, kind: node.kind, next: *cookie })
         });
         Ok(entries.collect())
+    }
+
+    fn enter(&self, by: i32) -> Result<()> {
+        self.users.enter(by)
+    }
+
+    fn leave(&self, by: i32) {
+        self.users.leave(by);
     }
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {

@@ -1133,6 +1133,7 @@ fn tell_area(out: &mut String, memory: &AddressSpace, start: u64, area: &Area) {
         out.push_str(text);
     }
     out.push_str(if area.shared { " sh mr mw me ms " } else { " mr mw me " });
+    out.push_str(if area.grows { "gd " } else { "" });
     out.push_str(if locked > 0 { "lo \n" } else { "\n" });
 }
 

@@ -17,6 +17,7 @@ use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::{Quota, Resource};
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::node::InUse;
 use atoll_fs::types::Attr;
 use atoll_fs::{Cred, Location, Namespace};
 use atoll_mem::user;
@@ -227,6 +228,8 @@ pub struct Image {
     pub exe: Vec<u8>,
     /// Where it lies.
     pub place: Option<Location>,
+    /// As long as somebody runs it, nobody writes to it.
+    pub running: Option<Arc<InUse>>,
     /// Arguments, each ended by a zero byte.
     pub cmdline: Vec<u8>,
     /// Environment at exec, the same way.
@@ -1198,6 +1201,9 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     if let Some(h) = heir.filter(|_| !orphans.is_empty()) {
         h.child_events.wake_all(1);
     }
+    // Whoever waits for the end may write to what ran.
+    let running = process.image.lock().running.take();
+    drop(running);
     tell_of_end(process, status);
 }
 

@@ -91,6 +91,9 @@ const MADE_READY_MAX: u64 = BLOCK / 2;
 /// process have by default (`vm.max_map_count`, 65,530). The rest is for what the program maps itself.
 const PIECES_MAX: u64 = 49_147;
 
+/// Between what grows downwards and what is mapped below it, bytes (Linux's `stack_guard_gap`).
+const STACK_GAP: u64 = 256 * PAGE;
+
 /// Bytes of a slot.
 pub const SLOT: u64 = PAGE << CHUNK_ORDER;
 
@@ -282,6 +285,8 @@ pub struct Area {
     pub at_fork: AtFork,
     /// Locked (`mlock(2)`): what it had is in place, and can't be given up by advice.
     pub locked: bool,
+    /// An access below it makes it longer, as stacks are (MAP_GROWSDOWN).
+    pub grows: bool,
     /// How it is brought in, if not as the space's other memory.
     pub paging: Option<Paging>,
     /// The program's own pager, if it has one here.
@@ -343,8 +348,13 @@ impl Area {
     /// All that is or isn't, as one number: compared one by one, rustc 1.95's LLVM (22.1) crashes where it puts the comparisons together.
     fn marks(&self) -> u8 {
         let AtFork { omitted, wiped } = self.at_fork;
-        let marks = [self.shared, self.direct, self.plain, self.locked, omitted, wiped];
+        let marks = [self.shared, self.direct, self.plain, self.locked, self.grows, omitted, wiped];
         marks.into_iter().fold(0, |all, mark| all << 1 | u8::from(mark))
+    }
+
+    /// Where others have to end below it, which begins at `start`, if it is not said that they have to be there.
+    fn room_below(&self, start: u64) -> u64 {
+        if self.grows { start.saturating_sub(STACK_GAP) } else { start }
     }
 
     /// May the program do this here? Write implies read on this processor, and so does execute.
@@ -1195,6 +1205,23 @@ impl AddressSpace {
         self.lock().fault(addr, write, exec)
     }
 
+    /// Has a private anonymous range grow downwards, when what is below it is accessed.
+    pub fn set_grows(&self, addr: u64, len: u64) {
+        let mut vm = self.lock();
+        // Nobody else has unmapped it, but for a program that is mistaken.
+        let _ = vm.each_part(addr, addr + page_up(len), true, |vm, start, end| {
+            let may = |area: &Area| !area.grows && matches!(area.kind, Kind::Anonymous);
+            vm.change(start, end, may, |area| area.grows = true);
+            Ok(())
+        });
+    }
+
+    /// Makes what grows downwards longer, as far as `addr`, where nothing is mapped. It gets no longer than `most` bytes, by no more
+    /// than `more`. False: it can't be.
+    pub fn grow(&self, addr: u64, most: u64, more: u64) -> bool {
+        self.lock().grow(page_down(addr), most, more)
+    }
+
     /// Serves a page fault for the current thread, which has no locks: if need be the program's own pager is asked. `by_program`: not in a
     /// system call. Ok: try again.
     pub fn serve(
@@ -1549,7 +1576,10 @@ impl Vm {
             return Ok(addr);
         }
         let hint = page_up(addr);
-        if hint >= USER_MIN && is_user_range(hint, len) && self.is_free(hint, hint + len) {
+        let above =
+            || self.areas.range(hint + len..).next().map_or(USER_MAX, |(s, area)| area.room_below(*s));
+        let fits = hint >= USER_MIN && is_user_range(hint, len);
+        if fits && self.is_free(hint, hint + len) && hint + len <= above() {
             return Ok(hint);
         }
         // Large private memory on block boundaries, so that whole blocks can stand behind it.
@@ -1588,7 +1618,7 @@ impl Vm {
                     Err(room) => largest = largest.max(room),
                 }
             }
-            end = *start;
+            end = area.room_below(*start);
         }
         let found = found.or_else(|| self.room_in(low, end, len, align).ok());
         if top == self.top && found.is_some() {
@@ -1838,7 +1868,9 @@ impl Vm {
         }
         let at_fork = AtFork::default();
         let (end, paging, pager) = (start + len, None, None);
-        let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked };
+        let grows = false;
+        let area =
+            Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
         self.total += len;
         self.insert(start, area);
         if is_ready {
@@ -2862,6 +2894,31 @@ impl Vm {
         }
     }
 
+    /// As [`AddressSpace::grow`].
+    fn grow(&mut self, to: u64, most: u64, more: u64) -> bool {
+        let Some((&start, area)) = self.areas.range(to..).next().filter(|(_, area)| area.grows) else {
+            return false;
+        };
+        if self.area_at(to).is_some() || to < USER_MIN || !is_user_range(to, start - to) {
+            return false;
+        }
+        if area.end - to > most || start - to > more {
+            return false;
+        }
+        if let Some((_, below)) = self.areas.range(..to).next_back()
+            && !below.grows
+            && below.access.intersects(Access::READ | Access::WRITE | Access::EXEC)
+            && to - below.end < STACK_GAP
+        {
+            return false;
+        }
+        self.drop_spare(to, start);
+        let area = self.areas.remove(&start).expect("just found");
+        self.total += start - to;
+        self.insert(to, area);
+        true
+    }
+
     fn fault(&mut self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
         let Some((start, area)) = self.area_at(addr) else { return Err(Denied::Unmapped) };
         let need = if write {
@@ -3679,6 +3736,7 @@ impl Vm {
             paging: None,
             pager: None,
             locked: false,
+            grows: false,
         };
         self.total += len;
         self.areas.insert(at, area);
@@ -3817,7 +3875,7 @@ fn find_free(areas: &BTreeMap<u64, Area>, len: u64, top: u64, low: u64, align: u
         {
             return Some(at);
         }
-        end = *start;
+        end = area.room_below(*start);
     }
     place(low, end)
 }
@@ -3992,7 +4050,8 @@ mod tests {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
                     let at_fork = AtFork::default();
                     let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
-                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked: false };
+                    let (locked, grows) = (false, false);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
                     areas.insert(start, area);
                 }
             }

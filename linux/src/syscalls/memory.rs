@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 
 use super::{Call, events, unsupported};
 use crate::extents;
-use crate::process::world;
+use crate::process::{Task, world};
 use crate::userfault::UserfaultFd;
 
 fn access(prot: u32) -> Result<Access> {
@@ -136,7 +136,11 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if (locked || space.locks_all()) && page_up(len) > may_lock(c) {
         return Err(Errno::EAGAIN);
     }
-    space.map(MapRequest {
+    let grows = flags & linux::MAP_GROWSDOWN != 0;
+    if grows && !matches!(kind, Kind::Anonymous) {
+        return Err(Errno::EINVAL);
+    }
+    let at = space.map(MapRequest {
         addr,
         len,
         access,
@@ -146,7 +150,18 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         name: "",
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
-    })
+    })?;
+    if grows {
+        space.set_grows(at, len);
+    }
+    Ok(at)
+}
+
+/// Makes what grows downwards longer, as far as `addr`, where nothing is mapped; false: it can't be.
+pub fn grow(task: &Task, addr: u64) -> bool {
+    let (most, all) = (task.process.limit(linux::RLIMIT_STACK).cur, task.process.limit(linux::RLIMIT_AS).cur);
+    let memory = &task.space.memory;
+    memory.grow(addr, most, all.saturating_sub(memory.total()))
 }
 
 /// May the process lock memory?
@@ -278,8 +293,8 @@ pub fn mprotect(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     if prot & linux::PROT_GROWSDOWN != 0 && addr.is_multiple_of(PAGE) && len > 0 {
-        // From where it begins, and only of what grows down: the stack.
-        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.name == "[stack]");
+        // From where it begins, and only of what grows downwards.
+        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.grows || area.name == "[stack]");
         let (start, _) = found.ok_or(Errno::EINVAL)?;
         (addr, len) = (start, len.saturating_add(addr - start));
     }
