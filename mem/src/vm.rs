@@ -193,6 +193,10 @@ pub trait Object: Send + Sync + Any {
     }
     /// One more area shows it (or, `-1`, one less).
     fn mapped(&self, by: i32);
+    /// Pages of it have come into an area that may be written to: to be written to now, or not yet, which nobody hears of then.
+    fn shown(&self, _to_write: bool) {}
+    /// Has what was [`Object::shown`] count as written to: it is synced, or (`goes`) its area goes.
+    fn settle(&self, _goes: bool) {}
     /// Does a program see how many areas show it? Then two of them are never joined again, as Linux joins none that its
     /// object is told of.
     fn counts_areas(&self) -> bool {
@@ -1129,15 +1133,27 @@ impl AddressSpace {
         locked.map(|(s, area)| area.end.min(end) - s.max(&start)).sum()
     }
 
-    /// Which pages of a range are in memory, one byte each, up to the first hole (ENOMEM). What is shared, or the host's, is always.
+    /// Which pages of a range are in memory, one byte each, up to the first hole (ENOMEM): of private memory what was brought in, by
+    /// 64 KiB or more; of objects all of 64 KiB that have memory; of the host's files, of which nobody here knows, all.
     pub fn present(&self, addr: u64, pages: &mut [u8]) -> Result<()> {
         let mut vm = self.lock();
         vm.each_part(addr, addr + pages.len() as u64 * PAGE, false, |vm, start, end| {
-            let is_slots = vm
-                .area_at(start)
-                .is_some_and(|(_, area)| !area.direct && !matches!(area.kind, Kind::Object { .. }));
+            let (first, area) = vm.area_at(start).expect("a part of an area");
+            let shown = match &area.kind {
+                Kind::Anonymous => None,
+                Kind::File { file, offset } => file.object().map(|object| (object, *offset)),
+                Kind::Object { object, offset, .. } => Some((object.clone(), *offset)),
+            };
+            let of_host = match &shown {
+                Some((object, _)) => object.is_cache(),
+                None => !matches!(area.kind, Kind::Anonymous),
+            };
             for at in (start..end).step_by(PAGE as usize) {
-                pages[((at - addr) / PAGE) as usize] = u8::from(!is_slots || vm.is_mapped(at));
+                let in_object = shown.as_ref().is_some_and(|(object, offset)| {
+                    let from = at - first + offset;
+                    from < object.size() && object.has_memory(from & !(SLOT - 1))
+                });
+                pages[((at - addr) / PAGE) as usize] = u8::from(of_host || in_object || vm.is_mapped(at));
             }
             Ok(())
         })
@@ -2055,6 +2071,11 @@ impl Vm {
         for (s, area) in self.areas.extract_if(start..end, |_, _| true) {
             self.total -= area.end - s;
             of_files |= matches!(area.kind, Kind::File { .. });
+            if let Kind::Object { object, .. } = &area.kind
+                && area.access.contains(Access::WRITE)
+            {
+                object.settle(true);
+            }
             drop_mapping(&area.kind);
         }
         self.note_room(end);
@@ -2948,7 +2969,9 @@ impl Vm {
             };
         }
         match &area.kind {
-            Kind::Object { object, offset, .. } => self.fault_object(addr, start, &area, &**object, *offset),
+            Kind::Object { object, offset, .. } => {
+                self.fault_object(addr, start, &area, &**object, *offset, write)
+            }
             _ => self.fault_private(addr, start, &area, write),
         }
     }
@@ -2960,6 +2983,7 @@ impl Vm {
         area: &Area,
         object: &dyn Object,
         offset: u64,
+        write: bool,
     ) -> core::result::Result<(), Denied> {
         let at = addr - start + offset;
         let size = page_up(object.size());
@@ -2975,6 +2999,9 @@ impl Vm {
             // What it began with can't be read.
             _ => Denied::Bus,
         })?;
+        if area.access.contains(Access::WRITE) {
+            object.shown(write);
+        }
         let backing = Backing::Memory { offset: memory_offset + (from - base) };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {

@@ -499,6 +499,11 @@ pub fn msync(c: &mut Call) -> Result<u64> {
         if area.locked && flags & linux::MS_INVALIDATE != 0 {
             return Err(Errno::EBUSY);
         }
+        if let Kind::Object { object, .. } = &area.kind
+            && area.access.contains(Access::WRITE)
+        {
+            object.settle(false);
+        }
         match &area.kind {
             Kind::File { file, .. } | Kind::Object { file: Some(file), .. }
                 if area.shared && flags & linux::MS_SYNC != 0 =>
@@ -524,7 +529,7 @@ fn each_area(c: &Call, addr: u64, end: u64, mut f: impl FnMut(u64, &Area) -> Res
     if whole { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
-/// `mincore(2)`: of memory that is shared, and of the host's files, all is taken as present.
+/// `mincore(2)`.
 pub fn mincore(c: &mut Call) -> Result<u64> {
     /// Pages that are asked for at once.
     const AT_ONCE: u64 = 256;
