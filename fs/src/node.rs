@@ -1,5 +1,6 @@
 //! What a file system is made of.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -345,6 +346,8 @@ pub trait File: Send + Sync + Any {
     fn release(&self, _flags: u32) -> Result<()> {
         Ok(())
     }
+    /// Adds the lines that `/proc/self/fdinfo/n` has of files of its kind (`proc_pid_fdinfo(5)`).
+    fn tell(&self, _out: &mut String) {}
     /// What `/proc/self/fd/n` says if it has no path, such as `pipe:[12]`.
     fn describe(&self) -> Vec<u8> {
         b"anon_inode:[file]".to_vec()

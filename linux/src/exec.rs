@@ -26,6 +26,7 @@ use crate::grid;
 use crate::ipc::mqueue;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
+use crate::syscalls::process::READ_IMPLIES_EXEC;
 use crate::units;
 use crate::vdso;
 
@@ -384,6 +385,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     }
     task.set_name(base_name(&name));
     process.has_execed.store(true, Ordering::Relaxed);
+    process.persona.fetch_and(!READ_IMPLIES_EXEC, Ordering::Relaxed);
     // Whatever its maker asked for was for the old program (`execve(2)`).
     process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
     let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref(), Arc::new(running));

@@ -240,6 +240,9 @@ pub struct Image {
     pub ranges: [u64; 5],
 }
 
+/// What is in core dumps by default (core(5)).
+const DUMP_FILTER: u32 = 0x33;
+
 /// Number of resource limits.
 pub const LIMITS: usize = 16;
 
@@ -375,6 +378,8 @@ pub struct Process {
     pub awaits_messages: AtomicBool,
     /// Has it called exec?
     pub has_execed: AtomicBool,
+    /// What would be in its core dumps, `/proc/PID/coredump_filter`. None is ever written.
+    pub dump_filter: AtomicU32,
     /// PR_SET_DUMPABLE.
     pub dumpable: AtomicU32,
     /// PR_SET_CHILD_SUBREAPER.
@@ -653,6 +658,9 @@ impl Process {
             awaits_messages: AtomicBool::new(false),
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
+            dump_filter: AtomicU32::new(
+                from.parent.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
+            ),
             subreaper: AtomicBool::new(false),
             io_priority: AtomicU32::new(inherited(|p| p.io_priority.load(Ordering::Relaxed))),
             thp_disabled: AtomicBool::new(inherited(|p| p.thp_disabled.load(Ordering::Relaxed).into()) != 0),

@@ -22,6 +22,7 @@ use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
+use super::process::READ_IMPLIES_EXEC;
 use super::{Call, events, unsupported};
 use crate::extents;
 use crate::process::{Task, world};
@@ -38,10 +39,16 @@ fn access(prot: u32) -> Result<Access> {
     Ok(a)
 }
 
+/// The access that is asked for, with what the personality adds.
+fn implied(c: &Call, prot: u32) -> u32 {
+    let runs = c.task.process.persona.load(Ordering::Relaxed) & READ_IMPLIES_EXEC != 0;
+    if runs && prot & linux::PROT_READ != 0 { prot | linux::PROT_EXEC } else { prot }
+}
+
 /// `mmap(2)`.
 pub fn mmap(c: &mut Call) -> Result<u64> {
     let [addr, len, _, _, _, offset] = c.args();
-    let (prot, flags) = (c.uint(2), c.uint(3));
+    let (prot, flags) = (implied(c, c.uint(2)), c.uint(3));
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -288,7 +295,7 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
 
 /// `mprotect(2)`.
 pub fn mprotect(c: &mut Call) -> Result<u64> {
-    let (mut addr, mut len, prot) = (c.arg(0), c.arg(1), c.uint(2));
+    let (mut addr, mut len, prot) = (c.arg(0), c.arg(1), implied(c, c.uint(2)));
     if prot & linux::PROT_GROWSUP != 0 {
         return Err(Errno::EINVAL);
     }

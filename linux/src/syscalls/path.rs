@@ -673,8 +673,9 @@ pub fn getcwd(c: &mut Call) -> Result<u64> {
         // Below a changed root, paths begin there.
         path = match path.strip_prefix(&root[..]) {
             Some([]) => b"/".to_vec(),
-            Some(rest) => rest.to_vec(),
-            None => path,
+            Some(rest @ [b'/', ..]) => rest.to_vec(),
+            // The C library makes ENOENT of it.
+            _ => [b"(unreachable)", &path[..]].concat(),
         };
     }
     path.push(0);
