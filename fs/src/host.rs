@@ -40,7 +40,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
 use crate::inotify;
-use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, OuterLock};
+use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, OuterLock, UseCount};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
@@ -232,6 +232,7 @@ pub struct HostFile {
     /// How its system-call sites are rewritten, and of which contents that is true.
     plan: Mutex<Option<PlanOf>>,
     maps: AtomicU32,
+    users: UseCount,
     /// Shared mappings of its cached pages, where the host's can't be mapped.
     shared: AtomicI32,
     /// Such mappings have been there that may be written to, since pages were last written out.
@@ -431,6 +432,7 @@ impl HostFs {
             flushed: WaitQueue::new(),
             plan: Mutex::new(None),
             maps: AtomicU32::new(0),
+            users: UseCount::default(),
             shared: AtomicI32::new(0),
             written_mapped: AtomicBool::new(false),
             node: Mutex::new(Arc::downgrade(node)),
@@ -1322,6 +1324,17 @@ impl Inode for HostNode {
             return Err(Errno::ENOTDIR);
         }
         Ok(me.entries()?.iter().skip(from as usize).cloned().collect())
+    }
+
+    fn enter(&self, by: i32) -> Result<()> {
+        if self.kind == FileType::Regular { self.file()?.users.enter(by) } else { Ok(()) }
+    }
+
+    fn leave(&self, by: i32) {
+        // Who has entered has the contents found.
+        if let Some(file) = self.file.get() {
+            file.users.leave(by);
+        }
     }
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {

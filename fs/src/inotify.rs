@@ -10,9 +10,11 @@
 //! hears of a file before the file's own watch does.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result};
@@ -282,6 +284,19 @@ impl File for Inotify {
 
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.group.queue)
+    }
+
+    fn tell(&self, out: &mut String) {
+        let book = BOOK.lock();
+        // The newest first.
+        for (number, identity) in self.group.state.lock().watches.iter().rev() {
+            let own = |m: &&Mark| Arc::ptr_eq(&m.group, &self.group) && m.number == *number;
+            let mask = book.get(identity).and_then(|marks| marks.iter().find(own)).map_or(0, |m| m.mask);
+            let (dev, ino) = identity;
+            // A string takes all.
+            let _ =
+                writeln!(out, "inotify wd:{number:x} ino:{ino:x} sdev:{dev:x} mask:{mask:x} ignored_mask:0 ");
+        }
     }
 
     fn describe(&self) -> Vec<u8> {

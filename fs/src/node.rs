@@ -1,8 +1,10 @@
 //! What a file system is made of.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
@@ -20,6 +22,52 @@ pub type InodeRef = Arc<dyn Inode>;
 
 /// What tells files apart, whatever names they have: device and inode number.
 pub type Identity = (u64, u64);
+
+/// Who has a regular file open to write to it, or runs it: nobody does one while others do the other (`open(2)`, ETXTBSY).
+#[derive(Default)]
+pub struct UseCount(AtomicI32);
+
+impl UseCount {
+    /// One more of a kind: `by` is 1 for who writes, -1 for who runs it. ETXTBSY: there are some of the other.
+    pub fn enter(&self, by: i32) -> Result<()> {
+        let fits = |n: i32| if n.signum() == -by { None } else { n.checked_add(by) };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, fits).map(drop).map_err(|_| Errno::ETXTBSY)
+    }
+
+    /// One less.
+    pub fn leave(&self, by: i32) {
+        self.0.fetch_sub(by, Ordering::AcqRel);
+    }
+}
+
+/// One who writes to a file or runs it, as long as this is kept.
+pub struct InUse {
+    inode: InodeRef,
+    by: i32,
+}
+
+impl InUse {
+    /// To write to it.
+    pub fn to_write(inode: &InodeRef) -> Result<Self> {
+        Self::new(inode, 1)
+    }
+
+    /// To run it.
+    pub fn to_run(inode: &InodeRef) -> Result<Self> {
+        Self::new(inode, -1)
+    }
+
+    fn new(inode: &InodeRef, by: i32) -> Result<Self> {
+        inode.enter(by)?;
+        Ok(InUse { inode: inode.clone(), by })
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.inode.leave(self.by);
+    }
+}
 
 /// Where a file has its name.
 pub struct Entry {
@@ -165,6 +213,12 @@ pub trait Inode: Send + Sync {
     fn write_back(&self) -> Result<()> {
         Ok(())
     }
+    /// As [`UseCount::enter`], for the file behind this name.
+    fn enter(&self, _by: i32) -> Result<()> {
+        Ok(())
+    }
+    /// As [`UseCount::leave`].
+    fn leave(&self, _by: i32) {}
     /// What was believed of this name turned out to be wrong: others changed
     /// the tree. The next lookup asks again.
     fn forget_name(&self) {}
@@ -292,6 +346,8 @@ pub trait File: Send + Sync + Any {
     fn release(&self, _flags: u32) -> Result<()> {
         Ok(())
     }
+    /// Adds the lines that `/proc/self/fdinfo/n` has of files of its kind (`proc_pid_fdinfo(5)`).
+    fn tell(&self, _out: &mut String) {}
     /// What `/proc/self/fd/n` says if it has no path, such as `pipe:[12]`.
     fn describe(&self) -> Vec<u8> {
         b"anon_inode:[file]".to_vec()

@@ -15,7 +15,7 @@ use linux_raw_sys::general as linux;
 use crate::device::Device;
 use crate::inotify;
 use crate::namespace::Location;
-use crate::node::{At, File};
+use crate::node::{At, File, InUse};
 use crate::types::{Attr, FileType};
 
 /// What a descriptor refers to: a file, with a position and flags.
@@ -29,6 +29,8 @@ pub struct OpenFile {
     place: Option<Location>,
     /// Name there at that time.
     name: Vec<u8>,
+    /// It counts as one who writes to it.
+    writer: Option<InUse>,
     /// What the personality keeps with it.
     kept: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// It has or had locks, which go with it.
@@ -58,9 +60,16 @@ impl OpenFile {
             position: Mutex::new(0),
             place: None,
             name: Vec::new(),
+            writer: None,
             kept: Mutex::new(None),
             locked: AtomicBool::new(false),
         }
+    }
+
+    /// An open file of the tree that counts as one who writes to it.
+    pub fn written_by(mut self, writer: Option<InUse>) -> Self {
+        self.writer = writer;
+        self
     }
 
     /// An open file of the tree.

@@ -21,12 +21,17 @@ use linux_raw_sys::general as linux;
 use crate::chunks::{CHUNK, Chunks};
 use crate::inotify;
 use crate::namespace::NAME_MAX;
-use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode};
+use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, UseCount};
 use crate::pipe::{Fifo, Pipe};
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 
 /// `f_type` of a tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Pages of a file have come into shared mappings that may be written to.
+const SHOWN: u32 = 1;
+/// Some when they were read: writes to them come without anybody's notice.
+const UNNOTICED: u32 = 2;
 
 /// Bytes of extended attributes that one file can have.
 const EXTENDED_MAX: usize = 128 << 10;
@@ -185,6 +190,9 @@ pub struct TmpNode {
     body: Body,
     lazy: Option<Lazy>,
     mappings: AtomicI32,
+    users: UseCount,
+    /// [`SHOWN`] and [`UNNOTICED`].
+    writable: AtomicU32,
     /// It is among its file system's files that have memory.
     is_known: AtomicBool,
     /// What another room of the runtime keeps with it: the socket bound to it.
@@ -294,6 +302,8 @@ impl TmpFs {
             body,
             lazy,
             mappings: AtomicI32::new(0),
+            users: UseCount::default(),
+            writable: AtomicU32::new(0),
             is_known: AtomicBool::new(false),
             attached: Mutex::new(None),
             me: me.clone(),
@@ -777,6 +787,14 @@ impl Inode for TmpNode {
         Ok(entries.collect())
     }
 
+    fn enter(&self, by: i32) -> Result<()> {
+        self.users.enter(by)
+    }
+
+    fn leave(&self, by: i32) {
+        self.users.leave(by);
+    }
+
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
         match &self.body {
             Body::Fifo(pipe) => Fifo::open(pipe, flags),
@@ -1061,6 +1079,21 @@ impl Object for TmpNode {
 
     fn mappings(&self) -> u32 {
         self.mappings.load(Ordering::Relaxed).max(0) as u32
+    }
+
+    fn shown(&self, to_write: bool) {
+        if to_write {
+            // As Linux does, when a page is first written to.
+            self.touch();
+        }
+        self.writable.fetch_or(if to_write { SHOWN } else { SHOWN | UNNOTICED }, Ordering::Relaxed);
+    }
+
+    fn settle(&self, goes: bool) {
+        let writable = self.writable.fetch_and(!UNNOTICED, Ordering::Relaxed);
+        if writable & if goes { UNNOTICED } else { SHOWN } != 0 {
+            self.touch();
+        }
     }
 
     fn mapped(&self, by: i32) {

@@ -10,9 +10,11 @@
 //! queues, `woken`, this instance's own queue.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
+use core::fmt::Write;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use atoll_abi::grid::Resource;
@@ -433,6 +435,22 @@ impl File for Epoll {
 
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.shared.queue)
+    }
+
+    fn tell(&self, out: &mut String) {
+        let w = self.watched.lock();
+        for item in w.by_fd.values().filter_map(|key| w.items.get(*key as usize)?.as_ref()) {
+            let Some(file) = item.file.upgrade() else { continue };
+            let attr = file.attr().unwrap_or_default();
+            let kept = linux::EPOLLONESHOT | linux::EPOLLET | linux::EPOLLEXCLUSIVE | linux::EPOLLWAKEUP;
+            let events = if item.disarmed { item.events & kept } else { item.events | ALWAYS };
+            let (fd, data, ino, dev) = (item.fd, item.data, attr.ino, attr.dev);
+            // A string takes all.
+            let _ = writeln!(
+                out,
+                "tfd: {fd:8} events: {events:8x} data: {data:16x}  pos:0 ino:{ino:x} sdev:{dev:x}"
+            );
+        }
     }
 
     fn describe(&self) -> Vec<u8> {

@@ -1,9 +1,11 @@
 //! Descriptors to wait for: eventfd, timerfd, signalfd; and POSIX timers.
 
+use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_fs::node::At;
@@ -37,6 +39,8 @@ fn take_word(source: &mut Source) -> Result<u64> {
 pub struct EventFd {
     count: Mutex<u64>,
     semaphore: bool,
+    /// Which one it is, for `/proc`.
+    id: u32,
     queue: WaitQueue,
     _held: Held,
 }
@@ -44,7 +48,9 @@ pub struct EventFd {
 impl EventFd {
     /// A counter.
     pub fn new(count: u64, semaphore: bool, held: Held) -> Self {
-        EventFd { count: Mutex::new(count), semaphore, queue: WaitQueue::new(), _held: held }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        EventFd { count: Mutex::new(count), semaphore, id, queue: WaitQueue::new(), _held: held }
     }
 
     /// Counts one, if there is room for it (`eventfd_signal` of Linux).
@@ -117,6 +123,16 @@ impl File for EventFd {
         Some(&self.queue)
     }
 
+    fn tell(&self, out: &mut String) {
+        let (count, semaphore) = (*self.count.lock(), u32::from(self.semaphore));
+        // A string takes all, here and below.
+        let _ = writeln!(
+            out,
+            "eventfd-count: {count:16x}\neventfd-id: {}\neventfd-semaphore: {semaphore}",
+            self.id
+        );
+    }
+
     fn describe(&self) -> Vec<u8> {
         b"anon_inode:[eventfd]".to_vec()
     }
@@ -145,6 +161,13 @@ impl File for PidFd {
         Some(&self.process.life_queue)
     }
 
+    fn tell(&self, out: &mut String) {
+        let found = crate::process::find_process(self.process.pid);
+        let there = found.is_some_and(|p| Arc::ptr_eq(&p, &self.process));
+        let pid = if there { self.process.pid as i32 } else { -1 };
+        let _ = writeln!(out, "Pid:\t{pid}\nNSpid:\t{pid}");
+    }
+
     fn describe(&self) -> Vec<u8> {
         b"anon_inode:[pidfd]".to_vec()
     }
@@ -161,6 +184,8 @@ pub struct TimerFd {
     pub clock: i32,
     expiry: Arc<Expiry>,
     timer: Timer,
+    /// Flags of the last `timerfd_settime(2)`.
+    flags: AtomicU32,
     _held: Held,
 }
 
@@ -175,12 +200,13 @@ impl TimerFd {
             // Nobody is told again before it is read, and then so many are counted as there were (`timerfd_read_iter` of Linux).
             Hold::UNTIL_RESUMED
         });
-        TimerFd { clock, expiry, timer, _held: held }
+        TimerFd { clock, expiry, timer, flags: AtomicU32::new(0), _held: held }
     }
 
     /// Starts or stops it; what was set before.
-    pub fn set(&self, deadline: Option<u64>, interval: u64) -> Itimerspec {
+    pub fn set(&self, deadline: Option<u64>, interval: u64, flags: u32) -> Itimerspec {
         let old = self.get();
+        self.flags.store(flags, Ordering::Relaxed);
         self.timer.stop_with(interval);
         self.expiry.count.store(0, Ordering::SeqCst);
         if let Some(d) = deadline {
@@ -234,6 +260,15 @@ impl File for TimerFd {
 
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.expiry.queue)
+    }
+
+    fn tell(&self, out: &mut String) {
+        let (left, interval) = self.timer.remaining();
+        let two = |ns: u64| (ns / 1_000_000_000, ns % 1_000_000_000);
+        let ticks = self.expiry.count.load(Ordering::SeqCst);
+        let flags = self.flags.load(Ordering::Relaxed);
+        let _ = writeln!(out, "clockid: {}\nticks: {ticks}\nsettime flags: 0{flags:o}", self.clock);
+        let _ = writeln!(out, "it_value: {:?}\nit_interval: {:?}", two(left), two(interval));
     }
 
     fn describe(&self) -> Vec<u8> {
@@ -324,6 +359,10 @@ impl File for SignalFd {
 
     fn queue(&self) -> Option<&WaitQueue> {
         Some(&self.queue.signal_queue)
+    }
+
+    fn tell(&self, out: &mut String) {
+        let _ = writeln!(out, "sigmask:\t{:016x}", self.mask.load(Ordering::Relaxed));
     }
 
     fn describe(&self) -> Vec<u8> {

@@ -11,6 +11,7 @@ use atoll_abi::layout::{PAGE, RUNTIME_BASE, page_down, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::namespace::{Target, Walker};
+use atoll_fs::node::InUse;
 use atoll_fs::types::may;
 use atoll_fs::{File, FileType, Location, Sink};
 use atoll_mem::user;
@@ -27,6 +28,7 @@ use crate::ipc::mqueue;
 use crate::memory_policy;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
+use crate::syscalls::process::READ_IMPLIES_EXEC;
 use crate::units;
 use crate::vdso;
 
@@ -90,14 +92,15 @@ fn read_file(file: &dyn File, offset: u64, len: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file to be executed.
-fn open_executable(task: &Task, place: &Location) -> Result<Arc<dyn File>> {
+/// Opens a file to be executed, and keeps those away who want to write to it.
+fn open_executable(task: &Task, place: &Location) -> Result<(Arc<dyn File>, InUse)> {
     if place.inode.kind() != FileType::Regular {
         return Err(Errno::EACCES);
     }
     let cred = task.cred();
     cred.check(&place.inode.attr()?, may::EXEC)?;
-    place.inode.clone().open(linux::O_RDONLY, &cred)
+    let running = InUse::to_run(&place.inode)?;
+    Ok((place.inode.clone().open(linux::O_RDONLY, &cred)?, running))
 }
 
 fn parse(file: &Arc<dyn File>, head: &[u8]) -> Result<Elf> {
@@ -264,15 +267,15 @@ fn random_pages(pages: u64) -> u64 {
     u64::from_ne_bytes(b) % pages * PAGE
 }
 
-/// A program, the name it is to have, its file and what its header says.
-type Resolved = (Program, Vec<u8>, Arc<dyn File>, Elf);
+/// A program, the name it is to have, its file, what its header says, and that it runs.
+type Resolved = (Program, Vec<u8>, Arc<dyn File>, Elf, InUse);
 
 /// What is going to be loaded: the program, or the interpreter of a script with other arguments.
 #[inline(never)]
 fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
     let name = program.path.clone();
     for _ in 0..=SCRIPTS_MAX {
-        let file = open_executable(task, &program.place)?;
+        let (file, running) = open_executable(task, &program.place)?;
         let head = read_file(&*file, 0, SCRIPT_LINE)?;
         if !head.starts_with(b"#!") {
             // Only what is going to stay open is closed by its owner: this one now.
@@ -280,7 +283,7 @@ fn resolve(task: &Task, mut program: Program) -> Result<Resolved> {
             if elf.is_err() {
                 let _ = file.release(linux::O_RDONLY);
             }
-            return elf.map(|e| (program, name, file, e));
+            return elf.map(|e| (program, name, file, e, running));
         }
         let _ = file.release(linux::O_RDONLY);
         let line = head[2..].split(|b| *b == b'\n').next().unwrap_or(&[]);
@@ -332,11 +335,11 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     if total > ARGS_MAX {
         return Err(Errno::E2BIG);
     }
-    let (program, name, file, elf) = resolve(task, program)?;
+    let (program, name, file, elf, running) = resolve(task, program)?;
     let interpreter = match &elf.interpreter {
         Some(path) => {
             let place = lookup(task, path)?;
-            let file = open_executable(task, &place)?;
+            let (file, _running) = open_executable(task, &place)?;
             let head = read_file(&*file, 0, SCRIPT_LINE)?;
             let parsed = parse(&file, &head).map_err(|_| Errno::ENOEXEC);
             let _ = file.release(linux::O_RDONLY);
@@ -387,9 +390,10 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     }
     task.set_name(base_name(&name));
     process.has_execed.store(true, Ordering::Relaxed);
+    process.persona.fetch_and(!READ_IMPLIES_EXEC, Ordering::Relaxed);
     // Whatever its maker asked for was for the old program (`execve(2)`).
     process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
-    let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref());
+    let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref(), Arc::new(running));
     let _ = file.release(linux::O_RDONLY);
     if loaded.is_err() {
         // As Linux does when it fails behind the point of no return.
@@ -437,6 +441,7 @@ fn load(
     name: &[u8],
     elf: &Elf,
     interpreter: Option<&Elf>,
+    running: Arc<InUse>,
 ) -> Result<()> {
     let memory = &task.space.memory;
     let stack_limit = task.process.limit(linux::RLIMIT_STACK).cur;
@@ -568,6 +573,7 @@ fn load(
     let image = Image {
         exe,
         place: Some(program.place.clone()),
+        running: Some(running),
         cmdline: joined(&program.args),
         environ: joined(&program.env),
         auxv: auxv.iter().flatten().flat_map(|w| w.to_ne_bytes()).collect(),

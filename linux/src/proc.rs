@@ -226,6 +226,8 @@ static PID_FILES: &[PidFile] = pid_files! {
     "io" PidText::Whole(io), true, true;
     "wchan" PidText::Whole(wchan), false, true;
     "personality" PidText::Whole(personality), true, true;
+    "timerslack_ns" PidText::Whole(timer_slack), false, false;
+    "coredump_filter" PidText::Whole(dump_filter), false, false;
     "uid_map" PidText::Whole(id_map), false, false;
     "gid_map" PidText::Whole(id_map), false, false;
     "setgroups" PidText::Whole(setgroups), false, false;
@@ -316,7 +318,12 @@ impl Node {
                 let position = if file.file().seekable() { file.with_position(|p| *p) } else { 0 };
                 let cloexec = if t.files.share().cloexec(fd)? { linux::O_CLOEXEC } else { 0 };
                 let flags = crate::syscalls::fd::status_flags(&file) | cloexec;
-                Ok(format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\n").into_bytes())
+                let mount = file.place().map_or(1, |place| place.mount.id);
+                let ino = file.attr().map_or(0, |attr| attr.ino);
+                let mut out =
+                    format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n");
+                file.file().tell(&mut out);
+                Ok(out.into_bytes())
             }
             What::GroupFile(class, n) => {
                 Ok((cgroup::FILES[n].text)(&Group::of(class).ok_or(Errno::ENODEV)?).into_bytes())
@@ -349,6 +356,15 @@ impl Node {
                 Ok(())
             }
             What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "loginuid" => set_login(pid, bytes),
+            What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "timerslack_ns" => {
+                set_timer_slack(pid, bytes)
+            }
+            What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "coredump_filter" => {
+                let value = u32::try_from(number(bytes)?).map_err(|_| Errno::ERANGE)?;
+                let p = find_process(pid).ok_or(Errno::ESRCH)?;
+                p.dump_filter.store(value & DUMP_FILTERS, Ordering::Relaxed);
+                Ok(())
+            }
             What::PidFile(..) => Ok(()),
             _ => Err(Errno::EACCES),
         }
@@ -364,7 +380,17 @@ impl Node {
             }
             What::PidFile(_, _, n) => {
                 let name = if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name };
-                matches!(name, "comm" | "oom_score_adj" | "loginuid" | "setgroups" | "uid_map" | "gid_map")
+                matches!(
+                    name,
+                    "comm"
+                        | "oom_score_adj"
+                        | "loginuid"
+                        | "setgroups"
+                        | "uid_map"
+                        | "gid_map"
+                        | "timerslack_ns"
+                        | "coredump_filter"
+                )
             }
             _ => false,
         }
@@ -473,6 +499,8 @@ impl Inode for Node {
                 What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => {
                     0o400
                 }
+                // Who may is asked when it is done.
+                What::PidFile(_, _, n) if n < RAW && PID_FILES[n].name == "timerslack_ns" => 0o666,
                 _ if self.writable() => 0o644,
                 _ => 0o444,
             },
@@ -1133,6 +1161,7 @@ fn tell_area(out: &mut String, memory: &AddressSpace, start: u64, area: &Area) {
         out.push_str(text);
     }
     out.push_str(if area.shared { " sh mr mw me ms " } else { " mr mw me " });
+    out.push_str(if area.grows { "gd " } else { "" });
     out.push_str(if locked > 0 { "lo \n" } else { "\n" });
 }
 
@@ -1253,6 +1282,52 @@ fn wchan(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
 
 fn personality(p: &Arc<Process>, _t: &Arc<Task>) -> String {
     format!("{:08x}\n", p.persona.load(Ordering::Relaxed))
+}
+
+/// What `/proc/PID/coredump_filter` can have (core(5)).
+const DUMP_FILTERS: u32 = 0x1ff;
+
+/// A number as the files of a process take one: decimal, hexadecimal behind "0x", octal behind "0".
+fn number(bytes: &[u8]) -> Result<u64> {
+    let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&text[2..], 16),
+        [b'0', _, ..] => (&text[1..], 8),
+        _ => (text, 10),
+    };
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return Err(Errno::EINVAL);
+    }
+    u64::from_str_radix(digits, radix).map_err(|_| Errno::ERANGE)
+}
+
+fn dump_filter(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+    format!("{:08x}\n", p.dump_filter.load(Ordering::Relaxed))
+}
+
+fn timer_slack(p: &Arc<Process>, t: &Arc<Task>) -> String {
+    // Linux lets nobody read another's without the right to set it.
+    let may = may_slow(p);
+    if may { format!("{}\n", t.slack.load(Ordering::Relaxed)) } else { String::new() }
+}
+
+/// May the current task see and change the timer slack of a process?
+fn may_slow(p: &Process) -> bool {
+    let me = current();
+    me.process.pid == p.pid || me.may(linux::CAP_SYS_NICE)
+}
+
+fn set_timer_slack(pid: u32, bytes: &[u8]) -> Result<()> {
+    let (p, t) = task_of(pid, 0)?;
+    let text = core::str::from_utf8(bytes).map_err(|_| Errno::EINVAL)?;
+    let value: u64 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+    if !may_slow(&p) {
+        return Err(Errno::EPERM);
+    }
+    t.slack.store(if value == 0 { t.usual_slack } else { value }, Ordering::Relaxed);
+    Ok(())
 }
 
 fn id_map(_p: &Arc<Process>, _t: &Arc<Task>) -> String {

@@ -17,6 +17,7 @@ use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::{Quota, Resource};
 use atoll_abi::{Errno, Result, platform};
+use atoll_fs::node::InUse;
 use atoll_fs::types::Attr;
 use atoll_fs::{Cred, Location, Namespace};
 use atoll_mem::user;
@@ -227,6 +228,8 @@ pub struct Image {
     pub exe: Vec<u8>,
     /// Where it lies.
     pub place: Option<Location>,
+    /// As long as somebody runs it, nobody writes to it.
+    pub running: Option<Arc<InUse>>,
     /// Arguments, each ended by a zero byte.
     pub cmdline: Vec<u8>,
     /// Environment at exec, the same way.
@@ -236,6 +239,9 @@ pub struct Image {
     /// Ranges of the stack and the arguments: stack start, args start, args end, env start, env end.
     pub ranges: [u64; 5],
 }
+
+/// What is in core dumps by default (core(5)).
+const DUMP_FILTER: u32 = 0x33;
 
 /// Number of resource limits.
 pub const LIMITS: usize = 16;
@@ -372,6 +378,8 @@ pub struct Process {
     pub awaits_messages: AtomicBool,
     /// Has it called exec?
     pub has_execed: AtomicBool,
+    /// What would be in its core dumps, `/proc/PID/coredump_filter`. None is ever written.
+    pub dump_filter: AtomicU32,
     /// PR_SET_DUMPABLE.
     pub dumpable: AtomicU32,
     /// PR_SET_CHILD_SUBREAPER.
@@ -654,6 +662,9 @@ impl Process {
             awaits_messages: AtomicBool::new(false),
             has_execed: AtomicBool::new(false),
             dumpable: AtomicU32::new(dumpable),
+            dump_filter: AtomicU32::new(
+                from.parent.as_ref().map_or(DUMP_FILTER, |p| p.dump_filter.load(Ordering::Relaxed)),
+            ),
             subreaper: AtomicBool::new(false),
             io_priority: AtomicU32::new(inherited(|p| p.io_priority.load(Ordering::Relaxed))),
             thp_disabled: AtomicBool::new(inherited(|p| p.thp_disabled.load(Ordering::Relaxed).into()) != 0),
@@ -1212,6 +1223,9 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     if let Some(h) = heir.filter(|_| !orphans.is_empty()) {
         h.child_events.wake_all(1);
     }
+    // Whoever waits for the end may write to what ran.
+    let running = process.image.lock().running.take();
+    drop(running);
     tell_of_end(process, status);
 }
 

@@ -91,6 +91,9 @@ const MADE_READY_MAX: u64 = BLOCK / 2;
 /// process have by default (`vm.max_map_count`, 65,530). The rest is for what the program maps itself.
 const PIECES_MAX: u64 = 49_147;
 
+/// Between what grows downwards and what is mapped below it, bytes (Linux's `stack_guard_gap`).
+const STACK_GAP: u64 = 256 * PAGE;
+
 /// Bytes of a slot.
 pub const SLOT: u64 = PAGE << CHUNK_ORDER;
 
@@ -190,6 +193,10 @@ pub trait Object: Send + Sync + Any {
     }
     /// One more area shows it (or, `-1`, one less).
     fn mapped(&self, by: i32);
+    /// Pages of it have come into an area that may be written to: to be written to now, or not yet, which nobody hears of then.
+    fn shown(&self, _to_write: bool) {}
+    /// Has what was [`Object::shown`] count as written to: it is synced, or (`goes`) its area goes.
+    fn settle(&self, _goes: bool) {}
     /// Does a program see how many areas show it? Then two of them are never joined again, as Linux joins none that its
     /// object is told of.
     fn counts_areas(&self) -> bool {
@@ -282,6 +289,8 @@ pub struct Area {
     pub at_fork: AtFork,
     /// Locked (`mlock(2)`): what it had is in place, and can't be given up by advice.
     pub locked: bool,
+    /// An access below it makes it longer, as stacks are (MAP_GROWSDOWN).
+    pub grows: bool,
     /// How it is brought in, if not as the space's other memory.
     pub paging: Option<Paging>,
     /// The program's own pager, if it has one here.
@@ -343,8 +352,13 @@ impl Area {
     /// All that is or isn't, as one number: compared one by one, rustc 1.95's LLVM (22.1) crashes where it puts the comparisons together.
     fn marks(&self) -> u8 {
         let AtFork { omitted, wiped } = self.at_fork;
-        let marks = [self.shared, self.direct, self.plain, self.locked, omitted, wiped];
+        let marks = [self.shared, self.direct, self.plain, self.locked, self.grows, omitted, wiped];
         marks.into_iter().fold(0, |all, mark| all << 1 | u8::from(mark))
+    }
+
+    /// Where others have to end below it, which begins at `start`, if it is not said that they have to be there.
+    fn room_below(&self, start: u64) -> u64 {
+        if self.grows { start.saturating_sub(STACK_GAP) } else { start }
     }
 
     /// May the program do this here? Write implies read on this processor, and so does execute.
@@ -1123,15 +1137,27 @@ impl AddressSpace {
         locked.map(|(s, area)| area.end.min(end) - s.max(&start)).sum()
     }
 
-    /// Which pages of a range are in memory, one byte each, up to the first hole (ENOMEM). What is shared, or the host's, is always.
+    /// Which pages of a range are in memory, one byte each, up to the first hole (ENOMEM): of private memory what was brought in, by
+    /// 64 KiB or more; of objects all of 64 KiB that have memory; of the host's files, of which nobody here knows, all.
     pub fn present(&self, addr: u64, pages: &mut [u8]) -> Result<()> {
         let mut vm = self.lock();
         vm.each_part(addr, addr + pages.len() as u64 * PAGE, false, |vm, start, end| {
-            let is_slots = vm
-                .area_at(start)
-                .is_some_and(|(_, area)| !area.direct && !matches!(area.kind, Kind::Object { .. }));
+            let (first, area) = vm.area_at(start).expect("a part of an area");
+            let shown = match &area.kind {
+                Kind::Anonymous => None,
+                Kind::File { file, offset } => file.object().map(|object| (object, *offset)),
+                Kind::Object { object, offset, .. } => Some((object.clone(), *offset)),
+            };
+            let of_host = match &shown {
+                Some((object, _)) => object.is_cache(),
+                None => !matches!(area.kind, Kind::Anonymous),
+            };
             for at in (start..end).step_by(PAGE as usize) {
-                pages[((at - addr) / PAGE) as usize] = u8::from(!is_slots || vm.is_mapped(at));
+                let in_object = shown.as_ref().is_some_and(|(object, offset)| {
+                    let from = at - first + offset;
+                    from < object.size() && object.has_memory(from & !(SLOT - 1))
+                });
+                pages[((at - addr) / PAGE) as usize] = u8::from(of_host || in_object || vm.is_mapped(at));
             }
             Ok(())
         })
@@ -1197,6 +1223,23 @@ impl AddressSpace {
     /// Serves a page fault. Ok: try again.
     pub fn fault(&self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
         self.lock().fault(addr, write, exec)
+    }
+
+    /// Has a private anonymous range grow downwards, when what is below it is accessed.
+    pub fn set_grows(&self, addr: u64, len: u64) {
+        let mut vm = self.lock();
+        // Nobody else has unmapped it, but for a program that is mistaken.
+        let _ = vm.each_part(addr, addr + page_up(len), true, |vm, start, end| {
+            let may = |area: &Area| !area.grows && matches!(area.kind, Kind::Anonymous);
+            vm.change(start, end, may, |area| area.grows = true);
+            Ok(())
+        });
+    }
+
+    /// Makes what grows downwards longer, as far as `addr`, where nothing is mapped. It gets no longer than `most` bytes, by no more
+    /// than `more`. False: it can't be.
+    pub fn grow(&self, addr: u64, most: u64, more: u64) -> bool {
+        self.lock().grow(page_down(addr), most, more)
     }
 
     /// Serves a page fault for the current thread, which has no locks: if need be the program's own pager is asked. `by_program`: not in a
@@ -1555,7 +1598,10 @@ impl Vm {
             return Ok(addr);
         }
         let hint = page_up(addr);
-        if hint >= USER_MIN && is_user_range(hint, len) && self.is_free(hint, hint + len) {
+        let above =
+            || self.areas.range(hint + len..).next().map_or(USER_MAX, |(s, area)| area.room_below(*s));
+        let fits = hint >= USER_MIN && is_user_range(hint, len);
+        if fits && self.is_free(hint, hint + len) && hint + len <= above() {
             return Ok(hint);
         }
         // Large private memory on block boundaries, so that whole blocks can stand behind it.
@@ -1594,7 +1640,7 @@ impl Vm {
                     Err(room) => largest = largest.max(room),
                 }
             }
-            end = *start;
+            end = area.room_below(*start);
         }
         let found = found.or_else(|| self.room_in(low, end, len, align).ok());
         if top == self.top && found.is_some() {
@@ -1845,8 +1891,9 @@ impl Vm {
             object.mapped(1);
         }
         let at_fork = AtFork::default();
-        let (end, pager) = (start + len, None);
-        let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked };
+        let (end, pager, grows) = (start + len, None, false);
+        let area =
+            Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
         self.total += len;
         self.insert(start, area);
         if is_ready {
@@ -2031,6 +2078,11 @@ impl Vm {
         for (s, area) in self.areas.extract_if(start..end, |_, _| true) {
             self.total -= area.end - s;
             of_files |= matches!(area.kind, Kind::File { .. });
+            if let Kind::Object { object, .. } = &area.kind
+                && area.access.contains(Access::WRITE)
+            {
+                object.settle(true);
+            }
             drop_mapping(&area.kind);
         }
         self.note_room(end);
@@ -2879,6 +2931,31 @@ impl Vm {
         }
     }
 
+    /// As [`AddressSpace::grow`].
+    fn grow(&mut self, to: u64, most: u64, more: u64) -> bool {
+        let Some((&start, area)) = self.areas.range(to..).next().filter(|(_, area)| area.grows) else {
+            return false;
+        };
+        if self.area_at(to).is_some() || to < USER_MIN || !is_user_range(to, start - to) {
+            return false;
+        }
+        if area.end - to > most || start - to > more {
+            return false;
+        }
+        if let Some((_, below)) = self.areas.range(..to).next_back()
+            && !below.grows
+            && below.access.intersects(Access::READ | Access::WRITE | Access::EXEC)
+            && to - below.end < STACK_GAP
+        {
+            return false;
+        }
+        self.drop_spare(to, start);
+        let area = self.areas.remove(&start).expect("just found");
+        self.total += start - to;
+        self.insert(to, area);
+        true
+    }
+
     fn fault(&mut self, addr: u64, write: bool, exec: bool) -> core::result::Result<(), Denied> {
         let Some((start, area)) = self.area_at(addr) else { return Err(Denied::Unmapped) };
         let need = if write {
@@ -2908,7 +2985,9 @@ impl Vm {
             };
         }
         match &area.kind {
-            Kind::Object { object, offset, .. } => self.fault_object(addr, start, &area, &**object, *offset),
+            Kind::Object { object, offset, .. } => {
+                self.fault_object(addr, start, &area, &**object, *offset, write)
+            }
             _ => self.fault_private(addr, start, &area, write),
         }
     }
@@ -2920,6 +2999,7 @@ impl Vm {
         area: &Area,
         object: &dyn Object,
         offset: u64,
+        write: bool,
     ) -> core::result::Result<(), Denied> {
         let at = addr - start + offset;
         let size = page_up(object.size());
@@ -2935,6 +3015,9 @@ impl Vm {
             // What it began with can't be read.
             _ => Denied::Bus,
         })?;
+        if area.access.contains(Access::WRITE) {
+            object.shown(write);
+        }
         let backing = Backing::Memory { offset: memory_offset + (from - base) };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {
@@ -3699,6 +3782,7 @@ impl Vm {
             paging: None,
             pager: None,
             locked: false,
+            grows: false,
         };
         self.total += len;
         self.areas.insert(at, area);
@@ -3837,7 +3921,7 @@ fn find_free(areas: &BTreeMap<u64, Area>, len: u64, top: u64, low: u64, align: u
         {
             return Some(at);
         }
-        end = *start;
+        end = area.room_below(*start);
     }
     place(low, end)
 }
@@ -4012,7 +4096,8 @@ mod tests {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
                     let at_fork = AtFork::default();
                     let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
-                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked: false };
+                    let (locked, grows) = (false, false);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
                     areas.insert(start, area);
                 }
             }

@@ -359,6 +359,10 @@ impl UnixSocket {
             State::Connected(_) | State::Orphan => return Err(Errno::EISCONN),
             State::Listening { .. } => return Err(Errno::EINVAL),
         }
+        if to.receive.lock().closed {
+            // It was shut down.
+            return Err(Errno::ECONNREFUSED);
+        }
         let far = Self::new(self.kind, *to.owner.lock());
         {
             let mut state = to.state.lock();
@@ -388,7 +392,10 @@ impl UnixSocket {
     pub fn accept(&self) -> Result<Arc<UnixSocket>> {
         let mut state = self.state.lock();
         let State::Listening { waiting, .. } = &mut *state else { return Err(Errno::EINVAL) };
-        let s = waiting.pop_front().ok_or(Errno::EAGAIN)?;
+        let Some(s) = waiting.pop_front() else {
+            // Nobody comes any more to one that was shut down.
+            return Err(if self.receive.lock().closed { Errno::EINVAL } else { Errno::EAGAIN });
+        };
         drop(state);
         // Who waited for room in the backlog may try again.
         self.queue.wake_all(poll::OUT);
@@ -415,6 +422,9 @@ impl UnixSocket {
         to: Option<Arc<UnixSocket>>,
         ancillary: Ancillary,
     ) -> Result<usize> {
+        if self.kind == Kind::Datagram && self.receive.lock().stopped {
+            return Err(Errno::EPIPE);
+        }
         let peer = match to {
             Some(to) if self.kind == Kind::Datagram => to,
             Some(_) if self.is_connected() => return Err(Errno::EISCONN),
@@ -498,10 +508,17 @@ impl UnixSocket {
     pub fn receive(&self, sink: &mut Sink, peek: bool) -> Result<Received> {
         let mut r = self.receive.lock();
         let Some(first) = r.messages.front_mut() else {
-            if r.closed || r.ended {
-                return Ok(Received::end());
-            }
+            let ends = r.closed || r.ended;
             drop(r);
+            if ends {
+                let state = self.state.lock();
+                let never = matches!(*state, State::Idle | State::Listening { .. });
+                return if never && self.kind == Kind::Stream {
+                    Err(Errno::EINVAL)
+                } else {
+                    Ok(Received::end())
+                };
+            }
             if self.kind != Kind::Datagram && matches!(*self.state.lock(), State::Orphan) {
                 // The peer has gone since we looked, perhaps after it sent more. `ended`
                 // was set before it left us an orphan, so the next look is the last.
@@ -602,11 +619,8 @@ impl UnixSocket {
 
     /// Closes a direction.
     pub fn shutdown(&self, how: Shutdown) -> Result<()> {
-        let peer = match self.connected_peer() {
-            Ok(p) => Some(p),
-            Err(Errno::EPIPE) => None,
-            Err(e) => return Err(e),
-        };
+        // Linux asks for no peer.
+        let peer = self.connected_peer().ok();
         if how != Shutdown::Write {
             self.receive.lock().closed = true;
         }

@@ -151,5 +151,23 @@ int main(void)
 	V(mincore(q, 64 * PG, there));
 	V(mincore(q, -1ul, there));
 	V(mincore(q, 0, there));
+	SECTION("mincore of shared memory");
+	q = mmap(0, 64 * PG, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	V(mincore(q, 64 * PG, there));
+	for (int i = n = 0; i < 64; i++)
+		n += there[i] & 1;
+	P(n);
+	q[20 * PG] = 1;
+	V(mincore(q, 64 * PG, there));
+	printf("%d %d %d\n", there[0] & 1, there[20] & 1, there[63] & 1);
+	int memory = memfd_create("mincore", 0);
+	V(ftruncate(memory, 64 * PG));
+	V(pwrite(memory, "x", 1, 40 * PG));
+	q = mmap(0, 64 * PG, RW, MAP_SHARED, memory, 0);
+	V(mincore(q, 64 * PG, there));
+	printf("%d %d %d\n", there[0] & 1, there[40] & 1, there[63] & 1);
+	q = mmap(0, 64 * PG, RW, MAP_PRIVATE, memory, 0);
+	V(mincore(q, 64 * PG, there));
+	printf("%d %d %d\n", there[0] & 1, there[40] & 1, there[63] & 1);
 	return 0;
 }

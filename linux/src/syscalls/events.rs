@@ -74,7 +74,7 @@ pub fn timerfd_settime(c: &mut Call) -> Result<u64> {
     }
     let spec: Itimerspec = get(c.arg(2))?;
     let (deadline, interval) = timer_deadline(t.clock, &spec, c.uint(1) & linux::TFD_TIMER_ABSTIME != 0)?;
-    let old = t.set(deadline, interval);
+    let old = t.set(deadline, interval, c.uint(1));
     if c.arg(3) != 0 {
         put(c.arg(3), &old)?;
     }

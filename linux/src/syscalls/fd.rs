@@ -630,16 +630,40 @@ pub fn fadvise(c: &mut Call) -> Result<u64> {
         c.file(0)?;
         return Err(Errno::EINVAL);
     }
-    advise(c)
+    let file = c.file(0)?;
+    let is_socket = file.as_type::<SocketFile>().is_some();
+    if !file.file().seekable() && !file.file().keeps_position() && !is_socket {
+        return Err(Errno::ESPIPE);
+    }
+    if (c.arg(2) as i64) < 0 { Err(Errno::EINVAL) } else { Ok(0) }
 }
 
 /// `readahead(2)`: a hint.
-pub fn advise(c: &mut Call) -> Result<u64> {
+pub fn readahead(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
-    if !file.file().seekable() && !file.file().keeps_position() {
-        return Err(Errno::ESPIPE);
+    if !file.readable() {
+        return Err(Errno::EBADF);
+    }
+    if !matches!(file.attr()?.kind(), FileType::Regular | FileType::Block) || (c.arg(2) as i64) < 0 {
+        return Err(Errno::EINVAL);
     }
     Ok(0)
+}
+
+/// `sync_file_range(2)`: all of the file's data, and at once.
+pub fn sync_file_range(c: &mut Call) -> Result<u64> {
+    const KNOWN: u32 =
+        linux::SYNC_FILE_RANGE_WAIT_BEFORE | linux::SYNC_FILE_RANGE_WRITE | linux::SYNC_FILE_RANGE_WAIT_AFTER;
+    let file = c.file(0)?;
+    let (from, len) = (c.arg(1) as i64, c.arg(2) as i64);
+    let is_range = from >= 0 && from.checked_add(len).is_some_and(|end| end >= from);
+    if !is_range || c.uint(3) & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !matches!(file.attr()?.kind(), FileType::Regular | FileType::Block | FileType::Directory) {
+        return Err(Errno::ESPIPE);
+    }
+    file.file().sync(true).map(|()| 0)
 }
 
 /// `sendfile(2)`.

@@ -22,10 +22,11 @@ use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
 
+use super::process::READ_IMPLIES_EXEC;
 use super::{Call, events, unsupported};
 use crate::extents;
 use crate::memory_policy;
-use crate::process::world;
+use crate::process::{Task, world};
 use crate::userfault::UserfaultFd;
 
 fn access(prot: u32) -> Result<Access> {
@@ -39,10 +40,16 @@ fn access(prot: u32) -> Result<Access> {
     Ok(a)
 }
 
+/// The access that is asked for, with what the personality adds.
+fn implied(c: &Call, prot: u32) -> u32 {
+    let runs = c.task.process.persona.load(Ordering::Relaxed) & READ_IMPLIES_EXEC != 0;
+    if runs && prot & linux::PROT_READ != 0 { prot | linux::PROT_EXEC } else { prot }
+}
+
 /// `mmap(2)`.
 pub fn mmap(c: &mut Call) -> Result<u64> {
     let [addr, len, _, _, _, offset] = c.args();
-    let (prot, flags) = (c.uint(2), c.uint(3));
+    let (prot, flags) = (implied(c, c.uint(2)), c.uint(3));
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
@@ -137,9 +144,13 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if (locked || space.locks_all()) && page_up(len) > may_lock(c) {
         return Err(Errno::EAGAIN);
     }
+    let grows = flags & linux::MAP_GROWSDOWN != 0;
+    if grows && !matches!(kind, Kind::Anonymous) {
+        return Err(Errno::EINVAL);
+    }
     let paging =
         if shared { None } else { memory_policy::of_mapping(&c.task.process, file.as_deref(), page_up(len)) };
-    space.map(MapRequest {
+    let at = space.map(MapRequest {
         addr,
         len,
         access,
@@ -150,7 +161,18 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         paging,
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
-    })
+    })?;
+    if grows {
+        space.set_grows(at, len);
+    }
+    Ok(at)
+}
+
+/// Makes what grows downwards longer, as far as `addr`, where nothing is mapped; false: it can't be.
+pub fn grow(task: &Task, addr: u64) -> bool {
+    let (most, all) = (task.process.limit(linux::RLIMIT_STACK).cur, task.process.limit(linux::RLIMIT_AS).cur);
+    let memory = &task.space.memory;
+    memory.grow(addr, most, all.saturating_sub(memory.total()))
 }
 
 /// May the process lock memory?
@@ -278,13 +300,13 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
 
 /// `mprotect(2)`.
 pub fn mprotect(c: &mut Call) -> Result<u64> {
-    let (mut addr, mut len, prot) = (c.arg(0), c.arg(1), c.uint(2));
+    let (mut addr, mut len, prot) = (c.arg(0), c.arg(1), implied(c, c.uint(2)));
     if prot & linux::PROT_GROWSUP != 0 {
         return Err(Errno::EINVAL);
     }
     if prot & linux::PROT_GROWSDOWN != 0 && addr.is_multiple_of(PAGE) && len > 0 {
-        // From where it begins, and only of what grows down: the stack.
-        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.name == "[stack]");
+        // From where it begins, and only of what grows downwards.
+        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.grows || area.name == "[stack]");
         let (start, _) = found.ok_or(Errno::EINVAL)?;
         (addr, len) = (start, len.saturating_add(addr - start));
     }
@@ -489,6 +511,11 @@ pub fn msync(c: &mut Call) -> Result<u64> {
         if area.locked && flags & linux::MS_INVALIDATE != 0 {
             return Err(Errno::EBUSY);
         }
+        if let Kind::Object { object, .. } = &area.kind
+            && area.access.contains(Access::WRITE)
+        {
+            object.settle(false);
+        }
         match &area.kind {
             Kind::File { file, .. } | Kind::Object { file: Some(file), .. }
                 if area.shared && flags & linux::MS_SYNC != 0 =>
@@ -514,7 +541,7 @@ fn each_area(c: &Call, addr: u64, end: u64, mut f: impl FnMut(u64, &Area) -> Res
     if whole { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
-/// `mincore(2)`: of memory that is shared, and of the host's files, all is taken as present.
+/// `mincore(2)`.
 pub fn mincore(c: &mut Call) -> Result<u64> {
     /// Pages that are asked for at once.
     const AT_ONCE: u64 = 256;

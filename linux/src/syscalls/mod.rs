@@ -355,11 +355,7 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
             }
             // To bring in a page takes some of the runtime's own memory.
             let is_short = gate::is_alarmed() && budget::reserve_is_gone();
-            let served = if is_short {
-                Err(Denied::NoMemory)
-            } else {
-                task.space.memory.serve(addr, write, fetch, true)
-            };
+            let served = if is_short { Err(Denied::NoMemory) } else { serve(task, addr, write, fetch, true) };
             match served {
                 Ok(()) if tries < SAME_FAULT_MAX && kind == FaultKind::Page => return,
                 Ok(()) if kind == FaultKind::Page => {
@@ -435,13 +431,28 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
     signal::force(task, info);
 }
 
+/// As `AddressSpace::serve`; what grows downwards is made longer.
+fn serve(
+    task: &Task,
+    addr: u64,
+    write: bool,
+    fetch: bool,
+    by_program: bool,
+) -> core::result::Result<(), Denied> {
+    let memory = &task.space.memory;
+    match memory.serve(addr, write, fetch, by_program) {
+        Err(Denied::Unmapped) if memory::grow(task, addr) => memory.serve(addr, write, fetch, by_program),
+        served => served,
+    }
+}
+
 /// Brings a page in for a copy of the runtime's (`atoll_mem::user`).
 pub fn fault_in(addr: u64, write: bool) -> Result<()> {
     let task = crate::current::try_current().ok_or(Errno::EFAULT)?;
     // Each fault of a copy is a new one: it goes on from where it stopped.
     let mut tries = 0;
     loop {
-        match task.space.memory.serve(addr, write, false, false) {
+        match serve(task, addr, write, false, false) {
             Err(Denied::NoMemory) if budget::relieve(task, tries).is_ok() => tries += 1,
             result => return result.map_err(|_| Errno::EFAULT),
         }

@@ -388,6 +388,9 @@ pub fn connect(c: &mut Call) -> Result<u64> {
         let handle = match &s.inner {
             Inner::Unix(u) => {
                 if addr.family() == net::AF_UNSPEC && u.kind == Kind::Datagram {
+                    if addr.bytes().len() < 2 {
+                        return Err(Errno::EINVAL);
+                    }
                     u.disconnect();
                     return Ok(0);
                 }
@@ -813,6 +816,17 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
         let len = (c.arg(4) as usize).min(256);
         let mut value = [0u8; 256];
         user::read(c.arg(3), &mut value[..len])?;
+        let mut name = name;
+        if level == net::SOL_SOCKET && matches!(name, net::SO_SNDBUFFORCE | net::SO_RCVBUFFORCE) {
+            let word = value.first_chunk::<4>().filter(|_| len >= 4).ok_or(Errno::EINVAL)?;
+            if !c.task.may(linux::CAP_NET_ADMIN) {
+                return Err(Errno::EPERM);
+            }
+            // As far as the host lets anybody. A negative one is the least.
+            let least = i32::from_ne_bytes(*word).max(0);
+            value[..4].copy_from_slice(&least.to_ne_bytes());
+            name = if name == net::SO_SNDBUFFORCE { net::SO_SNDBUF } else { net::SO_RCVBUF };
+        }
         let value = &value[..len];
         if level == net::SOL_SOCKET {
             match name {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walk, Walker};
-use atoll_fs::node::NewNode;
+use atoll_fs::node::{InUse, NewNode};
 use atoll_fs::types::may;
 use atoll_fs::{Attr, Cred, File, FileType, Location, OpenFile, SetAttr, StatFs, Time};
 use atoll_mem::user;
@@ -174,8 +174,8 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                 }
             };
             match open_place(walker, path, flags, mode & !umask, &place, made) {
-                Ok(Opening::Here(file, kept)) => {
-                    return Ok(opened(OpenFile::at(file, kept, place, path.to_vec())));
+                Ok(Opening::Here(file, kept, writer)) => {
+                    return Ok(opened(OpenFile::at(file, kept, place, path.to_vec()).written_by(writer)));
                 }
                 Ok(Opening::Elsewhere(file)) => return Ok(file),
                 // It was there a moment ago, as far as we knew: others changed the tree.
@@ -192,8 +192,8 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
 
 /// What opening gave.
 enum Opening {
-    /// A file for the place that the path led to, and flags that stay.
-    Here(Arc<dyn File>, u32),
+    /// A file for the place that the path led to, flags that stay, and that it is one who writes.
+    Here(Arc<dyn File>, u32, Option<InUse>),
     /// One for a place of its own.
     Elsewhere(FileRef),
 }
@@ -215,7 +215,7 @@ fn open_place(
         if flags & linux::O_DIRECTORY != 0 && kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
         }
-        return Ok(Opening::Here(Arc::new(PathOnly), kept));
+        return Ok(Opening::Here(Arc::new(PathOnly), kept, None));
     }
     if kind == FileType::Symlink {
         return Err(Errno::ELOOP);
@@ -247,6 +247,7 @@ fn open_place(
     if flags & linux::O_NOATIME != 0 {
         walker.cred.owns(&place.inode.attr()?)?;
     }
+    let writer = to_write(place, flags)?;
     if flags & linux::O_TRUNC != 0 && kind == FileType::Regular && !made {
         place.check_writable()?;
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -255,7 +256,17 @@ fn open_place(
             crate::extents::was_cut(task, place.inode.as_any(), 0);
         }
     }
-    Ok(Opening::Here(place.inode.clone().open(flags, walker.cred)?, kept))
+    let file = place.inode.clone().open(flags, walker.cred)?;
+    Ok(Opening::Here(file, kept, writer.filter(|_| write)))
+}
+
+/// What makes an opening with these flags one who writes; ETXTBSY: the file runs.
+fn to_write(place: &Location, flags: u32) -> Result<Option<InUse>> {
+    let write = flags & linux::O_PATH == 0 && flags & (linux::O_ACCMODE | linux::O_TRUNC) != 0;
+    if !write || place.inode.kind() != FileType::Regular {
+        return Ok(None);
+    }
+    InUse::to_write(&place.inode).map(Some)
 }
 
 /// Shares a file that has just been opened, and says so.
@@ -277,13 +288,14 @@ fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
                 };
                 cred.check(&place.inode.attr()?, want)?;
             }
+            let writer = to_write(place, flags)?.filter(|_| flags & linux::O_ACCMODE != linux::O_RDONLY);
             if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
                 place.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
                 crate::extents::was_cut(task, place.inode.as_any(), 0);
             }
             let again = place.inode.clone().open(flags, &cred)?;
             let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
-            Ok(opened(OpenFile::at(again, kept, place.clone(), file.describe())))
+            Ok(opened(OpenFile::at(again, kept, place.clone(), file.describe()).written_by(writer)))
         }
         // A pipe, a socket, a stream: the same object with flags of its own.
         _ => {
@@ -314,7 +326,8 @@ fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mo
     let place = Location { mount: place.mount, inode };
     let file = place.inode.clone().open(flags & !linux::__O_TMPFILE, walker.cred)?;
     let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
-    Ok(opened(OpenFile::at(file, kept, place, name)))
+    let writer = to_write(&place, flags)?;
+    Ok(opened(OpenFile::at(file, kept, place, name).written_by(writer)))
 }
 
 /// What an O_PATH descriptor refers to: a place, nothing to read or write.
@@ -660,8 +673,9 @@ pub fn getcwd(c: &mut Call) -> Result<u64> {
         // Below a changed root, paths begin there.
         path = match path.strip_prefix(&root[..]) {
             Some([]) => b"/".to_vec(),
-            Some(rest) => rest.to_vec(),
-            None => path,
+            Some(rest @ [b'/', ..]) => rest.to_vec(),
+            // The C library makes ENOENT of it.
+            _ => [b"(unreachable)", &path[..]].concat(),
         };
     }
     path.push(0);
@@ -1108,6 +1122,7 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     let cred = c.task.cred();
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
+    let _writer = InUse::to_write(&place.inode)?;
     super::fd::file_size_limit(c.task, c.arg(1))?;
     place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred)?;
     crate::extents::was_cut(c.task, place.inode.as_any(), c.arg(1));

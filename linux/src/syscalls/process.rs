@@ -1445,12 +1445,21 @@ pub fn unshare(c: &mut Call) -> Result<u64> {
 /// Of a process whose machine is said to be one of 32 bits.
 pub(super) const PER_LINUX32: u32 = 8;
 
-/// `personality(2)`: those in which nothing differs here but what `uname` says, and perhaps the layout of addresses.
+/// A personality in which what is mapped to be read may be run, too, until the next exec.
+pub const READ_IMPLIES_EXEC: u32 = 0x0040_0000;
+
+/// `personality(2)`: those in which nothing differs here but what `uname` says, what may be run, and perhaps the layout of addresses.
 pub fn personality(c: &mut Call) -> Result<u64> {
     const QUERY: u32 = u32::MAX;
     // ADDR_NO_RANDOMIZE, ADDR_COMPAT_LAYOUT, ADDR_LIMIT_32BIT, ADDR_LIMIT_3GB, SHORT_INODE, WHOLE_SECONDS.
-    const KNOWN: u32 =
-        0x0004_0000 | 0x0020_0000 | 0x0080_0000 | 0x0800_0000 | 0x0100_0000 | 0x0200_0000 | PER_LINUX32;
+    const KNOWN: u32 = 0x0004_0000
+        | 0x0020_0000
+        | READ_IMPLIES_EXEC
+        | 0x0080_0000
+        | 0x0800_0000
+        | 0x0100_0000
+        | 0x0200_0000
+        | PER_LINUX32;
     let new = c.uint(0);
     let old = c.task.process.persona.load(Ordering::Relaxed);
     if new != QUERY {

@@ -266,7 +266,7 @@ table! {
     176 delete_module misc::not_permitted;
     179 quotactl misc::not_permitted;
     186 gettid process::gettid;
-    187 readahead fd::advise;
+    187 readahead fd::readahead;
     188 setxattr path::setxattr;
     189 lsetxattr path::lsetxattr;
     190 fsetxattr path::fsetxattr;
@@ -349,7 +349,7 @@ table! {
     274 get_robust_list process::get_robust_list;
     275 splice fd::splice;
     276 tee fd::tee;
-    277 sync_file_range fd::fdatasync;
+    277 sync_file_range fd::sync_file_range;
     278 vmsplice fd::vmsplice;
     280 utimensat path::utimensat;
     281 epoll_pwait poll::epoll_pwait;
