@@ -158,7 +158,8 @@ static int prepare(void)
         if ((errno = pthread_atfork(before_fork, after_fork, in_child)) != 0)
             return -1;
         sigemptyset(&own.sa_mask);
-        if (sigaction(SIGBUS, &own, &before))
+        /* Known before the handler is there: another thread may need it at once. */
+        if (sigaction(SIGBUS, 0, &before) || sigaction(SIGBUS, &own, 0))
             return -1;
         ready = 1;
     }
@@ -209,8 +210,9 @@ int atoll_pager_unregister(void *addr, size_t len)
         if (len && ranges[n].start == (uintptr_t)addr && ranges[n].len == len) {
             struct uffdio_range r = {(uintptr_t)addr, len};
             result = ioctl(descriptor, UFFDIO_UNREGISTER, &r);
-            /* What was unmapped meanwhile, or mapped anew, is nobody's range either. */
-            set_range(&ranges[n], 0, 0, 0, 0);
+            /* What was unmapped meanwhile, or mapped anew, is nobody's range either. Else it is still asked for. */
+            if (!result || errno == EINVAL)
+                set_range(&ranges[n], 0, 0, 0, 0);
             break;
         }
     }

@@ -229,7 +229,8 @@ pub trait Platform: Sync {
     }
 
     /// If each space has a deadline of its own on this core (one that passes while the core is in another space is
-    /// forgotten): what was asked for in this one and has not passed; u64::MAX: nothing.
+    /// forgotten): what was asked for in this one and has not come yet, though
+    /// its time may be over; u64::MAX: nothing.
     fn armed_here(&self) -> Option<u64> {
         None
     }

@@ -564,6 +564,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
         cores,
         online,
         cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
+        allowed: cpus,
         memory,
         host_reserve,
         boot,

@@ -14,7 +14,6 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result};
@@ -24,7 +23,7 @@ use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::{general as linux, ioctl};
 
-use crate::node::{File, Identity, Inode};
+use crate::node::{File, Identity, Inode, add_line};
 use crate::types::{FileType, SetAttr, poll};
 
 /// Instances that a cell can have (`max_user_instances`).
@@ -286,17 +285,27 @@ impl File for Inotify {
         Some(&self.group.queue)
     }
 
-    fn tell(&self, out: &mut String) {
+    fn tell(&self, out: &mut String) -> Result<()> {
+        let mut known = Vec::new();
+        // No memory is asked for while others wait for the book. Those that come meanwhile are left out.
+        let count = self.group.state.lock().watches.len();
+        known.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
         let book = BOOK.lock();
         // The newest first.
-        for (number, identity) in self.group.state.lock().watches.iter().rev() {
+        for (number, identity) in self.group.state.lock().watches.iter().rev().take(count) {
             let own = |m: &&Mark| Arc::ptr_eq(&m.group, &self.group) && m.number == *number;
             let mask = book.get(identity).and_then(|marks| marks.iter().find(own)).map_or(0, |m| m.mask);
-            let (dev, ino) = identity;
-            // A string takes all.
-            let _ =
-                writeln!(out, "inotify wd:{number:x} ino:{ino:x} sdev:{dev:x} mask:{mask:x} ignored_mask:0 ");
+            known.push((*number, *identity, mask));
         }
+        drop(book);
+        known.into_iter().try_for_each(|(number, (dev, ino), mask)| {
+            add_line(
+                out,
+                format_args!(
+                    "inotify wd:{number:x} ino:{ino:x} sdev:{dev:x} mask:{mask:x} ignored_mask:0 \n"
+                ),
+            )
+        })
     }
 
     fn describe(&self) -> Vec<u8> {

@@ -100,6 +100,14 @@ pub enum Magic {
     Open(RcuArc<OpenFile>),
 }
 
+/// Adds a line of at most 200 bytes to a text that may be long.
+pub fn add_line(out: &mut String, line: core::fmt::Arguments) -> Result<()> {
+    out.try_reserve(200).map_err(|_| Errno::ENOMEM)?;
+    // A string takes all.
+    let _ = core::fmt::Write::write_fmt(out, line);
+    Ok(())
+}
+
 /// A mounted file system.
 pub trait FileSystem: Send + Sync {
     /// Its kind, for `/proc/mounts`.
@@ -347,7 +355,9 @@ pub trait File: Send + Sync + Any {
         Ok(())
     }
     /// Adds the lines that `/proc/self/fdinfo/n` has of files of its kind (`proc_pid_fdinfo(5)`).
-    fn tell(&self, _out: &mut String) {}
+    fn tell(&self, _out: &mut String) -> Result<()> {
+        Ok(())
+    }
     /// What `/proc/self/fd/n` says if it has no path, such as `pipe:[12]`.
     fn describe(&self) -> Vec<u8> {
         b"anon_inode:[file]".to_vec()

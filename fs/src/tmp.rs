@@ -1090,7 +1090,10 @@ impl Object for TmpNode {
     }
 
     fn settle(&self, goes: bool) {
-        let writable = self.writable.fetch_and(!UNNOTICED, Ordering::Relaxed);
+        // As long as another mapping shows its pages, what is written there is noticed by nobody.
+        let is_last = goes && self.mappings() <= 1;
+        let gone = if is_last { SHOWN | UNNOTICED } else { 0 };
+        let writable = self.writable.fetch_and(!gone, Ordering::Relaxed);
         if writable & if goes { UNNOTICED } else { SHOWN } != 0 {
             self.touch();
         }

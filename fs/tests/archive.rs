@@ -365,6 +365,7 @@ fn private_mappings_are_rewritten() {
                     paging: None,
                     populate,
                     locked: false,
+                    grows: false,
                 })
                 .unwrap()
         };
@@ -422,6 +423,7 @@ fn texts_are_shared() {
                     paging: None,
                     populate,
                     locked: false,
+                    grows: false,
                 })
                 .unwrap()
         };

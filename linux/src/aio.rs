@@ -439,6 +439,7 @@ pub fn io_setup(c: &mut Call) -> Result<u64> {
         paging: None,
         populate: true,
         locked: false,
+        grows: false,
     })?;
     let len = ring.len;
     let made = Context::new(requests, ring, address).and_then(|made| put(to, &address).map(|()| made));

@@ -14,11 +14,11 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::fmt::Write;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
+use atoll_fs::node::add_line;
 use atoll_fs::{File, OpenFile, poll};
 use atoll_sync::{Mutex, RcuArc, WaitQueue, Wake, WakeKey};
 use atoll_task::{Limit, wait};
@@ -437,20 +437,30 @@ impl File for Epoll {
         Some(&self.shared.queue)
     }
 
-    fn tell(&self, out: &mut String) {
+    fn tell(&self, out: &mut String) -> Result<()> {
+        let mut known = Vec::new();
+        // Files are looked at without the lock. What is added meanwhile is left out.
+        let count = self.watched.lock().by_fd.len();
+        known.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
         let w = self.watched.lock();
-        for item in w.by_fd.values().filter_map(|key| w.items.get(*key as usize)?.as_ref()) {
-            let Some(file) = item.file.upgrade() else { continue };
-            let attr = file.attr().unwrap_or_default();
+        let items = w.by_fd.values().filter_map(|key| w.items.get(*key as usize)?.as_ref());
+        for item in items.take(count) {
             let kept = linux::EPOLLONESHOT | linux::EPOLLET | linux::EPOLLEXCLUSIVE | linux::EPOLLWAKEUP;
             let events = if item.disarmed { item.events & kept } else { item.events | ALWAYS };
-            let (fd, data, ino, dev) = (item.fd, item.data, attr.ino, attr.dev);
-            // A string takes all.
-            let _ = writeln!(
-                out,
-                "tfd: {fd:8} events: {events:8x} data: {data:16x}  pos:0 ino:{ino:x} sdev:{dev:x}"
-            );
+            known.push((item.fd, events, item.data, item.file.clone()));
         }
+        drop(w);
+        known.into_iter().try_for_each(|(fd, events, data, file)| {
+            let Some(file) = file.upgrade() else { return Ok(()) };
+            let attr = file.attr().unwrap_or_default();
+            let (ino, dev) = (attr.ino, attr.dev);
+            add_line(
+                out,
+                format_args!(
+                    "tfd: {fd:8} events: {events:8x} data: {data:16x}  pos:0 ino:{ino:x} sdev:{dev:x}\n"
+                ),
+            )
+        })
     }
 
     fn describe(&self) -> Vec<u8> {

@@ -123,7 +123,7 @@ impl File for EventFd {
         Some(&self.queue)
     }
 
-    fn tell(&self, out: &mut String) {
+    fn tell(&self, out: &mut String) -> Result<()> {
         let (count, semaphore) = (*self.count.lock(), u32::from(self.semaphore));
         // A string takes all, here and below.
         let _ = writeln!(
@@ -131,6 +131,7 @@ impl File for EventFd {
             "eventfd-count: {count:16x}\neventfd-id: {}\neventfd-semaphore: {semaphore}",
             self.id
         );
+        Ok(())
     }
 
     fn describe(&self) -> Vec<u8> {
@@ -161,11 +162,12 @@ impl File for PidFd {
         Some(&self.process.life_queue)
     }
 
-    fn tell(&self, out: &mut String) {
+    fn tell(&self, out: &mut String) -> Result<()> {
         let found = crate::process::find_process(self.process.pid);
         let there = found.is_some_and(|p| Arc::ptr_eq(&p, &self.process));
         let pid = if there { self.process.pid as i32 } else { -1 };
         let _ = writeln!(out, "Pid:\t{pid}\nNSpid:\t{pid}");
+        Ok(())
     }
 
     fn describe(&self) -> Vec<u8> {
@@ -262,13 +264,14 @@ impl File for TimerFd {
         Some(&self.expiry.queue)
     }
 
-    fn tell(&self, out: &mut String) {
+    fn tell(&self, out: &mut String) -> Result<()> {
         let (left, interval) = self.timer.remaining();
         let two = |ns: u64| (ns / 1_000_000_000, ns % 1_000_000_000);
         let ticks = self.expiry.count.load(Ordering::SeqCst);
         let flags = self.flags.load(Ordering::Relaxed);
         let _ = writeln!(out, "clockid: {}\nticks: {ticks}\nsettime flags: 0{flags:o}", self.clock);
         let _ = writeln!(out, "it_value: {:?}\nit_interval: {:?}", two(left), two(interval));
+        Ok(())
     }
 
     fn describe(&self) -> Vec<u8> {
@@ -361,8 +364,9 @@ impl File for SignalFd {
         Some(&self.queue.signal_queue)
     }
 
-    fn tell(&self, out: &mut String) {
+    fn tell(&self, out: &mut String) -> Result<()> {
         let _ = writeln!(out, "sigmask:\t{:016x}", self.mask.load(Ordering::Relaxed));
+        Ok(())
     }
 
     fn describe(&self) -> Vec<u8> {

@@ -210,6 +210,7 @@ impl Elf {
                 paging: None,
                 populate: false,
                 locked: false,
+                grows: false,
             })?;
             memory.unmap(at, last - first)?;
             at - first
@@ -230,6 +231,7 @@ impl Elf {
                     paging: None,
                     populate: s.access.contains(Access::WRITE) && s.file < 1 << 20,
                     locked: false,
+                    grows: false,
                 })?;
             }
             let mapped = if s.file > 0 { page_up(file_end) } else { start };
@@ -246,6 +248,7 @@ impl Elf {
                     paging: None,
                     populate: false,
                     locked: false,
+                    grows: false,
                 })?;
             }
             if s.memory > s.file && s.file > 0 && s.access.contains(Access::WRITE) && mapped > file_end {
@@ -338,18 +341,21 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     let (program, name, file, elf, running) = resolve(task, program)?;
     let interpreter = match &elf.interpreter {
         Some(path) => {
-            let place = lookup(task, path)?;
-            let (file, _running) = open_executable(task, &place)?;
-            let head = read_file(&*file, 0, SCRIPT_LINE)?;
-            let parsed = parse(&file, &head).map_err(|_| Errno::ENOEXEC);
-            let _ = file.release(linux::O_RDONLY);
-            Some(parsed?)
+            let found = || {
+                let (file, _running) = open_executable(task, &lookup(task, path)?)?;
+                let head = read_file(&*file, 0, SCRIPT_LINE);
+                let parsed = head.and_then(|head| parse(&file, &head).map_err(|_| Errno::ENOEXEC));
+                let _ = file.release(linux::O_RDONLY);
+                parsed
+            };
+            Some(found().inspect_err(|_| _ = file.release(linux::O_RDONLY))?)
         }
         None => None,
     };
     let process = task.process.clone();
     // From here on there is no way back: the old program is going.
     if !become_only_task(task) {
+        let _ = file.release(linux::O_RDONLY);
         return Err(Errno::EAGAIN);
     }
     task.become_leader();
@@ -476,6 +482,7 @@ fn load(
         paging: memory_policy::of_kind(policy, MappingKind::Stack),
         populate: false,
         locked: false,
+        grows: false,
     })?;
     let vdso = memory.map(MapRequest {
         addr: 0,
@@ -488,6 +495,7 @@ fn load(
         paging: None,
         populate: true,
         locked: false,
+        grows: false,
     })?;
     let ids = task.process.ids().clone();
     let mut random = [0u8; 16];

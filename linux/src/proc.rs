@@ -302,6 +302,8 @@ impl Node {
                 // A zombie has no task, but it still has a state to tell.
                 let p = find_process(pid).ok_or(Errno::ESRCH)?;
                 match task_of(pid, tid) {
+                    // Linux lets nobody read another's without the right to set it.
+                    Ok((p, _)) if PID_FILES[n].name == "timerslack_ns" && !may_slow(&p) => Err(Errno::EPERM),
                     Ok((p, t)) => Ok(match PID_FILES[n].text {
                         PidText::Whole(text) => text(&p, &t).into_bytes(),
                         PidText::Areas { .. } => Vec::new(),
@@ -322,7 +324,7 @@ impl Node {
                 let ino = file.attr().map_or(0, |attr| attr.ino);
                 let mut out =
                     format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n");
-                file.file().tell(&mut out);
+                file.file().tell(&mut out)?;
                 Ok(out.into_bytes())
             }
             What::GroupFile(class, n) => {
@@ -1307,10 +1309,8 @@ fn dump_filter(p: &Arc<Process>, _t: &Arc<Task>) -> String {
     format!("{:08x}\n", p.dump_filter.load(Ordering::Relaxed))
 }
 
-fn timer_slack(p: &Arc<Process>, t: &Arc<Task>) -> String {
-    // Linux lets nobody read another's without the right to set it.
-    let may = may_slow(p);
-    if may { format!("{}\n", t.slack.load(Ordering::Relaxed)) } else { String::new() }
+fn timer_slack(_: &Arc<Process>, t: &Arc<Task>) -> String {
+    format!("{}\n", t.slack.load(Ordering::Relaxed))
 }
 
 /// May the current task see and change the timer slack of a process?

@@ -585,6 +585,8 @@ pub struct MapRequest {
     pub populate: bool,
     /// Lock, which populates, too.
     pub locked: bool,
+    /// It is private memory that grows downwards when it is touched below (MAP_GROWSDOWN).
+    pub grows: bool,
 }
 
 /// How a mapping is moved or resized (`mremap(2)`).
@@ -1153,11 +1155,13 @@ impl AddressSpace {
                 None => !matches!(area.kind, Kind::Anonymous),
             };
             for at in (start..end).step_by(PAGE as usize) {
-                let in_object = shown.as_ref().is_some_and(|(object, offset)| {
-                    let from = at - first + offset;
-                    from < object.size() && object.has_memory(from & !(SLOT - 1))
-                });
-                pages[((at - addr) / PAGE) as usize] = u8::from(of_host || in_object || vm.is_mapped(at));
+                let in_object = || {
+                    shown.as_ref().is_some_and(|(object, offset)| {
+                        let from = at - first + offset;
+                        from < object.size() && object.has_memory(from & !(SLOT - 1))
+                    })
+                };
+                pages[((at - addr) / PAGE) as usize] = u8::from(of_host || vm.is_mapped(at) || in_object());
             }
             Ok(())
         })
@@ -1225,21 +1229,10 @@ impl AddressSpace {
         self.lock().fault(addr, write, exec)
     }
 
-    /// Has a private anonymous range grow downwards, when what is below it is accessed.
-    pub fn set_grows(&self, addr: u64, len: u64) {
-        let mut vm = self.lock();
-        // Nobody else has unmapped it, but for a program that is mistaken.
-        let _ = vm.each_part(addr, addr + page_up(len), true, |vm, start, end| {
-            let may = |area: &Area| !area.grows && matches!(area.kind, Kind::Anonymous);
-            vm.change(start, end, may, |area| area.grows = true);
-            Ok(())
-        });
-    }
-
     /// Makes what grows downwards longer, as far as `addr`, where nothing is mapped. It gets no longer than `most` bytes, by no more
-    /// than `more`. False: it can't be.
-    pub fn grow(&self, addr: u64, most: u64, more: u64) -> bool {
-        self.lock().grow(page_down(addr), most, more)
+    /// than `more`, or, if it is locked, `lockable`. False: it can't be.
+    pub fn grow(&self, addr: u64, most: u64, more: u64, lockable: u64) -> bool {
+        self.lock().grow(page_down(addr), most, more, lockable)
     }
 
     /// Serves a page fault for the current thread, which has no locks: if need be the program's own pager is asked. `by_program`: not in a
@@ -1668,7 +1661,8 @@ impl Vm {
     /// There may be room up to `end` that there was not before.
     fn note_room(&mut self, end: u64) {
         if self.gaps.below != 0 && end > self.gaps.below {
-            self.gaps.below = self.areas.range(end..).next().map_or(self.top, |(start, _)| *start);
+            let above = self.areas.range(end..).next();
+            self.gaps.below = above.map_or(self.top, |(start, area)| area.room_below(*start));
         }
     }
 
@@ -1838,7 +1832,9 @@ impl Vm {
         let simple = request.access.difference(Access::POPULATE) == Access::READ | Access::WRITE;
         let anonymous = simple && !request.shared && matches!(request.kind, Kind::Anonymous);
         let how = request.paging.unwrap_or(self.paging);
-        let small = anonymous && len <= READY_MAX && how != Paging::Demand;
+        let grows = request.grows;
+        // What is ready below it would be no fault.
+        let small = anonymous && !grows && len <= READY_MAX && how != Paging::Demand;
         let anywhere = small && request.addr == 0 && request.place == Place::Hint;
         let taken = if anywhere { self.take_ready(len) } else { None };
         let start = match taken {
@@ -1851,7 +1847,8 @@ impl Vm {
         }
         let is_ready = taken.is_some() || small && self.ready.take(start, start + len);
         if !is_ready {
-            self.drop_spare(start, start + len);
+            let gap = if grows { STACK_GAP } else { 0 };
+            self.drop_spare(start.saturating_sub(gap), start + len);
         }
         let MapRequest { access, shared, mut kind, name, paging, populate, .. } = request;
         // Not a stack, of which hardly anything is ever used, unless that is said of it.
@@ -1891,7 +1888,7 @@ impl Vm {
             object.mapped(1);
         }
         let at_fork = AtFork::default();
-        let (end, pager, grows) = (start + len, None, false);
+        let (end, pager) = (start + len, None);
         let area =
             Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
         self.total += len;
@@ -2543,6 +2540,7 @@ impl Vm {
                     paging: self.heap_paging,
                     populate: false,
                     locked: false,
+                    grows: false,
                 };
                 if self.map(request).is_err() {
                     self.remove(old, at);
@@ -2607,6 +2605,7 @@ impl Vm {
                 paging: area.paging,
                 populate: false,
                 locked: area.locked,
+                grows: false,
             })?;
             self.treat_as(&area, new, new + new_len);
             return Ok(new);
@@ -2633,6 +2632,7 @@ impl Vm {
                     paging: area.paging,
                     populate: false,
                     locked: area.locked,
+                    grows: false,
                 })?;
                 self.treat_as(&area, area.end, area.end + grow);
                 return Ok(old);
@@ -2920,7 +2920,8 @@ impl Vm {
         if let Kind::Object { object, offset, .. } = &area.kind {
             let from = at - start + offset;
             let to = ((from & !(SLOT - 1)) + SLOT).min(page_up(object.size()));
-            return at + (to - from).max(PAGE);
+            // It may have been made shorter.
+            return at + to.saturating_sub(from).max(PAGE);
         }
         match self.slots.get(&(at & !(SLOT - 1))) {
             Some(slot) if self.is_mapped(at) => {
@@ -2932,14 +2933,14 @@ impl Vm {
     }
 
     /// As [`AddressSpace::grow`].
-    fn grow(&mut self, to: u64, most: u64, more: u64) -> bool {
+    fn grow(&mut self, to: u64, most: u64, more: u64, lockable: u64) -> bool {
         let Some((&start, area)) = self.areas.range(to..).next().filter(|(_, area)| area.grows) else {
             return false;
         };
         if self.area_at(to).is_some() || to < USER_MIN || !is_user_range(to, start - to) {
             return false;
         }
-        if area.end - to > most || start - to > more {
+        if area.end - to > most || start - to > more || area.locked && start - to > lockable {
             return false;
         }
         if let Some((_, below)) = self.areas.range(..to).next_back()

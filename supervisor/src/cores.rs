@@ -49,12 +49,29 @@ pub(crate) struct Counts {
     taken: AtomicU64,
     given_back: AtomicU64,
     refused: AtomicU64,
-    /// Processors of its cores, if they are pinned.
-    cpus: Option<Vec<usize>>,
+    cpus: Cpus,
+}
+
+/// Processors of the host that a cell's cores may use.
+pub(crate) enum Cpus {
+    /// One for each core.
+    Pinned(Vec<usize>),
+    /// Any of these.
+    Any(Vec<usize>),
+}
+
+impl Cpus {
+    /// May a core that is the `n`th use it?
+    fn may(&self, n: usize, cpu: usize) -> bool {
+        match self {
+            Cpus::Pinned(cpus) => cpus.get(n) == Some(&cpu),
+            Cpus::Any(cpus) => cpus.contains(&cpu),
+        }
+    }
 }
 
 impl Counts {
-    pub(crate) fn new(base: u32, cpus: Option<Vec<usize>>) -> Counts {
+    pub(crate) fn new(base: u32, cpus: Cpus) -> Counts {
         let [taken, given_back, refused] = [const { AtomicU64::new(0) }; 3];
         Counts { base: AtomicU32::new(base), taken, given_back, refused, cpus }
     }
@@ -98,12 +115,16 @@ enum Wanted {
 /// What was found since the number of cores changed.
 #[derive(Default)]
 struct Looks {
+    online: usize,
     short: usize,
     working: VecDeque<usize>,
 }
 
 impl Looks {
     fn add(&mut self, found: Found) -> Wanted {
+        if found.online != self.online {
+            *self = Looks { online: found.online, ..Looks::default() };
+        }
         self.short = if found.is_waited && found.working >= found.online { self.short + 1 } else { 0 };
         self.working.push_back(found.working);
         if self.working.len() > COUNTED {
@@ -162,20 +183,20 @@ fn look_after(live: &Live, is_critical: bool) {
     let Some(counts) = live.elastic_cores() else { return };
     let (mut looks, mut before) = (Looks::default(), Processors::new());
     let mut is_refused = false;
-    while !live.is_over() {
-        let Some(found) = live.look_at_cores() else { return };
-        std::thread::sleep(if found.working == 0 { LOOK_IDLE } else { LOOK });
+    let mut pause = LOOK;
+    loop {
+        std::thread::sleep(pause);
+        let Some(found) = live.look_at_cores().filter(|_| !live.is_over()) else { return };
+        pause = if found.working == 0 { LOOK_IDLE } else { LOOK };
         let (online, base) = (found.online as u32, counts.base.load(Ordering::Relaxed));
         match looks.add(found) {
             Wanted::Soon if looks.short == 1 && found.online < live.most_cores() && !is_critical => {
                 before = look_at_processors()
             }
             Wanted::More if found.online < live.most_cores() => {
-                // The next one's processor, if that is known; else any will do that this process may use.
-                let next = counts.cpus.as_ref().map(|cpus| cpus.get(found.online).copied());
-                let may = |number: usize| next.is_none_or(|next| next == Some(number));
+                let may = |cpu| counts.cpus.may(found.online, cpu);
                 if is_critical || is_one_idle(&before, &look_at_processors(), may) {
-                    if live.set_cores(online + 1).is_ok() {
+                    if live.change_cores(online, online + 1) {
                         counts.taken.fetch_add(1, Ordering::Relaxed);
                     }
                     is_refused = false;
@@ -191,7 +212,7 @@ fn look_after(live: &Live, is_critical: bool) {
                 looks = Looks::default();
             }
             Wanted::Less if online > base => {
-                if live.set_cores(online - 1).is_ok() {
+                if live.change_cores(online, online - 1) {
                     counts.given_back.fetch_add(1, Ordering::Relaxed);
                 }
                 looks = Looks::default();

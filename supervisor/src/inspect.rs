@@ -202,6 +202,7 @@ pub struct Live {
     burning: Mutex<()>,
     reporting: Mutex<()>,
     resizing: Mutex<()>,
+    changing_cores: Mutex<()>,
 }
 
 /// Configurations, the one that the cell runs with and the one that it was offered.
@@ -283,6 +284,7 @@ impl Live {
             burning: Mutex::new(()),
             reporting: Mutex::new(()),
             resizing: Mutex::new(()),
+            changing_cores: Mutex::new(()),
         }
     }
 
@@ -390,9 +392,11 @@ impl Live {
         self.cores
     }
 
-    /// Gives it so many cores, without changing what it has in any case.
-    pub(crate) fn set_cores(&self, cores: u32) -> Result<()> {
-        self.resize(cores).map(|_| ())
+    /// Gives it so many cores if it has `from`, and at least as many as it has in any case. Was that done?
+    pub(crate) fn change_cores(&self, from: u32, to: u32) -> bool {
+        let _one = self.changing_cores.lock().unwrap_or_else(PoisonError::into_inner);
+        let base = self.elastic_cores().map_or(0, |counts| counts.usage().base);
+        self.online() == from && to >= base && self.resize(to).is_ok()
     }
 
     /// What its cores do now, as they say.
@@ -446,6 +450,7 @@ impl Live {
             Request::Trace { events } => said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing),
             Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),
             Request::Resize { cores } => {
+                let _one = self.changing_cores.lock().unwrap_or_else(PoisonError::into_inner);
                 let done = self.resize(cores);
                 if let (Ok(_), Some(counts)) = (&done, self.elastic_cores()) {
                     counts.set_base(cores);

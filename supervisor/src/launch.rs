@@ -15,7 +15,7 @@ use atoll_abi::layout::{
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
 
-use crate::cores::Counts;
+use crate::cores::{Counts, Cpus};
 use crate::extents::Extents;
 use crate::growth::Elastic;
 use crate::image::Image;
@@ -36,6 +36,8 @@ pub struct CellConfig {
     pub online: usize,
     /// CPU of each core, if they are to be pinned.
     pub cpus: Option<Vec<usize>>,
+    /// CPUs that it may use.
+    pub allowed: Vec<usize>,
     /// Bytes of memory, multiples of 2 MiB.
     pub memory: Sizes,
     /// Set if it takes more by itself, up to the most: how much of the host's memory it leaves alone, bytes.
@@ -80,6 +82,7 @@ pub struct Cell {
     cores: usize,
     online: u32,
     cpus: Option<Vec<usize>>,
+    allowed: Vec<usize>,
     elastic: Option<u64>,
     program: String,
     grid: GridConfig,
@@ -367,6 +370,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         cores: config.cores,
         online: config.online as u32,
         cpus: config.cpus,
+        allowed: config.allowed,
         elastic: config.host_reserve,
         program: printable(&config.boot.program),
         grid: config.boot.grid,
@@ -444,12 +448,19 @@ impl Cell {
             self.extents.clone(),
             self.sender(),
             self.child,
-            self.elastic
-                .map(|reserve| Elastic::new(base, reserve, Counts::new(self.online, self.cpus.clone()))),
+            self.elastic.map(|reserve| Elastic::new(base, reserve, Counts::new(self.online, self.cpus()))),
             self.cores,
             self.program.clone(),
             self.grid.clone(),
         ))
+    }
+
+    /// Where its cores run.
+    fn cpus(&self) -> Cpus {
+        match &self.cpus {
+            Some(cpus) => Cpus::Pinned(cpus.clone()),
+            None => Cpus::Any(self.allowed.clone()),
+        }
     }
 
     /// Bytes of host memory behind the cell's memory now.

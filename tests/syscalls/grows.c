@@ -65,8 +65,23 @@ int main(void)
 	sigaction(SIGSEGV, &a, NULL);
 	sigaction(SIGBUS, &a, NULL);
 
+	SECTION("anywhere");
+	// What is small and unmapped is where it is taken from again.
+	char *p = mmap(NULL, 16 * PG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	munmap(p, 16 * PG);
+	p = mmap(NULL, 4 * PG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0);
+	V(mapped(p - PG));
+	V(touch(p - 1));
+	V(mapped(p - PG));
+	char *others = mmap(NULL, 4 * PG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	V(others + 4 * PG <= p - 100 * PG || others >= p + 4 * PG);
+	V(touch(p - PG - 1));
+	V(others[0] + others[4 * PG - 1]);
+	munmap(others, 4 * PG);
+	munmap(p - 2 * PG, 6 * PG);
+
 	SECTION("grows");
-	char *p = room(4000);
+	p = room(4000);
 	V(mapped(p - PG));
 	V(touch(p - 1));
 	V(mapped(p - PG));

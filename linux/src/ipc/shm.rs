@@ -259,6 +259,7 @@ pub fn shmat(c: &mut Call) -> Result<u64> {
             paging: None,
             populate: false,
             locked: false,
+            grows: false,
         })
     };
     segment.left(|_| {});

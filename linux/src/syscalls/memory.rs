@@ -141,7 +141,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         return Err(Errno::EPERM);
     }
     let space = &c.task.space.memory;
-    if (locked || space.locks_all()) && page_up(len) > may_lock(c) {
+    if (locked || space.locks_all()) && page_up(len) > may_lock(c.task) {
         return Err(Errno::EAGAIN);
     }
     let grows = flags & linux::MAP_GROWSDOWN != 0;
@@ -150,7 +150,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     }
     let paging =
         if shared { None } else { memory_policy::of_mapping(&c.task.process, file.as_deref(), page_up(len)) };
-    let at = space.map(MapRequest {
+    space.map(MapRequest {
         addr,
         len,
         access,
@@ -161,18 +161,15 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         paging,
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
-    })?;
-    if grows {
-        space.set_grows(at, len);
-    }
-    Ok(at)
+        grows,
+    })
 }
 
 /// Makes what grows downwards longer, as far as `addr`, where nothing is mapped; false: it can't be.
 pub fn grow(task: &Task, addr: u64) -> bool {
     let (most, all) = (task.process.limit(linux::RLIMIT_STACK).cur, task.process.limit(linux::RLIMIT_AS).cur);
     let memory = &task.space.memory;
-    memory.grow(addr, most, all.saturating_sub(memory.total()))
+    memory.grow(addr, most, all.saturating_sub(memory.total()), may_lock(task))
 }
 
 /// May the process lock memory?
@@ -181,12 +178,12 @@ fn can_lock(c: &Call) -> bool {
 }
 
 /// Bytes that the process may lock more.
-fn may_lock(c: &Call) -> u64 {
-    if c.task.process.ids().may(linux::CAP_IPC_LOCK) {
+fn may_lock(task: &Task) -> u64 {
+    if task.process.ids().may(linux::CAP_IPC_LOCK) {
         return u64::MAX;
     }
-    let limit = c.task.process.limit(linux::RLIMIT_MEMLOCK).cur & !(PAGE - 1);
-    limit.saturating_sub(c.task.space.memory.locked(0, u64::MAX))
+    let limit = task.process.limit(linux::RLIMIT_MEMLOCK).cur & !(PAGE - 1);
+    limit.saturating_sub(task.space.memory.locked(0, u64::MAX))
 }
 
 /// What a MAP_SHARED_VALIDATE mapping may ask for beside.
@@ -294,6 +291,7 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
         paging: None,
         populate: true,
         locked: area.locked,
+        grows: false,
     })?;
     Ok(0)
 }
@@ -333,7 +331,7 @@ pub fn mremap(c: &mut Call) -> Result<u64> {
     if old_len > 0 && more > 0 && !has_address_space(c, more) {
         return Err(Errno::ENOMEM);
     }
-    let may_lock = may_lock(c);
+    let may_lock = may_lock(c.task);
     c.task.space.memory.remap(Remap { old, old_len, new_len, may_move, fixed, stays, may_lock })
 }
 
@@ -345,7 +343,7 @@ pub fn brk(c: &mut Call) -> Result<u64> {
     let (start, now) = space.heap_range();
     let more = page_up(to).saturating_sub(page_up(now));
     let is_refused = || {
-        space.locks_all() && more > may_lock(c)
+        space.locks_all() && more > may_lock(c.task)
             || more > memory().total() && overcommit_is_obvious(more)
             || !has_address_space(c, more)
     };
@@ -619,7 +617,7 @@ pub fn mlockall(c: &mut Call) -> Result<u64> {
     let space = &c.task.space.memory;
     let now = flags & linux::MCL_CURRENT != 0;
     let all = space.total();
-    if now && all > may_lock(c).saturating_add(space.locked(0, u64::MAX)) {
+    if now && all > may_lock(c.task).saturating_add(space.locked(0, u64::MAX)) {
         return Err(Errno::ENOMEM);
     }
     space.lock_all(now.then_some(true), flags & linux::MCL_FUTURE != 0);
@@ -638,7 +636,7 @@ fn lock(c: &Call, populate: bool) -> Result<u64> {
     }
     let (addr, len) = pages_of(c)?;
     let space = &c.task.space.memory;
-    if len > may_lock(c).saturating_add(space.locked(addr, addr + len)) {
+    if len > may_lock(c.task).saturating_add(space.locked(addr, addr + len)) {
         return Err(Errno::ENOMEM);
     }
     space.set_locked(addr, len, true)?;
