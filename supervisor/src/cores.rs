@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inspect::Live;
 
-/// How often it is looked at, and how often where no core works.
+/// How often it is looked at, and how often where no core works and it has none to give back.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_IDLE: Duration = Duration::from_millis(400);
 /// So many looks, one after the other, at which a thread waits: it takes a core.
@@ -187,8 +187,8 @@ fn look_after(live: &Live, is_critical: bool) {
     loop {
         std::thread::sleep(pause);
         let Some(found) = live.look_at_cores().filter(|_| !live.is_over()) else { return };
-        pause = if found.working == 0 { LOOK_IDLE } else { LOOK };
         let (online, base) = (found.online as u32, counts.base.load(Ordering::Relaxed));
+        pause = if found.working == 0 && online <= base { LOOK_IDLE } else { LOOK };
         match looks.add(found) {
             Wanted::Soon if looks.short == 1 && found.online < live.most_cores() && !is_critical => {
                 before = look_at_processors()
