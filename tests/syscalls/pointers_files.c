@@ -144,7 +144,7 @@ static void contents(void)
 	begin_file();
 	char *end = bad + 4096;
 	V(read(file, out, -1ul));
-	V(read(file, end - 8, 1l << 40));
+	V(read(file, end - 8, 1l << 32));
 	V(pwrite(file, end - 8, -1ul, 0));
 	v[1].iov_len = -1ul;
 	V(readv(file, v, 3));
