@@ -14,6 +14,7 @@ mod memory;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
 
@@ -69,6 +70,7 @@ fn atoll_core_local() -> &'static CoreLocal {
     CORE.get().expect("this thread is no simulated core")
 }
 
+static BOOT: OnceLock<fn(usize) -> !> = OnceLock::new();
 static SIM: OnceLock<Sim> = OnceLock::new();
 static PLATFORM: OnceLock<&'static dyn Platform> = OnceLock::new();
 
@@ -155,20 +157,30 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
         calls: AtomicU64::new(0),
     });
     set_platform(PLATFORM.get_or_init(|| sim));
+    BOOT.get_or_init(|| boot);
     for n in 0..config.cores {
-        std::thread::Builder::new()
-            .stack_size(1 << 20)
-            .spawn(move || {
-                CORE.set(Some(&control.cores[n].local));
-                let state = sim.state.lock().expect("no core panics while it holds the state");
-                drop(sim.wait_turn(state, n));
-                boot(n)
-            })
-            .expect("a thread for a core");
+        // By the C library itself: std takes a lock of its own for that, which another thread may have had when this process was forked.
+        // SAFETY: the attributes are filled in before they are used; the function takes a number.
+        unsafe {
+            let (mut attr, mut thread) = std::mem::zeroed();
+            libc::pthread_attr_init(&raw mut attr);
+            libc::pthread_attr_setstacksize(&raw mut attr, 1 << 20);
+            let failed = libc::pthread_create(&raw mut thread, &raw const attr, core_main, n as *mut c_void);
+            assert!(failed == 0, "a thread for a core");
+        }
     }
     loop {
         std::thread::park();
     }
+}
+
+/// A core's thread.
+extern "C" fn core_main(n: *mut c_void) -> *mut c_void {
+    let (n, sim) = (n as usize, SIM.get().expect("made before its threads"));
+    CORE.set(Some(&sim.control.cores[n].local));
+    let state = sim.state.lock().expect("no core panics while it holds the state");
+    drop(sim.wait_turn(state, n));
+    BOOT.get().expect("said before its threads")(n)
 }
 
 impl Sim {
