@@ -193,13 +193,11 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
         let dir = path.parent().unwrap_or(Path::new(".")).join(image);
         line.extend(["--rootfs".into(), dir.display().to_string()]);
     }
-    if let Some(grid) = cell.grid {
-        let file = path.parent().unwrap_or(Path::new(".")).join(grid);
-        line.extend(["--grid".into(), file.display().to_string()]);
-    }
-    if let Some(policy) = cell.memory_policy {
-        let file = path.parent().unwrap_or(Path::new(".")).join(policy);
-        line.extend(["--memory-policy".into(), file.display().to_string()]);
+    for (option, file) in [("--grid", cell.grid), ("--memory-policy", cell.memory_policy)] {
+        if let Some(file) = file {
+            let file = path.parent().unwrap_or(Path::new(".")).join(file);
+            line.extend([option.into(), file.display().to_string()]);
+        }
     }
     line.push("--".into());
     line.extend(words);
