@@ -868,6 +868,8 @@ struct Vm {
     heap_paging: Option<Paging>,
     /// How many bytes get ready next: more from time to time, in a space that uses them up.
     next_ready: u64,
+    /// Where what was last shown of an object ends, and how long it was.
+    shown: (u64, u64),
     /// What is mapped is locked.
     locks_all: bool,
     /// No fewer mappings than the host has of what was copied on writing, as counted last, and of all else then.
@@ -1518,6 +1520,7 @@ impl Vm {
             brk: 0,
             top,
             resident: 0,
+            shown: (0, 0),
             peak: 0,
             total: 0,
             ready: Ready::default(),
@@ -3010,7 +3013,8 @@ impl Vm {
         // As much of the object's 64 KiB as the area shows.
         let base = at & !(SLOT - 1);
         let from = base.max(offset);
-        let to = (base + SLOT).min(offset + (area.end - start)).min(size);
+        let most = (offset + (area.end - start)).min(size);
+        let mut to = (base + SLOT).min(most);
         let memory_offset = object.chunk(base).map_err(|e| match e {
             Errno::ENOMEM => Denied::NoMemory,
             // What it began with can't be read.
@@ -3019,6 +3023,20 @@ impl Vm {
         if area.access.contains(Access::WRITE) {
             object.shown(write);
         }
+        // Who goes on where the last pages ended gets more and more of what the object has, as far as it lies in one piece.
+        let ahead = match self.shown {
+            (end, len) if end == start + (from - offset) => (2 * len).min(BLOCK),
+            _ => 0,
+        };
+        while to < most
+            && to - from < ahead
+            && object.has_memory(to)
+            && object.is_here(to)
+            && object.chunk(to) == Ok(memory_offset + (to - base))
+        {
+            to = (to + SLOT).min(most);
+        }
+        self.shown = (start + (to - offset), to - from);
         let backing = Backing::Memory { offset: memory_offset + (from - base) };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {
