@@ -1118,27 +1118,19 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         entered: units::Entered::default(),
     });
     let (frame, first) = (new.frame, new.first);
-    let keep = task.clone();
     let begin = move || {
         books::begin(books::START, Resource::Process);
-        {
-            // SAFETY: this thread's own frame, in the runtime.
-            let f = unsafe { atoll_task::current().frame() };
-            *f = *frame;
-            // What comes before the program may wait, and then the frame gets what the register has.
-            atoll_task::set_thread_pointer(f.fs_base);
-            if let Some(first) = first {
-                first(f);
-            }
-            if keep.asked() != 0 {
-                signal::handle_work(&keep, f);
-            }
+        // SAFETY: this thread's own frame, in the runtime.
+        let f = unsafe { atoll_task::current().frame() };
+        *f = *frame;
+        // What comes before the program may wait, and then the frame gets what the register has.
+        atoll_task::set_thread_pointer(f.fs_base);
+        if let Some(first) = first {
+            first(f);
         }
-        // The thread's own reference lives as long as the registry's: to the end of `exit_task`.
-        drop(keep);
         books::end();
     };
-    let thread = atoll_task::spawn_program(new.space.id, begin, || resume_current()).ok_or(Errno::EAGAIN)?;
+    let thread = atoll_task::spawn_program(new.space.id, begin, || begin_program()).ok_or(Errno::EAGAIN)?;
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
     grid::thread_begins(&task);
     let own = task.own.get().unwrap_or(&new.process.activity);
@@ -1166,6 +1158,19 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
 /// Lets a new task run.
 pub fn start(task: &Task) {
     atoll_task::start(task.thread());
+}
+
+/// The current thread goes to its program, unless it is to end or to stop before that. Nothing that it owns is on its stack here: where
+/// it ends, it doesn't come back.
+fn begin_program() -> ! {
+    let task = current();
+    if task.asked() != 0 {
+        books::begin(books::START, Resource::Process);
+        // SAFETY: this thread's own frame, in the runtime.
+        signal::handle_work(task, unsafe { atoll_task::current().frame() });
+        books::end();
+    }
+    resume_current()
 }
 
 unsafe extern "C" {
