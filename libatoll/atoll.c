@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };
+enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED, PAGES_FORGET };
 enum { SHRINK = HELLO + 32 };
 
 static long call3(long number, long a, long b, long c)
@@ -80,6 +80,11 @@ long atoll_pages_written(void *addr, size_t len, unsigned char *written)
 long atoll_pages_accessed(void *addr, size_t len, unsigned char *accessed)
 {
     return answer(atoll_in_cell() ? call3(PAGES_ACCESSED, (long)addr, (long)len, (long)accessed) : -ENOSYS);
+}
+
+int atoll_pages_forget(void *addr, size_t len)
+{
+    return (int)answer(atoll_in_cell() ? call(PAGES_FORGET, (long)addr, (long)len) : -ENOSYS);
 }
 
 long atoll_pages_change(const struct atoll_pages_change *changes, size_t count)

@@ -260,6 +260,8 @@ pub mod call {
     pub const PAGES_ACCESSED: u64 = HELLO + 18;
     /// List (address, number of [`PageChange`]s): changes of mappings, in order. Value: how many were made, or the error of the first.
     pub const PAGES_CHANGE: u64 = HELLO + 17;
+    /// Range (address, length, whole pages): all cores walk the page tables anew for it. ENOSYS: the platform can't have them do so.
+    pub const PAGES_FORGET: u64 = HELLO + 19;
 
     /// What these calls are as long as they mean what is said here.
     pub const VERSION: u64 = 1;

@@ -25,6 +25,7 @@ mod number {
     pub const PAGES_WRITTEN: u64 = HELLO + 16;
     pub const PAGES_ACCESSED: u64 = HELLO + 18;
     pub const PAGES_CHANGE: u64 = HELLO + 17;
+    pub const PAGES_FORGET: u64 = HELLO + 19;
     /// Linux's.
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
@@ -50,7 +51,8 @@ unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
 }
 
 fn call(number: u64, a: u64, b: u64) -> i64 {
-    // SAFETY: these calls read at most the `b` bytes at `a`, which the caller has; Linux knows none of the numbers.
+    // SAFETY: these calls read at most the `b` bytes at `a`, which the caller has, and change nothing there; Linux knows none of the
+    // numbers.
     unsafe { call3(number, a, b, 0) }
 }
 
@@ -77,7 +79,7 @@ impl fmt::Display for Error {
             28 => f.write_str("there is no room for more activities"),
             EINVAL => f.write_str("there is no such activity, or no such range"),
             4 => f.write_str("a signal came"),
-            ENOSYS => f.write_str("this is no cell"),
+            ENOSYS => f.write_str("this is no cell, or can't be had in it"),
             n => write!(f, "error {n}"),
         }
     }
@@ -145,6 +147,15 @@ fn pages_told(number: u64, start: *const u8, len: usize, bits: &mut [u8]) -> Res
     let (start, to) = (start.addr() as u64, bits.as_mut_ptr().addr() as u64);
     // SAFETY: it writes to `bits` only, which is as long as that takes.
     answer(unsafe { call3(number, start, len as u64, to) }).map(|n| n as usize)
+}
+
+/// Has all cores walk the page tables anew for a range: `include/atoll.h` says what that is good for. ENOSYS on Linux, and in a cell on
+/// it.
+pub fn pages_forget(start: *const u8, len: usize) -> Result<(), Error> {
+    if !in_cell() {
+        return Err(Error(ENOSYS));
+    }
+    answer(call(number::PAGES_FORGET, start.addr() as u64, len as u64)).map(drop)
 }
 
 /// What becomes of a range of mappings.
@@ -272,9 +283,15 @@ mod tests {
         let line = std::format!("enum {{ HELLO = {:#010x}, CREATE, ENTER, LEAVE, END, CURRENT,", call::HELLO);
         assert!(c.contains(&line) && call::CURRENT == call::HELLO + 5, "{line}");
         assert!(c.contains("SHRINK = HELLO + 32") && call::SHRINK == call::HELLO + 32);
-        assert!(c.contains("CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };"));
-        let numbers = [number::PAGES_WRITTEN, number::PAGES_CHANGE, number::PAGES_ACCESSED];
-        assert_eq!(numbers, [call::PAGES_WRITTEN, call::PAGES_CHANGE, call::PAGES_ACCESSED]);
+        assert!(
+            c.contains("CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED, PAGES_FORGET };")
+        );
+        let numbers =
+            [number::PAGES_WRITTEN, number::PAGES_CHANGE, number::PAGES_ACCESSED, number::PAGES_FORGET];
+        assert_eq!(
+            numbers,
+            [call::PAGES_WRITTEN, call::PAGES_CHANGE, call::PAGES_ACCESSED, call::PAGES_FORGET]
+        );
         assert_eq!(
             [Becomes::Accessible as u32, Becomes::Discarded as u32, Becomes::Unmapped as u32],
             [change::ACCESS, change::DISCARD, change::UNMAP]
@@ -295,6 +312,7 @@ mod tests {
         assert_eq!(shrink_wait(), Err(Error(ENOSYS)));
         assert_eq!(pages_written(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
         assert_eq!(pages_accessed(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
+        assert_eq!(pages_forget(core::ptr::null(), 0), Err(Error(ENOSYS)));
         let bad =
             PagesChange { start: core::ptr::dangling_mut(), len: PAGE, to: Becomes::Accessible, access: 0 };
         // SAFETY: nothing lies there; Linux takes no such address.

@@ -24,7 +24,7 @@ use atoll_abi::control::Paging;
 use atoll_abi::layout::{
     BLOCK, PAGE, RUNTIME_BASE, RUNTIME_END, USER_MAX, USER_MIN, is_user_range, page_down, page_up,
 };
-use atoll_abi::platform::{Access, Backing, Change, platform};
+use atoll_abi::platform::{Access, Backing, Change, PageBit, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
@@ -390,9 +390,10 @@ struct Slot {
     guarded: bool,
     /// Pages that are mapped without write access because the program's own pager wants to be asked first.
     kept: u16,
-    /// Pages that are mapped without write access because the program wants to know whether they are written to.
+    /// Pages of which the program wants to know whether they are written to: they are mapped without write access, or, where the
+    /// platform has the page tables' bits, like others.
     clean: u16,
-    /// Pages that are mapped without any access because the program wants to know whether they are used at all.
+    /// Pages of which it wants to know whether they are used at all: they are mapped without any access, or likewise.
     idle: u16,
 }
 
@@ -413,6 +414,19 @@ impl Told {
             Told::Accessed => &mut slot.idle,
         }
     }
+
+    /// What the processor notes of it.
+    fn bit(self) -> PageBit {
+        match self {
+            Told::Written => PageBit::Dirty,
+            Told::Accessed => PageBit::Accessed,
+        }
+    }
+}
+
+/// Of pages of which a program wants to know something, those that have less access for that: none where the processor notes it.
+fn by_protection(pages: u16) -> u16 {
+    if pages != 0 && platform().has_page_bits() { 0 } else { pages }
 }
 
 impl Slot {
@@ -435,15 +449,30 @@ impl Slot {
         if self.is_shared() { unwritable(access) } else { access }
     }
 
-    /// Pages that are mapped with less access because of who wants to know of the first write, or use.
+    /// Pages of which somebody wants to know of the first write, or use.
     fn held(&self) -> u16 {
         self.kept | self.clean | self.idle
     }
 
+    /// Those of which it shows by a fault that they are written to.
+    fn unwritten(&self) -> u16 {
+        by_protection(self.clean)
+    }
+
+    /// Those of which it shows by a fault that they are used.
+    fn unused(&self) -> u16 {
+        by_protection(self.idle)
+    }
+
+    /// Nothing is known any more of what it was told of its pages: they count as used and written to.
+    fn forget_told(&mut self) {
+        (self.clean, self.idle) = (0, 0);
+    }
+
     /// These of its pages, apart by what `access` comes to there.
     fn by_access(&self, bits: u16, access: Access) -> [(u16, Access); 3] {
-        let none = bits & self.idle;
-        let read_only = if self.is_shared() { bits } else { bits & (self.kept | self.clean) } & !none;
+        let none = bits & self.unused();
+        let read_only = if self.is_shared() { bits } else { bits & (self.kept | self.unwritten()) } & !none;
         [(bits & !read_only & !none, access), (read_only, unwritable(access)), (none, Access::empty())]
     }
 
@@ -2793,8 +2822,12 @@ impl Vm {
         if (self.is_in_too_many_pieces() || self.is_copied_in_part(block)) && self.own_block(block)? {
             return Ok(());
         }
-        let new = copy_of(&old)?;
+        let mut new = copy_of(&old)?;
         let shown = self.show_instead(s, &new);
+        if shown.is_err() {
+            // Nor is what the processor has noted of them.
+            new.forget_told();
+        }
         self.slots.insert(s, new);
         old.release();
         shown
@@ -3077,7 +3110,7 @@ impl Vm {
         if let Some(there) = slot {
             let is_there = there.mapped & page != 0;
             let whole = page_bits(s, start.max(s), area.end) & there.mapped == there.mapped;
-            if is_there && there.idle & page != 0 {
+            if is_there && there.unused() & page != 0 {
                 self.note(Told::Accessed, s, page, start, area).map_err(|_| Denied::NoMemory)?;
                 // System calls take a second fault for the program's error: a write that somebody wants to know of, too, or that takes a
                 // copy, comes by with this one.
@@ -3094,7 +3127,7 @@ impl Vm {
                     .set_kept(s.max(start), area.end.min(s + SLOT), false)
                     .map_err(|_| Denied::NoMemory);
             }
-            if is_there && write && there.clean & page != 0 && !there.is_shared() {
+            if is_there && write && there.unwritten() & page != 0 && !there.is_shared() {
                 return self.note(Told::Written, s, page, start, area).map_err(|_| Denied::NoMemory);
             }
             // What others show stays as it is: to write to it, or to add to it, takes a copy.
@@ -3264,20 +3297,32 @@ impl Vm {
         if self.overlapping(start, end).iter().all(can) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// Which pages of a range are so since this was last asked, a word for each slot. Value: how many.
+    /// Which pages of a range are so since this was last asked, a word for each slot, which are 0. Value: how many.
     fn take(&mut self, told: Told, start: u64, end: u64, pages_told: &mut [u16]) -> Result<u64> {
         let (first, mut pages) = (start & !(SLOT - 1), 0);
         let mut runs = Protecting::new();
+        // What was brought in since then is told of, whatever the processor has noted; of the rest that decides.
+        let has_bits = platform().has_page_bits();
+        if has_bits && let Err(e) = platform().take_page_bits(told.bit(), start, end - start, pages_told) {
+            // Some of it is taken, and told to nobody.
+            self.slots.range_mut(first..end).for_each(|(_, slot)| *told.of(slot) = 0);
+            return Err(e);
+        }
         for a in self.overlapping(start, end) {
             let area = &self.areas[&a];
             let (from, to) = (a.max(start), area.end.min(end));
             for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
                 let (is_guarded, mapped) = (slot.guarded, slot.mapped);
                 let held = told.of(slot);
-                let bits = page_bits(*s, from, to) & mapped & !*held;
+                let word = &mut pages_told[((s - first) / SLOT) as usize];
+                let here = page_bits(*s, from, to);
+                let bits = here & mapped & (!*held | *word);
                 *held |= bits;
-                pages_told[((s - first) / SLOT) as usize] |= bits;
+                *word = *word & !here | bits;
                 pages += u64::from(bits.count_ones());
+                if has_bits {
+                    continue;
+                }
                 // The chunk is shared, and nobody can write to it, or its program can't.
                 if told == Told::Accessed || !is_guarded && area.access.contains(Access::WRITE) {
                     runs.add_slot(*s, slot, bits, area.access);
@@ -3551,6 +3596,7 @@ impl Vm {
         };
         if send().is_err() {
             // The host has no more mappings to give. They fault in again.
+            self.slots.range_mut(s..s + len).for_each(|(_, slot)| slot.forget_told());
             for (addr, len, _) in &shown {
                 // SAFETY: pages of these slots in the program's part.
                 unsafe { platform().unmap(*addr, *len)? };
@@ -3565,8 +3611,11 @@ impl Vm {
         let old = self.slots[&s];
         let offset = known.place_of(&old)?;
         memory().sharers().add(offset);
-        let new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
+        let mut new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
         let shown = self.show_instead(s, &new);
+        if shown.is_err() {
+            new.forget_told();
+        }
         self.slots.insert(s, new);
         old.release();
         shown

@@ -8,7 +8,7 @@ use atoll_abi::control::Paging;
 use atoll_abi::grid::Quota;
 use atoll_abi::grid::call::{self, PageChange};
 use atoll_abi::layout::{PAGE, USER_MAX, is_user_range, page_down, page_up};
-use atoll_abi::platform::Access;
+use atoll_abi::platform::{Access, platform};
 use atoll_abi::{Errno, Result};
 use atoll_fs::OpenFile;
 use atoll_fs::device::Device;
@@ -443,6 +443,15 @@ fn pages_told(c: &Call, told: Told) -> Result<u64> {
         (at, put) = (end, put + bytes);
     }
     Ok(pages)
+}
+
+/// Cores walk the page tables anew for a range ([`PAGES_FORGET`](call::PAGES_FORGET)).
+pub fn pages_forget(c: &mut Call) -> Result<u64> {
+    let (addr, len) = (c.arg(0), c.arg(1));
+    if !addr.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    platform().forget(addr, len).map(|()| 0)
 }
 
 /// Several changes of mappings ([`PAGES_CHANGE`](call::PAGES_CHANGE)).

@@ -26,7 +26,7 @@ use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::CONTROL;
 use atoll_abi::mailbox::{Inbox, Line};
 use atoll_abi::nucleus::call;
-use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, Platform};
+use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, PageBit, Platform};
 use atoll_abi::service::{Answer, Request};
 use atoll_mem::user::taken_away;
 use atoll_platform_entry::entry;
@@ -199,6 +199,18 @@ impl Platform for Nucleus {
             taken_away();
         }
         done
+    }
+
+    fn has_page_bits(&self) -> bool {
+        true
+    }
+
+    fn take_page_bits(&self, bit: PageBit, addr: u64, len: u64, pages: &mut [u16]) -> Result<()> {
+        spaces::take_page_bits(bit, addr, len, pages)
+    }
+
+    fn forget(&self, addr: u64, len: u64) -> Result<()> {
+        spaces::forget(addr, len)
     }
 
     fn memory_back(&self) -> Option<u64> {
