@@ -346,6 +346,13 @@ pub trait Platform: Sync {
         Err(crate::Errno::ENOSYS)
     }
 
+    /// The number of the machine's frame (its physical address, divided by the size of a page) that the page at this offset of the cell's
+    /// memory is in, for as long as the cell lives. Those of a block of 2 MiB follow each other. None: there is no such page, or the
+    /// platform isn't told. No call.
+    fn frame_of(&self, _offset: u64) -> Option<u64> {
+        None
+    }
+
     /// Takes back memory that the platform had from the cell (for page tables) and needs no more: the offset
     /// of a block, whose contents are undefined.
     fn memory_back(&self) -> Option<u64> {

@@ -84,6 +84,10 @@ impl Platform for Watched {
         below().has_answers()
     }
 
+    fn frame_of(&self, offset: u64) -> Option<u64> {
+        below().frame_of(offset)
+    }
+
     fn has_page_bits(&self) -> bool {
         below().has_page_bits()
     }

@@ -86,6 +86,30 @@ long atoll_pages_accessed(void *addr, size_t len, unsigned char *accessed);
  * cell, and in one on the host. Where this works, the two above read the page tables' own bits. */
 int atoll_pages_forget(void *addr, size_t len);
 
+/* The most colours that frames can have. */
+#define ATOLL_COLOURS_MAX 64
+
+/* Pages of a range of private anonymous memory come only from frames of these colours from now on. A frame's colour is its number (physical
+ * address / 4096) modulo `colours`, 1 to ATOLL_COLOURS_MAX, and bit n of `wanted` is colour n. Frames that fall to the same part of a cache
+ * (or to the same bank, where addresses are not mixed up) have the same colour, if there are as many colours as such parts; how many that
+ * is, the program has to know. 0 colours: from frames of any colour again.
+ *
+ * What is in the range is dropped: it reads as zeroes. Each page is brought in by itself, when it is first touched. If there is no free frame of its
+ * colours at hand then, it comes from another one, as the program would else have to end; madvise(MADV_POPULATE_WRITE), mlock and their like
+ * fail with ENOMEM, or stop, instead. atoll_pages_frames tells. The colours stay with the range when it is moved or made longer (mremap), its access
+ * changes, or what is in it is dropped. A child of fork has copies, made at the fork, of the same colours likewise, so that such a fork takes
+ * as long as to copy them. Of such memory it can't be said which pages were written to, and there can be no pager of the program's own.
+ *
+ * 0, or -1 and errno: EINVAL, an address or length that is no multiple of 4096, no such colours, or memory that is no private anonymous
+ * memory, that grows downwards, or that has a pager; ENOMEM, some of it is not mapped; ENOSYS, nobody tells which frames there are:
+ * outside of a cell, and in one on the host, whose frames are Linux's. */
+int atoll_pages_colour(void *addr, size_t len, unsigned colours, uint64_t wanted);
+
+/* The numbers of the frames that the pages of a range of the program's own are in, len / 4096 of them; 0: the page is not in place, or it is no
+ * private memory. In a virtual machine they are that machine's. 0, or -1 and errno: EINVAL, an address or length that can't be; ENOMEM, some of it
+ * is not mapped; EFAULT, there is no place for them; ENOSYS as above. */
+int atoll_pages_frames(void *addr, size_t len, uint64_t *frames);
+
 /* What becomes of a range of mappings: */
 enum {
     ATOLL_PAGES_ACCESS = 0,  /* what it is, with this access (mprotect(2)) */

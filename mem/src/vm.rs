@@ -12,6 +12,9 @@
 //! ([`Area::direct`]); pages of them that were changed (rewritten system-call
 //! sites) or may be written stand in slots like anonymous memory, and so does
 //! what is mapped privately of a file in the cell's memory.
+//!
+//! Memory whose program wants [`Colours`] comes page by page, each from a frame of these, and stands in no slot. It is not
+//! shared after a fork: the child's is a copy, of the same colours.
 #![allow(unsafe_code, reason = "asks the platform to change mappings, and fills pages")]
 
 use alloc::collections::BTreeMap;
@@ -28,6 +31,7 @@ use atoll_abi::platform::{Access, Backing, Change, PageBit, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
+use crate::colours::Colours;
 use crate::heap::{ask_for_pages, give_pages, is_over_budget, memory, take_pages, take_pages_dirty, trim};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
@@ -295,6 +299,8 @@ pub struct Area {
     pub paging: Option<Paging>,
     /// The program's own pager, if it has one here.
     pub pager: Option<OwnPager>,
+    /// The colours of frames that its pages are to be in, if that is said.
+    pub colours: Option<Colours>,
 }
 
 /// Who answers for pages in place of the pager here (`userfaultfd(2)`).
@@ -873,6 +879,8 @@ pub struct AddressSpace {
 struct Vm {
     areas: BTreeMap<u64, Area>,
     slots: BTreeMap<u64, Slot>,
+    /// Pages that were brought in by colour, and their offsets in the cell's memory.
+    coloured: BTreeMap<u64, u64>,
     brk_start: u64,
     brk: u64,
     /// Mappings grow down from here.
@@ -1351,6 +1359,29 @@ impl AddressSpace {
         self.lock().can_tell(addr, addr + len)
     }
 
+    /// From now on pages of a range come only from frames of these colours, or of any again; what is in it is dropped. EINVAL: not all of
+    /// it is private anonymous memory without a pager of the program's own; ENOMEM: not all of it is mapped. The caller runs in
+    /// this space.
+    pub fn set_colours(&self, addr: u64, len: u64, colours: Option<Colours>) -> Result<()> {
+        self.lock().set_colours(addr, addr + len, colours)
+    }
+
+    /// The numbers of the frames that pages of a range are in; 0: it isn't in place, or no private memory. ENOMEM: not all of it is
+    /// mapped; ENOSYS: the platform isn't told.
+    pub fn frames(&self, addr: u64, frames: &mut [u64]) -> Result<()> {
+        let vm = self.lock();
+        if !vm.covered(addr, addr + frames.len() as u64 * PAGE) {
+            return Err(Errno::ENOMEM);
+        }
+        platform().frame_of(0).ok_or(Errno::ENOSYS)?;
+        for (n, frame) in frames.iter_mut().enumerate() {
+            let at = addr + n as u64 * PAGE;
+            let offset = if vm.is_mapped(at) { vm.offset_of(at) } else { None };
+            *frame = offset.and_then(|offset| platform().frame_of(offset)).unwrap_or(0);
+        }
+        Ok(())
+    }
+
     /// Would a fault there have to read from a device?
     pub fn fault_reads(&self, addr: u64) -> bool {
         let vm = self.lock();
@@ -1454,6 +1485,9 @@ impl AddressSpace {
                             (if of_file { &mut all.file } else { &mut all.anonymous }).add(bytes, by);
                             all.proportional += bytes / u64::from(by);
                         }
+                        let coloured = vm.coloured.range(from..to).count() as u64 * PAGE;
+                        all.anonymous.add(coloured, 1);
+                        all.proportional += coloured;
                     }
                 }
             }
@@ -1530,6 +1564,7 @@ impl Drop for AddressSpace {
             slot.release();
             breathe();
         }
+        vm.release_coloured(0, USER_MAX);
         for area in vm.areas.values() {
             if let Kind::Object { object, .. } = &area.kind {
                 object.mapped(-1);
@@ -1543,6 +1578,7 @@ impl Vm {
         Vm {
             areas: BTreeMap::new(),
             slots: BTreeMap::new(),
+            coloured: BTreeMap::new(),
             brk_start: 0,
             brk: 0,
             top,
@@ -1917,9 +1953,22 @@ impl Vm {
             object.mapped(1);
         }
         let at_fork = AtFork::default();
-        let (end, pager) = (start + len, None);
-        let area =
-            Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
+        let (end, pager, colours) = (start + len, None, None);
+        let area = Area {
+            end,
+            access,
+            shared,
+            kind,
+            direct,
+            plain,
+            name,
+            at_fork,
+            paging,
+            pager,
+            colours,
+            locked,
+            grows,
+        };
         self.total += len;
         self.insert(start, area);
         if is_ready {
@@ -1963,6 +2012,7 @@ impl Vm {
             a.marks() == b.marks()
                 && a.paging == b.paging
                 && a.pager == b.pager
+                && a.colours == b.colours
                 && a.access == b.access
                 && a.name == b.name
         };
@@ -2094,7 +2144,7 @@ impl Vm {
         self.closed.cut(start, end);
         let visible = |area: &Area| area.direct || matches!(area.kind, Kind::Object { .. });
         let visible = self.areas.range(start..end).any(|(_, area)| visible(area));
-        if visible || self.slots.range(start & !(SLOT - 1)..end).next().is_some() {
+        if visible || self.has_slots(start, end) {
             // Out of the page tables first, then back to the pool.
             // SAFETY: a user range; holes in it do no harm.
             let _ = unsafe { platform().unmap(start, end - start) };
@@ -2169,8 +2219,18 @@ impl Vm {
         true
     }
 
-    /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped.
+    /// Gives back the memory behind pages that were brought in by colour, which nothing shows any more.
+    fn release_coloured(&mut self, start: u64, end: u64) {
+        for (_, offset) in self.coloured.extract_if(start..end, |_, _| true) {
+            self.resident -= 1;
+            give_pages(offset, 0);
+            breathe();
+        }
+    }
+
+    /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped, and that of coloured ones.
     fn release_slots(&mut self, start: u64, end: u64) {
+        self.release_coloured(start, end);
         let resident = &mut self.resident;
         let empty = self.slots.extract_if(start & !(SLOT - 1)..end, |s, slot| {
             let bits = page_bits(*s, start, end) & slot.mapped;
@@ -2262,10 +2322,15 @@ impl Vm {
         self.change(start, end, differs, |area| area.at_fork = f(area.at_fork));
     }
 
-    /// What was advised about an area goes for what continues it, too, so that they are one.
+    /// What was said about an area goes for what continues it, too, so that they are one.
     fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
-        let differs = |area: &Area| (area.at_fork, area.paging) != (other.at_fork, other.paging);
-        self.change(start, end, differs, |area| (area.at_fork, area.paging) = (other.at_fork, other.paging));
+        let said = |area: &Area| (area.at_fork, area.paging, area.colours);
+        self.change(
+            start,
+            end,
+            |area| said(area) != said(other),
+            |area| (area.at_fork, area.paging, area.colours) = said(other),
+        );
     }
 
     /// Changes access up to the first hole, as Linux does.
@@ -2406,14 +2471,34 @@ impl Vm {
             slot.guarded |= slot.is_shared() || slot.idle != 0;
             slot.idle = 0;
         }
-        let child = AddressSpace { vm: Mutex::new(child) };
+        let mut child = AddressSpace { vm: Mutex::new(child) };
         if let Err(e) = guards.end() {
             // Some may still be written to: nothing may be shared, and the next fork has to guard all.
             drop(child);
             self.slots.values_mut().for_each(|slot| slot.guarded = false);
             return Err(e);
         }
+        self.copy_coloured(child.vm.get_mut())?;
         Ok(child)
+    }
+
+    /// Gives the child of a fork copies of what was brought in by colour, of the same colours if there are such pages.
+    fn copy_coloured(&self, child: &mut Vm) -> Result<()> {
+        for (&at, &from) in &self.coloured {
+            let colours = match child.area_at(at) {
+                Some((_, area)) if !area.at_fork.wiped => area.colours,
+                _ => continue,
+            };
+            let to = take_coloured(colours, false).ok_or(Errno::ENOMEM)?;
+            // SAFETY: the page is this space's, whose program may be writing to it; the other was just taken.
+            unsafe {
+                memory().address(to).copy_from_nonoverlapping(memory().address(from), PAGE as usize);
+            }
+            child.coloured.insert(at, to);
+            child.count_resident(1);
+            breathe();
+        }
+        Ok(())
     }
 
     /// May a part of a slot be written to?
@@ -2457,6 +2542,10 @@ impl Vm {
                 }
                 add_runs(&mut runs, s, slot.frame, bits);
             }
+            for (&addr, &offset) in self.coloured.range(start..area.end) {
+                // SAFETY: a user range; the page is this space's.
+                unsafe { batch.add(Change::Map { addr, len: PAGE, access, offset })? };
+            }
             breathe();
         }
         show_runs(&mut batch, &mut runs, last)?;
@@ -2477,6 +2566,9 @@ impl Vm {
         for (s, slot) in self.slots.range_mut(start & !(SLOT - 1)..end) {
             slot.guarded = slot.allowed(access) != access;
             runs.add_slot(*s, slot, page_bits(*s, start, end), access);
+        }
+        for at in self.coloured.range(start..end).map(|(at, _)| *at) {
+            runs.add(at, 1, access);
         }
     }
 
@@ -2502,7 +2594,8 @@ impl Vm {
             return;
         }
         // Out of the page tables first, then back to the pool.
-        if !self.clear_few(start, end) && !self.runs(start, end).is_empty() {
+        let is_coloured = self.coloured.range(start..end).next().is_some();
+        if !self.clear_few(start, end) && (is_coloured || !self.runs(start, end).is_empty()) {
             // SAFETY: a user range.
             let _ = unsafe { platform().unmap(start, end - start) };
             self.release_slots(start, end);
@@ -2514,7 +2607,7 @@ impl Vm {
     /// range.
     fn clear_few(&mut self, start: u64, end: u64) -> bool {
         let is_plain = |area: &Area| matches!(area.kind, Kind::Anonymous) && area.pager.is_none();
-        if !self.area_at(start).is_some_and(|(_, area)| is_plain(area)) {
+        if !self.area_at(start).is_some_and(|(_, area)| is_plain(area) && area.colours.is_none()) {
             return false;
         }
         let mut slots = self.slots.range_mut(start & !(SLOT - 1)..end).filter_map(|(s, slot)| {
@@ -2716,6 +2809,7 @@ impl Vm {
         let inserted = Area { end: new + new_len, kind: kind.clone(), direct, pager: None, ..area.clone() };
         self.insert(new, inserted);
         if !area.shared {
+            self.move_coloured(old, new, moved, area.access)?;
             self.move_slots(old, new, moved, area.access)?;
         }
         if stays.is_some() {
@@ -2742,6 +2836,22 @@ impl Vm {
         }
         self.note_room(end);
         self.forget_windows(start, end);
+    }
+
+    /// Moves the coloured pages of `[old, old + len)` to `new`.
+    fn move_coloured(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
+        let mut batch = Batch::default();
+        let moved: Vec<(u64, u64)> = self.coloured.extract_if(old..old + len, |_, _| true).collect();
+        for (at, offset) in moved {
+            let to = at - old + new;
+            self.coloured.insert(to, offset);
+            // SAFETY: user ranges; the page is this space's.
+            unsafe {
+                batch.add(Change::Unmap { addr: at, len: PAGE })?;
+                batch.add(Change::Map { addr: to, len: PAGE, access, offset })?;
+            }
+        }
+        batch.send()
     }
 
     /// Moves the pages of `[old, old + len)` to `new`.
@@ -2921,9 +3031,62 @@ impl Vm {
     }
 
     /// Is this page in a slot, and mapped?
-    fn is_mapped(&self, addr: u64) -> bool {
+    fn is_in_slot(&self, addr: u64) -> bool {
         let slot = self.slots.get(&(addr & !(SLOT - 1)));
         slot.is_some_and(|slot| slot.mapped & 1 << (addr % SLOT / PAGE) != 0)
+    }
+
+    /// Is this page in place, in a slot or by its colour?
+    fn is_mapped(&self, addr: u64) -> bool {
+        self.is_in_slot(addr) || self.coloured.contains_key(&page_down(addr))
+    }
+
+    /// Where a page that is in place lies in the cell's memory.
+    fn offset_of(&self, addr: u64) -> Option<u64> {
+        let in_slot =
+            || self.slots.get(&(addr & !(SLOT - 1))).map(|slot| slot.offset() + page_down(addr % SLOT));
+        self.coloured.get(&page_down(addr)).copied().or_else(in_slot)
+    }
+
+    fn set_colours(&mut self, start: u64, end: u64, colours: Option<Colours>) -> Result<()> {
+        if !self.covered(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        let can_be = |area: &Area| {
+            matches!(area.kind, Kind::Anonymous) && !area.shared && !area.grows && area.pager.is_none()
+        };
+        if !self.overlapping(start, end).iter().all(|s| can_be(&self.areas[s])) {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: a user range.
+        let _ = unsafe { platform().unmap(start, end - start) };
+        self.release_slots(start, end);
+        self.change_areas(start, end, |area| area.colours = colours);
+        Ok(())
+    }
+
+    /// Brings in a page by its colour. `surely`: it is of another one rather not there at all.
+    fn fault_coloured(
+        &mut self,
+        addr: u64,
+        access: Access,
+        colours: Colours,
+        only: bool,
+    ) -> core::result::Result<(), Denied> {
+        let at = page_down(addr);
+        let offset = match self.coloured.get(&at) {
+            // Another thread was faster.
+            Some(offset) => *offset,
+            None => {
+                let offset = take_coloured(Some(colours), only).ok_or(Denied::NoMemory)?;
+                self.coloured.insert(at, offset);
+                self.count_resident(1);
+                offset
+            }
+        };
+        let backing = Backing::Memory { offset };
+        // SAFETY: a user range; the page is this space's.
+        unsafe { platform().map(at, PAGE, access | Access::POPULATE, backing).map_err(|_| Denied::NoMemory) }
     }
 
     /// Brings in a part of an area, for reading, writing, or what it allows.
@@ -2937,6 +3100,14 @@ impl Vm {
             }
             let write = write.unwrap_or(area.access.contains(Access::WRITE));
             let need = if write { Access::WRITE } else { Access::READ };
+            if let Some(colours) = area.colours
+                && area.allows(need)
+                && !self.is_mapped(at)
+            {
+                let access = area.access;
+                self.fault_coloured(at, access, colours, true)?;
+            }
+            let (_, area) = self.area_at(at).expect("as above");
             let guarded = self.slots.get(&(at & !(SLOT - 1))).is_some_and(|slot| slot.guarded);
             if !area.allows(need) || !self.is_mapped(at) || write && guarded {
                 self.fault(at, write, false)?;
@@ -2955,6 +3126,9 @@ impl Vm {
             let to = ((from & !(SLOT - 1)) + SLOT).min(page_up(object.size()));
             // It may have been made shorter.
             return at + to.saturating_sub(from).max(PAGE);
+        }
+        if area.colours.is_some() {
+            return at + PAGE;
         }
         match self.slots.get(&(at & !(SLOT - 1))) {
             Some(slot) if self.is_mapped(at) => {
@@ -3068,6 +3242,9 @@ impl Vm {
         area: &Area,
         write: bool,
     ) -> core::result::Result<(), Denied> {
+        if let Some(colours) = area.colours.filter(|_| !self.is_in_slot(addr)) {
+            return self.fault_coloured(addr, area.access, colours, false);
+        }
         let block = addr & !(BLOCK - 1);
         let whole = block >= start && block + BLOCK <= area.end;
         let paging = area.paging.unwrap_or(self.paging);
@@ -3292,7 +3469,8 @@ impl Vm {
         }
         let can = |s: &u64| {
             let area = &self.areas[s];
-            !area.shared && !area.direct && !matches!(area.kind, Kind::Object { .. })
+            let told = !area.shared && !area.direct && area.colours.is_none();
+            told && !matches!(area.kind, Kind::Object { .. })
         };
         if self.overlapping(start, end).iter().all(can) { Ok(()) } else { Err(Errno::EINVAL) }
     }
@@ -3340,7 +3518,8 @@ impl Vm {
 
     fn register(&mut self, start: u64, end: u64, own: &OwnPager) -> Result<()> {
         let starts = self.overlapping(start, end);
-        let can_be = |area: &Area| matches!(area.kind, Kind::Anonymous) && !area.shared;
+        let can_be =
+            |area: &Area| matches!(area.kind, Kind::Anonymous) && !area.shared && area.colours.is_none();
         if starts.is_empty() || !starts.iter().all(|s| can_be(&self.areas[s])) {
             return Err(Errno::EINVAL);
         }
@@ -3691,9 +3870,10 @@ impl Vm {
         self.runs(start, end).iter().map(|(_, len, _)| len).sum::<u64>() == end - start
     }
 
-    /// Does a slot of a range, or one that it has a part of, have a chunk?
+    /// Does a slot of a range, or one that it has a part of, have a chunk, or a page a colour?
     fn has_slots(&self, start: u64, end: u64) -> bool {
         self.slots.range(start & !(SLOT - 1)..end).next().is_some()
+            || self.coloured.range(start..end).next().is_some()
     }
 
     /// Shows a text, with the access that its area has, over what is mapped there of the file.
@@ -3831,6 +4011,7 @@ impl Vm {
             at_fork: AtFork::default(),
             paging: None,
             pager: None,
+            colours: None,
             locked: false,
             grows: false,
         };
@@ -3906,10 +4087,10 @@ impl Vm {
         Ok(())
     }
 
-    /// Where a byte of a slot lies in the cell's memory, and how many bytes of its page there are from it on.
+    /// Where a byte of a page that is in place lies in the cell's memory, and how many bytes of its page there are from it on.
     fn slot_byte(&self, addr: u64) -> Option<(*mut u8, usize)> {
-        let slot = self.slots.get(&(addr & !(SLOT - 1)))?;
-        Some((memory().address(slot.offset() + addr % SLOT), (PAGE - addr % PAGE) as usize))
+        let page = self.offset_of(addr)?;
+        Some((memory().address(page + addr % PAGE), (PAGE - addr % PAGE) as usize))
     }
 
     /// Reads memory of slots.
@@ -4075,6 +4256,12 @@ fn spans(mut bits: u16) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
+/// A page of these colours, zeroed, or if there is none and not `only` these will do, of any.
+fn take_coloured(colours: Option<Colours>, only: bool) -> Option<u64> {
+    let coloured = colours.and_then(Colours::take);
+    coloured.or_else(|| if only { None } else { take_pages_hard(0) })
+}
+
 /// One owner less of a chunk, whose memory goes back with the last one.
 pub(crate) fn leave_chunk(offset: u64) {
     if memory().sharers().leave(offset) {
@@ -4146,8 +4333,8 @@ mod tests {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
                     let at_fork = AtFork::default();
                     let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
-                    let (locked, grows) = (false, false);
-                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
+                    let (locked, grows, colours) = (false, false, None);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, colours, locked, grows };
                     areas.insert(start, area);
                 }
             }
