@@ -192,12 +192,18 @@ impl Space {
                 at = next;
                 continue;
             };
-            for at in (at..next.min(to)).step_by(FRAME as usize) {
-                let entry = entry(leaves, 0, at);
-                if entry.load(Ordering::Relaxed) & bit != 0 {
+            let index = |at: u64| (at % BLOCK / FRAME) as usize;
+            let entries = &table(leaves)[index(at)..index(next.min(to) - FRAME) + 1];
+            for (n, few) in entries.chunks(8).enumerate() {
+                // Mostly there is nothing.
+                if few.iter().fold(0, |all, entry| all | entry.load(Ordering::Relaxed)) & bit == 0 {
+                    continue;
+                }
+                for (k, entry) in few.iter().enumerate().filter(|(_, e)| e.load(Ordering::Relaxed) & bit != 0)
+                {
                     // A leaf without access is one, too. Nobody remembers that.
                     after.stale |= entry.fetch_and(!bit, Ordering::SeqCst) & PRESENT != 0;
-                    tell(at);
+                    tell(at + (8 * n + k) as u64 * FRAME);
                 }
             }
             at = next;
