@@ -2757,6 +2757,13 @@ impl Vm {
                     grows: false,
                 })?;
                 self.treat_as(&area, area.end, area.end + grow);
+                if area.colours.is_some() {
+                    // What was ready there, or is locked, has come in any colour.
+                    self.set_colours(area.end, area.end + grow, area.colours)?;
+                    if area.locked {
+                        let _ = self.populate(area.end, area.end + grow, None);
+                    }
+                }
                 return Ok(old);
             }
             if !may_move {

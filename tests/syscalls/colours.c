@@ -107,6 +107,18 @@ static void ranges(void)
 	char *longer = mremap(to, N * PAGE, (N + 64) * PAGE, MREMAP_MAYMOVE);
 	fill(longer, N + 64, 9);
 	check(all(longer, N + 64, 4, 4) && holds(longer, N + 64, 9), "longer");
+	// Small memory, beside which some is in place already.
+	char *small[20];
+	for (int n = 0; n < 20; n++) {
+		char *s = memory(16);
+		check(atoll_pages_colour(s, 16 * PAGE, 16, 2) == 0, "small");
+		small[n] = mremap(s, 16 * PAGE, 24 * PAGE, MREMAP_MAYMOVE);
+	}
+	for (int n = 0; n < 20; n++) {
+		fill(small[n], 24, n);
+		check(all(small[n], 24, 16, 2) && holds(small[n], 24, n), "small, longer");
+		munmap(small[n], 24 * PAGE);
+	}
 	// A part of it of other colours, of a count that is no power of two.
 	check(atoll_pages_colour(longer + 10 * PAGE, 1000 * PAGE, 7, 1 << 1 | 1 << 6) == 0, "others");
 	fill(longer, N + 64, 10);
