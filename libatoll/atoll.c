@@ -5,14 +5,20 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };
+enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED, PAGES_FORGET, PAGES_COLOUR, PAGES_FRAMES };
 enum { SHRINK = HELLO + 32 };
+
+static long call4(long number, long a, long b, long c, long d)
+{
+    long result;
+    register long fourth __asm__("r10") = d;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth) : "rcx", "r11", "memory");
+    return result;
+}
 
 static long call3(long number, long a, long b, long c)
 {
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return result;
+    return call4(number, a, b, c, 0);
 }
 
 static long call(long number, long a, long b)
@@ -80,6 +86,21 @@ long atoll_pages_written(void *addr, size_t len, unsigned char *written)
 long atoll_pages_accessed(void *addr, size_t len, unsigned char *accessed)
 {
     return answer(atoll_in_cell() ? call3(PAGES_ACCESSED, (long)addr, (long)len, (long)accessed) : -ENOSYS);
+}
+
+int atoll_pages_forget(void *addr, size_t len)
+{
+    return (int)answer(atoll_in_cell() ? call(PAGES_FORGET, (long)addr, (long)len) : -ENOSYS);
+}
+
+int atoll_pages_colour(void *addr, size_t len, unsigned colours, uint64_t wanted)
+{
+    return (int)answer(atoll_in_cell() ? call4(PAGES_COLOUR, (long)addr, (long)len, (long)colours, (long)wanted) : -ENOSYS);
+}
+
+int atoll_pages_frames(void *addr, size_t len, uint64_t *frames)
+{
+    return (int)answer(atoll_in_cell() ? call3(PAGES_FRAMES, (long)addr, (long)len, (long)frames) : -ENOSYS);
 }
 
 long atoll_pages_change(const struct atoll_pages_change *changes, size_t count)

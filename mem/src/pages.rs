@@ -148,6 +148,9 @@ fn question(order: u32, mobility: Mobility) -> u32 {
 /// Chunks of each size that are zeroed ahead, at most.
 const ZEROED_NEAR: usize = 4;
 
+/// Chunks of each size that are looked through for a page of some kind, and pages of each, at most.
+const LOOKED_THROUGH: (usize, usize) = (32, 64);
+
 /// Chunks that a core gives another one for a question, at most.
 const GIFTS: usize = 16;
 
@@ -624,6 +627,69 @@ impl CorePages {
         Some(page as u64 * PAGE)
     }
 
+    /// Takes one page for whose number `wanted` holds, one that can be moved; its offset. Of the chunks that are free here it looks through
+    /// the first ones of each size, from the smallest on, and then takes a block that nobody had: what is wanted is in 64 pages
+    /// that follow each other. What it holds is undefined.
+    pub fn alloc_where(
+        &mut self,
+        memory: &Memory,
+        activity: u32,
+        may_lease: bool,
+        wanted: &dyn Fn(u64) -> bool,
+    ) -> Option<u64> {
+        self.tidy(memory);
+        // In the same order as `alloc_for`.
+        let (page, kind, mut order, target) = self
+            .find(memory, list::MOVABLE, wanted)
+            .or_else(|| memory.pool.is_mixed().then(|| self.find(memory, list::FIXED, wanted))?)
+            .or_else(|| may_lease.then(|| self.find_in_new(memory, Mobility::Movable, wanted))?)
+            .or_else(|| self.find(memory, list::FIXED, wanted))
+            .or_else(|| {
+                let may = may_lease && memory.pool.may_mix();
+                may.then(|| self.find_in_new(memory, Mobility::Fixed, wanted))?
+            })?;
+        self.unlink(memory, memory.link(page), kind, order);
+        let mut at = page;
+        while order > 0 {
+            order -= 1;
+            let upper = at + (1 << order);
+            let rest = if target < upper { upper } else { core::mem::replace(&mut at, upper) };
+            self.push(memory, rest, kind, order);
+        }
+        memory.used.fetch_add(1, Ordering::Relaxed);
+        memory.charge(self.core.into(), activity, target, 1, Mobility::Movable);
+        Some(target as u64 * PAGE)
+    }
+
+    /// The same of a block that nobody had, which is put into its list.
+    fn find_in_new(
+        &mut self,
+        memory: &Memory,
+        mobility: Mobility,
+        wanted: &dyn Fn(u64) -> bool,
+    ) -> Option<(usize, usize, u32, usize)> {
+        let (page, kind, order) = self.lease(memory, mobility)?;
+        self.push(memory, page, kind, order);
+        self.find(memory, kind, wanted)
+    }
+
+    /// A page in these lists for which that holds: its chunk, kind of list, and order, and the page.
+    fn find(
+        &self,
+        memory: &Memory,
+        kind: usize,
+        wanted: &dyn Fn(u64) -> bool,
+    ) -> Option<(usize, usize, u32, usize)> {
+        let (chunks, pages) = LOOKED_THROUGH;
+        (0..=BLOCK_ORDER).find_map(|order| {
+            links(self.lists[kind][order as usize]).take(chunks).find_map(|link| {
+                let page = memory.page(link);
+                let target = (page..page + (1 << order)).take(pages).find(|page| wanted(*page as u64))?;
+                Some((page, kind, order, target))
+            })
+        })
+    }
+
     /// Keeps what is more than 2^order pages of a chunk of 2^from that was taken out of a list.
     fn split(&mut self, memory: &Memory, page: usize, kind: usize, mut from: u32, order: u32) {
         while from > order {
@@ -1015,7 +1081,7 @@ pub(crate) mod tests {
         #[test]
         fn agrees_with_model(
             zones in (1usize..7, 0usize..7, 0usize..3),
-            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..8), 1..300),
+            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..9), 1..300),
         ) {
             const MOST: usize = 6;
             let bytes = |blocks: usize| blocks as u64 * BLOCK;
@@ -1053,6 +1119,18 @@ pub(crate) mod tests {
                         prop_assert!(check(offset, order, byte), "somebody wrote to a held chunk");
                         held.remove(&offset);
                         cores[core].free(&memory, offset, order);
+                    }
+                } else if op == 8 {
+                    let wanted = |page: u64| page % 64 == u64::from(order) * 7;
+                    if let Some(offset) = cores[core].alloc_where(&memory, ROOT, i % 4 != 0, &wanted) {
+                        memory.clear(offset, PAGE);
+                        prop_assert!(wanted(offset / PAGE) && offset < memory.total());
+                        if let Some((o, (k, _))) = held.range(..=offset).next_back() {
+                            prop_assert!(o + (PAGE << k) <= offset, "overlap");
+                        }
+                        prop_assert!(check(offset, 0, 0), "not zeroed");
+                        fill(offset, 0, byte);
+                        held.insert(offset, (0, byte));
                     }
                 } else if op == 7 {
                     for _ in 0..i % 64 { cores[core].zero_ahead(&memory); }
