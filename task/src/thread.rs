@@ -285,6 +285,7 @@ impl Thread {
     }
 
     /// So much more of it was. For the core that runs it.
+    #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
     pub(crate) fn took_in_messages(&self, ns: u64) {
         self.system_time.store(self.system_time.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
     }
