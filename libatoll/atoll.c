@@ -1,19 +1,11 @@
-/* See include/atoll.h. The numbers are those of abi/src/grid.rs (`call`). */
+/* See include/atoll.h. */
 #include "include/atoll.h"
+
+#include "calls.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };
-enum { SHRINK = HELLO + 32 };
-
-static long call3(long number, long a, long b, long c)
-{
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return result;
-}
 
 static long call(long number, long a, long b)
 {

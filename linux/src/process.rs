@@ -33,7 +33,7 @@ use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{aio, futex, grid, ipc, log, memory_policy, pi, quota, units};
+use crate::{aio, futex, grid, ipc, log, memory_policy, pi, quota, shrinkers, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -1134,6 +1134,7 @@ fn leave(task: &Task, status: i32) {
     let process = task.process.clone();
     units::leave_all(task);
     futex::task_ends(task);
+    shrinkers::task_ends(task);
     task.forget_view();
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {

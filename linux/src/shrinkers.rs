@@ -6,6 +6,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_abi::Result;
 use atoll_abi::platform;
@@ -41,6 +42,9 @@ static ALL: Mutex<All> =
 static ASKED: WaitQueue = WaitQueue::new();
 static ANSWERED: WaitQueue = WaitQueue::new();
 
+/// Has anybody been asked who has not come back, perhaps?
+static DUE: AtomicBool = AtomicBool::new(false);
+
 /// The calling thread is done with what it was asked for, if it was, and waits to be asked for memory. Value: bytes, about. What it gave back
 /// nobody needs to be told: it shows.
 pub fn wait_to_be_asked(task: &Task) -> Result<u64> {
@@ -64,6 +68,19 @@ pub fn wait_to_be_asked(task: &Task) -> Result<u64> {
     asked
 }
 
+/// A thread ends. If it was asked, nobody waits for it any more. (Who was asked knows that somebody was.)
+pub fn task_ends(task: &Task) {
+    if !DUE.load(Ordering::Relaxed) {
+        return;
+    }
+    {
+        let mut all = ALL.lock();
+        all.round.due.retain(|due| *due != task.tid());
+        DUE.store(!all.round.due.is_empty(), Ordering::Relaxed);
+    }
+    ANSWERED.wake_all(1);
+}
+
 /// Asks for at least so many bytes: threads of a class's processes, or with None all. False: nothing has come of it.
 pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
     let is_asked = |process: &Process| class.is_none_or(|class| process.activity.class() == class);
@@ -80,6 +97,7 @@ pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
         }
         let number = all.round.number + 1;
         all.round = Round { number, bytes: bytes.max(LEAST), due };
+        DUE.store(true, Ordering::Relaxed);
         number
     };
     ASKED.wake_all(1);

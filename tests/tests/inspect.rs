@@ -30,6 +30,7 @@ fn main() {
         Trial::test("service_points", service_points),
         Trial::test("memory_budgets", memory_budgets),
         Trial::test("memory_used_up", memory_used_up),
+        Trial::test("allocator", allocator),
         Trial::test("memory_of_others", memory_of_others),
         Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
@@ -1092,6 +1093,52 @@ fn memory_used_up() -> Done {
     let options = ["run", "--cores", "2", "--memory", "512M", "--volume", &volume, "--"];
     let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", USING_UP, directory]].concat())?;
     check(said == "9 None\n", said)
+}
+
+/// A program with libatoll's allocator, which has freed much, and one that wants more than is left.
+const KEEPING: &str = r#"
+import json, mmap, os, subprocess, sys
+KEEPS = '''
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.atoll_allocator_kept.restype = ctypes.c_size_t
+some = [bytearray(b"x" * (4 << 20)) for _ in range(25)]
+mine = bytearray(b"y" * (8 << 20))
+del some
+kept = lambda: libc.atoll_allocator_kept() >> 20
+names = sorted(open(f"/proc/self/task/{tid}/comm").read().strip() for tid in os.listdir("/proc/self/task"))
+print(kept() >= 90, names, flush=True)
+input()
+print(kept() < 60, mine == b"y" * (8 << 20), flush=True)
+input()
+some = [bytearray(b"z" * (4 << 20)) for _ in range(25)]
+print(sum(map(len, some)) >> 20, flush=True)
+'''
+environment = os.environ | {"LD_PRELOAD": sys.argv[1], "ATOLL_ALLOC_KEEP": "128M"}
+child = subprocess.Popen(["/usr/bin/python3", "-c", KEEPS], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+said = [child.stdout.readline().strip()]
+some = mmap.mmap(-1, 170 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, len(some), 4096): some[at] = 1
+def go_on():
+    print(file=child.stdin, flush=True)
+    said.append(child.stdout.readline().strip())
+go_on()
+some.close()
+go_on()
+print(said, child.wait(), flush=True)
+"#;
+
+/// XOS-08: what a program's own allocator keeps is there for others when the cell is short of memory.
+fn allocator() -> Done {
+    let user = User::this()?;
+    let shown = tempfile::tempdir()?;
+    let object = shown.path().join("alloc.so");
+    std::fs::copy(atoll().with_file_name("libatoll-alloc.so"), &object)?;
+    let (directory, object) = (shown.path().to_str().ok_or("a name")?, object.to_str().ok_or("a name")?);
+    let volume = format!("{directory}:{directory}");
+    let options = ["run", "--cores", "2", "--memory", "256M", "--volume", &volume, "--"];
+    let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", KEEPING, object]].concat())?;
+    check(said == "[\"True ['atoll-alloc', 'python3']\", 'True True', '100'] 0\n", said)
 }
 
 /// Makes one kind of the runtime's objects after the other until there is an error, with all other memory taken.
