@@ -34,9 +34,9 @@
 /* More than any program has: what is added to it does not overflow. */
 #define ALLOC_MOST (1UL << 46)
 /* Kept outside of a cell as it is, bytes in all. Of more, the kernel may take the pages when it wants them. */
-#define ALLOC_PLAIN (64UL << 20)
+#define ALLOC_PLAIN (128UL << 20)
 /* What calloc zeroes itself, at most, bytes: of more, perhaps not all is used. */
-#define ALLOC_ZEROED (4UL << 20)
+#define ALLOC_ZEROED (32UL << 20)
 #define ALLOC_STACK (16UL << 10)
 
 /* The C library's own, under the names that it has for those who take their place. */
@@ -52,7 +52,8 @@ struct block {
     uint64_t magic; /* sealed by its address */
     uintptr_t base;
     size_t pages;
-    uint64_t unused[5];
+    size_t size; /* that was asked for last */
+    uint64_t unused[4];
 };
 #define ALLOC_HEADER sizeof(struct block)
 
@@ -284,16 +285,15 @@ static unsigned first_place(void)
     return (unsigned)(((uintptr_t)__builtin_frame_address(0) >> 21) * 0x9e3779b97f4a7c15 >> 58) % PLACES;
 }
 
-/* The shortest kept block of `need` pages, or a quarter more; 0: there is none. */
-static uint64_t take(size_t need)
+/* The shortest kept block of `need` to `most` pages, or the first one of `enough` at most; 0: there is none. */
+static uint64_t take(size_t need, size_t enough, size_t most)
 {
-    size_t most = need + need / 4;
     unsigned first = first_place();
     /* Another thread may be faster, but not for ever. */
     for (int tries = 0; tries < 4; tries++) {
         uint64_t best = 0, *place = 0;
         for (int class = class_of(need); class <= class_of(most) && class < CLASSES && !best; class++) {
-            for (unsigned n = 0; n < PLACES && (!best || pages_in(best) > need); n++) {
+            for (unsigned n = 0; n < PLACES && (!best || pages_in(best) > enough); n++) {
                 uint64_t *at = &places[class * PLACES + (first + n) % PLACES];
                 uint64_t word = __atomic_load_n(at, __ATOMIC_RELAXED);
                 size_t pages = pages_in(word);
@@ -340,11 +340,12 @@ static void keep(uintptr_t base, size_t pages)
     }
 }
 
-static void *set_block(uintptr_t base, size_t pages, uintptr_t at)
+static void *set_block(uintptr_t base, size_t pages, uintptr_t at, size_t size)
 {
     struct block *b = (struct block *)at - 1;
     b->base = base;
     b->pages = pages;
+    b->size = size;
     __atomic_store_n(&b->magic, seal(at), __ATOMIC_RELEASE);
     return (void *)at;
 }
@@ -353,14 +354,13 @@ static void *set_block(uintptr_t base, size_t pages, uintptr_t at)
 static void *take_large(size_t size, size_t align, int *used)
 {
     size_t bytes = size + ALLOC_HEADER + (align > ALLOC_HEADER ? align : 0);
-    size_t pages = pages_for(bytes, 0);
-    uint64_t word = is_ready() ? take(pages) : 0;
+    size_t need = pages_for(bytes, 0), pages = pages_for(bytes, 1);
+    uint64_t word = is_ready() ? take(need, pages, need + need / 4) : 0;
     uintptr_t base = base_in(word);
     *used = word != 0;
     if (word) {
         pages = pages_in(word);
     } else {
-        pages = pages_for(bytes, 1);
         long mapped = map(pages * ALLOC_PAGE);
         if (failed(mapped) && drop(SIZE_MAX))
             mapped = map(pages * ALLOC_PAGE);
@@ -368,7 +368,8 @@ static void *take_large(size_t size, size_t align, int *used)
             return 0;
         base = (uintptr_t)mapped;
     }
-    return set_block(base, pages, align > ALLOC_HEADER ? (base + ALLOC_HEADER + align - 1) & -align : base + ALLOC_HEADER);
+    uintptr_t at = align > ALLOC_HEADER ? (base + ALLOC_HEADER + align - 1) & -align : base + ALLOC_HEADER;
+    return set_block(base, pages, at, size);
 }
 
 static int is_large(size_t size)
@@ -388,18 +389,26 @@ static void free_large(struct block *b, void *p)
         block_of(p);
 }
 
-/* Makes a block longer, with half as much beside if there is room, as who asks once asks again; 0: there is no memory. */
+/* Makes a block longer, with half as much beside if there is room, as who asks once asks again; 0: there is no memory. What was kept of such
+ * a one is taken first, even if it is three times as long: its pages are there, and to copy some costs less than to have others brought in. */
 static void *grow(struct block *b, void *p, size_t size)
 {
     size_t offset = (uintptr_t)p - b->base, pages = b->pages;
     size_t more = pages_for(offset + size + size / 2, 1), least = pages_for(offset + size, 1);
+    uint64_t word = is_ready() ? take(more, more, 3 * least) : 0;
+    if (word) {
+        void *larger = set_block(base_in(word), pages_in(word), base_in(word) + ALLOC_HEADER, size);
+        memcpy(larger, p, pages * ALLOC_PAGE - offset);
+        free_large(b, p);
+        return larger;
+    }
     long base = call6(SYS_mremap, (long)b->base, (long)(pages * ALLOC_PAGE), (long)(more * ALLOC_PAGE), MREMAP_MAYMOVE, 0, 0);
     if (failed(base)) {
         drop(SIZE_MAX);
         more = least;
         base = call6(SYS_mremap, (long)b->base, (long)(pages * ALLOC_PAGE), (long)(more * ALLOC_PAGE), MREMAP_MAYMOVE, 0, 0);
     }
-    return failed(base) ? 0 : set_block((uintptr_t)base, more, (uintptr_t)base + offset);
+    return failed(base) ? 0 : set_block((uintptr_t)base, more, (uintptr_t)base + offset, size);
 }
 
 static void *resize(struct block *b, void *p, size_t size)
@@ -422,10 +431,12 @@ static void *resize(struct block *b, void *p, size_t size)
         return small;
     }
     size_t pages = pages_for(offset + size, 1);
-    if (size < has / 2 && pages < b->pages) {
+    /* What was taken ahead stays. */
+    if (size < b->size / 2 && pages < b->pages) {
         unmap(b->base + pages * ALLOC_PAGE, b->pages - pages);
         b->pages = pages;
     }
+    b->size = size;
     return p;
 }
 

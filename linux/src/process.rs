@@ -1134,7 +1134,6 @@ fn leave(task: &Task, status: i32) {
     let process = task.process.clone();
     units::leave_all(task);
     futex::task_ends(task);
-    shrinkers::task_ends(task);
     task.forget_view();
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
@@ -1154,6 +1153,8 @@ fn leave(task: &Task, status: i32) {
         me
     };
     TASKS.lock().remove(&task.tid());
+    // What its process had, if this was the last, is free by now.
+    shrinkers::task_ends(task);
     task.held.give_back();
     pi::owner_ends(task);
     // A thread of a process that is in `exec` waits for the others to be gone.

@@ -85,20 +85,21 @@ pub fn task_ends(task: &Task) {
 pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
     let is_asked = |process: &Process| class.is_none_or(|class| process.activity.class() == class);
     let used = memory().used();
-    let number = {
+    let (number, asked) = {
         let mut all = ALL.lock();
         // A shrinker that needs memory itself doesn't wait for itself.
         if all.round.due.contains(&task.tid()) {
             return false;
         }
-        let due: Vec<u32> = all.waiting.iter().filter(|(_, p)| is_asked(p)).map(|(tid, _)| *tid).collect();
+        let (due, asked): (Vec<u32>, Vec<Arc<Process>>) =
+            all.waiting.iter().filter(|(_, p)| is_asked(p)).cloned().unzip();
         if due.is_empty() {
             return false;
         }
         let number = all.round.number + 1;
         all.round = Round { number, bytes: bytes.max(LEAST), due };
         DUE.store(true, Ordering::Relaxed);
-        number
+        (number, asked)
     };
     ASKED.wake_all(1);
     let until = platform().now() + ANSWER_WAIT;
@@ -106,5 +107,7 @@ pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
         let all = ALL.lock();
         (all.round.number != number || all.round.due.is_empty()).then_some(())
     });
-    if class.is_some() { !budget::is_short_for_this() } else { memory().used() < used }
+    let has_come = if class.is_some() { !budget::is_short_for_this() } else { memory().used() < used };
+    // What one that ends gives back may still be to come.
+    has_come || asked.iter().any(|process| process.is_ending())
 }

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     numbers = list(range(3_000_000, 0, -1))
     numbers.sort()
     text = json.dumps(numbers[:400_000])
-    print(sum(numbers), len(text), json.loads(text) == numbers[:400_000], len(str(3 ** 400_000)))
+    print(sum(numbers), len(text), json.loads(text) == numbers[:400_000], (3 ** 900_000).bit_length())
     results = [None] * 6
     def one(n): results[n] = work(n + 10)
     threads = [threading.Thread(target=one, args=(n,)) for n in range(6)]

@@ -31,6 +31,7 @@ fn main() {
         Trial::test("memory_budgets", memory_budgets),
         Trial::test("memory_used_up", memory_used_up),
         Trial::test("allocator", allocator),
+        Trial::test("asked_and_ended", asked_and_ended),
         Trial::test("memory_of_others", memory_of_others),
         Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
@@ -1139,6 +1140,41 @@ fn allocator() -> Done {
     let options = ["run", "--cores", "2", "--memory", "256M", "--volume", &volume, "--"];
     let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", KEEPING, object]].concat())?;
     check(said == "[\"True ['atoll-alloc', 'python3']\", 'True True', '100'] 0\n", said)
+}
+
+/// Programs that end when they are asked for memory, and how long who wants it waits then, at least.
+const ENDING: &str = r#"
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+def want(n):
+    some = mmap.mmap(-1, n << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, n << 20, 4096): some[at] = 1
+    return some
+took = []
+for _ in range(4):
+    is_there, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        some = want(120)
+        os.write(says, b"x")
+        # The first time brings in what the second takes: it must not want memory itself then.
+        for call, end in (39, lambda status: None), (0x0a7011f0 + 32, os._exit):
+            libc.syscall(call)
+            end(7)
+    os.read(is_there, 1)
+    time.sleep(0.05)
+    begun = time.monotonic()
+    want(150).close()
+    took.append(time.monotonic() - begun)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
+print(min(took) < 0.4 or took, flush=True)
+"#;
+
+/// XOS-08: who ends when it is asked for memory is not waited for any longer, and nobody else is ended.
+fn asked_and_ended() -> Done {
+    let options = ["run", "--cores", "2", "--memory", "256M", "--", "/usr/bin/python3", "-c", ENDING];
+    let said = User::this()?.ask(&options)?;
+    check(said == "7 7 7 7 True\n", said)
 }
 
 /// Makes one kind of the runtime's objects after the other until there is an error, with all other memory taken.
