@@ -137,7 +137,7 @@ int atoll_pager_provide(void *addr, const void *from, size_t len);
  *
  * Blocks that are freed are kept, in a quarter of the memory there is at most, and given out again as they are, without a fault. In a cell they
  * are given back when it is short of memory: the first large block starts a thread that waits in atoll_shrink_wait. The C library knows nothing
- * of it, it takes no signals, and it ends with the process; /proc shows it as atoll-alloc. Outside of a cell 64 MiB are kept as they are,
+ * of it, it takes no signals, and it ends with the process; /proc shows it as atoll-alloc. Outside of a cell 128 MiB are kept as they are,
  * and of what is more the kernel takes the pages when it wants them (madvise(2), MADV_FREE). ATOLL_ALLOC_KEEP in the environment says another
  * bound, bytes or with K, M or G behind them; 0: nothing is kept, and no thread starts.
  *
