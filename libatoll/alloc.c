@@ -440,10 +440,14 @@ static void *resize(struct block *b, void *p, size_t size)
     return p;
 }
 
+/* What has no such name is looked for in the library itself: a program may have yet another allocator before it. */
 __attribute__((constructor)) static void find_libc(void)
 {
-    usable_of_libc = (size_t(*)(void *))dlsym(RTLD_NEXT, "malloc_usable_size");
-    trim_of_libc = (int (*)(size_t))dlsym(RTLD_NEXT, "malloc_trim");
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (libc) {
+        usable_of_libc = (size_t(*)(void *))dlsym(libc, "malloc_usable_size");
+        trim_of_libc = (int (*)(size_t))dlsym(libc, "malloc_trim");
+    }
 }
 
 /* What the program calls. Where there is no memory for a block, the C library may still have some, and says what is to be said if not. */

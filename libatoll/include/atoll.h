@@ -44,14 +44,14 @@ int atoll_activity_end(atoll_activity activity);
 /* The activity that the calling thread entered last and has not left; 0: none. */
 atoll_activity atoll_activity_current(void);
 
-/* Memory is short, in the cell or in the activity of the configuration that this process belongs to (`memory_max`): before a process is
- * ended for that, threads are asked that wait here. A program's cache has a thread that does nothing else:
+/* Memory is short, in the cell or in the activity of the configuration that this process belongs to (`memory_max`), or the cell is to have less
+ * (`atoll resize`): before a process is ended for that, or it is refused, threads are asked that wait here. A program's cache has a thread that does nothing else:
  *
  *     for (int64_t wanted; (wanted = atoll_shrink_wait()) >= 0;)
  *         cache_drop(wanted);
  *
  * The value is about how many bytes are wanted; pages count that were unmapped, or given back by madvise(MADV_DONTNEED). Who calls
- * again is done; who does not within half a second is not waited for. -1 and errno: EINTR, a signal came; ENOSYS, there is no cell, and
+ * again is done; who does not within half a second, or ends, is not waited for. -1 and errno: EINTR, a signal came; ENOSYS, there is no cell, and
  * nobody will ever ask. */
 int64_t atoll_shrink_wait(void);
 
@@ -132,8 +132,8 @@ int atoll_pager_unregister(void *addr, size_t len);
 int atoll_pager_provide(void *addr, const void *from, size_t len);
 
 /* An allocator for what is large, in libatoll/alloc.c: malloc(3) and its kin for blocks of 64 KiB and more, in place of the C library's (glibc's),
- * which has what is smaller. A program needs no change for it: LD_PRELOAD names the object that `cargo xtask build` makes of it,
- * libatoll-alloc.so, or alloc.c is compiled with the program, which is linked dynamically.
+ * which has what is smaller, also if the program has yet another one. A program needs no change for it: LD_PRELOAD names the object that
+ * `cargo xtask build` makes of it, libatoll-alloc.so, or alloc.c is compiled with the program, which is linked dynamically.
  *
  * Blocks that are freed are kept, in a quarter of the memory there is at most, and given out again as they are, without a fault. In a cell they
  * are given back when it is short of memory: the first large block starts a thread that waits in atoll_shrink_wait. The C library knows nothing
@@ -141,9 +141,9 @@ int atoll_pager_provide(void *addr, const void *from, size_t len);
  * and of what is more the kernel takes the pages when it wants them (madvise(2), MADV_FREE). ATOLL_ALLOC_KEEP in the environment says another
  * bound, bytes or with K, M or G behind them; 0: nothing is kept, and no thread starts.
  *
- * It has no locks. What malloc may be called from, this may, and it needs no word at fork, however that is made: a child keeps nothing
- * of its parent's. A thread that ends in the middle, however, loses one block at most. A block that is freed twice ends the process, as far as it
- * is noticed. mallinfo(3) and mallopt(3) are about what is small only; malloc_trim(3) gives back what is kept, too. */
+ * It has no locks: what is large can be taken and freed in a signal handler, too, and it needs no word at fork, however that is made: a child keeps
+ * nothing of its parent's. A thread that ends in the middle loses one block at most. A block that is freed twice ends the process, as far
+ * as it is noticed. mallinfo(3) and mallopt(3) are about what is small only; malloc_trim(3) gives back what is kept, too. */
 
 /* Bytes that are kept. */
 size_t atoll_allocator_kept(void);

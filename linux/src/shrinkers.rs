@@ -1,8 +1,8 @@
 //! Threads of programs that give memory back when it is short (`atoll_shrink_wait` in `libatoll/include/atoll.h`): a program's caches are
-//! asked before a process is ended, and choose themselves what they can do without.
+//! asked before a process is ended, or when the cell is to have less, and choose themselves what they can do without.
 //!
 //! Who needs memory asks all of them at once that wait, of its class if it is about a class's limit, and waits until they have come back to
-//! wait again, or memory is there, or time is up.
+//! wait again or end, or memory is there, or time is up.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -81,14 +81,15 @@ pub fn task_ends(task: &Task) {
     ANSWERED.wake_all(1);
 }
 
-/// Asks for at least so many bytes: threads of a class's processes, or with None all. False: nothing has come of it.
-pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
+/// Asks for at least so many bytes, on behalf of a task or of the cell: threads of a class's processes, or with None all. False: nothing has come
+/// of it.
+pub fn ask(task: Option<&Task>, class: Option<u32>, bytes: u64) -> bool {
     let is_asked = |process: &Process| class.is_none_or(|class| process.activity.class() == class);
     let used = memory().used();
     let (number, asked) = {
         let mut all = ALL.lock();
         // A shrinker that needs memory itself doesn't wait for itself.
-        if all.round.due.contains(&task.tid()) {
+        if task.is_some_and(|task| all.round.due.contains(&task.tid())) {
             return false;
         }
         let (due, asked): (Vec<u32>, Vec<Arc<Process>>) =

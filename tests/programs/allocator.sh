@@ -1,4 +1,4 @@
-# needs: python3 gcc libc6-dev git coreutils
+# needs: python3 gcc libc6-dev git coreutils redis-server redis-tools
 # options: --memory 1G
 # timeout: 150
 # Unmodified programs with an allocator of their own for what is large (XOS-08): in the cell they have it, on Linux they don't.
@@ -52,6 +52,14 @@ $RUN $with python3 large.py > large.txt
 cat large.txt
 # Nor does it matter on Linux.
 LD_PRELOAD=$DIR/alloc.so python3 large.py | cmp - large.txt && echo same
+# A program that has an allocator of its own already, which is the C library's then for what is small.
+$RUN $with bash -c 'redis-server --port $0 --bind 127.0.0.1 --save "" > /dev/null &
+	for n in $(seq 100); do redis-cli -p $0 ping > /dev/null 2>&1 && break; sleep 0.1; done
+	head -c 3000000 /dev/zero | tr "\\0" b | redis-cli -p $0 -x set long
+	for n in 1 2 3; do redis-cli -p $0 append long 123456; done
+	redis-cli -p $0 eval "local s = redis.call([[get]], [[long]]); return #(s .. s .. s)" 0
+	redis-cli -p $0 shutdown nosave
+	wait' $PORT
 awk 'BEGIN { srand(3); for (i = 0; i < 400000; i++) printf "%d %d line\n", rand() * 1e9, i }' > big
 $RUN $with sort --parallel=4 -n big | md5sum
 $RUN $with sort -S 3M --parallel=2 -T "$DIR" -k 2 big | md5sum

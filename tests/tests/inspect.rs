@@ -1129,6 +1129,20 @@ go_on()
 print(said, child.wait(), flush=True)
 "#;
 
+/// A program that keeps much, until it doesn't any more.
+const KEPT: &str = r#"
+import ctypes, time
+kept = ctypes.CDLL(None).atoll_allocator_kept
+kept.restype = ctypes.c_size_t
+some = [bytearray(b"x" * (4 << 20)) for _ in range(30)]
+del some
+print(kept() > 110 << 20, flush=True)
+begun = time.monotonic()
+while kept() > 90 << 20 and time.monotonic() < begun + 20: time.sleep(0.01)
+print(kept() < 90 << 20, flush=True)
+time.sleep(1000)
+"#;
+
 /// XOS-08: what a program's own allocator keeps is there for others when the cell is short of memory.
 fn allocator() -> Done {
     let user = User::this()?;
@@ -1139,7 +1153,17 @@ fn allocator() -> Done {
     let volume = format!("{directory}:{directory}");
     let options = ["run", "--cores", "2", "--memory", "256M", "--volume", &volume, "--"];
     let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", KEEPING, object]].concat())?;
-    check(said == "[\"True ['atoll-alloc', 'python3']\", 'True True', '100'] 0\n", said)
+    check(said == "[\"True ['atoll-alloc', 'python3']\", 'True True', '100'] 0\n", said)?;
+    // And when the cell is to have less of it.
+    let name = unique("keeps");
+    let options = ["--name", &name, "--cores", "2", "--memory", "256M", "--volume", &volume];
+    let preload = format!("LD_PRELOAD={object}");
+    let program = ["/usr/bin/env", &preload, "ATOLL_ALLOC_KEEP=1G", "/usr/bin/python3", "-c", KEPT];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &program)?;
+    let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).lines();
+    check(lines.next().transpose()?.as_deref() == Some("True"), "it keeps nothing")?;
+    user.ask(&["resize", &name, "--memory", "64M"])?;
+    check(lines.next().transpose()?.as_deref() == Some("True"), "it gives nothing")
 }
 
 /// Programs that end when they are asked for memory, and how long who wants it waits then, at least.
