@@ -74,6 +74,21 @@ long atoll_pages_accessed(void *addr, size_t len, unsigned char *accessed)
     return answer(atoll_in_cell() ? call3(PAGES_ACCESSED, (long)addr, (long)len, (long)accessed) : -ENOSYS);
 }
 
+int atoll_pages_forget(void *addr, size_t len)
+{
+    return (int)answer(atoll_in_cell() ? call(PAGES_FORGET, (long)addr, (long)len) : -ENOSYS);
+}
+
+int atoll_pages_colour(void *addr, size_t len, unsigned colours, uint64_t wanted)
+{
+    return (int)answer(atoll_in_cell() ? call4(PAGES_COLOUR, (long)addr, (long)len, (long)colours, (long)wanted) : -ENOSYS);
+}
+
+int atoll_pages_frames(void *addr, size_t len, uint64_t *frames)
+{
+    return (int)answer(atoll_in_cell() ? call3(PAGES_FRAMES, (long)addr, (long)len, (long)frames) : -ENOSYS);
+}
+
 long atoll_pages_change(const struct atoll_pages_change *changes, size_t count)
 {
     size_t done;

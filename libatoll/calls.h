@@ -2,7 +2,7 @@
 #ifndef ATOLL_CALLS_H
 #define ATOLL_CALLS_H
 
-enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };
+enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED, PAGES_FORGET, PAGES_COLOUR, PAGES_FRAMES };
 enum { SHRINK = HELLO + 32 };
 
 /* Any system call: its value, or an error's number below 0. It needs nothing of the C library's, errno neither. */
@@ -19,11 +19,17 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
     return result;
 }
 
-static inline long call3(long number, long a, long b, long c)
+static inline long call4(long number, long a, long b, long c, long d)
 {
     long result;
-    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    register long r10 __asm__("r10") = d;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
     return result;
+}
+
+static inline long call3(long number, long a, long b, long c)
+{
+    return call4(number, a, b, c, 0);
 }
 
 #endif

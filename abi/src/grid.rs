@@ -260,6 +260,15 @@ pub mod call {
     pub const PAGES_ACCESSED: u64 = HELLO + 18;
     /// List (address, number of [`PageChange`]s): changes of mappings, in order. Value: how many were made, or the error of the first.
     pub const PAGES_CHANGE: u64 = HELLO + 17;
+    /// Range (address, length, whole pages): all cores walk the page tables anew for it. ENOSYS: the platform can't have them do so.
+    pub const PAGES_FORGET: u64 = HELLO + 19;
+    /// Range (address, length, whole pages), a number of colours, bits of those that are wanted: what is in it is dropped, and its
+    /// pages come only from frames whose number modulo that is one of these. No colours: from any again. ENOSYS: the platform tells of no
+    /// frames; EINVAL: not private anonymous memory, or no such colours; ENOMEM: not all is mapped.
+    pub const PAGES_COLOUR: u64 = HELLO + 20;
+    /// Range (address, length, whole pages), place for a word of 64 bits a page: the numbers of their frames; 0: not in place, or not private.
+    /// ENOSYS, ENOMEM as above.
+    pub const PAGES_FRAMES: u64 = HELLO + 21;
 
     /// What these calls are as long as they mean what is said here.
     pub const VERSION: u64 = 1;

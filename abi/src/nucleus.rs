@@ -64,7 +64,26 @@ pub mod call {
     /// `settled(change)`: has every core forgotten what a [change](crate::control::CoreArea::to_settle) took away?
     /// [`NOT_YET`](super::NOT_YET): no.
     pub const SETTLED: u64 = 17;
+    /// `page_bits(address, length, bit, to)`: reads a [bit](super::bit) of all pages of a range of the current space and clears it, where
+    /// pages of 2 MiB are made small ones. A bit a page is set where that was, in words of 16 bits at `to`, one for each aligned
+    /// 64 KiB that the range has a part of; others stay as they are. Other cores may use pages that they have used before unseen
+    /// until [`SETTLED`], as by [`MAP`]. ENOMEM: no memory for page tables, it is done as far as it got. EINVAL: not the programs' part, or
+    /// more than [`BITS_MAX`](super::BITS_MAX) pages. EFAULT: there is no place for the words.
+    pub const PAGE_BITS: u64 = 18;
+    /// `forget(address, length)`: cores walk the page tables anew for a range of the current space, when it is [`SETTLED`].
+    pub const FORGET: u64 = 19;
 }
+
+/// What of [`call::PAGE_BITS`] is asked for.
+pub mod bit {
+    /// The page was used.
+    pub const ACCESSED: u64 = 0;
+    /// It was written to.
+    pub const DIRTY: u64 = 1;
+}
+
+/// The most pages of one [`call::PAGE_BITS`]: 256 MiB.
+pub const BITS_MAX: u64 = 65_536;
 
 /// Any call that changes mappings, spaces or page tables, or sends, may answer this when another core of the cell is in the middle of
 /// one and does not come to its end, as if its processor stood still: nothing has been done, and it is to be made again later.

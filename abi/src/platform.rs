@@ -84,6 +84,15 @@ pub enum Change {
     },
 }
 
+/// What a processor notes of a page that a program uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageBit {
+    /// It was used.
+    Accessed,
+    /// It was written to.
+    Dirty,
+}
+
 /// An event that a core learns of by [`Platform::park`] or [`Platform::poll`].
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
@@ -315,6 +324,33 @@ pub trait Platform: Sync {
             done = done.and(this);
         }
         done
+    }
+
+    /// Can it be read what the processor notes of pages ([`Platform::take_page_bits`])? Then a page whose access is changed, or for which
+    /// another one is mapped in its place, keeps what is noted there, and one that is mapped where none was begins with nothing. No call.
+    fn has_page_bits(&self) -> bool {
+        false
+    }
+
+    /// Which pages of a range of the current space have had this noted since it was last asked. A bit a page, the lowest first, is set in
+    /// an element for each 64 KiB (aligned) that the range has a part of; the others stay as they are. What is used before this
+    /// returns is told of now or the next time, what comes after it the next time. Too much may be told, never too little. EINVAL: the
+    /// range is not the programs', or there are too few elements. ENOMEM: it may have been told of some and not of others. ENOSYS: it can't be read here.
+    fn take_page_bits(&self, _bit: PageBit, _addr: u64, _len: u64, _pages: &mut [u16]) -> Result<()> {
+        Err(crate::Errno::ENOSYS)
+    }
+
+    /// Has all cores walk the page tables anew for a range of the current space. EINVAL: it is not the programs'. ENOSYS: that can't be
+    /// had here.
+    fn forget(&self, _addr: u64, _len: u64) -> Result<()> {
+        Err(crate::Errno::ENOSYS)
+    }
+
+    /// The number of the machine's frame (its physical address, divided by the size of a page) that the page at this offset of the cell's
+    /// memory is in, for as long as the cell lives. Those of a block of 2 MiB follow each other. None: there is no such page, or the
+    /// platform isn't told. No call.
+    fn frame_of(&self, _offset: u64) -> Option<u64> {
+        None
     }
 
     /// Takes back memory that the platform had from the cell (for page tables) and needs no more: the offset

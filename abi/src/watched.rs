@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::errno::Result;
 use crate::mailbox::{Inbox, Line};
 use crate::platform::{
-    Access, Backing, Change, Events, HostBuf, HostCalls, Platform, ReadBuf, Received, below,
+    Access, Backing, Change, Events, HostBuf, HostCalls, PageBit, Platform, ReadBuf, Received, below,
 };
 use crate::service::{HostAttr, Request};
 
@@ -84,6 +84,14 @@ impl Platform for Watched {
         below().has_answers()
     }
 
+    fn frame_of(&self, offset: u64) -> Option<u64> {
+        below().frame_of(offset)
+    }
+
+    fn has_page_bits(&self) -> bool {
+        below().has_page_bits()
+    }
+
     fn inbox(&self, peer: usize) -> Option<&'static Inbox> {
         below().inbox(peer)
     }
@@ -120,6 +128,8 @@ impl Platform for Watched {
         fn space_destroy(space: u32);
         fn space_switch(space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> !;
         fn leave_stack(continuation: extern "C" fn(usize) -> !, argument: usize) -> !;
+        fn take_page_bits(bit: PageBit, addr: u64, len: u64, pages: &mut [u16]) -> Result<()>;
+        fn forget(addr: u64, len: u64) -> Result<()>;
         fn memory_back() -> Option<u64>;
         fn memory_used_to(block: u64);
         fn more_memory(bytes: u64) -> Option<u64>;

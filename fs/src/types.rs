@@ -16,6 +16,7 @@ pub mod poll {
     pub const NVAL: u32 = 0x20;
     pub const RDNORM: u32 = 0x40;
     pub const WRNORM: u32 = 0x100;
+    pub const WRBAND: u32 = 0x200;
     pub const RDHUP: u32 = 0x2000;
     pub const ALL: u32 = 0xffff;
 }

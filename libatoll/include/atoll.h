@@ -59,19 +59,56 @@ int64_t atoll_shrink_wait(void);
  * for len / 4096 pages. Value: how many are set. Both address and length are multiples of 4096. The next time is told of what is
  * written after this has returned, by whichever thread, and by system calls.
  *
- * Pages that were written to are always among them; others may be, too. On the host the bits are emulated: the range is write-protected,
+ * Pages that were written to are always among them; others may be, too. On the nucleus, where the page tables are the cell's own, their dirty
+ * bits are read: each page is told by itself, and no write faults for it. Where a page of 2 MiB is mapped it is made small ones when the
+ * range is asked about, which it stays. On the host the bits are emulated: the range is write-protected,
  * and the first write to a page faults (docs/memory.md has the costs). The second one in the same 64 KiB is noted for all of these, and
  * where eight such pieces of 2 MiB were noted, the third is for all of it. A child of fork begins with all pages.
  *
  * -1 and errno: ENOSYS, this is no cell, and the program has to find out otherwise; EINVAL, an address or a length that can't be, or some
  * of it is shared memory, or a file's mapping that can't be written to; ENOMEM, some of it is not mapped, or the host lets the
- * process have no more mappings: then all pages are as if they had been written to. */
+ * process have no more mappings, or there is no memory for page tables: then all pages are as if they had been written to. */
 long atoll_pages_written(void *addr, size_t len, unsigned char *written);
 
-/* The same of pages that were used, by being read, written to or run. On the host these bits are emulated, too: the range loses all access, and
+/* The same of pages that were used, by being read, written to or run. On the nucleus they are the accessed bits, which a processor may set for
+ * a page that it was only about to use. On the host these bits are emulated, too: the range loses all access, and
  * the first use of a page faults, as the first write does above, and is noted for as many pages. Both can be asked for of the same range. What
  * a system call reads or writes is used. */
 long atoll_pages_accessed(void *addr, size_t len, unsigned char *accessed);
+
+/* All processors forget what they remember of the page tables for a range (its TLB entries): the next use of each page walks them anew.
+ * When it returns, all have that run this process. No contents and no access change by it: every call that changes a
+ * mapping sees to this by itself, and so do those above. What can be seen is time, by who measures what TLB misses cost or wants to begin
+ * without what was there before. More may be forgotten than was asked for. Nothing of the range has to be mapped. Both address and
+ * length are multiples of 4096.
+ *
+ * 0, or -1 and errno: EINVAL, an address or a length that can't be; ENOSYS, the page tables are Linux's, which has no such call: outside of a
+ * cell, and in one on the host. Where this works, the two above read the page tables' own bits. */
+int atoll_pages_forget(void *addr, size_t len);
+
+/* The most colours that frames can have. */
+#define ATOLL_COLOURS_MAX 64
+
+/* Pages of a range of private anonymous memory come only from frames of these colours from now on. A frame's colour is its number (physical
+ * address / 4096) modulo `colours`, 1 to ATOLL_COLOURS_MAX, and bit n of `wanted` is colour n. Frames that fall to the same part of a cache
+ * (or to the same bank, where addresses are not mixed up) have the same colour, if there are as many colours as such parts; how many that
+ * is, the program has to know. 0 colours: from frames of any colour again.
+ *
+ * What is in the range is dropped: it reads as zeroes. Each page is brought in by itself, when it is first touched. If there is no free frame of its
+ * colours at hand then, it comes from another one, as the program would else have to end; madvise(MADV_POPULATE_WRITE), mlock and their like
+ * fail with ENOMEM, or stop, instead. atoll_pages_frames tells. The colours stay with the range when it is moved or made longer (mremap), its access
+ * changes, or what is in it is dropped. A child of fork has copies, made at the fork, of the same colours likewise, so that such a fork takes
+ * as long as to copy them. Of such memory it can't be said which pages were written to, and there can be no pager of the program's own.
+ *
+ * 0, or -1 and errno: EINVAL, an address or length that is no multiple of 4096, no such colours, or memory that is no private anonymous
+ * memory, that grows downwards, or that has a pager; ENOMEM, some of it is not mapped; ENOSYS, nobody tells which frames there are:
+ * outside of a cell, and in one on the host, whose frames are Linux's. */
+int atoll_pages_colour(void *addr, size_t len, unsigned colours, uint64_t wanted);
+
+/* The numbers of the frames that the pages of a range of the program's own are in, len / 4096 of them; 0: the page is not in place, or it is no
+ * private memory. In a virtual machine they are that machine's. 0, or -1 and errno: EINVAL, an address or length that can't be; ENOMEM, some of it
+ * is not mapped; EFAULT, there is no place for them; ENOSYS as above. */
+int atoll_pages_frames(void *addr, size_t len, uint64_t *frames);
 
 /* What becomes of a range of mappings: */
 enum {

@@ -25,6 +25,9 @@ mod number {
     pub const PAGES_WRITTEN: u64 = HELLO + 16;
     pub const PAGES_ACCESSED: u64 = HELLO + 18;
     pub const PAGES_CHANGE: u64 = HELLO + 17;
+    pub const PAGES_FORGET: u64 = HELLO + 19;
+    pub const PAGES_COLOUR: u64 = HELLO + 20;
+    pub const PAGES_FRAMES: u64 = HELLO + 21;
     /// Linux's.
     pub const MPROTECT: u64 = 10;
     pub const MUNMAP: u64 = 11;
@@ -37,20 +40,28 @@ const PAGE: usize = 4096;
 
 /// # Safety
 /// That of the call.
-unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
+unsafe fn call4(number: u64, a: u64, b: u64, c: u64, d: u64) -> i64 {
     let result: i64;
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            "syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
             lateout("rcx") _, lateout("r11") _, options(nostack)
         );
     }
     result
 }
 
+/// # Safety
+/// That of the call.
+unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { call4(number, a, b, c, 0) }
+}
+
 fn call(number: u64, a: u64, b: u64) -> i64 {
-    // SAFETY: these calls read at most the `b` bytes at `a`, which the caller has; Linux knows none of the numbers.
+    // SAFETY: these calls read at most the `b` bytes at `a`, which the caller has, and change nothing there; Linux knows none of the
+    // numbers.
     unsafe { call3(number, a, b, 0) }
 }
 
@@ -77,7 +88,7 @@ impl fmt::Display for Error {
             28 => f.write_str("there is no room for more activities"),
             EINVAL => f.write_str("there is no such activity, or no such range"),
             4 => f.write_str("a signal came"),
-            ENOSYS => f.write_str("this is no cell"),
+            ENOSYS => f.write_str("this is no cell, or can't be had in it"),
             n => write!(f, "error {n}"),
         }
     }
@@ -145,6 +156,46 @@ fn pages_told(number: u64, start: *const u8, len: usize, bits: &mut [u8]) -> Res
     let (start, to) = (start.addr() as u64, bits.as_mut_ptr().addr() as u64);
     // SAFETY: it writes to `bits` only, which is as long as that takes.
     answer(unsafe { call3(number, start, len as u64, to) }).map(|n| n as usize)
+}
+
+/// Has all cores walk the page tables anew for a range: `include/atoll.h` says what that is good for. ENOSYS on Linux, and in a cell on
+/// it.
+pub fn pages_forget(start: *const u8, len: usize) -> Result<(), Error> {
+    if !in_cell() {
+        return Err(Error(ENOSYS));
+    }
+    answer(call(number::PAGES_FORGET, start.addr() as u64, len as u64)).map(drop)
+}
+
+/// The most colours that frames can have.
+pub const COLOURS_MAX: u32 = 64;
+
+/// Pages of a range of private anonymous memory come only from frames whose number modulo `colours` is one of those whose bits `wanted`
+/// has; 0 colours: of any again. `include/atoll.h` says what comes of it, and why it fails: ENOSYS on Linux, and in a cell on it.
+///
+/// # Safety
+/// The range is the caller's, and what is in it is not needed: it is dropped.
+pub unsafe fn pages_colour(start: *mut u8, len: usize, colours: u32, wanted: u64) -> Result<(), Error> {
+    if !in_cell() {
+        return Err(Error(ENOSYS));
+    }
+    let start = start.addr() as u64;
+    // SAFETY: the caller's promise.
+    answer(unsafe { call4(number::PAGES_COLOUR, start, len as u64, colours.into(), wanted) }).map(drop)
+}
+
+/// The numbers of the frames that the pages of a range are in; 0: one isn't in place, or no private memory. EINVAL: there are not as many
+/// places as pages; ENOSYS as above.
+pub fn pages_frames(start: *const u8, len: usize, frames: &mut [u64]) -> Result<(), Error> {
+    if !in_cell() {
+        return Err(Error(ENOSYS));
+    }
+    if frames.len() < len / PAGE {
+        return Err(Error(EINVAL));
+    }
+    let (start, to) = (start.addr() as u64, frames.as_mut_ptr().addr() as u64);
+    // SAFETY: it writes to `frames` only, which is as long as that takes.
+    answer(unsafe { call3(number::PAGES_FRAMES, start, len as u64, to) }).map(drop)
 }
 
 /// What becomes of a range of mappings.
@@ -272,9 +323,15 @@ mod tests {
         let line = std::format!("enum {{ HELLO = {:#010x}, CREATE, ENTER, LEAVE, END, CURRENT,", call::HELLO);
         assert!(c.contains(&line) && call::CURRENT == call::HELLO + 5, "{line}");
         assert!(c.contains("SHRINK = HELLO + 32") && call::SHRINK == call::HELLO + 32);
-        assert!(c.contains("CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED };"));
-        let numbers = [number::PAGES_WRITTEN, number::PAGES_CHANGE, number::PAGES_ACCESSED];
-        assert_eq!(numbers, [call::PAGES_WRITTEN, call::PAGES_CHANGE, call::PAGES_ACCESSED]);
+        let line = "PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED, PAGES_FORGET, PAGES_COLOUR, PAGES_FRAMES };";
+        assert!(c.contains(line));
+        let numbers =
+            [number::PAGES_WRITTEN, number::PAGES_CHANGE, number::PAGES_ACCESSED, number::PAGES_FORGET];
+        assert_eq!(
+            numbers,
+            [call::PAGES_WRITTEN, call::PAGES_CHANGE, call::PAGES_ACCESSED, call::PAGES_FORGET]
+        );
+        assert_eq!([number::PAGES_COLOUR, number::PAGES_FRAMES], [call::PAGES_COLOUR, call::PAGES_FRAMES]);
         assert_eq!(
             [Becomes::Accessible as u32, Becomes::Discarded as u32, Becomes::Unmapped as u32],
             [change::ACCESS, change::DISCARD, change::UNMAP]
@@ -282,6 +339,7 @@ mod tests {
         assert_eq!(size_of::<PagesChange>(), size_of::<PageChange>());
         let header = include_str!("../include/atoll.h");
         assert!(header.contains(&std::format!("#define ATOLL_PAGERS_MAX {}\n", pager::RANGES_MAX)));
+        assert!(header.contains(&std::format!("#define ATOLL_COLOURS_MAX {COLOURS_MAX}\n")));
     }
 
     /// On Linux, where tests run, it all works and means nothing.
@@ -295,6 +353,8 @@ mod tests {
         assert_eq!(shrink_wait(), Err(Error(ENOSYS)));
         assert_eq!(pages_written(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
         assert_eq!(pages_accessed(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
+        assert_eq!(pages_forget(core::ptr::null(), 0), Err(Error(ENOSYS)));
+        assert_eq!(pages_frames(core::ptr::null(), 0, &mut []), Err(Error(ENOSYS)));
         let bad =
             PagesChange { start: core::ptr::dangling_mut(), len: PAGE, to: Becomes::Accessible, access: 0 };
         // SAFETY: nothing lies there; Linux takes no such address.

@@ -15,9 +15,8 @@ use crate::socket::SocketFile;
 use crate::types::Siginfo;
 use crate::{pty, signal};
 
-/// Priority data, and its room, which no file here tells apart.
+/// Priority data, which no file here tells apart.
 const RDBAND: u32 = 0x80;
-const WRBAND: u32 = 0x200;
 
 /// Who is told.
 #[derive(Clone)]
@@ -223,7 +222,7 @@ impl State {
         let plain = Siginfo::from_kernel(linux::SIGIO, 0x80);
         let band = match reason {
             linux::POLL_IN => poll::IN | poll::RDNORM,
-            linux::POLL_OUT => poll::OUT | poll::WRNORM | WRBAND,
+            linux::POLL_OUT => poll::OUT | poll::WRNORM | poll::WRBAND,
             linux::POLL_PRI => poll::PRI | RDBAND,
             linux::POLL_HUP => poll::HUP | poll::ERR,
             _ => poll::ERR,

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use atoll_abi::grid::{ActivityConfig, Quota, ROOT, Resource};
+use atoll_abi::grid::{ActivityConfig, Quota, ROOT};
 use atoll_abi::platform;
 use atoll_fs::host;
 use atoll_mem::heap::memory;
@@ -155,15 +155,10 @@ impl Group {
         let is_below = |n: u32| self.config.is_none() || class_of(n) == self.class;
         let (mut user, mut system) = (0, 0);
         for used in atoll_task::used().into_iter().filter(|used| is_below(used.activity)) {
-            for (n, entry) in used.entries.iter().enumerate() {
-                match Resource::ALL.get(n) {
-                    Some(Resource::Thread) => user += entry.0,
-                    Some(Resource::Idle | Resource::Stolen) | None => {}
-                    Some(_) => system += entry.0,
-                }
-            }
+            let (own, runtime) = used.divided();
+            (user, system) = (user + own, system + runtime);
         }
-        let (user, system) = (user.max(0) / 1000, system.max(0) / 1000);
+        let (user, system) = (user / 1000, system / 1000);
         format!("usage_usec {}\nuser_usec {user}\nsystem_usec {system}\n", user + system)
     }
 

@@ -15,7 +15,7 @@ use atoll_task::{Hold, Limit, Timer, wait};
 use zerocopy::IntoBytes;
 
 use crate::cpu_timer::{CpuClock, CpuTimer};
-use crate::process::Process;
+use crate::process::{Process, find_process};
 use crate::quota::Held;
 use crate::types::{Itimerspec, Siginfo, SignalfdSiginfo, Timespec};
 use crate::{current, signal};
@@ -107,10 +107,10 @@ impl File for EventFd {
         let count = *self.count.lock();
         let mut r = 0;
         if count > 0 {
-            r |= poll::IN | poll::RDNORM;
+            r |= poll::IN;
         }
         if count < u64::MAX - 1 {
-            r |= poll::OUT | poll::WRNORM;
+            r |= poll::OUT;
         }
         r
     }
@@ -155,7 +155,14 @@ impl File for PidFd {
     }
 
     fn ready(&self) -> u32 {
-        if self.process.zombie().is_some() { poll::IN | poll::RDNORM } else { 0 }
+        let ended = self.process.zombie().is_some();
+        let is_known = || find_process(self.process.pid).is_some_and(|p| Arc::ptr_eq(&p, &self.process));
+        match ended {
+            false => 0,
+            true if is_known() => poll::IN | poll::RDNORM,
+            // Waited for.
+            true => poll::IN | poll::RDNORM | poll::HUP,
+        }
     }
 
     fn queue(&self) -> Option<&WaitQueue> {
@@ -253,7 +260,7 @@ impl File for TimerFd {
     }
 
     fn ready(&self) -> u32 {
-        if self.expiry.count.load(Ordering::SeqCst) > 0 { poll::IN | poll::RDNORM } else { 0 }
+        if self.expiry.count.load(Ordering::SeqCst) > 0 { poll::IN } else { 0 }
     }
 
     fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {
@@ -353,7 +360,7 @@ impl File for SignalFd {
         let mask = self.mask.load(Ordering::Relaxed);
         let own = crate::current::try_current().map_or(0, |t| t.signals.lock().pending.set());
         let shared = self.process.upgrade().map_or(0, |p| p.pending.lock().set());
-        if (own | shared) & mask != 0 { poll::IN | poll::RDNORM } else { 0 }
+        if (own | shared) & mask != 0 { poll::IN } else { 0 }
     }
 
     fn seek(&self, _offset: i64, _whence: u32) -> Result<u64> {

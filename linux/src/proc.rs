@@ -20,14 +20,14 @@ use atoll_fs::{
 };
 use atoll_mem::heap::{kept_bytes, memory};
 use atoll_mem::vm::{AREAS_MAX, AddressSpace, Area, Kind, Residence, Share};
-use atoll_sync::Mutex;
+use atoll_sync::{Mutex, SetOnce};
 use atoll_task::{CoreSet, has_core};
 use linux_raw_sys::general as linux;
 
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Life, Process, Task, all_processes, base_name, find_process, find_task, task_count, world,
+    Life, Process, Task, TimeDivision, all_processes, base_name, find_process, find_task, task_count, world,
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
@@ -861,9 +861,8 @@ fn zombie(p: &Process, stat: bool) -> String {
 fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident) = memory_of(t);
     let resident = resident.sum();
-    let ticks = |ns: u64| ns / 10_000_000;
-    let used = if t.tid() == p.pid { p.used() } else { t.used() };
-    let children = *p.child_usage.lock();
+    let used = if t.tid() == p.pid { p.divided() } else { t.divided() };
+    let ([utime, stime], [cutime, cstime]) = (used.ticks(), p.child_usage.lock().ticks());
     let (ignored, caught) = p.actions.share().sets();
     let (pending, blocked) = {
         let s = t.signals.lock();
@@ -880,7 +879,7 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
         (None, group) => (34816, group),
     };
     format!(
-        "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} 0 {cutime} 0 \
+        "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} {stime} {cutime} {cstime} \
          {prio} {nice} {threads} 0 {start} {total} {rss} 18446744073709551615 0 0 {stack} 0 0 {pending} {blocked} \
          {ignored} {caught} 0 0 0 17 {cpu} 0 0 0 0 0 0 0 {brk} {a0} {a1} {e0} {e1} 0\n",
         pid = t.tid(),
@@ -890,8 +889,6 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
         pgid = p.pgid.load(Ordering::Relaxed),
         fg = foreground as i32,
         faults = t.faults.load(Ordering::Relaxed),
-        utime = ticks(used.run_ns),
-        cutime = ticks(children.run_ns),
         prio = 20 + nice,
         start = start_ticks(p),
         rss = resident / PAGE,
@@ -1466,20 +1463,30 @@ fn node_meminfo() -> String {
 fn stat_machine() -> String {
     let mut out = String::new();
     let ticks = |ns: u64| ns / 10_000_000;
-    let (mut busy, mut idle, mut switches, mut interrupts) = (0, 0, 0, 0);
+    let (mut user, mut system, mut idle, mut switches, mut interrupts) = (0, 0, 0, 0, 0);
+    static DIVISIONS: SetOnce<Box<[TimeDivision]>> = SetOnce::new();
+    if DIVISIONS.get().is_none() {
+        // Somebody else's are as good.
+        let _ = DIVISIONS.set((0..atoll_task::cores()).map(|_| TimeDivision::default()).collect());
+    }
     let mut rows = String::new();
     for n in 0..atoll_task::cores() {
         let s = atoll_task::core_stats(n);
-        busy += s.busy_ns;
+        let runtime = atoll_task::runtime_on(n);
+        let divisions = DIVISIONS.get().expect("just set");
+        let of_runtime = divisions[n].divide(s.busy_ns, runtime);
+        user += s.busy_ns - of_runtime;
+        system += of_runtime;
         idle += s.idle_ns;
         switches += s.switches;
         interrupts += s.deadlines + s.interrupts;
         if !atoll_task::is_online(n) {
             continue;
         }
-        let _ = writeln!(rows, "cpu{n} {} 0 0 {} 0 0 0 0 0 0", ticks(s.busy_ns), ticks(s.idle_ns));
+        let [own, of_runtime, idle] = [s.busy_ns - of_runtime, of_runtime, s.idle_ns].map(ticks);
+        let _ = writeln!(rows, "cpu{n} {own} 0 {of_runtime} {idle} 0 0 0 0 0 0");
     }
-    let _ = writeln!(out, "cpu  {} 0 0 {} 0 0 0 0 0 0", ticks(busy), ticks(idle));
+    let _ = writeln!(out, "cpu  {} 0 {} {} 0 0 0 0 0 0", ticks(user), ticks(system), ticks(idle));
     out.push_str(&rows);
     let running = all_processes().iter().filter(|p| p.zombie().is_none()).count();
     let _ = write!(

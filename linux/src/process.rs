@@ -251,6 +251,8 @@ pub const LIMITS: usize = 16;
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Usage {
     pub run_ns: u64,
+    /// The part of it that was the runtime's: sampled.
+    pub system_ns: u64,
     pub voluntary: u64,
     pub forced: u64,
     pub faults: u64,
@@ -264,20 +266,53 @@ impl Usage {
         self.faults += o.faults;
         self.peak = self.peak.max(o.peak);
         self.run_ns += o.run_ns;
+        self.system_ns += o.system_ns;
         self.voluntary += o.voluntary;
         self.forced += o.forced;
     }
 
-    /// As `getrusage(2)` tells it. All time is user time: system calls run in the program's own process.
+    /// The part that was the program's own.
+    pub fn user_ns(&self) -> u64 {
+        self.run_ns - self.system_ns
+    }
+
+    /// The program's part and the runtime's, in hundredths of a second.
+    pub fn ticks(&self) -> [u64; 2] {
+        [self.user_ns(), self.system_ns].map(|ns| ns / 10_000_000)
+    }
+
+    /// As `getrusage(2)` tells it.
     pub fn rusage(&self) -> Rusage {
         Rusage {
-            utime: Timeval::from_ns(self.run_ns),
+            utime: Timeval::from_ns(self.user_ns()),
+            stime: Timeval::from_ns(self.system_ns),
             maxrss: (self.peak >> 10) as i64,
             minflt: self.faults as i64,
             nvcsw: self.voluntary as i64,
             nivcsw: self.forced as i64,
             ..Rusage::default()
         }
+    }
+}
+
+/// How somebody's time was last divided into the program's and the runtime's. The books that say it are sampled, and may say less than
+/// before; what is told never does.
+#[derive(Default)]
+pub struct TimeDivision(Mutex<(u64, u64)>);
+
+impl TimeDivision {
+    /// The part of so much time that the runtime has used, of which the books say `system`; ns.
+    pub fn divide(&self, all: u64, system: u64) -> u64 {
+        let mut told = self.0.lock();
+        let (user, system) = (told.0, system.max(told.1).min(all));
+        // What is the program's never grows less, either.
+        let system = system.min(all.saturating_sub(user)).max(told.1);
+        *told = (user.max(all.saturating_sub(system)), system);
+        system.min(all)
+    }
+
+    fn of(&self, used: Usage) -> Usage {
+        Usage { system_ns: self.divide(used.run_ns, used.system_ns), ..used }
     }
 }
 
@@ -356,6 +391,8 @@ pub struct Process {
     pub usage: Mutex<Usage>,
     /// Usage of children that were waited for.
     pub child_usage: Mutex<Usage>,
+    /// How its time is divided.
+    pub division: TimeDivision,
     /// When it started: on the monotonic clock, ns.
     pub started: u64,
     /// ITIMER_REAL.
@@ -438,6 +475,8 @@ pub struct Task {
     pub name: Mutex<[u8; 16]>,
     /// Its activity, if it has one of its own.
     pub own: SetOnce<Activity>,
+    /// How its time is divided.
+    pub division: TimeDivision,
     /// PR_SET_PDEATHSIG.
     pub death_signal: AtomicU32,
     /// Nice value, policy and priority as they were set.
@@ -650,6 +689,7 @@ impl Process {
             exit_signal: AtomicU32::new(from.exit_signal),
             usage: Mutex::new(Usage::default()),
             child_usage: Mutex::new(Usage::default()),
+            division: TimeDivision::default(),
             started: platform().now(),
             alarm: SetOnce::new(),
             cpu_alarms: Mutex::new([None, None]),
@@ -721,6 +761,14 @@ impl Process {
             sum.add(t.used());
         }
         sum
+    }
+
+    /// The same, where neither the program's part of the time nor the runtime's is less than it was told before.
+    pub fn divided(&self) -> Usage {
+        if current::try_current().is_some_and(|task| core::ptr::eq(&*task.process, self)) {
+            atoll_task::look_at_stolen();
+        }
+        self.division.of(self.used())
     }
 
     /// Sees to it that its limit of processor time is kept (RLIMIT_CPU, setrlimit(2)): SIGXCPU when it is reached and each second
@@ -840,7 +888,16 @@ impl Task {
         let Some(t) = self.thread.get() else { return Usage::default() };
         let (voluntary, forced) = t.switches();
         let faults = self.faults.load(Ordering::Relaxed);
-        Usage { run_ns: t.run_time_now(), voluntary, forced, faults, peak: 0 }
+        let system_ns = t.system_time();
+        Usage { run_ns: t.run_time_now(), system_ns, voluntary, forced, faults, ..Usage::default() }
+    }
+
+    /// As [`Process::divided`].
+    pub fn divided(&self) -> Usage {
+        if current::try_current().is_some_and(|task| core::ptr::eq(task, self)) {
+            atoll_task::look_at_stolen();
+        }
+        self.division.of(self.used())
     }
 
     /// The [`work`] that it is asked for. Only who has the list of the process's tasks locked asks others to end: a thread that
@@ -1046,6 +1103,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         waiter: SetOnce::new(),
         name: Mutex::new(new.name),
         own: SetOnce::new(),
+        division: TimeDivision::default(),
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),
         policy: AtomicU32::new(new.policy),
@@ -1060,27 +1118,19 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         entered: units::Entered::default(),
     });
     let (frame, first) = (new.frame, new.first);
-    let keep = task.clone();
     let begin = move || {
         books::begin(books::START, Resource::Process);
-        {
-            // SAFETY: this thread's own frame, in the runtime.
-            let f = unsafe { atoll_task::current().frame() };
-            *f = *frame;
-            // What comes before the program may wait, and then the frame gets what the register has.
-            atoll_task::set_thread_pointer(f.fs_base);
-            if let Some(first) = first {
-                first(f);
-            }
-            if keep.asked() != 0 {
-                signal::handle_work(&keep, f);
-            }
+        // SAFETY: this thread's own frame, in the runtime.
+        let f = unsafe { atoll_task::current().frame() };
+        *f = *frame;
+        // What comes before the program may wait, and then the frame gets what the register has.
+        atoll_task::set_thread_pointer(f.fs_base);
+        if let Some(first) = first {
+            first(f);
         }
-        // The thread's own reference lives as long as the registry's: to the end of `exit_task`.
-        drop(keep);
         books::end();
     };
-    let thread = atoll_task::spawn_program(new.space.id, begin, || resume_current()).ok_or(Errno::EAGAIN)?;
+    let thread = atoll_task::spawn_program(new.space.id, begin, || begin_program()).ok_or(Errno::EAGAIN)?;
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
     grid::thread_begins(&task);
     let own = task.own.get().unwrap_or(&new.process.activity);
@@ -1108,6 +1158,19 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
 /// Lets a new task run.
 pub fn start(task: &Task) {
     atoll_task::start(task.thread());
+}
+
+/// The current thread goes to its program, unless it is to end or to stop before that. Nothing that it owns is on its stack here: where
+/// it ends, it doesn't come back.
+fn begin_program() -> ! {
+    let task = current();
+    if task.asked() != 0 {
+        books::begin(books::START, Resource::Process);
+        // SAFETY: this thread's own frame, in the runtime.
+        signal::handle_work(task, unsafe { atoll_task::current().frame() });
+        books::end();
+    }
+    resume_current()
 }
 
 unsafe extern "C" {
@@ -1142,7 +1205,7 @@ fn leave(task: &Task, status: i32) {
     let me = {
         let mut tasks = process.tasks.lock();
         let at = tasks.iter().position(|t| t.tid() == task.tid()).expect("a task is in its process");
-        process.usage.lock().add(task.used());
+        process.usage.lock().add(task.divided());
         let last = tasks.len() == 1;
         let me = tasks.remove(at);
         drop(tasks);
@@ -1265,8 +1328,8 @@ fn tell_of_end(process: &Arc<Process>, status: i32) {
                 (linux::CLD_KILLED as i32, status & 0x7f)
             };
             let uid = process.ids().ruid;
-            let ticks = process.used().run_ns / 10_000_000;
-            let mut info = Siginfo::child(code, process.pid, uid, value, ticks, 0);
+            let [user, system] = process.divided().ticks();
+            let mut info = Siginfo::child(code, process.pid, uid, value, user, system);
             info.signo = signal as i32;
             signal::send_process(&parent, info);
         }

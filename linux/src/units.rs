@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::grid::call::{
-    CREATE, CURRENT, DEPTH_MAX, END, ENTER, HELLO, LEAVE, PAGES_ACCESSED, PAGES_CHANGE, PAGES_WRITTEN,
-    SHRINK, VERSION,
+    CREATE, CURRENT, DEPTH_MAX, END, ENTER, HELLO, LEAVE, PAGES_ACCESSED, PAGES_CHANGE, PAGES_COLOUR,
+    PAGES_FORGET, PAGES_FRAMES, PAGES_WRITTEN, SHRINK, VERSION,
 };
 use atoll_abi::grid::{ACTIVITIES_MAX, NAME_MAX, kind};
 use atoll_abi::{Errno, Result};
@@ -57,6 +57,9 @@ pub fn handler(number: u64) -> Option<Handler> {
         PAGES_WRITTEN => memory::pages_written,
         PAGES_ACCESSED => memory::pages_accessed,
         PAGES_CHANGE => memory::pages_change,
+        PAGES_FORGET => memory::pages_forget,
+        PAGES_COLOUR => memory::pages_colour,
+        PAGES_FRAMES => memory::pages_frames,
         _ => return None,
     })
 }

@@ -348,7 +348,7 @@ impl File for UserfaultFd {
         let state = self.shared.state.lock();
         match state.features {
             None => poll::ERR,
-            Some(_) if state.accesses.iter().any(|a| !a.is_read) => poll::IN | poll::RDNORM,
+            Some(_) if state.accesses.iter().any(|a| !a.is_read) => poll::IN,
             Some(_) => 0,
         }
     }

@@ -4,19 +4,31 @@
 //! here: its bits are set, and nobody gets it. To give blocks back, the cell lowers its *limit*: blocks from there on are
 //! claimed no more, and held as they come free. So that they do, memory that can't be moved is claimed in a zone of its own, the
 //! first blocks, as long as there are some, and memory that can be moved behind it (`pages.rs`).
+//!
+//! Which free blocks may hold old data is noted, so that cores that have nothing to do can zero those that come next.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::layout::order_of_block;
 
 use crate::pages::Mobility;
+
+/// So many free blocks of each zone, those that are claimed next, are kept zeroed.
+const ZEROED: usize = 32;
+
+/// With fewer free blocks than this none is held to be zeroed: somebody may find nothing else.
+const ZEROED_IF_FREE: usize = 4;
 
 /// A bitmap of blocks; a set bit is a block that somebody holds.
 pub struct BlockPool {
     taken: Box<[AtomicU64]>,
     /// Blocks that are held here: not granted, or to be given back. Only who changes the grant writes to it.
     withheld: Box<[AtomicU64]>,
+    /// Of free blocks: they may hold old data.
+    soiled: Box<[AtomicU64]>,
+    /// Blocks were claimed or released since there were no such ones among those that come next.
+    has_changed: AtomicBool,
     /// As many as there can ever be.
     blocks: usize,
     /// The cell has those before.
@@ -48,6 +60,8 @@ impl BlockPool {
         BlockPool {
             taken,
             withheld: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            soiled: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            has_changed: AtomicBool::new(false),
             blocks,
             granted: AtomicUsize::new(blocks),
             limit: AtomicUsize::new(blocks),
@@ -160,6 +174,7 @@ impl BlockPool {
                 ) {
                     Ok(_) => {
                         self.free.fetch_sub(1, Ordering::Relaxed);
+                        self.changed();
                         hint.store(w, Ordering::Relaxed);
                         return Some(w * 64 + bit);
                     }
@@ -201,6 +216,71 @@ impl BlockPool {
         ok
     }
 
+    /// Others come next now.
+    fn changed(&self) {
+        if !self.has_changed.load(Ordering::Relaxed) {
+            self.has_changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks from this one on may hold old data, while none is claimed.
+    pub fn soil_from(&self, block: usize) {
+        for (w, soiled) in self.soiled.iter().enumerate().skip(block / 64) {
+            soiled.fetch_or(!low_bits(block.saturating_sub(w * 64)), Ordering::Relaxed);
+        }
+        self.changed();
+    }
+
+    /// Claims one of the blocks that come next and may hold old data, to zero some of it. It has to be given back
+    /// by [`BlockPool::zeroed`].
+    pub fn claim_soiled(&self) -> Option<usize> {
+        if !self.has_changed.load(Ordering::Relaxed) || self.free() < ZEROED_IF_FREE {
+            return None;
+        }
+        self.has_changed.store(false, Ordering::Relaxed);
+        let limit = self.limit();
+        let zones = [(0, self.fixed.min(limit)), (self.fixed.min(limit), limit)];
+        let found = zones.iter().find_map(|zone| self.soiled_in(*zone)).filter(|block| self.try_take(*block));
+        found.inspect(|_| {
+            self.free.fetch_sub(1, Ordering::Relaxed);
+            self.changed();
+        })
+    }
+
+    fn soiled_in(&self, (from, to): (usize, usize)) -> Option<usize> {
+        if from >= to {
+            return None;
+        }
+        let (first, end, mut near) = (from / 64, to.div_ceil(64), ZEROED);
+        let start = self.hint(from).load(Ordering::Relaxed).clamp(first, end);
+        for w in (start..end).chain(first..start) {
+            let range = low_bits(to - w * 64) & !low_bits(from.saturating_sub(w * 64));
+            let mut free = range & !self.taken[w].load(Ordering::Relaxed);
+            let soiled = self.soiled[w].load(Ordering::Relaxed);
+            while free != 0 {
+                let bit = free.trailing_zeros();
+                if soiled & 1 << bit != 0 {
+                    return Some(w * 64 + bit as usize);
+                }
+                near -= 1;
+                if near == 0 {
+                    return None;
+                }
+                free &= free - 1;
+            }
+        }
+        None
+    }
+
+    /// Gives back a block that was claimed to be zeroed: all of it is, or some isn't yet.
+    pub fn zeroed(&self, block: usize, all: bool) {
+        if all {
+            self.soiled[block / 64].fetch_and(!(1 << (block % 64)), Ordering::Relaxed);
+        }
+        self.give_back(block);
+        self.free.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn is_taken(&self, block: usize) -> bool {
         self.taken[block / 64].load(Ordering::Relaxed) & 1 << (block % 64) != 0
     }
@@ -222,8 +302,10 @@ impl BlockPool {
     /// If one of them is free already.
     pub fn release(&self, block: usize, n: usize) {
         for b in block..block + n {
+            self.soiled[b / 64].fetch_or(1 << (b % 64), Ordering::Relaxed);
             self.give_back(b);
         }
+        self.changed();
         self.free.fetch_add(n, Ordering::Relaxed);
         // Lower blocks first again.
         // They may lie in both zones.
@@ -294,7 +376,7 @@ mod tests {
         fn agrees_with_model(
             size in 1usize..200,
             zones in (0usize..200, 0usize..200, 0usize..9),
-            ops in prop::collection::vec((0usize..5, 1usize..200), 1..200),
+            ops in prop::collection::vec((0usize..6, 1usize..200), 1..200),
         ) {
             let (granted, fixed) = (zones.0.min(size), zones.1.min(size));
             let mixed = zones.2.min(fixed).min(granted);
@@ -302,6 +384,7 @@ mod tests {
             let mut free: BTreeSet<usize> = (0..granted).collect();
             let mut len = granted;
             let mut held: Vec<(usize, usize)> = Vec::new();
+            let mut soiled: BTreeSet<usize> = BTreeSet::new();
             for (op, n) in ops {
                 match op {
                     0 | 1 => {
@@ -337,6 +420,13 @@ mod tests {
                         let (b, n) = held.swap_remove(n % held.len());
                         pool.release(b, n);
                         free.extend(b..b + n);
+                        soiled.extend(b..b + n);
+                    },
+                    4 => if let Some(b) = pool.claim_soiled() {
+                        prop_assert!(free.contains(&b) && soiled.contains(&b) && free.len() >= ZEROED_IF_FREE);
+                        prop_assert!(!pool.claim_at(b));
+                        pool.zeroed(b, n % 2 == 0);
+                        if n % 2 == 0 { soiled.remove(&b); }
                     },
                     _ => {
                         let wanted = n.min(size);
@@ -348,6 +438,7 @@ mod tests {
                         // What is held stays; all behind goes.
                         prop_assert_eq!(new, wanted.max(last_held));
                         free.extend(len.min(new)..new);
+                        soiled.extend(0..new);
                         free.retain(|b| *b < new);
                         len = new;
                     }
@@ -374,6 +465,11 @@ mod tests {
                                     assert_eq!(o.swap(t, Ordering::SeqCst), 0);
                                 }
                                 mine.push((b, n));
+                            }
+                            if let Some(b) = pool.claim_soiled() {
+                                assert_eq!(owner[b].swap(t, Ordering::SeqCst), 0);
+                                assert_eq!(owner[b].swap(0, Ordering::SeqCst), t);
+                                pool.zeroed(b, i % 2 == 0);
                             }
                         } else if let Some((b, n)) = mine.pop() {
                             for o in &owner[b..b + n] {

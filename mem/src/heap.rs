@@ -774,14 +774,24 @@ pub fn is_over_budget(order: u32) -> bool {
 }
 
 fn taken(order: u32, mobility: Mobility, zeroed: bool) -> Option<u64> {
+    taken_by(order, zeroed, |core, memory, payer, may_lease| {
+        core.alloc_for(memory, order, mobility, payer, may_lease)
+    })
+}
+
+/// Takes 2^order pages by `take`, which is told who pays, and whether it may take blocks that nobody had.
+fn taken_by(
+    order: u32,
+    zeroed: bool,
+    take: impl Fn(&mut CorePages, &Memory, u32, bool) -> Option<u64>,
+) -> Option<u64> {
     let mut offset = None;
     let mut serve = || {
         offset = with_core(|core, heap| {
             if !heap.may_give(order) {
                 return None;
             }
-            let payer = payer_now().1;
-            core.pages.alloc_for(&heap.memory, order, mobility, payer, !heap.is_scarce())
+            take(&mut core.pages, &heap.memory, payer_now().1, !heap.is_scarce())
         });
         if let (Some(offset), true) = (offset, zeroed) {
             memory().clear(offset, PAGE << order);
@@ -802,6 +812,15 @@ pub fn take_pages(order: u32) -> Option<u64> {
         return None;
     }
     taken(order, Mobility::Movable, true)
+}
+
+/// Takes a zeroed page for whose number in the cell's memory `wanted` holds, likewise; it holds for some of any 64 that follow each
+/// other. None: there is none among what is looked through.
+pub fn take_page_where(wanted: &dyn Fn(u64) -> bool) -> Option<u64> {
+    if is_over_budget(0) {
+        return None;
+    }
+    taken_by(0, true, |core, memory, payer, may_lease| core.alloc_where(memory, payer, may_lease, wanted))
 }
 
 /// Takes 2^order pages whose contents the caller will overwrite, likewise.

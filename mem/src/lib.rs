@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod blocks;
+pub mod colours;
 pub mod heap;
 pub mod io;
 pub mod pages;

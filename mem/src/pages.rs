@@ -148,6 +148,9 @@ fn question(order: u32, mobility: Mobility) -> u32 {
 /// Chunks of each size that are zeroed ahead, at most.
 const ZEROED_NEAR: usize = 4;
 
+/// Chunks of each size that are looked through for a page of some kind, and pages of each, at most.
+const LOOKED_THROUGH: (usize, usize) = (32, 64);
+
 /// Chunks that a core gives another one for a question, at most.
 const GIFTS: usize = 16;
 
@@ -339,6 +342,7 @@ impl Memory {
         for s in &self.state[(offset / PAGE) as usize..] {
             s.store(DIRTY, Ordering::Relaxed);
         }
+        self.pool.soil_from((offset / BLOCK) as usize);
     }
 
     /// How many cores there are.
@@ -517,6 +521,36 @@ impl Memory {
         self.pool.release(first, n);
     }
 
+    /// The first dirty pages of some, 64 KiB at most.
+    fn first_dirty(&self, pages: Range<usize>) -> Option<Range<usize>> {
+        let is_dirty = |page: &usize| self.state[*page].load(Ordering::Relaxed) & DIRTY != 0;
+        let from = pages.clone().find(is_dirty)?;
+        let most = (from + (1 << CHUNK_ORDER)).min(pages.end);
+        Some(from..(from..most).find(|page| !is_dirty(page)).unwrap_or(most))
+    }
+
+    /// Zeroes these dirty pages, which are the caller's and free, and are clean from now on.
+    fn clean(&self, pages: Range<usize>) {
+        self.clear(pages.start as u64 * PAGE, pages.len() as u64 * PAGE);
+        for s in &self.state[pages] {
+            s.fetch_and(!DIRTY, Ordering::Relaxed);
+        }
+    }
+
+    /// Zeroes 64 KiB of a block that nobody has and that comes next, if one is dirty.
+    fn zero_block_ahead(&self) -> bool {
+        let Some(block) = self.pool.claim_soiled() else { return false };
+        let (mut from, end) = (block * BLOCK_PAGES, (block + 1) * BLOCK_PAGES);
+        if let Some(pages) = self.first_dirty(from..end) {
+            from = pages.end;
+            self.clean(pages);
+        } else {
+            from = end;
+        }
+        self.pool.zeroed(block, self.first_dirty(from..end).is_none());
+        true
+    }
+
     /// Zeroes the pages of `[offset, offset + len)` that may be dirty. The caller owns them.
     pub fn clear(&self, offset: u64, len: u64) {
         let first = (offset / PAGE) as usize;
@@ -591,6 +625,69 @@ impl CorePages {
         memory.used.fetch_add(1 << order, Ordering::Relaxed);
         memory.charge(self.core.into(), activity, page, 1 << order, mobility);
         Some(page as u64 * PAGE)
+    }
+
+    /// Takes one page for whose number `wanted` holds, one that can be moved; its offset. Of the chunks that are free here it looks through
+    /// the first ones of each size, from the smallest on, and then takes a block that nobody had: what is wanted is in 64 pages
+    /// that follow each other. What it holds is undefined.
+    pub fn alloc_where(
+        &mut self,
+        memory: &Memory,
+        activity: u32,
+        may_lease: bool,
+        wanted: &dyn Fn(u64) -> bool,
+    ) -> Option<u64> {
+        self.tidy(memory);
+        // In the same order as `alloc_for`.
+        let (page, kind, mut order, target) = self
+            .find(memory, list::MOVABLE, wanted)
+            .or_else(|| memory.pool.is_mixed().then(|| self.find(memory, list::FIXED, wanted))?)
+            .or_else(|| may_lease.then(|| self.find_in_new(memory, Mobility::Movable, wanted))?)
+            .or_else(|| self.find(memory, list::FIXED, wanted))
+            .or_else(|| {
+                let may = may_lease && memory.pool.may_mix();
+                may.then(|| self.find_in_new(memory, Mobility::Fixed, wanted))?
+            })?;
+        self.unlink(memory, memory.link(page), kind, order);
+        let mut at = page;
+        while order > 0 {
+            order -= 1;
+            let upper = at + (1 << order);
+            let rest = if target < upper { upper } else { core::mem::replace(&mut at, upper) };
+            self.push(memory, rest, kind, order);
+        }
+        memory.used.fetch_add(1, Ordering::Relaxed);
+        memory.charge(self.core.into(), activity, target, 1, Mobility::Movable);
+        Some(target as u64 * PAGE)
+    }
+
+    /// The same of a block that nobody had, which is put into its list.
+    fn find_in_new(
+        &mut self,
+        memory: &Memory,
+        mobility: Mobility,
+        wanted: &dyn Fn(u64) -> bool,
+    ) -> Option<(usize, usize, u32, usize)> {
+        let (page, kind, order) = self.lease(memory, mobility)?;
+        self.push(memory, page, kind, order);
+        self.find(memory, kind, wanted)
+    }
+
+    /// A page in these lists for which that holds: its chunk, kind of list, and order, and the page.
+    fn find(
+        &self,
+        memory: &Memory,
+        kind: usize,
+        wanted: &dyn Fn(u64) -> bool,
+    ) -> Option<(usize, usize, u32, usize)> {
+        let (chunks, pages) = LOOKED_THROUGH;
+        (0..=BLOCK_ORDER).find_map(|order| {
+            links(self.lists[kind][order as usize]).take(chunks).find_map(|link| {
+                let page = memory.page(link);
+                let target = (page..page + (1 << order)).take(pages).find(|page| wanted(*page as u64))?;
+                Some((page, kind, order, target))
+            })
+        })
     }
 
     /// Keeps what is more than 2^order pages of a chunk of 2^from that was taken out of a list.
@@ -818,19 +915,16 @@ impl CorePages {
         }
     }
 
-    /// Zeroes some of what is free here and will next be taken, and is dirty: up to a chunk of 64 KiB, so that whoever takes it need not.
-    /// False: there is nothing near the heads of its lists.
+    /// Zeroes some of what is free here and will next be taken, or else of the blocks that come next, and is dirty: up to a chunk of
+    /// 64 KiB, so that whoever takes it need not. False: there is nothing near the heads of its lists, nor there.
     pub fn zero_ahead(&mut self, memory: &Memory) -> bool {
         let Some((link, pages)) = self.has_dirty.then(|| self.dirty_near(memory)).flatten() else {
             self.has_dirty = false;
-            return false;
+            return memory.zero_block_ahead();
         };
         // SAFETY: the chunk is free and ours, and its link a valid one.
         let Link { next, prev, order, .. } = unsafe { link.read() };
-        memory.clear(pages.start as u64 * PAGE, pages.len() as u64 * PAGE);
-        for s in &memory.state[pages] {
-            s.fetch_and(!DIRTY, Ordering::Relaxed);
-        }
+        memory.clean(pages);
         // SAFETY: as above.
         unsafe { link.write(Link { prev, ..Link::new(next, order) }) };
         true
@@ -838,16 +932,13 @@ impl CorePages {
 
     /// Dirty pages, 64 KiB at most, of a chunk of that size or more near the head of a list, and the chunk.
     fn dirty_near(&self, memory: &Memory) -> Option<(*mut Link, Range<usize>)> {
-        let is_dirty = |page: &usize| memory.state[*page].load(Ordering::Relaxed) & DIRTY != 0;
         let lists = self.lists[..list::LEAVING].iter();
         let heads = lists.flat_map(|lists| lists.iter().enumerate().skip(CHUNK_ORDER as usize));
         let mut chunks =
             heads.flat_map(|(order, head)| links(*head).take(ZEROED_NEAR).map(move |link| (link, order)));
         chunks.find_map(|(link, order)| {
-            let all = memory.page(link)..memory.page(link) + (1 << order);
-            let from = all.clone().find(is_dirty)?;
-            let most = (from + (1 << CHUNK_ORDER)).min(all.end);
-            Some((link, from..(from..most).find(|page| !is_dirty(page)).unwrap_or(most)))
+            let first = memory.page(link);
+            Some((link, memory.first_dirty(first..first + (1 << order))?))
         })
     }
 
@@ -990,7 +1081,7 @@ pub(crate) mod tests {
         #[test]
         fn agrees_with_model(
             zones in (1usize..7, 0usize..7, 0usize..3),
-            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..8), 1..300),
+            ops in prop::collection::vec((0u32..10, 0usize..3, 0u8..9), 1..300),
         ) {
             const MOST: usize = 6;
             let bytes = |blocks: usize| blocks as u64 * BLOCK;
@@ -1028,6 +1119,18 @@ pub(crate) mod tests {
                         prop_assert!(check(offset, order, byte), "somebody wrote to a held chunk");
                         held.remove(&offset);
                         cores[core].free(&memory, offset, order);
+                    }
+                } else if op == 8 {
+                    let wanted = |page: u64| page % 64 == u64::from(order) * 7;
+                    if let Some(offset) = cores[core].alloc_where(&memory, ROOT, i % 4 != 0, &wanted) {
+                        memory.clear(offset, PAGE);
+                        prop_assert!(wanted(offset / PAGE) && offset < memory.total());
+                        if let Some((o, (k, _))) = held.range(..=offset).next_back() {
+                            prop_assert!(o + (PAGE << k) <= offset, "overlap");
+                        }
+                        prop_assert!(check(offset, 0, 0), "not zeroed");
+                        fill(offset, 0, byte);
+                        held.insert(offset, (0, byte));
                     }
                 } else if op == 7 {
                     for _ in 0..i % 64 { cores[core].zero_ahead(&memory); }
@@ -1142,6 +1245,43 @@ pub(crate) mod tests {
         let bytes = unsafe { std::slice::from_raw_parts(memory.address(offset), BLOCK as usize) };
         assert!(bytes.iter().all(|b| *b == 0));
         core.free(&memory, offset, BLOCK_ORDER);
+    }
+
+    /// A core with nothing to do zeroes the blocks that come next, whoever had them, but not many, and none when few are free.
+    #[test]
+    fn blocks_zeroed_ahead() {
+        const BLOCKS: usize = 80;
+        let memory = memory(BLOCKS, 2);
+        let mut cores = [CorePages::new(0), CorePages::new(1)];
+        let take_all = |core: &mut CorePages| -> Vec<u64> {
+            core::iter::from_fn(|| core.alloc(&memory, BLOCK_ORDER, Mobility::Movable)).collect()
+        };
+        let all = take_all(&mut cores[0]);
+        assert_eq!(all.len(), BLOCKS);
+        for (freed, offset) in all.into_iter().enumerate() {
+            // SAFETY: this test holds the block.
+            unsafe { memory.address(offset).write_bytes(7, BLOCK as usize) };
+            cores[0].free(&memory, offset, BLOCK_ORDER);
+            // One is in the core's hands.
+            assert_eq!(freed < 4, !cores[1].zero_ahead(&memory), "{freed}");
+        }
+        let times = (0..).take_while(|_| cores[1].zero_ahead(&memory)).count();
+        // Of as many blocks as come next, with what was zeroed meanwhile.
+        assert_eq!(times + BLOCKS - 4, 32 * 32);
+        let clean = |offset: &u64| {
+            let first = (offset / PAGE) as usize;
+            memory.first_dirty(first..first + BLOCK_PAGES).is_none()
+        };
+        let next = take_all(&mut cores[1]);
+        assert!(next[..32].iter().all(clean) && !next[32..].iter().any(clean));
+        for offset in &next[..32] {
+            // SAFETY: this test holds the block.
+            let bytes = unsafe { std::slice::from_raw_parts(memory.address(*offset), BLOCK as usize) };
+            assert!(bytes.iter().all(|b| *b == 0));
+        }
+        for offset in next {
+            cores[1].free(&memory, offset, BLOCK_ORDER);
+        }
     }
 
     /// Part of a block that holds something else serves as well as a whole one, and comes zeroed.

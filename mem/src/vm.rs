@@ -12,6 +12,9 @@
 //! ([`Area::direct`]); pages of them that were changed (rewritten system-call
 //! sites) or may be written stand in slots like anonymous memory, and so does
 //! what is mapped privately of a file in the cell's memory.
+//!
+//! Memory whose program wants [`Colours`] comes page by page, each from a frame of these, and stands in no slot. It is not
+//! shared after a fork: the child's is a copy, of the same colours.
 #![allow(unsafe_code, reason = "asks the platform to change mappings, and fills pages")]
 
 use alloc::collections::BTreeMap;
@@ -24,10 +27,11 @@ use atoll_abi::control::Paging;
 use atoll_abi::layout::{
     BLOCK, PAGE, RUNTIME_BASE, RUNTIME_END, USER_MAX, USER_MIN, is_user_range, page_down, page_up,
 };
-use atoll_abi::platform::{Access, Backing, Change, platform};
+use atoll_abi::platform::{Access, Backing, Change, PageBit, platform};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
+use crate::colours::Colours;
 use crate::heap::{ask_for_pages, give_pages, is_over_budget, memory, take_pages, take_pages_dirty, trim};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
@@ -295,6 +299,8 @@ pub struct Area {
     pub paging: Option<Paging>,
     /// The program's own pager, if it has one here.
     pub pager: Option<OwnPager>,
+    /// The colours of frames that its pages are to be in, if that is said.
+    pub colours: Option<Colours>,
 }
 
 /// Who answers for pages in place of the pager here (`userfaultfd(2)`).
@@ -390,9 +396,10 @@ struct Slot {
     guarded: bool,
     /// Pages that are mapped without write access because the program's own pager wants to be asked first.
     kept: u16,
-    /// Pages that are mapped without write access because the program wants to know whether they are written to.
+    /// Pages of which the program wants to know whether they are written to: they are mapped without write access, or, where the
+    /// platform has the page tables' bits, like others.
     clean: u16,
-    /// Pages that are mapped without any access because the program wants to know whether they are used at all.
+    /// Pages of which it wants to know whether they are used at all: they are mapped without any access, or likewise.
     idle: u16,
 }
 
@@ -413,6 +420,19 @@ impl Told {
             Told::Accessed => &mut slot.idle,
         }
     }
+
+    /// What the processor notes of it.
+    fn bit(self) -> PageBit {
+        match self {
+            Told::Written => PageBit::Dirty,
+            Told::Accessed => PageBit::Accessed,
+        }
+    }
+}
+
+/// Of pages of which a program wants to know something, those that have less access for that: none where the processor notes it.
+fn by_protection(pages: u16) -> u16 {
+    if pages != 0 && platform().has_page_bits() { 0 } else { pages }
 }
 
 impl Slot {
@@ -435,15 +455,30 @@ impl Slot {
         if self.is_shared() { unwritable(access) } else { access }
     }
 
-    /// Pages that are mapped with less access because of who wants to know of the first write, or use.
+    /// Pages of which somebody wants to know of the first write, or use.
     fn held(&self) -> u16 {
         self.kept | self.clean | self.idle
     }
 
+    /// Those of which it shows by a fault that they are written to.
+    fn unwritten(&self) -> u16 {
+        by_protection(self.clean)
+    }
+
+    /// Those of which it shows by a fault that they are used.
+    fn unused(&self) -> u16 {
+        by_protection(self.idle)
+    }
+
+    /// Nothing is known any more of what it was told of its pages: they count as used and written to.
+    fn forget_told(&mut self) {
+        (self.clean, self.idle) = (0, 0);
+    }
+
     /// These of its pages, apart by what `access` comes to there.
     fn by_access(&self, bits: u16, access: Access) -> [(u16, Access); 3] {
-        let none = bits & self.idle;
-        let read_only = if self.is_shared() { bits } else { bits & (self.kept | self.clean) } & !none;
+        let none = bits & self.unused();
+        let read_only = if self.is_shared() { bits } else { bits & (self.kept | self.unwritten()) } & !none;
         [(bits & !read_only & !none, access), (read_only, unwritable(access)), (none, Access::empty())]
     }
 
@@ -844,6 +879,8 @@ pub struct AddressSpace {
 struct Vm {
     areas: BTreeMap<u64, Area>,
     slots: BTreeMap<u64, Slot>,
+    /// Pages that were brought in by colour, and their offsets in the cell's memory.
+    coloured: BTreeMap<u64, u64>,
     brk_start: u64,
     brk: u64,
     /// Mappings grow down from here.
@@ -868,6 +905,8 @@ struct Vm {
     heap_paging: Option<Paging>,
     /// How many bytes get ready next: more from time to time, in a space that uses them up.
     next_ready: u64,
+    /// Where what was last shown of an object ends, and how long it was.
+    shown: (u64, u64),
     /// What is mapped is locked.
     locks_all: bool,
     /// No fewer mappings than the host has of what was copied on writing, as counted last, and of all else then.
@@ -1322,6 +1361,29 @@ impl AddressSpace {
         self.lock().can_tell(addr, addr + len)
     }
 
+    /// From now on pages of a range come only from frames of these colours, or of any again; what is in it is dropped. EINVAL: not all of
+    /// it is private anonymous memory without a pager of the program's own; ENOMEM: not all of it is mapped. The caller runs in
+    /// this space.
+    pub fn set_colours(&self, addr: u64, len: u64, colours: Option<Colours>) -> Result<()> {
+        self.lock().set_colours(addr, addr + len, colours)
+    }
+
+    /// The numbers of the frames that pages of a range are in; 0: it isn't in place, or no private memory. ENOMEM: not all of it is
+    /// mapped; ENOSYS: the platform isn't told.
+    pub fn frames(&self, addr: u64, frames: &mut [u64]) -> Result<()> {
+        let vm = self.lock();
+        if !vm.covered(addr, addr + frames.len() as u64 * PAGE) {
+            return Err(Errno::ENOMEM);
+        }
+        platform().frame_of(0).ok_or(Errno::ENOSYS)?;
+        for (n, frame) in frames.iter_mut().enumerate() {
+            let at = addr + n as u64 * PAGE;
+            let offset = if vm.is_mapped(at) { vm.offset_of(at) } else { None };
+            *frame = offset.and_then(|offset| platform().frame_of(offset)).unwrap_or(0);
+        }
+        Ok(())
+    }
+
     /// Would a fault there have to read from a device?
     pub fn fault_reads(&self, addr: u64) -> bool {
         let vm = self.lock();
@@ -1425,6 +1487,9 @@ impl AddressSpace {
                             (if of_file { &mut all.file } else { &mut all.anonymous }).add(bytes, by);
                             all.proportional += bytes / u64::from(by);
                         }
+                        let coloured = vm.coloured.range(from..to).count() as u64 * PAGE;
+                        all.anonymous.add(coloured, 1);
+                        all.proportional += coloured;
                     }
                 }
             }
@@ -1501,6 +1566,7 @@ impl Drop for AddressSpace {
             slot.release();
             breathe();
         }
+        vm.release_coloured(0, USER_MAX);
         for area in vm.areas.values() {
             if let Kind::Object { object, .. } = &area.kind {
                 object.mapped(-1);
@@ -1514,10 +1580,12 @@ impl Vm {
         Vm {
             areas: BTreeMap::new(),
             slots: BTreeMap::new(),
+            coloured: BTreeMap::new(),
             brk_start: 0,
             brk: 0,
             top,
             resident: 0,
+            shown: (0, 0),
             peak: 0,
             total: 0,
             ready: Ready::default(),
@@ -1888,9 +1956,22 @@ impl Vm {
             object.mapped(1);
         }
         let at_fork = AtFork::default();
-        let (end, pager) = (start + len, None);
-        let area =
-            Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
+        let (end, pager, colours) = (start + len, None, None);
+        let area = Area {
+            end,
+            access,
+            shared,
+            kind,
+            direct,
+            plain,
+            name,
+            at_fork,
+            paging,
+            pager,
+            colours,
+            locked,
+            grows,
+        };
         self.total += len;
         self.insert(start, area);
         if is_ready {
@@ -1934,6 +2015,7 @@ impl Vm {
             a.marks() == b.marks()
                 && a.paging == b.paging
                 && a.pager == b.pager
+                && a.colours == b.colours
                 && a.access == b.access
                 && a.name == b.name
         };
@@ -2065,7 +2147,7 @@ impl Vm {
         self.closed.cut(start, end);
         let visible = |area: &Area| area.direct || matches!(area.kind, Kind::Object { .. });
         let visible = self.areas.range(start..end).any(|(_, area)| visible(area));
-        if visible || self.slots.range(start & !(SLOT - 1)..end).next().is_some() {
+        if visible || self.has_slots(start, end) {
             // Out of the page tables first, then back to the pool.
             // SAFETY: a user range; holes in it do no harm.
             let _ = unsafe { platform().unmap(start, end - start) };
@@ -2140,8 +2222,18 @@ impl Vm {
         true
     }
 
-    /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped.
+    /// Gives back the memory behind pages that were brought in by colour, which nothing shows any more.
+    fn release_coloured(&mut self, start: u64, end: u64) {
+        for (_, offset) in self.coloured.extract_if(start..end, |_, _| true) {
+            self.resident -= 1;
+            give_pages(offset, 0);
+            breathe();
+        }
+    }
+
+    /// Gives back the memory behind the slots' pages in a range, which the caller has unmapped, and that of coloured ones.
     fn release_slots(&mut self, start: u64, end: u64) {
+        self.release_coloured(start, end);
         let resident = &mut self.resident;
         let empty = self.slots.extract_if(start & !(SLOT - 1)..end, |s, slot| {
             let bits = page_bits(*s, start, end) & slot.mapped;
@@ -2233,10 +2325,15 @@ impl Vm {
         self.change(start, end, differs, |area| area.at_fork = f(area.at_fork));
     }
 
-    /// What was advised about an area goes for what continues it, too, so that they are one.
+    /// What was said about an area goes for what continues it, too, so that they are one.
     fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
-        let differs = |area: &Area| (area.at_fork, area.paging) != (other.at_fork, other.paging);
-        self.change(start, end, differs, |area| (area.at_fork, area.paging) = (other.at_fork, other.paging));
+        let said = |area: &Area| (area.at_fork, area.paging, area.colours);
+        self.change(
+            start,
+            end,
+            |area| said(area) != said(other),
+            |area| (area.at_fork, area.paging, area.colours) = said(other),
+        );
     }
 
     /// Changes access up to the first hole, as Linux does.
@@ -2377,14 +2474,34 @@ impl Vm {
             slot.guarded |= slot.is_shared() || slot.idle != 0;
             slot.idle = 0;
         }
-        let child = AddressSpace { vm: Mutex::new(child) };
+        let mut child = AddressSpace { vm: Mutex::new(child) };
         if let Err(e) = guards.end() {
             // Some may still be written to: nothing may be shared, and the next fork has to guard all.
             drop(child);
             self.slots.values_mut().for_each(|slot| slot.guarded = false);
             return Err(e);
         }
+        self.copy_coloured(child.vm.get_mut())?;
         Ok(child)
+    }
+
+    /// Gives the child of a fork copies of what was brought in by colour, of the same colours if there are such pages.
+    fn copy_coloured(&self, child: &mut Vm) -> Result<()> {
+        for (&at, &from) in &self.coloured {
+            let colours = match child.area_at(at) {
+                Some((_, area)) if !area.at_fork.wiped => area.colours,
+                _ => continue,
+            };
+            let to = take_coloured(colours, false).ok_or(Errno::ENOMEM)?;
+            // SAFETY: the page is this space's, whose program may be writing to it; the other was just taken.
+            unsafe {
+                memory().address(to).copy_from_nonoverlapping(memory().address(from), PAGE as usize);
+            }
+            child.coloured.insert(at, to);
+            child.count_resident(1);
+            breathe();
+        }
+        Ok(())
     }
 
     /// May a part of a slot be written to?
@@ -2428,6 +2545,10 @@ impl Vm {
                 }
                 add_runs(&mut runs, s, slot.frame, bits);
             }
+            for (&addr, &offset) in self.coloured.range(start..area.end) {
+                // SAFETY: a user range; the page is this space's.
+                unsafe { batch.add(Change::Map { addr, len: PAGE, access, offset })? };
+            }
             breathe();
         }
         show_runs(&mut batch, &mut runs, last)?;
@@ -2448,6 +2569,9 @@ impl Vm {
         for (s, slot) in self.slots.range_mut(start & !(SLOT - 1)..end) {
             slot.guarded = slot.allowed(access) != access;
             runs.add_slot(*s, slot, page_bits(*s, start, end), access);
+        }
+        for at in self.coloured.range(start..end).map(|(at, _)| *at) {
+            runs.add(at, 1, access);
         }
     }
 
@@ -2473,7 +2597,8 @@ impl Vm {
             return;
         }
         // Out of the page tables first, then back to the pool.
-        if !self.clear_few(start, end) && !self.runs(start, end).is_empty() {
+        let is_coloured = self.coloured.range(start..end).next().is_some();
+        if !self.clear_few(start, end) && (is_coloured || !self.runs(start, end).is_empty()) {
             // SAFETY: a user range.
             let _ = unsafe { platform().unmap(start, end - start) };
             self.release_slots(start, end);
@@ -2485,7 +2610,7 @@ impl Vm {
     /// range.
     fn clear_few(&mut self, start: u64, end: u64) -> bool {
         let is_plain = |area: &Area| matches!(area.kind, Kind::Anonymous) && area.pager.is_none();
-        if !self.area_at(start).is_some_and(|(_, area)| is_plain(area)) {
+        if !self.area_at(start).is_some_and(|(_, area)| is_plain(area) && area.colours.is_none()) {
             return false;
         }
         let mut slots = self.slots.range_mut(start & !(SLOT - 1)..end).filter_map(|(s, slot)| {
@@ -2635,6 +2760,13 @@ impl Vm {
                     grows: false,
                 })?;
                 self.treat_as(&area, area.end, area.end + grow);
+                if area.colours.is_some() {
+                    // What was ready there, or is locked, has come in any colour.
+                    self.set_colours(area.end, area.end + grow, area.colours)?;
+                    if area.locked {
+                        let _ = self.populate(area.end, area.end + grow, None);
+                    }
+                }
                 return Ok(old);
             }
             if !may_move {
@@ -2687,6 +2819,7 @@ impl Vm {
         let inserted = Area { end: new + new_len, kind: kind.clone(), direct, pager: None, ..area.clone() };
         self.insert(new, inserted);
         if !area.shared {
+            self.move_coloured(old, new, moved, area.access)?;
             self.move_slots(old, new, moved, area.access)?;
         }
         if stays.is_some() {
@@ -2713,6 +2846,22 @@ impl Vm {
         }
         self.note_room(end);
         self.forget_windows(start, end);
+    }
+
+    /// Moves the coloured pages of `[old, old + len)` to `new`.
+    fn move_coloured(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
+        let mut batch = Batch::default();
+        let moved: Vec<(u64, u64)> = self.coloured.extract_if(old..old + len, |_, _| true).collect();
+        for (at, offset) in moved {
+            let to = at - old + new;
+            self.coloured.insert(to, offset);
+            // SAFETY: user ranges; the page is this space's.
+            unsafe {
+                batch.add(Change::Unmap { addr: at, len: PAGE })?;
+                batch.add(Change::Map { addr: to, len: PAGE, access, offset })?;
+            }
+        }
+        batch.send()
     }
 
     /// Moves the pages of `[old, old + len)` to `new`.
@@ -2793,8 +2942,12 @@ impl Vm {
         if (self.is_in_too_many_pieces() || self.is_copied_in_part(block)) && self.own_block(block)? {
             return Ok(());
         }
-        let new = copy_of(&old)?;
+        let mut new = copy_of(&old)?;
         let shown = self.show_instead(s, &new);
+        if shown.is_err() {
+            // Nor is what the processor has noted of them.
+            new.forget_told();
+        }
         self.slots.insert(s, new);
         old.release();
         shown
@@ -2888,9 +3041,62 @@ impl Vm {
     }
 
     /// Is this page in a slot, and mapped?
-    fn is_mapped(&self, addr: u64) -> bool {
+    fn is_in_slot(&self, addr: u64) -> bool {
         let slot = self.slots.get(&(addr & !(SLOT - 1)));
         slot.is_some_and(|slot| slot.mapped & 1 << (addr % SLOT / PAGE) != 0)
+    }
+
+    /// Is this page in place, in a slot or by its colour?
+    fn is_mapped(&self, addr: u64) -> bool {
+        self.is_in_slot(addr) || self.coloured.contains_key(&page_down(addr))
+    }
+
+    /// Where a page that is in place lies in the cell's memory.
+    fn offset_of(&self, addr: u64) -> Option<u64> {
+        let in_slot =
+            || self.slots.get(&(addr & !(SLOT - 1))).map(|slot| slot.offset() + page_down(addr % SLOT));
+        self.coloured.get(&page_down(addr)).copied().or_else(in_slot)
+    }
+
+    fn set_colours(&mut self, start: u64, end: u64, colours: Option<Colours>) -> Result<()> {
+        if !self.covered(start, end) {
+            return Err(Errno::ENOMEM);
+        }
+        let can_be = |area: &Area| {
+            matches!(area.kind, Kind::Anonymous) && !area.shared && !area.grows && area.pager.is_none()
+        };
+        if !self.overlapping(start, end).iter().all(|s| can_be(&self.areas[s])) {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: a user range.
+        let _ = unsafe { platform().unmap(start, end - start) };
+        self.release_slots(start, end);
+        self.change_areas(start, end, |area| area.colours = colours);
+        Ok(())
+    }
+
+    /// Brings in a page by its colour. `surely`: it is of another one rather not there at all.
+    fn fault_coloured(
+        &mut self,
+        addr: u64,
+        access: Access,
+        colours: Colours,
+        only: bool,
+    ) -> core::result::Result<(), Denied> {
+        let at = page_down(addr);
+        let offset = match self.coloured.get(&at) {
+            // Another thread was faster.
+            Some(offset) => *offset,
+            None => {
+                let offset = take_coloured(Some(colours), only).ok_or(Denied::NoMemory)?;
+                self.coloured.insert(at, offset);
+                self.count_resident(1);
+                offset
+            }
+        };
+        let backing = Backing::Memory { offset };
+        // SAFETY: a user range; the page is this space's.
+        unsafe { platform().map(at, PAGE, access | Access::POPULATE, backing).map_err(|_| Denied::NoMemory) }
     }
 
     /// Brings in a part of an area, for reading, writing, or what it allows.
@@ -2904,6 +3110,14 @@ impl Vm {
             }
             let write = write.unwrap_or(area.access.contains(Access::WRITE));
             let need = if write { Access::WRITE } else { Access::READ };
+            if let Some(colours) = area.colours
+                && area.allows(need)
+                && !self.is_mapped(at)
+            {
+                let access = area.access;
+                self.fault_coloured(at, access, colours, true)?;
+            }
+            let (_, area) = self.area_at(at).expect("as above");
             let guarded = self.slots.get(&(at & !(SLOT - 1))).is_some_and(|slot| slot.guarded);
             if !area.allows(need) || !self.is_mapped(at) || write && guarded {
                 self.fault(at, write, false)?;
@@ -2922,6 +3136,9 @@ impl Vm {
             let to = ((from & !(SLOT - 1)) + SLOT).min(page_up(object.size()));
             // It may have been made shorter.
             return at + to.saturating_sub(from).max(PAGE);
+        }
+        if area.colours.is_some() {
+            return at + PAGE;
         }
         match self.slots.get(&(at & !(SLOT - 1))) {
             Some(slot) if self.is_mapped(at) => {
@@ -3010,7 +3227,8 @@ impl Vm {
         // As much of the object's 64 KiB as the area shows.
         let base = at & !(SLOT - 1);
         let from = base.max(offset);
-        let to = (base + SLOT).min(offset + (area.end - start)).min(size);
+        let most = (offset + (area.end - start)).min(size);
+        let mut to = (base + SLOT).min(most);
         let memory_offset = object.chunk(base).map_err(|e| match e {
             Errno::ENOMEM => Denied::NoMemory,
             // What it began with can't be read.
@@ -3019,6 +3237,20 @@ impl Vm {
         if area.access.contains(Access::WRITE) {
             object.shown(write);
         }
+        // Who goes on where the last pages ended gets more and more of what the object has, as far as it lies in one piece.
+        let ahead = match self.shown {
+            (end, len) if end == start + (from - offset) => (2 * len).min(BLOCK),
+            _ => 0,
+        };
+        while to < most
+            && to - from < ahead
+            && object.has_memory(to)
+            && object.is_here(to)
+            && object.chunk(to) == Ok(memory_offset + (to - base))
+        {
+            to = (to + SLOT).min(most);
+        }
+        self.shown = (start + (to - offset), to - from);
         let backing = Backing::Memory { offset: memory_offset + (from - base) };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {
@@ -3035,6 +3267,9 @@ impl Vm {
         area: &Area,
         write: bool,
     ) -> core::result::Result<(), Denied> {
+        if let Some(colours) = area.colours.filter(|_| !self.is_in_slot(addr)) {
+            return self.fault_coloured(addr, area.access, colours, false);
+        }
         let block = addr & !(BLOCK - 1);
         let whole = block >= start && block + BLOCK <= area.end;
         let paging = area.paging.unwrap_or(self.paging);
@@ -3077,7 +3312,7 @@ impl Vm {
         if let Some(there) = slot {
             let is_there = there.mapped & page != 0;
             let whole = page_bits(s, start.max(s), area.end) & there.mapped == there.mapped;
-            if is_there && there.idle & page != 0 {
+            if is_there && there.unused() & page != 0 {
                 self.note(Told::Accessed, s, page, start, area).map_err(|_| Denied::NoMemory)?;
                 // System calls take a second fault for the program's error: a write that somebody wants to know of, too, or that takes a
                 // copy, comes by with this one.
@@ -3094,7 +3329,7 @@ impl Vm {
                     .set_kept(s.max(start), area.end.min(s + SLOT), false)
                     .map_err(|_| Denied::NoMemory);
             }
-            if is_there && write && there.clean & page != 0 && !there.is_shared() {
+            if is_there && write && there.unwritten() & page != 0 && !there.is_shared() {
                 return self.note(Told::Written, s, page, start, area).map_err(|_| Denied::NoMemory);
             }
             // What others show stays as it is: to write to it, or to add to it, takes a copy.
@@ -3259,25 +3494,38 @@ impl Vm {
         }
         let can = |s: &u64| {
             let area = &self.areas[s];
-            !area.shared && !area.direct && !matches!(area.kind, Kind::Object { .. })
+            let told = !area.shared && !area.direct && area.colours.is_none();
+            told && !matches!(area.kind, Kind::Object { .. })
         };
         if self.overlapping(start, end).iter().all(can) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// Which pages of a range are so since this was last asked, a word for each slot. Value: how many.
+    /// Which pages of a range are so since this was last asked, a word for each slot, which are 0. Value: how many.
     fn take(&mut self, told: Told, start: u64, end: u64, pages_told: &mut [u16]) -> Result<u64> {
         let (first, mut pages) = (start & !(SLOT - 1), 0);
         let mut runs = Protecting::new();
+        // What was brought in since then is told of, whatever the processor has noted; of the rest that decides.
+        let has_bits = platform().has_page_bits();
+        if has_bits && let Err(e) = platform().take_page_bits(told.bit(), start, end - start, pages_told) {
+            // Some of it is taken, and told to nobody.
+            self.slots.range_mut(first..end).for_each(|(_, slot)| *told.of(slot) = 0);
+            return Err(e);
+        }
         for a in self.overlapping(start, end) {
             let area = &self.areas[&a];
             let (from, to) = (a.max(start), area.end.min(end));
             for (s, slot) in self.slots.range_mut(from & !(SLOT - 1)..to) {
                 let (is_guarded, mapped) = (slot.guarded, slot.mapped);
                 let held = told.of(slot);
-                let bits = page_bits(*s, from, to) & mapped & !*held;
+                let word = &mut pages_told[((s - first) / SLOT) as usize];
+                let here = page_bits(*s, from, to);
+                let bits = here & mapped & (!*held | *word);
                 *held |= bits;
-                pages_told[((s - first) / SLOT) as usize] |= bits;
+                *word = *word & !here | bits;
                 pages += u64::from(bits.count_ones());
+                if has_bits {
+                    continue;
+                }
                 // The chunk is shared, and nobody can write to it, or its program can't.
                 if told == Told::Accessed || !is_guarded && area.access.contains(Access::WRITE) {
                     runs.add_slot(*s, slot, bits, area.access);
@@ -3295,7 +3543,8 @@ impl Vm {
 
     fn register(&mut self, start: u64, end: u64, own: &OwnPager) -> Result<()> {
         let starts = self.overlapping(start, end);
-        let can_be = |area: &Area| matches!(area.kind, Kind::Anonymous) && !area.shared;
+        let can_be =
+            |area: &Area| matches!(area.kind, Kind::Anonymous) && !area.shared && area.colours.is_none();
         if starts.is_empty() || !starts.iter().all(|s| can_be(&self.areas[s])) {
             return Err(Errno::EINVAL);
         }
@@ -3551,6 +3800,7 @@ impl Vm {
         };
         if send().is_err() {
             // The host has no more mappings to give. They fault in again.
+            self.slots.range_mut(s..s + len).for_each(|(_, slot)| slot.forget_told());
             for (addr, len, _) in &shown {
                 // SAFETY: pages of these slots in the program's part.
                 unsafe { platform().unmap(*addr, *len)? };
@@ -3565,8 +3815,11 @@ impl Vm {
         let old = self.slots[&s];
         let offset = known.place_of(&old)?;
         memory().sharers().add(offset);
-        let new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
+        let mut new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
         let shown = self.show_instead(s, &new);
+        if shown.is_err() {
+            new.forget_told();
+        }
         self.slots.insert(s, new);
         old.release();
         shown
@@ -3642,9 +3895,10 @@ impl Vm {
         self.runs(start, end).iter().map(|(_, len, _)| len).sum::<u64>() == end - start
     }
 
-    /// Does a slot of a range, or one that it has a part of, have a chunk?
+    /// Does a slot of a range, or one that it has a part of, have a chunk, or a page a colour?
     fn has_slots(&self, start: u64, end: u64) -> bool {
         self.slots.range(start & !(SLOT - 1)..end).next().is_some()
+            || self.coloured.range(start..end).next().is_some()
     }
 
     /// Shows a text, with the access that its area has, over what is mapped there of the file.
@@ -3782,6 +4036,7 @@ impl Vm {
             at_fork: AtFork::default(),
             paging: None,
             pager: None,
+            colours: None,
             locked: false,
             grows: false,
         };
@@ -3857,10 +4112,10 @@ impl Vm {
         Ok(())
     }
 
-    /// Where a byte of a slot lies in the cell's memory, and how many bytes of its page there are from it on.
+    /// Where a byte of a page that is in place lies in the cell's memory, and how many bytes of its page there are from it on.
     fn slot_byte(&self, addr: u64) -> Option<(*mut u8, usize)> {
-        let slot = self.slots.get(&(addr & !(SLOT - 1)))?;
-        Some((memory().address(slot.offset() + addr % SLOT), (PAGE - addr % PAGE) as usize))
+        let page = self.offset_of(addr)?;
+        Some((memory().address(page + addr % PAGE), (PAGE - addr % PAGE) as usize))
     }
 
     /// Reads memory of slots.
@@ -4026,6 +4281,12 @@ fn spans(mut bits: u16) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
+/// A page of these colours, zeroed, or if there is none and not `only` these will do, of any.
+fn take_coloured(colours: Option<Colours>, only: bool) -> Option<u64> {
+    let coloured = colours.and_then(Colours::take);
+    coloured.or_else(|| if only { None } else { take_pages_hard(0) })
+}
+
 /// One owner less of a chunk, whose memory goes back with the last one.
 pub(crate) fn leave_chunk(offset: u64) {
     if memory().sharers().leave(offset) {
@@ -4097,8 +4358,8 @@ mod tests {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
                     let at_fork = AtFork::default();
                     let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
-                    let (locked, grows) = (false, false);
-                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, locked, grows };
+                    let (locked, grows, colours) = (false, false, None);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, colours, locked, grows };
                     areas.insert(start, area);
                 }
             }

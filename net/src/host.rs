@@ -429,7 +429,7 @@ impl HostSocket {
             moved(DeviceWrite, n as u64);
         }
         match sent {
-            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::OUT | poll::WRNORM)),
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::OUT | poll::WRNORM | poll::WRBAND)),
             Err(Errno::EFAULT) => {
                 source.note_missing();
                 Err(Errno::EFAULT)

@@ -32,7 +32,7 @@ const UNSURE: u64 = 1 << 63;
 /// Bits that taking takes away: data, and an error that a call tells of.
 const TAKEN: u64 = (poll::IN | poll::RDNORM | poll::ERR) as u64;
 /// Bits that giving takes away.
-const GIVEN: u64 = (poll::OUT | poll::WRNORM) as u64;
+const GIVEN: u64 = (poll::OUT | poll::WRNORM | poll::WRBAND) as u64;
 /// The peer sends no more: bits that stay once they are set.
 pub const FINAL: u32 = poll::HUP | poll::RDHUP;
 

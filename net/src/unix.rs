@@ -21,6 +21,9 @@ const BUFFER: usize = 212_992;
 /// Datagrams that a receive queue holds (Linux's max_dgram_qlen).
 const DATAGRAMS: usize = 512;
 
+/// There is room.
+const WRITABLE: u32 = poll::OUT | poll::WRNORM | poll::WRBAND;
+
 /// Kind of socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -378,7 +381,7 @@ impl UnixSocket {
             waiting.push_back(far);
         }
         to.queue.wake_all(poll::IN | poll::RDNORM);
-        self.queue.wake_all(poll::OUT);
+        self.queue.wake_all(WRITABLE);
         Ok(())
     }
 
@@ -398,7 +401,7 @@ impl UnixSocket {
         };
         drop(state);
         // Who waited for room in the backlog may try again.
-        self.queue.wake_all(poll::OUT);
+        self.queue.wake_all(WRITABLE);
         Ok(s)
     }
 
@@ -606,10 +609,10 @@ impl UnixSocket {
     /// There is room again.
     fn tell_writers(&self) {
         if let Ok(p) = self.connected_peer() {
-            p.queue.wake_all(poll::OUT | poll::WRNORM);
+            p.queue.wake_all(WRITABLE);
         }
         // Unconnected senders of datagrams wait here.
-        self.queue.wake_all(poll::OUT);
+        self.queue.wake_all(WRITABLE);
     }
 
     /// Where those wait who send to this socket without being connected.
@@ -681,17 +684,17 @@ impl UnixSocket {
                     let r = p.receive.lock();
                     let limit = p.buffer.load(Ordering::Relaxed) as usize;
                     if r.bytes < limit && (self.kind == Kind::Stream || r.messages.len() < DATAGRAMS) {
-                        bits |= poll::OUT | poll::WRNORM;
+                        bits |= WRITABLE;
                     }
                 }
                 None if self.kind != Kind::Datagram => {
-                    bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | poll::OUT;
+                    bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | WRITABLE;
                 }
-                None => bits |= poll::OUT,
+                None => bits |= WRITABLE,
             },
-            State::Orphan => bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | poll::OUT,
-            State::Idle if self.kind == Kind::Datagram => bits |= poll::OUT | poll::WRNORM,
-            State::Idle => bits |= poll::OUT | poll::HUP,
+            State::Orphan => bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | WRITABLE,
+            State::Idle if self.kind == Kind::Datagram => bits |= WRITABLE,
+            State::Idle => bits |= WRITABLE | poll::HUP,
         }
         bits
     }

@@ -36,11 +36,13 @@ use crate::tcb::State;
 use crate::way::Way;
 use crate::{address, neighbours, sockets};
 
-/// `poll(2)` bits that sockets have here.
+/// `poll(2)` bits that sockets have here, with those that Linux says together with them.
 pub(crate) mod bits {
     use super::linux;
-    pub const IN: u32 = linux::POLLIN;
-    pub const OUT: u32 = linux::POLLOUT;
+    pub const IN: u32 = linux::POLLIN | linux::POLLRDNORM;
+    pub const OUT: u32 = linux::POLLOUT | linux::POLLWRNORM;
+    /// Of datagrams.
+    pub const OUT_UDP: u32 = OUT | linux::POLLWRBAND;
     pub const ERR: u32 = linux::POLLERR;
     pub const HUP: u32 = linux::POLLHUP;
     pub const RDHUP: u32 = linux::POLLRDHUP;
@@ -423,7 +425,7 @@ impl Calls<'_> {
         self.inner().queued(socket, out)
     }
 
-    /// What it is ready for now, `poll(2)` bits: IN, OUT, RDHUP, HUP and ERR.
+    /// What it is ready for now, `poll(2)` bits: IN, OUT, RDHUP, HUP and ERR, and what goes with them.
     pub fn probe(&mut self, socket: i32) -> u32 {
         let inner = self.inner();
         inner.index(socket).map_or(linux::POLLNVAL, |n| inner.ready(n))

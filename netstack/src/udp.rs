@@ -373,7 +373,7 @@ impl Inner {
             !s.can_send() || s.send_queue() > OUTBOX / 2
         });
         if !full {
-            now |= bits::OUT;
+            now |= bits::OUT_UDP;
         }
         now
     }

@@ -10,6 +10,10 @@ use atoll_netstack::{Config, Stack};
 
 type Answer<T> = Result<T, u32>;
 
+/// All that `poll(2)` tells of a socket.
+const ALL_EVENTS: i16 =
+    libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLRDHUP;
+
 /// A `sockaddr`.
 fn bytes(a: SocketAddr) -> Vec<u8> {
     let family = if a.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
@@ -119,8 +123,7 @@ impl Api for Linux {
         unsafe { libc::close(s) };
     }
     fn poll(&mut self, s: i32) -> u32 {
-        let mut p =
-            libc::pollfd { fd: s, events: libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP, revents: 0 };
+        let mut p = libc::pollfd { fd: s, events: ALL_EVENTS, revents: 0 };
         // SAFETY: one entry.
         unsafe { libc::poll(&raw mut p, 1, 0) };
         p.revents as u32

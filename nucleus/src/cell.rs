@@ -20,7 +20,7 @@ use atoll_abi::layout::{
     LOOP_STACK, MAX_SPACES, Sizes, TRAP_STACK, is_user_range, table_blocks,
 };
 use atoll_abi::mailbox::Line;
-use atoll_abi::nucleus::{CHANGES_MAX, MapChange, NOT_YET, change};
+use atoll_abi::nucleus::{BITS_MAX, CHANGES_MAX, MapChange, NOT_YET, bit, change};
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent, Restart};
 
@@ -32,7 +32,7 @@ use crate::entry::DIRECT;
 use crate::iommu::{self, Domain};
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
-use crate::space::{After, Change, Full, Space};
+use crate::space::{After, Bit, Change, Full, Space};
 use crate::{clock, load, mailbox, say};
 use zerocopy::FromBytes;
 
@@ -604,6 +604,46 @@ impl Cell {
         }
     }
 
+    /// `page_bits`: which pages of a range of the core's space have this bit set in the tables, and clears it.
+    pub fn page_bits(&'static self, core: &Core, address: u64, len: u64, which: u64, to: u64) -> Answer {
+        let which = match which {
+            bit::ACCESSED => Bit::Accessed,
+            bit::DIRTY => Bit::Dirty,
+            _ => return Err(Errno::EINVAL),
+        };
+        let whole = (address | len).is_multiple_of(FRAME) && is_user_range(address, len);
+        if !whole || len > BITS_MAX * FRAME {
+            return Err(Errno::EINVAL);
+        }
+        let (result, number) = self.with_pool(|pool| {
+            let space = core.space();
+            // A bit of a page is in the word of its 64 KiB.
+            let base = address & !(GRAIN - 1);
+            let places = Places::find(space, to, (address + len).div_ceil(GRAIN) - base / GRAIN)?;
+            let mut after = After::default();
+            let range = (address, address + len);
+            let result = space.take_bits(pool, range, which, &mut after, &mut |at| {
+                places.set((at - base) / FRAME);
+            });
+            // Also if it came to an end too early.
+            let number = if after.stale { self.begin_to_settle(pool, space, &after, &[range]) } else { 0 };
+            Ok((result, number))
+        })??;
+        self.settle(core, number);
+        result.map(|()| 0).map_err(|Full| Errno::ENOMEM)
+    }
+
+    /// `forget`: what cores remember of mappings in a range of the core's space.
+    pub fn forget(&'static self, core: &Core, address: u64, len: u64) -> Answer {
+        if !(address | len).is_multiple_of(FRAME) || !is_user_range(address, len) {
+            return Err(Errno::EINVAL);
+        }
+        let range = (address, address + len);
+        let number = self.with_pool(|_| cores::ask_to_forget(self, Some(core.space()), &[range]))?;
+        self.settle(core, number);
+        Ok(0)
+    }
+
     /// `tables_give`: the cell gives a block of its memory up for page tables. Whoever makes the call again when it was not yet done
     /// goes on with it.
     pub fn tables_give(&'static self, offset: u64) -> Answer {
@@ -637,6 +677,39 @@ impl Cell {
             self.first_space().set_block(DIRECT_MAP + offset, true);
             Ok(offset)
         })?
+    }
+}
+
+/// Bytes of addresses whose pages have their bits in one word of 16.
+const GRAIN: u64 = 16 * FRAME;
+
+/// Words of 16 bits in a cell's memory, by the direct map. For as long as the cell's lock is held, in which no block becomes a page
+/// table.
+struct Places {
+    at: u64,
+    /// Physical addresses of their pages.
+    pages: ArrayVec<u64, { (BITS_MAX / 8).div_ceil(FRAME) as usize + 1 }>,
+}
+
+impl Places {
+    /// So many words at an address where ring 3 may write.
+    fn find(space: Space, at: u64, words: u64) -> core::result::Result<Places, Errno> {
+        let mut pages = ArrayVec::new();
+        let end = at.checked_add(2 * words).ok_or(Errno::EFAULT)?;
+        for page in (at / FRAME..end.div_ceil(FRAME)).map(|n| n * FRAME) {
+            let (physical, _) = space.look_to_write(page).ok_or(Errno::EFAULT)?;
+            pages.try_push(physical).map_err(|_| Errno::EINVAL)?;
+        }
+        Ok(Places { at, pages })
+    }
+
+    /// Sets bit `n`, the lowest of a byte first.
+    fn set(&self, n: u64) {
+        let at = self.at + n / 8;
+        let page = self.pages[(at / FRAME - self.at / FRAME) as usize];
+        let byte = (DIRECT + page + at % FRAME) as *mut u8;
+        // SAFETY: a page that the cell can write to, in the direct map; whoever writes there meanwhile gets any of both.
+        unsafe { byte.write_volatile(byte.read_volatile() | 1 << (n % 8)) };
     }
 }
 

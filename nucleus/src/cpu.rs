@@ -812,6 +812,8 @@ extern "C" fn nucleus_call(a: u64, b: u64, c: u64, d: u64, number: u64) -> i64 {
         call::TABLES_BACK => cell.tables_back(),
         call::SEND => cell.send(core, a, b),
         call::SETTLED => cell.settled(a),
+        call::PAGE_BITS => cell.page_bits(core, a, b, c, d),
+        call::FORGET => cell.forget(core, a, b),
         call::CONSOLE => cell.write(a, b, c),
         _ => Err(Errno::ENOSYS),
     };

@@ -5,6 +5,13 @@
 //! cell, which wait for nobody else. A leaf keeps its address when all access to it is taken away, so that it can
 //! be given back, and is counted like any other. Other cores forget what they remember of a mapping before the call
 //! that changed it returns; a table is used for something else only then.
+//!
+//! Processors set accessed and dirty bits in leaves while these are changed. A leaf that stays a leaf at its address keeps what was noted
+//! there ([`replace`]), whatever it shows from then on and with what access; one that is made where there was none begins with nothing.
+//! [`Space::take_bits`] reads them and begins anew. A core that remembers a bit as set doesn't set it again, so bits that were
+//! taken have to be forgotten like mappings. Until then such a core uses the page unseen, but that it did so has been told:
+//! what was taken was set, and whoever asked looks at the page only when all have forgotten. Where a bit is not set no core
+//! remembers it as set, and the first use sets it, for this time or the next.
 #![allow(unsafe_code, reason = "writes page tables by the direct map")]
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -22,6 +29,10 @@ const USER: u64 = 1 << 2;
 /// Not through the cache: a device's registers.
 const UNCACHED: u64 = 1 << 4;
 const HUGE: u64 = 1 << 7;
+/// The processor has used the page.
+const ACCESSED: u64 = 1 << 5;
+/// And written to it.
+const DIRTY: u64 = 1 << 6;
 /// One of the bits that are the software's: the entry is a leaf, be it present or not.
 const LEAF: u64 = 1 << 9;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -46,6 +57,50 @@ fn entry(at: u64, level: u32, address: u64) -> &'static AtomicU64 {
 
 fn is_table(entry: u64) -> bool {
     entry & PRESENT != 0 && entry & LEAF == 0
+}
+
+/// Puts a leaf in the place of `old`, which was just read there. What is noted of that, also since, is noted of the new one.
+#[inline(always)]
+fn replace(entry: &AtomicU64, old: u64, new: u64) {
+    let noted = old & (ACCESSED | DIRTY);
+    let possible = if old & WRITABLE != 0 { ACCESSED | DIRTY } else { ACCESSED };
+    if old & PRESENT == 0 || noted & possible == possible {
+        // Nothing more comes. Mostly it is so, as memory is there to be written to.
+        return entry.store(new | noted, Ordering::Relaxed);
+    }
+    // Nobody reads in between what is noted: that is done under the cell's lock.
+    let noted = entry.swap(new, Ordering::Relaxed) & (ACCESSED | DIRTY);
+    if noted != 0 {
+        entry.fetch_or(noted, Ordering::Relaxed);
+    }
+}
+
+/// Makes 512 small leaves, which show the same, of a huge one; their table.
+fn split(entry: &AtomicU64, pool: &mut Pool, after: &mut After) -> Result<u64, Full> {
+    let made = pool.take().ok_or(Full)?;
+    let mut old = entry.load(Ordering::Relaxed);
+    loop {
+        for (k, e) in table(made).iter().enumerate() {
+            e.store((old & !HUGE) + k as u64 * FRAME, Ordering::Relaxed);
+        }
+        let new = made | PRESENT | WRITABLE | USER;
+        match entry.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => break,
+            // A core has used it meanwhile, which happens once for each bit.
+            Err(now) => old = now,
+        }
+    }
+    after.stale |= old & PRESENT != 0;
+    Ok(made)
+}
+
+/// What a processor notes in a leaf.
+#[derive(Clone, Copy)]
+pub enum Bit {
+    /// It was used.
+    Accessed,
+    /// It was written to.
+    Dirty,
 }
 
 /// What to do to a range.
@@ -115,6 +170,64 @@ impl Space {
         walk.visit(self.0, 3, 0)
     }
 
+    /// Reads this bit of all leaves in `[from, to)`, some of the programs' part, and clears it; `tell` is told of each page where it
+    /// was set. Huge leaves are made small ones, so that it is known by the page from then on. If there is no memory for a page table, it
+    /// is done up to there.
+    pub fn take_bits(
+        self,
+        pool: &mut Pool,
+        (from, to): (u64, u64),
+        bit: Bit,
+        after: &mut After,
+        tell: &mut impl FnMut(u64),
+    ) -> Result<(), Full> {
+        let bit = match bit {
+            Bit::Accessed => ACCESSED,
+            Bit::Dirty => DIRTY,
+        };
+        let mut at = from;
+        while at < to {
+            let next = (at & !(BLOCK - 1)) + BLOCK;
+            let Some(leaves) = self.small_leaves(at, pool, after)? else {
+                at = next;
+                continue;
+            };
+            let index = |at: u64| (at % BLOCK / FRAME) as usize;
+            let entries = &table(leaves)[index(at)..index(next.min(to) - FRAME) + 1];
+            for (n, few) in entries.chunks(8).enumerate() {
+                // Mostly there is nothing.
+                if few.iter().fold(0, |all, entry| all | entry.load(Ordering::Relaxed)) & bit == 0 {
+                    continue;
+                }
+                for (k, entry) in few.iter().enumerate().filter(|(_, e)| e.load(Ordering::Relaxed) & bit != 0)
+                {
+                    // A leaf without access is one, too. Nobody remembers that.
+                    after.stale |= entry.fetch_and(!bit, Ordering::SeqCst) & PRESENT != 0;
+                    tell(at + (8 * n + k) as u64 * FRAME);
+                }
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// The table of leaves for an address, made of a huge one if that is there. None: there is neither.
+    fn small_leaves(self, address: u64, pool: &mut Pool, after: &mut After) -> Result<Option<u64>, Full> {
+        let mut here = self.0;
+        for level in (1..=3).rev() {
+            let entry = entry(here, level, address);
+            let now = entry.load(Ordering::Relaxed);
+            here = if is_table(now) {
+                now & ADDRESS
+            } else if now & LEAF != 0 && level == 1 {
+                split(entry, pool, after)?
+            } else {
+                return Ok(None);
+            };
+        }
+        Ok(Some(here))
+    }
+
     /// The table of leaves for an address, if there is one.
     fn leaves(self, address: u64) -> Option<u64> {
         (1..=3).rev().try_fold(self.0, |here, level| {
@@ -141,10 +254,19 @@ impl Space {
     /// Where `at` is in physical memory, if ring 3 can read it there, and how many bytes follow in its page. None
     /// for a device's registers: they are not in the direct map, and reading them can change them.
     pub fn look(self, at: u64) -> Option<(u64, u64)> {
+        self.look_for(at, PRESENT | USER)
+    }
+
+    /// The same, if ring 3 can write there. It holds as long as the caller has the cell's lock.
+    pub fn look_to_write(self, at: u64) -> Option<(u64, u64)> {
+        self.look_for(at, PRESENT | USER | WRITABLE)
+    }
+
+    fn look_for(self, at: u64, needs: u64) -> Option<(u64, u64)> {
         let mut here = self.0;
         for level in (0..4).rev().filter(|_| at < USER_MAX) {
             let entry = entry(here, level, at).load(Ordering::Relaxed);
-            if entry & (PRESENT | USER) != PRESENT | USER {
+            if entry & needs != needs {
                 return None;
             }
             here = entry & ADDRESS;
@@ -226,24 +348,34 @@ impl Walk<'_> {
             let mut old = entry.load(Ordering::Relaxed);
             let whole = from <= here && here + span <= to;
             let change = self.change;
+            let mut noted = 0;
             let leaf = match change {
                 Change::Map { physical, access, .. } => {
                     let physical = physical.wrapping_add(here.wrapping_sub(from));
                     let huge = level == 1 && whole && physical.is_multiple_of(BLOCK);
-                    if huge && is_table(old) && self.empty(entry, level, here) {
-                        old = 0;
+                    if huge
+                        && is_table(old)
+                        && let Some(bits) = self.empty(entry, level, here)
+                    {
+                        // Of all that is shown there now, as it was of a part of it.
+                        (old, noted) = (0, bits);
                     }
-                    (huge && !is_table(old)).then(|| physical | flags(access) | HUGE)
+                    (huge && !is_table(old)).then(|| physical | flags(access) | HUGE | noted)
                 }
                 _ if old == 0 => continue,
-                Change::Unmap if whole && is_table(old) && self.empty(entry, level, here) => continue,
+                Change::Unmap if whole && is_table(old) && self.empty(entry, level, here).is_some() => {
+                    continue;
+                }
                 Change::Unmap => (whole && !is_table(old)).then_some(0),
                 Change::Protect(access) => {
                     (whole && !is_table(old)).then_some(old & (ADDRESS | HUGE) | flags(access))
                 }
             };
             if let Some(new) = leaf {
-                entry.store(new, Ordering::Relaxed);
+                match change {
+                    Change::Unmap => entry.store(new, Ordering::Relaxed),
+                    _ => replace(entry, old, new),
+                }
                 self.after.stale |= old & PRESENT != 0;
                 if let Change::Map { offset, .. } = change {
                     self.pool.mapped(offset + (here - from), frames(level));
@@ -255,15 +387,10 @@ impl Walk<'_> {
             }
             let next = if is_table(old) {
                 old & ADDRESS
+            } else if old != 0 {
+                split(entry, self.pool, self.after)?
             } else {
                 let made = self.pool.take().ok_or(Full)?;
-                if old != 0 {
-                    // A huge leaf becomes 512 small ones that show the same.
-                    for (k, e) in table(made).iter().enumerate() {
-                        e.store((old & !HUGE) + k as u64 * FRAME, Ordering::Relaxed);
-                    }
-                    self.after.stale |= old & PRESENT != 0;
-                }
                 fence(Ordering::Release);
                 entry.store(made | PRESENT | WRITABLE | USER, Ordering::Relaxed);
                 made
@@ -290,12 +417,12 @@ impl Walk<'_> {
             match self.change {
                 Change::Protect(access) => {
                     if old != 0 {
-                        entry.store(old & ADDRESS | flags(access), Ordering::Relaxed);
+                        replace(entry, old, old & ADDRESS | flags(access));
                     }
                     continue;
                 }
                 Change::Map { .. } => {
-                    entry.store(new, Ordering::Relaxed);
+                    replace(entry, old, new);
                     new += FRAME;
                 }
                 Change::Unmap => entry.store(0, Ordering::Relaxed),
@@ -314,10 +441,20 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes out a table that lies wholly in the range, with all that it shows; false if there is no room to keep it
-    /// until no core remembers it.
-    fn empty(&mut self, entry: &AtomicU64, level: u32, here: u64) -> bool {
+    /// Takes out a table that lies wholly in the range, with all that it shows; None if there is no room to keep it
+    /// until no core remembers it. Value: what was noted of any of its leaves, if they are the table's own.
+    fn empty(&mut self, entry: &AtomicU64, level: u32, here: u64) -> Option<u64> {
+        if level == 1 && self.after.tables.is_full() {
+            return None;
+        }
         let at = entry.load(Ordering::Relaxed) & ADDRESS;
+        let mut noted = 0;
+        if level == 1 && matches!(self.change, Change::Map { .. }) {
+            // They can't be used any more from here on: then nothing is noted that isn't seen.
+            for e in table(at) {
+                noted |= e.fetch_and(!PRESENT, Ordering::Relaxed) & (ACCESSED | DIRTY);
+            }
+        }
         let mut below = Walk {
             from: here,
             to: here + (FRAME << (9 * level)),
@@ -330,10 +467,10 @@ impl Walk<'_> {
         // Of leaves nothing is left.
         let gone = level == 1 || table(at).iter().all(|e| e.load(Ordering::Relaxed) == 0);
         if !gone || self.after.tables.try_push(at).is_err() {
-            return false;
+            return None;
         }
         entry.store(0, Ordering::Relaxed);
         self.after.stale = true;
-        true
+        Some(noted)
     }
 }

@@ -17,7 +17,7 @@ use crate::thread::Thread;
 use atoll_abi::core_local::core_local;
 use atoll_abi::grid::{
     ACTIVITIES_MAX, Entry, INFRASTRUCTURE, KEPT_FROM_UNITS, NAME_MAX, Parameters, RESOURCES, ROOT, Record,
-    SchedulerKind, Sheet, kind,
+    Resource, SchedulerKind, Sheet, kind,
 };
 use atoll_abi::layout::{DIRECT_MAP, MAX_CORES};
 use atoll_abi::platform;
@@ -398,6 +398,13 @@ pub struct Used {
     pub entries: [Numbers; RESOURCES],
 }
 
+impl Used {
+    /// Time of the cores: that of programs' own code, and that of the runtime; ns.
+    pub fn divided(&self) -> (u64, u64) {
+        divided(&self.entries)
+    }
+}
+
 /// What every activity has used up to now, those below it that have ended included. Cores go on meanwhile.
 pub fn used() -> Vec<Used> {
     let grid = &platform().control().grid;
@@ -422,6 +429,23 @@ pub fn used() -> Vec<Used> {
         }
     }
     all
+}
+
+/// Time of a core that was the runtime's up to now, whomever it was for, ns. Work that isn't at its end is not in it, and who looks
+/// twice may see a little less.
+pub fn runtime_on(core: usize) -> u64 {
+    let records = platform().control().grid.records.load(Ordering::Acquire);
+    (0..records).map(|activity| divided(&entries(activity, core)).1).sum()
+}
+
+/// Time of the cores: that of programs' own code, and that of the runtime.
+fn divided(all: &[Numbers; RESOURCES]) -> (u64, u64) {
+    let sum = |wanted: fn(&Resource) -> bool| {
+        let all = Resource::ALL.iter().zip(all).filter(|(resource, _)| wanted(resource));
+        all.map(|(_, numbers)| numbers.0).sum::<i64>().max(0) as u64
+    };
+    let own = sum(|resource| matches!(resource, Resource::Thread));
+    (own, sum(|resource| !matches!(resource, Resource::Thread | Resource::Idle | Resource::Stolen)))
 }
 
 /// Time, messages, bytes, time in queues.

@@ -135,6 +135,8 @@ pub(crate) struct Meter {
     random: Cell<u32>,
     /// What was taken from the slice under way by the host, as far as it is known, ns.
     stolen: Cell<u64>,
+    /// What of that the thread has been told already.
+    told: Cell<u64>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// What one look at the clock costs, ns.
@@ -224,6 +226,7 @@ impl Meter {
             was_idle: Cell::new(true),
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
+            told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
@@ -288,6 +291,7 @@ impl Meter {
         };
         self.known.set(0);
         self.stolen.set(0);
+        self.told.set(0);
         self.base.set(base);
         self.sheet.set(activity::sheet(who, self.core));
         self.local.unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
@@ -315,6 +319,17 @@ impl Meter {
         }
         self.worked(rest);
         self.stolen.replace(0)
+    }
+
+    /// What was taken from the slice under way, as far as that is known, and the thread was not told yet, ns.
+    pub fn tell_stolen(&self) -> u64 {
+        let stolen = self.stolen.get();
+        stolen - self.told.replace(stolen)
+    }
+
+    /// What the thread was told of in the slice that has ended, ns.
+    pub fn told_stolen(&self) -> u64 {
+        self.told.replace(0)
     }
 
     /// In the middle of a slice, the thread turns to another activity, which it holds.
@@ -506,6 +521,9 @@ impl Meter {
         let there = self.entry(self.base.get()).time.load(Ordering::Relaxed) + slice - cost as i64;
         stands_for = stands_for.min(there).max(took as i64);
         add(&self.entry(self.label.get()).time, stands_for);
+        if self.base.get() == Resource::Thread {
+            current().took_in_messages(stands_for.max(0) as u64);
+        }
         // One look is within what was timed, and half of it at each end; `begin` and `end` make two.
         add(&self.entry(Resource::Overhead).time, cost as i64);
         add(&self.entry(self.base.get()).time, -stands_for - cost as i64);

@@ -43,7 +43,7 @@ mod wait;
 
 pub use activity::{
     Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, class_of, confine, divide, has_core, name_of,
-    set_heir, set_of_cores, used,
+    runtime_on, set_heir, set_of_cores, used,
 };
 pub use arch::{
     capture_extended, copy_of, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
@@ -56,8 +56,9 @@ pub use rcu::{barrier, quiesce};
 pub use ready::Policy;
 pub use scheduler::{
     Until, acted, after_answers, ask_to_tidy, boot_core, end_space, exit, in_space, init, look,
-    look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify, park,
-    park_until, run_core, set_policy, set_tidy, set_work_ahead, start, unpark, visit, work_for, yield_now,
+    look_at_stolen, look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify,
+    park, park_until, run_core, set_policy, set_tidy, set_work_ahead, start, unpark, visit, work_for,
+    yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};

@@ -347,6 +347,13 @@ fn look_at_division(now: u64) {
     }
 }
 
+/// Looks how much of the current thread's time the processor was elsewhere, if it has run for some time since that was known.
+pub fn look_at_stolen() {
+    let (me, meter) = (current(), &this_core().meter);
+    meter.turn_over(me.activity(), platform().now());
+    me.lost(meter.tell_stolen());
+}
+
 /// The current thread works for `activity` from now on, of the same class. Value: the one that it worked for until now.
 pub fn work_for(activity: Activity) -> Activity {
     let number = activity.number();
@@ -370,6 +377,7 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
     let had = ran.saturating_sub(stolen);
     if let Some(me) = me {
         me.book(ran);
+        me.lost(stolen - this.meter.told_stolen());
         let again = with_private_of(this, |p| {
             p.ready.charge(me, had, now);
             p.again.take()

@@ -69,6 +69,10 @@ pub struct Thread {
     start: UnsafeCell<Option<Start>>,
     /// Nanoseconds run.
     pub(crate) run_time: AtomicU64,
+    /// What of it went into messages, ns: those that are timed stand for the others. Only the core that runs it writes to it.
+    system_time: AtomicU64,
+    /// For how long of it the processor was elsewhere, as far as that was looked at, ns. Likewise.
+    stolen_time: AtomicU64,
     /// When it was switched to; 0: it does not run; [`BOOKING`]: `run_time` is being changed.
     pub(crate) since: AtomicU64,
     /// Since when it is ready, if that is being measured; 0: not. And for how many such waits that stands.
@@ -262,6 +266,27 @@ impl Thread {
             return booked + slice;
         }
         self.run_time()
+    }
+
+    /// What of the time that it has run was the runtime's, for what it asked of it; ns. Sampled. What the host took meanwhile
+    /// ([`look_at_stolen`]) is divided as the rest is.
+    ///
+    /// [`look_at_stolen`]: crate::look_at_stolen
+    pub fn system_time(&self) -> u64 {
+        let ran = self.run_time_now();
+        let own = ran.saturating_sub(self.stolen_time.load(Ordering::Relaxed));
+        let system = self.system_time.load(Ordering::Relaxed).min(own);
+        (u128::from(system) * u128::from(ran) / u128::from(own.max(1))) as u64
+    }
+
+    /// The processor was elsewhere while it ran. For the core that runs it.
+    pub(crate) fn lost(&self, ns: u64) {
+        self.stolen_time.store(self.stolen_time.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
+    }
+
+    /// So much more of it was. For the core that runs it.
+    pub(crate) fn took_in_messages(&self, ns: u64) {
+        self.system_time.store(self.system_time.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
     }
 
     /// Adds a slice that has ended to its run time. For the core that ran it.
@@ -488,6 +513,8 @@ fn blank() -> Thread {
         personality: AtomicPtr::new(null_mut()),
         start: UnsafeCell::new(None),
         run_time: AtomicU64::new(0),
+        system_time: AtomicU64::new(0),
+        stolen_time: AtomicU64::new(0),
         since: AtomicU64::new(0),
         ready_at: AtomicU64::new(0),
         ready_for: AtomicU64::new(0),
@@ -560,6 +587,8 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.space.store(space, Ordering::Relaxed);
     t.personality.store(null_mut(), Ordering::Relaxed);
     t.run_time.store(0, Ordering::Relaxed);
+    t.system_time.store(0, Ordering::Relaxed);
+    t.stolen_time.store(0, Ordering::Relaxed);
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);
     t.computes.store(false, Ordering::Relaxed);

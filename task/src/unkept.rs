@@ -39,6 +39,14 @@ impl Meter {
         0
     }
 
+    pub fn tell_stolen(&self) -> u64 {
+        0
+    }
+
+    pub fn told_stolen(&self) -> u64 {
+        0
+    }
+
     pub fn worked(&self, _ran: u64) {}
 
     pub fn suspend(&self, _now: u64) -> Suspended {

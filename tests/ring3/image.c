@@ -57,7 +57,7 @@ static long work(u64 memory)
 	return written == 5 ? 0 : 4;
 }
 
-enum { UPCALLS = 2, ARM, PARK, NOTIFY, CREATE, DESTROY, SWITCH, MAP, UNMAP, PROTECT, CONSOLE, CHANGES, GIVE, BACK, SEND };
+enum { UPCALLS = 2, ARM, PARK, NOTIFY, CREATE, DESTROY, SWITCH, MAP, UNMAP, PROTECT, CONSOLE, CHANGES, GIVE, BACK, SEND, SETTLED, BITS, FORGET };
 enum { EPERM = -1, ENOENT = -2, EAGAIN = -11, ENOMEM = -12, EFAULT = -14, EBUSY = -16, ENODEV = -19, EINVAL = -22, EPIPE = -32 };
 #define PAGE 4096ul
 #define BLOCK (2ul << 20)
@@ -122,6 +122,42 @@ static long lists(u64 memory)
 	return 0;
 }
 
+// The tables' bits: a page of 2 MiB as a whole at first, then by the page, to where the cell may write and nowhere else.
+static long bits(u64 memory)
+{
+	static unsigned short words[2 * BLOCK / PAGE / 16];
+	CHECK(call4(MAP, USER, 2 * BLOCK, 3, memory - 2 * BLOCK), 0);
+	volatile u64 *seen = (u64 *)USER;
+	seen[5 * 512] = 1;
+	const u64 bad[] = {
+		0, 8, (u64)constant, BASE, 0xffff800000200000, 0xffffffff80208000, USER_MAX, 1ul << 47, ~0ul, -64ul, MEMORY + memory,
+		MEMORY + memory - 8, MEMORY + memory - 1,
+	};
+	for (u64 i = 0; i < sizeof bad / sizeof *bad; i++)
+		CHECK(call4(BITS, USER, 2 * BLOCK, 1, bad[i]), EFAULT);
+	CHECK(call4(BITS, USER, BLOCK, 2, (u64)words), EINVAL);
+	CHECK(call4(BITS, USER, BLOCK, ~0ul, (u64)words), EINVAL);
+	CHECK(call4(BITS, USER, 65537 * PAGE, 1, (u64)words), EINVAL);
+	volatile unsigned short *told = (unsigned short *)MEMORY;
+	for (int i = 0; i < 64; i++)
+		told[i] = 0;
+	CHECK(call4(BITS, USER, 65536 * PAGE, 1, MEMORY), 0);
+	for (int i = 0; i < 64; i++)
+		CHECK(told[i], i < 32 ? 0xffff : 0);
+	seen[5 * 512] = seen[300 * 512] = 1;
+	CHECK(call4(BITS, USER, 5 * PAGE, 1, (u64)words), 0);
+	CHECK(call4(BITS, USER + 6 * PAGE, BLOCK, 1, (u64)words), 0);
+	CHECK(words[0], 0);
+	CHECK(words[18], 1 << 12);
+	CHECK(call4(BITS, USER + 5 * PAGE, PAGE, 1, (u64)words + 3), 0);
+	CHECK(((unsigned char *)words)[3], 1 << 5);
+	CHECK(call4(BITS, USER, BLOCK, 0, MEMORY + memory - 64), 0);
+	CHECK(((volatile unsigned short *)(MEMORY + memory - 64))[18] >> 12 & 1, 1);
+	CHECK(call(FORGET, USER, 2 * BLOCK) | call(FORGET, USER, 0) | call(FORGET, 0, BASE), 0);
+	CHECK(call(UNMAP, USER, 2 * BLOCK), 0);
+	return 0;
+}
+
 // Blocks that are given for page tables.
 static long given(u64 memory)
 {
@@ -152,6 +188,8 @@ static long given(u64 memory)
 	CHECK(call4(MAP, USER, PAGE, 3, memory - PAGE), EINVAL);
 	CHECK(call4(MAP, USER, 2 * BLOCK, 3, last - BLOCK), EINVAL);
 	CHECK(call(1, MEMORY + last, 8), EFAULT);
+	CHECK(call4(BITS, USER, PAGE, 1, MEMORY + last), EFAULT);
+	CHECK(call4(BITS, USER, BLOCK, 1, MEMORY + last - 2), EFAULT);
 	// It serves for page tables, and comes back when they are gone.
 	long n = 0, more = 0, got;
 	CHECK(space = call(CREATE, 0, 0), space);
@@ -266,6 +304,8 @@ static long contract(u64 memory)
 		CHECK(call4(MAP, bad[i].at, bad[i].len, 3, 0), EINVAL);
 		CHECK(call(UNMAP, bad[i].at, bad[i].len), EINVAL);
 		CHECK(call4(PROTECT, bad[i].at, bad[i].len, 3, 0), EINVAL);
+		CHECK(call4(BITS, bad[i].at, bad[i].len, 1, MEMORY), EINVAL);
+		CHECK(call(FORGET, bad[i].at, bad[i].len), EINVAL);
 	}
 	const u64 offsets[] = { memory, memory - PAGE, 1, -PAGE, -2 * PAGE, 1ul << 63 };
 	for (u64 i = 0; i < sizeof offsets / sizeof *offsets; i++)
@@ -304,6 +344,7 @@ static long contract(u64 memory)
 	CHECK(*own, 77);
 	CHECK(call(SEND, 0, (u64)constant & -64ul), EINVAL);
 	long line = lists(memory);
+	line = line ? line : bits(memory);
 	return line ? line : given(memory);
 }
 
@@ -328,7 +369,7 @@ static long random_calls(u64 memory, u64 core)
 			if (state >> 62 == 0)
 				next[k] = (state >> 40 & 1023) * PAGE;
 		}
-		u64 number = (state >> 20) % 18;
+		u64 number = (state >> 20) % 20;
 		// It goes on until its end, and neither fills the console nor sleeps.
 		if (number <= 1 || number == UPCALLS)
 			next[0] = 0, number = number ? number : CONSOLE;

@@ -67,6 +67,13 @@ static inline const char *err_(int e)
 
 #define SECTION(name) (printf("-- %s\n", name), fflush(stdout))
 
+// Digits of a process id that make a column of five wider.
+static inline __attribute__((unused)) size_t wider_pid(long pid)
+{
+	size_t digits = snprintf(NULL, 0, "%ld", pid);
+	return digits > 5 ? digits - 5 : 0;
+}
+
 static inline __attribute__((unused)) void sleep_ms(int ms)
 {
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};

@@ -1,6 +1,7 @@
 // What a program can ask of its memory by libatoll: which pages were written to, and changes of mappings in batches (XOS-05). On Linux
 // there are no such bits, and the changes are made by Linux's calls. What is said here is the same on both.
 // options: --cores 2 --memory 512M
+// nucleus-says: by page tables
 // timeout: 60
 #define _GNU_SOURCE
 #include "../../libatoll/atoll.c"
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -286,6 +288,68 @@ static void accessed(void)
 	check(!munmap(a, N * PAGE), "gone");
 }
 
+static long faults(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_minflt;
+}
+
+// Where the page tables' own bits are read each page is told by itself, and nothing faults for it; elsewhere there may be more.
+static void exactly(void)
+{
+	enum { N = 8192 };
+	static unsigned char mine[N];
+	char *a = memory(N);
+	memset(a, 1, N * PAGE);
+	int by_tables = atoll_pages_forget(a, N * PAGE) == 0;
+	check(by_tables || errno == ENOSYS, "TLB entries");
+	check(a[5 * PAGE] == 1, "nothing comes of that but time");
+	fails(atoll_pages_forget(a + 1, PAGE), EINVAL, "an address");
+	fails(atoll_pages_forget(a, 1), EINVAL, "a length");
+	fails(atoll_pages_forget((void *)-4096L, PAGE), EINVAL, "not the program's");
+	written(a, N, N);
+	long before = faults();
+	memset(a, 2, N * PAGE);
+	check(!by_tables || faults() == before, "no faults");
+	unsigned s = 3;
+	for (int round = 0; round < 40; round++) {
+		// Other access and a fork in between take nothing away, nor is anything told that was not.
+		written(a, N, N);
+		memset(mine, 0, N);
+		long many = 0;
+		for (long n = 0; n < 1 << round % 12; n++) {
+			s = s * 1103515245 + 12345;
+			long page = s >> 31 ? (s >> 8) % N : (s >> 8) % 40 + 500;
+			many += !mine[page];
+			mine[page] = 1;
+			a[page * PAGE + n % PAGE]++;
+		}
+		if (round % 4 == 1) {
+			mprotect(a, N / 2 * PAGE, PROT_NONE);
+			mprotect(a, N / 2 * PAGE, PROT_READ);
+			mprotect(a, N / 2 * PAGE, PROT_READ | PROT_WRITE);
+		} else if (round % 8 == 3) {
+			pid_t child = fork();
+			if (!child)
+				_exit(0);
+			for (long n = 600; n < 632; n += 2) {
+				many += !mine[n];
+				mine[n] = 1;
+				a[n * PAGE] = 2;
+			}
+			waitpid(child, 0, 0);
+		}
+		long told = written(a, N, many), missed = 0;
+		for (long n = 0; n < N; n++)
+			missed += mine[n] && !said(n);
+		check(!missed, "none is missed");
+		check(!by_tables || told == many, "no more than were written to");
+	}
+	fprintf(stderr, "by %s\n", by_tables ? "page tables" : "protection");
+	munmap(a, N * PAGE);
+}
+
 static void errors(void)
 {
 	char *a = memory(64);
@@ -348,6 +412,7 @@ int main(void)
 	one_by_one();
 	forks();
 	accessed();
+	exactly();
 	copies();
 	errors();
 	batches();

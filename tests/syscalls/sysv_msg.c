@@ -51,7 +51,7 @@ static void proc_line(void)
 		       &cuid, &cgid);
 		if (n == id)
 			printf("key %d perms %lo bytes %ld num %ld of %ld:%ld by %ld:%ld length %zu\n", k == key, perms, bytes, num, uid,
-			       gid, cuid, cgid, strlen(line));
+			       gid, cuid, cgid, strlen(line) - wider_pid(ls) - wider_pid(lr));
 	}
 	fclose(f);
 }

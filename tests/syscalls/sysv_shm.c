@@ -36,7 +36,7 @@ static void proc_line(void)
 		       &lpid, &nattch, &uid, &gid, &cuid, &cgid, &a, &d, &c, &rss, &swap);
 		if (n == id)
 			printf("key %d perms %lo size %ld nattch %ld of %ld:%ld by %ld:%ld length %zu\n", k == key, perms, size, nattch,
-			       uid, gid, cuid, cgid, strlen(line));
+			       uid, gid, cuid, cgid, strlen(line) - wider_pid(cpid) - wider_pid(lpid));
 	}
 	fclose(f);
 }

@@ -19,6 +19,7 @@ fn main() {
         Trial::test("stat", stat),
         Trial::test("grid", grid),
         Trial::test("cores", cores),
+        Trial::test("faults", faults),
         Trial::test("units", units),
         Trial::test("ps", ps),
         Trial::test("tickless", tickless),
@@ -468,6 +469,64 @@ fn cores() -> Done {
     wait_for("1 0")?;
     user.ask(&["grid", "set", &name, &file(1, "thread")?])?;
     wait_for("1 0 1")
+}
+
+/// Keeps to the core that it is given, and touches new memory there: of its own, and of a file's; then says so, and waits.
+const TOUCHER: &str = "
+import mmap, os, sys, time
+core, pages = int(sys.argv[2]), 4096
+os.sched_setaffinity(0, {core})
+f = open('/tmp/touched' + str(core), 'w+b')
+f.truncate(pages * 4096)
+for turn in range(20):
+    for m in mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE), mmap.mmap(f.fileno(), pages * 4096):
+        for at in range(0, pages * 4096, 4096):
+            m[at] = turn + 1
+        m.close()
+open('/out/touched' + str(core), 'w')
+time.sleep(1000)
+";
+
+/// OR-05: a page fault is served on the core where it happens, its memory found and zeroed there, while another core does the same.
+fn faults() -> Done {
+    let user = User::this()?;
+    let name = unique("faults");
+    let config = user.dir.path().join("touchers.toml");
+    let toucher = |core: usize| {
+        format!("[[activity]]\nname = 'core{core}'\nmatch = [{{ argument = 'TOUCHER{core}' }}]\n")
+    };
+    std::fs::write(&config, toucher(0) + &toucher(1))?;
+    let volume = format!("{}:/out", user.dir.path().display());
+    let config = config.display().to_string();
+    let options =
+        ["--name", &name, "--cores", "2", "--memory", "512M", "--volume", &volume, "--grid", &config];
+    let both = "for core in 0 1; do /usr/bin/python3 -c \"$0\" TOUCHER$core $core & done; wait";
+    let _cell = user.start_program(&options, &name, &["/bin/sh", "-c", both, TOUCHER])?;
+    let begun = Instant::now();
+    while !(0..2).all(|core| user.dir.path().join(format!("touched{core}")).exists()) {
+        check(begun.elapsed() < Duration::from_secs(60), "memory isn't touched to the end")?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let books: Value = serde_json::from_str(&user.ask(&["stat", &name, "--json", "--cores"])?)?;
+    let mut spent = [[0.0; 2]; 2];
+    of_tenants(&books, |process, of| {
+        let of = usize::from(of == "core1");
+        for (core, uses) in process["cores"].as_array().into_iter().flatten().enumerate() {
+            spent[of][core] += ["address-space", "memory"]
+                .map(|r| uses[r]["ns"].as_f64().unwrap_or(0.0))
+                .iter()
+                .sum::<f64>();
+        }
+    });
+    for (core, spent) in spent.iter().enumerate() {
+        // It has to come to its core first.
+        let (own, others) = (spent[core], spent[1 - core]);
+        check(
+            own > 1e6 && others < own / 10.0,
+            format!("core {core}'s faults took {spent:?} ns on the cores: {books}"),
+        )?;
+    }
+    Ok(())
 }
 
 /// Says how often its cell's cores were interrupted while it computed for half a second, and while it slept: alone, and beside a

@@ -71,6 +71,9 @@ fn case(source: &Path, text: &str) -> Result<(), Failed> {
     if let Some(outcome) = refused(text, &linux, &cell) {
         return outcome;
     }
+    if let Some(said) = setting(text, "nucleus-says").filter(|said| !cell.stderr.contains(said)) {
+        return Err(format!("it didn't say {said:?}, but: {}", cell.stderr).into());
+    }
     for prefix in differs.iter().filter(|d| !d.is_empty()) {
         let before = (linux.stdout.len(), cell.stdout.len());
         for side in [&mut linux, &mut cell] {

@@ -42,6 +42,8 @@ enum Part {
     Allocator,
     /// Instructions of a page, and of a small fork, on more and more cores, in QEMU (OmniRE, Figures 10 and 11).
     Scaling,
+    /// Instructions of asking which pages were written to, in QEMU: the nucleus reads page tables, on Linux they are protected (XOS-05).
+    Asking,
 }
 
 /// Sizes, KiB.
@@ -67,6 +69,7 @@ pub fn run(options: &Options) -> Result<()> {
             Part::Pager => pager(options, dir.path())?,
             Part::Allocator => allocator(options, dir.path())?,
             Part::Scaling => scaling(options, dir.path())?,
+            Part::Asking => asking(options, dir.path())?,
         }
     }
     Ok(())
@@ -97,6 +100,33 @@ fn scaling(options: &Options, dir: &Path) -> Result<()> {
             Row::less(format!("{cores} cores: {name}"), "instructions", &mut linux, &mut cell)
                 .print(options.json);
         }
+    }
+    Ok(())
+}
+
+/// A range of which some pages are written to and which is then asked which: instructions for each time.
+fn asking(options: &Options, dir: &Path) -> Result<()> {
+    const WHAT: [(&str, &str); 4] = [
+        ("none ", "ask which of 16,384 pages were written to, none was"),
+        ("sixteen ", "the same, 16 were, with those writes"),
+        ("thousand ", "the same, 1,024 were"),
+        ("all ", "the same, all were"),
+    ];
+    let program = compile("ask_pages", dir)?;
+    let workshop = Workshop::new(dir)?;
+    let mut all: [[Vec<f64>; 2]; WHAT.len()] = Default::default();
+    for (n, side) in SIDES.into_iter().enumerate() {
+        let image = workshop.image(side, "ask-pages", &[&program], 1)?;
+        for _ in 0..options.rounds {
+            let run = Counted::run(&workshop, &image, &format!("asking-{side:?}"))?;
+            for (what, (row, (said, _))) in all.iter_mut().zip(WHAT).enumerate() {
+                let mark = 2 * what as u64 + 1;
+                row[n].push(run.between(mark, mark + 1)? / run.said(said)?);
+            }
+        }
+    }
+    for ([mut linux, mut cell], (_, name)) in all.into_iter().zip(WHAT) {
+        Row::less(name.to_string(), "instructions", &mut linux, &mut cell).print(options.json);
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ const PARTS: &[Part] = &[
 /// Cases of system calls that measure time: each runs alone.
 const MEASURING: &[&str] = &[
     "clocks",
+    "cpu_divided",
     "cpu_timers",
     "nice_shares",
     "polling",

@@ -8,11 +8,12 @@ use atoll_abi::control::Paging;
 use atoll_abi::grid::Quota;
 use atoll_abi::grid::call::{self, PageChange};
 use atoll_abi::layout::{PAGE, USER_MAX, is_user_range, page_down, page_up};
-use atoll_abi::platform::Access;
+use atoll_abi::platform::{Access, platform};
 use atoll_abi::{Errno, Result};
 use atoll_fs::OpenFile;
 use atoll_fs::device::Device;
 use atoll_fs::tmp::shared_memory;
+use atoll_mem::colours::Colours;
 use atoll_mem::heap::memory;
 use atoll_mem::user;
 use atoll_mem::vm::{
@@ -443,6 +444,51 @@ fn pages_told(c: &Call, told: Told) -> Result<u64> {
         (at, put) = (end, put + bytes);
     }
     Ok(pages)
+}
+
+/// Cores walk the page tables anew for a range ([`PAGES_FORGET`](call::PAGES_FORGET)).
+pub fn pages_forget(c: &mut Call) -> Result<u64> {
+    let (addr, len) = (c.arg(0), c.arg(1));
+    if !addr.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    platform().forget(addr, len).map(|()| 0)
+}
+
+/// Pages of a range are to be in frames of some colours ([`PAGES_COLOUR`](call::PAGES_COLOUR)).
+pub fn pages_colour(c: &mut Call) -> Result<u64> {
+    let [addr, len, count, wanted, ..] = c.args();
+    platform().frame_of(0).ok_or(Errno::ENOSYS)?;
+    if !addr.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    let colours = match u32::try_from(count) {
+        Ok(0) => None,
+        Ok(count) => Some(Colours::new(count, wanted)?),
+        Err(_) => return Err(Errno::EINVAL),
+    };
+    if len > 0 {
+        c.task.space.memory.set_colours(addr, len, colours)?;
+    }
+    Ok(0)
+}
+
+/// The frames that pages of a range are in ([`PAGES_FRAMES`](call::PAGES_FRAMES)).
+pub fn pages_frames(c: &mut Call) -> Result<u64> {
+    const AT_ONCE: u64 = 64;
+    let [addr, len, to, ..] = c.args();
+    platform().frame_of(0).ok_or(Errno::ENOSYS)?;
+    if !addr.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || !is_user_range(addr, len) {
+        return Err(Errno::EINVAL);
+    }
+    let pages = len / PAGE;
+    for done in (0..pages).step_by(AT_ONCE as usize) {
+        let mut frames = [0; AT_ONCE as usize];
+        let frames = &mut frames[..(pages - done).min(AT_ONCE) as usize];
+        c.task.space.memory.frames(addr + done * PAGE, frames)?;
+        user::write(to.wrapping_add(done * 8), frames.as_bytes())?;
+    }
+    Ok(0)
 }
 
 /// Several changes of mappings ([`PAGES_CHANGE`](call::PAGES_CHANGE)).

@@ -479,7 +479,7 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
         for p in children {
             let uid = p.ids().ruid;
             let waited = |status, code, value| {
-                let mut usage = p.used();
+                let mut usage = p.divided();
                 usage.add(*p.child_usage.lock());
                 Waited { pid: p.pid, uid, status, code, value, usage }
             };
@@ -487,7 +487,7 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
                 if reap {
                     all.retain(|c| !Arc::ptr_eq(c, &p));
                     p.forget();
-                    let mut used = p.used();
+                    let mut used = p.divided();
                     used.add(*p.child_usage.lock());
                     process.child_usage.lock().add(used);
                 }
@@ -582,7 +582,8 @@ pub fn waitid(c: &mut Call) -> Result<u64> {
     if c.arg(2) != 0 {
         let mut info = Siginfo::from_kernel(0, 0);
         if let Some(w) = &w {
-            info = Siginfo::child(w.code, w.pid, w.uid, w.value, 0, 0);
+            let [user, system] = w.usage.ticks();
+            info = Siginfo::child(w.code, w.pid, w.uid, w.value, user, system);
         }
         put(c.arg(2), &info)?;
     }
@@ -1187,17 +1188,17 @@ pub fn getrusage(c: &mut Call) -> Result<u64> {
     const CHILDREN: i32 = -1;
     const THREAD: i32 = 1;
     let usage = match c.int(0) {
-        SELF => c.task.process.used(),
+        SELF => c.task.process.divided(),
         CHILDREN => *c.task.process.child_usage.lock(),
-        THREAD => c.task.used(),
+        THREAD => c.task.divided(),
         _ => return Err(Errno::EINVAL),
     };
     let mut out = usage.rusage();
     if c.int(0) != CHILDREN {
         let peak = c.task.space.memory.peak().max(c.task.process.usage.lock().peak);
         out.maxrss = (peak >> 10) as i64;
-        if c.int(0) != THREAD || usage.run_ns == 0 {
-            out.utime = Timeval::from_ns(usage.run_ns.max(1000));
+        if usage.run_ns < 1000 {
+            out.utime = Timeval::from_ns(1000);
         }
     }
     put(c.arg(1), &out).map(|()| 0)
@@ -1205,17 +1206,12 @@ pub fn getrusage(c: &mut Call) -> Result<u64> {
 
 /// `times(2)`.
 pub fn times(c: &mut Call) -> Result<u64> {
-    let ticks = |ns: u64| (ns / 10_000_000) as i64;
     if c.arg(0) != 0 {
-        let t = Tms {
-            utime: ticks(c.task.process.used().run_ns),
-            stime: 0,
-            cutime: ticks(c.task.process.child_usage.lock().run_ns),
-            cstime: 0,
-        };
-        put(c.arg(0), &t)?;
+        let [utime, stime] = c.task.process.divided().ticks().map(|n| n as i64);
+        let [cutime, cstime] = c.task.process.child_usage.lock().ticks().map(|n| n as i64);
+        put(c.arg(0), &Tms { utime, stime, cutime, cstime })?;
     }
-    Ok(ticks(platform().now()) as u64)
+    Ok(platform().now() / 10_000_000)
 }
 
 fn targets(c: &Call, pid: i32) -> Vec<Arc<Process>> {

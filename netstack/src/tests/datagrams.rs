@@ -42,7 +42,7 @@ fn there_and_back() {
         assert_eq!(take(&sim, 0, s, 10, 0).err(), Some(Errno::EAGAIN));
         assert_eq!(send_to(&mut sim.calls(from), c, b"question", Some(&to(there))), Ok(8));
         sim.run(3 * SECOND);
-        assert_eq!(sim.calls(0).probe(s), IN | OUT);
+        assert_eq!(sim.calls(0).probe(s), IN | OUT_UDP);
         assert_eq!(sim.calls(0).queued(s, false), Ok(8));
         let (b, client, _, _) = take(&sim, 0, s, 100, net::MSG_PEEK).unwrap();
         assert_eq!(b, b"question");
@@ -58,7 +58,7 @@ fn there_and_back() {
         // Nothing at all is a datagram, too.
         assert_eq!(send_to(&mut sim.calls(0), s, b"", Some(&bytes(client))), Ok(0));
         sim.run(3 * SECOND);
-        assert_eq!(sim.calls(from).probe(c), IN | OUT);
+        assert_eq!(sim.calls(from).probe(c), IN | OUT_UDP);
         assert_eq!(take(&sim, from, c, 100, 0).unwrap().0, b"");
         sim.calls(0).close(s).unwrap();
         sim.calls(from).close(c).unwrap();
@@ -103,13 +103,13 @@ fn a_refusal_is_told_to_who_is_connected() {
         let s = udp(&sim, from, Some(if there.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" }));
         send_to(&mut sim.calls(from), s, b"x", Some(&to(there))).unwrap();
         sim.run(3 * SECOND);
-        assert_eq!(sim.calls(from).probe(s), OUT);
+        assert_eq!(sim.calls(from).probe(s), OUT_UDP);
         sim.calls(from).connect(s, &to(there)).unwrap();
         sim.calls(from).watch(s, 0, 1).unwrap();
         events(&sim.stacks[from], 0);
         send(&mut sim.calls(from), s, b"x").unwrap();
         sim.run(3 * SECOND);
-        assert_eq!(events(&sim.stacks[from], 0)[0].1, OUT | ERR, "{there}");
+        assert_eq!(events(&sim.stacks[from], 0)[0].1, OUT_UDP | ERR, "{there}");
         assert_eq!(receive(&mut sim.calls(from), s, 1, 0), Err(Errno::ECONNREFUSED));
         assert_eq!(receive(&mut sim.calls(from), s, 1, 0), Err(Errno::EAGAIN));
     }

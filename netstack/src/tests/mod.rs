@@ -240,7 +240,7 @@ impl Sim {
     }
 }
 
-pub use crate::stack::bits::{ERR, HUP, IN, OUT, RDHUP};
+pub use crate::stack::bits::{ERR, HUP, IN, OUT, OUT_UDP, RDHUP};
 
 pub fn domain(a: SocketAddr) -> u32 {
     if a.is_ipv6() { net::AF_INET6 } else { net::AF_INET }

@@ -158,5 +158,5 @@ fn cores_are_woken_and_none_waits_for_the_lock() {
         assert_eq!(*woken.lock().unwrap(), [3]);
     }
     assert_eq!(*woken.lock().unwrap(), [3, 3]);
-    assert_eq!(events(&stack, 3), [(1, IN | OUT, 1)]);
+    assert_eq!(events(&stack, 3), [(1, IN | OUT_UDP, 1)]);
 }

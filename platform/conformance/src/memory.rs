@@ -3,10 +3,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use atoll_abi::control::space_state;
+use atoll_abi::control::{platform_kind, space_state};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{BLOCK, DIRECT_MAP, PAGE};
-use atoll_abi::platform::{Access, Backing, Change, platform};
+use atoll_abi::platform::{Access, Backing, Change, PageBit, platform};
 use atoll_mem::user;
 
 use crate::{ADDRESS, COMMAND, DONE, Machine, REST, WRITE, wait};
@@ -54,6 +54,7 @@ pub(crate) fn run(machine: &dyn Machine) {
     wrong(machine, block);
     lists(machine, block);
     shared(machine, block);
+    bits(machine, block);
     spaces(machine, block);
 }
 
@@ -152,6 +153,81 @@ fn shared(machine: &dyn Machine, block: u64) {
         rounds += u32::from(shown && writes && less.is_ok() && stopped && kept);
     }
     machine.say(format_args!("taken away from another core: {rounds} of 20, {:?}", unmap(AT, BLOCK)));
+}
+
+/// What the processor notes of pages is told once, exactly, and goes with the address whatever is done to the mapping; where that can't be
+/// read, it is said so. All of it is one line, as not all platforms can.
+fn bits(machine: &dyn Machine, block: u64) {
+    const PAGES: usize = (BLOCK / PAGE) as usize;
+    let p = platform();
+    let is_nucleus = p.control().descriptor.platform.load(Ordering::Relaxed) == platform_kind::NUCLEUS;
+    let take = |bit, addr: u64, len: u64| {
+        let mut words = [0u16; PAGES / 16 + 1];
+        let done = p.take_page_bits(bit, addr, len, &mut words);
+        let pages = (0..16 * words.len()).filter(|n| words[n / 16] & 1 << (n % 16) != 0);
+        // The last page of all that are told, and how many they are.
+        done.map(|()| (pages.clone().count(), pages.max()))
+    };
+    let (dirty, accessed) = (PageBit::Dirty, PageBit::Accessed);
+    let write = |page: u64| user::write(AT + page * PAGE, &1u64.to_le_bytes());
+    let read = |page: u64| user::read(AT + page * PAGE, &mut [0; 8]);
+    let none = Ok((0, None));
+    let one = |n: usize| Ok((1, Some(n)));
+    let mut wrong = 0;
+    let mut holds = |holds: bool| wrong += u32::from(!holds);
+    if p.has_page_bits() {
+        holds(map(AT, 40 * PAGE, RW, block).is_ok() && take(dirty, AT, BLOCK) == none);
+        holds(write(20).is_ok() && take(dirty, AT, BLOCK) == one(20) && take(dirty, AT, BLOCK) == none);
+        holds(take(accessed, AT, BLOCK) == one(20) && take(accessed, AT, BLOCK) == none);
+        holds(read(7).is_ok() && take(dirty, AT, BLOCK) == none && take(accessed, AT, BLOCK) == one(7));
+        // In a part that begins and ends within a word; the others keep theirs.
+        holds(write(3).is_ok() && write(20).is_ok() && write(39).is_ok());
+        holds(take(dirty, AT + 4 * PAGE, 35 * PAGE) == one(20));
+        holds(take(dirty, AT, 40 * PAGE) == Ok((2, Some(39))));
+        // Other access, none, and other memory.
+        holds(write(5).is_ok() && protect(AT, 40 * PAGE, NONE).is_ok());
+        holds(
+            protect(AT, 40 * PAGE, R).is_ok() && map(AT + 4 * PAGE, 3 * PAGE, RW, block + 9 * PAGE).is_ok(),
+        );
+        holds(take(dirty, AT, BLOCK) == one(5) && take(dirty, AT, BLOCK) == none);
+        holds(write(5).is_ok() && unmap(AT + 5 * PAGE, PAGE).is_ok());
+        holds(map(AT + 5 * PAGE, PAGE, RW, block).is_ok() && take(dirty, AT, BLOCK) == none);
+        // As a whole where parts were, and by the page where a whole was.
+        holds(write(5).is_ok() && map(AT, BLOCK, RW, block).is_ok());
+        holds(take(dirty, AT, BLOCK) == Ok((PAGES, Some(PAGES - 1))));
+        holds(write(500).is_ok() && take(dirty, AT, BLOCK) == one(500));
+        holds(
+            unmap(AT, BLOCK).is_ok() && map(AT, BLOCK, RW, block).is_ok() && take(dirty, AT, BLOCK) == none,
+        );
+        holds(write(501).is_ok() && take(dirty, AT, BLOCK) == one(501));
+        // Another core that goes on writing is seen each time.
+        holds(take(dirty, AT, BLOCK) == none);
+        for _ in 0..20 {
+            DONE.store(0, Ordering::SeqCst);
+            ADDRESS.store(AT + 8 * PAGE, Ordering::SeqCst);
+            COMMAND.store(WRITE, Ordering::SeqCst);
+            let writes = wait(|| DONE.load(Ordering::SeqCst) > 0);
+            let taken = take(dirty, AT, BLOCK);
+            let at = DONE.load(Ordering::SeqCst);
+            let goes_on = wait(|| DONE.load(Ordering::SeqCst) > at + 1);
+            holds(writes && taken == one(8) && goes_on && take(dirty, AT, BLOCK) == one(8));
+            holds(p.forget(AT, BLOCK).is_ok() && unmap(AT + 8 * PAGE, PAGE).is_ok());
+            holds(wait(|| COMMAND.load(Ordering::SeqCst) == REST));
+            holds(map(AT + 8 * PAGE, PAGE, RW, block + 8 * PAGE).is_ok() && take(dirty, AT, BLOCK) == none);
+        }
+        let mut few = [0u16; 1];
+        holds(p.take_page_bits(dirty, AT, 17 * PAGE, &mut few) == Err(Errno::EINVAL));
+        holds(p.take_page_bits(dirty, AT + 1, PAGE, &mut few) == Err(Errno::EINVAL));
+        holds(p.take_page_bits(dirty, DIRECT_MAP, PAGE, &mut few) == Err(Errno::EINVAL));
+        holds(p.forget(DIRECT_MAP, PAGE) == Err(Errno::EINVAL) && p.forget(AT, PAGE) == Ok(()));
+        holds(unmap(AT, BLOCK).is_ok());
+    } else {
+        holds(take(dirty, AT, PAGE) == Err(Errno::ENOSYS) && p.forget(AT, PAGE) == Err(Errno::ENOSYS));
+    }
+    machine.say(format_args!(
+        "page bits: where they are known {}, {wrong} wrong",
+        p.has_page_bits() == is_nucleus
+    ));
 }
 
 fn spaces(machine: &dyn Machine, block: u64) {

@@ -226,7 +226,8 @@ impl HostCalls for Calls {
     }
 
     fn probe(&self, fd: i32) -> u32 {
-        let wanted = linux::POLLIN | linux::POLLOUT | linux::POLLRDHUP | linux::POLLPRI;
+        let normal = linux::POLLRDNORM | linux::POLLWRNORM | linux::POLLWRBAND;
+        let wanted = linux::POLLIN | linux::POLLOUT | normal | linux::POLLRDHUP | linux::POLLPRI;
         let mut p = linux::pollfd { fd, events: wanted as i16, revents: 0 };
         // SAFETY: one valid entry, no waiting.
         unsafe { call!(sys::POLL, &raw mut p, 1, 0) };

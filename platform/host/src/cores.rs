@@ -266,6 +266,9 @@ pub(crate) fn watch(fd: i32, cookie: u64) -> Result<usize> {
     let event = EpollEvent {
         events: linux::EPOLLIN
             | linux::EPOLLOUT
+            | linux::EPOLLRDNORM
+            | linux::EPOLLWRNORM
+            | linux::EPOLLWRBAND
             | linux::EPOLLRDHUP
             | linux::EPOLLPRI
             | linux::EPOLLERR

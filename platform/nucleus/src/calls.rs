@@ -25,11 +25,12 @@ pub fn insist(mut call: impl FnMut() -> Result<u64>) -> Result<u64> {
     }
 }
 
-/// Makes it once. It reads memory that arguments point to, and changes only mappings of programs.
+/// Makes it once. It reads memory that arguments point to, writes only where one says so ([`atoll_abi::nucleus::call::PAGE_BITS`]), and
+/// changes only mappings of programs.
 pub fn try_call(number: u64, [a, b, c, d]: [u64; 4]) -> Result<u64> {
     let ret: i64;
-    // SAFETY: the nucleus checks everything, and overwrites no memory of the runtime; the registers that it
-    // may change are named.
+    // SAFETY: the nucleus checks everything, and overwrites no memory of the runtime but what the caller has for that; the registers
+    // that it may change are named.
     unsafe {
         asm!("syscall", inlateout("rax") number => ret, inlateout("rdi") a => _, inlateout("rsi") b => _,
             inlateout("rdx") c => _, inlateout("r10") d => _, lateout("rcx") _, lateout("r11") _,

@@ -23,10 +23,10 @@ use core::sync::atomic::Ordering;
 use atoll_abi::control::Control;
 use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::errno::{Errno, Result};
-use atoll_abi::layout::CONTROL;
+use atoll_abi::layout::{CONTROL, PAGE};
 use atoll_abi::mailbox::{Inbox, Line};
 use atoll_abi::nucleus::call;
-use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, Platform};
+use atoll_abi::platform::{Access, Backing, Change, Event, Events, HostCalls, PageBit, Platform};
 use atoll_abi::service::{Answer, Request};
 use atoll_mem::user::taken_away;
 use atoll_platform_entry::entry;
@@ -199,6 +199,30 @@ impl Platform for Nucleus {
             taken_away();
         }
         done
+    }
+
+    fn has_page_bits(&self) -> bool {
+        true
+    }
+
+    fn take_page_bits(&self, bit: PageBit, addr: u64, len: u64, pages: &mut [u16]) -> Result<()> {
+        spaces::take_page_bits(bit, addr, len, pages)
+    }
+
+    fn forget(&self, addr: u64, len: u64) -> Result<()> {
+        spaces::forget(addr, len)
+    }
+
+    fn frame_of(&self, offset: u64) -> Option<u64> {
+        let mut first = 0;
+        for [start, len] in &control().descriptor.extents {
+            let len = len.load(Ordering::Relaxed);
+            if offset - first < len {
+                return Some((start.load(Ordering::Relaxed) + (offset - first)) / PAGE);
+            }
+            first += len;
+        }
+        None
     }
 
     fn memory_back(&self) -> Option<u64> {

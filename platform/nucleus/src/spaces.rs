@@ -6,8 +6,9 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::{Errno, Result};
-use atoll_abi::nucleus::{CHANGES_MAX, MapChange, call, change as kind};
-use atoll_abi::platform::{Access, Change};
+use atoll_abi::layout::PAGE;
+use atoll_abi::nucleus::{BITS_MAX, CHANGES_MAX, MapChange, bit, call, change as kind};
+use atoll_abi::platform::{Access, Change, PageBit};
 use atoll_mem::heap::{give_pages, take_fixed_pages_dirty};
 use atoll_mem::pages::BLOCK_ORDER;
 use atoll_mem::vm::take_pages_hard;
@@ -38,13 +39,47 @@ fn give_block() -> Result<()> {
 
 /// Makes the changes of a list. When it returns, no core remembers what was there before.
 pub(crate) fn change(list: &[Change]) -> Result<()> {
+    settled(|last| make(list, last))
+}
+
+/// Makes calls that change mappings, with a place for the last change, and sees to it that no core remembers what was there before.
+fn settled(calls: impl FnOnce(&Cell<u64>) -> Result<()>) -> Result<()> {
     let last = Cell::new(0);
-    let done = make(list, &last);
+    let done = calls(&last);
     match last.get() {
         0 => done,
         // One whose processor stands still may yet.
         last => nucleus(call::SETTLED, [last, 0, 0, 0]).and(done),
     }
+}
+
+/// As [`Platform::take_page_bits`](atoll_abi::platform::Platform::take_page_bits).
+pub(crate) fn take_page_bits(bit: PageBit, addr: u64, len: u64, pages: &mut [u16]) -> Result<()> {
+    const GRAIN: u64 = 16 * PAGE;
+    let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
+    let first = addr / GRAIN;
+    if (pages.len() as u64) < end.div_ceil(GRAIN) - first {
+        return Err(Errno::EINVAL);
+    }
+    let which = match bit {
+        PageBit::Accessed => bit::ACCESSED,
+        PageBit::Dirty => bit::DIRTY,
+    };
+    settled(|last| {
+        let mut at = addr;
+        while at < end {
+            let next = end.min((at / GRAIN * GRAIN).saturating_add(BITS_MAX * PAGE));
+            let to = pages[(at / GRAIN - first) as usize..].as_mut_ptr() as u64;
+            with_tables(|| changing(last, call::PAGE_BITS, [at, next - at, which, to]))?;
+            at = next;
+        }
+        Ok(())
+    })
+}
+
+/// As [`Platform::forget`](atoll_abi::platform::Platform::forget).
+pub(crate) fn forget(addr: u64, len: u64) -> Result<()> {
+    settled(|last| changing(last, call::FORGET, [addr, len, 0, 0]).map(drop))
 }
 
 /// A call that changes mappings. `last`: the last change of which cores may remember what was there before.
