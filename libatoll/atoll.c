@@ -1,25 +1,11 @@
-/* See include/atoll.h. The numbers are those of abi/src/grid.rs (`call`). */
+/* See include/atoll.h. */
 #include "include/atoll.h"
+
+#include "calls.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-enum { HELLO = 0x0a7011f0, CREATE, ENTER, LEAVE, END, CURRENT, PAGES_WRITTEN = HELLO + 16, PAGES_CHANGE, PAGES_ACCESSED, PAGES_FORGET, PAGES_COLOUR, PAGES_FRAMES };
-enum { SHRINK = HELLO + 32 };
-
-static long call4(long number, long a, long b, long c, long d)
-{
-    long result;
-    register long fourth __asm__("r10") = d;
-    __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth) : "rcx", "r11", "memory");
-    return result;
-}
-
-static long call3(long number, long a, long b, long c)
-{
-    return call4(number, a, b, c, 0);
-}
 
 static long call(long number, long a, long b)
 {

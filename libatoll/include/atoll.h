@@ -3,7 +3,7 @@
  * Outside of a cell what says what is worked for does nothing and says that it worked, and what is about memory does the same by
  * Linux's calls or fails with ENOSYS, as it says: a program that uses it runs on Linux as it is.
  * Compile libatoll/atoll.c with your program (and libatoll/pager.c, if it has a pager), or link with libatoll.a, which
- * `cargo xtask build` makes of them.
+ * `cargo xtask build` makes of them; libatoll/alloc.c is an allocator, apart from them.
  *
  * An *activity* is what use is charged to: processor time, messages and bytes (docs/grid.md). Every process has one; with these
  * calls a program makes others below it, for whatever it works for: a connection, a query, a customer. `atoll stat` shows
@@ -44,14 +44,14 @@ int atoll_activity_end(atoll_activity activity);
 /* The activity that the calling thread entered last and has not left; 0: none. */
 atoll_activity atoll_activity_current(void);
 
-/* Memory is short, in the cell or in the activity of the configuration that this process belongs to (`memory_max`): before a process is
- * ended for that, threads are asked that wait here. A program's cache has a thread that does nothing else:
+/* Memory is short, in the cell or in the activity of the configuration that this process belongs to (`memory_max`), or the cell is to have less
+ * (`atoll resize`): before a process is ended for that, or it is refused, threads are asked that wait here. A program's cache has a thread that does nothing else:
  *
  *     for (int64_t wanted; (wanted = atoll_shrink_wait()) >= 0;)
  *         cache_drop(wanted);
  *
  * The value is about how many bytes are wanted; pages count that were unmapped, or given back by madvise(MADV_DONTNEED). Who calls
- * again is done; who does not within half a second is not waited for. -1 and errno: EINTR, a signal came; ENOSYS, there is no cell, and
+ * again is done; who does not within half a second, or ends, is not waited for. -1 and errno: EINTR, a signal came; ENOSYS, there is no cell, and
  * nobody will ever ask. */
 int64_t atoll_shrink_wait(void);
 
@@ -167,6 +167,26 @@ int atoll_pager_unregister(void *addr, size_t len);
  * address or length that is no multiple of 4096; ENOENT, some of it is in no registered range; EFAULT, `from` can't be read; ENOMEM, there is no
  * memory, or, in a cell, the host lets the process have no more mappings (docs/memory.md). Some pages may be in place then. */
 int atoll_pager_provide(void *addr, const void *from, size_t len);
+
+/* An allocator for what is large, in libatoll/alloc.c: malloc(3) and its kin for blocks of 64 KiB and more, in place of the C library's (glibc's),
+ * which has what is smaller, also if the program has yet another one. A program needs no change for it: LD_PRELOAD names the object that
+ * `cargo xtask build` makes of it, libatoll-alloc.so, or alloc.c is compiled with the program, which is linked dynamically.
+ *
+ * Blocks that are freed are kept, in a quarter of the memory there is at most, and given out again as they are, without a fault. In a cell they
+ * are given back when it is short of memory: the first large block starts a thread that waits in atoll_shrink_wait. The C library knows nothing
+ * of it, it takes no signals, and it ends with the process; /proc shows it as atoll-alloc. Outside of a cell 128 MiB are kept as they are,
+ * and of what is more the kernel takes the pages when it wants them (madvise(2), MADV_FREE). ATOLL_ALLOC_KEEP in the environment says another
+ * bound, bytes or with K, M or G behind them; 0: nothing is kept, and no thread starts.
+ *
+ * It has no locks: what is large can be taken and freed in a signal handler, too, and it needs no word at fork, however that is made: a child keeps
+ * nothing of its parent's. A thread that ends in the middle loses one block at most. A block that is freed twice ends the process, as far
+ * as it is noticed. mallinfo(3) and mallopt(3) are about what is small only; malloc_trim(3) gives back what is kept, too. */
+
+/* Bytes that are kept. */
+size_t atoll_allocator_kept(void);
+
+/* Gives back so many bytes of what is kept, or all there are. Value: how many, whole blocks. */
+size_t atoll_allocator_drop(size_t wanted);
 
 #ifdef __cplusplus
 }

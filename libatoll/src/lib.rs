@@ -319,7 +319,7 @@ mod tests {
             [number::HELLO, number::CREATE, number::ENTER, number::LEAVE, number::END, number::SHRINK],
             [call::HELLO, call::CREATE, call::ENTER, call::LEAVE, call::END, call::SHRINK]
         );
-        let c = include_str!("../atoll.c");
+        let c = include_str!("../calls.h");
         let line = std::format!("enum {{ HELLO = {:#010x}, CREATE, ENTER, LEAVE, END, CURRENT,", call::HELLO);
         assert!(c.contains(&line) && call::CURRENT == call::HELLO + 5, "{line}");
         assert!(c.contains("SHRINK = HELLO + 32") && call::SHRINK == call::HELLO + 32);

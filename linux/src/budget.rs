@@ -239,7 +239,7 @@ fn give_back(task: &Task) -> bool {
     // Of which class it is the limit; None: it is the whole cell that has no more.
     let class = is_short_for_this().then(|| task.process.activity.class());
     // What was dirty can go next time.
-    if host::write_back() || shrinkers::ask(task, class, PAGE << LEAST) {
+    if host::write_back() || shrinkers::ask(Some(task), class, PAGE << LEAST) {
         return true;
     }
     let Some(_one) = ONE.try_lock() else {

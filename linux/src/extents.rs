@@ -24,6 +24,7 @@ use atoll_mem::{texts, vm};
 use atoll_sync::{Mutex, SetOnce};
 
 use crate::process::{Space, Task, all_processes};
+use crate::shrinkers;
 
 /// One change at a time.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -117,14 +118,14 @@ pub fn grant(bytes: u64, within: u64) -> core::result::Result<MemoryResized, Str
     Ok(MemoryResized { memory: memory.total(), moved, ns: platform().now() - begun, why })
 }
 
-/// What is in use has to fit in: caches give the rest back.
+/// What is in use has to fit in: caches give the rest back, the runtime's first, then programs'.
 fn make_room(bytes: u64) -> core::result::Result<(), String> {
     loop {
         let used = memory().used() + heap::kept_bytes();
         if used <= bytes {
             return Ok(());
         }
-        if !vm::reclaim(used - bytes, false) {
+        if !vm::reclaim(used - bytes, false) && !shrinkers::ask(None, None, used - bytes) {
             return Err(format!(
                 "its programs and its runtime have {} MiB of it in use",
                 used.div_ceil(1 << 20)

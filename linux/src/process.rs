@@ -33,7 +33,7 @@ use crate::files::FdTable;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
-use crate::{aio, futex, grid, ipc, log, memory_policy, pi, quota, units};
+use crate::{aio, futex, grid, ipc, log, memory_policy, pi, quota, shrinkers, units};
 
 /// A process image's address space.
 pub struct Space {
@@ -1216,6 +1216,8 @@ fn leave(task: &Task, status: i32) {
         me
     };
     TASKS.lock().remove(&task.tid());
+    // What its process had, if this was the last, is free by now.
+    shrinkers::task_ends(task);
     task.held.give_back();
     pi::owner_ends(task);
     // A thread of a process that is in `exec` waits for the others to be gone.

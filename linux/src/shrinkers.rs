@@ -1,11 +1,12 @@
 //! Threads of programs that give memory back when it is short (`atoll_shrink_wait` in `libatoll/include/atoll.h`): a program's caches are
-//! asked before a process is ended, and choose themselves what they can do without.
+//! asked before a process is ended, or when the cell is to have less, and choose themselves what they can do without.
 //!
 //! Who needs memory asks all of them at once that wait, of its class if it is about a class's limit, and waits until they have come back to
-//! wait again, or memory is there, or time is up.
+//! wait again or end, or memory is there, or time is up.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_abi::Result;
 use atoll_abi::platform;
@@ -41,6 +42,9 @@ static ALL: Mutex<All> =
 static ASKED: WaitQueue = WaitQueue::new();
 static ANSWERED: WaitQueue = WaitQueue::new();
 
+/// Has anybody been asked who has not come back, perhaps?
+static DUE: AtomicBool = AtomicBool::new(false);
+
 /// The calling thread is done with what it was asked for, if it was, and waits to be asked for memory. Value: bytes, about. What it gave back
 /// nobody needs to be told: it shows.
 pub fn wait_to_be_asked(task: &Task) -> Result<u64> {
@@ -64,23 +68,39 @@ pub fn wait_to_be_asked(task: &Task) -> Result<u64> {
     asked
 }
 
-/// Asks for at least so many bytes: threads of a class's processes, or with None all. False: nothing has come of it.
-pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
+/// A thread ends. If it was asked, nobody waits for it any more. (Who was asked knows that somebody was.)
+pub fn task_ends(task: &Task) {
+    if !DUE.load(Ordering::Relaxed) {
+        return;
+    }
+    {
+        let mut all = ALL.lock();
+        all.round.due.retain(|due| *due != task.tid());
+        DUE.store(!all.round.due.is_empty(), Ordering::Relaxed);
+    }
+    ANSWERED.wake_all(1);
+}
+
+/// Asks for at least so many bytes, on behalf of a task or of the cell: threads of a class's processes, or with None all. False: nothing has come
+/// of it.
+pub fn ask(task: Option<&Task>, class: Option<u32>, bytes: u64) -> bool {
     let is_asked = |process: &Process| class.is_none_or(|class| process.activity.class() == class);
     let used = memory().used();
-    let number = {
+    let (number, asked) = {
         let mut all = ALL.lock();
         // A shrinker that needs memory itself doesn't wait for itself.
-        if all.round.due.contains(&task.tid()) {
+        if task.is_some_and(|task| all.round.due.contains(&task.tid())) {
             return false;
         }
-        let due: Vec<u32> = all.waiting.iter().filter(|(_, p)| is_asked(p)).map(|(tid, _)| *tid).collect();
+        let (due, asked): (Vec<u32>, Vec<Arc<Process>>) =
+            all.waiting.iter().filter(|(_, p)| is_asked(p)).cloned().unzip();
         if due.is_empty() {
             return false;
         }
         let number = all.round.number + 1;
         all.round = Round { number, bytes: bytes.max(LEAST), due };
-        number
+        DUE.store(true, Ordering::Relaxed);
+        (number, asked)
     };
     ASKED.wake_all(1);
     let until = platform().now() + ANSWER_WAIT;
@@ -88,5 +108,7 @@ pub fn ask(task: &Task, class: Option<u32>, bytes: u64) -> bool {
         let all = ALL.lock();
         (all.round.number != number || all.round.due.is_empty()).then_some(())
     });
-    if class.is_some() { !budget::is_short_for_this() } else { memory().used() < used }
+    let has_come = if class.is_some() { !budget::is_short_for_this() } else { memory().used() < used };
+    // What one that ends gives back may still be to come.
+    has_come || asked.iter().any(|process| process.is_ending())
 }

@@ -672,9 +672,14 @@ fn ask(order: u32, mobility: Mobility, wait: u64, again: bool) -> bool {
         core::hint::spin_loop();
     };
     memory.asked(me);
-    if !got {
-        with_core(|core, _| core.in_vain = (order, platform().now() + IN_VAIN));
-    }
+    with_core(|core, _| {
+        if !got {
+            core.in_vain = (order, platform().now() + IN_VAIN);
+        } else if order >= core.in_vain.0 {
+            // There is some by now.
+            core.in_vain = (0, 0);
+        }
+    });
     got
 }
 

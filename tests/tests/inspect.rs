@@ -31,6 +31,8 @@ fn main() {
         Trial::test("service_points", service_points),
         Trial::test("memory_budgets", memory_budgets),
         Trial::test("memory_used_up", memory_used_up),
+        Trial::test("allocator", allocator),
+        Trial::test("asked_and_ended", asked_and_ended),
         Trial::test("memory_of_others", memory_of_others),
         Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
@@ -1151,6 +1153,111 @@ fn memory_used_up() -> Done {
     let options = ["run", "--cores", "2", "--memory", "512M", "--volume", &volume, "--"];
     let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", USING_UP, directory]].concat())?;
     check(said == "9 None\n", said)
+}
+
+/// A program with libatoll's allocator, which has freed much, and one that wants more than is left.
+const KEEPING: &str = r#"
+import json, mmap, os, subprocess, sys
+KEEPS = '''
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.atoll_allocator_kept.restype = ctypes.c_size_t
+some = [bytearray(b"x" * (4 << 20)) for _ in range(25)]
+mine = bytearray(b"y" * (8 << 20))
+del some
+kept = lambda: libc.atoll_allocator_kept() >> 20
+names = sorted(open(f"/proc/self/task/{tid}/comm").read().strip() for tid in os.listdir("/proc/self/task"))
+print(kept() >= 90, names, flush=True)
+input()
+print(kept() < 60, mine == b"y" * (8 << 20), flush=True)
+input()
+some = [bytearray(b"z" * (4 << 20)) for _ in range(25)]
+print(sum(map(len, some)) >> 20, flush=True)
+'''
+environment = os.environ | {"LD_PRELOAD": sys.argv[1], "ATOLL_ALLOC_KEEP": "128M"}
+child = subprocess.Popen(["/usr/bin/python3", "-c", KEEPS], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+said = [child.stdout.readline().strip()]
+some = mmap.mmap(-1, 170 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, len(some), 4096): some[at] = 1
+def go_on():
+    print(file=child.stdin, flush=True)
+    said.append(child.stdout.readline().strip())
+go_on()
+some.close()
+go_on()
+print(said, child.wait(), flush=True)
+"#;
+
+/// A program that keeps much, until it doesn't any more.
+const KEPT: &str = r#"
+import ctypes, time
+kept = ctypes.CDLL(None).atoll_allocator_kept
+kept.restype = ctypes.c_size_t
+some = [bytearray(b"x" * (4 << 20)) for _ in range(30)]
+del some
+print(kept() > 110 << 20, flush=True)
+begun = time.monotonic()
+while kept() > 90 << 20 and time.monotonic() < begun + 20: time.sleep(0.01)
+print(kept() < 90 << 20, flush=True)
+time.sleep(1000)
+"#;
+
+/// XOS-08: what a program's own allocator keeps is there for others when the cell is short of memory.
+fn allocator() -> Done {
+    let user = User::this()?;
+    let shown = tempfile::tempdir()?;
+    let object = shown.path().join("alloc.so");
+    std::fs::copy(atoll().with_file_name("libatoll-alloc.so"), &object)?;
+    let (directory, object) = (shown.path().to_str().ok_or("a name")?, object.to_str().ok_or("a name")?);
+    let volume = format!("{directory}:{directory}");
+    let options = ["run", "--cores", "2", "--memory", "256M", "--volume", &volume, "--"];
+    let said = user.ask(&[&options[..], &["/usr/bin/python3", "-c", KEEPING, object]].concat())?;
+    check(said == "[\"True ['atoll-alloc', 'python3']\", 'True True', '100'] 0\n", said)?;
+    // And when the cell is to have less of it.
+    let name = unique("keeps");
+    let options = ["--name", &name, "--cores", "2", "--memory", "256M", "--volume", &volume];
+    let preload = format!("LD_PRELOAD={object}");
+    let program = ["/usr/bin/env", &preload, "ATOLL_ALLOC_KEEP=1G", "/usr/bin/python3", "-c", KEPT];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &program)?;
+    let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no standard output")?).lines();
+    check(lines.next().transpose()?.as_deref() == Some("True"), "it keeps nothing")?;
+    user.ask(&["resize", &name, "--memory", "64M"])?;
+    check(lines.next().transpose()?.as_deref() == Some("True"), "it gives nothing")
+}
+
+/// Programs that end when they are asked for memory, and how long who wants it waits then, at least.
+const ENDING: &str = r#"
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+def want(n):
+    some = mmap.mmap(-1, n << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, n << 20, 4096): some[at] = 1
+    return some
+took = []
+for _ in range(4):
+    is_there, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        some = want(120)
+        os.write(says, b"x")
+        # The first time brings in what the second takes: it must not want memory itself then.
+        for call, end in (39, lambda status: None), (0x0a7011f0 + 32, os._exit):
+            libc.syscall(call)
+            end(7)
+    os.read(is_there, 1)
+    time.sleep(0.05)
+    begun = time.monotonic()
+    want(150).close()
+    took.append(time.monotonic() - begun)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
+print(min(took) < 0.4 or took, flush=True)
+"#;
+
+/// XOS-08: who ends when it is asked for memory is not waited for any longer, and nobody else is ended.
+fn asked_and_ended() -> Done {
+    let options = ["run", "--cores", "2", "--memory", "256M", "--", "/usr/bin/python3", "-c", ENDING];
+    let said = User::this()?.ask(&options)?;
+    check(said == "7 7 7 7 True\n", said)
 }
 
 /// Makes one kind of the runtime's objects after the other until there is an error, with all other memory taken.

@@ -47,20 +47,29 @@ pub fn all(release: bool) -> Result<()> {
     library(release)
 }
 
-/// Makes `libatoll.a`, if there is a compiler for C: programs can as well be compiled with the sources in `libatoll/`.
+/// Makes `libatoll.a`, and the allocator as an object to preload, if there is a compiler for C: programs can as well be compiled with the
+/// sources in `libatoll/`.
 fn library(release: bool) -> Result<()> {
     let dir = top().join("target").join(if release { "release" } else { "debug" });
     for name in ["atoll", "pager"] {
-        let (source, object) = (format!("libatoll/{name}.c"), dir.join(format!("lib{name}.o")));
-        let mut compile = Command::new("cc");
-        compile.args(["-O2", "-fPIC", "-Wall", "-Werror", "-c", &source, "-o"]).arg(&object);
-        match compile.current_dir(top()).status() {
-            Ok(status) if status.success() => {
-                run(Command::new("ar").arg("rcs").arg(dir.join("libatoll.a")).arg(&object))?;
-            }
-            Ok(status) => bail!("compiling {source} failed: {status}"),
-            Err(_) => return Ok(()),
+        let object = dir.join(format!("lib{name}.o"));
+        if !compiled(name, "-c", &object)? {
+            return Ok(());
         }
+        run(Command::new("ar").arg("rcs").arg(dir.join("libatoll.a")).arg(&object))?;
     }
+    compiled("alloc", "-shared", &dir.join("libatoll-alloc.so"))?;
     Ok(())
+}
+
+/// Compiles `libatoll/NAME.c`. False: there is no compiler.
+fn compiled(name: &str, kind: &str, to: &Path) -> Result<bool> {
+    let source = format!("libatoll/{name}.c");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-fPIC", "-Wall", "-Werror", kind, &source, "-o"]).arg(to);
+    match compile.current_dir(top()).status() {
+        Ok(status) if status.success() => Ok(true),
+        Ok(status) => bail!("compiling {source} failed: {status}"),
+        Err(_) => Ok(false),
+    }
 }

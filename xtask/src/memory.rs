@@ -9,6 +9,7 @@ use crate::bench::{Row, Table, compile, output};
 use crate::build;
 use crate::guests::{CORES, Counted, Workshop};
 use crate::servers::{SIDES, Side};
+use crate::system::need;
 
 /// What to measure.
 #[derive(Args)]
@@ -37,6 +38,8 @@ enum Part {
     Collector,
     /// A pager as a function: a table that is computed and a file that is read by it, and without it (XOS-08).
     Pager,
+    /// Large blocks that come and go, in C and in python3: the C library's malloc, and libatoll's allocator preloaded (XOS-08).
+    Allocator,
     /// Instructions of a page, and of a small fork, on more and more cores, in QEMU (OmniRE, Figures 10 and 11).
     Scaling,
     /// Instructions of asking which pages were written to, in QEMU: the nucleus reads page tables, on Linux they are protected (XOS-05).
@@ -64,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
             Part::Collector => collector(options, dir.path())?,
             Part::Pager => pager(options, dir.path())?,
+            Part::Allocator => allocator(options, dir.path())?,
             Part::Scaling => scaling(options, dir.path())?,
             Part::Asking => asking(options, dir.path())?,
         }
@@ -151,6 +155,29 @@ fn pager(options: &Options, dir: &Path) -> Result<()> {
     for _ in 0..options.rounds {
         for (n, side) in SIDES.into_iter().enumerate() {
             table.add_times(n, &output(side, dir, &program, &["times", &files])?, str::to_string)?;
+        }
+    }
+    table.print(options.json, |name, linux, cell| Row::less(name, "ns", linux, cell));
+    Ok(())
+}
+
+/// Programs as they are and with libatoll's allocator preloaded, on Linux beside a cell, in turns.
+fn allocator(options: &Options, dir: &Path) -> Result<()> {
+    need(&[("python3", "python3-minimal")])?;
+    let program = compile("allocator", dir)?;
+    let (script, object) = (dir.join("allocator.py"), dir.join("libatoll-alloc.so"));
+    std::fs::copy(build::top().join("bench/allocator.py"), &script)?;
+    std::fs::copy(build::top().join("target/release/libatoll-alloc.so"), &object)?;
+    let preload = format!("LD_PRELOAD={}", object.display());
+    let mut table = Table::default();
+    for _ in 0..options.rounds {
+        for (n, side) in SIDES.into_iter().enumerate() {
+            for command in [&[&program[..]][..], &["/usr/bin/python3", &script.display().to_string()]] {
+                let as_it_is = output(side, dir, "/usr/bin/env", command)?;
+                table.add_times(n, &as_it_is, str::to_string)?;
+                let preloaded = output(side, dir, "/usr/bin/env", &[&[&preload[..]], command].concat())?;
+                table.add_times(n, &preloaded, |name| format!("{name}, preloaded"))?;
+            }
         }
     }
     table.print(options.json, |name, linux, cell| Row::less(name, "ns", linux, cell));
