@@ -21,6 +21,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -266,6 +267,13 @@ static int prepare(unsigned state)
     __atomic_store_n(&kept, 0, __ATOMIC_RELAXED);
     call3(SYS_sysinfo, (long)&all, 0, 0);
     size_t most = said ? size_from(said) : all.totalram / 4 * all.mem_unit;
+    /* What is kept must not be what the program lacks for something else. */
+    static const int limits[] = {RLIMIT_AS, RLIMIT_DATA};
+    for (unsigned n = 0; n < sizeof limits / sizeof *limits; n++) {
+        struct rlimit limit;
+        if (!call6(SYS_prlimit64, 0, limits[n], 0, (long)&limit, 0, 0) && most > limit.rlim_cur / 4)
+            most = limit.rlim_cur / 4;
+    }
     if (in_cell() && most > 0 && !start_thread() && most > ALLOC_PLAIN)
         most = ALLOC_PLAIN;
     __atomic_store_n(&bound, most, __ATOMIC_RELAXED);
@@ -443,11 +451,19 @@ static void *resize(struct block *b, void *p, size_t size)
 /* What has no such name is looked for in the library itself: a program may have yet another allocator before it. */
 __attribute__((constructor)) static void find_libc(void)
 {
+    /* Before the program may forbid itself (seccomp(2)) what Linux doesn't know. */
+    in_cell();
     void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (libc) {
         usable_of_libc = (size_t(*)(void *))dlsym(libc, "malloc_usable_size");
         trim_of_libc = (int (*)(size_t))dlsym(libc, "malloc_trim");
     }
+}
+
+/* Something was kept that the C library had no memory for: it may try again. */
+static int may_try_again(size_t size)
+{
+    return size <= ALLOC_MOST && is_ready() && drop(SIZE_MAX) > 0;
 }
 
 /* What the program calls. Where there is no memory for a block, the C library may still have some, and says what is to be said if not. */
@@ -456,7 +472,9 @@ void *malloc(size_t size)
 {
     int used;
     void *p = is_large(size) ? take_large(size, 1, &used) : 0;
-    return p ? p : __libc_malloc(size);
+    if (!p)
+        p = __libc_malloc(size);
+    return p || !may_try_again(size) ? p : __libc_malloc(size);
 }
 
 void free(void *p)
@@ -473,8 +491,10 @@ void *calloc(size_t count, size_t each)
     size_t size;
     int used;
     void *p = !__builtin_mul_overflow(count, each, &size) && is_large(size) ? take_large(size, 1, &used) : 0;
-    if (!p)
-        return __libc_calloc(count, each);
+    if (!p) {
+        p = __libc_calloc(count, each);
+        return p || each > ALLOC_MOST || !may_try_again(count) ? p : __libc_calloc(count, each);
+    }
     if (used && size > ALLOC_ZEROED) {
         /* All but the page with the header. */
         uintptr_t from = ((uintptr_t)p + ALLOC_PAGE - 1) & -ALLOC_PAGE, to = (uintptr_t)p + size;
@@ -495,8 +515,10 @@ void *realloc(void *p, size_t size)
     }
     if (b)
         return resize(b, p, size);
-    if (!is_large(size) || !usable_of_libc)
-        return __libc_realloc(p, size);
+    if (!is_large(size) || !usable_of_libc) {
+        void *other = __libc_realloc(p, size);
+        return other || size == 0 || !may_try_again(size) ? other : __libc_realloc(p, size);
+    }
     /* It becomes large, as far as it isn't. */
     size_t has = usable_of_libc(p);
     int used;
@@ -522,7 +544,9 @@ void *memalign(size_t align, size_t size)
 {
     int used, power = align && !(align & (align - 1));
     void *p = is_large(size) && power && align <= ALLOC_MOST ? take_large(size, align, &used) : 0;
-    return p ? p : __libc_memalign(align, size);
+    if (!p)
+        p = __libc_memalign(align, size);
+    return p || !may_try_again(size) ? p : __libc_memalign(align, size);
 }
 
 void *aligned_alloc(size_t align, size_t size)

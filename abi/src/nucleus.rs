@@ -83,7 +83,7 @@ pub mod bit {
 }
 
 /// The most pages of one [`call::PAGE_BITS`]: 256 MiB.
-pub const BITS_MAX: u64 = 65_536;
+pub const BITS_MAX: u64 = 8_192;
 
 /// Any call that changes mappings, spaces or page tables, or sends, may answer this when another core of the cell is in the middle of
 /// one and does not come to its end, as if its processor stood still: nothing has been done, and it is to be made again later.

@@ -172,14 +172,15 @@ int atoll_pager_provide(void *addr, const void *from, size_t len);
  * which has what is smaller, also if the program has yet another one. A program needs no change for it: LD_PRELOAD names the object that
  * `cargo xtask build` makes of it, libatoll-alloc.so, or alloc.c is compiled with the program, which is linked dynamically.
  *
- * Blocks that are freed are kept, in a quarter of the memory there is at most, and given out again as they are, without a fault. In a cell they
+ * Blocks that are freed are kept, in a quarter of the memory there is at most (and of RLIMIT_AS and RLIMIT_DATA), and given out again as they are, without a fault. In a cell they
  * are given back when it is short of memory: the first large block starts a thread that waits in atoll_shrink_wait. The C library knows nothing
  * of it, it takes no signals, and it ends with the process; /proc shows it as atoll-alloc. Outside of a cell 128 MiB are kept as they are,
  * and of what is more the kernel takes the pages when it wants them (madvise(2), MADV_FREE). ATOLL_ALLOC_KEEP in the environment says another
  * bound, bytes or with K, M or G behind them; 0: nothing is kept, and no thread starts.
  *
  * It has no locks: what is large can be taken and freed in a signal handler, too, and it needs no word at fork, however that is made: a child keeps
- * nothing of its parent's. A thread that ends in the middle loses one block at most. A block that is freed twice ends the process, as far
+ * nothing of its parent's. A thread that ends in the middle loses one block at most, and one that ends in the middle of its process's first large
+ * block leaves the process with nothing kept. A block that is freed twice ends the process, as far
  * as it is noticed. mallinfo(3) and mallopt(3) are about what is small only; malloc_trim(3) gives back what is kept, too. */
 
 /* Bytes that are kept. */

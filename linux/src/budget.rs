@@ -33,7 +33,7 @@ use linux_raw_sys::general as linux;
 use crate::grid::activity_name;
 use crate::process::{Process, Task, all_processes};
 use crate::shrinkers;
-use crate::{extents, log};
+use crate::{current, extents, log};
 
 /// Bytes by class: the most that it may hold (0: no limit), and what it has in any case.
 static MAX: [AtomicU64; ACTIVITIES_MAX] = [const { AtomicU64::new(0) }; ACTIVITIES_MAX];
@@ -49,6 +49,9 @@ static ROOM: SetOnce<Vec<Room>> = SetOnce::new();
 
 /// The most that a core may take for a class before it adds up anew, pages.
 const ROOM_MAX: u64 = 512;
+
+/// What those may take beyond their class's limit who were asked for memory, and have not come back, bytes.
+const FOR_GIVING: u64 = BLOCK;
 
 /// How often caches are asked for a block before what needs it is refused.
 const RECLAIMS: u32 = 128;
@@ -174,12 +177,21 @@ fn may_hold(activity: u32, pages: u64) -> bool {
     }
     let left = left(class) / PAGE;
     if left < pages {
+        if is_for_giving(class, pages * PAGE) {
+            return true;
+        }
         platform().control().grid.accounts[class].memory_refused.fetch_add(1, Ordering::Relaxed);
         return false;
     }
     let more = (left - pages) / (2 * atoll_task::cores() as u64);
     room.store(more.min(ROOM_MAX) as u32, Ordering::Relaxed);
     true
+}
+
+/// Is it for a thread that was asked for memory, and so gets some beyond its class's limit, by which it can give more?
+fn is_for_giving(class: usize, bytes: u64) -> bool {
+    limit_of(class as u32).is_some_and(|max| held_by(class as u32) + bytes <= max + FOR_GIVING)
+        && current::try_current().is_some_and(|task| task.gives.load(Ordering::Relaxed))
 }
 
 /// Asks caches for so many bytes; says whether some came free. Over its budget a class gives its own, else those give who have
@@ -239,7 +251,7 @@ fn give_back(task: &Task) -> bool {
     // Of which class it is the limit; None: it is the whole cell that has no more.
     let class = is_short_for_this().then(|| task.process.activity.class());
     // What was dirty can go next time.
-    if host::write_back() || shrinkers::ask(Some(task), class, PAGE << LEAST) {
+    if host::write_back() || shrinkers::ask(Some(task), class, PAGE << LEAST, u64::MAX) {
         return true;
     }
     let Some(_one) = ONE.try_lock() else {

@@ -109,7 +109,7 @@ pub fn grant(bytes: u64, within: u64) -> core::result::Result<MemoryResized, Str
     if bytes >= memory.total() {
         memory.grow(bytes);
     } else {
-        make_room(bytes)?;
+        make_room(bytes, begun + within / 2)?;
         // What has to go finds room wherever there is some.
         memory.pool().spare(0);
         (moved, why) = leave(bytes, begun + within);
@@ -118,14 +118,22 @@ pub fn grant(bytes: u64, within: u64) -> core::result::Result<MemoryResized, Str
     Ok(MemoryResized { memory: memory.total(), moved, ns: platform().now() - begun, why })
 }
 
-/// What is in use has to fit in: caches give the rest back, the runtime's first, then programs'.
-fn make_room(bytes: u64) -> core::result::Result<(), String> {
+/// Caches are asked for room so many times in a row from which nothing has come.
+const IN_VAIN_MOST: u32 = 3;
+
+/// What is in use has to fit in: caches give the rest back, the runtime's first, then programs', by this time.
+fn make_room(bytes: u64, until: u64) -> core::result::Result<(), String> {
+    let (mut least, mut in_vain) = (u64::MAX, 0);
     loop {
         let used = memory().used() + heap::kept_bytes();
         if used <= bytes {
             return Ok(());
         }
-        if !vm::reclaim(used - bytes, false) && !shrinkers::ask(None, None, used - bytes) {
+        // Programs may take again what they give.
+        in_vain = if used < least { 0 } else { in_vain + 1 };
+        least = least.min(used);
+        let is_over = in_vain > IN_VAIN_MOST || platform().now() >= until;
+        if is_over || !vm::reclaim(used - bytes, false) && !shrinkers::ask(None, None, used - bytes, until) {
             return Err(format!(
                 "its programs and its runtime have {} MiB of it in use",
                 used.div_ceil(1 << 20)

@@ -19,7 +19,7 @@ use atoll_abi::grid::{Quota, Resource};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::InUse;
 use atoll_fs::types::Attr;
-use atoll_fs::{Cred, Location, Namespace};
+use atoll_fs::{Cred, Location, Namespace, poll};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
@@ -477,6 +477,8 @@ pub struct Task {
     pub own: SetOnce<Activity>,
     /// How its time is divided.
     pub division: TimeDivision,
+    /// It was asked for memory, and gives some (`shrinkers.rs`).
+    pub gives: AtomicBool,
     /// PR_SET_PDEATHSIG.
     pub death_signal: AtomicU32,
     /// Nice value, policy and priority as they were set.
@@ -756,8 +758,10 @@ impl Process {
 
     /// What all its tasks used, the ended ones too.
     pub fn used(&self) -> Usage {
+        // Who ends goes from these to those with both locked, in this order.
+        let tasks = self.tasks.lock();
         let mut sum = *self.usage.lock();
-        for t in self.tasks.lock().iter() {
+        for t in tasks.iter() {
             sum.add(t.used());
         }
         sum
@@ -852,6 +856,8 @@ impl Process {
     /// Forgets a process that has ended and that nobody is going to wait for any more.
     pub fn forget(&self) {
         PROCESSES.lock().remove(&self.pid);
+        // A pidfd tells of it.
+        self.life_queue.wake_all(poll::HUP);
         self.held.give_back();
     }
 }
@@ -1104,6 +1110,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         name: Mutex::new(new.name),
         own: SetOnce::new(),
         division: TimeDivision::default(),
+        gives: AtomicBool::new(false),
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),
         policy: AtomicU32::new(new.policy),
@@ -1298,7 +1305,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
 fn tell_of_end(process: &Arc<Process>, status: i32) {
     let end = || {
         *process.life.lock() = Life::Zombie(status);
-        process.life_queue.wake_all(1);
+        process.life_queue.wake_all(poll::IN | poll::RDNORM);
     };
     loop {
         let Some(parent) = process.parent.lock().upgrade() else {

@@ -49,6 +49,7 @@ static DUE: AtomicBool = AtomicBool::new(false);
 /// nobody needs to be told: it shows.
 pub fn wait_to_be_asked(task: &Task) -> Result<u64> {
     let tid = task.tid();
+    task.gives.store(false, Ordering::Relaxed);
     {
         let mut all = ALL.lock();
         all.round.due.retain(|due| *due != tid);
@@ -65,6 +66,7 @@ pub fn wait_to_be_asked(task: &Task) -> Result<u64> {
     if asked.is_err() {
         all.round.due.retain(|due| *due != tid);
     }
+    task.gives.store(asked.is_ok(), Ordering::Relaxed);
     asked
 }
 
@@ -81,9 +83,9 @@ pub fn task_ends(task: &Task) {
     ANSWERED.wake_all(1);
 }
 
-/// Asks for at least so many bytes, on behalf of a task or of the cell: threads of a class's processes, or with None all. False: nothing has come
-/// of it.
-pub fn ask(task: Option<&Task>, class: Option<u32>, bytes: u64) -> bool {
+/// Asks for at least so many bytes, on behalf of a task or of the cell: threads of a class's processes, or with None all. They have
+/// until this time at most. False: nothing has come of it.
+pub fn ask(task: Option<&Task>, class: Option<u32>, bytes: u64, until: u64) -> bool {
     let is_asked = |process: &Process| class.is_none_or(|class| process.activity.class() == class);
     let used = memory().used();
     let (number, asked) = {
@@ -103,7 +105,7 @@ pub fn ask(task: Option<&Task>, class: Option<u32>, bytes: u64) -> bool {
         (number, asked)
     };
     ASKED.wake_all(1);
-    let until = platform().now() + ANSWER_WAIT;
+    let until = until.min(platform().now() + ANSWER_WAIT);
     let _ = wait(&ANSWERED, 1, Limit::Until(until), || {
         let all = ALL.lock();
         (all.round.number != number || all.round.due.is_empty()).then_some(())

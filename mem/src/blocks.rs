@@ -17,8 +17,11 @@ use crate::pages::Mobility;
 /// So many free blocks of each zone, those that are claimed next, are kept zeroed.
 const ZEROED: usize = 32;
 
-/// With fewer free blocks than this none is held to be zeroed: somebody may find nothing else.
-const ZEROED_IF_FREE: usize = 4;
+/// Of a zone with fewer free blocks than this none is held to be zeroed: somebody may find nothing else.
+const ZEROED_IF_FREE: usize = 8;
+
+/// How long somebody waits for blocks that are held to be zeroed, turns.
+const ZEROED_WAIT: u32 = 100_000;
 
 /// A bitmap of blocks; a set bit is a block that somebody holds.
 pub struct BlockPool {
@@ -29,6 +32,8 @@ pub struct BlockPool {
     soiled: Box<[AtomicU64]>,
     /// Blocks were claimed or released since there were no such ones among those that come next.
     has_changed: AtomicBool,
+    /// How many are held to be zeroed.
+    zeroing: AtomicUsize,
     /// As many as there can ever be.
     blocks: usize,
     /// The cell has those before.
@@ -62,6 +67,7 @@ impl BlockPool {
             withheld: (0..words).map(|_| AtomicU64::new(0)).collect(),
             soiled: (0..words).map(|_| AtomicU64::new(0)).collect(),
             has_changed: AtomicBool::new(false),
+            zeroing: AtomicUsize::new(0),
             blocks,
             granted: AtomicUsize::new(blocks),
             limit: AtomicUsize::new(blocks),
@@ -190,6 +196,19 @@ impl BlockPool {
         if n <= 1 {
             return if n == 1 { self.claim(Mobility::Fixed) } else { None };
         }
+        self.find_run(n).or_else(|| {
+            // One that is held to be zeroed may be all that keeps some apart.
+            if self.zeroing.load(Ordering::Relaxed) == 0 {
+                return None;
+            }
+            (0..ZEROED_WAIT)
+                .take_while(|_| self.zeroing.load(Ordering::Relaxed) != 0)
+                .for_each(|_| core::hint::spin_loop());
+            self.find_run(n)
+        })
+    }
+
+    fn find_run(&self, n: usize) -> Option<usize> {
         let (mut at, limit) = (0, self.limit());
         'search: while at + n <= limit {
             for i in 0..n {
@@ -234,24 +253,28 @@ impl BlockPool {
     /// Claims one of the blocks that come next and may hold old data, to zero some of it. It has to be given back
     /// by [`BlockPool::zeroed`].
     pub fn claim_soiled(&self) -> Option<usize> {
-        if !self.has_changed.load(Ordering::Relaxed) || self.free() < ZEROED_IF_FREE {
+        if !self.has_changed.load(Ordering::Relaxed) {
             return None;
         }
         self.has_changed.store(false, Ordering::Relaxed);
         let limit = self.limit();
         let zones = [(0, self.fixed.min(limit)), (self.fixed.min(limit), limit)];
-        let found = zones.iter().find_map(|zone| self.soiled_in(*zone)).filter(|block| self.try_take(*block));
-        found.inspect(|_| {
-            self.free.fetch_sub(1, Ordering::Relaxed);
-            self.changed();
-        })
+        let found = zones.iter().find_map(|zone| self.soiled_in(*zone))?;
+        self.zeroing.fetch_add(1, Ordering::Relaxed);
+        if !self.try_take(found) {
+            self.zeroing.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        self.free.fetch_sub(1, Ordering::Relaxed);
+        self.changed();
+        Some(found)
     }
 
     fn soiled_in(&self, (from, to): (usize, usize)) -> Option<usize> {
         if from >= to {
             return None;
         }
-        let (first, end, mut near) = (from / 64, to.div_ceil(64), ZEROED);
+        let (first, end, mut free_here, mut found) = (from / 64, to.div_ceil(64), 0, None);
         let start = self.hint(from).load(Ordering::Relaxed).clamp(first, end);
         for w in (start..end).chain(first..start) {
             let range = low_bits(to - w * 64) & !low_bits(from.saturating_sub(w * 64));
@@ -259,12 +282,14 @@ impl BlockPool {
             let soiled = self.soiled[w].load(Ordering::Relaxed);
             while free != 0 {
                 let bit = free.trailing_zeros();
-                if soiled & 1 << bit != 0 {
-                    return Some(w * 64 + bit as usize);
+                free_here += 1;
+                // While the last of those that serve both is free, they do.
+                let block = w * 64 + bit as usize;
+                if found.is_none() && soiled & 1 << bit != 0 && block + 1 != self.mixed {
+                    found = Some(block);
                 }
-                near -= 1;
-                if near == 0 {
-                    return None;
+                if free_here >= if found.is_some() { ZEROED_IF_FREE } else { ZEROED } {
+                    return found;
                 }
                 free &= free - 1;
             }
@@ -279,6 +304,7 @@ impl BlockPool {
         }
         self.give_back(block);
         self.free.fetch_add(1, Ordering::Relaxed);
+        self.zeroing.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn is_taken(&self, block: usize) -> bool {
@@ -423,7 +449,7 @@ mod tests {
                         soiled.extend(b..b + n);
                     },
                     4 => if let Some(b) = pool.claim_soiled() {
-                        prop_assert!(free.contains(&b) && soiled.contains(&b) && free.len() >= ZEROED_IF_FREE);
+                        prop_assert!(free.contains(&b) && soiled.contains(&b) && free.len() >= ZEROED_IF_FREE && b + 1 != mixed);
                         prop_assert!(!pool.claim_at(b));
                         pool.zeroed(b, n % 2 == 0);
                         if n % 2 == 0 { soiled.remove(&b); }

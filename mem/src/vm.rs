@@ -2852,16 +2852,21 @@ impl Vm {
     fn move_coloured(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
         let mut batch = Batch::default();
         let moved: Vec<(u64, u64)> = self.coloured.extract_if(old..old + len, |_, _| true).collect();
-        for (at, offset) in moved {
-            let to = at - old + new;
-            self.coloured.insert(to, offset);
+        self.coloured.extend(moved.iter().map(|(at, offset)| (at - old + new, *offset)));
+        let shown = moved.into_iter().try_for_each(|(at, offset)| {
             // SAFETY: user ranges; the page is this space's.
             unsafe {
                 batch.add(Change::Unmap { addr: at, len: PAGE })?;
-                batch.add(Change::Map { addr: to, len: PAGE, access, offset })?;
+                batch.add(Change::Map { addr: at - old + new, len: PAGE, access, offset })
             }
-        }
-        batch.send()
+        });
+        shown.and_then(|()| batch.send()).inspect_err(|_| {
+            // They are shown nowhere, and come in by faults where they are now.
+            for at in [old, new] {
+                // SAFETY: user ranges.
+                let _ = unsafe { platform().unmap(at, len) };
+            }
+        })
     }
 
     /// Moves the pages of `[old, old + len)` to `new`.

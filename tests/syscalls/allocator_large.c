@@ -233,9 +233,11 @@ struct held {
 };
 
 // A block that says how long it is, and whose.
-static struct held *hold(uint64_t *state)
+static struct held *hold(uint64_t *state, size_t least)
 {
-	size_t size = random_size(state);
+	size_t size;
+	while ((size = random_size(state)) < least)
+		;
 	uint64_t whose = random_of(state);
 	struct held *h = random_of(state) % 4 ? malloc(size) : calloc(1, size);
 	if (!h)
@@ -267,7 +269,7 @@ static void *allocates(void *arg)
 {
 	uint64_t state = (uint64_t)arg * 77 + 1;
 	for (int n = 0; n < 400 && !stop; n++) {
-		struct held *other = atomic_exchange(&handed[random_of(&state) % 16], hold(&state));
+		struct held *other = atomic_exchange(&handed[random_of(&state) % 16], hold(&state, 0));
 		if (other && !let_go(other))
 			mistakes++;
 	}
@@ -355,8 +357,8 @@ static int in_child(int seed, int own)
 	wrong += atoll_allocator_kept() >= 200000;
 	for (int n = 0; n < 20; n++) {
 		struct held *h = 0;
-		while (!h || !own && h->size < ALLOC_LARGE)
-			h = hold(&state);
+		while (!h)
+			h = hold(&state, own ? 0 : ALLOC_LARGE);
 		wrong += !let_go(h);
 	}
 	return wrong;

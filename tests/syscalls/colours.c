@@ -55,20 +55,24 @@ struct seen {
 	long there, others;
 };
 
+static int larger(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return (x > y) - (x < y);
+}
+
 static struct seen look(char *at, long pages, unsigned colours, uint64_t wanted)
 {
-	static unsigned char known[1 << 20];
 	struct seen seen = {0, 0};
 	check(atoll_pages_frames(at, pages * PAGE, frames) == 0, "frames");
-	memset(known, 0, sizeof known);
+	qsort(frames, pages, sizeof *frames, larger);
 	for (long n = 0; n < pages; n++) {
 		uint64_t frame = frames[n];
 		if (!frame)
 			continue;
 		seen.there++;
 		seen.others += !(wanted >> frame % colours & 1);
-		check(frame / 8 < sizeof known && !(known[frame / 8] >> frame % 8 & 1), "each has its own");
-		known[frame / 8] |= 1 << frame % 8;
+		check(n == 0 || frames[n - 1] != frame, "each has its own");
 	}
 	return seen;
 }

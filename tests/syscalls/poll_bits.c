@@ -127,6 +127,11 @@ static void tcp(int out[2])
 	fcntl(out[1], F_SETFL, 0);
 }
 
+static void reap(void)
+{
+	waitpid(-1, NULL, 0);
+}
+
 int main(void)
 {
 	int fds[2], master, slave;
@@ -200,9 +205,8 @@ int main(void)
 	int pidfd = syscall(SYS_pidfd_open, p, 0);
 	show("a pidfd", pidfd);
 	kill(p, SIGKILL);
-	P(asked(pidfd, POLLRDNORM, 5000));
-	waitpid(p, NULL, 0);
-	show("waited for", pidfd);
+	P(asked(pidfd, POLLRDNORM, -1));
+	while_waiting("waited for", pidfd, 0, reap);
 	struct mq_attr attr = {.mq_maxmsg = 1, .mq_msgsize = 8};
 	mqd_t q = mq_open("/poll_bits", O_CREAT | O_RDWR, 0600, &attr);
 	show("a message queue", q);

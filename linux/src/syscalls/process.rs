@@ -582,8 +582,8 @@ pub fn waitid(c: &mut Call) -> Result<u64> {
     if c.arg(2) != 0 {
         let mut info = Siginfo::from_kernel(0, 0);
         if let Some(w) = &w {
-            let [user, system] = w.usage.ticks();
-            info = Siginfo::child(w.code, w.pid, w.uid, w.value, user, system);
+            // Times are told by a signal only.
+            info = Siginfo::child(w.code, w.pid, w.uid, w.value, 0, 0);
         }
         put(c.arg(2), &info)?;
     }
