@@ -82,7 +82,7 @@ pub mod bit {
     pub const DIRTY: u64 = 1;
 }
 
-/// The most pages of one [`call::PAGE_BITS`]: 256 MiB.
+/// The most pages of one [`call::PAGE_BITS`]: 32 MiB.
 pub const BITS_MAX: u64 = 8_192;
 
 /// Any call that changes mappings, spaces or page tables, or sends, may answer this when another core of the cell is in the middle of

@@ -155,14 +155,12 @@ impl File for PidFd {
     }
 
     fn ready(&self) -> u32 {
-        let ended = self.process.zombie().is_some();
-        let is_known = || find_process(self.process.pid).is_some_and(|p| Arc::ptr_eq(&p, &self.process));
-        match ended {
-            false => 0,
-            true if is_known() => poll::IN | poll::RDNORM,
-            // Waited for.
-            true => poll::IN | poll::RDNORM | poll::HUP,
+        if self.process.zombie().is_none() {
+            return 0;
         }
+        let is_known = find_process(self.process.pid).is_some_and(|p| Arc::ptr_eq(&p, &self.process));
+        // One that isn't was waited for.
+        poll::IN | poll::RDNORM | if is_known { 0 } else { poll::HUP }
     }
 
     fn queue(&self) -> Option<&WaitQueue> {

@@ -435,18 +435,11 @@ pub fn used() -> Vec<Used> {
 /// twice may see a little less.
 pub fn runtime_on(core: usize) -> u64 {
     let records = platform().control().grid.records.load(Ordering::Acquire);
-    let there = (0..records).map(|n| SHEETS[n as usize].load(Ordering::Acquire)).filter(|s| !s.is_null());
-    let sum: i64 = there
-        .flat_map(|sheets| {
-            // SAFETY: as in `entries`.
-            unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] }
-        })
-        .flat_map(|sheet| {
-            Resource::ALL.iter().filter(|r| is_runtimes(r)).map(|r| &sheet.entries[*r as usize].time)
-        })
-        .map(|time| time.load(Ordering::Relaxed))
-        .sum();
-    sum.max(0) as u64
+    let sheets = (0..records).filter_map(|activity| both_sheets(activity, core)).flatten();
+    let times = sheets.flat_map(|sheet| {
+        Resource::ALL.iter().filter(|r| is_runtimes(r)).map(|r| &sheet.entries[*r as usize].time)
+    });
+    times.map(|time| time.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
 }
 
 fn is_runtimes(resource: &Resource) -> bool {
@@ -466,13 +459,15 @@ fn divided(all: &[Numbers; RESOURCES]) -> (u64, u64) {
 /// Time, messages, bytes, time in queues.
 type Numbers = (i64, u64, u64, u64);
 
-fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
+/// What an activity, and those below it that have ended, have of a core. None: there is no such activity.
+fn both_sheets(activity: u32, core: usize) -> Option<[&'static Sheet; 2]> {
     let sheets = SHEETS[activity as usize].load(Ordering::Acquire);
-    if sheets.is_null() {
-        return [(0, 0, 0, 0); RESOURCES];
-    }
     // SAFETY: as in `Cause::sheet`; there are two for each core.
-    let both = unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] };
+    (!sheets.is_null()).then(|| unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] })
+}
+
+fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
+    let Some(both) = both_sheets(activity, core) else { return [(0, 0, 0, 0); RESOURCES] };
     let sum = |word: fn(&Entry) -> &AtomicU64, n: usize| -> u64 {
         both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
     };

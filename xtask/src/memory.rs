@@ -85,21 +85,35 @@ fn scaling(options: &Options, dir: &Path) -> Result<()> {
     let program = compile("scale_pages", dir)?;
     let workshop = Workshop::new(dir)?;
     for cores in CORES {
-        let mut all: [[Vec<f64>; 2]; WHAT.len()] = Default::default();
-        for (n, side) in SIDES.into_iter().enumerate() {
-            let image = workshop.image(side, "scale-pages", &[&program], cores)?;
-            for _ in 0..options.rounds {
-                let run = Counted::run(&workshop, &image, &format!("pages-{side:?}"))?;
-                for (what, (row, (said, _))) in all.iter_mut().zip(WHAT).enumerate() {
-                    let mark = 2 * what as u64 + 1;
-                    row[n].push(run.between(mark, mark + 1)? / run.said(said)?);
-                }
+        counted(options, &workshop, "scale-pages", &program, cores, WHAT, &format!("{cores} cores: "))?;
+    }
+    Ok(())
+}
+
+/// A program in QEMU, on both sides: instructions of each of what it marks, by how often it says that it did that. Rows are named after
+/// that, with this before it.
+fn counted<const N: usize>(
+    options: &Options,
+    workshop: &Workshop,
+    name: &str,
+    program: &str,
+    cores: usize,
+    what: [(&str, &str); N],
+    before: &str,
+) -> Result<()> {
+    let mut all: [[Vec<f64>; 2]; N] = std::array::from_fn(|_| Default::default());
+    for (n, side) in SIDES.into_iter().enumerate() {
+        let image = workshop.image(side, name, &[program], cores)?;
+        for _ in 0..options.rounds {
+            let run = Counted::run(workshop, &image, &format!("{name}-{side:?}"))?;
+            for (at, (row, (said, _))) in all.iter_mut().zip(what).enumerate() {
+                let mark = 2 * at as u64 + 1;
+                row[n].push(run.between(mark, mark + 1)? / run.said(said)?);
             }
         }
-        for ([mut linux, mut cell], (_, name)) in all.into_iter().zip(WHAT) {
-            Row::less(format!("{cores} cores: {name}"), "instructions", &mut linux, &mut cell)
-                .print(options.json);
-        }
+    }
+    for ([mut linux, mut cell], (_, row)) in all.into_iter().zip(what) {
+        Row::less(format!("{before}{row}"), "instructions", &mut linux, &mut cell).print(options.json);
     }
     Ok(())
 }
@@ -113,22 +127,7 @@ fn asking(options: &Options, dir: &Path) -> Result<()> {
         ("all ", "the same, all were"),
     ];
     let program = compile("ask_pages", dir)?;
-    let workshop = Workshop::new(dir)?;
-    let mut all: [[Vec<f64>; 2]; WHAT.len()] = Default::default();
-    for (n, side) in SIDES.into_iter().enumerate() {
-        let image = workshop.image(side, "ask-pages", &[&program], 1)?;
-        for _ in 0..options.rounds {
-            let run = Counted::run(&workshop, &image, &format!("asking-{side:?}"))?;
-            for (what, (row, (said, _))) in all.iter_mut().zip(WHAT).enumerate() {
-                let mark = 2 * what as u64 + 1;
-                row[n].push(run.between(mark, mark + 1)? / run.said(said)?);
-            }
-        }
-    }
-    for ([mut linux, mut cell], (_, name)) in all.into_iter().zip(WHAT) {
-        Row::less(name.to_string(), "instructions", &mut linux, &mut cell).print(options.json);
-    }
-    Ok(())
+    counted(options, &Workshop::new(dir)?, "ask-pages", &program, 1, WHAT, "")
 }
 
 /// The collector on Linux with cards, beside a cell with cards and with pages, in turns.
