@@ -11,48 +11,14 @@
  *   144 places, if asked for: address, instructions, times executed. A place is a straight run of code as
  *       QEMU translates it; one address may have several.
  *
- * Exact for one processor, but for runs that a fault or an interrupt leaves early, which count whole.
- * QEMU's header is not needed: Debian ships none, so what is used of it is declared here (API version 1). */
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-typedef uint64_t qemu_plugin_id_t;
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
-enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
-enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
-size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
-uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
-const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
-size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
-void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *, enum qemu_plugin_op, void *, uint64_t);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *),
-					    enum qemu_plugin_cb_flags, void *);
-
-__attribute__((visibility("default"))) int qemu_plugin_version = 1;
-
-enum { INSTRUCTIONS, REPETITIONS, MARKS, PLACES, RING = 16, RING_LENGTH = 64, FIRST = RING + 2 * RING_LENGTH };
-
-/* nopl NUMBER+0x41544c00(%rax): does nothing on any machine, and no compiler makes it. */
-static const unsigned char MARK[] = { 0x0f, 0x1f, 0x80 };
-static const unsigned char MARK_END[] = { 0x4c, 0x54, 0x41 };
-
-static uint64_t *words, most;
+ * Exact for one processor, but for runs that a fault or an interrupt leaves early, which count whole. */
+#include "plugin.h"
+static uint64_t most;
 
 static void marked(unsigned cpu, void *number)
 {
 	(void)cpu;
-	uint64_t *at = words + RING + words[MARKS] % RING_LENGTH * 2;
-	at[0] = (uintptr_t)number;
-	at[1] = words[INSTRUCTIONS];
-	__atomic_fetch_add(&words[MARKS], 1, __ATOMIC_SEQ_CST);
+	note_mark(number, words[INSTRUCTIONS]);
 }
 
 /* A string instruction with a repeat prefix: QEMU translates it so that it comes back to itself. */
@@ -86,13 +52,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		place[1] = n - again;
 		qemu_plugin_register_vcpu_tb_exec_inline(tb, QEMU_PLUGIN_INLINE_ADD_U64, &place[2], 1);
 	}
-	for (size_t i = 0; i < n; i++) {
-		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		const unsigned char *code = qemu_plugin_insn_data(insn);
-		if (qemu_plugin_insn_size(insn) == 7 && !memcmp(code, MARK, 3) && !memcmp(code + 4, MARK_END, 3))
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, QEMU_PLUGIN_CB_NO_REGS,
-							       (void *)(uintptr_t)code[3]);
-	}
+	for (size_t i = 0; i < n; i++)
+		tell_of_mark(qemu_plugin_tb_get_insn(tb, i), marked);
 }
 
 __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc,
@@ -108,13 +69,8 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 		else
 			return fprintf(stderr, "count: unknown option %s\n", argv[i]), 1;
 	}
-	size_t size = (FIRST + 3 * most) * 8;
-	int fd = path ? open(path, O_RDWR | O_CREAT, 0600) : -1;
-	if (fd < 0 || ftruncate(fd, size))
-		return perror("count: the file that to= names"), 1;
-	words = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (words == MAP_FAILED)
-		return perror("count: mapping the file"), 1;
+	if (!make_file(path, FIRST + 3 * most))
+		return 1;
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	return 0;
 }

@@ -1,11 +1,13 @@
 // What memory costs: prints a name and nanoseconds a line; for xtask/src/memory.rs. Each page of what is taken is written to.
 //   memory sizes KIB... [huge]   malloc, malloc and free, mmap, mmap and munmap, sbrk, by size (XOS, Figure 3)
 //   memory calls                 single calls, faults, and the mapping of a file
-//   memory loops THREADS         loops like those of will-it-scale, nanoseconds an operation of a thread
+//   memory loops THREADS         loops like those of will-it-scale, nanoseconds an operation of a thread, and the standard deviation of single
+//                                ones (RainForest, Figure 6)
 #define _GNU_SOURCE
 #include "../libatoll/atoll.c"
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -270,15 +272,31 @@ static void loop_malloc_small(long *n) {
     ++*n;
 }
 
-static void *looping(void *body) {
+static struct figures {
+    void (*body)(long *);
+    double each, deviation;
+} figures[64];
+
+static void *looping(void *arg) {
+    struct figures *f = arg;
     long n = 0;
     double begun = now(), took;
     do {
-        for (int i = 0; i < 8; i++) ((void (*)(long *))body)(&n);
+        for (int i = 0; i < 8; i++) f->body(&n);
     } while ((took = now() - begun) < span);
-    double *each = malloc(sizeof *each);
-    *each = took / n;
-    return each;
+    f->each = took / n;
+    // Again, with each one timed: by Welford's method.
+    double mean = 0, squares = 0, last = begun = now();
+    long count = 0;
+    do {
+        f->body(&n);
+        double at = now(), one = at - last, off = one - mean;
+        last = at;
+        mean += off / ++count;
+        squares += off * (one - mean);
+    } while (last - begun < span);
+    f->deviation = sqrt(squares / count);
+    return NULL;
 }
 
 static void loops(int threads) {
@@ -296,14 +314,19 @@ static void loops(int threads) {
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i].alone && threads > 1) continue;
         pthread_t t[64];
-        double sum = 0;
-        for (int n = 0; n < threads; n++) pthread_create(&t[n], NULL, looping, (void *)all[i].body);
+        double each = 0, deviation = 0;
         for (int n = 0; n < threads; n++) {
-            double *each;
-            pthread_join(t[n], (void **)&each);
-            sum += *each;
+            figures[n].body = all[i].body;
+            pthread_create(&t[n], NULL, looping, &figures[n]);
         }
-        printf("%s, %d thread%s %.1f\n", all[i].name, threads, threads > 1 ? "s" : "", sum / threads);
+        for (int n = 0; n < threads; n++) {
+            pthread_join(t[n], NULL);
+            each += figures[n].each / threads;
+            deviation += figures[n].deviation / threads;
+        }
+        const char *many = threads > 1 ? "s" : "";
+        printf("%s, %d thread%s %.1f\n", all[i].name, threads, many, each);
+        printf("%s, %d thread%s: standard deviation %.1f\n", all[i].name, threads, many, deviation);
         fflush(stdout);
     }
 }

@@ -470,7 +470,7 @@ pub struct ProgramPolicy {
     pub mappings: Vec<MappingPolicy>,
 }
 
-/// How some of a program's mappings are brought in.
+/// How some of a program's mappings are brought in, and into which frames.
 #[cfg(feature = "boot")]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MappingPolicy {
@@ -482,8 +482,10 @@ pub struct MappingPolicy {
     pub most: u64,
     /// The pattern of its file's path, for files.
     pub path: Option<String>,
-    /// How they are brought in.
-    pub paging: Paging,
+    /// How they are brought in; None: as the program's other memory.
+    pub paging: Option<Paging>,
+    /// The frames that their pages are to be in, of anonymous ones: a number of colours, at most 64, and bits of those that are wanted.
+    pub colours: Option<(u32, u64)>,
 }
 
 /// Kinds of private mappings.

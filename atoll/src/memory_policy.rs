@@ -9,13 +9,15 @@ use atoll_supervisor::Result;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::toml_file::{self, Read, known, list, one_of, size, string, table, wrong};
+use crate::toml_file::{self, Read, integer, known, list, one_of, size, string, table, wrong};
 
 /// Longest file, bytes.
 const FILE_MAX: u64 = 256 << 10;
 /// Programs that a file can name, and mappings of each.
 const PROGRAMS_MAX: usize = 64;
 const MAPPINGS_MAX: usize = 32;
+/// Colours that frames can be told apart by.
+const COLOURS_MAX: i64 = u64::BITS as i64;
 /// Longest pattern of a path, bytes.
 const PATTERN_MAX: usize = 255;
 
@@ -47,12 +49,18 @@ fn pattern(v: &Spanned<DeValue<'_>>) -> Read<String> {
 
 fn mapping(v: &Spanned<DeValue<'_>>) -> Read<MappingPolicy> {
     let t = table(v, "mapping")?;
-    known(t, "a mapping", &["kind", "least", "most", "path", "paging"])?;
+    known(t, "a mapping", &["kind", "least", "most", "path", "paging", "colours"])?;
     let Some(kind) = t.get("kind") else {
         return wrong(&v.span(), "this mapping has no `kind`: anonymous, heap, stack or file");
     };
     let kind = one_of(kind, "kind", &KINDS)?;
-    let Some(paging) = paging(t)? else { return wrong(&v.span(), "this mapping has no `paging`") };
+    let (paging, colours) = (paging(t)?, t.get("colours").map(colours).transpose()?);
+    if paging.is_none() && colours.is_none() {
+        return wrong(&v.span(), "this mapping has neither `paging` nor `colours`");
+    }
+    if let Some(v) = t.get("colours").filter(|_| kind != MappingKind::Anonymous) {
+        return wrong(&v.span(), "`colours` are for anonymous mappings");
+    }
     let grows = matches!(kind, MappingKind::Heap | MappingKind::Stack);
     for key in ["least", "most"] {
         if let Some(v) = t.get(key).filter(|_| grows) {
@@ -62,7 +70,7 @@ fn mapping(v: &Spanned<DeValue<'_>>) -> Read<MappingPolicy> {
     if let Some(v) = t.get("path").filter(|_| kind != MappingKind::File) {
         return wrong(&v.span(), "`path` is for mappings of files");
     }
-    if kind == MappingKind::File && !matches!(paging, Paging::Usual | Paging::Populate) {
+    if kind == MappingKind::File && !matches!(paging, Some(Paging::Usual | Paging::Populate)) {
         let at = t.get("paging").map_or(v.span(), Spanned::span);
         return wrong(&at, "files come by 64 KiB in any case: `paging` is usual or populate");
     }
@@ -73,7 +81,26 @@ fn mapping(v: &Spanned<DeValue<'_>>) -> Read<MappingPolicy> {
         return wrong(&at, "`least` is more than `most`");
     }
     let path = t.get("path").map(pattern).transpose()?;
-    Ok(MappingPolicy { kind, least, most, path, paging })
+    Ok(MappingPolicy { kind, least, most, path, paging, colours })
+}
+
+/// `{ of = COUNT, wanted = [COLOUR, ...] }`: the count, and a bit for each that is wanted.
+fn colours(v: &Spanned<DeValue<'_>>) -> Read<(u32, u64)> {
+    let t = table(v, "colours")?;
+    known(t, "colours", &["of", "wanted"])?;
+    let (Some(of), Some(wanted)) = (t.get("of"), t.get("wanted")) else {
+        return wrong(&v.span(), "colours are a count and some of these: { of = 16, wanted = [0, 1, 2, 3] }");
+    };
+    let of = integer(of, "of", 1, COLOURS_MAX)?;
+    let all = list(wanted, "wanted")?;
+    if all.is_empty() {
+        return wrong(&wanted.span(), "`wanted` names no colour");
+    }
+    let mut bits = 0;
+    for one in all {
+        bits |= 1 << integer(one, "a colour", 0, of - 1)?;
+    }
+    Ok((of as u32, bits))
 }
 
 fn program(v: &Spanned<DeValue<'_>>) -> Read<ProgramPolicy> {
@@ -137,6 +164,9 @@ paging = "usual"
 [[program.mapping]]
 kind = "stack"
 paging = "populate"
+[[program.mapping]]
+kind = "anonymous"
+colours = { of = 16, wanted = [0, 3, 15, 3] }
 "#;
         let policy = parse(text).unwrap();
         let [redis, job] = &policy.programs[..] else { panic!("{policy:?}") };
@@ -147,7 +177,13 @@ paging = "populate"
             least,
             most,
             path: path.map(String::from),
-            paging,
+            paging: Some(paging),
+            colours: None,
+        };
+        let coloured = MappingPolicy {
+            paging: None,
+            colours: Some((16, 0x8009)),
+            ..of(MappingKind::Anonymous, 0, u64::MAX, None, Paging::Usual)
         };
         assert_eq!(
             redis.mappings,
@@ -160,7 +196,8 @@ paging = "populate"
             job.mappings,
             [
                 of(MappingKind::Anonymous, 64 << 20, u64::MAX, None, Paging::Usual),
-                of(MappingKind::Stack, 0, u64::MAX, None, Paging::Populate)
+                of(MappingKind::Stack, 0, u64::MAX, None, Paging::Populate),
+                coloured
             ]
         );
         assert_eq!(parse("").unwrap(), MemoryPolicy::default());
@@ -188,7 +225,10 @@ paging = "populate"
                 "line 3, column 10: `hug` is no paging: did you mean `huge`?",
             ),
             (mapping(""), "line 3, column 12: this mapping has no `kind`: anonymous, heap, stack or file"),
-            (mapping("kind = \"heap\""), "line 3, column 12: this mapping has no `paging`"),
+            (
+                mapping("kind = \"heap\""),
+                "line 3, column 12: this mapping has neither `paging` nor `colours`",
+            ),
             (
                 mapping("kind = \"heap\", least = 1, paging = \"huge\""),
                 "line 3, column 37: `least` is for anonymous mappings and files: the others grow",
@@ -208,6 +248,26 @@ paging = "populate"
             (
                 mapping("kind = \"anonymous\", least = \"much\", paging = \"huge\""),
                 "line 3, column 42: `least` is bytes of memory: write \"256MiB\" (KiB, MiB, GiB, TiB are powers of 1024, kB, MB, GB, TB of 1000)",
+            ),
+            (
+                mapping("kind = \"heap\", colours = { of = 4, wanted = [1] }"),
+                "line 3, column 39: `colours` are for anonymous mappings",
+            ),
+            (
+                mapping("kind = \"anonymous\", colours = { of = 4 }"),
+                "line 3, column 44: colours are a count and some of these: { of = 16, wanted = [0, 1, 2, 3] }",
+            ),
+            (
+                mapping("kind = \"anonymous\", colours = { of = 65, wanted = [1] }"),
+                "line 3, column 51: `of` is a whole number from 1 to 64",
+            ),
+            (
+                mapping("kind = \"anonymous\", colours = { of = 4, wanted = [1, 4] }"),
+                "line 3, column 67: `a colour` is a whole number from 0 to 3",
+            ),
+            (
+                mapping("kind = \"anonymous\", colours = { of = 4, wanted = [] }"),
+                "line 3, column 63: `wanted` names no colour",
             ),
             (many, &last),
         ] {

@@ -437,6 +437,7 @@ pub fn io_setup(c: &mut Call) -> Result<u64> {
         place: Place::Hint,
         name: "/[aio] (deleted)",
         paging: None,
+        colours: None,
         populate: true,
         locked: false,
         grows: false,

@@ -165,6 +165,9 @@ pub fn boot() {
     if let Err(reason) = memory_policy::check(&config.memory_policy) {
         fail(&format!("the memory policy: {reason}"), 125);
     }
+    if memory_policy::is_without_colours(&config.memory_policy) {
+        platform().log("the memory policy's colours are left out: this platform does not tell a cell which frames its memory is in");
+    }
     let (shm, _) = TmpFs::new(memory().most(), 0o1777);
     set_world(World {
         tree,

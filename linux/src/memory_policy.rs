@@ -7,8 +7,10 @@ use alloc::string::String;
 use core::sync::atomic::Ordering;
 
 use atoll_abi::control::{MappingKind, MappingPolicy, MemoryPolicy, Paging, ProgramPolicy};
+use atoll_abi::platform::platform;
 use atoll_fs::OpenFile;
 use atoll_grid::matches::is_program;
+use atoll_mem::colours::Colours;
 
 use crate::process::{Process, world};
 
@@ -18,11 +20,20 @@ const RULES_MAX: usize = 4096;
 /// Can it be followed? Err: why not.
 pub fn check(policy: &MemoryPolicy) -> core::result::Result<(), String> {
     let rules: usize = policy.programs.iter().map(|p| 1 + p.mappings.len()).sum();
-    let sizes = policy.programs.iter().flat_map(|p| &p.mappings).all(|m| m.least <= m.most);
-    if rules > RULES_MAX || !sizes {
-        return Err("it says too much, or of sizes that can't be".into());
+    let mut mappings = policy.programs.iter().flat_map(|p| &p.mappings);
+    let can_be = |m: &MappingPolicy| {
+        m.least <= m.most && m.colours.is_none_or(|(count, wanted)| Colours::new(count, wanted).is_ok())
+    };
+    if rules > RULES_MAX || !mappings.all(can_be) {
+        return Err("it says too much, or of sizes or colours that can't be".into());
     }
     Ok(())
+}
+
+/// Is something said of colours that this platform can't follow, because it tells of no frames?
+pub fn is_without_colours(policy: &MemoryPolicy) -> bool {
+    let said = policy.programs.iter().flat_map(|p| &p.mappings).any(|m| m.colours.is_some());
+    said && platform().frame_of(0).is_none()
 }
 
 /// The process runs another program from now on. What is said of that program, if something is.
@@ -41,11 +52,11 @@ pub fn of(process: &Process) -> Option<&'static ProgramPolicy> {
 
 /// How a program's heap or first stack is brought in, if that is said.
 pub fn of_kind(program: Option<&ProgramPolicy>, kind: MappingKind) -> Option<Paging> {
-    program?.mappings.iter().find(|m| m.kind == kind).map(|m| m.paging)
+    program?.mappings.iter().find(|m| m.kind == kind)?.paging
 }
 
-/// How a private mapping of `len` bytes that a process makes, of a file or of none, is brought in, if that is said.
-pub fn of_mapping(process: &Process, file: Option<&OpenFile>, len: u64) -> Option<Paging> {
+/// What is said of a private mapping of `len` bytes that a process makes, of a file or of none, if something is.
+pub fn of_mapping(process: &Process, file: Option<&OpenFile>, len: u64) -> Option<&'static MappingPolicy> {
     let fits = |m: &&MappingPolicy| {
         (m.least..=m.most).contains(&len)
             && match (m.kind, file) {
@@ -56,5 +67,13 @@ pub fn of_mapping(process: &Process, file: Option<&OpenFile>, len: u64) -> Optio
                 _ => false,
             }
     };
-    of(process)?.mappings.iter().find(fits).map(|m| m.paging)
+    of(process)?.mappings.iter().find(fits)
+}
+
+/// The colours of frames that a mapping's pages are to be in, if that is said and the platform tells of frames.
+pub fn colours(said: &MappingPolicy) -> Option<Colours> {
+    let (count, wanted) = said.colours?;
+    platform().frame_of(0)?;
+    // Checked when the cell began.
+    Colours::new(count, wanted).ok()
 }

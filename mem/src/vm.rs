@@ -616,6 +616,8 @@ pub struct MapRequest {
     pub name: &'static str,
     /// How it is brought in, if not as the space's other memory.
     pub paging: Option<Paging>,
+    /// The colours of frames that its pages are to be in, for private anonymous memory that doesn't grow.
+    pub colours: Option<Colours>,
     /// Populate at once.
     pub populate: bool,
     /// Lock, which populates, too.
@@ -1902,7 +1904,9 @@ impl Vm {
         let how = request.paging.unwrap_or(self.paging);
         let grows = request.grows;
         // What is ready below it would be no fault.
-        let small = anonymous && !grows && len <= READY_MAX && how != Paging::Demand;
+        let colours =
+            request.colours.filter(|_| matches!(request.kind, Kind::Anonymous) && !request.shared && !grows);
+        let small = anonymous && !grows && colours.is_none() && len <= READY_MAX && how != Paging::Demand;
         let anywhere = small && request.addr == 0 && request.place == Place::Hint;
         let taken = if anywhere { self.take_ready(len) } else { None };
         let start = match taken {
@@ -1956,7 +1960,7 @@ impl Vm {
             object.mapped(1);
         }
         let at_fork = AtFork::default();
-        let (end, pager, colours) = (start + len, None, None);
+        let (end, pager) = (start + len, None);
         let area = Area {
             end,
             access,
@@ -2663,6 +2667,7 @@ impl Vm {
                     place: Place::FixedNoReplace,
                     name: HEAP,
                     paging: self.heap_paging,
+                    colours: None,
                     populate: false,
                     locked: false,
                     grows: false,
@@ -2728,6 +2733,7 @@ impl Vm {
                 place: if fixed.is_some() { Place::Fixed } else { Place::Hint },
                 name: area.name,
                 paging: area.paging,
+                colours: None,
                 populate: false,
                 locked: area.locked,
                 grows: false,
@@ -2755,18 +2761,12 @@ impl Vm {
                     place: Place::FixedNoReplace,
                     name: area.name,
                     paging: area.paging,
+                    colours: area.colours,
                     populate: false,
                     locked: area.locked,
                     grows: false,
                 })?;
                 self.treat_as(&area, area.end, area.end + grow);
-                if area.colours.is_some() {
-                    // What was ready there, or is locked, has come in any colour.
-                    self.set_colours(area.end, area.end + grow, area.colours)?;
-                    if area.locked {
-                        let _ = self.populate(area.end, area.end + grow, None);
-                    }
-                }
                 return Ok(old);
             }
             if !may_move {

@@ -166,7 +166,7 @@ pub fn compile(name: &str, dir: &Path) -> Result<String> {
     need(&[("gcc", "gcc")])?;
     let program = dir.join(name);
     let source = build::top().join("bench").join(name).with_extension("c");
-    build::run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source))?;
+    build::run(Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).arg("-lm"))?;
     Ok(program.display().to_string())
 }
 

@@ -49,6 +49,8 @@ pub struct Workshop {
     pub kernel_name: String,
     /// The plugin that counts instructions.
     plugin: PathBuf,
+    /// The plugin that counts what a cache would miss.
+    cache: PathBuf,
 }
 
 /// What a machine boots.
@@ -130,7 +132,9 @@ impl Workshop {
         compile(&["-static"], "bench/guest_init.c", &root.join("init"))?;
         let plugin = dir.join("count.so");
         compile(&["-shared", "-fPIC"], "bench/count.c", &plugin)?;
-        Ok(Workshop { dir: dir.into(), kernel, kernel_name: format!("{package} {version}"), plugin })
+        let cache = dir.join("cache.so");
+        compile(&["-shared", "-fPIC"], "bench/cache.c", &cache)?;
+        Ok(Workshop { dir: dir.into(), kernel, kernel_name: format!("{package} {version}"), plugin, cache })
     }
 
     /// What a machine with so many cores boots to run this program of the host's (`words`, the first one found as a shell would).
@@ -172,9 +176,14 @@ impl Workshop {
         Image { side: Side::Cell, kernel, initrd: module.into(), cores }
     }
 
-    /// A counter for one machine.
+    /// A counter of instructions for one machine.
     pub fn counter(&self, name: &str) -> Counter {
-        Counter { plugin: self.plugin.clone(), file: self.dir.join(format!("{name}.count")) }
+        Counter { plugin: self.plugin.clone(), file: self.dir.join(format!("{name}.count")), in_turns: true }
+    }
+
+    /// For one machine a counter of what each processor misses in a cache that all share, of 1 MiB and 16 ways (`bench/cache.c`).
+    pub fn cache(&self, name: &str) -> Counter {
+        Counter { plugin: self.cache.clone(), file: self.dir.join(format!("{name}.count")), in_turns: false }
     }
 
     /// A directory for what is only for this time.
@@ -187,10 +196,12 @@ fn run_quietly(command: &mut Command) -> Result<()> {
     text_of(command).map(|_| ())
 }
 
-/// The file of `bench/count.c`.
+/// A plugin, and the file that it writes.
 pub struct Counter {
     plugin: PathBuf,
     file: PathBuf,
+    /// What is counted of several cores is right only if they run in turns.
+    in_turns: bool,
 }
 
 impl Counter {
@@ -211,7 +222,7 @@ impl Counter {
         self.words()?.first().copied().context("the plugin has written nothing")
     }
 
-    /// The last marks that were passed: number, instructions before it.
+    /// The last marks that were passed: number, instructions (or misses) before it.
     pub fn marks(&self) -> Result<Vec<(u64, u64)>> {
         let words = self.words()?;
         let passed = words[2] as usize;
@@ -245,8 +256,7 @@ impl Guest {
         let maximum = image.cores.max(if image.side == Side::Cell { 2 } else { 1 });
         let smp = format!("{},maxcpus={maximum}", image.cores);
         qemu.args(QEMU.split(' ')).args(["-serial", "stdio", "-smp", &smp]);
-        // What is counted of several cores is right only if they run in turns.
-        let turns = image.cores > 1 && counter.is_some();
+        let turns = image.cores > 1 && counter.is_some_and(|c| c.in_turns);
         qemu.args(["-accel", if turns { "tcg,thread=single" } else { "tcg,thread=multi" }]);
         let mut net = "user,id=net0".to_string();
         if to != 0 {
@@ -372,21 +382,20 @@ pub const CORES: [usize; 4] = [1, 2, 4, 8];
 
 /// What a program did on a machine that counts its instructions.
 pub struct Counted {
-    /// Its marks (`bench/mark.h`) in order, each with the instructions before it.
+    /// Its marks (`bench/mark.h`) in order, each with what was counted before it.
     pub marks: Vec<(u64, u64)>,
     text: String,
 }
 
 impl Counted {
     /// Runs an image to its end.
-    pub fn run(workshop: &Workshop, image: &Image, name: &str) -> Result<Counted> {
-        let counter = workshop.counter(name);
-        let mut guest = Guest::start(image, 0, Some(&counter))?;
+    pub fn run(image: &Image, counter: &Counter) -> Result<Counted> {
+        let mut guest = Guest::start(image, 0, Some(counter))?;
         guest.wait()?;
         Ok(Counted { marks: counter.marks()?, text: guest.text() })
     }
 
-    /// Instructions between two marks, the first ones of their kind.
+    /// What was counted between two marks, the first ones of their kind.
     pub fn between(&self, from: u64, to: u64) -> Result<f64> {
         let at = |wanted: u64| self.marks.iter().find(|(mark, _)| *mark == wanted).map(|(_, at)| *at as f64);
         let (Some(from), Some(to)) = (at(from), at(to)) else { bail!("no marks:\n{}", self.text) };

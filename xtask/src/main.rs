@@ -8,6 +8,7 @@ mod guests;
 mod memory;
 mod nucleus;
 mod processes;
+mod programs;
 mod servers;
 mod syscalls;
 mod system;

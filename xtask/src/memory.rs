@@ -1,13 +1,14 @@
 //! What memory costs a program, in cells and on Linux (requirement XOS-02; XOS, Figure 3).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::bench::{Row, Table, compile, output};
 use crate::build;
 use crate::guests::{CORES, Counted, Workshop};
+use crate::programs;
 use crate::servers::{SIDES, Side};
 use crate::system::need;
 
@@ -23,6 +24,9 @@ pub struct Options {
     /// Rounds of each side.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// will-it-scale's source, for `will-it-scale`: a directory with its Makefile.
+    #[arg(long, value_name = "DIR")]
+    will_it_scale: Option<PathBuf>,
 }
 
 /// A group of figures.
@@ -42,8 +46,15 @@ enum Part {
     Allocator,
     /// Instructions of a page, and of a small fork, on more and more cores, in QEMU (OmniRE, Figures 10 and 11).
     Scaling,
+    /// Redis that loads 1 GiB, stress-ng's loads of memory, work of python3 and node that is mostly memory, and what a cell has of its own.
+    Programs,
+    /// will-it-scale's own programs (`--will-it-scale`), as threads and as processes, on one core and two.
+    WillItScale,
     /// Instructions of asking which pages were written to, in QEMU: the nucleus reads page tables, on Linux they are protected (XOS-05).
     Asking,
+    /// Two loops that share a cache, in QEMU: what the small one misses of a modelled cache, as memory comes and with colours of their own
+    /// (XOS-04).
+    Colours,
 }
 
 /// Sizes, KiB.
@@ -69,7 +80,21 @@ pub fn run(options: &Options) -> Result<()> {
             Part::Pager => pager(options, dir.path())?,
             Part::Allocator => allocator(options, dir.path())?,
             Part::Scaling => scaling(options, dir.path())?,
+            Part::Programs => programs::measure(options.rounds, options.json, dir.path())?,
+            Part::WillItScale => {
+                // It isn't the machine's to bring: without it there is nothing to measure, and to be asked for all is no error.
+                match &options.will_it_scale {
+                    Some(source) => {
+                        programs::will_it_scale(options.rounds, options.json, dir.path(), source)?
+                    }
+                    None if options.parts.is_empty() => {
+                        eprintln!("will-it-scale: left out without --will-it-scale DIR")
+                    }
+                    None => bail!("`will-it-scale` needs its source: --will-it-scale DIR"),
+                }
+            }
             Part::Asking => asking(options, dir.path())?,
+            Part::Colours => colours(options, dir.path())?,
         }
     }
     Ok(())
@@ -105,7 +130,7 @@ fn counted<const N: usize>(
     for (n, side) in SIDES.into_iter().enumerate() {
         let image = workshop.image(side, name, &[program], cores)?;
         for _ in 0..options.rounds {
-            let run = Counted::run(workshop, &image, &format!("{name}-{side:?}"))?;
+            let run = Counted::run(&image, &workshop.counter(&format!("{name}-{side:?}")))?;
             for (at, (row, (said, _))) in all.iter_mut().zip(what).enumerate() {
                 let mark = 2 * at as u64 + 1;
                 row[n].push(run.between(mark, mark + 1)? / run.said(said)?);
@@ -128,6 +153,28 @@ fn asking(options: &Options, dir: &Path) -> Result<()> {
     ];
     let program = compile("ask_pages", dir)?;
     counted(options, &Workshop::new(dir)?, "ask-pages", &program, 1, WHAT, "")
+}
+
+/// Two loops on two cores, and what each misses in a cache that they share. Linux has memory as it comes both times.
+fn colours(options: &Options, dir: &Path) -> Result<()> {
+    let program = compile("colour_loops", dir)?;
+    let workshop = Workshop::new(dir)?;
+    let mut table = Table::default();
+    for (how, row) in [("any", "memory as it comes"), ("coloured", "colours of their own")] {
+        for (n, side) in SIDES.into_iter().enumerate() {
+            let how = if side == Side::Linux { "any" } else { how };
+            let image = workshop.image(side, "colour-loops", &[&program, how], 2)?;
+            for _ in 0..options.rounds {
+                let run = Counted::run(&image, &workshop.cache(&format!("colour-loops-{side:?}")))?;
+                for (which, said, marks) in [("small", "walked ", (1, 2)), ("large", "streamed ", (3, 4))] {
+                    let missed = run.between(marks.0, marks.1)? * 1000.0 / run.said(said)?;
+                    table.add(&format!("the {which} one of two loops, {row}"), n, missed);
+                }
+            }
+        }
+    }
+    table.print(options.json, |name, linux, cell| Row::less(name, "misses of 1,000", linux, cell));
+    Ok(())
 }
 
 /// The collector on Linux with cards, beside a cell with cards and with pages, in turns.

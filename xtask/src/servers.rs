@@ -158,7 +158,8 @@ impl Server {
         }
     }
 
-    fn said(&self) -> String {
+    /// What it has printed.
+    pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 

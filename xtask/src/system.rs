@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -24,7 +25,7 @@ pub fn has(program: &str) -> bool {
 
 /// Do we run as root?
 pub fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+    fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
 /// Sees to it that programs are there: each with the Debian package that brings it.
@@ -75,6 +76,34 @@ fn tree(pid: u32) -> Vec<u32> {
         looked_at += 1;
     }
     all
+}
+
+/// Memory of the machine that a process and all its descendants keep, bytes: their part of what is mapped (Pss), and files in memory that have
+/// no name, such as a cell's, as a whole.
+pub fn resident(pid: u32) -> Result<u64> {
+    let (mut sum, mut nameless) = (0, HashMap::new());
+    for pid in tree(pid) {
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let Ok(file) = fs::metadata(entry.path()) else { continue };
+            if file.is_file() && file.nlink() == 0 {
+                nameless.insert((file.dev(), file.ino()), file.blocks() * 512);
+            }
+        }
+        // A mapping's first line has its addresses and its file's device and number; others have a key.
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+        let mut counted = true;
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [range, _, _, _, _, ..] if range.contains('-') && !range.ends_with(':') => {
+                    counted = !line.ends_with("(deleted)");
+                }
+                ["Pss:", size, ..] if counted => sum += size.parse::<u64>()? << 10,
+                _ => {}
+            }
+        }
+    }
+    Ok(sum + nameless.values().sum::<u64>())
 }
 
 /// Processor time that a process and all its descendants have used, in all their threads, seconds: exact, but without what has ended.

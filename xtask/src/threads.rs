@@ -281,7 +281,7 @@ fn scaling(options: &Options, dir: &Path) -> Result<()> {
         for (n, side) in SIDES.into_iter().enumerate() {
             let image = workshop.image(side, "scale", &[&program], cores)?;
             for _ in 0..options.rounds {
-                let run = Counted::run(&workshop, &image, &format!("scale-{side:?}"))?;
+                let run = Counted::run(&image, &workshop.counter(&format!("scale-{side:?}")))?;
                 trips[n].push(run.between(1, 2)? / run.said("trips ")?);
                 let pairs = run.marks.windows(2).filter(|pair| (pair[0].0, pair[1].0) == (3, 4));
                 wakes[n].extend(pairs.map(|pair| (pair[1].1 - pair[0].1) as f64));

@@ -257,6 +257,7 @@ pub fn shmat(c: &mut Call) -> Result<u64> {
             },
             name: "",
             paging: None,
+            colours: None,
             populate: false,
             locked: false,
             grows: false,

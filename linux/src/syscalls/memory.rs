@@ -149,8 +149,9 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if grows && !matches!(kind, Kind::Anonymous) {
         return Err(Errno::EINVAL);
     }
-    let paging =
+    let said =
         if shared { None } else { memory_policy::of_mapping(&c.task.process, file.as_deref(), page_up(len)) };
+    let (paging, colours) = said.map_or((None, None), |said| (said.paging, memory_policy::colours(said)));
     space.map(MapRequest {
         addr,
         len,
@@ -160,6 +161,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         place,
         name: "",
         paging,
+        colours,
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
         grows,
@@ -290,6 +292,7 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
         place: Place::Fixed,
         name: area.name,
         paging: None,
+        colours: None,
         populate: true,
         locked: area.locked,
         grows: false,

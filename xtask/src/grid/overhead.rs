@@ -73,6 +73,8 @@ struct Row {
     cpu: f64,
     /// Of that without books, percent: the median of the rounds' ratios.
     cpu_ratio: f64,
+    /// What that median is in the load as such, with a confidence of 95 %.
+    cpu_interval: (f64, f64),
     /// The least and the greatest of those ratios.
     cpu_ratios: (f64, f64),
 }
@@ -123,6 +125,13 @@ impl Loaded for Batch {
     }
 }
 
+/// How often a pair is started anew within a load's rounds: what a start happens to give a cell, where its memory lies and on which
+/// processors what its threads meet, lasts as long as the cell does, and would be taken for the grid's.
+const STARTS: usize = 4;
+
+/// A load on the runtime with books, and on the one without.
+type Pair = [Box<dyn Loaded>; 2];
+
 /// Builds the runtime without books. Value: where it is.
 fn without_books() -> Result<PathBuf> {
     let dir = build::top().join("target/without-books");
@@ -135,6 +144,31 @@ fn without_books() -> Result<PathBuf> {
 pub fn measure(bench: &Bench) -> Result<()> {
     let runtime = without_books()?;
     let mut rows = Vec::new();
+    if !bench.options.json {
+        println!(
+            "overhead, {} rounds of {} s in turns, {STARTS} starts of each cell; ratios to a runtime without books",
+            bench.options.rounds, bench.options.seconds
+        );
+        println!(
+            "  {:28}{:>12}{:>10}{:>8}{:>12}{:>10}{:>12}{:>10}{:>18}{:>18}",
+            "",
+            "overhead %",
+            "asleep %",
+            "goal",
+            "1/s",
+            "ratio %",
+            "CPU us",
+            "ratio %",
+            "95 % confident",
+            "least, greatest"
+        );
+    }
+    let mut done = |row: Row| {
+        if !bench.options.json {
+            println!("{}", row.line());
+        }
+        rows.push(row);
+    };
     let mut port = 17_700;
     for (name, kind, pipeline, goal) in SERVERS {
         need(kind.needs())?;
@@ -145,8 +179,7 @@ pub fn measure(bench: &Bench) -> Result<()> {
             let server = Server::start_with(kind, Side::Cell, &dir, port, &environment)?;
             Ok(Box::new(Serving(server, pipeline)))
         };
-        let pair = [start(None)?, start(Some(&runtime))?];
-        rows.push(compare(bench, name, goal, pair)?);
+        done(compare(bench, name, goal, || Ok([start(None)?, start(Some(&runtime))?]))?);
     }
     need(&[("sqlite3", "sqlite3"), ("/usr/bin/python3", "python3-minimal")])?;
     std::fs::write(bench.dir.join("batch.sql"), SQL)?;
@@ -160,39 +193,45 @@ pub fn measure(bench: &Bench) -> Result<()> {
             let wanted = Wanted { name, cores: 1, memory: "1G", grid: Some(BATCH), runtime };
             Ok(Box::new(Batch(Cell::start(bench, &wanted, &words)?)))
         };
-        let pair = [start("batch", None)?, start("batch-without", Some(&runtime))?];
-        rows.push(compare(bench, name, 2.0, pair)?);
-    }
-    let mut text = format!(
-        "overhead, {} rounds of {} s in turns; ratios to a runtime without books\n  {:28}{:>12}{:>10}{:>8}{:>12}{:>10}{:>12}{:>10}{:>18}\n",
-        bench.options.rounds,
-        bench.options.seconds,
-        "",
-        "overhead %",
-        "asleep %",
-        "goal",
-        "1/s",
-        "ratio %",
-        "CPU us",
-        "ratio %",
-        "least, greatest"
-    );
-    for r in &rows {
-        text += &format!(
-            "  {:28}{:>12.2}{:>10.2}{:>8.0}{:>12.1}{:>10.1}{:>12.1}{:>10.1}{:>18}\n",
-            r.name,
-            r.overhead,
-            r.asleep,
-            r.goal,
-            r.rate,
-            r.rate_ratio,
-            r.cpu,
-            r.cpu_ratio,
-            format!("{:.1}, {:.1}", r.cpu_ratios.0, r.cpu_ratios.1)
-        );
+        let pair = || Ok([start("batch", None)?, start("batch-without", Some(&runtime))?]);
+        done(compare(bench, name, 2.0, pair)?);
     }
     let rows = Rows { rounds: bench.options.rounds, seconds: bench.options.seconds, rows };
-    bench.show("overhead", &rows, &text)
+    // As a table, its lines have been printed as they came.
+    if bench.options.json { bench.show("overhead", &rows, "") } else { Ok(()) }
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let two = |(least, greatest): (f64, f64)| format!("{least:.1}, {greatest:.1}");
+        format!(
+            "  {:28}{:>12.2}{:>10.2}{:>8.0}{:>12.1}{:>10.1}{:>12.1}{:>10.1}{:>18}{:>18}",
+            self.name,
+            self.overhead,
+            self.asleep,
+            self.goal,
+            self.rate,
+            self.rate_ratio,
+            self.cpu,
+            self.cpu_ratio,
+            two(self.cpu_interval),
+            two(self.cpu_ratios)
+        )
+    }
+}
+
+/// Between which of so many values, sorted, their source's median is with a confidence of at least 95 % (all of them, of fewer than 6):
+/// below it are as many as heads in so many throws of a coin.
+fn around_median(count: usize) -> (usize, usize) {
+    let (mut below, mut one) = (0.0, 0.5f64.powi(count as i32));
+    for at in 0..count / 2 {
+        below += one;
+        if below > 0.025 {
+            return (at.saturating_sub(1), count - at.max(1));
+        }
+        one *= (count - at) as f64 / (at + 1) as f64;
+    }
+    (0, count.saturating_sub(1))
 }
 
 /// Overhead that belongs to no activity but the cell, ns.
@@ -201,20 +240,30 @@ fn cells_overhead(snapshot: &Snapshot) -> i64 {
     cell.map(|a| a.resources.of(Resource::Overhead).ns).sum()
 }
 
-/// Loads both in turns: the one with books and the one without.
-fn compare(bench: &Bench, name: &str, goal: f64, mut pair: [Box<dyn Loaded>; 2]) -> Result<Row> {
+/// Loads both in turns: the one with books and the one without. `start`: both of them.
+fn compare(bench: &Bench, name: &str, goal: f64, mut start: impl FnMut() -> Result<Pair>) -> Result<Row> {
     let seconds = f64::from(bench.options.seconds);
-    for one in &mut pair {
-        // Fills caches and branch predictors; does not count.
-        one.load(1.0)?;
-    }
-    let kept = pair[1].look()?.activities.iter().any(|a| a.resources.of(Resource::Thread).ns != 0);
-    if kept {
-        bail!("the runtime without books keeps some");
-    }
     let (mut loads, mut series) = ([Vec::new(), Vec::new()], Vec::new());
     let (mut overhead, mut asleep, mut worked) = (0.0, 0.0, 0.0);
+    let mut running: Option<Pair> = None;
+    let each = bench.options.rounds.div_ceil(STARTS);
     for round in 0..bench.options.rounds {
+        if round % each == 0 {
+            // Those before end before others begin.
+            drop(running.take());
+            series.clear();
+            let mut pair = start()?;
+            for one in &mut pair {
+                // Fills caches and branch predictors; does not count.
+                one.load(1.0)?;
+            }
+            let kept = pair[1].look()?.activities.iter().any(|a| a.resources.of(Resource::Thread).ns != 0);
+            if kept {
+                bail!("the runtime without books keeps some");
+            }
+            running = Some(pair);
+        }
+        let pair = running.as_mut().context("a pair was started in the first round")?;
         // Who is first changes, too.
         for turn in 0..2 {
             let which = (round + turn) % 2;
@@ -240,7 +289,9 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut pair: [Box<dyn Loaded>; 2])
     let middle = |f: fn(&Load) -> f64| median(&mut loads[0].iter().map(f).collect::<Vec<f64>>());
     let mut cpu_ratios = ratios(|l| l.cpu);
     let cpu_ratio = median(&mut cpu_ratios);
-    let (least, greatest) = (cpu_ratios.first(), cpu_ratios.last());
+    let least = *cpu_ratios.first().context("there were no rounds")?;
+    let greatest = *cpu_ratios.last().context("there were no rounds")?;
+    let (from, to) = around_median(cpu_ratios.len());
     Ok(Row {
         name: name.into(),
         overhead: overhead * 100.0 / worked,
@@ -251,6 +302,7 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut pair: [Box<dyn Loaded>; 2])
         // A load's is for a thousand.
         cpu: middle(|l| l.cpu) / 1000.0,
         cpu_ratio,
-        cpu_ratios: least.copied().zip(greatest.copied()).context("there were no rounds")?,
+        cpu_interval: (cpu_ratios[from], cpu_ratios[to]),
+        cpu_ratios: (least, greatest),
     })
 }
