@@ -571,6 +571,17 @@ impl Chunks {
         before - self.pages
     }
 
+    /// Drops chunks without dirty pages that lie wholly in `[from, to)` of the file.
+    pub fn drop_clean(&mut self, from: u64, to: u64) {
+        let mut next = from.div_ceil(CHUNK);
+        while let Some((&i, _)) = self.map.range(next..(to / CHUNK).max(next)).find(|(_, c)| c.dirty == 0) {
+            next = i + 1;
+            if let Some(c) = self.map.remove(&i) {
+                self.forget(c);
+            }
+        }
+    }
+
     /// Takes up to `most` dirty runs of a file of `size` bytes and counts them clean.
     pub fn take_dirty(&mut self, size: u64, most: usize) -> Vec<DirtyRun> {
         let mut runs: Vec<DirtyRun> = Vec::new();

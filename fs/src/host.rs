@@ -29,7 +29,7 @@ use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
 use atoll_abi::{Errno, Result, assert_accounted, platform};
-use atoll_mem::heap::host_buf;
+use atoll_mem::heap::{host_buf, memory};
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
@@ -62,6 +62,10 @@ const SPACE_LOW: u64 = 256 << 20;
 const IDLE_MAX: usize = 256;
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
+/// Of a file that is read in order so much stays cached: a part of the cell's memory, and bytes at least. What is longer would only drive out what
+/// is used again, and take memory that was never used.
+const IN_ORDER_PART: u64 = 16;
+const IN_ORDER_LEAST: u64 = 4 << 20;
 /// Names that were not there after which a directory's names are asked for all at once: at least
 /// so many, and one for so many bytes of the directory.
 const LIST_AFTER: u32 = 2;
@@ -216,6 +220,8 @@ struct State {
     direct: bool,
     /// Write behind would hide that the disk is full.
     through: bool,
+    /// What has been brought in in order lately, as far as it is still here: from where in the file to where.
+    in_order: (u64, u64),
 }
 
 /// What tells a file's contents at the host from those of another time: its size, and when it was written.
@@ -428,6 +434,7 @@ impl HostFs {
                 flushing: false,
                 direct: false,
                 through: false,
+                in_order: (0, 0),
             }),
             flushed: WaitQueue::new(),
             plan: Mutex::new(None),
@@ -1731,6 +1738,22 @@ impl HostFile {
         // Behind the end of the file there are zeroes.
         zero(offset + n, len.saturating_sub(n))?;
         s.chunks.filled(start, len);
+        let from = if s.in_order.1 == start { s.in_order.0 } else { start };
+        s.in_order = (from, start + len);
+        // The host has it cached, too, and a read of that costs little more than one of what is here.
+        let is_cheap = h.fd.is_some() && platform().host().is_some();
+        let passed = (start + len).saturating_sub((memory().total() / IN_ORDER_PART).max(IN_ORDER_LEAST))
+            / CHUNK
+            * CHUNK;
+        if is_cheap
+            && from < passed
+            && s.writers == 0
+            && !s.flushing
+            && self.shared.load(Ordering::SeqCst) == 0
+        {
+            s.chunks.drop_clean(from, passed);
+            s.in_order.0 = passed;
+        }
         Ok(())
     }
 

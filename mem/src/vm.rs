@@ -2681,7 +2681,7 @@ impl Vm {
         } else if new < old {
             let lazy = LAZY.load(Ordering::Relaxed);
             let behind = self.ready.last_in(old, old + PAGE);
-            if !lazy || behind.is_some_and(|(s, e)| e - s + old - new > MADE_READY_MAX) {
+            if behind.is_some_and(|(s, e)| e - s + old - new > MADE_READY_MAX) {
                 self.drop_ready_heap();
             }
             // Who goes up and down finds it in place again.

@@ -5,11 +5,14 @@
 //! in the middle of somebody's request. So a cell that has lived for a while
 //! has a few blocks ready behind those that it uses: a thread of its own at a
 //! low priority touches them, woken by the cell when half of them are used
-//! up (architecture section 5: "zero ahead").
+//! up (architecture section 5: "zero ahead"). They are few for a cell that uses
+//! little more, since they are the host's memory, and twice as many each time
+//! that they were soon used up.
 #![allow(unsafe_code, reason = "makes host calls on the cell's memory, and waits on its futex")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use atoll_abi::layout::{BLOCK, block_in_order};
 
@@ -19,10 +22,16 @@ use crate::memory::headroom;
 /// Nice value of the thread: it goes on beside busy cores, and holds none of them up.
 const NICE: i32 = 10;
 
-/// Blocks to have ready, for a cell of so many: 1/64, between 16 and 128 MiB.
+/// Blocks to have ready at first.
+const READY: u64 = 2;
+
+/// The most blocks to have ready, for a cell of so many: 1/64, between 16 and 128 MiB.
 fn ready_for(total: u64) -> u64 {
     (total / 64).clamp(8, 64)
 }
+
+/// If half of what was ready is used up within that time, twice as much is ready from then on.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The part of what the host has left that a cell's ready memory may be: one of so many.
 const SHARE: u64 = 8;
@@ -31,22 +40,23 @@ const SHARE: u64 = 8;
 pub(crate) fn start(extents: Arc<Extents>) {
     let named = std::thread::Builder::new().name("atoll-ahead".into());
     // Without it the cell waits for its memory itself.
-    let _ = named.spawn(move || work(&extents));
+    let _ = named.spawn(move || work(&extents, READY, SOON));
 }
 
-fn work(extents: &Extents) {
+/// `most`: blocks to have ready at first.
+fn work(extents: &Extents, mut most: u64, soon: Duration) {
     let control = extents.control();
     // SAFETY: of this thread alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     let (mixed, fixed) = extents.zones();
     // Blocks are counted in order of use.
     let total = || mixed + (extents.memory.there() / BLOCK).saturating_sub(fixed);
-    let mut done = 0;
+    let (mut done, mut begun) = (0, Instant::now());
     let used = || u64::from(control.ahead.used_to.load(Ordering::SeqCst));
     loop {
         // A limit of this process's control group counts what is made here, and a cell is not to be killed for
         // memory that it may never need.
-        let ready = ready_for(total()).min(headroom() / SHARE / BLOCK);
+        let ready = most.min(headroom() / SHARE / BLOCK);
         let mut seen = used();
         let mut made = ready > 0;
         while made && done.max(seen) < seen.saturating_add(ready).min(total()) {
@@ -80,15 +90,19 @@ fn work(extents: &Extents) {
             // SAFETY: the word is in the mapping.
             unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, seen, 0) };
         }
+        if begun.elapsed() < soon && used() >= tell_at {
+            most = (most * 2).min(ready_for(total()));
+        }
+        begun = Instant::now();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
     use std::sync::Mutex;
-    use std::time::{Duration, Instant};
 
     use atoll_abi::control::Control;
     use atoll_abi::layout::Sizes;
@@ -111,6 +125,13 @@ mod tests {
         Arc::new(Extents { control, memory, file, sizes, cores: 1, is_huge: true, ahead })
     }
 
+    /// Is there memory behind a block of a file?
+    fn has(file: &File, number: u64) -> bool {
+        let at = (number * BLOCK) as i64;
+        // SAFETY: a descriptor that stays open meanwhile.
+        unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) == at }
+    }
+
     /// As much is ready as is asked for, more when the cell gets on, no more than there is; and what
     /// the cell has written stays.
     #[test]
@@ -125,7 +146,7 @@ mod tests {
         unsafe { memory.base().write(7) };
         let thread = {
             let extents = extents.clone();
-            std::thread::spawn(move || work(&extents))
+            std::thread::spawn(move || work(&extents, 8, SOON))
         };
         // The first block is the cell's, and has one page.
         for (used_to, tell_at, ready) in [(1, 5, 8), (5, 9, 12), (8, 9, 12), (9, 9, 15)] {
@@ -149,10 +170,42 @@ mod tests {
         // Nor has it if the cell was faster, or lies.
         for used_to in [TOTAL as u32, u32::MAX] {
             c.ahead.used_to.store(used_to, Ordering::SeqCst);
-            work(&extents);
+            work(&extents, 8, SOON);
         }
         // SAFETY: in the mapping, which nobody else uses any more.
         assert_eq!(unsafe { memory.base().read() }, 7);
+    }
+
+    /// Little is ready of what is slowly used up; of what is soon, twice as much each time.
+    #[test]
+    fn grows_with_use() {
+        for (soon, sequence) in [
+            (Duration::ZERO, &[(1, 2), (2, 3), (3, 4), (9, 10), (13, 14), (14, 15)][..]),
+            (Duration::MAX, &[(1, 2), (2, 5), (3, 5), (4, 11), (7, 11), (8, 15)]),
+        ] {
+            let (_file, control) = mapped((size_of::<Control>() as u64).next_multiple_of(4096));
+            let extents = extents(control.clone(), 0);
+            // SAFETY: zeroes are a valid control area; the mapping outlives this.
+            let c = unsafe { &*control.base().cast::<Control>() };
+            c.ahead.used_to.store(1, Ordering::Relaxed);
+            let thread = {
+                let extents = extents.clone();
+                std::thread::spawn(move || work(&extents, READY, soon))
+            };
+            for (used_to, end) in sequence {
+                c.ahead.used_to.store(*used_to, Ordering::SeqCst);
+                // SAFETY: the word is in the mapping.
+                unsafe { libc::syscall(libc::SYS_futex, c.ahead.used_to.as_ptr(), libc::FUTEX_WAKE, 1) };
+                let begun = Instant::now();
+                // Of what the cell was too quick with nothing is made here; the last block that is there says how far it is.
+                let there = |number: u64| has(&extents.file, number);
+                while !there(*end) || *end + 1 < TOTAL && there(*end + 1) {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "used {used_to}");
+                    std::thread::yield_now();
+                }
+            }
+            thread.join().unwrap();
+        }
     }
 
     /// What serves the runtime alone is not made ready, nor what has been cut off; what comes is zeroes.
@@ -165,7 +218,7 @@ mod tests {
         // 5 blocks for a start (a table and 4), then those behind the 12th.
         assert_eq!(extents.zones(), (5, 12));
         extents.control().ahead.used_to.store(1, Ordering::SeqCst);
-        work(&extents);
+        work(&extents, 8, SOON);
         assert_eq!(pages(), 6 * BLOCK);
         assert!(!*extents.is_ahead());
         let last = extents.memory.range(13 * BLOCK, BLOCK).unwrap();

@@ -128,18 +128,28 @@ fn redis(rounds: usize, json: bool, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a program that does nothing keeps of the machine's memory, with all that serves it.
+/// Programs that do nothing, at the same time.
+const IDLE: usize = 8;
+
+/// What a program that does nothing keeps of the machine's memory, with all that serves it: one alone, and each of some.
 fn idle(rounds: usize, json: bool, dir: &Path) -> Result<()> {
     let mut table = Table::default();
     for _ in 0..rounds {
         for (n, side) in SIDES.into_iter().enumerate() {
-            let mut child = command(side, dir, "/bin/sleep", &["60".into()]).spawn()?;
-            std::thread::sleep(Duration::from_secs(2));
-            let resident = resident(child.id());
-            // By a signal that the supervisor passes on: what it made is to be gone, too.
-            Command::new("kill").arg(child.id().to_string()).status()?;
-            child.wait()?;
-            table.add("resident memory of /bin/sleep", n, resident? as f64 / (1 << 20) as f64);
+            for (count, name) in [(1, "one"), (IDLE, "each of eight")] {
+                let start = || Ok(command(side, dir, "/bin/sleep", &["60".into()]).spawn()?);
+                let mut all = (0..count).map(|_| start()).collect::<Result<Vec<_>>>()?;
+                std::thread::sleep(Duration::from_secs(2));
+                let pids: Vec<u32> = all.iter().map(|child| child.id()).collect();
+                let resident = resident(&pids);
+                for child in &mut all {
+                    // By a signal that the supervisor passes on: what it made is to be gone, too.
+                    Command::new("kill").arg(child.id().to_string()).status()?;
+                    child.wait()?;
+                }
+                let mib = resident? as f64 / (1 << 20) as f64 / count as f64;
+                table.add(&format!("resident memory of /bin/sleep, {name}"), n, mib);
+            }
         }
     }
     table.print(json, |name, linux, cell| Row::less(name, "MiB", linux, cell));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
@@ -78,32 +78,36 @@ fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// Memory of the machine that a process and all its descendants keep, bytes: their part of what is mapped (Pss), and files in memory that have
-/// no name, such as a cell's, as a whole.
-pub fn resident(pid: u32) -> Result<u64> {
-    let (mut sum, mut nameless) = (0, HashMap::new());
-    for pid in tree(pid) {
+/// Memory of the machine that processes and all their descendants keep, bytes: their part of what is mapped (Pss), and files that no path of ours
+/// leads to, such as a cell's memory, as a whole.
+pub fn resident(pids: &[u32]) -> Result<u64> {
+    let is_reached = |path: &Path, ino: u64| fs::metadata(path).is_ok_and(|m| m.ino() == ino);
+    let (mut sum, mut others) = (0, HashMap::new());
+    for pid in pids.iter().flat_map(|pid| tree(*pid)) {
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
-            let Ok(file) = fs::metadata(entry.path()) else { continue };
-            if file.is_file() && file.nlink() == 0 {
-                nameless.insert((file.dev(), file.ino()), file.blocks() * 512);
+            let (Ok(file), Ok(path)) = (fs::metadata(entry.path()), fs::read_link(entry.path())) else {
+                continue;
+            };
+            if file.is_file() && !is_reached(&path, file.ino()) {
+                others.insert((file.dev(), file.ino()), file.blocks() * 512);
             }
         }
-        // A mapping's first line has its addresses and its file's device and number; others have a key.
         let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
-        let mut counted = true;
+        let mut counts = true;
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
-                [range, _, _, _, _, ..] if range.contains('-') && !range.ends_with(':') => {
-                    counted = !line.ends_with("(deleted)");
+                // A mapping: addresses, access, offset, device, number, path. What has a key is of the mapping before it.
+                [range, _, _, _, ino, path, ..] if range.contains('-') => {
+                    counts = !path.starts_with('/') || is_reached(Path::new(path), ino.parse()?);
                 }
-                ["Pss:", size, ..] if counted => sum += size.parse::<u64>()? << 10,
+                [range, _, _, _, _] if range.contains('-') => counts = true,
+                ["Pss:", size, ..] if counts => sum += size.parse::<u64>()? << 10,
                 _ => {}
             }
         }
     }
-    Ok(sum + nameless.values().sum::<u64>())
+    Ok(sum + others.values().sum::<u64>())
 }
 
 /// Processor time that a process and all its descendants have used, in all their threads, seconds: exact, but without what has ended.
