@@ -17,6 +17,7 @@ use atoll_abi::layout::{BLOCK, DIRECT_MAP, MAX_CORES, RUNTIME_END, Sizes, table_
 use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
+use atoll_supervisor::placement::Placement;
 use atoll_supervisor::registry::register;
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
@@ -563,7 +564,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
         runtime,
         cores,
         online,
-        cpus: (root && cores <= cpus.len()).then(|| cpus[..cores].to_vec()),
+        cpus: (root && cores <= cpus.len()).then(|| Placement::new(&cpus, cores, online)),
         allowed: cpus,
         memory,
         host_reserve,

@@ -1782,6 +1782,12 @@ impl HostFile {
 
     /// Writes all dirty pages to the host. Reports an earlier error, once.
     pub fn flush(&self) -> Result<()> {
+        self.flush_then(Then::Nothing).map(drop)
+    }
+
+    /// The same, and has the host flush the file to its device with what is written last, if that is one request. Did it?
+    fn flush_then(&self, then: Then) -> Result<bool> {
+        let mut is_synced = false;
         if self.may_be_written() {
             let mut s = self.lock_settled();
             if self.shared.load(Ordering::SeqCst) == 0 {
@@ -1800,7 +1806,7 @@ impl HostFile {
                 return Err(e);
             }
             if s.chunks.dirty_pages() == 0 {
-                return Ok(());
+                return Ok(is_synced);
             }
             let h = self.obtain(&mut s, true)?;
             let size = s.size;
@@ -1810,8 +1816,8 @@ impl HostFile {
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
-                Some(base) => append_out(h, &mut runs, base, |run| written.push(run)),
-                None => write_out(h, &runs, |run| written.push(run)),
+                Some(base) => append_out(h, &mut runs, base, then, |run| written.push(run)),
+                None => write_out(h, &runs, then, |run| written.push(run)),
             };
             let stat = stat_handle(h).ok();
             let mut s = self.state.lock();
@@ -1851,7 +1857,7 @@ impl HostFile {
             // Whoever writes it back, those have to pay whose it was.
             debts.iter().for_each(|(who, bytes)| books::moved_for(*who, Resource::DeviceWrite, *bytes));
             books::reimburse(begun, Resource::DeviceWrite, &debts);
-            outcome?;
+            is_synced = outcome?;
         }
     }
 
@@ -1901,7 +1907,8 @@ impl HostFile {
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
         let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
-        if append { append_out(h, &mut run, at, pay) } else { write_out(h, &run, pay) }?;
+        let then = Then::Nothing;
+        if append { append_out(h, &mut run, at, then, pay) } else { write_out(h, &run, then, pay) }?;
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
@@ -1959,18 +1966,31 @@ fn in_pieces(h: Handle, runs: &[DirtyRun]) -> Vec<DirtyRun> {
     runs.iter().flat_map(|r| (0..r.len).step_by(most as usize).map(move |from| piece(r, from))).collect()
 }
 
-/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there.
-fn write_out(h: Handle, runs: &[DirtyRun], mut done: impl FnMut(DirtyRun)) -> Result<()> {
+/// What is to be done when something was written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    /// It is flushed to its device, with what is needed to read it.
+    SyncData = 1,
+    /// So is all that is known of the file.
+    Sync = 2,
+}
+
+/// Writes runs of the cell's memory to a host file, several at a time. `then`: after it, if it is one. `done` is told of each piece that is
+/// there. Value: `then` has been done.
+fn write_out(h: Handle, runs: &[DirtyRun], then: Then, mut done: impl FnMut(DirtyRun)) -> Result<bool> {
     let runs = in_pieces(h, runs);
+    let is_one = runs.len() == 1;
     let mut calls = Vec::with_capacity(runs.len());
     for run in &runs {
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
         r.arg[1] = run.at;
         r.a = Extent { offset: run.memory, len: run.len };
+        r.arg[3] = if is_one { then as u64 } else { 0 };
         calls.push(Call::send(r)?);
     }
-    let mut outcome = Ok(());
+    let mut outcome = Ok(is_one && then != Then::Nothing);
     for (c, run) in calls.iter().zip(&runs) {
         match c.wait() {
             Ok(n) if n == run.len => done(*run),
@@ -1982,8 +2002,14 @@ fn write_out(h: Handle, runs: &[DirtyRun], mut done: impl FnMut(DirtyRun)) -> Re
 }
 
 /// Writes runs, one after another, from offset `base` on to the end of the
-/// host's file, wherever that is. As few requests as can be: each arrives whole. `done`: as above.
-fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(DirtyRun)) -> Result<()> {
+/// host's file, wherever that is. As few requests as can be: each arrives whole. `then`: after the last. `done`, and the value: as above.
+fn append_out(
+    h: Handle,
+    runs: &mut [DirtyRun],
+    base: u64,
+    then: Then,
+    mut done: impl FnMut(DirtyRun),
+) -> Result<bool> {
     if let Some(first) = runs.first_mut()
         && first.at < base
     {
@@ -1991,11 +2017,14 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(
         let skip = (base - first.at).min(first.len);
         *first = DirtyRun { at: first.at + skip, memory: first.memory + skip, len: first.len - skip };
     }
-    for pair in in_pieces(h, runs).chunks(2) {
+    let pieces = in_pieces(h, runs);
+    let mut pairs = pieces.chunks(2).peekable();
+    while let Some(pair) = pairs.next() {
         let extent = |r: &DirtyRun| Extent { offset: r.memory, len: r.len };
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
         r.arg[2] = 1;
+        r.arg[3] = if pairs.peek().is_none() { then as u64 } else { 0 };
         r.a = extent(&pair[0]);
         r.b = pair.get(1).map_or(Extent::default(), extent);
         let len = r.a.len + r.b.len;
@@ -2004,7 +2033,7 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(
         }
         pair.iter().for_each(|run| done(*run));
     }
-    Ok(())
+    Ok(then != Then::Nothing && !pieces.is_empty())
 }
 
 fn release(h: Handle) {
@@ -2119,7 +2148,9 @@ impl File for HostFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        self.flush()?;
+        if self.flush_then(if data_only { Then::SyncData } else { Then::Sync })? {
+            return Ok(());
+        }
         let h = {
             let mut s = self.lock_settled();
             self.obtain(&mut s, false)?

@@ -21,7 +21,7 @@ use atoll_fs::{
 use atoll_mem::heap::{kept_bytes, memory};
 use atoll_mem::vm::{AREAS_MAX, AddressSpace, Area, Kind, Residence, Share};
 use atoll_sync::{Mutex, SetOnce};
-use atoll_task::{CoreSet, has_core};
+use atoll_task::{CoreSet, has_core, set_of_cores};
 use linux_raw_sys::general as linux;
 
 use crate::cgroup::Group;
@@ -92,6 +92,10 @@ enum Body {
     Setting(Text, Setter),
     Number(&'static Number),
     Link(fn() -> Vec<u8>),
+    /// A link that always leads to the same.
+    Path(&'static str),
+    /// Of a core, by its number.
+    Of(usize, fn(usize) -> String),
     /// Whether a core is used, by its number.
     Core(usize),
 }
@@ -154,8 +158,13 @@ impl Tree {
                 }
                 return;
             }
-            let found =
-                self.entries.iter().enumerate().find(|(n, e)| *n != 0 && e.parent == at && e.name == name);
+            // It is often among the last.
+            let found = self
+                .entries
+                .iter()
+                .enumerate()
+                .rev()
+                .find(|(n, e)| *n != 0 && e.parent == at && e.name == name);
             at = match found {
                 Some((n, _)) => n,
                 None => {
@@ -278,6 +287,7 @@ impl Node {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Text(f) | Body::Setting(f, _)) => Ok(f().into_bytes()),
                 Some(Body::Number(n)) => Ok(format!("{}\n", n.get()).into_bytes()),
+                Some(Body::Of(n, f)) => Ok((f(*n) + "\n").into_bytes()),
                 Some(Body::Core(n)) => Ok(format!("{}\n", u8::from(atoll_task::is_online(*n))).into_bytes()),
                 _ => Err(Errno::EISDIR),
             },
@@ -402,6 +412,7 @@ impl Node {
         match self.what {
             What::Fixed(_) => match self.entry()?.body {
                 Body::Link(f) => Some(Ok(f())),
+                Body::Path(path) => Some(Ok(path.as_bytes().to_vec())),
                 _ => None,
             },
             What::PidFile(pid, _, n) if n >= RAW => {
@@ -466,7 +477,7 @@ impl Inode for Node {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Dir) | None => FileType::Directory,
-                Some(Body::Link(_)) => FileType::Symlink,
+                Some(Body::Link(_) | Body::Path(_)) => FileType::Symlink,
                 _ => FileType::Regular,
             },
             What::Pid(..) | What::Fds(..) | What::Tasks(_) | What::Group(_) => FileType::Directory,
@@ -1786,6 +1797,33 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     root(t)
 }
 
+/// `cpuN/topology` (Linux's Documentation/ABI/stable/sysfs-devices-system-cpu): each core is one of its own, all are of one package.
+const TOPOLOGY: [(&str, fn(usize) -> String); 16] = {
+    const ZERO: fn(usize) -> String = |_| "0".into();
+    const ITSELF: fn(usize) -> String = |n| core_set(&set_of_cores([n])).0;
+    const ITSELF_LIST: fn(usize) -> String = |n| core_set(&set_of_cores([n])).1;
+    const ALL: fn(usize) -> String = |_| core_set(&atoll_task::online()).0;
+    const ALL_LIST: fn(usize) -> String = |_| core_set(&atoll_task::online()).1;
+    [
+        ("cluster_cpus", ITSELF),
+        ("cluster_cpus_list", ITSELF_LIST),
+        ("cluster_id", |_| "65535".into()),
+        ("core_cpus", ITSELF),
+        ("core_cpus_list", ITSELF_LIST),
+        ("core_id", |n| format!("{n}")),
+        ("core_siblings", ALL),
+        ("core_siblings_list", ALL_LIST),
+        ("die_cpus", ALL),
+        ("die_cpus_list", ALL_LIST),
+        ("die_id", ZERO),
+        ("package_cpus", ALL),
+        ("package_cpus_list", ALL_LIST),
+        ("physical_package_id", ZERO),
+        ("thread_siblings", ITSELF),
+        ("thread_siblings_list", ITSELF_LIST),
+    ]
+};
+
 /// The root of `/sys`.
 pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     const SYSFS_MAGIC: u64 = 0x6265_6572;
@@ -1795,20 +1833,36 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("devices/system/cpu/possible", Body::Text(cores_possible));
     t.add("devices/system/cpu/present", Body::Text(cores_present));
     t.add("devices/system/cpu/kernel_max", text!("255\n"));
-    for n in 0..atoll_task::cores().min(atoll_abi::layout::MAX_CORES) {
-        // Directories that programs count processors by.
-        let path: &'static str =
-            Box::leak(format!("devices/system/cpu/cpu{n}/topology/core_id").into_boxed_str());
-        t.add(path, text!("0\n"));
+    t.add("devices/system/cpu/isolated", text!("\n"));
+    t.add("devices/system/cpu/smt/active", text!("0\n"));
+    t.add("devices/system/cpu/smt/control", text!("notsupported\n"));
+    let cores = atoll_task::cores().min(atoll_abi::layout::MAX_CORES);
+    // As long as the file systems are, which is as long as the cell is.
+    let path = |path: String| -> &'static str { Box::leak(path.into_boxed_str()) };
+    for n in 0..cores {
+        // Programs count processors by these directories, too.
+        for (name, of) in TOPOLOGY {
+            t.add(path(format!("devices/system/cpu/cpu{n}/topology/{name}")), Body::Of(n, of));
+        }
+        t.add(path(format!("devices/system/cpu/cpu{n}/node0")), Body::Path("../../node/node0"));
         // As on Linux, the first one can't be switched off.
         if n > 0 {
-            let path: &'static str = Box::leak(format!("devices/system/cpu/cpu{n}/online").into_boxed_str());
-            t.add(path, Body::Core(n));
+            t.add(path(format!("devices/system/cpu/cpu{n}/online")), Body::Core(n));
         }
     }
     t.add("devices/system/node/online", text!("0\n"));
     t.add("devices/system/node/possible", text!("0\n"));
     t.add("devices/system/node/has_cpu", text!("0\n"));
+    t.add("devices/system/node/has_memory", text!("0\n"));
+    t.add("devices/system/node/has_normal_memory", text!("0\n"));
+    for n in 0..cores {
+        t.add(
+            path(format!("devices/system/node/node0/cpu{n}")),
+            Body::Path(path(format!("../../cpu/cpu{n}"))),
+        );
+    }
+    t.add("devices/system/node/node0/cpumap", Body::Text(|| core_set(&atoll_task::online()).0 + "\n"));
+    t.add("devices/system/node/node0/distance", text!("10\n"));
     t.add("devices/system/node/node0/cpulist", Body::Text(cores_online));
     t.add("devices/system/node/node0/meminfo", Body::Text(node_meminfo));
     t.add("kernel/mm/transparent_hugepage/enabled", setting!("always [madvise] never\n"));

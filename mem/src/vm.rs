@@ -85,6 +85,9 @@ const CLOSED_MAX: u64 = 1 << 20;
 const SPARSE: u64 = 1 << 20;
 const SPARSE_BLOCKS: u64 = 8 * BLOCK;
 
+/// Places at which a space's threads may go through shared mappings in order at the same time.
+const SHOWN: usize = 8;
+
 /// Of a block that is touched in order, so much may be there already when a whole one takes its place, bytes: it is copied.
 const JOINED_MAX: u64 = BLOCK / 4;
 
@@ -907,8 +910,8 @@ struct Vm {
     heap_paging: Option<Paging>,
     /// How many bytes get ready next: more from time to time, in a space that uses them up.
     next_ready: u64,
-    /// Where what was last shown of an object ends, and how long it was.
-    shown: (u64, u64),
+    /// Where what was lately shown of objects ends, and how long it was, the last one first: threads go on at as many places at a time.
+    shown: [(u64, u64); SHOWN],
     /// What is mapped is locked.
     locks_all: bool,
     /// No fewer mappings than the host has of what was copied on writing, as counted last, and of all else then.
@@ -1587,7 +1590,7 @@ impl Vm {
             brk: 0,
             top,
             resident: 0,
-            shown: (0, 0),
+            shown: [(0, 0); SHOWN],
             peak: 0,
             total: 0,
             ready: Ready::default(),
@@ -3243,10 +3246,8 @@ impl Vm {
             object.shown(write);
         }
         // Who goes on where the last pages ended gets more and more of what the object has, as far as it lies in one piece.
-        let ahead = match self.shown {
-            (end, len) if end == start + (from - offset) => (2 * len).min(BLOCK),
-            _ => 0,
-        };
+        let goes_on = self.shown.iter().position(|(end, _)| *end == start + (from - offset));
+        let ahead = goes_on.map_or(0, |n| (2 * self.shown[n].1).min(BLOCK));
         while to < most
             && to - from < ahead
             && object.has_memory(to)
@@ -3255,7 +3256,8 @@ impl Vm {
         {
             to = (to + SLOT).min(most);
         }
-        self.shown = (start + (to - offset), to - from);
+        self.shown[..=goes_on.unwrap_or(SHOWN - 1)].rotate_right(1);
+        self.shown[0] = (start + (to - offset), to - from);
         let backing = Backing::Memory { offset: memory_offset + (from - base) };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {

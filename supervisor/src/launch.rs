@@ -21,6 +21,7 @@ use crate::growth::Elastic;
 use crate::image::Image;
 use crate::inspect::Live;
 use crate::memory::{self, Mapping, check};
+use crate::placement::Placement;
 use crate::serve::{HostMount, Served, Server, Streams};
 use crate::sockets::{Policy, own_network};
 use crate::symbols::Symbols;
@@ -35,7 +36,7 @@ pub struct CellConfig {
     /// How many it begins with.
     pub online: usize,
     /// CPU of each core, if they are to be pinned.
-    pub cpus: Option<Vec<usize>>,
+    pub cpus: Option<Placement>,
     /// CPUs that it may use.
     pub allowed: Vec<usize>,
     /// Bytes of memory, multiples of 2 MiB.
@@ -81,7 +82,7 @@ pub struct Cell {
     extents: Arc<Extents>,
     cores: usize,
     online: u32,
-    cpus: Option<Vec<usize>>,
+    cpus: Option<Placement>,
     allowed: Vec<usize>,
     elastic: Option<u64>,
     program: String,
@@ -206,6 +207,9 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     without.huge_pages = !huge;
     let extents_map =
         Mapping::of_extents(&extents, now, most).map_err(failed("mapping the cell's memory"))?;
+    if let Some(placement) = &config.cpus {
+        placement.bring_near(&extents_map, most);
+    }
 
     // SAFETY: the mapping is zeroed and large enough; zeroes are a valid control area.
     let c = unsafe { &*control.base().cast::<Control>() };
@@ -271,7 +275,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         d.epoll_fd[core].store(epoll.as_raw_fd(), Ordering::Relaxed);
         d.bell_fd[core].store(bell.as_raw_fd(), Ordering::Relaxed);
         d.socket_fd[core].store(theirs.as_raw_fd(), Ordering::Relaxed);
-        let cpu = config.cpus.as_ref().and_then(|c| c.get(core)).map_or(-1, |c| *c as i32);
+        let cpu = config.cpus.as_ref().and_then(|p| p.cpus.get(core)).map_or(-1, |c| *c as i32);
         d.cpu[core].store(cpu, Ordering::Relaxed);
         bells.push(bell.try_clone().map_err(failed("eventfd"))?);
         sockets.push(ours);
@@ -309,7 +313,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         starting: starting.as_ref(),
         vdso,
         functions,
-        cpus: config.cpus.as_deref(),
+        cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
         privileged,
     };
     let flags = if privileged { libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS } else { 0 };
@@ -458,7 +462,7 @@ impl Cell {
     /// Where its cores run.
     fn cpus(&self) -> Cpus {
         match &self.cpus {
-            Some(cpus) => Cpus::Pinned(cpus.clone()),
+            Some(placement) => Cpus::Pinned(placement.cpus.clone()),
             None => Cpus::Any(self.allowed.clone()),
         }
     }

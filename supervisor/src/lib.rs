@@ -5,7 +5,7 @@
 //! process, which [`confine`]s itself and jumps into the runtime; [`serve`]
 //! answers the cell's requests from threads of this process. [`registry`] has
 //! a socket for each live cell, by which others [`inspect`] it and read its
-//! [`books`]. [`pack`] makes root file systems for machines without Linux,
+//! [`books`]. [`placement`] keeps cells' cores apart from each other. [`pack`] makes root file systems for machines without Linux,
 //! [`remote`] serves cells there, and [`symbols`] names what a crash of the runtime
 //! was in. Nothing that comes out of a cell is believed: requests are copied, then
 //! checked.
@@ -21,6 +21,7 @@ pub mod inspect;
 pub mod launch;
 pub mod memory;
 pub mod pack;
+pub mod placement;
 pub mod plan;
 pub mod registry;
 pub mod remote;

@@ -114,7 +114,7 @@ fn file_name(name: &str) -> String {
 }
 
 /// Makes the directory, and sees that it is its user's alone.
-fn prepare(dir: &Path) -> Result<()> {
+pub(crate) fn prepare(dir: &Path) -> Result<()> {
     let failed = |e| Error::with(format!("making {}, where sockets of cells are", dir.display()), e);
     match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
