@@ -95,10 +95,13 @@ enum Body {
     /// A link that always leads to the same.
     Path(&'static str),
     /// Of a core, by its number.
-    Of(usize, fn(usize) -> String),
+    Of(usize, OfCore),
     /// Whether a core is used, by its number.
     Core(usize),
 }
+
+/// What a file says of a core.
+type OfCore = fn(usize) -> String;
 
 /// A limit of the system that its administrator can change (`sysctl(8)`).
 pub struct Number {
@@ -1798,12 +1801,12 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
 }
 
 /// `cpuN/topology` (Linux's Documentation/ABI/stable/sysfs-devices-system-cpu): each core is one of its own, all are of one package.
-const TOPOLOGY: [(&str, fn(usize) -> String); 16] = {
-    const ZERO: fn(usize) -> String = |_| "0".into();
-    const ITSELF: fn(usize) -> String = |n| core_set(&set_of_cores([n])).0;
-    const ITSELF_LIST: fn(usize) -> String = |n| core_set(&set_of_cores([n])).1;
-    const ALL: fn(usize) -> String = |_| core_set(&atoll_task::online()).0;
-    const ALL_LIST: fn(usize) -> String = |_| core_set(&atoll_task::online()).1;
+const TOPOLOGY: [(&str, OfCore); 16] = {
+    const ZERO: OfCore = |_| "0".into();
+    const ITSELF: OfCore = |n| core_set(&set_of_cores([n])).0;
+    const ITSELF_LIST: OfCore = |n| core_set(&set_of_cores([n])).1;
+    const ALL: OfCore = |_| core_set(&atoll_task::online()).0;
+    const ALL_LIST: OfCore = |_| core_set(&atoll_task::online()).1;
     [
         ("cluster_cpus", ITSELF),
         ("cluster_cpus_list", ITSELF_LIST),
