@@ -85,6 +85,10 @@ const CLOSED_MAX: u64 = 1 << 20;
 const SPARSE: u64 = 1 << 20;
 const SPARSE_BLOCKS: u64 = 8 * BLOCK;
 
+/// How long is looked whether who has a space's lock lets go of it, before parking, ns: it is held for calls of the platform, some us each, and
+/// to wake a core that has gone to sleep for it costs more.
+const LOOK: u64 = 20_000;
+
 /// Places at which a space's threads may go through shared mappings in order at the same time.
 const SHOWN: usize = 8;
 
@@ -1026,7 +1030,7 @@ impl AddressSpace {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vm> {
-        self.vm.lock()
+        self.vm.lock_looking(LOOK)
     }
 
     /// Maps; the address. The caller runs in this space.
@@ -3267,6 +3271,26 @@ impl Vm {
         }
     }
 
+    /// Is the last page of the slot before this one in place, in the same area?
+    fn is_behind_last(&self, s: u64, start: u64) -> bool {
+        let before = s.checked_sub(SLOT).filter(|before| before + SLOT > start);
+        before.and_then(|before| self.slots.get(&before)).is_some_and(|slot| slot.mapped >> 15 != 0)
+    }
+
+    /// Takes memory for some slots, a power of two, with what an area shows `at` bytes behind its start: zeroes, or a file's bytes. None: there is
+    /// no such memory, or the file has not so much.
+    fn take_filled(&self, at: u64, area: &Area, slots: u64) -> Option<u64> {
+        let order = CHUNK_ORDER + (slots as u32).ilog2();
+        let Kind::File { file, offset } = &area.kind else { return take_pages(order) };
+        let memory = take_pages_dirty(order)?;
+        let read = read_pages(&**file, at + offset, memory, slots * SLOT);
+        if !read.is_ok_and(|n| n as u64 == slots * SLOT) {
+            give_pages(memory, order);
+            return None;
+        }
+        Some(memory)
+    }
+
     fn fault_private(
         &mut self,
         addr: u64,
@@ -3349,8 +3373,13 @@ impl Vm {
             }
         }
         // Memory that grows upwards is taken ahead, up to 256 KiB at once, and not into the next block, which may come as a whole.
-        let grows = matches!(area.kind, Kind::Anonymous) && paging != Paging::Demand;
-        let ahead = if grows && !first && s >= start && slot.is_none() {
+        // So is a file's that is copied, to who goes through it in order.
+        let grows = match &area.kind {
+            Kind::Anonymous => !first,
+            Kind::File { .. } => self.is_behind_last(s, start),
+            Kind::Object { .. } => false,
+        };
+        let ahead = if grows && paging != Paging::Demand && s >= start && slot.is_none() {
             let mut n = 1;
             let end = area.end.min(block + BLOCK);
             while n < 4 && s + (n + 1) * SLOT <= end && !self.slots.contains_key(&(s + n * SLOT)) {
@@ -3367,7 +3396,7 @@ impl Vm {
             1
         };
         if ahead > 1
-            && let Some(offset) = take_pages(CHUNK_ORDER + (ahead as u32).ilog2())
+            && let Some(offset) = self.take_filled(s - start, area, ahead)
         {
             let frame = (offset / PAGE) as u32;
             for n in 0..ahead {

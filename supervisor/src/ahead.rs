@@ -179,9 +179,10 @@ mod tests {
     /// Little is ready of what is slowly used up; of what is soon, twice as much each time.
     #[test]
     fn grows_with_use() {
+        // What the cell uses; when it is to ring then; the last block that is there.
         for (soon, sequence) in [
-            (Duration::ZERO, &[(1, 2), (2, 3), (3, 4), (9, 10), (13, 14), (14, 15)][..]),
-            (Duration::MAX, &[(1, 2), (2, 5), (3, 5), (4, 11), (7, 11), (8, 15)]),
+            (Duration::ZERO, &[(1, 2, 2), (2, 3, 3), (3, 4, 4), (9, 10, 10), (13, 14, 14), (14, 14, 15)][..]),
+            (Duration::MAX, &[(1, 2, 2), (2, 4, 5), (4, 8, 11), (8, 8, 15)]),
         ] {
             let (_file, control) = mapped((size_of::<Control>() as u64).next_multiple_of(4096));
             let extents = extents(control.clone(), 0);
@@ -192,14 +193,18 @@ mod tests {
                 let extents = extents.clone();
                 std::thread::spawn(move || work(&extents, READY, soon))
             };
-            for (used_to, end) in sequence {
+            for (used_to, tell_at, last) in sequence {
                 c.ahead.used_to.store(*used_to, Ordering::SeqCst);
                 // SAFETY: the word is in the mapping.
                 unsafe { libc::syscall(libc::SYS_futex, c.ahead.used_to.as_ptr(), libc::FUTEX_WAKE, 1) };
                 let begun = Instant::now();
-                // Of what the cell was too quick with nothing is made here; the last block that is there says how far it is.
-                let there = |number: u64| has(&extents.file, number);
-                while !there(*end) || *end + 1 < TOTAL && there(*end + 1) {
+                let is_so = || {
+                    let none_behind = *last + 1 == TOTAL || !has(&extents.file, *last + 1);
+                    c.ahead.tell_at.load(Ordering::SeqCst) == *tell_at
+                        && has(&extents.file, *last)
+                        && none_behind
+                };
+                while !is_so() {
                     assert!(begun.elapsed() < Duration::from_secs(60), "used {used_to}");
                     std::thread::yield_now();
                 }

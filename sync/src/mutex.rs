@@ -101,8 +101,14 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the mutex and takes it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.lock_looking(LOOK)
+    }
+
+    /// The same, of one that is often held for longer than for a few steps: looks for `long` ns whether it becomes free, before it parks.
+    #[inline]
+    pub fn lock_looking(&self, long: u64) -> MutexGuard<'_, T> {
         if self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.wait();
+            self.wait(long);
         }
         self.guard()
     }
@@ -129,8 +135,8 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Looks for a moment whether the mutex becomes free, and takes it. `also`: bits to clear then.
-    fn look(&self, also: u32) -> bool {
-        let mut look = threads::Look::new(LOOK);
+    fn look(&self, also: u32, long: u64) -> bool {
+        let mut look = threads::Look::new(long);
         loop {
             let word = self.word.load(Ordering::Relaxed);
             if word & LOCKED == 0 {
@@ -144,8 +150,8 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     #[cold]
-    fn wait(&self) {
-        if self.look(0) {
+    fn wait(&self, long: u64) {
+        if self.look(0, long) {
             return;
         }
         let node =
@@ -198,7 +204,7 @@ impl<T: ?Sized> Mutex<T> {
 
     /// The woken waiter takes the mutex, or goes back to the front of the line, to which it has the right.
     fn try_as_woken(&self, node: &Node, began: u64) -> bool {
-        if self.look(WOKEN) {
+        if self.look(WOKEN, LOOK) {
             return true;
         }
         let me = (node as *const Node).cast_mut();
