@@ -45,8 +45,7 @@ pub enum Op {
     /// Reads from handle `arg[0]` at offset `arg[1]` into `a`, and `b` when `a` is full. Value: bytes.
     Read,
     /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`, or, if
-    /// `arg[2]` = 1, at whatever is the file's end. Then flushes it to its device, if `arg[3]` is not 0; 1: data only.
-    /// Value: bytes.
+    /// `arg[2]` = 1, at whatever is the file's end. Value: bytes.
     Write,
     /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only.
     Sync,

@@ -72,7 +72,7 @@ fn mapping(v: &Spanned<DeValue<'_>>) -> Read<MappingPolicy> {
     }
     if kind == MappingKind::File && !matches!(paging, Some(Paging::Usual | Paging::Populate)) {
         let at = t.get("paging").map_or(v.span(), Spanned::span);
-        return wrong(&at, "files come by 64 KiB in any case: `paging` is usual or populate");
+        return wrong(&at, "files come by 64 KiB and more in any case: `paging` is usual or populate");
     }
     let of = |key: &str, without| t.get(key).map_or(Ok(without), |v| size(v, key));
     let (least, most) = (of("least", 0)?, of("most", u64::MAX)?);
@@ -239,7 +239,7 @@ colours = { of = 16, wanted = [0, 3, 15, 3] }
             ),
             (
                 mapping("kind = \"file\", paging = \"huge\""),
-                "line 3, column 38: files come by 64 KiB in any case: `paging` is usual or populate",
+                "line 3, column 38: files come by 64 KiB and more in any case: `paging` is usual or populate",
             ),
             (
                 mapping("kind = \"anonymous\", least = 2, most = 1, paging = \"huge\""),

@@ -1741,7 +1741,8 @@ impl HostFile {
         let from = if s.in_order.1 == start { s.in_order.0 } else { start };
         s.in_order = (from, start + len);
         // The host has it cached, too, and a read of that costs little more than one of what is here.
-        let is_cheap = h.fd.is_some() && platform().host().is_some();
+        let is_cheap =
+            h.fd.is_some() && platform().host().is_some() && !gate::stands_before(Resource::DeviceRead);
         let passed = (start + len).saturating_sub((memory().total() / IN_ORDER_PART).max(IN_ORDER_LEAST))
             / CHUNK
             * CHUNK;
@@ -1782,12 +1783,6 @@ impl HostFile {
 
     /// Writes all dirty pages to the host. Reports an earlier error, once.
     pub fn flush(&self) -> Result<()> {
-        self.flush_then(Then::Nothing).map(drop)
-    }
-
-    /// The same, and has the host flush the file to its device with what is written last, if that is one request. Did it?
-    fn flush_then(&self, then: Then) -> Result<bool> {
-        let mut is_synced = false;
         if self.may_be_written() {
             let mut s = self.lock_settled();
             if self.shared.load(Ordering::SeqCst) == 0 {
@@ -1806,7 +1801,7 @@ impl HostFile {
                 return Err(e);
             }
             if s.chunks.dirty_pages() == 0 {
-                return Ok(is_synced);
+                return Ok(());
             }
             let h = self.obtain(&mut s, true)?;
             let size = s.size;
@@ -1816,8 +1811,8 @@ impl HostFile {
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
-                Some(base) => append_out(h, &mut runs, base, then, |run| written.push(run)),
-                None => write_out(h, &runs, then, |run| written.push(run)),
+                Some(base) => append_out(h, &mut runs, base, |run| written.push(run)),
+                None => write_out(h, &runs, |run| written.push(run)),
             };
             let stat = stat_handle(h).ok();
             let mut s = self.state.lock();
@@ -1857,7 +1852,7 @@ impl HostFile {
             // Whoever writes it back, those have to pay whose it was.
             debts.iter().for_each(|(who, bytes)| books::moved_for(*who, Resource::DeviceWrite, *bytes));
             books::reimburse(begun, Resource::DeviceWrite, &debts);
-            is_synced = outcome?;
+            outcome?;
         }
     }
 
@@ -1907,8 +1902,7 @@ impl HostFile {
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
         let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
-        let then = Then::Nothing;
-        if append { append_out(h, &mut run, at, then, pay) } else { write_out(h, &run, then, pay) }?;
+        if append { append_out(h, &mut run, at, pay) } else { write_out(h, &run, pay) }?;
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
@@ -1966,31 +1960,18 @@ fn in_pieces(h: Handle, runs: &[DirtyRun]) -> Vec<DirtyRun> {
     runs.iter().flat_map(|r| (0..r.len).step_by(most as usize).map(move |from| piece(r, from))).collect()
 }
 
-/// What is to be done when something was written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
-    Nothing,
-    /// It is flushed to its device, with what is needed to read it.
-    SyncData = 1,
-    /// So is all that is known of the file.
-    Sync = 2,
-}
-
-/// Writes runs of the cell's memory to a host file, several at a time. `then`: after it, if it is one. `done` is told of each piece that is
-/// there. Value: `then` has been done.
-fn write_out(h: Handle, runs: &[DirtyRun], then: Then, mut done: impl FnMut(DirtyRun)) -> Result<bool> {
+/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there.
+fn write_out(h: Handle, runs: &[DirtyRun], mut done: impl FnMut(DirtyRun)) -> Result<()> {
     let runs = in_pieces(h, runs);
-    let is_one = runs.len() == 1;
     let mut calls = Vec::with_capacity(runs.len());
     for run in &runs {
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
         r.arg[1] = run.at;
         r.a = Extent { offset: run.memory, len: run.len };
-        r.arg[3] = if is_one { then as u64 } else { 0 };
         calls.push(Call::send(r)?);
     }
-    let mut outcome = Ok(is_one && then != Then::Nothing);
+    let mut outcome = Ok(());
     for (c, run) in calls.iter().zip(&runs) {
         match c.wait() {
             Ok(n) if n == run.len => done(*run),
@@ -2002,14 +1983,8 @@ fn write_out(h: Handle, runs: &[DirtyRun], then: Then, mut done: impl FnMut(Dirt
 }
 
 /// Writes runs, one after another, from offset `base` on to the end of the
-/// host's file, wherever that is. As few requests as can be: each arrives whole. `then`: after the last. `done`, and the value: as above.
-fn append_out(
-    h: Handle,
-    runs: &mut [DirtyRun],
-    base: u64,
-    then: Then,
-    mut done: impl FnMut(DirtyRun),
-) -> Result<bool> {
+/// host's file, wherever that is. As few requests as can be: each arrives whole. `done`: as above.
+fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(DirtyRun)) -> Result<()> {
     if let Some(first) = runs.first_mut()
         && first.at < base
     {
@@ -2017,14 +1992,11 @@ fn append_out(
         let skip = (base - first.at).min(first.len);
         *first = DirtyRun { at: first.at + skip, memory: first.memory + skip, len: first.len - skip };
     }
-    let pieces = in_pieces(h, runs);
-    let mut pairs = pieces.chunks(2).peekable();
-    while let Some(pair) = pairs.next() {
+    for pair in in_pieces(h, runs).chunks(2) {
         let extent = |r: &DirtyRun| Extent { offset: r.memory, len: r.len };
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
         r.arg[2] = 1;
-        r.arg[3] = if pairs.peek().is_none() { then as u64 } else { 0 };
         r.a = extent(&pair[0]);
         r.b = pair.get(1).map_or(Extent::default(), extent);
         let len = r.a.len + r.b.len;
@@ -2033,7 +2005,7 @@ fn append_out(
         }
         pair.iter().for_each(|run| done(*run));
     }
-    Ok(then != Then::Nothing && !pieces.is_empty())
+    Ok(())
 }
 
 fn release(h: Handle) {
@@ -2148,9 +2120,7 @@ impl File for HostFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        if self.flush_then(if data_only { Then::SyncData } else { Then::Sync })? {
-            return Ok(());
-        }
+        self.flush()?;
         let h = {
             let mut s = self.lock_settled();
             self.obtain(&mut s, false)?

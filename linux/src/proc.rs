@@ -151,6 +151,13 @@ impl Tree {
 
     /// Adds a file, and the directories that it is in.
     fn add(&mut self, path: &'static str, body: Body) {
+        // Where the last one is, from the root on: mostly this one is in the same directories.
+        let mut last = Vec::new();
+        let mut of = self.entries.len() - 1;
+        while of != 0 {
+            last.push(of);
+            of = self.entries[of].parent;
+        }
         let mut at = 0;
         let mut parts = path.split('/').peekable();
         let mut body = Some(body);
@@ -161,15 +168,10 @@ impl Tree {
                 }
                 return;
             }
-            // It is often among the last.
-            let found = self
-                .entries
-                .iter()
-                .enumerate()
-                .rev()
-                .find(|(n, e)| *n != 0 && e.parent == at && e.name == name);
-            at = match found {
-                Some((n, _)) => n,
+            let is_it = |n: usize, e: &Entry| n != 0 && e.parent == at && e.name == name;
+            let near = last.pop().filter(|n| is_it(*n, &self.entries[*n]));
+            at = match near.or_else(|| (0..self.entries.len()).find(|n| is_it(*n, &self.entries[*n]))) {
+                Some(n) => n,
                 None => {
                     self.entries.push(Entry { name, parent: at, body: Body::Dir });
                     self.entries.len() - 1

@@ -362,6 +362,18 @@ pub struct Asked {
 }
 
 impl Area {
+    /// Is a slot's length of what it shows `at` bytes behind its start here without waiting for a device: zeroes, or bytes of a file that is in memory?
+    fn has_in_memory(&self, at: u64) -> bool {
+        match &self.kind {
+            Kind::Anonymous => true,
+            Kind::File { file, offset } => file.object().is_some_and(|object| {
+                let (from, to) = (at + offset, at + offset + SLOT);
+                to <= object.size() && object.is_here(from) && object.is_here(to - 1)
+            }),
+            Kind::Object { .. } => false,
+        }
+    }
+
     /// All that is or isn't, as one number: compared one by one, rustc 1.95's LLVM (22.1) crashes where it puts the comparisons together.
     fn marks(&self) -> u8 {
         let AtFork { omitted, wiped } = self.at_fork;
@@ -1750,11 +1762,11 @@ impl Vm {
 
     /// Where memory is ready for a mapping: zeroed, and in place. If need be, some is made ready.
     fn take_ready(&mut self, len: u64) -> Option<u64> {
-        let found = self.ready.find(len, self.top, page_up(self.brk)).or_else(|| {
+        let found = self.ready.find(len, self.top, self.heap_ready().0).or_else(|| {
             if !self.open_again(len) {
                 self.make_ready(len);
             }
-            self.ready.find(len, self.top, page_up(self.brk))
+            self.ready.find(len, self.top, self.heap_ready().0)
         })?;
         self.ready.cut(found, found + len);
         Some(found)
@@ -1869,15 +1881,26 @@ impl Vm {
         }
     }
 
+    /// What is ready behind the heap, and behind what is closed there: from where to where. Nothing: twice the same.
+    fn heap_ready(&self) -> (u64, u64) {
+        let end = page_up(self.brk);
+        let from = self.closed.last_in(end, end + PAGE).map_or(end, |(_, e)| e);
+        (from, self.ready.last_in(from, from + PAGE).map_or(from, |(_, e)| e))
+    }
+
     /// Gives back what is ready behind the heap. Apart from it, it would be taken for others, who would be in the heap's way.
     fn drop_ready_heap(&mut self) {
-        let end = page_up(self.brk);
-        if let Some((_, last)) = self.ready.last_in(end, end + PAGE) {
-            self.drop_spare(end, last);
+        let (from, to) = self.heap_ready();
+        if from < to {
+            self.drop_spare(from, to);
         }
     }
 
     fn drop_closed(&mut self) {
+        let end = page_up(self.brk);
+        if self.closed.last_in(end, end + PAGE).is_some() {
+            self.drop_ready_heap();
+        }
         while let Some((s, e)) = self.closed.last_in(0, USER_MAX) {
             self.drop_spare(s, e);
         }
@@ -1885,8 +1908,8 @@ impl Vm {
 
     /// Has no slot that areas have pages of, too, any that are ready: before others come to share them. Nothing stays closed.
     fn drop_spare_parts(&mut self) {
-        self.drop_closed();
         self.drop_ready_heap();
+        self.drop_closed();
         let mut end = USER_MAX;
         while let Some((s, e)) = self.ready.last_in(0, end) {
             let (first, last) = (s.next_multiple_of(SLOT), e & !(SLOT - 1));
@@ -2687,13 +2710,15 @@ impl Vm {
             }
         } else if new < old {
             let lazy = LAZY.load(Ordering::Relaxed);
-            let behind = self.ready.last_in(old, old + PAGE);
-            if behind.is_some_and(|(s, e)| e - s + old - new > MADE_READY_MAX) {
+            if self.heap_ready().1 - new > MADE_READY_MAX {
                 self.drop_ready_heap();
             }
             // Who goes up and down finds it in place again.
             if !self.close(new, old, HEAP, lazy) {
                 self.drop_ready_heap();
+                if let Some((_, closed)) = self.closed.last_in(old, old + PAGE) {
+                    self.drop_spare(old, closed);
+                }
                 self.remove(new, old);
             }
         }
@@ -3278,7 +3303,7 @@ impl Vm {
     }
 
     /// Takes memory for some slots, a power of two, with what an area shows `at` bytes behind its start: zeroes, or a file's bytes. None: there is
-    /// no such memory, or the file has not so much.
+    /// no such memory, or the file has not so much any more.
     fn take_filled(&self, at: u64, area: &Area, slots: u64) -> Option<u64> {
         let order = CHUNK_ORDER + (slots as u32).ilog2();
         let Kind::File { file, offset } = &area.kind else { return take_pages(order) };
@@ -3382,7 +3407,8 @@ impl Vm {
         let ahead = if grows && paging != Paging::Demand && s >= start && slot.is_none() {
             let mut n = 1;
             let end = area.end.min(block + BLOCK);
-            while n < 4 && s + (n + 1) * SLOT <= end && !self.slots.contains_key(&(s + n * SLOT)) {
+            let is_next = |at: u64| !self.slots.contains_key(&at) && area.has_in_memory(at - start);
+            while n < 4 && s + (n + 1) * SLOT <= end && is_next(s + n * SLOT) {
                 n += 1;
             }
             if n >= 4 {

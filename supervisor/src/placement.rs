@@ -1,7 +1,7 @@
 //! Which processors a cell's cores are pinned to, and which memory is near them.
 //!
 //! Cells of a host stay out of each other's way: each one holds a lock on a byte of a file in the registry's directory for every processor
-//! that a core of it is pinned to, in the first row of the file in which nobody has that byte. So the number of rows that are taken says how
+//! that a core of it is pinned to, out of the bytes that this processor has there. So the number of bytes that are taken says how
 //! many cells have a processor, and what a supervisor had is free when it is gone, however it ended. Nobody is kept from anything: where
 //! there are more cores than processors, those with the fewest cells are shared.
 //!
@@ -19,9 +19,9 @@ use crate::registry;
 
 /// Name of the file in the registry's directory.
 const NAME: &str = "processors";
-/// Cells of one processor that are counted, and bytes of a row: a byte a processor.
-const ROWS: i64 = 64;
-const ROW: i64 = 1 << 16;
+/// Bytes of a processor, so many cells of it are counted; and processors at most.
+const PLACES: i64 = 64;
+const CPUS_MAX: usize = 1 << 16;
 /// How often is begun anew because another cell was faster.
 const TRIES: usize = 8;
 
@@ -35,12 +35,13 @@ pub struct Placement {
     _held: Option<File>,
 }
 
-/// A processor: its number, its node, and how many cells have it.
+/// A processor: its number, its node, how many cells have it, and the first of its bytes that none has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Processor {
     cpu: usize,
     node: usize,
-    cells: i64,
+    cells: usize,
+    free: i64,
 }
 
 impl Placement {
@@ -88,24 +89,26 @@ fn place(
 ) -> Placement {
     let mut cpus = Vec::new();
     for _ in 0..TRIES {
-        let all: Vec<Processor> = allowed
-            .iter()
-            .map(|&cpu| Processor {
-                cpu,
-                node: nodes.get(&cpu).copied().unwrap_or(0),
-                cells: cells_of(&file, cpu),
-            })
-            .collect();
+        let look = |&cpu: &usize| {
+            let mut taken = Vec::new();
+            find_taken(&file, cpu as i64 * PLACES, PLACES, &mut taken);
+            taken.sort_unstable();
+            let is_next = |(n, at): (usize, &i64)| *at == cpu as i64 * PLACES + n as i64;
+            let free = taken.iter().enumerate().take_while(|(n, at)| is_next((*n, at))).count() as i64;
+            let node = nodes.get(&cpu).copied().unwrap_or(0);
+            Processor { cpu, node, cells: taken.len(), free: cpu as i64 * PLACES + free.min(PLACES - 1) }
+        };
+        let all: Vec<Processor> = allowed.iter().map(look).collect();
         let chosen = choose(&all, cores);
         cpus = chosen.iter().map(|p| p.cpu).collect();
-        let locked = |p: &&Processor| lock(&file, p.cells, p.cpu, libc::F_WRLCK);
+        let locked = |p: &&Processor| lock(&file, p.free, libc::F_WRLCK);
         let got: Vec<_> = chosen[..online.min(cores)].iter().take_while(locked).collect();
         if got.len() == online.min(cores) {
             break;
         }
         // Somebody else has one of them by now.
         for p in got {
-            lock(&file, p.cells, p.cpu, libc::F_UNLCK);
+            lock(&file, p.free, libc::F_UNLCK);
         }
     }
     Placement::of(cpus, nodes, Some(file))
@@ -126,36 +129,41 @@ fn choose(all: &[Processor], cores: usize) -> Vec<Processor> {
         .into_values()
         .chain(everywhere)
         .filter_map(best)
-        .min_by_key(|some| some.iter().map(|p| p.cells).sum::<i64>())
+        .min_by_key(|some| some.iter().map(|p| p.cells).sum::<usize>())
         .unwrap_or_default()
 }
 
-fn record(kind: i32, row: i64, cpu: usize) -> libc::flock {
+fn record(kind: i32, at: i64, len: i64) -> libc::flock {
     // SAFETY: numbers, of which 0 is a value.
     let mut record: libc::flock = unsafe { std::mem::zeroed() };
     record.l_type = kind as libc::c_short;
     record.l_whence = libc::SEEK_SET as libc::c_short;
-    record.l_start = row * ROW + cpu as i64;
-    record.l_len = 1;
+    (record.l_start, record.l_len) = (at, len);
     record
 }
 
-/// Takes a processor's byte in a row, or lets it go. False: somebody else has it.
-fn lock(file: &File, row: i64, cpu: usize, kind: i32) -> bool {
-    let record = record(kind, row, cpu);
+/// Takes a byte, or lets it go. False: somebody else has it.
+fn lock(file: &File, at: i64, kind: i32) -> bool {
+    let record = record(kind, at, 1);
     // SAFETY: a valid record.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const record) == 0 }
 }
 
-/// In how many rows somebody has a processor.
-fn cells_of(file: &File, cpu: usize) -> i64 {
-    let is_free = |row: &i64| {
-        let mut record = record(libc::F_WRLCK, *row, cpu);
-        // SAFETY: a valid record.
-        let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut record) };
-        asked != 0 || record.l_type == libc::F_UNLCK as libc::c_short
-    };
-    (0..ROWS).find(is_free).unwrap_or(ROWS)
+/// Which of `len` bytes from `at` on somebody has. Which one the host names first is its business.
+fn find_taken(file: &File, at: i64, len: i64, taken: &mut Vec<i64>) {
+    if len <= 0 {
+        return;
+    }
+    let mut record = record(libc::F_WRLCK, at, len);
+    // SAFETY: a valid record.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut record) };
+    if asked != 0 || record.l_type == libc::F_UNLCK as libc::c_short {
+        return;
+    }
+    let found = record.l_start.clamp(at, at + len - 1);
+    taken.push(found);
+    find_taken(file, at, found - at, taken);
+    find_taken(file, found + 1, at + len - found - 1, taken);
 }
 
 /// The node of each processor, as the host says. Where it says nothing, there is one.
@@ -177,7 +185,7 @@ fn cpus_of(list: &str) -> Vec<usize> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some(from.trim().parse().ok()?..=to.trim().parse().ok()?)
     };
-    list.split(',').filter_map(range).flatten().take(ROW as usize).collect()
+    list.split(',').filter_map(range).flatten().take(CPUS_MAX).collect()
 }
 
 /// MPOL_PREFERRED_MANY, and where that isn't known (before Linux 5.15) MPOL_PREFERRED of the first. False: it failed.
@@ -198,16 +206,10 @@ fn prefer(memory: &Mapping, len: u64, nodes: &[usize]) -> bool {
 mod tests {
     use super::*;
 
-    fn processors(cells: &[i64], node: impl Fn(usize) -> usize) -> Vec<Processor> {
-        cells
-            .iter()
-            .enumerate()
-            .map(|(cpu, cells)| Processor { cpu, node: node(cpu), cells: *cells })
-            .collect()
-    }
-
-    fn chosen(cells: &[i64], node: impl Fn(usize) -> usize, cores: usize) -> Vec<usize> {
-        choose(&processors(cells, node), cores).iter().map(|p| p.cpu).collect()
+    fn chosen(cells: &[usize], node: impl Fn(usize) -> usize, cores: usize) -> Vec<usize> {
+        let of = |(cpu, cells): (usize, &usize)| Processor { cpu, node: node(cpu), cells: *cells, free: 0 };
+        let all: Vec<Processor> = cells.iter().enumerate().map(of).collect();
+        choose(&all, cores).iter().map(|p| p.cpu).collect()
     }
 
     #[test]
@@ -247,11 +249,26 @@ mod tests {
         drop(first);
         assert_eq!(start(2, 2).cpus, [0, 1]);
         drop((second, third, fourth));
+        // Who is left of those that came later is counted, too.
+        let [first, second, third, fourth, later] = std::array::from_fn(|_| start(1, 1));
+        assert_eq!(later.cpus, [0]);
+        drop((first, second, third, fourth));
+        let more = [start(1, 1), start(2, 2)];
+        assert_eq!((&more[0].cpus[..], &more[1].cpus[..]), (&[1][..], &[2, 3][..]));
+        assert_eq!(start(1, 1).cpus, [0]);
+        drop((more, later));
         assert_eq!(start(4, 4).cpus, [0, 1, 2, 3]);
         // At the same time: none of them has what another one has.
-        let threads: Vec<_> =
-            (0..4).map(|_| std::thread::scope(|s| s.spawn(|| start(1, 1)).join().unwrap())).collect();
-        let mut all: Vec<usize> = threads.iter().flat_map(|p| p.cpus.clone()).collect();
+        let together = std::sync::Barrier::new(4);
+        let placed: Vec<Placement> = std::thread::scope(|s| {
+            let one = || {
+                together.wait();
+                start(1, 1)
+            };
+            let threads: Vec<_> = (0..4).map(|_| s.spawn(one)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let mut all: Vec<usize> = placed.iter().flat_map(|p| p.cpus.clone()).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 3]);
     }
@@ -270,7 +287,7 @@ mod tests {
         assert_eq!(cpus_of("0-3,8, 10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(cpus_of(""), [0; 0]);
         assert_eq!(cpus_of("a,3-x,5\n"), [5]);
-        assert!(cpus_of("0-18446744073709551615").len() <= ROW as usize);
+        assert!(cpus_of("0-18446744073709551615").len() <= CPUS_MAX);
     }
 
     /// The policy is the file's: it is seen in every mapping of it.
@@ -280,8 +297,9 @@ mod tests {
         let file = crate::memory::anonymous("placement", len).unwrap();
         let memory = Mapping::new(&file, len).unwrap();
         if !prefer(&memory, len, &[0]) {
-            // A kernel without nodes.
-            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOSYS));
+            // A kernel without nodes, or a container that may not say so.
+            let why = std::io::Error::last_os_error().raw_os_error();
+            assert!(matches!(why, Some(libc::ENOSYS | libc::EPERM)), "{why:?}");
             return;
         }
         let other = Mapping::new(&file, len).unwrap();

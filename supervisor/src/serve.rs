@@ -547,16 +547,14 @@ impl Server {
                     if !h.write {
                         return Err(Errno::EBADF);
                     }
-                    let n = write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?;
-                    if r.arg[3] != 0 {
-                        sync(h.fd.as_raw_fd(), r.arg[3] == 1)?;
-                    }
-                    Reply::value(n)
+                    Reply::value(write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?)
                 }
             }
             Op::Sync => {
                 let h = self.handle(r.arg[0])?;
-                sync(h.fd.as_raw_fd(), r.arg[1] == 1)?;
+                let fd = h.fd.as_raw_fd();
+                // SAFETY: no memory is involved.
+                check(unsafe { if r.arg[1] == 1 { libc::fdatasync(fd) } else { libc::fsync(fd) } } as i64)?;
                 Reply::value(0)
             }
             Op::StatHandle => {
@@ -1242,12 +1240,6 @@ fn reopen(fd: &OwnedFd, flags: i32) -> std::result::Result<OwnedFd, Errno> {
     Ok(unsafe {
         OwnedFd::from_raw_fd(check(libc::open(own.as_ptr(), flags | libc::O_CLOEXEC) as i64)? as RawFd)
     })
-}
-
-/// Flushes a file to its device.
-fn sync(fd: i32, data_only: bool) -> std::result::Result<(), Errno> {
-    // SAFETY: no memory is involved.
-    check(unsafe { if data_only { libc::fdatasync(fd) } else { libc::fsync(fd) } } as i64).map(drop)
 }
 
 fn write_all(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
@@ -78,36 +78,43 @@ fn tree(pid: u32) -> Vec<u32> {
     all
 }
 
-/// Memory of the machine that processes and all their descendants keep, bytes: their part of what is mapped (Pss), and files that no path of ours
-/// leads to, such as a cell's memory, as a whole.
+/// Memory of the machine that processes and all their descendants keep, bytes: files that they have open and that no path of ours leads to,
+/// such as a cell's memory, as a whole, and their part (Pss) of whatever else is mapped.
 pub fn resident(pids: &[u32]) -> Result<u64> {
-    let is_reached = |path: &Path, ino: u64| fs::metadata(path).is_ok_and(|m| m.ino() == ino);
-    let (mut sum, mut others) = (0, HashMap::new());
-    for pid in pids.iter().flat_map(|pid| tree(*pid)) {
+    let all: Vec<u32> = pids.iter().flat_map(|pid| tree(*pid)).collect();
+    let mut whole = HashMap::new();
+    for pid in &all {
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let (Ok(file), Ok(path)) = (fs::metadata(entry.path()), fs::read_link(entry.path())) else {
                 continue;
             };
-            if file.is_file() && !is_reached(&path, file.ino()) {
-                others.insert((file.dev(), file.ino()), file.blocks() * 512);
+            let is_reached = fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (file.dev(), file.ino()));
+            if file.is_file() && !is_reached {
+                // As makedev(3) puts them together.
+                let (major, minor) = (file.dev() >> 8 & 0xfff, file.dev() & 0xff | file.dev() >> 12 & !0xff);
+                whole.insert((major, minor, file.ino()), file.blocks() * 512);
             }
         }
+    }
+    let mut parts = 0;
+    for pid in &all {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
         let mut counts = true;
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 // A mapping: addresses, access, offset, device, number, path. What has a key is of the mapping before it.
-                [range, _, _, _, ino, path, ..] if range.contains('-') => {
-                    counts = !path.starts_with('/') || is_reached(Path::new(path), ino.parse()?);
+                [range, _, _, device, ino, ..] if range.contains('-') => {
+                    let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+                    let (major, minor) = device.split_once(':').unwrap_or_default();
+                    counts = !whole.contains_key(&(number(major), number(minor), ino.parse()?));
                 }
-                [range, _, _, _, _] if range.contains('-') => counts = true,
-                ["Pss:", size, ..] if counts => sum += size.parse::<u64>()? << 10,
+                ["Pss:", size, ..] if counts => parts += size.parse::<u64>()? << 10,
                 _ => {}
             }
         }
     }
-    Ok(sum + others.values().sum::<u64>())
+    Ok(parts + whole.values().sum::<u64>())
 }
 
 /// Processor time that a process and all its descendants have used, in all their threads, seconds: exact, but without what has ended.

@@ -73,7 +73,7 @@ struct Row {
     cpu: f64,
     /// Of that without books, percent: the median of the rounds' ratios.
     cpu_ratio: f64,
-    /// What that median is in the load as such, with a confidence of 95 %.
+    /// Between which the median of starts is in the load as such, with a confidence of 95 %: by the medians of the rounds of each.
     cpu_interval: (f64, f64),
     /// The least and the greatest of those ratios.
     cpu_ratios: (f64, f64),
@@ -127,7 +127,7 @@ impl Loaded for Batch {
 
 /// How often a pair is started anew within a load's rounds: what a start happens to give a cell, where its memory lies and on which
 /// processors what its threads meet, lasts as long as the cell does, and would be taken for the grid's.
-const STARTS: usize = 4;
+const STARTS: usize = 7;
 
 /// A load on the runtime with books, and on the one without.
 type Pair = [Box<dyn Loaded>; 2];
@@ -146,8 +146,10 @@ pub fn measure(bench: &Bench) -> Result<()> {
     let mut rows = Vec::new();
     if !bench.options.json {
         println!(
-            "overhead, {} rounds of {} s in turns, {STARTS} starts of each cell; ratios to a runtime without books",
-            bench.options.rounds, bench.options.seconds
+            "overhead, {} rounds of {} s in turns, {} starts of each cell; ratios to a runtime without books",
+            bench.options.rounds,
+            bench.options.seconds,
+            bench.options.rounds.div_ceil(each_start(bench))
         );
         println!(
             "  {:28}{:>12}{:>10}{:>8}{:>12}{:>10}{:>12}{:>10}{:>18}{:>18}",
@@ -240,13 +242,18 @@ fn cells_overhead(snapshot: &Snapshot) -> i64 {
     cell.map(|a| a.resources.of(Resource::Overhead).ns).sum()
 }
 
+/// Rounds of each start.
+fn each_start(bench: &Bench) -> usize {
+    bench.options.rounds.div_ceil(STARTS).max(1)
+}
+
 /// Loads both in turns: the one with books and the one without. `start`: both of them.
 fn compare(bench: &Bench, name: &str, goal: f64, mut start: impl FnMut() -> Result<Pair>) -> Result<Row> {
     let seconds = f64::from(bench.options.seconds);
     let (mut loads, mut series) = ([Vec::new(), Vec::new()], Vec::new());
     let (mut overhead, mut asleep, mut worked) = (0.0, 0.0, 0.0);
     let mut running: Option<Pair> = None;
-    let each = bench.options.rounds.div_ceil(STARTS);
+    let each = each_start(bench);
     for round in 0..bench.options.rounds {
         if round % each == 0 {
             // Those before end before others begin.
@@ -291,7 +298,9 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut start: impl FnMut() -> Resu
     let cpu_ratio = median(&mut cpu_ratios);
     let least = *cpu_ratios.first().context("there were no rounds")?;
     let greatest = *cpu_ratios.last().context("there were no rounds")?;
-    let (from, to) = around_median(cpu_ratios.len());
+    let mut starts: Vec<f64> = ratios(|l| l.cpu).chunks_mut(each).map(median).collect();
+    starts.sort_by(f64::total_cmp);
+    let (from, to) = around_median(starts.len());
     Ok(Row {
         name: name.into(),
         overhead: overhead * 100.0 / worked,
@@ -302,7 +311,7 @@ fn compare(bench: &Bench, name: &str, goal: f64, mut start: impl FnMut() -> Resu
         // A load's is for a thousand.
         cpu: middle(|l| l.cpu) / 1000.0,
         cpu_ratio,
-        cpu_interval: (cpu_ratios[from], cpu_ratios[to]),
+        cpu_interval: (starts[from], starts[to]),
         cpu_ratios: (least, greatest),
     })
 }
