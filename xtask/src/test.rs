@@ -87,22 +87,25 @@ const MEASURING: &[&str] = &[
     "units",
 ];
 
-/// Take long, need no more than a processor and measure nothing: they run beside the other part, which mostly waits.
-const BESIDE: (&[&str], &str) = (&["models", "lints", "debug"], "programs");
+/// Take long, need no more than a processor and measure nothing: they run beside the other part, which often waits.
+const BESIDE: &[(&[&str], &str)] = &[(&["lints", "debug"], "programs"), (&["models"], "nucleus")];
 
 /// Runs them.
 pub fn all(options: &Options) -> Result<()> {
     let wanted = |part: &str| options.parts.is_empty() || options.parts.iter().any(|p| p == part);
-    let with = wanted(BESIDE.1);
-    let beside: Vec<&str> = BESIDE.0.iter().copied().filter(|part| with && wanted(part)).collect();
+    // What runs beside a part, of what is wanted.
+    let beside = |with: &str| -> Vec<&str> {
+        let parts = BESIDE.iter().filter(|(_, other)| *other == with && wanted(with));
+        parts.flat_map(|(parts, _)| parts.iter().copied()).filter(|part| wanted(part)).collect()
+    };
     for (name, what, part) in PARTS {
-        if !wanted(name) || beside.contains(name) {
+        if !wanted(name) || BESIDE.iter().any(|(_, with)| beside(with).contains(name)) {
             continue;
         }
         println!("== {name}: {what}");
         let begun = Instant::now();
-        let others =
-            if *name == BESIDE.1 && !beside.is_empty() { Some(Beside::begin(&beside)?) } else { None };
+        let others = Some(beside(name)).filter(|parts| !parts.is_empty());
+        let others = others.map(|parts| Beside::begin(&parts)).transpose()?;
         let done = part();
         let took = begun.elapsed().as_secs_f64();
         if let Some(others) = others {
