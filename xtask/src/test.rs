@@ -28,7 +28,10 @@ const PARTS: &[Part] = &[
     ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet"]))),
     ("models", "all interleavings of the locks, and of what cores hand to each other", models),
     ("debug", "a runtime that checks itself is built", debug),
-    ("programs", "unmodified programs on Linux and in cells", || cases("programs")),
+    // Most of their time they wait, for servers and for each other.
+    ("programs", "unmodified programs on Linux and in cells", || {
+        cases_with("programs", &["--test-threads", "3"])
+    }),
     ("syscalls", "system calls on Linux and in cells, and the table of them", || {
         // Two cells on one processor take it from each other.
         let others: Vec<&str> = MEASURING.iter().flat_map(|case| ["--skip", case]).collect();
@@ -88,7 +91,7 @@ const MEASURING: &[&str] = &[
 ];
 
 /// Take long, need no more than a processor and measure nothing: they run beside the other part, which often waits.
-const BESIDE: &[(&[&str], &str)] = &[(&["lints", "debug"], "programs"), (&["models"], "nucleus")];
+const BESIDE: &[(&[&str], &str)] = &[(&["models", "lints", "debug"], "programs")];
 
 /// Runs them.
 pub fn all(options: &Options) -> Result<()> {
