@@ -13,6 +13,7 @@
  *
  * Exact for one processor, but for runs that a fault or an interrupt leaves early, which count whole. */
 #include "plugin.h"
+
 static uint64_t most;
 
 static void marked(unsigned cpu, void *number)

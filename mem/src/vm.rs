@@ -1762,11 +1762,11 @@ impl Vm {
 
     /// Where memory is ready for a mapping: zeroed, and in place. If need be, some is made ready.
     fn take_ready(&mut self, len: u64) -> Option<u64> {
-        let found = self.ready.find(len, self.top, self.heap_ready().0).or_else(|| {
+        let found = self.ready.find(len, self.top, self.heap_ready_from()).or_else(|| {
             if !self.open_again(len) {
                 self.make_ready(len);
             }
-            self.ready.find(len, self.top, self.heap_ready().0)
+            self.ready.find(len, self.top, self.heap_ready_from())
         })?;
         self.ready.cut(found, found + len);
         Some(found)
@@ -1881,10 +1881,15 @@ impl Vm {
         }
     }
 
-    /// What is ready behind the heap, and behind what is closed there: from where to where. Nothing: twice the same.
-    fn heap_ready(&self) -> (u64, u64) {
+    /// Where what is ready behind the heap begins, if there is some: behind what is closed there.
+    fn heap_ready_from(&self) -> u64 {
         let end = page_up(self.brk);
-        let from = self.closed.last_in(end, end + PAGE).map_or(end, |(_, e)| e);
+        self.closed.last_in(end, end + PAGE).map_or(end, |(_, e)| e)
+    }
+
+    /// What is ready behind the heap: from where to where. Nothing: twice the same.
+    fn heap_ready(&self) -> (u64, u64) {
+        let from = self.heap_ready_from();
         (from, self.ready.last_in(from, from + PAGE).map_or(from, |(_, e)| e))
     }
 
@@ -1897,8 +1902,7 @@ impl Vm {
     }
 
     fn drop_closed(&mut self) {
-        let end = page_up(self.brk);
-        if self.closed.last_in(end, end + PAGE).is_some() {
+        if self.heap_ready_from() > page_up(self.brk) {
             self.drop_ready_heap();
         }
         while let Some((s, e)) = self.closed.last_in(0, USER_MAX) {
@@ -1933,9 +1937,9 @@ impl Vm {
         let anonymous = simple && !request.shared && matches!(request.kind, Kind::Anonymous);
         let how = request.paging.unwrap_or(self.paging);
         let grows = request.grows;
-        // What is ready below it would be no fault.
         let colours =
             request.colours.filter(|_| matches!(request.kind, Kind::Anonymous) && !request.shared && !grows);
+        // What is ready below it would be no fault.
         let small = anonymous && !grows && colours.is_none() && len <= READY_MAX && how != Paging::Demand;
         let anywhere = small && request.addr == 0 && request.place == Place::Hint;
         let taken = if anywhere { self.take_ready(len) } else { None };
