@@ -62,6 +62,9 @@ cat logged/current
 sv status b | plain
 kill -HUP "$server"
 wait "$server" || echo "ended: $?"
+# Each service's runsv ends by itself, and the one of the log with it: until then they have files here.
+gone() { for s in a b a/log; do sv status $s 2>&1 | grep -q 'runsv not running' || return 1; done; }
+until_ gone
 grep -c . errors || true
 EOF
 $RUN bash all

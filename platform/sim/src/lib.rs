@@ -59,7 +59,8 @@ pub struct Sim {
     control: &'static Control,
     config: Config,
     state: Mutex<State>,
-    turn: Condvar,
+    /// Where each core waits until it is the one that runs.
+    turns: Vec<Condvar>,
     calls: AtomicU64,
 }
 
@@ -125,7 +126,25 @@ pub fn steal(ns: u64) {
     state.wake_due(sim.config.cores);
 }
 
+/// Has this process run on one of its processors. One core runs at a time, and where they are threads of one processor, to go from one to the
+/// other costs no interrupt.
+fn stay_on_one_processor() {
+    // SAFETY: the sets are filled in before they are read; if that fails, it goes on as it is.
+    unsafe {
+        let (mut may, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of_val(&may), &raw mut may) != 0 {
+            return;
+        }
+        let may = (0..libc::CPU_SETSIZE as usize).filter(|n| libc::CPU_ISSET(*n, &may));
+        let may: Vec<usize> = may.collect();
+        let Some(mine) = may.get(std::process::id() as usize % may.len().max(1)) else { return };
+        libc::CPU_SET(*mine, &mut one);
+        libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+    }
+}
+
 fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
+    stay_on_one_processor();
     // SAFETY: all zeroes is a valid control area; it lives as long as the process.
     let control: &'static Control = unsafe {
         let layout = std::alloc::Layout::new::<Control>();
@@ -153,7 +172,7 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
             away: vec![0; config.cores],
             answers: (0..config.cores).map(|_| VecDeque::new()).collect(),
         }),
-        turn: Condvar::new(),
+        turns: (0..config.cores).map(|_| Condvar::new()).collect(),
         calls: AtomicU64::new(0),
     });
     set_platform(PLATFORM.get_or_init(|| sim));
@@ -199,7 +218,7 @@ impl Sim {
         me: usize,
     ) -> std::sync::MutexGuard<'a, State> {
         while state.running != me {
-            state = self.turn.wait(state).expect("no core panics while it holds the state");
+            state = self.turns[me].wait(state).expect("no core panics while it holds the state");
         }
         let space = atoll_core_local().space.load(Ordering::Relaxed);
         if let Some(memory) = &mut state.memory {
@@ -257,7 +276,13 @@ impl Sim {
             state.now = state.now.max(next);
             state.wake_due(self.config.cores);
         }
-        self.turn.notify_all();
+        let next = state.running;
+        if next != me {
+            // Without the lock, which it takes first of all.
+            drop(state);
+            self.turns[next].notify_one();
+            state = self.lock();
+        }
         self.wait_turn(state, me)
     }
 }

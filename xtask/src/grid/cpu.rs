@@ -9,14 +9,17 @@ use super::cell::{Cell, Snapshot, Wanted};
 use super::shares::{self, Measure, Share};
 use super::{Bench, TENANTS, tenants};
 
-/// Part of the cores' time, percent, from which a resource is one that is contended for.
-const CONTENDED: f64 = 0.5;
+/// Part of the cores' time, percent, from which a resource is shown.
+const SHOWN: f64 = 0.5;
 
 #[derive(Serialize)]
 struct Outcome {
     cores: usize,
     seconds: u32,
+    /// Where the processors are what all wait for.
     shares: Vec<Share>,
+    /// Of files and of their cache, where that one is what all wait for.
+    narrow: Vec<Share>,
     /// Files opened, read and closed a second.
     reads: f64,
     /// The grid's own time, percent of the time in which the cores worked.
@@ -37,8 +40,50 @@ pub fn measure(bench: &Bench) -> Result<()> {
 }
 
 fn on(bench: &Bench, cores: usize) -> Result<()> {
+    let series = read(bench, cores, "")?;
+    let name = format!("cpu-{cores}");
+    bench.draw(&name, &series, &["time"])?;
+    let all = Resource::ALL.into_iter().filter(|r| !matches!(r, Resource::Idle | Resource::Stolen));
+    let each =
+        all.filter_map(|r| shares::share(&series, Some(r), Measure::Time)).filter(|s| s.used >= SHOWN);
+    let mut result = Outcome {
+        cores,
+        seconds: bench.options.seconds,
+        shares: shares::share(&series, None, Measure::Time).into_iter().chain(each).collect(),
+        narrow: Vec::new(),
+        reads: reads(&series),
+        overhead: overhead(&series),
+        clock: against_clock(&series),
+        host: against_host(&series),
+    };
+    for resource in [Resource::Files, Resource::FileCache] {
+        let Some(free) = shares::share(&series, Some(resource), Measure::Time) else { continue };
+        // Of each core: half of what is used there when nobody waits for it.
+        let rate = (free.used / 100.0 * 1e9 / 2.0) as u64;
+        let gate = format!("[resource.{}]\nrate = \"{rate}ns\"\n", resource.name());
+        let series = read(bench, cores, &gate)?;
+        bench.draw(&format!("{name}-{}", resource.name()), &series, &["time"])?;
+        result.narrow.extend(shares::share(&series, Some(resource), Measure::Time));
+    }
+    let cores = if cores == 1 { "1 core".to_string() } else { format!("{cores} cores") };
+    let windows = format!("{} windows of 1 s: percent of what the three had", result.seconds);
+    let text = shares::table(&format!("cpu, {cores}, {windows}"), "% of the cores", &result.shares)
+        + &format!(
+            "  {:.0} files a second; overhead {:.2} %\n  books against the clock {:+.4} %, against the host {:+.3} %\n",
+            result.reads, result.overhead, result.clock, result.host
+        )
+        + &shares::table(
+            &format!("each by itself with a rate, half of what it had above, {cores}, {windows}"),
+            "% of the cores",
+            &result.narrow,
+        );
+    bench.show("cpu", &result, &text)
+}
+
+/// The three readers' books, one window a second, with more of a configuration.
+fn read(bench: &Bench, cores: usize, more: &str) -> Result<Vec<Snapshot>> {
     // What is sampled is right over many windows, but not in each of them.
-    let grid = format!("sample = 1\n{}", tenants(""));
+    let grid = format!("sample = 1\n{}", tenants(more));
     let number = cores.to_string();
     let mut words = vec![bench.loads.clone(), "start".into()];
     for (name, _) in TENANTS {
@@ -54,30 +99,7 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
         Ok(TENANTS.iter().all(|(name, _)| at_work(name)).then_some(()))
     })?;
     cell.watch(1)?;
-    let seconds = bench.options.seconds;
-    let series = cell.watch(seconds)?;
-    drop(cell);
-    bench.draw(&format!("cpu-{cores}"), &series, &["time"])?;
-    let all = Resource::ALL.into_iter().filter(|r| !matches!(r, Resource::Idle | Resource::Stolen));
-    let each =
-        all.filter_map(|r| shares::share(&series, Some(r), Measure::Time)).filter(|s| s.used >= CONTENDED);
-    let result = Outcome {
-        cores,
-        seconds,
-        shares: shares::share(&series, None, Measure::Time).into_iter().chain(each).collect(),
-        reads: reads(&series),
-        overhead: overhead(&series),
-        clock: against_clock(&series),
-        host: against_host(&series),
-    };
-    let cores = if cores == 1 { "1 core".to_string() } else { format!("{cores} cores") };
-    let title = format!("cpu, {cores}, {seconds} windows of 1 s: percent of what the three had");
-    let text = shares::table(&title, "% of the cores", &result.shares)
-        + &format!(
-            "  {:.0} files a second; overhead {:.2} %\n  books against the clock {:+.4} %, against the host {:+.3} %\n",
-            result.reads, result.overhead, result.clock, result.host
-        );
-    bench.show("cpu", &result, &text)
+    cell.watch(bench.options.seconds)
 }
 
 /// First and last of a series.
