@@ -175,6 +175,8 @@ pub(crate) struct Suspended {
     kind: u16,
     weight: u32,
     spent: u64,
+    /// What of that others have been paid for.
+    elsewhere: u64,
     #[cfg(debug_assertions)]
     doing: Doing,
 }
@@ -184,6 +186,8 @@ pub(crate) struct Within {
     from: Resource,
     /// How long it had taken before.
     spent: u64,
+    /// What of that others had been paid for.
+    elsewhere: u64,
 }
 
 fn sample() -> u32 {
@@ -444,14 +448,19 @@ impl Meter {
         if self.weight.get() != 0 {
             self.cut_here();
         }
-        Within { from: self.label.replace(resource), spent: self.spent.get() }
+        Within {
+            from: self.label.replace(resource),
+            spent: self.spent.get(),
+            elsewhere: self.elsewhere.get(),
+        }
     }
 
-    /// The resource that took over is done. Value: the time that it took, as far as that was looked at, ns.
+    /// The resource that took over is done. Value: the time that it took, as far as that was looked at and no other one took over
+    /// from it, ns.
     #[inline]
     pub fn go_back(&self, to: Within) -> u64 {
         count(&self.entry(self.label.get()).messages, 1);
-        let took = if self.weight.get() != 0 { self.cut_off(to.spent) } else { 0 };
+        let took = if self.weight.get() != 0 { self.cut_off(&to) } else { 0 };
         self.label.set(to.from);
         took
     }
@@ -461,13 +470,14 @@ impl Meter {
         self.cut(platform().now());
     }
 
-    /// Value: what has been spent on the message since that was `before`, ns, for all that it stands for.
+    /// Value: what has been spent since `to`, and not on what was within that, ns, for all that it stands for.
     #[cold]
-    fn cut_off(&self, before: u64) -> u64 {
+    fn cut_off(&self, to: &Within) -> u64 {
         self.cut_here();
-        let took = self.spent.get().saturating_sub(before) * u64::from(self.weight.get());
-        self.elsewhere.set(self.elsewhere.get() + took);
-        took
+        let took = self.spent.get().saturating_sub(to.spent) * u64::from(self.weight.get());
+        let within = self.elsewhere.get().saturating_sub(to.elsewhere);
+        self.elsewhere.set(to.elsewhere + took);
+        took.saturating_sub(within)
     }
 
     /// Bytes went through a resource.
@@ -542,6 +552,7 @@ impl Meter {
             kind: self.kind.get(),
             weight,
             spent: self.spent.get(),
+            elsewhere: self.elsewhere.get(),
             #[cfg(debug_assertions)]
             doing: self.doing.get(),
         }
@@ -554,6 +565,7 @@ impl Meter {
         self.kind.set(message.kind);
         self.weight.set(message.weight);
         self.spent.set(message.spent);
+        self.elsewhere.set(message.elsewhere);
         self.began.set(now);
         #[cfg(debug_assertions)]
         self.doing.set(message.doing);

@@ -95,7 +95,7 @@ fn read(bench: &Bench, cores: usize, more: &str) -> Result<Vec<Snapshot>> {
     let mut cell = Cell::start(bench, &wanted, &words)?;
     cell.wait_for("begin to read", |cell| {
         let s = cell.look()?;
-        let at_work = |name: &str| shares::used_by(&s, name).of(Resource::FileCache).messages > 1000;
+        let at_work = |name: &str| shares::used_by(&s, name).of(Resource::FileCache).messages > 20;
         Ok(TENANTS.iter().all(|(name, _)| at_work(name)).then_some(()))
     })?;
     cell.watch(1)?;
