@@ -795,6 +795,83 @@ fn gates_share_by_weight() {
     );
 }
 
+/// Two classes send messages in which a resource is asked for something, and it another one within that: what it is paid is what it is
+/// charged with, no more and no less, whoever waits in between (OK-07). So it has its rate, and each class its share of that.
+#[test]
+fn what_is_within_is_paid_once() {
+    first_seeds(
+        3,
+        |core| {
+            boot(core, || {
+                // Of each core, ns a second.
+                const RATE: u64 = 100_000_000;
+                let weights = [75u32, 25];
+                let root = task::Activity::root();
+                let classes =
+                    [b"a", b"b"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+                let of = |weight| Parameters { weight, ..Parameters::default() };
+                let rule = task::gate::Rule {
+                    scheduler: SchedulerKind::Wfq,
+                    measure: Measure::Time,
+                    rate: RATE,
+                    batch: 1,
+                    core: 0,
+                    cell: Parameters::default(),
+                    classes: classes.iter().zip(weights).map(|(c, w)| (c.number(), of(w))).collect(),
+                };
+                task::gate::set(Resource::FileCache, Some(&rule));
+                // Each message is looked at.
+                task::books::set_sample(1);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let begun = platform().now();
+                let end = begun + 100_000_000;
+                for (n, class) in classes.iter().enumerate() {
+                    for core in 0..task::cores() {
+                        let count = count.clone();
+                        let t = task::spawn(core, move || {
+                            while platform().now() < end {
+                                task::books::begin(n, Resource::Process);
+                                task::books::turn_to(Resource::FileCache);
+                                burn(2_000);
+                                task::books::within(Resource::DeviceRead, || {
+                                    burn(3_000);
+                                    task::books::within(Resource::Memory, || burn(10_000));
+                                });
+                                // Others' messages come in between.
+                                task::yield_now();
+                                burn(2_000);
+                                task::books::end();
+                            }
+                            done(&count);
+                        });
+                        let t = t.unwrap();
+                        t.work_for(class.clone());
+                        task::start(t);
+                    }
+                }
+                join(&count, 2 * task::cores() as u64);
+                let used = task::used();
+                let had = classes.each_ref().map(|class| {
+                    let of = used.iter().find(|used| used.activity == class.number()).unwrap();
+                    of.entries[Resource::FileCache as usize].0 as u64
+                });
+                let total: u64 = had.iter().sum();
+                let took = platform().now() - begun;
+                let most =
+                    (u128::from(RATE) * u128::from(took) / 1_000_000_000) as u64 * task::cores() as u64;
+                let percent = had[0] as f64 * 100.0 / total as f64;
+                // What may be used at once in the beginning, and what was under way in the end.
+                if total > most * 6 / 5 || total * 10 < most * 8 || (percent - 75.0).abs() > 4.0 {
+                    eprintln!("{had:?} of {most}: {percent:.1} %");
+                    platform().end(1);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Numbers from a seed.
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;

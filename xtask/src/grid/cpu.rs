@@ -11,6 +11,9 @@ use super::{Bench, TENANTS, tenants};
 
 /// Part of the cores' time, percent, from which a resource is shown.
 const SHOWN: f64 = 0.5;
+/// Resources of which one is to be the bottleneck, and the part of each core's time, percent, that it has then: half of what readers
+/// use there that look at nothing, or less.
+const NARROW: [(Resource, u32); 2] = [(Resource::Files, 10), (Resource::FileCache, 20)];
 
 #[derive(Serialize)]
 struct Outcome {
@@ -40,12 +43,11 @@ pub fn measure(bench: &Bench) -> Result<()> {
 }
 
 fn on(bench: &Bench, cores: usize) -> Result<()> {
-    let series = read(bench, cores, "")?;
+    let series = read(bench, cores, "cached", "")?;
     let name = format!("cpu-{cores}");
     bench.draw(&name, &series, &["time"])?;
     let all = Resource::ALL.into_iter().filter(|r| !matches!(r, Resource::Idle | Resource::Stolen));
-    let each =
-        all.filter_map(|r| shares::share(&series, Some(r), Measure::Time)).filter(|s| s.used >= SHOWN);
+    let each = all.filter_map(|r| shares::share(&series, Some(r), Measure::Time)).filter(|s| s.used >= SHOWN);
     let mut result = Outcome {
         cores,
         seconds: bench.options.seconds,
@@ -56,12 +58,9 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
         clock: against_clock(&series),
         host: against_host(&series),
     };
-    for resource in [Resource::Files, Resource::FileCache] {
-        let Some(free) = shares::share(&series, Some(resource), Measure::Time) else { continue };
-        // Of each core: half of what is used there when nobody waits for it.
-        let rate = (free.used / 100.0 * 1e9 / 2.0) as u64;
-        let gate = format!("[resource.{}]\nrate = \"{rate}ns\"\n", resource.name());
-        let series = read(bench, cores, &gate)?;
+    for (resource, percent) in NARROW {
+        let gate = format!("[resource.{}]\nrate = \"{percent}%\"\n", resource.name());
+        let series = read(bench, cores, "unseen", &gate)?;
         bench.draw(&format!("{name}-{}", resource.name()), &series, &["time"])?;
         result.narrow.extend(shares::share(&series, Some(resource), Measure::Time));
     }
@@ -73,21 +72,21 @@ fn on(bench: &Bench, cores: usize) -> Result<()> {
             result.reads, result.overhead, result.clock, result.host
         )
         + &shares::table(
-            &format!("each by itself with a rate, half of what it had above, {cores}, {windows}"),
+            &format!("nobody looks at what was read, and one of these has a rate, {cores}, {windows}"),
             "% of the cores",
             &result.narrow,
         );
     bench.show("cpu", &result, &text)
 }
 
-/// The three readers' books, one window a second, with more of a configuration.
-fn read(bench: &Bench, cores: usize, more: &str) -> Result<Vec<Snapshot>> {
+/// The three readers' books, one window a second, with a load and more of a configuration.
+fn read(bench: &Bench, cores: usize, load: &str, more: &str) -> Result<Vec<Snapshot>> {
     // What is sampled is right over many windows, but not in each of them.
     let grid = format!("sample = 1\n{}", tenants(more));
     let number = cores.to_string();
     let mut words = vec![bench.loads.clone(), "start".into()];
     for (name, _) in TENANTS {
-        words.extend([format!("TENANT={name}"), bench.loads.clone(), "cached".into()]);
+        words.extend([format!("TENANT={name}"), bench.loads.clone(), load.into()]);
         words.extend([format!("/tmp/{name}"), number.clone(), ",".into()]);
     }
     let words: Vec<&str> = words.iter().map(|w| &w[..]).collect();
@@ -95,7 +94,7 @@ fn read(bench: &Bench, cores: usize, more: &str) -> Result<Vec<Snapshot>> {
     let mut cell = Cell::start(bench, &wanted, &words)?;
     cell.wait_for("begin to read", |cell| {
         let s = cell.look()?;
-        let at_work = |name: &str| shares::used_by(&s, name).of(Resource::FileCache).messages > 20;
+        let at_work = |name: &str| shares::used_by(&s, name).of(Resource::FileCache).messages > 1000;
         Ok(TENANTS.iter().all(|(name, _)| at_work(name)).then_some(()))
     })?;
     cell.watch(1)?;
