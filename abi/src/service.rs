@@ -112,6 +112,8 @@ pub enum Op {
     /// directory, or when `b` is full. Value: how many; an error only if there is not even one.
     /// `extra`: [`WALK_MISSING`] if the next name is not there; else, if the last
     /// is a symbolic link, the length of its target, which follows the attributes (0: no room).
+    /// `arg[2]` = 1: if the last is a regular file, it is opened to be read, if that can be done: [`WALK_OPENED`] and a handle;
+    /// passes the file descriptor.
     Walk,
     /// Reads disk `arg[0]` of the cell's from byte `arg[1]` on into `a`, whole sectors of 512 bytes, at most 64 KiB in
     /// one 2 MiB block of memory. Value: bytes, all of them. If `a` is empty: value: the disk's size, bytes.
@@ -130,6 +132,9 @@ pub const NET_TABLES: [&str; 4] = ["dev", "if_inet6", "route", "ipv6_route"];
 
 /// In [`Op::Walk`]'s `extra`: the name behind the last one found does not exist.
 pub const WALK_MISSING: u64 = 1 << 63;
+
+/// In [`Op::Walk`]'s `extra`: the other bits are a handle of the last one found.
+pub const WALK_OPENED: u64 = 1 << 62;
 
 impl Op {
     /// All of them, in order of their numbers.
@@ -238,7 +243,7 @@ impl Request {
             Some(Op::StatFs) => [0, b.min(size_of::<HostStatFs>() as u64)],
             Some(Op::ReadDir | Op::ReadLink | Op::Plan | Op::ExtendedAttr | Op::Route) => [0, b.min(value)],
             Some(Op::Walk) => {
-                let link = if answer.extra == WALK_MISSING { 0 } else { answer.extra };
+                let link = if answer.extra & (WALK_MISSING | WALK_OPENED) != 0 { 0 } else { answer.extra };
                 [0, b.min(value.saturating_mul(attr).saturating_add(link))]
             }
             Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a))],
@@ -398,6 +403,7 @@ mod tests {
         let walk = request(Op::Walk, 9, 1000);
         assert_eq!((walk.given(), walk.filled(&answer(2, 7))), ([9, 0], [0, 2 * attr + 7]));
         assert_eq!(walk.filled(&answer(2, WALK_MISSING)), [0, 2 * attr]);
+        assert_eq!(walk.filled(&answer(2, WALK_OPENED | 77)), [0, 2 * attr]);
         assert_eq!(walk.filled(&answer(i64::MAX, 7)), [0, 1000]);
         // Nothing but these is both ways.
         assert_eq!(request(Op::StreamControl, 36, 0).given(), [36, 0]);

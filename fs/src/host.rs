@@ -27,7 +27,9 @@ use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
 use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
-use atoll_abi::service::{Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING};
+use atoll_abi::service::{
+    Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING, WALK_OPENED,
+};
 use atoll_abi::{Errno, Result, assert_accounted, platform};
 use atoll_mem::heap::{host_buf, memory};
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
@@ -788,14 +790,20 @@ impl HostNode {
     }
 
     /// Asks for a name of this directory and, in the same message, for those that a path goes on
-    /// with (`rest`, last one first) as far as they are directories, and for a link's target.
-    fn ask(self: &Arc<Self>, name: &[u8], rest: &[Vec<u8>]) -> Result<Arc<HostNode>> {
+    /// with (`rest`, last one first) as far as they are directories, and for a link's target. `opens`: if the last one is a regular
+    /// file, it is opened to be read, too.
+    fn ask(self: &Arc<Self>, name: &[u8], rest: &[Vec<u8>], opens: bool) -> Result<Arc<HostNode>> {
         /// Bytes of an answer: a good many names, and a target.
         const ROOM: usize = 2048;
         let above = self.path()?;
         let mut path = Vec::with_capacity(above.len() + 64);
         path.extend_from_slice(&above);
         let plain = rest.iter().rev().take_while(|n| !matches!(&n[..], b"." | b".."));
+        // A file that is open already is opened by nobody.
+        let known = || self.names.lock().known.get(name)?.node.as_ref()?.file.get().cloned();
+        let is_open = |file: Arc<HostFile>| file.state.try_lock().is_none_or(|s| s.handle.is_some());
+        let opens = opens && !(rest.is_empty() && known().is_some_and(is_open));
+        let mut asked_for = 0;
         for name in core::iter::once(name).chain(plain.map(|n| &n[..])) {
             // The first goes along however long it is.
             if path.len() > above.len() && path.len() + name.len() > ROOM {
@@ -803,10 +811,12 @@ impl HostNode {
             }
             path.push(b'/');
             path.extend_from_slice(name);
+            asked_for += 1;
         }
         let mut out = alloc::vec![0u8; ROOM];
         let mut r = self.fs.request(Op::Walk, &Cred::root());
         r.arg[1] = above.len() as u64;
+        r.arg[2] = u64::from(opens && asked_for == rest.len() + 1);
         r.a = extent(&path);
         r.b = extent_mut(&mut out);
         let asked = self.fs.asking();
@@ -817,13 +827,23 @@ impl HostNode {
         let mut names = path[above.len()..].split(|b| *b == b'/').skip(1);
         let mut first = None;
         let mut left = &out[..];
+        let opened = (extra & WALK_OPENED != 0).then(|| Handle {
+            number: extra & !WALK_OPENED,
+            fd: call.take_fd(),
+            write: false,
+            read: true,
+        });
+        let mut last = None;
         for name in names.by_ref().take(found) {
-            let (attr, after) = HostAttr::read_from_prefix(left).map_err(|_| Errno::EIO)?;
+            let Ok((attr, after)) = HostAttr::read_from_prefix(left) else { break };
             left = after;
+            last = Some(attr);
             at = at.child(name, attr, asked);
             first.get_or_insert_with(|| at.clone());
         }
-        if extra == WALK_MISSING {
+        if let Some(handle) = opened {
+            at.is_open(handle, last.as_ref(), asked);
+        } else if extra == WALK_MISSING {
             if let Some(name) = names.next() {
                 at.note(name, None, Some(asked));
             }
@@ -834,6 +854,28 @@ impl HostNode {
             *at.link.lock() = Some(target.to_vec());
         }
         first.ok_or(Errno::EIO)
+    }
+
+    /// It has been opened, when it had these attributes: its contents have the handle, unless they have one, or it may be gone since.
+    /// `asked`: [`HostFs::asking`] before.
+    fn is_open(&self, handle: Handle, attr: Option<&HostAttr>, asked: u64) {
+        let file = self.file().ok().filter(|_| self.kind == FileType::Regular);
+        let until = self.fs.until(asked);
+        if let (Some(file), Some(attr)) = (file, attr)
+            && until != 0
+            && file.key == (attr.dev, attr.ino)
+            // Who has it may be about to open it.
+            && let Some(mut s) = file.state.try_lock()
+            && s.handle.is_none()
+        {
+            s.handle = Some(handle);
+            file.compare(&mut s, attr);
+            s.checked = until;
+            drop(s);
+            // It may be that it isn't opened after all.
+            return self.fs.retire(file.clone());
+        }
+        release(handle);
     }
 
     /// Entries from the host's position `from` on, in one message, and where to go on; 0 at the end.
@@ -1073,10 +1115,10 @@ impl Inode for HostNode {
     }
 
     fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
-        self.lookup_on_the_way(name, &[])
+        self.lookup_on_the_way(name, &[], false)
     }
 
-    fn lookup_on_the_way(&self, name: &[u8], rest: &[Vec<u8>]) -> Result<InodeRef> {
+    fn lookup_on_the_way(&self, name: &[u8], rest: &[Vec<u8>], opens: bool) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let now = self.fs.horizon();
         enum Learn {
@@ -1132,7 +1174,7 @@ impl Inode for HostNode {
             _ => {}
         }
         let asked = self.fs.asking();
-        match me.ask(name, rest) {
+        match me.ask(name, rest, opens) {
             Ok(node) => Ok(node),
             Err(Errno::ENOENT) => {
                 self.names.lock().misses += 1;

@@ -224,6 +224,8 @@ pub struct How {
     pub no_magic: bool,
     /// Never go to another mount (EXDEV).
     pub one_mount: bool,
+    /// What is found is going to be opened to be read, if it is a regular file: a file system can have that ready.
+    pub opens: bool,
 }
 
 /// Who walks, and from where.
@@ -350,7 +352,7 @@ impl Walker<'_> {
     /// if it was asked for lately.
     pub fn target(&self, start: &Location, path: &[u8], how: How) -> Result<Target> {
         let question = Question { path, start, root: self.root, cred: self.cred, no_follow: how.no_follow };
-        let plain = how == How { no_follow: how.no_follow, ..How::default() };
+        let plain = how == How { no_follow: how.no_follow, opens: how.opens, ..How::default() };
         let walked = match plain.then(|| self.tree.paths.ask(&question)) {
             Some(Ok(found)) => return Ok(Target::Found(found)),
             Some(Err(Some(walked))) => walked,
@@ -444,7 +446,7 @@ impl Walker<'_> {
             let last = rest.is_empty();
             let next = match self.tree.mounted(&at, &name) {
                 Some(mount) => Location { inode: mount.root.clone(), mount },
-                None => match at.inode.lookup_on_the_way(&name, &rest) {
+                None => match at.inode.lookup_on_the_way(&name, &rest, how.opens) {
                     Ok(inode) => Location { mount: at.mount, inode },
                     Err(Errno::ENOENT) if last => {
                         return Ok(Walk { dir: at, name, target: Target::Missing, slash });

@@ -154,8 +154,8 @@ pub trait Inode: Send + Sync {
         Err(Errno::ENOTDIR)
     }
     /// Finds a name in this directory that a path leads through. `rest`: the names that follow, last
-    /// one first, for file systems that can ask for several at once.
-    fn lookup_on_the_way(&self, name: &[u8], _rest: &[Vec<u8>]) -> Result<InodeRef> {
+    /// one first, for file systems that can ask for several at once; `opens`: the last is going to be opened to be read.
+    fn lookup_on_the_way(&self, name: &[u8], _rest: &[Vec<u8>], _opens: bool) -> Result<InodeRef> {
         self.lookup(name)
     }
     /// The directory that this is in; None for a file system's root, and for what has no single place.

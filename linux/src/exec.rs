@@ -10,7 +10,7 @@ use atoll_abi::frame::UserFrame;
 use atoll_abi::layout::{PAGE, RUNTIME_BASE, page_down, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
-use atoll_fs::namespace::{Target, Walker};
+use atoll_fs::namespace::{How, Target, Walker};
 use atoll_fs::node::InUse;
 use atoll_fs::types::may;
 use atoll_fs::{File, FileType, Location, Sink};
@@ -328,7 +328,7 @@ pub fn lookup(task: &Task, path: &[u8]) -> Result<Location> {
     let (root, cwd) = (task.fs.root.lock().clone(), task.fs.cwd.lock().clone());
     let cred = task.cred();
     let walker = Walker { tree: &world().tree, root: &root, cred: &cred };
-    match walker.walk(&cwd, path, Default::default())?.target {
+    match walker.walk(&cwd, path, How { opens: true, ..How::default() })?.target {
         Target::Found(l) => Ok(l),
         Target::Open(f) => f.place().cloned().ok_or(Errno::EACCES),
         Target::Missing => Err(Errno::ENOENT),

@@ -21,6 +21,7 @@ use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{
     ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING,
+    WALK_OPENED,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -399,6 +400,11 @@ impl Server {
         Identity::new(self.root, self.user)
     }
 
+    /// Lets a handle go. It is closed when the value is dropped, without the lock.
+    fn forget_handle(&self, number: u64) -> Option<impl Sized> {
+        self.handles.lock().expect("no panic while handles are held").list.remove(&number)
+    }
+
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
         let area = &self.control().cores[core];
         let _one = self.put[core].lock().expect("no panic while a ring is held");
@@ -410,7 +416,13 @@ impl Server {
                 if let Some(fd) = r.fd {
                     if send_fd(self.sockets[core].as_raw_fd(), fd.as_raw_fd()) {
                         answer.flags |= ANSWER_FD;
+                    } else if r.extra & WALK_OPENED != 0 {
+                        // That was a favour.
+                        self.forget_handle(r.extra & !WALK_OPENED);
+                        answer.extra = 0;
                     } else {
+                        // Perhaps no handle: those that pass one that there is already answer 0.
+                        self.forget_handle(r.value);
                         answer.value = Errno::EMFILE.to_ret();
                     }
                 }
@@ -523,13 +535,7 @@ impl Server {
                 Reply::value(self.copy_out(r.b, &read_link(&fd)?)? as u64)
             }
             Op::Open => self.open(r),
-            Op::Release => {
-                let gone = {
-                    let mut h = self.handles.lock().expect("no panic while handles are held");
-                    h.list.remove(&r.arg[0])
-                };
-                gone.map_or(Err(Errno::EBADF), |_| Reply::value(0))
-            }
+            Op::Release => self.forget_handle(r.arg[0]).map_or(Err(Errno::EBADF), |_| Reply::value(0)),
             Op::PassFd => {
                 let h = self.handle(r.arg[0])?;
                 let fd = h.fd.try_clone().map_err(|_| Errno::EMFILE)?;
@@ -785,8 +791,9 @@ impl Server {
         let above = CString::new(above).map_err(|_| Errno::EINVAL)?;
         let mut dir = open_beneath(&m.root, &above, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         let mut out: Vec<u8> = Vec::new();
-        let mut extra = 0;
+        let (mut extra, mut pass) = (0, None);
         let mut found = 0;
+        let mut last = 0;
         for name in names.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             if matches!(name, b"." | b"..") || out.len() + size_of::<HostAttr>() > r.b.len as usize {
                 break;
@@ -804,7 +811,8 @@ impl Server {
                         out.extend_from_slice(&target);
                     }
                     dir = fd;
-                    if attr.mode & libc::S_IFMT != libc::S_IFDIR {
+                    last = attr.mode & libc::S_IFMT;
+                    if last != libc::S_IFDIR {
                         break;
                     }
                 }
@@ -822,7 +830,17 @@ impl Server {
             return Err(Errno::EINVAL);
         }
         self.copy_out(r.b, &out)?;
-        Ok(Reply { value: found, extra, fd: None })
+        // Opening it is a favour, too.
+        if r.arg[2] == 1
+            && last == libc::S_IFREG
+            && check_file_system(dir.as_raw_fd()).is_ok()
+            && let Ok(fd) = reopen(&dir, libc::O_RDONLY | libc::O_NOCTTY | libc::O_NONBLOCK)
+            && let Ok(passed) = fd.try_clone()
+            && let Ok(handle) = self.add_handle(Handle { fd, write: false, mount: Some(r.arg[0]) })
+        {
+            (extra, pass) = (WALK_OPENED | handle, Some(passed));
+        }
+        Ok(Reply { value: found, extra, fd: pass })
     }
 
     fn read_dir(&self, r: &Request) -> Outcome {

@@ -13,7 +13,7 @@ use atoll_abi::nucleus::outside::{
     BUFFERS_MAX, BURN, FIRST_HANDLE, OFFER, REPORT, REPORTED, Reported, SAID, SIGNALS, Said, TAKEN, WINDOW,
 };
 use atoll_abi::report::{CoreInfo, Resized, Threads, what};
-use atoll_abi::service::{Answer, HostAttr, Op, Request};
+use atoll_abi::service::{Answer, HostAttr, Op, Request, WALK_OPENED};
 use atoll_supervisor::inspect::{Answer as Told, Live, Request as Ask};
 use atoll_supervisor::remote::{Given, Remote};
 use atoll_supervisor::serve::{HostMount, Streams};
@@ -99,6 +99,41 @@ fn a_cell_elsewhere_is_served() {
     remote.signal(libc::SIGTERM);
     let signal = cell.hear().expect("a signal");
     assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
+}
+
+/// A walk opens what it ends at, if that was asked for and it is a regular file.
+#[test]
+fn a_walk_opens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(dir.path().join("sub")).expect("a directory");
+    fs::write(dir.path().join("sub/file"), "contents").expect("a file");
+    symlink("file", dir.path().join("sub/link")).expect("a link");
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("sub/fifo")).status();
+    assert!(made.expect("mkfifo runs").success());
+    let (mut cell, _remote) = cell(dir.path(), true);
+    let mut walk = |path: &str, opens: bool| {
+        let mut walk = request(Op::Walk, path.len() as u64, 1000);
+        walk.arg[2] = opens.into();
+        cell.ask(&walk, path.as_bytes());
+        let answer = cell.hear().expect("an answer");
+        let mut bytes = vec![0; walk.filled(&answer).iter().sum::<u64>() as usize];
+        cell.port.read_exact(&mut bytes).expect("what was filled");
+        (answer.value, answer.extra, bytes.len())
+    };
+    let attr = size_of::<HostAttr>();
+    assert_eq!(walk("/sub", true), (1, 0, attr));
+    assert_eq!(walk("/sub/file", false), (2, 0, 2 * attr));
+    assert_eq!(walk("/sub/fifo", true), (2, 0, 2 * attr));
+    assert_eq!(walk("/sub/link", true), (2, 4, 2 * attr + 4));
+    // No directory: what is behind it is not looked at.
+    for path in ["/sub/file", "/sub/file/more"] {
+        let (found, extra, len) = walk(path, true);
+        assert_eq!((found, extra & WALK_OPENED, len), (2, WALK_OPENED, 2 * attr));
+    }
+    let (_, extra, _) = walk("/sub/file", true);
+    let mut read = request(Op::Read, 5, 100);
+    read.arg[0] = extra & !WALK_OPENED;
+    assert_eq!(cell.call(&read, b""), (Ok(8), b"contents".to_vec()));
 }
 
 /// What a cell says that is no request.

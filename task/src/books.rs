@@ -118,8 +118,9 @@ pub(crate) struct Meter {
     began: Cell<u64>,
     /// How long it has taken before that.
     spent: Cell<u64>,
-    /// What the message stood for that was timed last, and the part of its time that others served it for, ns.
-    stood_for: Cell<u32>,
+    /// What the message that was timed last has been charged with, for all that it stands for, and the part of that for which others
+    /// served it, ns.
+    cost: Cell<u64>,
     elsewhere: Cell<u64>,
     /// Whom the event thread works for, and one more: 0: for nobody that is known.
     serving: Cell<u32>,
@@ -175,7 +176,8 @@ pub(crate) struct Suspended {
     kind: u16,
     weight: u32,
     spent: u64,
-    /// What of that others have been paid for.
+    /// What it has been charged with, and what of that others have been paid for.
+    cost: u64,
     elsewhere: u64,
     #[cfg(debug_assertions)]
     doing: Doing,
@@ -184,8 +186,8 @@ pub(crate) struct Suspended {
 /// A message that another resource serves for a while.
 pub(crate) struct Within {
     from: Resource,
-    /// How long it had taken before.
-    spent: u64,
+    /// What it had been charged with before.
+    cost: u64,
     /// What of that others had been paid for.
     elsewhere: u64,
 }
@@ -220,7 +222,7 @@ impl Meter {
             weight: Cell::new(0),
             began: Cell::new(0),
             spent: Cell::new(0),
-            stood_for: Cell::new(0),
+            cost: Cell::new(0),
             elsewhere: Cell::new(0),
             serving: Cell::new(0),
             served_last: Cell::new(0),
@@ -278,7 +280,6 @@ impl Meter {
             self.begin_timed(true);
             self.end_timed();
         });
-        self.stood_for.set(0);
         let long = (timing.saturating_sub(look) * WORTH).clamp(LONG.into(), LONG_MOST) as u32;
         self.long.set(long);
         self.means.iter().for_each(|mean| mean.set(long));
@@ -432,6 +433,7 @@ impl Meter {
         }
         self.weight.set(if long { 1 } else { sample() });
         self.spent.set(0);
+        self.cost.set(0);
         self.elsewhere.set(0);
         self.began.set(platform().now());
     }
@@ -448,14 +450,10 @@ impl Meter {
         if self.weight.get() != 0 {
             self.cut_here();
         }
-        Within {
-            from: self.label.replace(resource),
-            spent: self.spent.get(),
-            elsewhere: self.elsewhere.get(),
-        }
+        Within { from: self.label.replace(resource), cost: self.cost.get(), elsewhere: self.elsewhere.get() }
     }
 
-    /// The resource that took over is done. Value: the time that it took, as far as that was looked at and no other one took over
+    /// The resource that took over is done. Value: what it is charged with, as far as that was looked at and no other one took over
     /// from it, ns.
     #[inline]
     pub fn go_back(&self, to: Within) -> u64 {
@@ -470,11 +468,11 @@ impl Meter {
         self.cut(platform().now());
     }
 
-    /// Value: what has been spent since `to`, and not on what was within that, ns, for all that it stands for.
+    /// Value: what has been charged since `to`, and not to what was within that, ns.
     #[cold]
     fn cut_off(&self, to: &Within) -> u64 {
         self.cut_here();
-        let took = self.spent.get().saturating_sub(to.spent) * u64::from(self.weight.get());
+        let took = self.cost.get().saturating_sub(to.cost);
         let within = self.elsewhere.get().saturating_sub(to.elsewhere);
         self.elsewhere.set(to.elsewhere + took);
         took.saturating_sub(within)
@@ -496,16 +494,18 @@ impl Meter {
         self.label.get()
     }
 
-    /// How long the message took that has just ended, as far as that was looked at and paid for by nobody else, ns.
-    fn unpaid(&self) -> u64 {
-        let took = self.spent.replace(0) * u64::from(self.stood_for.replace(0));
-        took.saturating_sub(self.elsewhere.replace(0))
+    /// A message ends where there are gates: who served it is paid what it was charged with, if it was timed.
+    #[cold]
+    fn end_and_pay(&self) {
+        let was_timed = self.weight.get() != 0;
+        let served = self.end();
+        pay_for(served, || if was_timed { self.cost.get().saturating_sub(self.elsewhere.get()) } else { 0 });
     }
 
     #[cold]
     fn end_timed(&self) {
         self.cut(platform().now());
-        self.stood_for.set(self.weight.replace(0));
+        self.weight.set(0);
         let mean = &self.means[usize::from(self.kind.get())];
         let now = i64::from(mean.get());
         // What held one of them up does not make the kind a long one; if they take longer from now on, a few more show that.
@@ -531,6 +531,7 @@ impl Meter {
         let there = self.entry(self.base.get()).time.load(Ordering::Relaxed) + slice - cost as i64;
         stands_for = stands_for.min(there).max(took as i64);
         add(&self.entry(self.label.get()).time, stands_for);
+        self.cost.set(self.cost.get() + stands_for.max(0) as u64);
         if self.base.get() == Resource::Thread {
             current().took_in_messages(stands_for.max(0) as u64);
         }
@@ -552,6 +553,7 @@ impl Meter {
             kind: self.kind.get(),
             weight,
             spent: self.spent.get(),
+            cost: self.cost.get(),
             elsewhere: self.elsewhere.get(),
             #[cfg(debug_assertions)]
             doing: self.doing.get(),
@@ -565,6 +567,7 @@ impl Meter {
         self.kind.set(message.kind);
         self.weight.set(message.weight);
         self.spent.set(message.spent);
+        self.cost.set(message.cost);
         self.elsewhere.set(message.elsewhere);
         self.began.set(now);
         #[cfg(debug_assertions)]
@@ -737,9 +740,11 @@ pub fn begin(kind: usize, resource: Resource) {
 /// The message that was begun last ends.
 #[inline(always)]
 pub fn end() {
-    let served = this_core().meter.end();
+    let meter = &this_core().meter;
     if gate::any() {
-        pay_for(served, || this_core().meter.unpaid());
+        meter.end_and_pay();
+    } else {
+        meter.end();
     }
     // Paying is a part of it.
     #[cfg(debug_assertions)]

@@ -141,7 +141,12 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
     }
     let create = flags & linux::O_CREAT != 0;
     let exclusive = create && flags & linux::O_EXCL != 0;
-    let how = How { no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0, ..how };
+    let other = linux::O_ACCMODE | linux::O_CREAT | linux::O_TRUNC | linux::O_PATH | linux::O_DIRECTORY;
+    let how = How {
+        no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0,
+        opens: flags & other == linux::O_RDONLY,
+        ..how
+    };
     let umask = task.fs.umask.load(Ordering::Relaxed);
     with_walker(task, dir, path, how, |walker, from| {
         let mut tries = 0;
@@ -403,6 +408,7 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
         in_root: r & linux::RESOLVE_IN_ROOT != 0,
         no_magic: r & linux::RESOLVE_NO_MAGICLINKS != 0,
         one_mount: r & linux::RESOLVE_NO_XDEV != 0,
+        opens: false,
     };
     if walk_how.beneath && walk_how.in_root {
         return Err(Errno::EINVAL);
