@@ -801,8 +801,8 @@ impl HostNode {
         let plain = rest.iter().rev().take_while(|n| !matches!(&n[..], b"." | b".."));
         // A file that is open already is opened by nobody.
         let known = || self.names.lock().known.get(name)?.node.as_ref()?.file.get().cloned();
-        let is_open = |file: Arc<HostFile>| file.state.try_lock().is_none_or(|s| s.handle.is_some());
-        let opens = opens && !(rest.is_empty() && known().is_some_and(is_open));
+        let has_handle = |file: Arc<HostFile>| file.state.try_lock().is_none_or(|s| s.handle.is_some());
+        let opens = opens && !(rest.is_empty() && known().is_some_and(has_handle));
         let mut asked_for = 0;
         for name in core::iter::once(name).chain(plain.map(|n| &n[..])) {
             // The first goes along however long it is.
@@ -842,7 +842,7 @@ impl HostNode {
             first.get_or_insert_with(|| at.clone());
         }
         if let Some(handle) = opened {
-            at.is_open(handle, last.as_ref(), asked);
+            at.adopt(handle, last.as_ref(), asked);
         } else if extra == WALK_MISSING {
             if let Some(name) = names.next() {
                 at.note(name, None, Some(asked));
@@ -858,7 +858,7 @@ impl HostNode {
 
     /// It has been opened, when it had these attributes: its contents have the handle, unless they have one, or it may be gone since.
     /// `asked`: [`HostFs::asking`] before.
-    fn is_open(&self, handle: Handle, attr: Option<&HostAttr>, asked: u64) {
+    fn adopt(&self, handle: Handle, attr: Option<&HostAttr>, asked: u64) {
         let file = self.file().ok().filter(|_| self.kind == FileType::Regular);
         let until = self.fs.until(asked);
         if let (Some(file), Some(attr)) = (file, attr)
@@ -868,8 +868,7 @@ impl HostNode {
             && let Some(mut s) = file.state.try_lock()
             && s.handle.is_none()
         {
-            s.handle = Some(handle);
-            file.compare(&mut s, attr);
+            file.install(&mut s, handle, attr);
             s.checked = until;
             drop(s);
             // It may be that it isn't opened after all.
@@ -1620,11 +1619,16 @@ impl HostFile {
             node.forget_attr();
             return Err(Errno::ESTALE);
         }
+        self.install(s, new, &attr);
+        Ok(new)
+    }
+
+    /// From now on it is read and written by this handle, which was opened when it had these attributes.
+    fn install(&self, s: &mut State, new: Handle, attr: &HostAttr) {
         if let Some(old) = s.handle.replace(new) {
             release(old);
         }
-        self.compare(s, &attr);
-        Ok(new)
+        self.compare(s, attr);
     }
 
     /// Opens the handle that holds the cell's locks: one that is never exchanged for another.

@@ -44,12 +44,17 @@ impl Cell {
     }
 
     fn call(&mut self, request: &Request, given: &[u8]) -> (Result<u64, Errno>, Vec<u8>) {
+        let (answer, bytes) = self.answer(request, given);
+        (Errno::from_ret(answer.value), bytes)
+    }
+
+    fn answer(&mut self, request: &Request, given: &[u8]) -> (Answer, Vec<u8>) {
         self.ask(request, given);
         let answer = self.hear().expect("an answer");
         assert_eq!(answer.cookie, request.cookie);
         let mut bytes = vec![0; request.filled(&answer).iter().sum::<u64>() as usize];
         self.port.read_exact(&mut bytes).expect("what was filled");
-        (Errno::from_ret(answer.value), bytes)
+        (answer, bytes)
     }
 }
 
@@ -114,10 +119,7 @@ fn a_walk_opens() {
     let mut walk = |path: &str, opens: bool| {
         let mut walk = request(Op::Walk, path.len() as u64, 1000);
         walk.arg[2] = opens.into();
-        cell.ask(&walk, path.as_bytes());
-        let answer = cell.hear().expect("an answer");
-        let mut bytes = vec![0; walk.filled(&answer).iter().sum::<u64>() as usize];
-        cell.port.read_exact(&mut bytes).expect("what was filled");
+        let (answer, bytes) = cell.answer(&walk, path.as_bytes());
         (answer.value, answer.extra, bytes.len())
     };
     let attr = size_of::<HostAttr>();

@@ -725,6 +725,20 @@ fn classes_share_by_weight() {
     );
 }
 
+/// A gate at which classes share a rate by their weights.
+fn by_weight(measure: Measure, rate: u64, classes: &[task::Activity], weights: &[u32]) -> task::gate::Rule {
+    let of = |weight: &u32| Parameters { weight: *weight, ..Parameters::default() };
+    task::gate::Rule {
+        scheduler: SchedulerKind::Wfq,
+        measure,
+        rate,
+        batch: 1,
+        core: 0,
+        cell: Parameters::default(),
+        classes: classes.iter().zip(weights).map(|(c, w)| (c.number(), of(w))).collect(),
+    }
+}
+
 /// Threads of three classes, on any cores, send messages to a resource that has a rate: all together get that, and each class
 /// its share, whoever wakes when (OK-02, OK-07, OK-10). What one pays late it pays all the same, and nobody is left waiting.
 #[test]
@@ -738,16 +752,7 @@ fn gates_share_by_weight() {
                 let root = task::Activity::root();
                 let named = |n: u8| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap();
                 let classes = [named(0), named(1), named(2)];
-                let of = |weight| Parameters { weight, ..Parameters::default() };
-                let rule = task::gate::Rule {
-                    scheduler: SchedulerKind::Wfq,
-                    measure: Measure::Operations,
-                    rate: RATE,
-                    batch: 1,
-                    core: 0,
-                    cell: Parameters::default(),
-                    classes: classes.iter().zip(weights).map(|(c, w)| (c.number(), of(w))).collect(),
-                };
+                let rule = by_weight(Measure::Operations, RATE, &classes, &weights);
                 task::gate::set(Resource::Pipe, Some(&rule));
                 let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                 let got: Arc<[AtomicU64; 3]> = Arc::default();
@@ -809,16 +814,7 @@ fn what_is_charged_is_paid<const SAMPLE: u32>() {
                 let root = task::Activity::root();
                 let classes =
                     [b"a", b"b"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
-                let of = |weight| Parameters { weight, ..Parameters::default() };
-                let rule = task::gate::Rule {
-                    scheduler: SchedulerKind::Wfq,
-                    measure: Measure::Time,
-                    rate: RATE,
-                    batch: 1,
-                    core: 0,
-                    cell: Parameters::default(),
-                    classes: classes.iter().zip(weights).map(|(c, w)| (c.number(), of(w))).collect(),
-                };
+                let rule = by_weight(Measure::Time, RATE, &classes, &weights);
                 task::gate::set(Resource::FileCache, Some(&rule));
                 task::books::set_sample(SAMPLE);
                 let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));

@@ -135,8 +135,8 @@ fn stay_on_one_processor() {
         if libc::sched_getaffinity(0, size_of_val(&may), &raw mut may) != 0 {
             return;
         }
-        let may = (0..libc::CPU_SETSIZE as usize).filter(|n| libc::CPU_ISSET(*n, &may));
-        let may: Vec<usize> = may.collect();
+        let all = 0..libc::CPU_SETSIZE as usize;
+        let may: Vec<usize> = all.filter(|n| libc::CPU_ISSET(*n, &may)).collect();
         let Some(mine) = may.get(std::process::id() as usize % may.len().max(1)) else { return };
         libc::CPU_SET(*mine, &mut one);
         libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
