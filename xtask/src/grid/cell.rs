@@ -13,7 +13,7 @@ use atoll_supervisor::registry;
 pub use atoll_supervisor::books::Snapshot;
 
 use super::{Bench, atoll};
-use crate::system::{cpu_seconds, find};
+use crate::system::{Counted, cpu_seconds_with_ended, find};
 
 /// How long a cell may take to start.
 const START: Duration = Duration::from_secs(30);
@@ -37,6 +37,7 @@ pub struct Cell {
     log: PathBuf,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    counted: Option<Counted>,
 }
 
 impl Cell {
@@ -60,11 +61,16 @@ impl Cell {
         let first = find(program[0]).with_context(|| format!("there is no {}", program[0]))?;
         let log = bench.dir.join(format!("{}.log", wanted.name));
         command.arg("--").arg(first).args(&program[1..]);
+        let counted = Counted::new(wanted.name);
+        if let Some(counted) = &counted {
+            command = counted.of(&command);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(fs::File::create(&log)?);
         let mut child = command.spawn().context("starting a cell")?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (Some(input), Some(output)) = (input, output) else { bail!("the cell has no streams") };
-        let mut cell = Cell { child, socket: PathBuf::new(), log, input, output: BufReader::new(output) };
+        let mut cell =
+            Cell { child, socket: PathBuf::new(), log, input, output: BufReader::new(output), counted };
         cell.socket = cell.wait_for("be listed", |cell| cell.find())?;
         Ok(cell)
     }
@@ -112,9 +118,11 @@ impl Cell {
         Ok(series)
     }
 
-    /// Processor time that it has used, with its supervisor, seconds.
+    /// Processor time that it has used, with its supervisor and what has ended, seconds; to some hundredths of a second where the host has
+    /// no groups for us to count it.
     pub fn cpu(&self) -> f64 {
-        cpu_seconds(self.child.id())
+        let counted = self.counted.as_ref().and_then(Counted::seconds);
+        counted.unwrap_or_else(|| cpu_seconds_with_ended(self.child.id()))
     }
 
     /// Writes a line to its standard input.

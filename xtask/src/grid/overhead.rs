@@ -67,27 +67,52 @@ struct Row {
     goal: f64,
     /// Requests or runs a second with books.
     rate: f64,
-    /// Of that without books, percent: the median of the rounds' ratios.
-    rate_ratio: f64,
+    /// Of that without books, percent: the medians of each start.
+    rate_ratio: Ratio,
     /// Processor time of a request or run with books, us.
     cpu: f64,
-    /// Of that without books, percent: the median of the rounds' ratios.
-    cpu_ratio: f64,
-    /// Between which the median of starts is in the load as such, with a confidence of 95 %: by the medians of the rounds of each.
-    cpu_interval: (f64, f64),
-    /// The least and the greatest of those ratios.
-    cpu_ratios: (f64, f64),
+    /// Of that without books, percent: the medians of each start.
+    cpu_ratio: Ratio,
+    /// The same of what each start's turns took when least disturbed, the tenth part of them that took the least. What a machine that is
+    /// shared does to a program makes it slower, never faster.
+    least_ratio: Ratio,
+    /// What the two are for another cell with books, percent of the first one's: how much cells differ that do the same.
+    control_ratio: Ratio,
+    control_least_ratio: Ratio,
+}
+
+/// A ratio, percent, of as many as there were starts.
+#[derive(Serialize)]
+struct Ratio {
+    median: f64,
+    /// Between which the median of all starts that there could be is, with a confidence of 95 %.
+    interval: (f64, f64),
+}
+
+impl Ratio {
+    fn of(mut starts: Vec<f64>) -> Ratio {
+        let median = median(&mut starts);
+        let (from, to) = around_median(starts.len());
+        Ratio { median, interval: (starts[from], starts[to]) }
+    }
+
+    /// The median, and in parentheses between which it is.
+    fn text(&self) -> String {
+        format!("{:.1} ({:.1} to {:.1})", self.median, self.interval.0, self.interval.1)
+    }
 }
 
 #[derive(Serialize)]
 struct Rows {
     rounds: usize,
     seconds: u32,
+    starts: usize,
     rows: Vec<Row>,
 }
 
 /// What is loaded: a server or a batch.
 trait Loaded {
+    /// A turn: a server's takes so many seconds, a batch's is one run.
     fn load(&mut self, seconds: f64) -> Result<Load>;
     fn look(&self) -> Result<Snapshot>;
 }
@@ -107,17 +132,14 @@ impl Loaded for Serving {
 struct Batch(Cell);
 
 impl Loaded for Batch {
-    fn load(&mut self, seconds: f64) -> Result<Load> {
+    fn load(&mut self, _: f64) -> Result<Load> {
         let (begun, before) = (Instant::now(), self.0.cpu());
-        let mut runs = 0.0;
-        while begun.elapsed().as_secs_f64() < seconds {
-            self.0.say("go")?;
-            // What the program itself prints comes before.
-            while self.0.hear()? != "done" {}
-            runs += 1.0;
-        }
-        let cpu = (self.0.cpu() - before) * 1e6 / (runs / 1000.0);
-        Ok(Load { rate: runs / begun.elapsed().as_secs_f64(), p99: 0.0, cpu })
+        self.0.say("go")?;
+        // What the program itself prints comes before.
+        while self.0.hear()? != "done" {}
+        // Of a thousand.
+        let cpu = (self.0.cpu() - before) * 1e9;
+        Ok(Load { rate: 1.0 / begun.elapsed().as_secs_f64(), p99: 0.0, cpu })
     }
 
     fn look(&self) -> Result<Snapshot> {
@@ -125,12 +147,19 @@ impl Loaded for Batch {
     }
 }
 
-/// How often a pair is started anew within a load's rounds: what a start happens to give a cell, where its memory lies and on which
-/// processors what its threads meet, lasts as long as the cell does, and would be taken for the grid's.
-const STARTS: usize = 7;
+/// How often the cells are started anew within a load's rounds: what a start happens to give a cell, where its memory lies and on which
+/// processors what its threads meet, lasts as long as the cell does, and would be taken for the grid's. Each of the cells is the first to
+/// start in a third of the starts: it is the first that gets the better processor.
+const STARTS: usize = 9;
 
-/// A load on the runtime with books, and on the one without.
-type Pair = [Box<dyn Loaded>; 2];
+/// The cells that a load takes turns on: which runtime each has.
+const CELLS: [Books; 3] = [Books::Kept, Books::None, Books::Kept];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Books {
+    Kept,
+    None,
+}
 
 /// Builds the runtime without books. Value: where it is.
 fn without_books() -> Result<PathBuf> {
@@ -146,23 +175,25 @@ pub fn measure(bench: &Bench) -> Result<()> {
     let mut rows = Vec::new();
     if !bench.options.json {
         println!(
-            "overhead, {} rounds of {} s in turns, {} starts of each cell; ratios to a runtime without books",
+            "overhead, {} rounds of {} s in turns, {} starts of each cell; ratios in percent, with what they are between with a confidence \
+             of 95 %:\nto a runtime without books (with in parentheses how much two cells with books differ), of medians and of the turns that took least",
             bench.options.rounds,
             bench.options.seconds,
-            bench.options.rounds.div_ceil(each_start(bench))
+            starts(bench)
         );
         println!(
-            "  {:28}{:>12}{:>10}{:>8}{:>12}{:>10}{:>12}{:>10}{:>18}{:>18}",
+            "  {:28}{:>12}{:>10}{:>8}{:>12}{:>24}{:>12}{:>24}{:>24}{:>24}{:>24}",
             "",
             "overhead %",
             "asleep %",
             "goal",
             "1/s",
-            "ratio %",
+            "ratio",
             "CPU us",
-            "ratio %",
-            "95 % confident",
-            "least, greatest"
+            "ratio",
+            "least",
+            "control",
+            "control, least"
         );
     }
     let mut done = |row: Row| {
@@ -174,14 +205,15 @@ pub fn measure(bench: &Bench) -> Result<()> {
     let mut port = 17_700;
     for (name, kind, pipeline, goal) in SERVERS {
         need(kind.needs())?;
-        let mut start = |runtime: Option<&Path>| -> Result<Box<dyn Loaded>> {
+        let start = |which: usize| -> Result<Box<dyn Loaded>> {
             port += 1;
             let dir = bench.dir.join(port.to_string());
+            let runtime = (CELLS[which] == Books::None).then_some(&*runtime);
             let environment: Vec<(&str, &Path)> = runtime.iter().map(|r| ("ATOLL_RUNTIME", *r)).collect();
             let server = Server::start_with(kind, Side::Cell, &dir, port, &environment)?;
             Ok(Box::new(Serving(server, pipeline)))
         };
-        done(compare(bench, name, goal, || Ok([start(None)?, start(Some(&runtime))?]))?);
+        done(compare(bench, name, goal, start)?);
     }
     need(&[("sqlite3", "sqlite3"), ("/usr/bin/python3", "python3-minimal")])?;
     std::fs::write(bench.dir.join("batch.sql"), SQL)?;
@@ -191,33 +223,35 @@ pub fn measure(bench: &Bench) -> Result<()> {
     ];
     for (name, words) in batches {
         let words = [&[&bench.loads[..], "rounds"], words].concat();
-        let start = |name: &str, runtime: Option<&Path>| -> Result<Box<dyn Loaded>> {
-            let wanted = Wanted { name, cores: 1, memory: "1G", grid: Some(BATCH), runtime };
+        let start = |which: usize| -> Result<Box<dyn Loaded>> {
+            let runtime = (CELLS[which] == Books::None).then_some(&*runtime);
+            let name = format!("batch-{which}");
+            let wanted = Wanted { name: &name, cores: 1, memory: "1G", grid: Some(BATCH), runtime };
             Ok(Box::new(Batch(Cell::start(bench, &wanted, &words)?)))
         };
-        let pair = || Ok([start("batch", None)?, start("batch-without", Some(&runtime))?]);
-        done(compare(bench, name, 2.0, pair)?);
+        done(compare(bench, name, 2.0, start)?);
     }
-    let rows = Rows { rounds: bench.options.rounds, seconds: bench.options.seconds, rows };
+    let (rounds, seconds) = (bench.options.rounds, bench.options.seconds);
+    let rows = Rows { rounds, seconds, starts: starts(bench), rows };
     // As a table, its lines have been printed as they came.
     if bench.options.json { bench.show("overhead", &rows, "") } else { Ok(()) }
 }
 
 impl Row {
     fn line(&self) -> String {
-        let two = |(least, greatest): (f64, f64)| format!("{least:.1}, {greatest:.1}");
         format!(
-            "  {:28}{:>12.2}{:>10.2}{:>8.0}{:>12.1}{:>10.1}{:>12.1}{:>10.1}{:>18}{:>18}",
+            "  {:28}{:>12.2}{:>10.2}{:>8.0}{:>12.1}{:>24}{:>12.1}{:>24}{:>24}{:>24}{:>24}",
             self.name,
             self.overhead,
             self.asleep,
             self.goal,
             self.rate,
-            self.rate_ratio,
+            self.rate_ratio.text(),
             self.cpu,
-            self.cpu_ratio,
-            two(self.cpu_interval),
-            two(self.cpu_ratios)
+            self.cpu_ratio.text(),
+            self.least_ratio.text(),
+            self.control_ratio.text(),
+            self.control_least_ratio.text()
         )
     }
 }
@@ -242,76 +276,90 @@ fn cells_overhead(snapshot: &Snapshot) -> i64 {
     cell.map(|a| a.resources.of(Resource::Overhead).ns).sum()
 }
 
-/// Rounds of each start.
-fn each_start(bench: &Bench) -> usize {
-    bench.options.rounds.div_ceil(STARTS).max(1)
+/// How often the cells are started.
+fn starts(bench: &Bench) -> usize {
+    STARTS.min(bench.options.rounds)
 }
 
-/// Loads both in turns: the one with books and the one without. `start`: both of them.
-fn compare(bench: &Bench, name: &str, goal: f64, mut start: impl FnMut() -> Result<Pair>) -> Result<Row> {
+/// What is not worse than so many of a hundred.
+fn least(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() * percent / 100]
+}
+
+/// Loads cells in turns. `start`: starts one of them.
+fn compare(
+    bench: &Bench,
+    name: &str,
+    goal: f64,
+    mut start: impl FnMut(usize) -> Result<Box<dyn Loaded>>,
+) -> Result<Row> {
     let seconds = f64::from(bench.options.seconds);
-    let (mut loads, mut series) = ([Vec::new(), Vec::new()], Vec::new());
     let (mut overhead, mut asleep, mut worked) = (0.0, 0.0, 0.0);
-    let mut running: Option<Pair> = None;
-    let each = each_start(bench);
-    for round in 0..bench.options.rounds {
-        if round % each == 0 {
-            // Those before end before others begin.
-            drop(running.take());
-            series.clear();
-            let mut pair = start()?;
-            for one in &mut pair {
-                // Fills caches and branch predictors; does not count.
-                one.load(1.0)?;
+    let (mut rates, mut cpus, mut series) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut rate_ratio, mut cpu_ratio, mut least_ratio, mut control_ratio, mut control_least] =
+        [const { Vec::new() }; 5];
+    let each = bench.options.rounds.div_ceil(starts(bench));
+    for one in 0..starts(bench) {
+        series.clear();
+        let mut cells: [Option<Box<dyn Loaded>>; CELLS.len()] = [const { None }; CELLS.len()];
+        for turn in 0..CELLS.len() {
+            let which = (one + turn) % CELLS.len();
+            let mut cell = start(which)?;
+            // Fills caches and branch predictors; does not count.
+            cell.load(1.0)?;
+            let kept = cell.look()?.activities.iter().any(|a| a.resources.of(Resource::Thread).ns != 0);
+            if kept != (CELLS[which] == Books::Kept) {
+                bail!("the runtime with books keeps none, or the one without some");
             }
-            let kept = pair[1].look()?.activities.iter().any(|a| a.resources.of(Resource::Thread).ns != 0);
-            if kept {
-                bail!("the runtime without books keeps some");
-            }
-            running = Some(pair);
+            cells[which] = Some(cell);
         }
-        let pair = running.as_mut().context("a pair was started in the first round")?;
-        // Who is first changes, too.
-        for turn in 0..2 {
-            let which = (round + turn) % 2;
-            if which == 1 {
-                loads[1].push(pair[1].load(seconds)?);
-                continue;
+        let mut loads: [Vec<Load>; CELLS.len()] = [const { Vec::new() }; CELLS.len()];
+        let first = |cells: &[Option<Box<dyn Loaded>>]| cells[0].as_ref().context("it was started")?.look();
+        let (begun, lasts) = (Instant::now(), seconds * (each * CELLS.len()) as f64);
+        // A batch's turns are shorter.
+        while loads[0].len() < each || begun.elapsed().as_secs_f64() < lasts * 0.9 {
+            for turn in 0..CELLS.len() {
+                // Who is first changes, too.
+                let which = (loads[0].len().min(loads[1].len()).min(loads[2].len()) + turn) % CELLS.len();
+                let before = if which == 0 { Some(first(&cells)?) } else { None };
+                loads[which].push(cells[which].as_mut().context("it was started")?.load(seconds)?);
+                let Some(before) = before else { continue };
+                let after = first(&cells)?;
+                let uses = shares::total(&after).since(&shares::total(&before));
+                overhead += uses.of(Resource::Overhead).ns as f64;
+                asleep += (cells_overhead(&after) - cells_overhead(&before)) as f64;
+                worked += shares::worked(&uses);
+                series.extend([before, after]);
             }
-            let before = pair[0].look()?;
-            loads[0].push(pair[0].load(seconds)?);
-            let after = pair[0].look()?;
-            let uses = shares::total(&after).since(&shares::total(&before));
-            overhead += uses.of(Resource::Overhead).ns as f64;
-            asleep += (cells_overhead(&after) - cells_overhead(&before)) as f64;
-            worked += shares::worked(&uses);
-            series.extend([before, after]);
         }
+        let of = |which: usize, f: fn(&Load) -> f64| -> Vec<f64> { loads[which].iter().map(f).collect() };
+        let ratio = |a: usize, b: usize, f: fn(&Load) -> f64, percent| {
+            least(&of(a, f), percent) * 100.0 / least(&of(b, f), percent)
+        };
+        rate_ratio.push(ratio(0, 1, |l| l.rate, 50));
+        cpu_ratio.push(ratio(0, 1, |l| l.cpu, 50));
+        least_ratio.push(ratio(0, 1, |l| l.cpu, 10));
+        control_ratio.push(ratio(2, 0, |l| l.cpu, 50));
+        control_least.push(ratio(2, 0, |l| l.cpu, 10));
+        rates.extend(of(0, |l| l.rate));
+        cpus.extend(of(0, |l| l.cpu));
     }
     let file: String = name.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     bench.draw(&format!("overhead-{file}"), &series, &["time"])?;
-    let ratios = |f: fn(&Load) -> f64| -> Vec<f64> {
-        loads[0].iter().zip(&loads[1]).map(|(with, without)| f(with) * 100.0 / f(without)).collect()
-    };
-    let middle = |f: fn(&Load) -> f64| median(&mut loads[0].iter().map(f).collect::<Vec<f64>>());
-    let mut cpu_ratios = ratios(|l| l.cpu);
-    let cpu_ratio = median(&mut cpu_ratios);
-    let least = *cpu_ratios.first().context("there were no rounds")?;
-    let greatest = *cpu_ratios.last().context("there were no rounds")?;
-    let mut starts: Vec<f64> = ratios(|l| l.cpu).chunks_mut(each).map(median).collect();
-    starts.sort_by(f64::total_cmp);
-    let (from, to) = around_median(starts.len());
     Ok(Row {
         name: name.into(),
         overhead: overhead * 100.0 / worked,
         asleep: asleep * 100.0 / worked,
         goal,
-        rate: middle(|l| l.rate),
-        rate_ratio: median(&mut ratios(|l| l.rate)),
+        rate: median(&mut rates),
+        rate_ratio: Ratio::of(rate_ratio),
         // A load's is for a thousand.
-        cpu: middle(|l| l.cpu) / 1000.0,
-        cpu_ratio,
-        cpu_interval: (starts[from], starts[to]),
-        cpu_ratios: (least, greatest),
+        cpu: median(&mut cpus) / 1000.0,
+        cpu_ratio: Ratio::of(cpu_ratio),
+        least_ratio: Ratio::of(least_ratio),
+        control_ratio: Ratio::of(control_ratio),
+        control_least_ratio: Ratio::of(control_least),
     })
 }
