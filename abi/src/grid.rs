@@ -127,6 +127,9 @@ pub struct Entry {
     pub bytes: AtomicU64,
     /// Time that its messages stood in a queue, ns.
     pub queued: AtomicU64,
+    /// Time that the platform had its requests, ns, from when each was sent until its answer was taken in; of those under way at the
+    /// same time, the sum. What was taken for the substitute's and is somebody's makes it go back.
+    pub device: AtomicI64,
 }
 
 /// One activity's entries on one core, by [`Resource`].

@@ -6,6 +6,7 @@
 //! server needs no view of any space. The server copies a request before it
 //! looks at it and checks every offset.
 
+use crate::grid::Resource;
 use crate::ring::{Ring, Words};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -137,6 +138,50 @@ pub const WALK_MISSING: u64 = 1 << 63;
 pub const WALK_OPENED: u64 = 1 << 62;
 
 impl Op {
+    /// To which resource the time belongs that the platform has such a request: what changes or makes something is written, what only asks
+    /// is read. None: it is done when others do something, as a stream's reading.
+    pub const fn resource(self) -> Option<Resource> {
+        match self {
+            Op::Nop | Op::StreamRead => None,
+            Op::Stat
+            | Op::ReadDir
+            | Op::ReadLink
+            | Op::Open
+            | Op::PassFd
+            | Op::Read
+            | Op::StatHandle
+            | Op::StatFs
+            | Op::Plan
+            | Op::StreamHandle
+            | Op::SeekData
+            | Op::Walk
+            | Op::DiskRead
+            | Op::Route
+            | Op::Interface => Some(Resource::DeviceRead),
+            Op::Release
+            | Op::Write
+            | Op::Sync
+            | Op::Truncate
+            | Op::Allocate
+            | Op::MakeDir
+            | Op::Unlink
+            | Op::Rename
+            | Op::Link
+            | Op::SymLink
+            | Op::MakeNode
+            | Op::SetAttr
+            | Op::StreamWrite
+            | Op::StreamControl
+            | Op::Socket
+            | Op::Bind
+            | Op::Connect
+            | Op::Listen
+            | Op::ExtendedAttr
+            | Op::StreamSeek
+            | Op::Lock => Some(Resource::DeviceWrite),
+        }
+    }
+
     /// All of them, in order of their numbers.
     pub const ALL: [Op; 38] = [
         Op::Nop,

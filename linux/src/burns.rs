@@ -162,7 +162,7 @@ fn burn_for(
         let sum = |n: usize| {
             begun.iter().map(|done| done.resources[resource as usize][n].load(Ordering::Relaxed)).sum()
         };
-        let (time, messages, bytes, _) = used.entries[resource as usize];
+        let (time, messages, bytes, ..) = used.entries[resource as usize];
         Burn {
             activity: whose,
             resource,

@@ -1542,9 +1542,9 @@ fn uptime_text() -> String {
 }
 
 /// What each activity has used of each resource, a line each: activity, the one above it, process, name, resource, time in
-/// ns, messages, bytes, time in queues in ns. And of the memory that it holds, `held`, bytes.
+/// ns, messages, bytes, time in queues in ns, time of requests at the platform in ns. And of the memory that it holds, `held`, bytes.
 fn activities() -> String {
-    let mut out = String::from("activity parent pid name resource ns messages bytes queued-ns\n");
+    let mut out = String::from("activity parent pid name resource ns messages bytes queued-ns device-ns\n");
     for used in atoll_task::used() {
         // A name is one word here, whatever the file is called.
         let name: String = String::from_utf8_lossy(&used.name)
@@ -1553,17 +1553,19 @@ fn activities() -> String {
             .collect();
         let name = if name.is_empty() { "-" } else { &name };
         let (activity, parent, pid) = (used.activity, used.parent, used.pid);
-        for (resource, (ns, messages, bytes, queued)) in Resource::ALL.iter().zip(used.entries) {
-            if (ns, messages, bytes, queued) == (0, 0, 0, 0) {
+        for (resource, (ns, messages, bytes, queued, device)) in Resource::ALL.iter().zip(used.entries) {
+            if (ns, messages, bytes, queued, device) == Default::default() {
                 continue;
             }
             let resource = resource.name();
-            let _ =
-                writeln!(out, "{activity} {parent} {pid} {name} {resource} {ns} {messages} {bytes} {queued}");
+            let _ = writeln!(
+                out,
+                "{activity} {parent} {pid} {name} {resource} {ns} {messages} {bytes} {queued} {device}"
+            );
         }
         let held = memory().held(activity);
         if held != 0 {
-            let _ = writeln!(out, "{activity} {parent} {pid} {name} held 0 0 {} 0", held * PAGE as i64);
+            let _ = writeln!(out, "{activity} {parent} {pid} {name} held 0 0 {} 0 0", held * PAGE as i64);
         }
     }
     out

@@ -37,6 +37,9 @@ pub struct Use {
     pub bytes: u64,
     /// Time that messages stood in queues, ns.
     pub queued: u64,
+    /// Time that the platform had requests, ns; of those under way at the same time, the sum.
+    #[serde(default)]
+    pub device: i64,
 }
 
 impl Use {
@@ -46,6 +49,7 @@ impl Use {
         self.messages = self.messages.saturating_add(other.messages);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.queued = self.queued.saturating_add(other.queued);
+        self.device = self.device.saturating_add(other.device);
     }
 
     /// What has come since `before`.
@@ -55,6 +59,7 @@ impl Use {
             messages: self.messages.saturating_sub(before.messages),
             bytes: self.bytes.saturating_sub(before.bytes),
             queued: self.queued.saturating_sub(before.queued),
+            device: self.device.saturating_sub(before.device),
         }
     }
 }
@@ -264,6 +269,7 @@ fn uses(sheet: &Sheet) -> Uses {
             messages: e.messages.load(Ordering::Relaxed),
             bytes: e.bytes.load(Ordering::Relaxed),
             queued: e.queued.load(Ordering::Relaxed),
+            device: e.device.load(Ordering::Relaxed),
         }
     }))
 }
@@ -724,7 +730,9 @@ mod tests {
         // And back from JSON.
         let text = serde_json::to_string(&found).unwrap();
         assert!(
-            text.contains(r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0}}"#),
+            text.contains(
+                r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0,"device":0}}"#
+            ),
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Vec<Activity>>(&text).unwrap(), found);

@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::core_state::cores;
 use crate::messages;
@@ -424,7 +424,7 @@ pub fn used() -> Vec<Used> {
         let sheets = platform().control().cores[core].local.with_open_record(relax, read);
         for (used, sheet) in all.iter_mut().zip(sheets) {
             for (sum, e) in used.entries.iter_mut().zip(sheet) {
-                *sum = (sum.0 + e.0, sum.1 + e.1, sum.2 + e.2, sum.3 + e.3);
+                *sum = (sum.0 + e.0, sum.1 + e.1, sum.2 + e.2, sum.3 + e.3, sum.4 + e.4);
             }
         }
     }
@@ -456,8 +456,8 @@ fn divided(all: &[Numbers; RESOURCES]) -> (u64, u64) {
     (own, sum(is_runtimes))
 }
 
-/// Time, messages, bytes, time in queues.
-type Numbers = (i64, u64, u64, u64);
+/// Time, messages, bytes, time in queues, time of requests at the platform.
+type Numbers = (i64, u64, u64, u64, i64);
 
 /// What an activity, and those below it that have ended, have of a core. None: there is no such activity.
 fn both_sheets(activity: u32, core: usize) -> Option<[&'static Sheet; 2]> {
@@ -467,13 +467,17 @@ fn both_sheets(activity: u32, core: usize) -> Option<[&'static Sheet; 2]> {
 }
 
 fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
-    let Some(both) = both_sheets(activity, core) else { return [(0, 0, 0, 0); RESOURCES] };
+    let Some(both) = both_sheets(activity, core) else { return [Numbers::default(); RESOURCES] };
     let sum = |word: fn(&Entry) -> &AtomicU64, n: usize| -> u64 {
         both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
     };
     core::array::from_fn(|n| {
-        let time = both.iter().map(|sheet| sheet.entries[n].time.load(Ordering::Relaxed)).sum();
-        (time, sum(|e| &e.messages, n), sum(|e| &e.bytes, n), sum(|e| &e.queued, n))
+        let signed = |word: fn(&Entry) -> &AtomicI64| -> i64 {
+            both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
+        };
+        let [messages, bytes, queued] =
+            [sum(|e| &e.messages, n), sum(|e| &e.bytes, n), sum(|e| &e.queued, n)];
+        (signed(|e| &e.time), messages, bytes, queued, signed(|e| &e.device))
     })
 }
 
@@ -490,7 +494,7 @@ fn about(n: u32) -> Option<Used> {
         kind: word(&r.kind),
         pid: word(&r.pid),
         name,
-        entries: [(0, 0, 0, 0); RESOURCES],
+        entries: [Numbers::default(); RESOURCES],
     })
 }
 
@@ -555,6 +559,7 @@ fn add(to: &Entry, from: &Entry) {
     to.messages.fetch_add(from.messages.load(Ordering::Relaxed), Ordering::Relaxed);
     to.bytes.fetch_add(from.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     to.queued.fetch_add(from.queued.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.device.fetch_add(from.device.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 unsafe fn free(sheets: *mut ()) {

@@ -842,28 +842,68 @@ pub fn moved_for(whose: Debtor, resource: Resource, bytes: u64) {
     }
 }
 
+/// A request to the platform that is under way.
+pub(crate) struct Asked {
+    resource: Option<Resource>,
+    /// When it was sent.
+    since: u64,
+}
+
+impl Asked {
+    /// It is sent. `resource`: to which the time that it takes belongs; none, if that is nobody's.
+    pub fn now(resource: Option<Resource>) -> Asked {
+        Asked { resource, since: if resource.is_some() { platform().now() } else { 0 } }
+    }
+
+    /// Its answer has come, to who asked for it. Value: how long that took, ns.
+    pub fn is_over(&self, cause: Cause) -> u64 {
+        let Some(resource) = self.resource else { return 0 };
+        let took = platform().now().saturating_sub(self.since);
+        add(&cause.sheet(this_core().meter.core).entries[resource as usize].device, took as i64);
+        took
+    }
+}
+
+/// The thread, which works for nobody in particular, has waited for the answer to a request that took so long.
+pub(crate) fn waited_for_device(ns: u64) {
+    current().waited_for_device(ns);
+}
+
+/// Where a thread of the runtime was when it began with something: what it had run, and what requests of its had taken, ns.
+#[derive(Clone, Copy)]
+pub struct Begun {
+    ran: u64,
+    device: u64,
+}
+
 /// A thread of the runtime begins with something of which it isn't known yet, or not to the books, whose it is. Value: for
 /// [`reimburse`].
-pub fn begin_for_nobody() -> Option<u64> {
+pub fn begin_for_nobody() -> Option<Begun> {
     let me = current();
-    (!me.works_for_somebody()).then(|| me.run_time_now())
+    (!me.works_for_somebody()).then(|| Begun { ran: me.run_time_now(), device: me.device_time() })
 }
 
 /// It is known: the thread's time since then is these activities', each in proportion to a number, and is taken from what
-/// nobody was known for. Nothing happens where the thread works for somebody anyway. It has stayed on its core.
-pub fn reimburse(begun: Option<u64>, resource: Resource, whose: &[(Debtor, u64)]) {
+/// nobody was known for; and so is what its requests took that belongs to the same resource. Nothing happens where the thread works for
+/// somebody anyway. It has stayed on its core.
+pub fn reimburse(begun: Option<Begun>, resource: Resource, whose: &[(Debtor, u64)]) {
     let mut parts: u64 = whose.iter().map(|(_, part)| part).sum();
     let (Some(begun), true) = (begun, parts > 0) else { return };
-    let meter = &this_core().meter;
-    let mut left = current().run_time_now().saturating_sub(begun);
+    let (meter, me) = (&this_core().meter, current());
+    let mut left = me.run_time_now().saturating_sub(begun.ran);
+    let mut device = me.device_time().saturating_sub(begun.device);
     // What the account of events that is open leaves out, or else takes back.
     meter.served.set(meter.served.get() + left);
+    let nobodys = &activity::sheet(INFRASTRUCTURE, meter.core).entries[resource as usize];
+    add(&nobodys.device, -(device as i64));
     for (debtor, part) in whose {
         // What can't be divided is the last one's.
-        let time = (u128::from(left) * u128::from(*part) / u128::from(parts.max(1))) as u64;
-        (left, parts) = (left - time, parts - part);
+        let of = |all: u64| (u128::from(all) * u128::from(*part) / u128::from(parts.max(1))) as u64;
+        let (time, waited) = (of(left), of(device));
+        (left, device, parts) = (left - time, device - waited, parts - part);
         let entry = &debtor.cause().sheet(meter.core).entries[resource as usize];
         add(&entry.time, time as i64);
+        add(&entry.device, waited as i64);
         count(&entry.messages, 1);
     }
 }

@@ -4,10 +4,11 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
+use crate::books::Asked;
 use crate::{Activity, Cause, books, messages, scheduler};
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::grid::Resource;
-use atoll_abi::service::{ANSWER_FD, Answer, Request};
+use atoll_abi::service::{ANSWER_FD, Answer, Op, Request};
 use atoll_abi::{assert_accounted, platform};
 use atoll_sync::WaitQueue;
 
@@ -23,6 +24,10 @@ pub struct Call {
     waiters: WaitQueue,
     /// Who asked.
     cause: Cause,
+    /// When, and to what the time until the answer belongs.
+    sent: Asked,
+    /// That time, if it is to be somebody else's, ns.
+    took: AtomicU64,
     /// Run when the answer is there, in the event thread, for whom.
     then: Option<(Activity, Then)>,
 }
@@ -42,6 +47,8 @@ impl Call {
             fd: AtomicI32::new(-1),
             waiters: WaitQueue::new(),
             cause: Cause::current(),
+            sent: Asked::now(Op::from_number(request.op).and_then(Op::resource)),
+            took: AtomicU64::new(0),
             then: then.map(|then| (messages::for_whom(), then)),
         });
         request.cookie = Arc::into_raw(call.clone()) as u64;
@@ -78,6 +85,9 @@ impl Call {
             }
             scheduler::park();
             self.waiters.unregister();
+        }
+        if self.cause == Cause::NOBODY {
+            books::waited_for_device(self.took.swap(0, Ordering::Relaxed));
         }
         self.result()
     }
@@ -131,6 +141,7 @@ pub(crate) fn answered(answer: &Answer) {
             Err(_) => platform().log("a descriptor that was announced did not come"),
         }
     }
+    call.took.store(call.sent.is_over(call.cause), Ordering::Relaxed);
     books::tell(call.cause, || {
         call.value.store(answer.value, Ordering::Relaxed);
         call.extra.store(answer.extra, Ordering::Relaxed);

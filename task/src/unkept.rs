@@ -128,13 +128,32 @@ pub fn moved(_resource: Resource, _bytes: u64) {}
 /// Bytes of somebody's went through a resource.
 pub fn moved_for(_whose: Debtor, _resource: Resource, _bytes: u64) {}
 
+/// A request to the platform that is under way, and not timed.
+pub(crate) struct Asked;
+
+impl Asked {
+    pub fn now(_resource: Option<Resource>) -> Asked {
+        Asked
+    }
+
+    pub fn is_over(&self, _cause: Cause) -> u64 {
+        0
+    }
+}
+
+pub(crate) fn waited_for_device(_ns: u64) {}
+
+/// As in the books.
+#[derive(Clone, Copy)]
+pub struct Begun;
+
 /// Nobody's time is known.
-pub fn begin_for_nobody() -> Option<u64> {
+pub fn begin_for_nobody() -> Option<Begun> {
     None
 }
 
 /// And nobody's is paid back.
-pub fn reimburse(_begun: Option<u64>, _resource: Resource, _whose: &[(Debtor, u64)]) {}
+pub fn reimburse(_begun: Option<Begun>, _resource: Resource, _whose: &[(Debtor, u64)]) {}
 
 /// Does what somebody is told of an event for.
 #[inline(always)]

@@ -472,13 +472,18 @@ fn work_behind_is_paid_back() {
                     used.entries[resource as usize]
                 };
                 let before = (platform().now(), booked(), task::used());
-                let burnt = Arc::new(AtomicU64::new(0));
+                let burnt = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
                 let (took, whose, writer) = (burnt.clone(), debtors.clone(), count.clone());
                 let t = task::spawn(0, move || {
                     let begun = task::books::begin_for_nobody();
                     for _ in 0..4 {
-                        took.fetch_add(burn(1_000_000), Ordering::Relaxed);
+                        took[0].fetch_add(burn(1_000_000), Ordering::Relaxed);
                         task::sleep_until(platform().now() + 100_000);
+                        for _ in 0..8 {
+                            let asked = platform().now();
+                            let _ = task::call(Request::new(Op::Write));
+                            took[1].fetch_add(platform().now() - asked, Ordering::Relaxed);
+                        }
                     }
                     let whose: Vec<_> = whose.lock().iter().map(|d| (*d, 1)).collect();
                     task::books::reimburse(begun, Resource::DeviceWrite, &[(whose[0].0, 3), whose[1]]);
@@ -491,19 +496,23 @@ fn work_behind_is_paid_back() {
                 let of = |who: u32| {
                     let (was, is) =
                         (at(&before.2, who, Resource::DeviceWrite), at(&after.0, who, Resource::DeviceWrite));
-                    (is.0 - was.0, is.2 - was.2)
+                    (is.0 - was.0, is.2 - was.2, is.4 - was.4)
                 };
-                let burnt = burnt.load(Ordering::Relaxed) as i64;
-                // Besides what it burns, it goes to sleep four times.
-                let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 100_000;
+                let [burnt, waited] = [0, 1].map(|n| burnt[n].load(Ordering::Relaxed) as i64);
+                // Besides what it burns, it goes to sleep and sends requests.
+                let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 150_000;
                 let (one, other) = (of(first.number()), of(class.number()));
+                // Until an answer is taken in, and not until who waits for it runs again.
+                let close = |n: i64, most: i64| n <= most && n > most * 3 / 4;
+                let device = close(one.2, waited * 3 / 4) && close(other.2, waited / 4 + 1);
+                let device = device && of(INFRASTRUCTURE).2 == 0;
                 let fair = near(one.0, burnt * 3 / 4) && near(other.0, burnt / 4);
                 let bytes = one.1 == 100 && other.1 == 100;
                 let nobody = |all: &[task::Used]| at(all, INFRASTRUCTURE, Resource::Completion).0;
                 let paid_back = nobody(&after.0) - nobody(&before.2) < burnt / 8;
                 let cores = task::cores() as i64;
                 let balanced = after.1 - before.1 <= (after.2 - before.0) as i64 * cores;
-                platform().end(if fair && bytes && paid_back && balanced { 0 } else { 1 });
+                platform().end(if fair && bytes && device && paid_back && balanced { 0 } else { 1 });
             })
         },
         Outcome::Ended(0),

@@ -299,7 +299,7 @@ fn stat() -> Done {
     let table = user.ask(&["stat", &name, "--watch", "--count", "2", "--interval", "0.05"])?;
     check(table.matches(&format!("{name}: 1 core, ")).count() == 2, &table)?;
     let csv = user.ask(&["stat", &name, "--csv"])?;
-    check(csv.starts_with("time,activity,pid,resource,ns,messages,bytes,queued\n"), csv)?;
+    check(csv.starts_with("time,activity,pid,resource,ns,messages,bytes,queued,device\n"), csv)?;
     // What was saved can be read again.
     let file = user.dir.path().join("series.json");
     std::fs::write(&file, &lines)?;
@@ -885,7 +885,10 @@ fn written_back() -> Done {
             let unknown = activities.clone().find(|a| a["kind"] == "substitute");
             let unknown = unknown.map_or(0, |a| bytes(&a["resources"]["device-write"]));
             check(unknown == 0, format!("{unknown} bytes are nobody's"))?;
-            return check(gold["ns"].as_i64() > Some(0), format!("{gold}"));
+            return check(
+                gold["ns"].as_i64() > Some(0) && gold["device"].as_i64() > Some(0),
+                format!("{gold}"),
+            );
         }
         if begun.elapsed() > Duration::from_secs(10) {
             return Err(format!("of gold {gold}, of silver {silver}").into());

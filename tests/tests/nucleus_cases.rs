@@ -302,6 +302,16 @@ fn stat() -> Result<(), Failed> {
     if snapshot["unread"] != 0 || snapshot["cores"] != 2 || (sum / passed - 1.0).abs() > 0.05 {
         return Err(format!("{sum} ns in the books of {passed}: {snapshot}").into());
     }
+    // OK-04, OK-05: timers and answers are whose they were, and so is how long the platform had what was asked for.
+    let of_kind = |kind: &str, resource: &str, what: &str| -> i64 {
+        let all = snapshot["activities"].as_array().into_iter().flatten().filter(|a| a["kind"] == kind);
+        all.map(|a| a["resources"][resource][what].as_i64().unwrap_or(0)).sum()
+    };
+    let events = ["process", "substitute"].map(|kind| of_kind(kind, "completion", "ns"));
+    let device = ["process", "substitute"].map(|kind| of_kind(kind, "device-read", "device"));
+    if events[0] <= events[1] || device[0] <= 0 || device[1] > device[0] / 10 {
+        return Err(format!("events {events:?} ns, of devices {device:?}: {snapshot}").into());
+    }
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let set = |text: &str| -> Result<String, Failed> {
         let file = dir.path().join("grid.toml");

@@ -29,10 +29,13 @@ pub fn cargo() -> Command {
 pub fn all(release: bool) -> Result<()> {
     let build = |package: &str| {
         let mut command = cargo();
-        command.args(["build", "--package", package]);
-        if release {
-            command.arg("--release");
-        }
+        command.args([
+            "build",
+            "--package",
+            package,
+            "--profile",
+            if release { "release" } else { "checked" },
+        ]);
         run(&mut command)
     };
     // Without a dynamic linker at work it starts and forks sooner.
@@ -50,7 +53,7 @@ pub fn all(release: bool) -> Result<()> {
 /// Makes `libatoll.a`, and the allocator as an object to preload, if there is a compiler for C: programs can as well be compiled with the
 /// sources in `libatoll/`.
 fn library(release: bool) -> Result<()> {
-    let dir = top().join("target").join(if release { "release" } else { "debug" });
+    let dir = top().join("target").join(if release { "release" } else { "checked" });
     for name in ["atoll", "pager"] {
         let object = dir.join(format!("lib{name}.o"));
         if !compiled(name, "-c", &object)? {

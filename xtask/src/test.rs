@@ -25,7 +25,10 @@ type Part = (&'static str, &'static str, fn() -> Result<()>);
 const PARTS: &[Part] = &[
     ("format", "the code is formatted", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("lints", "no warnings", lints),
-    ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet"]))),
+    // No example in the documentation is code.
+    ("units", "unit tests and simulations", || {
+        run(cargo().args(["test", "--quiet", "--lib", "--bins", "--tests"]))
+    }),
     ("models", "all interleavings of the locks, and of what cores hand to each other", models),
     ("debug", "a runtime that checks itself is built", debug),
     // Most of their time they wait, for servers and for each other.
@@ -37,7 +40,7 @@ const PARTS: &[Part] = &[
         let others: Vec<&str> = MEASURING.iter().flat_map(|case| ["--skip", case]).collect();
         cases_with("syscalls", &[&["--exact"], &others[..]].concat())?;
         for case in MEASURING {
-            one_case("syscalls", case, None)?;
+            one_case("syscalls", case, false)?;
         }
         crate::syscalls::check()
     }),
@@ -162,10 +165,10 @@ fn lints() -> Result<()> {
     for package in [
         &["--all-targets"][..],
         &["--package", "atoll-tests", "--all-targets"],
-        &["--package", "atoll-cell"],
-        &["--package", "atoll-cell", "--features", "without-books"],
-        &["--package", "atoll-conformance"],
-        &["--package", "atoll-nucleus"],
+        &["--profile", "checked", "--package", "atoll-cell"],
+        &["--profile", "checked", "--package", "atoll-cell", "--features", "without-books"],
+        &["--profile", "checked", "--package", "atoll-conformance"],
+        &["--profile", "checked", "--package", "atoll-nucleus"],
     ] {
         run(cargo().arg("clippy").arg("--quiet").args(package).args(["--", "--deny", "warnings"]))?;
     }
@@ -190,10 +193,8 @@ fn models() -> Result<()> {
 }
 
 fn debug() -> Result<()> {
-    for package in ["atoll", "atoll-cell"] {
-        run(cargo().args(["build", "--quiet", "--package", package]))?;
-    }
-    Ok(())
+    run(cargo().args(["build", "--quiet", "--package", "atoll"]))?;
+    run(cargo().args(["build", "--quiet", "--profile", "checked", "--package", "atoll-cell"]))
 }
 
 fn conformance() -> Result<()> {
@@ -219,18 +220,19 @@ fn assertions() -> Result<()> {
     debug()?;
     for (test, cases) in ASSERTED {
         for case in *cases {
-            one_case(test, case, Some("target/debug/atoll"))?;
+            one_case(test, case, true)?;
         }
     }
     Ok(())
 }
 
-/// One case, perhaps with another build's tool than the tests'.
-fn one_case(test: &str, case: &str, tool: Option<&str>) -> Result<()> {
+/// One case, perhaps with builds that check themselves.
+fn one_case(test: &str, case: &str, checked: bool) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--quiet", "--package", "atoll-tests", "--test", test, "--", "--exact", case]);
-    if let Some(tool) = tool {
-        command.env("ATOLL", build::top().join(tool));
+    if checked {
+        command.env("ATOLL", build::top().join("target/debug/atoll"));
+        command.env("ATOLL_RUNTIME", build::top().join("target/checked/atoll-runtime"));
     }
     run(&mut command)
 }

@@ -82,6 +82,8 @@ enum Measure {
     Messages,
     /// Time that messages stood in queues
     Queued,
+    /// Time that the host or the devices had requests
+    Device,
 }
 
 impl Measure {
@@ -91,6 +93,7 @@ impl Measure {
             Measure::Bytes => u.bytes as f64,
             Measure::Messages => u.messages as f64,
             Measure::Queued => u.queued as f64,
+            Measure::Device => u.device as f64,
         }
     }
 }
@@ -312,7 +315,7 @@ mod tests {
                 let mut uses = Uses::default();
                 for (resource, ns) in *entries {
                     uses.0[*resource as usize] =
-                        Use { ns: *ns, messages: 1, bytes: *ns as u64 / 1000, queued: 0 };
+                        Use { ns: *ns, messages: 1, bytes: *ns as u64 / 1000, ..Use::default() };
                 }
                 uses
             })
@@ -471,9 +474,9 @@ mod tests {
         after.activities[2].parent = 5;
         after.activities[3].parent = 4;
         after.activities[1].resources.0[0] =
-            Use { ns: i64::MAX, messages: u64::MAX, bytes: u64::MAX, queued: 0 };
+            Use { ns: i64::MAX, messages: u64::MAX, bytes: u64::MAX, queued: 0, device: i64::MAX };
         after.activities[3].resources.0[0] =
-            Use { ns: i64::MIN, messages: u64::MAX, bytes: u64::MAX, queued: 1 };
+            Use { ns: i64::MIN, messages: u64::MAX, bytes: u64::MAX, queued: 1, device: i64::MIN };
         after.cores = 0;
         let _ = table::table(Some(&before), &after, Cores::All);
         let _ = plot::draw(&[before.clone(), after.clone()], Measure::Time);

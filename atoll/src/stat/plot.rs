@@ -144,7 +144,7 @@ impl Layers {
         // Time in percent of the cores', the rest a second.
         let scaled = |interval: &Interval<'_>, value: f64| match measure {
             Measure::Time => value * 100.0 / interval.available.max(1.0),
-            Measure::Queued => value / interval.ns.max(1) as f64,
+            Measure::Queued | Measure::Device => value / interval.ns.max(1) as f64,
             _ => value * 1e9 / interval.ns.max(1) as f64,
         };
         let panel = |title: &str, top: Option<f64>, wanted: &dyn Fn(Resource) -> bool| {
@@ -223,6 +223,7 @@ fn figure(
         Measure::Bytes => "bytes a second",
         Measure::Messages => "messages a second",
         Measure::Queued => "messages in queues",
+        Measure::Device => "requests at the host or the devices",
     };
     let cores = if last.cores == 1 { "1 core".into() } else { format!("{} cores", last.cores) };
     let title = format!("{}, {cores}: {unit}", last.cell);
