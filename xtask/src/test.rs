@@ -26,9 +26,7 @@ const PARTS: &[Part] = &[
     ("format", "the code is formatted", || run(cargo().args(["fmt", "--all", "--check"]))),
     ("lints", "no warnings", lints),
     // No example in the documentation is code.
-    ("units", "unit tests and simulations", || {
-        run(cargo().args(["test", "--quiet", "--lib", "--bins", "--tests"]))
-    }),
+    ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet", "--tests"]))),
     ("models", "all interleavings of the locks, and of what cores hand to each other", models),
     ("debug", "a runtime that checks itself is built", debug),
     // Most of their time they wait, for servers and for each other.
@@ -214,6 +212,7 @@ const ASSERTED: &[(&str, &[&str])] = &[
         &["clocks", "epoll", "faults", "files", "memory", "signals", "spawn_wait", "tcp", "threads"],
     ),
     ("programs", &["curl", "mapped", "sqlite"]),
+    ("nucleus_cases", &["files", "signals", "threads"]),
 ];
 
 fn assertions() -> Result<()> {
@@ -233,6 +232,7 @@ fn one_case(test: &str, case: &str, checked: bool) -> Result<()> {
     if checked {
         command.env("ATOLL", build::top().join("target/debug/atoll"));
         command.env("ATOLL_RUNTIME", build::top().join("target/checked/atoll-runtime"));
+        command.env("ATOLL_NUCLEUS", build::top().join("target/release/atoll-nucleus"));
     }
     run(&mut command)
 }
