@@ -275,6 +275,7 @@ fn pay_for_memory() {
     atoll_mem::heap::set_asker(atoll_task::ask_to_tidy);
     atoll_task::set_tidy(atoll_mem::heap::tidy);
     atoll_task::set_work_ahead(atoll_mem::heap::zero_ahead);
+    atoll_mem::pages::set_taken_ahead(books::worked_ahead_for);
     atoll_task::set_heir(|from, to| atoll_mem::heap::memory().pass_on(from, to));
 }
 

@@ -846,8 +846,8 @@ pub fn tidy() {
     with_core(|core, heap| core.pages.tidy_all(&heap.memory));
 }
 
-/// Zeroes some of what this core has free, which takes a few microseconds. False: there is nothing to do.
-pub fn zero_ahead() -> bool {
+/// Zeroes some of what this core has free, which takes a few microseconds. Value: how many pages; none: there is nothing to do.
+pub fn zero_ahead() -> Option<u32> {
     with_core(|core, heap| core.pages.zero_ahead(&heap.memory))
 }
 

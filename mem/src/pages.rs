@@ -45,6 +45,10 @@ const MOVABLE: u16 = 0x20;
 const ORDER: u16 = 0x0f;
 /// The page was given out, and whoever has it has put a mark there ([`Memory::set_mark`]).
 const MARK: u16 = 0x10;
+/// The page is free, and was zeroed ahead: which of those that are taken then need to be told. No such page is marked.
+const AHEAD: u16 = MARK;
+/// What is said of a page that stays free.
+const CONTENTS: u16 = DIRTY | AHEAD;
 /// From this bit on: the activity that pays for the page, if it was given out.
 const PAYER: u32 = 8;
 const _: () = assert!(ACTIVITIES_MAX <= 1 << (16 - PAYER));
@@ -86,6 +90,14 @@ pub fn set_payer(payer: fn() -> (usize, u32)) {
 /// This core, and the activity that it works for.
 pub fn payer_now() -> (usize, u32) {
     PAYER_NOW.get().map_or((0, ROOT), |payer| payer())
+}
+
+static TAKEN_AHEAD: SetOnce<fn(u32, u32)> = SetOnce::new();
+
+/// Says whom to tell that an activity takes so many pages that were zeroed ahead, whenever one does.
+pub fn set_taken_ahead(taken: fn(activity: u32, pages: u32)) {
+    // As above.
+    let _ = TAKEN_AHEAD.set(taken);
 }
 
 static REACHED: SetOnce<fn(u64)> = SetOnce::new();
@@ -261,8 +273,14 @@ impl Memory {
     /// Pages that the caller has just taken are this activity's.
     fn charge(&self, core: usize, activity: u32, page: usize, pages: usize, mobility: Mobility) {
         let given = (activity as u16) << PAYER | if mobility == Mobility::Movable { MOVABLE } else { 0 };
+        let mut ahead = 0;
         for s in &self.state[page..page + pages] {
-            s.store(s.load(Ordering::Relaxed) & DIRTY | given, Ordering::Relaxed);
+            let contents = s.load(Ordering::Relaxed);
+            ahead += u32::from(contents & AHEAD != 0);
+            s.store(contents & DIRTY | given, Ordering::Relaxed);
+        }
+        if let (1.., Some(taken)) = (ahead, TAKEN_AHEAD.get()) {
+            taken(activity, ahead);
         }
         for payers in &self.payers[page / BLOCK_PAGES..(page + pages).div_ceil(BLOCK_PAGES)] {
             let bit = 1 << (activity % 64);
@@ -533,22 +551,24 @@ impl Memory {
     fn clean(&self, pages: Range<usize>) {
         self.clear(pages.start as u64 * PAGE, pages.len() as u64 * PAGE);
         for s in &self.state[pages] {
-            s.fetch_and(!DIRTY, Ordering::Relaxed);
+            // Nobody else has to do with a page that is free, or with its block.
+            s.store(s.load(Ordering::Relaxed) & !DIRTY | AHEAD, Ordering::Relaxed);
         }
     }
 
-    /// Zeroes 64 KiB of a block that nobody has and that comes next, if one is dirty.
-    fn zero_block_ahead(&self) -> bool {
-        let Some(block) = self.pool.claim_soiled() else { return false };
+    /// Zeroes 64 KiB of a block that nobody has and that comes next, if one is dirty. Value: how many pages.
+    fn zero_block_ahead(&self) -> Option<u32> {
+        let block = self.pool.claim_soiled()?;
         let (mut from, end) = (block * BLOCK_PAGES, (block + 1) * BLOCK_PAGES);
+        let mut zeroed = 0;
         if let Some(pages) = self.first_dirty(from..end) {
-            from = pages.end;
+            (from, zeroed) = (pages.end, pages.len() as u32);
             self.clean(pages);
         } else {
             from = end;
         }
         self.pool.zeroed(block, self.first_dirty(from..end).is_none());
-        true
+        Some(zeroed)
     }
 
     /// Zeroes the pages of `[offset, offset + len)` that may be dirty. The caller owns them.
@@ -916,18 +936,19 @@ impl CorePages {
     }
 
     /// Zeroes some of what is free here and will next be taken, or else of the blocks that come next, and is dirty: up to a chunk of
-    /// 64 KiB, so that whoever takes it need not. False: there is nothing near the heads of its lists, nor there.
-    pub fn zero_ahead(&mut self, memory: &Memory) -> bool {
+    /// 64 KiB, so that whoever takes it need not. Value: how many pages; none: there is nothing near the heads of its lists, nor there.
+    pub fn zero_ahead(&mut self, memory: &Memory) -> Option<u32> {
         let Some((link, pages)) = self.has_dirty.then(|| self.dirty_near(memory)).flatten() else {
             self.has_dirty = false;
             return memory.zero_block_ahead();
         };
         // SAFETY: the chunk is free and ours, and its link a valid one.
         let Link { next, prev, order, .. } = unsafe { link.read() };
+        let zeroed = pages.len() as u32;
         memory.clean(pages);
         // SAFETY: as above.
         unsafe { link.write(Link { prev, ..Link::new(next, order) }) };
-        true
+        Some(zeroed)
     }
 
     /// Dirty pages, 64 KiB at most, of a chunk of that size or more near the head of a list, and the chunk.
@@ -964,8 +985,8 @@ impl CorePages {
         let kind = self.kind(memory, block);
         // One whole block in hand is enough; others may need this one.
         if order == BLOCK_ORDER && (kind == list::LEAVING || !self.lists[kind][order as usize].is_null()) {
-            let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
-            memory.state[page].store(dirty, Ordering::Relaxed);
+            let contents = memory.state[page].load(Ordering::Relaxed) & CONTENTS;
+            memory.state[page].store(contents, Ordering::Relaxed);
             memory.owner[block].store(NOBODY, Ordering::Relaxed);
             memory.payers[block].store(0, Ordering::Relaxed);
             memory.pool.release(block, 1);
@@ -985,8 +1006,8 @@ impl CorePages {
             }
         }
         self.lists[kind][order as usize] = link;
-        let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
-        memory.state[page].store(FREE | dirty | order as u16, Ordering::Relaxed);
+        let contents = memory.state[page].load(Ordering::Relaxed) & CONTENTS;
+        memory.state[page].store(FREE | contents | order as u16, Ordering::Relaxed);
     }
 
     fn unlink(&mut self, memory: &Memory, link: *mut Link, kind: usize, order: u32) {
@@ -1005,8 +1026,8 @@ impl CorePages {
             link.write(Link::new(null_mut(), 0));
         }
         let page = memory.page(link);
-        let dirty = memory.state[page].load(Ordering::Relaxed) & DIRTY;
-        memory.state[page].store(dirty, Ordering::Relaxed);
+        let contents = memory.state[page].load(Ordering::Relaxed) & CONTENTS;
+        memory.state[page].store(contents, Ordering::Relaxed);
     }
 
     /// Pages free in this core's hands, but for those that are to be given back.
@@ -1217,6 +1238,11 @@ pub(crate) mod tests {
         assert!((0..256).all(|n| memory.held(n) == 0) && memory.used() == 0);
     }
 
+    std::thread_local! {
+        /// Pages that were zeroed ahead and taken.
+        static TAKEN: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+    }
+
     /// What was given back and is near the heads of the lists is zeroed ahead, once, and needs no zeroing when it is taken.
     #[test]
     fn zeroed_ahead() {
@@ -1226,18 +1252,32 @@ pub(crate) mod tests {
             // SAFETY: this test holds the chunk.
             unsafe { memory.address(offset).write_bytes(7, (PAGE as usize) << order) };
         };
-        assert!(!core.zero_ahead(&memory));
+        assert_eq!(core.zero_ahead(&memory), None);
         let held: Vec<u64> =
             (0..40).map(|_| core.alloc(&memory, CHUNK_ORDER, Mobility::Movable).unwrap()).collect();
         for offset in held {
             fill(offset, CHUNK_ORDER);
             core.free(&memory, offset, CHUNK_ORDER);
         }
-        let times = (0..).take_while(|_| core.zero_ahead(&memory)).count();
+        set_taken_ahead(|_, pages| TAKEN.set(TAKEN.get() + pages));
+        let zeroed: Vec<u32> = core::iter::from_fn(|| core.zero_ahead(&memory)).collect();
         // A whole block of 32 chunks stays in hand, and all of the lists is near.
-        assert!((32..=40).contains(&times), "{times}");
-        assert!(!core.zero_ahead(&memory));
+        assert!((32..=40).contains(&zeroed.len()), "{zeroed:?}");
+        assert_eq!(core.zero_ahead(&memory), None);
         let offset = core.alloc(&memory, BLOCK_ORDER, Mobility::Movable).unwrap();
+        assert_eq!(TAKEN.replace(0) as usize, BLOCK_PAGES);
+        // Each page is told of once, in whatever pieces, and then only if it was zeroed anew.
+        let pages: Vec<u64> =
+            (0..BLOCK_PAGES).map(|_| core.alloc(&memory, 0, Mobility::Movable).unwrap()).collect();
+        assert_eq!(TAKEN.replace(0), zeroed.iter().sum::<u32>() - BLOCK_PAGES as u32);
+        for page in &pages {
+            assert!(!memory.is_marked(*page));
+            core.free(&memory, *page, 0);
+        }
+        let again: Vec<u64> =
+            pages.iter().map(|_| core.alloc(&memory, 0, Mobility::Movable).unwrap()).collect();
+        assert_eq!(TAKEN.get(), 0);
+        again.into_iter().for_each(|page| core.free(&memory, page, 0));
         let first = (offset / PAGE) as usize;
         let dirty = |n: &usize| memory.state[first + n].load(Ordering::Relaxed) & DIRTY != 0;
         assert_eq!((0..BLOCK_PAGES).filter(dirty).count(), 0);
@@ -1263,9 +1303,9 @@ pub(crate) mod tests {
             unsafe { memory.address(offset).write_bytes(7, BLOCK as usize) };
             cores[0].free(&memory, offset, BLOCK_ORDER);
             // One is in the core's hands.
-            assert_eq!(freed < 8, !cores[1].zero_ahead(&memory), "{freed}");
+            assert_eq!(freed < 8, cores[1].zero_ahead(&memory).is_none(), "{freed}");
         }
-        let times = (0..).take_while(|_| cores[1].zero_ahead(&memory)).count();
+        let times = (0..).take_while(|_| cores[1].zero_ahead(&memory).is_some()).count();
         // Of as many blocks as come next, with what was zeroed meanwhile.
         assert_eq!(times + BLOCKS - 8, 32 * 32);
         let clean = |offset: &u64| {

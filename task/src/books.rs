@@ -18,7 +18,7 @@
 
 use core::cell::Cell;
 use core::ptr::null;
-use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use crate::activity::{self, Activity, Cause, Debtor};
 use crate::core_state::{count, this_core};
@@ -154,6 +154,7 @@ pub(crate) struct Meter {
     owed: Cell<u64>,
     /// How long each kind takes on average, ns. Long, until it is known better.
     means: [Cell<u32>; KINDS],
+    ahead: Ahead,
     #[cfg(debug_assertions)]
     doing: Cell<Doing>,
 }
@@ -241,6 +242,7 @@ impl Meter {
             telling: Cell::new(false),
             owed: Cell::new(0),
             means: [const { Cell::new(LONG) }; KINDS],
+            ahead: Ahead::default(),
             #[cfg(debug_assertions)]
             doing: Cell::new(Doing::Starting),
         }
@@ -612,11 +614,26 @@ impl Meter {
         self.doing.set(Doing::Idling);
     }
 
-    /// A core that had nothing to do has worked ahead on its memory, for whoever takes that.
-    pub fn worked_ahead(&self, took: u64, now: u64) {
+    /// A core that had nothing to do has worked ahead on so many pages of its memory, for whoever takes them.
+    pub fn worked_ahead(&self, took: u64, pages: u32, now: u64) {
         let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Memory as usize];
         add(&entry.time, took as i64);
         count(&entry.messages, 1);
+        count(&self.ahead.time, took);
+        count(&self.ahead.pages, u64::from(pages));
+        // Of all cores: what has not been paid for yet, and of how many pages. Others go on meanwhile, so that is about right.
+        let (mut time, mut left) = (0u64, 0u64);
+        for ahead in (0..crate::cores()).map(|n| &crate::core_state::core(n).meter.ahead) {
+            let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            time = time.wrapping_add(of(&ahead.time)).wrapping_sub(of(&ahead.time_paid));
+            left = left.wrapping_add(of(&ahead.pages)).wrapping_sub(of(&ahead.pages_paid));
+        }
+        let cost = ((time as i64).max(0) as u64 * COST_UNIT) / (left as i64).max(1) as u64;
+        // All cores read it: it is left alone while it is right enough.
+        let known = PAGE_AHEAD.load(Ordering::Relaxed);
+        if cost.abs_diff(known) > known / 16 {
+            PAGE_AHEAD.store(cost, Ordering::Relaxed);
+        }
         self.works(now);
         self.worked(took);
     }
@@ -840,6 +857,31 @@ pub fn moved_for(whose: Debtor, resource: Resource, bytes: u64) {
     if gate::measures(resource, Measure::Bytes) {
         gate::pay_for(resource, bytes, whose.class());
     }
+}
+
+/// What one core has worked ahead, and what of all that was paid for on it: time, ns, and pages. Only that core writes there.
+#[derive(Default)]
+struct Ahead {
+    time: AtomicU64,
+    pages: AtomicU64,
+    time_paid: AtomicU64,
+    pages_paid: AtomicU64,
+}
+
+/// What a page costs that was worked on ahead, on average: ns times [`COST_UNIT`].
+static PAGE_AHEAD: AtomicU64 = AtomicU64::new(0);
+const COST_UNIT: u64 = 256;
+
+/// An activity that the running thread works for takes so many pages that a core had worked on ahead, for nobody that was known then: it
+/// pays for that.
+pub fn worked_ahead_for(activity: u32, pages: u32) {
+    let meter = &this_core().meter;
+    let time = u64::from(pages) * PAGE_AHEAD.load(Ordering::Relaxed) / COST_UNIT;
+    count(&meter.ahead.time_paid, time);
+    count(&meter.ahead.pages_paid, u64::from(pages));
+    let memory = |activity| &activity::sheet(activity, meter.core).entries[Resource::Memory as usize].time;
+    add(memory(INFRASTRUCTURE), -(time as i64));
+    add(memory(activity), time as i64);
 }
 
 /// A request to the platform that is under way.

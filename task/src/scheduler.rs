@@ -824,10 +824,11 @@ pub fn set_tidy(tidy: fn()) {
     let _ = TIDY.set(tidy);
 }
 
-static WORK_AHEAD: SetOnce<fn() -> bool> = SetOnce::new();
+static WORK_AHEAD: SetOnce<fn() -> Option<u32>> = SetOnce::new();
 
-/// Says what a core does some of that has nothing else to do, for a few microseconds; false when nothing of that is left.
-pub fn set_work_ahead(work: fn() -> bool) {
+/// Says what a core does some of that has nothing else to do, for a few microseconds, and how many pages that was; none when nothing of it
+/// is left. Who takes them later pays for them ([`books::worked_ahead_for`](crate::books::worked_ahead_for)).
+pub fn set_work_ahead(work: fn() -> Option<u32>) {
     // Once in a cell's life; a second time changes nothing.
     let _ = WORK_AHEAD.set(work);
 }
@@ -841,12 +842,10 @@ fn work_ahead(this: &Core, start: u64, deadline: Option<u64>) -> Option<u64> {
         && this.is_online()
         && nothing_arrived(this)
         && !platform().has_answers();
-    if !is_time || !work() {
-        return None;
-    }
+    let pages = if is_time { work()? } else { return None };
     let now = platform().now();
     let took = begin_record(this, now);
-    this.meter.worked_ahead(took, now);
+    this.meter.worked_ahead(took, pages, now);
     Some(now)
 }
 

@@ -65,7 +65,7 @@ impl Meter {
 
     pub fn found_nothing(&self, _took: u64, _now: u64) {}
 
-    pub fn worked_ahead(&self, _took: u64, _now: u64) {}
+    pub fn worked_ahead(&self, _took: u64, _pages: u32, _now: u64) {}
 
     pub fn idle(&self, _slept: u64) {}
 
@@ -142,6 +142,9 @@ impl Asked {
 }
 
 pub(crate) fn waited_for_device(_ns: u64) {}
+
+/// As in the books.
+pub fn worked_ahead_for(_activity: u32, _pages: u32) {}
 
 /// As in the books.
 #[derive(Clone, Copy)]

@@ -519,6 +519,60 @@ fn work_behind_is_paid_back() {
     );
 }
 
+/// Work that idle cores do ahead on memory is paid for by those who take that, on whichever core, and the books balance (OK-04).
+#[test]
+fn work_ahead_is_paid_for() {
+    const PIECES: u64 = 40;
+    static DONE: AtomicU64 = AtomicU64::new(0);
+    seeds(
+        |core| {
+            boot(core, || {
+                task::set_work_ahead(|| {
+                    let n = DONE.fetch_add(1, Ordering::Relaxed);
+                    (n < PIECES).then(|| {
+                        burn(2_000 + n % 3 * 500);
+                        16
+                    })
+                });
+                let memory = |of: u32| {
+                    let used = task::used();
+                    used.iter().find(|used| used.activity == of).unwrap().entries[Resource::Memory as usize].0
+                };
+                while DONE.load(Ordering::Relaxed) <= PIECES {
+                    task::sleep_until(platform().now() + 20_000_000);
+                }
+                // The last ones are in the books.
+                task::sleep_until(platform().now() + 20_000_000);
+                let (before, cost, books) = (platform().now(), memory(INFRASTRUCTURE), booked());
+                let root = task::Activity::root();
+                let takes = task::Activity::new(kind::PROCESS, &root, 1, b"takes").unwrap();
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                for n in 0..4 {
+                    let (count, whose) = (count.clone(), takes.number());
+                    let t = task::spawn(n % task::cores(), move || {
+                        for _ in 0..PIECES * 3 {
+                            task::books::worked_ahead_for(whose, 1);
+                        }
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(takes.clone());
+                    task::start(t);
+                }
+                join(&count, 4);
+                // Of 16 pages each 12 were taken.
+                let (paid, left) = (memory(takes.number()), memory(INFRASTRUCTURE));
+                // A sixteenth: so much may a page cost more or less than all cores have been told.
+                let near = |n: i64, want: i64| (n - want).abs() <= cost / 16;
+                let right = cost > PIECES as i64 * 2_000 && near(paid, cost * 3 / 4) && near(left, cost / 4);
+                let balanced = booked() - books <= (platform().now() - before) as i64 * task::cores() as i64;
+                platform().end(if right && balanced { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// How long a core is taken away, ns.
 const STOLEN: u64 = 3_000_000;
 
