@@ -139,10 +139,10 @@ pub const WALK_OPENED: u64 = 1 << 62;
 
 impl Op {
     /// To which resource the time belongs that the platform has such a request: what changes or makes something is written, what only asks
-    /// is read. None: it is done when others do something, as a stream's reading.
+    /// or opens is read. None: it is done when others do something, as what a stream's other end does.
     pub const fn resource(self) -> Option<Resource> {
         match self {
-            Op::Nop | Op::StreamRead => None,
+            Op::Nop | Op::StreamRead | Op::StreamWrite => None,
             Op::Stat
             | Op::ReadDir
             | Op::ReadLink
@@ -170,7 +170,6 @@ impl Op {
             | Op::SymLink
             | Op::MakeNode
             | Op::SetAttr
-            | Op::StreamWrite
             | Op::StreamControl
             | Op::Socket
             | Op::Bind

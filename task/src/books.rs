@@ -619,23 +619,35 @@ impl Meter {
         let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Memory as usize];
         add(&entry.time, took as i64);
         count(&entry.messages, 1);
+        self.works(now);
+        self.worked(took);
         count(&self.ahead.time, took);
         count(&self.ahead.pages, u64::from(pages));
-        // Of all cores: what has not been paid for yet, and of how many pages. Others go on meanwhile, so that is about right.
-        let (mut time, mut left) = (0u64, 0u64);
-        for ahead in (0..crate::cores()).map(|n| &crate::core_state::core(n).meter.ahead) {
-            let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            time = time.wrapping_add(of(&ahead.time)).wrapping_sub(of(&ahead.time_paid));
-            left = left.wrapping_add(of(&ahead.pages)).wrapping_sub(of(&ahead.pages_paid));
+        if pages == 0 {
+            return;
         }
-        let cost = ((time as i64).max(0) as u64 * COST_UNIT) / (left as i64).max(1) as u64;
+        let (this, mean) = (took * COST_UNIT / u64::from(pages), self.ahead.mean.get());
+        let mean = if mean == 0 { this } else { mean - mean / 8 + this / 8 };
+        self.ahead.mean.set(mean);
+        // Of all cores: what has not been paid for yet, and of how many pages. Others go on meanwhile, and pages can be taken before they
+        // are counted here, so that is about right, and of few pages it means nothing.
+        let (mut time, mut left) = (0i64, 0i64);
+        for ahead in (0..crate::cores()).map(|n| &crate::core_state::core(n).meter.ahead) {
+            let of = |word: &AtomicU64| word.load(Ordering::Relaxed) as i64;
+            time += of(&ahead.time) - of(&ahead.time_paid);
+            left += of(&ahead.pages) - of(&ahead.pages_paid);
+        }
+        let left = u64::try_from(left).unwrap_or(0);
+        let cost = if left < FEW_AHEAD {
+            mean
+        } else {
+            (time.max(0) as u64 * COST_UNIT / left).clamp(mean - mean / 8, mean + mean / 8)
+        };
         // All cores read it: it is left alone while it is right enough.
         let known = PAGE_AHEAD.load(Ordering::Relaxed);
         if cost.abs_diff(known) > known / 16 {
             PAGE_AHEAD.store(cost, Ordering::Relaxed);
         }
-        self.works(now);
-        self.worked(took);
     }
 
     /// The core had nothing to do for `slept` ns.
@@ -866,11 +878,16 @@ struct Ahead {
     pages: AtomicU64,
     time_paid: AtomicU64,
     pages_paid: AtomicU64,
+    /// What a page costs here, a decaying average: ns times [`COST_UNIT`].
+    mean: Cell<u64>,
 }
 
-/// What a page costs that was worked on ahead, on average: ns times [`COST_UNIT`].
+/// What a page costs that was worked on ahead: ns times [`COST_UNIT`]. On average; and up to an eighth more or less while more or less has
+/// been paid than all pages have cost.
 static PAGE_AHEAD: AtomicU64 = AtomicU64::new(0);
 const COST_UNIT: u64 = 256;
+/// Pages of which the average that is left to be paid says nothing.
+const FEW_AHEAD: u64 = 64;
 
 /// An activity that the running thread works for takes so many pages that a core had worked on ahead, for nobody that was known then: it
 /// pays for that.
@@ -904,18 +921,19 @@ impl Asked {
         add(&cause.sheet(this_core().meter.core).entries[resource as usize].device, took as i64);
         took
     }
+
+    /// A thread that works for nobody in particular has waited for the answer, which took so long.
+    pub fn was_waited_for(&self, took: u64) {
+        current().waited_for_device(self.resource == Some(Resource::DeviceWrite), took);
+    }
 }
 
-/// The thread, which works for nobody in particular, has waited for the answer to a request that took so long.
-pub(crate) fn waited_for_device(ns: u64) {
-    current().waited_for_device(ns);
-}
-
-/// Where a thread of the runtime was when it began with something: what it had run, and what requests of its had taken, ns.
+/// Where a thread of the runtime was when it began with something: what it had run, and what requests of its to read and to write had
+/// taken, ns.
 #[derive(Clone, Copy)]
 pub struct Begun {
     ran: u64,
-    device: u64,
+    device: [u64; 2],
 }
 
 /// A thread of the runtime begins with something of which it isn't known yet, or not to the books, whose it is. Value: for
@@ -926,27 +944,35 @@ pub fn begin_for_nobody() -> Option<Begun> {
 }
 
 /// It is known: the thread's time since then is these activities', each in proportion to a number, and is taken from what
-/// nobody was known for; and so is what its requests took that belongs to the same resource. Nothing happens where the thread works for
+/// nobody was known for; and so is what the requests took for which it has waited. Nothing happens where the thread works for
 /// somebody anyway. It has stayed on its core.
 pub fn reimburse(begun: Option<Begun>, resource: Resource, whose: &[(Debtor, u64)]) {
     let mut parts: u64 = whose.iter().map(|(_, part)| part).sum();
     let (Some(begun), true) = (begun, parts > 0) else { return };
     let (meter, me) = (&this_core().meter, current());
     let mut left = me.run_time_now().saturating_sub(begun.ran);
-    let mut device = me.device_time().saturating_sub(begun.device);
+    let (now, devices) = (me.device_time(), [Resource::DeviceRead, Resource::DeviceWrite]);
+    let mut waited: [u64; 2] = core::array::from_fn(|n| now[n].saturating_sub(begun.device[n]));
     // What the account of events that is open leaves out, or else takes back.
     meter.served.set(meter.served.get() + left);
-    let nobodys = &activity::sheet(INFRASTRUCTURE, meter.core).entries[resource as usize];
-    add(&nobodys.device, -(device as i64));
+    let nobodys = &activity::sheet(INFRASTRUCTURE, meter.core).entries;
+    for (device, waited) in devices.iter().zip(waited) {
+        add(&nobodys[*device as usize].device, -(waited as i64));
+    }
     for (debtor, part) in whose {
         // What can't be divided is the last one's.
-        let of = |all: u64| (u128::from(all) * u128::from(*part) / u128::from(parts.max(1))) as u64;
-        let (time, waited) = (of(left), of(device));
-        (left, device, parts) = (left - time, device - waited, parts - part);
-        let entry = &debtor.cause().sheet(meter.core).entries[resource as usize];
-        add(&entry.time, time as i64);
-        add(&entry.device, waited as i64);
-        count(&entry.messages, 1);
+        let take = |all: &mut u64| {
+            let taken = (u128::from(*all) * u128::from(*part) / u128::from(parts.max(1))) as u64;
+            *all -= taken;
+            taken as i64
+        };
+        let entries = &debtor.cause().sheet(meter.core).entries;
+        add(&entries[resource as usize].time, take(&mut left));
+        count(&entries[resource as usize].messages, 1);
+        for (device, waited) in devices.iter().zip(&mut waited) {
+            add(&entries[*device as usize].device, take(waited));
+        }
+        parts -= part;
     }
 }
 

@@ -87,7 +87,7 @@ impl Call {
             self.waiters.unregister();
         }
         if self.cause == Cause::NOBODY {
-            books::waited_for_device(self.took.swap(0, Ordering::Relaxed));
+            self.sent.was_waited_for(self.took.swap(0, Ordering::Relaxed));
         }
         self.result()
     }

@@ -73,8 +73,9 @@ pub struct Thread {
     system_time: AtomicU64,
     /// For how long of it the processor was elsewhere, as far as that was looked at, ns. Likewise.
     stolen_time: AtomicU64,
-    /// Time that the platform had requests of its for which it has waited and works for nobody in particular, ns. Likewise.
-    device_time: AtomicU64,
+    /// Time that the platform had requests of its, to read and to write, for which it has waited and works for nobody in particular, ns.
+    /// Likewise.
+    device_time: [AtomicU64; 2],
     /// When it was switched to; 0: it does not run; [`BOOKING`]: `run_time` is being changed.
     pub(crate) since: AtomicU64,
     /// Since when it is ready, if that is being measured; 0: not. And for how many such waits that stands.
@@ -283,14 +284,14 @@ impl Thread {
 
     /// Time that the platform had what it asked of it for nobody in particular, and waited for, ns.
     #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
-    pub(crate) fn device_time(&self) -> u64 {
-        self.device_time.load(Ordering::Relaxed)
+    pub(crate) fn device_time(&self) -> [u64; 2] {
+        self.device_time.each_ref().map(|time| time.load(Ordering::Relaxed))
     }
 
     /// So much more of it was. For the core that runs it.
     #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
-    pub(crate) fn waited_for_device(&self, ns: u64) {
-        self.device_time.store(self.device_time.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
+    pub(crate) fn waited_for_device(&self, writes: bool, ns: u64) {
+        crate::core_state::count(&self.device_time[usize::from(writes)], ns);
     }
 
     /// The processor was elsewhere while it ran. For the core that runs it.
@@ -530,7 +531,7 @@ fn blank() -> Thread {
         run_time: AtomicU64::new(0),
         system_time: AtomicU64::new(0),
         stolen_time: AtomicU64::new(0),
-        device_time: AtomicU64::new(0),
+        device_time: [const { AtomicU64::new(0) }; 2],
         since: AtomicU64::new(0),
         ready_at: AtomicU64::new(0),
         ready_for: AtomicU64::new(0),
@@ -605,7 +606,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.run_time.store(0, Ordering::Relaxed);
     t.system_time.store(0, Ordering::Relaxed);
     t.stolen_time.store(0, Ordering::Relaxed);
-    t.device_time.store(0, Ordering::Relaxed);
+    t.device_time.iter().for_each(|time| time.store(0, Ordering::Relaxed));
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);
     t.computes.store(false, Ordering::Relaxed);

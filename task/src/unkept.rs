@@ -139,9 +139,9 @@ impl Asked {
     pub fn is_over(&self, _cause: Cause) -> u64 {
         0
     }
-}
 
-pub(crate) fn waited_for_device(_ns: u64) {}
+    pub fn was_waited_for(&self, _took: u64) {}
+}
 
 /// As in the books.
 pub fn worked_ahead_for(_activity: u32, _pages: u32) {}

@@ -472,17 +472,18 @@ fn work_behind_is_paid_back() {
                     used.entries[resource as usize]
                 };
                 let before = (platform().now(), booked(), task::used());
-                let burnt = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+                let burnt = Arc::new([const { AtomicU64::new(0) }; 3]);
                 let (took, whose, writer) = (burnt.clone(), debtors.clone(), count.clone());
                 let t = task::spawn(0, move || {
                     let begun = task::books::begin_for_nobody();
                     for _ in 0..4 {
                         took[0].fetch_add(burn(1_000_000), Ordering::Relaxed);
                         task::sleep_until(platform().now() + 100_000);
-                        for _ in 0..8 {
-                            let asked = platform().now();
-                            let _ = task::call(Request::new(Op::Write));
-                            took[1].fetch_add(platform().now() - asked, Ordering::Relaxed);
+                        for n in 0..12 {
+                            let (asked, reads) = (platform().now(), n % 3 == 0);
+                            let _ = task::call(Request::new(if reads { Op::StatHandle } else { Op::Write }));
+                            took[if reads { 2 } else { 1 }]
+                                .fetch_add(platform().now() - asked, Ordering::Relaxed);
                         }
                     }
                     let whose: Vec<_> = whose.lock().iter().map(|d| (*d, 1)).collect();
@@ -494,18 +495,20 @@ fn work_behind_is_paid_back() {
                 join(&count, 3);
                 let after = (task::used(), booked(), platform().now());
                 let of = |who: u32| {
-                    let (was, is) =
-                        (at(&before.2, who, Resource::DeviceWrite), at(&after.0, who, Resource::DeviceWrite));
-                    (is.0 - was.0, is.2 - was.2, is.4 - was.4)
+                    let [(was, is), (reads, read)] = [Resource::DeviceWrite, Resource::DeviceRead]
+                        .map(|resource| (at(&before.2, who, resource), at(&after.0, who, resource)));
+                    (is.0 - was.0, is.2 - was.2, [is.4 - was.4, read.4 - reads.4])
                 };
-                let [burnt, waited] = [0, 1].map(|n| burnt[n].load(Ordering::Relaxed) as i64);
+                let [burnt, waits @ ..] = burnt.each_ref().map(|n| n.load(Ordering::Relaxed) as i64);
                 // Besides what it burns, it goes to sleep and sends requests.
                 let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 150_000;
                 let (one, other) = (of(first.number()), of(class.number()));
                 // Until an answer is taken in, and not until who waits for it runs again.
                 let close = |n: i64, most: i64| n <= most && n > most * 3 / 4;
-                let device = close(one.2, waited * 3 / 4) && close(other.2, waited / 4 + 1);
-                let device = device && of(INFRASTRUCTURE).2 == 0;
+                let paid = |(n, waited): (usize, &i64)| {
+                    close(one.2[n], waited * 3 / 4) && close(other.2[n], waited / 4 + 1)
+                };
+                let device = waits.iter().enumerate().all(paid) && of(INFRASTRUCTURE).2 == [0, 0];
                 let fair = near(one.0, burnt * 3 / 4) && near(other.0, burnt / 4);
                 let bytes = one.1 == 100 && other.1 == 100;
                 let nobody = |all: &[task::Used]| at(all, INFRASTRUCTURE, Resource::Completion).0;

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, bail};
 
@@ -165,6 +166,9 @@ pub struct Counted {
 impl Counted {
     /// A new one. None: the host has no such groups, or does not let us make one.
     pub fn new(name: &str) -> Option<Counted> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("atoll-bench-{}-{}-{name}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         // Version 1 first: where both are, time may be counted by either.
         let mut found: Vec<(bool, &str)> = mounts
@@ -178,14 +182,15 @@ impl Counted {
             .collect();
         found.sort_unstable();
         found.into_iter().find_map(|(is_v2, at)| {
-            let dir = PathBuf::from(at).join(format!("atoll-bench-{}-{name}", std::process::id()));
+            let dir = PathBuf::from(at).join(&name);
             fs::create_dir(&dir).ok()?;
             let counted = Counted { dir, is_v2 };
-            counted.seconds().is_some().then_some(counted)
+            let may_join = fs::File::options().write(true).open(counted.dir.join("cgroup.procs")).is_ok();
+            (may_join && counted.seconds().is_some()).then_some(counted)
         })
     }
 
-    /// Has a command run in it: by a shell, which becomes it.
+    /// Has a command run in it, by a shell, which becomes it: a command with its arguments and environment, and nothing else set.
     pub fn of(&self, command: &Command) -> Command {
         let mut inside = Command::new("/bin/sh");
         inside.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);

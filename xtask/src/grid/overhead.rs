@@ -13,7 +13,7 @@ use super::cell::{Cell, Snapshot, Wanted, look_at};
 use super::{Bench, shares};
 use crate::build;
 use crate::servers::{Kind, Load, Server, Side};
-use crate::system::{median, need};
+use crate::system::{Counted, median, need};
 
 /// Servers: name, which, requests at a time, and the most that the grid is to take, percent.
 const SERVERS: [(&str, Kind, u32, f64); 4] = [
@@ -73,8 +73,8 @@ struct Row {
     cpu: f64,
     /// Of that without books, percent: the medians of each start.
     cpu_ratio: Ratio,
-    /// The same of what each start's turns took when least disturbed, the tenth part of them that took the least. What a machine that is
-    /// shared does to a program makes it slower, never faster.
+    /// The same of the fastest turn of each start, of ten or more of the one of which a tenth are faster. What a machine that is shared does
+    /// to a program makes it slower, never faster.
     least_ratio: Ratio,
     /// What the two are for another cell with books, percent of the first one's: how much cells differ that do the same.
     control_ratio: Ratio,
@@ -148,9 +148,12 @@ impl Loaded for Batch {
 }
 
 /// How often the cells are started anew within a load's rounds: what a start happens to give a cell, where its memory lies and on which
-/// processors what its threads meet, lasts as long as the cell does, and would be taken for the grid's. Each of the cells is the first to
-/// start in a third of the starts: it is the first that gets the better processor.
-const STARTS: usize = 9;
+/// processors what its threads meet, lasts as long as the cell does, and would be taken for the grid's. Each order comes as often as any
+/// other: who starts first gets the better processor.
+const STARTS: usize = 2 * ORDERS.len();
+
+/// In which orders cells start and take turns.
+const ORDERS: [[usize; CELLS.len()]; 6] = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]];
 
 /// The cells that a load takes turns on: which runtime each has.
 const CELLS: [Books; 3] = [Books::Kept, Books::None, Books::Kept];
@@ -177,7 +180,7 @@ pub fn measure(bench: &Bench) -> Result<()> {
         println!(
             "overhead, {} rounds of {} s in turns, {} starts of each cell; ratios in percent, with what they are between with a confidence \
              of 95 %:\nto a runtime without books (with in parentheses how much two cells with books differ), of medians and of the turns that took least",
-            bench.options.rounds,
+            each_start(bench) * starts(bench),
             bench.options.seconds,
             starts(bench)
         );
@@ -221,7 +224,14 @@ pub fn measure(bench: &Bench) -> Result<()> {
         ("SQLite batch", &["sqlite3", "batch.db", ".read batch.sql"]),
         ("Python batch", &["/usr/bin/python3", "-c", PYTHON]),
     ];
-    for (name, words) in batches {
+    // A batch's time is that of processes that end.
+    let counts = Counted::new("asked").is_some();
+    if !counts {
+        eprintln!(
+            "without SQLite and Python: their time is counted in a control group (cgroups(7)), which only root can make here"
+        );
+    }
+    for (name, words) in batches.into_iter().filter(|_| counts) {
         let words = [&[&bench.loads[..], "rounds"], words].concat();
         let start = |which: usize| -> Result<Box<dyn Loaded>> {
             let runtime = (CELLS[which] == Books::None).then_some(&*runtime);
@@ -231,7 +241,7 @@ pub fn measure(bench: &Bench) -> Result<()> {
         };
         done(compare(bench, name, 2.0, start)?);
     }
-    let (rounds, seconds) = (bench.options.rounds, bench.options.seconds);
+    let (rounds, seconds) = (each_start(bench) * starts(bench), bench.options.seconds);
     let rows = Rows { rounds, seconds, starts: starts(bench), rows };
     // As a table, its lines have been printed as they came.
     if bench.options.json { bench.show("overhead", &rows, "") } else { Ok(()) }
@@ -278,14 +288,18 @@ fn cells_overhead(snapshot: &Snapshot) -> i64 {
 
 /// How often the cells are started.
 fn starts(bench: &Bench) -> usize {
-    STARTS.min(bench.options.rounds)
+    bench.options.rounds.clamp(1, STARTS)
 }
 
-/// What is not worse than so many of a hundred.
-fn least(values: &[f64], percent: usize) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() * percent / 100]
+/// Rounds of each start.
+fn each_start(bench: &Bench) -> usize {
+    bench.options.rounds.div_ceil(starts(bench)).max(1)
+}
+
+/// The least of some values; of ten or more the one than which a tenth are less.
+fn least(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 10]
 }
 
 /// Loads cells in turns. `start`: starts one of them.
@@ -300,12 +314,11 @@ fn compare(
     let (mut rates, mut cpus, mut series) = (Vec::new(), Vec::new(), Vec::new());
     let [mut rate_ratio, mut cpu_ratio, mut least_ratio, mut control_ratio, mut control_least] =
         [const { Vec::new() }; 5];
-    let each = bench.options.rounds.div_ceil(starts(bench));
+    let each = each_start(bench);
     for one in 0..starts(bench) {
         series.clear();
         let mut cells: [Option<Box<dyn Loaded>>; CELLS.len()] = [const { None }; CELLS.len()];
-        for turn in 0..CELLS.len() {
-            let which = (one + turn) % CELLS.len();
+        for which in ORDERS[one % ORDERS.len()] {
             let mut cell = start(which)?;
             // Fills caches and branch predictors; does not count.
             cell.load(1.0)?;
@@ -319,10 +332,12 @@ fn compare(
         let first = |cells: &[Option<Box<dyn Loaded>>]| cells[0].as_ref().context("it was started")?.look();
         let (begun, lasts) = (Instant::now(), seconds * (each * CELLS.len()) as f64);
         // A batch's turns are shorter.
-        while loads[0].len() < each || begun.elapsed().as_secs_f64() < lasts * 0.9 {
-            for turn in 0..CELLS.len() {
-                // Who is first changes, too.
-                let which = (loads[0].len().min(loads[1].len()).min(loads[2].len()) + turn) % CELLS.len();
+        for round in 0.. {
+            if round >= each && begun.elapsed().as_secs_f64() >= lasts * 0.9 {
+                break;
+            }
+            // Who is first changes, too.
+            for which in ORDERS[(one + round) % ORDERS.len()] {
                 let before = if which == 0 { Some(first(&cells)?) } else { None };
                 loads[which].push(cells[which].as_mut().context("it was started")?.load(seconds)?);
                 let Some(before) = before else { continue };
@@ -335,14 +350,14 @@ fn compare(
             }
         }
         let of = |which: usize, f: fn(&Load) -> f64| -> Vec<f64> { loads[which].iter().map(f).collect() };
-        let ratio = |a: usize, b: usize, f: fn(&Load) -> f64, percent| {
-            least(&of(a, f), percent) * 100.0 / least(&of(b, f), percent)
+        let ratio = |a: usize, b: usize, f: fn(&Load) -> f64, middle: fn(&mut [f64]) -> f64| {
+            middle(&mut of(a, f)) * 100.0 / middle(&mut of(b, f))
         };
-        rate_ratio.push(ratio(0, 1, |l| l.rate, 50));
-        cpu_ratio.push(ratio(0, 1, |l| l.cpu, 50));
-        least_ratio.push(ratio(0, 1, |l| l.cpu, 10));
-        control_ratio.push(ratio(2, 0, |l| l.cpu, 50));
-        control_least.push(ratio(2, 0, |l| l.cpu, 10));
+        rate_ratio.push(ratio(0, 1, |l| l.rate, median));
+        cpu_ratio.push(ratio(0, 1, |l| l.cpu, median));
+        least_ratio.push(ratio(0, 1, |l| l.cpu, least));
+        control_ratio.push(ratio(2, 0, |l| l.cpu, median));
+        control_least.push(ratio(2, 0, |l| l.cpu, least));
         rates.extend(of(0, |l| l.rate));
         cpus.extend(of(0, |l| l.cpu));
     }
