@@ -623,26 +623,7 @@ impl Meter {
         self.worked(took);
         count(&self.ahead.time, took);
         count(&self.ahead.pages, u64::from(pages));
-        if pages == 0 {
-            return;
-        }
-        let (this, mean) = (took * COST_UNIT / u64::from(pages), self.ahead.mean.get());
-        let mean = if mean == 0 { this } else { mean - mean / 8 + this / 8 };
-        self.ahead.mean.set(mean);
-        // Of all cores: what has not been paid for yet, and of how many pages. Others go on meanwhile, and pages can be taken before they
-        // are counted here, so that is about right, and of few pages it means nothing.
-        let (mut time, mut left) = (0i64, 0i64);
-        for ahead in (0..crate::cores()).map(|n| &crate::core_state::core(n).meter.ahead) {
-            let of = |word: &AtomicU64| word.load(Ordering::Relaxed) as i64;
-            time += of(&ahead.time) - of(&ahead.time_paid);
-            left += of(&ahead.pages) - of(&ahead.pages_paid);
-        }
-        let left = u64::try_from(left).unwrap_or(0);
-        let cost = if left < FEW_AHEAD {
-            mean
-        } else {
-            (time.max(0) as u64 * COST_UNIT / left).clamp(mean - mean / 8, mean + mean / 8)
-        };
+        let Some(cost) = self.ahead.cost(took, pages) else { return };
         // All cores read it: it is left alone while it is right enough.
         let known = PAGE_AHEAD.load(Ordering::Relaxed);
         if cost.abs_diff(known) > known / 16 {
@@ -880,6 +861,31 @@ struct Ahead {
     pages_paid: AtomicU64,
     /// What a page costs here, a decaying average: ns times [`COST_UNIT`].
     mean: Cell<u64>,
+}
+
+impl Ahead {
+    /// What a page costs from now on, ns times [`COST_UNIT`], when so many more have taken that long here. None: there were none.
+    fn cost(&self, took: u64, pages: u32) -> Option<u64> {
+        let this = (took * COST_UNIT).checked_div(u64::from(pages))?;
+        let mean = match self.mean.get() {
+            0 => this,
+            mean => mean - mean / 8 + this / 8,
+        };
+        self.mean.set(mean);
+        // Of all cores: what has not been paid for yet, and of how many pages. Others go on meanwhile, and pages can be taken before they
+        // are counted here, so that is about right, and of few pages it means nothing.
+        let (mut time, mut left) = (0i64, 0i64);
+        for ahead in (0..crate::cores()).map(|n| &crate::core_state::core(n).meter.ahead) {
+            let of = |word: &AtomicU64| word.load(Ordering::Relaxed) as i64;
+            time += of(&ahead.time) - of(&ahead.time_paid);
+            left += of(&ahead.pages) - of(&ahead.pages_paid);
+        }
+        let left = u64::try_from(left).unwrap_or(0);
+        if left < FEW_AHEAD {
+            return Some(mean);
+        }
+        Some((time.max(0) as u64 * COST_UNIT / left).clamp(mean - mean / 8, mean + mean / 8))
+    }
 }
 
 /// What a page costs that was worked on ahead: ns times [`COST_UNIT`]. On average; and up to an eighth more or less while more or less has

@@ -501,7 +501,7 @@ fn work_behind_is_paid_back() {
                 };
                 let [burnt, waits @ ..] = burnt.each_ref().map(|n| n.load(Ordering::Relaxed) as i64);
                 // Besides what it burns, it goes to sleep and sends requests.
-                let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 150_000;
+                let near = |n: i64, want: i64| n >= want && n < want + want / 20 + 100_000;
                 let (one, other) = (of(first.number()), of(class.number()));
                 // Until an answer is taken in, and not until who waits for it runs again.
                 let close = |n: i64, most: i64| n <= most && n > most * 3 / 4;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use atoll_abi::grid::Resource;
 use atoll_supervisor::books;
 use serde::Serialize;
@@ -317,7 +317,7 @@ fn compare(
     let each = each_start(bench);
     for one in 0..starts(bench) {
         series.clear();
-        let mut cells: [Option<Box<dyn Loaded>>; CELLS.len()] = [const { None }; CELLS.len()];
+        let mut cells = Vec::new();
         for which in ORDERS[one % ORDERS.len()] {
             let mut cell = start(which)?;
             // Fills caches and branch predictors; does not count.
@@ -326,10 +326,10 @@ fn compare(
             if kept != (CELLS[which] == Books::Kept) {
                 bail!("the runtime with books keeps none, or the one without some");
             }
-            cells[which] = Some(cell);
+            cells.push((which, cell));
         }
+        cells.sort_by_key(|(which, _)| *which);
         let mut loads: [Vec<Load>; CELLS.len()] = [const { Vec::new() }; CELLS.len()];
-        let first = |cells: &[Option<Box<dyn Loaded>>]| cells[0].as_ref().context("it was started")?.look();
         let (begun, lasts) = (Instant::now(), seconds * (each * CELLS.len()) as f64);
         // A batch's turns are shorter.
         for round in 0.. {
@@ -338,10 +338,11 @@ fn compare(
             }
             // Who is first changes, too.
             for which in ORDERS[(one + round) % ORDERS.len()] {
-                let before = if which == 0 { Some(first(&cells)?) } else { None };
-                loads[which].push(cells[which].as_mut().context("it was started")?.load(seconds)?);
+                let cell = &mut cells[which].1;
+                let before = if which == 0 { Some(cell.look()?) } else { None };
+                loads[which].push(cell.load(seconds)?);
                 let Some(before) = before else { continue };
-                let after = first(&cells)?;
+                let after = cell.look()?;
                 let uses = shares::total(&after).since(&shares::total(&before));
                 overhead += uses.of(Resource::Overhead).ns as f64;
                 asleep += (cells_overhead(&after) - cells_overhead(&before)) as f64;
