@@ -130,6 +130,10 @@ pub struct Entry {
     /// Time that the platform had its requests, ns, from when each was sent until its answer was taken in; of those under way at the
     /// same time, the sum. What was taken for the substitute's and is somebody's makes it go back.
     pub device: AtomicI64,
+    /// Messages that stood in the queue before the resource's gate.
+    pub waits: AtomicU64,
+    /// How often its scheduler chose them there; each time up to a batch of messages were taken.
+    pub turns: AtomicU64,
 }
 
 /// One activity's entries on one core, by [`Resource`].
@@ -361,6 +365,25 @@ pub struct Burn {
     pub bytes: Compared,
 }
 
+/// What has come of messages with labels that were sent on purpose, between all cores (requirements OK-06 and OK-08; Omni-kernel,
+/// section 2.3).
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Sent {
+    /// Those that were sent, and how often one has run.
+    pub ran: Compared,
+    /// Those that ran before one that the same thread had sent before with the same dependency label.
+    pub overtook: u64,
+    /// Those that began while another one with the same dependency label ran.
+    pub together: u64,
+    /// Those that began while their core had another one that had not ended.
+    pub interrupted: u64,
+    /// Those with an affinity label that was used lately, for another core than where that was; and of them, those that ran there.
+    pub near: Compared,
+    /// Those with an affinity label that was not used for long; and of them, those that ran where they were sent.
+    pub moved: Compared,
+}
+
 /// What has come of the burns that were asked for (requirement OK-05; Omni-kernel, section 4: "measurement and attribution
 /// are accurate").
 #[cfg(feature = "boot")]
@@ -372,6 +395,8 @@ pub struct Burnt {
     pub pages: Vec<(u32, Compared)>,
     /// Pages that the allocator of the cell's memory has given out, and that all activities hold.
     pub held: Compared,
+    /// Messages with labels.
+    pub sent: Sent,
     /// Time that the host took from the cores meanwhile, as far as they know, ns: burns are longer by that.
     pub stolen: i64,
     /// Activities for which nothing was done: there are more than [`BURNS_MAX`], or no room for units.

@@ -39,6 +39,8 @@ pub struct Queues {
     rate: Bucket,
     /// Whose turn it is, and for how many messages more.
     turn: (Client, u32),
+    /// Was the last message the first one of a turn?
+    begins: bool,
 }
 
 impl Queues {
@@ -59,6 +61,7 @@ impl Queues {
             batch: batch.max(1),
             rate: Bucket::default(),
             turn: (NOBODY, 0),
+            begins: false,
         };
         all.rate.set(rate, 0);
         all
@@ -151,10 +154,8 @@ impl Queues {
         if self.waiting == 0 || self.rate.full_until(now).is_some() {
             return None;
         }
-        let (client, left) = match self.turn {
-            (_, 0) => (self.scheduler.pick(now)?, self.batch),
-            turn => turn,
-        };
+        self.begins = self.turn.1 == 0;
+        let (client, left) = if self.begins { (self.scheduler.pick(now)?, self.batch) } else { self.turn };
         let messages = &mut self.queues[client as usize].messages;
         let message = messages.next()?;
         self.waiting -= 1;
@@ -164,6 +165,11 @@ impl Queues {
             self.scheduler.leave(client, now);
         }
         Some(message)
+    }
+
+    /// Did the scheduler choose whose message [`Queues::next`] gave last? Else it belongs to the same turn as the one before.
+    pub fn begins_turn(&self) -> bool {
+        self.begins
     }
 
     /// After [`Queues::next`] gave none: when to ask again, if nothing is pushed. `u64::MAX`: never.

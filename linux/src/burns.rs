@@ -16,9 +16,9 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::platform;
 use atoll_mem::heap::memory;
 use atoll_sync::{Mutex, WaitQueue};
-use atoll_task::{Activity, Labels, books};
+use atoll_task::{Activity, Amounts, Labels, books};
 
-use crate::log;
+use crate::{labelled, log};
 
 /// How long a thread burns in its own code, and an event thread for it, ns: so much that what it takes besides is less than 1 %
 /// on a machine that is not emulated. Elsewhere who asks wants it longer.
@@ -108,7 +108,7 @@ fn burn_in_timer(done: &Arc<Done>) {
 }
 
 /// Runs `f` in a thread of the runtime that works for `unit`. Value: false if there is no memory for one.
-fn run_for(unit: &Activity, core: usize, f: impl FnOnce() + Send + 'static) -> bool {
+pub(crate) fn run_for(unit: &Activity, core: usize, f: impl FnOnce() + Send + 'static) -> bool {
     let Some(t) = atoll_task::spawn(core, f) else { return false };
     t.work_for(unit.clone());
     atoll_task::start(t);
@@ -162,7 +162,7 @@ fn burn_for(
         let sum = |n: usize| {
             begun.iter().map(|done| done.resources[resource as usize][n].load(Ordering::Relaxed)).sum()
         };
-        let (time, messages, bytes, ..) = used.entries[resource as usize];
+        let Amounts { time, messages, bytes, .. } = used.entries[resource as usize];
         Burn {
             activity: whose,
             resource,
@@ -189,7 +189,7 @@ fn burn_everywhere(activity: &Activity, all: &mut Burnt) -> Option<()> {
 
 fn stolen() -> i64 {
     let root = atoll_task::used().into_iter().find(|used| used.activity == ROOT);
-    root.map_or(0, |used| used.entries[Resource::Stolen as usize].0)
+    root.map_or(0, |used| used.entries[Resource::Stolen as usize].time)
 }
 
 /// What the allocator has given out, and what all activities hold. Other cores go on, so it is looked until both were the
@@ -221,6 +221,7 @@ fn burn_for_all() -> Burnt {
     }
     all.stolen = stolen() - before;
     all.held = held();
+    all.sent = labelled::send_for(&Activity::root());
     all
 }
 

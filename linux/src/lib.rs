@@ -36,6 +36,7 @@ pub mod files;
 pub mod futex;
 pub mod grid;
 pub mod ipc;
+mod labelled;
 pub mod line;
 pub mod log;
 mod memory_policy;

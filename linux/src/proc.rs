@@ -21,7 +21,7 @@ use atoll_fs::{
 use atoll_mem::heap::{kept_bytes, memory};
 use atoll_mem::vm::{AREAS_MAX, AddressSpace, Area, Kind, Residence, Share};
 use atoll_sync::{Mutex, SetOnce};
-use atoll_task::{CoreSet, has_core, set_of_cores};
+use atoll_task::{Amounts, CoreSet, has_core, set_of_cores};
 use linux_raw_sys::general as linux;
 
 use crate::cgroup::Group;
@@ -1542,9 +1542,11 @@ fn uptime_text() -> String {
 }
 
 /// What each activity has used of each resource, a line each: activity, the one above it, process, name, resource, time in
-/// ns, messages, bytes, time in queues in ns, time of requests at the platform in ns. And of the memory that it holds, `held`, bytes.
+/// ns, messages, bytes, time in queues in ns, time of requests at the platform in ns, messages that waited in queues and turns that they
+/// had there. And of the memory that it holds, `held`, bytes.
 fn activities() -> String {
-    let mut out = String::from("activity parent pid name resource ns messages bytes queued-ns device-ns\n");
+    let mut out =
+        String::from("activity parent pid name resource ns messages bytes queued-ns device-ns waits turns\n");
     for used in atoll_task::used() {
         // A name is one word here, whatever the file is called.
         let name: String = String::from_utf8_lossy(&used.name)
@@ -1553,19 +1555,20 @@ fn activities() -> String {
             .collect();
         let name = if name.is_empty() { "-" } else { &name };
         let (activity, parent, pid) = (used.activity, used.parent, used.pid);
-        for (resource, (ns, messages, bytes, queued, device)) in Resource::ALL.iter().zip(used.entries) {
-            if (ns, messages, bytes, queued, device) == Default::default() {
+        for (resource, amounts) in Resource::ALL.iter().zip(used.entries) {
+            if amounts == Amounts::default() {
                 continue;
             }
+            let Amounts { time, messages, bytes, queued, device, waits, turns } = amounts;
             let resource = resource.name();
             let _ = writeln!(
                 out,
-                "{activity} {parent} {pid} {name} {resource} {ns} {messages} {bytes} {queued} {device}"
+                "{activity} {parent} {pid} {name} {resource} {time} {messages} {bytes} {queued} {device} {waits} {turns}"
             );
         }
         let held = memory().held(activity);
         if held != 0 {
-            let _ = writeln!(out, "{activity} {parent} {pid} {name} held 0 0 {} 0 0", held * PAGE as i64);
+            let _ = writeln!(out, "{activity} {parent} {pid} {name} held 0 0 {} 0 0 0 0", held * PAGE as i64);
         }
     }
     out

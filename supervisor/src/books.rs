@@ -40,6 +40,12 @@ pub struct Use {
     /// Time that the platform had requests, ns; of those under way at the same time, the sum.
     #[serde(default)]
     pub device: i64,
+    /// Messages that stood in the queue before the resource's gate.
+    #[serde(default)]
+    pub waits: u64,
+    /// How often its scheduler chose them there.
+    #[serde(default)]
+    pub turns: u64,
 }
 
 impl Use {
@@ -50,6 +56,8 @@ impl Use {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.queued = self.queued.saturating_add(other.queued);
         self.device = self.device.saturating_add(other.device);
+        self.waits = self.waits.saturating_add(other.waits);
+        self.turns = self.turns.saturating_add(other.turns);
     }
 
     /// What has come since `before`.
@@ -60,6 +68,8 @@ impl Use {
             bytes: self.bytes.saturating_sub(before.bytes),
             queued: self.queued.saturating_sub(before.queued),
             device: self.device.saturating_sub(before.device),
+            waits: self.waits.saturating_sub(before.waits),
+            turns: self.turns.saturating_sub(before.turns),
         }
     }
 }
@@ -270,6 +280,8 @@ fn uses(sheet: &Sheet) -> Uses {
             bytes: e.bytes.load(Ordering::Relaxed),
             queued: e.queued.load(Ordering::Relaxed),
             device: e.device.load(Ordering::Relaxed),
+            waits: e.waits.load(Ordering::Relaxed),
+            turns: e.turns.load(Ordering::Relaxed),
         }
     }))
 }
@@ -731,7 +743,7 @@ mod tests {
         let text = serde_json::to_string(&found).unwrap();
         assert!(
             text.contains(
-                r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0,"device":0}}"#
+                r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0,"device":0,"waits":0,"turns":0}}"#
             ),
             "{text}"
         );

@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::core_state::cores;
 use crate::messages;
@@ -394,8 +394,8 @@ pub struct Used {
     pub pid: u32,
     /// Its name.
     pub name: Vec<u8>,
-    /// For each resource: time, ns; messages; bytes; time in queues, ns.
-    pub entries: [Numbers; RESOURCES],
+    /// For each resource.
+    pub entries: [Amounts; RESOURCES],
 }
 
 impl Used {
@@ -414,7 +414,7 @@ pub fn used() -> Vec<Used> {
             let mut sheets: Vec<_> = all.iter().map(|used| entries(used.activity, core)).collect();
             let at = all.iter().position(|used| used.activity == activity).filter(|_| since != 0);
             if let Some(entry) = at.and_then(|at| sheets[at].get_mut(resource as usize)) {
-                entry.0 += platform().now().saturating_sub(since) as i64;
+                entry.time += platform().now().saturating_sub(since) as i64;
             }
             sheets
         };
@@ -424,7 +424,7 @@ pub fn used() -> Vec<Used> {
         let sheets = platform().control().cores[core].local.with_open_record(relax, read);
         for (used, sheet) in all.iter_mut().zip(sheets) {
             for (sum, e) in used.entries.iter_mut().zip(sheet) {
-                *sum = (sum.0 + e.0, sum.1 + e.1, sum.2 + e.2, sum.3 + e.3, sum.4 + e.4);
+                *sum = sum.and(&e);
             }
         }
     }
@@ -447,17 +447,60 @@ fn is_runtimes(resource: &Resource) -> bool {
 }
 
 /// Time of the cores: that of programs' own code, and that of the runtime.
-fn divided(all: &[Numbers; RESOURCES]) -> (u64, u64) {
+fn divided(all: &[Amounts; RESOURCES]) -> (u64, u64) {
     let sum = |wanted: fn(&Resource) -> bool| {
         let all = Resource::ALL.iter().zip(all).filter(|(resource, _)| wanted(resource));
-        all.map(|(_, numbers)| numbers.0).sum::<i64>().max(0) as u64
+        all.map(|(_, amounts)| amounts.time).sum::<i64>().max(0) as u64
     };
     let own = sum(|resource| matches!(resource, Resource::Thread));
     (own, sum(is_runtimes))
 }
 
-/// Time, messages, bytes, time in queues, time of requests at the platform.
-type Numbers = (i64, u64, u64, u64, i64);
+/// What an [`Entry`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Amounts {
+    /// Processor time, ns.
+    pub time: i64,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Time that messages stood in a queue, ns.
+    pub queued: u64,
+    /// Time that the platform had requests, ns.
+    pub device: i64,
+    /// Messages that stood in a queue.
+    pub waits: u64,
+    /// How often the scheduler chose them there.
+    pub turns: u64,
+}
+
+impl Amounts {
+    fn of(entry: &Entry) -> Self {
+        let Entry { time, messages, bytes, queued, device, waits, turns } = entry;
+        Amounts {
+            time: time.load(Ordering::Relaxed),
+            messages: messages.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
+            queued: queued.load(Ordering::Relaxed),
+            device: device.load(Ordering::Relaxed),
+            waits: waits.load(Ordering::Relaxed),
+            turns: turns.load(Ordering::Relaxed),
+        }
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        Amounts {
+            time: self.time + other.time,
+            messages: self.messages + other.messages,
+            bytes: self.bytes + other.bytes,
+            queued: self.queued + other.queued,
+            device: self.device + other.device,
+            waits: self.waits + other.waits,
+            turns: self.turns + other.turns,
+        }
+    }
+}
 
 /// What an activity, and those below it that have ended, have of a core. None: there is no such activity.
 fn both_sheets(activity: u32, core: usize) -> Option<[&'static Sheet; 2]> {
@@ -466,19 +509,9 @@ fn both_sheets(activity: u32, core: usize) -> Option<[&'static Sheet; 2]> {
     (!sheets.is_null()).then(|| unsafe { [&*sheets.add(core), &*sheets.add(cores() + core)] })
 }
 
-fn entries(activity: u32, core: usize) -> [Numbers; RESOURCES] {
-    let Some(both) = both_sheets(activity, core) else { return [Numbers::default(); RESOURCES] };
-    let sum = |word: fn(&Entry) -> &AtomicU64, n: usize| -> u64 {
-        both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
-    };
-    core::array::from_fn(|n| {
-        let signed = |word: fn(&Entry) -> &AtomicI64| -> i64 {
-            both.iter().map(|sheet| word(&sheet.entries[n]).load(Ordering::Relaxed)).sum()
-        };
-        let [messages, bytes, queued] =
-            [sum(|e| &e.messages, n), sum(|e| &e.bytes, n), sum(|e| &e.queued, n)];
-        (signed(|e| &e.time), messages, bytes, queued, signed(|e| &e.device))
-    })
+fn entries(activity: u32, core: usize) -> [Amounts; RESOURCES] {
+    let Some(both) = both_sheets(activity, core) else { return [Amounts::default(); RESOURCES] };
+    core::array::from_fn(|n| Amounts::of(&both[0].entries[n]).and(&Amounts::of(&both[1].entries[n])))
 }
 
 fn about(n: u32) -> Option<Used> {
@@ -494,7 +527,7 @@ fn about(n: u32) -> Option<Used> {
         kind: word(&r.kind),
         pid: word(&r.pid),
         name,
-        entries: [Numbers::default(); RESOURCES],
+        entries: [Amounts::default(); RESOURCES],
     })
 }
 
@@ -560,6 +593,8 @@ fn add(to: &Entry, from: &Entry) {
     to.bytes.fetch_add(from.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     to.queued.fetch_add(from.queued.load(Ordering::Relaxed), Ordering::Relaxed);
     to.device.fetch_add(from.device.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.waits.fetch_add(from.waits.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.turns.fetch_add(from.turns.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 unsafe fn free(sheets: *mut ()) {

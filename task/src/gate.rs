@@ -323,7 +323,10 @@ impl Gate {
             self.bills.pool.put(message.run());
             self.queues.done(activity, cost, now);
             let sheet = Cause::activity(activity).sheet(core_local().id());
-            count(&sheet.entries[self.bills.resource as usize].queued, waited);
+            let entry = &sheet.entries[self.bills.resource as usize];
+            count(&entry.queued, waited);
+            count(&entry.waits, 1);
+            count(&entry.turns, self.queues.begins_turn().into());
             let Some(Some(class)) = self.classes.get(activity as usize) else { continue };
             self.bills.put(&mut self.queues, class, now);
             let unpaid = class.unpaid.load(Ordering::Relaxed).saturating_sub(cost);

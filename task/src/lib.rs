@@ -42,8 +42,8 @@ pub mod trace;
 mod wait;
 
 pub use activity::{
-    Activity, CORE_WORDS, Cause, CoreSet, Debtor, Used, class_of, confine, divide, has_core, name_of,
-    runtime_on, set_heir, set_of_cores, used,
+    Activity, Amounts, CORE_WORDS, Cause, CoreSet, Debtor, Used, class_of, confine, divide, has_core,
+    name_of, runtime_on, set_heir, set_of_cores, used,
 };
 pub use arch::{
     capture_extended, copy_of, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,

@@ -280,7 +280,7 @@ fn all_asleep_is_quiet() {
 
 /// Everything that the cell has used, ns.
 fn booked() -> i64 {
-    task::used().iter().flat_map(|used| used.entries.iter().map(|e| e.0)).sum()
+    task::used().iter().flat_map(|used| used.entries.iter().map(|e| e.time)).sum()
 }
 
 /// Whatever threads do, each nanosecond of each core is in one record (OK-05): what the records of two looks differ by
@@ -411,7 +411,7 @@ fn nothing_is_below_nothing() {
                             let used = task::used();
                             let below = used
                                 .iter()
-                                .any(|u| u.kind == kind::PROCESS && u.entries.iter().any(|e| e.0 < 0));
+                                .any(|u| u.kind == kind::PROCESS && u.entries.iter().any(|e| e.time < 0));
                             wrong.fetch_add(u64::from(below), Ordering::Relaxed);
                         }
                         done(&count);
@@ -539,7 +539,8 @@ fn work_ahead_is_paid_for() {
                 });
                 let memory = |of: u32| {
                     let used = task::used();
-                    used.iter().find(|used| used.activity == of).unwrap().entries[Resource::Memory as usize].0
+                    used.iter().find(|used| used.activity == of).unwrap().entries[Resource::Memory as usize]
+                        .time
                 };
                 while DONE.load(Ordering::Relaxed) <= PIECES {
                     task::sleep_until(platform().now() + 20_000_000);
@@ -692,7 +693,9 @@ fn burns_come_back() {
                 }
                 let after = task::used();
                 let of = |used: &[task::Used], activity: u32, resource: Resource| {
-                    used.iter().find(|u| u.activity == activity).map_or(0, |u| u.entries[resource as usize].0)
+                    used.iter()
+                        .find(|u| u.activity == activity)
+                        .map_or(0, |u| u.entries[resource as usize].time)
                 };
                 let came_back = |activity: u32, resource: Resource| {
                     (of(&after, activity, resource) - of(&before, activity, resource)) as f64
@@ -924,7 +927,7 @@ fn what_is_charged_is_paid<const SAMPLE: u32>() {
                 let used = task::used();
                 let had = classes.each_ref().map(|class| {
                     let of = used.iter().find(|used| used.activity == class.number()).unwrap();
-                    of.entries[Resource::FileCache as usize].0 as u64
+                    of.entries[Resource::FileCache as usize].time as u64
                 });
                 let total: u64 = had.iter().sum();
                 let took = platform().now() - begun;
@@ -1206,7 +1209,7 @@ fn what_opens_is_the_class_s() {
                 task::sleep_until(platform().now() + 2_000_000);
                 let used = task::used();
                 let of = used.iter().find(|used| used.activity == gold.number()).unwrap();
-                let time = of.entries[Resource::Pipe as usize].0;
+                let time = of.entries[Resource::Pipe as usize].time;
                 platform().end(if time >= BURN as i64 { 0 } else { 1 });
             })
         },
@@ -1280,7 +1283,7 @@ fn messages_are_for_whom_they_were_sent() {
                 let used = task::used();
                 let right = activities.iter().enumerate().all(|(n, activity)| {
                     let of = used.iter().find(|u| u.activity == activity.number()).unwrap();
-                    let (burnt, messages, ..) = of.entries[Resource::Timer as usize];
+                    let task::Amounts { time: burnt, messages, .. } = of.entries[Resource::Timer as usize];
                     let want = count.2[n].load(Ordering::SeqCst) as i64;
                     // A look at the clock takes up to 200 ns here.
                     let right = messages == each && (want..want + want / 50).contains(&burnt);

@@ -299,7 +299,7 @@ fn stat() -> Done {
     let table = user.ask(&["stat", &name, "--watch", "--count", "2", "--interval", "0.05"])?;
     check(table.matches(&format!("{name}: 1 core, ")).count() == 2, &table)?;
     let csv = user.ask(&["stat", &name, "--csv"])?;
-    check(csv.starts_with("time,activity,pid,resource,ns,messages,bytes,queued,device\n"), csv)?;
+    check(csv.starts_with("time,activity,pid,resource,ns,messages,bytes,queued,device,waits,turns\n"), csv)?;
     // What was saved can be read again.
     let file = user.dir.path().join("series.json");
     std::fs::write(&file, &lines)?;
@@ -307,7 +307,7 @@ fn stat() -> Done {
     check(again == lines, again)
 }
 
-/// OK-05: on a live cell that is busy, known work for each activity comes back in the right record of the right resource. The
+/// OK-05, OK-06, OK-08: on a live cell that is busy, known work for each activity comes back in the right record of the right resource. The
 /// books' comparison with what the host has counted is not of this test: what else the machine does is in it.
 fn known_work() -> Done {
     let user = User::this()?;
@@ -326,6 +326,8 @@ fn known_work() -> Done {
     let said = String::from_utf8_lossy(&out.stdout);
     check(said.contains(" for 4 activities at 13 resources each: "), &said)?;
     check(!said.contains("came back\n") && !said.contains("activities hold"), &said)?;
+    // OK-06, OK-08: messages keep to their labels, and each runs to its end before the next.
+    check(said.contains(" ran in order, one after the other; ") && said.contains(", 2 moved\n"), &said)?;
     check(said.contains("core 1: the books have 100.000 %"), &said)
 }
 

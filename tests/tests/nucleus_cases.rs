@@ -261,13 +261,14 @@ for message in through_pipe, sent:
 print(open("/proc/atoll/activities").read())
 "#;
 
-/// OK-02, OK-05, OK-09: the configuration's limits hold on the nucleus, too, and its books tell of it.
+/// OK-02, OK-05, OK-09, OK-11: the configuration's limits hold on the nucleus, too, and its books tell of it.
 fn grid() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let config = dir.path().join("grid.toml");
     let activity = "[[activity]]\nname = \"gold\"\nmatch = [{ program = \"python3*\" }]\n";
     let pipe = "[resource.pipe]\nmeasure = \"operations\"\nactivity.gold = { limit = \"200/s\" }\n";
-    let device = "[resource.device-write]\nmeasure = \"bytes\"\nactivity.gold = { limit = \"200kB/s\" }\n";
+    let device =
+        "[resource.device-write]\nmeasure = \"bytes\"\nbatch = 4\nactivity.gold = { limit = \"200kB/s\" }\n";
     std::fs::write(&config, [activity, pipe, device].concat())?;
     let mut command = nucleus("--net none --volume /usr:/usr:ro", &[]);
     command.arg("--grid").arg(&config).args(["--", "/usr/bin/python3", "-c", MESSAGES]);
@@ -276,14 +277,25 @@ fn grid() -> Result<(), Failed> {
     let made: Vec<u32> = cell.stdout.lines().filter_map(made).collect();
     // A write and a read are two; 64 KiB may go ahead.
     let right = matches!(made[..], [50..=160, 50..=400]);
-    let booked = cell.stdout.lines().any(|line| line.contains(" gold device-write "));
-    if cell.status == 0 && right && booked {
+    // What waited, in turns of a batch (OK-11).
+    let batch = |resource: &str| {
+        let line = cell.stdout.lines().find(|line| line.contains(&format!(" gold {resource} ")))?;
+        let [turns, waits] = [0, 1].map(|n| line.rsplit(' ').nth(n)?.parse::<f64>().ok());
+        Some(waits? / turns?)
+    };
+    let [pipe, device] = ["pipe", "device-write"].map(batch);
+    let batches = pipe == Some(1.0) && device.is_some_and(|n| n > 1.5 && n <= 4.0);
+    if cell.status == 0 && right && batches {
         return Ok(());
     }
-    Err(format!("{made:?} messages; status {}:\n{}{}", cell.status, cell.stdout, cell.stderr).into())
+    Err(format!(
+        "{made:?} messages, in turns of {pipe:?} and {device:?}; status {}:\n{}{}",
+        cell.status, cell.stdout, cell.stderr
+    )
+    .into())
 }
 
-/// OK-05, OK-09, OK-14, OR-02: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and
+/// OK-05, OK-06, OK-08, OK-09, OK-14, OR-02: a cell on a machine of its own is listed, and its books are read from outside: what it does is there, and
 /// each nanosecond of each core. It takes another configuration, or says why not, and known work comes back.
 fn stat() -> Result<(), Failed> {
     const WORK: &str = "import os, time\nr, w = os.pipe()\nend = time.monotonic() + 300\n\
@@ -358,7 +370,11 @@ fn stat() -> Result<(), Failed> {
     let of_gold = quotas("named", one.clone(), json!({ "used": 0, "limit": 5 }));
     let of_cell = quotas("cell", one.clone(), one);
     cell.snapshot(|all| all.iter().any(&of_gold) && all.iter().any(&of_cell))?;
-    ask(&["stat", "--check", &cell.name, "--interval", "1"])?;
+    let said = ask(&["stat", "--check", &cell.name, "--interval", "1"])?;
+    // OK-06, OK-08: messages keep to their labels, and each runs to its end before the next.
+    if !said.contains(" ran in order, one after the other; ") || !said.contains(", 2 moved\n") {
+        return Err(said.into());
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use atoll_abi::grid::{BURNS_LONGEST, Burn, Burnt, Compared, Resource};
+use atoll_abi::grid::{BURNS_LONGEST, Burn, Burnt, Compared, Resource, Sent};
 use atoll_supervisor::books::Snapshot;
 use atoll_supervisor::inspect::{Answer, Request, ask};
 use atoll_supervisor::{Error, Result};
@@ -79,9 +79,53 @@ fn better(before: Burnt, last: Burnt) -> Burnt {
         burns: burns.collect(),
         pages: pages.collect(),
         held,
+        sent: both(&before.sent, &last.sent),
         stolen: before.stolen.saturating_add(last.stolen),
         ..last
     }
+}
+
+/// Messages are never to go wrong, however often they are sent. That a label has not moved may be because of another one that has
+/// its place, which is in use.
+fn both(before: &Sent, last: &Sent) -> Sent {
+    let and = |a: &Compared, b: &Compared| Compared {
+        done: a.done.saturating_add(b.done),
+        found: a.found.saturating_add(b.found),
+    };
+    Sent {
+        ran: and(&before.ran, &last.ran),
+        overtook: before.overtook.saturating_add(last.overtook),
+        together: before.together.saturating_add(last.together),
+        interrupted: before.interrupted.saturating_add(last.interrupted),
+        near: and(&before.near, &last.near),
+        moved: if before.moved.done > 0 && exact(&before.moved) { before.moved } else { last.moved },
+    }
+}
+
+/// What is wrong of messages with labels.
+fn wrong_of(sent: &Sent) -> Vec<String> {
+    let mut all = Vec::new();
+    if !exact(&sent.ran) {
+        all.push(format!("{} were sent, {} ran", sent.ran.done, sent.ran.found));
+    }
+    for (n, what) in [
+        (sent.overtook, "before one that the same thread had sent with the same label"),
+        (sent.together, "while another one with the same label ran"),
+        (sent.interrupted, "while their core had another one that had not ended"),
+    ] {
+        if n > 0 {
+            all.push(format!("{n} ran {what}"));
+        }
+    }
+    for (c, what) in [
+        (&sent.near, "to where their label was, and"),
+        (&sent.moved, "with a label that was not used any more, and where they were sent"),
+    ] {
+        if !exact(c) {
+            all.push(format!("{} were to go {what} {} did", c.done, c.found));
+        }
+    }
+    all
 }
 
 fn exact(c: &Compared) -> bool {
@@ -142,6 +186,16 @@ fn compare_work(burnt: &Burnt, snapshot: &Snapshot) -> (String, bool) {
     }
     if burnt.burns.is_empty() {
         wrong("there was no room for it in the cell".into());
+    }
+    let sent = wrong_of(&burnt.sent);
+    right &= sent.is_empty();
+    text.extend(sent.iter().map(|what| format!("messages with labels: {what}\n")));
+    if sent.is_empty() {
+        let Sent { ran, near, moved, .. } = burnt.sent;
+        text += &format!(
+            "messages with labels: {} ran in order, one after the other; {} stayed where their label was, {} moved\n",
+            ran.done, near.done, moved.done
+        );
     }
     if !right && burnt.stolen > 0 {
         text += &format!(
@@ -264,6 +318,7 @@ mod tests {
             held: is(1000, 1000),
             stolen: 0,
             left_out: 0,
+            sent: Sent { ran: is(128, 128), near: is(2, 2), moved: is(2, 2), ..Sent::default() },
         };
         let (text, ok) = compare_work(&right, &whose);
         assert!(ok && text.contains("0.000 s for 1 activities at 2 resources each"), "{text}");
@@ -281,6 +336,12 @@ mod tests {
         wrong(&|b| b.pages[0].1.found = 63, "64 pages were taken, 63 came back");
         wrong(&|b| b.held.found = 999, "given out 1000 pages, and activities hold 999");
         wrong(&|b| b.burns.clear(), "no room for it");
+        wrong(&|b| b.sent.ran.found = 127, "128 were sent, 127 ran");
+        wrong(&|b| b.sent.overtook = 3, "3 ran before one that the same thread had sent");
+        wrong(&|b| b.sent.together = 1, "1 ran while another one with the same label ran");
+        wrong(&|b| b.sent.interrupted = 2, "2 ran while their core had another one");
+        wrong(&|b| b.sent.near.found = 1, "2 were to go to where their label was, and 1 did");
+        wrong(&|b| b.sent.moved.found = 0, "where they were sent 0 did");
         let mut held_up = right.clone();
         held_up.burns[0].time.found = 0;
         held_up.stolen = 1_500_000;
@@ -290,6 +351,12 @@ mod tests {
         (later.burns[1].bytes.found, later.pages[0].1.found, later.held.found) = (0, 0, 0);
         assert!(!compare_work(&later, &whose).1);
         assert!(compare_work(&better(held_up.clone(), later.clone()), &whose).1);
+        // A label that has not moved may move later; a message that has overtaken another one has done so.
+        let mut stays = right.clone();
+        stays.sent.moved.found = 0;
+        assert!(compare_work(&better(stays.clone(), right.clone()), &whose).1);
+        stays.sent.overtook = 1;
+        assert!(!compare_work(&better(stays, right.clone()), &whose).1);
         later.burns[0].time.found = 0;
         assert!(!compare_work(&better(held_up, later), &whose).1);
     }

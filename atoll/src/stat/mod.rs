@@ -426,9 +426,9 @@ mod tests {
         let (_, after) = two();
         let text = table::csv(&after, false);
         assert_eq!(text.lines().count(), 7, "{text}");
-        assert!(text.contains("1003.000000,\"a, \"\"b\"\"\",50,files,50000000,1,50000,0,0\n"), "{text}");
-        assert!(table::csv(&after, true).contains("1003.000000,nginx,40,1,socket,200000000,1,200000,0,0\n"));
-        assert_eq!(table::csv_head(true).matches(',').count(), 9);
+        assert!(text.contains("1003.000000,\"a, \"\"b\"\"\",50,files,50000000,1,50000,0,0,0,0\n"), "{text}");
+        assert!(table::csv(&after, true).contains("1003.000000,nginx,40,1,socket,200000000,1,200000,0,0,0,0\n"));
+        assert_eq!(table::csv_head(true).matches(',').count(), 11);
     }
 
     /// A saved series is read as it was written, and drawn; what isn't one is refused.
@@ -474,9 +474,16 @@ mod tests {
         after.activities[2].parent = 5;
         after.activities[3].parent = 4;
         after.activities[1].resources.0[0] =
-            Use { ns: i64::MAX, messages: u64::MAX, bytes: u64::MAX, queued: 0, device: i64::MAX };
-        after.activities[3].resources.0[0] =
-            Use { ns: i64::MIN, messages: u64::MAX, bytes: u64::MAX, queued: 1, device: i64::MIN };
+            Use { ns: i64::MAX, messages: u64::MAX, bytes: u64::MAX, device: i64::MAX, ..Use::default() };
+        after.activities[3].resources.0[0] = Use {
+            ns: i64::MIN,
+            messages: u64::MAX,
+            bytes: u64::MAX,
+            queued: 1,
+            device: i64::MIN,
+            waits: 1,
+            turns: 1,
+        };
         after.cores = 0;
         let _ = table::table(Some(&before), &after, Cores::All);
         let _ = plot::draw(&[before.clone(), after.clone()], Measure::Time);

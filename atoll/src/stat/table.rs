@@ -129,7 +129,7 @@ fn whose(after: &Snapshot, cores: Cores) -> &'static str {
 /// The first line of CSV.
 pub fn csv_head(cores: bool) -> String {
     let core = if cores { "core," } else { "" };
-    format!("time,activity,pid,{core}resource,ns,messages,bytes,queued,device\n")
+    format!("time,activity,pid,{core}resource,ns,messages,bytes,queued,device,waits,turns\n")
 }
 
 /// A field that may have anything in it (RFC 4180).
@@ -148,11 +148,11 @@ pub fn csv(snapshot: &Snapshot, cores: bool) -> String {
     for a in &snapshot.activities {
         let mut lines = |core: &str, uses: &Uses| {
             for (resource, u) in uses.used() {
-                let Use { ns, messages, bytes, queued, device } = u;
+                let Use { ns, messages, bytes, queued, device, waits, turns } = u;
                 let (name, resource) = (field(&a.name), resource.name());
                 let _ = writeln!(
                     text,
-                    "{seconds:.6},{name},{},{core}{resource},{ns},{messages},{bytes},{queued},{device}",
+                    "{seconds:.6},{name},{},{core}{resource},{ns},{messages},{bytes},{queued},{device},{waits},{turns}",
                     a.pid
                 );
             }
