@@ -427,7 +427,9 @@ mod tests {
         let text = table::csv(&after, false);
         assert_eq!(text.lines().count(), 7, "{text}");
         assert!(text.contains("1003.000000,\"a, \"\"b\"\"\",50,files,50000000,1,50000,0,0,0,0\n"), "{text}");
-        assert!(table::csv(&after, true).contains("1003.000000,nginx,40,1,socket,200000000,1,200000,0,0,0,0\n"));
+        assert!(
+            table::csv(&after, true).contains("1003.000000,nginx,40,1,socket,200000000,1,200000,0,0,0,0\n")
+        );
         assert_eq!(table::csv_head(true).matches(',').count(), 11);
     }
 
