@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use atoll_abi::grid::{ACTIVITIES_MAX, Parameters, SchedulerKind};
 
-use crate::message::{Message, Messages};
+use crate::message::{Header, Message, Messages};
 use crate::scheduler::bucket::Bucket;
 use crate::scheduler::{Checked, Client, Scheduler, make};
 
@@ -20,6 +20,8 @@ const NOBODY: Client = Client::MAX;
 struct Queue {
     activity: u32,
     messages: Messages,
+    /// Held back: its client has nothing to do for the scheduler.
+    held: bool,
 }
 
 /// The queues.
@@ -31,8 +33,10 @@ pub struct Queues {
     queues: Vec<Queue>,
     /// Clients that are nobody's.
     free: Vec<Client>,
-    /// Messages in all queues.
+    /// Messages in all queues that are not held back.
     waiting: usize,
+    /// Queues that are held back.
+    held: usize,
     /// How many messages a turn is, at most.
     batch: u32,
     /// What all get together.
@@ -58,6 +62,7 @@ impl Queues {
             queues: Vec::new(),
             free: Vec::new(),
             waiting: 0,
+            held: 0,
             batch: batch.max(1),
             rate: Bucket::default(),
             turn: (NOBODY, 0),
@@ -89,7 +94,7 @@ impl Queues {
             *client = self.free.pop().unwrap_or(self.queues.len() as Client);
             match self.queues.get_mut(*client as usize) {
                 Some(queue) => queue.activity = activity,
-                None => self.queues.push(Queue { activity, messages: Messages::default() }),
+                None => self.queues.push(Queue { activity, messages: Messages::default(), held: false }),
             }
         }
         self.scheduler.configure(*client, parameters);
@@ -104,8 +109,13 @@ impl Queues {
         if self.turn.0 == client {
             self.turn = (NOBODY, 0);
         }
-        let messages = core::mem::take(&mut self.queues[client as usize].messages);
-        self.waiting -= messages.len();
+        let queue = &mut self.queues[client as usize];
+        let messages = core::mem::take(&mut queue.messages);
+        if core::mem::take(&mut queue.held) {
+            self.held -= 1;
+        } else {
+            self.waiting -= messages.len();
+        }
         messages
     }
 
@@ -129,9 +139,12 @@ impl Queues {
     pub fn push(&mut self, mut message: Message, now: u64) {
         let client = self.client_of(message.header().activity);
         message.set_since(now);
-        let messages = &mut self.queues[client as usize].messages;
+        let Queue { messages, held, .. } = &mut self.queues[client as usize];
         let first = messages.is_empty();
         messages.push(message);
+        if *held {
+            return;
+        }
         self.waiting += 1;
         if first {
             self.scheduler.arrive(client, now);
@@ -148,14 +161,61 @@ impl Queues {
             && self.scheduler.may_run(client, now)
     }
 
+    /// The same, but an activity whose first message may not run now is held back, with all that it has here, until
+    /// [`Queues::release`].
+    pub fn next_if(&mut self, now: u64, mut may: impl FnMut(&Header) -> bool) -> Option<Message> {
+        while self.waiting > 0 && self.rate.full_until(now).is_none() {
+            let client = self.whose_turn(now)?;
+            let queue = &mut self.queues[client as usize];
+            if queue.messages.first().is_none_or(&mut may) {
+                return self.take(client, now);
+            }
+            queue.held = true;
+            self.held += 1;
+            self.waiting -= queue.messages.len();
+            self.turn = (NOBODY, 0);
+            self.scheduler.leave(client, now);
+        }
+        None
+    }
+
+    /// How many activities are held back.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Activities that are held back go on, if their first message may run.
+    pub fn release(&mut self, now: u64, mut may: impl FnMut(&Header) -> bool) {
+        for (client, queue) in self.queues.iter_mut().enumerate().filter(|(_, queue)| queue.held) {
+            if queue.messages.first().is_none_or(&mut may) {
+                queue.held = false;
+                self.held -= 1;
+                self.waiting += queue.messages.len();
+                self.scheduler.arrive(client as Client, now);
+            }
+        }
+    }
+
     /// The message that is to be run now. None: there is nothing to do, or not yet: see [`Queues::later`].
     #[inline]
     pub fn next(&mut self, now: u64) -> Option<Message> {
         if self.waiting == 0 || self.rate.full_until(now).is_some() {
             return None;
         }
+        let client = self.whose_turn(now)?;
+        self.take(client, now)
+    }
+
+    #[inline]
+    fn whose_turn(&mut self, now: u64) -> Option<Client> {
+        if self.turn.1 == 0 { self.scheduler.pick(now) } else { Some(self.turn.0) }
+    }
+
+    /// Takes the first message of the client whose turn it is.
+    #[inline]
+    fn take(&mut self, client: Client, now: u64) -> Option<Message> {
         self.begins = self.turn.1 == 0;
-        let (client, left) = if self.begins { (self.scheduler.pick(now)?, self.batch) } else { self.turn };
+        let left = if self.begins { self.batch } else { self.turn.1 };
         let messages = &mut self.queues[client as usize].messages;
         let message = messages.next()?;
         self.waiting -= 1;
@@ -196,12 +256,12 @@ impl Queues {
         self.client(activity).is_some_and(|client| !self.queues[client as usize].messages.is_empty())
     }
 
-    /// How many messages wait.
+    /// How many messages wait that are not held back.
     pub fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Does none wait?
+    /// Does none wait but what is held back?
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting == 0

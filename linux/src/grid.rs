@@ -4,8 +4,10 @@
 //! the activities that it names becomes a class of the scheduler; a process belongs to the first that it matches when it
 //! starts a program, else to its parent's, and the first process to the cell.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -71,15 +73,11 @@ pub fn configure(config: GridConfig) -> Result<(), String> {
     quota::configure(&config, &classes);
     budget::configure(&config, &classes);
     WANTS_THREADS.store(config.threads || config.activities.iter().any(|a| a.threads), Ordering::Relaxed);
-    *grid = Some(Grid { config, classes });
-    for process in all_processes() {
-        let image = process.image.lock().clone();
-        let class = grid.as_ref().map_or_else(Activity::root, |g| g.class_of(&process, &image, None));
+    let g = grid.insert(Grid { config, classes });
+    for (process, class) in g.classes_of_all() {
         put_into(&process, &class);
     }
-    if let Some(g) = grid.as_ref() {
-        g.divide();
-    }
+    g.divide();
     Ok(())
 }
 
@@ -110,15 +108,49 @@ fn check(config: &GridConfig) -> Result<(), String> {
 }
 
 impl Grid {
-    /// Whose a process is. `parents`: whose it is if it matches none; None: the cell's.
-    fn class_of(&self, process: &Process, image: &Image, parents: Option<&Activity>) -> Activity {
+    /// The first activity that a process matches.
+    fn matched(&self, process: &Process, image: &Image) -> Option<Activity> {
         let uid = process.ids().ruid;
-        let named = self.config.activities.iter().position(|a| belongs(a, image, uid));
-        match (named, parents) {
-            (Some(n), _) => self.classes[n].clone(),
-            (None, Some(parents)) => parents.clone(),
-            (None, None) => Activity::root(),
+        let n = self.config.activities.iter().position(|a| belongs(a, image, uid))?;
+        Some(self.classes[n].clone())
+    }
+
+    /// Whose each process is from now on. Who matches none goes where its parent goes, if it was with it until now; else it stays where
+    /// it was, if that is there, or belongs to the cell.
+    fn classes_of_all(&self) -> Vec<(Arc<Process>, Activity)> {
+        let all = all_processes();
+        let by_pid: BTreeMap<u32, &Arc<Process>> = all.iter().map(|p| (p.pid, p)).collect();
+        let mut known: BTreeMap<u32, Activity> = BTreeMap::new();
+        for process in &all {
+            // Up to the first whose class is known; then down again.
+            let (mut line, mut at) = (Vec::new(), process);
+            let mut class = loop {
+                if let Some(class) = known.get(&at.pid) {
+                    break class.clone();
+                }
+                let image = at.image.lock().clone();
+                if let Some(class) = self.matched(at, &image) {
+                    known.insert(at.pid, class.clone());
+                    break class;
+                }
+                line.push(at.pid);
+                let old = at.activity.class();
+                // Parents may change meanwhile, so that there may be no first one.
+                let parent = by_pid
+                    .get(&at.parent_pid())
+                    .filter(|parent| parent.activity.class() == old && line.len() <= all.len());
+                let Some(parent) = parent else {
+                    let stays = self.classes.iter().find(|class| class.number() == old);
+                    break stays.cloned().unwrap_or_else(Activity::root);
+                };
+                at = parent;
+            };
+            for pid in line.into_iter().rev() {
+                class = known.entry(pid).or_insert(class).clone();
+            }
         }
+        let of = |p: &Arc<Process>| known.get(&p.pid).cloned().unwrap_or_else(Activity::root);
+        all.iter().map(|process| (process.clone(), of(process))).collect()
     }
 
     /// Tells the schedulers.
@@ -245,7 +277,7 @@ pub fn starts(process: &Process, image: &Image, name: &[u8]) {
         process.activity.rename(name);
     }
     if let Some(g) = grid.as_ref().filter(|g| !g.classes.is_empty()) {
-        let class = g.class_of(process, image, Some(&process.activity.above()));
+        let class = g.matched(process, image).unwrap_or_else(|| process.activity.above());
         put_into(process, &class);
     }
 }

@@ -110,6 +110,11 @@ impl Cause {
         (generation << NUMBER_BITS) >> NUMBER_BITS == self.0 >> NUMBER_BITS
     }
 
+    /// The activity's class, unless it is nobody's, or was given up.
+    pub(crate) fn class(self) -> Option<u32> {
+        (self != Cause::NOBODY && self.is_there()).then(|| class_of(self.0 % ACTIVITIES_MAX as u32))
+    }
+
     /// Has the activity not been given up yet? It may be at any time.
     fn is_there(self) -> bool {
         let sheets = SHEETS[(self.0 % ACTIVITIES_MAX as u32) as usize].load(Ordering::Acquire);

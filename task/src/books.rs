@@ -22,8 +22,8 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use crate::activity::{self, Activity, Cause, Debtor};
 use crate::core_state::{count, this_core};
-use crate::gate;
 use crate::thread::{Thread, current};
+use crate::{gate, scheduler};
 use atoll_abi::core_local::CoreLocal;
 #[cfg(debug_assertions)]
 use atoll_abi::core_local::core_local;
@@ -146,6 +146,9 @@ pub(crate) struct Meter {
     long: Cell<u32>,
     /// Whose the events were that were told of since events were last charged, and how many.
     causes: [Cell<(Cause, u32)>; CAUSES],
+    /// Who was charged with events last, with how much time, ns, and how many.
+    shares: [Cell<(Cause, u64, u32)>; CAUSES],
+    shared: Cell<usize>,
     /// How many of the `causes` there are.
     known: Cell<usize>,
     /// Whose the event is that is being told of, if that is known: whom it wakes says nothing more.
@@ -238,6 +241,8 @@ impl Meter {
             clock_cost: Cell::new(0),
             long: Cell::new(LONG),
             causes: [const { Cell::new((Cause::NOBODY, 0)) }; CAUSES],
+            shares: [const { Cell::new((Cause::NOBODY, 0, 0)) }; CAUSES],
+            shared: Cell::new(0),
             known: Cell::new(0),
             telling: Cell::new(false),
             owed: Cell::new(0),
@@ -674,6 +679,7 @@ impl Meter {
     /// nobody's; and if they are only to be told of (`later`), so is their time until then.
     pub fn charge_events(&self, took: u64, later: bool) {
         let known = self.known.replace(0);
+        self.shared.set(0);
         // Messages are paid for. One that waited meanwhile has some of its time from earlier accounts.
         let served = self.served.replace(0);
         let nobody = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Completion as usize];
@@ -688,7 +694,7 @@ impl Meter {
         add(&nobody.time, -(owed as i64));
         let mut left = others + owed;
         let mut events: u64 = self.causes[..known].iter().map(|c| u64::from(c.get().1)).sum();
-        for (cause, n) in self.causes[..known].iter().map(Cell::get) {
+        for ((cause, n), share) in self.causes[..known].iter().map(Cell::get).zip(&self.shares) {
             let entry = &cause.sheet(self.core).entries[Resource::Completion as usize];
             // What can't be divided is the last one's.
             let part = left * u64::from(n) / events;
@@ -696,6 +702,17 @@ impl Meter {
             events -= u64::from(n);
             add(&entry.time, part as i64);
             count(&entry.messages, u64::from(n));
+            share.set((cause, part, n));
+        }
+        self.shared.set(known);
+    }
+
+    /// Calls `f` with each class that was charged with events last, since this was asked: with its time, ns, and their number.
+    pub fn events_charged(&self, mut f: impl FnMut(u32, u64, u64)) {
+        for (cause, part, n) in self.shares[..self.shared.replace(0)].iter().map(Cell::get) {
+            if let Some(class) = cause.class() {
+                f(class, part, n.into());
+            }
         }
     }
 
@@ -796,6 +813,15 @@ fn pay_for(served: Resource, took: impl FnOnce() -> u64) {
     }
 }
 
+/// A resource has served so many messages of a class's, in a thread that is no one's.
+pub(crate) fn pay_of(class: u32, served: Resource, messages: u64, took: u64) {
+    if gate::measures(served, Measure::Operations) {
+        gate::pay_for(served, messages, Some(class));
+    } else if gate::measures(served, Measure::Time) {
+        gate::pay_for(served, took, Some(class));
+    }
+}
+
 /// It turns out which resource the message under way is for; whoever calls holds nothing that others wait for.
 #[inline(always)]
 pub fn turn_to(resource: Resource) {
@@ -833,6 +859,17 @@ pub(crate) fn serve(activity: &Activity, resource: Resource, f: impl FnOnce()) {
     let entry = &activity::sheet(activity.number(), meter.core).entries[resource as usize];
     add(&entry.time, took as i64);
     count(&entry.messages, 1);
+    if activity.number() != ROOT {
+        served_for(activity.class(), resource, took);
+    }
+}
+
+/// A message of a class's was served in a thread that is no one's: it is charged where the core is divided, and pays at the gate.
+fn served_for(class: u32, resource: Resource, took: u64) {
+    scheduler::charge_class(class, took);
+    if gate::any() {
+        pay_of(class, resource, 1, took);
+    }
 }
 
 /// So many bytes went through a resource.
@@ -953,32 +990,41 @@ pub fn begin_for_nobody() -> Option<Begun> {
 /// nobody was known for; and so is what the requests took for which it has waited. Nothing happens where the thread works for
 /// somebody anyway. It has stayed on its core.
 pub fn reimburse(begun: Option<Begun>, resource: Resource, whose: &[(Debtor, u64)]) {
-    let mut parts: u64 = whose.iter().map(|(_, part)| part).sum();
+    let parts: u64 = whose.iter().map(|(_, part)| part).sum();
     let (Some(begun), true) = (begun, parts > 0) else { return };
     let (meter, me) = (&this_core().meter, current());
-    let mut left = me.run_time_now().saturating_sub(begun.ran);
+    let ran = me.run_time_now().saturating_sub(begun.ran);
     let (now, devices) = (me.device_time(), [Resource::DeviceRead, Resource::DeviceWrite]);
-    let mut waited: [u64; 2] = core::array::from_fn(|n| now[n].saturating_sub(begun.device[n]));
+    let waited: [u64; 2] = core::array::from_fn(|n| now[n].saturating_sub(begun.device[n]));
     // What the account of events that is open leaves out, or else takes back.
-    meter.served.set(meter.served.get() + left);
+    meter.served.set(meter.served.get() + ran);
     let nobodys = &activity::sheet(INFRASTRUCTURE, meter.core).entries;
     for (device, waited) in devices.iter().zip(waited) {
         add(&nobodys[*device as usize].device, -(waited as i64));
     }
-    for (debtor, part) in whose {
-        // What can't be divided is the last one's.
-        let take = |all: &mut u64| {
-            let taken = (u128::from(*all) * u128::from(*part) / u128::from(parts.max(1))) as u64;
-            *all -= taken;
-            taken as i64
-        };
-        let entries = &debtor.cause().sheet(meter.core).entries;
-        add(&entries[resource as usize].time, take(&mut left));
-        count(&entries[resource as usize].messages, 1);
-        for (device, waited) in devices.iter().zip(&mut waited) {
-            add(&entries[*device as usize].device, take(waited));
+    let divided = |mut all: u64| {
+        let mut parts = parts;
+        whose.iter().map(move |(debtor, part)| {
+            // What can't be divided is the last one's.
+            let taken = (u128::from(all) * u128::from(*part) / u128::from(parts.max(1))) as u64;
+            (all, parts) = (all - taken, parts - part);
+            (*debtor, taken)
+        })
+    };
+    let entry =
+        |debtor: Debtor, resource: Resource| &debtor.cause().sheet(meter.core).entries[resource as usize];
+    for (debtor, time) in divided(ran) {
+        add(&entry(debtor, resource).time, time as i64);
+        count(&entry(debtor, resource).messages, 1);
+    }
+    for (device, waited) in devices.into_iter().zip(waited) {
+        divided(waited).for_each(|(debtor, time)| add(&entry(debtor, device).device, time as i64));
+    }
+    // Who pays may wait for a lock, and go on elsewhere.
+    for (debtor, time) in divided(ran) {
+        if let Some(class) = debtor.class() {
+            served_for(class, resource, time);
         }
-        parts -= part;
     }
 }
 

@@ -135,6 +135,10 @@ pub(crate) struct Private {
     /// To be done after the answers that have come, and by those who waited for them.
     pub after: Vec<Deferred>,
     pub limbo: Limbo,
+    /// What classes have to pay for events at the gate before them.
+    pub owed: Owed,
+    /// Time of the running thread's slice in which the core has seen to events of classes', ns: they are charged with that.
+    pub for_classes: u64,
     /// A space that this core is to leave.
     pub leave: Option<u32>,
 }
@@ -142,7 +146,37 @@ pub(crate) struct Private {
 impl Private {
     /// Is there anything for the core's event thread to do?
     pub fn has_work_for_events(&self) -> bool {
-        !self.events.is_empty() || !self.messages.is_empty() || !self.after.is_empty() || self.leave.is_some()
+        !self.events.is_empty()
+            || !self.messages.is_empty()
+            || !self.after.is_empty()
+            || self.leave.is_some()
+            || self.owed.len > 0
+    }
+}
+
+/// Classes that can owe something at a time.
+const OWED_MAX: usize = 16;
+
+/// What classes have to pay: time, ns, and messages.
+#[derive(Default)]
+pub(crate) struct Owed {
+    all: [(u32, u64, u64); OWED_MAX],
+    len: usize,
+}
+
+impl Owed {
+    /// More of it. What more classes have than there is room for is forgiven.
+    pub fn add(&mut self, class: u32, time: u64, messages: u64) {
+        let at = self.all[..self.len].iter().position(|of| of.0 == class).unwrap_or(self.len);
+        self.len = self.len.max((at + 1).min(OWED_MAX));
+        if let Some(of) = self.all.get_mut(at) {
+            *of = (class, of.1 + time, of.2 + messages);
+        }
+    }
+
+    /// All of it.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
+        self.all[..self.len].iter().copied()
     }
 }
 
@@ -285,6 +319,8 @@ impl Core {
                 pool: Pool::new(crate::messages::POOL),
                 after: Vec::new(),
                 limbo: Limbo::default(),
+                owed: Owed::default(),
+                for_classes: 0,
                 leave: None,
             }),
             inbox: Lines::new(cores),

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::core_state::count;
 use crate::scheduler::{park_until, start, unpark};
@@ -109,10 +109,19 @@ struct Place {
 /// Resources that have a gate: for each [`Measure`] 16 bits.
 static GATES: AtomicU64 = AtomicU64::new(0);
 static PLACES: [SetOnce<Vec<Place>>; RESOURCES] = [const { SetOnce::new() }; RESOURCES];
-/// When the keeper looks next, ns.
-static ALARM: AtomicU64 = AtomicU64::new(u64::MAX);
-/// The thread that takes turns which are not due at once.
-static KEEPER: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+/// Who takes turns that are not due at once: a thread of each core that a rule names.
+struct Keeper {
+    thread: AtomicPtr<Thread>,
+    /// When it looks next, ns.
+    alarm: AtomicU64,
+}
+
+static KEEPERS: [Keeper; MAX_CORES] =
+    [const { Keeper { thread: AtomicPtr::new(null_mut()), alarm: AtomicU64::new(u64::MAX) } }; MAX_CORES];
+/// By resource: whose keeper sees to it.
+static KEPT_BY: [AtomicUsize; RESOURCES] = [const { AtomicUsize::new(0) }; RESOURCES];
+/// Cores that hold messages back, a bit each.
+static HOLDING: [AtomicU64; MAX_CORES / 64] = [const { AtomicU64::new(0) }; MAX_CORES / 64];
 /// Rules are changed by one at a time.
 static SETTING: Mutex<()> = Mutex::new(());
 
@@ -178,16 +187,17 @@ fn class() -> Option<u32> {
 }
 
 impl Place {
+    #[inline]
     fn is_full(&self, class: u32) -> bool {
-        self.full[class as usize / 64].load(Ordering::Relaxed) & 1 << (class % 64) != 0
+        self.full[class as usize / 64].load(Ordering::SeqCst) & 1 << (class % 64) != 0
     }
 
     fn set_full(&self, class: u32, full: bool) {
         let (word, bit) = (&self.full[class as usize / 64], 1 << (class % 64));
         if full {
-            word.fetch_or(bit, Ordering::Relaxed)
+            word.fetch_or(bit, Ordering::SeqCst)
         } else {
-            word.fetch_and(!bit, Ordering::Relaxed)
+            word.fetch_and(!bit, Ordering::SeqCst)
         };
     }
 
@@ -218,13 +228,20 @@ impl Place {
     /// Puts another gate here. Who waits looks again; what was not paid is forgiven.
     fn replace(&self, gate: Option<Box<Gate>>) {
         let old = core::mem::replace(&mut *self.gate.lock(), gate);
-        self.full.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.full.iter().for_each(|word| word.store(0, Ordering::SeqCst));
         open(old.into_iter().flat_map(|gate| gate.classes).flatten().collect());
     }
 }
 
 /// Tells that these are not full any more.
 fn open(classes: Vec<Arc<Class>>) {
+    for (word, cores) in HOLDING.iter().enumerate() {
+        let mut cores = if classes.is_empty() { 0 } else { cores.swap(0, Ordering::SeqCst) };
+        while cores != 0 {
+            messages::release_on(word * 64 + cores.trailing_zeros() as usize);
+            cores &= cores - 1;
+        }
+    }
     for class in classes {
         class.opened.fetch_add(1, Ordering::Relaxed);
         class.waiters.wake_all(OPEN);
@@ -371,13 +388,18 @@ pub(crate) fn pay(resource: Resource, amount: u64) {
 pub(crate) fn pay_for(resource: Resource, amount: u64, class: Option<u32>) {
     let (Some(place), Some(class), true) = (place(resource), class, amount > 0) else { return };
     let now = platform().now();
-    ask_for(place.take_turns(now, |gate| gate.pay(place, class, amount, now)));
+    ask_for(resource, place.take_turns(now, |gate| gate.pay(place, class, amount, now)));
 }
 
-/// Sees to it that the keeper looks at this time.
-fn ask_for(later: u64) {
-    if later != u64::MAX && ALARM.fetch_min(later, Ordering::AcqRel) > later {
-        let keeper = KEEPER.load(Ordering::Acquire);
+fn keeper_of(resource: Resource) -> usize {
+    KEPT_BY[resource as usize].load(Ordering::Acquire)
+}
+
+/// Sees to it that a resource's keeper looks at this time.
+fn ask_for(resource: Resource, later: u64) {
+    let keeper = &KEEPERS[keeper_of(resource)];
+    if later != u64::MAX && keeper.alarm.fetch_min(later, Ordering::AcqRel) > later {
+        let keeper = keeper.thread.load(Ordering::Acquire);
         // SAFETY: threads are never freed.
         if let Some(keeper) = unsafe { keeper.as_ref() } {
             unpark(keeper);
@@ -385,20 +407,22 @@ fn ask_for(later: u64) {
     }
 }
 
-/// What the keeper does.
-fn keep() {
+/// What a core's keeper does.
+fn keep(core: usize) {
+    let alarm = &KEEPERS[core].alarm;
     loop {
-        ALARM.store(u64::MAX, Ordering::Release);
+        alarm.store(u64::MAX, Ordering::Release);
         let now = platform().now();
         let gates = GATES.load(Ordering::Acquire);
-        for resource in Resource::ALL.into_iter().filter(|r| gates & bits(*r) != 0) {
+        let mine = |r: &Resource| gates & bits(*r) != 0 && keeper_of(*r) == core;
+        for resource in Resource::ALL.into_iter().filter(mine) {
             let places = if gates & bit(resource, Measure::Time) != 0 { crate::cores() } else { 1 };
             for place in PLACES[resource as usize].get().into_iter().flatten().take(places) {
                 let later = place.take_turns(now, |_| ());
-                ALARM.fetch_min(later, Ordering::AcqRel);
+                alarm.fetch_min(later, Ordering::AcqRel);
             }
         }
-        match ALARM.load(Ordering::Acquire) {
+        match alarm.load(Ordering::Acquire) {
             u64::MAX => crate::scheduler::park(),
             at => park_until(at.max(now + TICK)),
         }
@@ -414,6 +438,19 @@ pub fn full(resource: Resource) -> bool {
 #[cold]
 fn is_full(resource: Resource) -> bool {
     let (Some(place), Some(class)) = (place(resource), class()) else { return false };
+    place.is_full(class)
+}
+
+/// Is a class full at this resource, so that messages of its are to be held back on this core? It is told when to ask again
+/// ([`messages::release`]).
+pub(crate) fn holds_back(resource: Resource, class: u32) -> bool {
+    let Some(place) = place(resource) else { return false };
+    if !place.is_full(class) {
+        return false;
+    }
+    let core = core_local().id();
+    HOLDING[core / 64].fetch_or(1 << (core % 64), Ordering::SeqCst);
+    // Else it was opened before that was seen there.
     place.is_full(class)
 }
 
@@ -463,42 +500,47 @@ pub fn when_open(resource: Resource, asked: &AtomicU64, f: impl FnOnce() + Send 
 pub fn set(resource: Resource, rule: Option<&Rule>) {
     let _one = SETTING.lock();
     let place = || Place { gate: Mutex::new(None), full: [const { AtomicU64::new(0) }; ACTIVITIES_MAX / 64] };
-    let mut gates = GATES.load(Ordering::Relaxed) & !bits(resource);
+    let mut mine = 0;
     if let Some(rule) = rule {
         let places = &PLACES[resource as usize];
         if places.get().is_none() {
             // Nobody else does: see above.
             let _ = places.set((0..MAX_CORES).map(|_| place()).collect());
         }
-        let mine = if rule.measure == Measure::Time { crate::cores() } else { 1 };
+        // Before there is anything to look at.
+        keep_from(resource, rule.core);
+        let gates = if rule.measure == Measure::Time { crate::cores() } else { 1 };
         for (n, place) in places.iter().enumerate() {
-            place.replace((n < mine).then(|| Box::new(Gate::new(resource, rule))));
+            place.replace((n < gates).then(|| Box::new(Gate::new(resource, rule))));
         }
-        gates |= bit(resource, rule.measure);
-        keep_from(rule.core);
+        mine = bit(resource, rule.measure);
     }
-    GATES.store(gates, Ordering::Release);
+    // The alarm is beside them, and changes whenever it does.
+    let _ = GATES.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |g| Some(g & !bits(resource) | mine));
     if rule.is_none() {
         PLACES[resource as usize].get().into_iter().flatten().for_each(|place| place.replace(None));
     }
 }
 
-/// Sees to it that there is a keeper.
-fn keep_from(core: usize) {
-    if KEEPER.load(Ordering::Relaxed).is_null() {
-        match spawn(core.min(crate::cores() - 1), keep) {
-            Some(t) => {
-                KEEPER.store((t as *const Thread).cast_mut(), Ordering::Release);
-                start(t);
-            }
-            None => platform().log("no memory for the thread that takes turns of the grid"),
-        }
+/// Sees to it that a resource is kept by that core's keeper from now on.
+fn keep_from(resource: Resource, core: usize) {
+    let core = core.min(crate::cores() - 1);
+    let thread = &KEEPERS[core].thread;
+    if thread.load(Ordering::Relaxed).is_null() {
+        let Some(t) = spawn(core, move || keep(core)) else {
+            return platform().log("no memory for the thread that takes turns of the grid");
+        };
+        thread.store((t as *const Thread).cast_mut(), Ordering::Release);
+        start(t);
     }
+    KEPT_BY[resource as usize].store(core, Ordering::Release);
 }
 
 /// Nothing is divided. At boot.
 pub(crate) fn init() {
     GATES.store(0, Ordering::Relaxed);
-    ALARM.store(u64::MAX, Ordering::Relaxed);
-    KEEPER.store(null_mut(), Ordering::Relaxed);
+    for keeper in &KEEPERS {
+        keeper.thread.store(null_mut(), Ordering::Relaxed);
+        keeper.alarm.store(u64::MAX, Ordering::Relaxed);
+    }
 }

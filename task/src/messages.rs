@@ -3,21 +3,23 @@
 //!
 //! One mechanism serves all three. A message carries the activity of whoever sent it, and what that sends in turn carries it
 //! on; the time that it takes is that activity's. On each core messages wait in queues by class, among which a fair scheduler
-//! chooses. They run one after the other, each to its end, in a thread that may take locks.
+//! chooses. Who is full at the gate before a resource is held back. They run one after the other, each to its end, in a thread that may take locks.
 //!
 //! A message may have [`Labels`], which say which of the cores it goes to: one that depends on others goes where those are,
 //! which keeps their order, and one that works on what others worked on goes where those ran lately, which keeps caches warm.
 
 use crate::activity::Activity;
-use crate::books;
 use crate::core_state::{core, this_core, with_private};
 use crate::scheduler::{poke, wake_event_thread};
 use crate::thread::current;
+use crate::{books, gate};
 use atoll_abi::core_local::core_local;
-use atoll_abi::grid::{Parameters, Resource};
+use atoll_abi::grid::{Parameters, ROOT, Resource, SchedulerKind};
 use atoll_abi::{assert_accounted, platform};
 use atoll_grid::affinity::Affinity;
 use atoll_grid::message::{Header, Message};
+use atoll_grid::queue::Queues;
+use atoll_grid::scheduler::make;
 use atoll_sync::SetOnce;
 use core::sync::atomic::Ordering;
 
@@ -99,7 +101,9 @@ fn message_for(
     f: impl FnOnce() + Send + 'static,
 ) -> Message {
     let Labels { dependency, affinity } = labels;
-    let header = Header { dependency, affinity, cost: 0, activity: activity.class(), resource };
+    // What is the cell's own passes all gates, as its threads do.
+    let cost = u64::from(activity.number() != ROOT);
+    let header = Header { dependency, affinity, cost, activity: activity.class(), resource };
     with_private(|p| {
         Message::new(&mut p.pool, header, move || {
             books::serve(&activity, resource, f);
@@ -131,7 +135,7 @@ pub(crate) fn queue(message: Message, now: u64) {
 pub(crate) fn run_next() {
     assert_accounted("a message");
     let now = platform().now();
-    let Some(message) = with_private(|p| p.messages.next(now)) else { return };
+    let Some(message) = with_private(|p| p.messages.next_if(now, may_run)) else { return };
     let Header { activity: class, dependency, .. } = *message.header();
     let spent = message.run();
     AFFINITY.done(dependency);
@@ -142,8 +146,38 @@ pub(crate) fn run_next() {
     });
 }
 
-/// Classes get their shares of this core's messages, too.
-pub(crate) fn divide(classes: &[(u32, Parameters)]) {
-    let alike = |p: &Parameters| Parameters { weight: p.weight, ..Parameters::default() };
-    with_private(|p| classes.iter().for_each(|(class, of)| p.messages.configure(*class, &alike(of))));
+/// May a message run, as far as the gate before its resource goes? If its class is full there, this core is asked again when it
+/// no longer is ([`release`]).
+fn may_run(header: &Header) -> bool {
+    header.cost == 0 || !gate::any() || !gate::holds_back(header.resource, header.activity)
+}
+
+/// A gate has opened: what this core has held back may run.
+pub(crate) fn release() {
+    let now = platform().now();
+    with_private(|p| p.messages.release(now, may_run));
+}
+
+/// Has a core do so, in its event thread.
+pub(crate) fn release_on(to: usize) {
+    let message = message_for(Activity::root(), Labels::NONE, Resource::Completion, release);
+    if to == core_local().id() {
+        queue(message, platform().now());
+        wake_event_thread();
+    } else {
+        core(to).messages.push(message);
+        poke(to);
+    }
+}
+
+/// This core's messages are ordered by this scheduler from now on, too, and classes get their shares of them.
+pub(crate) fn divide(scheduler: SchedulerKind, classes: &[(u32, Parameters)]) {
+    // Reservations and limits are of the core's time, which messages are charged with.
+    let alike = |p: &Parameters| Parameters { reservation: 0, limit: 0, ..*p };
+    let now = platform().now();
+    with_private(|p| {
+        let old = core::mem::replace(&mut p.messages, Queues::new(scheduler, 1, 0));
+        p.messages = old.replace(make(scheduler), 1, 0, now);
+        classes.iter().for_each(|(class, of)| p.messages.configure(*class, &alike(of)));
+    });
 }

@@ -380,6 +380,13 @@ impl Ready {
         }
     }
 
+    /// The core has worked for a class in a thread that is no one's.
+    pub fn charge_class(&mut self, class: u32, ran: u64, now: u64) {
+        if let Some(classes) = &mut self.classes {
+            classes.scheduler.charge_aside(class as Client, ran, now);
+        }
+    }
+
     /// Takes the next one. None: there is none, or none that may run now.
     #[inline]
     pub fn pop(&mut self, now: u64) -> Option<ThreadRef> {

@@ -24,7 +24,7 @@ use crate::ready::{ONE, Policy, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::trace::{self, event};
-use crate::{activity, arch, books};
+use crate::{activity, arch, books, gate};
 use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::{core_local, pending, state as core_run};
 use atoll_abi::grid::Resource;
@@ -339,7 +339,7 @@ fn look_at_division(now: u64) {
     if with_private(|p| p.ready.generation) != activity::generation() {
         activity::with_division(|division, generation| {
             with_private(|p| p.ready.divide(division, generation, now));
-            messages::divide(&division.classes);
+            messages::divide(division.scheduler, &division.classes);
         });
     }
     if with_private(|p| p.ready.is_time_to_look(now)) && all_cores().len() > 1 {
@@ -374,7 +374,9 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
     count(&this.stats.busy_ns, ran);
     // What the host takes is not what somebody uses.
     let stolen = this.meter.settle(ran);
-    let had = ran.saturating_sub(stolen);
+    charge_classes(this, now);
+    let others = with_private_of(this, |p| core::mem::take(&mut p.for_classes));
+    let had = ran.saturating_sub(stolen).saturating_sub(others);
     if let Some(me) = me {
         me.book(ran);
         me.lost(stolen - this.meter.told_stolen());
@@ -407,7 +409,37 @@ fn charge_events(now: u64) {
     count(&this.stats.busy_ns, took);
     let later = with_private_of(this, |p| p.has_work_for_events());
     this.meter.charge_events(took, later);
+    charge_classes(this, now);
     this.meter.worked(took);
+}
+
+/// Classes are charged with the events that the core has seen to for them, where it is divided, and have to pay for that at the gate. Value:
+/// how much time that was, ns.
+fn charge_classes(this: &Core, now: u64) -> u64 {
+    let gated = gate::stands_before(Resource::Completion);
+    if !gated && !with_private_of(this, |p| p.ready.is_divided()) {
+        return 0;
+    }
+    let mut all = 0;
+    this.meter.events_charged(|class, time, events| {
+        all += time;
+        with_private_of(this, |p| {
+            p.ready.charge_class(class, time, now);
+            if gated {
+                p.owed.add(class, time, events);
+            }
+        });
+    });
+    all
+}
+
+/// The core has worked so long for a class, in a thread that is no one's, ns.
+#[cfg(not(feature = "without-books"))]
+pub(crate) fn charge_class(class: u32, took: u64) {
+    if with_private(|p| p.ready.is_divided()) {
+        let now = platform().now();
+        with_private(|p| p.ready.charge_class(class, took, now));
+    }
 }
 
 /// Nothing is ready that may run: wait for an event, a wake-up or a deadline. Value: the time.
@@ -703,6 +735,10 @@ fn ask_for_events(now: u64) {
     count(&core.stats.polls, 1);
     handle_in_place();
     core.meter.looked(begun, with_private_of(core, |p| !p.events.is_empty()));
+    if begun.is_some() {
+        let took = charge_classes(core, now);
+        with_private_of(core, |p| p.for_classes += took);
+    }
 }
 
 /// Sees to it that what has happened up to now, and is reported to this core, is known: for those
@@ -773,7 +809,10 @@ fn event_loop() {
             look_for_events(platform().now(), true);
         }
         let events = with_private(|p| p.events.take());
-        let messages = with_private(|p| p.messages.len());
+        let (messages, owed) = with_private(|p| (p.messages.len(), core::mem::take(&mut p.owed)));
+        for (class, time, events) in owed.iter() {
+            books::pay_of(class, Resource::Completion, events, time);
+        }
         if events.is_empty() && messages == 0 && after.is_empty() && leave.is_none() {
             with_private(|p| p.events_idle = true);
             park();

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "sets a thread's registers")]
 #![allow(missing_docs, reason = "tests")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -497,7 +498,11 @@ fn work_behind_is_paid_back() {
                 let of = |who: u32| {
                     let [(was, is), (reads, read)] = [Resource::DeviceWrite, Resource::DeviceRead]
                         .map(|resource| (at(&before.2, who, resource), at(&after.0, who, resource)));
-                    (is.0 - was.0, is.2 - was.2, [is.4 - was.4, read.4 - reads.4])
+                    (
+                        is.time - was.time,
+                        is.bytes - was.bytes,
+                        [is.device - was.device, read.device - reads.device],
+                    )
                 };
                 let [burnt, waits @ ..] = burnt.each_ref().map(|n| n.load(Ordering::Relaxed) as i64);
                 // Besides what it burns, it goes to sleep and sends requests.
@@ -511,7 +516,7 @@ fn work_behind_is_paid_back() {
                 let device = waits.iter().enumerate().all(paid) && of(INFRASTRUCTURE).2 == [0, 0];
                 let fair = near(one.0, burnt * 3 / 4) && near(other.0, burnt / 4);
                 let bytes = one.1 == 100 && other.1 == 100;
-                let nobody = |all: &[task::Used]| at(all, INFRASTRUCTURE, Resource::Completion).0;
+                let nobody = |all: &[task::Used]| at(all, INFRASTRUCTURE, Resource::Completion).time;
                 let paid_back = nobody(&after.0) - nobody(&before.2) < burnt / 8;
                 let cores = task::cores() as i64;
                 let balanced = after.1 - before.1 <= (after.2 - before.0) as i64 * cores;
@@ -1211,6 +1216,206 @@ fn what_opens_is_the_class_s() {
                 let of = used.iter().find(|used| used.activity == gold.number()).unwrap();
                 let time = of.entries[Resource::Pipe as usize].time;
                 platform().end(if time >= BURN as i64 { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Sends one message after another to this core, for the running thread's activity, and counts those that run within a time.
+fn send_again(on: usize, within: Range<u64>, ran: Arc<AtomicU64>) {
+    task::send(on, task::Labels::NONE, Resource::Completion, move || {
+        burn(4_000);
+        let now = platform().now();
+        ran.fetch_add(u64::from(within.contains(&now)), Ordering::Relaxed);
+        if now < within.end {
+            send_again(on, within, ran);
+        }
+    });
+}
+
+/// Classes whose messages wait for a core's event thread share it by weight, or as the configuration's scheduler says (OK-10, OK-16).
+#[test]
+fn queued_messages_are_ordered_by_the_scheduler() {
+    first_seeds(
+        6,
+        |core| {
+            boot(core, || {
+                let root = task::Activity::root();
+                let named = |n: u8| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap();
+                let classes = [named(0), named(1), named(2)];
+                for (scheduler, shares) in [
+                    (SchedulerKind::Wfq, [50, 33, 17]),
+                    (SchedulerKind::RoundRobin, [33, 33, 33]),
+                    (SchedulerKind::Priority, [0, 0, 100]),
+                ] {
+                    let of = |n: usize| {
+                        let (weight, priority) = ([50, 33, 17][n], n as i32);
+                        Parameters { weight, priority, ..Parameters::default() }
+                    };
+                    let division: Vec<_> = classes.iter().enumerate().map(|(n, c)| (c, of(n))).collect();
+                    task::divide(scheduler, Parameters::default(), &division);
+                    // Each core looks at that when it switches.
+                    task::sleep_until(platform().now() + 500_000);
+                    let ran: [Arc<AtomicU64>; 3] = Default::default();
+                    let (begun, on) = (platform().now(), task::cores() - 1);
+                    // When all of them are at it.
+                    let within = begun + 500_000..begun + 3_000_000;
+                    // Three of each wait all the time. Threads do not come in between.
+                    let (all, within_too): (Vec<_>, _) =
+                        (classes.iter().cloned().zip(ran.clone()).collect(), within.clone());
+                    let t = task::spawn(on, move || {
+                        for (class, ran) in all {
+                            task::work_for(class);
+                            (0..3).for_each(|_| send_again(on, within_too.clone(), ran.clone()));
+                        }
+                    });
+                    task::start(t.unwrap());
+                    task::sleep_until(within.end + 500_000);
+                    let ran = ran.map(|ran| ran.load(Ordering::Relaxed));
+                    let total: u64 = ran.iter().sum();
+                    let fair = ran.iter().zip(shares).all(|(ran, share)| {
+                        (*ran as f64 * 100.0 / total as f64 - f64::from(share)).abs() < 3.0
+                    });
+                    if !fair || total < 100 {
+                        eprintln!("{scheduler:?}: {ran:?}");
+                        platform().end(1);
+                    }
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// What a core's event thread does for a class counts as the class's time where the core is divided: who has it do much has less for its
+/// threads, and not more than its share (OK-16).
+#[test]
+fn work_of_event_threads_is_the_class_s() {
+    some_seeds(
+        6,
+        &[1, 2],
+        |core| {
+            boot(core, || {
+                let root = task::Activity::root();
+                let classes =
+                    [b"one", b"two"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+                let division: Vec<_> = classes.iter().map(|class| (class, Parameters::default())).collect();
+                task::divide(SchedulerKind::Wfq, Parameters::default(), &division);
+                let end = platform().now() + 24_000_000;
+                for on in 0..task::cores() {
+                    for class in &classes {
+                        let t = task::spawn(on, move || {
+                            while platform().now() < end {
+                                burn(20_000);
+                                task::yield_now();
+                            }
+                        });
+                        let t = t.unwrap();
+                        t.work_for(class.clone());
+                        task::start(t);
+                    }
+                    // Messages take a quarter of the core.
+                    let t = task::spawn(on, move || {
+                        while platform().now() < end {
+                            task::sleep_until(platform().now() + 12_000);
+                            let on = core_local().id();
+                            task::send(on, task::Labels::NONE, Resource::Timer, || _ = burn(8_000));
+                        }
+                    });
+                    let t = t.unwrap();
+                    t.work_for(classes[1].clone());
+                    task::start(t);
+                }
+                let had = || {
+                    let used = task::used();
+                    classes.each_ref().map(|class| {
+                        let of = used.iter().find(|u| u.activity == class.number()).unwrap();
+                        [Resource::Thread, Resource::Timer, Resource::Completion]
+                            .map(|resource| of.entries[resource as usize].time)
+                    })
+                };
+                task::sleep_until(end - 20_000_000);
+                let before = had();
+                task::sleep_until(end);
+                let after = had();
+                let of = |class: usize, n: usize| (after[class][n] - before[class][n]) as f64;
+                let [one, two] = [0, 1].map(|class| (0..3).map(|n| of(class, n)).sum::<f64>());
+                let share = one * 100.0 / (one + two);
+                let worked = of(1, 1) * 100.0 / (one + two);
+                if (share - 50.0).abs() > 2.0 || worked < 10.0 {
+                    eprintln!("{share} % of both; messages took {worked} %: {before:?} {after:?}");
+                    platform().end(1);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// A class with a limit at the gate before a resource that serves queued messages: they are held back, all of them run in the end, and
+/// those of others go on (OK-02, OK-07).
+#[test]
+fn queued_messages_wait_for_their_gate() {
+    first_seeds(
+        6,
+        |core| {
+            boot(core, || {
+                let root = task::Activity::root();
+                let [gold, free] =
+                    [b"gold", b"free"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+                let p = |limit| Parameters { limit, ..Parameters::default() };
+                for (measure, limit) in [(Measure::Operations, 10_000), (Measure::Time, 20_000_000)] {
+                    let rule = task::gate::Rule {
+                        scheduler: SchedulerKind::Wfq,
+                        measure,
+                        rate: 0,
+                        batch: 1,
+                        core: task::cores() - 1,
+                        cell: p(0),
+                        classes: vec![(gold.number(), p(limit))],
+                    };
+                    task::gate::set(Resource::Timer, Some(&rule));
+                    const EACH: u64 = 1600;
+                    let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                    let ran: [Arc<AtomicU64>; 2] = Default::default();
+                    for (whose, ran) in [&gold, &free].into_iter().zip(&ran) {
+                        let (count, ran) = (count.clone(), ran.clone());
+                        let t = task::spawn(0, move || {
+                            for n in 0..EACH {
+                                let (count, ran) = (count.clone(), ran.clone());
+                                task::send(
+                                    n as usize % task::cores(),
+                                    task::Labels::NONE,
+                                    Resource::Timer,
+                                    move || {
+                                        burn(2_000);
+                                        ran.fetch_add(1, Ordering::Relaxed);
+                                        done(&count);
+                                    },
+                                );
+                            }
+                        });
+                        let t = t.unwrap();
+                        t.work_for(whose.clone());
+                        task::start(t);
+                    }
+                    let begun = platform().now();
+                    task::sleep_until(begun + 10_000_000);
+                    let [held, other] = ran.each_ref().map(|ran| ran.load(Ordering::Relaxed));
+                    // 100 messages in 10 ms, or on each core; a rest's worth, the window's, and what was under way.
+                    let cores = if measure == Measure::Time { task::cores() as u64 } else { 1 };
+                    let right =
+                        other == EACH && held >= 80 && held <= (100 + 100 + 200) * cores && held < EACH;
+                    if !right {
+                        eprintln!("{measure:?}: {held} with a limit, {other} without");
+                        platform().end(1);
+                    }
+                    join(&count, 2 * EACH);
+                }
+                platform().end(0);
             })
         },
         Outcome::Ended(0),

@@ -182,6 +182,14 @@ impl<S: Scheduler> Scheduler for Checked<S> {
         }
     }
 
+    fn charge_aside(&mut self, client: Client, amount: u64, now: u64) {
+        if self.replaced() {
+            self.standby.charge_aside(client, amount, now);
+        } else {
+            self.scheduler.charge_aside(client, amount, now);
+        }
+    }
+
     #[inline]
     fn leave(&mut self, client: Client, now: u64) {
         if !self.deactivate(client) {

@@ -42,6 +42,12 @@ pub trait Scheduler: Send {
     /// have anything to do any more.
     fn charge(&mut self, client: Client, amount: u64, now: u64);
 
+    /// The client used so much where it was not asked for a turn: others have done that for it. What it is to have next is no
+    /// younger by that.
+    fn charge_aside(&mut self, client: Client, amount: u64, now: u64) {
+        self.charge(client, amount, now);
+    }
+
     /// The client has nothing more to do.
     fn leave(&mut self, client: Client, now: u64);
 
@@ -82,6 +88,9 @@ impl<S: Scheduler + ?Sized> Scheduler for Box<S> {
     #[inline]
     fn charge(&mut self, client: Client, amount: u64, now: u64) {
         (**self).charge(client, amount, now);
+    }
+    fn charge_aside(&mut self, client: Client, amount: u64, now: u64) {
+        (**self).charge_aside(client, amount, now);
     }
     #[inline]
     fn leave(&mut self, client: Client, now: u64) {

@@ -125,6 +125,12 @@ impl<R: Rank> Scheduler for Turns<R> {
         }
     }
 
+    fn charge_aside(&mut self, client: Client, amount: u64, now: u64) {
+        if self.clients.knows(client) {
+            self.clients.charge(client, amount, now);
+        }
+    }
+
     #[inline]
     fn waits_since(&mut self, client: Client, since: u64) {
         if R::TIMED && self.clients.knows(client) {
