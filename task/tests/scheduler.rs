@@ -1422,6 +1422,51 @@ fn queued_messages_wait_for_their_gate() {
     );
 }
 
+/// The core that a rule names takes the turns that are not due at once, and another one when another rule names that (OK-09).
+#[test]
+fn turns_are_taken_where_the_rule_says() {
+    some_seeds(
+        6,
+        &[3],
+        |core| {
+            boot(core, || {
+                let gold = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"gold").unwrap();
+                let mut rule = by_weight(Measure::Operations, 0, &[gold.clone()], &[100]);
+                rule.classes[0].1.limit = 10_000;
+                for at in [1, 2, 1] {
+                    rule.core = at;
+                    task::gate::set(Resource::Pipe, Some(&rule));
+                    task::sleep_until(platform().now() + 1_000_000);
+                    let busy = || [1, 2].map(|core| task::core_stats(core).busy_ns);
+                    let (before, count) = (busy(), Arc::new((AtomicU64::new(0), WaitQueue::new())));
+                    let counted = count.clone();
+                    let t = task::spawn(0, move || {
+                        for _ in 0..1_000 {
+                            task::books::begin(0, Resource::Process);
+                            task::books::turn_to(Resource::Pipe);
+                            task::books::end();
+                        }
+                        done(&counted);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(gold.clone());
+                    task::start(t);
+                    join(&count, 1);
+                    let after = busy();
+                    let [first, second] = [0, 1].map(|n| after[n] - before[n]);
+                    let (mine, other) = if at == 1 { (first, second) } else { (second, first) };
+                    if mine == 0 || other * 4 > mine {
+                        eprintln!("core {at} was to take turns: {before:?}, then {after:?}");
+                        platform().end(1);
+                    }
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Messages to event threads, also of other cores, and those that they send in turn: each runs once, one sender's in order, and
 /// their time is the activity's that the first was sent for (OK-03, OK-08, OK-15).
 #[test]

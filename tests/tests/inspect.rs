@@ -42,6 +42,7 @@ fn main() {
         Trial::test("rate_of_readers", || by_rate(READER, "device-read", Some(1.5))),
         Trial::test("rate_of_mappers", || by_rate(MAPPER, "device-read", Some(1.5))),
         Trial::test("written_back", written_back),
+        Trial::test("children_follow", children_follow),
     ];
     trials.extend(LIMITED.map(|resource| Trial::test(format!("limit_{resource}"), || limit(resource))));
     // What is written back comes in lumps, and not at all times: nobody always has something to pay. It keeps the disk from
@@ -369,6 +370,50 @@ fn grid() -> Done {
     check(user.ask(&["grid", "show", &name])? == good, "what runs has changed")
 }
 
+/// OK-03, OK-09: who matches no activity belongs to its parent's, whatever configuration comes, and however often.
+fn children_follow() -> Done {
+    let user = User::this()?;
+    let name = unique("children");
+    let shell = |name: &str| {
+        format!("[[activity]]\nname = \"{name}\"\nmatch = [{{ program = \"*sh\", argument = \"*# it*\" }}]\n")
+    };
+    let sleeps = "[[activity]]\nname = \"iron\"\nmatch = [{ program = \"sleep\" }]\n";
+    let file = |n: usize, text: &str| -> Result<String, Failed> {
+        let path = user.dir.path().join(format!("{n}.toml"));
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let first = file(0, &shell("gold"))?;
+    // The second one's parent ends, and it belongs to the first process then.
+    let script = "# it\nsleep 1000 & sh -c '# it\nsleep 1001 & exit'; wait";
+    let words = ["/bin/sh", "-c", script];
+    let options = ["--name", &name, "--cores", "1", "--memory", "128M", "--grid", &first];
+    let _cell = user.start_program(&options, &name, &words)?;
+    let of = |s: &Value, wanted: &str| {
+        let all = s["activities"].as_array().cloned().unwrap_or_default();
+        let above =
+            |id: &Value| all.iter().find(|a| a["id"] == *id).map_or(Value::Null, |a| a["name"].clone());
+        let both = all.iter().filter(|a| a["kind"] == "process" && a["name"] == "sleep");
+        let names: Vec<Value> = both.map(|a| above(&a["parent"])).collect();
+        names.len() == 2 && names.iter().all(|name| name == wanted)
+    };
+    user.snapshot_when(&name, "not of its parent's", |s| of(s, "gold"))?;
+    for (n, (text, wanted)) in [
+        (shell("gold"), "gold"),
+        (shell("gold") + sleeps, "iron"),
+        // Who was not of its parent's activity stays where it is if that is there.
+        (shell("gold") + "[[activity]]\nname = \"iron\"\n", "iron"),
+        (shell("gold"), "cell"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        user.ask(&["grid", "set", &name, &file(n + 1, &text)?])?;
+        user.snapshot_when(&name, &format!("{n}: not of {wanted}"), |s| of(s, wanted))?;
+    }
+    Ok(())
+}
+
 /// What the tenants do: read a cached file again and again, and compute a little.
 const TENANTS: &str = r#"
 import os, subprocess
@@ -574,7 +619,8 @@ fn tickless() -> Done {
 }
 
 /// Resources that programs send messages to.
-const LIMITED: [&str; 11] = [
+const LIMITED: [&str; 12] = [
+    "completion",
     "process",
     "address-space",
     "memory",
@@ -615,6 +661,8 @@ message = {
     "device-write": send,
     "timer": lambda: time.sleep(0),
     "wait": lambda: select.select([], [], [], 0),
+    # The host is asked for one, and answers.
+    "completion": lambda: socket.socket().close(),
 }[what]
 n, end = 0, time.monotonic() + seconds
 while time.monotonic() < end:

@@ -148,7 +148,7 @@ fn wait_for_turn(number: u64, resource: Resource) -> Result<()> {
         gate::pass(resource);
     }
     // Who has too many events waits before it asks for more.
-    if matches!(resource, Resource::Wait | Resource::Timer | Resource::Pipe | Resource::Socket) {
+    if !matches!(resource, Resource::Process | Resource::Thread | Resource::AddressSpace | Resource::Memory) {
         gate::pass(Resource::Completion);
     }
     if !matches!(resource, Resource::Process | Resource::Thread | Resource::Timer | Resource::Wait) {
