@@ -424,9 +424,27 @@ pub fn parse(text: &str) -> std::result::Result<GridConfig, String> {
     read(text).map_err(|wrong| wrong.said_of(text))
 }
 
-/// Reads a file, for a cell of so many cores if that is known.
+/// Resources that the file has a table for, and of which nothing will be divided: there is no rate, and nobody has a limit.
+fn undivided(config: &GridConfig) -> impl Iterator<Item = &'static str> + '_ {
+    let everywhere = config.activities.iter().any(|a| a.parameters.limit != 0);
+    let divides = move |r: &ResourceConfig| {
+        let own = r.activities.iter().any(|(_, p)| p.limit != 0);
+        // What is said of time says nothing of bytes.
+        r.rate != 0 || own || r.measure == Measure::Time && everywhere
+    };
+    let but_thread = config.resources.iter().filter(|r| r.resource != Resource::Thread);
+    but_thread.filter(move |r| !divides(r)).map(|r| r.resource.name())
+}
+
+/// Reads a file, for a cell of so many cores if that is known. What in it does nothing is said on standard error.
 pub fn load(path: &Path, cores: Option<usize>) -> Result<GridConfig> {
     let config = toml_file::load(path, "grid's configuration", FILE_MAX, parse)?;
+    for name in undivided(&config) {
+        eprintln!(
+            "atoll: {}: nothing is divided at resource.{name}, which has neither a `rate` nor an activity with a `limit`",
+            path.display()
+        );
+    }
     if let Some(cores) = cores {
         check_cores(&config, cores).map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
     }

@@ -275,3 +275,16 @@ fn takes_any_text() {
     }
     assert!(taken > 100, "{taken}");
 }
+
+/// A resource is divided where there is a rate or a limit, and nowhere else.
+#[test]
+fn says_what_is_not_divided() {
+    let text = "[[activity]]\nname = \"gold\"\n\n[resource.thread]\nscheduler = \"wfq\"\n\n\
+        [resource.pipe]\nscheduler = \"round-robin\"\n\n[resource.files]\nrate = \"10%\"\n\n\
+        [resource.socket]\nmeasure = \"operations\"\nactivity.gold = { limit = 5 }\n\n\
+        [resource.wait]\nactivity.gold = { weight = 5 }\n";
+    let of = |text: &str| undivided(&parse(text).unwrap()).collect::<Vec<_>>();
+    assert_eq!(of(text), ["pipe", "wait"]);
+    // A limit of time is one everywhere where time is measured.
+    assert!(of(&text.replacen("\n\n", "\nlimit = \"5%\"\n\n", 1)).is_empty());
+}
