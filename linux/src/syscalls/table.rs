@@ -83,12 +83,29 @@ macro_rules! table {
         pub static RESOURCES: [Resource; SIZE] = {
             let mut t = [Resource::Process; SIZE];
             $(t[$number] = resource!($family);)*
+            let mut n = 0;
+            while n < TIMERS.len() {
+                t[TIMERS[n] as usize] = Resource::Timer;
+                n += 1;
+            }
             t
         };
         /// Names of the calls in the table.
         pub static NAMES: &[(u16, &str)] = &[$(($number, stringify!($name)),)*];
     };
 }
+
+/// Calls of timers that other calls wait for.
+const TIMERS: [u32; 8] = [
+    linux::__NR_timer_create,
+    linux::__NR_timer_settime,
+    linux::__NR_timer_gettime,
+    linux::__NR_timer_getoverrun,
+    linux::__NR_timer_delete,
+    linux::__NR_timerfd_create,
+    linux::__NR_timerfd_settime,
+    linux::__NR_timerfd_gettime,
+];
 
 /// One more than the highest number.
 const SIZE: usize = 463;
