@@ -8,7 +8,7 @@ use super::bucket::{BURST, Bucket};
 use super::wfq::CREDIT;
 use super::*;
 
-const KINDS: [SchedulerKind; 4] =
+pub(crate) const KINDS: [SchedulerKind; 4] =
     [SchedulerKind::Wfq, SchedulerKind::RoundRobin, SchedulerKind::Priority, SchedulerKind::Deadline];
 
 const SECOND: u64 = 1_000_000_000;
@@ -75,8 +75,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// What goes before all else in the order that a scheduler of this kind must keep, if what the client has came at
-    /// `since`; smaller goes first. None: nothing that is simple to tell, or everybody is equal.
+    /// What a scheduler of this kind orders by before all else, if what the client has came at `since`; smaller goes first.
     fn rank(&self, kind: SchedulerKind, since: u64) -> u128 {
         match kind {
             SchedulerKind::Wfq | SchedulerKind::RoundRobin => 0,
