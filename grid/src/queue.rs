@@ -285,7 +285,7 @@ mod tests {
     use crate::affinity::Affinity;
     use crate::inbox::Inbox;
     use crate::message::{Header, Pool};
-    use crate::scheduler::tests::{Nonsense, Random};
+    use crate::scheduler::tests::{KINDS, Nonsense, Random};
     use atoll_abi::grid::Resource;
     use std::collections::HashMap;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -376,16 +376,10 @@ mod tests {
         const ACTIVITIES: u32 = 5;
         for seed in 1..=40u64 {
             let mut random = Random(seed * 0x1234_5677);
-            let kinds = [
-                SchedulerKind::Wfq,
-                SchedulerKind::RoundRobin,
-                SchedulerKind::Priority,
-                SchedulerKind::Deadline,
-            ];
             let scheduler = |random: &mut Random| -> Box<dyn Scheduler> {
                 match random.below(5) {
                     4 => Box::new(Nonsense(Random(random.next()))),
-                    n => make(kinds[n as usize]),
+                    n => make(KINDS[n as usize]),
                 }
             };
             let cores = (0..CORES).map(|_| {
@@ -503,10 +497,10 @@ mod tests {
     }
 
     /// Three activities at 50, 33 and 17 %, whose messages are of very different sizes, at a resource with a rate: bytes
-    /// are divided so over each second, whatever the batch.
+    /// are divided so over each second, whatever the batch, of which each turn is one.
     #[test]
     fn bytes_are_divided_by_weight() {
-        for batch in [1, 8] {
+        for batch in [1, 2, 8, 16] {
             const RATE: u64 = 125_000_000;
             let mut queues = Queues::new(SchedulerKind::Wfq, batch, RATE);
             let (weights, sizes) = ([50, 33, 17], [1500, 65_000, 9000]);
@@ -518,6 +512,8 @@ mod tests {
                 }
             }
             let (mut now, mut random) = (0, Random(3));
+            // Messages, and turns among them.
+            let mut count = (0u32, 0);
             for second in 1..=5 {
                 let mut got = [0u64; 3];
                 while now < second * SECOND {
@@ -527,6 +523,8 @@ mod tests {
                         now = later;
                         continue;
                     };
+                    count = (count.0 + 1, count.1 + u32::from(queues.begins_turn()));
+                    assert_eq!(count.1, count.0.div_ceil(batch), "a batch of {batch}");
                     let header = *m.header();
                     pool.put(m.run());
                     let bytes = 1 + random.below(sizes[header.activity as usize]);
@@ -540,6 +538,97 @@ mod tests {
                     let part = got as f64 * 100.0 / all as f64;
                     assert!((part - f64::from(weight)).abs() < 1.0, "{part} % for {weight}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_is_a_batch() {
+        let mut queues = Queues::new(SchedulerKind::RoundRobin, 3, 0);
+        let mut pool = Pool::new(16);
+        let mut push = |queues: &mut Queues, activity, n| {
+            (0..n).for_each(|_| queues.push(Message::new(&mut pool, header(activity, 0), || ()), 0));
+        };
+        for (activity, n) in [(0, 5), (1, 3), (2, 1)] {
+            push(&mut queues, activity, n);
+        }
+        let next = |queues: &mut Queues| {
+            let m = queues.next(0).unwrap();
+            queues.done(m.header().activity, 1, 0);
+            (m.header().activity, queues.begins_turn())
+        };
+        for message in [(0, true), (0, false), (0, false), (1, true), (1, false), (1, false), (2, true)] {
+            assert_eq!(next(&mut queues), message);
+        }
+        // All that it had is a turn: what it is given after that waits for its next one.
+        push(&mut queues, 2, 2);
+        for message in [(0, true), (0, false), (2, true), (2, false)] {
+            assert_eq!(next(&mut queues), message);
+        }
+    }
+
+    /// While messages come at any time, with each scheduler, limits and rates: a turn is a batch of one activity, or if that
+    /// has less, all it has, and ends then or when the activity is forgotten.
+    #[test]
+    fn turns_are_batches() {
+        const ACTIVITIES: u64 = 4;
+        for kind in KINDS {
+            for (batch, rate) in [(1, 0), (2, SECOND / 2), (3, 0), (8, SECOND / 2), (8, 0)] {
+                let at = || std::format!("{kind:?}, batches of {batch}, rate {rate}");
+                let mut random = Random(u64::from(batch) << 40 ^ rate ^ 0x1234_5678);
+                let (mut queues, mut pool, mut now) = (Queues::new(kind, batch, rate), Pool::new(64), 0);
+                for activity in 0..ACTIVITIES as u32 {
+                    let limit = if activity == 3 { SECOND / 5 } else { 0 };
+                    let (weight, priority, deadline) =
+                        (1 + activity, activity as i32 / 2, u64::from(activity) << 14);
+                    let p = Parameters { weight, limit, priority, deadline, reservation: 0 };
+                    queues.configure(activity, &p);
+                }
+                let mut waiting = [0; ACTIVITIES as usize];
+                // Whose turn it is, for how many messages more, and how many it was.
+                let (mut whose, mut left, mut length) = (0, 0, 0);
+                let mut turns = std::vec![0; batch as usize + 1];
+                for _ in 0..20_000 {
+                    match random.below(100) {
+                        0 => {
+                            let activity = random.below(ACTIVITIES) as usize;
+                            let messages = queues.forget(activity as u32);
+                            assert_eq!(messages.len(), core::mem::take(&mut waiting[activity]), "{}", at());
+                            left *= u32::from(whose != activity);
+                        }
+                        1..12 => {
+                            let (activity, n) = (random.below(ACTIVITIES) as u32, 1 + random.below(12));
+                            for _ in 0..n {
+                                queues.push(Message::new(&mut pool, header(activity, 0), || ()), now);
+                            }
+                            waiting[activity as usize] += n as usize;
+                        }
+                        _ => {
+                            let Some(m) = queues.next(now) else {
+                                let later = queues.later(now);
+                                assert_eq!(later == u64::MAX, waiting == [0; 4], "{}", at());
+                                now = if later == u64::MAX { now } else { later };
+                                continue;
+                            };
+                            let activity = m.header().activity as usize;
+                            pool.put(m.run());
+                            assert_eq!(queues.begins_turn(), left == 0, "{}: {left} more of {whose}", at());
+                            if left == 0 {
+                                turns[length] += 1;
+                                (whose, left, length) = (activity, batch, 0);
+                            }
+                            assert_eq!(activity, whose, "{}", at());
+                            waiting[activity] -= 1;
+                            (left, length) = (left - 1, length + 1);
+                            left *= u32::from(waiting[activity] > 0);
+                            let amount = random.below(10_000);
+                            now += amount;
+                            queues.done(activity as u32, amount, now);
+                        }
+                    }
+                }
+                assert_eq!(queues.faults(), 0, "{}", at());
+                assert!(turns[1..].iter().all(|n| *n > 5), "{}: {turns:?}", at());
             }
         }
     }

@@ -288,10 +288,13 @@ impl Gate {
         };
         let cell = (ROOT, rule.cell);
         let all = || core::iter::once(&cell).chain(&rule.classes);
-        let weights: u64 = all().map(|(_, p)| u64::from(p.weight)).sum();
+        // Only one of them goes by weights: with the others the parts that wait to be paid are equal, so that turns are.
+        let by_weight = rule.scheduler == SchedulerKind::Wfq;
+        let weight = |p: &Parameters| if by_weight { u64::from(p.weight) } else { 1 };
+        let weights: u64 = all().map(|(_, p)| weight(p)).sum();
         for (activity, parameters) in all() {
             gate.queues.configure(*activity, parameters);
-            let share = u128::from(rule.rate) * u128::from(parameters.weight) / u128::from(weights.max(1));
+            let share = u128::from(rule.rate) * u128::from(weight(parameters)) / u128::from(weights.max(1));
             let least_of = |rates: [u64; 2]| rates.into_iter().filter(|r| *r != 0).min().unwrap_or(u64::MAX);
             let rate = least_of([share as u64, parameters.limit]);
             let least = if bytes { PIECE } else { 1 };

@@ -4,11 +4,11 @@ use std::boxed::Box;
 use std::vec::Vec;
 use std::{eprintln, vec};
 
-use super::bucket::BURST;
+use super::bucket::{BURST, Bucket};
 use super::wfq::CREDIT;
 use super::*;
 
-const KINDS: [SchedulerKind; 4] =
+pub(crate) const KINDS: [SchedulerKind; 4] =
     [SchedulerKind::Wfq, SchedulerKind::RoundRobin, SchedulerKind::Priority, SchedulerKind::Deadline];
 
 const SECOND: u64 = 1_000_000_000;
@@ -58,92 +58,259 @@ impl Leak {
     }
 }
 
+/// What a model knows of a client.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    parameters: Parameters,
+    /// It has something to do.
+    active: bool,
+    leak: Leak,
+    /// The same to the nanosecond, as the scheduler has it; what it says is checked against `leak`.
+    bucket: Bucket,
+    /// When the first of what it has now came.
+    since: u64,
+    /// Since when it stands in line: the number of its last turn, or of the turn before which it came. None: it doesn't,
+    /// as it has nothing to do or is over its limit.
+    turn: Option<u64>,
+}
+
+impl Seen {
+    /// What a scheduler of this kind orders by before all else, if what the client has came at `since`; smaller goes first.
+    fn rank(&self, kind: SchedulerKind, since: u64) -> u128 {
+        match kind {
+            SchedulerKind::Wfq | SchedulerKind::RoundRobin => 0,
+            SchedulerKind::Priority => (i64::from(i32::MAX) - i64::from(self.parameters.priority)) as u128,
+            SchedulerKind::Deadline if self.parameters.deadline == 0 => u128::MAX,
+            SchedulerKind::Deadline => u128::from(since) + u128::from(self.parameters.deadline),
+        }
+    }
+
+    fn may(&self, now: u64) -> bool {
+        self.active && self.bucket.full_until(now).is_none()
+    }
+}
+
+/// A scheduler that looks at everybody each time.
+struct Model {
+    kind: SchedulerKind,
+    clients: Vec<Seen>,
+    turns: u64,
+}
+
+impl Model {
+    fn configure(&mut self, client: usize, parameters: Parameters, now: u64) {
+        let c = &mut self.clients[client];
+        c.bucket.set(parameters.limit, now);
+        let limit = parameters.limit;
+        if limit != c.leak.limit {
+            c.leak = Leak { limit, level: u128::from(BURST) * u128::from(limit), at: now };
+        }
+        c.parameters = parameters;
+    }
+
+    fn arrive(&mut self, client: usize, now: u64) {
+        let c = &mut self.clients[client];
+        if c.active {
+            return;
+        }
+        (c.active, c.since) = (true, now);
+        if c.may(now) {
+            c.turn = Some(self.turns);
+            self.turns += 1;
+        }
+    }
+
+    fn leave(&mut self, client: usize) {
+        (self.clients[client].active, self.clients[client].turn) = (false, None);
+    }
+
+    fn charge(&mut self, client: usize, amount: u64, now: u64) {
+        let c = &mut self.clients[client];
+        c.leak.charge(amount, now);
+        c.bucket.charge(amount, now);
+        c.since = now;
+        c.turn = c.turn.filter(|_| c.may(now));
+    }
+
+    /// Does somebody stand beside the line who isn't over its limit any more?
+    fn comes(&self, now: u64) -> bool {
+        self.clients.iter().any(|c| c.may(now) && c.turn.is_none())
+    }
+
+    /// Would it be this client's turn if it came now?
+    fn may_run(&self, client: usize, now: u64) -> bool {
+        let c = &self.clients[client];
+        let first = |c: &Seen, since| c.rank(self.kind, since);
+        let mut others = self.clients.iter().filter(|o| o.may(now));
+        c.bucket.full_until(now).is_none() && others.all(|o| first(c, now) < first(o, o.since))
+    }
+
+    /// Whose turn it may be. Those who were over their limits until now come into the line together, in any order: so there
+    /// may be more than one. With WFQ it may be any who is not over its limit.
+    fn first(&mut self, now: u64) -> Vec<usize> {
+        for c in self.clients.iter_mut().filter(|c| c.may(now)) {
+            c.turn.get_or_insert(self.turns);
+        }
+        self.turns += 1;
+        let key = |c: &Seen| (c.rank(self.kind, c.since), c.turn);
+        let all = || (0..self.clients.len()).filter(|c| self.clients[*c].may(now));
+        let least = all().map(|c| key(&self.clients[c])).min();
+        all().filter(|c| self.kind == SchedulerKind::Wfq || Some(key(&self.clients[*c])) == least).collect()
+    }
+
+    /// It's this client's turn, which is last of its equals then.
+    fn picked(&mut self, client: usize) {
+        self.clients[client].turn = Some(self.turns);
+        self.turns += 1;
+    }
+
+    /// When the first of those over their limits may go on, but for some ns: what a unit takes is rounded up.
+    fn next(&mut self, now: u64) -> u64 {
+        let mut next = u64::MAX;
+        for l in self.clients.iter_mut().filter(|c| c.active).map(|c| &mut c.leak) {
+            l.run(now);
+            let over = l.level + 100 * u128::from(l.limit);
+            assert!(l.limit != 0 && over > l.burst(), "{:?}: nobody, though somebody may", self.kind);
+            let over = l.level.saturating_sub(l.burst()).div_ceil(u128::from(l.limit));
+            next = next.min(now.saturating_add(over as u64));
+        }
+        next
+    }
+}
+
+/// What a client is to have, at random; so that many are equal.
+fn any_parameters(random: &mut Random) -> Parameters {
+    let priorities = [0, 0, 1, 1, -1, i32::MAX, i32::MIN, random.next() as i32];
+    let deadlines = [0, 100_000, 1_000_000, 1_000_000, 50_000_000, random.below(SECOND)];
+    Parameters {
+        weight: 1 + random.below(1000) as u32,
+        reservation: [0, 0, 0, 40_000_000][random.below(4) as usize],
+        limit: [0, 20_000_000, 50_000_000, 100_000_000][random.below(4) as usize],
+        priority: priorities[random.below(8) as usize],
+        deadline: deadlines[random.below(6) as usize],
+    }
+}
+
 /// Random arrivals, turns, departures and configurations, a million for each scheduler: only clients that have something to
-/// do are picked, nobody only when all of them are over their limits, and limits hold over every stretch of time.
+/// do are picked, nobody only when all of them are over their limits, limits hold over every stretch of time, and the turn
+/// is that of the first in the order that the scheduler promises: round robin, whose turn was longest ago; by priority, the
+/// same among those of the highest; by deadline, the earliest.
 #[test]
 fn random_steps() {
     const CLIENTS: usize = 12;
     const AMOUNT: u64 = 200_000;
+    const SEEDS: u64 = 40;
     for kind in KINDS {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ kind as u64);
-        let mut s = Checked::new(make(kind));
-        let mut active = [false; CLIENTS];
-        let mut leaks = [Leak::default(); CLIENTS];
-        let (mut now, mut held) = (0, 0);
-        let configure = |s: &mut Checked<_>, leaks: &mut [Leak], c: usize, random: &mut Random, now| {
-            let limit = [0, 20_000_000, 50_000_000, 100_000_000][random.below(4) as usize];
-            let p = Parameters {
-                weight: 1 + random.below(1000) as u32,
-                reservation: [0, 0, 0, 40_000_000][random.below(4) as usize],
-                limit,
-                priority: random.next() as i32,
-                deadline: random.below(SECOND),
+        let (mut held, mut chosen, mut in_place) = (0, 0, 0);
+        for seed in 1..=SEEDS {
+            let mut random = Random(seed << 32 ^ seed << 8 ^ 0x9E37_79B9_7F4A_7C15 ^ kind as u64);
+            let mut s = Checked::new(make(kind));
+            let mut model = Model { kind, clients: vec![Seen::default(); CLIENTS], turns: 0 };
+            let mut now = 0;
+            let configure = |s: &mut Checked<_>, model: &mut Model, c: usize, random: &mut Random, now| {
+                let p = any_parameters(random);
+                s.configure(c as Client, &p);
+                model.configure(c, p, now);
             };
-            s.configure(c as Client, &p);
-            if limit != leaks[c].limit {
-                leaks[c] = Leak { limit, level: u128::from(BURST) * u128::from(limit), at: now };
+            for c in 0..CLIENTS {
+                configure(&mut s, &mut model, c, &mut random, now);
             }
-        };
-        for c in 0..CLIENTS {
-            configure(&mut s, &mut leaks, c, &mut random, now);
-        }
-        for _ in 0..1_000_000 {
-            let c = random.below(CLIENTS as u64) as usize;
-            match random.below(1000) {
-                0 => configure(&mut s, &mut leaks, c, &mut random, now),
-                1 => {
-                    s.leave(c as Client, now);
-                    s.forget(c as Client);
-                    active[c] = false;
-                    leaks[c] = Leak::default();
-                    configure(&mut s, &mut leaks, c, &mut random, now);
-                }
-                2..60 => {
-                    s.arrive(c as Client, now);
-                    active[c] = true;
-                }
-                60..200 => {
-                    s.leave(c as Client, now);
-                    active[c] = false;
-                }
-                _ => {
-                    let mut picked = s.pick(now);
-                    if picked.is_none() {
-                        let mut next = u64::MAX;
-                        for (_, l) in leaks.iter_mut().enumerate().filter(|(c, _)| active[*c]) {
-                            l.run(now);
-                            // What a unit takes is rounded up: that makes a few ns.
-                            let over = l.level + 100 * u128::from(l.limit);
-                            assert!(
-                                l.limit != 0 && over > l.burst(),
-                                "{kind:?}: nobody, though somebody may"
-                            );
-                            let over = l.level.saturating_sub(l.burst()).div_ceil(u128::from(l.limit));
-                            next = next.min(now.saturating_add(over as u64));
+            // Of some seeds few have something to do at a time, of others nearly all.
+            let arrivals = [30, 60, 100, 150][seed as usize % 4];
+            for step in 0..1_000_000 / SEEDS {
+                let at = || std::format!("{kind:?}, seed {seed}, step {step}");
+                let c = random.below(CLIENTS as u64) as usize;
+                match random.below(1000) {
+                    0..3 => configure(&mut s, &mut model, c, &mut random, now),
+                    3 => {
+                        s.leave(c as Client, now);
+                        s.forget(c as Client);
+                        model.clients[c] = Seen::default();
+                        configure(&mut s, &mut model, c, &mut random, now);
+                    }
+                    n if n < 4 + arrivals => {
+                        s.arrive(c as Client, now);
+                        model.arrive(c, now);
+                    }
+                    200..300 => {
+                        s.leave(c as Client, now);
+                        model.leave(c);
+                    }
+                    // In place, or what it used before and is charged with late.
+                    300..400 => {
+                        let amount = random.below(AMOUNT / 10);
+                        if !model.clients[c].active {
+                            let may = s.may_run(c as Client, now);
+                            let of_model = model.may_run(c, now);
+                            match kind {
+                                SchedulerKind::Wfq => {
+                                    assert!(!may || model.clients[c].bucket.full_until(now).is_none())
+                                }
+                                // Who waits to come into the line is let in first.
+                                _ => assert_eq!(may, of_model && !model.comes(now), "{}: {c}", at()),
+                            }
+                            if !may {
+                                continue;
+                            }
+                            in_place += 1;
+                        } else if amount % 4 != 0 {
+                            continue;
                         }
-                        let later = s.next(now);
-                        assert!(later.abs_diff(next) < 100, "{kind:?}: {later}, not {next}");
-                        if later != u64::MAX {
-                            held += 1;
-                            now = later;
-                            picked = s.pick(now);
-                            assert!(picked.is_some(), "{kind:?}: still nobody");
+                        now += amount;
+                        s.charge(c as Client, amount, now);
+                        model.charge(c, amount, now);
+                    }
+                    _ => {
+                        let mut picked = s.pick(now);
+                        let mut first = model.first(now);
+                        if picked.is_none() {
+                            assert!(first.is_empty(), "{}: nobody, though {first:?} may", at());
+                            let (later, next) = (s.next(now), model.next(now));
+                            assert!(later.abs_diff(next) < 100, "{}: {later}, not {next}", at());
+                            if later != u64::MAX {
+                                held += 1;
+                                now = later;
+                                picked = s.pick(now);
+                                first = model.first(now);
+                                assert!(picked.is_some(), "{}: still nobody", at());
+                            }
+                        }
+                        let Some(c) = picked.map(usize::from) else { continue };
+                        assert!(first.contains(&c), "{}: {c}, not one of {first:?}", at());
+                        let among = model.clients.iter().filter(|c| c.may(now)).count();
+                        chosen += u64::from(among > 2 && first.len() == 1);
+                        model.picked(c);
+                        let leak = &mut model.clients[c].leak;
+                        leak.run(now);
+                        assert!(leak.level <= leak.burst() || leak.limit == 0, "{}: over its limit", at());
+                        match random.below(20) {
+                            // It is asked again before it is charged.
+                            0 => continue,
+                            // That was the last of what it had.
+                            1 => {
+                                s.leave(c as Client, now);
+                                model.leave(c);
+                            }
+                            _ => {}
+                        }
+                        let amount = random.below(AMOUNT);
+                        now += amount;
+                        s.charge(c as Client, amount, now);
+                        model.charge(c, amount, now);
+                        if model.clients[c].active && random.below(2) == 0 {
+                            // It has more, which came before.
+                            let since = now - random.below(now.min(3 * AMOUNT) + 1);
+                            s.waits_since(c as Client, since);
+                            model.clients[c].since = since;
                         }
                     }
-                    let Some(c) = picked else { continue };
-                    assert!(active[c as usize], "{kind:?}: {c} has nothing to do");
-                    let leak = &mut leaks[c as usize];
-                    leak.run(now);
-                    assert!(leak.level <= leak.burst() || leak.limit == 0, "{kind:?}: {c} is over its limit");
-                    let amount = random.below(AMOUNT);
-                    now += amount;
-                    s.charge(c, amount, now);
-                    leak.charge(amount, now);
                 }
             }
+            assert_eq!(s.faults(), 0, "{kind:?}");
         }
-        assert_eq!(s.faults(), 0, "{kind:?}");
         assert!(held > 1000, "{kind:?}: limits were hardly met");
+        assert!(chosen > 100_000 || kind == SchedulerKind::Wfq, "{kind:?}: hardly a choice: {chosen}");
+        assert!(in_place > 500, "{kind:?}: hardly anything in place: {in_place}");
     }
 }
 

@@ -117,11 +117,16 @@ impl<R: Rank> Scheduler for Turns<R> {
 
     #[inline]
     fn charge(&mut self, client: Client, amount: u64, now: u64) {
-        if self.clients.knows(client) && self.clients.charge(client, amount, now) == Place::Ready && R::TIMED
-        {
-            // What it has now came no later than this.
+        if !self.clients.knows(client) {
+            return;
+        }
+        let place = self.clients.charge(client, amount, now);
+        if R::TIMED {
+            // What it has now came no later than this, also if it is over its limit.
             self.turns[client as usize].since = now;
-            self.put(client);
+            if place == Place::Ready {
+                self.put(client);
+            }
         }
     }
 
