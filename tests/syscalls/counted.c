@@ -121,7 +121,10 @@ int main(void)
         struct use u = used(name, all[n].resource);
         // To leave it is its own, too.
         long long messages = TIMES * all[n].messages + !strcmp(all[n].resource, "process"), moved = TIMES * all[n].bytes;
-        if (atoll_in_cell() && (u.messages != messages || u.bytes != moved || u.ns <= 0)) {
+        // What interrupts the program is a message to the timer, too, and not of its doing.
+        long long more = strcmp(all[n].resource, "timer") ? 0 : 100;
+        int right = u.messages >= messages && u.messages <= messages + more && u.bytes == moved && u.ns > 0;
+        if (atoll_in_cell() && !right) {
             printf("%s: %lld messages and not %lld, %lld bytes and not %lld, %lld ns\n", all[n].resource, u.messages,
                    messages, u.bytes, moved, u.ns);
             failed = 1;
