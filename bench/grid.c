@@ -339,6 +339,7 @@ static void paced(int phases)
 	if (operations > most) operations = most;
 	if (operations < 1) operations = 1;
 	printf("%d\n", operations);
+	fflush(stdout);
 	uint64_t gap = 1000000000 / A_SECOND, each = phase_ns / gap + 1, wanted[2] = {0}, done[2] = {0};
 	uint64_t *times[2] = { calloc(phases * each, 8), calloc(phases * each, 8) };
 	uint64_t *slow[2] = { calloc(phases, 8), calloc(phases, 8) };
