@@ -2,7 +2,7 @@
 //!
 //! The books of the grid do, and assert that it is part of some record (`atoll_task::books`), so that there is no path around
 //! them. Loops that take long and call nothing say so themselves ([`crate::assert_accounted`]). What only reads shared memory, and what a runtime says that is about to end, passes unwatched. A call that is added to
-//! [`Platform`] or [`HostCalls`] is to be added here, too, even if it has a default.
+//! [`Platform`] or [`HostCalls`] is to be added here, too, even if it has a default: a test looks.
 #![allow(unsafe_code, reason = "passes on the unsafe calls of the contract")]
 
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -172,5 +172,70 @@ impl HostCalls for WatchedHost {
         fn close_watched(fd: i32, core: usize);
         fn stat(fd: i32) -> Result<HostAttr>;
         fn close(fd: i32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    const CONTRACT: &str = include_str!("platform.rs");
+    const HERE: &str = include_str!("watched.rs");
+
+    /// The lines of a trait or an implementation, up to its end.
+    fn lines_of(text: &'static str, head: &str) -> Vec<&'static str> {
+        let begun = text.lines().skip_while(|line| !line.starts_with(head)).skip(1);
+        begun.take_while(|line| *line != "}").collect()
+    }
+
+    /// The name of the method that begins in a line.
+    fn method(line: &'static str) -> Option<&'static str> {
+        let line = line.trim_start();
+        let named = line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("fn ")?;
+        named.split(['(', '<']).next()
+    }
+
+    /// OK-02: every call of the contract is passed on here, those with a body of their own, too, which else would be run in its place and
+    /// be no call of the platform below. And each says that it is made, but for those that are known to do nothing that takes long.
+    #[test]
+    fn every_call_is_watched() {
+        const UNWATCHED: [&[&str]; 2] = [
+            &[
+                "archive",
+                "armed_here",
+                "clock",
+                "control",
+                "end",
+                "frame_of",
+                "has_answers",
+                "has_page_bits",
+                "host",
+                "inbox",
+                "log",
+                "now",
+                "realtime",
+            ],
+            &["looks"],
+        ];
+        let both = [
+            ("pub trait Platform: Sync {", "impl Platform for Watched {", 40),
+            ("pub trait HostCalls", "impl HostCalls for WatchedHost {", 15),
+        ];
+        for ((contract, here, least), unwatched) in both.into_iter().zip(UNWATCHED) {
+            // What lies deeper is inside of a body.
+            let declared = lines_of(CONTRACT, contract).into_iter();
+            let declared: BTreeSet<&str> =
+                declared.filter(|line| !line.starts_with("     ")).filter_map(method).collect();
+            let (mut told, mut passed) = (BTreeSet::new(), BTreeSet::new());
+            for line in lines_of(HERE, here) {
+                let to = if line.ends_with(';') { &mut told } else { &mut passed };
+                to.extend(method(line));
+            }
+            assert!(declared.len() >= least, "{contract} has {} calls: {declared:?}", declared.len());
+            let all: BTreeSet<&str> = told.union(&passed).copied().collect();
+            assert_eq!(declared, all, "{contract} and {here}");
+            assert_eq!(passed, unwatched.iter().copied().collect(), "passed on unwatched by {here}");
+        }
     }
 }
