@@ -326,3 +326,6 @@ pub fn activity_name(number: u32) -> String {
     let name = atoll_task::name_of(number);
     String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
+
+#[cfg(test)]
+mod tests;
