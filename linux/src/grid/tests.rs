@@ -166,3 +166,22 @@ fn takes_no_nonsense() {
     }
     assert!(decoded > 2_000 && taken > 1_000 && taken < decoded, "{taken} of {decoded} were taken");
 }
+
+/// OK-09: what is refused, each for its own reason.
+#[test]
+fn refuses() {
+    let wrong: [(&str, fn(&mut GridConfig)); 6] = [
+        ("1 to 40 bytes", |c| c.activities[1].name.clear()),
+        ("1 to 40 bytes", |c| c.activities[1].name = "n".repeat(NAME_MAX + 1)),
+        ("two activities gold", |c| c.activities[1].name = "gold".into()),
+        ("gold has no weight", |c| c.activities[0].parameters.weight = 0),
+        ("an activity 2 that is not there", |c| c.resources[1].activities[1].0 = 2),
+        ("an activity 4294967295 that is not there", |c| c.resources[3].activities[0].0 = u32::MAX),
+    ];
+    for (why, spoil) in wrong {
+        let mut config = example();
+        spoil(&mut config);
+        let said = check(&config).expect_err(why);
+        assert!(said.contains(why), "{said} and not {why}");
+    }
+}
