@@ -212,6 +212,8 @@ const ASSERTED: &[(&str, &[&str])] = &[
         &["clocks", "epoll", "faults", "files", "memory", "signals", "spawn_wait", "tcp", "threads"],
     ),
     ("programs", &["curl", "mapped", "sqlite"]),
+    // What waits for its turn, in a call and in a page fault, and is paid for.
+    ("inspect", &["limit_device-write", "limit_of_faults_memory", "limit_of_output"]),
     ("nucleus_cases", &["files", "signals", "threads"]),
 ];
 
