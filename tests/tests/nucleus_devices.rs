@@ -19,6 +19,7 @@ fn main() {
     trials.push(Trial::test("disk_is_a_root", disk_is_a_root));
     trials.push(Trial::test("disk_runs_programs", disk_runs_programs));
     trials.push(Trial::test("disk_larger_than_memory", disk_larger_than_memory));
+    trials.push(Trial::test("disk_by_rate", disk_by_rate));
     trials.push(Trial::test("disk_that_is_damaged", disk_that_is_damaged));
     trials.push(Trial::test("disk_that_can_not_be_read", disk_that_can_not_be_read));
     trials.push(Trial::test("disk_of_a_configuration", disk_of_a_configuration));
@@ -235,6 +236,30 @@ fn disk_larger_than_memory() -> Result<(), Failed> {
     let mut command = Command::new("md5sum");
     command.args(["large", "large"]).current_dir(&root);
     compare(&run(command, LIMIT)?, &cell)
+}
+
+/// OK-02, OK-10: who has a limit of what is read from devices reads no faster from a file of a disk.
+fn disk_by_rate() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let root = root(dir.path(), &["/bin/bash"])?;
+    std::fs::write(root.join("large"), ("x".repeat(999) + "\n").repeat(12_000))?;
+    let image = image(dir.path(), "60M")?;
+    let config = dir.path().join("grid.toml");
+    let activity = "[[activity]]\nname = \"gold\"\nmatch = [{ program = \"bash\" }]\n";
+    let device = "[resource.device-read]\nmeasure = \"bytes\"\nactivity.gold = { limit = \"4MB/s\" }\n";
+    std::fs::write(&config, [activity, device].concat())?;
+    // By itself, and without new pages of its own program in between: their faults wait, too.
+    const READ: &str =
+        "begun=$EPOCHREALTIME; mapfile -t lines < /large; ended=$EPOCHREALTIME; echo $begun $ended";
+    let options = format!("--grid {}", config.display());
+    let cell = on_disk(&image, &options, &["/bin/bash", "-c", READ])?;
+    well(&cell)?;
+    let times: Vec<f64> = cell.stdout.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    match times[..] {
+        // What may go ahead is what it may have in a fiftieth of a second, and a piece.
+        [begun, ended] if ended - begun >= 2.9 => Ok(()),
+        _ => Err(format!("it began and ended at {}", cell.stdout).into()),
+    }
 }
 
 fn says(outcome: &Outcome, status: i32, what: &str) -> Result<(), Failed> {
