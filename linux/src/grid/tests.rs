@@ -170,7 +170,8 @@ fn takes_no_nonsense() {
 /// OK-09: what is refused, each for its own reason.
 #[test]
 fn refuses() {
-    let wrong: [(&str, fn(&mut GridConfig)); 6] = [
+    type Spoil = fn(&mut GridConfig);
+    let wrong: [(&str, Spoil); 6] = [
         ("1 to 40 bytes", |c| c.activities[1].name.clear()),
         ("1 to 40 bytes", |c| c.activities[1].name = "n".repeat(NAME_MAX + 1)),
         ("two activities gold", |c| c.activities[1].name = "gold".into()),
