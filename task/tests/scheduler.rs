@@ -1602,7 +1602,7 @@ fn turns_are_taken_where_the_rule_says() {
     );
 }
 
-/// Messages to event threads, also of other cores, and those that they send in turn: each runs once, one sender's in order, and
+/// Messages to event threads, also of other cores, and those that they send in turn: each runs once, there, one sender's in order, and
 /// their time is the activity's that the first was sent for (OK-03, OK-08, OK-15).
 #[test]
 fn messages_are_for_whom_they_were_sent() {
@@ -1631,9 +1631,11 @@ fn messages_are_for_whom_they_were_sent() {
                                 let (count, orders) = (count.clone(), orders.clone());
                                 let (next, order) = ((to + 1) % cores, (n * cores + from) * cores + to);
                                 task::send(to, task::Labels::NONE, Resource::Completion, move || {
+                                    assert_eq!(core_local().id(), to);
                                     orders[order].lock().push(k);
                                     // The second half of the work, on the next core.
                                     task::send(next, task::Labels::NONE, Resource::Timer, move || {
+                                        assert_eq!(core_local().id(), next);
                                         let begun = platform().now();
                                         while platform().now() < begun + BURN * (n as u64 + 1) {}
                                         // Perhaps longer: in the simulator others' steps take time, too.
