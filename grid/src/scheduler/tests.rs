@@ -253,7 +253,7 @@ fn random_steps() {
                                 continue;
                             }
                             in_place += 1;
-                        } else if amount % 4 != 0 {
+                        } else if !amount.is_multiple_of(4) {
                             continue;
                         }
                         now += amount;
