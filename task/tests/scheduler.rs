@@ -825,16 +825,32 @@ fn by_weight(measure: Measure, rate: u64, classes: &[task::Activity], weights: &
 /// What all classes get at the gate of the tests below, messages a second.
 const GATE_RATE: u64 = 300_000;
 
+/// What a class had at a gate.
+#[derive(Debug)]
+struct Had {
+    /// Of what all had together.
+    percent: f64,
+    /// How long what waited did, ns.
+    waited: u64,
+    /// How much of what waited was paid in one turn.
+    batch: f64,
+}
+
 /// Two threads of each of three classes, on any cores, send messages to a resource whose gate goes by this scheduler and these
 /// parameters: as many as they can, or so many a second that the class asks for. Checks that all together get the rate, no more
-/// and no less, for so many ms, and that nobody is left waiting. Value: what percentage each class gets, and how long what waited
-/// of it did, ns.
-fn at_gate(scheduler: SchedulerKind, ms: u64, classes: [(Parameters, Option<u64>); 3]) -> [(f64, u64); 3] {
+/// and no less, for so many ms, and that nobody is left waiting.
+fn at_gate(
+    scheduler: SchedulerKind,
+    batch: u32,
+    ms: u64,
+    classes: [(Parameters, Option<u64>); 3],
+) -> [Had; 3] {
     let root = task::Activity::root();
     let named = |n: u8| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap();
     let activities = [named(0), named(1), named(2)];
     let rule = task::gate::Rule {
         scheduler,
+        batch,
         classes: activities.iter().zip(classes).map(|(a, (p, _))| (a.number(), p)).collect(),
         ..by_weight(Measure::Operations, GATE_RATE, &[], &[])
     };
@@ -887,13 +903,17 @@ fn at_gate(scheduler: SchedulerKind, ms: u64, classes: [(Parameters, Option<u64>
     [0, 1, 2].map(|n| {
         let of = used.iter().find(|used| used.activity == activities[n].number()).unwrap();
         let of = of.entries[Resource::Pipe as usize];
-        (got[n].load(Ordering::Relaxed) as f64 * 100.0 / total as f64, of.queued / of.waits.max(1))
+        Had {
+            percent: got[n].load(Ordering::Relaxed) as f64 * 100.0 / total as f64,
+            waited: of.queued / of.waits.max(1),
+            batch: of.waits as f64 / of.turns.max(1) as f64,
+        }
     })
 }
 
 /// Ends the run, well if each class got this percentage, but for so much.
-fn ends_with(got: [(f64, u64); 3], shares: [f64; 3], within: f64) {
-    let fair = got.iter().zip(shares).all(|((got, _), share)| (got - share).abs() < within);
+fn ends_with(got: [Had; 3], shares: [f64; 3], within: f64) {
+    let fair = got.iter().zip(shares).all(|(got, share)| (got.percent - share).abs() < within);
     if !fair {
         eprintln!("{got:?}, not {shares:?}");
     }
@@ -912,7 +932,26 @@ fn gates_share_by_weight() {
         8,
         |core| {
             boot(core, || {
-                let got = at_gate(SchedulerKind::Wfq, 40, [50, 33, 17].map(|w| (share(w), None)));
+                let got = at_gate(SchedulerKind::Wfq, 1, 40, [50, 33, 17].map(|w| (share(w), None)));
+                ends_with(got, [50.0, 33.0, 17.0], 3.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// The same if more is paid in each turn, as far as somebody has it (OK-11).
+#[test]
+fn gates_share_by_weight_in_batches() {
+    first_seeds(
+        3,
+        |core| {
+            boot(core, || {
+                let got = at_gate(SchedulerKind::Wfq, 4, 80, [50, 33, 17].map(|w| (share(w), None)));
+                if got.iter().any(|had| had.batch < 3.0 || had.batch > 4.0) {
+                    eprintln!("{got:?}");
+                    platform().end(1);
+                }
                 ends_with(got, [50.0, 33.0, 17.0], 3.0);
             })
         },
@@ -927,7 +966,7 @@ fn gates_take_turns() {
         4,
         |core| {
             boot(core, || {
-                let got = at_gate(SchedulerKind::RoundRobin, 40, [50, 33, 17].map(|w| (share(w), None)));
+                let got = at_gate(SchedulerKind::RoundRobin, 1, 40, [50, 33, 17].map(|w| (share(w), None)));
                 ends_with(got, [33.3; 3], 3.0);
             })
         },
@@ -945,7 +984,7 @@ fn gates_go_by_priority() {
             boot(core, || {
                 let of = |priority, weight| Parameters { priority, ..share(weight) };
                 let classes = [(of(3, 1), Some(GATE_RATE / 4)), (of(-3, 100), None), (of(1, 10), None)];
-                let got = at_gate(SchedulerKind::Priority, 40, classes);
+                let got = at_gate(SchedulerKind::Priority, 1, 40, classes);
                 ends_with(got, [25.0, 0.0, 75.0], 2.0);
             })
         },
@@ -963,8 +1002,8 @@ fn gates_go_by_deadline() {
             boot(core, || {
                 let of = |deadline, asked| (Parameters { deadline, ..share(100) }, asked);
                 let classes = [of(20_000_000, None), of(0, None), of(1_000_000, Some(GATE_RATE / 4))];
-                let got = at_gate(SchedulerKind::Deadline, 40, classes);
-                if got[2].1 > 500_000 || got[0].1 < 10 * got[2].1 {
+                let got = at_gate(SchedulerKind::Deadline, 1, 40, classes);
+                if got[2].waited > 500_000 || got[0].waited < 10 * got[2].waited {
                     eprintln!("{got:?}");
                     platform().end(1);
                 }
@@ -985,7 +1024,7 @@ fn gates_hold_reservations() {
                 let reserved = Parameters { reservation: GATE_RATE * 3 / 10, ..share(1) };
                 let classes = [(share(1000), None), (share(500), None), (reserved, None)];
                 // Its threads send what is half of its window at a time.
-                ends_with(at_gate(SchedulerKind::Wfq, 240, classes), [46.7, 23.3, 30.0], 2.0);
+                ends_with(at_gate(SchedulerKind::Wfq, 1, 240, classes), [46.7, 23.3, 30.0], 2.0);
             })
         },
         Outcome::Ended(0),
@@ -1001,7 +1040,7 @@ fn gates_give_what_limits_leave() {
             boot(core, || {
                 let limited = Parameters { limit: GATE_RATE / 5, ..share(1000) };
                 let classes = [(limited, None), (share(30), None), (share(10), None)];
-                ends_with(at_gate(SchedulerKind::Wfq, 40, classes), [20.0, 60.0, 20.0], 2.0);
+                ends_with(at_gate(SchedulerKind::Wfq, 1, 40, classes), [20.0, 60.0, 20.0], 2.0);
             })
         },
         Outcome::Ended(0),
