@@ -497,7 +497,7 @@ mod tests {
     }
 
     /// Three activities at 50, 33 and 17 %, whose messages are of very different sizes, at a resource with a rate: bytes
-    /// are divided so over each second, whatever the batch, of which each turn is one.
+    /// are divided so over each second, whatever the batch, of which each turn is one (OK-11).
     #[test]
     fn bytes_are_divided_by_weight() {
         for batch in [1, 2, 8, 16] {
@@ -568,7 +568,7 @@ mod tests {
     }
 
     /// While messages come at any time, with each scheduler, limits and rates: a turn is a batch of one activity, or if that
-    /// has less, all it has, and ends then or when the activity is forgotten.
+    /// has less, all it has, and ends then or when the activity is forgotten (OK-11).
     #[test]
     fn turns_are_batches() {
         const ACTIVITIES: u64 = 4;

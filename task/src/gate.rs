@@ -296,7 +296,9 @@ impl Gate {
             gate.queues.configure(*activity, parameters);
             let share = u128::from(rule.rate) * u128::from(weight(parameters)) / u128::from(weights.max(1));
             let least_of = |rates: [u64; 2]| rates.into_iter().filter(|r| *r != 0).min().unwrap_or(u64::MAX);
-            let rate = least_of([share as u64, parameters.limit]);
+            // Who has more reserved than its share could not use that with a window of its share.
+            let reserved = if by_weight && rule.rate != 0 { parameters.reservation } else { 0 };
+            let rate = least_of([reserved.max(share as u64), parameters.limit]);
             let least = if bytes { PIECE } else { 1 };
             let at = *activity as usize;
             gate.classes.resize_with(gate.classes.len().max(at + 1), || None);

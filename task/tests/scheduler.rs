@@ -822,6 +822,108 @@ fn by_weight(measure: Measure, rate: u64, classes: &[task::Activity], weights: &
     }
 }
 
+/// What all classes get at the gate of the tests below, messages a second.
+const GATE_RATE: u64 = 300_000;
+
+/// What a class had at a gate.
+#[derive(Debug)]
+struct Had {
+    /// Of what all had together.
+    percent: f64,
+    /// How long what waited did, ns.
+    waited: u64,
+    /// How much of what waited was paid in one turn.
+    batch: f64,
+}
+
+/// Two threads of each of three classes, on any cores, send messages to a resource whose gate goes by this scheduler and these
+/// parameters: as many as they can, or so many a second that the class asks for. Checks that all together get the rate, no more
+/// and no less, for so many ms, and that nobody is left waiting.
+fn at_gate(
+    scheduler: SchedulerKind,
+    batch: u32,
+    ms: u64,
+    classes: [(Parameters, Option<u64>); 3],
+) -> [Had; 3] {
+    let root = task::Activity::root();
+    let named = |n: u8| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap();
+    let activities = [named(0), named(1), named(2)];
+    let rule = task::gate::Rule {
+        scheduler,
+        batch,
+        classes: activities.iter().zip(classes).map(|(a, (p, _))| (a.number(), p)).collect(),
+        ..by_weight(Measure::Operations, GATE_RATE, &[], &[])
+    };
+    task::gate::set(Resource::Pipe, Some(&rule));
+    let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+    let got: Arc<[AtomicU64; 3]> = Arc::default();
+    let begun = platform().now();
+    // What may be used at once after a rest is gone by then.
+    let warm = begun + 15_000_000;
+    let end = warm + ms * 1_000_000;
+    for (n, (activity, (_, asked))) in activities.iter().zip(classes).enumerate() {
+        // Each of the two sends half of it, also what it is late with.
+        let every = asked.map_or(0, |rate| 2_000_000_000 / rate);
+        for on in n..n + 2 {
+            let (count, got) = (count.clone(), got.clone());
+            let t = task::spawn(on % task::cores(), move || {
+                let mut next = begun;
+                while platform().now() < end {
+                    next += every;
+                    if next > platform().now() {
+                        task::sleep_until(next);
+                    }
+                    task::books::begin(n, Resource::Process);
+                    task::books::turn_to(Resource::Pipe);
+                    task::books::end();
+                    if (warm..end).contains(&platform().now()) {
+                        got[n].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                done(&count);
+            });
+            let t = t.unwrap();
+            t.work_for(activity.clone());
+            task::start(t);
+        }
+    }
+    join(&count, 6);
+    let total: u64 = got.iter().map(|g| g.load(Ordering::Relaxed)).sum();
+    // The window and those that are under way.
+    let windows = GATE_RATE / 200 + classes.iter().map(|(p, _)| p.reservation / 100).sum::<u64>();
+    let rate = GATE_RATE / 1000 * ms;
+    if total > rate + windows + 100 || total * 10 < rate * 9 {
+        eprintln!("{scheduler:?}: {got:?} of {rate}");
+        platform().end(1);
+    }
+    // Without the rule nobody waits.
+    task::gate::set(Resource::Pipe, None);
+    assert!(!task::gate::full(Resource::Pipe));
+    let used = task::used();
+    [0, 1, 2].map(|n| {
+        let of = used.iter().find(|used| used.activity == activities[n].number()).unwrap();
+        let of = of.entries[Resource::Pipe as usize];
+        Had {
+            percent: got[n].load(Ordering::Relaxed) as f64 * 100.0 / total as f64,
+            waited: of.queued / of.waits.max(1),
+            batch: of.waits as f64 / of.turns.max(1) as f64,
+        }
+    })
+}
+
+/// Ends the run, well if each class got this percentage, but for so much.
+fn ends_with(got: [Had; 3], shares: [f64; 3], within: f64) {
+    let fair = got.iter().zip(shares).all(|(got, share)| (got.percent - share).abs() < within);
+    if !fair {
+        eprintln!("{got:?}, not {shares:?}");
+    }
+    platform().end(i32::from(!fair));
+}
+
+fn share(weight: u32) -> Parameters {
+    Parameters { weight, ..Parameters::default() }
+}
+
 /// Threads of three classes, on any cores, send messages to a resource that has a rate: all together get that, and each class
 /// its share, whoever wakes when (OK-02, OK-07, OK-10). What one pays late it pays all the same, and nobody is left waiting.
 #[test]
@@ -830,53 +932,115 @@ fn gates_share_by_weight() {
         8,
         |core| {
             boot(core, || {
-                const RATE: u64 = 300_000;
-                let weights = [50u32, 33, 17];
-                let root = task::Activity::root();
-                let named = |n: u8| task::Activity::new(kind::NAMED, &root, 0, &[b'a' + n]).unwrap();
-                let classes = [named(0), named(1), named(2)];
-                let rule = by_weight(Measure::Operations, RATE, &classes, &weights);
-                task::gate::set(Resource::Pipe, Some(&rule));
-                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
-                let got: Arc<[AtomicU64; 3]> = Arc::default();
-                let begun = platform().now();
-                // What may be used at once after a rest is gone by then.
-                let (warm, end) = (begun + 15_000_000, begun + 55_000_000);
-                for (n, class) in classes.iter().enumerate() {
-                    for on in n..n + 2 {
-                        let (count, got) = (count.clone(), got.clone());
-                        let t = task::spawn(on % task::cores(), move || {
-                            while platform().now() < end {
-                                task::books::begin(n, Resource::Process);
-                                task::books::turn_to(Resource::Pipe);
-                                task::books::end();
-                                if (warm..end).contains(&platform().now()) {
-                                    got[n].fetch_add(1, Ordering::Relaxed);
-                                }
-                            }
-                            done(&count);
-                        });
-                        let t = t.unwrap();
-                        t.work_for(class.clone());
-                        task::start(t);
-                    }
-                }
-                join(&count, 6);
-                let total: u64 = got.iter().map(|g| g.load(Ordering::Relaxed)).sum();
-                // The window and those that are under way.
-                let most = RATE / 1000 * (end - warm) / 1_000_000 + RATE / 200 + 100;
-                let fair = got.iter().zip(weights).all(|(g, w)| {
-                    let percent = g.load(Ordering::Relaxed) as f64 * 100.0 / total as f64;
-                    (percent - f64::from(w)).abs() < 3.0
-                });
-                if !fair || total > most || total * 10 < most * 7 {
-                    eprintln!("{got:?} of {most}");
+                let got = at_gate(SchedulerKind::Wfq, 1, 40, [50, 33, 17].map(|w| (share(w), None)));
+                ends_with(got, [50.0, 33.0, 17.0], 3.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// The same if more is paid in each turn, as far as somebody has it (OK-11).
+#[test]
+fn gates_share_by_weight_in_batches() {
+    first_seeds(
+        3,
+        |core| {
+            boot(core, || {
+                let got = at_gate(SchedulerKind::Wfq, 4, 80, [50, 33, 17].map(|w| (share(w), None)));
+                if got.iter().any(|had| had.batch < 3.0 || had.batch > 4.0) {
+                    eprintln!("{got:?}");
                     platform().end(1);
                 }
-                // Without the rule nobody waits.
-                task::gate::set(Resource::Pipe, None);
-                assert!(!task::gate::full(Resource::Pipe));
-                platform().end(0);
+                ends_with(got, [50.0, 33.0, 17.0], 3.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// At a gate that goes round all get the same, whatever their weights (OK-10).
+#[test]
+fn gates_take_turns() {
+    first_seeds(
+        4,
+        |core| {
+            boot(core, || {
+                let got = at_gate(SchedulerKind::RoundRobin, 1, 40, [50, 33, 17].map(|w| (share(w), None)));
+                ends_with(got, [33.3; 3], 3.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// At a gate that goes by priority the highest class gets all that it asks for, the next one the rest, and who is below somebody
+/// that never has enough, nothing (OK-10).
+#[test]
+fn gates_go_by_priority() {
+    first_seeds(
+        4,
+        |core| {
+            boot(core, || {
+                let of = |priority, weight| Parameters { priority, ..share(weight) };
+                let classes = [(of(3, 1), Some(GATE_RATE / 4)), (of(-3, 100), None), (of(1, 10), None)];
+                let got = at_gate(SchedulerKind::Priority, 1, 40, classes);
+                ends_with(got, [25.0, 0.0, 75.0], 2.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// At a gate that goes by deadlines who is due soon waits next to nothing for who has enough to do and is due later, and
+/// what is never due waits for both (OK-10).
+#[test]
+fn gates_go_by_deadline() {
+    first_seeds(
+        4,
+        |core| {
+            boot(core, || {
+                let of = |deadline, asked| (Parameters { deadline, ..share(100) }, asked);
+                let classes = [of(20_000_000, None), of(0, None), of(1_000_000, Some(GATE_RATE / 4))];
+                let got = at_gate(SchedulerKind::Deadline, 1, 40, classes);
+                if got[2].waited > 500_000 || got[0].waited < 10 * got[2].waited {
+                    eprintln!("{got:?}");
+                    platform().end(1);
+                }
+                ends_with(got, [75.0, 0.0, 25.0], 2.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Who has a reservation at a gate gets that, though its weight is next to nothing, and others what is left (OK-10).
+#[test]
+fn gates_hold_reservations() {
+    first_seeds(
+        3,
+        |core| {
+            boot(core, || {
+                let reserved = Parameters { reservation: GATE_RATE * 3 / 10, ..share(1) };
+                let classes = [(share(1000), None), (share(500), None), (reserved, None)];
+                // Its threads send what is half of its window at a time.
+                ends_with(at_gate(SchedulerKind::Wfq, 1, 240, classes), [46.7, 23.3, 30.0], 2.0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// What a class with a limit may not have at a gate with a rate is the others' (OK-10).
+#[test]
+fn gates_give_what_limits_leave() {
+    first_seeds(
+        4,
+        |core| {
+            boot(core, || {
+                let limited = Parameters { limit: GATE_RATE / 5, ..share(1000) };
+                let classes = [(limited, None), (share(30), None), (share(10), None)];
+                ends_with(at_gate(SchedulerKind::Wfq, 1, 40, classes), [20.0, 60.0, 20.0], 2.0);
             })
         },
         Outcome::Ended(0),
@@ -1477,7 +1641,7 @@ fn turns_are_taken_where_the_rule_says() {
     );
 }
 
-/// Messages to event threads, also of other cores, and those that they send in turn: each runs once, one sender's in order, and
+/// Messages to event threads, also of other cores, and those that they send in turn: each runs once, there, one sender's in order, and
 /// their time is the activity's that the first was sent for (OK-03, OK-08, OK-15).
 #[test]
 fn messages_are_for_whom_they_were_sent() {
@@ -1506,9 +1670,11 @@ fn messages_are_for_whom_they_were_sent() {
                                 let (count, orders) = (count.clone(), orders.clone());
                                 let (next, order) = ((to + 1) % cores, (n * cores + from) * cores + to);
                                 task::send(to, task::Labels::NONE, Resource::Completion, move || {
+                                    assert_eq!(core_local().id(), to);
                                     orders[order].lock().push(k);
                                     // The second half of the work, on the next core.
                                     task::send(next, task::Labels::NONE, Resource::Timer, move || {
+                                        assert_eq!(core_local().id(), next);
                                         let begun = platform().now();
                                         while platform().now() < begun + BURN * (n as u64 + 1) {}
                                         // Perhaps longer: in the simulator others' steps take time, too.
