@@ -329,6 +329,8 @@ pub struct Record {
 
 /// The longest encoded [`GridConfig`], bytes.
 pub const CONFIG_MAX: usize = 16 << 10;
+/// The most messages of an activity that can be taken at once.
+pub const BATCH_MAX: u32 = 1024;
 /// The longest reason for not taking a configuration, bytes.
 pub const REASON_MAX: usize = 240;
 

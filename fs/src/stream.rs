@@ -180,11 +180,14 @@ impl File for Stream {
         if sink.left() == 0 {
             return Ok(0);
         }
+        gate::pass(Resource::DeviceRead);
         if self.kind == StreamKind::File {
-            return self.read_file(sink, at);
+            let read = self.read_file(sink, at);
+            books::moved(Resource::DeviceRead, read.unwrap_or(0) as u64);
+            return read;
         }
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
-        wait(&self.queue, poll::IN | poll::HUP, limit, || {
+        let read = wait(&self.queue, poll::IN | poll::HUP, limit, || {
             let mut r = self.reading.lock();
             self.pump(&mut r, sink.left() as u64);
             if let Some((scratch, from, to)) = &mut r.ready {
@@ -207,7 +210,9 @@ impl File for Stream {
                 return Some(Ok(0));
             }
             None
-        })?
+        })?;
+        books::moved(Resource::DeviceRead, read.unwrap_or(0) as u64);
+        read
     }
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use atoll_abi::grid::{
-    ActivityConfig, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, QUOTAS, REASON_MAX,
+    ActivityConfig, BATCH_MAX, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, QUOTAS, REASON_MAX,
     Resource, ResourceConfig, SchedulerKind, kind,
 };
 use atoll_abi::platform;
@@ -95,13 +95,23 @@ fn check(config: &GridConfig) -> Result<(), String> {
             return Err(format!("the activity {name} has no weight"));
         }
     }
-    for resource in &config.resources {
+    for (n, resource) in config.resources.iter().enumerate() {
+        let name = resource.resource.name();
+        if matches!(resource.resource, Resource::Overhead | Resource::Idle | Resource::Stolen) {
+            return Err(format!("{name} is measured, and nothing can be scheduled there"));
+        }
+        if config.resources[..n].iter().any(|r| r.resource == resource.resource) {
+            return Err(format!("{name} is divided twice"));
+        }
+        if !(1..=BATCH_MAX).contains(&resource.batch) {
+            return Err(format!("the batch of {name} is from 1 to {BATCH_MAX}"));
+        }
+        if resource.activities.iter().any(|(_, p)| p.weight == 0) {
+            return Err(format!("an activity has no weight at {name}"));
+        }
         if let Some((n, _)) = resource.activities.iter().find(|(n, _)| *n as usize >= config.activities.len())
         {
-            return Err(format!(
-                "{} is divided for an activity {n} that is not there",
-                resource.resource.name()
-            ));
+            return Err(format!("{name} is divided for an activity {n} that is not there"));
         }
     }
     Ok(())

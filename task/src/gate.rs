@@ -152,6 +152,13 @@ pub fn any() -> bool {
     GATES.load(Ordering::Relaxed) != 0
 }
 
+/// Are requests to the platform paid at a gate? All of them are messages to [`Resource::DeviceWrite`], whatever they ask for.
+#[inline]
+pub fn counts_requests() -> bool {
+    let counted = bit(Resource::DeviceWrite, Measure::Time) | bit(Resource::DeviceWrite, Measure::Operations);
+    GATES.load(Ordering::Relaxed) & counted != 0
+}
+
 /// Beside the gates, so that whoever looks for them needs no second look: the runtime's own memory is nearly used up.
 const ALARM_BIT: u64 = 1 << 63;
 

@@ -51,6 +51,8 @@ fn main() {
     trials.extend(
         FAULTED.map(|resource| Trial::test(format!("limit_of_faults_{resource}"), || faulted(resource))),
     );
+    trials.push(Trial::test("limit_of_input", || limit("device-read", "input", &["--memory", "256M"])));
+    trials.push(Trial::test("limit_of_requests", || limit("device-write", "requests", &["--memory", "256M"])));
     trials.push(Trial::test("limit_of_output", || limit("device-write", "output", &["--memory", "256M"])));
     // What is written back comes in lumps, and not at all times: who has paid for one has nothing to pay until the next one, and who is to
     // get most loses most by that. It keeps the disk from others, too.
@@ -682,6 +684,8 @@ message = {
     "completion": lambda: socket.socket().close(),
     "faults": touch().__next__,
     "output": lambda: os.write(1, b"\n"),
+    "input": lambda: os.read(0, 1),
+    "requests": lambda: socket.socket().close(),
 }[what]
 n, end = 0, time.monotonic() + seconds
 while time.monotonic() < end:
@@ -707,7 +711,13 @@ fn limit(resource: &str, messages: &str, options: &[&str]) -> Done {
         let (config, seconds) = (config.display().to_string(), SECONDS.to_string());
         let cell = ["run", "--cores", "1", "--env", tenant, "--grid", &config];
         let program = ["--", "/usr/bin/python3", "-c", MESSAGES, messages, &seconds];
-        Ok(user.ask(&[&cell[..], options, &program].concat())?.trim().parse()?)
+        // What it reads, if it does.
+        let mut zeros = Command::new("/usr/bin/yes").stdout(Stdio::piped()).spawn().map(Running)?;
+        let input = zeros.0.stdout.take().map_or(Stdio::null(), Stdio::from);
+        let words = [&cell[..], options, &program].concat();
+        let out = user.command().args(words).stdin(input).stderr(Stdio::inherit()).output()?;
+        check(out.status.success(), format!("{tenant}: {}", out.status))?;
+        Ok(String::from_utf8_lossy(&out.stdout).trim().parse()?)
     };
     let held = count("TENANT=gold")?;
     // Besides the limit there is what it allows at once: 10 ms' worth after a rest, and a window of 20 ms.

@@ -28,7 +28,6 @@ const NAMED_MAX: usize = ACTIVITIES_MAX - 2;
 /// Greatest weight.
 const WEIGHT_MAX: i64 = 1_000_000;
 /// Greatest number of messages that are taken at once.
-const BATCH_MAX: i64 = 1024;
 /// One in so many messages is timed, at least.
 const SAMPLE_MAX: i64 = 65_536;
 /// Nanoseconds a second.
@@ -287,7 +286,7 @@ fn resource(
     let scheduler = t.get("scheduler").map(|v| one_of(v, "scheduler", &SCHEDULERS)).transpose()?;
     let measure = t.get("measure").map(|v| one_of(v, "measure", &MEASURES)).transpose()?.unwrap_or_default();
     let rate = t.get("rate").map(|v| rate(v, "rate", measure)).transpose()?.unwrap_or(0);
-    let batch = t.get("batch").map(|v| integer(v, "batch", 1, BATCH_MAX)).transpose()?.unwrap_or(1);
+    let batch = t.get("batch").map(|v| integer(v, "batch", 1, BATCH_MAX.into())).transpose()?.unwrap_or(1);
     let own = t.get("activity").map(|v| table(v, "activity")).transpose()?;
     for key in own.iter().flat_map(|own| own.keys()) {
         let name = key.get_ref().as_ref();

@@ -103,6 +103,8 @@ fn assert_sound(config: &GridConfig) {
             resource.activities.iter().all(|(n, _)| (*n as usize) < config.activities.len()),
             "{resource:?}"
         );
+        assert!(resource.activities.iter().all(|(_, p)| p.weight > 0), "{resource:?}");
+        assert!((1..=BATCH_MAX).contains(&resource.batch), "{resource:?}");
     }
 }
 
@@ -171,7 +173,12 @@ fn takes_no_nonsense() {
 #[test]
 fn refuses() {
     type Spoil = fn(&mut GridConfig);
-    let wrong: [(&str, Spoil); 6] = [
+    let wrong: [(&str, Spoil); 11] = [
+        ("idle is measured", |c| c.resources[2].resource = Resource::Idle),
+        ("device-write is divided twice", |c| c.resources[3].resource = Resource::DeviceWrite),
+        ("batch of files is from 1 to 1024", |c| c.resources[3].batch = 1025),
+        ("batch of thread is from 1 to 1024", |c| c.resources[0].batch = 0),
+        ("has no weight at socket", |c| c.resources[2].activities[1].1.weight = 0),
         ("1 to 40 bytes", |c| c.activities[1].name.clear()),
         ("1 to 40 bytes", |c| c.activities[1].name = "n".repeat(NAME_MAX + 1)),
         ("two activities gold", |c| c.activities[1].name = "gold".into()),

@@ -150,6 +150,10 @@ fn wait_for_turn(number: u64, resource: Resource) -> Result<()> {
     // Who has too many events waits before it asks for more.
     if !matches!(resource, Resource::Process | Resource::Thread | Resource::AddressSpace | Resource::Memory) {
         gate::pass(Resource::Completion);
+        // They may ask the platform for something, when they hold what others wait for.
+        if gate::counts_requests() {
+            gate::pass(Resource::DeviceWrite);
+        }
     }
     if !matches!(resource, Resource::Process | Resource::Thread | Resource::Timer | Resource::Wait) {
         gate::pass(Resource::Memory);
