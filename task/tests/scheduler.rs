@@ -1605,7 +1605,7 @@ fn turns_are_taken_where_the_rule_says() {
         |core| {
             boot(core, || {
                 let gold = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"gold").unwrap();
-                let mut rule = by_weight(Measure::Operations, 0, &[gold.clone()], &[100]);
+                let mut rule = by_weight(Measure::Operations, 0, std::slice::from_ref(&gold), &[100]);
                 rule.classes[0].1.limit = 10_000;
                 for at in [1, 2, 1] {
                     rule.core = at;
