@@ -182,7 +182,7 @@ impl File for Stream {
         }
         gate::pass(Resource::DeviceRead);
         if self.kind == StreamKind::File {
-            let read = self.read_file(sink, at);
+            let read = books::within(Resource::DeviceRead, || self.read_file(sink, at));
             books::moved(Resource::DeviceRead, read.unwrap_or(0) as u64);
             return read;
         }
@@ -191,7 +191,8 @@ impl File for Stream {
             let mut r = self.reading.lock();
             self.pump(&mut r, sink.left() as u64);
             if let Some((scratch, from, to)) = &mut r.ready {
-                let n = match sink.put_memory(scratch.offset() + *from, (*to - *from) as usize) {
+                let put = || sink.put_memory(scratch.offset() + *from, (*to - *from) as usize);
+                let n = match books::within(Resource::DeviceRead, put) {
                     Ok(n) => n,
                     Err(e) => return Some(Err(e)),
                 };

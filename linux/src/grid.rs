@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use atoll_abi::grid::{
-    ActivityConfig, BATCH_MAX, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, QUOTAS, REASON_MAX,
-    Resource, ResourceConfig, SchedulerKind, kind,
+    ActivityConfig, BATCH_MAX, CONFIG_MAX, GridArea, GridConfig, Measure, NAME_MAX, Parameters, QUOTAS,
+    REASON_MAX, Resource, ResourceConfig, SchedulerKind, kind,
 };
 use atoll_abi::platform;
 use atoll_grid::matches::matches;

@@ -52,7 +52,8 @@ fn main() {
         FAULTED.map(|resource| Trial::test(format!("limit_of_faults_{resource}"), || faulted(resource))),
     );
     trials.push(Trial::test("limit_of_input", || limit("device-read", "input", &["--memory", "256M"])));
-    trials.push(Trial::test("limit_of_requests", || limit("device-write", "requests", &["--memory", "256M"])));
+    trials
+        .push(Trial::test("limit_of_requests", || limit("device-write", "requests", &["--memory", "256M"])));
     trials.push(Trial::test("limit_of_output", || limit("device-write", "output", &["--memory", "256M"])));
     // What is written back comes in lumps, and not at all times: who has paid for one has nothing to pay until the next one, and who is to
     // get most loses most by that. It keeps the disk from others, too.

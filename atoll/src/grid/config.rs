@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use atoll_abi::grid::{
-    ACTIVITIES_MAX, ActivityConfig, CONFIG_MAX, GridConfig, Match, Measure, MemoryQuota, NAME_MAX,
+    ACTIVITIES_MAX, ActivityConfig, BATCH_MAX, CONFIG_MAX, GridConfig, Match, Measure, MemoryQuota, NAME_MAX,
     Parameters, QUOTAS, Quota, Resource, ResourceConfig, SchedulerKind,
 };
 use atoll_abi::layout::MAX_CORES;
