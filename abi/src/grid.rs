@@ -428,7 +428,7 @@ pub struct GridArea {
     pub reason: [AtomicU8; REASON_MAX],
     /// Burns are asked for: grows with each, by whoever looks at the cell.
     pub burns_asked: AtomicU32,
-    /// How many times as long as else threads are to work at once, up to [`BURNS_LONGEST`].
+    /// How many times as long as else known work is to be, up to [`BURNS_LONGEST`].
     pub burns_times: AtomicU32,
     /// The last that the cell has begun with.
     pub burns_begun: AtomicU32,

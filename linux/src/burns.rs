@@ -21,7 +21,7 @@ use atoll_task::{Activity, Amounts, Labels, books};
 use crate::{labelled, log};
 
 /// How long a thread burns in its own code, and an event thread for it, ns: so much that what it takes besides is less than 1 %
-/// on a machine that is not emulated. Elsewhere who asks wants it longer.
+/// on a machine that is not emulated. Elsewhere who asks wants it longer, and so at each resource.
 const OWN: u64 = 2_000_000;
 /// How long at a resource at once, ns: nobody else has the core meanwhile.
 const ONCE: u64 = 200_000;
@@ -34,8 +34,13 @@ fn area() -> &'static GridArea {
     &platform().control().grid
 }
 
+/// How many times as long as else all of it is to take.
+fn times() -> u64 {
+    area().burns_times.load(Ordering::Relaxed).clamp(1, BURNS_LONGEST).into()
+}
+
 fn own() -> u64 {
-    OWN * u64::from(area().burns_times.load(Ordering::Relaxed).clamp(1, BURNS_LONGEST))
+    OWN * times()
 }
 
 /// What was done for one activity on one core: by resource time, messages, bytes.
@@ -81,7 +86,7 @@ fn burn_in_thread(core: usize, done: &Arc<Done>) {
     for resource in Resource::SERVING {
         books::begin(books::BURN, Resource::Process);
         books::turn_to(resource);
-        done.burn(resource, ONCE, 1, BYTES);
+        done.burn(resource, ONCE * times(), 1, BYTES);
         books::moved(resource, BYTES);
         books::end();
         atoll_task::yield_now();

@@ -454,7 +454,11 @@ fn shares() -> Result<(), Failed> {
 fn ask(words: &[&str]) -> Result<String, Failed> {
     let out = Command::new(atoll()).args(words).output()?;
     let said = String::from_utf8(out.stdout)?;
-    if out.status.success() { Ok(said) } else { Err(String::from_utf8_lossy(&out.stderr).into()) }
+    if out.status.success() {
+        Ok(said)
+    } else {
+        Err(format!("{said}{}", String::from_utf8_lossy(&out.stderr)).into())
+    }
 }
 
 /// A cell in which python3 runs a script for long.
