@@ -4,6 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::sync::atomic::AtomicU64;
 
 use atoll_abi::control::StreamKind;
 use atoll_abi::grid::Resource;
@@ -55,6 +56,8 @@ pub struct Stream {
     /// The host's descriptor, of a file that was mapped.
     descriptor: SetOnce<i32>,
     made: Time,
+    /// Who waits until it is a reader's turn has asked for that: see [`gate::when_open`].
+    asked: AtomicU64,
     me: alloc::sync::Weak<Stream>,
 }
 
@@ -70,6 +73,7 @@ impl Stream {
             handle: SetOnce::new(),
             descriptor: SetOnce::new(),
             made: Time::now(),
+            asked: AtomicU64::new(0),
             me: me.clone(),
         })
     }
@@ -122,6 +126,21 @@ impl Stream {
 }
 
 impl Stream {
+    /// EAGAIN if it isn't the caller's turn to read, by what the grid's configuration says of devices. Those who wait for the stream hear
+    /// of it when it is.
+    fn admitted(&self) -> Result<()> {
+        if !gate::full(Resource::DeviceRead) {
+            return Ok(());
+        }
+        let weak = self.me.clone();
+        let tell = move || {
+            if let Some(s) = weak.upgrade() {
+                s.queue.wake_all(poll::IN | poll::RDNORM);
+            }
+        };
+        if gate::when_open(Resource::DeviceRead, &self.asked, tell) { Err(Errno::EAGAIN) } else { Ok(()) }
+    }
+
     /// The server's handle.
     fn handle(&self) -> Result<u64> {
         if let Some(handle) = self.handle.get() {
@@ -180,7 +199,11 @@ impl File for Stream {
         if sink.left() == 0 {
             return Ok(0);
         }
-        gate::pass(Resource::DeviceRead);
+        if nonblock && self.kind != StreamKind::File {
+            self.admitted()?;
+        } else {
+            gate::pass(Resource::DeviceRead);
+        }
         if self.kind == StreamKind::File {
             let read = books::within(Resource::DeviceRead, || self.read_file(sink, at));
             books::moved(Resource::DeviceRead, read.unwrap_or(0) as u64);
@@ -305,7 +328,8 @@ impl File for Stream {
         if self.number == 0 || self.kind == StreamKind::Terminal {
             self.pump(&mut r, 0);
         }
-        if r.readable & poll::IN != 0 || r.ready.is_some() || r.end || r.error.is_some() {
+        let known = r.readable & poll::IN != 0 || r.ready.is_some() || r.end || r.error.is_some();
+        if known && self.admitted().is_ok() {
             bits |= poll::IN | poll::RDNORM;
         }
         if (r.end || r.readable & poll::HUP != 0) && self.kind == StreamKind::Pipe {

@@ -73,11 +73,16 @@ impl Queues {
     }
 
     /// Goes on with another scheduler, batch and rate, and the same activities and messages.
-    pub fn replace(self, scheduler: Box<dyn Scheduler>, batch: u32, rate: u64, now: u64) -> Self {
-        let mut all =
-            Queues { scheduler: self.scheduler.replace(scheduler, now), batch: batch.max(1), ..self };
-        all.rate.set(rate, now);
-        all
+    pub fn replace(mut self, scheduler: Box<dyn Scheduler>, batch: u32, rate: u64, now: u64) -> Self {
+        self.set_scheduler(scheduler, now);
+        self.batch = batch.max(1);
+        self.rate.set(rate, now);
+        self
+    }
+
+    /// Has another scheduler choose from now on, among the same activities and messages.
+    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>, now: u64) {
+        self.scheduler = self.scheduler.replace(scheduler, now);
     }
 
     /// Sets what an activity is to have here.
@@ -161,7 +166,7 @@ impl Queues {
             && self.scheduler.may_run(client, now)
     }
 
-    /// The same, but an activity whose first message may not run now is held back, with all that it has here, until
+    /// [`Queues::next`], but an activity whose first message may not run now is held back, with all that it has here, until
     /// [`Queues::release`].
     pub fn next_if(&mut self, now: u64, mut may: impl FnMut(&Header) -> bool) -> Option<Message> {
         while self.waiting > 0 && self.rate.full_until(now).is_none() {

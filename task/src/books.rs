@@ -732,17 +732,19 @@ impl Meter {
 
     /// It ends. What it has brought is charged to those whose it is, and taken from the thread. If it was nothing, it
     /// stays the thread's, which may have asked for it.
-    pub fn looked(&self, begun: Option<u64>, later: bool) {
-        let Some(begun) = begun else { return };
+    /// Value: what was taken from it, ns.
+    pub fn looked(&self, begun: Option<u64>, later: bool) -> u64 {
+        let Some(begun) = begun else { return 0 };
         self.base.set(Resource::Thread);
         if self.known.get() == 0 && !later {
-            return;
+            return 0;
         }
         let now = platform().now();
         let took = now.saturating_sub(begun);
         self.charge_events(took, later);
         add(&self.entry(Resource::Thread).time, -(took as i64));
         self.began.set(now);
+        took
     }
 
     /// An event is told of by `f`.

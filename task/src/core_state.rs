@@ -146,11 +146,12 @@ pub(crate) struct Private {
 impl Private {
     /// Is there anything for the core's event thread to do?
     pub fn has_work_for_events(&self) -> bool {
-        !self.events.is_empty()
-            || !self.messages.is_empty()
-            || !self.after.is_empty()
-            || self.leave.is_some()
-            || self.owed.len > 0
+        self.owed.len > 0 || self.has_events()
+    }
+
+    /// Is there an event to be told of, or something else that its thread was asked for?
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || !self.messages.is_empty() || !self.after.is_empty() || self.leave.is_some()
     }
 }
 
@@ -199,6 +200,8 @@ pub(crate) struct Core {
     pub inbox: Lines<Thread>,
     /// Messages of other cores for the event thread.
     pub messages: Inbox,
+    /// What it has held back at gates may run.
+    pub releases: AtomicBool,
     /// Requests of other cores to the scheduler, newest first.
     pub mail: AtomicPtr<MailNode>,
     pub letter: Letter,
@@ -325,6 +328,7 @@ impl Core {
             }),
             inbox: Lines::new(cores),
             messages: Inbox::default(),
+            releases: AtomicBool::new(false),
             mail: AtomicPtr::new(null_mut()),
             letter: Letter::new(),
             load: AtomicU32::new(0),

@@ -234,8 +234,11 @@ impl Place {
 
     /// Puts another gate here. Who waits looks again; what was not paid is forgiven.
     fn replace(&self, gate: Option<Box<Gate>>) {
-        let old = core::mem::replace(&mut *self.gate.lock(), gate);
-        self.full.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        let old = {
+            let mut here = self.gate.lock();
+            self.full.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+            core::mem::replace(&mut *here, gate)
+        };
         open(old.into_iter().flat_map(|gate| gate.classes).flatten().collect());
     }
 }
@@ -259,13 +262,10 @@ fn open(classes: Vec<Arc<Class>>) {
         // That is the class's work, and not of whoever has paid last, one time after the other, and where its sockets were
         // told of before.
         let activity = Activity::try_hold(class.activity).unwrap_or_else(Activity::root);
-        messages::send_for(
-            activity,
-            core_local().id(),
-            Labels::of(Arc::as_ptr(&class)),
-            class.resource,
-            move || then.into_iter().for_each(|f| f()),
-        );
+        let (here, labels) = (core_local().id(), Labels::of(Arc::as_ptr(&class)));
+        messages::send_past(activity, here, labels, class.resource, move || {
+            then.into_iter().for_each(|f| f())
+        });
     }
 }
 
@@ -513,14 +513,14 @@ pub fn set(resource: Resource, rule: Option<&Rule>) {
     let _one = SETTING.lock();
     let place = || Place { gate: Mutex::new(None), full: [const { AtomicU64::new(0) }; ACTIVITIES_MAX / 64] };
     let mut mine = 0;
+    // Before there is anything to look at. Where nobody looks, nothing is divided.
+    let rule = rule.filter(|rule| keep_from(resource, rule.core));
     if let Some(rule) = rule {
         let places = &PLACES[resource as usize];
         if places.get().is_none() {
             // Nobody else does: see above.
             let _ = places.set((0..MAX_CORES).map(|_| place()).collect());
         }
-        // Before there is anything to look at.
-        keep_from(resource, rule.core);
         let gates = if rule.measure == Measure::Time { crate::cores() } else { 1 };
         for (n, place) in places.iter().enumerate() {
             place.replace((n < gates).then(|| Box::new(Gate::new(resource, rule))));
@@ -534,18 +534,23 @@ pub fn set(resource: Resource, rule: Option<&Rule>) {
     }
 }
 
-/// Sees to it that a resource is kept by that core's keeper from now on.
-fn keep_from(resource: Resource, core: usize) {
-    let core = core.min(crate::cores() - 1);
-    let thread = &KEEPERS[core].thread;
-    if thread.load(Ordering::Relaxed).is_null() {
-        let Some(t) = spawn(core, move || keep(core)) else {
-            return platform().log("no memory for the thread that takes turns of the grid");
-        };
-        thread.store((t as *const Thread).cast_mut(), Ordering::Release);
-        start(t);
+/// Sees to it that a resource is kept by that core's keeper from now on, or if there is no memory for one, by another one. Value: false
+/// if there is none.
+fn keep_from(resource: Resource, core: usize) -> bool {
+    let there = |core: &usize| !KEEPERS[*core].thread.load(Ordering::Relaxed).is_null();
+    let mut core = core.min(crate::cores() - 1);
+    if !there(&core) {
+        if let Some(t) = spawn(core, move || keep(core)) {
+            KEEPERS[core].thread.store((t as *const Thread).cast_mut(), Ordering::Release);
+            start(t);
+        } else {
+            platform().log("no memory for the thread that takes turns of the grid");
+            let Some(other) = (0..crate::cores()).find(there) else { return false };
+            core = other;
+        }
     }
     KEPT_BY[resource as usize].store(core, Ordering::Release);
+    true
 }
 
 /// Nothing is divided. At boot.

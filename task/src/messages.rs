@@ -2,8 +2,9 @@
 //! (Omni-kernel, sections 2.1 and 3.1).
 //!
 //! One mechanism serves all three. A message carries the activity of whoever sent it, and what that sends in turn carries it
-//! on; the time that it takes is that activity's. On each core messages wait in queues by class, among which a fair scheduler
-//! chooses. Who is full at the gate before a resource is held back. They run one after the other, each to its end, in a thread that may take locks.
+//! on; the time that it takes is that activity's. On each core messages wait in queues by class, among which the scheduler
+//! of `thread` chooses; what is the cell's own goes first. Who is full at the gate before a resource is held back. Messages run one after the
+//! other, each to its end, in a thread that may take locks.
 //!
 //! A message may have [`Labels`], which say which of the cores it goes to: one that depends on others goes where those are,
 //! which keeps their order, and one that works on what others worked on goes where those ran lately, which keeps caches warm.
@@ -14,11 +15,10 @@ use crate::scheduler::{poke, wake_event_thread};
 use crate::thread::current;
 use crate::{books, gate};
 use atoll_abi::core_local::core_local;
-use atoll_abi::grid::{Parameters, ROOT, Resource, SchedulerKind};
+use atoll_abi::grid::{INFRASTRUCTURE, Parameters, ROOT, Resource, SchedulerKind};
 use atoll_abi::{assert_accounted, platform};
 use atoll_grid::affinity::Affinity;
 use atoll_grid::message::{Header, Message};
-use atoll_grid::queue::Queues;
 use atoll_grid::scheduler::make;
 use atoll_sync::SetOnce;
 use core::sync::atomic::Ordering;
@@ -30,6 +30,9 @@ pub(crate) const POOL: usize = 8;
 const PLACES: usize = 1024;
 /// A label that was not used for so long may move to another core, ns.
 const EXPIRY: u64 = 8_000_000;
+
+/// Weight of what is the cell's own, so that it waits for nobody.
+const WEIGHT_FIRST: u32 = 1_000_000;
 
 static AFFINITY: SetOnce<Affinity> = SetOnce::new();
 
@@ -63,12 +66,25 @@ pub(crate) fn init() {
 /// record of `resource` gets the time. What a thread sends to one core for one class is run in the order it was sent in. A
 /// closure that is larger than a message has room for is put into a box by whoever sends it, and doesn't compile otherwise.
 pub fn send(to: usize, labels: Labels, resource: Resource, f: impl FnOnce() + Send + 'static) {
-    send_for(for_whom(), to, labels, resource, f);
+    let activity = for_whom();
+    let own = activity.number() == ROOT;
+    send_for(activity, own, to, labels, resource, f);
 }
 
-/// The same for any activity.
-pub(crate) fn send_for(
+/// The same for any activity, and past all gates.
+pub(crate) fn send_past(
     activity: Activity,
+    to: usize,
+    labels: Labels,
+    resource: Resource,
+    f: impl FnOnce() + Send + 'static,
+) {
+    send_for(activity, true, to, labels, resource, f);
+}
+
+fn send_for(
+    activity: Activity,
+    past: bool,
     to: usize,
     labels: Labels,
     resource: Resource,
@@ -79,7 +95,7 @@ pub(crate) fn send_for(
     // Unless what it depends on is there: then that is run there first.
     let near = if crate::is_online(near) { near } else { core_local().id() };
     let to = AFFINITY.send(labels.dependency, near, now);
-    let message = message_for(activity, labels, resource, f);
+    let message = message_for(activity, past, labels, resource, f);
     if to != core_local().id() {
         core(to).messages.push(message);
         return poke(to);
@@ -91,19 +107,22 @@ pub(crate) fn send_for(
 
 /// A message for the activity that this is called for.
 pub(crate) fn message(resource: Resource, f: impl FnOnce() + Send + 'static) -> Message {
-    message_for(for_whom(), Labels::NONE, resource, f)
+    let activity = for_whom();
+    let own = activity.number() == ROOT;
+    message_for(activity, own, Labels::NONE, resource, f)
 }
 
+/// `past`: it goes before those of all classes, and past all gates, as the cell's own threads do.
 fn message_for(
     activity: Activity,
+    past: bool,
     labels: Labels,
     resource: Resource,
     f: impl FnOnce() + Send + 'static,
 ) -> Message {
     let Labels { dependency, affinity } = labels;
-    // What is the cell's own passes all gates, as its threads do.
-    let cost = u64::from(activity.number() != ROOT);
-    let header = Header { dependency, affinity, cost, activity: activity.class(), resource };
+    let queue = if past { INFRASTRUCTURE } else { activity.class() };
+    let header = Header { dependency, affinity, cost: 0, activity: queue, resource };
     with_private(|p| {
         Message::new(&mut p.pool, header, move || {
             books::serve(&activity, resource, f);
@@ -149,35 +168,34 @@ pub(crate) fn run_next() {
 /// May a message run, as far as the gate before its resource goes? If its class is full there, this core is asked again when it
 /// no longer is ([`release`]).
 fn may_run(header: &Header) -> bool {
-    header.cost == 0 || !gate::any() || !gate::holds_back(header.resource, header.activity)
+    header.activity == INFRASTRUCTURE || !gate::any() || !gate::holds_back(header.resource, header.activity)
 }
 
 /// A gate has opened: what this core has held back may run.
 pub(crate) fn release() {
     let now = platform().now();
     with_private(|p| p.messages.release(now, may_run));
+    wake_event_thread();
 }
 
-/// Has a core do so, in its event thread.
+/// Has a core do so.
 pub(crate) fn release_on(to: usize) {
-    let message = message_for(Activity::root(), Labels::NONE, Resource::Completion, release);
     if to == core_local().id() {
-        queue(message, platform().now());
-        wake_event_thread();
-    } else {
-        core(to).messages.push(message);
-        poke(to);
+        return release();
     }
+    core(to).releases.store(true, Ordering::Release);
+    poke(to);
 }
 
 /// This core's messages are ordered by this scheduler from now on, too, and classes get their shares of them.
 pub(crate) fn divide(scheduler: SchedulerKind, classes: &[(u32, Parameters)]) {
     // Reservations and limits are of the core's time, which messages are charged with.
     let alike = |p: &Parameters| Parameters { reservation: 0, limit: 0, ..*p };
-    let now = platform().now();
+    let first = Parameters { weight: WEIGHT_FIRST, priority: i32::MAX, deadline: 1, ..Parameters::default() };
+    let (made, now) = (make(scheduler), platform().now());
     with_private(|p| {
-        let old = core::mem::replace(&mut p.messages, Queues::new(scheduler, 1, 0));
-        p.messages = old.replace(make(scheduler), 1, 0, now);
+        p.messages.set_scheduler(made, now);
+        p.messages.configure(INFRASTRUCTURE, &first);
         classes.iter().for_each(|(class, of)| p.messages.configure(*class, &alike(of)));
     });
 }

@@ -407,22 +407,23 @@ fn charge_events(now: u64) {
     let this = this_core();
     let took = begin_record(this, now);
     count(&this.stats.busy_ns, took);
-    let later = with_private_of(this, |p| p.has_work_for_events());
+    let later = with_private_of(this, |p| p.has_events());
     this.meter.charge_events(took, later);
     charge_classes(this, now);
     this.meter.worked(took);
+    // What is owed is paid by the event thread.
+    wake_event_thread();
 }
 
 /// Classes are charged with the events that the core has seen to for them, where it is divided, and have to pay for that at the gate. Value:
-/// how much time that was, ns.
-fn charge_classes(this: &Core, now: u64) -> u64 {
+/// are they charged with anything here?
+fn charge_classes(this: &Core, now: u64) -> bool {
     let gated = gate::stands_before(Resource::Completion);
-    if !gated && !with_private_of(this, |p| p.ready.is_divided()) {
-        return 0;
+    let divided = with_private_of(this, |p| p.ready.is_divided());
+    if !gated && !divided {
+        return false;
     }
-    let mut all = 0;
     this.meter.events_charged(|class, time, events| {
-        all += time;
         with_private_of(this, |p| {
             p.ready.charge_class(class, time, now);
             if gated {
@@ -430,7 +431,7 @@ fn charge_classes(this: &Core, now: u64) -> u64 {
             }
         });
     });
-    all
+    divided
 }
 
 /// The core has worked so long for a class, in a thread that is no one's, ns.
@@ -706,7 +707,10 @@ fn look_for_others(this: &Core, start: u64, deadline: Option<u64>) -> u64 {
 
 #[inline]
 fn nothing_arrived(this: &Core) -> bool {
-    this.inbox.is_empty() && this.mail.load(Ordering::Relaxed).is_null() && this.messages.is_empty()
+    this.inbox.is_empty()
+        && this.mail.load(Ordering::Relaxed).is_null()
+        && this.messages.is_empty()
+        && !this.releases.load(Ordering::Relaxed)
 }
 
 /// Asks the platform for events if it is time to, and gives them to the event thread. Value: was it time?
@@ -734,9 +738,9 @@ fn ask_for_events(now: u64) {
     });
     count(&core.stats.polls, 1);
     handle_in_place();
-    core.meter.looked(begun, with_private_of(core, |p| !p.events.is_empty()));
-    if begun.is_some() {
-        let took = charge_classes(core, now);
+    let took = core.meter.looked(begun, with_private_of(core, |p| !p.events.is_empty()));
+    if took > 0 && charge_classes(core, now) {
+        // Who runs is not charged with that.
         with_private_of(core, |p| p.for_classes += took);
     }
 }
@@ -912,6 +916,9 @@ fn take_what_arrived() {
         this.wants_work.store(false, Ordering::Relaxed);
         push_woken(t);
     });
+    if this.releases.swap(false, Ordering::Acquire) {
+        messages::release();
+    }
     if !this.messages.is_empty() {
         let now = platform().now();
         this.messages.take().for_each(|m| messages::queue(m, now));

@@ -393,7 +393,8 @@ impl Inner {
             return Some(self.arm(deadline));
         }
         let generation = self.generation.load(Ordering::Relaxed);
-        messages::send(home, Labels::NONE, Resource::Timer, move || {
+        // It has not run out: no gate is to hold that back.
+        messages::send_past(messages::for_whom(), home, Labels::NONE, Resource::Timer, move || {
             let mut armed = self.armed.lock();
             if self.generation.load(Ordering::Relaxed) == generation && armed.is_none() {
                 *armed = Some(self.clone().arm(deadline));

@@ -89,7 +89,9 @@ impl Meter {
         None
     }
 
-    pub fn looked(&self, _begun: Option<u64>, _later: bool) {}
+    pub fn looked(&self, _begun: Option<u64>, _later: bool) -> u64 {
+        0
+    }
 
     pub fn events_charged(&self, _f: impl FnMut(u32, u64, u64)) {}
 }

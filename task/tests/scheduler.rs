@@ -1596,6 +1596,77 @@ fn queued_messages_wait_for_their_gate() {
     );
 }
 
+/// Processes of no activity share a gate as one class. What is the cell's own is not held back with their messages, and these go on when
+/// the gate opens, or is gone, also where messages of a class of higher priority always wait (OK-02).
+#[test]
+fn messages_of_no_activity_wait_and_go_on() {
+    const EACH: u64 = 1_000;
+    first_seeds(
+        6,
+        |core| {
+            boot(core, || {
+                let root = task::Activity::root();
+                let stray = task::Activity::new(kind::PROCESS, &root, 7, b"stray").unwrap();
+                let gold = task::Activity::new(kind::NAMED, &root, 0, b"gold").unwrap();
+                let above = Parameters { priority: 1, ..Parameters::default() };
+                task::divide(SchedulerKind::Priority, Parameters::default(), &[(&gold, above)]);
+                task::sleep_until(platform().now() + 500_000);
+                let rule = by_weight(Measure::Operations, 20_000, std::slice::from_ref(&gold), &[1]);
+                for removed in [false, true] {
+                    task::gate::set(Resource::Timer, Some(&rule));
+                    let (count, owns) =
+                        (Arc::new((AtomicU64::new(0), WaitQueue::new())), Arc::new(AtomicU64::new(0)));
+                    let (counted, begun) = (count.clone(), platform().now());
+                    let t = task::spawn(0, move || {
+                        for n in 0..EACH {
+                            let (counted, to) = (counted.clone(), n as usize % task::cores());
+                            task::send(to, task::Labels::NONE, Resource::Timer, move || {
+                                burn(1_000);
+                                done(&counted);
+                            });
+                        }
+                    });
+                    let t = t.unwrap();
+                    t.work_for(stray.clone());
+                    task::start(t);
+                    // Of the class of higher priority, every 20 us on each core.
+                    for on in 0..task::cores() {
+                        let t = task::spawn(on, move || {
+                            while platform().now() < begun + 20_000_000 {
+                                task::send(on, task::Labels::NONE, Resource::Completion, || _ = burn(10_000));
+                                task::sleep_until(platform().now() + 20_000);
+                            }
+                        });
+                        let t = t.unwrap();
+                        t.work_for(gold.clone());
+                        task::start(t);
+                    }
+                    task::sleep_until(begun + 8_000_000);
+                    for to in 0..task::cores() {
+                        let owns = owns.clone();
+                        task::send(to, task::Labels::NONE, Resource::Timer, move || {
+                            _ = owns.fetch_add(1, Ordering::SeqCst)
+                        });
+                    }
+                    task::sleep_until(begun + 10_000_000);
+                    let (ran, owns) = (count.0.load(Ordering::SeqCst), owns.load(Ordering::SeqCst));
+                    // 200 in 10 ms, as many at once after a rest, its window, and what was under way.
+                    if !(150..900).contains(&ran) || owns != task::cores() as u64 {
+                        eprintln!("{ran} messages of {EACH}, and {owns} of the cell's own");
+                        platform().end(1);
+                    }
+                    if removed {
+                        task::gate::set(Resource::Timer, None);
+                    }
+                    join(&count, EACH);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// The core that a rule names takes the turns that are not due at once, and another one when another rule names that (OK-09).
 #[test]
 fn turns_are_taken_where_the_rule_says() {

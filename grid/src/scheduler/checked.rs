@@ -80,7 +80,7 @@ impl<S: Scheduler> Checked<S> {
 
     /// Puts another scheduler in this one's place, with the same clients, of whom nothing is remembered but whether they
     /// have something to do. Its faults are counted anew.
-    pub fn replace<T: Scheduler>(self, scheduler: T, now: u64) -> Checked<T> {
+    pub fn replace<T: Scheduler>(&self, scheduler: T, now: u64) -> Checked<T> {
         let mut new = Checked::new(scheduler);
         for (client, parameters, active) in self.clients() {
             new.configure(client, &parameters);
