@@ -39,9 +39,9 @@ fn main() {
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
         Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
-        Trial::test("rate_of_readers", || by_rate(READER, "device-read", 1.5)),
-        Trial::test("rate_of_mappers", || by_rate(MAPPER, "device-read", 1.5)),
-        Trial::test("rate_of_synchronous_writers", || by_rate(SYNCHRONOUS_WRITER, "device-write", 1.5)),
+        Trial::test("rate_of_readers", || by_rate(READER, "device-read", &EVENLY)),
+        Trial::test("rate_of_mappers", || by_rate(MAPPER, "device-read", &EVENLY)),
+        Trial::test("rate_of_synchronous_writers", || by_rate(SYNCHRONOUS_WRITER, "device-write", &EVENLY)),
         Trial::test("written_back", written_back),
         Trial::test("children_follow", children_follow),
     ];
@@ -57,7 +57,7 @@ fn main() {
     trials.push(Trial::test("limit_of_output", || limit("device-write", "output", &["--memory", "256M"])));
     // What is written back comes in lumps, and not at all times: who has paid for one has nothing to pay until the next one, and who is to
     // get most loses most by that. It keeps the disk from others, too.
-    trials.push(Trial::test("rate_of_writers", || by_rate(WRITER, "device-write", LUMPS)));
+    trials.push(Trial::test("rate_of_writers", || by_rate(WRITER, "device-write", &LUMPS)));
     // SAFETY: asks for an id.
     if unsafe { libc::geteuid() } == 0 {
         trials.push(Trial::test("other_user", other_user));
@@ -809,27 +809,37 @@ else:
 /// Bytes by tenant, up to now.
 type Sums = std::sync::Arc<std::sync::Mutex<BTreeMap<String, f64>>>;
 
-/// The tolerance where bytes come in lumps, of 8 MiB: gold gets 47 to 49 %, silver 33 to 36, bronze 17 to 18.
-const LUMPS: f64 = 6.0;
+/// How bytes come, and how near they are to be to what they should.
+struct Comes {
+    /// How far an activity may be from its share, percent of the whole.
+    tolerance: f64,
+    /// The whole, as a part of the rate: more than the first, and less than the second.
+    whole: (f64, f64),
+    /// How long they are counted, s.
+    seconds: u64,
+}
 
-/// Have they got the whole rate, and their shares of it to so many percent of the whole? With [`LUMPS`]: no more than
-/// the rate, to 10 percent.
+const EVENLY: Comes = Comes { tolerance: 1.5, whole: (0.8, 1.0), seconds: 4 };
+/// Of 8 MiB: gold gets 47 to 49 %, silver 33 to 36, bronze 17 to 18.
+const LUMPS: Comes = Comes { tolerance: 6.0, whole: (0.3, 1.1), seconds: 10 };
+
+/// Have they got the whole rate, and their shares of it?
 fn check_shares(
     now: &BTreeMap<String, f64>,
     before: &BTreeMap<String, f64>,
     rate: f64,
     time: f64,
-    tolerance: f64,
+    comes: &Comes,
 ) -> Done {
     let of = |name: &str| now.get(name).unwrap_or(&0.0) - before.get(name).unwrap_or(&0.0);
     let sum: f64 = TENANTS_NAMED.into_iter().map(of).sum();
-    let (least, most) = if tolerance < LUMPS { (0.8, 1.0) } else { (0.3, 1.1) };
+    let (least, most) = comes.whole;
     let most = rate * (time + 0.1) * most;
     check(sum < most && sum > rate * time * least, format!("{sum} bytes in {time} s: {now:?}"))?;
     for (name, want) in TENANTS_NAMED.into_iter().zip(WEIGHTS.map(f64::from)) {
         let percent = of(name) * 100.0 / sum;
         check(
-            (percent - want).abs() < tolerance,
+            (percent - want).abs() < comes.tolerance,
             format!("{name} got {percent:.2} % and not {want}: {now:?}"),
         )?;
     }
@@ -867,7 +877,7 @@ fn sent(mode: &str) -> Done {
     let (begun, before) = (Instant::now(), sums.lock().unwrap().clone());
     std::thread::sleep(Duration::from_secs(4));
     let now = sums.lock().unwrap().clone();
-    check_shares(&now, &before, 40e6, begun.elapsed().as_secs_f64(), 1.5)
+    check_shares(&now, &before, 40e6, begun.elapsed().as_secs_f64(), &EVENLY)
 }
 
 /// Reads a file of its own without end, several pieces at a time, past the cache.
@@ -922,7 +932,7 @@ for n in range(4):
 "#;
 
 /// Omni-kernel, section 4.3: the same of what is read from a volume, or written to it, as the books have it.
-fn by_rate(program: &str, resource: &str, tolerance: f64) -> Done {
+fn by_rate(program: &str, resource: &str, comes: &Comes) -> Done {
     let user = User::this()?;
     // Where O_DIRECT is known.
     let data = tempfile::Builder::new().prefix("atoll-test-").tempdir_in("/var/tmp")?;
@@ -950,9 +960,9 @@ fn by_rate(program: &str, resource: &str, tolerance: f64) -> Done {
     };
     wait_for_tenants(|| Ok(bytes()?.1.values().filter(|n| **n > 4e6).count() == 3))?;
     let (begun, before) = bytes()?;
-    std::thread::sleep(Duration::from_secs(if tolerance < LUMPS { 4 } else { 10 }));
+    std::thread::sleep(Duration::from_secs(comes.seconds));
     let (ended, now) = bytes()?;
-    check_shares(&now, &before, 40e6, (ended - begun) / 1e9, tolerance)
+    check_shares(&now, &before, 40e6, (ended - begun) / 1e9, comes)
 }
 
 /// Has one activity's process write to a file that others keep open, and end, and another's the same, and stay.

@@ -106,7 +106,8 @@ func timers() {
 	var mu sync.Mutex
 	var order []int
 	var wait sync.WaitGroup
-	for _, ms := range []int{120, 40, 80, 1} {
+	// So far apart that they are due one by one, also where all threads have waited for a processor for some time.
+	for _, ms := range []int{1200, 400, 800, 1} {
 		ms := ms
 		wait.Add(1)
 		time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
@@ -117,7 +118,7 @@ func timers() {
 		})
 	}
 	wait.Wait()
-	fmt.Println("timers:", order, time.Since(start) >= 120*time.Millisecond)
+	fmt.Println("timers:", order, time.Since(start) >= 1200*time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	<-ctx.Done()
