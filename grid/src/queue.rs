@@ -35,8 +35,6 @@ pub struct Queues {
     free: Vec<Client>,
     /// Messages in all queues that are not held back.
     waiting: usize,
-    /// Queues that are held back.
-    held: usize,
     /// How many messages a turn is, at most.
     batch: u32,
     /// What all get together.
@@ -62,7 +60,6 @@ impl Queues {
             queues: Vec::new(),
             free: Vec::new(),
             waiting: 0,
-            held: 0,
             batch: batch.max(1),
             rate: Bucket::default(),
             turn: (NOBODY, 0),
@@ -116,9 +113,7 @@ impl Queues {
         }
         let queue = &mut self.queues[client as usize];
         let messages = core::mem::take(&mut queue.messages);
-        if core::mem::take(&mut queue.held) {
-            self.held -= 1;
-        } else {
+        if !core::mem::take(&mut queue.held) {
             self.waiting -= messages.len();
         }
         messages
@@ -176,7 +171,6 @@ impl Queues {
                 return self.take(client, now);
             }
             queue.held = true;
-            self.held += 1;
             self.waiting -= queue.messages.len();
             self.turn = (NOBODY, 0);
             self.scheduler.leave(client, now);
@@ -184,17 +178,11 @@ impl Queues {
         None
     }
 
-    /// How many activities are held back.
-    pub fn held(&self) -> usize {
-        self.held
-    }
-
     /// Activities that are held back go on, if their first message may run.
     pub fn release(&mut self, now: u64, mut may: impl FnMut(&Header) -> bool) {
         for (client, queue) in self.queues.iter_mut().enumerate().filter(|(_, queue)| queue.held) {
             if queue.messages.first().is_none_or(&mut may) {
                 queue.held = false;
-                self.held -= 1;
                 self.waiting += queue.messages.len();
                 self.scheduler.arrive(client as Client, now);
             }

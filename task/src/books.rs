@@ -805,23 +805,26 @@ pub(crate) fn watch() {
     atoll_abi::watched::watch(accounted);
 }
 
+/// What so many messages that a resource has served cost at its gate, unless bytes are measured there.
+fn cost(served: Resource, messages: u64, took: impl FnOnce() -> u64) -> u64 {
+    if gate::measures(served, Measure::Operations) {
+        messages
+    } else if gate::measures(served, Measure::Time) {
+        took()
+    } else {
+        0
+    }
+}
+
 /// A resource has served a message.
 #[cold]
 fn pay_for(served: Resource, took: impl FnOnce() -> u64) {
-    if gate::measures(served, Measure::Operations) {
-        gate::pay(served, 1);
-    } else if gate::measures(served, Measure::Time) {
-        gate::pay(served, took());
-    }
+    gate::pay(served, cost(served, 1, took));
 }
 
 /// A resource has served so many messages of a class's, in a thread that is no one's.
 pub(crate) fn pay_of(class: u32, served: Resource, messages: u64, took: u64) {
-    if gate::measures(served, Measure::Operations) {
-        gate::pay_for(served, messages, Some(class));
-    } else if gate::measures(served, Measure::Time) {
-        gate::pay_for(served, took, Some(class));
-    }
+    gate::pay_for(served, cost(served, messages, || took), Some(class));
 }
 
 /// It turns out which resource the message under way is for; whoever calls holds nothing that others wait for.

@@ -66,9 +66,7 @@ pub(crate) fn init() {
 /// record of `resource` gets the time. What a thread sends to one core for one class is run in the order it was sent in. A
 /// closure that is larger than a message has room for is put into a box by whoever sends it, and doesn't compile otherwise.
 pub fn send(to: usize, labels: Labels, resource: Resource, f: impl FnOnce() + Send + 'static) {
-    let activity = for_whom();
-    let own = activity.number() == ROOT;
-    send_for(activity, own, to, labels, resource, f);
+    send_for(for_whom(), false, to, labels, resource, f);
 }
 
 /// The same for any activity, and past all gates.
@@ -107,12 +105,10 @@ fn send_for(
 
 /// A message for the activity that this is called for.
 pub(crate) fn message(resource: Resource, f: impl FnOnce() + Send + 'static) -> Message {
-    let activity = for_whom();
-    let own = activity.number() == ROOT;
-    message_for(activity, own, Labels::NONE, resource, f)
+    message_for(for_whom(), false, Labels::NONE, resource, f)
 }
 
-/// `past`: it goes before those of all classes, and past all gates, as the cell's own threads do.
+/// `past`: it goes before those of all classes, and past all gates, as what is the cell's own does anyway.
 fn message_for(
     activity: Activity,
     past: bool,
@@ -121,7 +117,7 @@ fn message_for(
     f: impl FnOnce() + Send + 'static,
 ) -> Message {
     let Labels { dependency, affinity } = labels;
-    let queue = if past { INFRASTRUCTURE } else { activity.class() };
+    let queue = if past || activity.number() == ROOT { INFRASTRUCTURE } else { activity.class() };
     let header = Header { dependency, affinity, cost: 0, activity: queue, resource };
     with_private(|p| {
         Message::new(&mut p.pool, header, move || {

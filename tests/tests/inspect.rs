@@ -52,8 +52,9 @@ fn main() {
         FAULTED.map(|resource| Trial::test(format!("limit_of_faults_{resource}"), || faulted(resource))),
     );
     trials.push(Trial::test("limit_of_input", || limit("device-read", "input", &["--memory", "256M"])));
-    trials
-        .push(Trial::test("limit_of_requests", || limit("device-write", "requests", &["--memory", "256M"])));
+    trials.push(Trial::test("limit_of_requests", || {
+        limit("device-write", "completion", &["--memory", "256M"])
+    }));
     trials.push(Trial::test("limit_of_output", || limit("device-write", "output", &["--memory", "256M"])));
     // What is written back comes in lumps, and not at all times: who has paid for one has nothing to pay until the next one, and who is to
     // get most loses most by that. It keeps the disk from others, too.
@@ -686,7 +687,6 @@ message = {
     "faults": touch().__next__,
     "output": lambda: os.write(1, b"\n"),
     "input": lambda: os.read(0, 1),
-    "requests": lambda: socket.socket().close(),
 }[what]
 n, end = 0, time.monotonic() + seconds
 while time.monotonic() < end:
@@ -713,8 +713,8 @@ fn limit(resource: &str, messages: &str, options: &[&str]) -> Done {
         let cell = ["run", "--cores", "1", "--env", tenant, "--grid", &config];
         let program = ["--", "/usr/bin/python3", "-c", MESSAGES, messages, &seconds];
         // What it reads, if it does.
-        let mut zeros = Command::new("/usr/bin/yes").stdout(Stdio::piped()).spawn().map(Running)?;
-        let input = zeros.0.stdout.take().map_or(Stdio::null(), Stdio::from);
+        let mut feeder = Command::new("/usr/bin/yes").stdout(Stdio::piped()).spawn().map(Running)?;
+        let input = feeder.0.stdout.take().map_or(Stdio::null(), Stdio::from);
         let words = [&cell[..], options, &program].concat();
         let out = user.command().args(words).stdin(input).stderr(Stdio::inherit()).output()?;
         check(out.status.success(), format!("{tenant}: {}", out.status))?;

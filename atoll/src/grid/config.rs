@@ -27,7 +27,6 @@ const FILE_MAX: u64 = 1 << 20;
 const NAMED_MAX: usize = ACTIVITIES_MAX - 2;
 /// Greatest weight.
 const WEIGHT_MAX: i64 = 1_000_000;
-/// Greatest number of messages that are taken at once.
 /// One in so many messages is timed, at least.
 const SAMPLE_MAX: i64 = 65_536;
 /// Nanoseconds a second.

@@ -3,6 +3,7 @@
 use atoll_abi::grid::Resource;
 use linux_raw_sys::general as linux;
 
+use super::events as timers;
 use super::{
     Handler, events, fd, kcmp, memory, misc, net, path, poll, process, process_vm, sched, signals, time,
 };
@@ -69,6 +70,9 @@ macro_rules! resource {
     (time) => {
         Resource::Timer
     };
+    (timers) => {
+        Resource::Timer
+    };
 }
 
 macro_rules! table {
@@ -83,29 +87,12 @@ macro_rules! table {
         pub static RESOURCES: [Resource; SIZE] = {
             let mut t = [Resource::Process; SIZE];
             $(t[$number] = resource!($family);)*
-            let mut n = 0;
-            while n < TIMERS.len() {
-                t[TIMERS[n] as usize] = Resource::Timer;
-                n += 1;
-            }
             t
         };
         /// Names of the calls in the table.
         pub static NAMES: &[(u16, &str)] = &[$(($number, stringify!($name)),)*];
     };
 }
-
-/// Calls of timers that other calls wait for.
-const TIMERS: [u32; 8] = [
-    linux::__NR_timer_create,
-    linux::__NR_timer_settime,
-    linux::__NR_timer_gettime,
-    linux::__NR_timer_getoverrun,
-    linux::__NR_timer_delete,
-    linux::__NR_timerfd_create,
-    linux::__NR_timerfd_settime,
-    linux::__NR_timerfd_gettime,
-];
 
 /// One more than the highest number.
 const SIZE: usize = 463;
@@ -313,11 +300,11 @@ table! {
     218 set_tid_address process::set_tid_address;
     220 semtimedop sem::semtimedop;
     221 fadvise64 fd::fadvise;
-    222 timer_create events::timer_create;
-    223 timer_settime events::timer_settime;
-    224 timer_gettime events::timer_gettime;
-    225 timer_getoverrun events::timer_getoverrun;
-    226 timer_delete events::timer_delete;
+    222 timer_create timers::timer_create;
+    223 timer_settime timers::timer_settime;
+    224 timer_gettime timers::timer_gettime;
+    225 timer_getoverrun timers::timer_getoverrun;
+    226 timer_delete timers::timer_delete;
     227 clock_settime time::clock_settime;
     228 clock_gettime time::clock_gettime;
     229 clock_getres time::clock_getres;
@@ -371,11 +358,11 @@ table! {
     280 utimensat path::utimensat;
     281 epoll_pwait poll::epoll_pwait;
     282 signalfd events::signalfd;
-    283 timerfd_create events::timerfd_create;
+    283 timerfd_create timers::timerfd_create;
     284 eventfd events::eventfd;
     285 fallocate fd::fallocate;
-    286 timerfd_settime events::timerfd_settime;
-    287 timerfd_gettime events::timerfd_gettime;
+    286 timerfd_settime timers::timerfd_settime;
+    287 timerfd_gettime timers::timerfd_gettime;
     288 accept4 net::accept4;
     289 signalfd4 events::signalfd4;
     290 eventfd2 events::eventfd2;
