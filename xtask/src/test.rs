@@ -13,7 +13,7 @@ use crate::system::need;
 /// What of the tests to run.
 #[derive(Args)]
 pub struct Options {
-    /// Only these parts: format, lints, units, models, debug, programs, syscalls, assertions, entry, frozen, resize,
+    /// Only these parts: format, lints, units, models, release, debug, programs, syscalls, assertions, entry, frozen, resize,
     /// processes, confinement, inspect, conformance, nucleus.
     #[arg(value_name = "PART")]
     parts: Vec<String>,
@@ -28,6 +28,7 @@ const PARTS: &[Part] = &[
     // No example in the documentation is code.
     ("units", "unit tests and simulations", || run(cargo().args(["test", "--quiet", "--tests"]))),
     ("models", "all interleavings of the locks, and of what cores hand to each other", models),
+    ("release", "what the other parts run is built", || build::all(true)),
     ("debug", "a runtime that checks itself is built", debug),
     // Most of their time they wait, for servers and for each other.
     ("programs", "unmodified programs on Linux and in cells", || {
@@ -92,7 +93,7 @@ const MEASURING: &[&str] = &[
 ];
 
 /// Take long, need no more than a processor and measure nothing: they run beside the other part, which often waits.
-const BESIDE: &[(&[&str], &str)] = &[(&["models", "lints", "debug"], "programs")];
+const BESIDE: &[(&[&str], &str)] = &[(&["release"], "units"), (&["models", "lints", "debug"], "programs")];
 
 /// Runs them.
 pub fn all(options: &Options) -> Result<()> {
