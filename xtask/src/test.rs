@@ -92,25 +92,30 @@ const MEASURING: &[&str] = &[
     "units",
 ];
 
-/// Take long, need no more than a processor and measure nothing: they run beside the other part, which often waits.
-const BESIDE: &[(&[&str], &str)] = &[(&["release"], "units"), (&["models", "lints", "debug"], "programs")];
+/// Take long, need no more than a processor and measure nothing: they run beside the other part, which often waits. How nice they are:
+/// whoever measures comes first, and what the next part waits for is not to come last.
+const BESIDE: &[(&[&str], &str, &str)] =
+    &[(&["release"], "units", "0"), (&["models", "lints", "debug"], "programs", "19")];
 
 /// Runs them.
 pub fn all(options: &Options) -> Result<()> {
     let wanted = |part: &str| options.parts.is_empty() || options.parts.iter().any(|p| p == part);
     // What runs beside a part, of what is wanted.
-    let beside = |with: &str| -> Vec<&str> {
-        let parts = BESIDE.iter().filter(|(_, other)| *other == with && wanted(with));
-        parts.flat_map(|(parts, _)| parts.iter().copied()).filter(|part| wanted(part)).collect()
+    let beside = |with: &str| {
+        let (parts, _, nice) = BESIDE.iter().find(|(_, other, _)| *other == with && wanted(with))?;
+        let parts: Vec<&str> = parts.iter().copied().filter(|part| wanted(part)).collect();
+        (!parts.is_empty()).then_some((parts, *nice))
+    };
+    let runs_beside = |part: &str| {
+        BESIDE.iter().any(|(_, with, _)| beside(with).is_some_and(|(parts, _)| parts.contains(&part)))
     };
     for (name, what, part) in PARTS {
-        if !wanted(name) || BESIDE.iter().any(|(_, with)| beside(with).contains(name)) {
+        if !wanted(name) || runs_beside(name) {
             continue;
         }
         println!("== {name}: {what}");
         let begun = Instant::now();
-        let others = Some(beside(name)).filter(|parts| !parts.is_empty());
-        let others = others.map(|parts| Beside::begin(&parts)).transpose()?;
+        let others = beside(name).map(|(parts, nice)| Beside::begin(&parts, nice)).transpose()?;
         let done = part();
         let took = begun.elapsed().as_secs_f64();
         if let Some(others) = others {
@@ -131,13 +136,13 @@ struct Beside {
 }
 
 impl Beside {
-    fn begin(parts: &[&str]) -> Result<Beside> {
+    fn begin(parts: &[&str], nice: &str) -> Result<Beside> {
         println!("== {} meanwhile, and what they say at the end", parts.join(", "));
         let said = tempfile::NamedTempFile::new()?;
         let output = || File::options().append(true).open(said.path());
-        // Whoever measures comes first. The program's file may be another one by now: a build for the tests replaces it.
+        // The program's file may be another one by now: a build for the tests replaces it.
         let child = Command::new("nice")
-            .args(["-n", "19"])
+            .args(["-n", nice])
             .arg(format!("/proc/{}/exe", std::process::id()))
             .arg("test")
             .args(parts)
