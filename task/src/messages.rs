@@ -3,14 +3,15 @@
 //!
 //! One mechanism serves all three. A message carries the activity of whoever sent it, and what that sends in turn carries it
 //! on; the time that it takes is that activity's. On each core messages wait in queues by class, among which the scheduler
-//! of `thread` chooses; what is the cell's own goes first. Who is full at the gate before a resource is held back. Messages run one after the
+//! of `thread` chooses; what is the cell's own goes first. Who is full at the gate before a resource is held back, and so is a class
+//! whose turn it is not: then it waits for the core's time as threads do (`ready.rs`). Messages run one after the
 //! other, each to its end, in a thread that may take locks.
 //!
 //! A message may have [`Labels`], which say which of the cores it goes to: one that depends on others goes where those are,
 //! which keeps their order, and one that works on what others worked on goes where those ran lately, which keeps caches warm.
 
 use crate::activity::Activity;
-use crate::core_state::{core, this_core, with_private};
+use crate::core_state::{Private, core, this_core, with_private};
 use crate::scheduler::{poke, wake_event_thread};
 use crate::thread::current;
 use crate::{books, gate};
@@ -150,7 +151,14 @@ pub(crate) fn queue(message: Message, now: u64) {
 pub(crate) fn run_next() {
     assert_accounted("a message");
     let now = platform().now();
-    let Some(message) = with_private(|p| p.messages.next_if(now, may_run)) else { return };
+    let Some(message) = with_private(|Private { messages, ready, .. }| {
+        // Whoever waits at a gate has nothing to do here.
+        messages.next_if(now, |header| {
+            may_run(header) && (header.activity == INFRASTRUCTURE || ready.may_serve(header.activity, now))
+        })
+    }) else {
+        return;
+    };
     let Header { activity: class, dependency, .. } = *message.header();
     let spent = message.run();
     AFFINITY.done(dependency);
@@ -174,6 +182,13 @@ pub(crate) fn release() {
     wake_event_thread();
 }
 
+/// It is the turn of a class of which this core has held messages back.
+pub(crate) fn go_on(class: u32) {
+    let now = platform().now();
+    with_private(|p| p.messages.release(now, |header| header.activity == class && may_run(header)));
+    wake_event_thread();
+}
+
 /// Has a core do so.
 pub(crate) fn release_on(to: usize) {
     if to == core_local().id() {
@@ -194,4 +209,6 @@ pub(crate) fn divide(scheduler: SchedulerKind, classes: &[(u32, Parameters)]) {
         p.messages.configure(INFRASTRUCTURE, &first);
         classes.iter().for_each(|(class, of)| p.messages.configure(*class, &alike(of)));
     });
+    // Whoever waited for a turn asks for another one.
+    release();
 }

@@ -6,7 +6,8 @@
 //! As long as the cell has one class, there is one line. A *class* is an activity that the configuration names, or the
 //! cell itself for all others; with more than one, each has a line of its own, and a scheduler of the grid divides the
 //! core's time between the lines (Omni-kernel, sections 3.2 and 4: threads are the clients of the thread resource).
-//! Threads of the runtime that work for no activity, but handle events, go before all of these when they are woken.
+//! Threads of the runtime that work for no activity, but handle events, go before all of these when they are woken. A message of a class
+//! that they have to run (`messages.rs`) is run when it is the class's turn, as its threads are.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,7 +23,7 @@ pub(crate) const ONE: u32 = 256;
 /// Longest a thread runs while others of its core are ready, ns.
 pub(crate) const SLICE: u64 = 3_000_000;
 /// How long it runs at least before another class takes its place, ns.
-const LEAST: u64 = 50_000;
+pub(crate) const LEAST: u64 = 50_000;
 /// The shortest turn of a thread that is not to give way at once, ns: to ask for a deadline takes a part of it.
 const SHORTEST: u64 = 200_000;
 /// How many of these a slice is: with less than such a part of the normal weight, turns are longer than it stands for.
@@ -90,11 +91,24 @@ pub(crate) enum Why {
     Preempted,
     /// It lets others go first.
     Yields,
+    /// One of the runtime's own goes on, before all but others of them.
+    Own,
+}
+
+/// What a core is to do next.
+#[derive(Clone, Copy)]
+pub(crate) enum Next {
+    /// Run this thread.
+    Thread(ThreadRef),
+    /// Have the messages of this class run.
+    Messages(u32),
 }
 
 /// A line of threads, and what is known of those that were in it.
 struct Line {
     queue: Queue,
+    /// Messages of the class wait for its turn.
+    messages: bool,
     /// The most that one of them has had which was put into it: who yields goes behind that.
     most: Used,
     /// What those have had about whom others were preferred. Who has been away does not begin far below that.
@@ -116,12 +130,18 @@ impl Line {
     const fn new() -> Self {
         Line {
             queue: Queue::new(),
+            messages: false,
             most: Used::NONE,
             level: Used::NONE,
             urgent: 0,
             spared: 0,
             waits_since: 0,
         }
+    }
+
+    /// Has the class nothing to do?
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.messages
     }
 
     fn push(&mut self, t: ThreadRef, why: Why, now: u64, units: &Units) {
@@ -230,6 +250,8 @@ struct Classes {
     /// Since when, and until when as far as the scheduler goes.
     since: u64,
     until: u64,
+    /// The class whose messages run, and until when as far as the scheduler goes.
+    telling: Option<(Client, u64)>,
 }
 
 /// Ready threads of one core.
@@ -237,6 +259,7 @@ pub(crate) struct Ready {
     /// All of them, or those that go before the classes.
     front: Line,
     classes: Option<Box<Classes>>,
+    /// Threads, and classes whose messages wait.
     len: usize,
     /// The thread that was taken last, since when, and until when as far as those in front go.
     running: Option<ThreadRef>,
@@ -294,6 +317,8 @@ impl Ready {
         if let Some(mut old) = self.classes.take() {
             serving = old.serving;
             for line in &mut old.lines {
+                // They are asked for again.
+                self.len -= usize::from(line.messages);
                 while let Some(t) = line.queue.pop() {
                     waiting.push(t, Why::Woken, now, self.units.at(now));
                 }
@@ -309,6 +334,7 @@ impl Ready {
                 serving: None,
                 since: now,
                 until: u64::MAX,
+                telling: None,
             });
             for (activity, parameters) in &division.classes {
                 classes.scheduler.configure(*activity as Client, parameters);
@@ -328,6 +354,9 @@ impl Ready {
     /// A thread is ready. `now` may be a while ago.
     #[inline]
     pub fn push(&mut self, t: ThreadRef, why: Why, now: u64) {
+        if why == Why::Own {
+            return self.push_own(t);
+        }
         self.len += 1;
         // Who takes turns goes behind the others after that. Between classes, turns are shorter.
         let round = if self.classes.is_some() { 0 } else { ROUND };
@@ -365,6 +394,10 @@ impl Ready {
         if t.works_for_somebody() {
             return self.push(t, Why::Woken, now);
         }
+        self.push_own(t);
+    }
+
+    fn push_own(&mut self, t: ThreadRef) {
         self.len += 1;
         self.front.queue.push(t, Order { rank: OWN, used: Used::NONE, first: false });
         self.look_at_turn();
@@ -387,22 +420,38 @@ impl Ready {
         }
     }
 
-    /// Takes the next one. None: there is none, or none that may run now.
+    /// May a message of this class run now? Else it waits: [`Ready::pop`] says when.
+    pub fn may_serve(&mut self, class: u32, now: u64) -> bool {
+        let Some(classes) = &mut self.classes else { return true };
+        let may = classes.may_serve(class, now);
+        if !may && !core::mem::replace(&mut classes.line(class as usize).messages, true) {
+            self.len += 1;
+            classes.scheduler.arrive(class as Client, now);
+        }
+        may
+    }
+
+    /// Takes what is next. None: there is nothing, or nothing that may run now.
     #[inline]
-    pub fn pop(&mut self, now: u64) -> Option<ThreadRef> {
+    pub fn pop(&mut self, now: u64) -> Option<Next> {
         let units = self.units.at(now);
-        let t = match self.front.pop(units) {
-            Some(t) => Some(t),
+        let next = match self.front.pop(units) {
+            Some(t) => Some(Next::Thread(t)),
             None => self.classes.as_mut()?.pop(now, units),
         };
-        self.len -= usize::from(t.is_some());
+        self.len -= usize::from(next.is_some());
+        let t = match next {
+            Some(Next::Messages(_)) => return next,
+            Some(Next::Thread(t)) => Some(t),
+            None => None,
+        };
         (self.running, self.since) = (t, now);
         self.look_at_turn();
         // Who is in front has had no less.
         if t.is_some_and(|t| t.policy() == Policy::Fair(NORMAL)) && !self.front.has_urgent() {
             self.at_least = GRAIN / 2;
         }
-        t
+        next
     }
 
     /// Is there more than one class?
@@ -522,8 +571,9 @@ impl Classes {
     fn push(&mut self, t: ThreadRef, why: Why, now: u64, units: &Units) {
         let class = t.class();
         let line = self.line(class as usize);
-        let first = line.queue.is_empty();
+        let first = line.is_idle();
         line.push(t, why, now, units);
+        self.telling = None;
         if first && self.serving != Some(class as Client) {
             self.scheduler.arrive(class as Client, now);
             if let Some(client) = self.serving {
@@ -532,33 +582,58 @@ impl Classes {
         }
     }
 
-    /// Its threads that have something to do here.
+    /// Its threads that have something to do here, and one more if its messages have.
     fn count(&self, class: u32) -> u32 {
-        let waiting = self.lines.get(class as usize).map_or(0, |line| line.queue.len());
-        waiting as u32 + u32::from(self.serving == Some(class as Client))
+        let client = Some(class as Client);
+        let line = self.lines.get(class as usize);
+        let tells = line.is_some_and(|line| line.messages) || self.telling.map(|(who, _)| who) == client;
+        let waiting = line.map_or(0, |line| line.queue.len());
+        waiting as u32 + u32::from(self.serving == client) + u32::from(tells)
     }
 
     fn settle(&mut self, ran: u64, now: u64) {
         let Some(client) = self.serving.take() else { return };
         self.scheduler.charge(client, ran, now);
-        if self.line(client as usize).queue.is_empty() {
+        if self.line(client as usize).is_idle() {
             self.scheduler.leave(client, now);
         }
     }
 
-    fn pop(&mut self, now: u64, units: &Units) -> Option<ThreadRef> {
+    /// Is it the class's turn, or would it be if it came now? Nobody is being served.
+    fn may_serve(&mut self, class: u32, now: u64) -> bool {
+        let client = class as Client;
+        if self.telling.is_some_and(|(telling, until)| telling == client && now < until) {
+            true
+        } else if self.line(class as usize).is_idle() {
+            self.scheduler.may_run(client, now)
+        } else {
+            self.scheduler.pick(now) == Some(client)
+        }
+    }
+
+    fn pop(&mut self, now: u64, units: &Units) -> Option<Next> {
         let client = self.scheduler.pick(now)?;
-        let t = self.line(client as usize).pop(units);
+        let until = self.scheduler.turn_ends(client, now);
+        let line = self.line(client as usize);
+        if core::mem::take(&mut line.messages) {
+            if line.is_idle() {
+                self.scheduler.leave(client, now);
+            }
+            // To turn to those of another class costs little.
+            self.telling = Some((client, now + if until == u64::MAX { SLICE } else { LEAST }));
+            return Some(Next::Messages(client.into()));
+        }
+        let t = line.pop(units);
         debug_assert!(t.is_some(), "a class was picked that has nothing to do");
         self.serving = t.map(|_| client);
-        (self.since, self.until) = (now, self.scheduler.turn_ends(client, now));
-        t
+        (self.since, self.until, self.telling) = (now, until, None);
+        t.map(Next::Thread)
     }
 
     fn take(&mut self, now: u64, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
         for class in 0..self.lines.len() {
             if let Some(t) = self.lines[class].queue.take(&f) {
-                if self.lines[class].queue.is_empty() && self.serving != Some(class as Client) {
+                if self.lines[class].is_idle() && self.serving != Some(class as Client) {
                     self.scheduler.leave(class as Client, now);
                 }
                 return Some(t);
@@ -603,13 +678,20 @@ mod tests {
             self.ready.push(t, Why::Woken, self.now);
         }
 
+        fn pop(&mut self) -> ThreadRef {
+            match self.ready.pop(self.now) {
+                Some(Next::Thread(t)) => t,
+                _ => panic!("no thread is ready"),
+            }
+        }
+
         fn had(&self, t: ThreadRef) -> usize {
             self.all.iter().position(|(other, _)| core::ptr::eq(*other, t)).unwrap()
         }
 
         /// The next one runs for its turn, or until it stops by itself after `most`. Value: which, and for how long.
         fn step(&mut self, most: impl Fn(usize) -> u64, goes_on: impl Fn(usize) -> bool) -> (usize, u64) {
-            let t = self.ready.pop(self.now).unwrap();
+            let t = self.pop();
             let n = self.had(t);
             let turn = if self.ready.len() > 0 { self.ready.turn_ends(self.now) - self.now } else { SLICE };
             let ran = turn.min(most(n));
@@ -666,7 +748,7 @@ mod tests {
         for sleepers in [1, 3] {
             let mut sim = Sim::new(&[Policy::Fair(NORMAL), Policy::Fair(NORMAL)]);
             sim.run(10_000 * MS);
-            let running = sim.ready.pop(sim.now).unwrap();
+            let running = sim.pop();
             let since = sim.now;
             for _ in 0..sleepers {
                 sim.add(Policy::Fair(NORMAL));
@@ -696,7 +778,7 @@ mod tests {
             while sim.now < end || ready {
                 ready &= sim.step(|n| if n == 4 { MS / 5 } else { u64::MAX }, |n| n != 4).0 != 4;
             }
-            let running = sim.ready.pop(sim.now).unwrap();
+            let running = sim.pop();
             sim.ready.push(sleeper, Why::Woken, sim.now);
             let ends = sim.ready.turn_ends(sim.now);
             sim.ready.push(running, Why::Preempted, sim.now);
@@ -783,7 +865,7 @@ mod tests {
         let mut sim = Sim::new(&[Policy::Fair(NORMAL); 3]);
         let mut order = Vec::new();
         for _ in 0..9 {
-            let t = sim.ready.pop(sim.now).unwrap();
+            let t = sim.pop();
             sim.now += MS / 100;
             sim.ready.charge(t, MS / 100, sim.now);
             order.push(sim.had(t));

@@ -20,7 +20,7 @@ use crate::core_state::{
 };
 use crate::messages;
 use crate::rcu;
-use crate::ready::{ONE, Policy, Ready, Why};
+use crate::ready::{LEAST, Next, ONE, Policy, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::trace::{self, event};
@@ -840,6 +840,13 @@ fn event_loop() {
         for call in after {
             call();
         }
+        let now = platform().now();
+        if with_private(|p| p.has_events() && now.saturating_sub(p.since) >= LEAST) {
+            // It comes by the scheduler, whoever sends messages without end: deadlines pass meanwhile.
+            let me = current();
+            make_ready_again(me, Why::Own);
+            schedule(me);
+        }
     }
 }
 
@@ -997,9 +1004,16 @@ fn put(f: impl FnOnce(&mut Ready, u64)) {
 }
 
 fn pop_ready(this: &Core, now: u64) -> Option<ThreadRef> {
-    let (t, len) = with_private_of(this, |p| (p.ready.pop(now), p.ready.len()));
-    note_load(this, len);
-    t
+    loop {
+        let (next, len) = with_private_of(this, |p| (p.ready.pop(now), p.ready.len()));
+        note_load(this, len);
+        match next {
+            Some(Next::Thread(t)) => return Some(t),
+            // Its event thread goes before all others.
+            Some(Next::Messages(class)) => messages::go_on(class),
+            None => return None,
+        }
+    }
 }
 
 /// Says to other cores, and to the supervisor, how many threads wait here.

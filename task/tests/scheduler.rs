@@ -66,6 +66,13 @@ fn join(count: &Arc<(AtomicU64, WaitQueue)>, n: u64) {
     }
 }
 
+/// Sleeps, whoever wakes it meanwhile: a wake-up of those that it has waited for may come late.
+fn sleep_whole(deadline: u64) {
+    while platform().now() < deadline {
+        task::sleep_until(deadline);
+    }
+}
+
 fn done(count: &Arc<(AtomicU64, WaitQueue)>) {
     count.0.fetch_add(1, Ordering::SeqCst);
     count.1.wake_all(1);
@@ -1477,7 +1484,9 @@ fn work_of_event_threads_is_the_class_s() {
                     [b"one", b"two"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
                 let division: Vec<_> = classes.iter().map(|class| (class, Parameters::default())).collect();
                 task::divide(SchedulerKind::Wfq, Parameters::default(), &division);
-                let end = platform().now() + 24_000_000;
+                // With more cores, shares are those of all of them together, by what was at work where lately.
+                let time = 20_000_000 * task::cores() as u64;
+                let end = platform().now() + 4_000_000 + time;
                 for on in 0..task::cores() {
                     for class in &classes {
                         let t = task::spawn(on, move || {
@@ -1510,7 +1519,7 @@ fn work_of_event_threads_is_the_class_s() {
                             .map(|resource| of.entries[resource as usize].time)
                     })
                 };
-                task::sleep_until(end - 20_000_000);
+                task::sleep_until(end - time);
                 let before = had();
                 task::sleep_until(end);
                 let after = had();
@@ -1521,6 +1530,126 @@ fn work_of_event_threads_is_the_class_s() {
                 if (share - 50.0).abs() > 2.0 || worked < 10.0 {
                     eprintln!("{share} % of both; messages took {worked} %: {before:?} {after:?}");
                     platform().end(1);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// Sends a message to this core that takes a while and does so again, until `end`.
+fn chain(end: u64) {
+    let on = core_local().id();
+    task::send(on, task::Labels::NONE, Resource::Timer, move || {
+        burn(8_000);
+        if platform().now() < end {
+            chain(end);
+        }
+    });
+}
+
+/// A class whose messages alone would take all of a core has its share, whichever scheduler divides the core, and what is left; threads of
+/// others have theirs. A class that seldom has one need not wait for it (OK-02, OK-08).
+#[test]
+fn classes_of_messages_have_their_share() {
+    some_seeds(
+        2,
+        &[1, 2],
+        |core| {
+            boot(core, || {
+                const TIME: u64 = 48_000_000;
+                let root = task::Activity::root();
+                let [flood, works, seldom] = [b"flood", b"works", b"seldo"]
+                    .map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+                let p =
+                    |weight, priority, limit| Parameters { weight, priority, limit, ..Parameters::default() };
+                let cases = [
+                    // What the flood has, at least and at most, %, and while nobody else has anything to do. A turn of messages is one of
+                    // 3 ms, as of a thread that does not yield.
+                    (SchedulerKind::Wfq, p(1, 0, 0), p(3, 0, 0), [22.5, 27.5], 88),
+                    (SchedulerKind::Wfq, p(3, 0, 0), p(1, 0, 0), [72.5, 77.5], 88),
+                    (SchedulerKind::RoundRobin, p(1, 0, 0), p(1, 0, 0), [50.0, 99.5], 88),
+                    (SchedulerKind::Priority, p(1, 0, 0), p(1, 1, 0), [0.0, 1.0], 88),
+                    (SchedulerKind::Priority, p(1, 1, 0), p(1, 0, 0), [99.0, 100.0], 88),
+                    (SchedulerKind::Wfq, p(9, 0, 200_000_000), p(1, 0, 0), [18.0, 22.0], 18),
+                ];
+                for (scheduler, of_flood, of_works, [least, most], alone) in cases {
+                    let division = [(&flood, of_flood), (&works, of_works), (&seldom, p(100, 2, 0))];
+                    // Whoever looks on goes first.
+                    task::divide(scheduler, p(100, 3, 0), &division);
+                    let begun = platform().now();
+                    let (both, end) = (begun + TIME, begun + 2 * TIME);
+                    let late = Arc::new(AtomicU64::new(0));
+                    let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                    for on in 0..task::cores() {
+                        let (flooded, worked) = (count.clone(), count.clone());
+                        let starts: [(_, Box<dyn FnOnce() + Send>); 3] = [
+                            (
+                                &flood,
+                                Box::new(move || {
+                                    chain(end);
+                                    done(&flooded);
+                                }),
+                            ),
+                            (
+                                &works,
+                                Box::new(move || {
+                                    while platform().now() < both {
+                                        burn(20_000);
+                                        task::yield_now();
+                                    }
+                                    done(&worked);
+                                }),
+                            ),
+                            (&seldom, {
+                                let (count, late) = (count.clone(), late.clone());
+                                Box::new(move || {
+                                    while platform().now() < both {
+                                        task::sleep_until(platform().now() + 1_000_000);
+                                        let (sent, late) = (platform().now(), late.clone());
+                                        let on = core_local().id();
+                                        task::send(on, task::Labels::NONE, Resource::Timer, move || {
+                                            late.fetch_max(platform().now() - sent, Ordering::Relaxed);
+                                        });
+                                    }
+                                    done(&count);
+                                })
+                            }),
+                        ];
+                        for (whose, f) in starts {
+                            let t = task::spawn(on, f).unwrap();
+                            t.work_for(whose.clone());
+                            task::start(t);
+                        }
+                    }
+                    let had = || {
+                        let used = task::used();
+                        [&flood, &works].map(|class| {
+                            let of = used.iter().find(|u| u.activity == class.number()).unwrap();
+                            of.entries.iter().map(|entry| entry.time).sum::<i64>()
+                        })
+                    };
+                    // It begins with what no share was kept for.
+                    sleep_whole(begun + TIME / 6);
+                    let before = had();
+                    sleep_whole(both);
+                    let between = had();
+                    join(&count, 3 * task::cores() as u64);
+                    sleep_whole(end);
+                    let after = had();
+                    let part = |had: i64, of: u64| had * 100 / (of * task::cores() as u64) as i64;
+                    let [flooded, worked] = [0, 1].map(|n| between[n] - before[n]);
+                    let share = flooded as f64 * 100.0 / (flooded + worked) as f64;
+                    let all = part(flooded + worked, TIME * 5 / 6);
+                    let left = part(after[0] - between[0], TIME);
+                    let late = late.load(Ordering::Relaxed);
+                    let right = (least..=most).contains(&share) && all >= 88 && left >= alone;
+                    let at_most = if scheduler == SchedulerKind::RoundRobin { 3_200_000 } else { 1_200_000 };
+                    if !right || late > at_most {
+                        eprintln!("{scheduler:?} {of_flood:?}: {share:.2} {all} {left} {late}");
+                        platform().end(1);
+                    }
                 }
                 platform().end(0);
             })
@@ -1577,7 +1706,7 @@ fn queued_messages_wait_for_their_gate() {
                         task::start(t);
                     }
                     let begun = platform().now();
-                    task::sleep_until(begun + 10_000_000);
+                    sleep_whole(begun + 10_000_000);
                     let [held, other] = ran.each_ref().map(|ran| ran.load(Ordering::Relaxed));
                     // 100 messages in 10 ms, or on each core; a rest's worth, the window's, and what was under way.
                     let cores = if measure == Measure::Time { task::cores() as u64 } else { 1 };
