@@ -25,7 +25,7 @@ use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::user;
 use atoll_mem::vm::{Kind, MapRequest, Object, Place, SLOT};
 use atoll_sync::{Mutex, Shared, WaitQueue, Wake, WakeKey};
-use atoll_task::{Labels, Limit, wait, wait_uninterrupted};
+use atoll_task::{Activity, Labels, Limit, wait, wait_uninterrupted};
 use zerocopy::IntoBytes;
 
 use crate::event::EventFd;
@@ -319,6 +319,8 @@ struct Polling {
     events: u32,
     /// A look at it is under way.
     noted: AtomicBool,
+    /// Whose request it is.
+    activity: Activity,
     me: Weak<Polling>,
 }
 
@@ -334,6 +336,7 @@ impl Polling {
             open: Mutex::new(Some((request, file))),
             events,
             noted: AtomicBool::new(false),
+            activity: atoll_task::for_whom(),
             me: me.clone(),
         });
         // Never both locks at once: a core's event thread takes either, and is not to wait long.
@@ -388,7 +391,9 @@ impl Wake for Polling {
         if !self.noted.swap(true, Ordering::SeqCst)
             && let Some(me) = self.me.upgrade()
         {
-            atoll_task::send(core_local().id(), Labels::NONE, Resource::Wait, move || me.look());
+            // Not for whoever has made the file ready.
+            let (activity, here) = (self.activity.clone(), core_local().id());
+            atoll_task::send_for(activity, here, Labels::NONE, Resource::Wait, move || me.look());
         }
         true
     }

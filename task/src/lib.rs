@@ -50,7 +50,7 @@ pub use arch::{
 };
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
 pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of};
-pub use messages::{Labels, send};
+pub use messages::{Labels, for_whom, send, send_for};
 pub use online::{CORE_PATIENCE, cores_online, is_online, online, set_online};
 pub use rcu::{barrier, quiesce};
 pub use ready::Policy;

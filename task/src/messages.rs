@@ -67,10 +67,21 @@ pub(crate) fn init() {
 /// record of `resource` gets the time. What a thread sends to one core for one class is run in the order it was sent in. A
 /// closure that is larger than a message has room for is put into a box by whoever sends it, and doesn't compile otherwise.
 pub fn send(to: usize, labels: Labels, resource: Resource, f: impl FnOnce() + Send + 'static) {
-    send_for(for_whom(), false, to, labels, resource, f);
+    send_as(for_whom(), false, to, labels, resource, f);
 }
 
-/// The same for any activity, and past all gates.
+/// The same for any activity.
+pub fn send_for(
+    activity: Activity,
+    to: usize,
+    labels: Labels,
+    resource: Resource,
+    f: impl FnOnce() + Send + 'static,
+) {
+    send_as(activity, false, to, labels, resource, f);
+}
+
+/// The same past all gates, and before all classes.
 pub(crate) fn send_past(
     activity: Activity,
     to: usize,
@@ -78,10 +89,10 @@ pub(crate) fn send_past(
     resource: Resource,
     f: impl FnOnce() + Send + 'static,
 ) {
-    send_for(activity, true, to, labels, resource, f);
+    send_as(activity, true, to, labels, resource, f);
 }
 
-fn send_for(
+fn send_as(
     activity: Activity,
     past: bool,
     to: usize,
@@ -128,7 +139,7 @@ fn message_for(
 }
 
 /// Whom the event thread works for while it runs a message, else the running thread's activity.
-pub(crate) fn for_whom() -> Activity {
+pub fn for_whom() -> Activity {
     Activity::hold(whose())
 }
 
@@ -147,8 +158,8 @@ pub(crate) fn queue(message: Message, now: u64) {
     with_private(|p| p.messages.push(message, now));
 }
 
-/// Runs the next message of this core's, if there is one. For its event thread.
-pub(crate) fn run_next() {
+/// Runs the next message of this core's, if there is one that may run. For its event thread.
+pub(crate) fn run_next() -> bool {
     assert_accounted("a message");
     let now = platform().now();
     let Some(message) = with_private(|Private { messages, ready, .. }| {
@@ -157,7 +168,7 @@ pub(crate) fn run_next() {
             may_run(header) && (header.activity == INFRASTRUCTURE || ready.may_serve(header.activity, now))
         })
     }) else {
-        return;
+        return false;
     };
     let Header { activity: class, dependency, .. } = *message.header();
     let spent = message.run();
@@ -167,6 +178,7 @@ pub(crate) fn run_next() {
         p.pool.put(spent);
         p.messages.done(class, took.max(1), now + took);
     });
+    true
 }
 
 /// May a message run, as far as the gate before its resource goes? If its class is full there, this core is asked again when it

@@ -107,8 +107,9 @@ pub(crate) enum Next {
 /// A line of threads, and what is known of those that were in it.
 struct Line {
     queue: Queue,
-    /// Messages of the class wait for its turn.
+    /// Messages of the class wait for its turn; the turn that it had last was theirs.
     messages: bool,
+    told: bool,
     /// The most that one of them has had which was put into it: who yields goes behind that.
     most: Used,
     /// What those have had about whom others were preferred. Who has been away does not begin far below that.
@@ -131,6 +132,7 @@ impl Line {
         Line {
             queue: Queue::new(),
             messages: false,
+            told: false,
             most: Used::NONE,
             level: Used::NONE,
             urgent: 0,
@@ -250,8 +252,25 @@ struct Classes {
     /// Since when, and until when as far as the scheduler goes.
     since: u64,
     until: u64,
-    /// The class whose messages run, and until when as far as the scheduler goes.
-    telling: Option<(Client, u64)>,
+    telling: Option<Telling>,
+}
+
+/// It is the turn of a class's messages.
+#[derive(Clone, Copy)]
+struct Telling {
+    client: Client,
+    /// How long it is, ns.
+    time: u64,
+    /// When the first of them has begun: one may in any case.
+    begun: Option<u64>,
+}
+
+impl Telling {
+    /// May the next one begin?
+    fn goes_on(&mut self, now: u64) -> bool {
+        let begun = *self.begun.get_or_insert(now);
+        now.saturating_sub(begun) < self.time
+    }
 }
 
 /// Ready threads of one core.
@@ -424,9 +443,14 @@ impl Ready {
     pub fn may_serve(&mut self, class: u32, now: u64) -> bool {
         let Some(classes) = &mut self.classes else { return true };
         let may = classes.may_serve(class, now);
-        if !may && !core::mem::replace(&mut classes.line(class as usize).messages, true) {
+        let line = classes.line(class as usize);
+        if !may && !line.messages {
+            let first = line.is_idle();
+            line.messages = true;
             self.len += 1;
-            classes.scheduler.arrive(class as Client, now);
+            if first {
+                classes.arrive(class as Client, now);
+            }
         }
         may
     }
@@ -496,13 +520,14 @@ impl Ready {
     }
 
     /// Gives each class the part of its weight here that it has of its threads here, so that its share is one of the cell, and not
-    /// of each core by itself. `loads`: a class's average on a core; `note`: takes this core's. Value: the core that has least to
+    /// of each core by itself; messages that wait stand for one. `loads`: a class's average on a core; `note`: takes this core's. Value: the core that has least to
     /// do, and the class of which it should get a thread from here, if that makes both more equal.
     pub fn look_at_parts(
         &mut self,
         now: u64,
         (me, cores): (usize, usize),
         loads: impl Fn(usize, u32) -> u32,
+        has_messages: impl Fn(u32) -> bool,
         note: impl Fn(u32, u32),
     ) -> Option<(usize, u32)> {
         let classes = self.classes.as_mut()?;
@@ -510,7 +535,7 @@ impl Ready {
         let all = |class: u32| -> u32 { (0..cores).map(|core| loads(core, class)).sum() };
         for n in 0..classes.division.len() {
             let (class, parameters) = classes.division[n];
-            let here = classes.count(class) * ONE;
+            let here = (classes.count(class) + u32::from(has_messages(class))) * ONE;
             let average = (loads(me, class) * 3 + here).div_ceil(4);
             note(class, if here == 0 && average < ONE / 16 { 0 } else { average });
             let all = all(class);
@@ -573,22 +598,33 @@ impl Classes {
         let line = self.line(class as usize);
         let first = line.is_idle();
         line.push(t, why, now, units);
-        self.telling = None;
-        if first && self.serving != Some(class as Client) {
-            self.scheduler.arrive(class as Client, now);
-            if let Some(client) = self.serving {
-                self.until = self.scheduler.turn_ends(client, self.since);
-            }
+        if first {
+            self.arrive(class as Client, now);
         }
     }
 
-    /// Its threads that have something to do here, and one more if its messages have.
+    /// A class has something to do.
+    fn arrive(&mut self, client: Client, now: u64) {
+        if self.serving == Some(client) {
+            return;
+        }
+        self.scheduler.arrive(client, now);
+        if let Some(client) = self.serving {
+            self.until = self.scheduler.turn_ends(client, self.since);
+        }
+        if let Some(turn) = &mut self.telling
+            && turn.client != client
+        {
+            let since = turn.begun.unwrap_or(now);
+            let ends = self.scheduler.turn_ends(turn.client, since);
+            turn.time = turn.time.min(ends.saturating_sub(since).max(LEAST));
+        }
+    }
+
+    /// Its threads that have something to do here.
     fn count(&self, class: u32) -> u32 {
-        let client = Some(class as Client);
-        let line = self.lines.get(class as usize);
-        let tells = line.is_some_and(|line| line.messages) || self.telling.map(|(who, _)| who) == client;
-        let waiting = line.map_or(0, |line| line.queue.len());
-        waiting as u32 + u32::from(self.serving == client) + u32::from(tells)
+        let waiting = self.lines.get(class as usize).map_or(0, |line| line.queue.len());
+        waiting as u32 + u32::from(self.serving == Some(class as Client))
     }
 
     fn settle(&mut self, ran: u64, now: u64) {
@@ -599,41 +635,52 @@ impl Classes {
         }
     }
 
-    /// Is it the class's turn, or would it be if it came now? Nobody is being served.
+    /// Is it the turn of the class's messages, or would it be if it had nothing to do and they came now?
     fn may_serve(&mut self, class: u32, now: u64) -> bool {
         let client = class as Client;
-        if self.telling.is_some_and(|(telling, until)| telling == client && now < until) {
-            true
-        } else if self.line(class as usize).is_idle() {
-            self.scheduler.may_run(client, now)
-        } else {
-            self.scheduler.pick(now) == Some(client)
+        let is_told = self.telling.as_mut().filter(|turn| turn.client == client);
+        if is_told.is_some_and(|turn| turn.goes_on(now)) {
+            return true;
         }
+        self.serving != Some(client)
+            && self.line(class as usize).is_idle()
+            && self.scheduler.may_run(client, now)
     }
 
     fn pop(&mut self, now: u64, units: &Units) -> Option<Next> {
+        if let Some(Telling { client, .. }) = self.telling.take()
+            && self.line(client as usize).is_idle()
+        {
+            self.scheduler.leave(client, now);
+        }
         let client = self.scheduler.pick(now)?;
         let until = self.scheduler.turn_ends(client, now);
         let line = self.line(client as usize);
-        if core::mem::take(&mut line.messages) {
-            if line.is_idle() {
-                self.scheduler.leave(client, now);
-            }
+        // Its threads have every second turn.
+        if line.messages && (!line.told || line.queue.is_empty()) {
+            (line.messages, line.told) = (false, true);
+            // What they take is charged as they run.
+            self.scheduler.charge(client, 0, now);
             // To turn to those of another class costs little.
-            self.telling = Some((client, now + if until == u64::MAX { SLICE } else { LEAST }));
+            let time = if until == u64::MAX { SLICE } else { LEAST };
+            self.telling = Some(Telling { client, time, begun: None });
             return Some(Next::Messages(client.into()));
         }
+        line.told = false;
+        let until = if line.messages { until.min(now + LEAST) } else { until };
         let t = line.pop(units);
         debug_assert!(t.is_some(), "a class was picked that has nothing to do");
         self.serving = t.map(|_| client);
-        (self.since, self.until, self.telling) = (now, until, None);
+        (self.since, self.until) = (now, until);
         t.map(Next::Thread)
     }
 
     fn take(&mut self, now: u64, f: impl Fn(ThreadRef) -> bool) -> Option<ThreadRef> {
         for class in 0..self.lines.len() {
             if let Some(t) = self.lines[class].queue.take(&f) {
-                if self.lines[class].is_idle() && self.serving != Some(class as Client) {
+                let at_work = self.serving == Some(class as Client)
+                    || self.telling.is_some_and(|turn| turn.client == class as Client);
+                if self.lines[class].is_idle() && !at_work {
                     self.scheduler.leave(class as Client, now);
                 }
                 return Some(t);

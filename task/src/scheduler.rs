@@ -439,7 +439,10 @@ fn charge_classes(this: &Core, now: u64) -> bool {
 pub(crate) fn charge_class(class: u32, took: u64) {
     if with_private(|p| p.ready.is_divided()) {
         let now = platform().now();
-        with_private(|p| p.ready.charge_class(class, took, now));
+        with_private(|p| {
+            p.ready.charge_class(class, took, now);
+            p.for_classes += took;
+        });
     }
 }
 
@@ -831,8 +834,11 @@ fn event_loop() {
             handle_event(event);
         }
         // Not those that come meanwhile: events go before them.
-        for _ in 0..messages {
-            messages::run_next();
+        let is_time = || platform().now().saturating_sub(with_private(|p| p.since)) >= LEAST;
+        for n in 1..=messages {
+            if !messages::run_next() || n % 8 == 0 && is_time() {
+                break;
+            }
         }
         if !after.is_empty() {
             yield_now();
@@ -840,8 +846,7 @@ fn event_loop() {
         for call in after {
             call();
         }
-        let now = platform().now();
-        if with_private(|p| p.has_events() && now.saturating_sub(p.since) >= LEAST) {
+        if with_private(|p| p.has_events()) && is_time() {
             // It comes by the scheduler, whoever sends messages without end: deadlines pass meanwhile.
             let me = current();
             make_ready_again(me, Why::Own);
@@ -1612,7 +1617,9 @@ fn look_at_parts(now: u64) {
         if runs { ONE } else { 0 }
     };
     let note = |class: u32, load: u32| core(me).class_loads[class as usize].store(load, Ordering::Relaxed);
-    let better = with_private(|p| p.ready.look_at_parts(now, (me, cores), loads, note));
+    let better = with_private(|Private { ready, messages, .. }| {
+        ready.look_at_parts(now, (me, cores), loads, |class| messages.waits(class), note)
+    });
     if let Some((to, class)) = better
         && let Some(t) = pop_movable_of(to, |t| t.class() == class)
     {

@@ -127,8 +127,12 @@ impl Scheduler for Wfq {
         let place = self.clients.charge(client, amount, now);
         let tags = &mut self.tags[client as usize];
         if place == Place::Idle {
-            // In place: it begins with this.
+            // In place: it begins with this, as if it had been picked.
             tags.start = tags.start.max(self.v);
+            let due = tags.due.max(fine(now.saturating_sub(CREDIT)));
+            if tags.due_step != 0 && due <= fine(now) {
+                (tags.due, tags.reserved) = (due, true);
+            }
         }
         // Turns that cost nothing would never end.
         let used = u128::from(amount.max(1));
