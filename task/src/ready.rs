@@ -655,19 +655,19 @@ impl Classes {
         }
         let client = self.scheduler.pick(now)?;
         let until = self.scheduler.turn_ends(client, now);
+        // To turn to messages of another class costs little.
+        let time = if until == u64::MAX { SLICE } else { LEAST };
         let line = self.line(client as usize);
         // Its threads have every second turn.
         if line.messages && (!line.told || line.queue.is_empty()) {
             (line.messages, line.told) = (false, true);
             // What they take is charged as they run.
             self.scheduler.charge(client, 0, now);
-            // To turn to those of another class costs little.
-            let time = if until == u64::MAX { SLICE } else { LEAST };
             self.telling = Some(Telling { client, time, begun: None });
             return Some(Next::Messages(client.into()));
         }
         line.told = false;
-        let until = if line.messages { until.min(now + LEAST) } else { until };
+        let until = if line.messages { until.min(now + time) } else { until };
         let t = line.pop(units);
         debug_assert!(t.is_some(), "a class was picked that has nothing to do");
         self.serving = t.map(|_| client);

@@ -606,6 +606,24 @@ fn shares_leave_reservations_alone() {
     }
 }
 
+/// Who only ever runs in place has what is reserved for it by that, and no more.
+#[test]
+fn what_runs_in_place_uses_up_its_reservation() {
+    let mut core = Core::new([reservation(1, 30), weight(1000), weight(1)]);
+    core.arrive(&[1]);
+    core.run(SECOND, 10_000);
+    (core.got, core.now) = ([0; 3], 2 * SECOND);
+    while core.now < 3 * SECOND {
+        while core.now < 3 * SECOND && core.scheduler.may_run(0, core.now) {
+            core.charge(0, 10_000);
+        }
+        let client = core.scheduler.pick(core.now).unwrap();
+        core.charge(client, 10_000);
+    }
+    let most = (SECOND + CREDIT) * 3 / 10 + 20_000;
+    assert!(core.got[0] <= most && core.got[0] >= SECOND * 29 / 100, "{:?}", core.got);
+}
+
 /// Reservations that can't be held are made up for a little while only.
 #[test]
 fn too_much_reserved_is_not_owed_for_long() {

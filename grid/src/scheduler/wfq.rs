@@ -127,10 +127,12 @@ impl Scheduler for Wfq {
         let place = self.clients.charge(client, amount, now);
         let tags = &mut self.tags[client as usize];
         if place == Place::Idle {
-            // In place: it begins with this, as if it had been picked.
+            // In place: it begins with this, as if it had been picked; or it was, and has left since.
             tags.start = tags.start.max(self.v);
-            let due = tags.due.max(fine(now.saturating_sub(CREDIT)));
-            if tags.due_step != 0 && due <= fine(now) {
+            if tags.due_step == 0 || tags.due > fine(now) {
+                tags.reserved = false;
+            } else if !tags.reserved {
+                let due = tags.due.max(fine(now.saturating_sub(CREDIT)));
                 (tags.due, tags.reserved) = (due, true);
             }
         }
