@@ -165,7 +165,7 @@ pub(crate) fn run_next() -> bool {
     let Some(message) = with_private(|Private { messages, ready, .. }| {
         // Whoever waits at a gate has nothing to do here.
         messages.next_if(now, |header| {
-            may_run(header) && (header.activity == INFRASTRUCTURE || ready.may_serve(header.activity, now))
+            header.activity == INFRASTRUCTURE || may_run(header) && ready.may_serve(header.activity, now)
         })
     }) else {
         return false;
@@ -181,10 +181,10 @@ pub(crate) fn run_next() -> bool {
     true
 }
 
-/// May a message run, as far as the gate before its resource goes? If its class is full there, this core is asked again when it
+/// May a message of a class run, as far as the gate before its resource goes? If its class is full there, this core is asked again when it
 /// no longer is ([`release`]).
 fn may_run(header: &Header) -> bool {
-    header.activity == INFRASTRUCTURE || !gate::any() || !gate::holds_back(header.resource, header.activity)
+    !gate::any() || !gate::holds_back(header.resource, header.activity)
 }
 
 /// A gate has opened: what this core has held back may run.

@@ -457,3 +457,8 @@ pub fn arguments() -> Arguments {
     arguments.test_threads.get_or_insert(2);
     arguments
 }
+
+/// The same for trials that run one after the other, whatever is asked for.
+pub fn one_by_one() -> Arguments {
+    Arguments { test_threads: Some(1), ..arguments() }
+}

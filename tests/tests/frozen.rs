@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use atoll_tests::tracee::Tracee;
-use atoll_tests::{Cell, Failed, Trial, arguments, atoll, run, top};
+use atoll_tests::{Cell, Failed, Trial, atoll, one_by_one, run, top};
 
 /// How often a core is stopped.
 const TIMES: u32 = 2000;
@@ -29,9 +29,7 @@ fn main() {
         Trial::test("others_go_on_nucleus", others_go_on_nucleus),
     ];
     // An emulated machine beside takes the processors for up to a second at a time.
-    let mut alone = arguments();
-    alone.test_threads = Some(1);
-    libtest_mimic::run(&alone, trials).exit();
+    libtest_mimic::run(&one_by_one(), trials).exit();
 }
 
 /// Words that the program writes, and one that it reads (`tests/frozen/frozen.c`).

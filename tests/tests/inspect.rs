@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use atoll_tests::{Failed, Trial, arguments, atoll};
+use atoll_tests::{Failed, Trial, arguments, atoll, one_by_one};
 use serde_json::Value;
 
 fn main() {
@@ -66,14 +66,12 @@ fn main() {
     libtest_mimic::run(&arguments(), trials).exit_if_failed();
     // One after the other: what the host takes from a core meanwhile is not the work of whoever was at work there, and it does
     // not take the same from all.
-    let mut alone = arguments();
-    alone.test_threads = Some(1);
     let trials = vec![
         Trial::test("shares", shares),
         Trial::test("threads", threads),
         Trial::test("known_work", known_work),
     ];
-    libtest_mimic::run(&alone, trials).exit();
+    libtest_mimic::run(&one_by_one(), trials).exit();
 }
 
 type Done = Result<(), Failed>;
