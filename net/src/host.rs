@@ -33,6 +33,8 @@ const SOCKETS_MAX: usize = 1 << 20;
 const BOUNCE: usize = 4096;
 /// Bytes that one host call receives from a stream.
 const AT_ONCE: u64 = 64 << 10;
+/// How often one receive is made again because a signal came.
+const SIGNALS_MOST: usize = 10;
 /// Flags of a receive that does not simply take what is next.
 const NO_PLAIN: u32 = net::MSG_PEEK | net::MSG_OOB | net::MSG_TRUNC | net::MSG_ERRQUEUE;
 
@@ -314,7 +316,7 @@ impl HostSocket {
         sink: &mut Sink,
         flags: u32,
         mut from: Option<&mut Address>,
-        control: Option<&mut [u8]>,
+        mut control: Option<&mut [u8]>,
     ) -> Result<Taken> {
         // The host drops a datagram that it can't copy.
         if !self.stream && sink.note_missing() {
@@ -346,9 +348,23 @@ impl HostSocket {
             n = 1;
         }
         let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
-        let room = from.as_mut().map(|a| a.room());
+        let mut room = from.as_mut().map(|a| a.room());
         let host = host()?;
-        let taken = within(DeviceRead, || host.receive(self.fd, &bufs[..n], room, control, flags));
+        let mut receive = || {
+            let (room, control) = (room.as_deref_mut(), control.as_deref_mut());
+            within(DeviceRead, || host.receive(self.fd, &bufs[..n], room, control, flags))
+        };
+        let mut taken = receive();
+        if seen.urgent() && flags & net::MSG_OOB == 0 {
+            // At the mark of urgent data Linux gives EAGAIN although there is more behind it, if a signal for the calling thread is
+            // pending (`tcp_recvmsg_locked`). Those of the host threads are no concern of the program's.
+            for _ in 0..SIGNALS_MOST {
+                if !matches!(taken, Err(Errno::EAGAIN)) || host.probe(self.fd) & poll::IN == 0 {
+                    break;
+                }
+                taken = receive();
+            }
+        }
         match taken {
             Ok(r) => {
                 moved(DeviceRead, r.len as u64);
@@ -360,9 +376,6 @@ impl HostSocket {
                     let _ = sink.put(&bounce[..put]);
                 } else {
                     sink.advance(put);
-                }
-                if flags & net::MSG_OOB != 0 && flags & net::MSG_PEEK == 0 && self.watched() {
-                    self.shared.readiness.clear(seen, poll::PRI);
                 }
                 // A stream that gave less than asked is empty (epoll(7)), if it has not ended and
                 // does not stop at urgent data; pages of the buffers were no hindrance.
@@ -376,7 +389,13 @@ impl HostSocket {
                 Ok(Taken { len: r.len, flags: r.flags, control_len: r.control_len, filled })
             }
             Err(Errno::EAGAIN) if flags & net::MSG_ERRQUEUE != 0 => Err(self.nothing(seen, poll::ERR)),
-            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM)),
+            // The urgent byte has been announced and isn't there yet; of others this says nothing.
+            Err(Errno::EAGAIN) if flags & net::MSG_OOB != 0 => Err(self.nothing(seen, poll::PRI)),
+            Err(Errno::EAGAIN) if flags & net::MSG_PEEK != 0 => {
+                Err(self.nothing(seen, poll::IN | poll::RDNORM))
+            }
+            // It went past a mark of urgent data, if there was one.
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM | poll::PRI)),
             Err(Errno::EFAULT) => {
                 // Pages that were never touched: the caller brings them in and comes back.
                 sink.note_missing();

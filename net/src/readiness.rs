@@ -29,8 +29,8 @@ const FULL: u64 = 1 << 61;
 const FRESH: u64 = 1 << 62;
 /// Whether there is something to take only the host knows.
 const UNSURE: u64 = 1 << 63;
-/// Bits that taking takes away: data, and an error that a call tells of.
-const TAKEN: u64 = (poll::IN | poll::RDNORM | poll::ERR) as u64;
+/// Bits that taking takes away: data, urgent data, and an error that a call tells of.
+const TAKEN: u64 = (poll::IN | poll::RDNORM | poll::PRI | poll::ERR) as u64;
 /// Bits that giving takes away.
 const GIVEN: u64 = (poll::OUT | poll::WRNORM | poll::WRBAND) as u64;
 /// The peer sends no more: bits that stay once they are set.
@@ -66,9 +66,14 @@ impl Seen {
         (self.0 & READY) as u32
     }
 
+    /// Was there urgent data, or did the program ask for some?
+    pub fn urgent(self) -> bool {
+        self.0 & URGENT != 0
+    }
+
     /// If a receive gives less than asked, was that all, as far as the socket's state says?
     pub fn short_is_all(self) -> bool {
-        self.bits() & FINAL == 0 && self.0 & URGENT == 0
+        self.bits() & FINAL == 0 && !self.urgent()
     }
 }
 
@@ -332,7 +337,9 @@ mod tests {
         r.begin(0);
         assert!(r.seen().short_is_all());
         r.event(poll::IN | poll::PRI, 1);
-        r.clear(r.seen(), poll::PRI);
+        // A receive went past its mark: it is none any more.
+        r.took(r.seen(), false, 1);
+        assert_eq!(r.bits(|| poll::OUT), poll::OUT);
         assert!(!r.seen().short_is_all());
     }
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 
@@ -20,6 +21,13 @@ static void wait_for(int fd, int what)
 	struct pollfd p = {fd, what};
 	int r = poll(&p, 1, 2000);
 	printf("wait %d %x\n", r, p.revents);
+}
+static atomic_int ready;
+static void *busy(void *x)
+{
+	while (!ready)
+		;
+	return x;
 }
 static struct sockaddr_in local4(int port)
 {
@@ -308,6 +316,34 @@ int main(void)
 	wait_for(s, POLLIN);
 	V(recv(s, b, 100, 0));
 	V(recv(s, b, 1, MSG_OOB));
+	send(c, "at", 2, 0);
+	send(c, "U", 1, MSG_OOB);
+	wait_for(s, POLLPRI);
+	V(recv(s, b, 100, 0));
+	state(s);
+	V(recv(s, b, 100, MSG_PEEK));
+	state(s);
+	V(recv(s, b, 100, 0));
+	state(s);
+	V(recv(s, b, 1, MSG_OOB));
+	// While signals come that are none of the program's.
+	pthread_t t;
+	pthread_create(&t, 0, busy, 0);
+	int wrong = 0;
+	for (int i = 0; i < 10000; i++) {
+		send(c, "before", 6, 0);
+		send(c, "U", 1, MSG_OOB);
+		send(c, "behind", 6, 0);
+		struct pollfd p = {s, POLLPRI};
+		poll(&p, 1, 2000);
+		recv(s, b, 1, MSG_OOB);
+		// The first may be there before the second.
+		p.events = POLLIN;
+		wrong += recv(s, b, 100, 0) != 6 || poll(&p, 1, 2000) != 1 || recv(s, b, 100, 0) != 6;
+	}
+	ready = 1;
+	pthread_join(t, 0);
+	P(wrong);
 	SECTION("large buffers of which little was ever used");
 	char *fresh = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	for (int i = 0, n = 40; i < 4; i++, n *= 9) {
