@@ -584,8 +584,8 @@ impl First<'_> {
         let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
         for run in &self.image.runs {
             let prot = if run.code { read | exec } else { read };
-            let flags = libc::MAP_PRIVATE | libc::MAP_POPULATE;
-            at(base + run.start, run.len, prot, flags, self.image.file.as_raw_fd(), run.offset)?;
+            let file = self.image.file.as_raw_fd();
+            at(base + run.start, run.len, prot, libc::MAP_PRIVATE, file, run.offset)?;
         }
         let control = self.control_file.as_raw_fd();
         at(CONTROL, self.control_len, read | write, libc::MAP_SHARED, control, 0)?;

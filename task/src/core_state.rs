@@ -96,6 +96,8 @@ pub(crate) struct Private {
     pub armed: u64,
     /// The core is about to choose who runs and until when: nobody else need ask for a deadline.
     pub choosing: bool,
+    /// Others were ready while the event thread ran: whether one is to go elsewhere is asked when the next thread runs.
+    pub may_spread_next: bool,
     /// Its last sleep outlasted the deadline for a look at events: the next one may, too.
     pub sleeps_long: bool,
     /// Finished threads for those that this core makes: [`KEPT`](crate::thread::KEPT) with their stacks, and those that the pool of all
@@ -301,6 +303,7 @@ impl Core {
                 timers_left: false,
                 armed: u64::MAX,
                 choosing: false,
+                may_spread_next: false,
                 sleeps_long: false,
                 unused: Vec::with_capacity(crate::thread::KEPT),
                 balanced: 0,

@@ -1035,7 +1035,7 @@ fn chosen(this: &Core, t: ThreadRef) {
     if t.computes.load(Ordering::Relaxed) {
         ask_to_be_told(this);
     }
-    rearm(this);
+    rearm_for(this, t);
 }
 
 /// A thread goes on that computes: the core need not look for events meanwhile if it is told of them.
@@ -1099,6 +1099,12 @@ fn looks_every(p: &mut Private) -> u64 {
 /// the earliest timer.
 #[inline]
 pub(crate) fn rearm(this: &Core) {
+    rearm_for(this, core_local().current.load(Ordering::Relaxed).cast())
+}
+
+/// The same for a thread that is about to run.
+#[inline]
+fn rearm_for(this: &Core, runs: *const Thread) {
     let awaits = is_to_look(this);
     let by_itself = awaits && comes_by(this);
     let external = awaits && !by_itself;
@@ -1107,10 +1113,10 @@ pub(crate) fn rearm(this: &Core) {
         let looks = if external { p.since + looks_every(p) } else { u64::MAX };
         let turn = if p.ready.len() > 0 { p.ready.turn_ends_after(p.since) } else { u64::MAX };
         let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        p.choosing || !p.ready.is_divided() && p.armed <= looks.min(turn).min(timer)
+        p.choosing || !p.ready.is_divided() && !p.may_spread_next && p.armed <= looks.min(turn).min(timer)
     });
     if !will_do {
-        arm(this, external);
+        arm(this, external, runs);
     }
     let soon = by_itself || with_private_of(this, |p| p.armed <= p.since.saturating_add(SOON));
     if this.area.local.armed.load(Ordering::Relaxed) != u32::from(soon) {
@@ -1119,12 +1125,15 @@ pub(crate) fn rearm(this: &Core) {
 }
 
 #[inline(never)]
-fn arm(this: &Core, external: bool) {
+fn arm(this: &Core, external: bool, runs: *const Thread) {
+    // The event thread comes by soon: whom it wakes goes elsewhere only if it then waits for another one.
+    let may_spread = !core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
     let wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
             at = at.min(p.polled.max(p.since) + looks_every(p));
         }
+        p.may_spread_next = !may_spread && p.ready.len() > 0;
         if p.ready.len() > 0 {
             let ends = p.ready.turn_ends(p.since);
             if ends < at.min(p.armed) && ends <= platform().now() {
@@ -1132,7 +1141,7 @@ fn arm(this: &Core, external: bool) {
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
                 at = at.min(ends);
-                if p.since + p.spread_after < at.min(p.armed) && is_one_idle() {
+                if may_spread && p.since + p.spread_after < at.min(p.armed) && is_one_idle() {
                     at = p.since + p.spread_after;
                 }
             }
