@@ -796,7 +796,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     let mut list = Vec::new();
     let root = o.rootfs.as_deref().unwrap_or(Path::new("/"));
     let read_only = o.rootfs.is_none();
-    host.push(HostMount { root: open_dir(root)?, read_only });
+    host.push(HostMount::new(open_dir(root)?, read_only));
     list.push(MountConfig {
         target: "/".into(),
         kind: MountKind::Host,
@@ -827,7 +827,7 @@ fn volume(v: &str) -> Result<(&str, &str, bool)> {
 fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
     for v in asked {
         let (src, dst, read_only) = volume(v)?;
-        host.push(HostMount { root: open_dir(Path::new(src))?, read_only });
+        host.push(HostMount::new(open_dir(Path::new(src))?, read_only));
         list.push(MountConfig {
             target: dst.into(),
             kind: MountKind::Host,
@@ -1000,9 +1000,9 @@ pub mod signals {
 
     /// This process's user, group and further groups.
     pub fn own_ids() -> (u32, u32, Vec<u32>) {
-        // SAFETY: asks for ids, with room for as many as there can be.
+        // SAFETY: asks for ids, with room for as many as there are.
         unsafe {
-            let mut groups = vec![0; 65536];
+            let mut groups = vec![0; libc::getgroups(0, std::ptr::null_mut()).max(0) as usize];
             let n = libc::getgroups(groups.len() as i32, groups.as_mut_ptr());
             groups.truncate(n.max(0) as usize);
             (libc::geteuid(), libc::getegid(), groups)

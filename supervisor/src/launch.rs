@@ -195,12 +195,13 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
 
     let control_len = (size_of::<Control>() as u64).next_multiple_of(PAGE);
     let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
-    let control_file = memory::anonymous("atoll control", control_len + image.data.len() as u64)
+    let control_file = memory::anonymous("atoll control", control_len + image.data_len)
         .map_err(failed("no memory file for the control area"))?;
-    let control =
-        Mapping::new(&control_file, control_len + image.data.len() as u64).map_err(failed("mapping it"))?;
-    std::os::unix::fs::FileExt::write_all_at(&control_file, &image.data, control_len)
-        .map_err(failed("writing the runtime"))?;
+    let control = Mapping::new(&control_file, control_len + image.data_len).map_err(failed("mapping it"))?;
+    // SAFETY: so much of the mapping lies behind the control area, is zero, and is nobody else's yet.
+    image.place(unsafe {
+        std::slice::from_raw_parts_mut(control.base().add(control_len as usize), image.data_len as usize)
+    })?;
     let Sizes { now, most, .. } = config.memory;
     let (extents, mount) = memory::extents(now, most)?;
     let huge = mount.is_some();
@@ -331,7 +332,6 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     // SAFETY: a new descriptor, closed on exec.
     let first = Arc::new(unsafe { OwnedFd::from_raw_fd(first) });
     drop(keep);
-    drop(mount);
     let control = Arc::new(control);
     let extents = Arc::new(Extents {
         control: control.clone(),
@@ -360,6 +360,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         first_handle: 1,
         bells,
         sockets,
+        mount,
     };
     let server = Server::start(control.clone(), extents.memory.clone(), served, machine)?;
     let gone = Arc::new(AtomicBool::new(false));
@@ -597,7 +598,7 @@ impl First<'_> {
         }
         at(
             data + constant,
-            self.image.data.len() as u64 - constant,
+            self.image.data_len - constant,
             read | write,
             libc::MAP_SHARED,
             control,

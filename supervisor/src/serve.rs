@@ -56,9 +56,19 @@ const HANDLES_MAX: usize = 1 << 20;
 /// A host directory that a cell has mounted.
 pub struct HostMount {
     /// The directory.
-    pub root: OwnedFd,
+    root: OwnedFd,
     /// Refuse changes.
-    pub read_only: bool,
+    read_only: bool,
+    /// The device of the directory's file system, if files of that may be looked at. While the directory is open, no other has that number.
+    device: Option<u64>,
+}
+
+impl HostMount {
+    /// A directory, only to be read or also to be changed.
+    pub fn new(root: OwnedFd, read_only: bool) -> HostMount {
+        let device = check_file_system(root.as_raw_fd()).and_then(|()| attributes(root.as_raw_fd())).ok();
+        HostMount { root, read_only, device: device.map(|(attr, _)| attr.dev) }
+    }
 }
 
 /// What the standard streams are.
@@ -130,6 +140,9 @@ pub(crate) struct Served {
     pub bells: Vec<OwnedFd>,
     /// Each core's socket for descriptors.
     pub sockets: Vec<OwnedFd>,
+    /// What keeps the file system of its memory mounted. Who lets it go last waits a while; when the cell has asked for something,
+    /// nobody waits for that.
+    pub mount: Option<OwnedFd>,
 }
 
 /// Serves one cell.
@@ -163,6 +176,8 @@ pub struct Server {
     begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
+    /// Let go after the first request.
+    mount: Mutex<Option<OwnedFd>>,
 }
 
 /// The cell's handles.
@@ -203,7 +218,8 @@ impl Server {
         served: Served,
         machine_cores: usize,
     ) -> Result<Arc<Server>> {
-        let Served { mounts, streams, user, network, plan_cache, first_handle, bells, sockets } = served;
+        let Served { mounts, streams, user, network, plan_cache, first_handle, bells, sockets, mount } =
+            served;
         // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
         let root = unsafe {
             libc::umask(0);
@@ -232,6 +248,7 @@ impl Server {
             spins: Spins::default(),
             begun: Instant::now(),
             served: AtomicU64::new(0),
+            mount: Mutex::new(mount),
         });
         for _ in 0..2 {
             server.clone().add_thread()?;
@@ -347,7 +364,7 @@ impl Server {
                 // Without another thread the cell is served more slowly, no worse.
                 let _ = self.clone().add_thread();
             }
-            self.served.fetch_add(1, Ordering::Relaxed);
+            let first = self.served.fetch_add(1, Ordering::Relaxed) == 0;
             self.note_gap();
             let shows = request.op == Op::StreamWrite as u32;
             self.writing.fetch_add(u32::from(shows), Ordering::SeqCst);
@@ -355,6 +372,9 @@ impl Server {
             self.reply(core, request.cookie, outcome);
             self.writing.fetch_sub(u32::from(shows), Ordering::SeqCst);
             self.answered.store(self.now(), Ordering::Relaxed);
+            if first {
+                drop(self.mount.lock().expect("no panic while it is taken").take());
+            }
             fresh = true;
         }
     }
@@ -519,7 +539,7 @@ impl Server {
             Op::Stat => {
                 let m = self.mount(r.arg[0])?;
                 let path = self.path(r.a)?;
-                let (_, attr) = look(&m.root, &path)?;
+                let (_, attr) = look(m, &m.root, &path)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
             }
@@ -799,7 +819,7 @@ impl Server {
                 break;
             }
             let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
-            match look(&dir, &name) {
+            match look(m, &dir, &name) {
                 Ok((fd, attr)) => {
                     out.extend_from_slice(attr.as_bytes());
                     found += 1;
@@ -1136,23 +1156,43 @@ pub(crate) fn check_file_system(fd: RawFd) -> std::result::Result<(), Errno> {
     if INSIDES.contains(&(s.f_type as i64)) { Err(Errno::EACCES) } else { Ok(()) }
 }
 
-/// Is this where a file system is mounted? The cell mounts its own /proc over the host's.
-fn is_mount_root(fd: RawFd) -> bool {
+/// Attributes of an open descriptor. Is it where a file system is mounted? The cell mounts its own /proc over the host's.
+fn attributes(fd: RawFd) -> std::result::Result<(HostAttr, bool), Errno> {
     // SAFETY: a plain structure for the host to fill.
     let mut s: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: as above; a valid name.
-    let r = unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, 0, &raw mut s) };
-    r == 0 && s.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0
+    let r =
+        unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_BASIC_STATS, &raw mut s) };
+    check(r.into())?;
+    let attr = HostAttr {
+        ino: s.stx_ino,
+        dev: libc::makedev(s.stx_dev_major, s.stx_dev_minor),
+        size: s.stx_size,
+        blocks: s.stx_blocks,
+        rdev: libc::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+        mode: s.stx_mode.into(),
+        nlink: s.stx_nlink,
+        uid: s.stx_uid,
+        gid: s.stx_gid,
+        blksize: s.stx_blksize,
+        atime_nsec: s.stx_atime.tv_nsec,
+        mtime_nsec: s.stx_mtime.tv_nsec,
+        ctime_nsec: s.stx_ctime.tv_nsec,
+        atime: s.stx_atime.tv_sec,
+        mtime: s.stx_mtime.tv_sec,
+        ctime: s.stx_ctime.tv_sec,
+    };
+    Ok((attr, s.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0))
 }
 
-/// What lies at a path beneath a directory: its descriptor, only a path, and its attributes. A
+/// What lies at a path beneath a directory of a mount: its descriptor, only a path, and its attributes. A
 /// place where something is mounted may be seen, but nothing in a forbidden file system.
-fn look(dir: &OwnedFd, path: &CStr) -> std::result::Result<(OwnedFd, HostAttr), Errno> {
+fn look(m: &HostMount, dir: &OwnedFd, path: &CStr) -> std::result::Result<(OwnedFd, HostAttr), Errno> {
     let fd = open_beneath(dir, path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-    if !is_mount_root(fd.as_raw_fd()) {
+    let (attr, is_mount_root) = attributes(fd.as_raw_fd())?;
+    if !is_mount_root && m.device != Some(attr.dev) {
         check_file_system(fd.as_raw_fd())?;
     }
-    let attr = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
     Ok((fd, attr))
 }
 

@@ -72,7 +72,7 @@ fn by_path(op: Op, path: &str) -> Request {
 
 fn cell(dir: &std::path::Path, read_only: bool) -> (Cell, std::sync::Arc<Remote>) {
     let (here, there) = UnixStream::pair().expect("a pair");
-    let mounts = vec![HostMount { root: File::open(dir).expect("the directory").into(), read_only }];
+    let mounts = vec![HostMount::new(File::open(dir).expect("the directory").into(), read_only)];
     let meta = fs::metadata("/proc/self").expect("this process");
     let streams = Streams([StreamKind::Closed; 3]);
     let given = Given { mounts, streams, user: (meta.uid(), meta.gid()), plan_cache: None };
