@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -694,12 +694,8 @@ pub(crate) fn beside(name: &str, variable: &str, what: &str) -> Result<PathBuf> 
 }
 
 fn memory_of_machine() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kb = info
-        .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:"))
-        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kb.map_or(1 << 30, |kb| kb << 10)
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
 }
 
 fn hostname() -> String {
@@ -714,12 +710,13 @@ struct CpuInfo {
 
 impl CpuInfo {
     fn read() -> CpuInfo {
-        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        // Of the first processor: a large machine takes a while to tell of all.
+        let lines =
+            File::open("/proc/cpuinfo").map(|f| BufReader::new(f).lines().map_while(std::io::Result::ok));
+        let first: Vec<String> = lines.into_iter().flatten().take_while(|l| !l.is_empty()).collect();
         let field = |name: &str| {
-            text.lines()
-                .find(|l| l.split(':').next().is_some_and(|k| k.trim() == name))
-                .and_then(|l| l.split_once(':'))
-                .map_or(String::new(), |(_, v)| v.trim().to_string())
+            let found = first.iter().find_map(|l| l.split_once(':').filter(|(k, _)| k.trim() == name));
+            found.map_or(String::new(), |(_, v)| v.trim().to_string())
         };
         let khz = field("cpu MHz").parse::<f64>().map_or(1_000_000, |m| (m * 1000.0) as u64);
         CpuInfo { model: field("model name"), flags: field("flags"), khz }

@@ -255,9 +255,15 @@ fn compile<'a>(
             }
             Only::Pairs(_) if !with_pairs => {}
             Only::Pairs(pairs) => {
-                for (a, b, _) in pairs {
-                    let both = vec![equal(1, *a).map_err(fail)?, equal(2, *b).map_err(fail)?];
-                    list.push(SeccompRule::new(both).map_err(fail)?);
+                for (a, from, to) in ranges(pairs) {
+                    let at = |op, value| SeccompCondition::new(2, Len::Dword, op, value).map_err(fail);
+                    let mut all = vec![equal(1, a).map_err(fail)?];
+                    if from == to {
+                        all.push(at(Op::Eq, from)?);
+                    } else {
+                        all.extend([at(Op::Ge, from)?, at(Op::Le, to)?]);
+                    }
+                    list.push(SeccompRule::new(all).map_err(fail)?);
                 }
             }
         }
@@ -266,6 +272,14 @@ fn compile<'a>(
     SeccompFilter::new(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch)
         .and_then(|f| f.try_into())
         .map_err(fail)
+}
+
+/// The same pairs as ranges of the second part: the first part, the lowest and the highest.
+fn ranges(pairs: &[(u64, u64, &str)]) -> Vec<(u64, u64, u64)> {
+    let mut sorted: Vec<(u64, u64)> = pairs.iter().map(|(a, b, _)| (*a, *b)).collect();
+    sorted.sort_unstable();
+    let runs = sorted.chunk_by(|x, y| x.0 == y.0 && x.1 + 1 == y.1);
+    runs.map(|run| (run[0].0, run[0].1, run[run.len() - 1].1)).collect()
 }
 
 /// Denies this process and its children all access by path, by network
@@ -340,6 +354,17 @@ mod tests {
         let program = filter(-1).unwrap();
         assert!(program.len() <= atoll_abi::start::FILTER_MAX, "{} instructions", program.len());
         starting_filter(-1).unwrap();
+    }
+
+    #[test]
+    fn ranges_are_the_pairs() {
+        let all: Vec<(u64, u64)> = ranges(SOCKET_OPTIONS)
+            .into_iter()
+            .flat_map(|(a, from, to)| (from..=to).map(move |b| (a, b)))
+            .collect();
+        let mut pairs: Vec<(u64, u64)> = SOCKET_OPTIONS.iter().map(|(a, b, _)| (*a, *b)).collect();
+        pairs.sort_unstable();
+        assert_eq!(all, pairs);
     }
 
     #[test]

@@ -219,9 +219,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     d.version.store(ABI_VERSION, Ordering::Relaxed);
     d.cores.store(config.cores as u32, Ordering::Relaxed);
     d.online.store(config.online.clamp(1, config.cores) as u32, Ordering::Relaxed);
-    // Asks for the limits of control groups, too: once, it takes a while.
-    let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
-    d.machine_cores.store(machine as u32, Ordering::Relaxed);
+    // Until it is known.
+    d.machine_cores.store(1, Ordering::Relaxed);
     d.set_memory_sizes(config.memory);
     let may_ask = config.host_reserve.is_some() && config.memory.most > config.memory.now;
     c.growth.may_ask.store(may_ask.into(), Ordering::Relaxed);
@@ -351,6 +350,9 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
             }
         }
     }
+    // Asks for the limits of control groups, too, which takes a while: beside what the cell's first process has to do.
+    let machine = std::thread::available_parallelism().map_or(1, |n| n.get());
+    d.machine_cores.store(machine as u32, Ordering::Relaxed);
     let served = Served {
         mounts: config.mounts,
         streams: config.streams,

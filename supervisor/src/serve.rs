@@ -176,7 +176,7 @@ pub struct Server {
     begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
-    /// Let go after the first request.
+    /// Let go when a thread has nothing to do after the first request.
     mount: Mutex<Option<OwnedFd>>,
 }
 
@@ -334,6 +334,9 @@ impl Server {
                 {
                     break r;
                 }
+                if self.served.load(Ordering::Relaxed) > 0 {
+                    drop(self.mount.lock().expect("no panic while it is taken").take());
+                }
                 let control = self.control();
                 let seen = control.server_bell.load(Ordering::Acquire);
                 control.server_sleepers.fetch_add(1, Ordering::SeqCst);
@@ -364,7 +367,7 @@ impl Server {
                 // Without another thread the cell is served more slowly, no worse.
                 let _ = self.clone().add_thread();
             }
-            let first = self.served.fetch_add(1, Ordering::Relaxed) == 0;
+            self.served.fetch_add(1, Ordering::Relaxed);
             self.note_gap();
             let shows = request.op == Op::StreamWrite as u32;
             self.writing.fetch_add(u32::from(shows), Ordering::SeqCst);
@@ -372,9 +375,6 @@ impl Server {
             self.reply(core, request.cookie, outcome);
             self.writing.fetch_sub(u32::from(shows), Ordering::SeqCst);
             self.answered.store(self.now(), Ordering::Relaxed);
-            if first {
-                drop(self.mount.lock().expect("no panic while it is taken").take());
-            }
             fresh = true;
         }
     }
