@@ -330,6 +330,9 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     }
     // SAFETY: a new descriptor, closed on exec.
     let first = Arc::new(unsafe { OwnedFd::from_raw_fd(first) });
+    if let Some(placement) = &config.cpus {
+        begin_elsewhere(pid as i32, &placement.cpus);
+    }
     drop(keep);
     let control = Arc::new(control);
     let extents = Arc::new(Extents {
@@ -388,6 +391,21 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         gone,
         server,
     })
+}
+
+/// Has a new process begin on a processor of `cpus` that this one doesn't need. The host often leaves it behind its parent, although others
+/// are idle: virtual ones that sleep don't look so. Where it goes then is not restricted.
+fn begin_elsewhere(process: i32, cpus: &[usize]) {
+    use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    let Ok(all) = sched_getaffinity(None) else { return };
+    let (here, mut others) = (sched_getcpu(), CpuSet::new());
+    for cpu in cpus.iter().filter(|cpu| **cpu != here && **cpu < CpuSet::MAX_CPU) {
+        others.set(*cpu);
+    }
+    if others.count() > 0 && sched_setaffinity(Pid::from_raw(process), &others).is_ok() {
+        // It fails only if the process is gone.
+        let _ = sched_setaffinity(Pid::from_raw(process), &all);
+    }
 }
 
 /// Sends a signal to a process, if it is still there.
