@@ -1829,6 +1829,11 @@ impl HostFile {
 
     /// Writes all dirty pages to the host. Reports an earlier error, once.
     pub fn flush(&self) -> Result<()> {
+        self.flush_and(Sync::Not).map(drop)
+    }
+
+    /// The same, and has the host write what it got to its device, if that takes no message of its own. Value: has it?
+    fn flush_and(&self, sync: Sync) -> Result<bool> {
         if self.may_be_written() {
             let mut s = self.lock_settled();
             if self.shared.load(Ordering::SeqCst) == 0 {
@@ -1847,18 +1852,20 @@ impl HostFile {
                 return Err(e);
             }
             if s.chunks.dirty_pages() == 0 {
-                return Ok(());
+                return Ok(false);
             }
             let h = self.obtain(&mut s, true)?;
             let size = s.size;
             let appended = s.appended.take();
             let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
+            // Of what was written before there is nothing else.
+            let sync = if s.chunks.dirty_pages() == 0 { sync } else { Sync::Not };
             s.flushing = true;
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
-                Some(base) => append_out(h, &mut runs, base, |run| written.push(run)),
-                None => write_out(h, &runs, |run| written.push(run)),
+                Some(base) => append_out(h, &mut runs, base, |run| written.push(run)).map(|()| None),
+                None => write_out(h, &runs, sync, |run| written.push(run)),
             };
             let stat = stat_handle(h).ok();
             let mut s = self.state.lock();
@@ -1898,7 +1905,9 @@ impl HostFile {
             // Whoever writes it back, those have to pay whose it was.
             debts.iter().for_each(|(who, bytes)| books::moved_for(*who, Resource::DeviceWrite, *bytes));
             books::reimburse(begun, Resource::DeviceWrite, &debts);
-            outcome?;
+            if let Some(synced) = outcome? {
+                return synced.map(|()| true);
+            }
         }
     }
 
@@ -1948,7 +1957,10 @@ impl HostFile {
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
         let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
-        if append { append_out(h, &mut run, at, pay) } else { write_out(h, &run, pay) }?;
+        match append {
+            true => append_out(h, &mut run, at, pay)?,
+            false => write_out(h, &run, Sync::Not, pay).map(drop)?,
+        }
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
@@ -2006,21 +2018,43 @@ fn in_pieces(h: Handle, runs: &[DirtyRun]) -> Vec<DirtyRun> {
     runs.iter().flat_map(|r| (0..r.len).step_by(most as usize).map(move |from| piece(r, from))).collect()
 }
 
-/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there.
-fn write_out(h: Handle, runs: &[DirtyRun], mut done: impl FnMut(DirtyRun)) -> Result<()> {
+/// Is what is written to go on to the device, and what of it? As a request has it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sync {
+    Not = 0,
+    All = 1,
+    Data = 2,
+}
+
+/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there. Value: what came of
+/// `sync`, if that was asked for: it is if all goes in one message.
+fn write_out(
+    h: Handle,
+    runs: &[DirtyRun],
+    sync: Sync,
+    mut done: impl FnMut(DirtyRun),
+) -> Result<Option<Result<()>>> {
     let runs = in_pieces(h, runs);
+    let sync = if runs.len() == 1 { sync } else { Sync::Not };
     let mut calls = Vec::with_capacity(runs.len());
     for run in &runs {
         let mut r = Request::new(Op::Write);
         r.arg[0] = h.number;
         r.arg[1] = run.at;
+        r.arg[3] = sync as u64;
         r.a = Extent { offset: run.memory, len: run.len };
         calls.push(Call::send(r)?);
     }
-    let mut outcome = Ok(());
+    let mut outcome = Ok(None);
     for (c, run) in calls.iter().zip(&runs) {
         match c.wait() {
-            Ok(n) if n == run.len => done(*run),
+            Ok(n) if n == run.len => {
+                done(*run);
+                if sync != Sync::Not {
+                    let e = c.extra() as u32;
+                    outcome = Ok(Some(if e == 0 { Ok(()) } else { Err(Errno(e)) }));
+                }
+            }
             Ok(_) => outcome = Err(Errno::ENOSPC),
             Err(e) => outcome = Err(e),
         }
@@ -2166,7 +2200,9 @@ impl File for HostFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        self.flush()?;
+        if self.flush_and(if data_only { Sync::Data } else { Sync::All })? {
+            return Ok(());
+        }
         let h = {
             let mut s = self.lock_settled();
             self.obtain(&mut s, false)?

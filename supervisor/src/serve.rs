@@ -573,14 +573,16 @@ impl Server {
                     if !h.write {
                         return Err(Errno::EBADF);
                     }
-                    Reply::value(write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?)
+                    let len: usize = iov.iter().map(|v| v.iov_len).sum();
+                    let value = write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?;
+                    let goes_on = r.arg[3] != 0 && value == len as u64;
+                    let failed = if goes_on { sync(h.fd.as_raw_fd(), r.arg[3] == 2).err() } else { None };
+                    Ok(Reply { value, extra: failed.map_or(0, |e| e.0.into()), fd: None })
                 }
             }
             Op::Sync => {
                 let h = self.handle(r.arg[0])?;
-                let fd = h.fd.as_raw_fd();
-                // SAFETY: no memory is involved.
-                check(unsafe { if r.arg[1] == 1 { libc::fdatasync(fd) } else { libc::fsync(fd) } } as i64)?;
+                sync(h.fd.as_raw_fd(), r.arg[1] == 1)?;
                 Reply::value(0)
             }
             Op::StatHandle => {
@@ -1334,6 +1336,12 @@ fn write_all(
             }
         }
     }
+}
+
+/// Has a file's contents written to its device.
+fn sync(fd: RawFd, data_only: bool) -> std::result::Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    check(unsafe { if data_only { libc::fdatasync(fd) } else { libc::fsync(fd) } } as i64).map(drop)
 }
 
 /// Sends a descriptor on a socket; says whether that worked.
