@@ -2338,7 +2338,7 @@ impl File for HostFile {
         if s.chunks.dirty_pages() == 0 {
             s.dirty_since = 0;
         }
-        let unused = s.openings == 0;
+        let (unused, held) = (s.openings == 0, s.handle.is_some());
         drop(s);
         if write && let Some(node) = self.node.lock().upgrade() {
             node.forget_attr();
@@ -2351,7 +2351,7 @@ impl File for HostFile {
                     s.chunks.clear();
                 }
                 self.drop_handle(&mut s);
-            } else {
+            } else if held {
                 self.fs.retire(me);
             }
         }

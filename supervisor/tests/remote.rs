@@ -101,6 +101,14 @@ fn a_cell_elsewhere_is_served() {
     assert_eq!(cell.call(&write, &long).0, Ok(BUFFERS_MAX));
     assert!(cell.taken + WINDOW / 4 > long.len(), "{} of {} bytes", cell.taken, long.len());
     assert_eq!(fs::read(dir.path().join("file")).expect("the file"), long);
+    // Written and flushed to the device at once.
+    for mode in [1, 2] {
+        write.a.len = 3;
+        write.arg[3] = mode;
+        let (answer, _) = cell.answer(&write, b"abc");
+        assert_eq!((answer.value, answer.extra), (3, 0));
+    }
+    assert!(fs::read(dir.path().join("file")).expect("the file").starts_with(b"abcxxx"));
     remote.signal(libc::SIGTERM);
     let signal = cell.hear().expect("a signal");
     assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
