@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -334,6 +334,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         begin_elsewhere(pid as i32, &placement.cpus);
     }
     drop(keep);
+    room_for_descriptors(extents.as_fd());
     let control = Arc::new(control);
     let extents = Arc::new(Extents {
         control: control.clone(),
@@ -391,6 +392,16 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         gone,
         server,
     })
+}
+
+/// Has the host make the table of this process's descriptors larger, while it has one thread. Later the thread that needs the next
+/// number would wait some 10 ms for that, each time that the table is full: for all processors, if others share the table
+/// (`expand_fdtable`).
+fn room_for_descriptors(any: BorrowedFd) {
+    const ROOM: u64 = 4096;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(ROOM);
+    // The highest, for a moment. Without it, it is only slower.
+    let _ = rustix::io::fcntl_dupfd_cloexec(any, limit.min(ROOM).saturating_sub(1) as i32);
 }
 
 /// Has a new process begin on a processor of `cpus` that this one doesn't need. The host often leaves it behind its parent, although others
@@ -572,6 +583,9 @@ impl First<'_> {
         }
         self.map(RUNTIME_BASE)?;
         self.close_others();
+        if let Some(kept) = self.keep.last() {
+            room_for_descriptors(kept.as_fd());
+        }
         if self.privileged {
             empty_root().map_err(failed("an empty root directory for the cell"))?;
         }

@@ -69,6 +69,11 @@ impl HostMount {
         let device = check_file_system(root.as_raw_fd()).and_then(|()| attributes(root.as_raw_fd())).ok();
         HostMount { root, read_only, device: device.map(|(attr, _)| attr.dev) }
     }
+
+    /// May files of the file system of this one, which has these attributes, be looked at?
+    fn check_file_system(&self, fd: &OwnedFd, attr: &HostAttr) -> std::result::Result<(), Errno> {
+        if self.device == Some(attr.dev) { Ok(()) } else { check_file_system(fd.as_raw_fd()) }
+    }
 }
 
 /// What the standard streams are.
@@ -98,11 +103,11 @@ impl Streams {
     }
 }
 
-/// What a request comes to: a value, a second one, and perhaps a descriptor.
+/// What a request comes to: a value, a second one, and perhaps a handle whose descriptor is passed.
 pub(crate) struct Reply {
     pub value: u64,
     pub extra: u64,
-    pub fd: Option<OwnedFd>,
+    pub fd: Option<Arc<Handle>>,
 }
 
 impl Reply {
@@ -433,8 +438,8 @@ impl Server {
             Ok(r) => {
                 answer.value = r.value as i64;
                 answer.extra = r.extra;
-                if let Some(fd) = r.fd {
-                    if send_fd(self.sockets[core].as_raw_fd(), fd.as_raw_fd()) {
+                if let Some(handle) = r.fd {
+                    if send_fd(self.sockets[core].as_raw_fd(), handle.fd.as_raw_fd()) {
                         answer.flags |= ANSWER_FD;
                     } else if r.extra & WALK_OPENED != 0 {
                         // That was a favour.
@@ -509,14 +514,15 @@ impl Server {
         if m.read_only { Err(Errno::EROFS) } else { Ok(m) }
     }
 
-    pub(crate) fn add_handle(&self, handle: Handle) -> std::result::Result<u64, Errno> {
+    /// A number for a handle that others have, too.
+    pub(crate) fn add_handle(&self, handle: &Arc<Handle>) -> std::result::Result<u64, Errno> {
         let mut h = self.handles.lock().expect("no panic while handles are held");
         if h.list.len() >= HANDLES_MAX {
             return Err(Errno::ENFILE);
         }
         let n = h.next;
         h.next += 1;
-        h.list.insert(n, Arc::new(handle));
+        h.list.insert(n, handle.clone());
         Ok(n)
     }
 
@@ -558,8 +564,7 @@ impl Server {
             Op::Release => self.forget_handle(r.arg[0]).map_or(Err(Errno::EBADF), |_| Reply::value(0)),
             Op::PassFd => {
                 let h = self.handle(r.arg[0])?;
-                let fd = h.fd.try_clone().map_err(|_| Errno::EMFILE)?;
-                Ok(Reply { value: 0, extra: 0, fd: Some(fd) })
+                Ok(Reply { value: 0, extra: 0, fd: Some(h) })
             }
             Op::Read | Op::Write => {
                 let h = self.handle(r.arg[0])?;
@@ -774,34 +779,34 @@ impl Server {
             return Err(Errno::EROFS);
         }
         let flags = asked & known | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
-        let fd = loop {
+        let (fd, attr) = loop {
+            let new = |fd: OwnedFd| attributes(fd.as_raw_fd()).map(|(attr, _)| (fd, attr));
             if temporary {
                 // A new file in a directory, and no name.
                 let dir = open_beneath(&m.root, &path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
                 check_file_system(dir.as_raw_fd())?;
                 let flags = libc::O_TMPFILE | libc::O_RDWR | asked & libc::O_EXCL;
-                break open_beneath(&dir, c".", flags, r.arg[2] & 0o7777)?;
+                break new(open_beneath(&dir, c".", flags, r.arg[2] & 0o7777)?)?;
             }
             match open_existing(m, &path, flags) {
                 // A new one. What appears meanwhile is looked at like the rest.
                 Err(Errno::ENOENT) if flags & libc::O_CREAT != 0 => {
                     match open_beneath(&m.root, &path, flags | libc::O_EXCL, r.arg[2] & 0o7777) {
                         Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
-                        other => break other?,
+                        other => {
+                            let (fd, attr) = new(other?)?;
+                            check_file_system(fd.as_raw_fd())?;
+                            break (fd, attr);
+                        }
                     }
                 }
                 other => break other?,
             }
         };
-        let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        if !matches!(a.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR) {
-            return Err(Errno::EACCES);
-        }
-        check_file_system(fd.as_raw_fd())?;
-        self.copy_out(r.b, a.as_bytes())?;
-        let pass = if r.arg[3] == 1 { Some(fd.try_clone().map_err(|_| Errno::EMFILE)?) } else { None };
-        let n = self.add_handle(Handle { fd, write, mount: Some(r.arg[0]) })?;
-        Ok(Reply { value: n, extra: 0, fd: pass })
+        self.copy_out(r.b, attr.as_bytes())?;
+        let handle = Arc::new(Handle { fd, write, mount: Some(r.arg[0]) });
+        let value = self.add_handle(&handle)?;
+        Ok(Reply { value, extra: 0, fd: (r.arg[3] == 1).then_some(handle) })
     }
 
     /// Looks at name after name of a path.
@@ -857,10 +862,11 @@ impl Server {
             && last == libc::S_IFREG
             && check_file_system(dir.as_raw_fd()).is_ok()
             && let Ok(fd) = reopen(&dir, libc::O_RDONLY | libc::O_NOCTTY | libc::O_NONBLOCK)
-            && let Ok(passed) = fd.try_clone()
-            && let Ok(handle) = self.add_handle(Handle { fd, write: false, mount: Some(r.arg[0]) })
         {
-            (extra, pass) = (WALK_OPENED | handle, Some(passed));
+            let handle = Arc::new(Handle { fd, write: false, mount: Some(r.arg[0]) });
+            if let Ok(number) = self.add_handle(&handle) {
+                (extra, pass) = (WALK_OPENED | number, Some(handle));
+            }
         }
         Ok(Reply { value: found, extra, fd: pass })
     }
@@ -1049,7 +1055,7 @@ impl Server {
                 let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| Errno::EBADF)?;
                 let write = flags.intersects(rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::RDWR);
                 let fd = fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
-                Reply::value(self.add_handle(Handle { fd, write, mount: None })?)
+                Reply::value(self.add_handle(&Arc::new(Handle { fd, write, mount: None }))?)
             }
             Op::StreamSeek => {
                 // SAFETY: no memory is involved.
@@ -1192,8 +1198,8 @@ fn attributes(fd: RawFd) -> std::result::Result<(HostAttr, bool), Errno> {
 fn look(m: &HostMount, dir: &OwnedFd, path: &CStr) -> std::result::Result<(OwnedFd, HostAttr), Errno> {
     let fd = open_beneath(dir, path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
     let (attr, is_mount_root) = attributes(fd.as_raw_fd())?;
-    if !is_mount_root && m.device != Some(attr.dev) {
-        check_file_system(fd.as_raw_fd())?;
+    if !is_mount_root {
+        m.check_file_system(&fd, &attr)?;
     }
     Ok((fd, attr))
 }
@@ -1276,21 +1282,23 @@ fn open_beneath(dir: &OwnedFd, path: &CStr, flags: i32, mode: u64) -> std::resul
 
 /// Opens what is there. Looks first, because opening a device can do things;
 /// and opens what was looked at, not what has taken its name meanwhile.
-fn open_existing(m: &HostMount, path: &CStr, flags: i32) -> std::result::Result<OwnedFd, Errno> {
+fn open_existing(m: &HostMount, path: &CStr, flags: i32) -> std::result::Result<(OwnedFd, HostAttr), Errno> {
     let fd = open_beneath(&m.root, path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-    let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-    let kind = a.mode & libc::S_IFMT;
+    let (before, _) = attributes(fd.as_raw_fd())?;
+    let kind = before.mode & libc::S_IFMT;
     if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
         return Err(Errno::EEXIST);
     }
     if !matches!(kind, libc::S_IFREG | libc::S_IFDIR) {
         return Err(Errno::EACCES);
     }
-    check_file_system(fd.as_raw_fd())?;
+    m.check_file_system(&fd, &before)?;
     if flags & libc::O_CREAT != 0 && kind == libc::S_IFDIR {
         return Err(Errno::EISDIR);
     }
-    reopen(&fd, flags & !(libc::O_CREAT | libc::O_NOFOLLOW))
+    let fd = reopen(&fd, flags & !(libc::O_CREAT | libc::O_NOFOLLOW))?;
+    let attr = if flags & libc::O_TRUNC != 0 { attributes(fd.as_raw_fd())?.0 } else { before };
+    Ok((fd, attr))
 }
 
 /// Opens the file that a path descriptor stands for, by its name in /proc, which is ours.

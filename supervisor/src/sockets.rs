@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "socket calls")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{NET_TABLES, Op, Request};
@@ -65,9 +66,8 @@ pub(crate) fn serve(server: &Server, op: Op, r: &Request) -> Outcome {
             let fd = unsafe {
                 OwnedFd::from_raw_fd(check(libc::socket(domain, flags, protocol) as i64)? as RawFd)
             };
-            let pass = fd.try_clone().map_err(|_| Errno::EMFILE)?;
-            let n = server.add_handle(Handle { fd, write: false, mount: None })?;
-            Ok(Reply { value: n, extra: 0, fd: Some(pass) })
+            let handle = Arc::new(Handle { fd, write: false, mount: None });
+            Ok(Reply { value: server.add_handle(&handle)?, extra: 0, fd: Some(handle) })
         }
         Op::Bind | Op::Connect => {
             let h = server.handle(r.arg[0])?;
