@@ -27,6 +27,7 @@ fn main() {
         }
     }
     trials.push(Trial::test("killed_from_outside", killed_from_outside));
+    trials.push(Trial::test("room_for_descriptors", room_for_descriptors));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -53,6 +54,34 @@ fn killed_from_outside() -> Result<(), Failed> {
         return Err(format!("it ended with {ended}").into());
     }
     Ok(())
+}
+
+/// The host's tables of descriptors are large before others share them, in the supervisor and in the cell: each time that one has to
+/// grow afterwards, a thread waits some 10 ms.
+fn room_for_descriptors() -> Result<(), Failed> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a structure for the host to fill.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let room = limit.rlim_max.min(4096);
+    let mut command = Command::new(atoll());
+    command.args(["run", "--", "/bin/sleep", "1000"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let cell = Victim(command.spawn()?);
+    let size = |pid: i32| -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|l| l.strip_prefix("FDSize:")?.trim().parse().ok())
+    };
+    let begun = Instant::now();
+    loop {
+        let supervisor = cell.0.id() as i32;
+        let sizes: Vec<_> = [supervisor].into_iter().chain(children(supervisor)).map(size).collect();
+        if sizes.len() > 1 && sizes.iter().all(|s| s.is_some_and(|s| s >= room)) {
+            return Ok(());
+        }
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(format!("the supervisor's table, and those of its children: {sizes:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// A process outside that the attacks are aimed at.
