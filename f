@@ -1,1 +1,0 @@
-from a file
