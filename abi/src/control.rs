@@ -113,7 +113,7 @@ pub struct Descriptor {
     pub sequence: AtomicU32,
     /// Cores of this cell: the most that it can have at a time.
     pub cores: AtomicU32,
-    /// Cores of the machine: with some to spare, waiting may poll.
+    /// Cores of the machine: with some to spare, waiting may poll. 1 at first, until the supervisor knows.
     pub machine_cores: AtomicU32,
     /// Bytes of memory in the cell's extents now. What is behind is not there: the supervisor changes it when it has made that so.
     pub memory: AtomicU64,

@@ -46,8 +46,8 @@ pub enum Op {
     /// Reads from handle `arg[0]` at offset `arg[1]` into `a`, and `b` when `a` is full. Value: bytes.
     Read,
     /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`, or, if
-    /// `arg[2]` = 1, at whatever is the file's end. Value: bytes. If all of them were written, and `arg[3]` = 1 or, for data only, 2:
-    /// flushes it to its device then; `extra`: the error number of that, or 0.
+    /// `arg[2]` = 1, at whatever is the file's end. Value: bytes. With `arg[3]` = 1 or, for data only, 2: writes `a` alone; when all of it
+    /// is written, stores 1 into `b`, 4 bytes, and flushes the handle to its device. `extra`: the error number of that, or 0.
     Write,
     /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only.
     Sync,

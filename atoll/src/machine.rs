@@ -612,7 +612,8 @@ mod signals {
         unsafe {
             command.pre_exec(move || {
                 if away {
-                    libc::setsid();
+                    // No session of its own: see the cells' first processes in `atoll_supervisor::launch`.
+                    libc::setpgid(0, 0);
                 }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // It may have ended before that.

@@ -694,8 +694,13 @@ pub(crate) fn beside(name: &str, variable: &str, what: &str) -> Result<PathBuf> 
 }
 
 fn memory_of_machine() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram as u64 * u64::from(info.mem_unit)
+    // In the first line. In some containers this tells of the container, where sysinfo(2) tells of the machine.
+    let mut first = String::new();
+    let read = File::open("/proc/meminfo").and_then(|f| BufReader::new(f).read_line(&mut first));
+    let kib = read
+        .ok()
+        .and_then(|_| first.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map_or(1 << 30, |kib| kib << 10)
 }
 
 fn hostname() -> String {

@@ -50,6 +50,9 @@ use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, Time};
 const DIRTY_SOON: u64 = 1024;
 /// Dirty pages of a file after which its writer waits.
 const DIRTY_MAX: u64 = 8192;
+/// How often who waits for pages looks whether the server has noted that the host has them, ns: at first, and later.
+const NOTED_AFTER: u64 = 20_000;
+const NOTED_SELDOM: u64 = 1_000_000;
 /// No device has this number.
 const GONE: u64 = u64::MAX;
 /// Files that are looked at together where memory is short.
@@ -216,14 +219,30 @@ struct State {
     locks: Option<u64>,
     openings: u32,
     writers: u32,
-    /// Written pages are on their way out: they must stay where they are.
-    flushing: bool,
+    /// Written pages that are on their way out.
+    out: Option<Out>,
     /// The program maps it shared and writable: the host's page cache is the only one.
     direct: bool,
     /// Write behind would hide that the disk is full.
     through: bool,
     /// What has been brought in in order lately, as far as it is still here: from where in the file to where.
     in_order: (u64, u64),
+}
+
+impl State {
+    /// Are written pages on their way out? Until the host has them, they must stay where they are, and as they are.
+    fn is_flushing(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| out.there.load(Ordering::Acquire) == 0)
+    }
+}
+
+/// Written pages that are on their way out.
+#[derive(Clone)]
+struct Out {
+    /// Not 0: the host has them.
+    there: Arc<AtomicU32>,
+    /// The server notes it in there, and then goes on to write them to the device: nobody is woken when it does.
+    noted: bool,
 }
 
 /// What tells a file's contents at the host from those of another time: its size, and when it was written.
@@ -433,7 +452,7 @@ impl HostFs {
                 locks: None,
                 openings: 0,
                 writers: 0,
-                flushing: false,
+                out: None,
                 direct: false,
                 through: false,
                 in_order: (0, 0),
@@ -468,7 +487,7 @@ impl HostFs {
         self.for_each_file(|f| {
             assert_accounted("reclaiming");
             if let Some(mut s) = f.state.try_lock()
-                && !s.flushing
+                && !s.is_flushing()
                 && f.shared.load(Ordering::SeqCst) == 0
             {
                 freed += s.chunks.shrink(pages - freed, may_go);
@@ -701,7 +720,7 @@ impl HostNode {
         }
         // Kept open for the next time, it would go on filling the disk.
         let mut s = file.state.lock();
-        if s.openings > 0 || s.flushing || file.maps.load(Ordering::Relaxed) > 0 {
+        if s.openings > 0 || s.is_flushing() || file.maps.load(Ordering::Relaxed) > 0 {
             return;
         }
         if last {
@@ -1665,7 +1684,7 @@ impl HostFile {
     fn compare(&self, s: &mut State, attr: &HostAttr) {
         let same = contents(attr) == contents(&s.attr);
         let ours = s.written.is_some() || self.may_be_written();
-        if !same && s.chunks.dirty_pages() == 0 && !s.flushing && !ours {
+        if !same && s.chunks.dirty_pages() == 0 && !s.is_flushing() && !ours {
             s.size = attr.size;
             self.forget_cached(s);
         }
@@ -1795,7 +1814,7 @@ impl HostFile {
         if is_cheap
             && from < passed
             && s.writers == 0
-            && !s.flushing
+            && !s.is_flushing()
             && self.shared.load(Ordering::SeqCst) == 0
         {
             s.chunks.drop_clean(from, passed);
@@ -1805,13 +1824,23 @@ impl HostFile {
     }
 
     fn lock_settled(&self) -> MutexGuard<'_, State> {
+        let mut rest = NOTED_AFTER;
         loop {
             let s = self.state.lock();
-            if !s.flushing {
+            if !s.is_flushing() {
                 return s;
             }
+            let noted = s.out.as_ref().is_some_and(|out| out.noted);
             drop(s);
-            atoll_task::wait_uninterrupted(&self.flushed, 1, || (!self.state.lock().flushing).then_some(()));
+            if noted {
+                atoll_task::sleep_until(platform().now() + rest);
+                rest = (rest * 2).min(NOTED_SELDOM);
+            } else {
+                atoll_task::wait_uninterrupted(&self.flushed, 1, || {
+                    let s = self.state.lock();
+                    s.out.as_ref().is_none_or(|out| out.noted).then_some(())
+                });
+            }
         }
     }
 
@@ -1858,18 +1887,29 @@ impl HostFile {
             let size = s.size;
             let appended = s.appended.take();
             let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
-            // Of what was written before there is nothing else.
-            let sync = if s.chunks.dirty_pages() == 0 { sync } else { Sync::Not };
-            s.flushing = true;
+            // If of what was written before there is nothing else, and all goes in one message to a server on this machine.
+            let all = s.chunks.dirty_pages() == 0 && appended.is_none() && runs.len() == 1 && h.fd.is_some();
+            let sync = if all { sync } else { Sync::Not };
+            let mut there = Arc::new(AtomicU32::new(0));
+            let note = match Arc::get_mut(&mut there) {
+                Some(word) if sync != Sync::Not => extent_mut(word.as_mut_bytes()),
+                _ => Extent::default(),
+            };
+            let out = Out { there, noted: sync != Sync::Not };
+            s.out = Some(out.clone());
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
                 Some(base) => append_out(h, &mut runs, base, |run| written.push(run)).map(|()| None),
-                None => write_out(h, &runs, sync, |run| written.push(run)),
+                None => write_out(h, &runs, (sync, note), |run| written.push(run)),
             };
-            let stat = stat_handle(h).ok();
+            let stat = if out.noted { None } else { stat_handle(h).ok() };
             let mut s = self.state.lock();
-            s.flushing = false;
+            // Others may have gone on by now, and written out more.
+            let stat = stat.or_else(|| stat_handle(s.handle?).ok());
+            if s.out.as_ref().is_some_and(|now| Arc::ptr_eq(&now.there, &out.there)) {
+                s.out = None;
+            }
             let debts: Vec<_> = written.iter().flat_map(|run| s.chunks.debts(run)).collect();
             if let Some(a) = stat {
                 if appended.is_some() && a.size != s.size {
@@ -1959,7 +1999,7 @@ impl HostFile {
         let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
         match append {
             true => append_out(h, &mut run, at, pay)?,
-            false => write_out(h, &run, Sync::Not, pay).map(drop)?,
+            false => write_out(h, &run, (Sync::Not, Extent::default()), pay).map(drop)?,
         }
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
@@ -2026,16 +2066,15 @@ enum Sync {
     Data = 2,
 }
 
-/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there. Value: what came of
-/// `sync`, if that was asked for: it is if all goes in one message.
+/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there. One run can also go on to
+/// the device, in the same message: where it is noted that the host has it, and what came of that.
 fn write_out(
     h: Handle,
     runs: &[DirtyRun],
-    sync: Sync,
+    (sync, note): (Sync, Extent),
     mut done: impl FnMut(DirtyRun),
 ) -> Result<Option<Result<()>>> {
     let runs = in_pieces(h, runs);
-    let sync = if runs.len() == 1 { sync } else { Sync::Not };
     let mut calls = Vec::with_capacity(runs.len());
     for run in &runs {
         let mut r = Request::new(Op::Write);
@@ -2043,6 +2082,7 @@ fn write_out(
         r.arg[1] = run.at;
         r.arg[3] = sync as u64;
         r.a = Extent { offset: run.memory, len: run.len };
+        r.b = note;
         calls.push(Call::send(r)?);
     }
     let mut outcome = Ok(None);
@@ -2347,7 +2387,7 @@ impl File for HostFile {
             let gone = self.node.lock().upgrade().is_none_or(|n| n.place.lock().gone);
             if gone && self.maps.load(Ordering::Relaxed) == 0 {
                 let mut s = self.state.lock();
-                if !s.flushing && s.openings == 0 && !self.has_name() {
+                if !s.is_flushing() && s.openings == 0 && !self.has_name() {
                     s.chunks.clear();
                 }
                 self.drop_handle(&mut s);
@@ -2561,7 +2601,7 @@ impl Mappable for HostFile {
         self.check(&mut s);
         let mut pages = (offset..offset.saturating_add(len)).step_by(PAGE as usize);
         // While written pages are on their way out, the host may not know the file's end yet.
-        if s.chunks.dirty_pages() > 0 || s.flushing || pages.any(|at| s.chunks.is_valid(at)) {
+        if s.chunks.dirty_pages() > 0 || s.is_flushing() || pages.any(|at| s.chunks.is_valid(at)) {
             return Ok(None);
         }
         // A copy in the cache would hardly be asked for again.
@@ -2637,7 +2677,7 @@ pub fn vacate(from: u64) -> Result<u64> {
         let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
         for f in files {
             if let Some(mut s) = f.state.try_lock()
-                && !s.flushing
+                && !s.is_flushing()
                 && f.shared.load(Ordering::SeqCst) == 0
             {
                 moved += s.chunks.vacate(from, true)?;

@@ -355,11 +355,16 @@ impl HostSocket {
             within(DeviceRead, || host.receive(self.fd, &bufs[..n], room, control, flags))
         };
         let mut taken = receive();
-        if seen.urgent() && flags & net::MSG_OOB == 0 {
+        let mut still = 0;
+        if seen.urgent() && flags & (net::MSG_OOB | net::MSG_ERRQUEUE) == 0 {
             // At the mark of urgent data Linux gives EAGAIN although there is more behind it, if a signal for the calling thread is
             // pending (`tcp_recvmsg_locked`). Those of the host threads are no concern of the program's.
             for _ in 0..SIGNALS_MOST {
-                if !matches!(taken, Err(Errno::EAGAIN)) || host.probe(self.fd) & poll::IN == 0 {
+                if !matches!(taken, Err(Errno::EAGAIN)) {
+                    break;
+                }
+                still = host.probe(self.fd) & (poll::IN | poll::RDNORM | poll::PRI);
+                if still == 0 {
                     break;
                 }
                 taken = receive();
@@ -394,8 +399,8 @@ impl HostSocket {
             Err(Errno::EAGAIN) if flags & net::MSG_PEEK != 0 => {
                 Err(self.nothing(seen, poll::IN | poll::RDNORM))
             }
-            // It went past a mark of urgent data, if there was one.
-            Err(Errno::EAGAIN) => Err(self.nothing(seen, poll::IN | poll::RDNORM | poll::PRI)),
+            // It went past a mark of urgent data, if there was one that it could go past.
+            Err(Errno::EAGAIN) => Err(self.nothing(seen, (poll::IN | poll::RDNORM | poll::PRI) & !still)),
             Err(Errno::EFAULT) => {
                 // Pages that were never touched: the caller brings them in and comes back.
                 sink.note_missing();

@@ -215,20 +215,15 @@ const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 
 /// The filter of processes that run programs: [`ALLOWED`], anything else fails with EPERM. `memory`: the descriptor of the cell's memory.
 pub fn filter(memory: RawFd) -> Result<BpfProgram> {
-    compile(ALLOWED.iter(), memory, true)
+    compile(ALLOWED.iter(), memory)
 }
 
-/// The filter that a cell's first process starts with, and all others inherit. Whoever runs a program has the other one besides, so
-/// pairs of arguments are left to that: they are most of a filter, and the host takes a while for each instruction.
+/// The filter that a cell's first process starts with, and all others inherit.
 pub fn starting_filter(memory: RawFd) -> Result<BpfProgram> {
-    compile(ALLOWED.iter().chain(STARTING), memory, false)
+    compile(ALLOWED.iter().chain(STARTING), memory)
 }
 
-fn compile<'a>(
-    calls: impl Iterator<Item = &'a Allowed>,
-    memory: RawFd,
-    with_pairs: bool,
-) -> Result<BpfProgram> {
+fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>, memory: RawFd) -> Result<BpfProgram> {
     let fail = |e: seccompiler::BackendError| Error::with("the system-call filter", e);
     let equal = |arg: u8, value: u64| {
         // Commands and options are 32-bit: what the kernel ignores above is ignored here.
@@ -253,7 +248,6 @@ fn compile<'a>(
                 let c = SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(bits), 0).map_err(fail)?;
                 list.push(SeccompRule::new(vec![c]).map_err(fail)?);
             }
-            Only::Pairs(_) if !with_pairs => {}
             Only::Pairs(pairs) => {
                 for (a, from, to) in ranges(pairs) {
                     let at = |op, value| SeccompCondition::new(2, Len::Dword, op, value).map_err(fail);
@@ -274,7 +268,7 @@ fn compile<'a>(
         .map_err(fail)
 }
 
-/// The same pairs as ranges of the second part: the first part, the lowest and the highest.
+/// The same pairs as ranges of the second part, for the host takes a while for each instruction of a filter: the first part, the lowest and the highest.
 fn ranges(pairs: &[(u64, u64, &str)]) -> Vec<(u64, u64, u64)> {
     let mut sorted: Vec<(u64, u64)> = pairs.iter().map(|(a, b, _)| (*a, *b)).collect();
     sorted.sort_unstable();

@@ -414,7 +414,7 @@ fn begin_elsewhere(process: i32, cpus: &[usize]) {
         others.set(*cpu);
     }
     if others.count() > 0 && sched_setaffinity(Pid::from_raw(process), &others).is_ok() {
-        // It fails only if the process is gone.
+        // If it fails (it may have become somebody else by now), only the first process stays there: cores are pinned anyway.
         let _ = sched_setaffinity(Pid::from_raw(process), &all);
     }
 }
@@ -578,8 +578,10 @@ impl First<'_> {
         let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
         // SAFETY: plain system calls.
         unsafe {
-            // Away from the terminal: its signals are for the supervisor, which passes them on.
-            libc::setsid();
+            // Away from what is in the terminal's foreground: its signals are for the supervisor, which passes them on. Not to a session of
+            // its own: the host would schedule that against this one as a whole (autogroups, sched(7)), so that what is nicer here would
+            // go before it, and a core that is seldom busy would wait for seconds.
+            libc::setpgid(0, 0);
         }
         self.map(RUNTIME_BASE)?;
         self.close_others();

@@ -61,18 +61,22 @@ pub struct HostMount {
     read_only: bool,
     /// The device of the directory's file system, if files of that may be looked at. While the directory is open, no other has that number.
     device: Option<u64>,
+    /// Nobody changes that file system but this machine, so attributes are as they are, before a file is opened as well as after that.
+    local: bool,
 }
 
 impl HostMount {
     /// A directory, only to be read or also to be changed.
     pub fn new(root: OwnedFd, read_only: bool) -> HostMount {
-        let device = check_file_system(root.as_raw_fd()).and_then(|()| attributes(root.as_raw_fd())).ok();
-        HostMount { root, read_only, device: device.map(|(attr, _)| attr.dev) }
+        let kind = check_file_system(root.as_raw_fd());
+        let device = kind.and_then(|_| attributes(root.as_raw_fd())).ok();
+        let local = kind.is_ok_and(|kind| LOCAL.contains(&kind));
+        HostMount { root, read_only, device: device.map(|(attr, _)| attr.dev), local }
     }
 
     /// May files of the file system of this one, which has these attributes, be looked at?
     fn check_file_system(&self, fd: &OwnedFd, attr: &HostAttr) -> std::result::Result<(), Errno> {
-        if self.device == Some(attr.dev) { Ok(()) } else { check_file_system(fd.as_raw_fd()) }
+        if self.device == Some(attr.dev) { Ok(()) } else { check_file_system(fd.as_raw_fd()).map(drop) }
     }
 }
 
@@ -340,7 +344,8 @@ impl Server {
                     break r;
                 }
                 if self.served.load(Ordering::Relaxed) > 0 {
-                    drop(self.mount.lock().expect("no panic while it is taken").take());
+                    let mount = self.mount.lock().expect("no panic while it is taken").take();
+                    drop(mount);
                 }
                 let control = self.control();
                 let seen = control.server_bell.load(Ordering::Acquire);
@@ -438,8 +443,9 @@ impl Server {
             Ok(r) => {
                 answer.value = r.value as i64;
                 answer.extra = r.extra;
-                if let Some(handle) = r.fd {
-                    if send_fd(self.sockets[core].as_raw_fd(), handle.fd.as_raw_fd()) {
+                // A cell on another machine gets the number only.
+                if let (Some(handle), Some(socket)) = (r.fd, self.sockets.get(core)) {
+                    if send_fd(socket.as_raw_fd(), handle.fd.as_raw_fd()) {
                         answer.flags |= ANSWER_FD;
                     } else if r.extra & WALK_OPENED != 0 {
                         // That was a favour.
@@ -568,7 +574,9 @@ impl Server {
             }
             Op::Read | Op::Write => {
                 let h = self.handle(r.arg[0])?;
-                let iov = self.vectors(r)?;
+                // What goes on to the device is one piece.
+                let goes_on = op == Op::Write && r.arg[3] != 0;
+                let iov = self.vectors(&[r.a, r.b][..if goes_on { 1 } else { 2 }])?;
                 let offset = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
                 if op == Op::Read {
                     // SAFETY: the vectors lie in the cell's memory.
@@ -578,11 +586,16 @@ impl Server {
                     if !h.write {
                         return Err(Errno::EBADF);
                     }
-                    let len: usize = iov.iter().map(|v| v.iov_len).sum();
                     let value = write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?;
-                    let goes_on = r.arg[3] != 0 && value == len as u64;
-                    let failed = if goes_on { sync(h.fd.as_raw_fd(), r.arg[3] == 2).err() } else { None };
-                    Ok(Reply { value, extra: failed.map_or(0, |e| e.0.into()), fd: None })
+                    let mut extra = 0;
+                    if goes_on && value == r.a.len {
+                        // What was written is seen by who sees this.
+                        fence(Ordering::SeqCst);
+                        self.copy_out(r.b, &1u32.to_ne_bytes())?;
+                        let failed = sync(h.fd.as_raw_fd(), r.arg[3] == 2).err();
+                        extra = failed.map_or(0, |e| e.0.into());
+                    }
+                    Ok(Reply { value, extra, fd: None })
                 }
             }
             Op::Sync => {
@@ -739,11 +752,11 @@ impl Server {
     }
 
     /// Both buffers of a request, as vectors.
-    fn vectors(&self, r: &Request) -> std::result::Result<Vec<libc::iovec>, Errno> {
+    fn vectors(&self, extents: &[Extent]) -> std::result::Result<Vec<libc::iovec>, Errno> {
         let mut iov = Vec::with_capacity(2);
-        for e in [r.a, r.b] {
+        for e in extents {
             if e.len > 0 {
-                let (base, len) = self.buffer(e)?;
+                let (base, len) = self.buffer(*e)?;
                 iov.push(libc::iovec { iov_base: base.cast(), iov_len: len });
             }
         }
@@ -1130,7 +1143,9 @@ pub(crate) fn check(ret: i64) -> std::result::Result<i64, Errno> {
 
 /// May files of this one's file system be looked at? Not those of /proc and
 /// its kind, which show the host's insides.
-pub(crate) fn check_file_system(fd: RawFd) -> std::result::Result<(), Errno> {
+///
+/// Value: its kind (`statfs(2)`).
+pub(crate) fn check_file_system(fd: RawFd) -> std::result::Result<i64, Errno> {
     const INSIDES: [i64; 24] = [
         0x9fa0,      // proc
         0x6265_6572, // sysfs
@@ -1161,8 +1176,17 @@ pub(crate) fn check_file_system(fd: RawFd) -> std::result::Result<(), Errno> {
     let mut s: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     check(unsafe { libc::fstatfs(fd, &raw mut s) } as i64)?;
-    if INSIDES.contains(&(s.f_type as i64)) { Err(Errno::EACCES) } else { Ok(()) }
+    if INSIDES.contains(&(s.f_type as i64)) { Err(Errno::EACCES) } else { Ok(s.f_type as i64) }
 }
+
+/// Kinds of file systems that only this machine changes.
+const LOCAL: [i64; 5] = [
+    0xef53,      // ext2, 3 and 4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0x0102_1994, // tmpfs
+];
 
 /// Attributes of an open descriptor. Is it where a file system is mounted? The cell mounts its own /proc over the host's.
 fn attributes(fd: RawFd) -> std::result::Result<(HostAttr, bool), Errno> {
@@ -1297,7 +1321,9 @@ fn open_existing(m: &HostMount, path: &CStr, flags: i32) -> std::result::Result<
         return Err(Errno::EISDIR);
     }
     let fd = reopen(&fd, flags & !(libc::O_CREAT | libc::O_NOFOLLOW))?;
-    let attr = if flags & libc::O_TRUNC != 0 { attributes(fd.as_raw_fd())?.0 } else { before };
+    // Another machine's file system asks for them when a file is opened.
+    let same = flags & libc::O_TRUNC == 0 && m.local && m.device == Some(before.dev);
+    let attr = if same { before } else { attributes(fd.as_raw_fd())?.0 };
     Ok((fd, attr))
 }
 

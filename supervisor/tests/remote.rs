@@ -103,9 +103,9 @@ fn a_cell_elsewhere_is_served() {
     assert_eq!(fs::read(dir.path().join("file")).expect("the file"), long);
     // Written and flushed to the device at once.
     for mode in [1, 2] {
-        write.a.len = 3;
+        (write.a.len, write.b.len) = (3, 4);
         write.arg[3] = mode;
-        let (answer, _) = cell.answer(&write, b"abc");
+        let (answer, _) = cell.answer(&write, b"abc\0\0\0\0");
         assert_eq!((answer.value, answer.extra), (3, 0));
     }
     assert!(fs::read(dir.path().join("file")).expect("the file").starts_with(b"abcxxx"));
@@ -144,6 +144,35 @@ fn a_walk_opens() {
     let mut read = request(Op::Read, 5, 100);
     read.arg[0] = extra & !WALK_OPENED;
     assert_eq!(cell.call(&read, b""), (Ok(8), b"contents".to_vec()));
+}
+
+/// A walk that opens is served while something else is under way, too, by another thread.
+#[test]
+fn a_walk_opens_beside_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("file"), "contents").expect("a file");
+    let (mut cell, _remote) = cell(dir.path(), false);
+    let mut open = by_path(Op::Open, "file");
+    open.arg[1] = libc::O_RDWR as u64;
+    let handle = cell.call(&open, b"file").0.expect("a handle");
+    let long = vec![b'x'; BUFFERS_MAX as usize / 4];
+    let mut write = request(Op::Write, long.len() as u64, 0);
+    (write.cookie, write.arg[0], write.arg[3]) = (8, handle, 1);
+    write.b.len = 4;
+    let mut walk = request(Op::Walk, 5, 1000);
+    walk.arg[2] = 1;
+    for _ in 0..20 {
+        cell.ask(&write, &[&long[..], &[0; 4]].concat());
+        cell.ask(&walk, b"/file");
+        for _ in 0..2 {
+            let answer = cell.hear().expect("an answer");
+            let (request, value) = if answer.cookie == 8 { (&write, write.a.len) } else { (&walk, 1) };
+            assert_eq!(answer.value, value as i64);
+            assert_eq!(answer.extra & WALK_OPENED != 0, answer.cookie != 8);
+            let mut bytes = vec![0; request.filled(&answer).iter().sum::<u64>() as usize];
+            cell.port.read_exact(&mut bytes).expect("what was filled");
+        }
+    }
 }
 
 /// What a cell says that is no request.

@@ -330,7 +330,7 @@ int main(void)
 	pthread_t t;
 	pthread_create(&t, 0, busy, 0);
 	int wrong = 0;
-	for (int i = 0; i < 10000; i++) {
+	for (int i = 0; i < 10000 && wrong < 3; i++) {
 		send(c, "before", 6, 0);
 		send(c, "U", 1, MSG_OOB);
 		send(c, "behind", 6, 0);

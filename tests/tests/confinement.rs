@@ -28,6 +28,7 @@ fn main() {
     }
     trials.push(Trial::test("killed_from_outside", killed_from_outside));
     trials.push(Trial::test("room_for_descriptors", room_for_descriptors));
+    trials.push(Trial::test("same_session", same_session));
     libtest_mimic::run(&arguments(), trials).exit();
 }
 
@@ -56,6 +57,33 @@ fn killed_from_outside() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A cell that does nothing.
+fn idle_cell() -> std::io::Result<Victim> {
+    let mut command = Command::new(atoll());
+    command.args(["run", "--", "/bin/sleep", "1000"]).stdin(Stdio::null()).stderr(Stdio::null());
+    command.spawn().map(Victim)
+}
+
+/// Waits until something is true of what is known of a supervisor and its children.
+fn soon<T: std::fmt::Debug>(
+    of: &Victim,
+    know: impl Fn(i32) -> T,
+    is_so: impl Fn(&T, &[T]) -> bool,
+) -> Result<(), Failed> {
+    let (begun, supervisor) = (Instant::now(), of.0.id() as i32);
+    loop {
+        let (ours, theirs) =
+            (know(supervisor), children(supervisor).into_iter().map(&know).collect::<Vec<_>>());
+        if !theirs.is_empty() && is_so(&ours, &theirs) {
+            return Ok(());
+        }
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(format!("of the supervisor: {ours:?}; of its children: {theirs:?}").into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// The host's tables of descriptors are large before others share them, in the supervisor and in the cell: each time that one has to
 /// grow afterwards, a thread waits some 10 ms.
 fn room_for_descriptors() -> Result<(), Failed> {
@@ -63,25 +91,26 @@ fn room_for_descriptors() -> Result<(), Failed> {
     // SAFETY: a structure for the host to fill.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     let room = limit.rlim_max.min(4096);
-    let mut command = Command::new(atoll());
-    command.args(["run", "--", "/bin/sleep", "1000"]).stdin(Stdio::null()).stderr(Stdio::null());
-    let cell = Victim(command.spawn()?);
     let size = |pid: i32| -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         status.lines().find_map(|l| l.strip_prefix("FDSize:")?.trim().parse().ok())
     };
-    let begun = Instant::now();
-    loop {
-        let supervisor = cell.0.id() as i32;
-        let sizes: Vec<_> = [supervisor].into_iter().chain(children(supervisor)).map(size).collect();
-        if sizes.len() > 1 && sizes.iter().all(|s| s.is_some_and(|s| s >= room)) {
-            return Ok(());
-        }
-        if begun.elapsed() > Duration::from_secs(20) {
-            return Err(format!("the supervisor's table, and those of its children: {sizes:?}").into());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let enough = |size: &Option<u64>| size.is_some_and(|size| size >= room);
+    soon(&idle_cell()?, size, |ours, theirs| enough(ours) && theirs.iter().all(enough))
+}
+
+/// A cell is in its supervisor's session, so that the host does not schedule it against what else there is by groups of their own
+/// (autogroups, sched(7)); and not in its process group, whose signals are not for it.
+fn same_session() -> Result<(), Failed> {
+    let group_and_session = |pid: i32| -> Option<(i32, i32)> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(2).map(|field| field.parse().ok());
+        Some((fields.next()??, fields.next()??))
+    };
+    soon(&idle_cell()?, group_and_session, |ours, theirs| {
+        let Some((group, session)) = ours else { return false };
+        theirs.iter().all(|it| it.is_some_and(|it| it.0 != *group && it.1 == *session))
+    })
 }
 
 /// A process outside that the attacks are aimed at.
