@@ -47,7 +47,7 @@ pub enum Op {
     Read,
     /// Writes `a`, then `b`, to handle `arg[0]` at offset `arg[1]`, or, if
     /// `arg[2]` = 1, at whatever is the file's end. Value: bytes. With `arg[3]` = 1 or, for data only, 2: writes `a` alone; when all of it
-    /// is written, stores 1 into `b`, 4 bytes, and flushes the handle to its device. `extra`: the error number of that, or 0.
+    /// is written, stores 1 into `b`, 1 byte, and flushes the handle to its device. `extra`: the error number of that, or 0.
     Write,
     /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only.
     Sync,

@@ -608,12 +608,13 @@ mod signals {
     /// However this process ends, so does that one. `away`: a terminal's signals are for this one only.
     pub fn ends_with_us(command: &mut Command, away: bool) {
         let us = std::process::id();
-        // SAFETY: three calls, which may be made between fork and exec.
+        // SAFETY: calls that may be made between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 if away {
                     // No session of its own: see the cells' first processes in `atoll_supervisor::launch`.
                     libc::setpgid(0, 0);
+                    libc::signal(libc::SIGTTOU, libc::SIG_IGN);
                 }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // It may have ended before that.

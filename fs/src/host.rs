@@ -20,7 +20,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Resource;
@@ -215,6 +215,8 @@ struct State {
     checked: u64,
     /// A write behind that failed, until somebody is told.
     error: Option<Errno>,
+    /// How often the device has failed to take what was written, and how the last time.
+    failed: (u64, Errno),
     /// The handle that holds the cell's locks on the file.
     locks: Option<u64>,
     openings: u32,
@@ -240,7 +242,7 @@ impl State {
 #[derive(Clone)]
 struct Out {
     /// Not 0: the host has them.
-    there: Arc<AtomicU32>,
+    there: Arc<AtomicU8>,
     /// The server notes it in there, and then goes on to write them to the device: nobody is woken when it does.
     noted: bool,
 }
@@ -449,6 +451,7 @@ impl HostFs {
                 appended: None,
                 checked: 0,
                 error: None,
+                failed: (0, Errno::EIO),
                 locks: None,
                 openings: 0,
                 writers: 0,
@@ -580,15 +583,16 @@ impl FileSystem for HostFs {
 
     fn sync(&self) -> Result<()> {
         let mut files = core::mem::take(&mut *self.dirty.lock());
+        let mut outcome = Ok(());
         {
             let mut mapped = self.mapped.lock();
             mapped.retain(|f| f.upgrade().is_some_and(|f| f.may_be_written()));
             files.extend(mapped.iter().filter_map(Weak::upgrade));
         }
         for f in files {
-            f.flush()?;
+            outcome = outcome.and(f.flush());
         }
-        Ok(())
+        outcome
     }
 }
 
@@ -1824,15 +1828,18 @@ impl HostFile {
     }
 
     fn lock_settled(&self) -> MutexGuard<'_, State> {
-        let mut rest = NOTED_AFTER;
+        let (mut rest, mut last) = (NOTED_AFTER, None);
         loop {
             let s = self.state.lock();
             if !s.is_flushing() {
                 return s;
             }
-            let noted = s.out.as_ref().is_some_and(|out| out.noted);
+            let noted = s.out.as_ref().filter(|out| out.noted).map(|out| out.there.clone());
             drop(s);
-            if noted {
+            if let Some(noted) = noted {
+                if last.replace(noted.clone()).is_none_or(|last| !Arc::ptr_eq(&last, &noted)) {
+                    rest = NOTED_AFTER;
+                }
                 atoll_task::sleep_until(platform().now() + rest);
                 rest = (rest * 2).min(NOTED_SELDOM);
             } else {
@@ -1851,18 +1858,18 @@ impl HostFile {
 
     /// Writes all dirty pages to the host. An error is for whoever syncs or closes it.
     fn flush_for_later(&self) {
-        if let Err(e) = self.flush() {
-            self.state.lock().error = Some(e);
-        }
+        // It is noted.
+        let _ = self.flush_and(Sync::Not, true);
     }
 
     /// Writes all dirty pages to the host. Reports an earlier error, once.
     pub fn flush(&self) -> Result<()> {
-        self.flush_and(Sync::Not).map(drop)
+        self.flush_and(Sync::Not, false).map(drop)
     }
 
-    /// The same, and has the host write what it got to its device, if that takes no message of its own. Value: has it?
-    fn flush_and(&self, sync: Sync) -> Result<bool> {
+    /// The same, and has the host write what it got to its device, if that takes no message of its own. Value: has it? `later`: if
+    /// something can't be written, that is for whoever syncs or closes the file, who may be waiting for this.
+    fn flush_and(&self, sync: Sync, later: bool) -> Result<bool> {
         if self.may_be_written() {
             let mut s = self.lock_settled();
             if self.shared.load(Ordering::SeqCst) == 0 {
@@ -1877,26 +1884,38 @@ impl HostFile {
         loop {
             let begun = books::begin_for_nobody();
             let mut s = self.lock_settled();
-            if let Some(e) = s.error.take() {
+            if !later && let Some(e) = s.error.take() {
                 return Err(e);
             }
             if s.chunks.dirty_pages() == 0 {
                 return Ok(false);
             }
-            let h = self.obtain(&mut s, true)?;
+            let h = match self.obtain(&mut s, true) {
+                Err(e) if later => {
+                    s.error = Some(e);
+                    return Err(e);
+                }
+                h => h?,
+            };
             let size = s.size;
             let appended = s.appended.take();
             let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
             // If of what was written before there is nothing else, and all goes in one message to a server on this machine.
             let all = s.chunks.dirty_pages() == 0 && appended.is_none() && runs.len() == 1 && h.fd.is_some();
             let sync = if all { sync } else { Sync::Not };
-            let mut there = Arc::new(AtomicU32::new(0));
+            if s.chunks.dirty_pages() == 0 {
+                // The next write begins a new wait.
+                s.dirty_since = 0;
+            }
+            let mut there = Arc::new(AtomicU8::new(0));
             let note = match Arc::get_mut(&mut there) {
                 Some(word) if sync != Sync::Not => extent_mut(word.as_mut_bytes()),
                 _ => Extent::default(),
             };
             let out = Out { there, noted: sync != Sync::Not };
             s.out = Some(out.clone());
+            // Others may make more dirty before the answer comes.
+            let of_noted = if out.noted { s.chunks.debts(&runs[0]) } else { Vec::new() };
             drop(s);
             let mut written = Vec::with_capacity(runs.len());
             let outcome = match appended {
@@ -1905,12 +1924,21 @@ impl HostFile {
             };
             let stat = if out.noted { None } else { stat_handle(h).ok() };
             let mut s = self.state.lock();
-            // Others may have gone on by now, and written out more.
-            let stat = stat.or_else(|| stat_handle(s.handle?).ok());
-            if s.out.as_ref().is_some_and(|now| Arc::ptr_eq(&now.there, &out.there)) {
-                s.out = None;
+            let mut stat = stat.or_else(|| stat_handle(s.handle?).ok());
+            match &s.out {
+                Some(now) if Arc::ptr_eq(&now.there, &out.there) => s.out = None,
+                // Others have gone on by now, and are writing out more: they will know how it is then.
+                Some(_) => stat = None,
+                None => {}
             }
-            let debts: Vec<_> = written.iter().flat_map(|run| s.chunks.debts(run)).collect();
+            let debts = match out.noted {
+                true if written.is_empty() => Vec::new(),
+                true => of_noted,
+                false => written.iter().flat_map(|run| s.chunks.debts(run)).collect(),
+            };
+            if let Ok(Some(Err(e))) = outcome {
+                s.failed = (s.failed.0 + 1, e);
+            }
             if let Some(a) = stat {
                 if appended.is_some() && a.size != s.size {
                     // Others have appended, too: what is where is known to the host only.
@@ -1922,11 +1950,10 @@ impl HostFile {
                     s.written = None;
                 }
             }
-            if s.chunks.dirty_pages() == 0 {
-                // The next write begins a new wait.
-                s.dirty_since = 0;
-            }
             if let Err(e) = &outcome {
+                if later {
+                    s.error = Some(*e);
+                }
                 for run in &runs {
                     s.chunks.mark_dirty(*run);
                 }
@@ -2240,8 +2267,14 @@ impl File for HostFile {
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        if self.flush_and(if data_only { Sync::Data } else { Sync::All })? {
-            return Ok(());
+        let failures = self.state.lock().failed.0;
+        // The host tells one of all who have it open here at the same time: the others, too, have lost what they wrote.
+        let told = || {
+            let (now, e) = self.state.lock().failed;
+            if now == failures { Ok(()) } else { Err(e) }
+        };
+        if self.flush_and(if data_only { Sync::Data } else { Sync::All }, false)? {
+            return told();
         }
         let h = {
             let mut s = self.lock_settled();
@@ -2250,7 +2283,11 @@ impl File for HostFile {
         let mut r = Request::new(Op::Sync);
         r.arg[0] = h.number;
         r.arg[1] = u64::from(data_only);
-        call(r).map(drop)
+        if let Err(e) = call(r) {
+            let mut s = self.state.lock();
+            s.failed = (s.failed.0 + 1, e);
+        }
+        told()
     }
 
     fn truncate(&self, len: u64) -> Result<()> {

@@ -397,7 +397,7 @@ impl HostSocket {
             // The urgent byte has been announced and isn't there yet; of others this says nothing.
             Err(Errno::EAGAIN) if flags & net::MSG_OOB != 0 => Err(self.nothing(seen, poll::PRI)),
             Err(Errno::EAGAIN) if flags & net::MSG_PEEK != 0 => {
-                Err(self.nothing(seen, poll::IN | poll::RDNORM))
+                Err(self.nothing(seen, (poll::IN | poll::RDNORM) & !still))
             }
             // It went past a mark of urgent data, if there was one that it could go past.
             Err(Errno::EAGAIN) => Err(self.nothing(seen, (poll::IN | poll::RDNORM | poll::PRI) & !still)),

@@ -582,6 +582,8 @@ impl First<'_> {
             // its own: the host would schedule that against this one as a whole (autogroups, sched(7)), so that what is nicer here would
             // go before it, and a core that is seldom busy would wait for seconds.
             libc::setpgid(0, 0);
+            // Nor is it stopped if it says there why it can't go on (`stty tostop`).
+            libc::signal(libc::SIGTTOU, libc::SIG_IGN);
         }
         self.map(RUNTIME_BASE)?;
         self.close_others();

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -586,12 +586,15 @@ impl Server {
                     if !h.write {
                         return Err(Errno::EBADF);
                     }
+                    let note = if goes_on { Some(self.buffer(r.b)?) } else { None };
+                    if note.is_some_and(|(_, len)| len != 1) {
+                        return Err(Errno::EINVAL);
+                    }
                     let value = write_all(h.fd.as_raw_fd(), iov, offset, r.arg[2] == 1)?;
                     let mut extra = 0;
-                    if goes_on && value == r.a.len {
-                        // What was written is seen by who sees this.
-                        fence(Ordering::SeqCst);
-                        self.copy_out(r.b, &1u32.to_ne_bytes())?;
+                    if let Some((note, _)) = note.filter(|_| value == r.a.len) {
+                        // SAFETY: a byte of the cell's memory, which others use as this does, too.
+                        unsafe { AtomicU8::from_ptr(note) }.store(1, Ordering::Release);
                         let failed = sync(h.fd.as_raw_fd(), r.arg[3] == 2).err();
                         extra = failed.map_or(0, |e| e.0.into());
                     }

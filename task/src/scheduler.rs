@@ -848,8 +848,8 @@ fn event_loop() {
         }
         if with_private(|p| p.has_events()) && is_time() {
             // It comes by the scheduler, whoever sends messages without end: deadlines pass meanwhile.
-            if with_private(|p| p.ready.len() > 0) {
-                // Those who wait for it need not, if another core is idle.
+            if with_private(|p| p.ready.len() > 1) {
+                // The next one runs here; those behind it need not wait, if another core is idle.
                 spread();
             }
             let me = current();
