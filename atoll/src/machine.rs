@@ -612,9 +612,7 @@ mod signals {
         unsafe {
             command.pre_exec(move || {
                 if away {
-                    // No session of its own: see the cells' first processes in `atoll_supervisor::launch`.
-                    libc::setpgid(0, 0);
-                    libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+                    atoll_supervisor::launch::leave_foreground();
                 }
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // It may have ended before that.

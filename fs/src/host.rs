@@ -1859,17 +1859,17 @@ impl HostFile {
     /// Writes all dirty pages to the host. An error is for whoever syncs or closes it.
     fn flush_for_later(&self) {
         // It is noted.
-        let _ = self.flush_and(Sync::Not, true);
+        let _ = self.flush_and(ToDevice::Not, true);
     }
 
     /// Writes all dirty pages to the host. Reports an earlier error, once.
     pub fn flush(&self) -> Result<()> {
-        self.flush_and(Sync::Not, false).map(drop)
+        self.flush_and(ToDevice::Not, false).map(drop)
     }
 
     /// The same, and has the host write what it got to its device, if that takes no message of its own. Value: has it? `later`: if
     /// something can't be written, that is for whoever syncs or closes the file, who may be waiting for this.
-    fn flush_and(&self, sync: Sync, later: bool) -> Result<bool> {
+    fn flush_and(&self, sync: ToDevice, later: bool) -> Result<bool> {
         if self.may_be_written() {
             let mut s = self.lock_settled();
             if self.shared.load(Ordering::SeqCst) == 0 {
@@ -1902,17 +1902,17 @@ impl HostFile {
             let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
             // If of what was written before there is nothing else, and all goes in one message to a server on this machine.
             let all = s.chunks.dirty_pages() == 0 && appended.is_none() && runs.len() == 1 && h.fd.is_some();
-            let sync = if all { sync } else { Sync::Not };
+            let sync = if all { sync } else { ToDevice::Not };
             if s.chunks.dirty_pages() == 0 {
                 // The next write begins a new wait.
                 s.dirty_since = 0;
             }
             let mut there = Arc::new(AtomicU8::new(0));
             let note = match Arc::get_mut(&mut there) {
-                Some(word) if sync != Sync::Not => extent_mut(word.as_mut_bytes()),
+                Some(word) if sync != ToDevice::Not => extent_mut(word.as_mut_bytes()),
                 _ => Extent::default(),
             };
-            let out = Out { there, noted: sync != Sync::Not };
+            let out = Out { there, noted: sync != ToDevice::Not };
             s.out = Some(out.clone());
             // Others may make more dirty before the answer comes.
             let of_noted = if out.noted { s.chunks.debts(&runs[0]) } else { Vec::new() };
@@ -1922,6 +1922,7 @@ impl HostFile {
                 Some(base) => append_out(h, &mut runs, base, |run| written.push(run)).map(|()| None),
                 None => write_out(h, &runs, (sync, note), |run| written.push(run)),
             };
+            // Of a noted one below, where nobody else changes it: it takes no message.
             let stat = if out.noted { None } else { stat_handle(h).ok() };
             let mut s = self.state.lock();
             let mut stat = stat.or_else(|| stat_handle(s.handle?).ok());
@@ -2026,7 +2027,7 @@ impl HostFile {
         let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
         match append {
             true => append_out(h, &mut run, at, pay)?,
-            false => write_out(h, &run, (Sync::Not, Extent::default()), pay).map(drop)?,
+            false => write_out(h, &run, (ToDevice::Not, Extent::default()), pay).map(drop)?,
         }
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
@@ -2087,7 +2088,7 @@ fn in_pieces(h: Handle, runs: &[DirtyRun]) -> Vec<DirtyRun> {
 
 /// Is what is written to go on to the device, and what of it? As a request has it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sync {
+enum ToDevice {
     Not = 0,
     All = 1,
     Data = 2,
@@ -2098,7 +2099,7 @@ enum Sync {
 fn write_out(
     h: Handle,
     runs: &[DirtyRun],
-    (sync, note): (Sync, Extent),
+    (sync, note): (ToDevice, Extent),
     mut done: impl FnMut(DirtyRun),
 ) -> Result<Option<Result<()>>> {
     let runs = in_pieces(h, runs);
@@ -2117,7 +2118,7 @@ fn write_out(
         match c.wait() {
             Ok(n) if n == run.len => {
                 done(*run);
-                if sync != Sync::Not {
+                if sync != ToDevice::Not {
                     let e = c.extra() as u32;
                     outcome = Ok(Some(if e == 0 { Ok(()) } else { Err(Errno(e)) }));
                 }
@@ -2273,7 +2274,7 @@ impl File for HostFile {
             let (now, e) = self.state.lock().failed;
             if now == failures { Ok(()) } else { Err(e) }
         };
-        if self.flush_and(if data_only { Sync::Data } else { Sync::All }, false)? {
+        if self.flush_and(if data_only { ToDevice::Data } else { ToDevice::All }, false)? {
             return told();
         }
         let h = {

@@ -404,8 +404,20 @@ fn room_for_descriptors(any: BorrowedFd) {
     let _ = rustix::io::fcntl_dupfd_cloexec(any, limit.min(ROOM).saturating_sub(1) as i32);
 }
 
+/// Takes this process away from what is in the terminal's foreground: the signals for that are for the supervisor, which passes them on. Not
+/// to a session of its own: the host would schedule that against this one as a whole (autogroups, sched(7)), so that what is nicer here
+/// would go before it, and a core that is seldom busy would wait for seconds. May be called between fork and exec.
+pub fn leave_foreground() {
+    // SAFETY: plain system calls.
+    unsafe {
+        libc::setpgid(0, 0);
+        // Nor is it stopped if it says something there (`stty tostop`).
+        libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+    }
+}
+
 /// Has a new process begin on a processor of `cpus` that this one doesn't need. The host often leaves it behind its parent, although others
-/// are idle: virtual ones that sleep don't look so. Where it goes then is not restricted.
+/// are idle (three of four times, measured in a VM; why is not known). Where it goes then is not restricted.
 fn begin_elsewhere(process: i32, cpus: &[usize]) {
     use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
     let Ok(all) = sched_getaffinity(None) else { return };
@@ -576,15 +588,7 @@ impl First<'_> {
 
     fn prepare(&self) -> Result<u64> {
         let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
-        // SAFETY: plain system calls.
-        unsafe {
-            // Away from what is in the terminal's foreground: its signals are for the supervisor, which passes them on. Not to a session of
-            // its own: the host would schedule that against this one as a whole (autogroups, sched(7)), so that what is nicer here would
-            // go before it, and a core that is seldom busy would wait for seconds.
-            libc::setpgid(0, 0);
-            // Nor is it stopped if it says there why it can't go on (`stty tostop`).
-            libc::signal(libc::SIGTTOU, libc::SIG_IGN);
-        }
+        leave_foreground();
         self.map(RUNTIME_BASE)?;
         self.close_others();
         if let Some(kept) = self.keep.last() {

@@ -116,38 +116,20 @@ pub(crate) fn used(file: &File) -> u64 {
     file.metadata().map_or(0, |m| m.blocks() * 512)
 }
 
-/// A new mapping of the first `len` bytes of a file, at an address of the host's choice.
-fn map(file: &File, len: u64, access: i32, flags: i32) -> io::Result<*mut u8> {
-    // SAFETY: as above: it replaces nothing.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, access, flags, file.as_raw_fd(), 0) };
-    if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }
-}
-
 /// What a file holds, mapped to be read. Whoever shortens the file meanwhile ends this process (SIGBUS), as they would end a program
 /// that runs from it.
-pub(crate) struct Content {
-    base: *mut u8,
-    len: usize,
-}
+pub(crate) struct Content(Mapping);
 
 impl Content {
     /// Maps a file that is not empty.
     pub fn of(file: &File) -> io::Result<Content> {
-        let len = file.metadata()?.len();
-        Ok(Content { base: map(file, len, libc::PROT_READ, libc::MAP_PRIVATE)?, len: len as usize })
+        Mapping::map(file, file.metadata()?.len(), libc::PROT_READ, libc::MAP_PRIVATE).map(Content)
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: mapped as long as this lives. Those of a program's file do not change.
-        unsafe { std::slice::from_raw_parts(self.base, self.len) }
-    }
-}
-
-impl Drop for Content {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; references into it don't outlive it.
-        unsafe { libc::munmap(self.base.cast(), self.len) };
+        unsafe { std::slice::from_raw_parts(self.0.base, self.0.len) }
     }
 }
 
@@ -167,12 +149,17 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes of a file, writable.
     pub fn new(file: &File, len: u64) -> io::Result<Mapping> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        Ok(Mapping {
-            base: map(file, len, access, libc::MAP_SHARED | libc::MAP_NORESERVE)?,
-            len: len as usize,
-            there: AtomicU64::new(len),
-        })
+        Mapping::map(file, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE)
+    }
+
+    fn map(file: &File, len: u64, access: i32, flags: i32) -> io::Result<Mapping> {
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the host's choice.
+        let base = unsafe { libc::mmap(null, len as usize, access, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { base: base.cast(), len: len as usize, there: AtomicU64::new(len) })
     }
 
     /// Maps as much as `most` bytes of a file that has `size` now.

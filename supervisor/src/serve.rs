@@ -754,7 +754,7 @@ impl Server {
         }
     }
 
-    /// Both buffers of a request, as vectors.
+    /// Buffers of a request, as vectors.
     fn vectors(&self, extents: &[Extent]) -> std::result::Result<Vec<libc::iovec>, Errno> {
         let mut iov = Vec::with_capacity(2);
         for e in extents {
@@ -1193,11 +1193,16 @@ const LOCAL: [i64; 5] = [
 
 /// Attributes of an open descriptor. Is it where a file system is mounted? The cell mounts its own /proc over the host's.
 fn attributes(fd: RawFd) -> std::result::Result<(HostAttr, bool), Errno> {
+    attributes_of(fd, c"", libc::AT_EMPTY_PATH)
+}
+
+/// The same, or of a name under one. Nothing is mounted for that, as with `stat(2)`.
+fn attributes_of(dir: RawFd, name: &CStr, flags: i32) -> std::result::Result<(HostAttr, bool), Errno> {
+    let flags = flags | libc::AT_NO_AUTOMOUNT;
     // SAFETY: a plain structure for the host to fill.
     let mut s: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: as above; a valid name.
-    let r =
-        unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_BASIC_STATS, &raw mut s) };
+    let r = unsafe { libc::statx(dir, name.as_ptr(), flags, libc::STATX_BASIC_STATS, &raw mut s) };
     check(r.into())?;
     let attr = HostAttr {
         ino: s.stx_ino,
@@ -1244,32 +1249,7 @@ fn read_link(fd: &OwnedFd) -> std::result::Result<Vec<u8>, Errno> {
 
 /// Attributes of an open descriptor, or of a name under one.
 fn stat(dir: RawFd, name: &CStr, flags: i32) -> std::result::Result<HostAttr, Errno> {
-    // SAFETY: a plain structure for the host to fill.
-    let mut s: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: as above; a valid name.
-    check(unsafe { libc::fstatat(dir, name.as_ptr(), &raw mut s, flags) } as i64)?;
-    Ok(attr(&s))
-}
-
-fn attr(s: &libc::stat) -> HostAttr {
-    HostAttr {
-        ino: s.st_ino,
-        dev: s.st_dev,
-        size: s.st_size as u64,
-        blocks: s.st_blocks as u64,
-        rdev: s.st_rdev,
-        mode: s.st_mode,
-        nlink: s.st_nlink as u32,
-        uid: s.st_uid,
-        gid: s.st_gid,
-        blksize: s.st_blksize as u32,
-        atime_nsec: s.st_atime_nsec as u32,
-        mtime_nsec: s.st_mtime_nsec as u32,
-        ctime_nsec: s.st_ctime_nsec as u32,
-        atime: s.st_atime,
-        mtime: s.st_mtime,
-        ctime: s.st_ctime,
-    }
+    attributes_of(dir, name, flags).map(|(attr, _)| attr)
 }
 
 /// Opens a path beneath a directory, through no symbolic link.

@@ -34,9 +34,7 @@ fn main() {
 
 /// A cell whose first process is killed, and so never says how it ended, has ended all the same.
 fn killed_from_outside() -> Result<(), Failed> {
-    let mut command = Command::new(atoll());
-    command.args(["run", "--", "/bin/sleep", "1000"]).stdin(Stdio::null()).stderr(Stdio::null());
-    let mut cell = Victim(command.spawn()?);
+    let mut cell = idle_cell()?;
     let begun = Instant::now();
     let ended = loop {
         for first in children(cell.0.id() as i32) {
