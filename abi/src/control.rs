@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 19;
+pub const ABI_VERSION: u32 = 20;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -251,9 +251,16 @@ pub struct CoreArea {
     pub continuation: AtomicU64,
     /// And with which argument.
     pub argument: AtomicU64,
-    /// How long the core has slept, as the nucleus counts, ns; while it sleeps [`ASLEEP`] and when it would have begun with that
-    /// if it had slept all that time at once.
+    /// How long the core has slept, as the nucleus counts, on the host as the runtime does, ns; while it sleeps [`ASLEEP`] and when it
+    /// would have begun with that if it had slept all that time at once.
     pub slept: AtomicU64,
+    /// For how long its processor was elsewhere while it worked, as far as that is known, ns. Its own; on the host.
+    pub stolen: AtomicU64,
+    /// What part of its processor's time others than this cell have used lately, thousandths. The supervisor says that where cores are
+    /// pinned and it knows; else it is 0.
+    pub others: AtomicU32,
+    /// What part of it the core itself has used, in the same way.
+    pub used: AtomicU32,
     /// Where the nucleus puts the registers of what it interrupted ([`SigContext`]).
     pub trap: [AtomicU64; TRAP_WORDS],
     /// Since when something waits that has come for the core while it ran the runtime, which is not interrupted, ns; 0: nothing
@@ -276,7 +283,9 @@ impl CoreArea {
         }
     }
 
-    /// How long the core has slept by `now`, as the nucleus counts, ns.
+    /// How long the core has slept by `now`, ns.
+    ///
+    /// [`CoreArea::slept`] says who counts.
     pub fn slept_by(&self, now: u64) -> u64 {
         match self.slept.load(Ordering::Relaxed) {
             asleep if asleep & ASLEEP != 0 => now.saturating_sub(asleep & !ASLEEP),

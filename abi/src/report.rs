@@ -181,6 +181,8 @@ pub struct CoreInfo {
     pub put_off_longest_ns: u64,
     /// The system call that the core was in by then; none: in none.
     pub put_off_longest_in: Option<u64>,
+    /// What part of its processor's time others than the cell have used lately, thousandths; 0 also where that isn't known.
+    pub others: u32,
 }
 
 /// All threads of programs, by process and thread id.

@@ -22,7 +22,8 @@ use crate::syscalls;
 run, WAIT how long it was ready and had to wait for its core, in seconds; SWITCHES how often it has let its core
 go by itself, and was made to. NICE is a nice value, or `rt` and a real-time priority.
 
-With --cores, READY are the threads that wait for a core now, and the other columns count since the cell began:
+With --cores, READY are the threads that wait for a core now, OTHERS is how much of its processor others on the host
+have used lately (from 30 % on its threads go to cores that have room), and the other columns count since the cell began:
 SLEEPS and IDLE (seconds), DEADLINES and INTERRUPTS that came while a program ran or was to go on. The runtime is not
 interrupted: PUT-OFF is how often one of these had to wait for it, MEAN and LONGEST how long (us), IN which call.
 
@@ -134,6 +135,7 @@ fn table_of_cores(cores: &[CoreInfo]) -> String {
         "CORE",
         "STATE",
         "READY",
+        "OTHERS",
         "SWITCHES",
         "MOVED",
         "SLEEPS",
@@ -153,6 +155,7 @@ fn table_of_cores(cores: &[CoreInfo]) -> String {
             n.to_string(),
             if c.online { "online" } else { "offline" }.into(),
             c.ready.to_string(),
+            format!("{}%", (c.others + 5) / 10),
             c.switches.to_string(),
             c.migrations.to_string(),
             c.sleeps.to_string(),
@@ -165,7 +168,7 @@ fn table_of_cores(cores: &[CoreInfo]) -> String {
             c.put_off_longest_in.map(call_name).unwrap_or_default(),
         ]
     }));
-    columns(&rows, |n| matches!(n, 1 | 12))
+    columns(&rows, |n| matches!(n, 1 | 13))
 }
 
 fn call_name(number: u64) -> String {

@@ -259,6 +259,7 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
     live.grow();
     let mut registered = None;
     let status = cell.wait(|| {
+        live.look_at_neighbours();
         registered = Some(register(live, name, move |why| {
             if verbose {
                 eprintln!("atoll: `atoll ls` will not show this cell: {why}");

@@ -121,6 +121,7 @@ fn of_core(n: usize) -> CoreInfo {
         put_off_ns: s.put_off_ns,
         put_off_longest_ns: s.put_off_longest_ns,
         put_off_longest_in: s.put_off_longest_in.checked_sub(1),
+        others: s.others,
     }
 }
 

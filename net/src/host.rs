@@ -33,6 +33,8 @@ const SOCKETS_MAX: usize = 1 << 20;
 const BOUNCE: usize = 4096;
 /// Bytes that one host call receives from a stream.
 const AT_ONCE: u64 = 64 << 10;
+/// After so many receives by the same core, and none by others, that one watches the socket. To change takes some three host calls.
+const FOLLOW: u32 = 16;
 /// How often one receive is made again because a signal came.
 const SIGNALS_MOST: usize = 10;
 /// Flags of a receive that does not simply take what is next.
@@ -114,6 +116,8 @@ pub struct HostSocket {
     let_go: SetOnce<Arc<Call>>,
     /// The core that watches it; -1: none yet.
     watcher: AtomicI32,
+    /// How often another core has taken something from it since that one or a third one did, and which: [`HostSocket::taken_by`].
+    elsewhere: AtomicU32,
     watching: Mutex<()>,
     listening: AtomicBool,
     /// A call was made on it that would have waited.
@@ -147,6 +151,7 @@ impl HostSocket {
             handle: AtomicU64::new(handle),
             let_go: SetOnce::new(),
             watcher: AtomicI32::new(-1),
+            elsewhere: AtomicU32::new(0),
             watching: Mutex::new(()),
             listening: AtomicBool::new(false),
             waits: AtomicBool::new(false),
@@ -207,14 +212,33 @@ impl HostSocket {
         }
     }
 
-    /// The core that watches it is not used any more: this one does from now on.
+    /// Core `me` takes something. Value: should another core watch than `watcher`, which does? Not one that isn't used any more; and who
+    /// uses it is not told of each event by another core for long, which would have to wake up for that.
+    #[inline]
+    fn taken_by(&self, me: usize, watcher: usize) -> bool {
+        let before = self.elsewhere.load(Ordering::Relaxed);
+        if me == watcher {
+            if before != 0 {
+                self.elsewhere.store(0, Ordering::Relaxed);
+            }
+            return !atoll_task::is_online(watcher);
+        }
+        let (core, times) = (before >> 8, before & 0xff);
+        let times = if core == me as u32 { (times + 1).min(FOLLOW) } else { 1 };
+        self.elsewhere.store((me as u32) << 8 | times, Ordering::Relaxed);
+        times >= FOLLOW || !atoll_task::is_online(watcher)
+    }
+
+    /// This core watches it from now on, if the one that does is not used any more, or not for this socket.
     #[cold]
     fn watch_elsewhere(&self) {
         let _one = self.watching.lock();
         let (Ok(host), watcher) = (host(), self.watcher.load(Ordering::Relaxed)) else { return };
-        if watcher < 0 || atoll_task::is_online(watcher as usize) {
+        let is_used_here = self.elsewhere.load(Ordering::Relaxed) == (core_local().id() as u32) << 8 | FOLLOW;
+        if watcher < 0 || atoll_task::is_online(watcher as usize) && !is_used_here {
             return;
         }
+        self.elsewhere.store(0, Ordering::Relaxed);
         // Whoever takes something meanwhile sees that and notes it again.
         self.watcher.store(-1, Ordering::SeqCst);
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
@@ -244,11 +268,19 @@ impl HostSocket {
         match self.watcher.load(Ordering::Acquire) {
             core if core >= 0 => {
                 self.shared.readiness.took(seen, all, host.looks(core as usize));
-                if self.watcher.load(Ordering::SeqCst) != core || !atoll_task::is_online(core as usize) {
+                if self.watcher.load(Ordering::SeqCst) != core
+                    || self.taken_by(core_local().id(), core as usize)
+                {
                     self.took_elsewhere(host);
                 }
             }
-            _ => self.shared.readiness.took_unwatched(),
+            _ => {
+                self.shared.readiness.took_unwatched();
+                if self.watched() {
+                    // Since a moment ago.
+                    self.took_elsewhere(host);
+                }
+            }
         }
     }
 

@@ -141,7 +141,7 @@ impl Looks {
 }
 
 /// Idle time and all time of each processor of the host, in its ticks.
-type Processors = Vec<(usize, u64, u64)>;
+pub(crate) type Processors = Vec<(usize, u64, u64)>;
 
 fn processors(stat: &str) -> Processors {
     let each = stat.lines().filter_map(|line| {
@@ -157,7 +157,7 @@ fn processors(stat: &str) -> Processors {
     each.collect()
 }
 
-fn look_at_processors() -> Processors {
+pub(crate) fn look_at_processors() -> Processors {
     processors(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 

@@ -27,7 +27,7 @@ use crate::growth::{Elastic, ElasticUse};
 use crate::launch::Sender;
 use crate::memory;
 use crate::remote::{NONSENSE, Remote};
-use crate::{Error, Result, growth};
+use crate::{Error, Result, growth, neighbours};
 
 /// Longest request, bytes: an encoded configuration takes more as JSON.
 const REQUEST_MAX: usize = 256 << 10;
@@ -178,11 +178,15 @@ enum Seen {
     Elsewhere(Arc<Remote>, u64),
 }
 
-struct Here {
-    extents: Arc<Extents>,
-    sender: Sender,
-    first: i32,
-    elastic: Option<Elastic>,
+/// What this process shares with a cell.
+pub(crate) struct Here {
+    pub extents: Arc<Extents>,
+    pub sender: Sender,
+    /// The host's id of its first process.
+    pub first: i32,
+    pub elastic: Option<Elastic>,
+    /// The host's processors of its cores, if they are pinned.
+    pub cpus: Option<Vec<usize>>,
 }
 
 impl Here {
@@ -250,16 +254,8 @@ fn unix_time() -> Duration {
 
 impl Live {
     /// One that begins now.
-    pub(crate) fn new(
-        extents: Arc<Extents>,
-        sender: Sender,
-        first: i32,
-        elastic: Option<Elastic>,
-        cores: usize,
-        program: String,
-        grid: GridConfig,
-    ) -> Live {
-        Self::with(Seen::Here(Here { extents, sender, first, elastic }), cores, program, grid)
+    pub(crate) fn new(here: Here, cores: usize, program: String, grid: GridConfig) -> Live {
+        Self::with(Seen::Here(here), cores, program, grid)
     }
 
     /// One on a machine of its own, with so many bytes of memory.
@@ -412,6 +408,19 @@ impl Live {
         })
     }
 
+    /// Its cores' areas, and the processors that they are pinned to.
+    pub(crate) fn pinned_cores(&self) -> Option<(&[CoreArea], &[usize])> {
+        let Seen::Here(here) = &self.seen else { return None };
+        Some((&here.control().cores[..self.cores], here.cpus.as_deref()?))
+    }
+
+    /// Tells its cores from now on what others use of their processors.
+    pub fn look_at_neighbours(self: &Arc<Self>) {
+        if self.cores > 1 && self.pinned_cores().is_some() {
+            neighbours::start(self.clone());
+        }
+    }
+
     /// Has it ended?
     pub(crate) fn is_over(&self) -> bool {
         match &self.seen {
@@ -469,7 +478,7 @@ impl Live {
     }
 
     /// How many cores it uses.
-    fn online(&self) -> u32 {
+    pub(crate) fn online(&self) -> u32 {
         let said = match &self.seen {
             Seen::Here(here) => here.control().life.online.load(Ordering::Relaxed),
             Seen::Elsewhere(remote, _) => remote.online().unwrap_or(0),

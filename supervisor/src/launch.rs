@@ -19,7 +19,7 @@ use crate::cores::{Counts, Cpus};
 use crate::extents::Extents;
 use crate::growth::Elastic;
 use crate::image::Image;
-use crate::inspect::Live;
+use crate::inspect::{Here, Live};
 use crate::memory::{self, Mapping, check};
 use crate::placement::Placement;
 use crate::serve::{HostMount, Served, Server, Streams};
@@ -492,15 +492,16 @@ impl Cell {
     /// What it takes to look at the cell, for other threads.
     pub fn live(&self) -> Arc<Live> {
         let base = self.extents.sizes.now;
-        Arc::new(Live::new(
-            self.extents.clone(),
-            self.sender(),
-            self.child,
-            self.elastic.map(|reserve| Elastic::new(base, reserve, Counts::new(self.online, self.cpus()))),
-            self.cores,
-            self.program.clone(),
-            self.grid.clone(),
-        ))
+        let here = Here {
+            extents: self.extents.clone(),
+            sender: self.sender(),
+            first: self.child,
+            elastic: self
+                .elastic
+                .map(|reserve| Elastic::new(base, reserve, Counts::new(self.online, self.cpus()))),
+            cpus: self.cpus.as_ref().map(|placement| placement.cpus.clone()),
+        };
+        Arc::new(Live::new(here, self.cores, self.program.clone(), self.grid.clone()))
     }
 
     /// Where its cores run.

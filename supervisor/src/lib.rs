@@ -20,6 +20,7 @@ pub mod image;
 pub mod inspect;
 pub mod launch;
 pub mod memory;
+pub mod neighbours;
 pub mod pack;
 pub mod placement;
 pub mod plan;

@@ -403,6 +403,7 @@ impl Meter {
             had.set(Had { work: (stolen - part) as u64, by_then: now, ..none });
             add(taken, part);
             add(from, -part);
+            self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);
         } else {
             // To go to sleep and to wake up takes work, too, which the clock counts as sleep; and to leave a space, which
@@ -413,9 +414,15 @@ impl Meter {
             add(overhead, asleep + leaving);
             add(idle, -asleep);
             add(taken, -leaving);
+            self.say_stolen(taken);
             let idle = none.idle - asleep;
             had.set(Had { work: 0, by_then: now - (more - asleep - leaving) as u64, idle });
         }
+    }
+
+    fn say_stolen(&self, taken: &AtomicI64) {
+        let word = &platform().control().cores[self.core].stolen;
+        word.store(taken.load(Ordering::Relaxed).max(0) as u64, Ordering::Relaxed);
     }
 
     /// A message begins.

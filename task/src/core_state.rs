@@ -277,6 +277,8 @@ pub struct CoreStats {
     pub put_off_ns: u64,
     pub put_off_longest_ns: u64,
     pub put_off_longest_in: u64,
+    /// What part of its processor's time others than the cell have used lately, thousandths.
+    pub others: u32,
 }
 
 // SAFETY: `private` is reached only through `with_private`, on the core itself, and so is `meter`.
@@ -456,6 +458,7 @@ pub fn core_stats(n: usize) -> CoreStats {
         put_off_ns: get(&s.put_off_ns),
         put_off_longest_ns: get(&s.put_off_longest_ns),
         put_off_longest_in: get(&s.put_off_longest_in),
+        others: core(n).area.others.load(Ordering::Relaxed),
     }
 }
 

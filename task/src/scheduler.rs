@@ -25,7 +25,7 @@ use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::trace::{self, event};
 use crate::{activity, arch, books, gate};
-use atoll_abi::control::ANY_SPACE;
+use atoll_abi::control::{ANY_SPACE, ASLEEP};
 use atoll_abi::core_local::{core_local, pending, state as core_run};
 use atoll_abi::grid::Resource;
 use atoll_abi::layout::MAX_CORES;
@@ -48,6 +48,10 @@ pub(crate) const SPREAD_AFTER: u64 = 200_000;
 const SPREAD_SELDOM: u64 = 3_200_000;
 /// How often a core on which threads wait gives one to a core that has fewer, ns.
 const BALANCE_EVERY: u64 = 50_000_000;
+/// After so long a thread that looks for events, instead of sleeping, lets others go first that have had less, ns.
+const ENOUGH: u64 = 200_000;
+/// A processor of which others use so many thousandths is crowded: what can run elsewhere does.
+const CROWDED: u32 = 300;
 /// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
 const SPIN_ANSWER: u64 = 40_000;
 
@@ -218,7 +222,7 @@ fn see_off() {
         dead.recycle();
     }
     if let Some(t) = with_private(|p| p.leaving.take()) {
-        migrate(t, choose_core(t));
+        move_away(t);
     }
 }
 
@@ -300,7 +304,7 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
     let mut now = now;
     loop {
         if let Some(t) = pop_ready(this, now) {
-            if !may_stay(t) {
+            if !may_stay(t) || is_crowded(this) && has_better_core(t) {
                 with_private(|p| p.ready.settle(0, now));
                 send_off(t, me);
                 continue;
@@ -472,7 +476,7 @@ fn idle(now: u64) -> u64 {
     let searched = begin_record(this, start);
     this.meter.found_nothing(searched, start);
     this.meter.worked(searched);
-    let expects = spare && area.outstanding.load(Ordering::Relaxed) != 0;
+    let expects = spare && !is_crowded(this) && area.outstanding.load(Ordering::Relaxed) != 0;
     if expects && with_private_of(this, |p| p.answers.is_time()) {
         let until = start + SPIN_ANSWER;
         let mut in_vain = false;
@@ -511,7 +515,15 @@ fn idle(now: u64) -> u64 {
     if sleep {
         count(&this.stats.parks, 1);
         trace::note(this, event::PARK, None, Some(start));
+        let slept = this.area.slept.load(Ordering::Relaxed);
+        if slept_before.is_none() {
+            this.area.slept.store(start.saturating_sub(slept) | ASLEEP, Ordering::Relaxed);
+        }
         with_private(|p| platform().park(deadline, &mut p.events));
+        if slept_before.is_none() {
+            let slept = slept.saturating_add(platform().now().saturating_sub(start));
+            this.area.slept.store(slept & !ASLEEP, Ordering::Relaxed);
+        }
     } else {
         with_private(|p| platform().poll(&mut p.events));
     }
@@ -678,7 +690,8 @@ fn look_for_others(this: &Core, start: u64, deadline: Option<u64>) -> u64 {
     let deadline = deadline.unwrap_or(u64::MAX);
     let time = with_private_of(this, |p| match deadline.saturating_sub(start) {
         near if p.polling.is_near(near) => near,
-        _ if others => p.polling.time(),
+        // Who waits for the processor can do more with it.
+        _ if others && !is_crowded(this) => p.polling.time(),
         _ => 0,
     });
     if time == 0 {
@@ -763,6 +776,9 @@ pub fn look() {
     look_for_events(now, true);
     if with_private(|p| p.has_work_for_events()) {
         yield_now();
+    } else if with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= ENOUGH) {
+        // It would have slept. If each look brings it something it goes on for a whole turn, and others wait.
+        preempt();
     }
 }
 
@@ -850,7 +866,7 @@ fn event_loop() {
             // It comes by the scheduler, whoever sends messages without end: deadlines pass meanwhile.
             if with_private(|p| p.ready.len() > 1) {
                 // The next one runs here; those behind it need not wait, if another core is idle.
-                spread();
+                spread(false);
             }
             let me = current();
             make_ready_again(me, Why::Own);
@@ -1188,7 +1204,8 @@ fn go_on_or_preempt(now: u64) {
     }
     let over = with_private(|p| p.ready.is_turn_over(p.since, now));
     if over || with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= SPREAD_AFTER) {
-        let went = spread();
+        let full = this_core().area.used.load(Ordering::Relaxed) >= 1000 - ROOM / 2;
+        let went = spread(over && full);
         with_private(|p| {
             p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
         });
@@ -1284,7 +1301,7 @@ fn may_stay(t: ThreadRef) -> bool {
 #[cold]
 fn send_off(t: ThreadRef, me: Option<ThreadRef>) {
     if me.is_none_or(|me| !core::ptr::eq(t, me)) {
-        return migrate(t, choose_core(t));
+        return move_away(t);
     }
     // Once another thread runs here, this one is saved: the event thread may always.
     with_private(|p| p.leaving = Some(t));
@@ -1292,6 +1309,44 @@ fn send_off(t: ThreadRef, me: Option<ThreadRef>) {
     // SAFETY: every core has one from its start on; threads are never freed.
     unpark(unsafe { &*events });
 }
+
+/// A thread that is ready goes to another core.
+#[cold]
+fn move_away(t: ThreadRef) {
+    migrate(t, better_core(t).filter(|_| may_stay(t)).unwrap_or_else(|| choose_core(t)));
+}
+
+/// Is the core's processor crowded?
+#[inline]
+fn is_crowded(core: &Core) -> bool {
+    core.area.others.load(Ordering::Relaxed) >= CROWDED
+}
+
+fn has_better_core(t: ThreadRef) -> bool {
+    t.is_movable() && better_core(t).is_some()
+}
+
+/// One of some others whose processor is much less crowded than this core's and has room for all that this core does, so that threads that
+/// follow each other there all fit. Where classes divide the time, their parts say who goes where.
+#[cold]
+fn better_core(t: ThreadRef) -> Option<usize> {
+    let of = |core: &Core| (core.area.others.load(Ordering::Relaxed), core.area.used.load(Ordering::Relaxed));
+    let (here, used) = of(this_core());
+    if here < CROWDED || with_private(|p| p.ready.is_divided()) {
+        return None;
+    }
+    let room = |n: &usize| {
+        let (others, used) = of(core(*n));
+        (others + CROWDED <= here).then(|| 1000u32.saturating_sub(others + used))
+    };
+    let needed = (used * 3 / 4).min(1000 - ROOM);
+    let fits =
+        |n: &usize| crate::is_online(*n) && t.may_run_on(*n) && room(n).is_some_and(|room| room >= needed);
+    some_others(A_FEW).filter(fits).max_by_key(|n| room(n))
+}
+
+/// So much of a processor's time is left over where threads go from one that is crowded, thousandths.
+const ROOM: u32 = 100;
 
 /// The current thread goes to another core, if it may not run here any more. Where it may switch.
 pub fn move_if_need_be() {
@@ -1550,6 +1605,10 @@ fn ask_for_work() {
     if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) {
         return;
     }
+    if is_crowded(this) {
+        // It gets some if they use all of their core's time.
+        return;
+    }
     let me = core_local().id();
     let busiest = some_others(A_FEW).max_by_key(|n| core(*n).load.load(Ordering::Relaxed)).unwrap_or(me);
     if core(busiest).load.load(Ordering::Relaxed) >= 2 {
@@ -1575,14 +1634,20 @@ fn is_one_idle() -> bool {
     some_others(A_FEW).any(is_idle)
 }
 
+/// And does nobody else want its processor?
 fn is_idle(n: usize) -> bool {
+    has_nothing(n) && !is_crowded(core(n))
+}
+
+fn has_nothing(n: usize) -> bool {
     crate::is_online(n) && !core(n).busy.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) == 0
 }
 
-/// Others wait while a thread runs on: each idle core that is found gets one of them. Value: did one go?
-fn spread() -> bool {
+/// Others wait while a thread runs on: each idle core that is found gets one of them. `over`: a whole turn long, so one that is crowded
+/// is better than none. Value: did one go?
+fn spread(over: bool) -> bool {
     let mut went = false;
-    for to in some_others(MANY).filter(|n| is_idle(*n)) {
+    for to in some_others(MANY).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
         let Some(t) = pop_movable(to) else { continue };
         migrate(t, to);
         went = true;

@@ -1288,6 +1288,96 @@ fn timers_follow_who_waits() {
     );
 }
 
+/// A thread sleeps again and again, and does something in between. Value: where it was woken each time.
+fn sleeps_and_works(times: usize, core: usize) -> Arc<Mutex<Vec<usize>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = seen.clone();
+    let t = task::spawn(core, move || {
+        for _ in 0..times {
+            task::park_until(platform().now() + 20_000);
+            burn(5_000);
+            all.lock().push(core_local().id());
+        }
+    });
+    let t = t.unwrap();
+    t.allow_moving();
+    task::start(t);
+    seen
+}
+
+/// XOS-09: threads of a core whose processor others use go to cores that have room, and stay there; where none has, they stay.
+#[test]
+fn threads_go_where_no_others_are() {
+    some_seeds(
+        20,
+        &[2, 4],
+        |core| {
+            boot(core, || {
+                let areas = &platform().control().cores;
+                let cores = task::cores();
+                let say = |n: usize, others: u32, used: u32| {
+                    areas[n].others.store(others, Ordering::Relaxed);
+                    areas[n].used.store(used, Ordering::Relaxed);
+                };
+                let mut right = true;
+                say(0, 800, 300);
+                let all: Vec<_> = (0..3).map(|_| sleeps_and_works(100, 0)).collect();
+                sleep_whole(platform().now() + 20_000_000);
+                for seen in all {
+                    let seen = seen.lock();
+                    right &= seen.len() == 100 && seen[10..].iter().all(|at| *at != 0);
+                }
+                // All are full, or as crowded.
+                for (others, used) in [(0, 900), (600, 0)] {
+                    (1..cores).for_each(|n| say(n, others, used));
+                    let seen = sleeps_and_works(50, 0);
+                    sleep_whole(platform().now() + 10_000_000);
+                    let seen = seen.lock();
+                    right &= seen.len() == 50 && seen.iter().all(|at| *at == 0);
+                }
+                platform().end(if right { 0 } else { 1 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// OV-05: threads that never sleep, as there is something for them whenever they look, take turns by those looks, not by whole turns.
+#[test]
+fn who_looks_lets_others_go() {
+    some_seeds(
+        10,
+        &[1],
+        |core| {
+            boot(core, || {
+                platform().control().cores[0].watched.store(1, Ordering::Relaxed);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let (longest, begun) = (Arc::new(AtomicU64::new(0)), platform().now());
+                for _ in 0..3 {
+                    let (count, longest) = (count.clone(), longest.clone());
+                    let t = task::spawn(0, move || {
+                        let mut last = begun;
+                        for _ in 0..400 {
+                            burn(30_000);
+                            task::look();
+                            let now = platform().now();
+                            longest.fetch_max(now - last, Ordering::SeqCst);
+                            last = now;
+                        }
+                        done(&count);
+                    });
+                    task::start(t.unwrap());
+                }
+                join(&count, 3);
+                // The turns of two others, each of which may have several before who has had more.
+                let longest = longest.load(Ordering::SeqCst);
+                platform().end(if longest < 1_500_000 { 0 } else { (longest / 1000) as i32 });
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// OR-03: what a thread holds goes with it when it moves to another core: timers that it has set run out there, also the first time,
 /// and can be stopped from where they were set. What one that has ended held runs out where it ended.
 #[test]

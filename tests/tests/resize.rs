@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ fn main() {
         Trial::test("refused", refused),
         Trial::test("grows_by_itself", grows_by_itself),
         Trial::test("many_cores_begin", many_cores_begin),
+        Trial::test("goes_where_no_others_are", goes_where_no_others_are),
     ];
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -110,6 +111,18 @@ for line in sys.stdin:
     print(os.cpu_count(), flush=True)
 ";
 
+/// Says on which core most of 300 short sleeps have ended.
+const SLEEPER: &str = "
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+for line in sys.stdin:
+    ended = [0, 0]
+    for _ in range(300):
+        time.sleep(0.001)
+        ended[libc.sched_getcpu()] += 1
+    print(ended.index(max(ended)), flush=True)
+";
+
 /// A cell with a program that answers lines.
 struct Asked {
     _cell: Cell,
@@ -120,8 +133,12 @@ struct Asked {
 
 impl Asked {
     fn start(name: &str, options: &[&str], program: &str) -> Result<Asked, Failed> {
+        Self::start_by(Command::new(atoll()), name, options, program)
+    }
+
+    /// The same, by a command to which options of `atoll` are added.
+    fn start_by(mut command: Command, name: &str, options: &[&str], program: &str) -> Result<Asked, Failed> {
         let name = unique(name);
-        let mut command = Command::new(atoll());
         command.args(["run", "--name", &name, "--memory", "256M"]).args(options);
         command.args(["--", "/usr/bin/python3", "-c", program]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut cell = Cell(command.spawn()?);
@@ -200,6 +217,62 @@ fn grows_by_itself() -> Done {
     resize(&asked.name, 2)??;
     std::thread::sleep(Duration::from_secs(7));
     asked.expect("", "2")
+}
+
+/// A program that computes on one processor of the host.
+struct Hog(Child);
+
+impl Hog {
+    fn start(cpu: usize) -> Result<Hog, Failed> {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "nice", "-n", "19", "sh", "-c", "while :; do :; done"]);
+        Ok(Hog(command.spawn()?))
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Threads of a cell leave a core whose processor others use (XOS-09), whichever that is.
+fn goes_where_no_others_are() -> Done {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).ok_or("no list")?;
+    let cpus = allowed.trim().split(',').flat_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse().unwrap_or(0)..=last.parse::<usize>().unwrap_or(0)
+    });
+    let cpus: Vec<usize> = cpus.take(2).collect();
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")]).arg(atoll());
+    let mut asked = Asked::start_by(command, "crowded", &["--cores", "2"], SLEEPER)?;
+    let mut left = [false; 2];
+    for cpu in cpus {
+        let _hog = Hog::start(cpu)?;
+        let begun = Instant::now();
+        let crowded = loop {
+            asked.say("")?;
+            let mut command = Command::new(atoll());
+            command.args(["ps", &asked.name, "--cores", "--json"]);
+            let said: serde_json::Value =
+                serde_json::from_str(&run(command, Duration::from_secs(20))?.stdout)?;
+            let others = [0, 1].map(|n| said["cores"][n]["others"].as_u64().unwrap_or(0));
+            match others.iter().position(|part| *part >= 600) {
+                // What was said of the other one may be from before.
+                Some(n) if others[1 - n] < 300 && !left[n] => break n,
+                _ if begun.elapsed() > Duration::from_secs(60) => {
+                    return Err(format!("one core is crowded, and not {others:?}; left: {left:?}").into());
+                }
+                _ => {}
+            }
+        };
+        asked.sees("", &(1 - crowded).to_string())?;
+        left[crowded] = true;
+    }
+    Ok(())
 }
 
 /// An unmodified server under load, with threads of its own, while its cell gets a core and loses it, again and again; at least
