@@ -254,7 +254,7 @@ pub struct CoreArea {
     /// How long the core has slept, as the nucleus counts, on the host as the runtime does, ns; while it sleeps [`ASLEEP`] and when it
     /// would have begun with that if it had slept all that time at once.
     pub slept: AtomicU64,
-    /// For how long its processor was elsewhere while it worked, as far as that is known, ns. Its own; on the host.
+    /// For how long its processor was elsewhere while it worked, as far as that is known, ns. Its own; on the host, by the books.
     pub stolen: AtomicU64,
     /// What part of its processor's time others than this cell have used lately, thousandths. The supervisor says that where cores are
     /// pinned and it knows; else it is 0.

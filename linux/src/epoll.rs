@@ -379,6 +379,7 @@ impl Epoll {
                     // There is more: another waiter may have it.
                     self.shared.queue.wake_one(poll::IN);
                 }
+                atoll_task::give_way();
                 Ok(out)
             }
             Err(Errno::EAGAIN | Errno::ETIMEDOUT) => Ok(out),

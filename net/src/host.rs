@@ -3,7 +3,7 @@
 //! A socket is made, bound and connected by the serving threads, which alone
 //! may do that; sending, receiving and accepting are short host calls in
 //! place. What a socket is ready for is known from edge-triggered events that
-//! the core which first waited for it gets (architecture section 8), so
+//! the core which first waited for it gets, or another one that takes from it later (architecture section 8), so
 //! looking at it, and waiting for it again, cost no call at all ([`crate::readiness`]).
 
 use alloc::sync::Arc;
@@ -79,7 +79,8 @@ pub fn on_event(event: &Event, may_wait: bool) -> bool {
         return true;
     }
     books::tell(Cause::from_word(shared.cause.load(Ordering::Relaxed)), || {
-        if !shared.readiness.event(events & poll::ALL, *look) {
+        let is_watched = || shared.generation.load(Ordering::Acquire) == generation;
+        if !shared.readiness.event(events & poll::ALL, *look, is_watched) {
             return true;
         }
         if may_wait {
@@ -235,20 +236,27 @@ impl HostSocket {
         let _one = self.watching.lock();
         let (Ok(host), watcher) = (host(), self.watcher.load(Ordering::Relaxed)) else { return };
         let is_used_here = self.elsewhere.load(Ordering::Relaxed) == (core_local().id() as u32) << 8 | FOLLOW;
-        if watcher < 0 || atoll_task::is_online(watcher as usize) && !is_used_here {
+        let needs_not = atoll_task::is_online(watcher as usize) && !is_used_here;
+        if watcher < 0 || needs_not || !atoll_task::is_online(core_local().id()) {
             return;
         }
         self.elsewhere.store(0, Ordering::Relaxed);
         // Whoever takes something meanwhile sees that and notes it again.
         self.watcher.store(-1, Ordering::SeqCst);
         let generation = REGISTRY.generation.fetch_add(1, Ordering::Relaxed) as u32;
-        self.shared.generation.store(generation, Ordering::Release);
+        let before = self.shared.generation.swap(generation, Ordering::AcqRel);
         if host.unwatch(self.fd, watcher as usize).is_err() {
             // It can't be, and is closed soon.
+            self.shared.generation.store(before, Ordering::Release);
             return self.watcher.store(watcher, Ordering::SeqCst);
         }
         self.shared.readiness.begin_again(host.looks(core_local().id()));
+        // What is true at first comes as an event, also to those who have heard of it: one that came meanwhile would be lost else.
         self.set_watch(host);
+        if !self.watched() {
+            // The host has no room for it. Who waits asks once more.
+            self.shared.queue.wake_all(poll::ALL);
+        }
     }
 
     /// Asks the host what is true now, where events only tell of changes.

@@ -131,10 +131,16 @@ impl Readiness {
     }
 
     /// An event came with a core's look number `look`. Value: is it news?
-    pub fn event(&self, bits: u32, look: u32) -> bool {
+    ///
+    /// `is_watched`: does that core still watch? What one that doesn't any more has seen is no news.
+    pub fn event(&self, bits: u32, look: u32, is_watched: impl Fn() -> bool) -> bool {
         let bits = u64::from(bits) & READY;
         let mut now = self.word.load(Ordering::Acquire);
         loop {
+            // Before it is watched elsewhere the word changes (`begin_again`): either this sees that, or it finds the word changed.
+            if !is_watched() {
+                return false;
+            }
             // Events can be handled in another order than they came in, if one has to wait for a lock.
             let newest = after(look, (now >> LOOK) as u32);
             let exact = newest && after(look, self.taken.load(Ordering::Acquire));
@@ -253,7 +259,7 @@ mod tests {
                     if !self.reported.is_empty() {
                         let at = (choice >> 8) as usize % self.reported.len();
                         let (bits, look) = self.reported.remove(at);
-                        self.r.event(bits, look);
+                        self.r.event(bits, look, || true);
                     }
                 }
                 // A receive, in three steps: look at the word, call the host, note what came of it.
@@ -316,7 +322,7 @@ mod tests {
     fn errors_and_room_are_asked_for_after_calls() {
         let r = Readiness::new();
         r.begin(0);
-        assert!(r.event(poll::OUT | poll::ERR, 1));
+        assert!(r.event(poll::OUT | poll::ERR, 1, || true));
         assert_eq!(r.bits(|| unreachable!()), poll::OUT | poll::ERR);
         // A call told of the error, and another filled the socket.
         r.took(r.seen(), false, 1);
@@ -325,9 +331,9 @@ mod tests {
         assert_eq!(r.bits(|| 0), 0);
         // An event that may be older is not believed.
         r.took(r.seen(), false, 2);
-        assert!(r.event(poll::OUT | poll::ERR, 2));
+        assert!(r.event(poll::OUT | poll::ERR, 2, || true));
         assert_eq!(r.bits(|| 0), 0);
-        assert!(r.event(poll::OUT, 3));
+        assert!(r.event(poll::OUT, 3, || true));
         assert_eq!(r.bits(|| unreachable!()), poll::OUT);
     }
 
@@ -336,7 +342,7 @@ mod tests {
         let r = Readiness::new();
         r.begin(0);
         assert!(r.seen().short_is_all());
-        r.event(poll::IN | poll::PRI, 1);
+        r.event(poll::IN | poll::PRI, 1, || true);
         // A receive went past its mark: it is none any more.
         r.took(r.seen(), false, 1);
         assert_eq!(r.bits(|| poll::OUT), poll::OUT);
@@ -348,16 +354,16 @@ mod tests {
         let r = Readiness::new();
         r.begin(0);
         r.told(poll::OUT);
-        assert!(!r.event(poll::OUT, 1));
-        assert!(r.event(poll::OUT, 2), "only the first report repeats");
+        assert!(!r.event(poll::OUT, 1, || true));
+        assert!(r.event(poll::OUT, 2, || true), "only the first report repeats");
         let r = Readiness::new();
         r.begin(0);
         r.told(poll::OUT);
-        assert!(r.event(poll::OUT | poll::IN, 1));
+        assert!(r.event(poll::OUT | poll::IN, 1, || true));
         let r = Readiness::new();
         r.begin(0);
         r.told(poll::IN);
         r.touched();
-        assert!(r.event(poll::IN, 1));
+        assert!(r.event(poll::IN, 1, || true));
     }
 }

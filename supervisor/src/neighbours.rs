@@ -5,13 +5,15 @@
 //! processors nobody else wants, as long as there is room (`task/src/scheduler.rs`). What others use is the time for which the host's
 //! processor was not idle (`/proc/stat`, proc(5)), less that for which the core was awake and ran.
 //!
-//! A cell that does nothing is looked at once a second, and a look never takes more than a thousandth of the time.
+//! A cell that does nothing is looked at once a second, and looks take a thousandth of a processor's time at most, unless one takes more
+//! than 5 ms.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use atoll_abi::control::CoreArea;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::cores::look_at_processors;
 use crate::inspect::Live;
@@ -19,8 +21,9 @@ use crate::inspect::Live;
 /// How often it is looked, and how often while the cell's cores sleep.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_IDLE: Duration = Duration::from_secs(1);
-/// So many times as long as a look takes, at least.
+/// So many times as long as a look takes of a processor's time, at least, but no longer than that.
 const PATIENCE: u32 = 1000;
+const PATIENCE_MOST: Duration = Duration::from_secs(5);
 /// Of all its cores' time a cell that does nothing uses less than this, thousandths.
 const NOTHING: u64 = 20;
 /// `/proc/stat` counts hundredths of a second (USER_HZ).
@@ -53,13 +56,13 @@ fn smoothed(said: u32, found: u64) -> u32 {
     u64::midpoint(said.into(), found).min(1000) as u32
 }
 
-fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+fn clock(id: ClockId) -> u64 {
+    let now = clock_gettime(id);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn look(area: &CoreArea, idle: Option<u64>) -> Option<Known> {
-    let at = now();
+    let at = clock(ClockId::Monotonic);
     Some(Known {
         at,
         idle: idle? * TICK,
@@ -84,7 +87,7 @@ fn look_after(live: &Live) {
         if live.is_over() {
             return;
         }
-        let (begun, online) = (Instant::now(), live.online() as usize);
+        let (begun, online) = (clock(ClockId::ThreadCPUTime), live.online() as usize);
         let processors = look_at_processors();
         let mut all = 0;
         let is_first = before.iter().all(Option::is_none);
@@ -108,7 +111,8 @@ fn look_after(live: &Live) {
             say(&area.used, used);
         }
         pause = if all < NOTHING && !is_first { LOOK_IDLE } else { LOOK };
-        pause = pause.max(begun.elapsed() * PATIENCE);
+        let took = Duration::from_nanos(clock(ClockId::ThreadCPUTime).saturating_sub(begun));
+        pause = pause.max((took * PATIENCE).min(PATIENCE_MOST));
     }
 }
 

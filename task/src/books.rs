@@ -415,8 +415,17 @@ impl Meter {
             add(idle, -asleep);
             add(taken, -leaving);
             self.say_stolen(taken);
+            self.slept_less(asleep);
             let idle = none.idle - asleep;
             had.set(Had { work: 0, by_then: now - (more - asleep - leaving) as u64, idle });
+        }
+    }
+
+    /// Some of what the core has slept was work.
+    fn slept_less(&self, ns: i64) {
+        let word = &platform().control().cores[self.core].slept;
+        if ns > 0 && platform().slept().is_none() {
+            word.store(word.load(Ordering::Relaxed).saturating_sub(ns as u64), Ordering::Relaxed);
         }
     }
 

@@ -84,8 +84,8 @@ pub(crate) struct Private {
     pub again: Option<Why>,
     /// A thread that ended and whose stack may be freed after the switch.
     pub finished: Option<ThreadRef>,
-    /// One that may not run here any more, and was not saved yet.
-    pub leaving: Option<ThreadRef>,
+    /// One that goes to another core, and was not saved yet.
+    pub leaving: Option<(ThreadRef, usize)>,
     /// The program thread whose extended registers are in this core's registers.
     pub live: *const Thread,
     pub timers: BTreeMap<TimerKey, TimerEntry>,

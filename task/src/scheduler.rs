@@ -48,7 +48,7 @@ pub(crate) const SPREAD_AFTER: u64 = 200_000;
 const SPREAD_SELDOM: u64 = 3_200_000;
 /// How often a core on which threads wait gives one to a core that has fewer, ns.
 const BALANCE_EVERY: u64 = 50_000_000;
-/// After so long a thread that looks for events, instead of sleeping, lets others go first that have had less, ns.
+/// After so long a thread that finds events where it would have slept lets others go first that have had less, ns.
 const ENOUGH: u64 = 200_000;
 /// A processor of which others use so many thousandths is crowded: what can run elsewhere does.
 const CROWDED: u32 = 300;
@@ -221,8 +221,9 @@ fn see_off() {
     if let Some(dead) = with_private(|p| p.finished.take()) {
         dead.recycle();
     }
-    if let Some(t) = with_private(|p| p.leaving.take()) {
-        move_away(t);
+    if let Some((t, to)) = with_private(|p| p.leaving.take()) {
+        let may = crate::is_online(to) && t.may_run_on(to);
+        migrate(t, if may { to } else { choose_core(t) });
     }
 }
 
@@ -304,9 +305,9 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
     let mut now = now;
     loop {
         if let Some(t) = pop_ready(this, now) {
-            if !may_stay(t) || is_crowded(this) && has_better_core(t) {
+            if let Some(to) = elsewhere(this, t) {
                 with_private(|p| p.ready.settle(0, now));
-                send_off(t, me);
+                send_off(t, me, to);
                 continue;
             }
             // READY to RUNNING; a token stays.
@@ -776,8 +777,14 @@ pub fn look() {
     look_for_events(now, true);
     if with_private(|p| p.has_work_for_events()) {
         yield_now();
-    } else if with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= ENOUGH) {
-        // It would have slept. If each look brings it something it goes on for a whole turn, and others wait.
+    }
+}
+
+/// Who has found something by a [`look`], where it would have slept, lets others go first if it has run for long enough. If each look
+/// brings it something, it would go on for a whole turn.
+pub fn give_way() {
+    let is_over = |p: &mut Private| p.ready.len() > 0 && p.polled.saturating_sub(p.since) >= ENOUGH;
+    if with_private(is_over) && matches!(current().policy(), Policy::Fair(_)) {
         preempt();
     }
 }
@@ -1204,8 +1211,9 @@ fn go_on_or_preempt(now: u64) {
     }
     let over = with_private(|p| p.ready.is_turn_over(p.since, now));
     if over || with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= SPREAD_AFTER) {
-        let full = this_core().area.used.load(Ordering::Relaxed) >= 1000 - ROOM / 2;
-        let went = spread(over && full);
+        let area = this_core().area;
+        let all = area.used.load(Ordering::Relaxed) + area.others.load(Ordering::Relaxed);
+        let went = spread(over && (all >= 1000 - ROOM / 2 || current().computes.load(Ordering::Relaxed)));
         with_private(|p| {
             p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
         });
@@ -1297,55 +1305,54 @@ fn may_stay(t: ThreadRef) -> bool {
     !t.is_movable() || t.may_run_on(core_local().id())
 }
 
-/// A thread that is ready goes to a core on which it may run. `me`: on whose stack this runs.
+/// Should a thread that is ready here run on another core: on which?
+#[inline]
+fn elsewhere(this: &Core, t: ThreadRef) -> Option<usize> {
+    if !may_stay(t) {
+        return Some(choose_core(t));
+    }
+    if is_crowded(this) && t.is_movable() { better_core(t) } else { None }
+}
+
+/// A thread that is ready goes to another core. `me`: on whose stack this runs.
 #[cold]
-fn send_off(t: ThreadRef, me: Option<ThreadRef>) {
+fn send_off(t: ThreadRef, me: Option<ThreadRef>, to: usize) {
     if me.is_none_or(|me| !core::ptr::eq(t, me)) {
-        return move_away(t);
+        return migrate(t, to);
     }
     // Once another thread runs here, this one is saved: the event thread may always.
-    with_private(|p| p.leaving = Some(t));
+    with_private(|p| p.leaving = Some((t, to)));
     let events = this_core().event_thread.load(Ordering::Relaxed);
     // SAFETY: every core has one from its start on; threads are never freed.
     unpark(unsafe { &*events });
 }
 
-/// A thread that is ready goes to another core.
-#[cold]
-fn move_away(t: ThreadRef) {
-    migrate(t, better_core(t).filter(|_| may_stay(t)).unwrap_or_else(|| choose_core(t)));
-}
-
-/// Is the core's processor crowded?
+/// Is the core's processor crowded? Where classes divide the time, their parts say who goes where.
 #[inline]
 fn is_crowded(core: &Core) -> bool {
-    core.area.others.load(Ordering::Relaxed) >= CROWDED
+    core.area.others.load(Ordering::Relaxed) >= CROWDED && with_private(|p| !p.ready.is_divided())
 }
 
-fn has_better_core(t: ThreadRef) -> bool {
-    t.is_movable() && better_core(t).is_some()
-}
-
-/// One of some others whose processor is much less crowded than this core's and has room for all that this core does, so that threads that
-/// follow each other there all fit. Where classes divide the time, their parts say who goes where.
+/// One of some others whose processor is much less crowded than this core's and has room for what this core does, so that threads that
+/// follow each other there all fit; nearly all: together on one core they sleep less often. Who computes has its share here, and leaves
+/// it for a core that has nothing to do.
 #[cold]
 fn better_core(t: ThreadRef) -> Option<usize> {
     let of = |core: &Core| (core.area.others.load(Ordering::Relaxed), core.area.used.load(Ordering::Relaxed));
     let (here, used) = of(this_core());
-    if here < CROWDED || with_private(|p| p.ready.is_divided()) {
-        return None;
-    }
+    let computes = t.computes.load(Ordering::Relaxed);
     let room = |n: &usize| {
         let (others, used) = of(core(*n));
-        (others + CROWDED <= here).then(|| 1000u32.saturating_sub(others + used))
+        let better = others + CROWDED <= here && (!computes || has_nothing(*n));
+        better.then(|| 1000u32.saturating_sub(others + used))
     };
-    let needed = (used * 3 / 4).min(1000 - ROOM);
+    let needed = (used * 3 / 4).clamp(ROOM, 1000 - ROOM);
     let fits =
         |n: &usize| crate::is_online(*n) && t.may_run_on(*n) && room(n).is_some_and(|room| room >= needed);
-    some_others(A_FEW).filter(fits).max_by_key(|n| room(n))
+    some_others(MANY).filter(fits).max_by_key(|n| room(n))
 }
 
-/// So much of a processor's time is left over where threads go from one that is crowded, thousandths.
+/// So much of a processor's time is left at least where a thread goes from one that is crowded, thousandths.
 const ROOM: u32 = 100;
 
 /// The current thread goes to another core, if it may not run here any more. Where it may switch.
@@ -1586,7 +1593,7 @@ pub fn exit() -> ! {
 pub(crate) fn choose_core(t: &Thread) -> usize {
     let me = core_local().id();
     let best = |cores: &mut dyn Iterator<Item = usize>| {
-        let of = |n: &usize| weight_of_core(*n) + u32::from(*n != me);
+        let of = |n: &usize| weight_of_core(*n) + u32::from(*n != me) + u32::from(is_crowded(core(*n)));
         cores.filter(|n| t.may_run_on(*n)).min_by_key(|n| (of(n), *n != me))
     };
     let some = best(&mut some_others(MANY).chain([me]));

@@ -1310,7 +1310,7 @@ fn sleeps_and_works(times: usize, core: usize) -> Arc<Mutex<Vec<usize>>> {
 fn threads_go_where_no_others_are() {
     some_seeds(
         20,
-        &[2, 4],
+        &[2, 4, 9],
         |core| {
             boot(core, || {
                 let areas = &platform().control().cores;
@@ -1320,7 +1320,9 @@ fn threads_go_where_no_others_are() {
                     areas[n].used.store(used, Ordering::Relaxed);
                 };
                 let mut right = true;
+                // The last one has room.
                 say(0, 800, 300);
+                (1..cores - 1).for_each(|n| say(n, 0, 950));
                 let all: Vec<_> = (0..3).map(|_| sleeps_and_works(100, 0)).collect();
                 sleep_whole(platform().now() + 20_000_000);
                 for seen in all {
@@ -1328,7 +1330,8 @@ fn threads_go_where_no_others_are() {
                     right &= seen.len() == 100 && seen[10..].iter().all(|at| *at != 0);
                 }
                 // All are full, or as crowded.
-                for (others, used) in [(0, 900), (600, 0)] {
+                for (here, others, used) in [(300, 0, 900), (0, 0, 950), (300, 600, 0)] {
+                    say(0, 800, here);
                     (1..cores).for_each(|n| say(n, others, used));
                     let seen = sleeps_and_works(50, 0);
                     sleep_whole(platform().now() + 10_000_000);
@@ -1360,6 +1363,7 @@ fn who_looks_lets_others_go() {
                         for _ in 0..400 {
                             burn(30_000);
                             task::look();
+                            task::give_way();
                             let now = platform().now();
                             longest.fetch_max(now - last, Ordering::SeqCst);
                             last = now;
