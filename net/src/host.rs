@@ -235,9 +235,12 @@ impl HostSocket {
     fn watch_elsewhere(&self) {
         let _one = self.watching.lock();
         let (Ok(host), watcher) = (host(), self.watcher.load(Ordering::Relaxed)) else { return };
+        if watcher < 0 {
+            return;
+        }
         let is_used_here = self.elsewhere.load(Ordering::Relaxed) == (core_local().id() as u32) << 8 | FOLLOW;
         let needs_not = atoll_task::is_online(watcher as usize) && !is_used_here;
-        if watcher < 0 || needs_not || !atoll_task::is_online(core_local().id()) {
+        if needs_not || !atoll_task::is_online(core_local().id()) {
             return;
         }
         self.elsewhere.store(0, Ordering::Relaxed);
@@ -255,7 +258,7 @@ impl HostSocket {
         self.set_watch(host);
         if !self.watched() {
             // The host has no room for it. Who waits asks once more.
-            self.shared.queue.wake_all(poll::ALL);
+            self.shared.queue.wake_all(poll::ALL & !(poll::HUP | poll::PRI | poll::ERR));
         }
     }
 
@@ -304,13 +307,14 @@ impl HostSocket {
 
     /// A call would have had to wait.
     fn nothing(&self, seen: Seen, bits: u32) -> Errno {
-        if self.watched() {
-            self.shared.readiness.clear(seen, bits);
-            if !atoll_task::is_online(self.watcher.load(Ordering::Relaxed) as usize) {
-                self.watch_elsewhere();
+        match self.watcher.load(Ordering::Acquire) {
+            core if core >= 0 => {
+                self.shared.readiness.clear(seen, bits);
+                if !atoll_task::is_online(core as usize) {
+                    self.watch_elsewhere();
+                }
             }
-        } else {
-            self.watch();
+            _ => self.watch(),
         }
         Errno::EAGAIN
     }
@@ -616,7 +620,9 @@ impl Handle for HostSocket {
 
     fn ready(&self) -> u32 {
         self.watch();
-        self.shared.readiness.bits(|| host().map_or(0, |h| h.probe(self.fd)))
+        let probe = || host().map_or(0, |h| h.probe(self.fd));
+        // Without a watch nothing that is known lasts.
+        if self.watched() { self.shared.readiness.bits(probe) } else { probe() }
     }
 
     fn will_wait(&self) {

@@ -221,6 +221,8 @@ pub(crate) struct Core {
     pub busy: AtomicBool,
     /// Is it used ([`usage`])? One word, so that a core that says that it has left can't say so when it is used again.
     pub usage: AtomicU32,
+    /// Do classes divide its time? Its own to say.
+    pub divided: AtomicBool,
     /// When it left last, ns.
     pub left_at: AtomicU64,
     /// Passages through points where the core reads no slot.
@@ -343,6 +345,7 @@ impl Core {
             trace: AtomicPtr::new(null_mut()),
             busy: AtomicBool::new(false),
             usage: AtomicU32::new(usage::ONLINE),
+            divided: AtomicBool::new(false),
             left_at: AtomicU64::new(0),
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),

@@ -343,7 +343,11 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
 fn look_at_division(now: u64) {
     if with_private(|p| p.ready.generation) != activity::generation() {
         activity::with_division(|division, generation| {
-            with_private(|p| p.ready.divide(division, generation, now));
+            let divided = with_private(|p| {
+                p.ready.divide(division, generation, now);
+                p.ready.is_divided()
+            });
+            this_core().divided.store(divided, Ordering::Relaxed);
             messages::divide(division.scheduler, &division.classes);
         });
     }
@@ -512,19 +516,16 @@ fn idle(now: u64) -> u64 {
     let used = this.usage.load(Ordering::Relaxed) != usage::GOING;
     let sleep = nothing_arrived(this) && !expired && used && !platform().has_answers() && !ahead;
     let slept_before = platform().slept();
+    // Where nobody below counts that, the runtime does.
+    let slept_by_now = this.area.slept.load(Ordering::Relaxed);
     // The event thread may still have some to take: it can wait for a lock.
     if sleep {
         count(&this.stats.parks, 1);
         trace::note(this, event::PARK, None, Some(start));
-        let slept = this.area.slept.load(Ordering::Relaxed);
         if slept_before.is_none() {
-            this.area.slept.store(start.saturating_sub(slept) | ASLEEP, Ordering::Relaxed);
+            this.area.slept.store(start.saturating_sub(slept_by_now) | ASLEEP, Ordering::Relaxed);
         }
         with_private(|p| platform().park(deadline, &mut p.events));
-        if slept_before.is_none() {
-            let slept = slept.saturating_add(platform().now().saturating_sub(start));
-            this.area.slept.store(slept & !ASLEEP, Ordering::Relaxed);
-        }
     } else {
         with_private(|p| platform().poll(&mut p.events));
     }
@@ -557,6 +558,9 @@ fn idle(now: u64) -> u64 {
         }
     });
     count(&this.stats.idle_ns, slept);
+    if slept_before.is_none() {
+        this.area.slept.store(slept_by_now.saturating_add(slept) & !ASLEEP, Ordering::Relaxed);
+    }
     this.meter.idle(slept);
     if !nothing_arrived(this) {
         // Others are to see that before they see that what they sent is taken.
@@ -719,6 +723,7 @@ fn look_for_others(this: &Core, start: u64, deadline: Option<u64>) -> u64 {
     });
     let polled = begin_record(this, now);
     this.meter.found_nothing(polled, now);
+    this.meter.worked(polled);
     now
 }
 
@@ -1330,7 +1335,7 @@ fn send_off(t: ThreadRef, me: Option<ThreadRef>, to: usize) {
 /// Is the core's processor crowded? Where classes divide the time, their parts say who goes where.
 #[inline]
 fn is_crowded(core: &Core) -> bool {
-    core.area.others.load(Ordering::Relaxed) >= CROWDED && with_private(|p| !p.ready.is_divided())
+    core.area.others.load(Ordering::Relaxed) >= CROWDED && !core.divided.load(Ordering::Relaxed)
 }
 
 /// One of some others whose processor is much less crowded than this core's and has room for what this core does, so that threads that

@@ -31,6 +31,59 @@ static int is_ready(void)
 	return poll(&p, 1, 0);
 }
 
+static int shared;
+static unsigned had;
+
+/* Takes what there is, as does another one on another core; what it finds empty it waits for. */
+static void *takes(void *arg)
+{
+	cpu_set_t here;
+	CPU_ZERO(&here);
+	CPU_SET(cpus[(long)arg], &here);
+	sched_setaffinity(0, sizeof here, &here);
+	for (;;) {
+		char b[8];
+		struct pollfd p = {shared, POLLIN};
+		if (recv(shared, b, sizeof b, 0) == 1) {
+			if (b[0] == 'e')
+				return 0;
+			__atomic_add_fetch(&had, 1, __ATOMIC_SEQ_CST);
+		} else if (errno != EAGAIN || poll(&p, 1, 10000) != 1) {
+			return (void *)1;
+		}
+	}
+}
+
+/* Two receivers of one socket, each of which finds it empty again and again. */
+static void two_take(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof a;
+	int s = socket(AF_INET, SOCK_DGRAM, 0), lost = 0;
+	shared = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	if (bind(shared, (void *)&a, len) || getsockname(shared, (void *)&a, &len) || connect(s, (void *)&a, len))
+		return;
+	pthread_t t[2];
+	void *bad[2];
+	for (long n = 0; n < 2; n++)
+		pthread_create(&t[n], 0, takes, (void *)n);
+	for (unsigned sent = 0; sent < 20000 && !lost;) {
+		for (int n = 0; n < 20; n++, sent++)
+			send(s, "x", 1, 0);
+		for (int n = 0; __atomic_load_n(&had, __ATOMIC_SEQ_CST) != sent && !lost; n++)
+			if (n < 100000)
+				sched_yield();
+			else
+				lost = usleep(1000) || n > 105000;
+	}
+	// One each: who has taken it takes no more.
+	for (int n = 0; n < 2; n++)
+		send(s, "e", 1, 0);
+	for (int n = 0; n < 2; n++)
+		pthread_join(t[n], &bad[n]);
+	printf("two took %u, lost %d, hung %d\n", had, lost, (bad[0] != 0) + (bad[1] != 0));
+}
+
 int main(void)
 {
 	cpu_set_t all;
@@ -89,5 +142,7 @@ int main(void)
 	pthread_join(t, 0);
 	printf("ready too soon %d, not told %d, no edge %d, hung %d, lost %d, too much %d\n", bad[0], bad[1], bad[2],
 	       bad[3], bad[4], bad[5]);
+	sched_setaffinity(0, sizeof all, &all);
+	two_take();
 	return 0;
 }
