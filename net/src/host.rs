@@ -105,6 +105,11 @@ struct Taken {
     filled: bool,
 }
 
+/// A word for so many uses by a core ([`HostSocket::taken_by`]).
+const fn uses(core: usize, times: u32) -> u32 {
+    (core as u32) << 8 | times
+}
+
 /// A host socket.
 pub struct HostSocket {
     fd: i32,
@@ -226,7 +231,7 @@ impl HostSocket {
         }
         let (core, times) = (before >> 8, before & 0xff);
         let times = if core == me as u32 { (times + 1).min(FOLLOW) } else { 1 };
-        self.elsewhere.store((me as u32) << 8 | times, Ordering::Relaxed);
+        self.elsewhere.store(uses(me, times), Ordering::Relaxed);
         times >= FOLLOW || !atoll_task::is_online(watcher)
     }
 
@@ -238,9 +243,10 @@ impl HostSocket {
         if watcher < 0 {
             return;
         }
-        let is_used_here = self.elsewhere.load(Ordering::Relaxed) == (core_local().id() as u32) << 8 | FOLLOW;
+        let me = core_local().id();
+        let is_used_here = self.elsewhere.load(Ordering::Relaxed) == uses(me, FOLLOW);
         let needs_not = atoll_task::is_online(watcher as usize) && !is_used_here;
-        if needs_not || !atoll_task::is_online(core_local().id()) {
+        if needs_not || !atoll_task::is_online(me) {
             return;
         }
         self.elsewhere.store(0, Ordering::Relaxed);
@@ -253,7 +259,7 @@ impl HostSocket {
             self.shared.generation.store(before, Ordering::Release);
             return self.watcher.store(watcher, Ordering::SeqCst);
         }
-        self.shared.readiness.begin_again(host.looks(core_local().id()));
+        self.shared.readiness.begin_again(host.looks(me));
         // What is true at first comes as an event, also to those who have heard of it: one that came meanwhile would be lost else.
         self.set_watch(host);
         if !self.watched() {

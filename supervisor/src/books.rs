@@ -610,7 +610,8 @@ fn make_tree(activities: &mut [Activity]) {
     }
 }
 
-fn time_of(clock: libc::clockid_t) -> Option<u64> {
+/// What a clock of the host says, ns.
+pub(crate) fn time_of(clock: libc::clockid_t) -> Option<u64> {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a structure for the host to fill.
     let ok = unsafe { libc::clock_gettime(clock, &raw mut t) } == 0;

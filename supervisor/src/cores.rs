@@ -49,7 +49,6 @@ pub(crate) struct Counts {
     taken: AtomicU64,
     given_back: AtomicU64,
     refused: AtomicU64,
-    cpus: Cpus,
 }
 
 /// Processors of the host that a cell's cores may use.
@@ -71,9 +70,9 @@ impl Cpus {
 }
 
 impl Counts {
-    pub(crate) fn new(base: u32, cpus: Cpus) -> Counts {
+    pub(crate) fn new(base: u32) -> Counts {
         let [taken, given_back, refused] = [const { AtomicU64::new(0) }; 3];
-        Counts { base: AtomicU32::new(base), taken, given_back, refused, cpus }
+        Counts { base: AtomicU32::new(base), taken, given_back, refused }
     }
 
     pub(crate) fn usage(&self) -> ElasticCores {
@@ -180,7 +179,7 @@ pub(crate) fn start(live: Arc<Live>, is_critical: bool) {
 }
 
 fn look_after(live: &Live, is_critical: bool) {
-    let Some(counts) = live.elastic_cores() else { return };
+    let (Some(counts), Some(cpus)) = (live.elastic_cores(), live.cpus()) else { return };
     let (mut looks, mut before) = (Looks::default(), Processors::new());
     let mut is_refused = false;
     let mut pause = LOOK;
@@ -194,7 +193,7 @@ fn look_after(live: &Live, is_critical: bool) {
                 before = look_at_processors()
             }
             Wanted::More if found.online < live.most_cores() => {
-                let may = |cpu| counts.cpus.may(found.online, cpu);
+                let may = |cpu| cpus.may(found.online, cpu);
                 if is_critical || is_one_idle(&before, &look_at_processors(), may) {
                     if live.change_cores(online, online + 1) {
                         counts.taken.fetch_add(1, Ordering::Relaxed);

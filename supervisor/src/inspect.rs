@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::books::{self, HostTime, Image, Snapshot};
-use crate::cores::{Counts, Found};
+use crate::cores::{Counts, Cpus, Found};
 use crate::extents::Extents;
 use crate::growth::{Elastic, ElasticUse};
 use crate::launch::Sender;
@@ -185,8 +185,8 @@ pub(crate) struct Here {
     /// The host's id of its first process.
     pub first: i32,
     pub elastic: Option<Elastic>,
-    /// The host's processors of its cores, if they are pinned.
-    pub cpus: Option<Vec<usize>>,
+    /// The host's processors of its cores.
+    pub cpus: Cpus,
 }
 
 impl Here {
@@ -410,8 +410,20 @@ impl Live {
 
     /// Its cores' areas, and the processors that they are pinned to.
     pub(crate) fn pinned_cores(&self) -> Option<(&[CoreArea], &[usize])> {
-        let Seen::Here(here) = &self.seen else { return None };
-        Some((&here.control().cores[..self.cores], here.cpus.as_deref()?))
+        match &self.seen {
+            Seen::Here(here @ Here { cpus: Cpus::Pinned(cpus), .. }) => {
+                Some((&here.control().cores[..self.cores], cpus))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where its cores run.
+    pub(crate) fn cpus(&self) -> Option<&Cpus> {
+        match &self.seen {
+            Seen::Here(here) => Some(&here.cpus),
+            Seen::Elsewhere(..) => None,
+        }
     }
 
     /// Tells its cores from now on what others use of their processors.

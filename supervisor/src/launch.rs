@@ -496,10 +496,8 @@ impl Cell {
             extents: self.extents.clone(),
             sender: self.sender(),
             first: self.child,
-            elastic: self
-                .elastic
-                .map(|reserve| Elastic::new(base, reserve, Counts::new(self.online, self.cpus()))),
-            cpus: self.cpus.as_ref().map(|placement| placement.cpus.clone()),
+            elastic: self.elastic.map(|reserve| Elastic::new(base, reserve, Counts::new(self.online))),
+            cpus: self.cpus(),
         };
         Arc::new(Live::new(here, self.cores, self.program.clone(), self.grid.clone()))
     }

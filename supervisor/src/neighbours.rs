@@ -9,12 +9,12 @@
 //! than 5 ms.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use atoll_abi::control::CoreArea;
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::books::{clock, time_of};
 use crate::cores::look_at_processors;
 use crate::inspect::Live;
 
@@ -53,22 +53,18 @@ fn parts(before: Known, after: Known) -> (u64, u64) {
 
 /// The mean of what was said last and what was found now: one look is off by a tick.
 fn smoothed(said: u32, found: u64) -> u32 {
-    u64::midpoint(said.into(), found).min(1000) as u32
+    u64::midpoint(said.into(), found) as u32
 }
 
-fn clock(id: ClockId) -> u64 {
-    let now = clock_gettime(id);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// Looks at a core whose processor was idle for so many ticks.
+fn look(area: &CoreArea, idle: u64) -> Known {
+    let at = clock();
+    Known { at, idle: idle * TICK, slept: area.slept_by(at), stolen: area.stolen.load(Ordering::Relaxed) }
 }
 
-fn look(area: &CoreArea, idle: Option<u64>) -> Option<Known> {
-    let at = clock(ClockId::Monotonic);
-    Some(Known {
-        at,
-        idle: idle? * TICK,
-        slept: area.slept_by(at),
-        stolen: area.stolen.load(Ordering::Relaxed),
-    })
+/// Processor time of this thread, ns.
+fn worked() -> u64 {
+    time_of(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
 /// Looks after a cell from now on.
@@ -87,20 +83,21 @@ fn look_after(live: &Live) {
         if live.is_over() {
             return;
         }
-        let (begun, online) = (clock(ClockId::ThreadCPUTime), live.online() as usize);
+        let (begun, online) = (worked(), live.online() as usize);
         let processors = look_at_processors();
         let mut all = 0;
         let is_first = before.iter().all(Option::is_none);
         for (n, (area, before)) in areas.iter().zip(&mut before).enumerate() {
-            let idle = cpus.get(n).and_then(|cpu| processors.iter().find(|p| p.0 == *cpu)).map(|p| p.1);
-            let after = look(area, idle).filter(|_| n < online);
+            let cpu = cpus.get(n).filter(|_| n < online);
+            let processor = cpu.and_then(|cpu| processors.iter().find(|(number, ..)| number == cpu));
+            let after = processor.map(|(_, idle, _)| look(area, *idle));
             let (others, used) = match (*before, after) {
                 (Some(before), Some(after)) => parts(before, after),
                 _ => (0, 0),
             };
             *before = after;
             all += used;
-            let say = |word: &std::sync::atomic::AtomicU32, found| {
+            let say = |word: &AtomicU32, found| {
                 let said = word.load(Ordering::Relaxed);
                 let new = if after.is_some() { smoothed(said, found) } else { 0 };
                 if new != said {
@@ -111,7 +108,7 @@ fn look_after(live: &Live) {
             say(&area.used, used);
         }
         pause = if all < NOTHING && !is_first { LOOK_IDLE } else { LOOK };
-        let took = Duration::from_nanos(clock(ClockId::ThreadCPUTime).saturating_sub(begun));
+        let took = Duration::from_nanos(worked().saturating_sub(begun));
         pause = pause.max((took * PATIENCE).min(PATIENCE_MOST));
     }
 }

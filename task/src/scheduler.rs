@@ -1614,11 +1614,8 @@ fn weight_of_core(n: usize) -> u32 {
 /// An idle core asks the busiest of some others for a thread.
 fn ask_for_work() {
     let this = this_core();
-    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) {
-        return;
-    }
-    if is_crowded(this) {
-        // It gets some if they use all of their core's time.
+    // One that is crowded gets some if the others have no time left.
+    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) || is_crowded(this) {
         return;
     }
     let me = core_local().id();

@@ -1,5 +1,5 @@
 //! Cores come and go in a running cell, and nothing is lost (RF-03).
-#![allow(unsafe_code, reason = "asks for an id")]
+#![allow(unsafe_code, reason = "asks who it is, and where it may run")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -240,18 +240,22 @@ impl Drop for Hog {
 
 /// Threads of a cell leave a core whose processor others use (XOS-09), whichever that is.
 fn goes_where_no_others_are() -> Done {
-    // SAFETY: reads this process's credentials.
-    if unsafe { libc::geteuid() } != 0 {
+    // SAFETY: reads this process's credentials, and where it may run, into a plain structure.
+    let (root, may) = unsafe {
+        let mut may: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&may), &raw mut may);
+        (libc::geteuid() == 0, may)
+    };
+    // SAFETY: within the set.
+    let may_use = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &may) };
+    let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(may_use).take(2).collect();
+    if !root {
         println!("not as root: cores are not pinned");
         return Ok(());
     }
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).ok_or("no list")?;
-    let cpus = allowed.trim().split(',').flat_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        first.parse().unwrap_or(0)..=last.parse::<usize>().unwrap_or(0)
-    });
-    let cpus: Vec<usize> = cpus.take(2).collect();
+    if cpus.len() < 2 {
+        return Err("it takes two processors: without them cores are not pinned".into());
+    }
     let mut command = Command::new("taskset");
     command.args(["-c", &cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")]).arg(atoll());
     let mut asked = Asked::start_by(command, "crowded", &["--cores", "2"], SLEEPER)?;
