@@ -27,6 +27,8 @@ until_shows one '^sleeping'
 for _ in $(seq 200); do [ "$($tmux display-message -p -t one '#{pane_current_command}')" = sleep ] && break; sleep 0.05; done
 $tmux list-panes -t one -F '#{pane_index} #{pane_current_command}'
 $tmux send-keys -t one C-c
+# The shell is asked for its next line before that is typed: the terminal would echo it ahead of the prompt.
+until_shows one '^%$'
 $tmux send-keys -t one 'echo "after $?"' Enter
 until_shows one '^after 130'
 $tmux new-window -t one -n second 'echo in second; exec sleep 100'
@@ -50,8 +52,8 @@ $tmux list-sessions -F '#{session_name} #{session_windows} #{session_attached}'
 $tmux kill-pane -t one:first.1
 $tmux list-windows -t one -F '#{window_index} #{window_name} #{window_panes}'
 $tmux kill-server
-for _ in $(seq 200); do $tmux list-sessions > /dev/null 2>&1 || break; sleep 0.05; done
-$tmux list-sessions 2>&1 | grep -o 'no server running' || true
+# While it ends, who asks may also be told that it went.
+for _ in $(seq 200); do $tmux list-sessions 2>&1 | grep -o 'no server running' && break; sleep 0.05; done
 EOF
 $RUN bash drive
 rm -f drive shown
