@@ -12,11 +12,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use atoll_abi::layout::{PAGE, page_down, page_up};
+use atoll_abi::layout::{BLOCK, PAGE, page_down, page_up};
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::{give_pages, memory, take_fixed_pages_dirty, take_pages, take_pages_dirty};
 use atoll_mem::io::{Sink, Source};
-use atoll_mem::pages::CHUNK_ORDER;
+use atoll_mem::pages::{BLOCK_ORDER, CHUNK_ORDER};
 use atoll_mem::vm::take_pages_hard;
 use atoll_sync::breathe;
 use atoll_task::Debtor;
@@ -24,6 +24,8 @@ use atoll_task::Debtor;
 /// Bytes of a chunk.
 pub const CHUNK: u64 = PAGE << CHUNK_ORDER;
 const PAGES: u64 = 1 << CHUNK_ORDER;
+/// Chunks of a block.
+const CHUNKS: u64 = BLOCK / CHUNK;
 
 #[derive(Clone, Copy)]
 struct Chunk {
@@ -254,10 +256,31 @@ impl Chunks {
         } else {
             let offset = take(order).ok_or(Errno::ENOMEM)?;
             let valid = self.take_origin(index, offset).inspect_err(|_| give_pages(offset, order))?;
-            self.pages += 1 << order;
-            self.map.insert(index, Chunk { offset, order, valid, dirty: 0, dirtied: [0; PAGES as usize] });
+            self.insert_chunk(index, offset, order, valid);
         }
         Ok(self.map.get_mut(&index).expect("just made"))
+    }
+
+    /// Takes all chunks of the block that a chunk is in, if it is the first of them, most of the block before it is there, and much
+    /// memory is free: it may bring what is never used.
+    fn take_block(&mut self, index: u64, size: u64) {
+        let first = index / CHUNKS * CHUNKS;
+        let (start, end) = (first * CHUNK, first * CHUNK + BLOCK);
+        let count = |map: &BTreeMap<u64, Chunk>, from| map.range(from..from + CHUNKS).count() as u64;
+        let in_order = first >= CHUNKS && end <= size && count(&self.map, first) == 0;
+        if !in_order || count(&self.map, first - CHUNKS) < CHUNKS / 2 || !self.pieces(start, end).is_empty() {
+            return;
+        }
+        let block = if memory().is_mostly_free() { take_pages(BLOCK_ORDER) } else { None };
+        let Some(block) = block else { return };
+        for n in 0..CHUNKS {
+            self.insert_chunk(first + n, block + n * CHUNK, CHUNK_ORDER, 0);
+        }
+    }
+
+    fn insert_chunk(&mut self, index: u64, offset: u64, order: u32, valid: u16) {
+        self.pages += 1 << order;
+        self.map.insert(index, Chunk { offset, order, valid, dirty: 0, dirtied: [0; PAGES as usize] });
     }
 
     /// Copies valid pages from `at` on into `sink`, up to `end`. Stops at the
@@ -406,8 +429,10 @@ impl Chunks {
         }
     }
 
-    /// Where the 64 KiB from `at` on lie, for mapping: a whole chunk, zero where nothing was written.
-    pub fn whole(&mut self, at: u64) -> Result<u64> {
+    /// Where the 64 KiB from `at` on lie, for mapping: a whole chunk, zero where nothing was written. Of a file of `size` bytes that
+    /// is touched in order, the 2 MiB around come at once, in one piece that a large page can show.
+    pub fn whole(&mut self, at: u64, size: u64) -> Result<u64> {
+        self.take_block(at / CHUNK, size);
         self.chunk(at, CHUNK, true).map(|c| {
             c.valid = u16::MAX;
             c.offset
@@ -424,7 +449,15 @@ impl Chunks {
     pub fn vacate(&mut self, from: u64, is_cache: bool) -> Result<u64> {
         let mut moved = 0;
         let there: Vec<u64> = self.map.iter().filter(|(_, c)| c.offset >= from).map(|(i, _)| *i).collect();
+        let mut next = 0;
         for i in there {
+            if i < next {
+                continue;
+            }
+            if self.move_block(i) {
+                (next, moved) = (i + CHUNKS, moved + BLOCK);
+                continue;
+            }
             let c = self.map[&i];
             let offset = match take_pages_dirty(c.order) {
                 Some(offset) => offset,
@@ -442,6 +475,26 @@ impl Chunks {
             breathe();
         }
         Ok(moved)
+    }
+
+    /// Moves the chunks of a block elsewhere in one piece, if they lie in one, this is the first of them, and there is another.
+    fn move_block(&mut self, first: u64) -> bool {
+        let old = self.map[&first].offset;
+        if !first.is_multiple_of(CHUNKS) || !old.is_multiple_of(BLOCK) {
+            return false;
+        }
+        let there = self.map.range(first..first + CHUNKS).map(|(i, c)| (*i, c.offset));
+        if !there.eq((0..CHUNKS).map(|n| (first + n, old + n * CHUNK))) {
+            return false;
+        }
+        let Some(new) = take_pages_dirty(BLOCK_ORDER) else { return false };
+        copy_memory(old, new, BLOCK);
+        give_pages(old, BLOCK_ORDER);
+        for (n, (_, c)) in self.map.range_mut(first..first + CHUNKS).enumerate() {
+            c.offset = new + n as u64 * CHUNK;
+        }
+        breathe();
+        true
     }
 
     /// Does a chunk lie there?

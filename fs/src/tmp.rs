@@ -8,7 +8,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
 use atoll_abi::grid::Resource;
-use atoll_abi::layout::PAGE;
+use atoll_abi::layout::{PAGE, page_up};
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::memory;
 use atoll_mem::io::{Sink, Source};
@@ -1062,7 +1062,9 @@ impl Mappable for TmpNode {
 impl Object for TmpNode {
     fn chunk(&self, offset: u64) -> Result<u64> {
         self.make_known();
-        self.content()?.write().chunks.whole(offset / CHUNK * CHUNK)
+        let mut c = self.content()?.write();
+        let size = page_up(c.size);
+        c.chunks.whole(offset / CHUNK * CHUNK, size)
     }
 
     fn size(&self) -> u64 {

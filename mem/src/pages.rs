@@ -394,6 +394,11 @@ impl Memory {
         all.saturating_sub(self.used.load(Ordering::Relaxed) + self.reserved)
     }
 
+    /// Is more than half of all memory free? Then some may be taken that may never be used.
+    pub fn is_mostly_free(&self) -> bool {
+        self.free_pages() as u64 * PAGE > self.total() / 2
+    }
+
     /// A core asks others for chunks. Value: the question's number. Those who have blocks ([`Memory::owners`]) answer when they next
     /// look ([`CorePages::tidy`]); there may be gifts then.
     pub fn ask(&self, core: usize, order: u32, mobility: Mobility) -> u32 {

@@ -1690,6 +1690,10 @@ impl Vm {
         // Files by the slot, so that their code lies alike in all processes.
         let align = match request.kind {
             Kind::Anonymous if len >= BLOCK && !request.shared => BLOCK,
+            Kind::Object { offset, .. } if len >= BLOCK && offset.is_multiple_of(BLOCK) => BLOCK,
+            Kind::File { offset, .. } if request.shared && len >= BLOCK && offset.is_multiple_of(BLOCK) => {
+                BLOCK
+            }
             Kind::File { .. } if !request.shared => SLOT,
             _ => PAGE,
         };
@@ -3267,7 +3271,7 @@ impl Vm {
         }
         // As much of the object's 64 KiB as the area shows.
         let base = at & !(SLOT - 1);
-        let from = base.max(offset);
+        let mut from = base.max(offset);
         let most = (offset + (area.end - start)).min(size);
         let mut to = (base + SLOT).min(most);
         let memory_offset = object.chunk(base).map_err(|e| match e {
@@ -3277,6 +3281,13 @@ impl Vm {
         })?;
         if area.access.contains(Access::WRITE) {
             object.shown(write);
+        }
+        let whole = addr & !(BLOCK - 1);
+        if whole >= start
+            && whole + BLOCK <= area.end
+            && is_block(object, whole - start + offset, base, memory_offset)
+        {
+            (from, to) = (whole - start + offset, whole + BLOCK - start + offset);
         }
         // Who goes on where the last pages ended gets more and more of what the object has, as far as it lies in one piece.
         let goes_on = self.shown.iter().position(|(end, _)| *end == start + (from - offset));
@@ -3291,7 +3302,7 @@ impl Vm {
         }
         self.shown[..=goes_on.unwrap_or(SHOWN - 1)].rotate_right(1);
         self.shown[0] = (start + (to - offset), to - from);
-        let backing = Backing::Memory { offset: memory_offset + (from - base) };
+        let backing = Backing::Memory { offset: memory_offset + from - base };
         // SAFETY: a user range; the object keeps its memory while it is mapped.
         unsafe {
             platform()
@@ -3499,7 +3510,7 @@ impl Vm {
             let there = self.slots.range(from..block + BLOCK).map(|(at, _)| *at);
             from >= start && there.eq((from..s).step_by(SLOT as usize))
         };
-        in_order && memory().free_pages() as u64 * PAGE > memory().total() / 2
+        in_order && memory().is_mostly_free()
     }
 
     /// Has the program's own pager to be asked before an access that is allowed?
@@ -4222,6 +4233,18 @@ impl Vm {
 }
 
 /// The highest place for `len` bytes between `gap` and `end`, of which the runtime has its part.
+/// Does an object have the 2 MiB from `start` on in one piece that a large page shows at a block's address? `base`: of its chunk in there
+/// that lies at `memory` of the cell's.
+fn is_block(object: &dyn Object, start: u64, base: u64, memory: u64) -> bool {
+    let Some(block) = (memory + start).checked_sub(base) else { return false };
+    let is_there =
+        |at| object.has_memory(at) && object.is_here(at) && object.chunk(at) == Ok(block + at - start);
+    start.is_multiple_of(SLOT)
+        && block.is_multiple_of(BLOCK)
+        && start + BLOCK <= page_up(object.size())
+        && (start..start + BLOCK).step_by(SLOT as usize).all(is_there)
+}
+
 fn place_in(gap: u64, end: u64, len: u64, align: u64) -> Option<u64> {
     let mut start = end.checked_sub(len)? & !(align - 1);
     if start < RUNTIME_END && start + len > RUNTIME_BASE {

@@ -53,6 +53,8 @@ int main(void)
 	for (int n = 3000; n <= 9000; n += 3000) {
 		fill(n);
 		write(m, "\003", 1);
+		// Likewise what the character does; before it, reading would make room for more.
+		sleep_ms(50);
 		drain("^C");
 	}
 	fill(3000), tcflush(s, TCOFLUSH), drain("the slave flushes output");
