@@ -769,9 +769,6 @@ impl Process {
 
     /// The same, where neither the program's part of the time nor the runtime's is less than it was told before.
     pub fn divided(&self) -> Usage {
-        if current::try_current().is_some_and(|task| core::ptr::eq(&*task.process, self)) {
-            atoll_task::look_at_stolen();
-        }
         self.division.of(self.used())
     }
 
@@ -892,17 +889,16 @@ impl Task {
     /// What it used, the time since its last switch included.
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };
+        let is_own = current::try_current().is_some_and(|task| core::ptr::eq(task, self));
+        let run_ns = if is_own { atoll_task::own_cpu_time() } else { t.cpu_time() };
         let (voluntary, forced) = t.switches();
         let faults = self.faults.load(Ordering::Relaxed);
         let system_ns = t.system_time();
-        Usage { run_ns: t.run_time_now(), system_ns, voluntary, forced, faults, ..Usage::default() }
+        Usage { run_ns, system_ns, voluntary, forced, faults, ..Usage::default() }
     }
 
     /// As [`Process::divided`].
     pub fn divided(&self) -> Usage {
-        if current::try_current().is_some_and(|task| core::ptr::eq(task, self)) {
-            atoll_task::look_at_stolen();
-        }
         self.division.of(self.used())
     }
 

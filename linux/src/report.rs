@@ -153,7 +153,7 @@ fn of_task(process: &Process, task: &Task, program: &str) -> ThreadInfo {
         policy: policy >> 16,
         priority: task.urgency(),
         nice: task.nice.load(Ordering::Relaxed),
-        run_ns: thread.run_time_now(),
+        run_ns: thread.cpu_time(),
         wait_ns: thread.wait_time(),
         switches: [by_itself, forced],
         holds: Holdings { stack: thread.stack_size() as u64, timers: thread.timers() },

@@ -138,6 +138,8 @@ pub(crate) struct Meter {
     stolen: Cell<u64>,
     /// What of that the thread has been told already.
     told: Cell<u64>,
+    /// The longest message of the slice under way that was charged with all that it took: what served it, and how long, ns.
+    longest: Cell<(Resource, u64)>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// What one look at the clock costs, ns.
@@ -236,6 +238,7 @@ impl Meter {
             was_idle: Cell::new(true),
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
+            longest: Cell::new((Resource::Overhead, 0)),
             told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
@@ -304,6 +307,7 @@ impl Meter {
         self.known.set(0);
         self.stolen.set(0);
         self.told.set(0);
+        self.longest.set((Resource::Overhead, 0));
         self.base.set(base);
         self.sheet.set(activity::sheet(who, self.core));
         self.local.unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
@@ -356,13 +360,15 @@ impl Meter {
         self.settled.set(self.base.get());
         add(&self.entry(self.base.get()).time, part as i64);
         self.worked(part);
+        self.longest.set((Resource::Overhead, 0));
         self.sheet.set(activity::sheet(who, self.core));
         self.local.unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
         self.works(now);
     }
 
     /// The core has worked for `ran` ns, by the clock, in its current space; what that was is in the sheets. If that is much,
-    /// it looks how much of it the processor was elsewhere: that is taken from what the core was at last.
+    /// it looks how much of it the processor was elsewhere: that is taken from what the core was at last, or from a message that
+    /// took most of that time.
     #[inline]
     pub fn worked(&self, ran: u64) {
         let Some(had) = self.had.get(self.local.space.load(Ordering::Relaxed) as usize) else { return };
@@ -398,11 +404,16 @@ impl Meter {
         let stolen = before.work as i64 - (now - before.by_then) as i64;
         if stolen >= 0 {
             // Who has had less than that has not lost all of it: the rest is looked for the next time.
-            let from = &self.entry(self.settled.get()).time;
+            let (served, longest) = self.longest.replace((Resource::Overhead, 0));
+            let is_message = longest >= stolen as u64 && longest > before.work / 2;
+            let from = &self.entry(if is_message { served } else { self.settled.get() }).time;
             let part = stolen.min(from.load(Ordering::Relaxed).max(0));
             had.set(Had { work: (stolen - part) as u64, by_then: now, ..none });
             add(taken, part);
             add(from, -part);
+            if is_message && self.settled.get() == Resource::Thread {
+                current().was_held_up(part as u64);
+            }
             self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);
         } else {
@@ -548,6 +559,8 @@ impl Meter {
         if took > HELD_UP && self.weight.get() > 1 {
             // The others it stands for were not, and what came in between is not the resource's.
             stands_for = i64::from(self.means[usize::from(self.kind.get())].get() * self.weight.get());
+        } else if took > self.longest.get().1 && took > HELD_UP {
+            self.longest.set((self.label.get(), took));
         }
         // The others took no longer than there was time in all.
         let slice = now.saturating_sub(self.since.get()) as i64;

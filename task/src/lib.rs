@@ -56,7 +56,7 @@ pub use rcu::{barrier, quiesce};
 pub use ready::Policy;
 pub use scheduler::{
     Until, acted, after_answers, ask_to_tidy, boot_core, end_space, exit, give_way, in_space, init, look,
-    look_at_stolen, look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify,
+    look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify, own_cpu_time,
     park, park_until, run_core, set_policy, set_tidy, set_work_ahead, start, unpark, visit, work_for,
     yield_now,
 };

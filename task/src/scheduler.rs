@@ -356,11 +356,15 @@ fn look_at_division(now: u64) {
     }
 }
 
-/// Looks how much of the current thread's time the processor was elsewhere, if it has run for some time since that was known.
-pub fn look_at_stolen() {
+/// Processor time that the current thread has had, ns ([`Thread::cpu_time`]). If it has run for some time since that was known, it is looked how
+/// much of that the processor was elsewhere.
+pub fn own_cpu_time() -> u64 {
     let (me, meter) = (current(), &this_core().meter);
-    meter.turn_over(me.activity(), platform().now());
+    // Not later: to ask the host for that is where it likes to give the processor to others.
+    let now = platform().now();
+    meter.turn_over(me.activity(), now);
     me.lost(meter.tell_stolen());
+    me.cpu_time_at(|| now)
 }
 
 /// The current thread works for `activity` from now on, of the same class. Value: the one that it worked for until now.
@@ -387,8 +391,9 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
     let others = with_private_of(this, |p| core::mem::take(&mut p.for_classes));
     let had = ran.saturating_sub(stolen).saturating_sub(others);
     if let Some(me) = me {
-        me.book(ran);
+        // In this order: who asks meanwhile is not told too much.
         me.lost(stolen - this.meter.told_stolen());
+        me.book(ran);
         let again = with_private_of(this, |p| {
             p.ready.charge(me, had, now);
             p.again.take()

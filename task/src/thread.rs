@@ -73,6 +73,8 @@ pub struct Thread {
     system_time: AtomicU64,
     /// For how long of it the processor was elsewhere, as far as that was looked at, ns. Likewise.
     stolen_time: AtomicU64,
+    /// The processor time that somebody was told of it.
+    told_time: AtomicU64,
     /// Time that the platform had requests of its, to read and to write, for which it has waited and works for nobody in particular, ns.
     /// Likewise.
     device_time: [AtomicU64; 2],
@@ -257,6 +259,10 @@ impl Thread {
 
     /// Nanoseconds that it has run, up to now.
     pub fn run_time_now(&self) -> u64 {
+        self.run_time_at(|| platform().now())
+    }
+
+    fn run_time_at(&self, now: impl Fn() -> u64) -> u64 {
         // Who books may have been stopped in the middle: then its last slice is left out.
         for _ in 0..100 {
             let since = self.since.load(Ordering::Acquire);
@@ -265,21 +271,30 @@ impl Thread {
                 core::hint::spin_loop();
                 continue;
             }
-            let slice = if since == 0 { 0 } else { platform().now().saturating_sub(since) };
+            let slice = if since == 0 { 0 } else { now().saturating_sub(since) };
             return booked + slice;
         }
         self.run_time()
     }
 
-    /// What of the time that it has run was the runtime's, for what it asked of it; ns. Sampled. What the host took meanwhile
-    /// ([`look_at_stolen`]) is divided as the rest is.
+    /// Processor time that it has had up to now, ns: what it has run, but for what the host took meanwhile. That is found out at the end of
+    /// a slice, or by the thread itself ([`own_cpu_time`]); what was told before stays, so that this clock never goes back.
     ///
-    /// [`look_at_stolen`]: crate::look_at_stolen
+    /// [`own_cpu_time`]: crate::own_cpu_time
+    pub fn cpu_time(&self) -> u64 {
+        self.cpu_time_at(|| platform().now())
+    }
+
+    /// The same at a time that is not before the current slice.
+    pub(crate) fn cpu_time_at(&self, now: impl Fn() -> u64) -> u64 {
+        let stolen = self.stolen_time.load(Ordering::Acquire);
+        let had = self.run_time_at(now).saturating_sub(stolen);
+        self.told_time.fetch_max(had, Ordering::Relaxed).max(had)
+    }
+
+    /// What of that was the runtime's, for what it asked of it; ns. Sampled.
     pub fn system_time(&self) -> u64 {
-        let ran = self.run_time_now();
-        let own = ran.saturating_sub(self.stolen_time.load(Ordering::Relaxed));
-        let system = self.system_time.load(Ordering::Relaxed).min(own);
-        (u128::from(system) * u128::from(ran) / u128::from(own.max(1))) as u64
+        self.system_time.load(Ordering::Relaxed).min(self.cpu_time())
     }
 
     /// Time that the platform had what it asked of it for nobody in particular, and waited for, ns.
@@ -296,7 +311,14 @@ impl Thread {
 
     /// The processor was elsewhere while it ran. For the core that runs it.
     pub(crate) fn lost(&self, ns: u64) {
-        self.stolen_time.store(self.stolen_time.load(Ordering::Relaxed) + ns, Ordering::Relaxed);
+        self.stolen_time.store(self.stolen_time.load(Ordering::Relaxed) + ns, Ordering::Release);
+    }
+
+    /// The processor was elsewhere while it was in a message. For the core that runs it.
+    #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
+    pub(crate) fn was_held_up(&self, ns: u64) {
+        self.system_time
+            .store(self.system_time.load(Ordering::Relaxed).saturating_sub(ns), Ordering::Relaxed);
     }
 
     /// So much more of it was. For the core that runs it.
@@ -531,6 +553,7 @@ fn blank() -> Thread {
         run_time: AtomicU64::new(0),
         system_time: AtomicU64::new(0),
         stolen_time: AtomicU64::new(0),
+        told_time: AtomicU64::new(0),
         device_time: [const { AtomicU64::new(0) }; 2],
         since: AtomicU64::new(0),
         ready_at: AtomicU64::new(0),
@@ -606,6 +629,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.run_time.store(0, Ordering::Relaxed);
     t.system_time.store(0, Ordering::Relaxed);
     t.stolen_time.store(0, Ordering::Relaxed);
+    t.told_time.store(0, Ordering::Relaxed);
     t.device_time.iter().for_each(|time| time.store(0, Ordering::Relaxed));
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);

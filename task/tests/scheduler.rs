@@ -1345,6 +1345,67 @@ fn threads_go_where_no_others_are() {
     );
 }
 
+/// OK-05: a thread's processor time has nothing of what the machine was elsewhere meanwhile, as soon as that is known, and never goes back,
+/// whoever asks for it.
+#[test]
+fn what_is_stolen_is_no_processor_time() {
+    const AWAY: u64 = 2_000_000;
+    some_seeds(
+        20,
+        &[1, 2, 4],
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let wrong = Arc::new(AtomicU64::new(0));
+                let (finished, bad) = (count.clone(), wrong.clone());
+                let t = task::spawn(task::cores() - 1, move || {
+                    // From its first look on the core knows what it has.
+                    let mut burnt = burn(1_000_000);
+                    task::own_cpu_time();
+                    for n in 0..50 {
+                        burnt += burn(700_000);
+                        if n % 3 == 0 {
+                            atoll_platform_sim::steal(AWAY);
+                        }
+                        match n % 4 {
+                            0 => _ = task::own_cpu_time(),
+                            1 => task::yield_now(),
+                            2 => task::park_until(platform().now() + 100_000),
+                            _ => {}
+                        }
+                        // The last time may not be known yet.
+                        let told = task::current().cpu_time();
+                        if told < burnt * 99 / 100 || told > burnt * 102 / 100 + AWAY {
+                            eprintln!("{n}: {told} ns, and not {burnt}");
+                            bad.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    burnt += burn(1_000_000 + AWAY);
+                    let told = task::own_cpu_time();
+                    if told.abs_diff(burnt) > burnt / 50 {
+                        eprintln!("in the end: {told} ns, and not {burnt}");
+                        bad.fetch_add(1, Ordering::Relaxed);
+                    }
+                    done(&finished);
+                });
+                let t = t.unwrap();
+                let root = task::Activity::root();
+                t.work_for(task::Activity::new(kind::NAMED, &root, 0, b"robbed").unwrap());
+                task::start(t);
+                let mut before = 0;
+                while count.0.load(Ordering::Relaxed) == 0 {
+                    let told = t.cpu_time();
+                    wrong.fetch_add(u64::from(told < before), Ordering::Relaxed);
+                    before = told;
+                    task::park_until(platform().now() + 300_000);
+                }
+                platform().end(i32::from(wrong.load(Ordering::Relaxed) != 0));
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// OV-05: threads that never sleep, as there is something for them whenever they look, take turns by those looks, not by whole turns.
 #[test]
 fn who_looks_lets_others_go() {
@@ -2435,7 +2496,8 @@ fn cores_come_and_go() {
                     });
                     let t = t.unwrap();
                     t.allow_moving();
-                    t.work_for(task::Activity::root());
+                    let root = task::Activity::root();
+                    t.work_for(task::Activity::new(kind::NAMED, &root, 0, b"robbed").unwrap());
                     task::start(t);
                     workers.push(t);
                 }
