@@ -261,10 +261,10 @@ impl Chunks {
         Ok(self.map.get_mut(&index).expect("just made"))
     }
 
-    /// Takes all chunks of the block that a chunk is in, if it is the first of them, most of the block before it is there, and much
-    /// memory is free: it may bring what is never used.
-    fn take_block(&mut self, index: u64, size: u64) {
-        let first = index / CHUNKS * CHUNKS;
+    /// Takes memory for the 2 MiB around `at` of a file of `size` bytes, in one piece that a large page can show, if there is none of
+    /// it yet, most of the 2 MiB before is there, and much memory is free: it may bring what is never used.
+    pub fn take_block(&mut self, at: u64, size: u64) {
+        let first = at / BLOCK * CHUNKS;
         let (start, end) = (first * CHUNK, first * CHUNK + BLOCK);
         let count = |map: &BTreeMap<u64, Chunk>, from| map.range(from..from + CHUNKS).count() as u64;
         let in_order = first >= CHUNKS && end <= size && count(&self.map, first) == 0;
@@ -350,6 +350,11 @@ impl Chunks {
         self.map.contains_key(&(at / CHUNK))
     }
 
+    /// Where the 64 KiB from `at` on lie, a multiple of that, if there is memory for all of it.
+    pub fn place(&self, at: u64) -> Option<u64> {
+        self.map.get(&(at / CHUNK)).filter(|c| c.order == CHUNK_ORDER).map(|c| c.offset)
+    }
+
     /// Is the page that holds `at` valid?
     pub fn is_valid(&self, at: u64) -> bool {
         self.map.get(&(at / CHUNK)).is_some_and(|c| c.valid & 1 << (at % CHUNK / PAGE) != 0)
@@ -429,10 +434,8 @@ impl Chunks {
         }
     }
 
-    /// Where the 64 KiB from `at` on lie, for mapping: a whole chunk, zero where nothing was written. Of a file of `size` bytes that
-    /// is touched in order, the 2 MiB around come at once, in one piece that a large page can show.
-    pub fn whole(&mut self, at: u64, size: u64) -> Result<u64> {
-        self.take_block(at / CHUNK, size);
+    /// Where the 64 KiB from `at` on lie, for mapping: a whole chunk, zero where nothing was written.
+    pub fn whole(&mut self, at: u64) -> Result<u64> {
         self.chunk(at, CHUNK, true).map(|c| {
             c.valid = u16::MAX;
             c.offset
@@ -483,8 +486,8 @@ impl Chunks {
         if !first.is_multiple_of(CHUNKS) || !old.is_multiple_of(BLOCK) {
             return false;
         }
-        let there = self.map.range(first..first + CHUNKS).map(|(i, c)| (*i, c.offset));
-        if !there.eq((0..CHUNKS).map(|n| (first + n, old + n * CHUNK))) {
+        let there = self.map.range(first..first + CHUNKS).map(|(i, c)| (*i, c.offset, c.order));
+        if !there.eq((0..CHUNKS).map(|n| (first + n, old + n * CHUNK, CHUNK_ORDER))) {
             return false;
         }
         let Some(new) = take_pages_dirty(BLOCK_ORDER) else { return false };

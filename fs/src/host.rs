@@ -2564,6 +2564,10 @@ impl Object for HostFile {
         self.state.lock().chunks.has_memory(offset)
     }
 
+    fn place(&self, offset: u64) -> Option<u64> {
+        self.state.lock().chunks.place(offset)
+    }
+
     fn mappings(&self) -> u32 {
         self.shared.load(Ordering::Relaxed).max(0) as u32
     }

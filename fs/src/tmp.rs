@@ -8,7 +8,7 @@ use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
 use atoll_abi::grid::Resource;
-use atoll_abi::layout::{PAGE, page_up};
+use atoll_abi::layout::{BLOCK, PAGE, page_up};
 use atoll_abi::{Errno, Result};
 use atoll_mem::heap::memory;
 use atoll_mem::io::{Sink, Source};
@@ -1062,9 +1062,17 @@ impl Mappable for TmpNode {
 impl Object for TmpNode {
     fn chunk(&self, offset: u64) -> Result<u64> {
         self.make_known();
+        self.content()?.write().chunks.whole(offset / CHUNK * CHUNK)
+    }
+
+    fn chunk_and_more(&self, offset: u64) -> Result<u64> {
+        self.make_known();
         let mut c = self.content()?.write();
-        let size = page_up(c.size);
-        c.chunks.whole(offset / CHUNK * CHUNK, size)
+        if c.chunks.pages() + BLOCK / PAGE <= self.fs.limit {
+            let size = page_up(c.size);
+            c.chunks.take_block(offset, size);
+        }
+        c.chunks.whole(offset / CHUNK * CHUNK)
     }
 
     fn size(&self) -> u64 {
@@ -1077,6 +1085,10 @@ impl Object for TmpNode {
 
     fn has_memory(&self, offset: u64) -> bool {
         self.content().is_ok_and(|c| c.read().chunks.has_memory(offset))
+    }
+
+    fn place(&self, offset: u64) -> Option<u64> {
+        self.content().ok()?.read().chunks.place(offset)
     }
 
     fn mappings(&self) -> u32 {

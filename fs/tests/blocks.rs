@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use atoll_abi::layout::{BLOCK, USER_MAX};
+use atoll_abi::layout::{BLOCK, PAGE, USER_MAX};
 use atoll_abi::platform::Access;
+use atoll_fs::node::At;
 use atoll_fs::tmp::{self, TmpFs, TmpNode, shared_memory};
-use atoll_fs::{Cred, File};
-use atoll_mem::heap::memory;
+use atoll_fs::{Cred, File, Source};
+use atoll_mem::heap::{give_pages, memory, take_pages};
 use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Object, Place};
 use cell::{MEMORY, in_cell};
 
@@ -55,10 +56,10 @@ fn what_is_touched_in_order_comes_by_blocks() {
         let object = object();
         // The first block, and what is touched here and there, by 64 KiB.
         assert_eq!(block(&object, 0).0, 0);
-        object.chunk(2 * BLOCK + CHUNK).unwrap();
+        object.chunk_and_more(2 * BLOCK + CHUNK).unwrap();
         assert!(object.has_memory(2 * BLOCK + CHUNK) && !object.has_memory(2 * BLOCK));
-        (0..CHUNKS / 2 - 1).for_each(|n| _ = object.chunk(n * CHUNK).unwrap());
-        object.chunk(BLOCK + 3 * CHUNK).unwrap();
+        (0..CHUNKS / 2 - 1).for_each(|n| _ = object.chunk_and_more(n * CHUNK).unwrap());
+        object.chunk_and_more(BLOCK + 3 * CHUNK).unwrap();
         assert!(!object.has_memory(BLOCK));
         // What has some already stays as it is.
         fill(&object, 0);
@@ -66,7 +67,7 @@ fn what_is_touched_in_order_comes_by_blocks() {
         fill(&object, 2 * BLOCK);
         // Most of the one before is there; the first that is touched needn't be the first of the block.
         let used = memory().used();
-        object.chunk(3 * BLOCK + 5 * CHUNK).unwrap();
+        object.chunk_and_more(3 * BLOCK + 5 * CHUNK).unwrap();
         assert_eq!(block(&object, 3 * BLOCK), (CHUNKS, true));
         assert_eq!(memory().used() - used, BLOCK);
         fill(&object, 3 * BLOCK);
@@ -82,26 +83,51 @@ fn what_is_touched_in_order_comes_by_blocks() {
     });
 }
 
+/// A file that began small: its first page and what follows at the next 64 KiB can lie as a block does, and are none.
+#[test]
+fn what_only_looks_like_a_block_is_moved_by_parts() {
+    in_cell!(|| {
+        // The next page is the first of a block, of which nobody else has any.
+        let first =
+            (0..MEMORY / PAGE).find_map(|_| take_pages(0).filter(|at| *at > 0 && at.is_multiple_of(BLOCK)));
+        give_pages(first.unwrap(), 0);
+        let (fs, _) = TmpFs::new(MEMORY, 0o777);
+        let file = shared_memory(&fs, 0, &Cred::root());
+        let write = |at, len| {
+            let bytes = vec![7; len];
+            let (done, _) = File::write(&*file, &mut Source::kernel(&bytes), At::Offset(at), false).unwrap();
+            assert_eq!(done, len);
+        };
+        write(0, 1);
+        (1..CHUNKS).for_each(|n| write(n * CHUNK, CHUNK as usize));
+        let lies = |n| file.chunk(n * CHUNK).unwrap();
+        assert!((2..CHUNKS).all(|n| lies(n) == lies(1) + (n - 1) * CHUNK) && lies(1) % BLOCK == CHUNK);
+        let used = memory().used();
+        tmp::vacate(0, |_| true).unwrap();
+        assert_eq!(memory().used(), used);
+    });
+}
+
 #[test]
 fn not_where_memory_is_short_or_behind_the_end() {
     in_cell!(|| {
         let short = object();
         short.truncate(2 * BLOCK - 1).unwrap();
-        (0..CHUNKS).for_each(|n| _ = short.chunk(n * CHUNK).unwrap());
-        short.chunk(BLOCK).unwrap();
+        (0..CHUNKS).for_each(|n| _ = short.chunk_and_more(n * CHUNK).unwrap());
+        short.chunk_and_more(BLOCK).unwrap();
         assert_eq!(block(&short, BLOCK), (CHUNKS, true), "its last page counts");
         let shorter = object();
         shorter.truncate(2 * BLOCK - CHUNK).unwrap();
-        (0..CHUNKS).for_each(|n| _ = shorter.chunk(n * CHUNK).unwrap());
-        shorter.chunk(BLOCK).unwrap();
+        (0..CHUNKS).for_each(|n| _ = shorter.chunk_and_more(n * CHUNK).unwrap());
+        shorter.chunk_and_more(BLOCK).unwrap();
         assert!(!shorter.has_memory(BLOCK + CHUNK));
         let taken: Vec<_> = (0..3).map(|_| object()).collect();
         for other in &taken {
-            (0..4 * CHUNKS).for_each(|n| _ = other.chunk(n * CHUNK));
+            (0..4 * CHUNKS).for_each(|n| _ = other.chunk_and_more(n * CHUNK));
         }
         assert!(!memory().is_mostly_free());
         let last = object();
-        (0..=CHUNKS).for_each(|n| _ = last.chunk(n * CHUNK));
+        (0..=CHUNKS).for_each(|n| _ = last.chunk_and_more(n * CHUNK));
         assert!(!last.has_memory(BLOCK + CHUNK));
     });
 }

@@ -477,6 +477,8 @@ pub struct Task {
     pub own: SetOnce<Activity>,
     /// How its time is divided.
     pub division: TimeDivision,
+    /// The most processor time that anybody was told it has used, ns.
+    told_ns: AtomicU64,
     /// It was asked for memory, and gives some (`shrinkers.rs`).
     pub gives: AtomicBool,
     /// PR_SET_PDEATHSIG.
@@ -758,6 +760,10 @@ impl Process {
 
     /// What all its tasks used, the ended ones too.
     pub fn used(&self) -> Usage {
+        if current::try_current().is_some_and(|task| core::ptr::eq(&*task.process, self)) {
+            // It may be asked of the host, which is not to be with the list locked.
+            atoll_task::own_cpu_time();
+        }
         // Who ends goes from these to those with both locked, in this order.
         let tasks = self.tasks.lock();
         let mut sum = *self.usage.lock();
@@ -890,10 +896,12 @@ impl Task {
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };
         let is_own = current::try_current().is_some_and(|task| core::ptr::eq(task, self));
-        let run_ns = if is_own { atoll_task::own_cpu_time() } else { t.cpu_time() };
+        let had = if is_own { atoll_task::own_cpu_time() } else { t.cpu_time() };
+        // A clock that never goes back: it stands still if what the host has taken is known later.
+        let run_ns = self.told_ns.fetch_max(had, Ordering::Relaxed).max(had);
         let (voluntary, forced) = t.switches();
         let faults = self.faults.load(Ordering::Relaxed);
-        let system_ns = t.system_time();
+        let system_ns = t.system_time().min(run_ns);
         Usage { run_ns, system_ns, voluntary, forced, faults, ..Usage::default() }
     }
 
@@ -1106,6 +1114,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         name: Mutex::new(new.name),
         own: SetOnce::new(),
         division: TimeDivision::default(),
+        told_ns: AtomicU64::new(0),
         gives: AtomicBool::new(false),
         death_signal: AtomicU32::new(0),
         nice: AtomicI32::new(new.nice),

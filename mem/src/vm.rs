@@ -184,6 +184,10 @@ pub trait Object: Send + Sync + Any {
     /// Offset in the cell's memory of the 64 KiB that begin at `offset` (a
     /// multiple of that) of the object. They stay there as long as the object is mapped.
     fn chunk(&self, offset: u64) -> Result<u64>;
+    /// The same for a program that touches it; memory around may be taken with it.
+    fn chunk_and_more(&self, offset: u64) -> Result<u64> {
+        self.chunk(offset)
+    }
     /// Is all in the cell's memory that it has of the 64 KiB around `offset`? Else [`Object::chunk`] reads it from a device.
     fn is_here(&self, _offset: u64) -> bool {
         true
@@ -191,6 +195,11 @@ pub trait Object: Send + Sync + Any {
     /// Has it memory for the 64 KiB at `offset`, a multiple of that?
     fn has_memory(&self, _offset: u64) -> bool {
         true
+    }
+    /// Where the 64 KiB at `offset`, a multiple of that, lie in the cell's memory, if it has memory for all of it and says so
+    /// beforehand. Nothing changes by that.
+    fn place(&self, _offset: u64) -> Option<u64> {
+        None
     }
     /// Bytes in the object. Beyond the last page, access is SIGBUS.
     fn size(&self) -> u64;
@@ -3177,6 +3186,10 @@ impl Vm {
     fn populated_to(&self, at: u64, end: u64) -> u64 {
         let Some((start, area)) = self.area_at(at) else { return at + PAGE };
         if let Kind::Object { object, offset, .. } = &area.kind {
+            let (shown, len) = self.shown[0];
+            if (shown - len..shown).contains(&at) {
+                return shown.max(at + PAGE);
+            }
             let from = at - start + offset;
             let to = ((from & !(SLOT - 1)) + SLOT).min(page_up(object.size()));
             // It may have been made shorter.
@@ -3274,7 +3287,9 @@ impl Vm {
         let mut from = base.max(offset);
         let most = (offset + (area.end - start)).min(size);
         let mut to = (base + SLOT).min(most);
-        let memory_offset = object.chunk(base).map_err(|e| match e {
+        let by_blocks = area.paging.unwrap_or(self.paging) != Paging::Demand;
+        let chunk = if by_blocks { object.chunk_and_more(base) } else { object.chunk(base) };
+        let memory_offset = chunk.map_err(|e| match e {
             Errno::ENOMEM => Denied::NoMemory,
             // What it began with can't be read.
             _ => Denied::Bus,
@@ -3283,7 +3298,8 @@ impl Vm {
             object.shown(write);
         }
         let whole = addr & !(BLOCK - 1);
-        if whole >= start
+        if by_blocks
+            && whole >= start
             && whole + BLOCK <= area.end
             && is_block(object, whole - start + offset, base, memory_offset)
         {
@@ -4232,19 +4248,19 @@ impl Vm {
     }
 }
 
-/// The highest place for `len` bytes between `gap` and `end`, of which the runtime has its part.
 /// Does an object have the 2 MiB from `start` on in one piece that a large page shows at a block's address? `base`: of its chunk in there
-/// that lies at `memory` of the cell's.
+/// that lies at `memory` of the cell's. All of them count as touched then.
 fn is_block(object: &dyn Object, start: u64, base: u64, memory: u64) -> bool {
     let Some(block) = (memory + start).checked_sub(base) else { return false };
-    let is_there =
-        |at| object.has_memory(at) && object.is_here(at) && object.chunk(at) == Ok(block + at - start);
+    let chunks = || (start..start + BLOCK).step_by(SLOT as usize);
     start.is_multiple_of(SLOT)
         && block.is_multiple_of(BLOCK)
         && start + BLOCK <= page_up(object.size())
-        && (start..start + BLOCK).step_by(SLOT as usize).all(is_there)
+        && chunks().all(|at| object.place(at) == Some(block + at - start) && object.is_here(at))
+        && chunks().all(|at| object.chunk(at) == Ok(block + at - start))
 }
 
+/// The highest place for `len` bytes between `gap` and `end`, of which the runtime has its part.
 fn place_in(gap: u64, end: u64, len: u64, align: u64) -> Option<u64> {
     let mut start = end.checked_sub(len)? & !(align - 1);
     if start < RUNTIME_END && start + len > RUNTIME_BASE {

@@ -73,8 +73,6 @@ pub struct Thread {
     system_time: AtomicU64,
     /// For how long of it the processor was elsewhere, as far as that was looked at, ns. Likewise.
     stolen_time: AtomicU64,
-    /// The processor time that somebody was told of it.
-    told_time: AtomicU64,
     /// Time that the platform had requests of its, to read and to write, for which it has waited and works for nobody in particular, ns.
     /// Likewise.
     device_time: [AtomicU64; 2],
@@ -278,7 +276,7 @@ impl Thread {
     }
 
     /// Processor time that it has had up to now, ns: what it has run, but for what the host took meanwhile. That is found out at the end of
-    /// a slice, or by the thread itself ([`own_cpu_time`]); what was told before stays, so that this clock never goes back.
+    /// a slice, or by the thread itself ([`own_cpu_time`]): then this goes back by it.
     ///
     /// [`own_cpu_time`]: crate::own_cpu_time
     pub fn cpu_time(&self) -> u64 {
@@ -287,14 +285,14 @@ impl Thread {
 
     /// The same at a time that is not before the current slice.
     pub(crate) fn cpu_time_at(&self, now: impl Fn() -> u64) -> u64 {
-        let stolen = self.stolen_time.load(Ordering::Acquire);
-        let had = self.run_time_at(now).saturating_sub(stolen);
-        self.told_time.fetch_max(had, Ordering::Relaxed).max(had)
+        // In this order: what was taken from a slice is told before the slice is booked.
+        let ran = self.run_time_at(now);
+        ran.saturating_sub(self.stolen_time.load(Ordering::Acquire))
     }
 
-    /// What of that was the runtime's, for what it asked of it; ns. Sampled.
+    /// What of that was the runtime's, for what it asked of it; ns. Sampled, so that it may come to more.
     pub fn system_time(&self) -> u64 {
-        self.system_time.load(Ordering::Relaxed).min(self.cpu_time())
+        self.system_time.load(Ordering::Relaxed)
     }
 
     /// Time that the platform had what it asked of it for nobody in particular, and waited for, ns.
@@ -553,7 +551,6 @@ fn blank() -> Thread {
         run_time: AtomicU64::new(0),
         system_time: AtomicU64::new(0),
         stolen_time: AtomicU64::new(0),
-        told_time: AtomicU64::new(0),
         device_time: [const { AtomicU64::new(0) }; 2],
         since: AtomicU64::new(0),
         ready_at: AtomicU64::new(0),
@@ -629,7 +626,6 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.run_time.store(0, Ordering::Relaxed);
     t.system_time.store(0, Ordering::Relaxed);
     t.stolen_time.store(0, Ordering::Relaxed);
-    t.told_time.store(0, Ordering::Relaxed);
     t.device_time.iter().for_each(|time| time.store(0, Ordering::Relaxed));
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);

@@ -72,6 +72,15 @@ static void *thread(void *unused)
 	return unused;
 }
 
+static volatile int over;
+
+static void *thread_that_computes(void *unused)
+{
+	while (!over)
+		sum++;
+	return unused;
+}
+
 static pid_t child(void (*f)(long, clockid_t))
 {
 	fflush(stdout);
@@ -138,6 +147,24 @@ int main(void)
 			compute(500, CLOCK_PROCESS_CPUTIME_ID);
 	}
 	P(back);
+	// Nor do clocks, whoever reads them: of a thread on another core, of this one, of both; nor are they much faster than time.
+	pthread_create(&other, NULL, thread_that_computes, NULL);
+	clockid_t clocks[3] = {0, CLOCK_THREAD_CPUTIME_ID, CLOCK_PROCESS_CPUTIME_ID};
+	pthread_getcpuclockid(other, clocks);
+	long at[3] = {0}, fast = 0, began[3], start = used_us(CLOCK_MONOTONIC);
+	for (int c = 0; c < 3; c++)
+		began[c] = used_us(clocks[c]);
+	for (int n = 0; n < 20000; n++)
+		for (int c = 0; c < 3; c++) {
+			long now = used_us(clocks[c]);
+			back += now < at[c];
+			at[c] = now;
+			fast += c != 2 && now - began[c] > used_us(CLOCK_MONOTONIC) - start + 5000;
+		}
+	P(back);
+	P(fast);
+	over = 1;
+	pthread_join(other, NULL);
 	// What it is divided into is what the clock says.
 	struct rusage now;
 	long first = used_us(CLOCK_PROCESS_CPUTIME_ID);

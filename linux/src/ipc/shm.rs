@@ -118,12 +118,20 @@ impl Object for Segment {
         self.contents.chunk(offset)
     }
 
+    fn chunk_and_more(&self, offset: u64) -> Result<u64> {
+        self.contents.chunk_and_more(offset)
+    }
+
     fn size(&self) -> u64 {
         self.size
     }
 
     fn has_memory(&self, offset: u64) -> bool {
         self.contents.has_memory(offset)
+    }
+
+    fn place(&self, offset: u64) -> Option<u64> {
+        self.contents.place(offset)
     }
 
     fn mappings(&self) -> u32 {
