@@ -261,8 +261,8 @@ static void loop_brk(long *n) {
 }
 
 static void loop_malloc_large(long *n) {
-    kept = malloc(LOOP_SIZE);
-    free(kept);
+    void *volatile p = malloc(LOOP_SIZE);
+    free(p);
     ++*n;
 }
 
