@@ -362,11 +362,8 @@ fn private_mappings_are_rewritten() {
                     kind,
                     place,
                     name,
-                    paging: None,
-                    colours: None,
                     populate,
-                    locked: false,
-                    grows: false,
+                    ..MapRequest::default()
                 })
                 .unwrap()
         };
@@ -421,11 +418,8 @@ fn texts_are_shared() {
                     kind,
                     place,
                     name,
-                    paging: None,
-                    colours: None,
                     populate,
-                    locked: false,
-                    grows: false,
+                    ..MapRequest::default()
                 })
                 .unwrap()
         };

@@ -147,11 +147,7 @@ fn shared_mappings_lie_as_blocks_do() {
                 kind,
                 place: Place::Hint,
                 name: "",
-                paging: None,
-                colours: None,
-                populate: false,
-                locked: false,
-                grows: false,
+                ..MapRequest::default()
             };
             space.map(request).unwrap()
         };

@@ -441,11 +441,8 @@ pub fn io_setup(c: &mut Call) -> Result<u64> {
         kind: Kind::Object { object: ring.clone(), file: None, offset: 0 },
         place: Place::Hint,
         name: "/[aio] (deleted)",
-        paging: None,
-        colours: None,
         populate: true,
-        locked: false,
-        grows: false,
+        ..MapRequest::default()
     })?;
     let len = ring.len;
     let made = Context::new(requests, ring, address).and_then(|made| put(to, &address).map(|()| made));

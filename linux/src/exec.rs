@@ -207,11 +207,7 @@ impl Elf {
                 kind: Kind::File { file: self.file.clone(), offset: 0 },
                 place: Place::Hint,
                 name: "",
-                paging: None,
-                colours: None,
-                populate: false,
-                locked: false,
-                grows: false,
+                ..MapRequest::default()
             })?;
             memory.unmap(at, last - first)?;
             at - first
@@ -229,11 +225,8 @@ impl Elf {
                     kind: Kind::File { file: self.file.clone(), offset: page_down(s.offset) },
                     place: Place::Fixed,
                     name: "",
-                    paging: None,
-                    colours: None,
                     populate: s.access.contains(Access::WRITE) && s.file < 1 << 20,
-                    locked: false,
-                    grows: false,
+                    ..MapRequest::default()
                 })?;
             }
             let mapped = if s.file > 0 { page_up(file_end) } else { start };
@@ -247,11 +240,7 @@ impl Elf {
                     kind: Kind::Anonymous,
                     place: Place::Fixed,
                     name: "",
-                    paging: None,
-                    colours: None,
-                    populate: false,
-                    locked: false,
-                    grows: false,
+                    ..MapRequest::default()
                 })?;
             }
             if s.memory > s.file && s.file > 0 && s.access.contains(Access::WRITE) && mapped > file_end {
@@ -483,10 +472,7 @@ fn load(
         place: Place::Fixed,
         name: "[stack]",
         paging: memory_policy::of_kind(policy, MappingKind::Stack),
-        colours: None,
-        populate: false,
-        locked: false,
-        grows: false,
+        ..MapRequest::default()
     })?;
     let vdso = memory.map(MapRequest {
         addr: 0,
@@ -496,11 +482,8 @@ fn load(
         kind: Kind::Object { object: vdso::object(), file: None, offset: 0 },
         place: Place::Hint,
         name: "[vdso]",
-        paging: None,
-        colours: None,
         populate: true,
-        locked: false,
-        grows: false,
+        ..MapRequest::default()
     })?;
     let ids = task.process.ids().clone();
     let mut random = [0u8; 16];

@@ -654,6 +654,26 @@ pub struct MapRequest {
     pub grows: bool,
 }
 
+impl Default for MapRequest {
+    /// Nothing anywhere, brought in as the space's other memory.
+    fn default() -> Self {
+        MapRequest {
+            addr: 0,
+            len: 0,
+            access: Access::empty(),
+            shared: false,
+            kind: Kind::Anonymous,
+            place: Place::Hint,
+            name: "",
+            paging: None,
+            colours: None,
+            populate: false,
+            locked: false,
+            grows: false,
+        }
+    }
+}
+
 /// How a mapping is moved or resized (`mremap(2)`).
 #[derive(Clone, Copy)]
 pub struct Remap {
@@ -1699,8 +1719,9 @@ impl Vm {
         // Files by the slot, so that their code lies alike in all processes.
         let align = match request.kind {
             Kind::Anonymous if len >= BLOCK && !request.shared => BLOCK,
-            Kind::Object { offset, .. } if len >= BLOCK && offset.is_multiple_of(BLOCK) => BLOCK,
-            Kind::File { offset, .. } if request.shared && len >= BLOCK && offset.is_multiple_of(BLOCK) => {
+            Kind::Object { offset, .. } | Kind::File { offset, .. }
+                if request.shared && len >= BLOCK && offset.is_multiple_of(BLOCK) =>
+            {
                 BLOCK
             }
             Kind::File { .. } if !request.shared => SLOT,
@@ -2714,10 +2735,7 @@ impl Vm {
                     place: Place::FixedNoReplace,
                     name: HEAP,
                     paging: self.heap_paging,
-                    colours: None,
-                    populate: false,
-                    locked: false,
-                    grows: false,
+                    ..MapRequest::default()
                 };
                 if self.map(request).is_err() {
                     self.remove(old, at);
@@ -2782,10 +2800,8 @@ impl Vm {
                 place: if fixed.is_some() { Place::Fixed } else { Place::Hint },
                 name: area.name,
                 paging: area.paging,
-                colours: None,
-                populate: false,
                 locked: area.locked,
-                grows: false,
+                ..MapRequest::default()
             })?;
             self.treat_as(&area, new, new + new_len);
             return Ok(new);
@@ -3184,16 +3200,10 @@ impl Vm {
 
     /// The first page behind one that was brought in that was not brought in with it. `end`: of a range to be brought in.
     fn populated_to(&self, at: u64, end: u64) -> u64 {
-        let Some((start, area)) = self.area_at(at) else { return at + PAGE };
-        if let Kind::Object { object, offset, .. } = &area.kind {
-            let (shown, len) = self.shown[0];
-            if (shown - len..shown).contains(&at) {
-                return shown.max(at + PAGE);
-            }
-            let from = at - start + offset;
-            let to = ((from & !(SLOT - 1)) + SLOT).min(page_up(object.size()));
-            // It may have been made shorter.
-            return at + to.saturating_sub(from).max(PAGE);
+        let Some((_, area)) = self.area_at(at) else { return at + PAGE };
+        if let Kind::Object { .. } = area.kind {
+            // It has just faulted.
+            return self.shown[0].0.max(at + PAGE);
         }
         if area.colours.is_some() {
             return at + PAGE;

@@ -54,6 +54,8 @@ const SAMPLE_MAX: u32 = 1 << 16;
 
 /// Work of a core, ns, after which it looks how much of that time it really had.
 const LOOK_AFTER: u64 = 1_000_000;
+/// None was charged with all that it took ([`Meter::longest`]).
+const NO_MESSAGE: (Resource, u64) = (Resource::Overhead, 0);
 /// Spaces for which that is known.
 const SPACES: usize = 16;
 
@@ -238,7 +240,7 @@ impl Meter {
             was_idle: Cell::new(true),
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
-            longest: Cell::new((Resource::Overhead, 0)),
+            longest: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
@@ -307,7 +309,7 @@ impl Meter {
         self.known.set(0);
         self.stolen.set(0);
         self.told.set(0);
-        self.longest.set((Resource::Overhead, 0));
+        self.longest.set(NO_MESSAGE);
         self.base.set(base);
         self.sheet.set(activity::sheet(who, self.core));
         self.local.unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
@@ -360,7 +362,7 @@ impl Meter {
         self.settled.set(self.base.get());
         add(&self.entry(self.base.get()).time, part as i64);
         self.worked(part);
-        self.longest.set((Resource::Overhead, 0));
+        self.longest.set(NO_MESSAGE);
         self.sheet.set(activity::sheet(who, self.core));
         self.local.unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
         self.works(now);
@@ -404,7 +406,7 @@ impl Meter {
         let stolen = before.work as i64 - (now - before.by_then) as i64;
         if stolen >= 0 {
             // Who has had less than that has not lost all of it: the rest is looked for the next time.
-            let (served, longest) = self.longest.replace((Resource::Overhead, 0));
+            let (served, longest) = self.longest.replace(NO_MESSAGE);
             let is_message = longest >= stolen as u64 && longest > before.work / 2;
             let from = &self.entry(if is_message { served } else { self.settled.get() }).time;
             let part = stolen.min(from.load(Ordering::Relaxed).max(0));

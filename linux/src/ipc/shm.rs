@@ -264,11 +264,7 @@ pub fn shmat(c: &mut Call) -> Result<u64> {
                 _ => Place::FixedNoReplace,
             },
             name: "",
-            paging: None,
-            colours: None,
-            populate: false,
-            locked: false,
-            grows: false,
+            ..MapRequest::default()
         })
     };
     segment.left(|_| {});

@@ -291,11 +291,9 @@ pub fn remap_file_pages(c: &mut Call) -> Result<u64> {
         kind,
         place: Place::Fixed,
         name: area.name,
-        paging: None,
-        colours: None,
         populate: true,
         locked: area.locked,
-        grows: false,
+        ..MapRequest::default()
     })?;
     Ok(0)
 }
