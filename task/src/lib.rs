@@ -25,6 +25,7 @@ pub mod books;
 #[path = "unkept.rs"]
 pub mod books;
 mod core_state;
+mod extended;
 mod fair;
 #[cfg_attr(feature = "without-books", allow(dead_code, reason = "nobody is told what was used"))]
 pub mod gate;
@@ -45,10 +46,9 @@ pub use activity::{
     Activity, Amounts, CORE_WORDS, Cause, CoreSet, Debtor, Used, class_of, confine, divide, has_core,
     name_of, runtime_on, set_heir, set_of_cores, used,
 };
-pub use arch::{
-    capture_extended, copy_of, detect_extended, fs_base as thread_pointer, set_fs_base as set_thread_pointer,
-};
+pub use arch::{copy_of, fs_base as thread_pointer, set_fs_base as set_thread_pointer};
 pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
+pub use extended::{capture as capture_extended, detect as detect_extended};
 pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of};
 pub use messages::{Labels, for_whom, send, send_for};
 pub use online::{CORE_PATIENCE, cores_online, is_online, online, set_online};

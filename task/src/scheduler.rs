@@ -13,18 +13,18 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{Ordering, fence};
 
 use crate::activity::{Activity, has_core};
-use crate::arch::Left;
 use crate::core_state::{
     Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, usage,
     with_private, with_private_of,
 };
+use crate::extended::Left;
 use crate::messages;
 use crate::rcu;
 use crate::ready::{LEAST, Next, ONE, Policy, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::trace::{self, event};
-use crate::{activity, arch, books, gate};
+use crate::{activity, arch, books, extended, gate};
 use atoll_abi::control::{ANY_SPACE, ASLEEP};
 use atoll_abi::core_local::{core_local, pending, state as core_run};
 use atoll_abi::grid::Resource;
@@ -176,7 +176,7 @@ fn enter(t: ThreadRef) {
     let frame = unsafe { t.frame() };
     arch::set_fs_base(frame.fs_base);
     if frame.is_syscall() {
-        arch::restore_live(frame, left);
+        extended::restore(frame, left);
     }
 }
 
@@ -195,7 +195,7 @@ fn save(live: *const Thread) -> Option<Left> {
     // core and does not run; threads are never freed.
     let frame = unsafe { (*live).frame() };
     frame.fs_base = arch::fs_base();
-    frame.is_syscall().then(|| arch::save_live(frame))
+    frame.is_syscall().then(|| extended::save(frame))
 }
 
 /// Is `t`'s extended state in this core's registers? It leaves them for good.
