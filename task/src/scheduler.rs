@@ -253,8 +253,13 @@ fn was_put_off(this: &Core, now: u64) {
 /// Switches from the current thread to the next ready one. Returns when the
 /// current thread is chosen again.
 fn schedule(me: ThreadRef) {
+    schedule_at(me, platform().now());
+}
+
+/// The same if the time is known.
+#[inline(always)]
+fn schedule_at(me: ThreadRef, now: u64) {
     let this = this_core();
-    let now = platform().now();
     let message = this.meter.suspend(now);
     interruptible_at(this, now);
     let next = next_thread(this, Some(me), now);
@@ -1173,7 +1178,7 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
         p.may_spread_next = !may_spread && p.ready.len() > 0;
         if p.ready.len() > 0 {
             let ends = p.ready.turn_ends(p.since);
-            if ends < at.min(p.armed) && ends <= platform().now() {
+            if ends < at.min(p.armed) && (ends <= p.since || ends <= platform().now()) {
                 // It has to come by at once, which takes no deadline.
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
@@ -1251,14 +1256,15 @@ pub fn on_notify() {
             core::mem::replace(&mut p.told, false)
         });
         take_mail();
-        let now = platform().now();
+        let mut now = platform().now();
         interruptible_at(this_core(), now);
         if told {
             with_private(|p| p.told_at = now);
             look_for_events(now, true);
+            now = platform().now();
         }
         if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
-            preempt();
+            preempt_at(now);
         } else {
             chosen(this_core(), current());
         }
@@ -1431,10 +1437,15 @@ fn visit_core(n: usize) {
 }
 
 fn preempt() {
+    preempt_at(platform().now());
+}
+
+/// The same if the time is known.
+fn preempt_at(now: u64) {
     let me = current();
     count(&me.switches[1], 1);
     make_ready_again(me, Why::Preempted);
-    schedule(me);
+    schedule_at(me, now);
 }
 
 /// The current thread is ready when it is switched from.
@@ -1449,13 +1460,13 @@ pub fn yield_now() {
     let me = current();
     let now = platform().now();
     take_mail();
-    look_for_events(now, false);
+    let looked = look_for_events(now, false);
     if with_private(|p| p.ready.len() == 0) {
         return;
     }
     count(&me.switches[0], 1);
     make_ready_again(me, Why::Yields);
-    schedule(me);
+    schedule_at(me, if looked { platform().now() } else { now });
 }
 
 /// Sleeps until unparked; returns at once if that has happened since the last
