@@ -10,14 +10,9 @@
 //! in `docs/security.md` are generated from these.
 #![allow(unsafe_code, reason = "changes the process's credentials")]
 
-use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
-
+use crate::filter::{Program, compile};
 use crate::{Error, Result};
 
 /// A restriction on one argument of an allowed call.
@@ -214,66 +209,13 @@ pub const STARTING: &[Allowed] = allowed! {
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 
 /// The filter of processes that run programs: [`ALLOWED`], anything else fails with EPERM. `memory`: the descriptor of the cell's memory.
-pub fn filter(memory: RawFd) -> Result<BpfProgram> {
-    compile(ALLOWED.iter(), memory)
+pub fn filter(memory: RawFd) -> Result<Program> {
+    compile(ALLOWED.iter().map(|call| (call.number, call.only)), memory as u32)
 }
 
 /// The filter that a cell's first process starts with, and all others inherit.
-pub fn starting_filter(memory: RawFd) -> Result<BpfProgram> {
-    compile(ALLOWED.iter().chain(STARTING), memory)
-}
-
-fn compile<'a>(calls: impl Iterator<Item = &'a Allowed>, memory: RawFd) -> Result<BpfProgram> {
-    let fail = |e: seccompiler::BackendError| Error::with("the system-call filter", e);
-    let equal = |arg: u8, value: u64| {
-        // Commands and options are 32-bit: what the kernel ignores above is ignored here.
-        SeccompCondition::new(arg, Len::Dword, Op::Eq, value)
-    };
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for call in calls {
-        let list = rules.entry(call.number).or_default();
-        match call.only {
-            Only::Any => {}
-            Only::Among(arg, values) => {
-                for (v, _) in values {
-                    let rule = SeccompRule::new(vec![equal(arg, *v).map_err(fail)?]).map_err(fail)?;
-                    list.push(rule);
-                }
-            }
-            Only::NotMemory(arg) => {
-                let c = SeccompCondition::new(arg, Len::Dword, Op::Ne, memory as u64).map_err(fail)?;
-                list.push(SeccompRule::new(vec![c]).map_err(fail)?);
-            }
-            Only::Without(arg, bits, _) => {
-                let c = SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(bits), 0).map_err(fail)?;
-                list.push(SeccompRule::new(vec![c]).map_err(fail)?);
-            }
-            Only::Pairs(pairs) => {
-                for (a, from, to) in ranges(pairs) {
-                    let at = |op, value| SeccompCondition::new(2, Len::Dword, op, value).map_err(fail);
-                    let mut all = vec![equal(1, a).map_err(fail)?];
-                    if from == to {
-                        all.push(at(Op::Eq, from)?);
-                    } else {
-                        all.extend([at(Op::Ge, from)?, at(Op::Le, to)?]);
-                    }
-                    list.push(SeccompRule::new(all).map_err(fail)?);
-                }
-            }
-        }
-    }
-    let arch = std::env::consts::ARCH.try_into().map_err(fail)?;
-    SeccompFilter::new(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch)
-        .and_then(|f| f.try_into())
-        .map_err(fail)
-}
-
-/// The same pairs as ranges of the second part, for the host takes a while for each instruction of a filter: the first part, the lowest and the highest.
-fn ranges(pairs: &[(u64, u64, &str)]) -> Vec<(u64, u64, u64)> {
-    let mut sorted: Vec<(u64, u64)> = pairs.iter().map(|(a, b, _)| (*a, *b)).collect();
-    sorted.sort_unstable();
-    let runs = sorted.chunk_by(|x, y| x.0 == y.0 && x.1 + 1 == y.1);
-    runs.map(|run| (run[0].0, run[0].1, run[run.len() - 1].1)).collect()
+pub fn starting_filter(memory: RawFd) -> Result<Program> {
+    compile(ALLOWED.iter().chain(STARTING).map(|call| (call.number, call.only)), memory as u32)
 }
 
 /// Denies this process and its children all access by path, by network
@@ -294,8 +236,14 @@ pub fn landlock() -> bool {
 }
 
 /// Lets this process and its children make only the calls that starting and running take.
-pub fn lock_in(filter: &BpfProgram) -> Result<()> {
-    seccompiler::apply_filter(filter).map_err(|e| Error::with("the host refused the system-call filter", e))
+pub fn lock_in(filter: &Program) -> Result<()> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: a valid program. Without privileges it takes that none can be gained.
+    let locked = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) == 0
+    };
+    if locked { Ok(()) } else { Err(Error::host("the host refused the system-call filter")) }
 }
 
 /// Bounds what this process and its children can make the host keep for them:
@@ -348,17 +296,6 @@ mod tests {
         let program = filter(-1).unwrap();
         assert!(program.len() <= atoll_abi::start::FILTER_MAX, "{} instructions", program.len());
         starting_filter(-1).unwrap();
-    }
-
-    #[test]
-    fn ranges_are_the_pairs() {
-        let all: Vec<(u64, u64)> = ranges(SOCKET_OPTIONS)
-            .into_iter()
-            .flat_map(|(a, from, to)| (from..=to).map(move |b| (a, b)))
-            .collect();
-        let mut pairs: Vec<(u64, u64)> = SOCKET_OPTIONS.iter().map(|(a, b, _)| (*a, *b)).collect();
-        pairs.sort_unstable();
-        assert_eq!(all, pairs);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
@@ -17,6 +17,7 @@ use atoll_abi::start::{FILTER_MAX, START, Start};
 
 use crate::cores::{Counts, Cpus};
 use crate::extents::Extents;
+use crate::filter::Program;
 use crate::growth::Elastic;
 use crate::image::Image;
 use crate::inspect::{Here, Live};
@@ -313,6 +314,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         starting: starting.as_ref(),
         vdso,
         functions,
+        mount: mount.as_ref(),
         cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
         privileged,
     };
@@ -334,6 +336,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         begin_elsewhere(pid as i32, &placement.cpus);
     }
     drop(keep);
+    // The first process has it, too, and sees to it that it isn't the last one that keeps the file system mounted.
+    drop(mount);
     room_for_descriptors(extents.as_fd());
     let control = Arc::new(control);
     let extents = Arc::new(Extents {
@@ -366,7 +370,6 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         first_handle: 1,
         bells,
         sockets,
-        mount,
     };
     let server = Server::start(control.clone(), extents.memory.clone(), served, machine)?;
     let gone = Arc::new(AtomicBool::new(false));
@@ -566,11 +569,13 @@ struct First<'a> {
     memory: u64,
     keep: &'a [OwnedFd],
     cores: usize,
-    filter: &'a [seccompiler::sock_filter],
+    filter: &'a [libc::sock_filter],
     /// The filter of this process; None: the cell is not confined.
-    starting: Option<&'a seccompiler::BpfProgram>,
+    starting: Option<&'a Program>,
     vdso: [[u64; 2]; 4],
     functions: [u64; 3],
+    /// What keeps the file system of the cell's memory mounted.
+    mount: Option<&'a OwnedFd>,
     cpus: Option<&'a [usize]>,
     privileged: bool,
 }
@@ -593,8 +598,9 @@ impl First<'_> {
         if let Some(kept) = self.keep.last() {
             room_for_descriptors(kept.as_fd());
         }
+        let leaving = Leaving::new();
         if self.privileged {
-            empty_root().map_err(failed("an empty root directory for the cell"))?;
+            empty_root(self.mount, leaving).map_err(failed("an empty root directory for the cell"))?;
         }
         if self.starting.is_some() {
             confine::landlock();
@@ -608,6 +614,7 @@ impl First<'_> {
             confine::limit_memory(self.cores).map_err(failed("limiting the cell's private memory"))?;
             confine::lock_in(filter)?;
         }
+        leaving.wait().map_err(failed("leaving the host's directories"))?;
         Ok(self.image.entry)
     }
 
@@ -670,9 +677,9 @@ impl First<'_> {
         Ok(())
     }
 
-    /// Closes every descriptor that is not the cell's.
+    /// Closes every descriptor that is not the cell's, but for the mount.
     fn close_others(&self) {
-        let mut kept: Vec<u32> = self.keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+        let mut kept: Vec<u32> = self.keep.iter().chain(self.mount).map(|fd| fd.as_raw_fd() as u32).collect();
         kept.sort_unstable();
         let mut from = 0;
         for fd in kept.iter().copied().chain([u32::MAX]) {
@@ -710,20 +717,127 @@ fn forget_rseq() {
     }
 }
 
-/// Makes an empty directory this process's root, in its mount namespace.
-fn empty_root() -> std::io::Result<()> {
+/// Makes an empty directory this process's root, in its mount namespace. What was mounted there goes meanwhile, and with it
+/// `mount`: to let that go by itself would take as long again.
+fn empty_root(mount: Option<&OwnedFd>, leaving: &'static Leaving) -> std::io::Result<()> {
     use std::ptr::null;
     let (root, tmp, tmpfs) = (c"/", c"/tmp", c"tmpfs");
     // SAFETY: valid strings.
     unsafe {
         check(libc::mount(null(), root.as_ptr(), null(), libc::MS_REC | libc::MS_PRIVATE, null()) as i64)?;
+        if let Some(mount) = mount {
+            const EMPTY_PATH: u32 = 4;
+            let (from, name) = (mount.as_raw_fd(), c"".as_ptr());
+            // If it fails, it only takes longer.
+            libc::syscall(libc::SYS_move_mount, from, name, libc::AT_FDCWD, tmp.as_ptr(), EMPTY_PATH);
+            libc::close(from);
+        }
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         let size = c"size=4k,mode=0";
         check(libc::mount(tmpfs.as_ptr(), tmp.as_ptr(), tmpfs.as_ptr(), flags, size.as_ptr().cast()) as i64)?;
         check(libc::chdir(tmp.as_ptr()) as i64)?;
         check(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
-        check(libc::umount2(c".".as_ptr(), libc::MNT_DETACH) as i64)?;
-        check(libc::chdir(root.as_ptr()) as i64)?;
     }
-    Ok(())
+    leaving.begin()
+}
+
+/// A thread that unmounts the old root, which lies over the new one. The host has it wait for all processors, some 0.3 ms, in which the
+/// process gives up its privileges; the thread keeps them, so it must have ended before anything else runs.
+struct Leaving {
+    /// The thread's id until it has ended; then the host clears it, and wakes who waits. 0: there is none.
+    thread: AtomicI32,
+    /// What its call answered.
+    result: AtomicI64,
+    /// Somewhere for its stack pointer; it has no frames.
+    stack: [u64; 64],
+}
+
+/// Not before the thread has asked for it.
+const NOT_YET: i64 = 1;
+
+std::arch::global_asm!(
+    ".pushsection .text.atoll_leave_root,\"ax\",@progbits",
+    // rdi: flags; rsi: the thread's stack; rdx: where its id is to be; rcx: the directory's name; r8: where the result is to be.
+    // It shares the caller's thread pointer, and so touches nothing that is reached by it.
+    "atoll_leave_root:",
+    "mov r10, rdx",
+    "mov r9, rcx",
+    "mov eax, {CLONE}",
+    "syscall",
+    "test rax, rax",
+    "jz 2f",
+    "ret",
+    "2:",
+    "mov rdi, r9",
+    "mov esi, {DETACH}",
+    "mov eax, {UMOUNT}",
+    "syscall",
+    "mov [r8], rax",
+    "xor edi, edi",
+    "mov eax, {EXIT}",
+    "syscall",
+    "ud2",
+    ".popsection",
+    CLONE = const libc::SYS_clone,
+    DETACH = const libc::MNT_DETACH,
+    UMOUNT = const libc::SYS_umount2,
+    EXIT = const libc::SYS_exit,
+);
+
+unsafe extern "C" {
+    fn atoll_leave_root(
+        flags: i64,
+        stack: *const u64,
+        id: *mut i32,
+        name: *const i8,
+        result: *mut i64,
+    ) -> i64;
+}
+
+impl Leaving {
+    /// For the life of the process: the thread may outlive who fails meanwhile.
+    fn new() -> &'static Self {
+        let none = Leaving { thread: AtomicI32::new(0), result: AtomicI64::new(0), stack: [0; 64] };
+        Box::leak(Box::new(none))
+    }
+
+    /// Begins to unmount what lies over the working directory, which is this process's root and stays so.
+    fn begin(&'static self) -> std::io::Result<()> {
+        self.result.store(NOT_YET, Ordering::Relaxed);
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM
+            | libc::CLONE_PARENT_SETTID
+            | libc::CLONE_CHILD_CLEARTID;
+        let (stack, id, result) = (self.stack.as_ptr_range().end, self.thread.as_ptr(), self.result.as_ptr());
+        // SAFETY: the thread makes two calls and touches `self` only, which stays.
+        let r = unsafe { atoll_leave_root(flags.into(), stack, id, c".".as_ptr(), result) };
+        if r < 0 {
+            return Err(std::io::Error::from_raw_os_error(-r as i32));
+        }
+        // It is to wait first.
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    /// Waits for the end of the thread, if there is one.
+    fn wait(&self) -> std::io::Result<()> {
+        loop {
+            let id = self.thread.load(Ordering::Acquire);
+            if id == 0 {
+                break;
+            }
+            let no_limit = std::ptr::null::<libc::timespec>();
+            // SAFETY: the word lives as long as the process. The filter lets this call through.
+            unsafe { libc::syscall(libc::SYS_futex, self.thread.as_ptr(), libc::FUTEX_WAIT, id, no_limit) };
+        }
+        match self.result.load(Ordering::Acquire) {
+            0 => Ok(()),
+            NOT_YET => Err(std::io::Error::other("the thread that was to do it has ended")),
+            r => Err(std::io::Error::from_raw_os_error(-r as i32)),
+        }
+    }
 }

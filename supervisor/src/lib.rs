@@ -15,6 +15,7 @@ pub mod books;
 pub mod confine;
 pub mod cores;
 pub mod extents;
+pub mod filter;
 pub mod growth;
 pub mod image;
 pub mod inspect;

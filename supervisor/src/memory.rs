@@ -68,7 +68,7 @@ fn huge(size: u64, most: u64) -> io::Result<(File, OwnedFd)> {
 }
 
 /// The file of a cell's extents, of `size` bytes and later of as many as `most`; if its pages are huge, its file system's
-/// mount, to be let go when there is time.
+/// mount. Who lets go of that last waits for all processors, unless it was mounted somewhere before.
 ///
 /// The cell has its descriptor, to map it. How long the file is only this process changes, which is how memory is granted and taken
 /// away: what is cut off is gone from all of the cell's mappings at once, and an access there faults. The cell's filter keeps it from

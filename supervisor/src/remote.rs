@@ -99,7 +99,6 @@ impl Remote {
             first_handle: FIRST_HANDLE,
             bells: vec![bell.try_clone().map_err(failed("eventfd"))?],
             sockets: Vec::new(),
-            mount: None,
         };
         // One core, so that nobody looks for requests without sleeping: the machine needs the processor more.
         let server = Server::start(control.clone(), memory.clone(), served, 1)?;

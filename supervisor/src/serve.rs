@@ -149,9 +149,6 @@ pub(crate) struct Served {
     pub bells: Vec<OwnedFd>,
     /// Each core's socket for descriptors.
     pub sockets: Vec<OwnedFd>,
-    /// What keeps the file system of its memory mounted. Who lets it go last waits a while; when the cell has asked for something,
-    /// nobody waits for that.
-    pub mount: Option<OwnedFd>,
 }
 
 /// Serves one cell.
@@ -185,8 +182,6 @@ pub struct Server {
     begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
-    /// Let go when a thread has nothing to do after the first request.
-    mount: Mutex<Option<OwnedFd>>,
 }
 
 /// The cell's handles.
@@ -227,8 +222,7 @@ impl Server {
         served: Served,
         machine_cores: usize,
     ) -> Result<Arc<Server>> {
-        let Served { mounts, streams, user, network, plan_cache, first_handle, bells, sockets, mount } =
-            served;
+        let Served { mounts, streams, user, network, plan_cache, first_handle, bells, sockets } = served;
         // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
         let root = unsafe {
             libc::umask(0);
@@ -257,7 +251,6 @@ impl Server {
             spins: Spins::default(),
             begun: Instant::now(),
             served: AtomicU64::new(0),
-            mount: Mutex::new(mount),
         });
         for _ in 0..2 {
             server.clone().add_thread()?;
@@ -342,10 +335,6 @@ impl Server {
                     && let Some(r) = self.spin()
                 {
                     break r;
-                }
-                if self.served.load(Ordering::Relaxed) > 0 {
-                    let mount = self.mount.lock().expect("no panic while it is taken").take();
-                    drop(mount);
                 }
                 let control = self.control();
                 let seen = control.server_bell.load(Ordering::Acquire);
