@@ -405,9 +405,12 @@ pub struct HostDirent {
     pub attr: HostAttr,
     /// Length of the name, bytes.
     pub name_len: u32,
-    /// Reserved.
-    pub pad: u32,
+    /// [`DIRENT_PLAIN`], or 0.
+    pub flags: u32,
 }
+
+/// The entry has no extended attributes (`listxattr(2)`). Told only beside all other attributes.
+pub const DIRENT_PLAIN: u32 = 1;
 
 /// What `statfs(2)` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

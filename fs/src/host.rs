@@ -28,7 +28,8 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{
-    Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING, WALK_OPENED,
+    DIRENT_PLAIN, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING,
+    WALK_OPENED,
 };
 use atoll_abi::{Errno, Result, assert_accounted, platform};
 use atoll_mem::heap::{host_buf, memory};
@@ -124,13 +125,25 @@ pub struct HostFs {
     done: AtomicU64,
     next_id: AtomicU64,
     planner: SetOnce<Planner>,
+    /// What the host says of an extended attribute of a file that has none at all, by device, kind of file and name: whether there
+    /// could be one.
+    absent: Mutex<HashMap<Absent, Errno>>,
 }
 
 /// Makes the rewriting plan of an executable: file, its host handle.
 pub type Planner = fn(&HostFile) -> Option<Arc<dyn Rewriting>>;
 
-/// A name and its attributes (`nlink` 0: only the kind is known).
-type Listed = (Vec<u8>, HostAttr);
+/// Device and kind of a file, and an extended attribute's name.
+type Absent = (u64, FileType, Vec<u8>);
+
+/// An entry of a directory.
+struct Listed {
+    name: Vec<u8>,
+    /// `nlink` 0: only the kind is known.
+    attr: HostAttr,
+    /// It is known to have no extended attributes.
+    plain: bool,
+}
 
 struct Place {
     parent: Option<Arc<HostNode>>,
@@ -170,6 +183,8 @@ struct Known {
     until: u64,
     /// [`HostFs::asking`] at that time.
     asked: u64,
+    /// At that time it had no extended attributes.
+    plain: bool,
 }
 
 /// A name of the host's tree.
@@ -336,6 +351,7 @@ impl HostFs {
             done: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             planner: SetOnce::new(),
+            absent: Mutex::default(),
         });
         ALL.lock().push(Arc::downgrade(&fs));
         let attr = fs.stat_path(b"", &Cred::root())?;
@@ -417,7 +433,7 @@ impl HostFs {
             },
             kind: FileType::from_mode(attr.mode),
             place: Mutex::new(Place { parent, name: name.to_vec(), gone: false }),
-            attr: Mutex::new(Known { attr, until: self.until(asked), asked }),
+            attr: Mutex::new(Known { attr, until: self.until(asked), asked, plain: false }),
             names: Mutex::new(Names::default()),
             changing: Mutex::new(()),
             link: Mutex::new(None),
@@ -688,7 +704,7 @@ impl HostNode {
             a.until = 0;
             return Err(Errno::ESTALE);
         }
-        *a = Known { attr, until: self.fs.until(asked), asked };
+        *a = Known { attr, until: self.fs.until(asked), asked, plain: false };
         drop(a);
         if let Some(f) = self.file.get() {
             f.revalidate(&attr);
@@ -921,7 +937,11 @@ impl HostNode {
             if len > rest.len() {
                 break;
             }
-            entries.push((rest[..len].to_vec(), head.attr));
+            entries.push(Listed {
+                name: rest[..len].to_vec(),
+                attr: head.attr,
+                plain: head.flags & DIRENT_PLAIN != 0,
+            });
             at += size_of::<HostDirent>() + len.next_multiple_of(8);
             if at >= bytes.len() {
                 break;
@@ -936,7 +956,7 @@ impl HostNode {
         let Ok((entries, next)) = self.fetch(0, false) else { return };
         let mut names = self.names.lock();
         if next == 0 {
-            names.listed = entries.into_iter().map(|(name, _)| name).collect();
+            names.listed = entries.into_iter().map(|e| e.name).collect();
             names.complete = self.fs.until(asked).min(now + self.fs.trust);
             names.asked = 0;
         } else {
@@ -952,9 +972,11 @@ impl HostNode {
             // Whoever needs one that is left out asks for it.
             let Ok((entries, next)) = self.fetch(from, true) else { return };
             n += entries.len();
-            for (name, attr) in entries {
-                if attr.nlink != 0 {
-                    self.child(&name, attr, asked);
+            for entry in entries {
+                if entry.attr.nlink != 0 {
+                    let child = self.child(&entry.name, entry.attr, asked);
+                    let mut known = child.attr.lock();
+                    known.plain = entry.plain && known.asked == asked;
                 }
             }
             if next == 0 {
@@ -985,7 +1007,7 @@ impl HostNode {
             if entries.is_empty() && next != 0 {
                 return Err(Errno::EIO);
             }
-            for (name, attr) in entries {
+            for Listed { name, attr, .. } in entries {
                 let next = out.len() as u64 + 1;
                 out.push(DirEntry { name, ino: attr.ino, kind: FileType::from_mode(attr.mode), next });
             }
@@ -1444,7 +1466,29 @@ impl Inode for HostNode {
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.extended(Extended::Get, name, b"", &Cred::root())
+        /// Names that are remembered: programs that look at all files ask for the same few.
+        const MOST: usize = 64;
+        // A list leaves out what only who has privileges on the host may see.
+        let plain = !name.starts_with(b"trusted.") && {
+            let a = self.attr.lock();
+            a.plain && a.until > self.fs.horizon()
+        };
+        if !plain {
+            return self.extended(Extended::Get, name, b"", &Cred::root());
+        }
+        let key = (self.attr.lock().attr.dev, self.kind, name.to_vec());
+        if let Some(absent) = self.fs.absent.lock().get(&key) {
+            return Err(*absent);
+        }
+        let got = self.extended(Extended::Get, name, b"", &Cred::root());
+        if let Err(absent @ (Errno::ENODATA | Errno::EOPNOTSUPP)) = got {
+            let mut all = self.fs.absent.lock();
+            if all.len() >= MOST {
+                all.clear();
+            }
+            all.insert(key, absent);
+        }
+        got
     }
 
     fn list_xattr(&self) -> Result<Vec<u8>> {

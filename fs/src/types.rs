@@ -38,7 +38,7 @@ impl Time {
 }
 
 /// Kind of a file, with `stat(2)`'s numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u32)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FileType {

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ use atoll_abi::control::{Control, StreamKind};
 use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{
-    ANSWER_FD, Answer, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING,
-    WALK_OPENED,
+    ANSWER_FD, Answer, DIRENT_PLAIN, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
+    WALK_MISSING, WALK_OPENED,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -920,12 +920,15 @@ impl Server {
                 }
                 position = next;
                 let listed = HostAttr { ino, mode: u32::from(kind) << 12, ..HostAttr::default() };
-                let attr = if r.arg[2] == 1 && kind != libc::DT_UNKNOWN {
-                    listed
+                let names_only = r.arg[2] == 1;
+                let (attr, plain) = if names_only && kind != libc::DT_UNKNOWN {
+                    (listed, false)
                 } else {
-                    stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(listed)
+                    let attr = stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(listed);
+                    (attr, !names_only && is_plain(fd.as_raw_fd(), name))
                 };
-                let head = HostDirent { attr, name_len: bytes.len() as u32, pad: 0 };
+                let flags = if plain { DIRENT_PLAIN } else { 0 };
+                let head = HostDirent { attr, name_len: bytes.len() as u32, flags };
                 out.extend_from_slice(head.as_bytes());
                 out.extend_from_slice(bytes);
                 out.resize(out.len().next_multiple_of(8), 0);
@@ -1179,6 +1182,33 @@ const LOCAL: [i64; 5] = [
     0xf2f5_2010, // f2fs
     0x0102_1994, // tmpfs
 ];
+
+/// Has what goes by this name in a directory no extended attributes?
+fn is_plain(dir: RawFd, name: &CStr) -> bool {
+    // Linux 6.13.
+    const SYS_LISTXATTRAT: i64 = 465;
+    static OLD: AtomicBool = AtomicBool::new(false);
+    let nothing = std::ptr::null_mut::<libc::c_char>();
+    if !OLD.load(Ordering::Relaxed) {
+        // SAFETY: a valid name; there is room for nothing, so that the host says how much it would take.
+        let n = unsafe {
+            libc::syscall(SYS_LISTXATTRAT, dir, name.as_ptr(), libc::AT_SYMLINK_NOFOLLOW, nothing, 0)
+        };
+        match check(n) {
+            Ok(n) => return n == 0,
+            Err(Errno::ENOSYS) => OLD.store(true, Ordering::Relaxed),
+            // No attributes of any kind on this file system.
+            Err(e) => return e == Errno::EOPNOTSUPP,
+        }
+    }
+    let path = [format!("/proc/self/fd/{dir}/").as_bytes(), name.to_bytes_with_nul()].concat();
+    // SAFETY: as above.
+    let n = unsafe { libc::llistxattr(path.as_ptr().cast(), nothing, 0) };
+    match check(n as i64) {
+        Ok(n) => n == 0,
+        Err(e) => e == Errno::EOPNOTSUPP,
+    }
+}
 
 /// Attributes of an open descriptor. Is it where a file system is mounted? The cell mounts its own /proc over the host's.
 fn attributes(fd: RawFd) -> std::result::Result<(HostAttr, bool), Errno> {
