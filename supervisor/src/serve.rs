@@ -39,6 +39,8 @@ const SETTLE: Duration = Duration::from_millis(2);
 /// The same while requests come one after another, as when a program starts: waking a thread
 /// that sleeps on an idle core takes half of that, and the program waits for it.
 const SPIN_BUSY: Duration = Duration::from_micros(200);
+/// How often it looks before it lets others have the processor, if there are any.
+const LOOKS: u32 = 32;
 /// Usual time between requests up to which they come one after another, us.
 const BUSY_GAP: u32 = 150;
 /// Most occasions that go by after it was looked for a request in vain, less one, as a power of two.
@@ -303,9 +305,14 @@ impl Server {
         let begun = Instant::now();
         while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < limit {
             // The clock is read now and then only.
-            for _ in 0..8 {
+            for _ in 0..LOOKS {
+                if cores.iter().any(|c| !c.requests.is_empty()) {
+                    break;
+                }
                 std::hint::spin_loop();
             }
+            // Another serving thread, or a core of the cell, may wait for this processor, and the host gives this one whole slices.
+            std::thread::yield_now();
         }
         control.server_awake.store(0, Ordering::SeqCst);
         // Pairs with the cell's fence between its push and its look at this flag.
