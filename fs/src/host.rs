@@ -126,8 +126,8 @@ pub struct HostFs {
     next_id: AtomicU64,
     planner: SetOnce<Planner>,
     /// What the host says of an extended attribute of a file that has none at all, by device, kind of file and name: whether there
-    /// could be one.
-    absent: Mutex<HashMap<Absent, Errno>>,
+    /// could be one; and until when that is believed.
+    absent: Mutex<HashMap<Absent, (Errno, u64)>>,
 }
 
 /// Makes the rewriting plan of an executable: file, its host handle.
@@ -666,13 +666,19 @@ impl HostNode {
         Ok(path)
     }
 
+    /// Are these attributes as good as the host's now?
+    fn is_believed(&self, a: &Known) -> bool {
+        // What this cell changes by another name of the file, this node doesn't know.
+        let several = a.attr.nlink > 1 && self.kind != FileType::Directory;
+        let current = !several || a.asked == self.fs.changes.load(Ordering::SeqCst);
+        current && a.until > self.fs.horizon()
+    }
+
     /// Attributes as the host has them, asked for again if they are old.
     fn host_attr(&self) -> Result<HostAttr> {
         {
             let a = self.attr.lock();
-            let several = a.attr.nlink > 1 && self.kind != FileType::Directory;
-            let current = !several || a.asked == self.fs.changes.load(Ordering::SeqCst);
-            if current && a.until > self.fs.horizon() {
+            if self.is_believed(&a) {
                 return Ok(a.attr);
             }
         }
@@ -1468,16 +1474,22 @@ impl Inode for HostNode {
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         /// Names that are remembered: programs that look at all files ask for the same few.
         const MOST: usize = 64;
-        // A list leaves out what only who has privileges on the host may see.
-        let plain = !name.starts_with(b"trusted.") && {
+        /// How long, ns: another file system may come to have the same number.
+        const FOR: u64 = 1_000_000_000;
+        // A list leaves out what only who has privileges on the host may see, and the host may say more of what belongs to users.
+        let common = name.starts_with(b"system.") || name.starts_with(b"security.");
+        let plain = common && {
             let a = self.attr.lock();
-            a.plain && a.until > self.fs.horizon()
+            a.plain && self.is_believed(&a)
         };
         if !plain {
             return self.extended(Extended::Get, name, b"", &Cred::root());
         }
         let key = (self.attr.lock().attr.dev, self.kind, name.to_vec());
-        if let Some(absent) = self.fs.absent.lock().get(&key) {
+        let now = platform().now();
+        if let Some((absent, until)) = self.fs.absent.lock().get(&key)
+            && *until > now
+        {
             return Err(*absent);
         }
         let got = self.extended(Extended::Get, name, b"", &Cred::root());
@@ -1486,7 +1498,7 @@ impl Inode for HostNode {
             if all.len() >= MOST {
                 all.clear();
             }
-            all.insert(key, absent);
+            all.insert(key, (absent, now + FOR));
         }
         got
     }

@@ -37,7 +37,7 @@ use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
 use crate::texts::{self, Piece, Shape, Text, Texts};
 
-/// Pages that a space has before it takes memory by the block: small programs touch little of
+/// Pages that a space has before it takes memory by the block where that isn't touched in order: small programs touch little of
 /// many areas, and a fresh block is zeroed whole.
 const BLOCKS_AFTER: u64 = (8 << 20) / PAGE;
 
@@ -80,10 +80,11 @@ const LAZY_MAX: u64 = 8 << 20;
 /// Memory that a space keeps at most of what programs have unmapped, without access, to make it ready again as a whole, bytes.
 const CLOSED_MAX: u64 = 1 << 20;
 
-/// Areas of which the first touch brings no more than a slot, and those of which it brings no block: of what is large often only a
-/// little is used.
+/// Areas of which a touch brings no more than a slot, unless the one before is there: of what is large often only a little is used, as of
+/// a thread's stack.
 const SPARSE: u64 = 1 << 20;
-const SPARSE_BLOCKS: u64 = 8 * BLOCK;
+/// As many slots of a block that are there tell that most of it will be used, wherever they are.
+const DENSE: usize = 4;
 
 /// How long is looked whether who has a space's lock lets go of it, before parking, ns: it is held for calls of the platform, some us each, and
 /// to wake a core that has gone to sleep for it costs more.
@@ -3374,12 +3375,8 @@ impl Vm {
         let blocks = match paging {
             Paging::Demand => false,
             Paging::Huge | Paging::Populate => true,
-            Paging::Usual => goes_on || self.resident >= BLOCKS_AFTER,
+            Paging::Usual => goes_on,
         };
-        let first = paging == Paging::Usual
-            && area.end - start > SPARSE
-            && self.slots.range(start & !(SLOT - 1)..area.end).next().is_none();
-        let blocks = blocks && !(first && area.end - start >= SPARSE_BLOCKS);
         if whole
             && blocks
             && matches!(area.kind, Kind::Anonymous)
@@ -3400,10 +3397,11 @@ impl Vm {
                     .map_err(|_| Denied::NoMemory)
             };
         }
-        if whole && goes_on && self.own_block(block) == Ok(true) {
+        let s = addr & !(SLOT - 1);
+        let joins = goes_on || paging == Paging::Usual && self.is_dense(block, s);
+        if whole && joins && self.own_block(block) == Ok(true) {
             return Ok(());
         }
-        let s = addr & !(SLOT - 1);
         let page = 1u16 << (addr % SLOT / PAGE);
         let mut slot = self.slots.get(&s).copied();
         if let Some(there) = slot {
@@ -3441,7 +3439,11 @@ impl Vm {
         // Memory that grows upwards is taken ahead, up to 256 KiB at once, and not into the next block, which may come as a whole.
         // So is a file's that is copied, to who goes through it in order.
         let grows = match &area.kind {
-            Kind::Anonymous => !first,
+            Kind::Anonymous => {
+                paging != Paging::Usual
+                    || area.end - start <= SPARSE
+                    || self.slots.contains_key(&s.wrapping_sub(SLOT))
+            }
             Kind::File { .. } => self.is_behind_last(s, start),
             Kind::Object { .. } => false,
         };
@@ -3537,6 +3539,17 @@ impl Vm {
             from >= start && there.eq((from..s).step_by(SLOT as usize))
         };
         in_order && memory().is_mostly_free()
+    }
+
+    /// Is so much of a block there, of a program that isn't small, that a whole one is to take its place, now that this slot is touched
+    /// for the first time? Not where it goes downwards, as stacks do.
+    fn is_dense(&self, block: u64, s: u64) -> bool {
+        let is_there = |at: u64| self.slots.contains_key(&at);
+        let downwards = is_there(s + SLOT) && !is_there(s.wrapping_sub(SLOT));
+        self.resident >= BLOCKS_AFTER
+            && !is_there(s)
+            && !downwards
+            && self.slots.range(block..block + BLOCK).nth(DENSE - 1).is_some()
     }
 
     /// Has the program's own pager to be asked before an access that is allowed?

@@ -314,7 +314,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         starting: starting.as_ref(),
         vdso,
         functions,
-        mount: mount.as_ref(),
+        mount: mount.as_ref().filter(|_| privileged),
         cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
         privileged,
     };
@@ -757,6 +757,8 @@ const NOT_YET: i64 = 1;
 
 std::arch::global_asm!(
     ".pushsection .text.atoll_leave_root,\"ax\",@progbits",
+    ".globl atoll_leave_root",
+    ".hidden atoll_leave_root",
     // rdi: flags; rsi: the thread's stack; rdx: where its id is to be; rcx: the directory's name; r8: where the result is to be.
     // It shares the caller's thread pointer, and so touches nothing that is reached by it.
     "atoll_leave_root:",
@@ -813,8 +815,15 @@ impl Leaving {
             | libc::CLONE_PARENT_SETTID
             | libc::CLONE_CHILD_CLEARTID;
         let (stack, id, result) = (self.stack.as_ptr_range().end, self.thread.as_ptr(), self.result.as_ptr());
-        // SAFETY: the thread makes two calls and touches `self` only, which stays.
-        let r = unsafe { atoll_leave_root(flags.into(), stack, id, c".".as_ptr(), result) };
+        // It has no stack for a handler. SAFETY: valid sets; the thread makes two calls and touches `self` only, which stays.
+        let r = unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let r = atoll_leave_root(flags.into(), stack, id, c".".as_ptr(), result);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            r
+        };
         if r < 0 {
             return Err(std::io::Error::from_raw_os_error(-r as i32));
         }

@@ -40,7 +40,7 @@ const SETTLE: Duration = Duration::from_millis(2);
 /// that sleeps on an idle core takes half of that, and the program waits for it.
 const SPIN_BUSY: Duration = Duration::from_micros(200);
 /// How often it looks before it lets others have the processor, if there are any.
-const LOOKS: u32 = 32;
+const LOOKS: u32 = 256;
 /// Usual time between requests up to which they come one after another, us.
 const BUSY_GAP: u32 = 150;
 /// Most occasions that go by after it was looked for a request in vain, less one, as a power of two.
@@ -303,24 +303,33 @@ impl Server {
         }
         let limit = if busy { SPIN_BUSY } else { SPIN };
         let begun = Instant::now();
-        while cores.iter().all(|c| c.requests.is_empty()) && spare() && begun.elapsed() < limit {
+        let is_asked = || cores.iter().any(|c| !c.requests.is_empty());
+        let mut looks = true;
+        while looks && !is_asked() && spare() && begun.elapsed() < limit {
             // The clock is read now and then only.
             for _ in 0..LOOKS {
-                if cores.iter().any(|c| !c.requests.is_empty()) {
+                if is_asked() {
                     break;
                 }
                 std::hint::spin_loop();
             }
-            // Another serving thread, or a core of the cell, may wait for this processor, and the host gives this one whole slices.
-            std::thread::yield_now();
+            // Another serving thread, or a core of the cell, may wait for this processor, and the host gives this one whole slices. It
+            // may be away for as long then: who asks meanwhile rings.
+            control.server_awake.store(0, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if !is_asked() {
+                std::thread::yield_now();
+                looks = control.server_awake.swap(1, Ordering::SeqCst) == 0;
+            }
         }
-        control.server_awake.store(0, Ordering::SeqCst);
-        // Pairs with the cell's fence between its push and its look at this flag.
-        fence(Ordering::SeqCst);
+        if looks {
+            control.server_awake.store(0, Ordering::SeqCst);
+            // Pairs with the cell's fence between its push and its look at this flag.
+            fence(Ordering::SeqCst);
+        }
         let request = self.take();
         self.spins.spun(request.is_some());
-        if cores.iter().any(|c| !c.requests.is_empty()) && control.server_sleepers.load(Ordering::SeqCst) != 0
-        {
+        if is_asked() && control.server_sleepers.load(Ordering::SeqCst) != 0 {
             // For this one no bell was rung, and the first may take long.
             control.server_bell.fetch_add(1, Ordering::Release);
             // SAFETY: the word is in the mapping.
@@ -932,7 +941,9 @@ impl Server {
                     (listed, false)
                 } else {
                     let attr = stat(fd.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW).unwrap_or(listed);
-                    (attr, !names_only && is_plain(fd.as_raw_fd(), name))
+                    // Others may keep such attributes to themselves, or take a while to tell.
+                    let asks = !names_only && m.local && m.device == Some(attr.dev);
+                    (attr, asks && is_plain(fd.as_raw_fd(), name))
                 };
                 let flags = if plain { DIRENT_PLAIN } else { 0 };
                 let head = HostDirent { attr, name_len: bytes.len() as u32, flags };
@@ -1203,7 +1214,8 @@ fn is_plain(dir: RawFd, name: &CStr) -> bool {
         };
         match check(n) {
             Ok(n) => return n == 0,
-            Err(Errno::ENOSYS) => OLD.store(true, Ordering::Relaxed),
+            // The latter is what a filter around this process says of a call that it doesn't know.
+            Err(Errno::ENOSYS | Errno::EPERM) => OLD.store(true, Ordering::Relaxed),
             // No attributes of any kind on this file system.
             Err(e) => return e == Errno::EOPNOTSUPP,
         }

@@ -187,7 +187,7 @@ unsafe fn move_out(area: *mut u8, mask: u64) {
     }
 }
 
-/// Loads what [`move_out`] wrote, the components `saved`; of the others, those of `used` become initial.
+/// Loads what [`move_out`] wrote, the components `saved`; of the others, those of `used` become zero, as they are initially.
 ///
 /// # Safety
 /// As of [`move_out`], which has written to the area.

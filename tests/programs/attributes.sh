@@ -1,6 +1,6 @@
 # Extended attributes of files that a directory's listing has told of: none, some, set by this program and by others meanwhile.
 # needs: python3
-mkdir -p many/sub; for n in $(seq 40); do echo $n > many/f$n; done; ln -s f1 many/link; mkfifo many/pipe
+mkdir -p many/sub; for n in $(seq 40); do echo $n > many/f$n; done; ln -s f1 many/link; mkfifo many/pipe; ln many/f20 many/hard
 python3 -c 'import os; os.setxattr("many/f7", "user.a", b"seven"); os.setxattr("many/sub", "user.d", b"sub")'
 cat > look.py <<'P'
 import errno, os, time
@@ -23,6 +23,8 @@ os.setxattr("many/f3", "user.none", b"now")
 os.removexattr("many/f7", "user.a")
 os.rename("many/f7", "many/g7")
 os.chmod("many/f4", 0o600)
+# By its other name.
+os.setxattr("many/hard", "user.a", b"hard")
 look("changed here")
 open("changed", "w").close()
 while not os.path.exists("go"):
