@@ -85,7 +85,8 @@ impl Termio {
 }
 
 impl Termios {
-    fn local(&self, flag: u32) -> bool {
+    /// Is this flag of the local modes set?
+    pub fn local(&self, flag: u32) -> bool {
         self.lflag & flag != 0
     }
 
@@ -145,6 +146,14 @@ impl Line {
         if self.termios.iflag & linux::IXON == 0 {
             self.stopped = false;
         }
+    }
+
+    /// Do ^S and ^Q stop the output and let it go on?
+    pub fn stops_as_usual(&self) -> bool {
+        let at = |n: u32| self.termios.cc[n as usize];
+        self.termios.iflag & linux::IXON != 0
+            && at(linux::VSTOP) == b'S' & 0x1f
+            && at(linux::VSTART) == b'Q' & 0x1f
     }
 
     /// Bytes that can be read now.

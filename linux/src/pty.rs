@@ -62,6 +62,37 @@ struct State {
     session: u32,
     /// Its foreground process group.
     foreground: u32,
+    /// Who reads at the master end is told of more than what is written (TIOCPKT): a byte before each piece of that, and one of its own
+    /// for what else has happened (`TIOCPKT_*`), as these bits have it.
+    packets: bool,
+    happened: u32,
+    /// Only who may do everything opens it (TIOCEXCL).
+    exclusive: bool,
+}
+
+impl State {
+    /// Something happened that only who reads packets is told of.
+    fn note(&mut self, what: u32) {
+        if self.packets {
+            self.happened |= what;
+        }
+    }
+
+    /// The line is changed: what of that is told in packets?
+    fn change<R>(&mut self, change: impl FnOnce(&mut Line) -> R) -> R {
+        let before = (self.line.stopped, self.line.stops_as_usual());
+        let r = change(&mut self.line);
+        let after = (self.line.stopped, self.line.stops_as_usual());
+        let either = |is: bool, yes: u32, no: u32| if is { (yes, no) } else { (no, yes) };
+        let mut tell = |changed: bool, (set, clear): (u32, u32)| {
+            if changed && self.packets {
+                self.happened = self.happened & !clear | set;
+            }
+        };
+        tell(before.0 != after.0, either(after.0, linux::TIOCPKT_STOP, linux::TIOCPKT_START));
+        tell(before.1 != after.1, either(after.1, linux::TIOCPKT_DOSTOP, linux::TIOCPKT_NOSTOP));
+        r
+    }
 }
 
 impl Pty {
@@ -86,9 +117,10 @@ impl Pty {
         let mut s = self.state.lock();
         if flush {
             s.line.flush_input();
+            s.note(linux::TIOCPKT_FLUSHREAD);
         }
         let new = change(s.line.termios);
-        s.line.set(new);
+        s.change(|line| line.set(new));
         drop(s);
         self.slave.wake_all(poll::ALL);
         self.master.wake_all(poll::ALL);
@@ -162,9 +194,11 @@ impl Pty {
                     s.line.flush_arrived();
                 } else if input {
                     s.line.flush_input();
+                    s.note(linux::TIOCPKT_FLUSHREAD);
                 }
                 if output && !master {
                     s.line.flush_output();
+                    s.note(linux::TIOCPKT_FLUSHWRITE);
                 }
                 drop(s);
                 self.slave.wake_all(poll::ALL);
@@ -173,13 +207,14 @@ impl Pty {
             }
             ctl::TCXONC => {
                 match arg as u32 {
-                    linux::TCOOFF => s.line.stopped = true,
-                    linux::TCOON => s.line.stopped = false,
+                    linux::TCOOFF => s.change(|line| line.stopped = true),
+                    linux::TCOON => s.change(|line| line.stopped = false),
                     linux::TCIOFF | linux::TCION => {}
                     _ => return Err(Errno::EINVAL),
                 }
                 drop(s);
                 self.slave.wake_all(poll::ALL);
+                self.master.wake_all(poll::ALL);
                 Ok(0)
             }
             // A break means nothing here, and what is written has arrived.
@@ -244,6 +279,48 @@ impl Pty {
                 self.state.lock().locked = lock != 0;
                 Ok(0)
             }
+            ctl::TIOCPKT if master => {
+                drop(s);
+                let on: i32 = get(arg)?;
+                let mut s = self.state.lock();
+                if on != 0 && !s.packets {
+                    s.happened = 0;
+                }
+                s.packets = on != 0;
+                Ok(0)
+            }
+            ctl::TIOCGPKT if master => {
+                let on = i32::from(s.packets);
+                drop(s);
+                put(arg, &on).map(|()| 0)
+            }
+            ctl::TIOCEXCL | ctl::TIOCNXCL => {
+                s.exclusive = command == ctl::TIOCEXCL;
+                Ok(0)
+            }
+            ctl::TIOCGEXCL => {
+                let exclusive = i32::from(s.exclusive);
+                drop(s);
+                put(arg, &exclusive).map(|()| 0)
+            }
+            // Its line discipline is N_TTY, and there is no other.
+            ctl::TIOCGETD => {
+                drop(s);
+                put(arg, &0i32).map(|()| 0)
+            }
+            ctl::TIOCSETD => {
+                drop(s);
+                if get::<i32>(arg)? == 0 { Ok(0) } else { Err(Errno::EINVAL) }
+            }
+            ctl::TIOCGDEV => {
+                drop(s);
+                put(arg, &(self.device() as u32)).map(|()| 0)
+            }
+            // Nothing is locked.
+            ctl::TIOCGLCKTRMIOS => {
+                drop(s);
+                user::write(arg, &[0; size_of::<Termios>()]).map(|()| 0)
+            }
             ctl::TIOCGPTLCK if master => {
                 let locked = i32::from(s.locked);
                 drop(s);
@@ -264,6 +341,9 @@ impl Pty {
         let mut s = self.state.lock();
         if !s.held || s.locked {
             return Err(Errno::EIO);
+        }
+        if s.exclusive && !current().may(linux::CAP_SYS_ADMIN) {
+            return Err(Errno::EBUSY);
         }
         s.openings += 1;
         s.opened = true;
@@ -313,6 +393,9 @@ pub fn open_master() -> Result<Arc<dyn File>> {
         opened: false,
         session: 0,
         foreground: 0,
+        packets: false,
+        happened: 0,
+        exclusive: false,
     };
     let pty = Arc::new(Pty {
         index,
@@ -374,11 +457,20 @@ impl File for Master {
         let pty = &self.pty;
         let n = wait(&pty.master, poll::IN | poll::HUP, limit(nonblock), || {
             let mut s = pty.state.lock();
+            if s.packets && s.happened != 0 {
+                let put = sink.put(&[s.happened as u8]);
+                if put.is_ok() {
+                    s.happened = 0;
+                }
+                return Some(put);
+            }
             if s.line.written() > 0 {
-                let bytes = s.line.peek_output(sink.left());
+                let head = usize::from(s.packets);
+                let mut bytes = alloc::vec![linux::TIOCPKT_DATA as u8; head];
+                bytes.extend(s.line.peek_output(sink.left() - head));
                 let put = sink.put(&bytes);
                 if let Ok(n) = put {
-                    s.line.take_output(n);
+                    s.line.take_output(n.saturating_sub(head));
                 }
                 return Some(put);
             }
@@ -406,7 +498,11 @@ impl File for Master {
             done += n;
             let (signals, group) = {
                 let mut s = pty.state.lock();
-                (s.line.receive(&bytes[..n]), s.foreground)
+                let signals = s.change(|line| line.receive(&bytes[..n]));
+                if !signals.is_empty() && !s.line.termios.local(linux::NOFLSH) {
+                    s.note(linux::TIOCPKT_FLUSHREAD | linux::TIOCPKT_FLUSHWRITE);
+                }
+                (signals, s.foreground)
             };
             for number in signals {
                 Pty::signal_group(group, number);
@@ -421,6 +517,9 @@ impl File for Master {
     fn ready(&self) -> u32 {
         let s = self.pty.state.lock();
         let mut bits = 0;
+        if s.packets && s.happened != 0 {
+            bits |= poll::PRI | poll::IN | poll::RDNORM;
+        }
         if s.line.written() > 0 {
             bits |= poll::IN | poll::RDNORM;
         }
