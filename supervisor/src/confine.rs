@@ -60,6 +60,7 @@ pub struct Allowed {
 
 const SOL_SOCKET: u64 = libc::SOL_SOCKET as u64;
 const TCP: u64 = libc::IPPROTO_TCP as u64;
+const UDP: u64 = libc::IPPROTO_UDP as u64;
 const IP: u64 = libc::IPPROTO_IP as u64;
 const IPV6: u64 = libc::IPPROTO_IPV6 as u64;
 
@@ -76,7 +77,10 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (SOL_SOCKET, libc::SO_RCVLOWAT as u64, "SO_RCVLOWAT"),
     (SOL_SOCKET, libc::SO_TIMESTAMP as u64, "SO_TIMESTAMP"),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS as u64, "SO_TIMESTAMPNS"),
+    (SOL_SOCKET, libc::SO_RXQ_OVFL as u64, "SO_RXQ_OVFL"),
+    (SOL_SOCKET, libc::SO_MAX_PACING_RATE as u64, "SO_MAX_PACING_RATE"),
     (TCP, libc::TCP_NODELAY as u64, "TCP_NODELAY"),
+    (TCP, libc::TCP_CONGESTION as u64, "TCP_CONGESTION"),
     (TCP, libc::TCP_CORK as u64, "TCP_CORK"),
     (TCP, libc::TCP_KEEPIDLE as u64, "TCP_KEEPIDLE"),
     (TCP, libc::TCP_KEEPINTVL as u64, "TCP_KEEPINTVL"),
@@ -89,6 +93,10 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (TCP, libc::TCP_SYNCNT as u64, "TCP_SYNCNT"),
     (TCP, libc::TCP_LINGER2 as u64, "TCP_LINGER2"),
     (TCP, libc::TCP_NOTSENT_LOWAT as u64, "TCP_NOTSENT_LOWAT"),
+    (UDP, libc::UDP_CORK as u64, "UDP_CORK"),
+    (UDP, libc::UDP_SEGMENT as u64, "UDP_SEGMENT"),
+    (UDP, libc::UDP_GRO as u64, "UDP_GRO"),
+    (IP, libc::IP_FREEBIND as u64, "IP_FREEBIND"),
     (IP, libc::IP_TOS as u64, "IP_TOS"),
     (IP, libc::IP_TTL as u64, "IP_TTL"),
     (IP, libc::IP_PKTINFO as u64, "IP_PKTINFO"),
