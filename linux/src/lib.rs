@@ -42,6 +42,7 @@ pub mod log;
 mod memory_policy;
 mod pi;
 pub mod proc;
+mod proc_net;
 pub mod process;
 pub mod pty;
 mod quota;

@@ -33,7 +33,7 @@ use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::{aio, cgroup, current, log};
+use crate::{aio, cgroup, current, log, proc_net};
 
 /// Makes a file's contents.
 type Text = fn() -> String;
@@ -1741,6 +1741,11 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sysvipc/sem", Body::Text(sem::list));
     t.add("sysvipc/msg", Body::Text(msg::list));
     t.add("net/dev", Body::Text(|| net_table(0, NET_DEV)));
+    t.add("net/tcp", Body::Text(proc_net::tcp));
+    t.add("net/tcp6", Body::Text(proc_net::tcp6));
+    t.add("net/udp", Body::Text(proc_net::udp));
+    t.add("net/udp6", Body::Text(proc_net::udp6));
+    t.add("net/unix", Body::Text(proc_net::unix));
     t.add("net/if_inet6", Body::Text(|| net_table(1, "")));
     t.add("net/route", Body::Text(|| net_table(2, NET_ROUTE)));
     t.add("net/ipv6_route", Body::Text(|| net_table(3, "")));
@@ -1802,6 +1807,12 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/net/ipv4/ip_unprivileged_port_start", text!("1024\n"));
     t.add("sys/net/ipv4/tcp_fastopen", setting!("1\n"));
     t.add("sys/net/ipv4/tcp_max_syn_backlog", setting!("4096\n"));
+    t.add("sys/net/ipv4/tcp_rmem", setting!("4096\t131072\t6291456\n"));
+    t.add("sys/net/ipv4/tcp_wmem", setting!("4096\t16384\t4194304\n"));
+    // No one may have ICMP sockets.
+    t.add("sys/net/ipv4/ping_group_range", text!("1\t0\n"));
+    t.add("sys/kernel/overflowuid", text!("65534\n"));
+    t.add("sys/kernel/overflowgid", text!("65534\n"));
     t.add("sys/net/ipv6/conf/all/disable_ipv6", text!("0\n"));
     t.add("sys/net/unix/max_dgram_qlen", text!("512\n"));
     root(t)

@@ -91,6 +91,11 @@ impl SocketFile {
         }
     }
 
+    /// Its number, as in `/proc/PID/fd`.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// As an open file.
     pub fn open(self, nonblock: bool) -> RcuArc<OpenFile> {
         let flags = linux::O_RDWR | if nonblock { linux::O_NONBLOCK } else { 0 };

@@ -1,0 +1,46 @@
+# What programs show of the sockets that a program has: by /proc/net, which has only this cell's in a cell.
+# needs: net-tools lsof
+# options: --net host
+cat > show.sh <<'P'
+port=$1
+head -qn 1 /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6 /proc/net/unix
+python3 - $port <<'S'
+import os, socket, sys
+port = int(sys.argv[1])
+def listen(family, address):
+    s = socket.socket(family, socket.SOCK_STREAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        s.setsockopt(41, 26, 1)
+    s.bind((address, port)); s.listen(5)
+    return s
+four, six = listen(socket.AF_INET, "127.0.0.1"), listen(socket.AF_INET6, "::1")
+client = socket.create_connection(("127.0.0.1", port))
+server = four.accept()[0]
+client.send(b"seven b"); server.setblocking(True)
+# Until it has arrived.
+server.recv(1, socket.MSG_PEEK)
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); udp.bind(("0.0.0.0", port))
+udp6 = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); udp6.setsockopt(41, 26, 1); udp6.bind(("::", port))
+path = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM); path.bind("socket-of-ours"); path.listen(1)
+name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); name.bind("\0ours-%d" % port)
+none = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+mine = {os.readlink("/proc/self/fd/" + f)[8:-1] for f in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + f) and os.readlink("/proc/self/fd/" + f).startswith("socket:[")}
+other = "%04X" % client.getsockname()[1]
+for f in ["tcp", "tcp6", "udp", "udp6"]:
+    rows = []
+    for l in open("/proc/net/" + f).read().split("\n")[1:]:
+        w = l.split()
+        if len(w) > 9 and w[9] in mine:
+            rows.append(" ".join(w[1:9]).replace(other, "PORT") + " %d columns" % len(w))
+    print(f, *sorted(rows), sep="\n  ")
+for l in open("/proc/net/unix"):
+    w = l.split()
+    if w[6] in mine:
+        print("unix", *w[1:6], *w[7:])
+sys.stdout.flush()
+for c in ["netstat -ltn | grep -c ':%d .*LISTEN'", "netstat -tn | grep -c ':%d .*ESTABLISHED'", "netstat -uln | grep -c ':%d '", "netstat -xl | grep -c socket-of-ours", "lsof -nP -iTCP:%d -sTCP:LISTEN | grep -c LISTEN", "lsof -nP -iUDP:%d | grep -c UDP"]:
+    os.system((c % port if "%d" in c else c) + " 2>&1")
+S
+P
+$RUN sh show.sh 47113; echo $?
