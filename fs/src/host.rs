@@ -1478,15 +1478,12 @@ impl Inode for HostNode {
         const FOR: u64 = 1_000_000_000;
         // A list leaves out what only who has privileges on the host may see, and the host may say more of what belongs to users.
         let common = name.starts_with(b"system.") || name.starts_with(b"security.");
-        let plain = common && {
+        let plain = {
             let a = self.attr.lock();
-            a.plain && self.is_believed(&a)
+            (common && a.plain && self.is_believed(&a)).then_some(a.attr.dev)
         };
-        if !plain {
-            return self.extended(Extended::Get, name, b"", &Cred::root());
-        }
-        let key = (self.attr.lock().attr.dev, self.kind, name.to_vec());
-        let now = platform().now();
+        let Some(dev) = plain else { return self.extended(Extended::Get, name, b"", &Cred::root()) };
+        let (key, now) = ((dev, self.kind, name.to_vec()), platform().now());
         if let Some((absent, until)) = self.fs.absent.lock().get(&key)
             && *until > now
         {

@@ -143,16 +143,13 @@ pub fn udp6() -> String {
 
 /// `/proc/net/unix`.
 pub fn unix() -> String {
-    /// It takes connections (`__SO_ACCEPTCON`).
-    const ACCEPTS: u32 = 1 << 16;
-    const UNCONNECTED: u8 = 1;
-    const CONNECTED: u8 = 3;
+    use net::socket_state::{SS_CONNECTED, SS_UNCONNECTED};
     let mut out = String::from("Num       RefCount Protocol Flags    Type St Inode Path\n");
     each(|socket, _| {
         let Inner::Unix(u) = &socket.inner else { return };
         let listens = u.is_listening();
-        let state = if u.is_connected() { CONNECTED } else { UNCONNECTED };
-        let (kind, flags, id) = (socket.kind, if listens { ACCEPTS } else { 0 }, socket.id());
+        let state = if u.is_connected() { SS_CONNECTED } else { SS_UNCONNECTED } as u32;
+        let (kind, flags, id) = (socket.kind, if listens { net::__SO_ACCEPTCON } else { 0 }, socket.id());
         let _ = write!(out, "0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {id:5}");
         if let Some(name) = u.local().bytes().get(2..).filter(|name| !name.is_empty()) {
             // An abstract name begins with a zero, and each of those is shown as an @; a path ends with one.

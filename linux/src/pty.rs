@@ -85,8 +85,9 @@ impl State {
         let after = (self.line.stopped, self.line.stops_as_usual());
         let either = |is: bool, yes: u32, no: u32| if is { (yes, no) } else { (no, yes) };
         let mut tell = |changed: bool, (set, clear): (u32, u32)| {
-            if changed && self.packets {
-                self.happened = self.happened & !clear | set;
+            if changed {
+                self.happened &= !clear;
+                self.note(set);
             }
         };
         tell(before.0 != after.0, either(after.0, linux::TIOCPKT_STOP, linux::TIOCPKT_START));

@@ -3398,8 +3398,8 @@ impl Vm {
             };
         }
         let s = addr & !(SLOT - 1);
-        let joins = goes_on || paging == Paging::Usual && self.is_dense(block, s);
-        if whole && joins && self.own_block(block) == Ok(true) {
+        let joins = || goes_on || paging == Paging::Usual && self.is_dense(block, s);
+        if whole && joins() && self.own_block(block) == Ok(true) {
             return Ok(());
         }
         let page = 1u16 << (addr % SLOT / PAGE);
@@ -3545,10 +3545,10 @@ impl Vm {
     /// for the first time? Not where it goes downwards, as stacks do.
     fn is_dense(&self, block: u64, s: u64) -> bool {
         let is_there = |at: u64| self.slots.contains_key(&at);
-        let downwards = is_there(s + SLOT) && !is_there(s.wrapping_sub(SLOT));
+        let downwards = || is_there(s + SLOT) && !is_there(s.wrapping_sub(SLOT));
         self.resident >= BLOCKS_AFTER
             && !is_there(s)
-            && !downwards
+            && !downwards()
             && self.slots.range(block..block + BLOCK).nth(DENSE - 1).is_some()
     }
 

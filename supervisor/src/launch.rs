@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
@@ -720,17 +720,17 @@ fn forget_rseq() {
 /// Makes an empty directory this process's root, in its mount namespace. What was mounted there goes meanwhile, and with it
 /// `mount`: to let that go by itself would take as long again.
 fn empty_root(mount: Option<&OwnedFd>, leaving: &'static Leaving) -> std::io::Result<()> {
+    use rustix::mount::{MoveMountFlags, move_mount};
     use std::ptr::null;
     let (root, tmp, tmpfs) = (c"/", c"/tmp", c"tmpfs");
     // SAFETY: valid strings.
     unsafe {
         check(libc::mount(null(), root.as_ptr(), null(), libc::MS_REC | libc::MS_PRIVATE, null()) as i64)?;
         if let Some(mount) = mount {
-            const EMPTY_PATH: u32 = 4;
-            let (from, name) = (mount.as_raw_fd(), c"".as_ptr());
+            let itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
             // If it fails, it only takes longer.
-            libc::syscall(libc::SYS_move_mount, from, name, libc::AT_FDCWD, tmp.as_ptr(), EMPTY_PATH);
-            libc::close(from);
+            let _ = move_mount(mount, c"", rustix::fs::CWD, tmp, itself);
+            libc::close(mount.as_raw_fd());
         }
         let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
         let size = c"size=4k,mode=0";
@@ -745,7 +745,7 @@ fn empty_root(mount: Option<&OwnedFd>, leaving: &'static Leaving) -> std::io::Re
 /// process gives up its privileges; the thread keeps them, so it must have ended before anything else runs.
 struct Leaving {
     /// The thread's id until it has ended; then the host clears it, and wakes who waits. 0: there is none.
-    thread: AtomicI32,
+    thread: AtomicU32,
     /// What its call answered.
     result: AtomicI64,
     /// Somewhere for its stack pointer; it has no frames.
@@ -790,7 +790,7 @@ unsafe extern "C" {
     fn atoll_leave_root(
         flags: i64,
         stack: *const u64,
-        id: *mut i32,
+        id: *mut u32,
         name: *const i8,
         result: *mut i64,
     ) -> i64;
@@ -799,7 +799,7 @@ unsafe extern "C" {
 impl Leaving {
     /// For the life of the process: the thread may outlive who fails meanwhile.
     fn new() -> &'static Self {
-        let none = Leaving { thread: AtomicI32::new(0), result: AtomicI64::new(0), stack: [0; 64] };
+        let none = Leaving { thread: AtomicU32::new(0), result: AtomicI64::new(0), stack: [0; 64] };
         Box::leak(Box::new(none))
     }
 
@@ -834,14 +834,14 @@ impl Leaving {
 
     /// Waits for the end of the thread, if there is one.
     fn wait(&self) -> std::io::Result<()> {
+        use rustix::thread::futex;
         loop {
             let id = self.thread.load(Ordering::Acquire);
             if id == 0 {
                 break;
             }
-            let no_limit = std::ptr::null::<libc::timespec>();
-            // SAFETY: the word lives as long as the process. The filter lets this call through.
-            unsafe { libc::syscall(libc::SYS_futex, self.thread.as_ptr(), libc::FUTEX_WAIT, id, no_limit) };
+            // The filter lets this call through. Whatever it says, it is looked again.
+            let _ = futex::wait(&self.thread, futex::Flags::empty(), id, None);
         }
         match self.result.load(Ordering::Acquire) {
             0 => Ok(()),

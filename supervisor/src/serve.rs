@@ -304,8 +304,7 @@ impl Server {
         let limit = if busy { SPIN_BUSY } else { SPIN };
         let begun = Instant::now();
         let is_asked = || cores.iter().any(|c| !c.requests.is_empty());
-        let mut looks = true;
-        while looks && !is_asked() && spare() && begun.elapsed() < limit {
+        loop {
             // The clock is read now and then only.
             for _ in 0..LOOKS {
                 if is_asked() {
@@ -313,19 +312,19 @@ impl Server {
                 }
                 std::hint::spin_loop();
             }
-            // Another serving thread, or a core of the cell, may wait for this processor, and the host gives this one whole slices. It
-            // may be away for as long then: who asks meanwhile rings.
-            control.server_awake.store(0, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            if !is_asked() {
-                std::thread::yield_now();
-                looks = control.server_awake.swap(1, Ordering::SeqCst) == 0;
-            }
-        }
-        if looks {
             control.server_awake.store(0, Ordering::SeqCst);
             // Pairs with the cell's fence between its push and its look at this flag.
             fence(Ordering::SeqCst);
+            if is_asked() || !spare() || begun.elapsed() >= limit {
+                break;
+            }
+            // Another serving thread, or a core of the cell, may wait for this processor, and the host gives this one whole slices. It
+            // may be away for as long then: who asks meanwhile rings.
+            std::thread::yield_now();
+            if control.server_awake.swap(1, Ordering::SeqCst) != 0 {
+                // Now another one looks.
+                break;
+            }
         }
         let request = self.take();
         self.spins.spun(request.is_some());
@@ -1206,27 +1205,24 @@ fn is_plain(dir: RawFd, name: &CStr) -> bool {
     // Linux 6.13.
     const SYS_LISTXATTRAT: i64 = 465;
     static OLD: AtomicBool = AtomicBool::new(false);
+    // The latter: the file system has none of any kind.
+    let is_none = |n| matches!(n, Ok(0) | Err(Errno::EOPNOTSUPP));
     let nothing = std::ptr::null_mut::<libc::c_char>();
     if !OLD.load(Ordering::Relaxed) {
         // SAFETY: a valid name; there is room for nothing, so that the host says how much it would take.
         let n = unsafe {
             libc::syscall(SYS_LISTXATTRAT, dir, name.as_ptr(), libc::AT_SYMLINK_NOFOLLOW, nothing, 0)
         };
-        match check(n) {
-            Ok(n) => return n == 0,
-            // The latter is what a filter around this process says of a call that it doesn't know.
-            Err(Errno::ENOSYS | Errno::EPERM) => OLD.store(true, Ordering::Relaxed),
-            // No attributes of any kind on this file system.
-            Err(e) => return e == Errno::EOPNOTSUPP,
+        let n = check(n);
+        // The latter is what a filter around this process says of a call that it doesn't know.
+        if !matches!(n, Err(Errno::ENOSYS | Errno::EPERM)) {
+            return is_none(n);
         }
+        OLD.store(true, Ordering::Relaxed);
     }
     let path = [format!("/proc/self/fd/{dir}/").as_bytes(), name.to_bytes_with_nul()].concat();
     // SAFETY: as above.
-    let n = unsafe { libc::llistxattr(path.as_ptr().cast(), nothing, 0) };
-    match check(n as i64) {
-        Ok(n) => n == 0,
-        Err(e) => e == Errno::EOPNOTSUPP,
-    }
+    is_none(check(unsafe { libc::llistxattr(path.as_ptr().cast(), nothing, 0) } as i64))
 }
 
 /// Attributes of an open descriptor. Is it where a file system is mounted? The cell mounts its own /proc over the host's.

@@ -18,7 +18,6 @@ const HI16_ZMM: u64 = 1 << 7;
 const AVX512: u64 = OPMASK | ZMM_HI256 | HI16_ZMM;
 
 static HAS_XGETBV1: AtomicBool = AtomicBool::new(false);
-static HAS_XSAVE: AtomicBool = AtomicBool::new(false);
 /// The processor says of components that are initial that they are in use, as it may (SDM 13.6), and as
 /// emulated ones do.
 static UNTRACKED: AtomicBool = AtomicBool::new(false);
@@ -33,9 +32,7 @@ const AVX_AT: usize = 576;
 /// components that are on, and the size of their area; None if it is larger than a frame can hold.
 pub fn detect() -> Option<(u64, u32)> {
     let leaf1 = __cpuid(1);
-    let xsave = leaf1.ecx & (1 << 27) != 0;
-    HAS_XSAVE.store(xsave, Ordering::Relaxed);
-    if !xsave {
+    if leaf1.ecx & (1 << 27) == 0 {
         return None;
     }
     HAS_XGETBV1.store(__cpuid_count(0xd, 1).eax & (1 << 2) != 0, Ordering::Relaxed);
