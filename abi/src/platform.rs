@@ -231,6 +231,12 @@ pub trait Platform: Sync {
         false
     }
 
+    /// Can a program go by one instruction, with the trap flag set in the frame that it is resumed with? What it enters the runtime by
+    /// clears the flag, and has this core look at what is pending when it leaves.
+    fn can_step(&self) -> bool {
+        false
+    }
+
     /// Has this core interrupted once, as by a deadline, when it has worked for some ms in its current space, asleep or not in
     /// between. Cheap if that has been asked for already. False: that can't be.
     fn arm_for_work(&self) -> bool {

@@ -44,6 +44,7 @@ mod pi;
 pub mod proc;
 mod proc_net;
 pub mod process;
+pub mod ptrace;
 pub mod pty;
 mod quota;
 mod report;

@@ -30,6 +30,7 @@ use crate::capabilities::{Capabilities, Users};
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
 use crate::files::FdTable;
+use crate::ptrace::{self, Tracee, Tracing};
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
@@ -433,6 +434,10 @@ pub struct Process {
     pub oom_score_adj: AtomicI32,
     /// personality(2).
     pub persona: AtomicU32,
+    /// Whom it traces (`ptrace(2)`).
+    pub tracees: Mutex<Vec<Tracee>>,
+    /// Who traces its first task.
+    pub tracer: Mutex<Weak<Process>>,
 }
 
 /// Bits of [`Task::work`]: why a task must look up before it goes back to its program.
@@ -505,6 +510,8 @@ pub struct Task {
     pub usual_slack: u64,
     /// Units of work that it is in.
     pub entered: units::Entered,
+    /// How it is traced (`ptrace(2)`).
+    pub tracing: Tracing,
 }
 
 /// For calls that do nothing but read a word of the caller's: where it is, as offsets of a way of pointers that
@@ -718,6 +725,8 @@ impl Process {
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
             persona: AtomicU32::new(inherited(|p| p.persona.load(Ordering::Relaxed))),
+            tracees: Mutex::new(Vec::new()),
+            tracer: Mutex::new(Weak::new()),
         });
         let weak = Arc::downgrade(&process);
         let alarm = Timer::new(move |_| {
@@ -874,11 +883,14 @@ impl Task {
 
     /// Takes the process's id, as the one task that is left after an exec.
     pub fn become_leader(&self) {
+        let was = self.tid();
         let mut tasks = TASKS.lock();
-        if let Some(me) = tasks.remove(&self.tid()) {
+        if let Some(me) = tasks.remove(&was) {
             self.id.store(self.process.pid, Ordering::Relaxed);
             tasks.insert(self.process.pid, me);
         }
+        drop(tasks);
+        ptrace::became_leader(self, was);
     }
 
     /// The thread that runs it.
@@ -1128,6 +1140,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         slack: AtomicU64::new(new.slack),
         usual_slack: new.slack,
         entered: units::Entered::default(),
+        tracing: Tracing::new(),
     });
     let (frame, first) = (new.frame, new.first);
     let begin = move || {
@@ -1200,6 +1213,10 @@ pub fn resume_current() -> ! {
 pub fn exit_task(status: i32) -> ! {
     {
         let task = current();
+        if task.tracing.is_on() {
+            // SAFETY: this thread's own frame, in the runtime; its program won't run again.
+            ptrace::about_to_end(task, unsafe { atoll_task::current().frame() }, status);
+        }
         leave(task, status);
     }
     atoll_task::exit()
@@ -1209,6 +1226,7 @@ fn leave(task: &Task, status: i32) {
     let process = task.process.clone();
     units::leave_all(task);
     futex::task_ends(task);
+    ptrace::ends(task, status);
     task.forget_view();
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
@@ -1303,6 +1321,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     // Whoever waits for the end may write to what ran.
     let running = process.image.lock().running.take();
     drop(running);
+    ptrace::process_ends(process, last, status);
     tell_of_end(process, status);
 }
 

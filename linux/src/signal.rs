@@ -14,6 +14,7 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::process::{Life, Process, Task, exit_task, work};
+use crate::ptrace;
 use crate::types::{SigactionC, Siginfo, StackT, get, put};
 
 /// Highest signal number.
@@ -250,7 +251,8 @@ fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<
     let states: Vec<(bool, bool)> = tasks.iter().map(wanted).collect();
     let blocked_by_all = states.iter().all(|(open, _)| !open);
     let waited_for = states.iter().any(|(_, w)| *w);
-    if process.actions.is_ignored(signal) && !blocked_by_all && !waited_for {
+    let traced = || tasks.iter().any(|t| t.tracing.is_on());
+    if process.actions.is_ignored(signal) && !blocked_by_all && !waited_for && !traced() {
         return Ok(());
     }
     process.pending.lock().add(info, limit)?;
@@ -292,7 +294,8 @@ fn send_to_task(task: &Arc<Task>, info: Siginfo, limit: u64) -> Result<()> {
     }
     let mut s = task.signals.lock();
     let open = s.blocked & bit(signal) == 0 || s.waiting & bit(signal) != 0;
-    if open && s.waiting & bit(signal) == 0 && task.process.actions.is_ignored(signal) {
+    let waits = s.waiting & bit(signal) != 0;
+    if open && !waits && task.process.actions.is_ignored(signal) && !task.tracing.is_on() {
         return Ok(());
     }
     s.pending.add(info, limit)?;
@@ -324,6 +327,7 @@ fn stop_or_continue(process: &Arc<Process>, signal: u32) -> bool {
             c.continued = true;
             drop(c);
             process.life_queue.wake_all(1);
+            ptrace::process_changes(process);
             tell_parent(process, linux::CLD_CONTINUED as i32, linux::SIGCONT as i32);
         }
     } else if STOPPING & bit(signal) != 0 {
@@ -389,6 +393,12 @@ pub fn set_mask(task: &Task, blocked: u64) -> u64 {
     old
 }
 
+/// The same of a task that its tracer has stopped.
+pub fn set_mask_of(task: &Task, blocked: u64) {
+    task.signals.lock().blocked = blocked & !UNBLOCKABLE;
+    task.poke(work::SIGNAL);
+}
+
 /// Sets a mask for the length of one waiting call (sigsuspend, ppoll, epoll_pwait).
 /// The old one comes back with [`end_temporary_mask`], or when a handler returns.
 pub fn temporary_mask(task: &Task, blocked: u64) {
@@ -415,15 +425,31 @@ pub fn handle_work(task: &Task, frame: &mut UserFrame) {
         if why & work::END != 0 || task.process.is_ending() {
             exit_task(task.process.ending.load(Ordering::SeqCst).max(0));
         }
-        if matches!(*task.process.life.lock(), Life::Stopped(_)) {
+        let traced = task.tracing.is_on();
+        if traced && ptrace::look(task, frame) {
+            continue;
+        }
+        if matches!(*task.process.life.lock(), Life::Stopped(_)) && !ptrace::passes_stop(task) {
             wait_while_stopped(task);
             continue;
         }
-        let Some((info, action)) = next(task) else { break };
-        handled |= deliver(task, frame, info, action);
+        let Some(mut info) = next(task) else { break };
+        if traced {
+            match ptrace::signal(task, frame, info) {
+                Some(changed) => info = changed,
+                None => continue,
+            }
+        }
+        let action = task.process.actions.get(info.signo as u32);
+        if deliver(task, frame, info, action) {
+            handled = true;
+            if task.tracing.steps() {
+                ptrace::stepped(task, frame);
+            }
+        }
     }
     if !handled {
-        restart_without_handler(frame);
+        restart_without_handler(task, frame);
     }
     let saved = task.signals.lock().saved.take();
     if let Some(mask) = saved {
@@ -437,23 +463,24 @@ pub fn handle_work(task: &Task, frame: &mut UserFrame) {
 fn wait_while_stopped(task: &Task) {
     let p = &task.process;
     let _ = wait(&p.life_queue, 1, Limit::Forever, || {
-        (p.is_ending() || !matches!(*p.life.lock(), Life::Stopped(_))).then_some(())
+        // Who is traced stops for its tracer.
+        let goes_on = p.is_ending() || task.tracing.is_on() && !ptrace::passes_stop(task);
+        (goes_on || !matches!(*p.life.lock(), Life::Stopped(_))).then_some(())
     });
-    if !p.is_ending() && matches!(*p.life.lock(), Life::Stopped(_)) {
+    if !p.is_ending() && !task.tracing.is_on() && matches!(*p.life.lock(), Life::Stopped(_)) {
         // Woken for a signal: it waits, too. A pause, so that this does not spin.
         atoll_task::yield_now();
     }
 }
 
-fn next(task: &Task) -> Option<(Siginfo, SigactionC)> {
+fn next(task: &Task) -> Option<Siginfo> {
     let mut s = task.signals.lock();
     let open = !s.blocked;
     // A task's own first, as Linux does; but faults before all.
     let mut info = s.pending.take(open).or_else(|| task.process.pending.lock().take(open))?;
     drop(s);
     taken(task, &mut info);
-    let action = task.process.actions.get(info.signo as u32);
-    Some((info, action))
+    Some(info)
 }
 
 /// A timer's signal is taken: the timer goes on, and what it was held back for is counted (`dequeue_signal` of Linux).
@@ -471,21 +498,22 @@ fn taken(task: &Task, info: &mut Siginfo) {
 }
 
 /// The call's result says "restart", and no handler ran: run it again.
-fn restart_without_handler(frame: &mut UserFrame) {
+fn restart_without_handler(task: &Task, frame: &mut UserFrame) {
     let restarts = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno::RESTART_NOHAND].map(Errno::to_ret);
     if frame.orig_rax != u64::MAX && restarts.contains(&(frame.rax as i64)) {
-        rewind(frame);
+        rewind(task, frame);
     }
 }
 
 /// Sets a frame back to the system call that it is returning from.
-fn rewind(frame: &mut UserFrame) {
-    frame.rax = frame.orig_rax;
+fn rewind(task: &Task, frame: &mut UserFrame) {
     if frame.is_syscall() {
+        frame.rax = frame.orig_rax;
         // The part of the trampoline that calls: rax is set already.
         frame.rip -= atoll_abi::layout::TRAMPOLINE_RETURN;
     } else {
-        frame.rip -= 2;
+        rewind_for_handler(task, frame);
+        frame.rip = crate::exec::runnable_rip(task, frame.rip);
     }
 }
 
@@ -536,7 +564,10 @@ fn stop(task: &Task, signal: u32) {
     for t in p.tasks.lock().iter() {
         t.poke(work::STOP);
     }
-    tell_parent(p, linux::CLD_STOPPED as i32, signal as i32);
+    ptrace::process_changes(p);
+    if !ptrace::is_traced_by_parent(p) {
+        tell_parent(p, linux::CLD_STOPPED as i32, signal as i32);
+    }
 }
 
 /// `struct ucontext` as the kernel lays it out.
@@ -568,7 +599,7 @@ const SEGMENTS: u64 = 0x33 | 0x2b << 48;
 /// UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
 const UC_FLAGS: u64 = 7;
 /// Flags that `sigreturn` sets: CF, PF, AF, ZF, SF, DF, OF. Not TF and AC, which would trap in the runtime.
-const RFLAGS_USER: u64 = 0xcd5;
+pub const RFLAGS_USER: u64 = 0xcd5;
 
 /// Size of the extended state of this machine's programs, and which components.
 fn xstate() -> (usize, u64) {
@@ -702,11 +733,8 @@ fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &Sigac
 /// Like [`rewind`], but to the program's own `syscall` instruction, whose address the handler sees.
 fn rewind_for_handler(task: &Task, frame: &mut UserFrame) {
     frame.rax = frame.orig_rax;
-    if frame.is_syscall() {
-        frame.rip = crate::exec::visible_rip(task, frame.rip) - 2;
-    } else {
-        frame.rip -= 2;
-    }
+    // One that a tracer has seen may stand in a trampoline and be whole.
+    frame.rip = crate::exec::visible_rip(task, frame.rip) - 2;
 }
 
 /// `rt_sigreturn(2)`: goes back to where a handler interrupted the program.

@@ -146,7 +146,7 @@ pub fn stands_before(resource: Resource) -> bool {
     GATES.load(Ordering::Relaxed) & bits(resource) != 0
 }
 
-/// Has any resource a gate, or is there an alarm?
+/// Has any resource a gate, is there an alarm, or is anybody traced?
 #[inline(always)]
 pub fn any() -> bool {
     GATES.load(Ordering::Relaxed) != 0
@@ -169,6 +169,25 @@ pub fn set_alarm(on: bool) {
     } else {
         GATES.fetch_and(!ALARM_BIT, Ordering::Relaxed);
     }
+}
+
+/// Beside them for the same reason: somebody is traced.
+const TRACING_BIT: u64 = 1 << 62;
+const _: () = assert!(RESOURCES * 3 <= 62);
+
+/// Every call looks at [`is_tracing`] before it begins, or no longer does.
+pub fn set_tracing(on: bool) {
+    if on {
+        GATES.fetch_or(TRACING_BIT, Ordering::Relaxed);
+    } else {
+        GATES.fetch_and(!TRACING_BIT, Ordering::Relaxed);
+    }
+}
+
+/// Is any task traced?
+#[inline(always)]
+pub fn is_tracing() -> bool {
+    GATES.load(Ordering::Relaxed) & TRACING_BIT != 0
 }
 
 /// Is the runtime's own memory nearly used up?

@@ -16,6 +16,7 @@ pub mod path;
 pub mod poll;
 pub mod process;
 pub mod process_vm;
+pub mod ptrace;
 pub mod sched;
 pub mod signals;
 mod table;
@@ -113,6 +114,37 @@ pub extern "C" fn atoll_syscall(frame: &mut UserFrame) {
 fn dispatch(frame: &mut UserFrame) {
     // The counters of calls are what tells that this core holds nothing of an earlier one (`atoll_task::rcu`).
     let task = current();
+    let gated = gate::any();
+    if gated && task.tracing.is_on() {
+        return traced(task, frame);
+    }
+    make(task, frame, gated);
+    if task.asked() != 0 {
+        signal::handle_work(task, frame);
+    }
+    books::end();
+}
+
+/// The same, of a task whose tracer may want to see it.
+#[cold]
+fn traced(task: &Task, frame: &mut UserFrame) {
+    let begin = || books::begin(linux::__NR_ptrace as usize, Resource::Process);
+    begin();
+    crate::ptrace::call(task, frame, |task, frame| {
+        books::end();
+        make(task, frame, gate::any());
+        books::end();
+        begin();
+    });
+    if task.asked() != 0 {
+        signal::handle_work(task, frame);
+    }
+    books::end();
+}
+
+/// Makes a system call. Its books stay open.
+#[inline(always)]
+fn make(task: &Task, frame: &mut UserFrame, gated: bool) {
     // Linux, too, looks at the lower half only.
     let number = u64::from(frame.orig_rax as u32);
     let handler = match TABLE.get(number as usize) {
@@ -121,7 +153,7 @@ fn dispatch(frame: &mut UserFrame) {
     };
     let resource = RESOURCES.get(number as usize).copied().unwrap_or(Resource::Process);
     books::begin(number as usize % books::KINDS, resource);
-    let may_begin = if gate::any() { wait_for_turn(number, resource) } else { Ok(()) };
+    let may_begin = if gated { wait_for_turn(number, resource) } else { Ok(()) };
     let result = match handler {
         _ if may_begin.is_err() => Err(Errno::ENOMEM),
         Some(handler) => handler(&mut Call { task, frame }),
@@ -132,10 +164,6 @@ fn dispatch(frame: &mut UserFrame) {
         Err(Errno::ESTALE) => again(task, handler, frame),
         Err(e) => e.to_ret() as u64,
     };
-    if task.asked() != 0 {
-        signal::handle_work(task, frame);
-    }
-    books::end();
 }
 
 /// A call waits until it is its turn at the resource that serves it; and at the memory that it may take. ENOMEM: there is none.
@@ -332,6 +360,10 @@ pub fn events(frame: &mut UserFrame, bits: u32) {
         atoll_task::on_notify();
     }
     let task = current();
+    if task.tracing.steps() && frame.rflags & crate::ptrace::FLAG_TF == 0 {
+        // A step into the runtime that was served without more.
+        crate::ptrace::stepped(task, frame);
+    }
     if task.asked() != 0 {
         signal::handle_work(task, frame);
     }

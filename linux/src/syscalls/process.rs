@@ -12,6 +12,7 @@ use atoll_fs::OpenFile;
 use atoll_mem::user;
 use atoll_sync::RcuArc;
 use atoll_task::{Limit, wait, wait_uninterrupted};
+use linux_raw_sys::ptrace::{PTRACE_EVENT_CLONE, PTRACE_EVENT_FORK, PTRACE_EVENT_VFORK, PTRACE_EVENT_VFORK_DONE};
 use linux_raw_sys::{general as linux, prctl as pr};
 use zerocopy::IntoBytes;
 
@@ -23,6 +24,7 @@ use crate::event::PidFd;
 use crate::exec::{self, ARG_MAX, Program};
 use crate::files::FileRef;
 use crate::log;
+use crate::ptrace;
 use crate::process::{
     First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, exit_task, find_process,
     find_task, first_pid, new_task, start,
@@ -32,7 +34,7 @@ use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_
 
 /// Flags of clone that change nothing here.
 const HARMLESS: u64 =
-    (linux::CLONE_PTRACE | linux::CLONE_UNTRACED | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
+    (linux::CLONE_PTRACE | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
 const NAMESPACES: u64 = (linux::CLONE_NEWNS
     | linux::CLONE_NEWCGROUP
     | linux::CLONE_NEWUTS
@@ -75,7 +77,8 @@ impl Clone {
 }
 
 fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
-    let f = a.flags;
+    let untraced = has(a.flags, linux::CLONE_UNTRACED);
+    let f = a.flags & !u64::from(linux::CLONE_UNTRACED);
     let thread = has(f, linux::CLONE_THREAD);
     if thread && !has(f, linux::CLONE_SIGHAND) || has(f, linux::CLONE_SIGHAND) && !has(f, linux::CLONE_VM) {
         return Err(Errno::EINVAL);
@@ -218,13 +221,28 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         let _ = user::write(child_tid, &tid.to_ne_bytes());
     }
     drop(space);
+    let traced = task.tracing.is_on() && !untraced;
+    let event = match () {
+        () if vfork => PTRACE_EVENT_VFORK,
+        () if a.exit_signal != linux::SIGCHLD => PTRACE_EVENT_CLONE,
+        () => PTRACE_EVENT_FORK,
+    };
+    if traced {
+        ptrace::inherit(task, &child, event);
+    }
     start(&child);
     drop(child);
+    if traced {
+        ptrace::event(task, c.frame, event, tid.into());
+    }
     if vfork {
         // The child runs on our memory until it execs or ends; not even a signal makes us go on before.
         wait_uninterrupted(&owner.released_queue, 1, || {
             (owner.released.load(Ordering::SeqCst) || me.process.is_ending()).then_some(())
         });
+        if traced {
+            ptrace::event(task, c.frame, PTRACE_EVENT_VFORK_DONE, tid.into());
+        }
     }
     Ok(u64::from(tid))
 }
@@ -403,7 +421,11 @@ fn do_exec(c: &mut Call, dir: i32, path: u64, args: u64, env: u64, flags: u32) -
         // As Linux since 5.18: there is always a name.
         args.push(Vec::new());
     }
+    let was = c.task.tid();
     exec::exec(c.task, c.frame, Program { place, path: name, args, env })?;
+    if c.task.tracing.is_on() && !c.task.process.is_ending() {
+        ptrace::began(c.task, c.frame, was);
+    }
     // The new program begins with rax zero.
     Ok(0)
 }
@@ -466,15 +488,81 @@ fn is_waited_for(p: &Process, options: u32) -> bool {
     options & linux::__WALL != 0 || other == (options & linux::__WCLONE != 0)
 }
 
+/// The same of those whom the caller traces: a stop, or the end of one that isn't its child. Err: nothing; are there any?
+fn look_at_tracees(
+    c: &Call,
+    which: &Which,
+    exited: bool,
+    reap: bool,
+    only_own: bool,
+) -> core::result::Result<Waited, bool> {
+    let mut tracees = c.task.process.tracees.lock();
+    if tracees.is_empty() {
+        return Err(false);
+    }
+    let mut any = false;
+    for n in 0..tracees.len() {
+        let one = &tracees[n];
+        let process = one.task.as_ref().map(|t| t.process.clone()).or_else(|| find_process(one.tid));
+        if !match (which, &process) {
+            (Which::Any, _) => true,
+            (Which::Pid(pid), _) => one.tid == *pid,
+            (which, Some(process)) => which.matches(process),
+            _ => false,
+        } {
+            continue;
+        }
+        if let Some(ended) = one.ended {
+            any = true;
+            if !exited {
+                continue;
+            }
+            let (pid, status) = (one.tid, ended.status);
+            if reap {
+                tracees.remove(n);
+            }
+            let (code, value) = if status & 0x7f == 0 {
+                (linux::CLD_EXITED, status >> 8)
+            } else {
+                (linux::CLD_KILLED, status & 0x7f)
+            };
+            return Ok(Waited { pid, uid: ended.uid, status, code: code as i32, value, usage: ended.usage });
+        }
+        let Some(task) = &one.task else {
+            any = true;
+            continue;
+        };
+        let own = |t: &ptrace::Trace| !only_own || t.thread == 0 || t.thread == c.task.tid();
+        let unseen = task.tracing.with(|t| own(t).then(|| if reap { t.unseen.take() } else { t.unseen }));
+        let Some(Some(unseen)) = unseen else { continue };
+        any = true;
+        if let Some(code) = unseen {
+            return Ok(Waited {
+                pid: one.tid,
+                uid: task.process.ids().ruid,
+                status: 0x7f | code << 8,
+                code: linux::CLD_TRAPPED as i32,
+                value: code,
+                usage: task.divided(),
+            });
+        }
+    }
+    Err(any)
+}
+
 fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<Waited>> {
     let process = c.task.process.clone();
     let reap = options & linux::WNOWAIT == 0;
     let look = || -> Option<Result<Waited>> {
+        let traced = match look_at_tracees(c, &which, exited, reap, options & linux::__WNOTHREAD != 0) {
+            Ok(waited) => return Some(Ok(waited)),
+            Err(any) => any,
+        };
         let mut all = process.children.lock();
         let matches = |p: &&Arc<Process>| which.matches(p) && is_waited_for(p, options);
         let children: Vec<Arc<Process>> = all.iter().filter(matches).cloned().collect();
         if children.is_empty() {
-            return Some(Err(Errno::ECHILD));
+            return (!traced).then_some(Err(Errno::ECHILD));
         }
         for p in children {
             let uid = p.ids().ruid;
@@ -500,6 +588,7 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
             let mut changes = p.changes.lock();
             if options & linux::WUNTRACED != 0
                 && let Some(s) = changes.stopped
+                && !ptrace::is_traced_by_parent(&p)
             {
                 if reap {
                     changes.stopped = None;

@@ -4,6 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use atoll_abi::platform::Access;
 use atoll_abi::layout::{PAGE, is_user_range, page_down};
 use atoll_abi::{Errno, Result};
 use atoll_fs::{Sink, Source};
@@ -17,7 +18,7 @@ use zerocopy::IntoBytes;
 use super::Call;
 use super::fd::{IOV_MAX, Pieces};
 use super::process::has_same_ids;
-use crate::process::{Process, Space, find_process};
+use crate::process::{Process, Space, Task, find_process};
 use crate::types::Iovec;
 use crate::visit::{Room, in_other_space};
 
@@ -51,23 +52,89 @@ fn copy_here(memory: &AddressSpace, addr: u64, bytes: &mut [u8], writes: bool) -
     done
 }
 
+/// The same to memory that its program can't write to, but which is its own: a tracer sets breakpoints there.
+fn force_here(memory: &AddressSpace, addr: u64, bytes: &mut [u8]) -> usize {
+    let mut done = copy_here(memory, addr, bytes, true);
+    while done < bytes.len() {
+        let (at, page) = (addr + done as u64, page_down(addr + done as u64));
+        let Some((_, area)) = memory.find(at).filter(|(_, area)| !area.shared) else { break };
+        if memory.protect(page, PAGE, area.access | Access::READ | Access::WRITE).is_err() {
+            break;
+        }
+        let n = ((page + PAGE - at) as usize).min(bytes.len() - done);
+        let copied = copy_here(memory, at, &mut bytes[done..done + n], true);
+        let back = memory.protect(page, PAGE, area.access);
+        done += copied;
+        if copied < n || back.is_err() {
+            break;
+        }
+    }
+    done
+}
+
+/// Reads memory of `space` for `task`; how many bytes, up to the first page that can't be read.
+pub fn read_memory(task: &Task, space: &Arc<Space>, addr: u64, bytes: &mut [u8]) -> Result<usize> {
+    by_room(bytes.len(), |room, done, len| {
+        let copied = copy(task, space, addr.wrapping_add(done as u64), room, len, Does::Read)?;
+        bytes[done..done + copied].copy_from_slice(&bytes_of(room, len)[..copied]);
+        Ok(copied)
+    })
+}
+
+/// Writes to it, also where its program can't, if that is nobody else's; how many bytes.
+pub fn write_memory(task: &Task, space: &Arc<Space>, addr: u64, bytes: &[u8]) -> Result<usize> {
+    by_room(bytes.len(), |room, done, len| {
+        bytes_of(room, len).copy_from_slice(&bytes[done..done + len]);
+        copy(task, space, addr.wrapping_add(done as u64), room, len, Does::Force)
+    })
+}
+
+/// Calls `f` with some room, what is done and how much is next, until all is done or it does less.
+fn by_room(total: usize, mut f: impl FnMut(&Arc<Room>, usize, usize) -> Result<usize>) -> Result<usize> {
+    let room = Arc::new(Room::new()?);
+    let mut done = 0;
+    while done < total {
+        let len = (total - done).min(CHUNK as usize);
+        let copied = f(&room, done, len)?;
+        done += copied;
+        if copied < len {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// What a copy does in the other space.
+#[derive(Clone, Copy)]
+enum Does {
+    Read,
+    Write,
+    /// Writes where its program can't, too.
+    Force,
+}
+
 /// Copies between `room` and a range of a space; how many bytes.
 fn copy(
-    c: &Call,
+    task: &Task,
     space: &Arc<Space>,
     addr: u64,
     room: &Arc<Room>,
     len: usize,
-    writes: bool,
+    does: Does,
 ) -> Result<usize> {
     if !is_user_range(addr, len as u64) {
         return Ok(0);
     }
-    if space.id == c.task.space.id {
-        return Ok(copy_here(&space.memory, addr, bytes_of(room, len), writes));
-    }
     let room = room.clone();
-    in_other_space(space.clone(), move |memory| Ok(copy_here(memory, addr, bytes_of(&room, len), writes)))
+    let work = move |memory: &AddressSpace| {
+        let bytes = bytes_of(&room, len);
+        Ok(match does {
+            Does::Read => copy_here(memory, addr, bytes, false),
+            Does::Write => copy_here(memory, addr, bytes, true),
+            Does::Force => force_here(memory, addr, bytes),
+        })
+    };
+    if space.id == task.space.id { work(&space.memory) } else { in_other_space(space.clone(), work) }
 }
 
 /// The list of ranges in the other process: they are looked at when they are used.
@@ -148,7 +215,8 @@ fn transfer(c: &mut Call, writes: bool) -> Result<u64> {
             if len == 0 {
                 break 'all;
             }
-            let copied = match copy(c, &space, addr, &room, len, writes) {
+            let does = if writes { Does::Write } else { Does::Read };
+            let copied = match copy(c.task, &space, addr, &room, len, does) {
                 Ok(copied) => copied,
                 Err(e) => {
                     failed = e;

@@ -5,7 +5,8 @@ use linux_raw_sys::general as linux;
 
 use super::events as timers;
 use super::{
-    Handler, events, fd, kcmp, memory, misc, net, path, poll, process, process_vm, sched, signals, time,
+    Handler, events, fd, kcmp, memory, misc, net, path, poll, process, process_vm, ptrace, sched, signals,
+    time,
 };
 use crate::aio;
 use crate::futex;
@@ -54,6 +55,9 @@ macro_rules! resource {
     };
     (process_vm) => {
         Resource::AddressSpace
+    };
+    (ptrace) => {
+        Resource::Process
     };
     (sched) => {
         Resource::Process
@@ -199,7 +203,7 @@ table! {
     98 getrusage process::getrusage;
     99 sysinfo misc::sysinfo;
     100 times process::times;
-    101 ptrace misc::not_permitted;
+    101 ptrace ptrace::ptrace;
     102 getuid process::getuid;
     103 syslog misc::syslog;
     104 getgid process::getgid;

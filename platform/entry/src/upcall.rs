@@ -9,9 +9,10 @@ use atoll_abi::core_local::{CoreLocal, core_local};
 use atoll_abi::frame::{FaultKind, FrameKind, SigContext, Upcall, UserFrame, XSAVE_MAX};
 use atoll_abi::layout::{IMAGE_MAX, MAX_CORES, RUNTIME_BASE, TRAMPOLINE_RETURN};
 
-/// The nested-task and trap flags.
+/// The nested-task flag.
 const FLAG_NT: u64 = 1 << 14;
-const FLAG_TF: u64 = 1 << 8;
+/// The trap flag.
+pub const FLAG_TF: u64 = 1 << 8;
 
 /// Offset of the size of the saved state in the "software reserved" bytes of the legacy area.
 pub const XSTATE_SIZE: usize = 464 + 16;
@@ -93,6 +94,20 @@ pub fn trespass(gs: u64, machine: &SigContext, user_code: u64, foreign_call: boo
 pub fn half_resumed(rip: u64) -> bool {
     let marks = entry::landmarks();
     (marks.resume_critical..marks.resume_end).contains(&rip)
+}
+
+/// What a trap means that the trap flag caused.
+pub enum Stepped {
+    /// On the way to the program: it is to be let go on, flag and all.
+    OnTheWay,
+    /// The program entered the runtime: the flag is to be cleared.
+    Entered,
+}
+
+/// What a trap by the trap flag means that came at `rip` in the runtime.
+pub fn stepped(rip: u64) -> Stepped {
+    let marks = entry::landmarks();
+    if (marks.resume_critical..marks.resume_end).contains(&rip) { Stepped::OnTheWay } else { Stepped::Entered }
 }
 
 /// The address at which the program is to go on, if the interrupted state is the program's.

@@ -63,6 +63,10 @@ impl Platform for Host {
         cores::arm(Some(deadline))
     }
 
+    fn can_step(&self) -> bool {
+        true
+    }
+
     fn tell_of_events(&self) -> bool {
         cores::tell_of_events()
     }

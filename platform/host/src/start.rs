@@ -320,6 +320,7 @@ fn prepare_thread(core: usize) {
         (&raw mut (*h).timer).write(make_timer(linux::CLOCK_MONOTONIC, tid));
         (&raw mut (*h).work_timer).write(make_timer(linux::CLOCK_THREAD_CPUTIME_ID, tid));
         (&raw mut (*h).working).write(AtomicU32::new(0));
+        (&raw mut (*h).stepping).write(AtomicU32::new(0));
         (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
     }
     upcall::alternate_stack(base);

@@ -14,12 +14,13 @@ use core::sync::atomic::Ordering;
 use crate::sys::{self, call};
 use crate::{calls, control, cores};
 use atoll_abi::core_local::{CoreLocal, core_local, pending};
-use atoll_abi::frame::{FaultKind, SigContext, Upcall};
+use atoll_abi::frame::{FaultKind, SigContext, Upcall, UserFrame};
 use atoll_abi::layout::{HOST_THREAD_SIZE, LOOP_STACK, RUNTIME_BASE};
 use atoll_platform_entry::entry;
 use atoll_platform_entry::line::Line;
 use atoll_platform_entry::upcall::{
-    backtrace, capture, half_resumed, in_runtime, leave_for_runtime, program_rip, trespass,
+    FLAG_TF, Stepped, backtrace, capture, half_resumed, in_runtime, leave_for_runtime, program_rip, stepped,
+    trespass,
 };
 use linux_raw_sys::general as linux;
 
@@ -57,6 +58,8 @@ pub struct HostThread {
     pub work_timer: i32,
     /// See there.
     pub working: core::sync::atomic::AtomicU32,
+    /// Not 0: it goes to its program by single steps, the last of them in the runtime.
+    pub stepping: core::sync::atomic::AtomicU32,
     /// Set once the thread is ready for batons.
     pub ready: core::sync::atomic::AtomicU32,
 }
@@ -158,11 +161,29 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             Some(at) => {
                 let upcall = trespass(gs, machine, USER_CS, false).unwrap_or(Upcall::Event);
                 let frame = capture(core, machine, at);
+                keep_step(frame, machine);
                 // SAFETY: on the signal stack, frame captured, mask set by that.
                 unsafe { leave_for_runtime(core, frame, upcall) }
             }
             // Inside a handler on this same stack: it will look at the pending word.
             None => return,
+        }
+    }
+    if signal as u32 == linux::SIGTRAP && machine.rflags & FLAG_TF != 0 {
+        // What trapped is the last instruction: at the program's first one it is the runtime's jump there.
+        let on_the_way = me.stepping.swap(0, Ordering::Relaxed) != 0;
+        if in_runtime(rip) {
+            match stepped(rip) {
+                Stepped::OnTheWay => me.stepping.store(1, Ordering::Relaxed),
+                Stepped::Entered => {
+                    machine.rflags &= !FLAG_TF;
+                    core.pending.fetch_or(pending::NOTIFY, Ordering::SeqCst);
+                }
+            }
+            return;
+        }
+        if on_the_way {
+            return;
         }
     }
     if in_runtime(rip) {
@@ -186,6 +207,9 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     // As without `int 0x80`, which would fault and not be passed.
     let back = if foreign_call && machine.segments & 0xffff == USER_CS { 2 } else { 0 };
     let frame = capture(core, machine, rip - back);
+    if signal as u32 != linux::SIGTRAP {
+        keep_step(frame, machine);
+    }
     let mut upcall = match signal as u32 {
         linux::SIGSYS => Upcall::Syscall,
         linux::SIGSEGV if machine.trap == 14 => Upcall::Fault {
@@ -219,6 +243,12 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     }
     // SAFETY: on the signal stack, frame captured, mask set by that.
     unsafe { leave_for_runtime(core, frame, upcall) }
+}
+
+/// A program that goes by one instruction has not made it yet: it goes on so.
+fn keep_step(frame: *mut UserFrame, machine: &SigContext) {
+    // SAFETY: it was captured just now, and is this thread's.
+    unsafe { (*frame).rflags |= machine.rflags & FLAG_TF };
 }
 
 /// The runtime itself faulted: say where, and end the cell.
