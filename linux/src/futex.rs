@@ -13,8 +13,10 @@ use atoll_sync::{Mutex, SetOnce};
 use atoll_task::{Limit, ThreadRef, Until};
 use linux_raw_sys::general as linux;
 
+use crate::current::current;
 use crate::pi;
 use crate::process::{Task, find_task};
+use crate::signal;
 use crate::types::{FutexWaitv, get};
 
 /// What two tasks must have in common to mean the same futex.
@@ -233,7 +235,10 @@ fn sleep(me: &Arc<Waiter>, limit: Limit) -> Result<u64> {
 fn is_over(me: &Waiter, limit: Limit) -> Option<Errno> {
     if me.thread.interrupted() {
         // With a timeout, a handler ends the wait: it would begin anew otherwise.
-        return Some(if limit == Limit::Forever { Errno::RESTART } else { Errno::RESTART_NOHAND });
+        return Some(match limit {
+            Limit::Until(deadline) => signal::begin_again_until(current(), deadline),
+            _ => Errno::RESTART,
+        });
     }
     match limit {
         Limit::Until(deadline) if platform().now() >= deadline => Some(Errno::ETIMEDOUT),
@@ -420,13 +425,14 @@ fn until(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
     let ts: crate::types::Timespec = get(addr)?;
     let ns = ts.to_ns()?;
     let now = platform().now();
-    Ok(Limit::Until(if !absolute {
+    let deadline = if !absolute {
         now.saturating_add(ns)
     } else if realtime {
         now.saturating_add(ns.saturating_sub(platform().realtime()))
     } else {
         ns
-    }))
+    };
+    Ok(Limit::Until(signal::deadline(current(), deadline)))
 }
 
 /// `futex(2)`.

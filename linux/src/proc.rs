@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Write;
@@ -27,13 +27,14 @@ use linux_raw_sys::general as linux;
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Life, Process, Task, TimeDivision, all_processes, base_name, find_process, find_task, task_count, world,
+    Life, Process, Space, Task, TimeDivision, all_processes, base_name, find_process, find_task, task_count, world,
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::{aio, cgroup, current, log, proc_net};
+use crate::syscalls::process_vm::{may_look_at, read_memory, write_memory};
+use crate::{aio, cgroup, current, log, proc_net, ptrace};
 
 /// Makes a file's contents.
 type Text = fn() -> String;
@@ -254,7 +255,7 @@ static PID_FILES: &[PidFile] = pid_files! {
 
 /// Names of /proc/PID that are not simple texts.
 const PID_NAMES: &[&str] =
-    &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns"];
+    &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns", "mem"];
 /// Numbers of the raw files among them, behind the simple ones.
 const RAW: usize = 1000;
 /// Where processes begin in the order of the root directory.
@@ -400,6 +401,7 @@ impl Node {
                 matches!(
                     name,
                     "comm"
+                        | "mem"
                         | "oom_score_adj"
                         | "loginuid"
                         | "setgroups"
@@ -517,6 +519,7 @@ impl Inode for Node {
                 What::PidFile(_, _, n) if n >= RAW && matches!(PID_NAMES[n - RAW], "environ" | "auxv") => {
                     0o400
                 }
+                What::PidFile(_, _, n) if n >= RAW && PID_NAMES[n - RAW] == "mem" => 0o600,
                 // Who may is asked when it is done.
                 What::PidFile(_, _, n) if n < RAW && PID_FILES[n].name == "timerslack_ns" => 0o666,
                 _ if self.writable() => 0o644,
@@ -761,7 +764,63 @@ impl Inode for Node {
         if flags & linux::O_ACCMODE != linux::O_RDONLY && !self.writable() {
             return Err(Errno::EACCES);
         }
+        if let What::PidFile(pid, tid, n) = self.what
+            && n >= RAW
+            && PID_NAMES[n - RAW] == "mem"
+        {
+            let (p, t) = task_of(pid, tid)?;
+            if current::try_current().is_none_or(|me| !may_look_at(me, &p)) {
+                return Err(Errno::EACCES);
+            }
+            return Ok(Arc::new(Memory { node: self, space: Arc::downgrade(&t.space.share()) }));
+        }
         Ok(Arc::new(Opened { node: self, made: Mutex::new(Made::NOTHING) }))
+    }
+}
+
+/// An open /proc/PID/mem: the memory of the program that ran there when it was opened, at its addresses.
+struct Memory {
+    node: Arc<Node>,
+    space: Weak<Space>,
+}
+
+/// What is copied from there, or to there, at a time.
+const MEMORY_CHUNK: usize = 64 << 10;
+
+impl File for Memory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        // Of a program that has ended there is nothing.
+        let Some(space) = self.space.upgrade() else { return Ok(0) };
+        let mut bytes = alloc::vec![0; sink.left().min(MEMORY_CHUNK)];
+        let n = read_memory(current::current(), &space, at.unwrap_or(0), &mut bytes)?;
+        if n == 0 && !bytes.is_empty() {
+            return Err(Errno::EIO);
+        }
+        sink.put(&bytes[..n])
+    }
+
+    fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        let At::Offset(at) = at else { return Err(Errno::EINVAL) };
+        let Some(space) = self.space.upgrade() else { return Ok((0, at)) };
+        let mut bytes = alloc::vec![0; source.left().min(MEMORY_CHUNK)];
+        let n = source.take(&mut bytes)?;
+        let written = write_memory(current::current(), &space, at, &bytes[..n])?;
+        if written == 0 && n > 0 {
+            return Err(Errno::EIO);
+        }
+        Ok((written, at + written as u64))
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        self.node.attr()
     }
 }
 
@@ -840,6 +899,9 @@ impl File for Opened {
 }
 
 fn state_letter(p: &Process, t: &Task) -> (char, &'static str) {
+    if ptrace::is_stopped(t) {
+        return ('t', "t (tracing stop)");
+    }
     match *p.life.lock() {
         Life::Stopped(_) => ('T', "T (stopped)"),
         Life::Zombie(_) => ('Z', "Z (zombie)"),
@@ -1000,7 +1062,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let kb = |b: u64| b >> 10;
     format!(
         "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
-         TracerPid:\t0\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
+         TracerPid:\t{tracer}\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
          VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{anon:8} kB\n\
          RssFile:\t{file:8} kB\nRssShmem:\t{shmem:8} kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
@@ -1014,6 +1076,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         slots = t.files.share().slots(),
         umask = t.fs.share().umask.load(Ordering::Relaxed),
         state = state_letter(p, t).1,
+        tracer = ptrace::tracer(t).map_or(0, |(tracer, thread)| if thread == 0 { tracer.pid } else { thread }),
         pid = p.pid,
         tid = t.tid(),
         ppid = p.parent_pid(),

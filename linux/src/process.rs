@@ -504,6 +504,8 @@ pub struct Task {
     pub same_fault: AtomicU64,
     /// System calls of the core when the last fault happened.
     pub fault_calls: AtomicU64,
+    /// When the wait is over that it was interrupted in and is about to begin again, on the monotonic clock, ns; 0: there is none.
+    pub resumes: AtomicU64,
     /// Timer slack, ns.
     pub slack: AtomicU64,
     /// The same as it began.
@@ -1137,6 +1139,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         faults: AtomicU64::new(0),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
+        resumes: AtomicU64::new(0),
         slack: AtomicU64::new(new.slack),
         usual_slack: new.slack,
         entered: units::Entered::default(),

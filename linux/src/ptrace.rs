@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use atoll_abi::frame::{FrameKind, UserFrame};
 use atoll_abi::{Errno, Result};
@@ -131,6 +131,8 @@ impl Trace {
 pub struct Tracing {
     on: AtomicBool,
     steps: AtomicBool,
+    /// Where its step began: really, and in the program.
+    step_from: [AtomicU64; 2],
     trace: Mutex<Option<Trace>>,
     /// Woken when it stops, and when it is to go on.
     queue: WaitQueue,
@@ -142,6 +144,7 @@ impl Tracing {
         Tracing {
             on: AtomicBool::new(false),
             steps: AtomicBool::new(false),
+            step_from: [const { AtomicU64::new(0) }; 2],
             trace: Mutex::new(None),
             queue: WaitQueue::new(),
         }
@@ -223,6 +226,11 @@ fn is_going(task: &Task, at_end: bool) -> bool {
 /// `tracer` traces `task` from now on. EPERM: somebody does already, or it has ended.
 pub fn attach(task: &Arc<Task>, tracer: &Arc<Process>, thread: u32, seized: bool, options: u32) -> Result<()> {
     let frame = Box::new(UserFrame::new());
+    // One that was let go just now takes back its registers first.
+    let tracing = &task.tracing;
+    wait_uninterrupted(&tracing.queue, 1, || {
+        (tracing.with(|t| t.state == State::Released) != Some(true)).then_some(())
+    });
     {
         let mut trace = task.tracing.trace.lock();
         if trace.is_some() || task.process.zombie().is_some() || is_going(task, false) {
@@ -360,26 +368,28 @@ fn stop(task: &Task, frame: &mut UserFrame, why: Stop) -> Option<(u32, Option<Si
         _ => {}
     }
     drop(trace);
+    tracing.queue.wake_all(1);
     frame.rip = if frame.rip == shown { real } else { runnable_rip(task, frame.rip) };
     atoll_task::set_thread_pointer(frame.fs_base);
     let (signal, info, go, _) = gone?;
     frame.rflags &= !FLAG_TF;
     if go == Go::Step {
         frame.rflags |= FLAG_TF;
+        tracing.step_from[0].store(frame.rip, Ordering::Relaxed);
+        tracing.step_from[1].store(visible_rip(task, frame.rip), Ordering::Relaxed);
         tracing.steps.store(true, Ordering::Relaxed);
     }
     Some((signal, info, go))
 }
 
-/// The same, where a signal that it goes on with is sent to it.
-fn stop_and_send(task: &Task, frame: &mut UserFrame, why: Stop) -> Go {
-    let Some((signal, _, go)) = stop(task, frame, why) else { return Go::On };
-    if signal != 0
+/// The same at a system call, where a signal that it goes on with is sent to it. At all others one is for nothing, as on Linux.
+fn stop_at_call(task: &Task, frame: &mut UserFrame, why: Stop) {
+    if let Some((signal, ..)) = stop(task, frame, why)
+        && signal != 0
         && let Some(me) = crate::process::find_task(task.tid())
     {
         signal::send_task(&me, Siginfo::from_kernel(signal, 0x80));
     }
-    go
 }
 
 /// A traced task stops for an event, if its tracer wants to know of it.
@@ -387,7 +397,7 @@ pub fn event(task: &Task, frame: &mut UserFrame, event: u32, message: u64) {
     if task.tracing.is_on()
         && task.tracing.with(|t| t.options & asks_for(event) != 0) == Some(true)
     {
-        stop_and_send(task, frame, Stop::event(event, message));
+        stop(task, frame, Stop::event(event, message));
     }
 }
 
@@ -407,22 +417,23 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
         let message = if place == Place::Entry { p::PTRACE_EVENTMSG_SYSCALL_ENTRY } else { p::PTRACE_EVENTMSG_SYSCALL_EXIT };
         Stop { code, info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)), message: message.into(), place }
     };
-    let mut past = false;
+    let mut emulated = false;
+    let mut made = true;
     if let Some(good) = follows() {
-        past = tracing.with(|t| t.go) == Some(Go::PastCall);
+        emulated = tracing.with(|t| t.go) == Some(Go::PastCall);
         frame.rax = Errno::ENOSYS.to_ret() as u64;
-        stop_and_send(task, frame, at(good, Place::Entry));
+        stop_at_call(task, frame, at(good, Place::Entry));
         // No call has a number below 0.
-        past |= (frame.orig_rax as i32) < 0;
+        made = !emulated && frame.orig_rax as i32 >= 0;
     }
-    if !past {
+    if made {
         serve(task, frame);
     }
     if frame.orig_rax == u64::MAX && EXECS.contains(&number) {
         frame.orig_rax = number;
     }
-    if let Some(good) = follows().filter(|_| !past) {
-        stop_and_send(task, frame, at(good, Place::Exit));
+    if let Some(good) = follows().filter(|_| !emulated) {
+        stop_at_call(task, frame, at(good, Place::Exit));
     } else if tracing.steps() {
         stepped(task, frame);
     }
@@ -432,7 +443,30 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
 pub fn stepped(task: &Task, frame: &mut UserFrame) {
     let info = Siginfo::fault(linux::SIGTRAP, TRAP_BRKPT, visible_rip(task, frame.rip));
     let code = linux::SIGTRAP as i32;
-    stop_and_send(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere });
+    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere });
+}
+
+/// A task that goes by one instruction is going to run a signal's handler, and stops.
+pub fn stepped_to_handler(task: &Task, frame: &mut UserFrame) {
+    let code = linux::SIGTRAP as i32;
+    let info = Siginfo::from_kernel(linux::SIGTRAP, code);
+    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere });
+}
+
+/// A step ended. Was it one in a trampoline, of which the program knows nothing, so that another follows?
+pub fn steps_on(task: &Task, frame: &mut UserFrame) -> bool {
+    let tracing = &task.tracing;
+    if !tracing.steps() {
+        return false;
+    }
+    let [was, was_shown] = tracing.step_from.each_ref().map(|at| at.load(Ordering::Relaxed));
+    let shown = visible_rip(task, frame.rip);
+    let on = shown == was_shown && (frame.rip != shown || was != was_shown);
+    if on {
+        tracing.step_from[0].store(frame.rip, Ordering::Relaxed);
+        frame.rflags |= FLAG_TF;
+    }
+    on
 }
 
 /// Before a traced task goes back to its program: stops it if its process is stopped, or if its tracer interrupted it. True: it stopped.
@@ -441,7 +475,10 @@ pub fn look(task: &Task, frame: &mut UserFrame) -> bool {
     let why = task.tracing.with(|t| {
         let event = if t.seized { (p::PTRACE_EVENT_STOP as i32) << 8 } else { 0 };
         match life {
-            Life::Stopped(signal) if !t.passes_stop => Some((signal as i32 | event, None)),
+            Life::Stopped(signal) if !t.passes_stop => {
+                let code = signal as i32 | event;
+                Some((code, t.seized.then(|| Siginfo::from_kernel(signal, code))))
+            }
             _ if core::mem::take(&mut t.interrupt) => {
                 let code = linux::SIGTRAP as i32 | event;
                 Some((code, Some(Siginfo::from_kernel(linux::SIGTRAP, code))))
@@ -450,7 +487,7 @@ pub fn look(task: &Task, frame: &mut UserFrame) -> bool {
         }
     });
     let Some(Some((code, info))) = why else { return false };
-    stop_and_send(task, frame, Stop { code, info, message: 0, place: Place::Elsewhere });
+    stop(task, frame, Stop { code, info, message: 0, place: Place::Elsewhere });
     true
 }
 
@@ -527,7 +564,7 @@ pub fn inherit(maker: &Task, child: &Arc<Task>, event: u32) {
 pub fn began(task: &Task, frame: &mut UserFrame, was: u32) {
     let Some((options, seized)) = task.tracing.with(|t| (t.options, t.seized)) else { return };
     if options & asks_for(p::PTRACE_EVENT_EXEC) != 0 {
-        stop_and_send(task, frame, Stop::event(p::PTRACE_EVENT_EXEC, was.into()));
+        stop(task, frame, Stop::event(p::PTRACE_EVENT_EXEC, was.into()));
     } else if !seized && let Some(me) = crate::process::find_task(task.tid()) {
         signal::send_task(&me, Siginfo::from_user(linux::SIGTRAP, 0, me.process.pid, me.process.ids().ruid, 0));
     }

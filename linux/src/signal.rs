@@ -381,6 +381,23 @@ pub fn was_for_nothing(task: &Task) -> bool {
     nothing
 }
 
+/// The deadline of a wait that is to end at `fresh` if it begins now: one that goes on after an interruption ends when it was to.
+pub fn deadline(task: &Task, fresh: u64) -> u64 {
+    match task.resumes.load(Ordering::Relaxed) {
+        0 => fresh,
+        kept => {
+            task.resumes.store(0, Ordering::Relaxed);
+            kept
+        }
+    }
+}
+
+/// The current task's wait is interrupted. If no handler runs it begins again, and ends when it was to (RESTART_NOHAND, as `restart_syscall(2)`).
+pub fn begin_again_until(task: &Task, deadline: u64) -> Errno {
+    task.resumes.store(deadline, Ordering::Relaxed);
+    Errno::RESTART_NOHAND
+}
+
 /// Changes the current task's mask; what it was.
 pub fn set_mask(task: &Task, blocked: u64) -> u64 {
     let mut s = task.signals.lock();
@@ -444,7 +461,7 @@ pub fn handle_work(task: &Task, frame: &mut UserFrame) {
         if deliver(task, frame, info, action) {
             handled = true;
             if task.tracing.steps() {
-                ptrace::stepped(task, frame);
+                ptrace::stepped_to_handler(task, frame);
             }
         }
     }
@@ -502,6 +519,8 @@ fn restart_without_handler(task: &Task, frame: &mut UserFrame) {
     let restarts = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno::RESTART_NOHAND].map(Errno::to_ret);
     if frame.orig_rax != u64::MAX && restarts.contains(&(frame.rax as i64)) {
         rewind(task, frame);
+    } else {
+        task.resumes.store(0, Ordering::Relaxed);
     }
 }
 
@@ -624,6 +643,7 @@ fn on_altstack(stack: &StackT, sp: u64) -> bool {
 
 fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &SigactionC) -> Result<()> {
     let signal = info.signo as u32;
+    task.resumes.store(0, Ordering::Relaxed);
     if frame.orig_rax != u64::MAX {
         let value = frame.rax as i64;
         let restart = action.flags & u64::from(linux::SA_RESTART) != 0;

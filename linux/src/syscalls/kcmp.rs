@@ -52,7 +52,7 @@ fn undoes(task: &Task) -> usize {
 pub fn kcmp(c: &mut Call) -> Result<u64> {
     let task = |n: usize| find_task(c.uint(n)).ok_or(Errno::ESRCH);
     let (a, b) = (task(0)?, task(1)?);
-    if !may_look_at(c, &a.process) || !may_look_at(c, &b.process) {
+    if !may_look_at(c.task, &a.process) || !may_look_at(c.task, &b.process) {
         return Err(Errno::EPERM);
     }
     let (first, second) = (c.arg(3), c.arg(4));

@@ -373,6 +373,8 @@ pub fn events(frame: &mut UserFrame, bits: u32) {
 /// Page-fault error code: the access was a write; it was an instruction fetch.
 const PF_WRITE: u64 = 2;
 const PF_FETCH: u64 = 16;
+/// Number of the exception that the trap flag causes (#DB).
+const TRACE_TRAP: u64 = 1;
 /// Faults in a row at one address after which it can't be helped.
 const SAME_FAULT_MAX: u64 = 100;
 
@@ -432,6 +434,7 @@ fn fault(task: &Task, frame: &mut UserFrame, kind: FaultKind, addr: u64, code: u
         FaultKind::Protection => Siginfo::fault(linux::SIGSEGV, 0x80, 0),
         FaultKind::Arithmetic => Siginfo::fault(linux::SIGFPE, si_code, frame.rip),
         FaultKind::InvalidOpcode => Siginfo::fault(linux::SIGILL, si_code, frame.rip),
+        FaultKind::Debug if code == TRACE_TRAP && crate::ptrace::steps_on(task, frame) => return,
         FaultKind::Debug => Siginfo::fault(linux::SIGTRAP, si_code, addr),
         FaultKind::SegmentBase => {
             log::line(format_args!(

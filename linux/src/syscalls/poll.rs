@@ -149,7 +149,14 @@ pub fn masked<R>(task: &Task, addr: u64, size: u64, f: impl FnOnce() -> Result<R
 
 /// `poll(2)`.
 pub fn poll(c: &mut Call) -> Result<u64> {
-    do_poll(c, millis(c.int(2)))
+    let limit = match millis(c.int(2)) {
+        Limit::Until(d) => Limit::Until(signal::deadline(c.task, d)),
+        other => other,
+    };
+    do_poll(c, limit).map_err(|e| match (e, limit) {
+        (Errno::RESTART_NOHAND, Limit::Until(d)) => signal::begin_again_until(c.task, d),
+        (e, _) => e,
+    })
 }
 
 fn timespec_limit(addr: u64) -> Result<(Limit, Option<u64>)> {

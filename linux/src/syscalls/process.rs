@@ -1227,15 +1227,15 @@ fn set_limit(c: &Call, p: &Arc<Process>, which: u32, new: Rlimit) -> Result<()> 
 }
 
 /// The caller's ids and another process's: one after the other, as that may be looking at the caller's.
-pub(super) fn both_ids(c: &Call, p: &Process) -> (Ids, Ids) {
-    let me = c.task.process.ids().clone();
+pub(super) fn both_ids(task: &Task, p: &Process) -> (Ids, Ids) {
+    let me = task.process.ids().clone();
     let you = p.ids().clone();
     (me, you)
 }
 
 /// Are all ids of a process those that the caller's really are?
-pub(super) fn has_same_ids(c: &Call, p: &Process) -> bool {
-    let (me, you) = both_ids(c, p);
+pub(super) fn has_same_ids(task: &Task, p: &Process) -> bool {
+    let (me, you) = both_ids(task, p);
     [you.ruid, you.euid, you.suid].iter().all(|id| *id == me.ruid)
         && [you.rgid, you.egid, you.sgid].iter().all(|id| *id == me.rgid)
 }
@@ -1243,7 +1243,7 @@ pub(super) fn has_same_ids(c: &Call, p: &Process) -> bool {
 /// `prlimit64(2)`.
 pub fn prlimit64(c: &mut Call) -> Result<u64> {
     let p = process_or_self(c, c.uint(0))?;
-    if p.pid != c.task.process.pid && !has_same_ids(c, &p) && !c.task.may(linux::CAP_SYS_RESOURCE) {
+    if p.pid != c.task.process.pid && !has_same_ids(c.task, &p) && !c.task.may(linux::CAP_SYS_RESOURCE) {
         return Err(Errno::EPERM);
     }
     let which = limit_index(c.arg(1))?;
@@ -1323,7 +1323,7 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
     if p.pid == c.task.process.pid {
         return true;
     }
-    let (me, you) = both_ids(c, p);
+    let (me, you) = both_ids(c.task, p);
     me.may(linux::CAP_KILL)
         || me.ruid == you.ruid
         || me.ruid == you.suid
@@ -1495,7 +1495,7 @@ pub fn get_robust_list(c: &mut Call) -> Result<u64> {
     } else {
         let t = find_task(c.uint(0)).ok_or(Errno::ESRCH)?;
         if t.process.pid != c.task.process.pid
-            && !has_same_ids(c, &t.process)
+            && !has_same_ids(c.task, &t.process)
             && !c.task.may(linux::CAP_SYS_PTRACE)
         {
             return Err(Errno::EPERM);

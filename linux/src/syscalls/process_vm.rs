@@ -151,10 +151,10 @@ fn ranges(addr: u64, count: u64) -> Result<Vec<Iovec>> {
 }
 
 /// May the caller look into a process (ptrace(2), PTRACE_MODE_ATTACH_REALCREDS)?
-pub fn may_look_at(c: &Call, process: &Process) -> bool {
+pub fn may_look_at(task: &Task, process: &Process) -> bool {
     let is_open = process.dumpable.load(core::sync::atomic::Ordering::Relaxed) == 1;
-    let is_own = process.pid == c.task.process.pid;
-    is_own || (is_open && has_same_ids(c, process)) || c.task.may(linux::CAP_SYS_PTRACE)
+    let is_own = process.pid == task.process.pid;
+    is_own || (is_open && has_same_ids(task, process)) || task.may(linux::CAP_SYS_PTRACE)
 }
 
 /// The process, if the caller may look into it.
@@ -162,7 +162,7 @@ fn process(c: &Call) -> Result<Arc<Process>> {
     let pid = c.uint(0);
     let process = find_process(pid).or_else(|| crate::process::find_task(pid).map(|t| t.process.clone()));
     let process = process.ok_or(Errno::ESRCH)?;
-    if may_look_at(c, &process) { Ok(process) } else { Err(Errno::EPERM) }
+    if may_look_at(c.task, &process) { Ok(process) } else { Err(Errno::EPERM) }
 }
 
 /// Puts bytes as far as there is a place for them.

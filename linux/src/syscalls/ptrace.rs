@@ -172,7 +172,7 @@ fn begin(c: &Call, tid: u32, seizes: bool) -> Result<u64> {
     };
     let task = find_task(tid).ok_or(Errno::ESRCH)?;
     let me = &c.task.process;
-    if Arc::ptr_eq(&task.process, me) || !may_look_at(c, &task.process) {
+    if Arc::ptr_eq(&task.process, me) || !may_look_at(c.task, &task.process) {
         return Err(Errno::EPERM);
     }
     attach(&task, me, c.task.tid(), seizes, options)?;
@@ -306,7 +306,7 @@ pub fn ptrace(c: &mut Call) -> Result<u64> {
         p::PTRACE_LISTEN => {
             stopped(c, &task, |t| {
                 // Only of one that is stopped as its process is, or could be.
-                if !t.seized || t.frame.orig_rax == u64::MAX && t.message != 0 {
+                if !t.seized || t.info.is_none_or(|i| i.code >> 8 != p::PTRACE_EVENT_STOP as i32) {
                     return Err(Errno::EIO);
                 }
                 t.state = State::Listening;

@@ -21,7 +21,7 @@ fn task_of(c: &Call, tid: u32) -> Result<Arc<Task>> {
 /// EPERM: it is another user's, whose this one may not change.
 fn may_change(c: &Call, t: &Task) -> Result<()> {
     let same = |p: &crate::process::Process| {
-        let (me, you) = both_ids(c, p);
+        let (me, you) = both_ids(c.task, p);
         me.euid == you.ruid || me.euid == you.euid
     };
     let may = t.process.pid == c.task.process.pid || c.task.may(linux::CAP_SYS_NICE) || same(&t.process);
@@ -302,7 +302,7 @@ pub fn ioprio_set(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let p = io_process(c)?;
-    let (me, you) = both_ids(c, &p);
+    let (me, you) = both_ids(c.task, &p);
     if me.ruid != you.ruid && me.euid != you.ruid && !c.task.may(linux::CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }

@@ -140,14 +140,19 @@ fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
 /// `nanosleep(2)`.
 pub fn nanosleep(c: &mut Call) -> Result<u64> {
     let ns = get::<Timespec>(c.arg(0))?.to_ns()?;
-    let deadline = platform().now().saturating_add(ns);
-    match sleep(c.task, deadline) {
+    sleep_for(c.task, ns, c.arg(1))
+}
+
+/// Sleeps for so long; what is left when a handler is to run is written to `rest`, if that is not 0.
+fn sleep_for(task: &Task, ns: u64, rest: u64) -> Result<u64> {
+    let deadline = signal::deadline(task, platform().now().saturating_add(ns));
+    match sleep(task, deadline) {
         Ok(()) => Ok(0),
         Err(left) => {
-            if c.arg(1) != 0 {
-                put(c.arg(1), &Timespec::from_ns(left))?;
+            if rest != 0 {
+                put(rest, &Timespec::from_ns(left))?;
             }
-            Err(Errno::EINTR)
+            Err(signal::begin_again_until(task, deadline))
         }
     }
 }
@@ -178,17 +183,10 @@ pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
         return cpu_nanosleep(c, clock, if absolute { ns } else { now.saturating_add(ns) }, absolute);
     }
     deadline_of(clock, 0)?;
-    let deadline = if absolute { deadline_of(clock, ns)? } else { platform().now().saturating_add(ns) };
-    match sleep(c.task, deadline) {
-        Ok(()) => Ok(0),
-        Err(_) if absolute => Err(Errno::RESTART_NOHAND),
-        Err(left) => {
-            if c.arg(3) != 0 {
-                put(c.arg(3), &Timespec::from_ns(left))?;
-            }
-            Err(Errno::EINTR)
-        }
+    if !absolute {
+        return sleep_for(c.task, ns, c.arg(3));
     }
+    sleep(c.task, deadline_of(clock, ns)?).map(|()| 0).map_err(|_| Errno::RESTART_NOHAND)
 }
 
 /// Sleeps until a clock of processor time says `target`.
