@@ -27,13 +27,14 @@ use linux_raw_sys::general as linux;
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Life, Process, Space, Task, TimeDivision, all_processes, base_name, find_process, find_task, task_count, world,
+    Life, Process, Space, Task, TimeDivision, all_processes, base_name, find_process, find_task, task_count,
+    world,
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
+use crate::syscalls::process_vm::{may_look_at, read_memory, write_memory};
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::syscalls::process_vm::{may_look_at, read_memory, write_memory};
 use crate::{aio, cgroup, current, log, proc_net, ptrace};
 
 /// Makes a file's contents.
@@ -1076,7 +1077,8 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         slots = t.files.share().slots(),
         umask = t.fs.share().umask.load(Ordering::Relaxed),
         state = state_letter(p, t).1,
-        tracer = ptrace::tracer(t).map_or(0, |(tracer, thread)| if thread == 0 { tracer.pid } else { thread }),
+        tracer =
+            ptrace::tracer(t).map_or(0, |(tracer, thread)| if thread == 0 { tracer.pid } else { thread }),
         pid = p.pid,
         tid = t.tid(),
         ppid = p.parent_pid(),

@@ -85,7 +85,12 @@ struct Stop {
 impl Stop {
     fn event(event: u32, message: u64) -> Stop {
         let code = linux::SIGTRAP as i32 | (event as i32) << 8;
-        Stop { code, info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)), message, place: Place::Elsewhere }
+        Stop {
+            code,
+            info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)),
+            message,
+            place: Place::Elsewhere,
+        }
     }
 }
 
@@ -224,7 +229,13 @@ fn is_going(task: &Task, at_end: bool) -> bool {
 }
 
 /// `tracer` traces `task` from now on. EPERM: somebody does already, or it has ended.
-pub fn attach(task: &Arc<Task>, tracer: &Arc<Process>, thread: u32, seized: bool, options: u32) -> Result<()> {
+pub fn attach(
+    task: &Arc<Task>,
+    tracer: &Arc<Process>,
+    thread: u32,
+    seized: bool,
+    options: u32,
+) -> Result<()> {
     let frame = Box::new(UserFrame::new());
     // One that was let go just now takes back its registers first.
     let tracing = &task.tracing;
@@ -394,9 +405,7 @@ fn stop_at_call(task: &Task, frame: &mut UserFrame, why: Stop) {
 
 /// A traced task stops for an event, if its tracer wants to know of it.
 pub fn event(task: &Task, frame: &mut UserFrame, event: u32, message: u64) {
-    if task.tracing.is_on()
-        && task.tracing.with(|t| t.options & asks_for(event) != 0) == Some(true)
-    {
+    if task.tracing.is_on() && task.tracing.with(|t| t.options & asks_for(event) != 0) == Some(true) {
         stop(task, frame, Stop::event(event, message));
     }
 }
@@ -414,7 +423,11 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
     };
     let at = |good: i32, place: Place| {
         let code = linux::SIGTRAP as i32 | good;
-        let message = if place == Place::Entry { p::PTRACE_EVENTMSG_SYSCALL_ENTRY } else { p::PTRACE_EVENTMSG_SYSCALL_EXIT };
+        let message = if place == Place::Entry {
+            p::PTRACE_EVENTMSG_SYSCALL_ENTRY
+        } else {
+            p::PTRACE_EVENTMSG_SYSCALL_EXIT
+        };
         Stop { code, info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)), message: message.into(), place }
     };
     let mut emulated = false;
@@ -539,7 +552,9 @@ pub fn wake(task: &Task) {
 /// Does its process's parent trace it, and so hear of its stops?
 pub fn is_traced_by_parent(process: &Process) -> bool {
     let tracer = process.tracer.lock().upgrade();
-    tracer.is_some_and(|tracer| process.parent.lock().upgrade().is_some_and(|parent| Arc::ptr_eq(&parent, &tracer)))
+    tracer.is_some_and(|tracer| {
+        process.parent.lock().upgrade().is_some_and(|parent| Arc::ptr_eq(&parent, &tracer))
+    })
 }
 
 /// `child` is a new task of `maker`'s making, by a call of this kind: it is traced as its maker is, if the tracer wants that.
@@ -566,7 +581,10 @@ pub fn began(task: &Task, frame: &mut UserFrame, was: u32) {
     if options & asks_for(p::PTRACE_EVENT_EXEC) != 0 {
         stop(task, frame, Stop::event(p::PTRACE_EVENT_EXEC, was.into()));
     } else if !seized && let Some(me) = crate::process::find_task(task.tid()) {
-        signal::send_task(&me, Siginfo::from_user(linux::SIGTRAP, 0, me.process.pid, me.process.ids().ruid, 0));
+        signal::send_task(
+            &me,
+            Siginfo::from_user(linux::SIGTRAP, 0, me.process.pid, me.process.ids().ruid, 0),
+        );
     }
 }
 
@@ -646,7 +664,8 @@ pub fn process_ends(process: &Arc<Process>, last: &Task, status: i32) {
 fn tracer_ends(process: &Process, thread: Option<u32>) {
     let is_its = |task: &Task| thread.is_none_or(|tid| task.tracing.with(|t| t.thread == tid) == Some(true));
     let list = process.tracees.lock();
-    let tasks: Vec<Arc<Task>> = list.iter().filter_map(|one| one.task.clone()).filter(|t| is_its(t)).collect();
+    let tasks: Vec<Arc<Task>> =
+        list.iter().filter_map(|one| one.task.clone()).filter(|t| is_its(t)).collect();
     drop(list);
     for task in tasks {
         if task.tracing.with(|t| t.options & p::PTRACE_O_EXITKILL != 0) == Some(true) {

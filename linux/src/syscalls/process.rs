@@ -12,7 +12,9 @@ use atoll_fs::OpenFile;
 use atoll_mem::user;
 use atoll_sync::RcuArc;
 use atoll_task::{Limit, wait, wait_uninterrupted};
-use linux_raw_sys::ptrace::{PTRACE_EVENT_CLONE, PTRACE_EVENT_FORK, PTRACE_EVENT_VFORK, PTRACE_EVENT_VFORK_DONE};
+use linux_raw_sys::ptrace::{
+    PTRACE_EVENT_CLONE, PTRACE_EVENT_FORK, PTRACE_EVENT_VFORK, PTRACE_EVENT_VFORK_DONE,
+};
 use linux_raw_sys::{general as linux, prctl as pr};
 use zerocopy::IntoBytes;
 
@@ -24,17 +26,16 @@ use crate::event::PidFd;
 use crate::exec::{self, ARG_MAX, Program};
 use crate::files::FileRef;
 use crate::log;
-use crate::ptrace;
 use crate::process::{
     First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, exit_task, find_process,
     find_task, first_pid, new_task, start,
 };
+use crate::ptrace;
 use crate::signal::{self, no_altstack};
 use crate::types::{CloneArgs, Rlimit, Siginfo, Timeval, Tms, get, get_path, get_string, put};
 
 /// Flags of clone that change nothing here.
-const HARMLESS: u64 =
-    (linux::CLONE_PTRACE | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
+const HARMLESS: u64 = (linux::CLONE_PTRACE | linux::CLONE_DETACHED | linux::CLONE_IO) as u64;
 const NAMESPACES: u64 = (linux::CLONE_NEWNS
     | linux::CLONE_NEWCGROUP
     | linux::CLONE_NEWUTS

@@ -4,8 +4,8 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use atoll_abi::platform::Access;
 use atoll_abi::layout::{PAGE, is_user_range, page_down};
+use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result};
 use atoll_fs::{Sink, Source};
 use atoll_mem::heap::memory;

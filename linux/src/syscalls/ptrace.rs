@@ -195,7 +195,8 @@ fn stopped<R>(c: &Call, task: &Task, f: impl FnOnce(&mut Trace) -> Result<R>) ->
 
 /// The same, whatever it is doing.
 fn mine<R>(c: &Call, task: &Task, f: impl FnOnce(&mut Trace) -> Result<R>) -> Result<R> {
-    let tracer = task.tracing.with(|t| t.tracer().is_some_and(|tracer| Arc::ptr_eq(&tracer, &c.task.process)));
+    let tracer =
+        task.tracing.with(|t| t.tracer().is_some_and(|tracer| Arc::ptr_eq(&tracer, &c.task.process)));
     if tracer != Some(true) {
         return Err(Errno::ESRCH);
     }
@@ -381,9 +382,7 @@ pub fn ptrace(c: &mut Call) -> Result<u64> {
             put(data, &v).map(|()| 0)
         }
         p::PTRACE_GETEVENTMSG => put(data, &stopped(c, &task, |t| Ok(t.message))?).map(|()| 0),
-        p::PTRACE_GETSIGINFO => {
-            put(data, &stopped(c, &task, |t| t.info.ok_or(Errno::EINVAL))?).map(|()| 0)
-        }
+        p::PTRACE_GETSIGINFO => put(data, &stopped(c, &task, |t| t.info.ok_or(Errno::EINVAL))?).map(|()| 0),
         p::PTRACE_SETSIGINFO => {
             let info: Siginfo = get(data)?;
             stopped(c, &task, |t| t.info.replace(info).ok_or(Errno::EINVAL)).map(|_| 0)

@@ -107,7 +107,11 @@ pub enum Stepped {
 /// What a trap by the trap flag means that came at `rip` in the runtime.
 pub fn stepped(rip: u64) -> Stepped {
     let marks = entry::landmarks();
-    if (marks.resume_critical..marks.resume_end).contains(&rip) { Stepped::OnTheWay } else { Stepped::Entered }
+    if (marks.resume_critical..marks.resume_end).contains(&rip) {
+        Stepped::OnTheWay
+    } else {
+        Stepped::Entered
+    }
 }
 
 /// The address at which the program is to go on, if the interrupted state is the program's.
