@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 21;
+pub const ABI_VERSION: u32 = 22;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -555,6 +555,8 @@ pub struct BootConfig {
     pub randomize: bool,
     /// Small private memory stays in place when a program unmaps it.
     pub lazy_unmap: bool,
+    /// Programs' code stays as it is: no system-call site is rewritten.
+    pub keep_code: bool,
     /// How memory is brought in for programs that don't say otherwise.
     pub paging: Paging,
     /// What a file says of that.

@@ -111,6 +111,10 @@ pub struct Options {
     /// hundred nanoseconds then, but who uses unmapped memory gets no fault
     #[arg(long)]
     lazy_unmap: bool,
+    /// Leave programs' code as it is: their system calls trap and cost some microseconds each, instead of being rewritten to jumps.
+    /// For tools that translate the code of others, as valgrind does, or check it
+    #[arg(long)]
+    keep_code: bool,
     /// How private memory is brought in, where a program doesn't say otherwise by madvise or prctl
     #[arg(long, value_enum, default_value_t = Paging::Usual)]
     paging: Paging,
@@ -663,6 +667,7 @@ fn boot_config(
         max_files: signals::raise_file_limit(),
         verbose: o.verbose,
         lazy_unmap: o.lazy_unmap,
+        keep_code: o.keep_code,
         paging: match o.paging {
             Paging::Usual => control::Paging::Usual,
             Paging::Demand => control::Paging::Demand,

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use atoll_abi::control::{BootConfig, MountKind, StreamKind};
+use atoll_abi::control::{BootConfig, MountConfig, MountKind, StreamKind};
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::Resource;
@@ -51,17 +51,17 @@ fn config() -> BootConfig {
 }
 
 fn file_system(
-    kind: MountKind,
-    id: u32,
-    target: &str,
-    read_only: bool,
+    m: &MountConfig,
+    rewrites: bool,
     terminal: Option<&Arc<Stream>>,
 ) -> core::result::Result<(Arc<dyn FileSystem>, InodeRef), String> {
-    Ok(match kind {
+    Ok(match m.kind {
         MountKind::Host => {
-            let trust = if read_only { TRUST_READ_ONLY } else { TRUST_VOLUME };
-            let (fs, root) = HostFs::new(id, target, read_only, trust).map_err(|e| format!("{e}"))?;
-            fs.set_planner(crate::rewrite::planner);
+            let trust = if m.read_only { TRUST_READ_ONLY } else { TRUST_VOLUME };
+            let (fs, root) = HostFs::new(m.id, &m.target, m.read_only, trust).map_err(|e| format!("{e}"))?;
+            if rewrites {
+                fs.set_planner(crate::rewrite::planner);
+            }
             (fs, root)
         }
         MountKind::Tmpfs => {
@@ -76,11 +76,14 @@ fn file_system(
             let bytes = platform().archive().ok_or("this platform has none")?;
             let (fs, root) =
                 archive::mount(bytes, memory().total() / 2).map_err(|e| format!("damaged archive: {e}"))?;
-            fs.set_planner(crate::rewrite::packed);
+            if rewrites {
+                fs.set_planner(crate::rewrite::packed);
+            }
             (fs, root)
         }
         MountKind::Disk => {
-            let disk = Granted::new(id.into()).map_err(|e| format!("this cell has no disk{id} ({e})"))?;
+            let disk =
+                Granted::new(m.id.into()).map_err(|e| format!("this cell has no disk{} ({e})", m.id))?;
             let (fs, root) = ext4::mount(Box::new(disk), memory().total() / 2)?;
             (fs, root)
         }
@@ -131,7 +134,7 @@ pub fn boot() {
     let terminal = streams.iter().flatten().find(|s| s.is_terminal());
     let mut tree: Option<Namespace> = None;
     for m in &config.mounts {
-        let made = file_system(m.kind, m.id, &m.target, m.read_only, terminal);
+        let made = file_system(m, !config.keep_code, terminal);
         let (fs, root) = match made {
             Ok(made) => made,
             Err(e) => fail(&format!("mounting {} on {}: {e}", m.source, m.target), 125),

@@ -28,11 +28,11 @@ fn case(script: &Path, text: &str) -> Result<(), Failed> {
             dir.display()
         )
     })?;
-    rewritten(&reports, script)
+    rewritten(&reports, script, setting(text, "options").is_some_and(|o| o.contains("--keep-code")))
 }
 
-/// Counts how the case's programs made their system calls: a trap costs a hundred times a jump.
-fn rewritten(reports: &Path, script: &Path) -> Result<(), Failed> {
+/// Counts how the case's programs made their system calls: a trap costs a hundred times a jump. `kept`: their code was to stay as it is.
+fn rewritten(reports: &Path, script: &Path, kept: bool) -> Result<(), Failed> {
     let (mut all, mut trapped) = (0, 0);
     // A case may end its cells by force, before they write theirs.
     for line in fs::read_to_string(reports).unwrap_or_default().lines() {
@@ -43,7 +43,10 @@ fn rewritten(reports: &Path, script: &Path) -> Result<(), Failed> {
     let share = 1.0 - trapped as f64 / (all as f64).max(1.0);
     let name = script.file_stem().unwrap_or_default().to_string_lossy();
     println!("{name}: {all} system calls, {:.3} % through rewritten sites", share * 100.0);
-    if share < REWRITTEN {
+    if kept && (all == 0 || trapped != all) {
+        return Err(format!("{} of {all} system calls were rewritten all the same", all - trapped).into());
+    }
+    if !kept && share < REWRITTEN {
         return Err(format!("{trapped} of {all} system calls trapped").into());
     }
     Ok(())
