@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::control::{MappingKind, space_state};
 use atoll_abi::frame::UserFrame;
-use atoll_abi::layout::{PAGE, RUNTIME_BASE, page_down, page_up};
+use atoll_abi::layout::{PAGE, RUNTIME_BASE, USER_MAX, page_down, page_up};
 use atoll_abi::platform::Access;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::namespace::{How, Target, Walker};
@@ -351,7 +351,8 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         return Err(Errno::EAGAIN);
     }
     task.become_leader();
-    if task.space.users.load(Ordering::SeqCst) > 1 {
+    let stays = task.space.users.load(Ordering::SeqCst) == 1 && task.space.close();
+    if !stays {
         let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
         let id = fresh.id;
         let old = task.space.replace(fresh);
@@ -393,6 +394,9 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
     let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref(), Arc::new(running));
     let _ = file.release(linux::O_RDONLY);
+    if stays {
+        task.space.open();
+    }
     if loaded.is_err() {
         // As Linux does when it fails behind the point of no return.
         process.end(linux::SIGKILL as i32);
@@ -453,9 +457,9 @@ fn load(
     let (base, entry) = match interpreter {
         Some(i) => {
             let base = i.load(memory, None)?;
-            (base, i.entry + base)
+            (base, i.entry.wrapping_add(base))
         }
-        None => (0, elf.entry + bias),
+        None => (0, elf.entry.wrapping_add(bias)),
     };
     let (_, end) = elf.span();
     // The heap behind the program, as far as Linux would put it at random.
@@ -529,7 +533,7 @@ fn load(
         (auxvec::AT_PHNUM, elf.header_count),
         (auxvec::AT_BASE, base),
         (auxvec::AT_FLAGS, 0),
-        (auxvec::AT_ENTRY, elf.entry + bias),
+        (auxvec::AT_ENTRY, elf.entry.wrapping_add(bias)),
         (auxvec::AT_UID, u64::from(ids.ruid)),
         (auxvec::AT_EUID, u64::from(ids.euid)),
         (auxvec::AT_GID, u64::from(ids.rgid)),
@@ -586,7 +590,7 @@ fn load(
     }
     *task.process.image.lock() = image;
     frame.reset();
-    frame.rip = entry;
+    frame.rip = address(entry);
     frame.rsp = sp;
     Ok(())
 }
@@ -692,9 +696,16 @@ pub fn visible_rip(task: &Task, rip: u64) -> u64 {
     }
 }
 
+/// Where a program that is told to go on at `rip` goes on: nowhere but at an address. Some processors fault at the jump to anything else,
+/// which is the runtime's.
+pub fn address(rip: u64) -> u64 {
+    if rip < USER_MAX { rip } else { 0 }
+}
+
 /// The address at which a program that wants to go on at `rip` really can: the
 /// inside of a rewritten window stands in its trampoline.
 pub fn runnable_rip(task: &Task, rip: u64) -> u64 {
+    let rip = address(rip);
     match task.space.memory.window_at(rip) {
         Some((start, w)) => w.moved_to(start, rip),
         None => rip,

@@ -422,6 +422,7 @@ fn limit(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
 
 #[inline(never)]
 fn until(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
+    let kept = signal::take_deadline(current());
     let ts: crate::types::Timespec = get(addr)?;
     let ns = ts.to_ns()?;
     let now = platform().now();
@@ -432,7 +433,7 @@ fn until(addr: u64, absolute: bool, realtime: bool) -> Result<Limit> {
     } else {
         ns
     };
-    Ok(Limit::Until(signal::deadline(current(), deadline)))
+    Ok(Limit::Until(kept.unwrap_or(deadline)))
 }
 
 /// `futex(2)`.

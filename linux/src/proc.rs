@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Write;
@@ -27,7 +27,7 @@ use linux_raw_sys::general as linux;
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Life, Process, Space, Task, TimeDivision, all_processes, base_name, find_process, find_task, task_count,
+    Life, Process, Task, TimeDivision, Visit, all_processes, base_name, find_process, find_task, task_count,
     world,
 };
 use crate::syscalls::misc::RELEASE;
@@ -770,10 +770,11 @@ impl Inode for Node {
             && PID_NAMES[n - RAW] == "mem"
         {
             let (p, t) = task_of(pid, tid)?;
+            let visit = t.space.share().visit();
             if current::try_current().is_none_or(|me| !may_look_at(me, &p)) {
                 return Err(Errno::EACCES);
             }
-            return Ok(Arc::new(Memory { node: self, space: Arc::downgrade(&t.space.share()) }));
+            return Ok(Arc::new(Memory { node: self, visit }));
         }
         Ok(Arc::new(Opened { node: self, made: Mutex::new(Made::NOTHING) }))
     }
@@ -782,7 +783,7 @@ impl Inode for Node {
 /// An open /proc/PID/mem: the memory of the program that ran there when it was opened, at its addresses.
 struct Memory {
     node: Arc<Node>,
-    space: Weak<Space>,
+    visit: Visit,
 }
 
 /// What is copied from there, or to there, at a time.
@@ -799,7 +800,7 @@ impl File for Memory {
 
     fn read(&self, sink: &mut Sink, at: Option<u64>, _nonblock: bool) -> Result<usize> {
         // Of a program that has ended there is nothing.
-        let Some(space) = self.space.upgrade() else { return Ok(0) };
+        let Some(space) = self.visit.space() else { return Ok(0) };
         let mut bytes = alloc::vec![0; sink.left().min(MEMORY_CHUNK)];
         let n = read_memory(current::current(), &space, at.unwrap_or(0), &mut bytes)?;
         if n == 0 && !bytes.is_empty() {
@@ -810,7 +811,7 @@ impl File for Memory {
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
         let At::Offset(at) = at else { return Err(Errno::EINVAL) };
-        let Some(space) = self.space.upgrade() else { return Ok((0, at)) };
+        let Some(space) = self.visit.space() else { return Ok((0, at)) };
         let mut bytes = alloc::vec![0; source.left().min(MEMORY_CHUNK)];
         let n = source.take(&mut bytes)?;
         let written = write_memory(current::current(), &space, at, &bytes[..n])?;

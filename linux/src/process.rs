@@ -23,14 +23,14 @@ use atoll_fs::{Cred, Location, Namespace, poll};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
-use atoll_task::{Activity, Policy, ThreadRef, Timer, books};
+use atoll_task::{Activity, Policy, ThreadRef, Timer, books, wait_uninterrupted};
 use linux_raw_sys::general as linux;
 
 use crate::capabilities::{Capabilities, Users};
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
 use crate::files::FdTable;
-use crate::ptrace::{self, Tracee, Tracing};
+use crate::ptrace::{self, Tracees, Tracing};
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
@@ -48,9 +48,62 @@ pub struct Space {
     pub barriers: AtomicU32,
     /// Contexts of asynchronous I/O.
     pub contexts: aio::Contexts,
+    /// Others who are looking at its memory, or may: a program that is to be another's doesn't begin in it.
+    visitors: Mutex<Visitors>,
+    /// Woken when programs have changed there.
+    changed: WaitQueue,
+}
+
+#[derive(Default)]
+struct Visitors {
+    count: usize,
+    /// A program is beginning, or a fork's child.
+    closed: bool,
+}
+
+/// Somebody who may look at a space's memory as long as its program is the one that was asked about.
+pub struct Visit(Weak<Space>);
+
+impl Visit {
+    /// The space, if it is still there.
+    pub fn space(&self) -> Option<Arc<Space>> {
+        self.0.upgrade()
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(space) = self.0.upgrade() {
+            space.visitors.lock().count -= 1;
+        }
+    }
 }
 
 impl Space {
+    /// From here on its program is the one that it is. Waits for one that is beginning: it may be one that the caller has no right to look at,
+    /// which is to be asked after this.
+    pub fn visit(self: &Arc<Self>) -> Visit {
+        wait_uninterrupted(&self.changed, 1, || {
+            let mut visitors = self.visitors.lock();
+            visitors.count += usize::from(!visitors.closed);
+            (!visitors.closed).then_some(())
+        });
+        Visit(Arc::downgrade(self))
+    }
+
+    /// A program is about to begin here, or a fork's child. False: there are visitors, and it is to begin in a space of its own.
+    pub fn close(&self) -> bool {
+        let mut visitors = self.visitors.lock();
+        visitors.closed = visitors.count == 0;
+        visitors.closed
+    }
+
+    /// It has begun, with all its rights.
+    pub fn open(&self) {
+        self.visitors.lock().closed = false;
+        self.changed.wake_all(1);
+    }
+
     /// One with these mappings, for one process.
     pub fn new(id: u32, memory: AddressSpace) -> Arc<Space> {
         Arc::new(Space {
@@ -59,6 +112,8 @@ impl Space {
             users: AtomicU32::new(1),
             barriers: AtomicU32::new(0),
             contexts: aio::Contexts::new(BTreeMap::new()),
+            visitors: Mutex::new(Visitors::default()),
+            changed: WaitQueue::new(),
         })
     }
 }
@@ -386,6 +441,8 @@ pub struct Process {
     pub changes: Mutex<Changes>,
     /// Wait status with which all its tasks are ending; -1: not ending.
     pub ending: AtomicI32,
+    /// SIGKILL was sent to it, which ends whatever holds up its end.
+    pub killed: AtomicBool,
     /// Signal for the parent when it ends; 0: none.
     pub exit_signal: AtomicU32,
     /// Usage of tasks that ended.
@@ -435,7 +492,7 @@ pub struct Process {
     /// personality(2).
     pub persona: AtomicU32,
     /// Whom it traces (`ptrace(2)`).
-    pub tracees: Mutex<Vec<Tracee>>,
+    pub tracees: Mutex<Tracees>,
     /// Who traces its first task.
     pub tracer: Mutex<Weak<Process>>,
 }
@@ -699,6 +756,7 @@ impl Process {
             life_queue: WaitQueue::new(),
             changes: Mutex::new(Changes::default()),
             ending: AtomicI32::new(-1),
+            killed: AtomicBool::new(false),
             exit_signal: AtomicU32::new(from.exit_signal),
             usage: Mutex::new(Usage::default()),
             child_usage: Mutex::new(Usage::default()),
@@ -727,7 +785,7 @@ impl Process {
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
             persona: AtomicU32::new(inherited(|p| p.persona.load(Ordering::Relaxed))),
-            tracees: Mutex::new(Vec::new()),
+            tracees: Mutex::new(Tracees::default()),
             tracer: Mutex::new(Weak::new()),
         });
         let weak = Arc::downgrade(&process);
@@ -838,7 +896,9 @@ impl Process {
 
     /// Makes all its tasks end with a wait status. The first one to say so counts.
     pub fn end(&self, status: i32) {
-        if self.ending.compare_exchange(-1, status, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        let first = self.ending.compare_exchange(-1, status, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let killed = status == linux::SIGKILL as i32 && !self.killed.swap(true, Ordering::SeqCst);
+        if !first && !killed {
             return;
         }
         for t in self.tasks.lock().iter() {
@@ -1056,7 +1116,13 @@ impl Task {
             (ids.euid, ids.egid) == (ids.ruid, ids.rgid)
         };
         self.process.dumpable.store(own.into(), Ordering::Relaxed);
-        self.change_ids(|ids| ids.run(attr));
+        let mut attr = attr.clone();
+        // Who traces it would have them, too.
+        let is_trusted = |(tracer, _): &(Arc<Process>, u32)| tracer.ids().may(linux::CAP_SYS_PTRACE);
+        if ptrace::tracer(self).is_some_and(|tracer| !is_trusted(&tracer)) {
+            attr.mode &= !(linux::S_ISUID | linux::S_ISGID);
+        }
+        self.change_ids(|ids| ids.run(&attr));
     }
 }
 
@@ -1245,6 +1311,8 @@ fn leave(task: &Task, status: i32) {
         if last {
             let ending = process.ending.load(Ordering::SeqCst);
             exit_process(&process, &me, if ending != -1 { ending } else { status });
+        } else if !process.tracees.lock().list.is_empty() {
+            ptrace::tracer_ends(&process, Some(task.tid()));
         }
         me
     };

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use atoll_abi::frame::{FrameKind, UserFrame};
 use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, WaitQueue};
-use atoll_task::{gate, wait_uninterrupted};
+use atoll_task::{Limit, gate, wait, wait_uninterrupted};
 use linux_raw_sys::general as linux;
 use linux_raw_sys::ptrace as p;
 use zerocopy::IntoBytes;
@@ -57,6 +57,8 @@ pub enum State {
     Stopped,
     /// It is stopped as its process is, until that is continued or its tracer interrupts it (PTRACE_LISTEN).
     Listening,
+    /// It is stopped, and is to go on.
+    Going,
     /// It is stopped, and is to go on untraced.
     Released,
 }
@@ -80,6 +82,8 @@ struct Stop {
     info: Option<Siginfo>,
     message: u64,
     place: Place,
+    /// It is stopped because its process is.
+    group: bool,
 }
 
 impl Stop {
@@ -90,6 +94,7 @@ impl Stop {
             info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)),
             message,
             place: Place::Elsewhere,
+            group: false,
         }
     }
 }
@@ -107,7 +112,7 @@ pub struct Trace {
     pub state: State,
     /// How it goes on.
     pub go: Go,
-    /// Its last stop's code, until the tracer has waited for it.
+    /// Its last stop's code, until the tracer has waited for it or has it go on.
     pub unseen: Option<i32>,
     /// The signal that it stopped for; what is said of it may be changed.
     pub info: Option<Siginfo>,
@@ -138,9 +143,19 @@ pub struct Tracing {
     steps: AtomicBool,
     /// Where its step began: really, and in the program.
     step_from: [AtomicU64; 2],
-    trace: Mutex<Option<Trace>>,
-    /// Woken when it stops, and when it is to go on.
+    /// It was let go in the middle of a step, and its next trap is for nobody.
+    stray: AtomicBool,
+    slot: Mutex<Slot>,
+    /// Woken when it stops, when it is to go on, and when it ends.
     queue: WaitQueue,
+}
+
+/// What is known of a task's being traced.
+#[derive(Default)]
+struct Slot {
+    trace: Option<Trace>,
+    /// It has ended: nobody can trace it any more.
+    gone: bool,
 }
 
 impl Tracing {
@@ -150,7 +165,8 @@ impl Tracing {
             on: AtomicBool::new(false),
             steps: AtomicBool::new(false),
             step_from: [const { AtomicU64::new(0) }; 2],
-            trace: Mutex::new(None),
+            stray: AtomicBool::new(false),
+            slot: Mutex::new(Slot::default()),
             queue: WaitQueue::new(),
         }
     }
@@ -169,14 +185,15 @@ impl Tracing {
 
     /// Calls `f` with what is known, if it is traced.
     pub fn with<R>(&self, f: impl FnOnce(&mut Trace) -> R) -> Option<R> {
-        self.trace.lock().as_mut().map(f)
+        self.slot.lock().trace.as_mut().map(f)
     }
 
-    /// Waits until it has stopped, or never will.
+    /// Waits until it has stopped, as its process was; or until it won't, or the caller has something else to do.
     pub fn wait_for_stop(&self, task: &Task) {
-        wait_uninterrupted(&self.queue, 1, || {
+        let _ = wait(&self.queue, 1, Limit::Forever, || {
             let running = self.with(|t| t.state == State::Running).unwrap_or(false);
-            (!running || is_going(task, false)).then_some(())
+            let is_stopped = matches!(*task.process.life.lock(), Life::Stopped(_));
+            (!running || !is_stopped || is_going(task, false)).then_some(())
         });
     }
 }
@@ -186,6 +203,18 @@ impl Default for Tracing {
         Self::new()
     }
 }
+
+/// Those whom a process traces.
+#[derive(Default)]
+pub struct Tracees {
+    /// The list.
+    pub list: Vec<Tracee>,
+    /// The process has ended, and traces nobody any more.
+    closed: bool,
+}
+
+/// Ends that nobody has waited for, at most: from then on the oldest are forgotten.
+const ENDS_MAX: usize = 16_384;
 
 /// One whom a process traces.
 pub struct Tracee {
@@ -222,13 +251,13 @@ fn count(task: &Task, on: bool) {
 /// Is the task ending, so that it doesn't stop any more? `at_end`: it stops there, if it wasn't killed.
 fn is_going(task: &Task, at_end: bool) -> bool {
     if at_end {
-        task.process.ending.load(Ordering::SeqCst) == linux::SIGKILL as i32
+        task.process.killed.load(Ordering::SeqCst)
     } else {
         task.process.is_ending() || task.asked() & work::END != 0
     }
 }
 
-/// `tracer` traces `task` from now on. EPERM: somebody does already, or it has ended.
+/// `tracer` traces `task` from now on, by this thread (0: by whichever asks first). EPERM: somebody does already, or one of them has ended.
 pub fn attach(
     task: &Arc<Task>,
     tracer: &Arc<Process>,
@@ -242,54 +271,62 @@ pub fn attach(
     wait_uninterrupted(&tracing.queue, 1, || {
         (tracing.with(|t| t.state == State::Released) != Some(true)).then_some(())
     });
-    {
-        let mut trace = task.tracing.trace.lock();
-        if trace.is_some() || task.process.zombie().is_some() || is_going(task, false) {
-            return Err(Errno::EPERM);
-        }
-        *trace = Some(Trace {
-            tracer: Arc::downgrade(tracer),
-            thread,
-            seized,
-            options,
-            state: State::Running,
-            go: Go::On,
-            unseen: None,
-            info: None,
-            message: 0,
-            place: Place::Elsewhere,
-            frame,
-            signal: 0,
-            interrupt: false,
-            passes_stop: false,
-        });
-        count(task, true);
+    let mut tracees = tracer.tracees.lock();
+    let has_thread = thread == 0 || tracer.tasks.lock().iter().any(|t| t.tid() == thread);
+    let mut slot = tracing.slot.lock();
+    if tracees.closed || !has_thread || slot.gone || slot.trace.is_some() || is_going(task, false) {
+        return Err(Errno::EPERM);
     }
+    slot.trace = Some(Trace {
+        tracer: Arc::downgrade(tracer),
+        thread,
+        seized,
+        options,
+        state: State::Running,
+        go: Go::On,
+        unseen: None,
+        info: None,
+        message: 0,
+        place: Place::Elsewhere,
+        frame,
+        signal: 0,
+        interrupt: false,
+        passes_stop: false,
+    });
+    tracing.stray.store(false, Ordering::Relaxed);
+    count(task, true);
+    tracees.list.push(Tracee { tid: task.tid(), task: Some(task.clone()), ended: None });
     if task.tid() == task.process.pid {
         *task.process.tracer.lock() = Arc::downgrade(tracer);
     }
-    tracer.tracees.lock().push(Tracee { tid: task.tid(), task: Some(task.clone()), ended: None });
     Ok(())
 }
 
-/// It is traced no longer, and goes on with `signal`, if that is not 0.
-pub fn release(task: &Arc<Task>, signal: u32) {
+/// It is traced no longer. One that is stopped goes on with `signal`, if that is not 0.
+pub fn release(task: &Task, signal: u32) {
     let tracer = {
-        let mut trace = task.tracing.trace.lock();
-        let Some(t) = trace.as_mut() else { return };
+        let mut slot = task.tracing.slot.lock();
+        let Some(t) = slot.trace.as_mut() else { return };
         let tracer = t.tracer.upgrade();
-        if matches!(t.state, State::Stopped | State::Listening) {
+        match t.state {
             // It takes back its registers, and forgets this.
-            (t.state, t.signal, t.go) = (State::Released, signal, Go::On);
-        } else if t.state == State::Running {
-            *trace = None;
+            State::Stopped | State::Listening => {
+                (t.state, t.signal, t.go) = (State::Released, signal, Go::On);
+            }
+            State::Going => (t.state, t.go) = (State::Released, Go::On),
+            State::Running => {
+                slot.trace = None;
+                let steps = task.tracing.steps.swap(false, Ordering::Relaxed);
+                task.tracing.stray.store(steps, Ordering::Relaxed);
+            }
+            State::Released => {}
         }
         count(task, false);
         tracer
     };
     task.tracing.queue.wake_all(1);
     if let Some(tracer) = tracer {
-        tracer.tracees.lock().retain(|one| one.tid != task.tid() || one.ended.is_some());
+        tracer.tracees.lock().list.retain(|one| one.tid != task.tid() || one.task.is_none());
     }
     if task.tid() == task.process.pid {
         *task.process.tracer.lock() = Weak::new();
@@ -307,13 +344,13 @@ pub fn is_stopped(task: &Task) -> bool {
 }
 
 /// Sends the tracer its SIGCHLD, and has it look.
-fn tell(tracer: &Arc<Process>, task: &Task, code: u32, value: i32) {
+fn tell(tracer: &Arc<Process>, task: &Task, id: u32, code: u32, value: i32) {
     let stopped = code == linux::CLD_TRAPPED;
     let quiet = tracer.actions.get(linux::SIGCHLD).flags & u64::from(linux::SA_NOCLDSTOP) != 0;
     if !(stopped && quiet) {
         let uid = task.process.ids().ruid;
         let [user, system] = task.divided().ticks();
-        signal::send_process(tracer, Siginfo::child(code as i32, task.tid(), uid, value, user, system));
+        signal::send_process(tracer, Siginfo::child(code as i32, id, uid, value, user, system));
     }
     tracer.child_events.wake_all(1);
 }
@@ -350,10 +387,16 @@ fn stop(task: &Task, frame: &mut UserFrame, why: Stop) -> Option<(u32, Option<Si
     });
     let Some(Some(tracer)) = tracer else {
         frame.rip = real;
+        // Nobody is left who could have it go on.
+        if tracer.is_some() {
+            let mut slot = tracing.slot.lock();
+            slot.trace = None;
+            count(task, false);
+        }
         return None;
     };
     tracing.queue.wake_all(1);
-    tell(&tracer, task, linux::CLD_TRAPPED, why.code & 0x7f);
+    tell(&tracer, task, task.tid(), linux::CLD_TRAPPED, why.code & 0x7f);
     drop(tracer);
     let stays = || match tracing.with(|t| (t.state, t.interrupt)) {
         Some((State::Stopped, _)) => true,
@@ -363,26 +406,25 @@ fn stop(task: &Task, frame: &mut UserFrame, why: Stop) -> Option<(u32, Option<Si
         _ => false,
     };
     wait_uninterrupted(&tracing.queue, 1, || (!stays() || is_going(task, at_end)).then_some(()));
-    let mut trace = tracing.trace.lock();
-    let gone = trace.as_ref().map(|t| {
+    let mut slot = tracing.slot.lock();
+    let went = slot.trace.as_mut().map(|t| {
         frame.as_mut_bytes().copy_from_slice(t.frame.as_bytes());
-        (t.signal, t.info, t.go, t.state)
+        let how = (t.signal, t.info, t.go);
+        let released = t.state == State::Released;
+        // What it stops for next is that its process was continued.
+        t.interrupt |= t.state == State::Listening;
+        t.passes_stop |= why.group && t.state == State::Going;
+        (t.state, t.unseen) = (State::Running, None);
+        (how, released)
     });
-    match (&mut *trace, gone) {
-        (Some(_), Some((.., State::Released))) => *trace = None,
-        (Some(t), _) => {
-            // What it stops for next is that its process was continued.
-            t.interrupt |= t.state == State::Listening;
-            t.passes_stop = t.state != State::Listening;
-            (t.state, t.unseen) = (State::Running, None);
-        }
-        _ => {}
+    if let Some((_, true)) = went {
+        slot.trace = None;
     }
-    drop(trace);
+    drop(slot);
     tracing.queue.wake_all(1);
     frame.rip = if frame.rip == shown { real } else { runnable_rip(task, frame.rip) };
     atoll_task::set_thread_pointer(frame.fs_base);
-    let (signal, info, go, _) = gone?;
+    let ((signal, info, go), _) = went?;
     frame.rflags &= !FLAG_TF;
     if go == Go::Step {
         frame.rflags |= FLAG_TF;
@@ -428,7 +470,13 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
         } else {
             p::PTRACE_EVENTMSG_SYSCALL_EXIT
         };
-        Stop { code, info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)), message: message.into(), place }
+        Stop {
+            code,
+            info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)),
+            message: message.into(),
+            place,
+            group: false,
+        }
     };
     let mut emulated = false;
     let mut made = true;
@@ -437,7 +485,11 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
         frame.rax = Errno::ENOSYS.to_ret() as u64;
         stop_at_call(task, frame, at(good, Place::Entry));
         // No call has a number below 0.
-        made = !emulated && frame.orig_rax as i32 >= 0;
+        made = !emulated && frame.orig_rax as i32 >= 0 && !is_going(task, false);
+        if !made || frame.orig_rax != number {
+            // It isn't the wait that was to go on.
+            task.resumes.store(0, Ordering::Relaxed);
+        }
     }
     if made {
         serve(task, frame);
@@ -456,21 +508,22 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
 pub fn stepped(task: &Task, frame: &mut UserFrame) {
     let info = Siginfo::fault(linux::SIGTRAP, TRAP_BRKPT, visible_rip(task, frame.rip));
     let code = linux::SIGTRAP as i32;
-    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere });
+    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere, group: false });
 }
 
 /// A task that goes by one instruction is going to run a signal's handler, and stops.
 pub fn stepped_to_handler(task: &Task, frame: &mut UserFrame) {
     let code = linux::SIGTRAP as i32;
     let info = Siginfo::from_kernel(linux::SIGTRAP, code);
-    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere });
+    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere, group: false });
 }
 
-/// A step ended. Was it one in a trampoline, of which the program knows nothing, so that another follows?
+/// A step ended. Is it of no account: one in a trampoline, of which the program knows nothing, so that another follows; or one of a task
+/// that was let go?
 pub fn steps_on(task: &Task, frame: &mut UserFrame) -> bool {
     let tracing = &task.tracing;
     if !tracing.steps() {
-        return false;
+        return tracing.stray.swap(false, Ordering::Relaxed);
     }
     let [was, was_shown] = tracing.step_from.each_ref().map(|at| at.load(Ordering::Relaxed));
     let shown = visible_rip(task, frame.rip);
@@ -489,19 +542,19 @@ pub fn look(task: &Task, frame: &mut UserFrame) -> bool {
         let event = if t.seized { (p::PTRACE_EVENT_STOP as i32) << 8 } else { 0 };
         match life {
             Life::Stopped(signal) if !t.passes_stop => {
+                t.interrupt = false;
                 let code = signal as i32 | event;
-                Some((code, t.seized.then(|| Siginfo::from_kernel(signal, code))))
+                Some((code, t.seized.then(|| Siginfo::from_kernel(signal, code)), true))
             }
             _ if core::mem::take(&mut t.interrupt) => {
                 let code = linux::SIGTRAP as i32 | event;
-                Some((code, Some(Siginfo::from_kernel(linux::SIGTRAP, code))))
+                Some((code, Some(Siginfo::from_kernel(linux::SIGTRAP, code)), false))
             }
             _ => None,
         }
     });
-    let Some(Some((code, info))) = why else { return false };
-    stop(task, frame, Stop { code, info, message: 0, place: Place::Elsewhere });
-    true
+    let Some(Some((code, info, group))) = why else { return false };
+    stop(task, frame, Stop { code, info, message: 0, place: Place::Elsewhere, group }).is_some()
 }
 
 /// Does it go on although its process is stopped?
@@ -512,7 +565,7 @@ pub fn passes_stop(task: &Task) -> bool {
 /// A signal is about to be delivered to a traced task: what its tracer makes of it. None: nothing.
 pub fn signal(task: &Task, frame: &mut UserFrame, info: Siginfo) -> Option<Siginfo> {
     let code = info.signo;
-    let stop_for = Stop { code, info: Some(info), message: 0, place: Place::Elsewhere };
+    let stop_for = Stop { code, info: Some(info), message: 0, place: Place::Elsewhere, group: false };
     let (signal, changed, _) = match stop(task, frame, stop_for) {
         Some(went_on) => went_on,
         // Not traced any more.
@@ -520,7 +573,8 @@ pub fn signal(task: &Task, frame: &mut UserFrame, info: Siginfo) -> Option<Sigin
     };
     let info = match signal {
         0 => return None,
-        same if same as i32 == info.signo => changed.unwrap_or(info),
+        // What the tracer says of the signal counts if it is of that one.
+        same if changed.is_some_and(|c| c.signo == same as i32) => changed.unwrap_or(info),
         other => {
             let (pid, uid) = tracer(task).map_or((0, 0), |(t, _)| (t.pid, t.ids().ruid));
             Siginfo::from_user(other, 0, pid, uid, 0)
@@ -588,16 +642,26 @@ pub fn began(task: &Task, frame: &mut UserFrame, was: u32) {
     }
 }
 
-/// A task has taken its process's id, and was known by `was` before.
+/// A task has taken its process's id, and was known by `was` before: the one that had it is gone.
 pub fn became_leader(task: &Task, was: u32) {
-    let Some((tracer, _)) = tracer(task).filter(|_| was != task.tid()) else { return };
-    let mut tracees = tracer.tracees.lock();
-    tracees.retain(|one| one.tid != task.tid());
-    if let Some(me) = tracees.iter_mut().find(|one| one.tid == was) {
-        me.tid = task.tid();
+    let now = task.tid();
+    if was == now {
+        return;
     }
-    drop(tracees);
-    *task.process.tracer.lock() = Arc::downgrade(&tracer);
+    for one in task.process.tracees.lock().list.iter().filter_map(|one| one.task.as_ref()) {
+        one.tracing.with(|t| t.thread = if t.thread == was { now } else { t.thread });
+    }
+    let mine = tracer(task).map(|(tracer, _)| tracer);
+    let before = task.process.tracer.lock().upgrade();
+    if let Some(before) = &before {
+        before.tracees.lock().list.retain(|one| one.tid != now);
+    }
+    if let Some(mine) = &mine
+        && let Some(me) = mine.tracees.lock().list.iter_mut().find(|one| one.tid == was && one.task.is_some())
+    {
+        me.tid = now;
+    }
+    *task.process.tracer.lock() = mine.as_ref().map_or(Weak::new(), Arc::downgrade);
 }
 
 /// The current task is about to end, with a wait status.
@@ -608,65 +672,79 @@ pub fn about_to_end(task: &Task, frame: &mut UserFrame, status: i32) {
     }
 }
 
-/// A task ends. Those whom it traces are let go.
+/// A task ends.
 pub fn ends(task: &Task, status: i32) {
-    if !task.process.tracees.lock().is_empty() {
-        tracer_ends(&task.process, Some(task.tid()));
-    }
-    if !task.tracing.is_on() {
-        return;
-    }
-    let tracer = task.tracing.trace.lock().take().and_then(|t| t.tracer.upgrade());
-    count(task, false);
+    let tracer = {
+        let mut slot = task.tracing.slot.lock();
+        slot.gone = true;
+        let tracer = slot.trace.take().and_then(|t| t.tracer.upgrade());
+        count(task, false);
+        tracer
+    };
+    task.tracing.queue.wake_all(1);
     let Some(tracer) = tracer else { return };
+    // A process ends with the last of its tasks.
     let leads = task.tid() == task.process.pid;
     let ended = Ended { status, uid: task.process.ids().ruid, usage: task.divided() };
-    if let Some(me) = tracer.tracees.lock().iter_mut().find(|one| one.tid == task.tid()) {
-        me.task = None;
-        // A process ends with the last of its tasks.
+    let forget = !leads && tracer.actions.ignores_children();
+    let mut tracees = tracer.tracees.lock();
+    if let Some(n) = tracees.list.iter().position(|one| one.tid == task.tid() && one.task.is_some()) {
+        let me = &mut tracees.list[n];
+        let gone = me.task.take();
         me.ended = (!leads).then_some(ended);
+        if forget {
+            tracees.list.remove(n);
+        }
+        if tracees.list.len() > ENDS_MAX
+            && let Some(oldest) = tracees.list.iter().position(|one| one.ended.is_some())
+        {
+            tracees.list.remove(oldest);
+        }
+        drop(tracees);
+        drop(gone);
     }
     if !leads {
-        tell_of_end(&tracer, task, status);
+        tell_of_end(&tracer, task, task.tid(), status);
     }
 }
 
-fn tell_of_end(tracer: &Arc<Process>, task: &Task, status: i32) {
+fn tell_of_end(tracer: &Arc<Process>, task: &Task, id: u32, status: i32) {
     let (code, value) = if status & 0x7f == 0 {
         (linux::CLD_EXITED, status >> 8)
     } else {
         (linux::CLD_KILLED, status & 0x7f)
     };
-    tell(tracer, task, code, value);
+    tell(tracer, task, id, code, value);
 }
 
 /// A process ends, with its last task: its tracer hears of it, unless that is its parent, and nobody is traced by it any more.
 pub fn process_ends(process: &Arc<Process>, last: &Task, status: i32) {
-    if !process.tracees.lock().is_empty() {
-        tracer_ends(process, None);
-    }
+    process.tracees.lock().closed = true;
+    tracer_ends(process, None);
     let by_parent = is_traced_by_parent(process);
     let tracer = core::mem::replace(&mut *process.tracer.lock(), Weak::new());
     let Some(tracer) = tracer.upgrade() else { return };
     let mut tracees = tracer.tracees.lock();
-    if by_parent {
-        tracees.retain(|one| one.tid != process.pid);
-    } else if let Some(it) = tracees.iter_mut().find(|one| one.tid == process.pid) {
-        it.ended = Some(Ended { status, uid: process.ids().ruid, usage: process.divided() });
+    let at = tracees.list.iter().position(|one| one.tid == process.pid && one.ended.is_none());
+    if by_parent || tracer.actions.ignores_children() {
+        at.map(|n| tracees.list.remove(n));
+    } else if let Some(n) = at {
+        let usage = process.divided();
+        tracees.list[n].ended = Some(Ended { status, uid: process.ids().ruid, usage });
     }
     drop(tracees);
     if !by_parent {
-        tell_of_end(&tracer, last, status);
+        tell_of_end(&tracer, last, process.pid, status);
     }
 }
 
-/// Who traces ends, as a thread or as a whole.
-fn tracer_ends(process: &Process, thread: Option<u32>) {
+/// Who traces has ended, as a thread or as a whole: those whom it traces are let go, or end, too.
+pub fn tracer_ends(process: &Process, thread: Option<u32>) {
     let is_its = |task: &Task| thread.is_none_or(|tid| task.tracing.with(|t| t.thread == tid) == Some(true));
-    let list = process.tracees.lock();
+    let all = process.tracees.lock();
     let tasks: Vec<Arc<Task>> =
-        list.iter().filter_map(|one| one.task.clone()).filter(|t| is_its(t)).collect();
-    drop(list);
+        all.list.iter().filter_map(|one| one.task.clone()).filter(|t| is_its(t)).collect();
+    drop(all);
     for task in tasks {
         if task.tracing.with(|t| t.options & p::PTRACE_O_EXITKILL != 0) == Some(true) {
             task.process.end(linux::SIGKILL as i32);

@@ -383,13 +383,18 @@ pub fn was_for_nothing(task: &Task) -> bool {
 
 /// The deadline of a wait that is to end at `fresh` if it begins now: one that goes on after an interruption ends when it was to.
 pub fn deadline(task: &Task, fresh: u64) -> u64 {
-    match task.resumes.load(Ordering::Relaxed) {
-        0 => fresh,
-        kept => {
-            task.resumes.store(0, Ordering::Relaxed);
-            kept
-        }
+    take_deadline(task).unwrap_or(fresh)
+}
+
+/// When the wait that goes on after an interruption is to end, if this is one. To be asked before the call can fail.
+#[inline]
+pub fn take_deadline(task: &Task) -> Option<u64> {
+    let kept = task.resumes.load(Ordering::Relaxed);
+    if kept == 0 {
+        return None;
     }
+    task.resumes.store(0, Ordering::Relaxed);
+    Some(kept)
 }
 
 /// The current task's wait is interrupted. If no handler runs it begins again, and ends when it was to (RESTART_NOHAND, as `restart_syscall(2)`).
@@ -580,10 +585,10 @@ fn stop(task: &Task, signal: u32) {
     let p = &task.process;
     *p.life.lock() = Life::Stopped(signal);
     p.changes.lock().stopped = Some(signal);
+    ptrace::process_changes(p);
     for t in p.tasks.lock().iter() {
         t.poke(work::STOP);
     }
-    ptrace::process_changes(p);
     if !ptrace::is_traced_by_parent(p) {
         tell_parent(p, linux::CLD_STOPPED as i32, signal as i32);
     }
@@ -737,7 +742,7 @@ fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &Sigac
     }
     set_mask(task, blocked);
     frame.kind = FrameKind::Full as u32;
-    frame.rip = action.handler;
+    frame.rip = crate::exec::address(action.handler);
     frame.rsp = at;
     frame.rdi = u64::from(signal);
     frame.rsi = at + 8 + size_of::<UContext>() as u64;

@@ -112,6 +112,8 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     frame.saved_components = 0;
     frame.rax = 0;
     frame.orig_rax = u64::MAX;
+    // Who makes it may go by single instructions.
+    frame.rflags &= !ptrace::FLAG_TF;
     if a.stack != 0 {
         frame.rsp = a.stack;
     }
@@ -272,6 +274,8 @@ fn copied_space(task: &Task, frame: &UserFrame) -> Result<Arc<Space>> {
     let hot = [frame.rsp, frame.fs_base];
     let space = exec::new_space(|| task.space.memory.fork(if alone { &hot } else { &[] }))?;
     space.barriers.store(task.space.barriers.load(Ordering::Relaxed), Ordering::Relaxed);
+    // Until its memory is in place nobody else finds any.
+    space.close();
     Ok(space)
 }
 
@@ -284,6 +288,7 @@ fn begin_copied(space: Arc<Space>, tid_at: u64) -> First {
             log::line(format_args!("{name}[{}] is ended: the host can't map its memory: {e}", task.tid()));
             task.process.end(linux::SIGKILL as i32);
         }
+        space.open();
         if tid_at != 0 {
             // Linux ignores it, too, when it can't be written.
             let _ = user::write(tid_at, &task.tid().to_ne_bytes());
@@ -497,7 +502,7 @@ fn look_at_tracees(
     reap: bool,
     only_own: bool,
 ) -> core::result::Result<Waited, bool> {
-    let mut tracees = c.task.process.tracees.lock();
+    let tracees = &mut c.task.process.tracees.lock().list;
     if tracees.is_empty() {
         return Err(false);
     }

@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 use super::Call;
 use super::fd::{IOV_MAX, Pieces};
 use super::process::has_same_ids;
-use crate::process::{Process, Space, Task, find_process};
+use crate::process::{Process, Space, Task, Visit, find_process};
 use crate::types::Iovec;
 use crate::visit::{Room, in_other_space};
 
@@ -154,15 +154,18 @@ fn ranges(addr: u64, count: u64) -> Result<Vec<Iovec>> {
 pub fn may_look_at(task: &Task, process: &Process) -> bool {
     let is_open = process.dumpable.load(core::sync::atomic::Ordering::Relaxed) == 1;
     let is_own = process.pid == task.process.pid;
-    is_own || (is_open && has_same_ids(task, process)) || task.may(linux::CAP_SYS_PTRACE)
+    let has_no_more = process.ids().capabilities.permitted & !task.process.ids().capabilities.permitted == 0;
+    is_own || (is_open && has_no_more && has_same_ids(task, process)) || task.may(linux::CAP_SYS_PTRACE)
 }
 
-/// The process, if the caller may look into it.
-fn process(c: &Call) -> Result<Arc<Process>> {
+/// A visit to the process's memory, if the caller may look into it.
+fn visit(c: &Call) -> Result<Visit> {
     let pid = c.uint(0);
     let process = find_process(pid).or_else(|| crate::process::find_task(pid).map(|t| t.process.clone()));
     let process = process.ok_or(Errno::ESRCH)?;
-    if may_look_at(c.task, &process) { Ok(process) } else { Err(Errno::EPERM) }
+    let space = process.leader().map(|t| t.space.share()).ok_or(Errno::ESRCH)?;
+    let visit = space.visit();
+    if may_look_at(c.task, &process) { Ok(visit) } else { Err(Errno::EPERM) }
 }
 
 /// Puts bytes as far as there is a place for them.
@@ -202,7 +205,8 @@ fn transfer(c: &mut Call, writes: bool) -> Result<u64> {
         return Ok(0);
     }
     let remote = ranges(c.arg(3), c.arg(4))?;
-    let space = process(c)?.leader().map(|t| t.space.share()).ok_or(Errno::ESRCH)?;
+    let visit = visit(c)?;
+    let space = visit.space().ok_or(Errno::ESRCH)?;
     let (mut sink, mut source) = (Sink::user(local), Source::user(local));
     let room = Arc::new(Room::new()?);
     let (mut done, mut failed) = (0, Errno::EFAULT);

@@ -281,7 +281,7 @@ pub fn ptrace(c: &mut Call) -> Result<u64> {
             return Err(unsupported(c.task, "PTRACE_SINGLESTEP on this platform", Errno::EIO));
         }
         stopped(c, &task, |t| {
-            (t.state, t.go, t.signal) = (State::Running, how, signal);
+            (t.state, t.go, t.signal, t.unseen) = (State::Going, how, signal, None);
             Ok(())
         })?;
         crate::ptrace::wake(&task);

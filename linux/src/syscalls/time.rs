@@ -139,13 +139,14 @@ fn sleep(task: &Task, deadline: u64) -> core::result::Result<(), u64> {
 
 /// `nanosleep(2)`.
 pub fn nanosleep(c: &mut Call) -> Result<u64> {
+    let kept = signal::take_deadline(c.task);
     let ns = get::<Timespec>(c.arg(0))?.to_ns()?;
-    sleep_for(c.task, ns, c.arg(1))
+    sleep_for(c.task, kept, ns, c.arg(1))
 }
 
-/// Sleeps for so long; what is left when a handler is to run is written to `rest`, if that is not 0.
-fn sleep_for(task: &Task, ns: u64, rest: u64) -> Result<u64> {
-    let deadline = signal::deadline(task, platform().now().saturating_add(ns));
+/// Sleeps for so long, or until what was kept; what is left when a handler is to run is written to `rest`, if that is not 0.
+fn sleep_for(task: &Task, kept: Option<u64>, ns: u64, rest: u64) -> Result<u64> {
+    let deadline = kept.unwrap_or_else(|| platform().now().saturating_add(ns));
     match sleep(task, deadline) {
         Ok(()) => Ok(0),
         Err(left) => {
@@ -172,6 +173,7 @@ pub fn deadline_of(clock: i32, ns: u64) -> Result<u64> {
 
 /// `clock_nanosleep(2)`.
 pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
+    let kept = signal::take_deadline(c.task);
     let (clock, absolute) = (c.int(0), c.uint(1) & linux::TIMER_ABSTIME != 0);
     if clock as u32 == linux::CLOCK_THREAD_CPUTIME_ID {
         // The C library's function says EINVAL.
@@ -184,7 +186,7 @@ pub fn clock_nanosleep(c: &mut Call) -> Result<u64> {
     }
     deadline_of(clock, 0)?;
     if !absolute {
-        return sleep_for(c.task, ns, c.arg(3));
+        return sleep_for(c.task, kept, ns, c.arg(3));
     }
     sleep(c.task, deadline_of(clock, ns)?).map(|()| 0).map_err(|_| Errno::RESTART_NOHAND)
 }
