@@ -181,6 +181,7 @@ pub fn boot() {
         boot: (platform().now(), platform().realtime()),
         foreground: AtomicU32::new(0),
         cpu: Cpu { model: config.cpu_model.clone(), flags: config.cpu_flags.clone(), khz: config.cpu_khz },
+        core_pattern: Mutex::new(crate::core_dump::PATTERN.to_vec()),
         randomize: AtomicBool::new(config.randomize),
         paging: config.paging,
         memory_policy: config.memory_policy.clone(),

@@ -24,6 +24,7 @@ mod budget;
 pub mod burns;
 pub mod capabilities;
 mod cgroup;
+mod core_dump;
 mod cores;
 pub mod cpu_timer;
 pub mod current;

@@ -35,7 +35,7 @@ use crate::syscalls::process::start_ticks;
 use crate::syscalls::process_vm::{may_look_at, read_memory, write_memory};
 use crate::syscalls::sched::affinity;
 use crate::syscalls::time::uptime;
-use crate::{aio, cgroup, current, log, proc_net, ptrace};
+use crate::{aio, cgroup, core_dump, current, log, proc_net, ptrace};
 
 /// Makes a file's contents.
 type Text = fn() -> String;
@@ -1117,8 +1117,36 @@ const AREAS: usize = 64;
 /// Says something of the areas from `from` on: as /proc/PID/maps does, or `full` as smaps; and from where to go on.
 fn areas(t: &Arc<Task>, from: u64, full: bool) -> (String, Option<u64>) {
     let space = t.space.share();
-    let rows = space.memory.areas_from(from, AREAS);
-    let next = if rows.len() < AREAS { None } else { rows.last().map(|(_, area)| area.end) };
+    let (rows, next) = named_areas(t, from, AREAS);
+    let mut out = String::new();
+    for NamedArea { start, area, offset, id, name } in rows {
+        head(&mut out, start, &area, offset, id, &name);
+        if full {
+            tell_area(&mut out, &space.memory, start, &area);
+        }
+    }
+    (out, next)
+}
+
+/// A mapping with what it is called.
+pub struct NamedArea {
+    /// Its first address.
+    pub start: u64,
+    /// What it is.
+    pub area: Area,
+    /// Where in its file it begins, bytes.
+    pub offset: u64,
+    /// Device and inode of that, or zeroes.
+    pub id: (u64, u64),
+    /// Its file's path, or a name in brackets; empty: none.
+    pub name: String,
+}
+
+/// Up to `most` mappings from an address on, and where the next ones begin.
+pub fn named_areas(t: &Task, from: u64, most: usize) -> (Vec<NamedArea>, Option<u64>) {
+    let space = t.space.share();
+    let rows = space.memory.areas_from(from, most);
+    let next = if rows.len() < most { None } else { rows.last().map(|(_, area)| area.end) };
     let files: Vec<(u64, u64)> = rows
         .iter()
         .filter_map(|(_, area)| match &area.kind {
@@ -1130,7 +1158,7 @@ fn areas(t: &Arc<Task>, from: u64, full: bool) -> (String, Option<u64>) {
     let places = if files.is_empty() { Vec::new() } else { paths_of(t, &files) };
     // Where the file systems of the cell's memory are mounted that files were found on, by device.
     let mut targets: Vec<(u64, Vec<u8>)> = Vec::new();
-    let mut out = String::new();
+    let mut out = Vec::with_capacity(rows.len());
     for (start, area) in rows {
         let (file, offset) = match &area.kind {
             Kind::File { file, offset } => (Some(file.clone()), *offset),
@@ -1156,16 +1184,13 @@ fn areas(t: &Arc<Task>, from: u64, full: bool) -> (String, Option<u64>) {
             let target = targets.iter().find(|(d, _)| *d == dev).map_or(&b""[..], |(_, target)| target);
             String::from_utf8_lossy(&[target, &path].concat()).into_owned()
         };
-        head(&mut out, start, &area, offset, (dev, ino), &name);
-        if full {
-            tell_area(&mut out, &space.memory, start, &area);
-        }
+        out.push(NamedArea { start, area, offset, id: (dev, ino), name });
     }
     (out, next)
 }
 
 /// Paths that are known of these files, and of the program: device, inode, path.
-fn paths_of(t: &Arc<Task>, files: &[(u64, u64)]) -> Vec<(u64, u64, String)> {
+fn paths_of(t: &Task, files: &[(u64, u64)]) -> Vec<(u64, u64, String)> {
     let image = t.process.image.lock();
     let mut out = Vec::new();
     if let Some(place) = &image.place
@@ -1824,7 +1849,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/threads-max", text!("192730\n"));
     t.add("sys/kernel/ngroups_max", text!("65536\n"));
     t.add("sys/kernel/cap_last_cap", text!("40\n"));
-    t.add("sys/kernel/core_pattern", setting!("core\n"));
+    t.add("sys/kernel/core_pattern", Body::Setting(core_dump::pattern, core_dump::set_pattern));
     t.add("sys/kernel/randomize_va_space", Body::Setting(randomize, set_randomize));
     t.add("sys/kernel/random/boot_id", Body::Text(boot_id));
     t.add("sys/kernel/random/uuid", Body::Text(random_uuid));

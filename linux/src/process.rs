@@ -27,6 +27,7 @@ use atoll_task::{Activity, Policy, ThreadRef, Timer, books, wait_uninterrupted};
 use linux_raw_sys::general as linux;
 
 use crate::capabilities::{Capabilities, Users};
+use crate::core_dump::Dump;
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
 use crate::files::FdTable;
@@ -473,7 +474,7 @@ pub struct Process {
     pub awaits_messages: AtomicBool,
     /// Has it called exec?
     pub has_execed: AtomicBool,
-    /// What would be in its core dumps, `/proc/PID/coredump_filter`. None is ever written.
+    /// What is in its core dump, `/proc/PID/coredump_filter`.
     pub dump_filter: AtomicU32,
     /// PR_SET_DUMPABLE.
     pub dumpable: AtomicU32,
@@ -491,6 +492,8 @@ pub struct Process {
     pub oom_score_adj: AtomicI32,
     /// personality(2).
     pub persona: AtomicU32,
+    /// Its core dump while that is made.
+    pub dump: Dump,
     /// Whom it traces (`ptrace(2)`).
     pub tracees: Mutex<Tracees>,
     /// Who traces its first task.
@@ -505,6 +508,8 @@ pub mod work {
     pub const END: u32 = 2;
     /// The process is stopped.
     pub const STOP: u32 = 4;
+    /// A core dump of the process is made.
+    pub const DUMP: u32 = 8;
 }
 
 /// A task: what Linux calls a thread.
@@ -612,6 +617,8 @@ pub struct World {
     pub foreground: AtomicU32,
     /// What the machine says of its processors.
     pub cpu: Cpu,
+    /// `/proc/sys/kernel/core_pattern`.
+    pub core_pattern: Mutex<Vec<u8>>,
     /// Random layout of address spaces?
     pub randomize: AtomicBool,
     /// How memory is brought in.
@@ -785,6 +792,7 @@ impl Process {
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
             persona: AtomicU32::new(inherited(|p| p.persona.load(Ordering::Relaxed))),
+            dump: Dump::default(),
             tracees: Mutex::new(Tracees::default()),
             tracer: Mutex::new(Weak::new()),
         });
@@ -1396,6 +1404,15 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     tell_of_end(process, status);
 }
 
+/// si_code and si_status of the end with a wait status.
+pub fn end_code(status: i32) -> (u32, i32) {
+    match status & 0x7f {
+        0 => (linux::CLD_EXITED, status >> 8),
+        signal if status & 0x80 != 0 => (linux::CLD_DUMPED, signal),
+        signal => (linux::CLD_KILLED, signal),
+    }
+}
+
 /// Makes a process a zombie and tells its parent; without one, or if it does not care, forgets it at once.
 fn tell_of_end(process: &Arc<Process>, status: i32) {
     let end = || {
@@ -1422,16 +1439,10 @@ fn tell_of_end(process: &Arc<Process>, status: i32) {
         let ignored = signal == linux::SIGCHLD && parent.actions.ignores_children();
         end();
         if signal != 0 {
-            let (code, value) = if status & 0x7f == 0 {
-                (linux::CLD_EXITED as i32, status >> 8)
-            } else if status & 0x80 != 0 {
-                (linux::CLD_DUMPED as i32, status & 0x7f)
-            } else {
-                (linux::CLD_KILLED as i32, status & 0x7f)
-            };
+            let (code, value) = end_code(status);
             let uid = process.ids().ruid;
             let [user, system] = process.divided().ticks();
-            let mut info = Siginfo::child(code, process.pid, uid, value, user, system);
+            let mut info = Siginfo::child(code as i32, process.pid, uid, value, user, system);
             info.signo = signal as i32;
             signal::send_process(&parent, info);
         }

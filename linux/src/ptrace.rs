@@ -253,7 +253,7 @@ fn is_going(task: &Task, at_end: bool) -> bool {
     if at_end {
         task.process.killed.load(Ordering::SeqCst)
     } else {
-        task.process.is_ending() || task.asked() & work::END != 0
+        task.process.is_ending() || task.asked() & (work::END | work::DUMP) != 0
     }
 }
 
@@ -356,7 +356,7 @@ fn tell(tracer: &Arc<Process>, task: &Task, id: u32, code: u32, value: i32) {
 }
 
 /// All of the program's registers are in the frame, as they are in one that was taken by an upcall.
-fn complete(frame: &mut UserFrame) {
+pub fn complete(frame: &mut UserFrame) {
     if frame.is_syscall() {
         atoll_task::capture_extended(frame);
         frame.kind = FrameKind::Full as u32;
@@ -709,11 +709,7 @@ pub fn ends(task: &Task, status: i32) {
 }
 
 fn tell_of_end(tracer: &Arc<Process>, task: &Task, id: u32, status: i32) {
-    let (code, value) = if status & 0x7f == 0 {
-        (linux::CLD_EXITED, status >> 8)
-    } else {
-        (linux::CLD_KILLED, status & 0x7f)
-    };
+    let (code, value) = crate::process::end_code(status);
     tell(tracer, task, id, code, value);
 }
 

@@ -14,8 +14,8 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::process::{Life, Process, Task, exit_task, work};
-use crate::ptrace;
 use crate::types::{SigactionC, Siginfo, StackT, get, put};
+use crate::{core_dump, ptrace};
 
 /// Highest signal number.
 pub const MAX: u32 = 64;
@@ -447,6 +447,10 @@ pub fn handle_work(task: &Task, frame: &mut UserFrame) {
         if why & work::END != 0 || task.process.is_ending() {
             exit_task(task.process.ending.load(Ordering::SeqCst).max(0));
         }
+        if why & work::DUMP != 0 && core_dump::is_begun(task) {
+            core_dump::wait_for_end(task, frame);
+            continue;
+        }
         let traced = task.tracing.is_on();
         if traced && ptrace::look(task, frame) {
             continue;
@@ -564,8 +568,7 @@ fn deliver(task: &Task, frame: &mut UserFrame, info: Siginfo, action: SigactionC
                     frame.rip
                 ));
             }
-            task.process.end(signal as i32);
-            exit_task(signal as i32)
+            exit_task(core_dump::end(task, frame, &info))
         }
         _ => {
             if push_frame(task, frame, &info, &action).is_err() {

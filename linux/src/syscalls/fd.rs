@@ -588,7 +588,7 @@ pub fn ftruncate(c: &mut Call) -> Result<u64> {
 }
 
 /// Makes an open file so many bytes long.
-pub(super) fn set_length(task: &Task, file: &FileRef, len: u64) -> Result<()> {
+pub fn set_length(task: &Task, file: &FileRef, len: u64) -> Result<()> {
     file.file().truncate(len)?;
     file.note(linux::IN_MODIFY);
     crate::extents::was_cut(task, file.file().as_any(), len);

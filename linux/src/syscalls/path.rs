@@ -797,18 +797,22 @@ pub fn symlinkat(c: &mut Call) -> Result<u64> {
 }
 
 fn remove(c: &Call, dir: i32, path: u64, is_dir: bool) -> Result<u64> {
-    let path = get_path(path)?;
+    remove_path(c.task, dir, &get_path(path)?, is_dir).map(|()| 0)
+}
+
+/// Removes a name.
+pub fn remove_path(task: &Task, dir: i32, path: &[u8], is_dir: bool) -> Result<()> {
     match path.split(|b| *b == b'/').rfind(|part| !part.is_empty()) {
         Some(b".") if is_dir => return Err(Errno::EINVAL),
         Some(b"..") if is_dir => return Err(Errno::ENOTEMPTY),
         _ => {}
     }
-    with_walker(c.task, dir, &path, How::default(), |w, from| {
-        let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
+    with_walker(task, dir, path, How::default(), |w, from| {
+        let walk = w.walk(from, path, How { no_follow: true, ..How::default() })?;
         if !is_dir && walk.slash && matches!(walk.target, Target::Found(_)) {
             return Err(Errno::ENOTDIR);
         }
-        w.remove(&walk, is_dir).map(|()| 0)
+        w.remove(&walk, is_dir)
     })
 }
 

@@ -27,8 +27,8 @@ use crate::exec::{self, ARG_MAX, Program};
 use crate::files::FileRef;
 use crate::log;
 use crate::process::{
-    First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, exit_task, find_process,
-    find_task, first_pid, new_task, start,
+    First, Ids, Life, NewProcess, NewTask, Process, Space, Task, all_processes, end_code, exit_task,
+    find_process, find_task, first_pid, new_task, start,
 };
 use crate::ptrace;
 use crate::signal::{self, no_altstack};
@@ -527,11 +527,7 @@ fn look_at_tracees(
             if reap {
                 tracees.remove(n);
             }
-            let (code, value) = if status & 0x7f == 0 {
-                (linux::CLD_EXITED, status >> 8)
-            } else {
-                (linux::CLD_KILLED, status & 0x7f)
-            };
+            let (code, value) = end_code(status);
             return Ok(Waited { pid, uid: ended.uid, status, code: code as i32, value, usage: ended.usage });
         }
         let Some(task) = &one.task else {
@@ -585,11 +581,8 @@ fn do_wait(c: &Call, which: Which, options: u32, exited: bool) -> Result<Option<
                     used.add(*p.child_usage.lock());
                     process.child_usage.lock().add(used);
                 }
-                return Some(Ok(if status & 0x7f == 0 {
-                    waited(status, linux::CLD_EXITED as i32, status >> 8)
-                } else {
-                    waited(status, linux::CLD_KILLED as i32, status & 0x7f)
-                }));
+                let (code, value) = end_code(status);
+                return Some(Ok(waited(status, code as i32, value)));
             }
             let mut changes = p.changes.lock();
             if options & linux::WUNTRACED != 0

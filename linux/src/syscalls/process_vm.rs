@@ -152,10 +152,14 @@ fn ranges(addr: u64, count: u64) -> Result<Vec<Iovec>> {
 
 /// May the caller look into a process (ptrace(2), PTRACE_MODE_ATTACH_REALCREDS)?
 pub fn may_look_at(task: &Task, process: &Process) -> bool {
+    if process.pid == task.process.pid {
+        return true;
+    }
     let is_open = process.dumpable.load(core::sync::atomic::Ordering::Relaxed) == 1;
-    let is_own = process.pid == task.process.pid;
-    let has_no_more = process.ids().capabilities.permitted & !task.process.ids().capabilities.permitted == 0;
-    is_own || (is_open && has_no_more && has_same_ids(task, process)) || task.may(linux::CAP_SYS_PTRACE)
+    // Of one process's ids at a time.
+    let permitted = |p: &Process| p.ids().capabilities.permitted;
+    let [its, own] = [process, &*task.process].map(permitted);
+    (is_open && its & !own == 0 && has_same_ids(task, process)) || task.may(linux::CAP_SYS_PTRACE)
 }
 
 /// A visit to the process's memory, if the caller may look into it.

@@ -20,10 +20,12 @@ use crate::ptrace::{Go, Place, State, Trace, attach, release};
 use crate::signal::{self, MAX, RFLAGS_USER};
 use crate::types::{Iovec, Siginfo, get, put};
 
-/// PTRACE_GETFPXREGS and its kind are of 32-bit programs; these are what 64-bit ones have.
-const NT_PRSTATUS: u64 = 1;
-const NT_PRFPREG: u64 = 2;
-const NT_X86_XSTATE: u64 = 0x202;
+/// General registers.
+pub const NT_PRSTATUS: u64 = 1;
+/// What FXSAVE saves.
+pub const NT_PRFPREG: u64 = 2;
+/// All of the extended state.
+pub const NT_X86_XSTATE: u64 = 0x202;
 /// Bytes of `struct user_fpregs_struct`: what FXSAVE writes.
 const LEGACY: usize = 512;
 /// Where the components that there are stand in an image of the extended state for a tracer, bytes.
@@ -101,7 +103,7 @@ fn extended() -> (usize, u64) {
 }
 
 /// Bytes of a set of registers, for a tracer.
-fn register_set(kind: u64, f: &UserFrame) -> Result<Vec<u8>> {
+pub fn register_set(kind: u64, f: &UserFrame) -> Result<Vec<u8>> {
     match kind {
         NT_PRSTATUS => Ok(Registers::of(f).as_bytes().to_vec()),
         NT_PRFPREG => {
