@@ -21,7 +21,7 @@
 //!
 //! Both kinds of cells run the cases of system calls: `nucleus: no (reason)` keeps one from the nucleus;
 //! `nucleus-differs: int1:; float: (reason)` leaves out the lines of output that begin so there;
-//! `traced: no (reason)` keeps one out of the table of what the cases call;
+//! `traced: no (reason)` keeps one out of the table of what the cases call, and `strace: alone` its children, which it traces itself;
 //! `nucleus-on: tmpfs` has it work on one on Linux, as it does there; `nucleus-says: text` is what it has to say there on standard error.
 #![allow(unsafe_code, reason = "kills the process group of a case that hangs")]
 

@@ -1,5 +1,6 @@
 // ptrace(2): a child that asks to be traced, stops at calls and what can be changed there, memory that its program can't write to,
 // signals kept back and changed, events of forks, threads, execs and ends, tracing of who runs already, what is refused.
+// strace: alone
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>

@@ -2,6 +2,7 @@
 // end at any moment, threads that end while somebody attaches, a stopped process's threads, execs by other threads, memory and rights
 // across an exec, an address that is none.
 // timeout: 60
+// strace: alone
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

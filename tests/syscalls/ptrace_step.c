@@ -1,6 +1,7 @@
 // PTRACE_SINGLESTEP: how many steps a sequence of instructions takes, with system calls in it of several kinds, faults that are served,
 // a signal's handler, a loop; what a step over a call that waits is; a step by which a program is begun.
 // nucleus: no (PTRACE_SINGLESTEP isn't supported there)
+// strace: alone
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/ptrace.h>
