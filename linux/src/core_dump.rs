@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -15,8 +16,8 @@ use atoll_abi::{Errno, Result, platform};
 use atoll_fs::namespace::How;
 use atoll_fs::{FileType, Source};
 use atoll_mem::user;
-use atoll_mem::vm::Kind;
-use atoll_sync::{Mutex, WaitQueue};
+use atoll_mem::vm::{Kind, Object};
+use atoll_sync::{Mutex, WaitQueue, breathe};
 use atoll_task::{Limit, wait, wait_uninterrupted};
 use linux_raw_sys::general as linux;
 use object::elf;
@@ -65,8 +66,8 @@ mod filter {
 
 /// Memory that is written at a time, bytes.
 const CHUNK: u64 = 64 << 10;
-/// What is passed over at a time if it has no memory, bytes.
-const STRIDE: u64 = 64 << 20;
+/// Bytes that NT_FILE may have.
+const FILES_MAX: usize = 4 << 20;
 /// Areas that are asked for at a time.
 const AREAS: usize = 256;
 
@@ -124,7 +125,7 @@ pub fn end(task: &Task, frame: &mut UserFrame, info: &Siginfo) -> i32 {
             )),
         }
     }
-    process.end(status);
+    process.end_as(status);
     status
 }
 
@@ -144,9 +145,14 @@ pub fn wait_for_end(task: &Task, frame: &mut UserFrame) {
     wait_uninterrupted(&task.process.life_queue, 1, || task.process.is_ending().then_some(()));
 }
 
-/// Is a dump being made, for which the current task is to stop?
-pub fn is_begun(task: &Task) -> bool {
-    task.process.dump.state.lock().is_some()
+/// Is a dump of the process being made?
+pub fn is_begun(process: &Process) -> bool {
+    process.dump.state.lock().is_some()
+}
+
+/// A task of the process has ended.
+pub fn task_ends(process: &Process) {
+    process.dump.queue.wake_all(1);
 }
 
 /// Stops the process's other threads; all threads, the current one first.
@@ -157,21 +163,30 @@ fn stop_others(task: &Task, frame: &mut UserFrame) -> Result<Vec<Thread>> {
         other.poke(work::DUMP);
         ptrace::wake(other);
     }
-    let limit = Limit::Until(platform().now() + STOP_TIME);
+    let deadline = platform().now() + STOP_TIME;
     let have = || process.dump.state.lock().as_ref().map_or(0, Vec::len);
     let stopped = || have() + 1 >= process.tasks.lock().len() || process.is_ending();
-    let _ = wait(&process.dump.queue, 1, limit, || stopped().then_some(()));
+    while wait(&process.dump.queue, 1, Limit::Until(deadline), || stopped().then_some(()))
+        == Err(Errno::RESTART)
+    {
+        // Signals that come to it now are for nobody.
+        if task.thread().take_asked(!work::END) == 0 {
+            break;
+        }
+    }
     all.extend(process.dump.state.lock().as_mut().map(core::mem::take).unwrap_or_default());
     Ok(all)
 }
 
 fn dump(task: &Task, frame: &mut UserFrame, info: &Siginfo) -> Result<()> {
     let threads = stop_others(task, frame)?;
-    let file = create(task, info.signo as u32)?;
-    let areas = areas_of(task);
-    let loads: Vec<Load> = areas.iter().map(|area| Load::of(task, area)).collect();
-    let notes = notes(task, info, &threads, &areas);
-    let out = Out { task, file, limit: task.process.limit(linux::RLIMIT_CORE).cur };
+    let mut out = Out {
+        task,
+        file: create(task, info.signo as u32)?,
+        left: task.process.limit(linux::RLIMIT_CORE).cur,
+    };
+    let (loads, files) = loads(task)?;
+    let notes = notes(task, info, &threads, &files);
     // More segments than the header's field can tell are told by the first section (`elf(5)`, PN_XNUM).
     let count = loads.len() + 1;
     let many = count >= usize::from(elf::PN_XNUM);
@@ -180,24 +195,30 @@ fn dump(task: &Task, frame: &mut UserFrame, info: &Siginfo) -> Result<()> {
     let begin = page_up((heads + sections + notes.len()) as u64);
     let mut head = Words(header(count, many, heads as u64));
     segment(&mut head, elf::PT_NOTE, 0, (heads + sections) as u64, 0, notes.len() as u64, 0);
-    let mut at = begin;
+    let (mut at, mut written) = (begin, 0);
     for load in &loads {
         segment(&mut head, elf::PT_LOAD, load.flags, at, load.start, load.written, load.len);
         at += load.written;
+        if head.0.len() >= CHUNK as usize {
+            out.write(written, &head.0)?;
+            written += head.0.len() as u64;
+            head.0.clear();
+        }
     }
     if many {
         // sh_info is what counts.
         head.text(&[], 44).int(count as u32).text(&[], SHDR - 48);
     }
     head.0.extend_from_slice(&notes);
-    out.write(0, &head.0)?;
+    out.write(written, &head.0)?;
     let mut at = begin;
     for load in &loads {
         out.memory(at, load)?;
         at += load.written;
     }
-    // The last of it may have been a hole.
-    set_length(task, &out.file, at.min(out.limit))
+    // The last of it may be a hole; where the file system has no files of such a length it ends before that.
+    let _ = set_length(task, &out.file, at);
+    Ok(())
 }
 
 /// The file, as `core_pattern` names it.
@@ -253,15 +274,33 @@ fn name(task: &Task, signal: u32, pattern: &[u8]) -> Vec<u8> {
     out
 }
 
-fn areas_of(task: &Task) -> Vec<NamedArea> {
-    let mut all = Vec::new();
+/// All of the program's memory, and what NT_FILE says of it. ENOMEM: too much for a list.
+fn loads(task: &Task) -> Result<(Vec<Load>, Vec<u8>)> {
+    let mut list = Vec::new();
+    let (mut count, mut places, mut names) = (0u64, Words::default(), Vec::new());
     let mut from = Some(0);
     while let Some(at) = from {
         let (some, next) = named_areas(task, at, AREAS);
-        all.extend(some);
+        list.try_reserve(some.len()).map_err(|_| Errno::ENOMEM)?;
+        for named in some {
+            list.push(Load::of(task, &named));
+            let is_file = matches!(named.area.kind, Kind::File { .. }) && !named.name.is_empty();
+            // As Linux, which tells nothing of more.
+            if is_file && names.len() + places.0.len() < FILES_MAX {
+                count += 1;
+                places.long(named.start).long(named.area.end).long(named.offset / PAGE);
+                names.extend_from_slice(named.name.as_bytes());
+                names.push(0);
+            }
+        }
+        breathe();
         from = next;
     }
-    all
+    let mut files = Words::default();
+    files.long(count).long(PAGE);
+    files.0.extend(places.0);
+    files.0.extend(names);
+    Ok((list, files.0))
 }
 
 /// A part of memory in the file.
@@ -271,8 +310,18 @@ struct Load {
     /// So much of it is in the file, bytes.
     written: u64,
     flags: u32,
-    /// Of the program alone, so that what it never touched is known.
-    private: bool,
+    /// Whose memory it is.
+    of: Of,
+}
+
+/// Whose memory a part is, and so what of it is there.
+enum Of {
+    /// The program's own: what was never touched is known.
+    Program,
+    /// A file's, with what the program has of its own in place of that.
+    File,
+    /// An object's, from an offset on.
+    Object(Arc<dyn Object>, u64),
 }
 
 impl Load {
@@ -283,28 +332,39 @@ impl Load {
         let wanted = task.process.dump_filter.load(Ordering::Relaxed);
         let wants = |what: u32| wanted & what != 0;
         let is_file = matches!(area.kind, Kind::File { .. });
-        // What is the program's own of a file, even if it can't write there any more.
-        let is_own = |at: u64| task.space.memory.look_at(at, &mut [0]) > 0;
-        let changed = || !area.plain && (start..area.end).step_by(PAGE as usize).any(is_own);
+        // What is the program's own, even if it can't write there any more.
+        let has_own = || task.space.memory.next_in_place(start, area.end).is_some();
         let all = match (&area.kind, area.shared) {
-            (Kind::Anonymous, _) => wants(filter::ANONYMOUS),
+            _ if area.undumped => false,
+            (Kind::Anonymous, _) => wants(filter::ANONYMOUS) && has_own(),
             (Kind::File { .. }, true) => wants(filter::SHARED_FILES),
-            (Kind::File { .. }, false) => wants(filter::FILES) || wants(filter::ANONYMOUS) && changed(),
+            (Kind::File { .. }, false) => {
+                wants(filter::FILES) || wants(filter::ANONYMOUS) && !area.plain && has_own()
+            }
             (Kind::Object { .. }, _) => wants(filter::SHARED),
         };
         let is_head = || {
             let mut magic = [0; 4];
             is_file && named.offset == 0 && user::read(start, &mut magic).is_ok() && magic == *b"\x7fELF"
         };
+        let of = match &area.kind {
+            Kind::Anonymous => Of::Program,
+            Kind::File { .. } => Of::File,
+            Kind::Object { object, offset, .. } => Of::Object(object.clone(), *offset),
+        };
         let written = match () {
-            () if all => len,
+            () if all => match &of {
+                // Nothing is behind the object's end.
+                Of::Object(object, offset) => len.min(page_up(object.size().saturating_sub(*offset))),
+                _ => len,
+            },
             () if wants(filter::HEADERS) && area.access.contains(Access::READ) && is_head() => PAGE.min(len),
             () => 0,
         };
         let flag = |a: Access, f: elf::ProgramFlags| if area.access.contains(a) { f.0 } else { 0 };
         let flags =
             flag(Access::READ, elf::PF_R) | flag(Access::WRITE, elf::PF_W) | flag(Access::EXEC, elf::PF_X);
-        Load { start, len, written, flags, private: matches!(area.kind, Kind::Anonymous) }
+        Load { start, len, written, flags, of }
     }
 }
 
@@ -312,18 +372,15 @@ impl Load {
 struct Out<'a> {
     task: &'a Task,
     file: FileRef,
-    /// RLIMIT_CORE.
-    limit: u64,
+    /// So many bytes may still be written (RLIMIT_CORE): holes don't count.
+    left: u64,
 }
 
 impl Out<'_> {
-    /// Writes, up to the limit. EINTR: the process was killed.
-    fn write(&self, mut at: u64, bytes: &[u8]) -> Result<()> {
-        if self.task.process.killed.load(Ordering::Relaxed) {
-            return Err(Errno::EINTR);
-        }
-        let most = self.limit.saturating_sub(at).min(bytes.len() as u64) as usize;
-        let mut bytes = &bytes[..most];
+    /// Writes, up to the limit.
+    fn write(&mut self, mut at: u64, bytes: &[u8]) -> Result<()> {
+        self.look_up()?;
+        let mut bytes = &bytes[..self.left.min(bytes.len() as u64) as usize];
         while !bytes.is_empty() {
             let n = self.file.write_at(&mut Source::kernel(bytes), at, u64::MAX)?;
             if n == 0 {
@@ -331,35 +388,49 @@ impl Out<'_> {
             }
             bytes = &bytes[n..];
             at += n as u64;
+            self.left -= n as u64;
         }
         Ok(())
     }
 
-    fn memory(&self, at: u64, load: &Load) -> Result<()> {
+    /// EINTR: the process was killed.
+    fn look_up(&self) -> Result<()> {
+        breathe();
+        if self.task.process.killed.load(Ordering::Relaxed) { Err(Errno::EINTR) } else { Ok(()) }
+    }
+
+    fn memory(&mut self, at: u64, load: &Load) -> Result<()> {
         let memory = &self.task.space.memory;
         let mut bytes = alloc::vec![0; CHUNK as usize];
         let (mut from, end) = (load.start, load.start + load.written);
-        while from < end {
-            let stride = (end - from).min(STRIDE);
-            if load.private && memory.residence(from, from + stride).sum() == 0 {
-                from += stride;
-                continue;
-            }
-            let stop = from + stride;
-            while from < stop {
-                let want = (stop - from).min(CHUNK) as usize;
-                let n = if load.private {
-                    memory.look_at(from, &mut bytes[..want])
-                } else {
-                    user::read_some(from, &mut bytes[..want]).unwrap_or(0)
-                };
-                if bytes[..n].iter().any(|b| *b != 0) {
-                    self.write(at + (from - load.start), &bytes[..n])?;
+        while from < end && self.left > 0 {
+            self.look_up()?;
+            // To where there is something next.
+            match &load.of {
+                Of::Program => match memory.next_in_place(from, end) {
+                    Some(next) => from = next.max(from),
+                    None => return Ok(()),
+                },
+                Of::Object(object, offset)
+                    if !object.has_memory((from - load.start + offset) & !(CHUNK - 1)) =>
+                {
+                    from = (from + CHUNK) & !(CHUNK - 1);
+                    continue;
                 }
-                // A page that isn't there.
-                from += (n as u64).max(PAGE);
-                from = from.min(stop);
+                _ => {}
             }
+            let part = &mut bytes[..(end - from).min(CHUNK) as usize];
+            let mut n = if matches!(load.of, Of::Object(..)) { 0 } else { memory.look_at(from, part) };
+            if n == 0 && !matches!(load.of, Of::Program) {
+                // Of what isn't its own, up to where that is: it may not even be readable.
+                let next = memory.next_in_place(from, from + part.len() as u64).unwrap_or(u64::MAX);
+                let len = part.len().min(next.saturating_sub(from) as usize);
+                n = user::read_some(from, &mut part[..len]).unwrap_or(0);
+            }
+            if part[..n].iter().any(|b| *b != 0) {
+                self.write(at + (from - load.start), &part[..n])?;
+            }
+            from += (n as u64).max(PAGE);
         }
         Ok(())
     }
@@ -402,7 +473,7 @@ fn note(to: &mut Vec<u8>, owner: &str, kind: u32, bytes: &[u8]) {
     }
 }
 
-fn notes(task: &Task, info: &Siginfo, threads: &[Thread], areas: &[NamedArea]) -> Vec<u8> {
+fn notes(task: &Task, info: &Siginfo, threads: &[Thread], files: &[u8]) -> Vec<u8> {
     let mut to = Vec::new();
     let process = &task.process;
     for (n, thread) in threads.iter().enumerate() {
@@ -411,7 +482,7 @@ fn notes(task: &Task, info: &Siginfo, threads: &[Thread], areas: &[NamedArea]) -
             note(&mut to, "CORE", NT_PRPSINFO, &about(task));
             note(&mut to, "CORE", NT_SIGINFO, info.as_bytes());
             note(&mut to, "CORE", NT_AUXV, &process.image.lock().auxv);
-            note(&mut to, "CORE", NT_FILE, &files(areas));
+            note(&mut to, "CORE", NT_FILE, files);
         }
         for (owner, kind) in [("CORE", NT_PRFPREG), ("LINUX", NT_X86_XSTATE)] {
             if let Ok(bytes) = register_set(kind, &thread.frame) {
@@ -493,22 +564,6 @@ fn about(task: &Task) -> Vec<u8> {
     line.iter_mut().filter(|c| **c == 0).for_each(|c| *c = b' ');
     line.truncate(79);
     w.text(&task.name(), 16).text(&line, 80);
-    w.0
-}
-
-/// Which files are mapped where.
-fn files(areas: &[NamedArea]) -> Vec<u8> {
-    let mut w = Words::default();
-    let of_files = |area: &&NamedArea| matches!(area.area.kind, Kind::File { .. }) && !area.name.is_empty();
-    let list: Vec<&NamedArea> = areas.iter().filter(of_files).collect();
-    w.long(list.len() as u64).long(PAGE);
-    for area in &list {
-        w.long(area.start).long(area.area.end).long(area.offset / PAGE);
-    }
-    for area in &list {
-        w.0.extend_from_slice(area.name.as_bytes());
-        w.0.push(0);
-    }
     w.0
 }
 

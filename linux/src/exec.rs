@@ -355,6 +355,8 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     if !stays {
         let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
         let id = fresh.id;
+        // Nobody looks at it before the program has the rights that it is to have.
+        fresh.close();
         let old = task.space.replace(fresh);
         if old.users.fetch_sub(1, Ordering::SeqCst) == 1 {
             // The other one has left meanwhile, and this thread is still there.
@@ -394,9 +396,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     process.exit_signal.store(linux::SIGCHLD, Ordering::Relaxed);
     let loaded = load(task, frame, &program, &name, &elf, interpreter.as_ref(), Arc::new(running));
     let _ = file.release(linux::O_RDONLY);
-    if stays {
-        task.space.open();
-    }
+    task.space.open();
     if loaded.is_err() {
         // As Linux does when it fails behind the point of no return.
         process.end(linux::SIGKILL as i32);

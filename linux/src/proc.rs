@@ -770,7 +770,7 @@ impl Inode for Node {
             && PID_NAMES[n - RAW] == "mem"
         {
             let (p, t) = task_of(pid, tid)?;
-            let visit = t.space.share().visit();
+            let visit = t.space.share().visit()?;
             if current::try_current().is_none_or(|me| !may_look_at(me, &p)) {
                 return Err(Errno::EACCES);
             }

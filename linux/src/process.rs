@@ -18,7 +18,7 @@ use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::{Quota, Resource};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::InUse;
-use atoll_fs::types::Attr;
+use atoll_fs::types::{Attr, may};
 use atoll_fs::{Cred, Location, Namespace, poll};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
@@ -27,7 +27,7 @@ use atoll_task::{Activity, Policy, ThreadRef, Timer, books, wait_uninterrupted};
 use linux_raw_sys::general as linux;
 
 use crate::capabilities::{Capabilities, Users};
-use crate::core_dump::Dump;
+use crate::core_dump::{self, Dump};
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
 use crate::files::FdTable;
@@ -83,13 +83,15 @@ impl Drop for Visit {
 impl Space {
     /// From here on its program is the one that it is. Waits for one that is beginning: it may be one that the caller has no right to look at,
     /// which is to be asked after this.
-    pub fn visit(self: &Arc<Self>) -> Visit {
-        wait_uninterrupted(&self.changed, 1, || {
+    /// EINTR: the caller is ending.
+    pub fn visit(self: &Arc<Self>) -> Result<Visit> {
+        let is_ending = || current::try_current().is_some_and(|task| task.asked() & work::END != 0);
+        let may = wait_uninterrupted(&self.changed, 1, || {
             let mut visitors = self.visitors.lock();
             visitors.count += usize::from(!visitors.closed);
-            (!visitors.closed).then_some(())
+            (!visitors.closed || is_ending()).then_some(!visitors.closed)
         });
-        Visit(Arc::downgrade(self))
+        if may { Ok(Visit(Arc::downgrade(self))) } else { Err(Errno::EINTR) }
     }
 
     /// A program is about to begin here, or a fork's child. False: there are visitors, and it is to begin in a space of its own.
@@ -904,6 +906,15 @@ impl Process {
 
     /// Makes all its tasks end with a wait status. The first one to say so counts.
     pub fn end(&self, status: i32) {
+        // How one ends whose core is dumped is said by the signal that it is dumped for.
+        if status != linux::SIGKILL as i32 && core_dump::is_begun(self) {
+            return;
+        }
+        self.end_as(status);
+    }
+
+    /// The same, whatever else is going on.
+    pub fn end_as(&self, status: i32) {
         let first = self.ending.compare_exchange(-1, status, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         let killed = status == linux::SIGKILL as i32 && !self.killed.swap(true, Ordering::SeqCst);
         if !first && !killed {
@@ -1123,14 +1134,17 @@ impl Task {
             let ids = self.process.ids();
             (ids.euid, ids.egid) == (ids.ruid, ids.rgid)
         };
-        self.process.dumpable.store(own.into(), Ordering::Relaxed);
+        // Who may run a file but not read it doesn't get to read it so.
+        let readable = self.cred().check(attr, may::READ).is_ok();
+        self.process.dumpable.store((own && readable).into(), Ordering::Relaxed);
         let mut attr = attr.clone();
-        // Who traces it would have them, too.
-        let is_trusted = |(tracer, _): &(Arc<Process>, u32)| tracer.ids().may(linux::CAP_SYS_PTRACE);
-        if ptrace::tracer(self).is_some_and(|tracer| !is_trusted(&tracer)) {
-            attr.mode &= !(linux::S_ISUID | linux::S_ISGID);
-        }
-        self.change_ids(|ids| ids.run(&attr));
+        self.tracing.hold(|tracer| {
+            // Who traces it would have them, too.
+            if tracer.is_some_and(|tracer| !tracer.ids().may(linux::CAP_SYS_PTRACE)) {
+                attr.mode &= !(linux::S_ISUID | linux::S_ISGID);
+            }
+            self.change_ids(|ids| ids.run(&attr));
+        });
     }
 }
 
@@ -1253,6 +1267,8 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     task.held.follow(&new.process.environment);
     if new.process.is_ending() {
         task.poke(work::END);
+    } else if core_dump::is_begun(&new.process) {
+        task.poke(work::DUMP);
     }
     Ok(task)
 }
@@ -1331,6 +1347,7 @@ fn leave(task: &Task, status: i32) {
     pi::owner_ends(task);
     // A thread of a process that is in `exec` waits for the others to be gone.
     process.life_queue.wake_all(1);
+    core_dump::task_ends(&process);
     core_local().task.store(core::ptr::null_mut(), Ordering::Relaxed);
     // What the task holds goes with the last reference to it: files close here.
     drop(me);

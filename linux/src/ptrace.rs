@@ -188,6 +188,12 @@ impl Tracing {
         self.slot.lock().trace.as_mut().map(f)
     }
 
+    /// Calls `f` with its tracer, if there is one; neither comes nor goes meanwhile.
+    pub fn hold(&self, f: impl FnOnce(Option<Arc<Process>>)) {
+        let slot = self.slot.lock();
+        f(slot.trace.as_ref().and_then(|t| t.tracer.upgrade()));
+    }
+
     /// Waits until it has stopped, as its process was; or until it won't, or the caller has something else to do.
     pub fn wait_for_stop(&self, task: &Task) {
         let _ = wait(&self.queue, 1, Limit::Forever, || {
@@ -257,13 +263,15 @@ fn is_going(task: &Task, at_end: bool) -> bool {
     }
 }
 
-/// `tracer` traces `task` from now on, by this thread (0: by whichever asks first). EPERM: somebody does already, or one of them has ended.
+/// `tracer` traces `task` from now on, by this thread (0: by whichever asks first), if it may at that moment. EPERM: somebody does already,
+/// or one of them has ended.
 pub fn attach(
     task: &Arc<Task>,
     tracer: &Arc<Process>,
     thread: u32,
     seized: bool,
     options: u32,
+    may: impl FnOnce() -> bool,
 ) -> Result<()> {
     let frame = Box::new(UserFrame::new());
     // One that was let go just now takes back its registers first.
@@ -274,7 +282,9 @@ pub fn attach(
     let mut tracees = tracer.tracees.lock();
     let has_thread = thread == 0 || tracer.tasks.lock().iter().any(|t| t.tid() == thread);
     let mut slot = tracing.slot.lock();
-    if tracees.closed || !has_thread || slot.gone || slot.trace.is_some() || is_going(task, false) {
+    let can_be =
+        !tracees.closed && has_thread && !slot.gone && slot.trace.is_none() && !is_going(task, false);
+    if !can_be || !may() {
         return Err(Errno::EPERM);
     }
     slot.trace = Some(Trace {
@@ -618,7 +628,7 @@ pub fn inherit(maker: &Task, child: &Arc<Task>, event: u32) {
         wanted.then(|| t.tracer.upgrade().map(|tracer| (tracer, t.thread, t.seized, t.options))).flatten()
     });
     let Some(Some((tracer, thread, seized, options))) = how else { return };
-    if attach(child, &tracer, thread, seized, options).is_err() {
+    if attach(child, &tracer, thread, seized, options, || true).is_err() {
         return;
     }
     if seized {

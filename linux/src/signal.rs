@@ -447,7 +447,7 @@ pub fn handle_work(task: &Task, frame: &mut UserFrame) {
         if why & work::END != 0 || task.process.is_ending() {
             exit_task(task.process.ending.load(Ordering::SeqCst).max(0));
         }
-        if why & work::DUMP != 0 && core_dump::is_begun(task) {
+        if why & work::DUMP != 0 && core_dump::is_begun(&task.process) {
             core_dump::wait_for_end(task, frame);
             continue;
         }

@@ -308,6 +308,8 @@ pub struct Area {
     pub name: &'static str,
     /// What a fork makes of it.
     pub at_fork: AtFork,
+    /// It is left out of core dumps (MADV_DONTDUMP).
+    pub undumped: bool,
     /// Locked (`mlock(2)`): what it had is in place, and can't be given up by advice.
     pub locked: bool,
     /// An access below it makes it longer, as stacks are (MAP_GROWSDOWN).
@@ -387,7 +389,8 @@ impl Area {
     /// All that is or isn't, as one number: compared one by one, rustc 1.95's LLVM (22.1) crashes where it puts the comparisons together.
     fn marks(&self) -> u8 {
         let AtFork { omitted, wiped } = self.at_fork;
-        let marks = [self.shared, self.direct, self.plain, self.locked, self.grows, omitted, wiped];
+        let marks =
+            [self.shared, self.direct, self.plain, self.locked, self.grows, omitted, wiped, self.undumped];
         marks.into_iter().fold(0, |all, mark| all << 1 | u8::from(mark))
     }
 
@@ -707,6 +710,8 @@ pub enum Advice {
     Omit(bool),
     /// The child of a fork is to have zeroes, or no longer. Private anonymous memory only.
     Wipe(bool),
+    /// It is left out of core dumps, or not.
+    Undump(bool),
     /// How it is brought in.
     Paging(Paging),
     /// Anything of which nothing comes here.
@@ -1593,6 +1598,17 @@ impl AddressSpace {
         done
     }
 
+    /// The first page of private memory in a range that is in place.
+    pub fn next_in_place(&self, from: u64, end: u64) -> Option<u64> {
+        let vm = self.lock();
+        let in_slots = vm.slots.range(from & !(SLOT - 1)..end).find_map(|(&s, slot)| {
+            let bits = slot.mapped & page_bits(s, from, end);
+            (bits != 0).then(|| s + u64::from(bits.trailing_zeros()) * PAGE)
+        });
+        let coloured = vm.coloured.range(page_down(from)..end).next().map(|(at, _)| *at);
+        in_slots.into_iter().chain(coloured).min()
+    }
+
     /// The rewritten window that an address is inside of, and its first byte.
     pub fn window_at(&self, addr: u64) -> Option<(u64, Window)> {
         self.lock().window_at(addr)
@@ -2038,6 +2054,7 @@ impl Vm {
             direct,
             plain,
             name,
+            undumped: false,
             at_fork,
             paging,
             pager,
@@ -2375,7 +2392,9 @@ impl Vm {
             Advice::Discard | Advice::Cold => !area.locked,
             Advice::Free => !area.locked && is_anonymous,
             Advice::Wipe(true) => is_anonymous,
-            Advice::Wipe(false) | Advice::Omit(_) | Advice::Paging(_) | Advice::Other => true,
+            Advice::Wipe(false) | Advice::Omit(_) | Advice::Undump(_) | Advice::Paging(_) | Advice::Other => {
+                true
+            }
         };
         if !possible {
             return Err(Errno::EINVAL);
@@ -2386,6 +2405,9 @@ impl Vm {
             Advice::Wipe(wiped) => self.set_at_fork(start, end, |at_fork| AtFork { wiped, ..at_fork }),
             Advice::Paging(how) => {
                 self.change(start, end, |area| area.paging != Some(how), |area| area.paging = Some(how));
+            }
+            Advice::Undump(undumped) => {
+                self.change(start, end, |area| area.undumped != undumped, |area| area.undumped = undumped);
             }
             Advice::Cold | Advice::Other => {}
         }
@@ -2400,12 +2422,12 @@ impl Vm {
 
     /// What was said about an area goes for what continues it, too, so that they are one.
     fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
-        let said = |area: &Area| (area.at_fork, area.paging, area.colours);
+        let said = |area: &Area| (area.at_fork, area.undumped, area.paging, area.colours);
         self.change(
             start,
             end,
             |area| said(area) != said(other),
-            |area| (area.at_fork, area.paging, area.colours) = said(other),
+            |area| (area.at_fork, area.undumped, area.paging, area.colours) = said(other),
         );
     }
 
@@ -4150,6 +4172,7 @@ impl Vm {
             plain: false,
             name: TRAMPOLINES,
             at_fork: AtFork::default(),
+            undumped: false,
             paging: None,
             pager: None,
             colours: None,

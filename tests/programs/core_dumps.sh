@@ -20,10 +20,15 @@ int main(int argc, char **argv)
 	pthread_t t;
 	pthread_create(&t, NULL, wait_here, NULL);
 	pthread_create(&t, NULL, wait_here, NULL);
-	reserved = mmap(NULL, 1L << 32, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	reserved[3L << 30] = 42;
+	reserved = mmap(NULL, 1L << 29, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	reserved[3L << 27] = 42;
 	shared = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	strcpy(shared, "seen by both");
+	char *left_out = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int i = 0; i < 20; i++) left_out[i] = "is left out of all this"[i] + 1;
+	madvise(left_out, 8192, MADV_DONTDUMP);
+	char *sparse = mmap(NULL, 1L << 26, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	strcpy(sparse + (1L << 25), "far away");
 	char *heap = strdup("on the heap");
 	usleep(20000);
 	if (argc > 1 && !strcmp(argv[1], "abort")) abort();
@@ -42,7 +47,7 @@ print heap
 print secret
 print shared
 print last.value
-print (int)reserved[3L << 30]
+print (int)reserved[3L << 27]
 print $_siginfo.si_signo
 print $_siginfo._sifields._sigfault.si_addr
 info auxv
@@ -62,11 +67,12 @@ for how in [[], ["abort"], ["hidden"]]:
     print(how, info.si_code == os.CLD_DUMPED, info.si_status, os.WCOREDUMP(status), os.path.exists("core"))
     if os.path.exists("core"):
         s = os.stat("core")
-        print(oct(s.st_mode), s.st_size > 1 << 32, s.st_blocks < 1 << 14)
+        print(oct(s.st_mode), s.st_size > 1 << 29, s.st_blocks < 1 << 18)
         os.rename("core", "dump." + (how[0] if how else "fault"))
 S
 gdb -q -batch -x read.gdb ./crash dump.fault 2>&1 | plain | grep -E '^(#|\$|Core|Program|Thread)|AT_(ENTRY|PAGESZ|RANDOM)' | grep -v 'Core was' | sort
 gdb -q -batch -x read.gdb ./crash dump.fault 2>&1 | grep -c -E ' (/.*libc.so.6|.*/crash)$' | awk '{ print ($1 > 3) }'
+grep -c 'far away' dump.fault; grep -c 'jt!mfgu!pvu!pg!bmm' dump.fault
 gdb -q -batch -ex 'set debuginfod enabled off' -ex 'bt -1' -ex 'print $_siginfo.si_signo' ./crash dump.abort 2>&1 | plain | grep -E '^(#|\$)' | sed 's/^#[0-9]*/#N/'
 # What a link there leads to is not touched, nor what is no file.
 echo mine > target; ln -s target core; ./crash; echo "status $?"; cat target; rm core

@@ -366,6 +366,7 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
         how @ (linux::MADV_WIPEONFORK | linux::MADV_KEEPONFORK) => {
             Advice::Wipe(how == linux::MADV_WIPEONFORK)
         }
+        how @ (linux::MADV_DONTDUMP | linux::MADV_DODUMP) => Advice::Undump(how == linux::MADV_DONTDUMP),
         linux::MADV_HUGEPAGE => Advice::Paging(Paging::Huge),
         linux::MADV_NOHUGEPAGE => Advice::Paging(Paging::Demand),
         linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE | linux::MADV_REMOVE => Advice::Other,
@@ -373,8 +374,6 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
         | linux::MADV_RANDOM
         | linux::MADV_SEQUENTIAL
         | linux::MADV_WILLNEED
-        | linux::MADV_DONTDUMP
-        | linux::MADV_DODUMP
         | linux::MADV_COLLAPSE
         | linux::MADV_MERGEABLE
         | linux::MADV_UNMERGEABLE => Advice::Other,

@@ -168,7 +168,7 @@ fn visit(c: &Call) -> Result<Visit> {
     let process = find_process(pid).or_else(|| crate::process::find_task(pid).map(|t| t.process.clone()));
     let process = process.ok_or(Errno::ESRCH)?;
     let space = process.leader().map(|t| t.space.share()).ok_or(Errno::ESRCH)?;
-    let visit = space.visit();
+    let visit = space.visit()?;
     if may_look_at(c.task, &process) { Ok(visit) } else { Err(Errno::EPERM) }
 }
 
