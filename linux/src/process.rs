@@ -1137,7 +1137,7 @@ impl Task {
         // Who may run a file but not read it doesn't get to read it so.
         let readable = self.cred().check(attr, may::READ).is_ok();
         self.process.dumpable.store((own && readable).into(), Ordering::Relaxed);
-        let mut attr = attr.clone();
+        let mut attr = *attr;
         self.tracing.hold(|tracer| {
             // Who traces it would have them, too.
             if tracer.is_some_and(|tracer| !tracer.ids().may(linux::CAP_SYS_PTRACE)) {

@@ -4509,8 +4509,8 @@ mod tests {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
                     let at_fork = AtFork::default();
                     let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
-                    let (locked, grows, colours) = (false, false, None);
-                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, paging, pager, colours, locked, grows };
+                    let (locked, grows, undumped, colours) = (false, false, false, None);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, undumped, paging, pager, colours, locked, grows };
                     areas.insert(start, area);
                 }
             }
