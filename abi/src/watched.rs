@@ -92,6 +92,10 @@ impl Platform for Watched {
         below().has_page_bits()
     }
 
+    fn can_step(&self) -> bool {
+        below().can_step()
+    }
+
     fn inbox(&self, peer: usize) -> Option<&'static Inbox> {
         below().inbox(peer)
     }
@@ -204,6 +208,7 @@ mod tests {
             &[
                 "archive",
                 "armed_here",
+                "can_step",
                 "clock",
                 "control",
                 "end",
