@@ -2,6 +2,7 @@
 // end at any moment, threads that end while somebody attaches, a stopped process's threads, execs by other threads, memory and rights
 // across an exec, an address that is none.
 // timeout: 60
+// nucleus-differs: rights: (there is no id)
 // strace: alone
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -298,12 +299,15 @@ static void rights(const char *dir)
 	char path[600], line[1400];
 	snprintf(path, sizeof path, "%s/id", dir);
 	snprintf(line, sizeof line, "cp /usr/bin/id %s && chmod 4755 %s", path, path);
-	if (system(line))
-		return;
-	fflush(stdout);
+	if (system(line) == 0)
+		fflush(stdout);
 	for (int traced = 0; traced < 2; traced++) {
+		int to[2];
+		if (pipe(to))
+			return;
 		pid_t tracer = fork();
 		if (tracer == 0) {
+			dup2(to[1], 1);
 			if (setgid(65534) || setuid(65534))
 				_exit(1);
 			pid_t pid = fork();
@@ -319,6 +323,12 @@ static void rights(const char *dir)
 			_exit(0);
 		}
 		waitpid(tracer, NULL, 0);
+		close(to[1]);
+		ssize_t n = read(to[0], line, sizeof line - 1);
+		line[n > 0 ? n : 0] = 0;
+		line[strcspn(line, "\n")] = 0;
+		printf("rights: %d %s\n", traced, line);
+		close(to[0]);
 	}
 	unlink(path);
 }
