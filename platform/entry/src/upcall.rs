@@ -154,8 +154,11 @@ pub fn capture(core: &CoreLocal, machine: &SigContext, rip: u64) -> *mut UserFra
     f.rcx = machine.rcx;
     f.rsp = machine.rsp;
     f.rip = rip;
-    // Loaded with these, `resume` would trap itself.
-    f.rflags = machine.rflags & !(FLAG_TF | FLAG_NT);
+    // Loaded with these, `resume` would trap itself. The trap flag stays if the program was resumed with it, to go by one instruction: else
+    // it is a debugger's.
+    let steps = f.kind == FrameKind::Full as u32 && f.rflags & FLAG_TF != 0;
+    let kept = if steps { FLAG_NT } else { FLAG_TF | FLAG_NT };
+    f.rflags = machine.rflags & !kept;
     f.orig_rax = u64::MAX;
     f.kind = FrameKind::Full as u32;
     f.saved_components = 0;

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use crate::sys::{self, call};
 use crate::{calls, control, cores};
 use atoll_abi::core_local::{CoreLocal, core_local, pending};
-use atoll_abi::frame::{FaultKind, SigContext, Upcall, UserFrame};
+use atoll_abi::frame::{FaultKind, SigContext, Upcall};
 use atoll_abi::layout::{HOST_THREAD_SIZE, LOOP_STACK, RUNTIME_BASE};
 use atoll_platform_entry::entry;
 use atoll_platform_entry::line::Line;
@@ -161,7 +161,6 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
             Some(at) => {
                 let upcall = trespass(gs, machine, USER_CS, false).unwrap_or(Upcall::Event);
                 let frame = capture(core, machine, at);
-                keep_step(frame, machine);
                 // SAFETY: on the signal stack, frame captured, mask set by that.
                 unsafe { leave_for_runtime(core, frame, upcall) }
             }
@@ -207,8 +206,10 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     // As without `int 0x80`, which would fault and not be passed.
     let back = if foreign_call && machine.segments & 0xffff == USER_CS { 2 } else { 0 };
     let frame = capture(core, machine, rip - back);
-    if signal as u32 != linux::SIGTRAP {
-        keep_step(frame, machine);
+    if signal as u32 == linux::SIGTRAP {
+        // The step is made.
+        // SAFETY: it was captured just now, and is this thread's.
+        unsafe { (*frame).rflags &= !FLAG_TF };
     }
     let mut upcall = match signal as u32 {
         linux::SIGSYS => Upcall::Syscall,
@@ -243,12 +244,6 @@ extern "C" fn handler(signal: i32, info: *const SigInfo, context: *mut UContext)
     }
     // SAFETY: on the signal stack, frame captured, mask set by that.
     unsafe { leave_for_runtime(core, frame, upcall) }
-}
-
-/// A program that goes by one instruction has not made it yet: it goes on so.
-fn keep_step(frame: *mut UserFrame, machine: &SigContext) {
-    // SAFETY: it was captured just now, and is this thread's.
-    unsafe { (*frame).rflags |= machine.rflags & FLAG_TF };
 }
 
 /// The runtime itself faulted: say where, and end the cell.
