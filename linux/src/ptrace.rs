@@ -335,11 +335,14 @@ pub fn release(task: &Task, signal: u32) {
         tracer
     };
     task.tracing.queue.wake_all(1);
-    if let Some(tracer) = tracer {
-        tracer.tracees.lock().list.retain(|one| one.tid != task.tid() || one.task.is_none());
-    }
+    let Some(tracer) = tracer else { return };
+    tracer.tracees.lock().list.retain(|one| one.tid != task.tid() || one.task.is_none());
     if task.tid() == task.process.pid {
-        *task.process.tracer.lock() = Weak::new();
+        let mut now = task.process.tracer.lock();
+        // By now it may be another's.
+        if now.upgrade().is_some_and(|now| Arc::ptr_eq(&now, &tracer)) {
+            *now = Weak::new();
+        }
     }
 }
 
