@@ -411,13 +411,15 @@ impl Out<'_> {
                     Some(next) => from = next.max(from),
                     None => return Ok(()),
                 },
-                Of::Object(object, offset)
-                    if !object.has_memory((from - load.start + offset) & !(CHUNK - 1)) =>
-                {
-                    from = (from + CHUNK) & !(CHUNK - 1);
-                    continue;
+                Of::Object(object, offset) => {
+                    // By the object's own pieces, which need not begin where those of addresses do.
+                    let within = (from - load.start + offset) % CHUNK;
+                    if !object.has_memory(from - load.start + offset - within) {
+                        from += CHUNK - within;
+                        continue;
+                    }
                 }
-                _ => {}
+                Of::File => {}
             }
             let part = &mut bytes[..(end - from).min(CHUNK) as usize];
             let mut n = if matches!(load.of, Of::Object(..)) { 0 } else { memory.look_at(from, part) };

@@ -351,8 +351,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         return Err(Errno::EAGAIN);
     }
     task.become_leader();
-    let stays = task.space.users.load(Ordering::SeqCst) == 1 && task.space.close();
-    if !stays {
+    if task.space.users.load(Ordering::SeqCst) > 1 || !task.space.close() {
         let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
         let id = fresh.id;
         // Nobody looks at it before the program has the rights that it is to have.

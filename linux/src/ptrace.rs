@@ -87,15 +87,14 @@ struct Stop {
 }
 
 impl Stop {
+    /// For a signal, or what looks like one.
+    fn new(code: i32, info: Option<Siginfo>) -> Stop {
+        Stop { code, info, message: 0, place: Place::Elsewhere, group: false }
+    }
+
     fn event(event: u32, message: u64) -> Stop {
         let code = linux::SIGTRAP as i32 | (event as i32) << 8;
-        Stop {
-            code,
-            info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)),
-            message,
-            place: Place::Elsewhere,
-            group: false,
-        }
+        Stop { message, ..Stop::new(code, Some(Siginfo::from_kernel(linux::SIGTRAP, code))) }
     }
 }
 
@@ -452,9 +451,15 @@ fn stop(task: &Task, frame: &mut UserFrame, why: Stop) -> Option<(u32, Option<Si
 fn stop_at_call(task: &Task, frame: &mut UserFrame, why: Stop) {
     if let Some((signal, ..)) = stop(task, frame, why)
         && signal != 0
-        && let Some(me) = crate::process::find_task(task.tid())
     {
-        signal::send_task(&me, Siginfo::from_kernel(signal, 0x80));
+        send_to(task, Siginfo::from_kernel(signal, 0x80));
+    }
+}
+
+/// Sends a signal to the current task.
+fn send_to(task: &Task, info: Siginfo) {
+    if let Some(me) = crate::process::find_task(task.tid()) {
+        signal::send_task(&me, info);
     }
 }
 
@@ -483,13 +488,8 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
         } else {
             p::PTRACE_EVENTMSG_SYSCALL_EXIT
         };
-        Stop {
-            code,
-            info: Some(Siginfo::from_kernel(linux::SIGTRAP, code)),
-            message: message.into(),
-            place,
-            group: false,
-        }
+        let info = Some(Siginfo::from_kernel(linux::SIGTRAP, code));
+        Stop { message: message.into(), place, ..Stop::new(code, info) }
     };
     let mut emulated = false;
     let mut made = true;
@@ -521,14 +521,14 @@ pub fn call(task: &Task, frame: &mut UserFrame, serve: impl FnOnce(&Task, &mut U
 pub fn stepped(task: &Task, frame: &mut UserFrame) {
     let info = Siginfo::fault(linux::SIGTRAP, TRAP_BRKPT, visible_rip(task, frame.rip));
     let code = linux::SIGTRAP as i32;
-    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere, group: false });
+    stop(task, frame, Stop::new(code, Some(info)));
 }
 
 /// A task that goes by one instruction is going to run a signal's handler, and stops.
 pub fn stepped_to_handler(task: &Task, frame: &mut UserFrame) {
     let code = linux::SIGTRAP as i32;
     let info = Siginfo::from_kernel(linux::SIGTRAP, code);
-    stop(task, frame, Stop { code, info: Some(info), message: 0, place: Place::Elsewhere, group: false });
+    stop(task, frame, Stop::new(code, Some(info)));
 }
 
 /// A step ended. Is it of no account: one in a trampoline, of which the program knows nothing, so that another follows; or one of a task
@@ -567,7 +567,7 @@ pub fn look(task: &Task, frame: &mut UserFrame) -> bool {
         }
     });
     let Some(Some((code, info, group))) = why else { return false };
-    stop(task, frame, Stop { code, info, message: 0, place: Place::Elsewhere, group }).is_some()
+    stop(task, frame, Stop { group, ..Stop::new(code, info) }).is_some()
 }
 
 /// Does it go on although its process is stopped?
@@ -578,7 +578,7 @@ pub fn passes_stop(task: &Task) -> bool {
 /// A signal is about to be delivered to a traced task: what its tracer makes of it. None: nothing.
 pub fn signal(task: &Task, frame: &mut UserFrame, info: Siginfo) -> Option<Siginfo> {
     let code = info.signo;
-    let stop_for = Stop { code, info: Some(info), message: 0, place: Place::Elsewhere, group: false };
+    let stop_for = Stop::new(code, Some(info));
     let (signal, changed, _) = match stop(task, frame, stop_for) {
         Some(went_on) => went_on,
         // Not traced any more.
@@ -595,9 +595,7 @@ pub fn signal(task: &Task, frame: &mut UserFrame, info: Siginfo) -> Option<Sigin
     };
     // Meanwhile it may have been blocked.
     if task.signals.lock().blocked & bit(signal) != 0 {
-        if let Some(me) = crate::process::find_task(task.tid()) {
-            signal::send_task(&me, info);
-        }
+        send_to(task, info);
         return None;
     }
     Some(info)
@@ -647,11 +645,9 @@ pub fn began(task: &Task, frame: &mut UserFrame, was: u32) {
     let Some((options, seized)) = task.tracing.with(|t| (t.options, t.seized)) else { return };
     if options & asks_for(p::PTRACE_EVENT_EXEC) != 0 {
         stop(task, frame, Stop::event(p::PTRACE_EVENT_EXEC, was.into()));
-    } else if !seized && let Some(me) = crate::process::find_task(task.tid()) {
-        signal::send_task(
-            &me,
-            Siginfo::from_user(linux::SIGTRAP, 0, me.process.pid, me.process.ids().ruid, 0),
-        );
+    } else if !seized {
+        let (pid, uid) = (task.process.pid, task.process.ids().ruid);
+        send_to(task, Siginfo::from_user(linux::SIGTRAP, 0, pid, uid, 0));
     }
 }
 

@@ -381,11 +381,6 @@ pub fn was_for_nothing(task: &Task) -> bool {
     nothing
 }
 
-/// The deadline of a wait that is to end at `fresh` if it begins now: one that goes on after an interruption ends when it was to.
-pub fn deadline(task: &Task, fresh: u64) -> u64 {
-    take_deadline(task).unwrap_or(fresh)
-}
-
 /// When the wait that goes on after an interruption is to end, if this is one. To be asked before the call can fail.
 #[inline]
 pub fn take_deadline(task: &Task) -> Option<u64> {
@@ -629,7 +624,7 @@ const UC_FLAGS: u64 = 7;
 pub const RFLAGS_USER: u64 = 0xcd5;
 
 /// Size of the extended state of this machine's programs, and which components.
-fn xstate() -> (usize, u64) {
+pub fn xstate() -> (usize, u64) {
     let d = &platform().control().descriptor;
     let size = d.xsave_size.load(Ordering::Relaxed) as usize;
     (size.clamp(576, XSAVE_MAX), d.xcr0.load(Ordering::Relaxed) & XSTATE_MASK)

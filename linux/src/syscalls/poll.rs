@@ -150,7 +150,7 @@ pub fn masked<R>(task: &Task, addr: u64, size: u64, f: impl FnOnce() -> Result<R
 /// `poll(2)`.
 pub fn poll(c: &mut Call) -> Result<u64> {
     let limit = match millis(c.int(2)) {
-        Limit::Until(d) => Limit::Until(signal::deadline(c.task, d)),
+        Limit::Until(d) => Limit::Until(signal::take_deadline(c.task).unwrap_or(d)),
         other => other,
     };
     do_poll(c, limit).map_err(|e| match (e, limit) {

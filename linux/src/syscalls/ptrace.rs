@@ -3,7 +3,6 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering;
 
 use atoll_abi::frame::{UserFrame, XSAVE_MAX};
 use atoll_abi::layout::is_user_range;
@@ -95,13 +94,6 @@ macro_rules! same_registers {
 }
 same_registers! { r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip rflags rsp fs_base }
 
-/// Size of the extended state, and its components.
-fn extended() -> (usize, u64) {
-    let d = &platform().control().descriptor;
-    let size = d.xsave_size.load(Ordering::Relaxed) as usize;
-    (size.clamp(576, XSAVE_MAX), d.xcr0.load(Ordering::Relaxed))
-}
-
 /// Bytes of a set of registers, for a tracer.
 pub fn register_set(kind: u64, f: &UserFrame) -> Result<Vec<u8>> {
     match kind {
@@ -112,7 +104,7 @@ pub fn register_set(kind: u64, f: &UserFrame) -> Result<Vec<u8>> {
             Ok(bytes)
         }
         NT_X86_XSTATE => {
-            let (size, components) = extended();
+            let (size, components) = signal::xstate();
             let mut bytes = f.xsave.as_bytes()[..size].to_vec();
             bytes[COMPONENTS_AT..LEGACY].fill(0);
             bytes[COMPONENTS_AT..COMPONENTS_AT + 8].copy_from_slice(&components.to_ne_bytes());
@@ -132,7 +124,7 @@ fn set_register_set(kind: u64, f: &mut UserFrame, bytes: &[u8]) -> Result<()> {
             all.give(f)
         }
         NT_PRFPREG | NT_X86_XSTATE => {
-            let (size, components) = extended();
+            let (size, components) = signal::xstate();
             let limit = if kind == NT_PRFPREG { LEGACY } else { size };
             if bytes.len() < LEGACY {
                 return Err(Errno::EINVAL);
