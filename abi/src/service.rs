@@ -39,7 +39,7 @@ pub enum Op {
     /// O_TMPFILE, makes a file without a name in the directory `a`.
     /// [`HostAttr`] into `b`. Value: a handle. `arg[3]` = 1: pass the file descriptor, too.
     Open,
-    /// Lets handle `arg[0]` go.
+    /// Lets handle `arg[0]` go, and those whose numbers are in `a`, 8 bytes each, [`RELEASED_MAX`] at most. Those that are none are passed over there.
     Release,
     /// Passes a file descriptor of handle `arg[0]`.
     PassFd,
@@ -57,7 +57,8 @@ pub enum Op {
     Truncate,
     /// `fallocate(2)` on handle `arg[0]`: mode `arg[1]`, offset `arg[2]`, length `arg[3]`.
     Allocate,
-    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`.
+    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`. This and all below that change a name or attributes put a [`HostChanged`]
+    /// into `c`, if that is not empty.
     MakeDir,
     /// Removes the name `a` on mount `arg[0]`; `arg[1]` = 1: a directory.
     Unlink,
@@ -127,15 +128,22 @@ pub enum Op {
     /// room for into `b`. Value: 0, or the bytes of these; if `b` is empty, how many they would be. `arg[0]` = 0: the text of a table
     /// of /proc/net, [`NET_TABLES`]`[arg[1]]`, into `b`, as much as there is room for. Value: how long all of it is.
     Interface,
+    /// Makes the regular file `a` on mount `arg[0]` with mode `arg[1]`, which is not there (EEXIST), and opens it to read and write:
+    /// `extra` is [`WALK_OPENED`] and a handle, or 0 if there can't be one. [`HostChanged`] into `c`. `arg[3]` = 1: pass the file
+    /// descriptor, too.
+    Create,
 }
 
 /// Tables of /proc/net that a cell can read.
 pub const NET_TABLES: [&str; 4] = ["dev", "if_inet6", "route", "ipv6_route"];
 
+/// Handles that one [`Op::Release`] lets go beside the first.
+pub const RELEASED_MAX: usize = 128;
+
 /// In [`Op::Walk`]'s `extra`: the name behind the last one found does not exist.
 pub const WALK_MISSING: u64 = 1 << 63;
 
-/// In [`Op::Walk`]'s `extra`: the other bits are a handle of the last one found.
+/// In [`Op::Walk`]'s and [`Op::Create`]'s `extra`: the other bits are a handle of the last one found, or of the one that was made.
 pub const WALK_OPENED: u64 = 1 << 62;
 
 impl Op {
@@ -178,12 +186,28 @@ impl Op {
             | Op::Listen
             | Op::ExtendedAttr
             | Op::StreamSeek
-            | Op::Lock => Some(Resource::DeviceWrite),
+            | Op::Lock
+            | Op::Create => Some(Resource::DeviceWrite),
         }
     }
 
+    /// Does it change names or attributes of a mount's tree, and say what they are then?
+    pub const fn changes_tree(self) -> bool {
+        matches!(
+            self,
+            Op::MakeDir
+                | Op::Unlink
+                | Op::Rename
+                | Op::Link
+                | Op::SymLink
+                | Op::MakeNode
+                | Op::SetAttr
+                | Op::Create
+        )
+    }
+
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 38] = [
+    pub const ALL: [Op; 39] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -222,6 +246,7 @@ impl Op {
         Op::DiskRead,
         Op::Route,
         Op::Interface,
+        Op::Create,
     ];
 
     /// The operation with this number.
@@ -250,13 +275,20 @@ pub struct Request {
     pub a: Extent,
     /// Second buffer.
     pub b: Extent,
+    /// Third buffer, for what a change has made of the tree.
+    pub c: Extent,
     /// Room for later; 0.
-    pub reserved: [u64; 5],
+    pub reserved: [u64; 3],
 }
 
 impl Request {
-    /// How many bytes of `a` and of `b` the server reads.
-    pub fn given(&self) -> [u64; 2] {
+    /// Its buffers.
+    pub fn buffers(&self) -> [Extent; 3] {
+        [self.a, self.b, self.c]
+    }
+
+    /// How many bytes of its buffers the server reads.
+    pub fn given(&self) -> [u64; 3] {
         let (a, b) = (self.a.len, self.b.len);
         match Op::from_number(self.op) {
             Some(
@@ -271,31 +303,38 @@ impl Request {
                 | Op::StreamControl
                 | Op::Bind
                 | Op::Connect
-                | Op::Walk,
-            ) => [a, 0],
-            Some(Op::Write | Op::Rename | Op::Link | Op::SymLink | Op::SetAttr | Op::ExtendedAttr) => [a, b],
-            _ => [0, 0],
+                | Op::Walk
+                | Op::Create
+                | Op::Release,
+            ) => [a, 0, 0],
+            Some(Op::Write | Op::Rename | Op::Link | Op::SymLink | Op::SetAttr | Op::ExtendedAttr) => {
+                [a, b, 0]
+            }
+            _ => [0; 3],
         }
     }
 
-    /// How many bytes of `a` and of `b` the server has filled, if this is its answer.
-    pub fn filled(&self, answer: &Answer) -> [u64; 2] {
+    /// How many bytes of its buffers the server has filled, if this is its answer.
+    pub fn filled(&self, answer: &Answer) -> [u64; 3] {
         let (a, b) = (self.a.len, self.b.len);
-        let Ok(value) = u64::try_from(answer.value) else { return [0, 0] };
+        let Ok(value) = u64::try_from(answer.value) else { return [0; 3] };
         let attr = size_of::<HostAttr>() as u64;
         match Op::from_number(self.op) {
-            Some(Op::Stat | Op::Open | Op::StatHandle) => [0, b.min(attr)],
-            Some(Op::StatFs) => [0, b.min(size_of::<HostStatFs>() as u64)],
-            Some(Op::ReadDir | Op::ReadLink | Op::Plan | Op::ExtendedAttr | Op::Route) => [0, b.min(value)],
+            Some(Op::Stat | Op::Open | Op::StatHandle) => [0, b.min(attr), 0],
+            Some(Op::StatFs) => [0, b.min(size_of::<HostStatFs>() as u64), 0],
+            Some(Op::ReadDir | Op::ReadLink | Op::Plan | Op::ExtendedAttr | Op::Route) => {
+                [0, b.min(value), 0]
+            }
             Some(Op::Walk) => {
                 let link = if answer.extra & (WALK_MISSING | WALK_OPENED) != 0 { 0 } else { answer.extra };
-                [0, b.min(value.saturating_mul(attr).saturating_add(link))]
+                [0, b.min(value.saturating_mul(attr).saturating_add(link)), 0]
             }
-            Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a))],
-            Some(Op::StreamRead | Op::DiskRead) => [a.min(value), 0],
-            Some(Op::StreamControl) => [a, 0],
-            Some(Op::Interface) => [a, b.min(value)],
-            _ => [0, 0],
+            Some(Op::Read) => [a.min(value), b.min(value.saturating_sub(a)), 0],
+            Some(Op::StreamRead | Op::DiskRead) => [a.min(value), 0, 0],
+            Some(Op::StreamControl) => [a, 0, 0],
+            Some(Op::Interface) => [a, b.min(value), 0],
+            Some(op) if op.changes_tree() => [0, 0, self.c.len.min(size_of::<HostChanged>() as u64)],
+            _ => [0; 3],
         }
     }
 
@@ -310,7 +349,8 @@ impl Request {
             arg: [0; 4],
             a: Extent::default(),
             b: Extent::default(),
-            reserved: [0; 5],
+            c: Extent::default(),
+            reserved: [0; 3],
         }
     }
 }
@@ -380,6 +420,18 @@ pub struct HostAttr {
     pub ctime: i64,
 }
 
+/// What a change has made of the tree: attributes right after it. Those with no kind in their mode are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HostChanged {
+    /// Of what was changed, made, linked or renamed.
+    pub what: HostAttr,
+    /// Of the directory from which a name has gone.
+    pub from: HostAttr,
+    /// Of the directory to which a name has come.
+    pub to: HostAttr,
+}
+
 /// What to change, for [`Op::SetAttr`]; fields count where their bit in `mask` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -441,22 +493,32 @@ mod tests {
             r
         };
         let read = request(Op::Read, 100, 50);
-        assert_eq!(read.given(), [0, 0]);
-        assert_eq!(read.filled(&answer(120, 0)), [100, 20]);
-        assert_eq!(read.filled(&answer(1000, 0)), [100, 50]);
-        assert_eq!(read.filled(&answer(-5, 0)), [0, 0]);
+        assert_eq!(read.given(), [0, 0, 0]);
+        assert_eq!(read.filled(&answer(120, 0)), [100, 20, 0]);
+        assert_eq!(read.filled(&answer(1000, 0)), [100, 50, 0]);
+        assert_eq!(read.filled(&answer(-5, 0)), [0, 0, 0]);
         let write = request(Op::Write, 100, 50);
-        assert_eq!((write.given(), write.filled(&answer(150, 0))), ([100, 50], [0, 0]));
+        assert_eq!((write.given(), write.filled(&answer(150, 0))), ([100, 50, 0], [0; 3]));
         let attr = size_of::<HostAttr>() as u64;
         let walk = request(Op::Walk, 9, 1000);
-        assert_eq!((walk.given(), walk.filled(&answer(2, 7))), ([9, 0], [0, 2 * attr + 7]));
-        assert_eq!(walk.filled(&answer(2, WALK_MISSING)), [0, 2 * attr]);
-        assert_eq!(walk.filled(&answer(2, WALK_OPENED | 77)), [0, 2 * attr]);
-        assert_eq!(walk.filled(&answer(i64::MAX, 7)), [0, 1000]);
+        assert_eq!((walk.given(), walk.filled(&answer(2, 7))), ([9, 0, 0], [0, 2 * attr + 7, 0]));
+        assert_eq!(walk.filled(&answer(2, WALK_MISSING)), [0, 2 * attr, 0]);
+        assert_eq!(walk.filled(&answer(2, WALK_OPENED | 77)), [0, 2 * attr, 0]);
+        assert_eq!(walk.filled(&answer(i64::MAX, 7)), [0, 1000, 0]);
         // Nothing but these is both ways.
-        assert_eq!(request(Op::StreamControl, 36, 0).given(), [36, 0]);
-        assert_eq!(request(Op::StreamControl, 36, 0).filled(&answer(0, 0)), [36, 0]);
-        assert_eq!(request(Op::ExtendedAttr, 3, 40).given(), [3, 40]);
+        assert_eq!(request(Op::StreamControl, 36, 0).given(), [36, 0, 0]);
+        assert_eq!(request(Op::StreamControl, 36, 0).filled(&answer(0, 0)), [36, 0, 0]);
+        assert_eq!(request(Op::ExtendedAttr, 3, 40).given(), [3, 40, 0]);
+        let changed = size_of::<HostChanged>() as u64;
+        for op in Op::ALL.into_iter().filter(|op| op.changes_tree()) {
+            let mut change = request(op, 3, 40);
+            assert_eq!(change.filled(&answer(0, 0)), [0; 3]);
+            change.c.len = changed;
+            assert_eq!((change.given()[2], change.filled(&answer(7, 0))), (0, [0, 0, changed]));
+            change.c.len = 1 << 40;
+            assert_eq!(change.filled(&answer(0, 0)), [0, 0, changed]);
+            assert_eq!(change.filled(&answer(-1, 0)), [0; 3]);
+        }
     }
 
     #[test]

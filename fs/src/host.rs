@@ -16,6 +16,7 @@
 //! On the nucleus they are of cached pages ([`Object`]), which go to the host
 //! when they are flushed, all of them: nobody says which were written to.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -28,8 +29,8 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{
-    DIRENT_PLAIN, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request, WALK_MISSING,
-    WALK_OPENED,
+    DIRENT_PLAIN, Extent, HostAttr, HostChanged, HostDirent, HostSetAttr, HostStatFs, Op, RELEASED_MAX,
+    Request, WALK_MISSING, WALK_OPENED,
 };
 use atoll_abi::{Errno, Result, assert_accounted, platform};
 use atoll_mem::heap::{host_buf, memory};
@@ -66,6 +67,9 @@ const DIRTY_AGE: u64 = 100_000_000;
 const SPACE_LOW: u64 = 256 << 20;
 /// Closed files that keep their host descriptor, for the next time.
 const IDLE_MAX: usize = 256;
+/// Descriptors that are let go together when there are more: in one message, which disturbs the server as much as one that is waited for.
+const IDLE_AT_ONCE: usize = 64;
+const _: () = assert!(IDLE_AT_ONCE <= RELEASED_MAX);
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
 /// Of a file that is read in order so much stays cached: a part of the cell's memory, and bytes at least. What is longer would only drive out what
@@ -93,6 +97,9 @@ const LIST_ATTRIBUTES: usize = 4096;
 /// Longest extended attribute, and longest list of them, bytes.
 const EXTENDED_MAX: usize = 64 << 10;
 
+/// Files whose contents are known before those that nobody has any more are looked for.
+const SWEEP_LEAST: usize = 4096;
+
 /// How many names the cache may have before it is pruned.
 const NAMES_MAX: u64 = 100_000;
 
@@ -106,7 +113,7 @@ pub struct HostFs {
     trust: u64,
     /// When a lock of a file was last taken that others on the host heed, too.
     locked: AtomicU64,
-    files: Mutex<HashMap<(u64, u64), Weak<HostFile>>>,
+    files: Mutex<Files>,
     /// Files that have lost their last name: they are in there, too, as of a device [`GONE`], by these numbers.
     gone: AtomicU64,
     /// Closed files that still have a host descriptor, oldest first.
@@ -128,6 +135,15 @@ pub struct HostFs {
     /// What the host says of an extended attribute of a file that has none at all, by device, kind of file and name: whether there
     /// could be one; and until when that is believed.
     absent: Mutex<HashMap<Absent, (Errno, u64)>>,
+}
+
+/// The contents that there are, by device and inode.
+#[derive(Default)]
+struct Files {
+    all: HashMap<(u64, u64), Weak<HostFile>>,
+    /// How many there may be until those that nobody has any more are looked for: twice as many as there were left the last time, so
+    /// that it is not done for each one.
+    sweep_at: usize,
 }
 
 /// Makes the rewriting plan of an executable: file, its host handle.
@@ -318,6 +334,19 @@ fn buffer(bytes: &[u8]) -> Vec<u8> {
 /// See [`HostFs::change`].
 struct Change<'a>(&'a HostFs);
 
+/// What the host says of a change that it has made.
+struct Changed {
+    /// The attributes that it says are so.
+    told: HostChanged,
+    /// What was made is open, too.
+    handle: Option<Handle>,
+}
+
+/// Attributes of a [`HostChanged`], if they are known.
+fn told(attr: &HostAttr) -> Option<HostAttr> {
+    (attr.mode & linux::S_IFMT != 0).then_some(*attr)
+}
+
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Ordering::SeqCst);
@@ -338,7 +367,7 @@ impl HostFs {
             read_only,
             trust,
             locked: AtomicU64::new(0),
-            files: Mutex::new(HashMap::new()),
+            files: Mutex::default(),
             gone: AtomicU64::new(0),
             idle: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(Vec::new()),
@@ -394,6 +423,14 @@ impl HostFs {
         Change(self)
     }
 
+    /// The same, before the host is told to do it. The second value is for [`HostFs::until`]: what the host says of the change.
+    fn changing(&self) -> (Change<'_>, u64) {
+        let done = self.done.load(Ordering::SeqCst);
+        let changes = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        // As above: another change that is under way may be made before or after this one is looked at.
+        (Change(self), if changes == done + 1 { changes } else { u64::MAX })
+    }
+
     /// To be called before the host is asked; for [`HostFs::until`].
     fn asking(&self) -> u64 {
         let done = self.done.load(Ordering::SeqCst);
@@ -447,11 +484,12 @@ impl HostFs {
     fn contents(self: &Arc<Self>, attr: &HostAttr, node: &Arc<HostNode>) -> Arc<HostFile> {
         let key = (attr.dev, attr.ino);
         let mut files = self.files.lock();
-        if let Some(f) = files.get(&key).and_then(Weak::upgrade) {
+        if let Some(f) = files.all.get(&key).and_then(Weak::upgrade) {
             return f;
         }
-        if files.len() > 4096 {
-            files.retain(|_, f| f.strong_count() > 0);
+        if files.all.len() >= files.sweep_at {
+            files.all.retain(|_, f| f.strong_count() > 0);
+            files.sweep_at = (2 * files.all.len()).max(SWEEP_LEAST);
         }
         let f = Arc::new_cyclic(|me| HostFile {
             fs: self.clone(),
@@ -485,7 +523,7 @@ impl HostFs {
             node: Mutex::new(Arc::downgrade(node)),
             me: me.clone(),
         });
-        files.insert(key, Arc::downgrade(&f));
+        files.all.insert(key, Arc::downgrade(&f));
         f
     }
 
@@ -523,7 +561,7 @@ impl HostFs {
             let mut some = [const { None }; FILES_AT_ONCE];
             let n = {
                 let files = self.files.lock();
-                let rest = files.values().skip(done);
+                let rest = files.all.values().skip(done);
                 some.iter_mut().zip(rest).map(|(to, file)| *to = file.upgrade()).count()
             };
             let goes_on = some.into_iter().flatten().all(&mut f);
@@ -559,18 +597,29 @@ impl HostFs {
 
     /// A file was closed for the last time: keep its descriptor for a while.
     fn retire(&self, file: Arc<HostFile>) {
-        let out = {
+        let out: Vec<_> = {
             let mut idle = self.idle.lock();
             idle.retain(|f| !Arc::ptr_eq(f, &file));
             idle.push_back(file);
-            if idle.len() > IDLE_MAX { idle.pop_front() } else { None }
+            if idle.len() < IDLE_MAX + IDLE_AT_ONCE {
+                return;
+            }
+            idle.drain(..IDLE_AT_ONCE).collect()
         };
-        if let Some(f) = out {
+        let mut numbers = Vec::with_capacity(out.len());
+        for f in out {
             let mut s = f.state.lock();
-            if s.openings == 0 && s.chunks.dirty_pages() == 0 && f.maps.load(Ordering::Relaxed) == 0 {
-                f.drop_handle(&mut s);
+            if s.openings == 0
+                && s.chunks.dirty_pages() == 0
+                && f.maps.load(Ordering::Relaxed) == 0
+                && let Some(h) = s.handle.take()
+            {
+                drop(s);
+                close_here(h);
+                numbers.push(h.number);
             }
         }
+        release_numbers(numbers);
     }
 }
 
@@ -738,10 +787,10 @@ impl HostNode {
         if last {
             // The host may give its number to the next file. Who has it open still has its pages, which may have to be given back.
             let mut files = self.fs.files.lock();
-            if files.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
-                && let Some(f) = files.remove(&file.key)
+            if files.all.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
+                && let Some(f) = files.all.remove(&file.key)
             {
-                files.insert((GONE, self.fs.gone.fetch_add(1, Ordering::Relaxed)), f);
+                files.all.insert((GONE, self.fs.gone.fetch_add(1, Ordering::Relaxed)), f);
             }
         }
         // Kept open for the next time, it would go on filling the disk.
@@ -922,6 +971,18 @@ impl HostNode {
         release(handle);
     }
 
+    /// It has been made, and opened to read and write, when it had these attributes.
+    fn adopt_made(&self, handle: Handle, attr: &HostAttr) {
+        match self.file() {
+            Ok(file) if file.key == (attr.dev, attr.ino) => {
+                file.install(&mut file.state.lock(), handle, attr);
+                // It may be that it isn't opened after all.
+                self.fs.retire(file);
+            }
+            _ => release(handle),
+        }
+    }
+
     /// Entries from the host's position `from` on, in one message, and where to go on; 0 at the end.
     fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, u64)> {
         let path = self.path()?;
@@ -1050,19 +1111,48 @@ impl HostNode {
         Ok(f)
     }
 
-    /// Sends a change of the tree.
-    fn change(&self, op: Op, cred: &Cred, a: &[u8], b: &[u8], args: [u64; 3]) -> Result<u64> {
+    /// Sends a change of the tree. The caller has said so ([`HostFs::changing`]).
+    fn change(&self, op: Op, cred: &Cred, a: &[u8], b: &[u8], args: [u64; 3]) -> Result<Changed> {
         if self.fs.read_only {
             return Err(Errno::EROFS);
         }
         let (a, b) = (buffer(a), buffer(b));
+        let mut out = buffer(HostChanged::default().as_bytes());
         let mut r = self.fs.request(op, cred);
         r.a = extent(&a);
         r.b = extent(&b);
+        r.c = extent_mut(&mut out);
         r.arg[1..].copy_from_slice(&args);
-        let v = call(r);
-        self.forget_attr();
-        v
+        let call = Call::send(r)?;
+        // Perhaps it has changed all the same.
+        call.wait().inspect_err(|_| self.forget_attr())?;
+        let number = call.extra();
+        let handle = (number & WALK_OPENED != 0).then(|| Handle {
+            number: number & !WALK_OPENED,
+            fd: call.take_fd(),
+            write: true,
+            read: true,
+        });
+        let told = HostChanged::read_from_bytes(&out).map_err(|_| Errno::EIO)?;
+        Ok(Changed { told, handle })
+    }
+
+    /// Takes in what the host says of it after a change. `asked`: from [`HostFs::changing`]. Value: is that known now?
+    fn learn_told(&self, attr: &HostAttr, asked: u64) -> bool {
+        let known = told(attr).is_some_and(|attr| self.learn(attr, asked).is_ok());
+        if !known {
+            self.forget_attr();
+        }
+        known
+    }
+
+    /// Takes in how it is by the open file, if that takes no message.
+    fn learn_in_place(&self) -> bool {
+        let Some(file) = self.file.get() else { return false };
+        let asked = self.fs.asking();
+        let handle = file.state.lock().handle.filter(|h| h.fd.is_some() && platform().host().is_some());
+        let attr = handle.and_then(|h| stat_handle(h).ok());
+        attr.is_some_and(|attr| self.learn(attr, asked).is_ok())
     }
 
     fn of(inode: &InodeRef) -> Result<&HostNode> {
@@ -1104,6 +1194,7 @@ impl Inode for HostNode {
             }
         }
         let time_of = |t: Option<Time>| t.map_or((0, 0), |t| (t.sec, t.nsec));
+        let mut known = false;
         let h = HostSetAttr {
             mask: u32::from(change.mode.is_some())
                 | u32::from(change.uid.is_some()) << 1
@@ -1120,7 +1211,8 @@ impl Inode for HostNode {
             mtime_nsec: time_of(change.mtime).1,
         };
         if h.mask != 0 {
-            match self.path() {
+            let (_change, asked) = self.fs.changing();
+            let changed = match self.path() {
                 Ok(path) => self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?,
                 Err(e) => {
                     // Without a name, by its descriptor, if it is open.
@@ -1133,9 +1225,14 @@ impl Inode for HostNode {
             {
                 f.state.lock().written = None;
             }
+            known = self.learn_told(&changed.told.what, asked);
+        } else if change.size.is_some() {
+            known = self.learn_in_place();
         }
-        // It is done, whatever has become of the name since.
-        let _ = self.refresh();
+        if !known {
+            // It is done, whatever has become of the name since.
+            let _ = self.refresh();
+        }
         Ok(())
     }
 
@@ -1259,10 +1356,9 @@ impl Inode for HostNode {
         let _one = self.changing.lock();
         let path = self.child_path(name)?;
         let mode = u64::from(mode);
+        let (_change, asked) = self.fs.changing();
         let made = match node {
-            NewNode::File => {
-                self.change(Op::MakeNode, cred, &path, &[], [mode | u64::from(linux::S_IFREG), 0, 0])
-            }
+            NewNode::File => self.change(Op::Create, cred, &path, &[], [mode, 0, 1]),
             NewNode::Directory => self.change(Op::MakeDir, cred, &path, &[], [mode, 0, 0]),
             NewNode::Symlink(target) => self.change(Op::SymLink, cred, target, &path, [0; 3]),
             NewNode::Special(kind @ (FileType::Fifo | FileType::Regular | FileType::Socket), _) => {
@@ -1270,14 +1366,21 @@ impl Inode for HostNode {
             }
             NewNode::Special(..) => return Err(Errno::EPERM),
         };
-        if made == Err(Errno::EEXIST) {
+        if matches!(made, Err(Errno::EEXIST)) {
             // Others made it meanwhile: what we know of the name is wrong.
             self.doubt(name);
         }
-        made?;
-        let asked = self.fs.asking();
-        let attr = self.fs.stat_path(&path, &Cred::root()).inspect_err(|_| self.doubt(name))?;
+        let Changed { told: says, handle } = made?;
+        self.learn_told(&says.to, asked);
+        let attr = told(&says.what).ok_or(Errno::ENOENT).or_else(|_| self.fs.stat_path(&path, &Cred::root()));
+        let attr = attr.inspect_err(|_| {
+            handle.map(release);
+            self.doubt(name);
+        })?;
         let node = me.child(name, attr, asked);
+        if let Some(handle) = handle {
+            node.adopt_made(handle, &attr);
+        }
         // Nobody else changes names here meanwhile: this is it, however late the answer is.
         self.remember(name, Some(node.clone()));
         Ok(node)
@@ -1287,25 +1390,32 @@ impl Inode for HostNode {
         let from = Self::of(target)?;
         let _one = self.changing.lock();
         let path = self.child_path(name)?;
-        match from.path() {
-            Ok(old) => self.change(Op::Link, cred, &old, &path, [0; 3])?,
+        let (old, handle) = match from.path() {
+            Ok(old) => (old, 0),
             Err(e) => {
                 // One that never had a name, by its descriptor. The host knows whether it may have one.
                 let file = from.file.get().ok_or(e)?;
                 let handle = file.state.lock().handle.ok_or(e)?;
                 // What was written to it is to be found under the name.
                 file.flush()?;
-                self.change(Op::Link, cred, b"", &path, [handle.number, 0, 0])?
+                (Vec::new(), handle.number)
             }
         };
+        let (_change, asked) = self.fs.changing();
+        let says = self.change(Op::Link, cred, &old, &path, [handle, 0, 0])?.told;
+        let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         self.doubt(name);
-        from.forget_attr();
+        self.learn_told(&says.to, asked);
+        from.learn_told(&says.what, asked);
         let mut place = from.place.lock();
         if place.gone {
             // The new name is its own, so that the file can be opened by it again.
-            *place = Place { parent: self.me.upgrade(), name: name.to_vec(), gone: false };
+            *place = Place { parent: Some(me), name: name.to_vec(), gone: false };
             drop(place);
             self.remember(name, from.me.upgrade());
+        } else if let Some(attr) = told(&says.what) {
+            drop(place);
+            me.child(name, attr, asked);
         }
         Ok(())
     }
@@ -1346,7 +1456,9 @@ impl Inode for HostNode {
             }
         }
         let path = self.child_path(name)?;
-        self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
+        let (_change, asked) = self.fs.changing();
+        let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
+        self.learn_told(&changed.told.from, asked);
         if let Some(node) = known {
             node.lost_name();
         }
@@ -1374,9 +1486,11 @@ impl Inode for HostNode {
         }
         let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
         // Until all is where it belongs, paths through it may lead the host elsewhere than they do here.
-        let _change = self.fs.change();
-        self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
-        to.forget_attr();
+        let (_change, asked) = self.fs.changing();
+        let changed = self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
+        self.learn_told(&changed.told.from, asked);
+        to.learn_told(&changed.told.to, asked);
+        what.learn_told(&changed.told.what, asked);
         let to = to.me.upgrade().ok_or(Errno::ENOENT)?;
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         match victim {
@@ -1393,7 +1507,6 @@ impl Inode for HostNode {
             None => self.remember(name, None),
         }
         *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
-        what.forget_attr();
         to.remember(new, Some(what));
         Ok(())
     }
@@ -1906,7 +2019,7 @@ impl HostFile {
 
     /// Can it be found by a name?
     fn has_name(&self) -> bool {
-        self.fs.files.lock().get(&self.key).is_some_and(|f| f.ptr_eq(&self.me))
+        self.fs.files.lock().all.get(&self.key).is_some_and(|f| f.ptr_eq(&self.me))
     }
 
     /// Writes all dirty pages to the host. An error is for whoever syncs or closes it.
@@ -2210,10 +2323,24 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(
 }
 
 fn release(h: Handle) {
+    close_here(h);
+    release_number(h.number);
+}
+
+/// Closes the cell's own copy of a handle's descriptor.
+fn close_here(h: Handle) {
     if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
         host.close(fd);
     }
-    release_number(h.number);
+}
+
+/// Lets several go, in one message. Nobody waits for it.
+fn release_numbers(mut numbers: Vec<u64>) {
+    let Some(last) = numbers.pop() else { return };
+    let mut r = release_of(last);
+    r.a = extent(numbers.as_bytes());
+    // The server reads them until it has answered.
+    let _ = Call::send_then(r, Some(Box::new(move |_| debug_assert!(numbers.len() <= RELEASED_MAX))));
 }
 
 fn release_number(number: u64) {
@@ -2473,6 +2600,7 @@ impl File for HostFile {
         drop(s);
         if write && let Some(node) = self.node.lock().upgrade() {
             node.forget_attr();
+            node.learn_in_place();
         }
         if unused && let Some(me) = self.me.upgrade() {
             let gone = self.node.lock().upgrade().is_none_or(|n| n.place.lock().gone);
@@ -2752,7 +2880,7 @@ fn all() -> Vec<Arc<HostFs>> {
 pub fn known_paths(wanted: &[(u64, u64)]) -> Vec<(u64, u64, alloc::string::String)> {
     let mut out = Vec::new();
     for fs in all() {
-        let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
+        let files: Vec<Arc<HostFile>> = fs.files.lock().all.values().filter_map(Weak::upgrade).collect();
         for f in files.iter().filter(|f| wanted.contains(&f.key)) {
             if let Some(path) = f.node.lock().upgrade().and_then(|n| n.path().ok()) {
                 let text = alloc::string::String::from_utf8_lossy(&path);
@@ -2769,7 +2897,7 @@ pub fn known_paths(wanted: &[(u64, u64)]) -> Vec<(u64, u64, alloc::string::Strin
 pub fn vacate(from: u64) -> Result<u64> {
     let mut moved = 0;
     for fs in all() {
-        let files: Vec<Arc<HostFile>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
+        let files: Vec<Arc<HostFile>> = fs.files.lock().all.values().filter_map(Weak::upgrade).collect();
         for f in files {
             if let Some(mut s) = f.state.try_lock()
                 && !s.is_flushing()

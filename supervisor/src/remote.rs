@@ -24,7 +24,7 @@ use atoll_abi::nucleus::outside::{
     UNDER_WAY, WINDOW,
 };
 use atoll_abi::report::Report;
-use atoll_abi::service::{Answer, Op, Request};
+use atoll_abi::service::{Answer, Extent, Op, Request};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::memory::{Mapping, anonymous};
@@ -371,15 +371,17 @@ impl StandIn {
             return self.take_said(request.cookie, request.a.len);
         }
         let slot = self.asked.iter().position(Option::is_none).ok_or(ErrorKind::InvalidData)?;
-        let (a, b) = (request.a.len, request.b.len);
+        let lengths = request.buffers().map(|buffer| buffer.len);
+        let all = lengths.iter().try_fold(0u64, |all, len| all.checked_add(*len));
         if [SIGNALS, TAKEN, OFFER, BURN, REPORT].contains(&request.cookie)
-            || a.checked_add(b).is_none_or(|all| all > BUFFERS_MAX)
+            || all.is_none_or(|all| all > BUFFERS_MAX)
         {
             return Err(ErrorKind::InvalidData.into());
         }
         request.a.offset = slot as u64 * BUFFERS_MAX;
-        request.b.offset = request.a.offset + a;
-        for (at, len) in [request.a.offset, request.b.offset].into_iter().zip(request.given()) {
+        request.b.offset = request.a.offset + request.a.len;
+        request.c.offset = request.b.offset + request.b.len;
+        for (Extent { offset: at, .. }, len) in request.buffers().into_iter().zip(request.given()) {
             let mut bytes = vec![0; len as usize];
             self.take(&mut bytes)?;
             // SAFETY: so many bytes are there, of a slot that is nobody's else now.
@@ -390,7 +392,7 @@ impl StandIn {
         request.cookie = slot as u64;
         // No descriptor could go back.
         match Op::from_number(request.op) {
-            Some(Op::Open) => request.arg[3] = 0,
+            Some(Op::Open | Op::Create) => request.arg[3] = 0,
             Some(Op::PassFd | Op::Socket | Op::Bind | Op::Connect | Op::Listen) => {
                 let value = Errno::ENOSYS.to_ret();
                 return self.answer(Answer { cookie: request.cookie, value, extra: 0, flags: 0 });
@@ -434,7 +436,7 @@ impl StandIn {
         let Some(request) = slot else { return Ok(()) };
         answer.cookie = request.cookie;
         let mut frame = Vec::from(answer.as_bytes());
-        for (at, len) in [request.a.offset, request.b.offset].into_iter().zip(request.filled(&answer)) {
+        for (Extent { offset: at, .. }, len) in request.buffers().into_iter().zip(request.filled(&answer)) {
             // SAFETY: so many bytes are there; the serving threads are done with this slot.
             frame
                 .extend_from_slice(unsafe { std::slice::from_raw_parts(self.place(at, len)?, len as usize) });

@@ -20,8 +20,8 @@ use atoll_abi::control::{Control, StreamKind};
 use atoll_abi::core_local::state as core_run;
 use atoll_abi::errno::Errno;
 use atoll_abi::service::{
-    ANSWER_FD, Answer, DIRENT_PLAIN, Extent, HostAttr, HostDirent, HostSetAttr, HostStatFs, Op, Request,
-    WALK_MISSING, WALK_OPENED,
+    ANSWER_FD, Answer, DIRENT_PLAIN, Extent, HostAttr, HostChanged, HostDirent, HostSetAttr, HostStatFs, Op,
+    RELEASED_MAX, Request, WALK_MISSING, WALK_OPENED,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -181,6 +181,8 @@ pub struct Server {
     /// How long it usually takes then until the next request comes, us.
     gap: AtomicU32,
     spins: Spins,
+    /// A thread looks for requests without sleeping, or has let others have its processor for a moment.
+    spinning: AtomicBool,
     begun: Instant,
     /// Requests served.
     pub served: AtomicU64,
@@ -251,6 +253,7 @@ impl Server {
             answered: AtomicU64::new(0),
             gap: AtomicU32::new(0),
             spins: Spins::default(),
+            spinning: AtomicBool::new(false),
             begun: Instant::now(),
             served: AtomicU64::new(0),
         });
@@ -294,13 +297,22 @@ impl Server {
             cores.len() < self.machine_cores
                 || cores.iter().any(|c| c.local.state.load(Ordering::Relaxed) == core_run::PARKED)
         };
+        // A core that runs is not to wait for its processor, which this thread has, while another is idle: the next bell wakes one there.
+        let in_the_way = || {
+            let here = rustix::thread::sched_getcpu() as i32;
+            let is_here = |core: usize| control.descriptor.cpu[core].load(Ordering::Relaxed) == here;
+            let runs = |core: usize| cores[core].local.state.load(Ordering::Relaxed) != core_run::PARKED;
+            (0..cores.len()).any(|core| is_here(core) && runs(core))
+        };
+        let may = || spare() && !in_the_way();
         let busy = self.gap.load(Ordering::Relaxed) <= BUSY_GAP;
-        if self.machine_cores < 2 || !spare() || !(busy || self.spins.is_time()) {
+        if self.machine_cores < 2 || !may() || !(busy || self.spins.is_time()) {
             return None;
         }
-        if control.server_awake.swap(1, Ordering::SeqCst) != 0 {
+        if self.spinning.swap(true, Ordering::Acquire) {
             return None;
         }
+        control.server_awake.store(1, Ordering::SeqCst);
         let limit = if busy { SPIN_BUSY } else { SPIN };
         let begun = Instant::now();
         let is_asked = || cores.iter().any(|c| !c.requests.is_empty());
@@ -315,17 +327,16 @@ impl Server {
             control.server_awake.store(0, Ordering::SeqCst);
             // Pairs with the cell's fence between its push and its look at this flag.
             fence(Ordering::SeqCst);
-            if is_asked() || !spare() || begun.elapsed() >= limit {
+            if is_asked() || !may() || begun.elapsed() >= limit {
                 break;
             }
             // Another serving thread, or a core of the cell, may wait for this processor, and the host gives this one whole slices. It
-            // may be away for as long then: who asks meanwhile rings.
+            // may be away for as long then: who asks meanwhile rings. Whoever is woken by that does not look for more, but sleeps when it
+            // has served: else they would take turns on the processor.
             std::thread::yield_now();
-            if control.server_awake.swap(1, Ordering::SeqCst) != 0 {
-                // Now another one looks.
-                break;
-            }
+            control.server_awake.store(1, Ordering::SeqCst);
         }
+        self.spinning.store(false, Ordering::Release);
         let request = self.take();
         self.spins.spun(request.is_some());
         if is_asked() && control.server_sleepers.load(Ordering::SeqCst) != 0 {
@@ -437,6 +448,15 @@ impl Server {
     /// Lets a handle go. It is closed when the value is dropped, without the lock.
     fn forget_handle(&self, number: u64) -> Option<impl Sized> {
         self.handles.lock().expect("no panic while handles are held").list.remove(&number)
+    }
+
+    fn release(&self, r: &Request) -> Outcome {
+        let more = self.copy_in(r.a, RELEASED_MAX * 8)?;
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        for bytes in more.chunks_exact(8) {
+            drop(self.forget_handle(number(bytes)));
+        }
+        self.forget_handle(r.arg[0]).map_or(Err(Errno::EBADF), |_| Reply::value(0))
     }
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
@@ -571,7 +591,7 @@ impl Server {
                 Reply::value(self.copy_out(r.b, &read_link(&fd)?)? as u64)
             }
             Op::Open => self.open(r),
-            Op::Release => self.forget_handle(r.arg[0]).map_or(Err(Errno::EBADF), |_| Reply::value(0)),
+            Op::Release => self.release(r),
             Op::PassFd => {
                 let h = self.handle(r.arg[0])?;
                 Ok(Reply { value: 0, extra: 0, fd: Some(h) })
@@ -635,14 +655,14 @@ impl Server {
                 let mode = r.arg[1] as u32 & 0o7777;
                 // SAFETY: a valid name.
                 check(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode) } as i64)?;
-                Reply::value(0)
+                self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))
             }
             Op::Unlink => {
                 let (dir, name) = self.parent(r.arg[0], r.a)?;
                 let flags = if r.arg[1] == 1 { libc::AT_REMOVEDIR } else { 0 };
                 // SAFETY: a valid name.
                 check(unsafe { libc::unlinkat(dir.as_raw_fd(), name.as_ptr(), flags) } as i64)?;
-                Reply::value(0)
+                self.tell_changed(r, None, Some(&dir), None)
             }
             Op::Rename => {
                 let (from, a) = self.parent(r.arg[0], r.a)?;
@@ -652,7 +672,7 @@ impl Server {
                 check(unsafe {
                     libc::renameat2(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), flags)
                 } as i64)?;
-                Reply::value(0)
+                self.tell_changed(r, Some((&to, &b)), Some(&from), Some(&to))
             }
             Op::Link => {
                 let (to, b) = self.parent(r.arg[0], r.b)?;
@@ -666,15 +686,15 @@ impl Server {
                         .map_err(|_| Errno::EINVAL)?;
                     let (at, flags) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
                     // SAFETY: valid names.
-                    let r = unsafe { libc::linkat(at, own.as_ptr(), to.as_raw_fd(), b.as_ptr(), flags) };
-                    check(r as i64)?;
-                    return Reply::value(0);
+                    let done = unsafe { libc::linkat(at, own.as_ptr(), to.as_raw_fd(), b.as_ptr(), flags) };
+                    check(done as i64)?;
+                    return self.tell_changed(r, Some((&to, &b)), None, Some(&to));
                 }
                 let (from, a) = self.parent(r.arg[0], r.a)?;
                 // SAFETY: valid names.
                 check(unsafe { libc::linkat(from.as_raw_fd(), a.as_ptr(), to.as_raw_fd(), b.as_ptr(), 0) }
                     as i64)?;
-                Reply::value(0)
+                self.tell_changed(r, Some((&to, &b)), None, Some(&to))
             }
             Op::SymLink => {
                 let target =
@@ -682,7 +702,7 @@ impl Server {
                 let (dir, name) = self.parent(r.arg[0], r.b)?;
                 // SAFETY: valid names.
                 check(unsafe { libc::symlinkat(target.as_ptr(), dir.as_raw_fd(), name.as_ptr()) } as i64)?;
-                Reply::value(0)
+                self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))
             }
             Op::MakeNode => {
                 let (dir, name) = self.parent(r.arg[0], r.a)?;
@@ -692,8 +712,9 @@ impl Server {
                 }
                 // SAFETY: a valid name.
                 check(unsafe { libc::mknodat(dir.as_raw_fd(), name.as_ptr(), mode, 0) } as i64)?;
-                Reply::value(0)
+                self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))
             }
+            Op::Create => self.create(r),
             Op::SetAttr => self.set_attr(r),
             Op::StatFs => {
                 let m = self.mount(r.arg[0])?;
@@ -771,21 +792,86 @@ impl Server {
     }
 
     /// The directory above a path, and the last name of it.
-    fn parent(&self, mount: u64, path: Extent) -> std::result::Result<(OwnedFd, CString), Errno> {
+    fn parent(&self, mount: u64, path: Extent) -> std::result::Result<(Above<'_>, CString), Errno> {
         let m = self.writable(mount)?;
         let path = self.copy_in(path, PATH_LONGEST)?;
         let (dir, name) = match path.iter().rposition(|b| *b == b'/') {
-            Some(at) => (path[..at].to_vec(), path[at + 1..].to_vec()),
-            None => (b".".to_vec(), path),
+            Some(at) => (Some(path[..at].to_vec()), path[at + 1..].to_vec()),
+            None => (None, path),
         };
         if name.is_empty() || name == b"." || name == b".." {
             return Err(Errno::EINVAL);
         }
-        let dir = CString::new(dir).map_err(|_| Errno::EINVAL)?;
         let name = CString::new(name).map_err(|_| Errno::EINVAL)?;
+        let Some(dir) = dir else {
+            // That was asked when it was mounted.
+            return m.device.map(|_| (Above::Mount(&m.root), name)).ok_or(Errno::EACCES);
+        };
+        let dir = CString::new(dir).map_err(|_| Errno::EINVAL)?;
         let fd = open_beneath(&m.root, &dir, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         check_file_system(fd.as_raw_fd())?;
-        Ok((fd, name))
+        Ok((Above::Opened(fd), name))
+    }
+
+    /// The answer to a change of the tree, which has been made: what it has made of `what`, a name in a directory, and of the directories
+    /// from and to which a name has gone.
+    fn tell_changed(
+        &self,
+        r: &Request,
+        what: Option<(&Above<'_>, &CStr)>,
+        from: Option<&Above<'_>>,
+        to: Option<&Above<'_>>,
+    ) -> Outcome {
+        if r.c.len > 0 {
+            let named = |(dir, name): (&Above<'_>, &CStr)| {
+                let known = attributes_of(dir.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW);
+                // What others have put there meanwhile is looked at when it is asked for.
+                known.ok().filter(|(_, is_mount_root)| !is_mount_root).map(|(attr, _)| attr)
+            };
+            self.tell(r, what.and_then(named), from, to)?;
+        }
+        Reply::value(0)
+    }
+
+    /// Puts attributes into the buffer for them. Those that can't be had are left out.
+    fn tell(
+        &self,
+        r: &Request,
+        what: Option<HostAttr>,
+        from: Option<&Above<'_>>,
+        to: Option<&Above<'_>>,
+    ) -> std::result::Result<(), Errno> {
+        let of = |dir: &Above<'_>| attributes(dir.as_raw_fd()).ok().map(|(attr, _)| attr);
+        let changed = HostChanged {
+            what: what.unwrap_or_default(),
+            from: from.and_then(of).unwrap_or_default(),
+            to: to.and_then(of).unwrap_or_default(),
+        };
+        self.copy_out(r.c, changed.as_bytes()).map(drop)
+    }
+
+    fn create(&self, r: &Request) -> Outcome {
+        let (dir, name) = self.parent(r.arg[0], r.a)?;
+        // Nothing that is there is opened.
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: a valid name.
+        let fd = check(unsafe {
+            libc::openat(dir.as_raw_fd(), name.as_ptr(), flags, libc::c_uint::from(r.arg[1] as u16 & 0o7777))
+        } as i64)?;
+        // SAFETY: just opened.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+        if r.c.len > 0 {
+            let attr = attributes(fd.as_raw_fd()).ok().map(|(attr, _)| attr);
+            self.tell(r, attr, None, Some(&dir))?;
+        }
+        // It is made; that it is opened, too, is a favour.
+        let handle = Arc::new(Handle { fd, write: true, mount: Some(r.arg[0]) });
+        Ok(match self.add_handle(&handle) {
+            Ok(number) => {
+                Reply { value: 0, extra: WALK_OPENED | number, fd: (r.arg[3] == 1).then_some(handle) }
+            }
+            Err(_) => Reply { value: 0, extra: 0, fd: None },
+        })
     }
 
     fn open(&self, r: &Request) -> Outcome {
@@ -991,6 +1077,10 @@ impl Server {
             // SAFETY: valid times and name.
             check(unsafe { libc::utimensat(dir, empty, times.as_ptr(), libc::AT_EMPTY_PATH) } as i64)?;
         }
+        if r.c.len > 0 {
+            let attr = attributes(dir).ok().map(|(attr, _)| attr);
+            self.tell(r, attr, None, None)?;
+        }
         Reply::value(0)
     }
 
@@ -1122,6 +1212,22 @@ impl Server {
                 self.copy_out(r.a, &arg[..n])?;
                 Reply::value(0)
             }
+        }
+    }
+}
+
+/// A directory above a name.
+enum Above<'a> {
+    /// That of a mount.
+    Mount(&'a OwnedFd),
+    Opened(OwnedFd),
+}
+
+impl AsRawFd for Above<'_> {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Above::Mount(fd) => fd.as_raw_fd(),
+            Above::Opened(fd) => fd.as_raw_fd(),
         }
     }
 }

@@ -30,7 +30,7 @@ struct Coming {
     asked: Asked,
     answer: Answer,
     /// What is still to be filled of the requester's buffers.
-    left: [Extent; 2],
+    left: [Extent; 3],
 }
 
 /// A configuration that is coming in.
@@ -96,13 +96,14 @@ impl Outside {
     /// Takes a request.
     pub fn take(&mut self, mut asked: Asked, answers: &Answers) {
         let request = &mut asked.1;
-        if request.a.len.saturating_add(request.b.len) > BUFFERS_MAX {
+        let all = request.buffers().iter().fold(0u64, |all, one| all.saturating_add(one.len));
+        if all > BUFFERS_MAX {
             // Fewer bytes may come than there is room for. Nothing else is that long.
             if Op::from_number(request.op) != Some(Op::Read) {
                 return answers.give(&asked, Err(Errno::EINVAL), 0);
             }
             request.a.len = request.a.len.min(BUFFERS_MAX);
-            request.b.len = 0;
+            (request.b.len, request.c.len) = (0, 0);
         }
         self.later.push_back(asked);
     }
@@ -250,8 +251,8 @@ impl Outside {
                 let slot = answer.cookie as usize - 1;
                 let asked = self.asked.get_mut(slot).and_then(Option::take).ok_or(Error::IoError)?;
                 let filled = asked.1.filled(&answer);
-                let left = [asked.1.a.offset, asked.1.b.offset];
-                let left = [0, 1].map(|n| Extent { offset: left[n], len: filled[n] });
+                let buffers = asked.1.buffers();
+                let left = [0, 1, 2].map(|n| Extent { offset: buffers[n].offset, len: filled[n] });
                 self.coming = Some(Coming { asked, answer, left });
             }
             let Some(coming) = &mut self.coming else { continue };
@@ -274,9 +275,9 @@ impl Outside {
 /// A request as it is sent, with what it gives.
 fn frame(request: &Request, cookie: u64) -> Vec<u8> {
     let given = request.given();
-    let mut frame = Vec::with_capacity(size_of::<Request>() + (given[0] + given[1]) as usize);
+    let mut frame = Vec::with_capacity(size_of::<Request>() + given.iter().sum::<u64>() as usize);
     frame.extend_from_slice(Request { cookie, ..*request }.as_bytes());
-    for (at, len) in [request.a.offset, request.b.offset].into_iter().zip(given) {
+    for (Extent { offset: at, .. }, len) in request.buffers().into_iter().zip(given) {
         // SAFETY: the requester's buffer, in the cell's memory, until it is answered. Programs may write to it
         // meanwhile: what is sent is what is there then.
         frame.extend_from_slice(unsafe {
