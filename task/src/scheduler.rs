@@ -53,7 +53,7 @@ const ENOUGH: u64 = 200_000;
 /// A processor of which others use so many thousandths is crowded: what can run elsewhere does.
 const CROWDED: u32 = 300;
 /// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
-const SPIN_ANSWER: u64 = 40_000;
+const SPIN_ANSWER: u64 = 100_000;
 
 /// Prepares the scheduler for `cores` cores. Before anything else here.
 pub fn init(cores: usize) {
