@@ -1098,6 +1098,17 @@ impl HostNode {
         Ok(out)
     }
 
+    /// This name is about to go. Its contents, if they are open and were never yet touched, must be had now or never.
+    fn keep_contents(&self) -> Result<()> {
+        let Some(file) = self.file.get() else { return Ok(()) };
+        let mut s = file.state.lock();
+        if s.openings > 0 && s.handle.is_none() {
+            file.is_found_by(&self.me);
+            file.obtain(&mut s, false)?;
+        }
+        Ok(())
+    }
+
     /// Finds or makes the contents of this regular file.
     fn file(&self) -> Result<Arc<HostFile>> {
         if let Some(f) = self.file.get() {
@@ -1187,6 +1198,7 @@ impl Inode for HostNode {
             return Err(Errno::EROFS);
         }
         if let (FileType::Regular, Ok(f)) = (self.kind, self.file()) {
+            f.is_found_by(&self.me);
             // What was written behind comes before.
             f.flush()?;
             if let Some(size) = change.size {
@@ -1448,12 +1460,8 @@ impl Inode for HostNode {
     fn unlink(&self, name: &[u8], dir: bool, cred: &Cred) -> Result<()> {
         let _one = self.changing.lock();
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
-        if let Some(f) = known.as_ref().and_then(|n| n.file.get()) {
-            let mut s = f.state.lock();
-            if s.openings > 0 && s.handle.is_none() {
-                // Open, never yet touched: it must be had now or never.
-                f.obtain(&mut s, false)?;
-            }
+        if let Some(node) = &known {
+            node.keep_contents()?;
         }
         let path = self.child_path(name)?;
         let (_change, asked) = self.fs.changing();
@@ -1474,11 +1482,8 @@ impl Inode for HostNode {
         let _second = (a != b).then(|| if a <= b { to.changing.lock() } else { self.changing.lock() });
         let find = |dir: &Self, name: &[u8]| Self::of(&dir.lookup(name)?)?.me.upgrade().ok_or(Errno::ENOENT);
         let (what, victim) = (find(self, name)?, find(to, new).ok());
-        if let Some(f) = victim.as_ref().and_then(|n| n.file.get()) {
-            let mut s = f.state.lock();
-            if s.openings > 0 && s.handle.is_none() {
-                f.obtain(&mut s, false)?;
-            }
+        if let Some(node) = &victim {
+            node.keep_contents()?;
         }
         if let Some(f) = what.file.get() {
             // Programs rename a finished file into place: what they wrote is to be in it.
@@ -1561,8 +1566,7 @@ impl Inode for HostNode {
                 if self.attr.lock().until <= platform().now() {
                     self.refresh()?;
                 }
-                // By this name it is there now; the one by which it was opened before may be gone.
-                *file.node.lock() = Arc::downgrade(&self);
+                file.is_found_by(&self.me);
                 let mut s = file.state.lock();
                 if write {
                     file.obtain(&mut s, true)?;
@@ -1772,6 +1776,11 @@ impl HostFile {
     pub fn identity(&self) -> (u64, u64, u64, Time) {
         let s = self.state.lock();
         (self.key.0, self.key.1, s.size, time(s.attr.mtime, s.attr.mtime_nsec))
+    }
+
+    /// By this name it is there now; the one by which it was found before may be gone.
+    fn is_found_by(&self, node: &Weak<HostNode>) {
+        *self.node.lock() = node.clone();
     }
 
     /// Makes sure that there is a host descriptor that can do what is needed.

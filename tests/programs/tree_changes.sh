@@ -1,0 +1,122 @@
+# Threads that change one tree, each its own names of shared directories: what a change has made of attributes is seen at once.
+# needs: python3
+# timeout: 120
+cat > changes.py <<'END'
+import os, random, stat, sys, threading
+
+THREADS, STEPS = 4, 700
+wrong = []
+
+def check(what, is_so, should):
+    if is_so != should and len(wrong) < 20:
+        wrong.append(f'{what}: {is_so}, should be {should}')
+
+class Model(threading.Thread):
+    def __init__(self, number):
+        super().__init__()
+        self.r, self.me = random.Random(number), number
+        # Names to files, and files: mode, size, time, names.
+        self.names, self.dirs, self.made = {}, 0, 0
+        self.mine = f'own{number}'
+        os.mkdir(self.mine)
+
+    def name(self):
+        self.made += 1
+        return f'{self.r.choice(["shared", "shared/sub", self.mine])}/{self.me}_{self.made}'
+
+    def some(self):
+        return self.r.choice(sorted(self.names)) if self.names else None
+
+    def see(self, name):
+        f, s = self.names[name], os.stat(name)
+        check(f'mode of {name}', stat.S_IMODE(s.st_mode), f['mode'])
+        check(f'size of {name}', s.st_size, f['size'])
+        check(f'names of {name}', s.st_nlink, sum(1 for other in self.names.values() if other is f))
+        if f['time'] is not None:
+            check(f'time of {name}', s.st_mtime_ns, f['time'])
+
+    def step(self):
+        do, name = self.r.randrange(12), self.some()
+        if do <= 2 or name is None:
+            name, mode, size = self.name(), self.r.choice([0o600, 0o644, 0o444, 0o640]), self.r.choice([0, 1, 100, 5000, 70000])
+            dir = os.path.dirname(name)
+            fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+            os.write(fd, b'a' * size)
+            check('what was written', os.pread(fd, 1 << 20, 0), b'a' * size)
+            os.close(fd)
+            self.names[name] = {'mode': mode, 'size': size, 'time': None}
+            check(f'{name} in its directory', os.path.basename(name) in os.listdir(dir), True)
+        elif do == 3:
+            self.names[name]['mode'] = mode = self.r.choice([0o600, 0o755, 0o400])
+            os.chmod(name, mode)
+        elif do == 4:
+            new = self.name()
+            os.rename(name, new)
+            self.names[new] = self.names.pop(name)
+            check(f'{name} after it was renamed', os.path.exists(name), False)
+            name = new
+        elif do == 5:
+            new = self.name()
+            os.link(name, new)
+            self.names[new] = self.names[name]
+            self.see(new)
+        elif do == 6:
+            os.unlink(name)
+            f = self.names.pop(name)
+            check(f'{name} after it was removed', os.path.lexists(name), False)
+            name = next((other for other, g in self.names.items() if g is f), None)
+        elif do == 7:
+            self.names[name]['time'] = t = self.r.randrange(10**18)
+            os.utime(name, ns=(t, t))
+        elif do == 8:
+            self.names[name]['size'] = size = self.r.choice([0, 10, 100000])
+            os.truncate(name, size)
+            self.names[name]['time'] = None
+        elif do == 9:
+            with open(name, 'ab') as f:
+                f.write(b'more')
+            self.names[name]['size'] += 4
+            self.names[name]['time'] = None
+        elif do == 10:
+            self.dirs += 1
+            os.mkdir(f'{self.mine}/dir{self.dirs}')
+            check('names of the directory', os.stat(self.mine).st_nlink, 2 + self.dirs)
+        elif self.dirs:
+            os.rmdir(f'{self.mine}/dir{self.dirs}')
+            self.dirs -= 1
+            check('names of the directory', os.stat(self.mine).st_nlink, 2 + self.dirs)
+        if name:
+            self.see(name)
+            # Of a target that replaces another.
+            if do == 4 and len(self.names) > 2:
+                victim = self.some()
+                if victim != name:
+                    if self.names[victim] is not self.names[name]:
+                        os.rename(name, victim)
+                        self.names[victim] = self.names.pop(name)
+                    name = victim
+                    self.see(name)
+
+    def run(self):
+        try:
+            for _ in range(STEPS):
+                self.step()
+            for name in self.names:
+                self.see(name)
+        except OSError as e:
+            wrong.append(repr(e))
+
+os.umask(0o22)
+os.makedirs('shared/sub')
+threads = [Model(n) for n in range(THREADS)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(*wrong[:20], sep='\n')
+for t in threads: print(t.me, len(t.names), t.dirs, t.made)
+END
+$RUN python3 changes.py
+# Another process of the host sees all of it.
+find shared own? -type f -printf '%p %m %s %n\n' | sort | md5sum
+# The host changes it, and takes a name for another file.
+echo old > f; $RUN sh -c 'cat f; stat -c %s f'; chmod 600 f; echo longer > g; mv g f; $RUN sh -c 'cat f; stat -c "%s %a" f'
+$RUN sh -c 'umask 077; : > h; stat -c %a h; echo x > h; stat -c %s h; chmod 0444 h; echo y 2> /dev/null >> h; stat -c "%s %a" h; mkfifo p; ln -s h l; ln h m; stat -c "%F %h" p l m; rm m; stat -c %h h'
