@@ -1277,6 +1277,12 @@ impl Inode for HostNode {
         self.lookup_on_the_way(name, &[], false)
     }
 
+    fn knows_nothing_of(&self, name: &[u8]) -> bool {
+        let now = self.fs.horizon();
+        let names = self.names.lock();
+        names.complete <= now && names.known.get(name).is_none_or(|n| n.until <= now)
+    }
+
     fn lookup_on_the_way(&self, name: &[u8], rest: &[Vec<u8>], opens: bool) -> Result<InodeRef> {
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
         let now = self.fs.horizon();

@@ -196,6 +196,8 @@ pub struct Walk {
     pub target: Target,
     /// The path ended in a slash.
     pub slash: bool,
+    /// Nobody was asked whether it is missing ([`How::makes`]).
+    pub guessed: bool,
 }
 
 impl Walk {
@@ -226,6 +228,8 @@ pub struct How {
     pub one_mount: bool,
     /// What is found is going to be opened to be read, if it is a regular file: a file system can have that ready.
     pub opens: bool,
+    /// The last component is to be made: where nothing is known of it, it is taken to be missing. Who makes it is told if that is not so.
+    pub makes: bool,
 }
 
 /// Who walks, and from where.
@@ -411,7 +415,7 @@ impl Walker<'_> {
         loop {
             let Some(name) = rest.pop() else {
                 let dir = at.above();
-                return Ok(Walk { dir, name: Vec::new(), target: Target::Found(at), slash });
+                return Ok(Walk { dir, name: Vec::new(), target: Target::Found(at), slash, guessed: false });
             };
             if at.inode.kind() != FileType::Directory {
                 return Err(Errno::ENOTDIR);
@@ -444,12 +448,16 @@ impl Walker<'_> {
                 return Err(Errno::ENAMETOOLONG);
             }
             let last = rest.is_empty();
-            let next = match self.tree.mounted(&at, &name) {
+            let mounted = self.tree.mounted(&at, &name);
+            if last && how.makes && !slash && mounted.is_none() && at.inode.knows_nothing_of(&name) {
+                return Ok(Walk { dir: at, name, target: Target::Missing, slash, guessed: true });
+            }
+            let next = match mounted {
                 Some(mount) => Location { inode: mount.root.clone(), mount },
                 None => match at.inode.lookup_on_the_way(&name, &rest, how.opens) {
                     Ok(inode) => Location { mount: at.mount, inode },
                     Err(Errno::ENOENT) if last => {
-                        return Ok(Walk { dir: at, name, target: Target::Missing, slash });
+                        return Ok(Walk { dir: at, name, target: Target::Missing, slash, guessed: false });
                     }
                     Err(e) => return Err(e),
                 },
@@ -484,13 +492,25 @@ impl Walker<'_> {
                     Some(Ok(Magic::Place(place))) => {
                         *until = None;
                         if last {
-                            return Ok(Walk { dir: at, name, target: Target::Found(place), slash });
+                            return Ok(Walk {
+                                dir: at,
+                                name,
+                                target: Target::Found(place),
+                                slash,
+                                guessed: false,
+                            });
                         }
                         at = place;
                     }
                     Some(Ok(Magic::Open(file))) => {
                         if last {
-                            return Ok(Walk { dir: at, name, target: Target::Open(file), slash });
+                            return Ok(Walk {
+                                dir: at,
+                                name,
+                                target: Target::Open(file),
+                                slash,
+                                guessed: false,
+                            });
                         }
                         at = file.place().cloned().ok_or(Errno::ENOTDIR)?;
                     }
@@ -501,7 +521,7 @@ impl Walker<'_> {
                 if slash && next.inode.kind() != FileType::Directory {
                     return Err(Errno::ENOTDIR);
                 }
-                return Ok(Walk { dir: at, name, target: Target::Found(next), slash });
+                return Ok(Walk { dir: at, name, target: Target::Found(next), slash, guessed: false });
             }
             at = next;
         }

@@ -158,6 +158,10 @@ pub trait Inode: Send + Sync {
     fn lookup_on_the_way(&self, name: &[u8], _rest: &[Vec<u8>], _opens: bool) -> Result<InodeRef> {
         self.lookup(name)
     }
+    /// Would it have to ask others whether there is this name in this directory?
+    fn knows_nothing_of(&self, _name: &[u8]) -> bool {
+        false
+    }
     /// The directory that this is in; None for a file system's root, and for what has no single place.
     fn parent(&self) -> Option<InodeRef> {
         None

@@ -145,11 +145,12 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
     let how = How {
         no_follow: how.no_follow || exclusive || flags & linux::O_NOFOLLOW != 0,
         opens: flags & other == linux::O_RDONLY,
+        makes: exclusive,
         ..how
     };
     let umask = task.fs.umask.load(Ordering::Relaxed);
     with_walker(task, dir, path, how, |walker, from| {
-        let mut tries = 0;
+        let (mut tries, mut how) = (0, how);
         loop {
             let (target, walk) = if create {
                 let walk = walker.walk(from, path, how)?;
@@ -172,6 +173,11 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                         // Somebody was faster.
                         Err(Errno::EEXIST) if !exclusive && tries < TRIES_MAX => {
                             tries += 1;
+                            continue;
+                        }
+                        // What is there is a better reason.
+                        Err(_) if walk.guessed => {
+                            how.makes = false;
                             continue;
                         }
                         Err(e) => return Err(e),
@@ -409,6 +415,7 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
         no_magic: r & linux::RESOLVE_NO_MAGICLINKS != 0,
         one_mount: r & linux::RESOLVE_NO_XDEV != 0,
         opens: false,
+        makes: false,
     };
     if walk_how.beneath && walk_how.in_root {
         return Err(Errno::EINVAL);
@@ -737,8 +744,15 @@ fn make(c: &Call, dir: i32, path: u64, node: NewNode, mode: u32) -> Result<u64> 
     let path = get_path(path)?;
     let umask = c.task.fs.umask.load(Ordering::Relaxed);
     with_walker(c.task, dir, &path, How::default(), |w, from| {
-        let walk = w.walk(from, &path, How { no_follow: true, ..How::default() })?;
-        w.create(&walk, node, mode & 0o7777 & !umask).map(|_| 0)
+        let how = How { no_follow: true, makes: true, ..How::default() };
+        let walk = w.walk(from, &path, how)?;
+        let made = w.create(&walk, node, mode & 0o7777 & !umask);
+        if made.is_err() && walk.guessed {
+            // What is there is a better reason.
+            let walk = w.walk(from, &path, How { makes: false, ..how })?;
+            return w.create(&walk, node, mode & 0o7777 & !umask).map(|_| 0);
+        }
+        made.map(|_| 0)
     })
 }
 
