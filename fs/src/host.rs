@@ -1135,8 +1135,12 @@ impl HostNode {
         r.c = extent_mut(&mut out);
         r.arg[1..].copy_from_slice(&args);
         let call = Call::send(r)?;
-        // Perhaps it has changed all the same.
-        call.wait().inspect_err(|_| self.forget_attr())?;
+        call.wait().inspect_err(|e| {
+            // Perhaps it has changed all the same.
+            if *e != Errno::EEXIST {
+                self.forget_attr();
+            }
+        })?;
         let number = call.extra();
         let handle = (number & WALK_OPENED != 0).then(|| Handle {
             number: number & !WALK_OPENED,

@@ -1042,16 +1042,16 @@ impl Server {
     fn set_attr(&self, r: &Request) -> Outcome {
         let bytes = self.copy_in(r.b, size_of::<HostSetAttr>())?;
         let h = HostSetAttr::read_from_bytes(&bytes).map_err(|_| Errno::EINVAL)?;
-        let fd = if r.arg[1] == 1 {
+        let (m, fd) = if r.arg[1] == 1 {
             let handle = self.handle(r.arg[2])?;
-            self.writable(handle.mount.ok_or(Errno::EBADF)?)?;
-            handle.fd.try_clone().map_err(|_| Errno::EMFILE)?
+            let m = self.writable(handle.mount.ok_or(Errno::EBADF)?)?;
+            (m, handle.fd.try_clone().map_err(|_| Errno::EMFILE)?)
         } else {
             let m = self.writable(r.arg[0])?;
-            open_beneath(&m.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
+            (m, open_beneath(&m.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?)
         };
         let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
-        check_file_system(fd.as_raw_fd())?;
+        m.check_file_system(&fd, &a)?;
         let (dir, empty) = (fd.as_raw_fd(), c"".as_ptr());
         if h.mask & 6 != 0 {
             let id = |bit: u32, id: u32| if h.mask & bit != 0 { id } else { u32::MAX };
@@ -1063,10 +1063,7 @@ impl Server {
             if a.mode & libc::S_IFMT == libc::S_IFLNK {
                 return Err(Errno::EOPNOTSUPP);
             }
-            // The descriptor is only a path: by its name in /proc, which is ours.
-            let own = CString::new(format!("/proc/self/fd/{dir}")).map_err(|_| Errno::EINVAL)?;
-            // SAFETY: a valid name.
-            check(unsafe { libc::chmod(own.as_ptr(), h.mode & 0o7777) } as i64)?;
+            change_mode(dir, h.mode & 0o7777)?;
         }
         if h.mask & 0x30 != 0 {
             let one = |bit: u32, sec: i64, nsec: u32| libc::timespec {
@@ -1329,6 +1326,27 @@ fn is_plain(dir: RawFd, name: &CStr) -> bool {
     let path = [format!("/proc/self/fd/{dir}/").as_bytes(), name.to_bytes_with_nul()].concat();
     // SAFETY: as above.
     is_none(check(unsafe { libc::llistxattr(path.as_ptr().cast(), nothing, 0) } as i64))
+}
+
+/// Changes the mode of what a descriptor stands for, which may be only a path.
+fn change_mode(fd: RawFd, mode: u32) -> std::result::Result<(), Errno> {
+    // Linux 6.6.
+    const SYS_FCHMODAT2: i64 = 452;
+    static OLD: AtomicBool = AtomicBool::new(false);
+    if !OLD.load(Ordering::Relaxed) {
+        // SAFETY: a valid name.
+        let changed = unsafe { libc::syscall(SYS_FCHMODAT2, fd, c"".as_ptr(), mode, libc::AT_EMPTY_PATH) };
+        match check(changed) {
+            Err(Errno::ENOSYS) => OLD.store(true, Ordering::Relaxed),
+            // What a filter around this process says of a call that it doesn't know, too: asked again in the other way.
+            Err(Errno::EPERM) => {}
+            other => return other.map(drop),
+        }
+    }
+    // By its name in /proc, which is ours.
+    let own = CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: a valid name.
+    check(unsafe { libc::chmod(own.as_ptr(), mode) } as i64).map(drop)
 }
 
 /// Attributes of an open descriptor. Is it where a file system is mounted? The cell mounts its own /proc over the host's.

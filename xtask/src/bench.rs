@@ -59,6 +59,8 @@ pub enum Which {
     Entry,
     /// Threads that open, read and close files, on all processors.
     Files,
+    /// Many files of a directory of the host: names and attributes one by one, and tar, cp, find, chmod, git and rm.
+    Tree,
     /// Starting and ending programs, and doing nothing.
     Startup,
     /// Servers under load.
@@ -139,6 +141,7 @@ pub fn run(options: &Options) -> Result<()> {
         match which {
             Which::Entry => entry(options, dir.path())?,
             Which::Files => files(options, dir.path())?,
+            Which::Tree => tree(options)?,
             Which::Startup => startup(options, dir.path())?,
             Which::Servers => servers(options, dir.path())?,
             Which::Boot => nucleus::boot(options, dir.path())?,
@@ -191,6 +194,73 @@ fn files(options: &Options, dir: &Path) -> Result<()> {
         Row::more(format!("{name}: open, read 32 KiB, close"), "1/s", &mut linux, &mut cell)
             .print(options.json);
     }
+    Ok(())
+}
+
+/// Directories of the tree, and files of each.
+const TREE: [usize; 2] = [200, 15];
+
+/// What is done with the tree of `$1/tree.tar` in `$1`: prints what, and how long it took, ns.
+const TREE_STEPS: &str = r#"
+set -e
+cd "$1"; rm -rf work; mkdir work; cd work
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
+t() { local name=$1 begun=$EPOCHREALTIME ended; shift; "$@" > /dev/null; ended=$EPOCHREALTIME; echo "$name $(( (${ended/./} - ${begun/./}) * 1000 ))"; }
+t 'tar x' tar xf ../tree.tar
+t 'cp -r' cp -r source copy
+t 'find -newer' find . -type f -newer ../tree.tar
+t 'grep -r' bash -c 'grep -r nosuchword source || :'
+t 'chmod -R' chmod -R g+w copy
+t 'rm -r' rm -r copy
+git init -q repo; mv source repo; cd repo; git config user.email a@b; git config user.name a; git config gc.auto 0
+t 'git add' git add -A
+t 'git commit' git commit -qm all
+t 'git status' git status
+cd ..
+t 'git clone' git clone -q repo clone
+cd ..; rm -rf work
+"#;
+
+fn tree(options: &Options) -> Result<()> {
+    need(&[("git", "git"), ("tar", "tar")])?;
+    // In memory: ext4 looks for a long time for the number of a new file when many were removed lately, by whichever side.
+    let dir = tempfile::Builder::new().prefix("atoll-bench-").tempdir_in("/dev/shm")?;
+    let dir = dir.path();
+    let program = compile("tree", dir)?;
+    let work = dir.join("names");
+    fs::create_dir_all(&work)?;
+    let path = work.display().to_string();
+    compare_times(options.rounds, options.json, str::to_string, dir, &program, &[&path])?;
+    let [directories, files] = TREE;
+    for d in 0..directories {
+        let dir = dir.join(format!("source/{}/{d}", d % 10));
+        fs::create_dir_all(&dir)?;
+        for f in 0..files {
+            // From a few bytes to 64 KiB, most of them short, as those of programs are.
+            let len = 1usize << (d * 7 + f * 5) % 17;
+            fs::write(
+                dir.join(format!("file{f}.txt")),
+                format!("{d} {f} of some lines\n").repeat(len.div_ceil(20)),
+            )?;
+        }
+    }
+    build::run(Command::new("tar").arg("-cf").arg(dir.join("tree.tar")).arg("-C").arg(dir).arg("source"))?;
+    fs::remove_dir_all(dir.join("source"))?;
+    let place = dir.display().to_string();
+    let mut table = Table::default();
+    // The first round brings all into memory and does not count.
+    for round in 0..=options.rounds {
+        for (n, side) in SIDES.into_iter().enumerate() {
+            let said = output(side, dir, "bash", &["-c", TREE_STEPS, "tree", &place])?;
+            if round > 0 {
+                table.add_times(n, &said, str::to_string)?;
+            }
+        }
+    }
+    table.print(options.json, |name, linux, cell| {
+        linux.iter_mut().chain(cell.iter_mut()).for_each(|t| *t /= 1e6);
+        Row::less(name, "ms", linux, cell)
+    });
     Ok(())
 }
 
