@@ -9,7 +9,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::books::Meter;
-use crate::polling::{Polling, Tries};
+use crate::polling::{Answers, Polling, Tries};
 use crate::rcu::Limbo;
 use crate::ready::{Ready, Why};
 use crate::thread::{Thread, ThreadRef};
@@ -126,7 +126,7 @@ pub(crate) struct Private {
     pub events: Events,
     pub polling: Polling,
     /// Whether to look, before the core sleeps, for an answer that is under way.
-    pub answers: Tries,
+    pub answers: Answers,
     /// Whether to look, before a thread sleeps, if it need not.
     pub looks: Tries,
     /// How long after a thread has begun to run those that wait for it are looked at, if another core is idle, ns.
@@ -322,7 +322,7 @@ impl Core {
                 acted: false,
                 events: Events::new(),
                 polling: Polling::new(),
-                answers: Tries::new(),
+                answers: Answers::new(),
                 looks: Tries::new(),
                 spread_after: crate::scheduler::SPREAD_AFTER,
                 messages: Queues::new(SchedulerKind::Wfq, 1, 0),

@@ -42,6 +42,44 @@ impl Tries {
     }
 }
 
+/// An answer of the platform's comes soon if it takes no longer than this, ns: whoever gives it may have to be woken first.
+const SOON: u64 = 60_000;
+/// For how long a core looks where nearly all come soon, ns.
+const ANSWER_MOST: u64 = 100_000;
+/// All of them, most of those lately, and nearly all.
+const ALL: u32 = 1 << 16;
+const MOST: u32 = ALL / 10 * 7;
+const NEARLY_ALL: u32 = ALL / 10 * 9;
+
+/// How long a core that has nothing to do looks whether what it asked the platform for has been answered, before it sleeps: that pays where most
+/// come in less time than it takes to sleep and to be woken. What waits for a disk is slept for. When an answer came is known in either case, so
+/// nothing has to be tried.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    /// The part of them that came soon, lately.
+    soon: u32,
+}
+
+impl Answers {
+    pub const fn new() -> Self {
+        Answers { soon: ALL }
+    }
+
+    /// For how long to look this time, ns.
+    pub fn time(&self) -> u64 {
+        match self.soon {
+            NEARLY_ALL.. => ANSWER_MOST,
+            MOST.. => SOON,
+            _ => 0,
+        }
+    }
+
+    /// An answer came so long after the core had nothing left to do, ns, while it looked or slept; without the time that being woken took.
+    pub fn came(&mut self, after: u64) {
+        self.soon = self.soon / 8 * 7 + if after <= SOON { ALL / 8 } else { 0 };
+    }
+}
+
 /// What a core knows of it.
 #[derive(Debug)]
 pub(crate) struct Polling {
@@ -69,10 +107,9 @@ impl Polling {
         ns < self.wake
     }
 
-    /// The core has slept and has what it waited for `after` ns after it had nothing left to do. Would it have found it by looking for
-    /// so long, without being woken?
-    pub fn would_have_been_there(&self, after: u64, looking: u64) -> bool {
-        after < looking + self.wake
+    /// The core has slept and has what it waited for `after` ns after it had nothing left to do. When was it there, without being woken?
+    pub fn was_there(&self, after: u64) -> u64 {
+        after.saturating_sub(self.wake)
     }
 
     /// For how long to look this time, ns.
@@ -167,6 +204,39 @@ mod tests {
             assert!(looked < 0.001, "{after}: {looked}");
             assert!(found < 0.001);
         }
+    }
+
+    /// Answers are looked for where they come soon, and nowhere else.
+    #[test]
+    fn looks_for_answers_that_come_soon() {
+        // How long it looked, on average, and how many it found.
+        let run = |after: &dyn Fn(u64) -> u64| {
+            let mut answers = Answers::new();
+            let (mut looked, mut found) = (0, 0);
+            for n in 0..10_000 {
+                let (after, time) = (after(n), answers.time());
+                looked += time.min(after);
+                found += u64::from(after <= time);
+                answers.came(after);
+            }
+            (looked / 10_000, found)
+        };
+        assert_eq!(run(&|_| 12_000), (12_000, 10_000));
+        // Who gives them sleeps now and then.
+        let (_, found) = run(&|n| if n % 5 == 0 { 50_000 } else { 12_000 });
+        assert_eq!(found, 10_000);
+        for late in [70_000, 300_000, 5_000_000] {
+            let (looked, found) = run(&|_| late);
+            assert!(looked < 100 && found < 4, "{late}: {looked} {found}");
+        }
+        // Every other one waits for a disk; one of twenty does.
+        let (looked, _) = run(&|n| if n % 2 == 0 { 400_000 } else { 12_000 });
+        assert!(looked < 100, "{looked}");
+        let (looked, found) = run(&|n| if n % 20 == 0 { 400_000 } else { 12_000 });
+        assert!(looked < 18_000 && found > 9_000, "{looked} {found}");
+        // It begins again when they do.
+        let (_, found) = run(&|n| if n < 100 { 400_000 } else { 12_000 });
+        assert!(found > 9_850, "{found}");
     }
 
     /// Two cores that answer each other, and both sleep at first: each finds the other awake after a few rounds.

@@ -52,8 +52,6 @@ const BALANCE_EVERY: u64 = 50_000_000;
 const ENOUGH: u64 = 200_000;
 /// A processor of which others use so many thousandths is crowded: what can run elsewhere does.
 const CROWDED: u32 = 300;
-/// How long an idle core looks at its rings before it sleeps, when an answer is under way, ns.
-const SPIN_ANSWER: u64 = 100_000;
 
 /// Prepares the scheduler for `cores` cores. Before anything else here.
 pub fn init(cores: usize) {
@@ -492,15 +490,16 @@ fn idle(now: u64) -> u64 {
     this.meter.found_nothing(searched, start);
     this.meter.worked(searched);
     let expects = spare && !is_crowded(this) && area.outstanding.load(Ordering::Relaxed) != 0;
-    if expects && with_private_of(this, |p| p.answers.is_time()) {
-        let until = start + SPIN_ANSWER;
-        let mut in_vain = false;
+    let looks = if expects { with_private_of(this, |p| p.answers.time()) } else { 0 };
+    if looks > 0 {
+        let (mut in_vain, mut now) = (false, start);
         while !platform().has_answers() && nothing_arrived(this) && !in_vain {
             core::hint::spin_loop();
-            in_vain = platform().now() > until;
+            now = platform().now();
+            in_vain = now > start + looks;
         }
-        if in_vain || platform().has_answers() {
-            with_private_of(this, |p| p.answers.tried(!in_vain));
+        if platform().has_answers() {
+            with_private_of(this, |p| p.answers.came(now.saturating_sub(start)));
         }
     }
     let deadline = with_private(|p| {
@@ -549,8 +548,8 @@ fn idle(now: u64) -> u64 {
         let after = now.saturating_sub(had_nothing);
         let answered = expects && platform().has_answers();
         with_private(|p| {
-            if answered && p.polling.would_have_been_there(after, SPIN_ANSWER) {
-                p.answers.tried(true);
+            if answered {
+                p.answers.came(p.polling.was_there(after));
             }
             p.polling.slept(after, wake);
         });
