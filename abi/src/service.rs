@@ -57,8 +57,8 @@ pub enum Op {
     Truncate,
     /// `fallocate(2)` on handle `arg[0]`: mode `arg[1]`, offset `arg[2]`, length `arg[3]`.
     Allocate,
-    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`. This and all below that change a name or attributes put a [`HostChanged`]
-    /// into `c`, if that is not empty.
+    /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`. This and the others that change names or the attributes of files ([`Op::changes_tree`])
+    /// put a [`HostChanged`] into `c`, if that is not empty.
     MakeDir,
     /// Removes the name `a` on mount `arg[0]`; `arg[1]` = 1: a directory.
     Unlink,

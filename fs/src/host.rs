@@ -58,7 +58,7 @@ const NOTED_SELDOM: u64 = 1_000_000;
 /// No device has this number.
 const GONE: u64 = u64::MAX;
 /// Files that are looked at together where memory is short.
-const FILES_AT_ONCE: usize = 32;
+const FILES_AT_ONCE: usize = 128;
 /// Appended bytes of a file after which its writer waits: so many arrive in one piece.
 const APPENDED_MAX: u64 = CHUNK;
 /// How long written bytes stay in the cell at most, ns.
@@ -607,8 +607,13 @@ impl HostFs {
             idle.drain(..IDLE_AT_ONCE).collect()
         };
         let mut numbers = Vec::with_capacity(out.len());
+        let mut busy = Vec::new();
         for f in out {
-            let mut s = f.state.lock();
+            // Who has it locked may wait for a disk.
+            let Some(mut s) = f.state.try_lock() else {
+                busy.push(f.clone());
+                continue;
+            };
             if s.openings == 0
                 && s.chunks.dirty_pages() == 0
                 && f.maps.load(Ordering::Relaxed) == 0
@@ -620,6 +625,9 @@ impl HostFs {
             }
         }
         release_numbers(numbers);
+        if !busy.is_empty() {
+            self.idle.lock().extend(busy);
+        }
     }
 }
 
@@ -975,7 +983,14 @@ impl HostNode {
     fn adopt_made(&self, handle: Handle, attr: &HostAttr) {
         match self.file() {
             Ok(file) if file.key == (attr.dev, attr.ino) => {
-                file.install(&mut file.state.lock(), handle, attr);
+                let mut s = file.state.lock();
+                if s.handle.is_some() {
+                    // Another thread has found the name and opened it, and may be about to use that.
+                    drop(s);
+                    return release(handle);
+                }
+                file.install(&mut s, handle, attr);
+                drop(s);
                 // It may be that it isn't opened after all.
                 self.fs.retire(file);
             }
@@ -1942,6 +1957,11 @@ impl HostFile {
             }
             return;
         }
+        if s.written.is_none() && (s.attr.ctime, s.attr.ctime_nsec) > (attr.ctime.sec, attr.ctime.nsec) {
+            // What was written has gone out since the name was asked for.
+            let now = attr_of(&s.attr);
+            (attr.mtime, attr.ctime, attr.blocks) = (now.mtime, now.ctime, now.blocks);
+        }
         if s.writers > 0 || s.chunks.dirty_pages() > 0 || s.written.is_some() {
             attr.size = s.size;
             if let Some(t) = s.written {
@@ -2617,7 +2637,9 @@ impl File for HostFile {
         }
         let (unused, held) = (s.openings == 0, s.handle.is_some());
         drop(s);
-        if write && let Some(node) = self.node.lock().upgrade() {
+        // Who has the contents locked may ask for the name: not with that locked.
+        let node = self.node.lock().upgrade().filter(|_| write);
+        if let Some(node) = node {
             node.forget_attr();
             node.learn_in_place();
         }

@@ -52,31 +52,42 @@ const MOST: u32 = ALL / 10 * 7;
 const NEARLY_ALL: u32 = ALL / 10 * 9;
 
 /// How long a core that has nothing to do looks whether what it asked the platform for has been answered, before it sleeps: that pays where most
-/// come in less time than it takes to sleep and to be woken. What waits for a disk is slept for. When an answer came is known in either case, so
-/// nothing has to be tried.
+/// come in less time than it takes to sleep and to be woken. What waits for a disk is slept for, and so is what may never come (a
+/// terminal's input): each look in vain puts off the next one.
 #[derive(Debug)]
 pub(crate) struct Answers {
+    tries: Tries,
     /// The part of them that came soon, lately.
     soon: u32,
 }
 
 impl Answers {
     pub const fn new() -> Self {
-        Answers { soon: ALL }
+        Answers { tries: Tries::new(), soon: ALL }
     }
 
     /// For how long to look this time, ns.
-    pub fn time(&self) -> u64 {
+    pub fn time(&mut self) -> u64 {
         match self.soon {
+            MOST.. if !self.tries.is_time() => 0,
             NEARLY_ALL.. => ANSWER_MOST,
             MOST.. => SOON,
             _ => 0,
         }
     }
 
+    /// It looked, and none came.
+    pub fn was_in_vain(&mut self) {
+        self.tries.tried(false);
+    }
+
     /// An answer came so long after the core had nothing left to do, ns, while it looked or slept; without the time that being woken took.
     pub fn came(&mut self, after: u64) {
-        self.soon = self.soon / 8 * 7 + if after <= SOON { ALL / 8 } else { 0 };
+        let soon = after <= SOON;
+        self.soon = self.soon / 8 * 7 + if soon { ALL / 8 } else { 0 };
+        if soon {
+            self.tries.tried(true);
+        }
     }
 }
 
@@ -217,6 +228,9 @@ mod tests {
                 let (after, time) = (after(n), answers.time());
                 looked += time.min(after);
                 found += u64::from(after <= time);
+                if time > 0 && after > time {
+                    answers.was_in_vain();
+                }
                 answers.came(after);
             }
             (looked / 10_000, found)
@@ -233,7 +247,11 @@ mod tests {
         let (looked, _) = run(&|n| if n % 2 == 0 { 400_000 } else { 12_000 });
         assert!(looked < 100, "{looked}");
         let (looked, found) = run(&|n| if n % 20 == 0 { 400_000 } else { 12_000 });
-        assert!(looked < 18_000 && found > 9_000, "{looked} {found}");
+        assert!(looked < 18_000 && found > 8_900, "{looked} {found}");
+        // None comes.
+        let mut answers = Answers::new();
+        let mut look = || Some(answers.time()).filter(|time| *time > 0).inspect(|_| answers.was_in_vain());
+        assert!((0..10_000).filter_map(|_| look()).count() < 25);
         // It begins again when they do.
         let (_, found) = run(&|n| if n < 100 { 400_000 } else { 12_000 });
         assert!(found > 9_850, "{found}");

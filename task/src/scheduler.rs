@@ -490,23 +490,29 @@ fn idle(now: u64) -> u64 {
     this.meter.found_nothing(searched, start);
     this.meter.worked(searched);
     let expects = spare && !is_crowded(this) && area.outstanding.load(Ordering::Relaxed) != 0;
+    let deadline = with_private(|p| {
+        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        // A class that is over its limit may go on some time.
+        Some(timer.min(p.ready.next(now))).filter(|at| *at != u64::MAX)
+    });
     let looks = if expects { with_private_of(this, |p| p.answers.time()) } else { 0 };
     if looks > 0 {
         let (mut in_vain, mut now) = (false, start);
-        while !platform().has_answers() && nothing_arrived(this) && !in_vain {
+        while !platform().has_answers()
+            && nothing_arrived(this)
+            && !in_vain
+            && deadline.is_none_or(|deadline| now < deadline)
+        {
             core::hint::spin_loop();
             now = platform().now();
             in_vain = now > start + looks;
         }
         if platform().has_answers() {
             with_private_of(this, |p| p.answers.came(now.saturating_sub(start)));
+        } else if in_vain {
+            with_private_of(this, |p| p.answers.was_in_vain());
         }
     }
-    let deadline = with_private(|p| {
-        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        // A class that is over its limit may go on some time.
-        Some(timer.min(p.ready.next(now))).filter(|at| *at != u64::MAX)
-    });
     let had_nothing = start;
     let start = look_for_others(this, start, deadline);
     // Between two parts of it, it looks for events.

@@ -120,3 +120,11 @@ find shared own? -type f -printf '%p %m %s %n\n' | sort | md5sum
 # The host changes it, and takes a name for another file.
 echo old > f; $RUN sh -c 'cat f; stat -c %s f'; chmod 600 f; echo longer > g; mv g f; $RUN sh -c 'cat f; stat -c "%s %a" f'
 $RUN sh -c 'umask 077; : > h; stat -c %a h; echo x > h; stat -c %s h; chmod 0444 h; echo y 2> /dev/null >> h; stat -c "%s %a" h; mkfifo p; ln -s h l; ln h m; stat -c "%F %h" p l m; rm m; stat -c %h h'
+# What is written after a name was changed shows at once, too, and its times don't go back.
+$RUN python3 -c '
+import os, time
+fd = os.open("t1", os.O_CREAT | os.O_RDWR)
+os.write(fd, b"a" * 5000); os.rename("t1", "t2"); before = os.fstat(fd).st_mtime_ns
+time.sleep(0.05); os.write(fd, b"b" * 9000); written = os.fstat(fd).st_mtime_ns; os.fsync(fd)
+a = os.fstat(fd); time.sleep(0.6); b = os.fstat(fd)
+print(a.st_size, a.st_mtime_ns > before, abs(a.st_mtime_ns - written) < 30000000, (a.st_mtime_ns, a.st_ctime_ns, a.st_blocks) == (b.st_mtime_ns, b.st_ctime_ns, b.st_blocks))'
