@@ -1411,7 +1411,7 @@ impl Inode for HostNode {
         self.learn_told(&says.to, asked);
         let attr = told(&says.what).ok_or(Errno::ENOENT).or_else(|_| self.fs.stat_path(&path, &Cred::root()));
         let attr = attr.inspect_err(|_| {
-            handle.map(release);
+            handle.into_iter().for_each(release);
             self.doubt(name);
         })?;
         let node = me.child(name, attr, asked);

@@ -237,7 +237,7 @@ fn tree(options: &Options) -> Result<()> {
         fs::create_dir_all(&dir)?;
         for f in 0..files {
             // From a few bytes to 64 KiB, most of them short, as those of programs are.
-            let len = 1usize << (d * 7 + f * 5) % 17;
+            let len = 1usize << ((d * 7 + f * 5) % 17);
             fs::write(
                 dir.join(format!("file{f}.txt")),
                 format!("{d} {f} of some lines\n").repeat(len.div_ceil(20)),
