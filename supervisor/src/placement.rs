@@ -54,7 +54,7 @@ impl Placement {
         });
         let nodes = nodes();
         match file {
-            Ok(file) => place(file, allowed, &nodes, cores, online, rustix::thread::sched_getcpu()),
+            Ok(file) => place(file, allowed, &nodes, cores, online),
             // Others can't be told then, nor do they tell.
             Err(_) => Placement::of(allowed[..cores].to_vec(), &nodes, None),
         }
@@ -86,7 +86,6 @@ fn place(
     nodes: &BTreeMap<usize, usize>,
     cores: usize,
     online: usize,
-    here: usize,
 ) -> Placement {
     let mut cpus = Vec::new();
     for _ in 0..TRIES {
@@ -100,7 +99,7 @@ fn place(
             Processor { cpu, node, cells: taken.len(), free: cpu as i64 * PLACES + free.min(PLACES - 1) }
         };
         let all: Vec<Processor> = allowed.iter().map(look).collect();
-        let chosen = choose(&all, cores, here);
+        let chosen = choose(&all, cores);
         cpus = chosen.iter().map(|p| p.cpu).collect();
         let locked = |p: &&Processor| lock(&file, p.free, libc::F_WRLCK);
         let got: Vec<_> = chosen[..online.min(cores)].iter().take_while(locked).collect();
@@ -115,15 +114,14 @@ fn place(
     Placement::of(cpus, nodes, Some(file))
 }
 
-/// Those with the fewest cells, of one node if that makes no difference; the first cores get those with the fewest, the last of these `here`, where
-/// this process runs: it goes on doing so while the cell's first process begins elsewhere, and that need not move then.
-fn choose(all: &[Processor], cores: usize, here: usize) -> Vec<Processor> {
+/// Those with the fewest cells, of one node if that makes no difference; the first cores get those with the fewest.
+fn choose(all: &[Processor], cores: usize) -> Vec<Processor> {
     let mut nodes: BTreeMap<usize, Vec<Processor>> = BTreeMap::new();
     all.iter().for_each(|p| nodes.entry(p.node).or_default().push(*p));
     let several = nodes.len() > 1;
     let everywhere = several.then(|| all.to_vec());
     let best = |mut some: Vec<Processor>| {
-        some.sort_by_key(|p| (p.cells, p.cpu == here, p.cpu));
+        some.sort_by_key(|p| (p.cells, p.cpu));
         some.truncate(cores);
         (some.len() == cores).then_some(some)
     };
@@ -208,13 +206,10 @@ fn prefer(memory: &Mapping, len: u64, nodes: &[usize]) -> bool {
 mod tests {
     use super::*;
 
-    /// On none of the processors.
-    const NOWHERE: usize = usize::MAX;
-
     fn chosen(cells: &[usize], node: impl Fn(usize) -> usize, cores: usize) -> Vec<usize> {
         let of = |(cpu, cells): (usize, &usize)| Processor { cpu, node: node(cpu), cells: *cells, free: 0 };
         let all: Vec<Processor> = cells.iter().enumerate().map(of).collect();
-        choose(&all, cores, NOWHERE).iter().map(|p| p.cpu).collect()
+        choose(&all, cores).iter().map(|p| p.cpu).collect()
     }
 
     #[test]
@@ -235,26 +230,14 @@ mod tests {
         assert!(chosen(&[0; 2], one, 3).is_empty());
     }
 
-    #[test]
-    fn the_last_is_where_this_runs() {
-        let all = [0, 0, 1].into_iter().enumerate();
-        let all: Vec<_> = all.map(|(cpu, cells)| Processor { cpu, node: 0, cells, free: 0 }).collect();
-        let chosen = |cores| choose(&all, cores, 0).iter().map(|p| p.cpu).collect::<Vec<_>>();
-        assert_eq!(chosen(1), [1]);
-        assert_eq!(chosen(2), [1, 0]);
-        // That is no reason to share one.
-        assert_eq!(chosen(3), [1, 0, 2]);
-    }
-
     /// Cells keep out of each other's way, and what one had is free when it is gone.
     #[test]
     fn cells_count_each_other() {
         let dir = tempfile::tempdir().unwrap();
         let nodes = (0..4).map(|cpu| (cpu, 0)).collect();
         let allowed = [0, 1, 2, 3];
-        let start = |cores, online| {
-            place(open(&dir.path().join(NAME)).unwrap(), &allowed, &nodes, cores, online, NOWHERE)
-        };
+        let start =
+            |cores, online| place(open(&dir.path().join(NAME)).unwrap(), &allowed, &nodes, cores, online);
         let first = start(2, 2);
         let second = start(2, 2);
         let third = start(3, 1);
