@@ -1225,7 +1225,6 @@ impl Inode for HostNode {
             }
         }
         let time_of = |t: Option<Time>| t.map_or((0, 0), |t| (t.sec, t.nsec));
-        let mut known = false;
         let h = HostSetAttr {
             mask: u32::from(change.mode.is_some())
                 | u32::from(change.uid.is_some()) << 1
@@ -1241,7 +1240,7 @@ impl Inode for HostNode {
             mtime: time_of(change.mtime).0,
             mtime_nsec: time_of(change.mtime).1,
         };
-        if h.mask != 0 {
+        let known = if h.mask != 0 {
             let (_change, asked) = self.fs.changing();
             let changed = match self.path() {
                 Ok(path) => self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?,
@@ -1256,10 +1255,10 @@ impl Inode for HostNode {
             {
                 f.state.lock().written = None;
             }
-            known = self.learn_told(&changed.told.what, asked);
-        } else if change.size.is_some() {
-            known = self.learn_in_place();
-        }
+            self.learn_told(&changed.told.what, asked)
+        } else {
+            change.size.is_some() && self.learn_in_place()
+        };
         if !known {
             // It is done, whatever has become of the name since.
             let _ = self.refresh();
@@ -2379,7 +2378,10 @@ fn release_numbers(mut numbers: Vec<u64>) {
     let mut r = release_of(last);
     r.a = extent(numbers.as_bytes());
     // The server reads them until it has answered.
-    let _ = Call::send_then(r, Some(Box::new(move |_| debug_assert!(numbers.len() <= RELEASED_MAX))));
+    let until_answered = move |_: &Call| {
+        let _kept = &numbers;
+    };
+    let _ = Call::send_then(r, Some(Box::new(until_answered)));
 }
 
 fn release_number(number: u64) {

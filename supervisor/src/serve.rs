@@ -682,8 +682,7 @@ impl Server {
                         return Err(Errno::EXDEV);
                     }
                     // By its name in /proc, which is ours; one that was removed gets no new one there.
-                    let own = CString::new(format!("/proc/self/fd/{}", handle.fd.as_raw_fd()))
-                        .map_err(|_| Errno::EINVAL)?;
+                    let own = own_name(handle.fd.as_raw_fd())?;
                     let (at, flags) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
                     // SAFETY: valid names.
                     let done = unsafe { libc::linkat(at, own.as_ptr(), to.as_raw_fd(), b.as_ptr(), flags) };
@@ -822,28 +821,29 @@ impl Server {
         from: Option<&Above<'_>>,
         to: Option<&Above<'_>>,
     ) -> Outcome {
-        if r.c.len > 0 {
-            let named = |(dir, name): (&Above<'_>, &CStr)| {
-                let known = attributes_of(dir.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW);
-                // What others have put there meanwhile is looked at when it is asked for.
-                known.ok().filter(|(_, is_mount_root)| !is_mount_root).map(|(attr, _)| attr)
-            };
-            self.tell(r, what.and_then(named), from, to)?;
-        }
+        let named = |(dir, name): (&Above<'_>, &CStr)| {
+            let known = attributes_of(dir.as_raw_fd(), name, libc::AT_SYMLINK_NOFOLLOW);
+            // What others have put there meanwhile is looked at when it is asked for.
+            known.ok().filter(|(_, is_mount_root)| !is_mount_root).map(|(attr, _)| attr)
+        };
+        self.tell(r, || what.and_then(named), from, to)?;
         Reply::value(0)
     }
 
-    /// Puts attributes into the buffer for them. Those that can't be had are left out.
+    /// Puts attributes into the buffer for them, if there is one. Those that can't be had are left out.
     fn tell(
         &self,
         r: &Request,
-        what: Option<HostAttr>,
+        what: impl FnOnce() -> Option<HostAttr>,
         from: Option<&Above<'_>>,
         to: Option<&Above<'_>>,
     ) -> std::result::Result<(), Errno> {
-        let of = |dir: &Above<'_>| attributes(dir.as_raw_fd()).ok().map(|(attr, _)| attr);
+        if r.c.len == 0 {
+            return Ok(());
+        }
+        let of = |dir: &Above<'_>| stat(dir.as_raw_fd(), c"", libc::AT_EMPTY_PATH).ok();
         let changed = HostChanged {
-            what: what.unwrap_or_default(),
+            what: what().unwrap_or_default(),
             from: from.and_then(of).unwrap_or_default(),
             to: to.and_then(of).unwrap_or_default(),
         };
@@ -860,10 +860,7 @@ impl Server {
         } as i64)?;
         // SAFETY: just opened.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-        if r.c.len > 0 {
-            let attr = attributes(fd.as_raw_fd()).ok().map(|(attr, _)| attr);
-            self.tell(r, attr, None, Some(&dir))?;
-        }
+        self.tell(r, || stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH).ok(), None, Some(&dir))?;
         // It is made; that it is opened, too, is a favour.
         let handle = Arc::new(Handle { fd, write: true, mount: Some(r.arg[0]) });
         Ok(match self.add_handle(&handle) {
@@ -1074,10 +1071,7 @@ impl Server {
             // SAFETY: valid times and name.
             check(unsafe { libc::utimensat(dir, empty, times.as_ptr(), libc::AT_EMPTY_PATH) } as i64)?;
         }
-        if r.c.len > 0 {
-            let attr = attributes(dir).ok().map(|(attr, _)| attr);
-            self.tell(r, attr, None, None)?;
-        }
+        self.tell(r, || stat(dir, c"", libc::AT_EMPTY_PATH).ok(), None, None)?;
         Reply::value(0)
     }
 
@@ -1092,7 +1086,7 @@ impl Server {
             open_beneath(&mount(r.arg[0])?.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
         };
         check_file_system(fd.as_raw_fd())?;
-        let own = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
+        let own = own_name(fd.as_raw_fd())?;
         let own = own.as_ptr();
         let input = self.copy_in(r.b, EXTENDED_MAX + 256)?;
         let (name, value) = input.split_at_checked(r.arg[2] as usize).ok_or(Errno::EINVAL)?;
@@ -1328,6 +1322,11 @@ fn is_plain(dir: RawFd, name: &CStr) -> bool {
     is_none(check(unsafe { libc::llistxattr(path.as_ptr().cast(), nothing, 0) } as i64))
 }
 
+/// The name of a descriptor of this process in /proc, by which what it stands for is reached, also where it is only a path.
+fn own_name(fd: RawFd) -> std::result::Result<CString, Errno> {
+    CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EINVAL)
+}
+
 /// Changes the mode of what a descriptor stands for, which may be only a path.
 fn change_mode(fd: RawFd, mode: u32) -> std::result::Result<(), Errno> {
     // Linux 6.6.
@@ -1344,7 +1343,7 @@ fn change_mode(fd: RawFd, mode: u32) -> std::result::Result<(), Errno> {
         }
     }
     // By its name in /proc, which is ours.
-    let own = CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EINVAL)?;
+    let own = own_name(fd)?;
     // SAFETY: a valid name.
     check(unsafe { libc::chmod(own.as_ptr(), mode) } as i64).map(drop)
 }
@@ -1470,7 +1469,7 @@ fn open_existing(m: &HostMount, path: &CStr, flags: i32) -> std::result::Result<
 
 /// Opens the file that a path descriptor stands for, by its name in /proc, which is ours.
 fn reopen(fd: &OwnedFd, flags: i32) -> std::result::Result<OwnedFd, Errno> {
-    let own = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| Errno::EINVAL)?;
+    let own = own_name(fd.as_raw_fd())?;
     // SAFETY: a valid name; the result is a new descriptor.
     Ok(unsafe {
         OwnedFd::from_raw_fd(check(libc::open(own.as_ptr(), flags | libc::O_CLOEXEC) as i64)? as RawFd)

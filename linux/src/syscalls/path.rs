@@ -744,15 +744,15 @@ fn make(c: &Call, dir: i32, path: u64, node: NewNode, mode: u32) -> Result<u64> 
     let path = get_path(path)?;
     let umask = c.task.fs.umask.load(Ordering::Relaxed);
     with_walker(c.task, dir, &path, How::default(), |w, from| {
-        let how = How { no_follow: true, makes: true, ..How::default() };
-        let walk = w.walk(from, &path, how)?;
-        let made = w.create(&walk, node, mode & 0o7777 & !umask);
-        if made.is_err() && walk.guessed {
-            // What is there is a better reason.
-            let walk = w.walk(from, &path, How { makes: false, ..how })?;
-            return w.create(&walk, node, mode & 0o7777 & !umask).map(|_| 0);
+        let mut how = How { no_follow: true, makes: true, ..How::default() };
+        loop {
+            let walk = w.walk(from, &path, how)?;
+            match w.create(&walk, node, mode & 0o7777 & !umask) {
+                // What is there is a better reason.
+                Err(_) if walk.guessed => how.makes = false,
+                made => return made.map(|_| 0),
+            }
         }
-        made.map(|_| 0)
     })
 }
 
