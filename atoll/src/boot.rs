@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 use clap::{Args, Parser, Subcommand};
 
 use crate::disk;
@@ -98,7 +98,7 @@ pub fn boot(options: Options) -> ExitCode {
         let names: Vec<String> = m.cells.iter().map(|c| c.name.clone()).collect();
         let ends = Machine { accel, hardware, publish, verbose, ..m }.run()?;
         if json {
-            eprintln!("{}", report(&names, &ends, start.elapsed().as_secs_f64()));
+            say!("{}", report(&names, &ends, start.elapsed().as_secs_f64()));
         }
         Ok(ends)
     });

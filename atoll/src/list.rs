@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use atoll_supervisor::inspect::{About, Answer, Request, ask};
 use atoll_supervisor::registry::{self, Found};
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 use clap::Args;
 
 /// Options of `atoll ls`.
@@ -34,7 +34,7 @@ pub(crate) fn unexpected() -> Error {
 
 /// Says what went wrong.
 pub(crate) fn fail(why: &Error) -> ExitCode {
-    eprintln!("atoll: {why}");
+    say!("atoll: {why}");
     ExitCode::FAILURE
 }
 
@@ -49,8 +49,8 @@ pub fn print(options: &Options) -> ExitCode {
                     Ok(Some(Answer::Cell(about))) => known.push(about),
                     // It has ended meanwhile.
                     Ok(None) => {}
-                    Ok(Some(_)) => eprintln!("atoll: {}: {}", cell.name, unexpected()),
-                    Err(e) => eprintln!("atoll: {}: {e}", cell.name),
+                    Ok(Some(_)) => say!("atoll: {}: {}", cell.name, unexpected()),
+                    Err(e) => say!("atoll: {}: {e}", cell.name),
                 }
             }
         }

@@ -23,7 +23,7 @@ use atoll_supervisor::registry::{Registered, register};
 use atoll_supervisor::remote::{Given, Remote};
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::symbols::Symbols;
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 
 use crate::run;
 
@@ -374,7 +374,7 @@ impl Machine {
         Ok(live.map(|live| {
             register(live, name, move |why| {
                 if verbose {
-                    eprintln!("atoll: `atoll ls` will not show this cell: {why}");
+                    say!("atoll: `atoll ls` will not show this cell: {why}");
                 }
             })
         }))
@@ -469,7 +469,7 @@ impl Machine {
         }
         if said.ends.iter().all(Option::is_none) {
             for line in &said.last {
-                eprintln!("atoll: {line}");
+                say!("atoll: {line}");
             }
             return Err(Error::new(format!(
                 "the machine ended without a word of its cells (QEMU: {status})"
@@ -568,7 +568,7 @@ fn listen(log: BufReader<std::io::PipeReader>, names: &[&str], symbols: &Symbols
             } else if text.starts_with("starts again") {
                 said.restarts[n] += 1;
                 if !verbose {
-                    eprintln!("atoll: {name} {text}");
+                    say!("atoll: {name} {text}");
                 }
             }
         }
@@ -577,16 +577,16 @@ fn listen(log: BufReader<std::io::PipeReader>, names: &[&str], symbols: &Symbols
         let of_cell = line.split_once(": ").filter(|(name, _)| names.contains(name));
         match of_cell {
             Some((_, text)) if names.len() == 1 => {
-                eprintln!("atoll: {text}");
-                symbols.names(text).iter().for_each(|name| eprintln!("atoll: {name}"));
+                say!("atoll: {text}");
+                symbols.names(text).iter().for_each(|name| say!("atoll: {name}"));
             }
             Some((cell, text)) => {
                 println!("{line}");
                 symbols.names(text).iter().for_each(|name| println!("{cell}: {name}"));
             }
             None if verbose || crash => {
-                eprintln!("atoll: {line}");
-                symbols.names(&line).iter().for_each(|name| eprintln!("atoll: {name}"));
+                say!("atoll: {line}");
+                symbols.names(&line).iter().for_each(|name| say!("atoll: {name}"));
             }
             None => {}
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use atoll_supervisor::inspect::{Answer, Memory, Request, ask};
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 use clap::{ArgGroup, Args};
 
 use crate::list::{ENDED, fail, find, unexpected};
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(done) => done,
     };
     if let Answer::MemoryResized(Memory { taken: Some(why), .. }) = &done {
-        eprintln!("atoll: memory was taken that the cell had not let go of: {why}");
+        say!("atoll: memory was taken that the cell had not let go of: {why}");
     }
     if options.json {
         let text = match &done {

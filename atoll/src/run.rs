@@ -21,7 +21,7 @@ use atoll_supervisor::placement::Placement;
 use atoll_supervisor::registry::register;
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use crate::grid;
@@ -213,13 +213,13 @@ pub fn run(options: Options) -> ExitCode {
             if json || file.is_some() {
                 let line = report(&name, &ended);
                 if json {
-                    eprintln!("{line}");
+                    say!("{line}");
                 }
                 // In one piece: cells that end at the same time may share the file.
                 if let Some(mut file) = file
                     && let Err(e) = file.write_all(format!("{line}\n").as_bytes())
                 {
-                    eprintln!("atoll: writing the report: {e}");
+                    say!("atoll: writing the report: {e}");
                 }
             }
             finish(ended.status)
@@ -230,7 +230,7 @@ pub fn run(options: Options) -> ExitCode {
 
 /// Says why nothing was started.
 pub(crate) fn refuse(why: &Error) -> ExitCode {
-    eprintln!("atoll: {why}");
+    say!("atoll: {why}");
     ExitCode::from(NOT_STARTED)
 }
 
@@ -266,7 +266,7 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
         live.look_at_neighbours();
         registered = Some(register(live, name, move |why| {
             if verbose {
-                eprintln!("atoll: `atoll ls` will not show this cell: {why}");
+                say!("atoll: `atoll ls` will not show this cell: {why}");
             }
         }));
     });
@@ -307,7 +307,7 @@ fn announce(cell: &Cell) {
         without.push("a loopback network of its own");
     }
     if !without.is_empty() {
-        eprintln!("atoll: this host or user does not allow {}: the cell runs without", without.join(" and "));
+        say!("atoll: this host or user does not allow {}: the cell runs without", without.join(" and "));
     }
 }
 
@@ -505,12 +505,12 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     let mut archive = Vec::new();
     let packed = packer.write(&mut archive)?;
     for missing in packed.missing {
-        eprintln!("atoll: {missing}, which this host does not have: it goes without");
+        say!("atoll: {missing}, which this host does not have: it goes without");
     }
     if o.verbose {
         let (files, plans, mib) = (packed.files, packed.plans, packed.bytes >> 20);
         let ms = start.elapsed().as_millis();
-        eprintln!("atoll: packed {files} files and {plans} rewriting plans, {mib} MiB, in {ms} ms");
+        say!("atoll: packed {files} files and {plans} rewriting plans, {mib} MiB, in {ms} ms");
     }
     Ok((archive, temporary))
 }
@@ -528,7 +528,7 @@ fn pack_program(packer: &mut Packer, o: &Options) -> Result<()> {
         });
     let program = shown.as_deref().unwrap_or(program);
     let Err(e) = packer.program(program) else { return Ok(()) };
-    eprintln!("atoll: {e}");
+    say!("atoll: {e}");
     if program.exists() { packer.directory(program) } else { Ok(()) }
 }
 

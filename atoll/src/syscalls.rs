@@ -4,6 +4,7 @@
 //! cases that compare a cell with Linux; a call or flag that no case
 //! exercises isn't called supported.
 
+use atoll_supervisor::say;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,7 +49,7 @@ pub fn print(options: &Options) -> ExitCode {
     let calls: Vec<Value> = match serde_json::from_str(TABLE) {
         Ok(calls) => calls,
         Err(e) => {
-            eprintln!("atoll: the table of system calls is broken: {e}");
+            say!("atoll: the table of system calls is broken: {e}");
             return ExitCode::FAILURE;
         }
     };
@@ -57,7 +58,7 @@ pub fn print(options: &Options) -> ExitCode {
     let mut unknown = false;
     for n in &options.names {
         if !calls.iter().any(|c| name(c) == n) {
-            eprintln!("atoll: there is no system call {n}");
+            say!("atoll: there is no system call {n}");
             unknown = true;
         }
     }

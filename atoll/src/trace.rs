@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use atoll_abi::report::{EVENTS_MAX, Trace, event};
 use atoll_supervisor::inspect::{Answer, Request, ask};
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn parse_seconds(text: &str) -> std::result::Result<Duration, String> {
 pub fn run(options: &Options) -> ExitCode {
     match take(options) {
         Ok(said) => {
-            eprintln!("atoll: {said}");
+            say!("atoll: {said}");
             ExitCode::SUCCESS
         }
         Err(e) => fail(&e),

@@ -202,7 +202,7 @@ fn look_after(live: &Live, is_critical: bool) {
                 } else {
                     counts.refused.fetch_add(1, Ordering::Relaxed);
                     if !std::mem::replace(&mut is_refused, true) {
-                        eprintln!(
+                        crate::say!(
                             "atoll: threads of the cell wait for a core and it may have more than {online}, but the host has no processor that is idle (--host-reserve 0 takes one all the same)"
                         );
                     }

@@ -196,7 +196,7 @@ fn answer(live: &Live, grown: impl Fn()) {
                 elastic.refused.fetch_add(1, Ordering::Relaxed);
                 if !std::mem::replace(&mut is_refused, true) {
                     let (has, reserve) = (mib(there), mib(elastic.reserve));
-                    eprintln!(
+                    crate::say!(
                         "atoll: the cell has {has} of memory and needs more, but the host has no more left than what it is to leave alone, {reserve} (--host-reserve)"
                     );
                 }

@@ -131,8 +131,8 @@ fn relay(mut log: File, symbols: &Symbols, first: &OwnedFd, control: &Mapping, g
                 // The last one may go on.
                 if n == 0 || lines.peek().is_some() || line.ends_with(b"\n") || line.len() >= LINE_MAX {
                     let shown = printable(line.strip_suffix(b"\n").unwrap_or(line));
-                    eprintln!("atoll: {shown}");
-                    symbols.names(&shown).iter().for_each(|name| eprintln!("atoll: {name}"));
+                    crate::say!("atoll: {shown}");
+                    symbols.names(&shown).iter().for_each(|name| crate::say!("atoll: {name}"));
                     said += line.len();
                 }
             }
@@ -326,7 +326,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         .map_err(failed("starting the cell's first process"))?;
     if pid == 0 {
         let e = child.run();
-        eprintln!("atoll: {e}");
+        crate::say!("atoll: {e}");
         // SAFETY: ends the child.
         unsafe { libc::_exit(125) };
     }

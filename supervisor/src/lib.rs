@@ -33,6 +33,18 @@ pub mod symbols;
 pub mod vdso;
 
 use std::fmt;
+use std::io::Write;
+
+/// Prints a line on standard error by one write, so that no line of a program that writes there too comes between.
+#[macro_export]
+macro_rules! say {
+    ($($arg:tt)*) => { $crate::say_line(format_args!($($arg)*)) };
+}
+
+/// What [`say!`] does. Like `eprintln!`, but with a standard error that can't be written to nothing is said.
+pub fn say_line(line: fmt::Arguments<'_>) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
 
 /// What a cell says, as text that does nothing to a terminal.
 pub(crate) fn printable(bytes: &[u8]) -> String {

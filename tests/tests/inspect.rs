@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -36,6 +37,7 @@ fn main() {
         Trial::test("memory_of_others", memory_of_others),
         Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
+        Trial::test("whole_lines", whole_lines),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
         Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
@@ -2038,6 +2040,28 @@ fn bad_requests() -> Done {
     }
     check(answer(b"{\"request\":\"cell\"}\n")?["cell"]["name"] == *name, "it does not answer any more")?;
     check(cell.0.try_wait()?.is_none(), "the cell has ended")
+}
+
+/// What is said beside a program's own output comes a line at a time: each write is a datagram here.
+fn whole_lines() -> Done {
+    let crash = "ulimit -c unlimited; echo '|/x' > /proc/sys/kernel/core_pattern; kill -SEGV $$";
+    let cases =
+        [&["run", "--", "/bin/sh", "-c", crash][..], &["syscalls", "9999"], &["stat", "no-such-cell"]];
+    for words in cases {
+        let (ours, theirs) = UnixDatagram::pair()?;
+        Command::new(atoll()).args(words).stderr(Stdio::from(OwnedFd::from(theirs))).status()?;
+        ours.set_nonblocking(true)?;
+        let (mut chunk, mut lines) = ([0; 4096], 0);
+        while let Ok(n) = ours.recv(&mut chunk)
+            && n > 0
+        {
+            let said = String::from_utf8_lossy(&chunk[..n]);
+            check(said.starts_with("atoll: ") && said.ends_with('\n'), format!("{words:?}: {said:?}"))?;
+            lines += 1;
+        }
+        check(lines > 0, format!("{words:?} says nothing"))?;
+    }
+    Ok(())
 }
 
 /// An ordinary user's cells are in a directory of their own.

@@ -12,7 +12,7 @@ use atoll_abi::grid::{
 };
 use atoll_abi::layout::MAX_CORES;
 use atoll_supervisor::books::{Activity, Kind, QuotaUse};
-use atoll_supervisor::{Error, Result};
+use atoll_supervisor::{Error, Result, say};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -438,7 +438,7 @@ fn undivided(config: &GridConfig) -> impl Iterator<Item = &'static str> + '_ {
 pub fn load(path: &Path, cores: Option<usize>) -> Result<GridConfig> {
     let config = toml_file::load(path, "grid's configuration", FILE_MAX, parse)?;
     for name in undivided(&config) {
-        eprintln!(
+        say!(
             "atoll: {}: nothing is divided at resource.{name}, which has neither a `rate` nor an activity with a `limit`",
             path.display()
         );
