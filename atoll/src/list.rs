@@ -8,7 +8,7 @@ use atoll_supervisor::registry::{self, Found};
 use atoll_supervisor::{Error, Result, say};
 use clap::Args;
 
-/// Options of `atoll ls`.
+// Options of `atoll ls`.
 #[derive(Args)]
 #[command(
     after_help = "A cell is known by the name here, by its process id, or by the beginning of its name."

@@ -65,7 +65,7 @@ pub struct MachineCell {
     pub restart: Restart,
 }
 
-/// The hardware that QEMU has.
+// The hardware that QEMU has.
 #[derive(clap::Args, Clone, Default)]
 pub struct Hardware {
     /// On the nucleus: QEMU's machine

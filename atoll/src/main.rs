@@ -26,7 +26,10 @@ struct Cli {
     command: Command,
 }
 
+// What a command takes is put together when it is the one: for all of them that took longer than all else before a cell is launched. A doc
+// comment on such options would be the command's description.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Command {
     /// Run a program in a new cell
     Run(Box<run::Options>),
@@ -65,5 +68,27 @@ fn main() -> ExitCode {
         Command::Boot(options) => boot::boot(options),
         Command::Image(boot::Image::Build(options)) => boot::build(options),
         Command::Syscalls(options) => syscalls::print(&options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// What a command says of itself is what the list of commands says of it.
+    #[test]
+    fn descriptions_agree() {
+        let listed = Cli::command();
+        let mut built = Cli::command();
+        built.build();
+        for command in listed.get_subcommands() {
+            let said = |cli: &clap::Command| {
+                cli.find_subcommand(command.get_name()).and_then(|c| Some(c.get_about()?.to_string()))
+            };
+            assert!(said(&listed).is_some(), "{}", command.get_name());
+            assert_eq!(said(&listed), said(&built));
+        }
     }
 }

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use crate::list::{ENDED, columns, fail, find, unexpected};
 use crate::syscalls;
 
-/// Options of `atoll ps`.
+// Options of `atoll ps`.
 #[derive(Args)]
 #[command(
     after_help = "STATE is `running`, `ready` (waits for its core), `sleeping` (waits for something else), `stopped` or

@@ -11,7 +11,7 @@ use clap::{ArgGroup, Args};
 use crate::list::{ENDED, fail, find, unexpected};
 use crate::run::parse_size;
 
-/// Options of `atoll resize`.
+// Options of `atoll resize`.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("what").required(true),

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const TABLE: &str = include_str!("../../docs/syscalls.json");
 
-/// Options of `atoll syscalls`.
+// Options of `atoll syscalls`.
 #[derive(Args)]
 pub struct Options {
     /// Print JSON: an array of calls

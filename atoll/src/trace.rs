@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::list::{ENDED, fail, find, unexpected};
 
-/// Options of `atoll trace`.
+// Options of `atoll trace`.
 #[derive(Args)]
 #[command(
     after_help = "Open the file in a trace viewer: Perfetto's, or chrome://tracing. There is a track for each core (who runs, when

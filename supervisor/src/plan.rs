@@ -2,7 +2,8 @@
 //!
 //! Decoding a C library takes ten milliseconds, reading its plan back a
 //! tenth of one. A plan is filed under device, inode, size and time of last
-//! change of its file and the version of the analysis.
+//! change of its file and the version of the analysis. Where programs are built, each
+//! leaves one behind: those that were not used for longest go.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -11,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use atoll_abi::errno::Errno;
 use atoll_rewrite::{RECORD, VERSION};
@@ -20,6 +22,11 @@ use zerocopy::IntoBytes;
 const FILE_MAX: u64 = 512 << 20;
 /// Plans that are made for one cell at most: it could change files for ever.
 const PLANS_MAX: usize = 4096;
+
+/// Plans that are kept in the directory; a part of those that are new counts them, so that there are some more at times.
+const KEPT_MAX: usize = 4096;
+/// One of so many that are written counts.
+const COUNTED: i64 = 64;
 
 /// Which contents of which file a plan is for.
 type Key = (u64, u64, u64, i64, i64);
@@ -94,7 +101,33 @@ impl Plans {
         let Some(dir) = path.parent() else { return };
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         let _ = write_whole(&path, records);
+        // As good as by chance, and another one each time.
+        if (key.1 as i64 ^ key.3 ^ key.4 / 1000).rem_euclid(COUNTED) == 0 {
+            let _ = prune(dir, KEPT_MAX);
+        }
     }
+}
+
+/// If there are more than `most` files in a directory, a quarter goes of what may be there: those that were not used for longest.
+fn prune(dir: &Path, most: usize) -> std::io::Result<()> {
+    let entries: Vec<_> = std::fs::read_dir(dir)?.filter_map(Result::ok).collect();
+    if entries.len() <= most {
+        return Ok(());
+    }
+    let used = |meta: &Metadata| {
+        let times = [meta.accessed(), meta.modified()];
+        times.into_iter().flatten().max().unwrap_or(SystemTime::UNIX_EPOCH)
+    };
+    let files = entries.iter().filter_map(|e| Some((e.metadata().ok()?, e.path())));
+    let mut files: Vec<_> =
+        files.filter(|(meta, _)| meta.is_file()).map(|(m, path)| (used(&m), path)).collect();
+    files.sort();
+    let stay = most - most / 4;
+    for (_, path) in &files[..files.len().saturating_sub(stay)] {
+        // Others may do the same meanwhile.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 fn write_whole(path: &Path, records: &[u8]) -> std::io::Result<()> {
@@ -132,4 +165,33 @@ fn read_all(file: BorrowedFd<'_>, to: &mut [u8]) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was used last stays, and others' directories are left alone.
+    #[test]
+    fn old_plans_go() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        std::fs::create_dir(dir.path().join("other"))?;
+        let at = |s: u64| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(s);
+        for n in 0..20 {
+            let file = File::create(dir.path().join(n.to_string()))?;
+            // Each second one was written long ago, and read since.
+            let times = std::fs::FileTimes::new().set_accessed(at(100 + n));
+            file.set_times(times.set_modified(at(if n % 2 == 0 { 1 } else { 100 + n })))?;
+        }
+        prune(dir.path(), 21)?;
+        assert_eq!(std::fs::read_dir(dir.path())?.count(), 21);
+        prune(dir.path(), 16)?;
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path())?.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+        left.sort();
+        let mut want: Vec<_> = (8..20).map(|n| n.to_string()).chain(["other".into()]).collect();
+        want.sort();
+        assert_eq!(left, want);
+        Ok(())
+    }
 }

@@ -21,7 +21,7 @@ use clap::{Args, ValueEnum};
 use crate::list::{ENDED, fail, find, unexpected};
 use interval::Cores;
 
-/// Options of `atoll stat`.
+// Options of `atoll stat`.
 #[derive(Args)]
 #[command(
     after_help = "Without more, a table of what was used since the cell began; --watch shows what is used now.
