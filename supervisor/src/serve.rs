@@ -461,7 +461,7 @@ impl Server {
 
     fn reply(&self, core: usize, cookie: u64, outcome: Outcome) {
         let area = &self.control().cores[core];
-        let _one = self.put[core].lock().expect("no panic while a ring is held");
+        let one = self.put[core].lock().expect("no panic while a ring is held");
         let mut answer = Answer { cookie, value: 0, extra: 0, flags: 0 };
         match outcome {
             Ok(r) => {
@@ -486,6 +486,8 @@ impl Server {
         }
         // A cell has no more requests under way than the ring has room; one that lies loses answers.
         area.answers.push(&answer);
+        // The core may be woken on this thread's processor, and look there for more.
+        drop(one);
         self.wake(core);
     }
 

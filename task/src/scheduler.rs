@@ -34,6 +34,8 @@ use atoll_sync::{SetOnce, ThreadOps};
 
 /// Longest time between two looks for events while a thread runs, ns.
 const POLL_EVERY: u64 = 1_000_000;
+/// A request that nobody has taken after this long, ns, may wait for a thread which waits for this core's own processor.
+const TAKEN_SOON: u64 = 30_000;
 /// How often a core is told of events at most while a thread computes, ns: each time costs the core some 30 us.
 const TOLD_EVERY: u64 = 200_000;
 /// Who sleeps after less than this does not compute, ns.
@@ -506,6 +508,9 @@ fn idle(now: u64) -> u64 {
             core::hint::spin_loop();
             now = platform().now();
             in_vain = now > start + looks;
+            if now > start + TAKEN_SOON && !area.requests.is_empty() {
+                break;
+            }
         }
         if platform().has_answers() {
             with_private_of(this, |p| p.answers.came(now.saturating_sub(start)));
