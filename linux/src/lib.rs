@@ -50,6 +50,7 @@ pub mod pty;
 mod quota;
 mod report;
 pub mod rewrite;
+pub mod seccomp;
 mod shrinkers;
 pub mod signal;
 pub mod socket;

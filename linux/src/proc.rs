@@ -1061,6 +1061,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     }
     let (mask, list) = core_set(&affinity(t));
     let (voluntary, forced) = t.thread().switches();
+    let (seccomp, filters) = t.filters.status();
     let kb = |b: u64| b >> 10;
     format!(
         "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
@@ -1071,7 +1072,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
          VmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\nThreads:\t{threads}\nSigQ:\t0/96365\n\
          SigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
          SigCgt:\t{caught:016x}\nCapInh:\t{inheritable:016x}\nCapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\n\
-         CapBnd:\t{bounding:016x}\nCapAmb:\t{ambient:016x}\nNoNewPrivs:\t{no_new}\nSeccomp:\t0\nSeccomp_filters:\t0\n\
+         CapBnd:\t{bounding:016x}\nCapAmb:\t{ambient:016x}\nNoNewPrivs:\t{no_new}\nSeccomp:\t{seccomp}\nSeccomp_filters:\t{filters}\n\
          Cpus_allowed:\t{mask}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{forced}\n",
         name = name_of(t),
@@ -1860,7 +1861,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/kernel/sched_child_runs_first", text!("0\n"));
     t.add("sys/kernel/perf_event_paranoid", text!("4\n"));
     t.add("sys/kernel/yama/ptrace_scope", text!("1\n"));
-    t.add("sys/kernel/seccomp/actions_avail", text!("\n"));
+    t.add("sys/kernel/seccomp/actions_avail", Body::Text(|| crate::seccomp::ACTIONS.into()));
     t.add("sys/kernel/shmmax", Body::Text(|| format!("{}\n", shm::LENGTH_MAX)));
     t.add("sys/kernel/shmall", Body::Text(|| format!("{}\n", shm::LENGTH_MAX)));
     t.add("sys/kernel/shmmni", Body::Text(|| format!("{}\n", shm::SEGMENTS_MAX)));

@@ -32,6 +32,7 @@ use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
 use crate::files::FdTable;
 use crate::ptrace::{self, Tracees, Tracing};
+use crate::seccomp::Filters;
 use crate::signal::{self, Actions, Pending, TaskSignals};
 use crate::types::{Rlimit, Rusage, Siginfo, Timeval};
 use crate::versioned::{Looking, Versioned};
@@ -578,6 +579,8 @@ pub struct Task {
     pub entered: units::Entered,
     /// How it is traced (`ptrace(2)`).
     pub tracing: Tracing,
+    /// What it may call.
+    pub filters: Filters,
 }
 
 /// For calls that do nothing but read a word of the caller's: where it is, as offsets of a way of pointers that
@@ -1191,6 +1194,8 @@ pub struct NewTask {
     pub policy: u32,
     /// Timer slack, ns.
     pub slack: u64,
+    /// What it may call.
+    pub filters: Filters,
     /// Called in the new task's own thread before its program runs, with its registers.
     pub first: Option<First>,
 }
@@ -1232,6 +1237,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         usual_slack: new.slack,
         entered: units::Entered::default(),
         tracing: Tracing::new(),
+        filters: new.filters,
     });
     let (frame, first) = (new.frame, new.first);
     let begin = move || {
@@ -1250,7 +1256,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     let maker = current::try_current().filter(|maker| Arc::ptr_eq(&maker.process, &new.process));
     grid::thread_begins(&task);
     let own = task.own.get().unwrap_or(&new.process.activity);
-    let unit = maker.and_then(|maker| task.entered.inherit(maker, own));
+    let unit = maker.as_ref().and_then(|maker| task.entered.inherit(maker, own));
     thread.work_for(unit.unwrap_or_else(|| own.clone()));
     thread.set_personality(Arc::as_ptr(&task).cast_mut().cast());
     if let Some(like) = new.like {
@@ -1263,6 +1269,10 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     task.tell_scheduler();
     TASKS.lock().insert(tid, task.clone());
     new.process.tasks.lock().push(task.clone());
+    if let Some(maker) = &maker {
+        // Others of its process may have given all of them a filter before it was one of these.
+        task.filters.follow(&maker.filters);
+    }
     // Its process's class may have changed before it was one of these.
     task.held.follow(&new.process.environment);
     if new.process.is_ending() {

@@ -463,9 +463,14 @@ fn send_to(task: &Task, info: Siginfo) {
     }
 }
 
+/// Is the task traced, and does its tracer want to know of an event?
+pub fn wants(task: &Task, event: u32) -> bool {
+    task.tracing.is_on() && task.tracing.with(|t| t.options & asks_for(event) != 0) == Some(true)
+}
+
 /// A traced task stops for an event, if its tracer wants to know of it.
 pub fn event(task: &Task, frame: &mut UserFrame, event: u32, message: u64) {
-    if task.tracing.is_on() && task.tracing.with(|t| t.options & asks_for(event) != 0) == Some(true) {
+    if wants(task, event) {
         stop(task, frame, Stop::event(event, message));
     }
 }

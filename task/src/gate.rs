@@ -146,7 +146,7 @@ pub fn stands_before(resource: Resource) -> bool {
     GATES.load(Ordering::Relaxed) & bits(resource) != 0
 }
 
-/// Has any resource a gate, is there an alarm, or is anybody traced?
+/// Has any resource a gate, is there an alarm, or is anybody traced or filtered?
 #[inline(always)]
 pub fn any() -> bool {
     GATES.load(Ordering::Relaxed) != 0
@@ -173,15 +173,26 @@ pub fn set_alarm(on: bool) {
 
 /// Beside them for the same reason: somebody is traced.
 const TRACING_BIT: u64 = 1 << 62;
-const _: () = assert!(RESOURCES * 3 <= 62);
+/// The same of filters of system calls: a task has one.
+const FILTERING_BIT: u64 = 1 << 61;
+const _: () = assert!(RESOURCES * 3 <= 61);
+
+fn set_bit(bit: u64, on: bool) {
+    if on {
+        GATES.fetch_or(bit, Ordering::Relaxed);
+    } else {
+        GATES.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// Every call looks before it begins whether a filter allows it, or no longer does.
+pub fn set_filtering(on: bool) {
+    set_bit(FILTERING_BIT, on);
+}
 
 /// Every call looks at [`is_tracing`] before it begins, or no longer does.
 pub fn set_tracing(on: bool) {
-    if on {
-        GATES.fetch_or(TRACING_BIT, Ordering::Relaxed);
-    } else {
-        GATES.fetch_and(!TRACING_BIT, Ordering::Relaxed);
-    }
+    set_bit(TRACING_BIT, on);
 }
 
 /// Is any task traced?

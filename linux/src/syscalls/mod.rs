@@ -145,6 +145,9 @@ fn traced(task: &Task, frame: &mut UserFrame) {
 /// Makes a system call. Its books stay open.
 #[inline(always)]
 fn make(task: &Task, frame: &mut UserFrame, gated: bool) {
+    if gated && task.filters.is_on() && !is_admitted(task, frame) {
+        return;
+    }
     // Linux, too, looks at the lower half only.
     let number = u64::from(frame.orig_rax as u32);
     let handler = match TABLE.get(number as usize) {
@@ -164,6 +167,17 @@ fn make(task: &Task, frame: &mut UserFrame, gated: bool) {
         Err(Errno::ESTALE) => again(task, handler, frame),
         Err(e) => e.to_ret() as u64,
     };
+}
+
+/// Do its filters allow a task's call? If not the books are open for that, and the registers hold the result.
+#[cold]
+fn is_admitted(task: &Task, frame: &mut UserFrame) -> bool {
+    books::begin(linux::__NR_seccomp as usize, Resource::Process);
+    let made = crate::seccomp::admits(task, frame);
+    if made {
+        books::end();
+    }
+    made
 }
 
 /// A call waits until it is its turn at the resource that serves it; and at the memory that it may take. ENOMEM: there is none.

@@ -191,6 +191,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             nice,
             policy,
             slack: task.slack.load(Ordering::Relaxed),
+            filters: task.filters.inherit(),
             first: copied.then(|| begin_copied(space.clone(), if set_child { child_tid } else { 0 })),
         };
         let fd = match fd {
@@ -1155,7 +1156,11 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         }
         pr::PR_GET_THP_DISABLE if arg | c.arg(2) | c.arg(3) | c.arg(4) != 0 => Err(Errno::EINVAL),
         pr::PR_GET_THP_DISABLE => Ok(task.process.thp_disabled.load(Ordering::Relaxed).into()),
-        pr::PR_GET_SECCOMP => Ok(0),
+        pr::PR_GET_SECCOMP => Ok(task.filters.status().0.into()),
+        pr::PR_SET_SECCOMP => {
+            let filter = c.arg(2);
+            crate::seccomp::by_prctl(c, arg, filter)
+        }
         pr::PR_GET_TID_ADDRESS => put(arg, &task.clear_tid.load(Ordering::Relaxed)).map(|()| 0),
         // The counter can be read, and that can't be changed.
         pr::PR_SET_TSC if arg == 1 => Ok(0),

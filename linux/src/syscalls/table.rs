@@ -11,6 +11,7 @@ use super::{
 use crate::aio;
 use crate::futex;
 use crate::ipc::{mqueue, msg, sem, shm};
+use crate::seccomp;
 
 /// The resource that a family of calls asks. A read or a write turns to what serves its file.
 macro_rules! resource {
@@ -25,6 +26,9 @@ macro_rules! resource {
     };
     (futex) => {
         Resource::Wait
+    };
+    (seccomp) => {
+        Resource::Process
     };
     (kcmp) => {
         Resource::Process
@@ -392,6 +396,7 @@ table! {
     314 sched_setattr sched::sched_setattr;
     315 sched_getattr sched::sched_getattr;
     316 renameat2 path::renameat2;
+    317 seccomp seccomp::seccomp;
     318 getrandom misc::getrandom;
     319 memfd_create path::memfd_create;
     320 kexec_file_load misc::not_permitted;
@@ -575,7 +580,6 @@ pub static UNSERVED: &[(u16, &str)] = &[
     (301, "fanotify_mark"),
     (303, "name_to_handle_at"),
     (304, "open_by_handle_at"),
-    (317, "seccomp"),
     (335, "uretprobe"),
     (438, "pidfd_getfd"),
     (442, "mount_setattr"),

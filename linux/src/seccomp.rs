@@ -1,0 +1,655 @@
+//! Filters of system calls that programs put on themselves (`seccomp(2)`).
+//!
+//! A filter is a program of the classic Berkeley packet filter over a call's number, arguments and place. It is checked when it is given, by the
+//! same rules as Linux's, and from then on runs before each call of its task, after a tracer has seen that. Who has none pays nothing:
+//! while a task of the cell has one, calls look whether it is the caller's (`gate::set_filtering`).
+//!
+//! Not filtered is what never comes here, as with Linux's vDSO: the clocks, and `getpid`, `gettid`, `getppid` and `getpgrp`, which the runtime
+//! answers from a word of the task's own. There are no listeners (`SECCOMP_RET_USER_NOTIF`): such a call fails with ENOSYS, as where nobody listens.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use atoll_abi::frame::UserFrame;
+use atoll_abi::{Errno, Result};
+use atoll_mem::user;
+use atoll_sync::Mutex;
+use atoll_task::gate;
+use linux_raw_sys::general as linux;
+use linux_raw_sys::ptrace as p;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::exec::visible_rip;
+use crate::process::{Task, exit_task};
+use crate::syscalls::{Call, unsupported};
+use crate::types::Siginfo;
+use crate::{core_dump, log, ptrace, signal};
+
+/// `seccomp(2)`'s and `prctl(2)`'s constants (`linux/seccomp.h`).
+mod uapi {
+    pub const MODE_STRICT: u32 = 1;
+    pub const MODE_FILTER: u32 = 2;
+    pub const SET_MODE_STRICT: u32 = 0;
+    pub const SET_MODE_FILTER: u32 = 1;
+    pub const GET_ACTION_AVAIL: u32 = 2;
+    pub const GET_NOTIF_SIZES: u32 = 3;
+    pub const FLAG_TSYNC: u64 = 1;
+    pub const FLAG_LOG: u64 = 2;
+    pub const FLAG_SPEC_ALLOW: u64 = 4;
+    pub const FLAG_NEW_LISTENER: u64 = 8;
+    pub const FLAG_TSYNC_ESRCH: u64 = 16;
+    pub const FLAG_WAIT_KILLABLE_RECV: u64 = 32;
+    pub const RET_KILL_PROCESS: u32 = 0x8000_0000;
+    pub const RET_KILL_THREAD: u32 = 0;
+    pub const RET_TRAP: u32 = 0x0003_0000;
+    pub const RET_ERRNO: u32 = 0x0005_0000;
+    pub const RET_USER_NOTIF: u32 = 0x7fc0_0000;
+    pub const RET_TRACE: u32 = 0x7ff0_0000;
+    pub const RET_LOG: u32 = 0x7ffc_0000;
+    pub const RET_ALLOW: u32 = 0x7fff_0000;
+    pub const RET_ACTION: u32 = 0xffff_0000;
+    pub const RET_DATA: u32 = 0xffff;
+    /// `si_code` of a SIGSYS for a filter.
+    pub const SYS_SECCOMP: i32 = 1;
+    /// `AUDIT_ARCH_X86_64`.
+    pub const ARCH: u32 = 0xc000_003e;
+}
+use uapi::*;
+
+/// Actions that the cell knows, as /proc/sys/kernel/seccomp/actions_avail names them.
+pub const ACTIONS: &str = "kill_process kill_thread trap errno trace log allow\n";
+
+/// Instructions of a filter, most (`BPF_MAXINSNS`).
+const LONGEST: usize = 4096;
+/// Instructions of all filters of a task, most, as Linux counts them ([`Instruction::costs`]); each filter counts for some more
+/// (`MAX_INSNS_PER_PATH`).
+const LONGEST_PATH: usize = (1 << 18) / 8;
+const BEGIN_COSTS: usize = 3;
+const FILTER_COSTS: usize = 4;
+/// Words of a filter's own.
+const WORDS: u32 = 16;
+/// Bytes of what a filter looks at (`struct seccomp_data`).
+const DATA: u32 = 64;
+/// The largest error number.
+const ERROR_MAX: u32 = 4095;
+
+/// An instruction (`struct sock_filter`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+struct Instruction {
+    code: u16,
+    if_true: u8,
+    if_false: u8,
+    k: u32,
+}
+
+impl Instruction {
+    /// Instructions of the extended packet filter that it stands for (`bpf_convert_filter`).
+    fn costs(&self) -> usize {
+        match self.code {
+            op::RET_K => 2,
+            c if c == op::ALU | op::DIV | op::X => 5,
+            c if c & op::CLASS == op::JMP && c != op::JA => {
+                let large = c & op::X == 0 && (self.k as i32) < 0;
+                let turns = self.if_true == 0 && c & op::OPERATION != op::JSET;
+                1 + usize::from(large) + usize::from(self.if_false != 0 && !turns)
+            }
+            _ => 1,
+        }
+    }
+}
+
+/// The instructions that a filter may have, by `code` (`linux/bpf_common.h`).
+mod op {
+    pub const LD_ABS: u16 = 0x20;
+    pub const LD_LEN: u16 = 0x80;
+    pub const LDX_LEN: u16 = 0x81;
+    pub const LD_IMM: u16 = 0x00;
+    pub const LDX_IMM: u16 = 0x01;
+    pub const LD_MEM: u16 = 0x60;
+    pub const LDX_MEM: u16 = 0x61;
+    pub const ST: u16 = 0x02;
+    pub const STX: u16 = 0x03;
+    pub const RET_K: u16 = 0x06;
+    pub const RET_A: u16 = 0x16;
+    pub const TAX: u16 = 0x07;
+    pub const TXA: u16 = 0x87;
+    pub const NEG: u16 = 0x84;
+    pub const JA: u16 = 0x05;
+    /// Classes that have an operation and a source beside.
+    pub const ALU: u16 = 0x04;
+    pub const JMP: u16 = 0x05;
+    pub const CLASS: u16 = 0x07;
+    pub const OPERATION: u16 = 0xf0;
+    /// The second operand is X, not `k`.
+    pub const X: u16 = 0x08;
+    pub const ADD: u16 = 0x00;
+    pub const SUB: u16 = 0x10;
+    pub const MUL: u16 = 0x20;
+    pub const DIV: u16 = 0x30;
+    pub const OR: u16 = 0x40;
+    pub const AND: u16 = 0x50;
+    pub const LSH: u16 = 0x60;
+    pub const RSH: u16 = 0x70;
+    pub const XOR: u16 = 0xa0;
+    pub const JEQ: u16 = 0x10;
+    pub const JGT: u16 = 0x20;
+    pub const JGE: u16 = 0x30;
+    pub const JSET: u16 = 0x40;
+}
+
+/// A filter that was checked.
+#[derive(Debug)]
+struct Program {
+    code: Vec<Instruction>,
+    costs: usize,
+    /// Does it look at where the call is made?
+    looks_at_place: bool,
+    /// What it doesn't allow is logged.
+    logs: bool,
+}
+
+impl Program {
+    /// EINVAL: no such instruction, a jump out of it, a word that was never stored to, no end (`bpf_check_classic`, `seccomp_check_filter`).
+    fn new(code: Vec<Instruction>, logs: bool) -> Result<Program> {
+        let len = code.len();
+        // Words that were stored to on each way to an instruction, a bit each.
+        let mut stored: Vec<u16> = Vec::new();
+        stored.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
+        stored.resize(len, u16::MAX);
+        let mut here: u16 = 0;
+        let mut looks_at_place = false;
+        for (at, i) in code.iter().enumerate() {
+            here &= stored[at];
+            // What follows an instruction: so many are left.
+            let left = len - at - 1;
+            match i.code {
+                op::LD_ABS if i.k >= DATA || i.k % 4 != 0 => return Err(Errno::EINVAL),
+                op::LD_ABS => looks_at_place |= matches!(i.k, 8 | 12),
+                op::LD_MEM | op::LDX_MEM | op::ST | op::STX if i.k >= WORDS => return Err(Errno::EINVAL),
+                op::LD_MEM | op::LDX_MEM if here & 1 << i.k == 0 => return Err(Errno::EINVAL),
+                op::ST | op::STX => here |= 1 << i.k,
+                op::JA => {
+                    if i.k as usize >= left {
+                        return Err(Errno::EINVAL);
+                    }
+                    stored[at + 1 + i.k as usize] &= here;
+                    here = u16::MAX;
+                }
+                op::LD_LEN | op::LDX_LEN | op::LD_IMM | op::LDX_IMM | op::LD_MEM | op::LDX_MEM => {}
+                op::RET_K | op::RET_A | op::TAX | op::TXA | op::NEG => {}
+                c if c & op::CLASS == op::ALU && c & !(op::CLASS | op::OPERATION | op::X) == 0 => {
+                    match c & op::OPERATION {
+                        op::DIV if c & op::X == 0 && i.k == 0 => return Err(Errno::EINVAL),
+                        op::LSH | op::RSH if c & op::X == 0 && i.k >= 32 => return Err(Errno::EINVAL),
+                        op::ADD | op::SUB | op::MUL | op::DIV | op::OR | op::AND => {}
+                        op::LSH | op::RSH | op::XOR => {}
+                        _ => return Err(Errno::EINVAL),
+                    }
+                }
+                c if c & op::CLASS == op::JMP && c & !(op::CLASS | op::OPERATION | op::X) == 0 => {
+                    let known = matches!(c & op::OPERATION, op::JEQ | op::JGT | op::JGE | op::JSET);
+                    let (yes, no) = (usize::from(i.if_true), usize::from(i.if_false));
+                    if !known || yes >= left || no >= left {
+                        return Err(Errno::EINVAL);
+                    }
+                    stored[at + 1 + yes] &= here;
+                    stored[at + 1 + no] &= here;
+                    here = u16::MAX;
+                }
+                _ => return Err(Errno::EINVAL),
+            }
+        }
+        match code.last() {
+            Some(Instruction { code: op::RET_K | op::RET_A, .. }) => {
+                let costs = BEGIN_COSTS + code.iter().map(Instruction::costs).sum::<usize>();
+                Ok(Program { code, costs, looks_at_place, logs })
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What it says of a call.
+    fn run(&self, data: &[u32; DATA as usize / 4]) -> u32 {
+        let (mut a, mut x, mut words) = (0u32, 0u32, [0u32; WORDS as usize]);
+        let mut at = 0;
+        // It was checked: it only goes on, and ends.
+        while let Some(i) = self.code.get(at) {
+            at += 1;
+            let source = if i.code & op::X == 0 { i.k } else { x };
+            match i.code {
+                op::RET_K => return i.k,
+                op::RET_A => return a,
+                op::LD_ABS => a = data[i.k as usize / 4],
+                op::LD_LEN => a = DATA,
+                op::LDX_LEN => x = DATA,
+                op::LD_IMM => a = i.k,
+                op::LDX_IMM => x = i.k,
+                op::LD_MEM => a = words[i.k as usize],
+                op::LDX_MEM => x = words[i.k as usize],
+                op::ST => words[i.k as usize] = a,
+                op::STX => words[i.k as usize] = x,
+                op::TAX => x = a,
+                op::TXA => a = x,
+                op::NEG => a = a.wrapping_neg(),
+                op::JA => at += i.k as usize,
+                c if c & op::CLASS == op::JMP => {
+                    let holds = match c & op::OPERATION {
+                        op::JEQ => a == source,
+                        op::JGT => a > source,
+                        op::JGE => a >= source,
+                        _ => a & source != 0,
+                    };
+                    at += usize::from(if holds { i.if_true } else { i.if_false });
+                }
+                c => {
+                    a = match c & op::OPERATION {
+                        op::ADD => a.wrapping_add(source),
+                        op::SUB => a.wrapping_sub(source),
+                        op::MUL => a.wrapping_mul(source),
+                        op::DIV => match a.checked_div(source) {
+                            Some(a) => a,
+                            None => return RET_KILL_THREAD,
+                        },
+                        op::OR => a | source,
+                        op::AND => a & source,
+                        op::LSH => a.wrapping_shl(source),
+                        op::RSH => a.wrapping_shr(source),
+                        _ => a ^ source,
+                    }
+                }
+            }
+        }
+        RET_KILL_THREAD
+    }
+}
+
+/// All filters of a task, in the order in which they came.
+type List = Arc<[Arc<Program>]>;
+
+/// What a task may call.
+#[derive(Debug)]
+pub struct Filters {
+    mode: AtomicU32,
+    list: Mutex<Option<List>>,
+}
+
+/// Tasks that have any.
+static COUNT: Mutex<usize> = Mutex::new(0);
+
+fn count(n: isize) {
+    let mut count = COUNT.lock();
+    *count = count.saturating_add_signed(n);
+    gate::set_filtering(*count > 0);
+}
+
+impl Drop for Filters {
+    fn drop(&mut self) {
+        if self.is_on() {
+            count(-1);
+        }
+    }
+}
+
+impl Filters {
+    /// None.
+    pub const fn new() -> Filters {
+        Filters { mode: AtomicU32::new(0), list: Mutex::new(None) }
+    }
+
+    /// Those of a task that makes another one.
+    pub fn inherit(&self) -> Filters {
+        let new = Filters::new();
+        new.follow(self);
+        new
+    }
+
+    /// Has what another one has, if that is more: one that makes this one, or that all are to follow.
+    pub fn follow(&self, other: &Filters) {
+        let mut mine = self.list.lock();
+        let theirs = other.list.lock().clone();
+        let len = |list: &Option<List>| list.as_ref().map_or(0, |list| list.len());
+        if len(&theirs) > len(&mine) {
+            *mine = theirs;
+        }
+        self.set_mode(other.mode());
+    }
+
+    fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Acquire)
+    }
+
+    fn set_mode(&self, mode: u32) {
+        if mode != 0 && self.mode.swap(mode, Ordering::AcqRel) == 0 {
+            count(1);
+        }
+    }
+
+    /// Is any call of the task's not to be made, perhaps?
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) != 0
+    }
+
+    /// Mode and number of filters, as in `/proc/PID/status`.
+    pub fn status(&self) -> (u32, usize) {
+        (self.mode(), self.list.lock().as_ref().map_or(0, |list| list.len()))
+    }
+
+    /// Would this one's filters be those of `other`, and some more?
+    fn goes_on_from(&self, other: &Filters) -> bool {
+        let Some(theirs) = other.list.lock().clone() else { return other.mode() != MODE_STRICT };
+        let mine = self.list.lock();
+        let mine = mine.as_deref().unwrap_or_default();
+        theirs.len() <= mine.len() && theirs.iter().zip(mine).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}
+
+/// What becomes of a call.
+enum Fate {
+    /// It is made.
+    Made,
+    /// It is not, and this is its result.
+    Result(u64),
+}
+
+/// A task that has filters is about to make a call. False: it makes none, and the registers hold the result.
+#[cold]
+pub fn admits(task: &Task, frame: &mut UserFrame) -> bool {
+    let fate = match task.filters.mode() {
+        MODE_STRICT => strict(task, frame),
+        _ => filtered(task, frame),
+    };
+    match fate {
+        Fate::Made => true,
+        Fate::Result(value) => {
+            frame.rax = value;
+            false
+        }
+    }
+}
+
+fn strict(task: &Task, frame: &mut UserFrame) -> Fate {
+    match frame.orig_rax as u32 {
+        linux::__NR_read | linux::__NR_write | linux::__NR_exit | linux::__NR_rt_sigreturn => Fate::Made,
+        number => kill(task, frame, number, linux::SIGKILL, false),
+    }
+}
+
+fn filtered(task: &Task, frame: &mut UserFrame) -> Fate {
+    let Some(list) = task.filters.list.lock().clone() else { return Fate::Made };
+    let mut asked = false;
+    loop {
+        let number = frame.orig_rax as u32;
+        let ip = if list.iter().any(|f| f.looks_at_place) { visible_rip(task, frame.rip) } else { 0 };
+        let f = &*frame;
+        let mut data = [0u32; DATA as usize / 4];
+        data[..2].copy_from_slice(&[number, ARCH]);
+        for (n, word) in [ip, f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9].into_iter().enumerate() {
+            (data[2 + 2 * n], data[3 + 2 * n]) = (word as u32, (word >> 32) as u32);
+        }
+        // The one that forbids most, and of those the one that came last. The sign is a part of it: to kill the process is the least.
+        let rank = |said: u32| (said & RET_ACTION) as i32;
+        let mut said = RET_ALLOW;
+        let mut logs = false;
+        for program in list.iter().rev() {
+            let one = program.run(&data);
+            if rank(one) < rank(said) {
+                (said, logs) = (one, program.logs);
+            }
+        }
+        let value = said & RET_DATA;
+        let action = said & RET_ACTION;
+        if logs && action != RET_ALLOW || action == RET_LOG {
+            tell(task, number, "is noted, and goes on");
+        }
+        return match action {
+            RET_ALLOW | RET_LOG => Fate::Made,
+            RET_ERRNO => Fate::Result(u64::from(value.min(ERROR_MAX)).wrapping_neg()),
+            RET_TRAP => {
+                // The registers are as they were.
+                signal::force(task, info(task, frame, number, value));
+                Fate::Result(frame.orig_rax)
+            }
+            // It has been asked, and may have changed the call.
+            RET_TRACE if asked => Fate::Made,
+            RET_TRACE if ptrace::wants(task, p::PTRACE_EVENT_SECCOMP) => {
+                frame.rax = Errno::ENOSYS.to_ret() as u64;
+                ptrace::complete(frame);
+                ptrace::event(task, frame, p::PTRACE_EVENT_SECCOMP, value.into());
+                if task.process.is_ending() || (frame.orig_rax as i32) < 0 {
+                    return Fate::Result(frame.rax);
+                }
+                asked = true;
+                continue;
+            }
+            RET_TRACE | RET_USER_NOTIF => Fate::Result(Errno::ENOSYS.to_ret() as u64),
+            RET_KILL_THREAD => kill(task, frame, number, linux::SIGSYS, false),
+            _ => kill(task, frame, number, linux::SIGSYS, true),
+        };
+    }
+}
+
+/// A SIGSYS for a call.
+fn info(task: &Task, frame: &UserFrame, number: u32, value: u32) -> Siginfo {
+    let mut info = Siginfo::fault(linux::SIGSYS, SYS_SECCOMP, visible_rip(task, frame.rip));
+    info.errno = value as i32;
+    info.words[1] = u64::from(number) | u64::from(ARCH) << 32;
+    info
+}
+
+/// Ends the task, or its process, by a signal that nobody can catch.
+fn kill(task: &Task, frame: &mut UserFrame, number: u32, signal: u32, process: bool) -> Fate {
+    if process || task.process.tasks.lock().len() == 1 {
+        tell(task, number, "ends it");
+        if signal == linux::SIGSYS {
+            let info = info(task, frame, number, 0);
+            core_dump::end(task, frame, &info);
+        } else {
+            task.process.end_as(signal as i32);
+        }
+        return Fate::Result(frame.orig_rax);
+    }
+    tell(task, number, "ends its thread");
+    exit_task(signal as i32)
+}
+
+fn tell(task: &Task, number: u32, what: &str) {
+    log::once(
+        "seccomp",
+        format_args!(
+            "{}[{}]: system call {number}, which a filter of its own doesn't allow, {what}",
+            alloc::string::String::from_utf8_lossy(&task.name()),
+            task.process.pid
+        ),
+    );
+}
+
+/// `seccomp(2)`.
+pub fn seccomp(c: &mut Call) -> Result<u64> {
+    let (operation, flags, args) = (c.uint(0), u64::from(c.uint(1)), c.arg(2));
+    match operation {
+        SET_MODE_STRICT if flags == 0 && args == 0 => set_strict(c.task),
+        SET_MODE_FILTER => set_filter(c, flags, args),
+        GET_ACTION_AVAIL if flags == 0 => {
+            let mut action = [0; 4];
+            user::read(args, &mut action)?;
+            match u32::from_ne_bytes(action) {
+                RET_KILL_PROCESS | RET_KILL_THREAD | RET_TRAP | RET_ERRNO => Ok(0),
+                RET_TRACE | RET_LOG | RET_ALLOW => Ok(0),
+                _ => Err(Errno::EOPNOTSUPP),
+            }
+        }
+        GET_NOTIF_SIZES if flags == 0 => {
+            // Of a notification, an answer and a call: what programs ask for before they make a listener.
+            let sizes = [80u16, 24, DATA as u16];
+            user::write(args, sizes.as_bytes()).map(|()| 0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `prctl(PR_SET_SECCOMP)`.
+pub fn by_prctl(c: &mut Call, mode: u64, filter: u64) -> Result<u64> {
+    match mode as u32 {
+        _ if mode > u64::from(MODE_FILTER) => Err(Errno::EINVAL),
+        MODE_STRICT => set_strict(c.task),
+        MODE_FILTER => set_filter(c, 0, filter),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn set_strict(task: &Task) -> Result<u64> {
+    if task.filters.mode() == MODE_FILTER {
+        return Err(Errno::EINVAL);
+    }
+    task.filters.set_mode(MODE_STRICT);
+    Ok(0)
+}
+
+fn set_filter(c: &mut Call, flags: u64, args: u64) -> Result<u64> {
+    let task = c.task;
+    let known = FLAG_TSYNC | FLAG_LOG | FLAG_SPEC_ALLOW | FLAG_NEW_LISTENER;
+    if flags & !(known | FLAG_TSYNC_ESRCH | FLAG_WAIT_KILLABLE_RECV) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let listens = flags & FLAG_NEW_LISTENER != 0;
+    if flags & FLAG_WAIT_KILLABLE_RECV != 0 && !listens {
+        return Err(Errno::EINVAL);
+    }
+    if listens {
+        return Err(unsupported(task, "a seccomp listener", Errno::EINVAL));
+    }
+    // struct sock_fprog: length, and where.
+    let mut head = [0u64; 2];
+    user::read(args, head.as_mut_bytes())?;
+    let (len, at) = (usize::from(head[0] as u16), head[1]);
+    if len == 0 || len > LONGEST {
+        return Err(Errno::EINVAL);
+    }
+    {
+        let ids = task.process.ids();
+        if !ids.capabilities.no_new_privileges && !ids.may(linux::CAP_SYS_ADMIN) {
+            return Err(Errno::EACCES);
+        }
+    }
+    let mut code: Vec<Instruction> = Vec::new();
+    code.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
+    code.resize(len, Instruction::new_zeroed());
+    user::read(at, code.as_mut_slice().as_mut_bytes())?;
+    let program = Arc::new(Program::new(code, flags & FLAG_LOG != 0)?);
+    if task.filters.mode() == MODE_STRICT {
+        return Err(Errno::EINVAL);
+    }
+    // Nobody begins or ends meanwhile.
+    let tasks = task.process.tasks.lock();
+    let others = || tasks.iter().filter(|t| flags & FLAG_TSYNC != 0 && t.tid() != task.tid());
+    if let Some(other) = others().find(|t| !task.filters.goes_on_from(&t.filters)) {
+        return if flags & FLAG_TSYNC_ESRCH != 0 { Err(Errno::ESRCH) } else { Ok(other.tid().into()) };
+    }
+    {
+        let mut list = task.filters.list.lock();
+        let before = list.as_deref().unwrap_or_default();
+        let path: usize = before.iter().map(|f| f.costs + FILTER_COSTS).sum();
+        if path + program.costs > LONGEST_PATH {
+            return Err(Errno::ENOMEM);
+        }
+        *list = Some(before.iter().cloned().chain([program]).collect());
+    }
+    task.filters.set_mode(MODE_FILTER);
+    for other in others() {
+        other.filters.follow(&task.filters);
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(code: &[(u16, u8, u8, u32)]) -> Result<Program> {
+        let code =
+            code.iter().map(|&(code, if_true, if_false, k)| Instruction { code, if_true, if_false, k });
+        Program::new(code.collect(), false)
+    }
+
+    const ALLOW: (u16, u8, u8, u32) = (op::RET_K, 0, 0, RET_ALLOW);
+    const JEQ: u16 = op::JMP | op::JEQ;
+
+    /// `bpf_check_classic` and `seccomp_check_filter`, rule by rule.
+    #[test]
+    fn programs_are_checked() {
+        let refused: &[&[(u16, u8, u8, u32)]] = &[
+            &[],
+            &[(op::LD_IMM, 0, 0, 1)],
+            &[(op::LD_ABS, 0, 0, 64), ALLOW],
+            &[(op::LD_ABS, 0, 0, 2), ALLOW],
+            &[(0x28, 0, 0, 0), ALLOW],
+            &[(0x94, 0, 0, 2), ALLOW],
+            &[(op::ALU | op::DIV, 0, 0, 0), ALLOW],
+            &[(op::ALU | op::LSH, 0, 0, 32), ALLOW],
+            &[(op::JA, 0, 0, 1), ALLOW],
+            &[(op::JA, 0, 0, u32::MAX), ALLOW],
+            &[(JEQ, 1, 0, 0), ALLOW],
+            &[(JEQ, 0, 1, 0), ALLOW],
+            &[(op::JMP | 0x50, 0, 0, 0), ALLOW],
+            &[(op::ST, 0, 0, 16), ALLOW],
+            &[(op::LD_MEM, 0, 0, 0), ALLOW],
+            // Stored on one way only.
+            &[(JEQ, 0, 1, 0), (op::ST, 0, 0, 3), (op::LD_MEM, 0, 0, 3), ALLOW],
+            &[(0x107, 0, 0, 0), ALLOW],
+            &[ALLOW, (op::TAX, 0, 0, 0)],
+        ];
+        for code in refused {
+            assert_eq!(program(code).err(), Some(Errno::EINVAL), "{code:?}");
+        }
+        let taken: &[&[(u16, u8, u8, u32)]] = &[
+            &[ALLOW],
+            &[(op::ST, 0, 0, 15), (JEQ, 0, 1, 0), (op::LDX_MEM, 0, 0, 15), ALLOW],
+            &[(op::JA, 0, 0, 1), (op::LD_MEM, 0, 0, 2), ALLOW],
+            &[(op::ALU | op::DIV | op::X, 0, 0, 0), (op::ALU | op::RSH, 0, 0, 31), (op::RET_A, 0, 0, 0)],
+        ];
+        for code in taken {
+            assert!(program(code).is_ok(), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn programs_compute() {
+        let mut data = [0; 16];
+        data[0] = 39;
+        data[5] = 7;
+        let says = |code: &[(u16, u8, u8, u32)]| program(code).expect("it is sound").run(&data);
+        assert_eq!(says(&[(op::LD_ABS, 0, 0, 0), (op::RET_A, 0, 0, 0)]), 39);
+        assert_eq!(says(&[(op::LD_LEN, 0, 0, 0), (op::RET_A, 0, 0, 0)]), 64);
+        // The higher half of the first argument, less the number, and that turned round.
+        let computes = &[
+            (op::LD_ABS, 0, 0, 0),
+            (op::TAX, 0, 0, 0),
+            (op::LD_ABS, 0, 0, 20),
+            (op::ALU | op::SUB | op::X, 0, 0, 0),
+            (op::NEG, 0, 0, 0),
+            (op::ST, 0, 0, 4),
+            (op::LD_IMM, 0, 0, 0),
+            (op::LD_MEM, 0, 0, 4),
+            (op::RET_A, 0, 0, 0),
+        ];
+        assert_eq!(says(computes), 32);
+        let compares = |operation: u16, k: u32| {
+            let code = [
+                (op::LD_ABS, 0, 0, 0),
+                (op::JMP | operation, 0, 1, k),
+                (op::RET_K, 0, 0, 1),
+                (op::RET_K, 0, 0, 0),
+            ];
+            says(&code) == 1
+        };
+        assert!(compares(op::JEQ, 39) && !compares(op::JEQ, 40));
+        assert!(compares(op::JGT, 38) && !compares(op::JGT, 39));
+        assert!(compares(op::JGE, 39) && !compares(op::JGE, 40));
+        assert!(compares(op::JSET, 1) && !compares(op::JSET, 8));
+        // By X, which is 0.
+        assert_eq!(says(&[(op::ALU | op::DIV | op::X, 0, 0, 0), (op::RET_K, 0, 0, 5)]), RET_KILL_THREAD);
+    }
+}
