@@ -9,7 +9,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::frame::UserFrame;
 use atoll_abi::{Errno, Result};
@@ -212,6 +212,17 @@ impl Program {
 
     /// What it says of a call.
     fn run(&self, data: &[u32; DATA as usize / 4]) -> u32 {
+        self.run_on(|n| data.get(n).copied()).unwrap_or(RET_KILL_THREAD)
+    }
+
+    /// Does it allow a call, whatever its arguments are, and wherever it is made?
+    fn surely_allows(&self, number: u32) -> bool {
+        self.run_on(|n| [number, ARCH].get(n).copied()) == Some(RET_ALLOW)
+    }
+
+    /// What it says where `data` gives the words that it asks for. None: one isn't given.
+    #[inline]
+    fn run_on(&self, data: impl Fn(usize) -> Option<u32>) -> Option<u32> {
         let (mut a, mut x, mut words) = (0u32, 0u32, [0u32; WORDS as usize]);
         let mut at = 0;
         // It was checked: it only goes on, and ends.
@@ -219,9 +230,9 @@ impl Program {
             at += 1;
             let source = if i.code & op::X == 0 { i.k } else { x };
             match i.code {
-                op::RET_K => return i.k,
-                op::RET_A => return a,
-                op::LD_ABS => a = data[i.k as usize / 4],
+                op::RET_K => return Some(i.k),
+                op::RET_A => return Some(a),
+                op::LD_ABS => a = data(i.k as usize / 4)?,
                 op::LD_LEN => a = DATA,
                 op::LDX_LEN => x = DATA,
                 op::LD_IMM => a = i.k,
@@ -250,7 +261,7 @@ impl Program {
                         op::MUL => a.wrapping_mul(source),
                         op::DIV => match a.checked_div(source) {
                             Some(a) => a,
-                            None => return RET_KILL_THREAD,
+                            None => return Some(RET_KILL_THREAD),
                         },
                         op::OR => a | source,
                         op::AND => a & source,
@@ -261,7 +272,7 @@ impl Program {
                 }
             }
         }
-        RET_KILL_THREAD
+        None
     }
 }
 
@@ -272,8 +283,13 @@ type List = Arc<[Arc<Program>]>;
 #[derive(Debug)]
 pub struct Filters {
     mode: AtomicU32,
+    /// Calls that all of them allow for certain, a bit each, by their numbers.
+    allowed: [AtomicU64; NUMBERS / 64],
     list: Mutex<Option<List>>,
 }
+
+/// Calls of which it is known whether they are always allowed, as most are.
+const NUMBERS: usize = 512;
 
 /// Tasks that have any.
 static COUNT: Mutex<usize> = Mutex::new(0);
@@ -295,7 +311,8 @@ impl Drop for Filters {
 impl Filters {
     /// None.
     pub const fn new() -> Filters {
-        Filters { mode: AtomicU32::new(0), list: Mutex::new(None) }
+        let allowed = [const { AtomicU64::new(0) }; NUMBERS / 64];
+        Filters { mode: AtomicU32::new(0), allowed, list: Mutex::new(None) }
     }
 
     /// Those of a task that makes another one.
@@ -312,6 +329,9 @@ impl Filters {
         let len = |list: &Option<List>| list.as_ref().map_or(0, |list| list.len());
         if len(&theirs) > len(&mine) {
             *mine = theirs;
+            for (mine, theirs) in self.allowed.iter().zip(&other.allowed) {
+                mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
         }
         self.set_mode(other.mode());
     }
@@ -330,6 +350,33 @@ impl Filters {
     #[inline]
     pub fn is_on(&self) -> bool {
         self.mode.load(Ordering::Relaxed) != 0
+    }
+
+    /// Is a call allowed, and need not be looked at?
+    #[inline]
+    pub fn surely_allow(&self, number: u32) -> bool {
+        let word = self.allowed.get(number as usize / 64).map_or(0, |word| word.load(Ordering::Relaxed));
+        word >> (number % 64) & 1 != 0
+    }
+
+    /// Adds a filter. ENOMEM: they would be too long.
+    fn add(&self, program: Arc<Program>) -> Result<()> {
+        let mut list = self.list.lock();
+        let before = list.as_deref().unwrap_or_default();
+        let path: usize = before.iter().map(|f| f.costs + FILTER_COSTS).sum();
+        if path + program.costs > LONGEST_PATH {
+            return Err(Errno::ENOMEM);
+        }
+        let first = before.is_empty();
+        for (n, word) in self.allowed.iter().enumerate() {
+            let were = if first { u64::MAX } else { word.load(Ordering::Relaxed) };
+            let allows = |bit: &u32| were >> bit & 1 != 0 && program.surely_allows(n as u32 * 64 + bit);
+            word.store((0..64).filter(allows).fold(0, |word, bit| word | 1 << bit), Ordering::Relaxed);
+        }
+        *list = Some(before.iter().cloned().chain([program]).collect());
+        drop(list);
+        self.set_mode(MODE_FILTER);
+        Ok(())
     }
 
     /// Mode and number of filters, as in `/proc/PID/status`.
@@ -519,7 +566,13 @@ fn set_filter(c: &mut Call, flags: u64, args: u64) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     if listens {
-        return Err(unsupported(task, "a seccomp listener", Errno::EINVAL));
+        // A library that asks which flags there are gives nothing.
+        let asks = args == 0;
+        return Err(if asks {
+            Errno::EINVAL
+        } else {
+            unsupported(task, "a seccomp listener", Errno::EINVAL)
+        });
     }
     // struct sock_fprog: length, and where.
     let mut head = [0u64; 2];
@@ -548,16 +601,7 @@ fn set_filter(c: &mut Call, flags: u64, args: u64) -> Result<u64> {
     if let Some(other) = others().find(|t| !task.filters.goes_on_from(&t.filters)) {
         return if flags & FLAG_TSYNC_ESRCH != 0 { Err(Errno::ESRCH) } else { Ok(other.tid().into()) };
     }
-    {
-        let mut list = task.filters.list.lock();
-        let before = list.as_deref().unwrap_or_default();
-        let path: usize = before.iter().map(|f| f.costs + FILTER_COSTS).sum();
-        if path + program.costs > LONGEST_PATH {
-            return Err(Errno::ENOMEM);
-        }
-        *list = Some(before.iter().cloned().chain([program]).collect());
-    }
-    task.filters.set_mode(MODE_FILTER);
+    task.filters.add(program)?;
     for other in others() {
         other.filters.follow(&task.filters);
     }
@@ -649,6 +693,10 @@ mod tests {
         assert!(compares(op::JGT, 38) && !compares(op::JGT, 39));
         assert!(compares(op::JGE, 39) && !compares(op::JGE, 40));
         assert!(compares(op::JSET, 1) && !compares(op::JSET, 8));
+        // Where the arguments matter, nothing is sure.
+        let by_argument = program(&[(op::LD_ABS, 0, 0, 0), (JEQ, 0, 1, 3), (op::LD_ABS, 0, 0, 16), ALLOW])
+            .expect("it is sound");
+        assert!(!by_argument.surely_allows(3) && by_argument.surely_allows(4));
         // By X, which is 0.
         assert_eq!(says(&[(op::ALU | op::DIV | op::X, 0, 0, 0), (op::RET_K, 0, 0, 5)]), RET_KILL_THREAD);
     }

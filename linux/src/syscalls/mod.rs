@@ -145,7 +145,11 @@ fn traced(task: &Task, frame: &mut UserFrame) {
 /// Makes a system call. Its books stay open.
 #[inline(always)]
 fn make(task: &Task, frame: &mut UserFrame, gated: bool) {
-    if gated && task.filters.is_on() && !is_admitted(task, frame) {
+    if gated
+        && task.filters.is_on()
+        && !task.filters.surely_allow(frame.orig_rax as u32)
+        && !is_admitted(task, frame)
+    {
         return;
     }
     // Linux, too, looks at the lower half only.
