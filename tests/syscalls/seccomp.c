@@ -1,6 +1,6 @@
 // flags: -pthread
-// seccomp(2): what a filter may be, and may say; whom it holds for; several of them; threads that are to have the same ones; a tracer that is
-// asked; the strict mode.
+// seccomp(2): what a filter may be, and may say; whom it holds for; several of them; threads that are to have the same ones;
+// the strict mode.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -15,11 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
-#include <sys/user.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -366,47 +364,6 @@ static void strict_killed(void)
 	syscall(SYS_write, 1, "not here\n", 9);
 }
 
-static void traced(void)
-{
-	fflush(stdout);
-	pid_t pid = fork();
-	if (pid == 0) {
-		ptrace(PTRACE_TRACEME, 0, 0, 0);
-		raise(SIGSTOP);
-		forbid(SYS_getcwd, SECCOMP_RET_TRACE | 77, 0);
-		forbid(SYS_getpriority, SECCOMP_RET_ERRNO | EXDEV, 0);
-		say("skipped", syscall(SYS_getcwd, 1, 1));
-		say("goes on", syscall(SYS_getcwd, 2, 0));
-		say("another one", syscall(SYS_getcwd, 0, 0));
-		say("one that may not be", syscall(SYS_getcwd, 0, 0));
-		fflush(stdout);
-		_exit(0);
-	}
-	int status, n = 0;
-	waitpid(pid, &status, 0);
-	ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESECCOMP);
-	while (ptrace(PTRACE_CONT, pid, 0, 0), waitpid(pid, &status, 0), WIFSTOPPED(status)) {
-		unsigned long message = 0;
-		struct user_regs_struct r;
-		ptrace(PTRACE_GETEVENTMSG, pid, 0, &message);
-		ptrace(PTRACE_GETREGS, pid, 0, &r);
-		printf("stop %x, %lu, call %lld, rax %lld\n", status >> 8, message, (long long)r.orig_rax, (long long)r.rax);
-		if (n == 0) {
-			r.orig_rax = -1;
-			r.rax = 99;
-		} else if (n == 2) {
-			r.orig_rax = SYS_getpgid;
-			r.rdi = 0x7fffffff;
-		} else if (n == 3) {
-			r.orig_rax = SYS_getpriority;
-		}
-		ptrace(PTRACE_SETREGS, pid, 0, &r);
-		n++;
-		fflush(stdout);
-	}
-	status_of("tracee", status);
-}
-
 int main(int argc, char **argv)
 {
 	struct rlimit none = { 0, 0 };
@@ -438,6 +395,5 @@ int main(int argc, char **argv)
 	in_child("synchronized", synchronized);
 	in_child("strict, ends", strict_ends);
 	in_child("strict, killed", strict_killed);
-	in_child("traced", traced);
 	show_mode("in the end");
 }
