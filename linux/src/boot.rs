@@ -247,7 +247,7 @@ pub fn boot() {
         like: None,
         nice: 0,
         policy: 0,
-        filters: crate::seccomp::Filters::new(),
+        filters: crate::seccomp::Filters::none(),
         slack: 50_000,
         first: Some(Box::new(move |frame: &mut UserFrame| first(&config, frame))),
     });

@@ -310,14 +310,14 @@ impl Drop for Filters {
 
 impl Filters {
     /// None.
-    pub const fn new() -> Filters {
+    pub const fn none() -> Filters {
         let allowed = [const { AtomicU64::new(0) }; NUMBERS / 64];
         Filters { mode: AtomicU32::new(0), allowed, list: Mutex::new(None) }
     }
 
     /// Those of a task that makes another one.
     pub fn inherit(&self) -> Filters {
-        let new = Filters::new();
+        let new = Filters::none();
         new.follow(self);
         new
     }

@@ -102,7 +102,7 @@ impl Plans {
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         let _ = write_whole(&path, records);
         // As good as by chance, and another one each time.
-        if (key.1 as i64 ^ key.3 ^ key.4 / 1000).rem_euclid(COUNTED) == 0 {
+        if (key.1 as i64 ^ key.3 ^ (key.4 / 1000)).rem_euclid(COUNTED) == 0 {
             let _ = prune(dir, KEPT_MAX);
         }
     }
