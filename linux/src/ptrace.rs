@@ -254,7 +254,7 @@ fn count(task: &Task, on: bool) {
 }
 
 /// Is the task ending, so that it doesn't stop any more? `at_end`: it stops there, if it wasn't killed.
-fn is_going(task: &Task, at_end: bool) -> bool {
+pub(crate) fn is_going(task: &Task, at_end: bool) -> bool {
     if at_end {
         task.process.killed.load(Ordering::SeqCst)
     } else {

@@ -220,6 +220,14 @@ impl Program {
         self.run_on(|n| [number, ARCH].get(n).copied()) == Some(RET_ALLOW)
     }
 
+    /// The calls that it surely allows, a bit each.
+    fn allows(&self) -> [u64; NUMBERS / 64] {
+        core::array::from_fn(|n| {
+            let allowed = (0..64).filter(|bit| self.surely_allows(n as u32 * 64 + bit));
+            allowed.fold(0, |word, bit| word | 1 << bit)
+        })
+    }
+
     /// What it says where `data` gives the words that it asks for. None: one isn't given.
     #[inline]
     fn run_on(&self, data: impl Fn(usize) -> Option<u32>) -> Option<u32> {
@@ -325,10 +333,10 @@ impl Filters {
     /// Has what another one has, if that is more: one that makes this one, or that all are to follow.
     pub fn follow(&self, other: &Filters) {
         let mut mine = self.list.lock();
-        let theirs = other.list.lock().clone();
+        let theirs = other.list.lock();
         let len = |list: &Option<List>| list.as_ref().map_or(0, |list| list.len());
         if len(&theirs) > len(&mine) {
-            *mine = theirs;
+            *mine = theirs.clone();
             for (mine, theirs) in self.allowed.iter().zip(&other.allowed) {
                 mine.store(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
             }
@@ -359,24 +367,24 @@ impl Filters {
         word >> (number % 64) & 1 != 0
     }
 
-    /// Adds a filter. ENOMEM: they would be too long.
-    fn add(&self, program: Arc<Program>) -> Result<()> {
+    /// Is there room for another filter? ENOMEM: they would be too long.
+    fn have_room(&self, program: &Program) -> Result<()> {
+        let list = self.list.lock();
+        let path: usize = list.iter().flat_map(|list| list.iter()).map(|f| f.costs + FILTER_COSTS).sum();
+        if path + program.costs > LONGEST_PATH { Err(Errno::ENOMEM) } else { Ok(()) }
+    }
+
+    /// Adds a filter, of which it is known what it surely allows.
+    fn add(&self, program: Arc<Program>, allows: &[u64; NUMBERS / 64]) {
         let mut list = self.list.lock();
         let before = list.as_deref().unwrap_or_default();
-        let path: usize = before.iter().map(|f| f.costs + FILTER_COSTS).sum();
-        if path + program.costs > LONGEST_PATH {
-            return Err(Errno::ENOMEM);
-        }
         let first = before.is_empty();
-        for (n, word) in self.allowed.iter().enumerate() {
+        for (word, allows) in self.allowed.iter().zip(allows) {
             let were = if first { u64::MAX } else { word.load(Ordering::Relaxed) };
-            let allows = |bit: &u32| were >> bit & 1 != 0 && program.surely_allows(n as u32 * 64 + bit);
-            word.store((0..64).filter(allows).fold(0, |word, bit| word | 1 << bit), Ordering::Relaxed);
+            word.store(were & allows, Ordering::Relaxed);
         }
         *list = Some(before.iter().cloned().chain([program]).collect());
-        drop(list);
         self.set_mode(MODE_FILTER);
-        Ok(())
     }
 
     /// Mode and number of filters, as in `/proc/PID/status`.
@@ -399,6 +407,8 @@ enum Fate {
     Made,
     /// It is not, and this is its result.
     Result(u64),
+    /// It is not, and the task ends by this wait status.
+    End(i32),
 }
 
 /// A task that has filters is about to make a call. False: it makes none, and the registers hold the result.
@@ -411,23 +421,27 @@ pub fn admits(task: &Task, frame: &mut UserFrame) -> bool {
     match fate {
         Fate::Made => true,
         Fate::Result(value) => {
+            task.resumes.store(0, Ordering::Relaxed);
             frame.rax = value;
             false
         }
+        // Here nothing is owned any more.
+        Fate::End(status) => exit_task(status),
     }
 }
 
 fn strict(task: &Task, frame: &mut UserFrame) -> Fate {
     match frame.orig_rax as u32 {
         linux::__NR_read | linux::__NR_write | linux::__NR_exit | linux::__NR_rt_sigreturn => Fate::Made,
-        number => kill(task, frame, number, linux::SIGKILL, false),
+        number => kill(task, frame, (number, 0), linux::SIGKILL, false),
     }
 }
 
 fn filtered(task: &Task, frame: &mut UserFrame) -> Fate {
-    let Some(list) = task.filters.list.lock().clone() else { return Fate::Made };
     let mut asked = false;
     loop {
+        // While a tracer was asked others may have added one for all.
+        let Some(list) = task.filters.list.lock().clone() else { return Fate::Made };
         let number = frame.orig_rax as u32;
         let ip = if list.iter().any(|f| f.looks_at_place) { visible_rip(task, frame.rip) } else { 0 };
         let f = &*frame;
@@ -465,15 +479,19 @@ fn filtered(task: &Task, frame: &mut UserFrame) -> Fate {
                 frame.rax = Errno::ENOSYS.to_ret() as u64;
                 ptrace::complete(frame);
                 ptrace::event(task, frame, p::PTRACE_EVENT_SECCOMP, value.into());
-                if task.process.is_ending() || (frame.orig_rax as i32) < 0 {
+                if ptrace::is_going(task, false) || (frame.orig_rax as i32) < 0 {
                     return Fate::Result(frame.rax);
+                }
+                if frame.orig_rax as u32 != number {
+                    // It isn't the wait that was to go on.
+                    task.resumes.store(0, Ordering::Relaxed);
                 }
                 asked = true;
                 continue;
             }
             RET_TRACE | RET_USER_NOTIF => Fate::Result(Errno::ENOSYS.to_ret() as u64),
-            RET_KILL_THREAD => kill(task, frame, number, linux::SIGSYS, false),
-            _ => kill(task, frame, number, linux::SIGSYS, true),
+            RET_KILL_THREAD => kill(task, frame, (number, value), linux::SIGSYS, false),
+            _ => kill(task, frame, (number, value), linux::SIGSYS, true),
         };
     }
 }
@@ -486,12 +504,12 @@ fn info(task: &Task, frame: &UserFrame, number: u32, value: u32) -> Siginfo {
     info
 }
 
-/// Ends the task, or its process, by a signal that nobody can catch.
-fn kill(task: &Task, frame: &mut UserFrame, number: u32, signal: u32, process: bool) -> Fate {
+/// Ends the task, or its process, by a signal that nobody can catch, for a call and what a filter said of it.
+fn kill(task: &Task, frame: &mut UserFrame, (number, value): (u32, u32), signal: u32, process: bool) -> Fate {
     if process || task.process.tasks.lock().len() == 1 {
         tell(task, number, "ends it");
         if signal == linux::SIGSYS {
-            let info = info(task, frame, number, 0);
+            let info = info(task, frame, number, value);
             core_dump::end(task, frame, &info);
         } else {
             task.process.end_as(signal as i32);
@@ -499,7 +517,7 @@ fn kill(task: &Task, frame: &mut UserFrame, number: u32, signal: u32, process: b
         return Fate::Result(frame.orig_rax);
     }
     tell(task, number, "ends its thread");
-    exit_task(signal as i32)
+    Fate::End(signal as i32)
 }
 
 fn tell(task: &Task, number: u32, what: &str) {
@@ -548,6 +566,8 @@ pub fn by_prctl(c: &mut Call, mode: u64, filter: u64) -> Result<u64> {
 }
 
 fn set_strict(task: &Task) -> Result<u64> {
+    // Nobody gives all of them a filter meanwhile.
+    let _tasks = task.process.tasks.lock();
     if task.filters.mode() == MODE_FILTER {
         return Err(Errno::EINVAL);
     }
@@ -592,16 +612,18 @@ fn set_filter(c: &mut Call, flags: u64, args: u64) -> Result<u64> {
     code.resize(len, Instruction::new_zeroed());
     user::read(at, code.as_mut_slice().as_mut_bytes())?;
     let program = Arc::new(Program::new(code, flags & FLAG_LOG != 0)?);
+    let allows = program.allows();
+    // Nobody begins or ends meanwhile.
+    let tasks = task.process.tasks.lock();
     if task.filters.mode() == MODE_STRICT {
         return Err(Errno::EINVAL);
     }
-    // Nobody begins or ends meanwhile.
-    let tasks = task.process.tasks.lock();
+    task.filters.have_room(&program)?;
     let others = || tasks.iter().filter(|t| flags & FLAG_TSYNC != 0 && t.tid() != task.tid());
     if let Some(other) = others().find(|t| !task.filters.goes_on_from(&t.filters)) {
         return if flags & FLAG_TSYNC_ESRCH != 0 { Err(Errno::ESRCH) } else { Ok(other.tid().into()) };
     }
-    task.filters.add(program)?;
+    task.filters.add(program, &allows);
     for other in others() {
         other.filters.follow(&task.filters);
     }

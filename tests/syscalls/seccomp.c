@@ -281,6 +281,29 @@ static void thread_killed(void)
 	printf("the others go on\n");
 }
 
+static void *ends_last(void *p)
+{
+	usleep(30000);
+	syscall(SYS_exit, 7);
+	return p;
+}
+
+// It ends as its first thread did.
+static void first_killed(void)
+{
+	pthread_t t;
+	forbid(SYS_getcwd, SECCOMP_RET_KILL_THREAD, 0);
+	pthread_create(&t, NULL, ends_last, NULL);
+	syscall(SYS_getcwd, 0, 0);
+}
+
+static void first_ended(void)
+{
+	pthread_t t;
+	pthread_create(&t, NULL, ends_last, NULL);
+	syscall(SYS_exit, 5);
+}
+
 static void process_killed(void)
 {
 	pthread_t t;
@@ -390,6 +413,8 @@ int main(int argc, char **argv)
 	in_child("killed", killed);
 	in_child("unknown", unknown);
 	in_child("thread killed", thread_killed);
+	in_child("first thread killed", first_killed);
+	in_child("first thread ended", first_ended);
 	in_child("process killed", process_killed);
 	in_child("inherits", inherits);
 	in_child("synchronized", synchronized);
