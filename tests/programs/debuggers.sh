@@ -89,8 +89,14 @@ grep -E '^\+\+\+' calls | sort | uniq -c
 grep -E '^(openat|open)\(.*"file"' calls | sed 's/ = .*//' | sort
 grep -E '^--- SIGCHLD' calls | sed -E 's/si_[pu]id=[0-9]+, //g; s#si_[us]time=[0-9]+( /[*][^*]*[*]/)?##g' | sort -u
 echo "-- strace of one that runs"
-sh -c 'sleep 0.3; for i in 1 2 3; do sleep 0.01; done; exit 7' & p=$!
-strace -qq -f -o trace2 -p $p -e trace=execve,exit_group; echo "status $?"
+# It waits for a child, which goes on when its parent is traced.
+mkfifo go
+sh -c 'cat go; for i in 1 2 3; do sleep 0.01; done; exit 7' & p=$!
+until pgrep -x -P $p cat > found; do sleep 0.01; done
+strace -qq -f -o trace2 -p $p -e trace=execve,exit_group & s=$!
+until grep -q 'TracerPid:.*[1-9]' /proc/$p/status; do sleep 0.01; done
+: > go
+wait $s; echo "status $?"; rm go found
 grep -c 'execve.*= 0$' trace2; grep -E 'exit_group\(7\)' trace2 | sed -E 's/^[0-9]+ +//'
 wait $p; echo "status $?"
 strace -c -o counts true; awk '$NF == "execve" { print $4 }' counts
