@@ -2,7 +2,7 @@
 //!
 //! A traced task stops in its own thread, inside the runtime, and leaves a copy of its registers with what is known of its being traced
 //! ([`Trace`]). Its tracer reads and changes that copy, and the task takes it back when it goes on. Nobody who isn't traced pays for
-//! this: while a task of the cell is, calls look whether it is the caller's (`gate::set_tracing`).
+//! this: while a task of the cell is, calls look whether it is the caller's (`gate::TRACED`).
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -242,14 +242,9 @@ pub struct Ended {
     pub usage: Usage,
 }
 
-/// Tasks that are traced.
-static COUNT: Mutex<usize> = Mutex::new(0);
-
 fn count(task: &Task, on: bool) {
     if task.tracing.on.swap(on, Ordering::SeqCst) != on {
-        let mut count = COUNT.lock();
-        *count = if on { *count + 1 } else { *count - 1 };
-        gate::set_tracing(*count > 0);
+        gate::TRACED.count(on);
     }
 }
 

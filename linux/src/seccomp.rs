@@ -2,7 +2,7 @@
 //!
 //! A filter is a program of the classic Berkeley packet filter over a call's number, arguments and place. It is checked when it is given, by the
 //! same rules as Linux's, and from then on runs before each call of its task, after a tracer has seen that. Who has none pays nothing:
-//! while a task of the cell has one, calls look whether it is the caller's (`gate::set_filtering`).
+//! while a task of the cell has one, calls look whether it is the caller's (`gate::FILTERED`).
 //!
 //! Not filtered is what never comes here, as with Linux's vDSO: the clocks, and `getpid`, `gettid`, `getppid` and `getpgrp`, which the runtime
 //! answers from a word of the task's own. There are no listeners (`SECCOMP_RET_USER_NOTIF`): such a call fails with ENOSYS, as where nobody listens.
@@ -17,7 +17,19 @@ use atoll_mem::user;
 use atoll_sync::Mutex;
 use atoll_task::gate;
 use linux_raw_sys::general as linux;
-use linux_raw_sys::ptrace as p;
+use linux_raw_sys::ptrace::{
+    self as p, AUDIT_ARCH_X86_64 as ARCH, SECCOMP_FILTER_FLAG_LOG as FLAG_LOG,
+    SECCOMP_FILTER_FLAG_NEW_LISTENER as FLAG_NEW_LISTENER, SECCOMP_FILTER_FLAG_SPEC_ALLOW as FLAG_SPEC_ALLOW,
+    SECCOMP_FILTER_FLAG_TSYNC as FLAG_TSYNC, SECCOMP_FILTER_FLAG_TSYNC_ESRCH as FLAG_TSYNC_ESRCH,
+    SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV as FLAG_WAIT_KILLABLE_RECV,
+    SECCOMP_GET_ACTION_AVAIL as GET_ACTION_AVAIL, SECCOMP_GET_NOTIF_SIZES as GET_NOTIF_SIZES,
+    SECCOMP_MODE_FILTER as MODE_FILTER, SECCOMP_MODE_STRICT as MODE_STRICT,
+    SECCOMP_RET_ACTION_FULL as RET_ACTION, SECCOMP_RET_ALLOW as RET_ALLOW, SECCOMP_RET_DATA as RET_DATA,
+    SECCOMP_RET_ERRNO as RET_ERRNO, SECCOMP_RET_KILL_PROCESS as RET_KILL_PROCESS,
+    SECCOMP_RET_KILL_THREAD as RET_KILL_THREAD, SECCOMP_RET_LOG as RET_LOG, SECCOMP_RET_TRACE as RET_TRACE,
+    SECCOMP_RET_TRAP as RET_TRAP, SECCOMP_RET_USER_NOTIF as RET_USER_NOTIF,
+    SECCOMP_SET_MODE_FILTER as SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT as SET_MODE_STRICT,
+};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::exec::visible_rip;
@@ -26,51 +38,20 @@ use crate::syscalls::{Call, unsupported};
 use crate::types::Siginfo;
 use crate::{core_dump, log, ptrace, signal};
 
-/// `seccomp(2)`'s and `prctl(2)`'s constants (`linux/seccomp.h`).
-mod uapi {
-    pub const MODE_STRICT: u32 = 1;
-    pub const MODE_FILTER: u32 = 2;
-    pub const SET_MODE_STRICT: u32 = 0;
-    pub const SET_MODE_FILTER: u32 = 1;
-    pub const GET_ACTION_AVAIL: u32 = 2;
-    pub const GET_NOTIF_SIZES: u32 = 3;
-    pub const FLAG_TSYNC: u64 = 1;
-    pub const FLAG_LOG: u64 = 2;
-    pub const FLAG_SPEC_ALLOW: u64 = 4;
-    pub const FLAG_NEW_LISTENER: u64 = 8;
-    pub const FLAG_TSYNC_ESRCH: u64 = 16;
-    pub const FLAG_WAIT_KILLABLE_RECV: u64 = 32;
-    pub const RET_KILL_PROCESS: u32 = 0x8000_0000;
-    pub const RET_KILL_THREAD: u32 = 0;
-    pub const RET_TRAP: u32 = 0x0003_0000;
-    pub const RET_ERRNO: u32 = 0x0005_0000;
-    pub const RET_USER_NOTIF: u32 = 0x7fc0_0000;
-    pub const RET_TRACE: u32 = 0x7ff0_0000;
-    pub const RET_LOG: u32 = 0x7ffc_0000;
-    pub const RET_ALLOW: u32 = 0x7fff_0000;
-    pub const RET_ACTION: u32 = 0xffff_0000;
-    pub const RET_DATA: u32 = 0xffff;
-    /// `si_code` of a SIGSYS for a filter.
-    pub const SYS_SECCOMP: i32 = 1;
-    /// `AUDIT_ARCH_X86_64`.
-    pub const ARCH: u32 = 0xc000_003e;
-}
-use uapi::*;
-
 /// Actions that the cell knows, as /proc/sys/kernel/seccomp/actions_avail names them.
 pub const ACTIONS: &str = "kill_process kill_thread trap errno trace log allow\n";
 
-/// Instructions of a filter, most (`BPF_MAXINSNS`).
-const LONGEST: usize = 4096;
+/// Instructions of a filter, most.
+const LONGEST: usize = p::BPF_MAXINSNS as usize;
 /// Instructions of all filters of a task, most, as Linux counts them ([`Instruction::costs`]); each filter counts for some more
 /// (`MAX_INSNS_PER_PATH`).
 const LONGEST_PATH: usize = (1 << 18) / 8;
 const BEGIN_COSTS: usize = 3;
 const FILTER_COSTS: usize = 4;
 /// Words of a filter's own.
-const WORDS: u32 = 16;
-/// Bytes of what a filter looks at (`struct seccomp_data`).
-const DATA: u32 = 64;
+const WORDS: u32 = p::BPF_MEMWORDS;
+/// Bytes of what a filter looks at.
+const DATA: u32 = size_of::<p::seccomp_data>() as u32;
 /// The largest error number.
 const ERROR_MAX: u32 = 4095;
 
@@ -102,41 +83,43 @@ impl Instruction {
 
 /// The instructions that a filter may have, by `code` (`linux/bpf_common.h`).
 mod op {
-    pub const LD_ABS: u16 = 0x20;
-    pub const LD_LEN: u16 = 0x80;
-    pub const LDX_LEN: u16 = 0x81;
-    pub const LD_IMM: u16 = 0x00;
-    pub const LDX_IMM: u16 = 0x01;
-    pub const LD_MEM: u16 = 0x60;
-    pub const LDX_MEM: u16 = 0x61;
-    pub const ST: u16 = 0x02;
-    pub const STX: u16 = 0x03;
-    pub const RET_K: u16 = 0x06;
-    pub const RET_A: u16 = 0x16;
-    pub const TAX: u16 = 0x07;
-    pub const TXA: u16 = 0x87;
-    pub const NEG: u16 = 0x84;
-    pub const JA: u16 = 0x05;
+    use linux_raw_sys::ptrace::*;
+
+    pub const LD_ABS: u16 = (BPF_LD | BPF_W | BPF_ABS) as u16;
+    pub const LD_LEN: u16 = (BPF_LD | BPF_W | BPF_LEN) as u16;
+    pub const LDX_LEN: u16 = (BPF_LDX | BPF_W | BPF_LEN) as u16;
+    pub const LD_IMM: u16 = (BPF_LD | BPF_IMM) as u16;
+    pub const LDX_IMM: u16 = (BPF_LDX | BPF_IMM) as u16;
+    pub const LD_MEM: u16 = (BPF_LD | BPF_MEM) as u16;
+    pub const LDX_MEM: u16 = (BPF_LDX | BPF_MEM) as u16;
+    pub const ST: u16 = BPF_ST as u16;
+    pub const STX: u16 = BPF_STX as u16;
+    pub const RET_K: u16 = (BPF_RET | BPF_K) as u16;
+    pub const RET_A: u16 = (BPF_RET | BPF_A) as u16;
+    pub const TAX: u16 = (BPF_MISC | BPF_TAX) as u16;
+    pub const TXA: u16 = (BPF_MISC | BPF_TXA) as u16;
+    pub const NEG: u16 = (BPF_ALU | BPF_NEG) as u16;
+    pub const JA: u16 = (BPF_JMP | BPF_JA) as u16;
     /// Classes that have an operation and a source beside.
-    pub const ALU: u16 = 0x04;
-    pub const JMP: u16 = 0x05;
+    pub const ALU: u16 = BPF_ALU as u16;
+    pub const JMP: u16 = BPF_JMP as u16;
     pub const CLASS: u16 = 0x07;
     pub const OPERATION: u16 = 0xf0;
     /// The second operand is X, not `k`.
-    pub const X: u16 = 0x08;
-    pub const ADD: u16 = 0x00;
-    pub const SUB: u16 = 0x10;
-    pub const MUL: u16 = 0x20;
-    pub const DIV: u16 = 0x30;
-    pub const OR: u16 = 0x40;
-    pub const AND: u16 = 0x50;
-    pub const LSH: u16 = 0x60;
-    pub const RSH: u16 = 0x70;
-    pub const XOR: u16 = 0xa0;
-    pub const JEQ: u16 = 0x10;
-    pub const JGT: u16 = 0x20;
-    pub const JGE: u16 = 0x30;
-    pub const JSET: u16 = 0x40;
+    pub const X: u16 = BPF_X as u16;
+    pub const ADD: u16 = BPF_ADD as u16;
+    pub const SUB: u16 = BPF_SUB as u16;
+    pub const MUL: u16 = BPF_MUL as u16;
+    pub const DIV: u16 = BPF_DIV as u16;
+    pub const OR: u16 = BPF_OR as u16;
+    pub const AND: u16 = BPF_AND as u16;
+    pub const LSH: u16 = BPF_LSH as u16;
+    pub const RSH: u16 = BPF_RSH as u16;
+    pub const XOR: u16 = BPF_XOR as u16;
+    pub const JEQ: u16 = BPF_JEQ as u16;
+    pub const JGT: u16 = BPF_JGT as u16;
+    pub const JGE: u16 = BPF_JGE as u16;
+    pub const JSET: u16 = BPF_JSET as u16;
 }
 
 /// A filter that was checked.
@@ -299,19 +282,10 @@ pub struct Filters {
 /// Calls of which it is known whether they are always allowed, as most are.
 const NUMBERS: usize = 512;
 
-/// Tasks that have any.
-static COUNT: Mutex<usize> = Mutex::new(0);
-
-fn count(n: isize) {
-    let mut count = COUNT.lock();
-    *count = count.saturating_add_signed(n);
-    gate::set_filtering(*count > 0);
-}
-
 impl Drop for Filters {
     fn drop(&mut self) {
         if self.is_on() {
-            count(-1);
+            gate::FILTERED.count(false);
         }
     }
 }
@@ -350,7 +324,7 @@ impl Filters {
 
     fn set_mode(&self, mode: u32) {
         if mode != 0 && self.mode.swap(mode, Ordering::AcqRel) == 0 {
-            count(1);
+            gate::FILTERED.count(true);
         }
     }
 
@@ -498,7 +472,7 @@ fn filtered(task: &Task, frame: &mut UserFrame) -> Fate {
 
 /// A SIGSYS for a call.
 fn info(task: &Task, frame: &UserFrame, number: u32, value: u32) -> Siginfo {
-    let mut info = Siginfo::fault(linux::SIGSYS, SYS_SECCOMP, visible_rip(task, frame.rip));
+    let mut info = Siginfo::fault(linux::SIGSYS, linux::SYS_SECCOMP as i32, visible_rip(task, frame.rip));
     info.errno = value as i32;
     info.words[1] = u64::from(number) | u64::from(ARCH) << 32;
     info
@@ -533,7 +507,7 @@ fn tell(task: &Task, number: u32, what: &str) {
 
 /// `seccomp(2)`.
 pub fn seccomp(c: &mut Call) -> Result<u64> {
-    let (operation, flags, args) = (c.uint(0), u64::from(c.uint(1)), c.arg(2));
+    let (operation, flags, args) = (c.uint(0), c.uint(1), c.arg(2));
     match operation {
         SET_MODE_STRICT if flags == 0 && args == 0 => set_strict(c.task),
         SET_MODE_FILTER => set_filter(c, flags, args),
@@ -575,7 +549,7 @@ fn set_strict(task: &Task) -> Result<u64> {
     Ok(0)
 }
 
-fn set_filter(c: &mut Call, flags: u64, args: u64) -> Result<u64> {
+fn set_filter(c: &mut Call, flags: u32, args: u64) -> Result<u64> {
     let task = c.task;
     let known = FLAG_TSYNC | FLAG_LOG | FLAG_SPEC_ALLOW | FLAG_NEW_LISTENER;
     if flags & !(known | FLAG_TSYNC_ESRCH | FLAG_WAIT_KILLABLE_RECV) != 0 {

@@ -177,28 +177,28 @@ const TRACING_BIT: u64 = 1 << 62;
 const FILTERING_BIT: u64 = 1 << 61;
 const _: () = assert!(RESOURCES * 3 <= 61);
 
-fn set_bit(bit: u64, on: bool) {
-    if on {
-        GATES.fetch_or(bit, Ordering::Relaxed);
-    } else {
-        GATES.fetch_and(!bit, Ordering::Relaxed);
+/// Tasks that have something because of which every call is to look, before it begins, whether its caller is one of them.
+pub struct Looked {
+    bit: u64,
+    tasks: Mutex<usize>,
+}
+
+/// Those that are traced.
+pub static TRACED: Looked = Looked { bit: TRACING_BIT, tasks: Mutex::new(0) };
+/// Those that have a filter of system calls.
+pub static FILTERED: Looked = Looked { bit: FILTERING_BIT, tasks: Mutex::new(0) };
+
+impl Looked {
+    /// There is one more, or one less.
+    pub fn count(&self, more: bool) {
+        let mut tasks = self.tasks.lock();
+        *tasks = if more { *tasks + 1 } else { *tasks - 1 };
+        if *tasks > 0 {
+            GATES.fetch_or(self.bit, Ordering::Relaxed);
+        } else {
+            GATES.fetch_and(!self.bit, Ordering::Relaxed);
+        }
     }
-}
-
-/// Every call looks before it begins whether a filter allows it, or no longer does.
-pub fn set_filtering(on: bool) {
-    set_bit(FILTERING_BIT, on);
-}
-
-/// Every call looks at [`is_tracing`] before it begins, or no longer does.
-pub fn set_tracing(on: bool) {
-    set_bit(TRACING_BIT, on);
-}
-
-/// Is any task traced?
-#[inline(always)]
-pub fn is_tracing() -> bool {
-    GATES.load(Ordering::Relaxed) & TRACING_BIT != 0
 }
 
 /// Is the runtime's own memory nearly used up?

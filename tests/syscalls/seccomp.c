@@ -1,26 +1,14 @@
 // flags: -pthread
 // seccomp(2): what a filter may be, and may say; whom it holds for; several of them; threads that are to have the same ones;
 // the strict mode.
-#define _GNU_SOURCE
-#include <errno.h>
+#include "case.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
-#include <sys/wait.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #define FIELD(name) offsetof(struct seccomp_data, name)
 #define LOAD(name) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIELD(name))
@@ -31,7 +19,7 @@
 static void say(const char *what, long got)
 {
 	if (got < 0)
-		printf("%s: %s\n", what, strerrorname_np(errno));
+		printf("%s: %s\n", what, err_(errno));
 	else
 		printf("%s: %ld\n", what, got);
 	fflush(stdout);
@@ -62,19 +50,18 @@ static void status_of(const char *what, int status)
 }
 
 // In a process of its own, with no new privileges.
+static void (*to_do)(void);
+
+static void begin(void)
+{
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	to_do();
+}
+
 static void in_child(const char *what, void (*f)(void))
 {
-	fflush(stdout);
-	pid_t pid = fork();
-	if (pid == 0) {
-		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-		f();
-		fflush(stdout);
-		_exit(0);
-	}
-	int status;
-	waitpid(pid, &status, 0);
-	status_of(what, status);
+	to_do = f;
+	status_of(what, end_child(begin_child(begin)));
 }
 
 static void show_mode(const char *what)
@@ -398,13 +385,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	show_mode("at first");
-	fflush(stdout);
-	pid_t pid = fork();
-	if (pid == 0) {
-		unprivileged();
-		_exit(0);
-	}
-	waitpid(pid, NULL, 0);
+	end_child(begin_child(unprivileged));
 	in_child("refused", refused);
 	in_child("too long", too_long);
 	in_child("errors", errors);

@@ -1,29 +1,11 @@
 // seccomp(2): a filter that asks the tracer, who goes on, skips the call, makes another one of it, or one that may not be.
 // strace: alone
-#define _GNU_SOURCE
-#include <errno.h>
+#include "case.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
 #include <sys/user.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static void say(const char *what, long got)
-{
-	if (got < 0)
-		printf("%s: %s\n", what, strerrorname_np(errno));
-	else
-		printf("%s: %ld\n", what, got);
-	fflush(stdout);
-}
 
 static void forbid(long number, unsigned said)
 {
@@ -32,7 +14,7 @@ static void forbid(long number, unsigned said)
 		BPF_STMT(BPF_RET | BPF_K, said), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog p = { .len = 4, .filter = code };
-	say("filter", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p, 0, 0));
+	V(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p, 0, 0));
 }
 
 int main(void)
@@ -44,10 +26,11 @@ int main(void)
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 		forbid(SYS_getcwd, SECCOMP_RET_TRACE | 77);
 		forbid(SYS_getpriority, SECCOMP_RET_ERRNO | EXDEV);
-		say("skipped", syscall(SYS_getcwd, 1, 1));
-		say("goes on", syscall(SYS_getcwd, 2, 0));
-		say("another one", syscall(SYS_getcwd, 0, 0));
-		say("one that may not be", syscall(SYS_getcwd, 0, 0));
+		// Skipped; goes on; another one; one that may not be.
+		V(syscall(SYS_getcwd, 1, 1));
+		V(syscall(SYS_getcwd, 2, 0));
+		V(syscall(SYS_getcwd, 0, 0));
+		V(syscall(SYS_getcwd, 0, 0));
 		fflush(stdout);
 		_exit(0);
 	}
