@@ -17,7 +17,7 @@ use atoll_abi::{Errno, Result};
 use atoll_mem::heap::{give_pages, memory, take_fixed_pages_dirty, take_pages, take_pages_dirty};
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::pages::{BLOCK_ORDER, CHUNK_ORDER};
-use atoll_mem::vm::take_pages_hard;
+use atoll_mem::vm::{take_fixed_pages_hard, take_pages_hard};
 use atoll_sync::breathe;
 use atoll_task::Debtor;
 
@@ -772,8 +772,28 @@ pub struct Scratch {
 impl Scratch {
     /// Takes at least `len` bytes.
     pub fn new(len: u64) -> Result<Scratch> {
-        let order = len.div_ceil(PAGE).max(1).next_power_of_two().ilog2();
-        take_fixed_pages_dirty(order).map(|offset| Scratch { offset, order }).ok_or(Errno::ENOMEM)
+        Self::taken(Self::order(len), take_fixed_pages_dirty).ok_or(Errno::ENOMEM)
+    }
+
+    /// Takes at least `len` bytes or, where there is no such piece, less, at least a page: caches give some if need be.
+    pub fn up_to(len: u64) -> Result<Scratch> {
+        let order = Self::order(len);
+        // What caches give comes in pieces of their own size.
+        let plain = (order.min(CHUNK_ORDER)..=order).rev();
+        let hard = (0..=order.min(CHUNK_ORDER)).rev();
+        plain
+            .map(|order| Self::taken(order, take_fixed_pages_dirty))
+            .chain(hard.map(|order| Self::taken(order, take_fixed_pages_hard)))
+            .find_map(|taken| taken)
+            .ok_or(Errno::ENOMEM)
+    }
+
+    fn order(len: u64) -> u32 {
+        len.div_ceil(PAGE).max(1).next_power_of_two().ilog2()
+    }
+
+    fn taken(order: u32, take: fn(u32) -> Option<u64>) -> Option<Scratch> {
+        take(order).map(|offset| Scratch { offset, order })
     }
 
     /// Where it lies in the cell's memory.

@@ -21,11 +21,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Resource;
-use atoll_abi::layout::PAGE;
+use atoll_abi::layout::{BLOCK, PAGE};
 use atoll_abi::nucleus::outside::BUFFERS_MAX;
 use atoll_abi::platform::HostBuf;
 use atoll_abi::service::{
@@ -33,11 +33,12 @@ use atoll_abi::service::{
     Request, WALK_MISSING, WALK_OPENED,
 };
 use atoll_abi::{Errno, Result, assert_accounted, platform};
-use atoll_mem::heap::{host_buf, memory};
+use atoll_mem::heap::{host_buf, is_over_budget, memory};
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
+use atoll_mem::pages::CHUNK_ORDER;
 use atoll_mem::vm::{Mappable, Object, Rewriting};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, WaitQueue};
-use atoll_task::{Call, Debtor, books, call, gate};
+use atoll_task::{Call, Debtor, Limit, books, call, gate};
 use hashbrown::{HashMap, HashSet};
 use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
@@ -67,6 +68,9 @@ const DIRTY_AGE: u64 = 100_000_000;
 const SPACE_LOW: u64 = 256 << 20;
 /// Closed files that keep their host descriptor, for the next time.
 const IDLE_MAX: usize = 256;
+/// How long they do if nobody asks for them, ns: so long a file that is removed outside takes space, and a file system can't be
+/// mounted anew.
+const IDLE_AGE: u64 = 1_000_000_000;
 /// Descriptors that are let go together when there are more: in one message, which disturbs the server as much as one that is waited for.
 const IDLE_AT_ONCE: usize = 64;
 const _: () = assert!(IDLE_AT_ONCE <= RELEASED_MAX);
@@ -76,6 +80,8 @@ const LARGE_READ: usize = 128 << 10;
 /// is used again, and take memory that was never used.
 const IN_ORDER_PART: u64 = 16;
 const IN_ORDER_LEAST: u64 = 4 << 20;
+/// When caches had no memory to give they aren't asked again for so long, ns.
+const IN_VAIN: u64 = 10_000_000;
 /// Names that were not there after which a directory's names are asked for all at once: at least
 /// so many, and one for so many bytes of the directory.
 const LIST_AFTER: u32 = 2;
@@ -117,7 +123,7 @@ pub struct HostFs {
     /// Files that have lost their last name: they are in there, too, as of a device [`GONE`], by these numbers.
     gone: AtomicU64,
     /// Closed files that still have a host descriptor, oldest first.
-    idle: Mutex<VecDeque<Arc<HostFile>>>,
+    idle: Mutex<VecDeque<(u64, Arc<HostFile>)>>,
     dirty: Mutex<Vec<Arc<HostFile>>>,
     /// Those that were mapped to be written to, and may be so still.
     mapped: Mutex<Vec<Weak<HostFile>>>,
@@ -125,6 +131,8 @@ pub struct HostFs {
     flusher: WaitQueue,
     /// Free bytes of the host's file system and when that was asked.
     space: Mutex<(u64, u64)>,
+    /// Until when caches aren't asked for memory.
+    in_vain: AtomicU64,
     names: AtomicU64,
     /// Counts what this cell changes in the tree: what the host said before is not believed from then on.
     changes: AtomicU64,
@@ -291,7 +299,8 @@ pub struct HostFile {
     flushed: WaitQueue,
     /// How its system-call sites are rewritten, and of which contents that is true.
     plan: Mutex<Option<PlanOf>>,
-    maps: AtomicU32,
+    /// As programs have it mapped, if some have.
+    mapping: Mutex<Weak<Mapped>>,
     users: UseCount,
     /// Shared mappings of its cached pages, where the host's can't be mapped.
     shared: AtomicI32,
@@ -375,6 +384,7 @@ impl HostFs {
             flush_soon: AtomicBool::new(false),
             flusher: WaitQueue::new(),
             space: Mutex::new((u64::MAX, 0)),
+            in_vain: AtomicU64::new(0),
             names: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -516,7 +526,7 @@ impl HostFs {
             }),
             flushed: WaitQueue::new(),
             plan: Mutex::new(None),
-            maps: AtomicU32::new(0),
+            mapping: Mutex::default(),
             users: UseCount::default(),
             shared: AtomicI32::new(0),
             written_mapped: AtomicBool::new(false),
@@ -597,26 +607,49 @@ impl HostFs {
 
     /// A file was closed for the last time: keep its descriptor for a while.
     fn retire(&self, file: Arc<HostFile>) {
-        let out: Vec<_> = {
+        let now = platform().now();
+        let (begins, out) = {
             let mut idle = self.idle.lock();
-            idle.retain(|f| !Arc::ptr_eq(f, &file));
-            idle.push_back(file);
-            if idle.len() < IDLE_MAX + IDLE_AT_ONCE {
+            let begins = idle.is_empty();
+            idle.retain(|(_, f)| !Arc::ptr_eq(f, &file));
+            idle.push_back((now, file));
+            (begins, Self::take_idle(&mut idle, now, IDLE_MAX + IDLE_AT_ONCE - 1))
+        };
+        if begins {
+            self.flusher.wake_all(1);
+        }
+        self.close_idle(out);
+    }
+
+    /// Those whose time is over and, if there are more than `most`, some more.
+    fn take_idle(idle: &mut VecDeque<(u64, Arc<HostFile>)>, now: u64, most: usize) -> Vec<Arc<HostFile>> {
+        let old = idle.iter().take(IDLE_AT_ONCE).take_while(|(since, _)| now - since > IDLE_AGE).count();
+        let n = if idle.len() > most { IDLE_AT_ONCE } else { old };
+        idle.drain(..n).map(|(_, f)| f).collect()
+    }
+
+    /// Lets descriptors go whose time is over.
+    fn close_old(&self) {
+        loop {
+            let out = Self::take_idle(&mut self.idle.lock(), platform().now(), usize::MAX);
+            if out.is_empty() {
                 return;
             }
-            idle.drain(..IDLE_AT_ONCE).collect()
-        };
+            self.close_idle(out);
+        }
+    }
+
+    fn close_idle(&self, out: Vec<Arc<HostFile>>) {
         let mut numbers = Vec::with_capacity(out.len());
         let mut busy = Vec::new();
         for f in out {
             // Who has it locked may wait for a disk.
             let Some(mut s) = f.state.try_lock() else {
-                busy.push(f.clone());
+                busy.push((platform().now(), f.clone()));
                 continue;
             };
-            if s.openings == 0
+            if f.is_unused(&s)
                 && s.chunks.dirty_pages() == 0
-                && f.maps.load(Ordering::Relaxed) == 0
                 && let Some(h) = s.handle.take()
             {
                 drop(s);
@@ -673,7 +706,16 @@ impl FileSystem for HostFs {
 fn flusher(fs: &Weak<HostFs>) {
     loop {
         let Some(fs) = fs.upgrade() else { return };
-        atoll_task::wait_uninterrupted(&fs.flusher, 1, || (!fs.dirty.lock().is_empty()).then_some(()));
+        // Descriptors that nobody has asked for any more have their time, too.
+        let oldest = fs.idle.lock().front().map(|(since, _)| since + IDLE_AGE + 1);
+        let limit = oldest.map_or(Limit::Forever, Limit::Until);
+        let is_more = || oldest.is_none() && !fs.idle.lock().is_empty();
+        let wanted = || (!fs.dirty.lock().is_empty() || is_more()).then_some(());
+        let woken = atoll_task::wait_uninterrupted_until(&fs.flusher, 1, limit, wanted);
+        fs.close_old();
+        if woken.is_none() || fs.dirty.lock().is_empty() {
+            continue;
+        }
         if !fs.flush_soon.swap(false, Ordering::SeqCst) {
             atoll_task::sleep_until(platform().now() + DIRTY_AGE / 2);
         }
@@ -803,7 +845,7 @@ impl HostNode {
         }
         // Kept open for the next time, it would go on filling the disk.
         let mut s = file.state.lock();
-        if s.openings > 0 || s.is_flushing() || file.maps.load(Ordering::Relaxed) > 0 {
+        if !file.is_unused(&s) || s.is_flushing() {
             return;
         }
         if last {
@@ -815,7 +857,7 @@ impl HostNode {
         }
         drop(s);
         if last {
-            self.fs.idle.lock().retain(|f| !core::ptr::eq(&**f, &**file));
+            self.fs.idle.lock().retain(|(_, f)| !core::ptr::eq(&**f, &**file));
         }
     }
 
@@ -1002,7 +1044,7 @@ impl HostNode {
     fn fetch(self: &Arc<Self>, from: u64, attributes: bool) -> Result<(Vec<Listed>, u64)> {
         let path = self.path()?;
         let path = buffer(&path);
-        let out = Scratch::new(if attributes { LIST_BYTES } else { LIST_NAMES_BYTES })?;
+        let out = Scratch::up_to(if attributes { LIST_BYTES } else { LIST_NAMES_BYTES })?;
         let mut r = self.fs.request(Op::ReadDir, &Cred::root());
         r.arg[1] = from;
         r.arg[2] = u64::from(!attributes);
@@ -1255,7 +1297,13 @@ impl Inode for HostNode {
             {
                 f.state.lock().written = None;
             }
-            self.learn_told(&changed.told.what, asked)
+            let known = self.learn_told(&changed.told.what, asked);
+            if change.mode.is_some_and(|mode| mode & 0o111 != 0)
+                && let Some(f) = self.file.get()
+            {
+                f.may_be_run();
+            }
+            known
         } else {
             change.size.is_some() && self.learn_in_place()
         };
@@ -1548,7 +1596,7 @@ impl Inode for HostNode {
             return Ok(t);
         }
         let path = buffer(&self.path()?);
-        let out = Scratch::new(4096)?;
+        let out = Scratch::up_to(4096)?;
         let mut r = self.fs.request(Op::ReadLink, &Cred::root());
         r.a = extent(&path);
         r.b = Extent { offset: out.offset(), len: 4096 };
@@ -2031,6 +2079,21 @@ impl HostFile {
         Ok(())
     }
 
+    /// Where memory is short, lets some go that holds what is cached and clean: of this file, else of others. False: there is none.
+    fn make_room(&self, s: &mut State) -> bool {
+        let (now, vain) = (platform().now(), &self.fs.in_vain);
+        if now < vain.load(Ordering::Relaxed) {
+            return false;
+        }
+        let may_shrink = self.shared.load(Ordering::SeqCst) == 0 && !s.is_flushing();
+        let some = may_shrink && s.chunks.shrink(BLOCK / PAGE, &|_| true) > 0
+            || atoll_mem::vm::reclaim(BLOCK, is_over_budget(CHUNK_ORDER));
+        if !some {
+            vain.store(now + IN_VAIN, Ordering::Relaxed);
+        }
+        some
+    }
+
     fn lock_settled(&self) -> MutexGuard<'_, State> {
         let (mut rest, mut last) = (NOTED_AFTER, None);
         loop {
@@ -2224,8 +2287,8 @@ impl HostFile {
     /// Writes past the cache, waiting for the host.
     fn write_through(&self, s: &mut State, source: &mut Source, at: u64, append: bool) -> Result<usize> {
         let h = self.obtain(s, true)?;
-        let len = source.left().min(256 << 10);
-        let scratch = Scratch::new(len as u64)?;
+        let scratch = Scratch::up_to(source.left().min(256 << 10) as u64)?;
+        let len = source.left().min(scratch.len() as usize);
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
         let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
@@ -2434,7 +2497,7 @@ impl File for HostFile {
         }
         let (mut done, mut refused) = (0, false);
         while source.left() > 0 {
-            let short = memory_is_short() || refused;
+            let short = refused || memory_is_short() && !self.make_room(&mut s);
             let through = s.through || s.direct || short || !s.handle.is_some_and(|h| h.read);
             let step = if through {
                 if s.chunks.dirty_pages() > 0 {
@@ -2485,7 +2548,13 @@ impl File for HostFile {
     }
 
     fn mappable(self: Arc<Self>) -> Result<Arc<dyn Mappable>> {
-        Ok(self)
+        let mut mapping = self.mapping.lock();
+        if let Some(there) = mapping.upgrade() {
+            return Ok(there);
+        }
+        let new = Arc::new(Mapped(self.clone()));
+        *mapping = Arc::downgrade(&new);
+        Ok(new)
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
@@ -2645,16 +2714,10 @@ impl File for HostFile {
             node.forget_attr();
             node.learn_in_place();
         }
-        if unused && let Some(me) = self.me.upgrade() {
-            let gone = self.node.lock().upgrade().is_none_or(|n| n.place.lock().gone);
-            if gone && self.maps.load(Ordering::Relaxed) == 0 {
-                let mut s = self.state.lock();
-                if !s.is_flushing() && s.openings == 0 && !self.has_name() {
-                    s.chunks.clear();
-                }
-                self.drop_handle(&mut s);
-            } else if held {
-                self.fs.retire(me);
+        if unused && held {
+            let runs = self.state.lock().attr.mode & 0o111 != 0;
+            if !runs || !self.may_be_run() {
+                self.let_go();
             }
         }
         outcome
@@ -2662,6 +2725,45 @@ impl File for HostFile {
 }
 
 impl HostFile {
+    /// Has nobody opened or mapped it?
+    fn is_unused(&self, s: &State) -> bool {
+        s.openings == 0 && self.mapping.lock().strong_count() == 0
+    }
+
+    /// It is an executable, and can be run outside of the cell from now on, if nobody has it open to write to it. Value: was there
+    /// a descriptor for that, which has gone?
+    fn may_be_run(&self) -> bool {
+        let mut s = self.state.lock();
+        let is_written = s.chunks.dirty_pages() == 0 && !s.is_flushing() && self.is_unused(&s);
+        let Some(h) = s.handle.take_if(|h| h.write && is_written) else { return false };
+        drop(s);
+        close_here(h);
+        // Waited for: who runs it may be waiting for this.
+        let _ = call(release_of(h.number));
+        true
+    }
+
+    /// It was closed or unmapped, perhaps for the last time. Without a name it goes then, else its descriptor stays for a while.
+    /// Nothing is waited for: who unmaps it has locks.
+    fn let_go(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        let is_gone = || self.node.lock().upgrade().is_none_or(|n| n.place.lock().gone);
+        if let Some(mut s) = self.state.try_lock() {
+            if !self.is_unused(&s) || s.handle.is_none() {
+                return;
+            }
+            if is_gone() {
+                if !s.is_flushing() && !self.has_name() {
+                    s.chunks.clear();
+                }
+                if s.chunks.dirty_pages() == 0 {
+                    return self.drop_handle(&mut s);
+                }
+            }
+        }
+        self.fs.retire(me);
+    }
+
     /// Is all in memory that the file has of the 64 KiB around `offset`?
     fn has_chunk(&self, offset: u64) -> bool {
         let s = self.state.lock();
@@ -2673,7 +2775,7 @@ impl HostFile {
     fn read_in_turn(&self, sink: &mut Sink, mut at: u64, mut waits: bool) -> Result<usize> {
         let mut s = self.state.lock();
         self.check(&mut s);
-        let mut done = 0;
+        let (mut done, mut made_room) = (0, false);
         while sink.left() > 0 {
             // Meanwhile others may have the file.
             if waits
@@ -2715,6 +2817,7 @@ impl HostFile {
             let ahead = (sink.left() as u64 + at % PAGE).clamp(4 * PAGE, CHUNK);
             match self.load(&mut s, at, ahead) {
                 Ok(()) => {}
+                Err(Errno::ENOMEM) if !made_room && self.make_room(&mut s) => made_room = true,
                 Err(Errno::ENOMEM) => {
                     let n = self.read_past(&mut s, sink, at, done)?;
                     done += n;
@@ -2749,8 +2852,8 @@ impl HostFile {
                 }
             }
         }
-        let len = sink.left().min(256 << 10);
-        let scratch = Scratch::new(len as u64)?;
+        let scratch = Scratch::up_to(sink.left().min(256 << 10) as u64)?;
+        let len = sink.left().min(scratch.len() as usize);
         let n = self.fill(h, at, scratch.offset(), len as u64, s.size)?;
         let put = sink.put_memory(scratch.offset(), n);
         if done > 0 { Ok(put.unwrap_or(0)) } else { put }
@@ -2802,17 +2905,66 @@ impl Object for HostFile {
 
     fn mapped(&self, by: i32) {
         let before = self.shared.fetch_add(by, Ordering::SeqCst);
-        if by > 0 {
-            // Its handle stays.
-            self.maps.fetch_add(1, Ordering::Relaxed);
-        } else if before + by == 0 && self.may_be_written() {
+        if before + by == 0 && self.may_be_written() {
             self.fs.note_dirty(self, false);
         }
     }
 }
 
-impl Mappable for HostFile {
+/// A host file as all who map it have it: it goes with the last mapping, and with it the descriptor that mappings may be made from again.
+struct Mapped(Arc<HostFile>);
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+impl Mappable for Mapped {
     fn host_file(&self, write: bool) -> Result<Option<i32>> {
+        self.0.map(write)
+    }
+
+    fn is_here(&self, offset: u64) -> bool {
+        self.0.has_chunk(offset)
+    }
+
+    fn is_divided(&self) -> bool {
+        gate::stands_before(Resource::DeviceRead)
+    }
+
+    fn object(&self) -> Option<Arc<dyn Object>> {
+        if maps_cached() { Some(self.0.clone()) } else { None }
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        self.0.read_at(offset, to)
+    }
+
+    fn read_straight(&self, offset: u64, to: u64, len: u64) -> Result<Option<usize>> {
+        self.0.read_straight(offset, to, len)
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        File::allocate(&*self.0, linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE, offset, len)
+    }
+
+    fn describe(&self) -> (Vec<u8>, u64, u64) {
+        (Vec::new(), self.0.key.0, self.0.key.1)
+    }
+
+    fn flush(&self) -> Result<()> {
+        File::sync(&*self.0, false)
+    }
+
+    fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
+        self.0.rewriting()
+    }
+}
+
+/// For [`Mapped`].
+impl HostFile {
+    fn map(&self, write: bool) -> Result<Option<i32>> {
         self.flush()?;
         let mut s = self.lock_settled();
         let h = self.obtain(&mut s, write)?;
@@ -2828,28 +2980,10 @@ impl Mappable for HostFile {
             s.direct = true;
             s.chunks.clear();
         }
-        if let Some(me) = self.me.upgrade() {
-            // Its descriptor stays, now that mappings may be made from it again.
-            if self.maps.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.fs.idle.lock().retain(|f| !Arc::ptr_eq(f, &me));
-            }
-        }
         Ok(h.fd)
     }
 
-    fn is_here(&self, offset: u64) -> bool {
-        self.has_chunk(offset)
-    }
-
-    fn is_divided(&self) -> bool {
-        gate::stands_before(Resource::DeviceRead)
-    }
-
-    fn object(&self) -> Option<Arc<dyn Object>> {
-        if maps_cached() { self.me.upgrade().map(|me| me as Arc<dyn Object>) } else { None }
-    }
-
-    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < to.len() {
             // For a page fault, which has waited before.
@@ -2881,18 +3015,6 @@ impl Mappable for HostFile {
             }
         }
         Ok(Some(done as usize))
-    }
-
-    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        File::allocate(self, linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE, offset, len)
-    }
-
-    fn describe(&self) -> (Vec<u8>, u64, u64) {
-        (Vec::new(), self.key.0, self.key.1)
-    }
-
-    fn flush(&self) -> Result<()> {
-        File::sync(self, false)
     }
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {

@@ -106,8 +106,11 @@ impl Stream {
             request.arg[0] = self.number;
             let mut scratch = None;
             if most > 0 {
-                let len = most.min(PIECE);
-                let Ok(s) = Scratch::new(len) else { return };
+                let Ok(s) = Scratch::up_to(most.min(PIECE)) else {
+                    r.error = Some(Errno::ENOMEM);
+                    return;
+                };
+                let len = most.min(s.len());
                 request.a = Extent { offset: s.offset(), len };
                 scratch = Some(s);
                 r.readable = 0;
@@ -170,8 +173,8 @@ impl Stream {
 
     /// Reads a file, which does not wait long: at its own position or at `at`.
     fn read_file(&self, sink: &mut Sink, at: Option<u64>) -> Result<usize> {
-        let len = (sink.left() as u64).min(PIECE);
-        let scratch = Scratch::new(len)?;
+        let scratch = Scratch::up_to((sink.left() as u64).min(PIECE))?;
+        let len = scratch.len().min(sink.left() as u64);
         let mut request = Request::new(Op::StreamRead);
         request.arg[0] = self.number;
         if let Some(at) = at {
@@ -244,8 +247,8 @@ impl File for Stream {
         let _order = self.writing.lock();
         let mut done = 0;
         while source.left() > 0 {
-            let len = (source.left() as u64).min(PIECE);
-            let scratch = Scratch::new(len)?;
+            let scratch = Scratch::up_to((source.left() as u64).min(PIECE))?;
+            let len = scratch.len().min(source.left() as u64);
             let n = match source.take_memory(scratch.offset(), len as usize) {
                 Ok(n) => n as u64,
                 Err(e) if done == 0 => return Err(e),

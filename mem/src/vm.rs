@@ -32,7 +32,10 @@ use atoll_abi::{Errno, Result};
 use atoll_sync::{Mutex, MutexGuard, SetOnce, breathe};
 
 use crate::colours::Colours;
-use crate::heap::{ask_for_pages, give_pages, is_over_budget, memory, take_pages, take_pages_dirty, trim};
+use crate::heap::{
+    ask_for_pages, give_pages, is_over_budget, memory, take_fixed_pages_dirty, take_pages, take_pages_dirty,
+    trim,
+};
 use crate::pages::{BLOCK_ORDER, CHUNK_ORDER, pieces};
 use crate::ready::Ready;
 use crate::texts::{self, Piece, Shape, Text, Texts};
@@ -782,6 +785,11 @@ pub fn reclaim(bytes: u64, over_budget: bool) -> bool {
 /// Zeroed pages, if need be after asking the platform and caches for some.
 pub fn take_pages_hard(order: u32) -> Option<u64> {
     take_hard(order, take_pages)
+}
+
+/// The same of pages that stay where they are, and whose contents the caller will overwrite.
+pub fn take_fixed_pages_hard(order: u32) -> Option<u64> {
+    take_hard(order, take_fixed_pages_dirty)
 }
 
 fn take_hard(order: u32, take: impl Fn(u32) -> Option<u64>) -> Option<u64> {

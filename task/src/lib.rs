@@ -63,4 +63,4 @@ pub use scheduler::{
 pub use service::{Call, call, descriptor_of};
 pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};
 pub use timer::{Hold, Timer, sleep_until};
-pub use wait::{Limit, wait, wait_uninterrupted};
+pub use wait::{Limit, wait, wait_uninterrupted, wait_uninterrupted_until};

@@ -34,6 +34,16 @@ pub fn wait_uninterrupted<R>(queue: &WaitQueue, interest: u32, mut f: impl FnMut
     }
 }
 
+/// The same, until `limit` at most; None: then.
+pub fn wait_uninterrupted_until<R>(
+    queue: &WaitQueue,
+    interest: u32,
+    limit: Limit,
+    f: impl FnMut() -> Option<R>,
+) -> Option<R> {
+    wait_for(queue, interest, limit, false, f).ok()
+}
+
 fn wait_for<R>(
     queue: &WaitQueue,
     interest: u32,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use atoll_tests::{Failed, Trial, arguments, atoll, one_by_one};
+use atoll_tests::{Failed, Trial, arguments, atoll, children, one_by_one};
 use serde_json::Value;
 
 fn main() {
@@ -38,6 +38,8 @@ fn main() {
         Trial::test("objects_used_up", objects_used_up),
         Trial::test("bad_requests", bad_requests),
         Trial::test("whole_lines", whole_lines),
+        Trial::test("files_let_go", files_let_go),
+        Trial::test("larger_than_memory", larger_than_memory),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
         Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
@@ -2040,6 +2042,106 @@ fn bad_requests() -> Done {
     }
     check(answer(b"{\"request\":\"cell\"}\n")?["cell"]["name"] == *name, "it does not answer any more")?;
     check(cell.0.try_wait()?.is_none(), "the cell has ended")
+}
+
+/// Leaves executables, made at once or later, and files behind, some of which were mapped when they lost their names.
+const LEAVING: &str = r#"
+import mmap, os, shutil, subprocess, time
+def made(name):
+    with open(name, "wb") as f:
+        f.write(b"x" * 1000000)
+    return open(name, "r+b")
+def mapped(name, **how):
+    with made(name) as f:
+        return mmap.mmap(f.fileno(), 0, **how)
+shutil.copy("/bin/true", "at-once")
+with open("later", "wb") as f:
+    f.write(open("/bin/true", "rb").read())
+os.chmod("later", 0o755)
+print("executables", flush=True)
+kept = [mapped("private", flags=mmap.MAP_PRIVATE), mapped("shared"), mapped("replaced", prot=mmap.PROT_READ)]
+mapped("closed").close()
+made("for-outside").close()
+os.unlink("private")
+os.unlink("shared")
+os.unlink("closed")
+made("new").close()
+os.rename("new", "replaced")
+# Without a name it is there as long as it is mapped.
+print("mapped", [m[999999] for m in kept], flush=True)
+for m in kept:
+    m.close()
+print("unmapped", flush=True)
+time.sleep(1000)
+"#;
+
+/// What a cell has written and closed can be executed outside of it, and what nobody has open, mapped or asked for lately is not
+/// kept open: a file without a name gives its space back.
+fn files_let_go() -> Done {
+    let user = User::this()?;
+    let data = tempfile::tempdir()?;
+    let there = data.path().canonicalize()?;
+    let name = unique("leaves");
+    let volume = format!("{}:/data", there.display());
+    let options = ["--name", &name, "--cores", "1", "--memory", "256M", "-v", &volume, "-w", "/data"];
+    let mut cell = user.start_to(Stdio::piped(), &options, &name, &["/usr/bin/python3", "-c", LEAVING])?;
+    let mut lines = BufReader::new(cell.0.stdout.take().ok_or("no output")?).lines();
+    let mut says = |what: &str| -> Done {
+        let said = lines.next().ok_or("it has ended")??;
+        check(said == what, format!("{said:?}, not {what:?}"))
+    };
+    says("executables")?;
+    for program in ["at-once", "later"] {
+        let status = Command::new(there.join(program)).status().map_err(|e| format!("{program}: {e}"))?;
+        check(status.success(), format!("{program}: {status}"))?;
+    }
+    says("mapped [120, 120, 120]")?;
+    says("unmapped")?;
+    std::fs::remove_file(there.join("for-outside"))?;
+    let supervisor = cell.0.id() as i32;
+    let all = || {
+        let mut all = vec![supervisor];
+        let mut next = 0;
+        while let Some(parent) = all.get(next) {
+            all.extend(children(*parent));
+            next += 1;
+        }
+        all
+    };
+    let open = || -> Vec<String> {
+        let of = |pid: i32| std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let links = all().into_iter().flat_map(of).filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        let within = links.filter(|to| to.starts_with(&there) && *to != there);
+        within.map(|to| to.display().to_string()).collect()
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while !open().is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    check(open().is_empty(), format!("still open: {:?}", open()))
+}
+
+/// Files that are larger than the cell's memory are copied beside programs that want some of it, however little of it is in one
+/// piece, and as they are.
+fn larger_than_memory() -> Done {
+    let user = User::this()?;
+    let data = tempfile::tempdir()?;
+    let large = data.path().join("large");
+    let mut some: Vec<u64> = (0..1 << 17).map(|n| n * 0x9e37_79b9_7f4a_7c15).collect();
+    let mut file = std::fs::File::create(&large)?;
+    for round in 0..200 {
+        some.iter_mut().for_each(|word| *word ^= round);
+        let bytes: Vec<u8> = some.iter().flat_map(|word| word.to_le_bytes()).collect();
+        file.write_all(&bytes)?;
+    }
+    let volume = format!("{}:/data", data.path().display());
+    let script = "(while [ ! -e /tmp/over ]; do sha256sum /usr/bin/perl > /tmp/sum || echo lost; done) & \
+                  for n in 1 2 3; do cp large copy && dd if=copy of=again bs=64k status=none && rm copy \
+                  && cmp large again && echo copied; done; touch /tmp/over; wait";
+    let options =
+        ["run", "--cores", "2", "--memory", "128M", "-v", &volume, "-w", "/data", "--", "/bin/sh", "-c"];
+    let said = user.ask(&[&options[..], &[script]].concat())?;
+    check(said == "copied\ncopied\ncopied\n", said)
 }
 
 /// What is said beside a program's own output comes a line at a time: each write is a datagram here.
