@@ -639,6 +639,14 @@ impl HostFs {
         }
     }
 
+    /// Lets all descriptors go that are only kept for later; were there any?
+    fn close_all(&self) -> bool {
+        let all: Vec<_> = self.idle.lock().drain(..).map(|(_, f)| f).collect();
+        let any = !all.is_empty();
+        self.close_idle(all);
+        any
+    }
+
     fn close_idle(&self, out: Vec<Arc<HostFile>>) {
         let mut numbers = Vec::with_capacity(out.len());
         let mut busy = Vec::new();
@@ -657,7 +665,9 @@ impl HostFs {
                 numbers.push(h.number);
             }
         }
-        release_numbers(numbers);
+        for some in numbers.chunks(IDLE_AT_ONCE) {
+            release_numbers(some.to_vec());
+        }
         if !busy.is_empty() {
             self.idle.lock().extend(busy);
         }
@@ -1876,7 +1886,11 @@ impl HostFile {
             let number = call.wait()?;
             Ok((number, call.take_fd()))
         };
-        let (mut read, mut got) = (true, open(if write { linux::O_RDWR } else { linux::O_RDONLY }));
+        let flags = if write { linux::O_RDWR } else { linux::O_RDONLY };
+        let (mut read, mut got) = (true, open(flags));
+        if got == Err(Errno::ENFILE) && self.fs.close_all() {
+            got = open(flags);
+        }
         if write && got == Err(Errno::EACCES) {
             read = false;
             got = open(linux::O_WRONLY);

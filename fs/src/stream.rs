@@ -432,8 +432,8 @@ impl Mappable for Stream {
         }
         let mut request = Request::new(Op::PassFd);
         request.arg[0] = self.handle()?;
-        let fd = match descriptor_of(request) {
-            Ok((_, _, fd)) => fd,
+        let fd = match descriptor_of(request, false) {
+            Ok((_, fd)) => fd,
             // The one who answers is on another machine.
             Err(Errno::ENOSYS) => return Ok(None),
             Err(e) => return Err(e),

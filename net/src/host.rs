@@ -170,7 +170,7 @@ impl HostSocket {
         let mut r = Request::new(Op::Socket);
         let kind = if stream { net::SOCK_STREAM } else { net::SOCK_DGRAM };
         r.arg = [u64::from(domain), u64::from(kind), u64::from(protocol), 0];
-        let (handle, _, fd) = descriptor_of(r)?;
+        let (handle, fd) = descriptor_of(r, true)?;
         Ok(Self::adopt(fd, stream, handle))
     }
 

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use atoll_abi::control::{Control, StreamKind};
@@ -26,6 +26,7 @@ use atoll_abi::service::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::memory::Mapping;
+use crate::say;
 use crate::sockets;
 use crate::{Error, Result};
 
@@ -483,6 +484,14 @@ impl Server {
                 }
             }
             Err(e) => answer.value = e.to_ret(),
+        }
+        if answer.value == Errno::EMFILE.to_ret() {
+            // That is this process's limit. For a program, whose own is another one, it is that of the system.
+            answer.value = Errno::ENFILE.to_ret();
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                say!("the host gives the cell no more descriptors: start it with a larger hard limit (ulimit -Hn)");
+            });
         }
         // A cell has no more requests under way than the ring has room; one that lies loses answers.
         area.answers.push(&answer);

@@ -122,13 +122,23 @@ pub fn call(request: Request) -> Result<u64> {
     Call::send(request)?.wait()
 }
 
-/// Sends a request that passes a descriptor, and waits. Value, second value, descriptor.
-pub fn descriptor_of(request: Request) -> Result<(u64, u64, i32)> {
+/// Sends a request that passes a descriptor, and waits. Value, descriptor. ENFILE: the host gives the cell no more of them; then the
+/// handle that is the value, if it is one, is let go.
+pub fn descriptor_of(request: Request, is_handle: bool) -> Result<(u64, i32)> {
     let call = Call::send(request)?;
     let value = call.wait()?;
-    let fd = call.take_fd().ok_or(Errno::EIO)?;
-    Ok((value, call.extra(), fd))
+    let fd = call.take_fd().ok_or(Errno::ENFILE);
+    if fd.is_err() && is_handle {
+        let mut release = Request::new(Op::Release);
+        release.arg[0] = value;
+        // Nobody waits for it.
+        let _ = Call::send(release);
+    }
+    fd.map(|fd| (value, fd))
 }
+
+/// Has it been said that there are no more descriptors?
+static NONE_LEFT: AtomicBool = AtomicBool::new(false);
 
 /// An answer has come.
 pub(crate) fn answered(answer: &Answer) {
@@ -138,7 +148,11 @@ pub(crate) fn answered(answer: &Answer) {
     if answer.flags & ANSWER_FD != 0 {
         match platform().take_descriptor() {
             Ok(fd) => call.fd.store(fd, Ordering::Relaxed),
-            Err(_) => platform().log("a descriptor that was announced did not come"),
+            // It could be said for each, of which there may be many.
+            Err(_) if NONE_LEFT.swap(true, Ordering::Relaxed) => {}
+            Err(_) => platform().log(
+                "the host gives the cell's programs no more descriptors: start it with a larger hard limit (ulimit -Hn)",
+            ),
         }
     }
     call.took.store(call.sent.is_over(call.cause), Ordering::Relaxed);

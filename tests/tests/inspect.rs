@@ -39,6 +39,7 @@ fn main() {
         Trial::test("bad_requests", bad_requests),
         Trial::test("whole_lines", whole_lines),
         Trial::test("files_let_go", files_let_go),
+        Trial::test("few_descriptors", few_descriptors),
         Trial::test("larger_than_memory", larger_than_memory),
         Trial::test("rate_of_waiting_senders", || sent("wait")),
         Trial::test("rate_of_polling_senders", || sent("poll")),
@@ -2119,6 +2120,48 @@ fn files_let_go() -> Done {
         std::thread::sleep(Duration::from_millis(50));
     }
     check(open().is_empty(), format!("still open: {:?}", open()))
+}
+
+/// Opens sockets until there can be no more, in two processes, neither of which comes to its own limit, twice.
+const MANY_SOCKETS: &str = r#"
+import errno, os, socket
+def taken(most):
+    sockets = []
+    try:
+        while len(sockets) < most:
+            sockets.append(socket.socket())
+    except OSError as e:
+        print(errno.errorcode[e.errno], len(sockets) < most, end=" ", flush=True)
+    return sockets
+for _ in range(2):
+    ours, theirs = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        sockets = taken(250)
+        os.write(theirs[1], b"x")
+        os.read(ours[0], 1)
+        os._exit(len(sockets))
+    os.read(theirs[0], 1)
+    for s in taken(250):
+        s.close()
+    os.write(ours[1], b"x")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ", flush=True)
+    for fd in ours + theirs:
+        os.close(fd)
+print(os.system("true"), len(taken(200)))
+"#;
+
+/// What the host lets the cell's processes have of descriptors is one limit for all of them. Who meets it hears that there are no
+/// more, and can go on when some are closed; why is said once by either side.
+fn few_descriptors() -> Done {
+    let output = Command::new("/bin/sh")
+        .args(["-c", "ulimit -n 400; exec \"$@\"", "sh"])
+        .arg(atoll())
+        .args(["run", "--cores", "1", "--", "/usr/bin/python3", "-c", MANY_SOCKETS])
+        .output()?;
+    let (said, noted) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    check(said == "ENFILE True 250 ENFILE True 250 0 200\n", format!("{said}, {noted}"))?;
+    check((1..=2).contains(&noted.matches("no more descriptors").count()), noted)
 }
 
 /// Files that are larger than the cell's memory are copied beside programs that want some of it, however little of it is in one
