@@ -2,8 +2,9 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use atoll_supervisor::inspect::{About, Answer, Request, ask};
+use atoll_supervisor::inspect::{About, Answer, Request, ask_within};
 use atoll_supervisor::registry::{self, Found};
 use atoll_supervisor::{Error, Result, say};
 use clap::Args;
@@ -18,6 +19,9 @@ pub struct Options {
     #[arg(long)]
     json: bool,
 }
+
+/// How long is waited for what cells say of themselves.
+const LATE: Duration = Duration::from_secs(2);
 
 /// What is said of a cell that is gone.
 pub(crate) const ENDED: &str = "the cell has ended";
@@ -44,13 +48,26 @@ pub fn print(options: &Options) -> ExitCode {
     match registry::directory().and_then(|dir| registry::list(&dir)) {
         Err(e) => return fail(&e),
         Ok(cells) => {
-            for cell in cells {
-                match ask(&cell.socket, &Request::Cell) {
-                    Ok(Some(Answer::Cell(about))) => known.push(about),
+            // All at once: one that is stopped keeps nobody from seeing the others.
+            let answers: Vec<_> = std::thread::scope(|scope| {
+                let ask = |cell: &Found| ask_within(&cell.socket, &Request::Cell, LATE);
+                let asked: Vec<_> = cells.iter().map(|cell| scope.spawn(move || ask(cell))).collect();
+                asked.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+            });
+            for (cell, answer) in cells.iter().zip(answers) {
+                match answer {
+                    Ok(Ok(Some(Answer::Cell(about)))) => known.push(about),
                     // It has ended meanwhile.
-                    Ok(None) => {}
-                    Ok(Some(_)) => say!("atoll: {}: {}", cell.name, unexpected()),
-                    Err(e) => say!("atoll: {}: {e}", cell.name),
+                    Ok(Ok(None)) => {}
+                    Ok(Ok(Some(_))) => say!("atoll: {}: {}", cell.name, unexpected()),
+                    Ok(Err(e)) => {
+                        say!(
+                            "atoll: {}: process {} does not answer: {e} (is it stopped?)",
+                            cell.name,
+                            cell.pid
+                        );
+                    }
+                    Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
         }

@@ -807,7 +807,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Option<Answer>> {
 }
 
 /// The same, and says how long to wait for the answer.
-pub(crate) fn ask_within(socket: &Path, request: &Request, wait: Duration) -> Result<Option<Answer>> {
+pub fn ask_within(socket: &Path, request: &Request, wait: Duration) -> Result<Option<Answer>> {
     let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(None) };
     write_line(&mut stream, request)?;
     let Some(line) = read_line(&mut stream, ANSWER_MAX, wait)? else { return Ok(None) };

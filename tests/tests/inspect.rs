@@ -17,6 +17,7 @@ fn main() {
     let mut trials = vec![
         Trial::test("names", names),
         Trial::test("killed", killed),
+        Trial::test("stopped", stopped),
         Trial::test("stat", stat),
         Trial::test("grid", grid),
         Trial::test("cores", cores),
@@ -80,6 +81,24 @@ fn main() {
 }
 
 type Done = Result<(), Failed>;
+
+/// One that is stopped keeps nobody from seeing the others.
+fn stopped() -> Done {
+    let user = User::this()?;
+    let name = unique("stopped");
+    let cells = [user.start(&["--name", &name], &name)?, user.start(&["--name", &name], &name)?];
+    let pid = cells[0].0.id();
+    // SAFETY: our child, which was not waited for.
+    let signal = |signal| unsafe { libc::kill(pid as i32, signal) };
+    signal(libc::SIGSTOP);
+    let out = user.say(&["ls", "--json"])?;
+    signal(libc::SIGCONT);
+    let (listed, said) = (String::from_utf8(out.stdout)?, String::from_utf8(out.stderr)?);
+    let other = format!("{name}-{}", cells[1].0.id());
+    check(out.status.success() && listed.contains(&other), format!("{listed}, {said}"))?;
+    check(said.contains(&format!("{name}: process {pid} does not answer")), said)?;
+    check(user.list(&name)?.len() == 2, "one is missing now that it runs again")
+}
 
 /// `atoll` as a user: the one that runs the tests, or another one with a directory of its own.
 struct User {
@@ -2170,7 +2189,7 @@ fn larger_than_memory() -> Done {
     let user = User::this()?;
     let data = tempfile::tempdir()?;
     let large = data.path().join("large");
-    let mut some: Vec<u64> = (0..1 << 17).map(|n| n * 0x9e37_79b9_7f4a_7c15).collect();
+    let mut some: Vec<u64> = (0..1u64 << 17).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     let mut file = std::fs::File::create(&large)?;
     for round in 0..200 {
         some.iter_mut().for_each(|word| *word ^= round);

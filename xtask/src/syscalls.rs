@@ -13,6 +13,7 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -142,11 +143,11 @@ fn trace() -> Result<Exercised> {
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("empty.c"), "int main(void) { return 0; }\n")?;
     let cases = cases()?;
-    let next = AtomicUsize::new(0);
+    let (next, starting) = (AtomicUsize::new(0), Mutex::default());
     let work = || {
         let mut mine = Exercised::new();
         while let Some((name, source)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            trace_one(dir.path(), name, source, &mut mine)?;
+            trace_one(dir.path(), name, source, &starting, &mut mine)?;
         }
         Ok(mine)
     };
@@ -167,7 +168,13 @@ fn trace() -> Result<Exercised> {
 }
 
 /// Adds what one case does.
-fn trace_one(dir: &Path, name: &str, source: &Path, all: &mut Exercised) -> Result<()> {
+fn trace_one(
+    dir: &Path,
+    name: &str,
+    source: &Path,
+    starting: &Mutex<BTreeMap<String, usize>>,
+    all: &mut Exercised,
+) -> Result<()> {
     let text = fs::read_to_string(source)?;
     // About how programs are entered and started, not about what they call.
     if name.starts_with("entry_") || name.starts_with("start_") {
@@ -185,8 +192,18 @@ fn trace_one(dir: &Path, name: &str, source: &Path, all: &mut Exercised) -> Resu
         .find_map(|l| l.strip_prefix("// flags:"))
         .map_or(Vec::new(), |f| f.split_whitespace().collect());
     // What a program does before and after its own calls is no case's merit.
-    let starting = run(dir, &format!("{name}-empty"), &dir.join("empty.c"), &flags)?;
-    let skip = starting.iter().map(Vec::len).max().unwrap_or(1) - 1;
+    let built = flags.join(" ");
+    let known =
+        |all: &Mutex<BTreeMap<_, _>>| all.lock().unwrap_or_else(PoisonError::into_inner).get(&built).copied();
+    let skip = match known(starting) {
+        Some(skip) => skip,
+        None => {
+            let made = run(dir, &format!("{name}-empty"), &dir.join("empty.c"), &flags)?;
+            let skip = made.iter().map(Vec::len).max().unwrap_or(1) - 1;
+            starting.lock().unwrap_or_else(PoisonError::into_inner).insert(built, skip);
+            skip
+        }
+    };
     for thread in run(dir, name, source, &flags)? {
         let mut left = 0;
         for line in &thread {
