@@ -1,5 +1,6 @@
 // Processor time is divided into the program's and the system's: getrusage, times, wait4, waitid, /proc/PID/stat.
 // timeout: 60
+// traced: no (it measures, and others make its calls)
 #include "case.h"
 #include <sys/resource.h>
 #include <sys/times.h>

@@ -1,5 +1,6 @@
 // timeout: 120
 // nucleus: no (mappings_few is: emulated, this takes more than a minute)
+// traced: no (mappings_few is: it makes the same calls)
 // A hundred thousand random calls on mappings, under ten seeds: what each says, what /proc/self/maps shows, what the pages hold, also in
 // children. `program SEED FROM TO` prints the calls from one to another of a seed.
 #include "case.h"
