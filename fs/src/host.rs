@@ -122,7 +122,7 @@ pub struct HostFs {
     files: Mutex<Files>,
     /// Files that have lost their last name: they are in there, too, as of a device [`GONE`], by these numbers.
     gone: AtomicU64,
-    /// Closed files that still have a host descriptor, oldest first.
+    /// Closed files that still have a host descriptor, oldest first, and since when, ns.
     idle: Mutex<VecDeque<(u64, Arc<HostFile>)>>,
     dirty: Mutex<Vec<Arc<HostFile>>>,
     /// Those that were mapped to be written to, and may be so still.
@@ -623,7 +623,9 @@ impl HostFs {
 
     /// Those whose time is over and, if there are more than `most`, some more.
     fn take_idle(idle: &mut VecDeque<(u64, Arc<HostFile>)>, now: u64, most: usize) -> Vec<Arc<HostFile>> {
-        let old = idle.iter().take(IDLE_AT_ONCE).take_while(|(since, _)| now - since > IDLE_AGE).count();
+        // Another core may have looked at the clock later.
+        let is_old = |since: u64| now.saturating_sub(since) > IDLE_AGE;
+        let old = idle.iter().take(IDLE_AT_ONCE).take_while(|(since, _)| is_old(*since)).count();
         let n = if idle.len() > most { IDLE_AT_ONCE } else { old };
         idle.drain(..n).map(|(_, f)| f).collect()
     }
@@ -656,10 +658,12 @@ impl HostFs {
                 busy.push((platform().now(), f.clone()));
                 continue;
             };
-            if f.is_unused(&s)
-                && s.chunks.dirty_pages() == 0
-                && let Some(h) = s.handle.take()
-            {
+            if !f.is_unused(&s) {
+                continue;
+            }
+            if s.chunks.dirty_pages() > 0 {
+                busy.push((platform().now(), f.clone()));
+            } else if let Some(h) = s.handle.take() {
                 drop(s);
                 close_here(h);
                 numbers.push(h.number);
@@ -2741,7 +2745,7 @@ impl File for HostFile {
 impl HostFile {
     /// Has nobody opened or mapped it?
     fn is_unused(&self, s: &State) -> bool {
-        s.openings == 0 && self.mapping.lock().strong_count() == 0
+        s.openings == 0 && self.shared.load(Ordering::SeqCst) == 0 && self.mapping.lock().strong_count() == 0
     }
 
     /// It is an executable, and can be run outside of the cell from now on, if nobody has it open to write to it. Value: was there
