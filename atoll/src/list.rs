@@ -21,7 +21,7 @@ pub struct Options {
 }
 
 /// How long is waited for what cells say of themselves.
-const LATE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(5);
 
 /// What is said of a cell that is gone.
 pub(crate) const ENDED: &str = "the cell has ended";
@@ -60,13 +60,7 @@ pub fn print(options: &Options) -> ExitCode {
                     // It has ended meanwhile.
                     Ok(Ok(None)) => {}
                     Ok(Ok(Some(_))) => say!("atoll: {}: {}", cell.name, unexpected()),
-                    Ok(Err(e)) => {
-                        say!(
-                            "atoll: {}: process {} does not answer: {e} (is it stopped?)",
-                            cell.name,
-                            cell.pid
-                        );
-                    }
+                    Ok(Err(e)) => say!("atoll: {}: process {}: {e}", cell.name, cell.pid),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }

@@ -661,7 +661,7 @@ impl HostFs {
             if !f.is_unused(&s) {
                 continue;
             }
-            if s.chunks.dirty_pages() > 0 {
+            if !f.is_written(&s) {
                 busy.push((platform().now(), f.clone()));
             } else if let Some(h) = s.handle.take() {
                 drop(s);
@@ -739,6 +739,8 @@ fn flusher(fs: &Weak<HostFs>) {
         for f in files {
             assert_accounted("writing back");
             f.flush_for_later();
+            // It may have been opened for that alone.
+            f.let_go();
         }
     }
 }
@@ -866,7 +868,7 @@ impl HostNode {
             // Nobody reads it any more, nor needs what was not written yet.
             s.chunks.clear();
         }
-        if s.chunks.dirty_pages() == 0 {
+        if last || file.is_written(&s) {
             file.drop_handle(&mut s);
         }
         drop(s);
@@ -1173,7 +1175,7 @@ impl HostNode {
     fn keep_contents(&self) -> Result<()> {
         let Some(file) = self.file.get() else { return Ok(()) };
         let mut s = file.state.lock();
-        if s.openings > 0 && s.handle.is_none() {
+        if !file.is_unused(&s) && s.handle.is_none() {
             file.is_found_by(&self.me);
             file.obtain(&mut s, false)?;
         }
@@ -1278,6 +1280,8 @@ impl Inode for HostNode {
             f.flush()?;
             if let Some(size) = change.size {
                 File::truncate(&*f, size)?;
+                // Nobody may have it open.
+                f.let_go();
             }
         }
         let time_of = |t: Option<Time>| t.map_or((0, 0), |t| (t.sec, t.nsec));
@@ -1656,14 +1660,14 @@ impl Inode for HostNode {
                 let mut s = file.state.lock();
                 if write {
                     file.obtain(&mut s, true)?;
-                    drop(s);
-                    let low = self.fs.space_is_low();
-                    s = file.state.lock();
-                    s.through = low;
                     s.writers += 1;
                 }
                 s.openings += 1;
                 drop(s);
+                if write {
+                    let low = self.fs.space_is_low();
+                    file.state.lock().through = low;
+                }
                 Ok(file)
             }
             FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Arc::default()) })),
@@ -2748,12 +2752,17 @@ impl HostFile {
         s.openings == 0 && self.shared.load(Ordering::SeqCst) == 0 && self.mapping.lock().strong_count() == 0
     }
 
+    /// Has the host all that was written to it, by programs that had it mapped, too?
+    fn is_written(&self, s: &State) -> bool {
+        s.chunks.dirty_pages() == 0 && !s.is_flushing() && !self.may_be_written()
+    }
+
     /// It is an executable, and can be run outside of the cell from now on, if nobody has it open to write to it. Value: was there
     /// a descriptor for that, which has gone?
     fn may_be_run(&self) -> bool {
         let mut s = self.state.lock();
-        let is_written = s.chunks.dirty_pages() == 0 && !s.is_flushing() && self.is_unused(&s);
-        let Some(h) = s.handle.take_if(|h| h.write && is_written) else { return false };
+        let may_go = self.is_written(&s) && self.is_unused(&s);
+        let Some(h) = s.handle.take_if(|h| h.write && may_go) else { return false };
         drop(s);
         close_here(h);
         // Waited for: who runs it may be waiting for this.
@@ -2771,10 +2780,11 @@ impl HostFile {
                 return;
             }
             if is_gone() {
-                if !s.is_flushing() && !self.has_name() {
+                let is_lost = !s.is_flushing() && !self.has_name();
+                if is_lost {
                     s.chunks.clear();
                 }
-                if s.chunks.dirty_pages() == 0 {
+                if is_lost || self.is_written(&s) {
                     return self.drop_handle(&mut s);
                 }
             }

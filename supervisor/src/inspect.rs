@@ -770,7 +770,7 @@ fn read_line(stream: &mut UnixStream, most: usize, wait: Duration) -> Result<Opt
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Error::new("no line came in time"));
+            return Err(Error::new("no line came in time: is the other side stopped?"));
         }
         stream.set_read_timeout(Some(left)).map_err(|e| Error::with("waiting for a line", e))?;
         match stream.read(&mut chunk) {

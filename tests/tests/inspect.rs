@@ -96,7 +96,7 @@ fn stopped() -> Done {
     let (listed, said) = (String::from_utf8(out.stdout)?, String::from_utf8(out.stderr)?);
     let other = format!("{name}-{}", cells[1].0.id());
     check(out.status.success() && listed.contains(&other), format!("{listed}, {said}"))?;
-    check(said.contains(&format!("{name}: process {pid} does not answer")), said)?;
+    check(said.contains(&format!("{name}: process {pid}: no line came in time")), said)?;
     check(user.list(&name)?.len() == 2, "one is missing now that it runs again")
 }
 
