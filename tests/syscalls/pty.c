@@ -37,6 +37,18 @@ static void type(const char *text, long n)
 	sleep_ms(10);
 }
 #define TYPE(text) type(text, sizeof text - 1)
+// Until what was typed can be read: Linux passes it on behind the writer's back, and what
+// changes the mode or flushes would come before it.
+static void arrived(int most)
+{
+	int n = 0;
+	for (int i = 0; i < 5000 && n < most; i++) {
+		ioctl(s, FIONREAD, &n);
+		sleep_ms(1);
+	}
+	if (n != most)
+		printf("%d have arrived\n", n);
+}
 static void got(long most)
 {
 	char b[4096];
@@ -232,10 +244,12 @@ int main(int argc, char **argv)
 	t = old;
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("forgotten\nand");
+	arrived(10);
 	V(tcflush(s, TCIFLUSH));
 	TYPE("x\n");
 	got(100);
 	TYPE("forgotten\n");
+	arrived(10);
 	t.c_lflag &= ~ECHO;
 	V(tcsetattr(s, TCSAFLUSH, &t));
 	TYPE("kept\n");
@@ -278,6 +292,7 @@ int main(int argc, char **argv)
 	got(100);
 	pthread_join(th, 0);
 	TYPE("left");
+	arrived(4);
 	t = old;
 	tcsetattr(s, TCSANOW, &t);
 	got(100);
