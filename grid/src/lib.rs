@@ -17,6 +17,9 @@ extern crate std;
 pub mod affinity;
 mod atomic;
 pub mod inbox;
+#[cfg(all(test, loom))]
+#[path = "../../sync/src/loom_stacks.rs"]
+mod loom_stacks;
 pub mod matches;
 pub mod message;
 pub mod queue;

@@ -1345,12 +1345,14 @@ fn leave(task: &Task, status: i32) {
         if last {
             let ending = process.ending.load(Ordering::SeqCst);
             exit_process(&process, &me, if ending != -1 { ending } else { status });
-        } else if !process.tracees.lock().list.is_empty() {
-            ptrace::tracer_ends(&process, Some(task.tid()));
+        } else {
+            if !process.tracees.lock().list.is_empty() {
+                ptrace::tracer_ends(&process, Some(task.tid()));
+            }
+            TASKS.lock().remove(&task.tid());
         }
         me
     };
-    TASKS.lock().remove(&task.tid());
     // What its process had, if this was the last, is free by now.
     shrinkers::task_ends(task);
     task.held.give_back();
@@ -1427,6 +1429,8 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     // Whoever waits for the end may write to what ran.
     let running = process.image.lock().running.take();
     drop(running);
+    // Whoever is told of the end finds no thread any more, and the id may be another's once it was waited for.
+    TASKS.lock().remove(&last.tid());
     ptrace::process_ends(process, last, status);
     tell_of_end(process, status);
 }

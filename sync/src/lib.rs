@@ -17,6 +17,8 @@ extern crate std;
 mod atomic;
 pub mod lease;
 mod lines;
+#[cfg(all(test, loom))]
+mod loom_stacks;
 mod mutex;
 mod once;
 mod rcu;

@@ -709,9 +709,7 @@ fn process_or_self(c: &Call, pid: u32) -> Result<Arc<Process>> {
 
 /// The process with this id, or one of whose threads it is, which serves as well in most calls.
 fn process_of(id: u32) -> Option<Arc<Process>> {
-    // One that was waited for is gone, although its last thread may still be about to end.
-    let of_task = || find_task(id).map(|t| t.process.clone()).filter(|p| find_process(p.pid).is_some());
-    find_process(id).or_else(of_task)
+    find_process(id).or_else(|| find_task(id).map(|t| t.process.clone()))
 }
 
 /// `getpgid(2)`.

@@ -1,22 +1,22 @@
 //! The platform contract, simulated: time, cores and chance under a seed (requirement X-05).
 //!
-//! Each simulated core is an operating-system thread, but only one runs at a
-//! time: it holds the baton, and every platform call may pass the baton to
-//! another core, as the seed says. Time moves only by what calls cost and,
+//! Each simulated core is a coroutine of one operating-system thread, so one
+//! runs at a time: it holds the baton, and every platform call may pass the baton
+//! to another core, as the seed says. Time moves only by what calls cost and,
 //! when every core sleeps, to the next deadline. So a run is a function of
 //! its seed, and a test that fails names the seed that made it fail.
 //!
 //! The runtime's statics belong to a process, so every run happens in a
 //! forked child ([`run`]).
-#![allow(unsafe_code, reason = "forks, and gives the runtime its core through a thread-local")]
+#![allow(unsafe_code, reason = "forks, and switches between stacks of its own")]
 
 mod memory;
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::c_void;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use atoll_abi::control::{Control, MAGIC, space_state};
 use atoll_abi::core_local::{CoreLocal, pending};
@@ -45,7 +45,6 @@ struct State {
     armed: Vec<BTreeMap<u32, u64>>,
     now: u64,
     random: u64,
-    running: usize,
     /// Deadline of each sleeping core; None: awake.
     asleep: Vec<Option<u64>>,
     notified: Vec<bool>,
@@ -59,9 +58,54 @@ pub struct Sim {
     control: &'static Control,
     config: Config,
     state: Mutex<State>,
-    /// Where each core waits until it is the one that runs.
-    turns: Vec<Condvar>,
+    contexts: Contexts,
     calls: AtomicU64,
+}
+
+/// Where each core goes on when it is the one that runs.
+struct Contexts(Vec<UnsafeCell<libc::ucontext_t>>);
+
+// SAFETY: only the thread that runs the cores uses them.
+unsafe impl Sync for Contexts {}
+// SAFETY: as above.
+unsafe impl Send for Contexts {}
+
+/// Bytes of a core's stack.
+const STACK: usize = 1 << 20;
+
+impl Contexts {
+    fn new(cores: usize) -> Contexts {
+        // SAFETY: all zeroes is a valid context; it is filled in before it is used.
+        Contexts((0..cores).map(|_| UnsafeCell::new(unsafe { std::mem::zeroed() })).collect())
+    }
+
+    /// Has core `n` begin with [`core_main`], on a stack of its own.
+    fn prepare(&self, n: usize) {
+        let context = self.0[n].get();
+        // SAFETY: memory of its own, which stays; below it a page that nobody may touch. The context is not under way, and the function
+        // takes a number.
+        unsafe {
+            let guard = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let all = libc::mmap(std::ptr::null_mut(), guard + STACK, libc::PROT_NONE, flags, -1, 0);
+            assert!(all != libc::MAP_FAILED, "a stack for a core");
+            let stack = all.byte_add(guard);
+            let failed = libc::mprotect(stack, STACK, libc::PROT_READ | libc::PROT_WRITE);
+            assert!(failed == 0, "a stack for a core");
+            assert!(libc::getcontext(context) == 0, "a context for a core");
+            (*context).uc_stack.ss_sp = stack;
+            (*context).uc_stack.ss_size = STACK;
+            let main = std::mem::transmute::<extern "C" fn(c_int) -> !, extern "C" fn()>(core_main);
+            libc::makecontext(context, main, 1, n as c_int);
+        }
+    }
+
+    /// Goes on as core `next`; `from` is the core that this is, which comes back when it is its turn.
+    fn switch(&self, from: *mut libc::ucontext_t, next: usize) {
+        // SAFETY: the other one was prepared, or has left by this; nobody is in it, as one runs at a time.
+        let failed = unsafe { libc::swapcontext(from, self.0[next].get()) };
+        assert!(failed == 0, "to another core");
+    }
 }
 
 thread_local!(static CORE: Cell<Option<&'static CoreLocal>> = const { Cell::new(None) });
@@ -126,29 +170,13 @@ pub fn steal(ns: u64) {
     state.wake_due(sim.config.cores);
 }
 
-/// Has this process run on one of its processors. One core runs at a time, and where they are threads of one processor, to go from one to the
-/// other costs no interrupt.
-fn stay_on_one_processor() {
-    // SAFETY: the sets are filled in before they are read; if that fails, it goes on as it is.
-    unsafe {
-        let (mut may, mut one): (libc::cpu_set_t, libc::cpu_set_t) = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of_val(&may), &raw mut may) != 0 {
-            return;
-        }
-        let all = 0..libc::CPU_SETSIZE as usize;
-        let may: Vec<usize> = all.filter(|n| libc::CPU_ISSET(*n, &may)).collect();
-        let Some(mine) = may.get(std::process::id() as usize % may.len().max(1)) else { return };
-        libc::CPU_SET(*mine, &mut one);
-        libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
-    }
-}
-
 fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
-    stay_on_one_processor();
-    // SAFETY: all zeroes is a valid control area; it lives as long as the process.
+    // SAFETY: all zeroes, in pages that come when they are touched, is a valid control area; it lives as long as the process.
     let control: &'static Control = unsafe {
-        let layout = std::alloc::Layout::new::<Control>();
-        &*std::alloc::alloc_zeroed(layout).cast::<Control>()
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let at = libc::mmap(std::ptr::null_mut(), size_of::<Control>(), access, flags, -1, 0);
+        assert!(at != libc::MAP_FAILED, "memory for a control area");
+        &*at.cast::<Control>()
     };
     control.descriptor.magic.store(MAGIC, Ordering::Relaxed);
     control.descriptor.cores.store(config.cores as u32, Ordering::Relaxed);
@@ -166,40 +194,30 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
             armed: vec![BTreeMap::new(); config.cores],
             now: 1_000_000,
             random: config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            running: 0,
             asleep: vec![None; config.cores],
             notified: vec![false; config.cores],
             away: vec![0; config.cores],
             answers: (0..config.cores).map(|_| VecDeque::new()).collect(),
         }),
-        turns: (0..config.cores).map(|_| Condvar::new()).collect(),
+        contexts: Contexts::new(config.cores),
         calls: AtomicU64::new(0),
     });
     set_platform(PLATFORM.get_or_init(|| sim));
     BOOT.get_or_init(|| boot);
     for n in 0..config.cores {
-        // By the C library itself: std takes a lock of its own for that, which another thread may have had when this process was forked.
-        // SAFETY: the attributes are filled in before they are used; the function takes a number.
-        unsafe {
-            let (mut attr, mut thread) = std::mem::zeroed();
-            libc::pthread_attr_init(&raw mut attr);
-            libc::pthread_attr_setstacksize(&raw mut attr, 1 << 20);
-            let failed = libc::pthread_create(&raw mut thread, &raw const attr, core_main, n as *mut c_void);
-            assert!(failed == 0, "a thread for a core");
-        }
+        sim.contexts.prepare(n);
     }
-    loop {
-        std::thread::park();
-    }
+    // SAFETY: all zeroes is a valid context, which nobody comes back to.
+    let mut here = unsafe { std::mem::zeroed() };
+    sim.contexts.switch(&raw mut here, 0);
+    unreachable!("no core comes back")
 }
 
-/// A core's thread.
-extern "C" fn core_main(n: *mut c_void) -> *mut c_void {
-    let (n, sim) = (n as usize, SIM.get().expect("made before its threads"));
-    CORE.set(Some(&sim.control.cores[n].local));
-    let state = sim.state.lock().expect("no core panics while it holds the state");
-    drop(sim.wait_turn(state, n));
-    BOOT.get().expect("said before its threads")(n)
+/// A core's life.
+extern "C" fn core_main(n: c_int) -> ! {
+    let (n, sim) = (n as usize, SIM.get().expect("made before its cores"));
+    sim.arrive(&mut sim.lock(), n);
+    BOOT.get().expect("said before its cores")(n)
 }
 
 impl Sim {
@@ -212,19 +230,13 @@ impl Sim {
         atoll_core_local().id()
     }
 
-    fn wait_turn<'a>(
-        &self,
-        mut state: std::sync::MutexGuard<'a, State>,
-        me: usize,
-    ) -> std::sync::MutexGuard<'a, State> {
-        while state.running != me {
-            state = self.turns[me].wait(state).expect("no core panics while it holds the state");
-        }
+    /// Core `me` is the one that runs.
+    fn arrive(&self, state: &mut State, me: usize) {
+        CORE.set(Some(&self.control.cores[me].local));
         let space = atoll_core_local().space.load(Ordering::Relaxed);
         if let Some(memory) = &mut state.memory {
             memory.show(space);
         }
-        state
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -260,12 +272,11 @@ impl Sim {
         mut state: std::sync::MutexGuard<'a, State>,
     ) -> std::sync::MutexGuard<'a, State> {
         let me = self.me();
-        loop {
+        let next = loop {
             let awake: Vec<usize> = (0..self.config.cores).filter(|n| state.asleep[*n].is_none()).collect();
             if !awake.is_empty() {
                 let pick = state.chance(awake.len() as u64) as usize;
-                state.running = awake[pick];
-                break;
+                break awake[pick];
             }
             // All sleep: time passes to the next deadline or answer.
             let next = state.next_time();
@@ -275,15 +286,15 @@ impl Sim {
             }
             state.now = state.now.max(next);
             state.wake_due(self.config.cores);
-        }
-        let next = state.running;
+        };
         if next != me {
             // Without the lock, which it takes first of all.
             drop(state);
-            self.turns[next].notify_one();
+            self.contexts.switch(self.contexts.0[me].get(), next);
             state = self.lock();
+            self.arrive(&mut state, me);
         }
-        self.wait_turn(state, me)
+        state
     }
 }
 
