@@ -28,6 +28,15 @@ pub const CONSOLE_NUMBER: u64 = 0x501;
 /// See [`CONSOLE_NUMBER`].
 pub const CONSOLE_INODE: u64 = 1000;
 
+/// Whether the caller may read from the terminal, or change it: what it would be told by is SIGTTIN or SIGTTOU.
+pub type JobCheck = fn(u32) -> Result<()>;
+static JOB_CHECK: SetOnce<JobCheck> = SetOnce::new();
+
+/// Says who knows that, once.
+pub fn set_job_check(check: JobCheck) {
+    assert!(JOB_CHECK.set(check).is_ok(), "said twice");
+}
+
 /// Bytes of one request.
 const PIECE: u64 = 64 << 10;
 
@@ -201,6 +210,11 @@ impl File for Stream {
     fn read(&self, sink: &mut Sink, at: Option<u64>, nonblock: bool) -> Result<usize> {
         if sink.left() == 0 {
             return Ok(0);
+        }
+        if self.is_terminal()
+            && let Some(check) = JOB_CHECK.get()
+        {
+            check(linux::SIGTTIN)?;
         }
         if nonblock && self.kind != StreamKind::File {
             self.admitted()?;

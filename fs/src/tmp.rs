@@ -799,10 +799,61 @@ impl Inode for TmpNode {
         match &self.body {
             Body::Fifo(pipe) => Fifo::open(pipe, flags),
             Body::Other(_) => Err(Errno::ENXIO),
+            Body::Dir(_) => Ok(Arc::new(OpenDir { node: self, end: AtomicU64::new(u64::MAX) })),
             _ => Ok(self),
         }
     }
 }
+
+/// An opened directory: who reads it from the beginning sees no name that is newer, so that to rename what one reads comes to an end.
+struct OpenDir {
+    node: Arc<TmpNode>,
+    /// Cookie of the first name that is too new.
+    end: AtomicU64,
+}
+
+impl File for OpenDir {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn attr(&self) -> Result<Attr> {
+        Inode::attr(&*self.node)
+    }
+
+    fn read(&self, _sink: &mut Sink, _at: Option<u64>, _nonblock: bool) -> Result<usize> {
+        Err(Errno::EISDIR)
+    }
+
+    fn write(&self, _source: &mut Source, _at: At, _nonblock: bool) -> Result<(usize, u64)> {
+        Err(Errno::EISDIR)
+    }
+
+    fn entries(&self, from: u64) -> Option<Result<Vec<DirEntry>>> {
+        if from == 0
+            && let Ok(dir) = self.node.dir()
+        {
+            self.end.store(dir.lock().next, Ordering::Relaxed);
+        }
+        let end = self.end.load(Ordering::Relaxed);
+        let mut entries = self.node.list(from, AT_ONCE);
+        if let Ok(entries) = &mut entries {
+            entries.retain(|e| e.next < end);
+        }
+        Some(entries)
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Names of a directory that are looked at together.
+const AT_ONCE: usize = 256;
 
 impl File for TmpNode {
     fn as_any(&self) -> &dyn Any {

@@ -207,6 +207,7 @@ pub fn boot() {
     .unwrap_or_else(|e| fail(&format!("no first process: {e}"), 125));
     set_first(&process);
     if terminal.is_some() {
+        atoll_fs::stream::set_job_check(crate::syscalls::fd::check_console);
         world().foreground.store(process.pid, Ordering::Relaxed);
     }
     let files = FdTable::new();

@@ -1,7 +1,7 @@
 //! Descriptors to wait for: eventfd, timerfd, signalfd; and POSIX timers.
 
 use alloc::string::String;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Write;
@@ -290,30 +290,40 @@ impl Drop for TimerFd {
     }
 }
 
-/// `signalfd(2)`: reads the signals of whoever reads.
+/// `signalfd(2)`: tells whoever reads or polls of that one's signals, not of those of who made it.
 pub struct SignalFd {
     mask: AtomicU64,
-    /// The process that made it, whose signals wake those who poll.
-    process: Weak<Process>,
-    queue: Arc<Process>,
     _held: Held,
+}
+
+/// Where those wait who poll one, of whatever process they are, and how many there are.
+static SIGNALS: WaitQueue = WaitQueue::new();
+static SIGNAL_FDS: AtomicU64 = AtomicU64::new(0);
+
+/// A signal was sent to somebody.
+pub fn signal_came() {
+    if SIGNAL_FDS.load(Ordering::SeqCst) != 0 {
+        SIGNALS.wake_all(1);
+    }
 }
 
 impl SignalFd {
     /// Reads these signals.
-    pub fn new(mask: u64, process: &Arc<Process>, held: Held) -> Self {
-        SignalFd {
-            mask: AtomicU64::new(mask),
-            process: Arc::downgrade(process),
-            queue: process.clone(),
-            _held: held,
-        }
+    pub fn new(mask: u64, held: Held) -> Self {
+        SIGNAL_FDS.fetch_add(1, Ordering::SeqCst);
+        SignalFd { mask: AtomicU64::new(mask), _held: held }
     }
 
     /// Changes which.
     pub fn set_mask(&self, mask: u64) {
         self.mask.store(mask, Ordering::Relaxed);
-        self.queue.signal_queue.wake_all(1);
+        SIGNALS.wake_all(1);
+    }
+}
+
+impl Drop for SignalFd {
+    fn drop(&mut self) {
+        SIGNAL_FDS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -356,8 +366,9 @@ impl File for SignalFd {
 
     fn ready(&self) -> u32 {
         let mask = self.mask.load(Ordering::Relaxed);
-        let own = crate::current::try_current().map_or(0, |t| t.signals.lock().pending.set());
-        let shared = self.process.upgrade().map_or(0, |p| p.pending.lock().set());
+        let Some(task) = crate::current::try_current() else { return 0 };
+        let own = task.signals.lock().pending.set();
+        let shared = task.process.pending.lock().set();
         if (own | shared) & mask != 0 { poll::IN } else { 0 }
     }
 
@@ -366,7 +377,7 @@ impl File for SignalFd {
     }
 
     fn queue(&self) -> Option<&WaitQueue> {
-        Some(&self.queue.signal_queue)
+        Some(&SIGNALS)
     }
 
     fn tell(&self, out: &mut String) -> Result<()> {

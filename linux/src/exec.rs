@@ -376,7 +376,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         drop(task.files.replace(Arc::new(files.duplicate())));
     }
     drop(files);
-    task.files.close_on_exec();
+    task.files.close_on_exec(|file| crate::syscalls::fd::closing(task, file));
     mqueue::leave(&process);
     drop(process.actions.replace(process.actions.after_exec()));
     task.signals.lock().altstack = signal::no_altstack();

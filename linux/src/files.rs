@@ -208,11 +208,13 @@ impl FdTable {
         new
     }
 
-    /// Closes what exec closes.
-    pub fn close_on_exec(&self) {
+    /// Closes what exec closes; `closing` is told of each file before.
+    pub fn close_on_exec(&self, closing: impl Fn(&FileRef)) {
         for fd in self.list() {
-            if self.cloexec(fd) == Ok(true) {
-                drop(self.remove(fd));
+            if self.cloexec(fd) == Ok(true)
+                && let Ok(file) = self.remove(fd)
+            {
+                closing(&file);
             }
         }
     }
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(t.get(u32::MAX).map(drop), Err(Errno::EBADF));
         assert_eq!(t.remove(u32::MAX).map(drop), Err(Errno::EBADF));
         let d = t.duplicate();
-        d.close_on_exec();
+        d.close_on_exec(|_| ());
         assert!(d.list().iter().all(|fd| fd % 2 == 1 || *fd == 64));
         assert_eq!(t.list().len(), 130);
     }

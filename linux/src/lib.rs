@@ -37,6 +37,7 @@ pub mod files;
 pub mod futex;
 pub mod grid;
 pub mod ipc;
+mod jobs;
 mod labelled;
 pub mod line;
 pub mod log;

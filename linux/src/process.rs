@@ -1380,6 +1380,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
         files.close_all();
     }
     drop(files);
+    crate::pty::leader_ends(process);
     crate::syscalls::fd::locks::release_all(process.pid);
     ipc::sem::undo(process);
     ipc::mqueue::leave(process);
@@ -1426,6 +1427,7 @@ fn exit_process(process: &Arc<Process>, last: &Arc<Task>, status: i32) {
     if let Some(h) = heir.filter(|_| !orphans.is_empty()) {
         h.child_events.wake_all(1);
     }
+    crate::jobs::process_ends(process, &orphans);
     // Whoever waits for the end may write to what ran.
     let running = process.image.lock().running.take();
     drop(running);

@@ -19,11 +19,11 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::{general as linux, ioctl as ctl};
 use zerocopy::IntoBytes;
 
-use crate::current;
+use crate::current::{self, current};
 use crate::line::{ARRIVED, Line, ROOM, Termio, Termios};
-use crate::process::all_processes;
-use crate::signal;
+use crate::process::Process;
 use crate::types::{Siginfo, get, put};
+use crate::{jobs, signal};
 
 /// Most terminals at a time.
 const TERMINALS_MAX: u32 = 4096;
@@ -44,7 +44,18 @@ struct Pty {
     master: WaitQueue,
     /// Where programs on the terminal wait.
     slave: WaitQueue,
-    owner: (u32, Time),
+    node: Mutex<Node>,
+}
+
+/// Whose it is in `/dev/pts`, and what its users may do.
+#[derive(Clone, Copy)]
+struct Node {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    atime: Time,
+    mtime: Time,
+    ctime: Time,
 }
 
 struct State {
@@ -102,15 +113,13 @@ impl Pty {
         MAJOR << 8 | u64::from(self.index & 0xff) | u64::from(self.index >> 8) << 20
     }
 
-    fn signal_group(group: u32, number: u32) {
-        if group == 0 {
-            return;
-        }
-        for p in all_processes() {
-            if p.pgid.load(Ordering::Relaxed) == group {
-                signal::send_process(&p, Siginfo::from_kernel(number, 0x80));
-            }
-        }
+    /// See [`jobs::check_foreground`]; others than those of its session may do it.
+    fn check(&self, number: u32) -> Result<()> {
+        let Some(task) = current::try_current() else { return Ok(()) };
+        let s = self.state.lock();
+        let (is_own, foreground) = (s.session == task.process.sid.load(Ordering::Relaxed), s.foreground);
+        drop(s);
+        if is_own { jobs::check_foreground(foreground, number) } else { Ok(()) }
     }
 
     /// Changes the terminal's settings. `flush`: what was typed and not read is gone.
@@ -129,6 +138,19 @@ impl Pty {
 
     /// Terminal control from either end.
     fn control(&self, command: u32, arg: u64, master: bool) -> Result<u64> {
+        match command {
+            ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF | ctl::TCSETA | ctl::TCSETAW | ctl::TCSETAF => {
+                self.check(linux::SIGTTOU)?;
+            }
+            ctl::TCFLSH | ctl::TCXONC | ctl::TCSBRK | ctl::TCSBRKP if !master => {
+                self.check(linux::SIGTTOU)?
+            }
+            // Linux has another error for this one.
+            ctl::TIOCSPGRP => {
+                self.check(linux::SIGTTOU).map_err(|e| if e == Errno::EIO { Errno::ENOTTY } else { e })?;
+            }
+            _ => {}
+        }
         let mut s = self.state.lock();
         if !master && !s.held {
             return Err(Errno::EIO);
@@ -170,7 +192,7 @@ impl Pty {
                 s.window = new;
                 drop(s);
                 if changed {
-                    Self::signal_group(group, linux::SIGWINCH);
+                    jobs::signal_group(group, linux::SIGWINCH);
                 }
                 Ok(0)
             }
@@ -228,14 +250,7 @@ impl Pty {
             ctl::TIOCSPGRP if s.session == sid => {
                 drop(s);
                 let group: u32 = get(arg)?;
-                if group as i32 <= 0 {
-                    return Err(Errno::EINVAL);
-                }
-                let all = all_processes();
-                let one = all.iter().find(|p| p.pgid.load(Ordering::Relaxed) == group);
-                if one.ok_or(Errno::ESRCH)?.sid.load(Ordering::Relaxed) != sid {
-                    return Err(Errno::EPERM);
-                }
+                jobs::check_group(group, sid)?;
                 self.state.lock().foreground = group;
                 Ok(0)
             }
@@ -265,8 +280,8 @@ impl Pty {
                     s.session = 0;
                     s.foreground = 0;
                     drop(s);
-                    Self::signal_group(group, linux::SIGHUP);
-                    Self::signal_group(group, linux::SIGCONT);
+                    jobs::signal_group(group, linux::SIGHUP);
+                    jobs::signal_group(group, linux::SIGCONT);
                 }
                 Ok(0)
             }
@@ -365,6 +380,21 @@ fn of_session(sid: u32) -> Option<Arc<Pty>> {
     all.into_iter().find(|p| p.state.lock().session == sid)
 }
 
+/// A process ends. If it leads a session, that has its terminal no longer, whose foreground is told (`disassociate_ctty` of Linux).
+pub fn leader_ends(process: &Process) {
+    let sid = process.sid.load(Ordering::Relaxed);
+    if process.pid != sid {
+        return;
+    }
+    let Some(pty) = of_session(sid) else { return };
+    let group = {
+        let mut s = pty.state.lock();
+        s.session = 0;
+        core::mem::take(&mut s.foreground)
+    };
+    jobs::signal_group(group, linux::SIGHUP);
+}
+
 /// Is a file an end of a pseudo terminal?
 pub fn is_end(file: &OpenFile) -> bool {
     file.as_type::<Master>().is_some() || file.as_type::<Slave>().is_some()
@@ -398,12 +428,20 @@ pub fn open_master() -> Result<Arc<dyn File>> {
         happened: 0,
         exclusive: false,
     };
+    let t = Time::now();
     let pty = Arc::new(Pty {
         index,
         state: Mutex::new(state),
         master: WaitQueue::new(),
         slave: WaitQueue::new(),
-        owner: (current().cred().uid, Time::now()),
+        node: Mutex::new(Node {
+            mode: 0o620,
+            uid: current().cred().uid,
+            gid: GROUP,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        }),
     });
     all.insert(index, Arc::downgrade(&pty));
     Ok(Arc::new(Master { pty }))
@@ -436,8 +474,8 @@ impl Drop for Master {
             signal::send_process(&leader, Siginfo::from_kernel(linux::SIGCONT, 0x80));
         }
         if group != session {
-            Pty::signal_group(group, linux::SIGHUP);
-            Pty::signal_group(group, linux::SIGCONT);
+            jobs::signal_group(group, linux::SIGHUP);
+            jobs::signal_group(group, linux::SIGCONT);
         }
     }
 }
@@ -506,7 +544,7 @@ impl File for Master {
                 (signals, s.foreground)
             };
             for number in signals {
-                Pty::signal_group(group, number);
+                jobs::signal_group(group, number);
             }
             pty.slave.wake_all(poll::ALL);
             // Of what was typed something may be shown.
@@ -614,6 +652,7 @@ impl File for Slave {
         if sink.left() == 0 {
             return Ok(0);
         }
+        self.pty.check(linux::SIGTTIN)?;
         loop {
             if !self.await_input(sink.left(), nonblock)? {
                 return Ok(0);
@@ -638,6 +677,9 @@ impl File for Slave {
 
     fn write(&self, source: &mut Source, _at: At, nonblock: bool) -> Result<(usize, u64)> {
         let pty = &self.pty;
+        if pty.state.lock().line.termios.local(linux::TOSTOP) {
+            pty.check(linux::SIGTTOU)?;
+        }
         let mut done = 0;
         while source.left() > 0 {
             let ready = wait(&pty.slave, poll::OUT | poll::HUP, limit(nonblock), || {
@@ -752,24 +794,27 @@ impl Inode for PtsNode {
             // Open, and hung up.
             return Ok(Attr { mode: linux::S_IFCHR | 0o620, nlink: 0, ..base });
         };
-        let (uid, t) = pty.owner;
-        Ok(Attr {
-            mode: linux::S_IFCHR | 0o620,
-            nlink: 1,
-            uid,
-            gid: GROUP,
-            rdev: pty.device(),
-            atime: t,
-            mtime: t,
-            ctime: t,
-            ..base
-        })
+        let Node { mode, uid, gid, atime, mtime, ctime } = *pty.node.lock();
+        let mode = linux::S_IFCHR | mode;
+        Ok(Attr { mode, nlink: 1, uid, gid, rdev: pty.device(), atime, mtime, ctime, ..base })
     }
 
     fn set_attr(&self, change: &SetAttr, _cred: &Cred) -> Result<()> {
-        // grantpt(3) of old sets what is set already; truncating does nothing.
-        let same = change.mode.is_none_or(|m| m == 0o620) && change.gid.is_none_or(|g| g == GROUP);
-        if change.size.is_some() || same { Ok(()) } else { Err(Errno::EPERM) }
+        if self.index.is_none() {
+            return Err(Errno::EPERM);
+        }
+        let pty = self.pty()?;
+        let mut node = pty.node.lock();
+        // Truncating does nothing.
+        *node = Node {
+            mode: change.mode.map_or(node.mode, |mode| mode & 0o7777),
+            uid: change.uid.unwrap_or(node.uid),
+            gid: change.gid.unwrap_or(node.gid),
+            atime: change.atime.unwrap_or(node.atime),
+            mtime: change.mtime.unwrap_or(node.mtime),
+            ctime: Time::now(),
+        };
+        Ok(())
     }
 
     fn file_system(&self) -> Arc<dyn FileSystem> {

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::process::{Life, Process, Task, exit_task, work};
 use crate::types::{SigactionC, Siginfo, StackT, get, put};
-use crate::{core_dump, ptrace};
+use crate::{core_dump, jobs, ptrace};
 
 /// Highest signal number.
 pub const MAX: u32 = 64;
@@ -208,7 +208,8 @@ impl Actions {
         (ignored, caught)
     }
 
-    fn is_ignored(&self, signal: u32) -> bool {
+    /// Is a signal ignored, by the program or by default?
+    pub fn is_ignored(&self, signal: u32) -> bool {
         match self.get(signal).handler {
             SIG_IGN => true,
             SIG_DFL => IGNORED_BY_DEFAULT & bit(signal) != 0,
@@ -257,6 +258,7 @@ fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<
     }
     process.pending.lock().add(info, limit)?;
     process.signal_queue.wake_all(1);
+    crate::event::signal_came();
     // A profiler wants to know who runs: who has run most since it was last told of that, so that each is in proportion to its time.
     let profiled = matches!(signal, linux::SIGPROF | linux::SIGVTALRM).then(|| {
         let unsampled = |n: &usize| {
@@ -301,6 +303,7 @@ fn send_to_task(task: &Arc<Task>, info: Siginfo, limit: u64) -> Result<()> {
     s.pending.add(info, limit)?;
     drop(s);
     task.process.signal_queue.wake_all(1);
+    crate::event::signal_came();
     if open {
         task.poke(work::SIGNAL);
     }
@@ -334,6 +337,14 @@ fn stop_or_continue(process: &Arc<Process>, signal: u32) -> bool {
         process.pending.lock().drop_all(bit(linux::SIGCONT));
     }
     false
+}
+
+/// A signal is ignored from now on: those that wait are gone, blocked ones, too (`do_sigaction` of Linux, POSIX).
+pub fn discard(process: &Process, signal: u32) {
+    process.pending.lock().drop_all(bit(signal));
+    for t in process.tasks.lock().iter() {
+        t.signals.lock().pending.drop_all(bit(signal));
+    }
 }
 
 fn tell_parent(process: &Process, code: i32, status: i32) {
@@ -550,7 +561,10 @@ fn deliver(task: &Task, frame: &mut UserFrame, info: Siginfo, action: SigactionC
                 return false;
             }
             if STOPPING & bit(signal) != 0 {
-                stop(task, signal);
+                // Nobody is there who could continue it.
+                if signal == linux::SIGSTOP || !jobs::is_own_orphaned(&task.process) {
+                    stop(task, signal);
+                }
                 return false;
             }
             if crate::process::world().verbose {
@@ -581,8 +595,13 @@ fn deliver(task: &Task, frame: &mut UserFrame, info: Siginfo, action: SigactionC
 
 fn stop(task: &Task, signal: u32) {
     let p = &task.process;
+    jobs::stops();
     *p.life.lock() = Life::Stopped(signal);
-    p.changes.lock().stopped = Some(signal);
+    let mut changes = p.changes.lock();
+    changes.stopped = Some(signal);
+    // Nobody has asked whether it went on, and now it doesn't.
+    changes.continued = false;
+    drop(changes);
     ptrace::process_changes(p);
     for t in p.tasks.lock().iter() {
         t.poke(work::STOP);

@@ -94,7 +94,7 @@ fn do_signalfd(c: &Call, flags: u32) -> Result<u64> {
     let mask: u64 = get(c.arg(1))?;
     if c.int(0) == -1 {
         let held = held(c, Quota::Events)?;
-        return open(c, Arc::new(SignalFd::new(mask, &c.task.process, held)), flags);
+        return open(c, Arc::new(SignalFd::new(mask, held)), flags);
     }
     let file = c.file(0)?;
     file.as_type::<SignalFd>().ok_or(Errno::EINVAL)?.set_mask(mask);

@@ -25,9 +25,9 @@ use crate::files::{FILES_MAX, FileRef};
 use crate::ipc::mqueue;
 use crate::process::Task;
 use crate::pty::Master;
-use crate::signal;
 use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
+use crate::{jobs, signal};
 
 /// Most bytes that one call transfers (Linux's MAX_RW_COUNT).
 pub const TRANSFER_MAX: u64 = 0x7fff_f000;
@@ -294,7 +294,11 @@ pub fn close(c: &mut Call) -> Result<u64> {
 }
 
 /// What a process gives up with any descriptor of a file: its record locks on it, and to be told of its messages.
-fn closing(task: &Task, file: &FileRef) {
+pub(crate) fn closing(task: &Task, file: &FileRef) {
+    // One that is just a place never had any.
+    if file.flags() & linux::O_PATH != 0 {
+        return;
+    }
     locks::release_process(file, task.process.pid);
     mqueue::closing(task, file);
 }
@@ -529,7 +533,9 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             put(arg, &pgrp).map(|()| 0)
         }
         ctl::TIOCSPGRP if is_terminal(&file) => {
+            check_console(linux::SIGTTOU).map_err(|e| if e == Errno::EIO { Errno::ENOTTY } else { e })?;
             let pgrp: u32 = get(arg)?;
+            jobs::check_group(pgrp, c.task.process.sid.load(Ordering::Relaxed))?;
             crate::process::world().foreground.store(pgrp, Ordering::Relaxed);
             Ok(0)
         }
@@ -544,8 +550,24 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             c.install(slave, flags & linux::O_CLOEXEC != 0)
         }
         ctl::TIOCSCTTY | ctl::TIOCNOTTY if is_terminal(&file) => Ok(0),
+        ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF | ctl::TCFLSH | ctl::TCXONC | ctl::TCSBRK
+            if is_terminal(&file) =>
+        {
+            check_console(linux::SIGTTOU)?;
+            file.file().control(command, arg)
+        }
         _ => file.file().control(command, arg),
     }
+}
+
+/// See [`jobs::check_foreground`], of the terminal that the cell was started on: it is the first program's session's.
+pub fn check_console(number: u32) -> Result<()> {
+    let Some(task) = crate::current::try_current() else { return Ok(()) };
+    let sid = task.process.sid.load(Ordering::Relaxed);
+    if sid != crate::process::first_pid() || crate::pty::controlling(sid).is_some() {
+        return Ok(());
+    }
+    jobs::check_foreground(crate::process::world().foreground.load(Ordering::Relaxed), number)
 }
 
 fn is_terminal(file: &FileRef) -> bool {
@@ -1303,26 +1325,31 @@ pub mod locks {
         file.note_lock();
         USED.store(true, Ordering::Release);
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
+        let of_me = |l: &Locks| l.flocks.iter().find(|(o, _)| *o == me).map(|(_, x)| *x);
+        let held = LOCKS.lock().get(&key).and_then(of_me);
+        if held == Some(exclusive) {
+            return Ok(0);
+        }
+        if held.is_some() {
+            // It goes first, whatever comes of this (flock(2)): two that want more don't wait for each other.
+            change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
+        }
         loop {
-            let before = wait(&QUEUE, 1, limit, || {
+            wait(&QUEUE, 1, limit, || {
                 let mut all = LOCKS.lock();
                 let l = all.entry(key).or_default();
                 if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
                     return None;
                 }
-                let before = l.flocks.iter().find(|(o, _)| *o == me).copied();
                 l.flocks.retain(|(o, _)| *o != me);
                 l.flocks.push((me, exclusive));
-                Some(before)
+                Some(())
             })?;
             let outer = OuterLock { whole: true, start: 0, end: i64::MAX as u64, write: Some(exclusive) };
             match tell(file, key, &outer) {
                 Ok(()) => break,
                 Err(e) => {
-                    change(Some(key), |l| {
-                        l.flocks.retain(|(o, _)| *o != me);
-                        l.flocks.extend(before);
-                    });
+                    change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
                     if e != Errno::EAGAIN || nonblock {
                         return Err(e);
                     }

@@ -29,6 +29,9 @@ pub fn rt_sigaction(c: &mut Call) -> Result<u64> {
         }
         new.mask &= !(bit(linux::SIGKILL) | bit(linux::SIGSTOP));
         actions.set(signal, new);
+        if actions.is_ignored(signal) {
+            signal::discard(&c.task.process, signal);
+        }
     }
     if c.arg(2) != 0 {
         put(c.arg(2), &old)?;

@@ -1,0 +1,116 @@
+//! Job control (`setpgid(2)`, `tty_ioctl(4)`; POSIX, General Terminal Interface): what who isn't in a terminal's foreground may do with
+//! it, and what becomes of stopped jobs that nobody is left to continue.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use atoll_abi::{Errno, Result};
+use linux_raw_sys::general as linux;
+
+use crate::current;
+use crate::process::{Life, Process, all_processes};
+use crate::signal;
+use crate::types::Siginfo;
+
+/// A process has been stopped since the cell began: in most nobody ever is, and no end is to pay for jobs then.
+static STOPS: AtomicBool = AtomicBool::new(false);
+
+/// A process stops.
+pub fn stops() {
+    STOPS.store(true, Ordering::Relaxed);
+}
+
+fn group_of(process: &Process) -> u32 {
+    process.pgid.load(Ordering::Relaxed)
+}
+
+fn session_of(process: &Process) -> u32 {
+    process.sid.load(Ordering::Relaxed)
+}
+
+/// Sends a signal of the kernel's to all of a process group.
+pub fn signal_group(group: u32, number: u32) {
+    if group == 0 {
+        return;
+    }
+    for p in all_processes() {
+        if group_of(&p) == group {
+            signal::send_process(&p, Siginfo::from_kernel(number, 0x80));
+        }
+    }
+}
+
+/// Is there nobody of its session beside the group, a parent of one of it, who could continue it? Without the process `without`.
+fn is_orphaned(group: u32, without: Option<&Process>) -> bool {
+    let is_held = |p: &Arc<Process>| {
+        let parent = p.parent.lock().upgrade();
+        parent.is_some_and(|parent| group_of(&parent) != group && session_of(&parent) == session_of(p))
+    };
+    let counts = |p: &&Arc<Process>| {
+        group_of(p) == group
+            && p.zombie().is_none()
+            && without.is_none_or(|w| !core::ptr::eq(w, &raw const ***p))
+    };
+    !all_processes().iter().filter(counts).any(is_held)
+}
+
+/// The same of the caller's group. What stops it from the keyboard then doesn't.
+pub fn is_own_orphaned(process: &Process) -> bool {
+    is_orphaned(group_of(process), None)
+}
+
+/// May the caller, of the session whose terminal it is, read from it (`signal`: SIGTTIN), or write to it or change it (SIGTTOU)? If its
+/// group isn't the terminal's `foreground`, all of that get the signal, and the call begins again once they go on (`__tty_check_change`
+/// of Linux).
+pub fn check_foreground(foreground: u32, signal: u32) -> Result<()> {
+    let Some(task) = current::try_current() else { return Ok(()) };
+    let group = group_of(&task.process);
+    if foreground == 0 || group == foreground {
+        return Ok(());
+    }
+    let is_blocked = task.signals.lock().blocked & signal::bit(signal) != 0;
+    if is_blocked || task.process.actions.is_ignored(signal) {
+        return if signal == linux::SIGTTIN { Err(Errno::EIO) } else { Ok(()) };
+    }
+    if is_own_orphaned(&task.process) {
+        return Err(Errno::EIO);
+    }
+    signal_group(group, signal);
+    Err(Errno::RESTART)
+}
+
+/// The group that is to be a terminal's foreground: one of the caller's session.
+pub fn check_group(group: u32, session: u32) -> Result<()> {
+    if group as i32 <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let all = all_processes();
+    let one = all.iter().find(|p| group_of(p) == group).ok_or(Errno::ESRCH)?;
+    if session_of(one) == session { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+/// A process ends, whose children have their new parents: groups that it was the last to hold, its own among them, and that have stopped
+/// members, are told that nobody is left to continue them (`kill_orphaned_pgrp` of Linux).
+pub fn process_ends(process: &Process, children: &[Arc<Process>]) {
+    if !STOPS.load(Ordering::Relaxed) {
+        return;
+    }
+    let (own, session) = (group_of(process), session_of(process));
+    let theirs = children.iter().filter(|c| session_of(c) == session && group_of(c) != own);
+    let mut groups: Vec<(u32, Option<&Process>)> = theirs.map(|c| (group_of(c), None)).collect();
+    groups.sort_unstable_by_key(|(group, _)| *group);
+    groups.dedup_by_key(|(group, _)| *group);
+    let parent = process.parent.lock().upgrade();
+    if parent.is_some_and(|p| session_of(&p) == session && group_of(&p) != own) {
+        groups.push((own, Some(process)));
+    }
+    for (group, without) in groups {
+        let is_stopped =
+            |p: &Arc<Process>| group_of(p) == group && matches!(*p.life.lock(), Life::Stopped(_));
+        if is_orphaned(group, without) && all_processes().iter().any(is_stopped) {
+            signal_group(group, linux::SIGHUP);
+            signal_group(group, linux::SIGCONT);
+        }
+    }
+}
