@@ -650,6 +650,9 @@ impl Server {
             Op::Truncate => {
                 let h = self.handle(r.arg[0])?;
                 let len = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
+                if !h.write {
+                    return Err(Errno::EINVAL);
+                }
                 // SAFETY: no memory is involved.
                 check(unsafe { libc::ftruncate(h.fd.as_raw_fd(), len) } as i64)?;
                 Reply::value(0)
@@ -657,6 +660,9 @@ impl Server {
             Op::Allocate => {
                 let h = self.handle(r.arg[0])?;
                 let (offset, len) = (r.arg[2] as i64, r.arg[3] as i64);
+                if !h.write {
+                    return Err(Errno::EBADF);
+                }
                 // SAFETY: no memory is involved.
                 check(unsafe { libc::fallocate(h.fd.as_raw_fd(), r.arg[1] as i32, offset, len) } as i64)?;
                 Reply::value(0)
@@ -889,8 +895,12 @@ impl Server {
         let write = asked & libc::O_ACCMODE != libc::O_RDONLY;
         let known = libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_DIRECTORY;
         let temporary = asked & libc::O_TMPFILE == libc::O_TMPFILE;
-        if m.read_only && (write || asked & (libc::O_CREAT | libc::O_TRUNC) != 0) {
+        // A file without a name is one that is made, and opened to be written, whatever was asked for.
+        if m.read_only && (write || temporary || asked & (libc::O_CREAT | libc::O_TRUNC) != 0) {
             return Err(Errno::EROFS);
+        }
+        if temporary && !write {
+            return Err(Errno::EINVAL);
         }
         let flags = asked & known | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK;
         let (fd, attr) = loop {

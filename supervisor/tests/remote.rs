@@ -109,6 +109,16 @@ fn a_cell_elsewhere_is_served() {
         assert_eq!((answer.value, answer.extra), (3, 0));
     }
     assert!(fs::read(dir.path().join("file")).expect("the file").starts_with(b"abcxxx"));
+    // One that was opened to be read changes nothing.
+    open.arg[1] = libc::O_RDONLY as u64;
+    let only_read = cell.call(&open, b"file").0.expect("a handle");
+    for (op, refused) in [(Op::Truncate, Errno::EINVAL), (Op::Allocate, Errno::EBADF)] {
+        let mut change = request(op, 0, 0);
+        (change.arg[0], change.arg[3]) = (only_read, 1);
+        assert_eq!(cell.call(&change, b"").0, Err(refused), "{op:?}");
+        change.arg[0] = handle;
+        assert_eq!(cell.call(&change, b"").0, Ok(0), "{op:?}");
+    }
     remote.signal(libc::SIGTERM);
     let signal = cell.hear().expect("a signal");
     assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
@@ -353,6 +363,12 @@ fn a_hostile_cell_gets_nothing() {
     let mut make = by_path(Op::Open, "new");
     make.arg[1] = (libc::O_RDWR | libc::O_CREAT) as u64;
     assert_eq!(hostile.call(&make, b"new").0, Err(Errno::EROFS));
+    // What has no name is new, too, and can be written, however it is asked for.
+    for access in [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR] {
+        let mut temporary = by_path(Op::Open, "");
+        temporary.arg[1] = (access | libc::O_TMPFILE) as u64;
+        assert_eq!(hostile.call(&temporary, b"").0, Err(Errno::EROFS));
+    }
     let mut elsewhere = by_path(Op::Stat, "secret");
     elsewhere.arg[0] = 1;
     assert_eq!(hostile.call(&elsewhere, b"secret").0, Err(Errno::EBADF));

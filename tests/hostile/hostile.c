@@ -318,6 +318,10 @@ static void rings(void)
 	request("list /proc", (struct request){ .op = READDIR, .arg = { 0 }, .a = path(0, "proc"), .b = out });
 	request("make a device", (struct request){ .op = MAKENODE, .arg = { 1, 020666 }, .a = path(0, "device") });
 	request("make on the host's root", (struct request){ .op = MAKEDIR, .arg = { 0, 0777 }, .a = path(0, "atoll-was-here") });
+	// What has no name is made all the same.
+	for (int access = O_RDONLY; access <= O_RDWR; access++)
+		request("make without a name on the host's root",
+			(struct request){ .op = OPEN, .arg = { 0, access | O_TMPFILE, 0666 }, .a = path(0, "tmp"), .b = out });
 	request("make above", (struct request){ .op = MAKEDIR, .arg = { 1, 0777 }, .a = path(0, "../atoll-was-here") });
 	request("remove above", (struct request){ .op = UNLINK, .arg = { 1 }, .a = path(0, "../canary") });
 	request("rename from above",
