@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
 use atoll_abi::grid::GridConfig;
@@ -74,6 +75,8 @@ const LINE_MAX: usize = 1024;
 
 /// Lines of a cell's log in which names are looked up: its runtime crashes once, and says so in two.
 const REPORT: usize = 4;
+/// How long is waited for the end of a cell's log when its first process is gone: what it has said is there by then.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a cell lives before more is done for it than it takes to run it: most live no longer than a command.
 static SETTLED: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -101,14 +104,17 @@ pub struct Cell {
 }
 
 /// Prints the lines of a cell's log until all who can write to it are gone, with names for a crash's addresses; tells
-/// [`Cell::wait`] of the end of the cell's first process, which may have come without a word.
+/// [`Cell::wait`] of the end of the cell's first process, which may have come without a word. Soon after that it is over in any case.
 fn relay(mut log: File, symbols: &Symbols, first: &OwnedFd, control: &Mapping, gone: &AtomicBool) {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [entry(log.as_raw_fd()), entry(first.as_raw_fd())];
     let (mut chunk, mut text) = ([0; LINE_MAX], Vec::new());
+    let mut until = None;
+    let left = |until: &Option<Instant>| until.map(|until| until.saturating_duration_since(Instant::now()));
     while fds.iter().any(|f| f.fd >= 0) {
+        let wait = left(&until).map_or(-1, |left| left.as_millis() as i32);
         // SAFETY: valid entries.
-        unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
+        unsafe { libc::poll(fds.as_mut_ptr(), 2, wait) };
         if fds[1].revents != 0 {
             // SAFETY: the mapping holds one, of atomics only.
             let ended = unsafe { &(*control.base().cast::<Control>()).life.ended };
@@ -118,9 +124,12 @@ fn relay(mut log: File, symbols: &Symbols, first: &OwnedFd, control: &Mapping, g
             // SAFETY: the word lives in the mapping.
             unsafe { libc::syscall(libc::SYS_futex, ended.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
             fds[1].fd = -1;
+            until = Some(Instant::now() + LAST_WORDS);
         }
-        if fds[0].revents != 0 {
-            let n = log.read(&mut chunk).unwrap_or(0);
+        // A cell may have left the other end where nobody closes it, or go on writing.
+        let is_late = left(&until).is_some_and(|left| left.is_zero());
+        if is_late || fds[0].revents != 0 {
+            let n = if is_late { 0 } else { log.read(&mut chunk).unwrap_or(0) };
             text.extend_from_slice(&chunk[..n]);
             if n == 0 {
                 fds[0].fd = -1;
@@ -141,13 +150,16 @@ fn relay(mut log: File, symbols: &Symbols, first: &OwnedFd, control: &Mapping, g
     }
 }
 
+/// Two ends of a socket, the first only to send by: nobody here takes what the other sends, and descriptors in it would stay open.
 fn pair() -> std::io::Result<[OwnedFd; 2]> {
     let mut fds = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: room for two descriptors.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } as i64)?;
     // SAFETY: just opened.
-    Ok(unsafe { [OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])] })
+    let [ours, theirs] = unsafe { [OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])] };
+    rustix::net::shutdown(&ours, rustix::net::Shutdown::Read)?;
+    Ok([ours, theirs])
 }
 
 /// Makes an ordinary user root of a namespace of its own, so that the rest is possible.
@@ -470,7 +482,7 @@ impl Cell {
         // SAFETY: our own child.
         unsafe { libc::waitpid(self.child, &raw mut status, 0) };
         if let Some(log) = self.log.take() {
-            // All writers are gone, so the reader comes to its end.
+            // All writers are gone, so the reader comes to its end; if they are not, it does so soon.
             let _ = log.join();
         }
         let life = &self.control().life;
@@ -847,6 +859,52 @@ impl Leaving {
             0 => Ok(()),
             NOT_YET => Err(std::io::Error::other("the thread that was to do it has ended")),
             r => Err(std::io::Error::from_raw_os_error(-r as i32)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// What the cell sends by its end is refused; what is sent to it arrives.
+    #[test]
+    fn nothing_is_left_in_our_end() {
+        let [ours, theirs] = pair().unwrap();
+        let flags = rustix::net::SendFlags::NOSIGNAL;
+        assert_eq!(rustix::net::send(&theirs, b"x", flags), Err(rustix::io::Errno::PIPE));
+        assert_eq!(rustix::net::send(&ours, b"x", flags), Ok(1));
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(&theirs, &mut byte), Ok(1));
+    }
+
+    /// A log that has no end, or goes on and on, doesn't outlive the cell's first process for long.
+    #[test]
+    fn a_log_ends_with_the_cell() {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        for goes_on in [false, true] {
+            let (read, write) = std::io::pipe().unwrap();
+            let mut child = Command::new("true").spawn().unwrap();
+            let first = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+            let size = (size_of::<Control>() as u64).next_multiple_of(PAGE);
+            let control = Mapping::new(&memory::anonymous("test", size).unwrap(), size).unwrap();
+            let (gone, over) = (AtomicBool::new(false), AtomicBool::new(false));
+            let symbols = Symbols::new(File::open("/dev/null").unwrap(), 0);
+            rustix::fs::fcntl_setfl(&write, rustix::fs::OFlags::NONBLOCK).unwrap();
+            let begun = Instant::now();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while goes_on && !over.load(Ordering::Relaxed) {
+                        let _ = rustix::io::write(&write, b"\n");
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                });
+                relay(File::from(OwnedFd::from(read)), &symbols, &first, &control, &gone);
+                over.store(true, Ordering::Relaxed);
+            });
+            assert!(gone.load(Ordering::Relaxed) && begun.elapsed() < 10 * LAST_WORDS);
+            child.wait().unwrap();
         }
     }
 }

@@ -24,7 +24,7 @@
 #include <linux/futex.h>
 #include <unistd.h>
 
-static unsigned long runtime, control, direct_map, memory_fd_at, log_fd_at, memory_at, requests_at, answers_at, sleepers_at,
+static unsigned long runtime, control, direct_map, memory_fd_at, log_fd_at, socket_fd_at, memory_at, requests_at, answers_at, sleepers_at,
 	bell_at, victim, port;
 static char allowed[1024];
 static int through;
@@ -359,6 +359,13 @@ static void rings(void)
 		request("list into nowhere", (struct request){ .op = READDIR, .arg = { 0 }, .a = path(0, "usr/bin"), .b = bad[i] });
 		request("write from nowhere", (struct request){ .op = STREAMWRITE, .arg = { 1 }, .a = bad[i] });
 	}
+	// The log's end, left where nobody takes it: the supervisor would wait for the end of the log for ever.
+	int socket_fd = *(int *)(control + socket_fd_at), log_fd = *(int *)(control + log_fd_at);
+	union { char room[CMSG_SPACE(sizeof log_fd)]; struct cmsghdr head; } rights = { .head = { CMSG_LEN(sizeof log_fd), SOL_SOCKET, SCM_RIGHTS } };
+	memcpy(CMSG_DATA(&rights.head), &log_fd, sizeof log_fd);
+	struct iovec byte = { text, 1 };
+	struct msghdr message = { .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof rights };
+	attack("send the log's end to the supervisor", raw(SYS_sendmsg, socket_fd, (long)&message, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0, 0));
 	request("a stream that there isn't", (struct request){ .op = STREAMWRITE, .arg = { 3 }, .a = out });
 	request("typing on the terminal", (struct request){ .op = STREAMCONTROL, .arg = { 0, 0x5412 }, .a = out });
 	// Nonsense.
@@ -414,10 +421,10 @@ static void rings(void)
 int main(int argc, char **argv)
 {
 	unsigned long *const numbers[] = { &runtime, &control, &direct_map, &memory_at, &memory_fd_at, &log_fd_at, &requests_at,
-					   &answers_at, &sleepers_at, &bell_at, &victim, &port };
-	for (int i = 0; i < 12; i++)
+					   &answers_at, &sleepers_at, &bell_at, &victim, &port, &socket_fd_at };
+	for (int i = 0; i < 13; i++)
 		*numbers[i] = strtoul(argv[i + 2], NULL, 0);
-	for (int i = 14; i < argc; i++)
+	for (int i = 15; i < argc; i++)
 		allowed[atoi(argv[i])] = 1;
 	// Touch everything first: from then on there is no runtime to ask for pages.
 	memset(text, 1, sizeof text);

@@ -180,6 +180,7 @@ fn attack(what: &str, user: bool) -> Result<(), Failed> {
         offset_of!(Control, server_bell) as u64,
         u64::from(victim.0.id()),
         u64::from(listener.local_addr()?.port()),
+        descriptor(offset_of!(Descriptor, socket_fd)),
     ] {
         command.arg(number.to_string());
     }
