@@ -82,15 +82,23 @@ pub fn extents(size: u64, most: u64) -> Result<(File, Option<OwnedFd>)> {
 }
 
 /// Bytes of memory that this process may still take: what the host has left, and what the limits of its
-/// control groups (cgroups(7)) leave.
+/// control groups (cgroups(7)) leave; none if that can't be read.
 pub fn headroom() -> u64 {
-    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    let number = |path: &Path| text(path).trim().parse::<u64>().ok();
-    let available = text(Path::new("/proc/meminfo"))
+    headroom_by(|path| std::fs::read_to_string(path)).unwrap_or(0)
+}
+
+/// The same, by how files are read. Those that aren't there limit nothing; another error, as when there are no descriptors left, says nothing of that.
+fn headroom_by(read: impl Fn(&Path) -> io::Result<String>) -> io::Result<u64> {
+    let text = |path: &Path| match read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
+    };
+    let number = |path: &Path| Ok::<_, io::Error>(text(path)?.trim().parse::<u64>().ok());
+    let available = text(Path::new("/proc/meminfo"))?
         .lines()
         .find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     let mut left = available.map_or(u64::MAX, |kib| kib << 10);
-    for line in text(Path::new("/proc/self/cgroup")).lines() {
+    for line in text(Path::new("/proc/self/cgroup"))?.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
         let (top, limit, now) = match controllers {
@@ -102,12 +110,12 @@ pub fn headroom() -> u64 {
         };
         let group = Path::new(top).join(path.trim_start_matches('/'));
         for group in group.ancestors().take_while(|g| g.starts_with(top)) {
-            if let (Some(limit), Some(now)) = (number(&group.join(limit)), number(&group.join(now))) {
+            if let (Some(limit), Some(now)) = (number(&group.join(limit))?, number(&group.join(now))?) {
                 left = left.min(limit.saturating_sub(now));
             }
         }
     }
-    left
+    Ok(left)
 }
 
 /// Bytes of host memory behind a memory file now.
@@ -226,5 +234,39 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping; references into it don't outlive it.
         unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What can't be read is not taken for no limit.
+    #[test]
+    fn an_error_leaves_nothing() {
+        let of = |failing: Option<(&'static str, io::ErrorKind)>| {
+            headroom_by(|path| {
+                let path = path.to_str().unwrap();
+                match (failing, path) {
+                    (Some((which, kind)), _) if which == path => Err(kind.into()),
+                    (_, "/proc/meminfo") => Ok("MemTotal: 9 kB\nMemAvailable:  4 kB\n".into()),
+                    (_, "/proc/self/cgroup") => Ok("0::/a/b\n".into()),
+                    (_, "/sys/fs/cgroup/a/b/memory.max") => Ok("2000\n".into()),
+                    (_, "/sys/fs/cgroup/a/b/memory.current") => Ok("500\n".into()),
+                    (_, "/sys/fs/cgroup/a/memory.max") => Ok("max\n".into()),
+                    (_, "/sys/fs/cgroup/a/memory.current") => Ok("700\n".into()),
+                    _ => Err(io::ErrorKind::NotFound.into()),
+                }
+            })
+            .ok()
+        };
+        let [meminfo, group, limit] = ["/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup/a/b/memory.max"];
+        assert_eq!(of(None), Some(1500));
+        let missing = |file| of(Some((file, io::ErrorKind::NotFound)));
+        assert_eq!([meminfo, group, limit].map(missing), [Some(1500), Some(4096), Some(4096)]);
+        for failing in [meminfo, group, limit] {
+            assert_eq!(of(Some((failing, io::ErrorKind::Other))), None);
+        }
+        assert!(headroom() > 0);
     }
 }

@@ -53,8 +53,11 @@ const GAP_MAX: u32 = 1000;
 const PATH_LONGEST: usize = 64 << 10;
 /// Longest extended attribute, and longest list of them, bytes.
 const EXTENDED_MAX: usize = 64 << 10;
-/// Handles that a cell can hold.
+/// Handles that a cell can hold, if this process may have as many descriptors.
 const HANDLES_MAX: usize = 1 << 20;
+/// Descriptors that are left for this process itself then, to serve and to look at the host: one of so many, or as many.
+const RESERVE_PART: u64 = 4;
+const RESERVE: u64 = 256;
 
 /// A host directory that a cell has mounted.
 pub struct HostMount {
@@ -193,6 +196,15 @@ pub struct Server {
 pub(crate) struct Handles {
     list: HashMap<u64, Arc<Handle>>,
     next: u64,
+    /// So many at most.
+    most: usize,
+}
+
+/// How many handles a cell can hold where this process may have `limit` descriptors, and has `own` for itself.
+fn handles(limit: Option<u64>, own: usize) -> usize {
+    let Some(limit) = limit else { return HANDLES_MAX };
+    let reserve = (limit / RESERVE_PART).min(RESERVE);
+    usize::try_from(limit - reserve).unwrap_or(HANDLES_MAX).saturating_sub(own).min(HANDLES_MAX)
 }
 
 /// Whether it pays to look for the next request. Each time that it was in vain, twice as many occasions go by before the next try. A guess, so
@@ -233,6 +245,8 @@ impl Server {
             libc::umask(0);
             libc::geteuid() == 0
         };
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let most = handles(limit, bells.len() + sockets.len() + mounts.len());
         let server = Arc::new(Server {
             control,
             memory,
@@ -244,7 +258,7 @@ impl Server {
             threads: AtomicU32::new(0),
             mounts,
             streams,
-            handles: Mutex::new(Handles { list: HashMap::new(), next: first_handle }),
+            handles: Mutex::new(Handles { list: HashMap::new(), next: first_handle, most }),
             user: (!root || user.0 != 0).then_some(user),
             root,
             machine_cores,
@@ -438,7 +452,9 @@ impl Server {
             Ok(r) => (r.value as i64, r.extra),
             Err(e) => (e.to_ret(), 0),
         };
-        Answer { cookie: request.cookie, value, extra, flags: 0 }
+        let mut answer = Answer { cookie: request.cookie, value, extra, flags: 0 };
+        meet_limit(&mut answer);
+        answer
     }
 
     /// Whom a thread acts for that serves; it gives up all other rights.
@@ -485,14 +501,7 @@ impl Server {
             }
             Err(e) => answer.value = e.to_ret(),
         }
-        if answer.value == Errno::EMFILE.to_ret() {
-            // That is this process's limit. For a program, whose own is another one, it is that of the system.
-            answer.value = Errno::ENFILE.to_ret();
-            static SAID: Once = Once::new();
-            SAID.call_once(|| {
-                say!("the host gives the cell no more descriptors: start it with a larger hard limit (ulimit -Hn)");
-            });
-        }
+        meet_limit(&mut answer);
         // A cell has no more requests under way than the ring has room; one that lies loses answers.
         area.answers.push(&answer);
         // The core may be woken on this thread's processor, and look there for more.
@@ -558,8 +567,9 @@ impl Server {
     /// A number for a handle that others have, too.
     pub(crate) fn add_handle(&self, handle: &Arc<Handle>) -> std::result::Result<u64, Errno> {
         let mut h = self.handles.lock().expect("no panic while handles are held");
-        if h.list.len() >= HANDLES_MAX {
-            return Err(Errno::ENFILE);
+        if h.list.len() >= h.most {
+            // The former: it would be more with a larger limit of descriptors, as is said where that is answered.
+            return Err(if h.most < HANDLES_MAX { Errno::EMFILE } else { Errno::ENFILE });
         }
         let n = h.next;
         h.next += 1;
@@ -1228,6 +1238,19 @@ impl Server {
     }
 }
 
+/// If this process has no more descriptors, says so once, and to the program, whose own limit is another one, that the system has none.
+fn meet_limit(answer: &mut Answer) {
+    static SAID: Once = Once::new();
+    if answer.value == Errno::EMFILE.to_ret() {
+        answer.value = Errno::ENFILE.to_ret();
+        SAID.call_once(|| {
+            say!(
+                "the host gives the cell no more descriptors: start it with a larger hard limit (ulimit -Hn)"
+            );
+        });
+    }
+}
+
 /// A directory above a name.
 enum Above<'a> {
     /// That of a mount.
@@ -1616,5 +1639,25 @@ impl Identity {
             libc::syscall(libc::SYS_setfsuid, uid);
         }
         self.now = (uid, gid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many descriptors this process may have, some are its own.
+    #[test]
+    fn descriptors_are_left() {
+        for (limit, own, most) in [
+            (Some(400), 4, 296),
+            (Some(1024), 20, 748),
+            (Some(1 << 30), 20, HANDLES_MAX),
+            (Some(16), 20, 0),
+            (Some(0), 0, 0),
+            (None, 20, HANDLES_MAX),
+        ] {
+            assert_eq!(handles(limit, own), most, "{limit:?}");
+        }
     }
 }
