@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::process::geteuid;
@@ -20,6 +21,9 @@ use crate::{Error, Result};
 const ENDING: &str = ".sock";
 /// Longest name of a cell here, bytes: an address of a socket has 107 with its directory.
 const NAME_MAX: usize = 48;
+/// How long is waited for the directory, and how often is looked.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_LOOK: Duration = Duration::from_millis(10);
 /// Connections that are served at the same time.
 const SERVED_MAX: usize = 16;
 
@@ -130,12 +134,20 @@ pub(crate) fn prepare(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Keeps others from changing the directory until it is dropped.
-fn locked(dir: &Path) -> Result<std::fs::File> {
+/// Keeps others from changing the directory until it is dropped; None if one of them keeps it for longer than `wait`. All who can open
+/// the directory can do that, which may be a cell that sees the host's root.
+fn locked(dir: &Path, wait: Duration) -> Result<Option<std::fs::File>> {
     let failed = |e| Error::with(format!("locking {}", dir.display()), e);
     let file = std::fs::File::open(dir).map_err(failed)?;
-    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
-    Ok(file)
+    let until = Instant::now() + wait;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= until => return Ok(None),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => std::thread::sleep(LOCK_LOOK),
+            Err(e) => return Err(failed(e.into())),
+        }
+    }
 }
 
 /// Is nobody there any more?
@@ -151,7 +163,8 @@ fn open(dir: &Path, name: &str) -> Result<(String, PathBuf, UnixListener)> {
     let mut other = name.clone();
     other.truncate(NAME_MAX - 11);
     other = format!("{other}-{}", std::process::id());
-    let _lock = locked(dir)?;
+    // Without it, too, one of two that want a name gets it; only what a dead process left might be cleared twice.
+    let _lock = locked(dir, LOCK_WAIT)?;
     let mut last = None;
     for name in [name, other] {
         let path = dir.join(format!("{name}{ENDING}"));
@@ -181,7 +194,7 @@ fn serve(live: &Arc<Live>, name: &str, listener: &UnixListener) {
             Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => return,
             Err(_) => {
                 // Out of descriptors, for example: that passes.
-                std::thread::sleep(std::time::Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100));
                 continue;
             }
         };
@@ -239,8 +252,9 @@ pub fn list(dir: &Path) -> Result<Vec<Found>> {
             Err(_) => {}
         }
     }
+    // That can be done the next time as well.
     if !dead.is_empty()
-        && let Ok(_lock) = locked(dir)
+        && let Ok(Some(_lock)) = locked(dir, Duration::ZERO)
     {
         // Another cell may have taken the name meanwhile.
         dead.iter().filter(|path| stale(path)).for_each(|path| remove(path));
@@ -330,6 +344,28 @@ mod tests {
         let (_, path, listener) = open(&dir, "web").unwrap();
         drop(listener);
         assert_eq!(open(&dir, "web").unwrap().1, path);
+    }
+
+    /// Who keeps the directory locked keeps nobody out.
+    #[test]
+    fn goes_on_without_the_lock() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("atoll");
+        let (_, dead, listener) = open(&dir, "dead").unwrap();
+        drop(listener);
+        let held = locked(&dir, Duration::ZERO).unwrap();
+        assert!(held.is_some());
+        let begun = Instant::now();
+        let (name, path, _open) = open(&dir, "web").unwrap();
+        assert_eq!(name, "web");
+        assert!(begun.elapsed() >= LOCK_WAIT);
+        // It is not known that nobody takes the name of the dead one just now.
+        let found = list(&dir).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(path.exists() && dead.exists());
+        drop(held);
+        list(&dir).unwrap();
+        assert!(path.exists() && !dead.exists());
     }
 
     #[test]

@@ -777,6 +777,10 @@ impl Server {
             Op::ExtendedAttr => self.extended_attr(r),
             Op::Lock => {
                 let h = self.handle(r.arg[0])?;
+                // Nor are others on the host to wait for what a cell may only read.
+                if let Some(mount) = h.mount {
+                    self.writable(mount)?;
+                }
                 let kind = r.arg[1] & 3;
                 if r.arg[1] & 4 != 0 {
                     let operation =

@@ -211,7 +211,7 @@ struct ring { _Alignas(64) uint32_t tail; _Alignas(64) uint32_t head; _Alignas(6
 
 enum { NOP, STAT, READDIR, READLINK, OPEN, RELEASE, PASSFD, READ, WRITE, SYNC, STATHANDLE, TRUNCATE, ALLOCATE, MAKEDIR, UNLINK,
        RENAME, LINK, SYMLINK, MAKENODE, SETATTR, STATFS, STREAMREAD, STREAMWRITE, STREAMCONTROL, SOCKET, BIND, CONNECT, LISTEN,
-       PLAN, EXTENDEDATTR, WALK = 34 };
+       PLAN, EXTENDEDATTR, LOCK = 33, WALK };
 
 static unsigned long scratch; // offset of 64 KiB of the cell's memory that nobody uses
 
@@ -322,6 +322,12 @@ static void rings(void)
 	for (int access = O_RDONLY; access <= O_RDWR; access++)
 		request("make without a name on the host's root",
 			(struct request){ .op = OPEN, .arg = { 0, access | O_TMPFILE, 0666 }, .a = path(0, "tmp"), .b = out });
+	// A lock that others would wait for.
+	struct request directory = { .op = OPEN, .arg = { 0, O_RDONLY | O_DIRECTORY }, .a = path(0, "run"), .b = out };
+	int64_t held = ask(&directory);
+	for (int how = 1; how <= 2; how++)
+		for (int whole = 0; whole <= 4; whole += 4)
+			request("lock what is the host's", (struct request){ .op = LOCK, .arg = { held, how | whole } });
 	request("make above", (struct request){ .op = MAKEDIR, .arg = { 1, 0777 }, .a = path(0, "../atoll-was-here") });
 	request("remove above", (struct request){ .op = UNLINK, .arg = { 1 }, .a = path(0, "../canary") });
 	request("rename from above",
