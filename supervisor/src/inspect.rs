@@ -8,7 +8,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ use atoll_abi::control::{Control, CoreArea, Growth};
 use atoll_abi::core_local::state as core_run;
 use atoll_abi::grid::{BURNT_MAX, Burnt, CONFIG_MAX, GridArea, GridConfig};
 use atoll_abi::layout::{BLOCK, Sizes};
-use atoll_abi::report::{MemoryResized, Resized, Threads, Trace, what};
+use atoll_abi::report::{EVENTS_MAX, MemoryResized, Resized, Threads, Trace, what};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ use crate::growth::{Elastic, ElasticUse};
 use crate::launch::Sender;
 use crate::memory;
 use crate::remote::{NONSENSE, Remote};
-use crate::{Error, Result, growth, neighbours};
+use crate::{Error, Result, growth, neighbours, printable};
 
 /// Longest request, bytes: an encoded configuration takes more as JSON.
 const REQUEST_MAX: usize = 256 << 10;
@@ -39,9 +39,17 @@ const LINE_WAIT: Duration = Duration::from_secs(10);
 const OFFER_WAIT: Duration = Duration::from_secs(5);
 /// How long it may burn: many classes may share few cores, which have other things to do.
 const BURN_WAIT: Duration = Duration::from_secs(9);
-/// How long it may take to say something of its threads, and how many bytes that may be.
+/// How long it may take to say something of its threads.
 const REPORT_WAIT: Duration = Duration::from_secs(9);
-const REPORT_MAX: u64 = 256 << 20;
+/// How many bytes what it says may take: of all threads, a thread in some hundred; of an event of a trace; and of what has come of a wish.
+/// As JSON, and in memory, it is ten times as much.
+const THREADS_BYTES: u64 = 64 << 20;
+const EVENT_BYTES: u64 = 20;
+const OUTCOME_BYTES: u64 = 64 << 10;
+/// The longest name, path and reason in that that is passed on, characters.
+const NAME_LONGEST: usize = 64;
+const PATH_LONGEST: usize = 4096;
+const REASON_LONGEST: usize = 1024;
 /// How long a change of its memory may take.
 const WITHIN_LEAST: Duration = Duration::from_millis(100);
 const WITHIN_MOST: Duration = Duration::from_secs(600);
@@ -178,6 +186,63 @@ enum Seen {
     Elsewhere(Arc<Remote>, u64),
 }
 
+/// What a cell says when it is asked for a report.
+trait Report: DeserializeOwned {
+    /// Makes its texts such that do nothing to a terminal, and are no longer than they have to be.
+    fn clean(&mut self);
+}
+
+/// See [`Report::clean`].
+fn clean(text: &mut String, most: usize) {
+    if text.len() > most || text.chars().any(char::is_control) {
+        *text = printable(text.as_bytes()).chars().take(most).collect();
+    }
+}
+
+impl Report for Threads {
+    fn clean(&mut self) {
+        for thread in &mut self.threads {
+            clean(&mut thread.name, NAME_LONGEST);
+            clean(&mut thread.program, PATH_LONGEST);
+            clean(&mut thread.activity_name, NAME_LONGEST);
+        }
+    }
+}
+
+impl Report for Trace {
+    fn clean(&mut self) {
+        for thread in &mut self.threads {
+            clean(&mut thread.name, NAME_LONGEST);
+            clean(&mut thread.program, PATH_LONGEST);
+        }
+    }
+}
+
+/// That a trace has begun.
+impl Report for u8 {
+    fn clean(&mut self) {}
+}
+
+impl Report for std::result::Result<Resized, String> {
+    fn clean(&mut self) {
+        if let Err(why) = self {
+            clean(why, REASON_LONGEST);
+        }
+    }
+}
+
+impl Report for std::result::Result<MemoryResized, String> {
+    fn clean(&mut self) {
+        let why = match self {
+            Ok(done) => done.why.as_mut(),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = why {
+            clean(why, REASON_LONGEST);
+        }
+    }
+}
+
 /// What this process shares with a cell.
 pub(crate) struct Here {
     pub extents: Arc<Extents>,
@@ -205,6 +270,8 @@ pub struct Live {
     /// One at a time.
     burning: Mutex<()>,
     reporting: Mutex<()>,
+    /// Events that each core keeps at most of the trace that was begun last.
+    traced: AtomicU64,
     resizing: Mutex<()>,
     changing_cores: Mutex<()>,
 }
@@ -279,6 +346,7 @@ impl Live {
             offers: Mutex::new(offers),
             burning: Mutex::new(()),
             reporting: Mutex::new(()),
+            traced: AtomicU64::new(0),
             resizing: Mutex::new(()),
             changing_cores: Mutex::new(()),
         }
@@ -468,7 +536,10 @@ impl Live {
             Request::GridSet { config } => said(self.set(config), Answer::Set),
             Request::Burn { times } => said(self.burn(times), Answer::Burnt),
             Request::Threads => said(self.report(what::THREADS, 0), Answer::Threads),
-            Request::Trace { events } => said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing),
+            Request::Trace { events } => {
+                self.traced.store(events.min(EVENTS_MAX), Ordering::Relaxed);
+                said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing)
+            }
             Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),
             Request::Resize { cores } => {
                 let _one = self.changing_cores.lock().unwrap_or_else(PoisonError::into_inner);
@@ -594,19 +665,25 @@ impl Live {
         Ok(())
     }
 
+    /// How many bytes this report may take, encoded.
+    fn report_most(&self, what: u32) -> u64 {
+        match what {
+            what::THREADS => THREADS_BYTES,
+            // The threads are in it, too.
+            what::TRACED => {
+                THREADS_BYTES + self.cores as u64 * self.traced.load(Ordering::Relaxed) * EVENT_BYTES
+            }
+            _ => OUTCOME_BYTES,
+        }
+    }
+
     /// Asks the cell for a report.
-    fn report<T: DeserializeOwned>(&self, what: u32, value: u64) -> Result<T> {
+    fn report<T: Report>(&self, what: u32, value: u64) -> Result<T> {
         self.report_within(what, value, REPORT_WAIT, REPORT_WAIT)
     }
 
     /// The same, and says within what time it is to be made, which is waited for for `wait`.
-    fn report_within<T: DeserializeOwned>(
-        &self,
-        what: u32,
-        value: u64,
-        within: Duration,
-        wait: Duration,
-    ) -> Result<T> {
+    fn report_within<T: Report>(&self, what: u32, value: u64, within: Duration, wait: Duration) -> Result<T> {
         let _one = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
         let area = match &self.seen {
             Seen::Here(here) => &here.control().report,
@@ -618,21 +695,20 @@ impl Live {
         area.within.store(within.as_nanos() as u64, Ordering::Relaxed);
         area.asked.store(number, Ordering::SeqCst);
         self.ring();
-        let nonsense = || Error::new(NONSENSE);
+        let (nonsense, most) = (|| Error::new(NONSENSE), self.report_most(what));
         let until = Instant::now() + wait;
         let mut bytes = Vec::new();
         let over = || match &self.seen {
             Seen::Here(_) => Ok(area.over.load(Ordering::Acquire) == number),
             Seen::Elsewhere(remote, _) => {
-                let said = remote.reported(REPORT_MAX, until)?;
+                let said = remote.reported(most, until)?;
                 Ok(said.map(|said| bytes = said).is_some())
             }
         };
         self.wait_until(over, wait, "said what it was asked for")?;
         if let Seen::Here(here) = &self.seen {
             let (offset, len) = (area.offset.load(Ordering::Relaxed), area.len.load(Ordering::Relaxed));
-            let at =
-                here.extents.memory.range(offset, len).filter(|_| len <= REPORT_MAX).ok_or_else(nonsense)?;
+            let at = here.extents.memory.range(offset, len).filter(|_| len <= most).ok_or_else(nonsense)?;
             // Copied before it is looked at: the cell may write to it meanwhile.
             bytes.resize(len as usize, 0);
             // SAFETY: so many bytes of the cell's memory are mapped; whatever is there is bytes.
@@ -641,7 +717,9 @@ impl Live {
         if bytes.is_empty() {
             return Err(Error::new("the cell had no memory to say what it was asked for"));
         }
-        postcard::from_bytes(&bytes).map_err(|_| nonsense())
+        let mut said: T = postcard::from_bytes(&bytes).map_err(|_| nonsense())?;
+        said.clean();
+        Ok(said)
     }
 
     /// Has the cell do known work, and waits until it says what has come of it.
@@ -821,6 +899,7 @@ pub fn ask_within(socket: &Path, request: &Request, wait: Duration) -> Result<Op
 mod tests {
     use super::*;
     use crate::memory::{Mapping, anonymous};
+    use atoll_abi::report::{Holdings, ThreadInfo, ThreadState, TracedThread};
 
     fn area(mapping: &Mapping) -> &GridArea {
         // SAFETY: large enough, aligned, zeroed and shared: made of atomics.
@@ -865,6 +944,54 @@ mod tests {
         say(number, 0, "no");
         offers.settle(area);
         assert_eq!(offers.running.sample, 3);
+    }
+
+    /// Names of threads, and reasons, do nothing to a terminal, and are no longer than they have to be.
+    #[test]
+    fn what_a_cell_says_is_cleaned() {
+        let bad = || "\x1b]0;x\x07\u{9b}1m".to_string() + &"é".repeat(10_000);
+        let shown = |most: usize| "?]0;x??1m".to_string() + &"é".repeat(most - 9);
+        let thread = ThreadInfo {
+            pid: 1,
+            parent: 0,
+            tid: 1,
+            name: bad(),
+            program: bad(),
+            state: ThreadState::Running,
+            call: None,
+            arguments: [0; 3],
+            core: 0,
+            activity: 0,
+            activity_name: bad(),
+            policy: 0,
+            priority: 0,
+            nice: 0,
+            run_ns: 0,
+            wait_ns: 0,
+            switches: [0; 2],
+            holds: Holdings::default(),
+        };
+        let mut threads = Threads { threads: vec![thread], ..Threads::default() };
+        threads.clean();
+        let ThreadInfo { name, program, activity_name, .. } = &threads.threads[0];
+        assert_eq!([name, activity_name], [&shown(NAME_LONGEST); 2]);
+        assert_eq!(program, &shown(PATH_LONGEST));
+        let thread = TracedThread { pid: 1, tid: 1, name: bad(), program: "/bin/é".into() };
+        let mut trace = Trace { threads: vec![thread], ..Trace::default() };
+        trace.clean();
+        let TracedThread { name, program, .. } = &trace.threads[0];
+        assert_eq!((&name[..], &program[..]), (&shown(NAME_LONGEST)[..], "/bin/é"));
+        let reason = shown(REASON_LONGEST);
+        let mut refused: std::result::Result<Resized, String> = Err(bad());
+        refused.clean();
+        assert_eq!(refused, Err(reason.clone()));
+        let mut refused: std::result::Result<MemoryResized, String> = Err(bad());
+        refused.clean();
+        assert_eq!(refused, Err(reason.clone()));
+        let mut partly: std::result::Result<MemoryResized, String> =
+            Ok(MemoryResized { memory: 0, moved: 0, ns: 0, why: Some(bad()) });
+        partly.clean();
+        assert_eq!(partly.unwrap().why, Some(reason));
     }
 
     #[test]

@@ -298,6 +298,22 @@ fn a_cell_elsewhere_reports() {
         let said = postcard::to_stdvec(&Ok::<_, String>(done)).expect("encoded");
         say(&mut cell, REPORTED, &reported(number, 3, said.len(), 0, &said));
         assert_eq!(asked.join().expect("an answer"), Told::Resized(done));
+        // What it says reaches a terminal: as text, and not too long.
+        let asked = scope.spawn(|| ask(Ask::Resize { cores: 2 }));
+        let number = question(&mut cell, what::CORES, 2);
+        assert_eq!(from(&mut cell, number), 0);
+        let why = Err::<Resized, _>("\x1b]0;é\x07".to_string() + &"x".repeat(5000));
+        let said = postcard::to_stdvec(&why).expect("encoded");
+        say(&mut cell, REPORTED, &reported(number, 3, said.len(), 0, &said));
+        let shown = "?]0;é?".to_string() + &"x".repeat(1024 - 6);
+        assert_eq!(asked.join().expect("an answer"), Told::Error(shown));
+        // And is no longer than it can be.
+        let asked = scope.spawn(|| ask(Ask::Resize { cores: 2 }));
+        let number = question(&mut cell, what::CORES, 2);
+        assert_eq!(from(&mut cell, number), 0);
+        say(&mut cell, REPORTED, &reported(number, 3, 1 << 20, 0, b"x"));
+        let answer = asked.join().expect("an answer");
+        assert!(matches!(&answer, Told::Error(e) if e.contains("nonsense")), "{answer:?}");
     });
     // One that lies is believed nothing.
     let all = said.len();
@@ -341,7 +357,7 @@ fn a_cell_elsewhere_reports() {
         let number = question(&mut cell, what::THREADS, 0);
         while !asked.is_finished() {
             if let Some(asked) = cell.hear() {
-                say(&mut cell, REPORTED, &reported(number, 1, 200 << 20, asked.extra, b"x"));
+                say(&mut cell, REPORTED, &reported(number, 1, 60 << 20, asked.extra, b"x"));
             }
         }
         let answer = asked.join().expect("an answer");
