@@ -51,6 +51,8 @@ const GAP_MAX: u32 = 1000;
 /// Length of a path beneath a mount, bytes: programs reach deep directories one
 /// step after another, so it may be longer than a path that they can write.
 const PATH_LONGEST: usize = 64 << 10;
+/// Longest list of a directory's entries in one answer, bytes.
+const LIST_MAX: u64 = 1 << 20;
 /// Longest extended attribute, and longest list of them, bytes.
 const EXTENDED_MAX: usize = 64 << 10;
 /// Handles that a cell can hold, if this process may have as many descriptors.
@@ -1012,8 +1014,9 @@ impl Server {
     fn read_dir(&self, r: &Request) -> Outcome {
         let m = self.mount(r.arg[0])?;
         let path = self.path(r.a)?;
-        // What does not fit into the cell's buffer is not collected here.
+        // What does not fit into the cell's buffer is not collected here, however large that is.
         self.buffer(r.b)?;
+        let room = r.b.len.min(LIST_MAX) as usize;
         let fd = open_beneath(&m.root, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         check_file_system(fd.as_raw_fd())?;
         let start = i64::try_from(r.arg[1]).map_err(|_| Errno::EINVAL)?;
@@ -1047,7 +1050,7 @@ impl Server {
                 }
                 let bytes = name.to_bytes();
                 let size = size_of::<HostDirent>() + bytes.len().next_multiple_of(8);
-                if out.len() + size > r.b.len as usize {
+                if out.len() + size > room {
                     let written = self.copy_out(r.b, &out)?;
                     return Ok(Reply { value: written as u64, extra: position, fd: None });
                 }
