@@ -24,7 +24,7 @@ use crate::image::Image;
 use crate::inspect::{Here, Live};
 use crate::memory::{self, Mapping, check};
 use crate::placement::Placement;
-use crate::serve::{HostMount, Served, Server, Streams};
+use crate::serve::{HostMount, Served, Server, Streams, survive_long_files};
 use crate::sockets::{Policy, own_network};
 use crate::symbols::Symbols;
 use crate::{Error, Result, confine, printable, vdso};
@@ -192,6 +192,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     if config.cores == 0 || config.cores > MAX_CORES {
         return Err(Error::new(format!("a cell has 1 to {MAX_CORES} cores, not {}", config.cores)));
     }
+    // The cell's processes begin with it, too: what programs see of signals is the runtime's.
+    survive_long_files();
     let mut without = Without::default();
     // SAFETY: reads an id.
     let root = unsafe { libc::geteuid() } == 0;

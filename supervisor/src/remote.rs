@@ -28,7 +28,7 @@ use atoll_abi::service::{Answer, Extent, Op, Request};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::memory::{Mapping, anonymous};
-use crate::serve::{HostMount, Identity, Served, Server, Streams};
+use crate::serve::{HostMount, Identity, Served, Server, Streams, survive_long_files};
 use crate::sockets::Policy;
 use crate::{Error, Result};
 
@@ -73,6 +73,7 @@ pub(crate) const NONSENSE: &str = "what the cell says of its threads is nonsense
 impl Remote {
     /// Serves the cell at the other end of `port`, in threads, until that end is closed.
     pub fn start(port: UnixStream, given: Given) -> Result<Arc<Remote>> {
+        survive_long_files();
         let failed = |what: &'static str| move |e: IoError| Error::with(what, e);
         let map = |name, len: u64| {
             let file = anonymous(name, len).map_err(failed("no memory for what a cell asks"))?;

@@ -1258,6 +1258,13 @@ fn meet_limit(answer: &mut Answer) {
     }
 }
 
+/// Has calls that would make a file longer than this process may (RLIMIT_FSIZE) fail, which is what a cell hears then, and not end the
+/// process. To be called before the first, and after it is known which signals the cell's program begins with ignored.
+pub(crate) fn survive_long_files() {
+    // SAFETY: no handler is involved.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// A directory above a name.
 enum Above<'a> {
     /// That of a mount.

@@ -365,6 +365,33 @@ fn a_cell_elsewhere_reports() {
     });
 }
 
+/// What would be longer than this process's limit allows fails, and the process lives on.
+#[test]
+fn files_have_a_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // More than any other test here needs.
+    const LIMIT: u64 = 1 << 40;
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("file"), "contents").expect("a file");
+    let (mut cell, _remote) = cell(dir.path(), false);
+    let mut open = by_path(Op::Open, "file");
+    open.arg[1] = libc::O_RDWR as u64;
+    let handle = cell.call(&open, b"file").0.expect("a handle");
+    let before = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT), ..before }).expect("a limit");
+    for (op, given) in [(Op::Truncate, &b""[..]), (Op::Allocate, b""), (Op::Write, b"x")] {
+        let mut change = request(op, given.len() as u64, 0);
+        change.arg[0] = handle;
+        match op {
+            Op::Allocate => (change.arg[2], change.arg[3]) = (LIMIT, 1),
+            Op::Write => change.arg[1] = LIMIT,
+            _ => change.arg[1] = LIMIT + 1,
+        }
+        assert_eq!(cell.call(&change, given).0, Err(Errno::EFBIG), "{op:?}");
+    }
+    assert_eq!(fs::read(dir.path().join("file")).expect("the file"), b"contents");
+}
+
 #[test]
 fn a_hostile_cell_gets_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
