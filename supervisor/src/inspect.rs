@@ -270,7 +270,7 @@ pub struct Live {
     /// One at a time.
     burning: Mutex<()>,
     reporting: Mutex<()>,
-    /// Events that each core keeps at most of the trace that was begun last.
+    /// The most events that each core was to keep of a trace.
     traced: AtomicU64,
     resizing: Mutex<()>,
     changing_cores: Mutex<()>,
@@ -537,7 +537,8 @@ impl Live {
             Request::Burn { times } => said(self.burn(times), Answer::Burnt),
             Request::Threads => said(self.report(what::THREADS, 0), Answer::Threads),
             Request::Trace { events } => {
-                self.traced.store(events.min(EVENTS_MAX), Ordering::Relaxed);
+                // One with more, which was begun before, may go on if this one can't begin.
+                self.traced.fetch_max(events.min(EVENTS_MAX), Ordering::Relaxed);
                 said(self.report::<u8>(what::TRACE, events), |_| Answer::Tracing)
             }
             Request::Traced => said(self.report(what::TRACED, 0), Answer::Trace),

@@ -57,7 +57,7 @@ const LIST_MAX: u64 = 1 << 20;
 const EXTENDED_MAX: usize = 64 << 10;
 /// Handles that a cell can hold, if this process may have as many descriptors.
 const HANDLES_MAX: usize = 1 << 20;
-/// Descriptors that are left for this process itself then, to serve and to look at the host: one of so many, or as many.
+/// Descriptors that are left for this process itself in any case, to serve and to look at the host: one of so many, and so many at most.
 const RESERVE_PART: u64 = 4;
 const RESERVE: u64 = 256;
 
