@@ -27,8 +27,8 @@ struct Sheet {
 /// A table of descriptors. Looking one up, adding one and taking one away take no lock.
 ///
 /// A descriptor belongs to who set its bit in `used`, until there is a file in its slot. Who takes the file out
-/// clears the bit, after that. So a set bit without a file means that somebody is at it, for a moment; nobody
-/// else touches the descriptor meanwhile.
+/// clears the bit, after that. So a set bit without a file means that somebody is at it, for a moment or until a
+/// connection comes ([`Reserved`]); nobody else touches the descriptor meanwhile.
 pub struct FdTable {
     files: RcuTable<OpenFile>,
     sheets: [SetOnce<Box<Sheet>>; FILES_MAX / 64 / WORDS],
@@ -56,6 +56,29 @@ fn assign(word: &AtomicU64, bits: u64, set: bool) {
         word.fetch_or(bits, Ordering::AcqRel);
     } else {
         word.fetch_and(!bits, Ordering::AcqRel);
+    }
+}
+
+/// A descriptor that has no file yet: it is free again if it gets none.
+pub struct Reserved<'a> {
+    table: &'a FdTable,
+    fd: u32,
+}
+
+impl Reserved<'_> {
+    /// Its file has come. Value: the descriptor.
+    pub fn fill(self, file: FileRef) -> u32 {
+        let before = self.table.files.replace(self.fd as usize, Some(file));
+        assert!(before.is_none(), "a free descriptor had a file");
+        let fd = self.fd;
+        core::mem::forget(self);
+        fd
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.table.free(self.fd);
     }
 }
 
@@ -110,6 +133,11 @@ impl FdTable {
 
     /// Puts a file at the lowest free descriptor from `from` on, below `limit`.
     pub fn add(&self, file: FileRef, cloexec: bool, from: usize, limit: u64) -> Result<u32> {
+        self.reserve(cloexec, from, limit).map(|place| place.fill(file))
+    }
+
+    /// Takes that descriptor for a file that is still to come.
+    pub fn reserve(&self, cloexec: bool, from: usize, limit: u64) -> Result<Reserved<'_>> {
         let limit = limit.min(FILES_MAX as u64) as usize;
         let mut at = from / 64;
         let mut mask = !0u64 << (from % 64);
@@ -134,9 +162,7 @@ impl FdTable {
             if used.compare_exchange(now, now | bit, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.note_highest(at);
                 assign(closed, bit, cloexec);
-                let before = self.files.replace(fd, Some(file));
-                assert!(before.is_none(), "a free descriptor had a file");
-                return Ok(fd as u32);
+                return Ok(Reserved { table: self, fd: fd as u32 });
             }
         }
     }
@@ -162,9 +188,13 @@ impl FdTable {
     /// Takes a descriptor away; its file, which closes when the last reference is dropped.
     pub fn remove(&self, fd: u32) -> Result<FileRef> {
         let file = self.files.take(fd as usize).ok_or(Errno::EBADF)?;
+        self.free(fd);
+        Ok(file)
+    }
+
+    fn free(&self, fd: u32) {
         let (used, _) = self.word(fd as usize / 64);
         used.fetch_and(!(1 << (fd % 64)), Ordering::AcqRel);
-        Ok(file)
     }
 
     /// Is it closed by exec?
@@ -284,6 +314,12 @@ mod tests {
         }
         drop(t.remove(64).unwrap());
         drop(t.remove(3).unwrap());
+        // One that is kept for a file has none, and is nobody else's.
+        let kept = t.reserve(false, 0, 1024).unwrap();
+        assert_eq!(t.get(3).map(drop), Err(Errno::EBADF));
+        assert_eq!(t.put(3, file(), false).map(drop), Err(Errno::EBUSY));
+        assert_eq!(t.reserve(false, 0, 64).map(|r| r.fd), Err(Errno::EMFILE));
+        drop(kept);
         assert_eq!(t.add(file(), false, 0, 1024), Ok(3));
         assert_eq!(t.add(file(), false, 10, 1024), Ok(64));
         assert_eq!(t.add(file(), false, 0, 130), Err(Errno::EMFILE));

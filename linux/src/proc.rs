@@ -706,7 +706,9 @@ impl Inode for Node {
             }
             What::Fds(pid, info) => {
                 let (_, t) = task_of(pid, 0)?;
-                for fd in t.files.share().list() {
+                let files = t.files.share();
+                // One may have no file yet.
+                for fd in files.list().into_iter().filter(|fd| files.get(*fd).is_ok()) {
                     all.push((u64::from(fd), number(fd), What::Fd(pid, fd, info)));
                 }
             }

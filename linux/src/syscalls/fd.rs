@@ -319,7 +319,8 @@ pub fn close_range(c: &mut Call) -> Result<u64> {
     for fd in c.task.files.list() {
         if (first..=last).contains(&fd) {
             if flags & CLOSE_RANGE_CLOEXEC != 0 {
-                c.task.files.set_cloexec(fd, true)?;
+                // EBADF: closed since, or there is no file yet.
+                let _ = c.task.files.set_cloexec(fd, true);
             } else if let Ok(f) = c.task.files.remove(fd) {
                 closing(c.task, &f);
             }

@@ -32,7 +32,7 @@ use atoll_abi::{Errno, Result};
 use atoll_mem::vm::Denied;
 use linux_raw_sys::general as linux;
 
-use crate::files::FileRef;
+use crate::files::{FileRef, Reserved};
 use crate::process::Task;
 use crate::types::Siginfo;
 use crate::{budget, current, log, signal, units};
@@ -94,6 +94,12 @@ impl Call<'_> {
     #[inline]
     pub fn file_or_place(&self, n: usize) -> Result<FileRef> {
         self.task.files.get(self.arg(n) as u32)
+    }
+
+    /// Keeps the lowest free descriptor for a file that is still to come.
+    pub fn reserve(&self, cloexec: bool) -> Result<Reserved<'_>> {
+        let limit = self.task.process.max_files.load(Ordering::Relaxed);
+        self.task.files.reserve(cloexec, 0, limit)
     }
 
     /// Installs a file at the lowest free descriptor.

@@ -343,6 +343,7 @@ fn do_accept(c: &Call, flags: u32) -> Result<u64> {
     }
     with(c, |file, s| {
         // Before there is a connection, which could not be put back.
+        let place = c.reserve(flags & CLOEXEC != 0)?;
         let held = held(c, Quota::Channels)?;
         let (inner, from) = match &s.inner {
             Inner::Stream(h) => {
@@ -360,14 +361,10 @@ fn do_accept(c: &Call, flags: u32) -> Result<u64> {
             }
         };
         let new = SocketFile::new(inner, s.domain, s.kind, s.protocol, held).open(flags & NONBLOCK != 0);
-        let fd = c.install(new, flags & CLOEXEC != 0)?;
-        if c.arg(1) != 0
-            && let Err(e) = put_address(&from, c.arg(1), c.arg(2))
-        {
-            drop(c.task.files.remove(fd as u32));
-            return Err(e);
+        if c.arg(1) != 0 {
+            put_address(&from, c.arg(1), c.arg(2))?;
         }
-        Ok(fd)
+        Ok(u64::from(place.fill(new)))
     })
 }
 
