@@ -413,7 +413,8 @@ pub fn connect(c: &mut Call) -> Result<u64> {
         // That it is connected is told in the same way.
         s.lacks_room();
         match handle.connect(&addr) {
-            Err(Errno::EINPROGRESS) if !file.nonblock() => {
+            // An attempt of an earlier call, which a signal ended or which didn't wait, is waited for, too.
+            Err(e @ (Errno::EINPROGRESS | Errno::EALREADY)) if !file.nonblock() => {
                 let done = s.patiently(false, true, || {
                     if handle.ready() & (poll::OUT | poll::ERR | poll::HUP) == 0 {
                         return Err(Errno::EAGAIN);
@@ -424,7 +425,7 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                     }
                 });
                 match done {
-                    Err(Errno::EAGAIN) => Err(Errno::EINPROGRESS),
+                    Err(Errno::EAGAIN) => Err(e),
                     r => r,
                 }
             }
