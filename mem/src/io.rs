@@ -150,9 +150,14 @@ macro_rules! common {
             /// Looks for a page of what is left of the buffers that is not there for a host call to use, and
             /// notes it as where the transfer stopped. True: there is one.
             pub fn note_missing(&mut self) -> bool {
-                let (pieces, n) = self.pieces();
-                self.at.fault = pieces[..n].iter().find_map(|p| user::first_missing(p.addr, p.len, $write));
-                self.at.fault.is_some()
+                let mut missing = None;
+                let all = self.each_piece(|p| {
+                    missing = user::first_missing(p.addr, p.len, $write);
+                    Ok(missing.is_none())
+                });
+                debug_assert!(all.is_ok());
+                self.at.fault = missing;
+                missing.is_some()
             }
 
             /// EFAULT if a page of the next `n` bytes is missing, which is noted: what
@@ -168,32 +173,20 @@ macro_rules! common {
 
             #[cold]
             fn ensure_pages(&mut self, n: usize) -> Result<()> {
-                let (pieces, count) = self.pieces();
                 let mut left = n as u64;
-                let missing = pieces[..count].iter().find_map(|p| {
+                let mut missing = None;
+                let all = self.each_piece(|p| {
                     let len = p.len.min(left);
                     left -= len;
-                    user::first_missing(p.addr, len, $write)
+                    missing = user::first_missing(p.addr, len, $write);
+                    Ok(missing.is_none() && left > 0)
                 });
+                debug_assert!(all.is_ok());
                 self.at.fault = missing;
                 if missing.is_some() { Err(Errno::EFAULT) } else { Ok(()) }
             }
 
-            /// The program's buffers that are left, up to eight of them and
-            /// [`HOST_MAX`] bytes, if they are the program's.
-            pub fn pieces(&mut self) -> ([Piece; 8], usize) {
-                let mut out = [Piece::default(); 8];
-                let mut n = 0;
-                let all = self.each_piece(|p| {
-                    out[n] = p;
-                    n += 1;
-                    Ok(n < out.len())
-                });
-                debug_assert!(all.is_ok());
-                (out, n)
-            }
-
-            /// The buffers that are left, for a host call. The program's only. Value: how many.
+            /// The buffers that are left, for a host call: the first eight of them. The program's only. Value: how many.
             pub fn host_bufs(&mut self, bufs: &mut [$buf; 8]) -> Result<usize> {
                 let mut n = 0;
                 self.each_piece(|p| {
@@ -347,6 +340,15 @@ impl<'a> Source<'a> {
     pub fn take(&mut self, to: &mut [u8]) -> Result<usize> {
         // SAFETY: a slice is writable.
         unsafe { self.take_raw(to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies what is left, as far as there is room, and takes nothing. EFAULT if a page is missing, which is noted.
+    pub fn copy(&mut self, to: &mut [u8]) -> Result<usize> {
+        let (piece, within, left, done) = (self.at.piece, self.at.within, self.at.left, self.at.done);
+        let want = to.len().min(left as usize);
+        let got = self.take(&mut to[..want]);
+        self.at = Cursor { piece, within, left, done, fault: self.at.fault };
+        if got? < want { Err(Errno::EFAULT) } else { Ok(want) }
     }
 
     /// Goes back to where `done` bytes had been taken, in a buffer of the runtime's.

@@ -31,6 +31,8 @@ const SOCKETS_MAX: usize = 1 << 20;
 
 /// Bytes of the runtime's own that one host call carries.
 const BOUNCE: usize = 4096;
+/// More than the longest datagram has, bytes.
+const DATAGRAM: usize = 64 << 10;
 /// Bytes that one host call receives from a stream.
 const AT_ONCE: u64 = 64 << 10;
 /// After so many receives by the same core, and none by others, that one watches the socket. To change takes some three host calls.
@@ -103,6 +105,23 @@ struct Taken {
     control_len: usize,
     /// All that was offered to the host is full, and there is room left.
     filled: bool,
+}
+
+/// Puts bytes that were received already: pages that went since they were looked at are brought in.
+fn put_all(sink: &mut Sink, mut bytes: &[u8]) -> Result<()> {
+    let mut last = None;
+    while !bytes.is_empty() {
+        let put = sink.put(bytes);
+        match (put, sink.take_fault()) {
+            // Brought in, and no better.
+            (Err(e), Some(page)) if last.replace(page) == Some(page) => return Err(e),
+            (_, Some(page)) => user::bring_in(page, true)?,
+            (put, None) if put? == 0 => break,
+            _ => {}
+        }
+        bytes = &bytes[put.unwrap_or(0)..];
+    }
+    Ok(())
 }
 
 /// A word for so many uses by a core ([`HostSocket::taken_by`]).
@@ -390,14 +409,16 @@ impl HostSocket {
             }
             n => n?,
         };
-        // Into the runtime's own memory by way of a copy.
-        let kernel = n == 0 && sink.left() > 0;
+        let mut asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
+        // Into the runtime's own memory by way of a copy, and so a datagram for more buffers than a host call takes.
+        let many = !self.stream && n == bufs.len() && asked < sink.left() as u64;
+        let kernel = many || n == 0 && sink.left() > 0;
         if kernel {
-            bounce.resize(sink.left().min(BOUNCE), 0);
+            bounce.resize(sink.left().min(if many { DATAGRAM } else { BOUNCE }), 0);
+            asked = bounce.len() as u64;
             bufs[0] = HostBuf::from_mut(&mut bounce);
             n = 1;
         }
-        let asked: u64 = bufs[..n].iter().map(|b| b.len()).sum();
         let mut room = from.as_mut().map(|a| a.room());
         let host = host()?;
         let mut receive = || {
@@ -427,11 +448,12 @@ impl HostSocket {
                     a.set_len(r.addr_len);
                 }
                 let put = r.len.min(sink.left());
-                if kernel {
-                    let _ = sink.put(&bounce[..put]);
+                let copied = if kernel {
+                    put_all(sink, &bounce[..put.min(asked as usize)])
                 } else {
                     sink.advance(put);
-                }
+                    Ok(())
+                };
                 // A stream that gave less than asked is empty (epoll(7)), if it has not ended and
                 // does not stop at urgent data; pages of the buffers were no hindrance.
                 let all = plain
@@ -440,6 +462,7 @@ impl HostSocket {
                     && seen.short_is_all()
                     && user::pages_taken_away() == pages;
                 self.took(host, seen, all);
+                copied?;
                 let filled = r.len as u64 == asked && sink.left() > 0;
                 Ok(Taken { len: r.len, flags: r.flags, control_len: r.control_len, filled })
             }
@@ -476,7 +499,18 @@ impl HostSocket {
         let mut bufs = [ReadBuf::NONE; 8];
         let n = source.host_bufs(&mut bufs)?;
         let host = host()?;
-        let sent = if n == 0 && source.left() > 0 {
+        let all: u64 = bufs[..n].iter().map(|b| b.len()).sum();
+        let sent = if !self.stream && n == bufs.len() && all < source.left() as u64 {
+            // A datagram goes at once, of however many buffers.
+            let mut bounce = alloc::vec![0u8; source.left().min(DATAGRAM)];
+            let got = source.copy(&mut bounce)?;
+            let buf = [HostBuf::from_ref(&bounce[..got])];
+            let r = within(DeviceWrite, || host.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags));
+            if let Ok(k) = r {
+                source.advance(k);
+            }
+            r
+        } else if n == 0 && source.left() > 0 {
             // Bytes of the runtime's own.
             let mut bounce = alloc::vec![0u8; source.left().min(BOUNCE)];
             let at = source.done();
