@@ -37,7 +37,7 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
         let ready: Vec<u32> = files
             .iter()
             .map(|(f, wanted)| match f {
-                Some(f) => f.file().ready() & (wanted | bits::ERR | bits::HUP),
+                Some(f) => f.file().ready() & wanted,
                 None => 0,
             })
             .collect();
@@ -58,7 +58,7 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
     let waker: Arc<dyn Wake> = Arc::new(Waker(task.thread()));
     for (n, (f, wanted)) in files.iter().enumerate() {
         if let Some(q) = f.as_ref().and_then(|f| f.file().queue()) {
-            q.add(waker.clone(), n as u64, wanted | bits::ERR | bits::HUP);
+            q.add(waker.clone(), n as u64, *wanted);
         }
     }
     let outcome = loop {
@@ -99,7 +99,8 @@ fn do_poll(c: &Call, limit: Limit) -> Result<u64> {
             continue;
         }
         match c.task.files.get_open(p.fd as u32) {
-            Ok(f) => files.push((Some(f), u32::from(p.events as u16))),
+            // These are told of always.
+            Ok(f) => files.push((Some(f), u32::from(p.events as u16) | bits::ERR | bits::HUP)),
             Err(_) => {
                 p.revents = bits::NVAL as i16;
                 bad += 1;
