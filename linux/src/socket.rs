@@ -322,13 +322,16 @@ impl SocketFile {
                 let mut beside = Some(ancillary);
                 loop {
                     let files = beside.clone().unwrap_or_default();
-                    let to = unix_to.clone();
-                    let attempt = || u.send(source, to.clone(), files.clone());
-                    let r = match &unix_to {
-                        // Without a connection, room is announced at the receiver.
-                        Some(target) if !nonblock => wait_at(target, attempt),
-                        _ => self.patiently(nonblock, true, attempt),
-                    };
+                    let mut waited = false;
+                    let r = self.patiently(nonblock, true, || {
+                        // Who waits for room is told of the end in this way, once.
+                        if waited {
+                            u.pending_error()?;
+                        }
+                        let r = u.send(source, unix_to.clone(), files.clone(), !nonblock);
+                        waited = !nonblock && r == Err(Errno::EAGAIN);
+                        r
+                    });
                     match r {
                         Ok(n) => done += n,
                         Err(_) if done > 0 => return Ok(done),
@@ -392,13 +395,6 @@ impl SocketFile {
             _ => self.handle().ok_or(Errno::ENOTSOCK)?.peer(),
         }
     }
-}
-
-fn wait_at(target: &UnixSocket, mut f: impl FnMut() -> Result<usize>) -> Result<usize> {
-    wait(target.room_queue(), poll::OUT | poll::HUP, Limit::Forever, || match f() {
-        Err(Errno::EAGAIN) => None,
-        r => Some(r),
-    })?
 }
 
 impl File for SocketFile {
@@ -485,6 +481,14 @@ impl File for SocketFile {
             _ => self.handle().ok_or(Errno::ENOTSOCK)?.queued(out)?,
         };
         put(arg, &n).map(|()| 0)
+    }
+
+    fn release(&self, _flags: u32) -> Result<()> {
+        // Who sends or connects to it right now has the socket behind it, too.
+        if let Inner::Unix(u) = &self.inner {
+            u.close();
+        }
+        Ok(())
     }
 
     fn describe(&self) -> Vec<u8> {

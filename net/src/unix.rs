@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_fs::{OpenFile, poll};
@@ -131,6 +131,26 @@ struct Receive {
     ended: bool,
     /// This socket itself sends no more.
     stopped: bool,
+    /// Sockets that found no room here, for a datagram or a connection, and are to hear when there may be.
+    lacking: Vec<Weak<UnixSocket>>,
+}
+
+impl Receive {
+    /// Has `who` hear of room.
+    fn note_lacking(&mut self, who: &Weak<UnixSocket>) {
+        // Those that are gone are not to pile up where nobody reads.
+        self.lacking.retain(|w| w.strong_count() > 0);
+        if !self.lacking.iter().any(|w| w.ptr_eq(who)) {
+            self.lacking.push(who.clone());
+        }
+    }
+}
+
+/// They may find room now, or that there will be none.
+fn tell_lacking(lacking: &[Weak<UnixSocket>]) {
+    for socket in lacking.iter().filter_map(Weak::upgrade) {
+        socket.queue.wake_all(WRITABLE);
+    }
 }
 
 enum State {
@@ -157,6 +177,8 @@ pub struct UnixSocket {
     owner: Mutex<Credentials>,
     peer: Mutex<Credentials>,
     error: AtomicU32,
+    /// Its last descriptor is closed; those who are about to send or connect to it may have it still.
+    gone: AtomicBool,
     /// SO_PASSCRED.
     pub pass_cred: AtomicU32,
     buffer: AtomicU32,
@@ -234,6 +256,7 @@ impl UnixSocket {
             owner: Mutex::new(owner),
             peer: Mutex::new(Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX }),
             error: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
             pass_cred: AtomicU32::new(0),
             buffer: AtomicU32::new(BUFFER as u32),
             me: me.clone(),
@@ -259,6 +282,10 @@ impl UnixSocket {
         matches!(*self.state.lock(), State::Connected(_) | State::Orphan)
     }
 
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
     /// Does it listen?
     pub fn is_listening(&self) -> bool {
         matches!(*self.state.lock(), State::Listening { .. })
@@ -277,7 +304,7 @@ impl UnixSocket {
     /// The peer, if it is still there.
     fn connected_peer(&self) -> Result<Arc<UnixSocket>> {
         match &*self.state.lock() {
-            State::Connected(p) => p.upgrade().ok_or(Errno::EPIPE),
+            State::Connected(p) => p.upgrade().filter(|p| !p.is_gone()).ok_or(Errno::EPIPE),
             State::Orphan => Err(Errno::EPIPE),
             _ => Err(Errno::ENOTCONN),
         }
@@ -332,7 +359,7 @@ impl UnixSocket {
         if !self.is_bound() {
             return Err(Errno::EINVAL);
         }
-        let most = (backlog as usize).clamp(1, 4096);
+        let most = (backlog as usize).min(4096);
         let mut state = self.state.lock();
         match &mut *state {
             State::Idle => {
@@ -341,18 +368,25 @@ impl UnixSocket {
             }
             State::Listening { backlog, .. } => {
                 *backlog = most;
+                let lacking = core::mem::take(&mut self.receive.lock().lacking);
+                drop(state);
+                tell_lacking(&lacking);
                 Ok(())
             }
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// Connects to a listener, or names a datagram socket's peer. EAGAIN: the backlog is full.
-    pub fn connect(&self, to: &Arc<UnixSocket>) -> Result<()> {
+    /// Connects to a listener, or names a datagram socket's peer. EAGAIN: the backlog is full; if it `waits`, the queue is woken when
+    /// it is worth to try again.
+    pub fn connect(&self, to: &Arc<UnixSocket>, waits: bool) -> Result<()> {
         if to.kind != self.kind {
             return Err(Errno::EPROTOTYPE);
         }
         if self.kind == Kind::Datagram {
+            if to.is_gone() {
+                return Err(Errno::ECONNREFUSED);
+            }
             *self.state.lock() = State::Connected(Arc::downgrade(to));
             *self.peer_name.lock() = to.name.lock().clone();
             return Ok(());
@@ -371,6 +405,13 @@ impl UnixSocket {
             let mut state = to.state.lock();
             let State::Listening { backlog, waiting } = &mut *state else { return Err(Errno::ECONNREFUSED) };
             if waiting.len() > *backlog {
+                let mut r = to.receive.lock();
+                if r.closed {
+                    return Err(Errno::ECONNREFUSED);
+                }
+                if waits {
+                    r.note_lacking(&self.me);
+                }
                 return Err(Errno::EAGAIN);
             }
             *far.name.lock() = to.name.lock().clone();
@@ -399,9 +440,10 @@ impl UnixSocket {
             // Nobody comes any more to one that was shut down.
             return Err(if self.receive.lock().closed { Errno::EINVAL } else { Errno::EAGAIN });
         };
-        drop(state);
         // Who waited for room in the backlog may try again.
-        self.queue.wake_all(WRITABLE);
+        let lacking = core::mem::take(&mut self.receive.lock().lacking);
+        drop(state);
+        tell_lacking(&lacking);
         Ok(s)
     }
 
@@ -418,13 +460,16 @@ impl UnixSocket {
         Ok(address_of(self.peer_name.lock().as_ref()))
     }
 
-    /// Sends to the peer, or to `to`. Value: bytes, perhaps fewer than there are on a stream.
+    /// Sends to the peer, or to `to`. Value: bytes, perhaps fewer than there are on a stream. EAGAIN: there is no room. If it `waits`,
+    /// or looks at what its peer has room for, the queue is woken when it is worth to try again.
     pub fn send(
         &self,
         source: &mut Source,
         to: Option<Arc<UnixSocket>>,
         ancillary: Ancillary,
+        waits: bool,
     ) -> Result<usize> {
+        let waits = waits || to.is_none();
         if self.kind == Kind::Datagram && self.receive.lock().stopped {
             return Err(Errno::EPIPE);
         }
@@ -433,7 +478,11 @@ impl UnixSocket {
             Some(_) if self.is_connected() => return Err(Errno::EISCONN),
             Some(_) => return Err(Errno::EOPNOTSUPP),
             None => match self.connected_peer() {
-                Err(Errno::EPIPE) if self.kind == Kind::Datagram => return Err(Errno::ECONNREFUSED),
+                Err(Errno::EPIPE) if self.kind == Kind::Datagram => {
+                    // That is told once.
+                    self.disconnect();
+                    return Err(Errno::ECONNREFUSED);
+                }
                 p => p?,
             },
         };
@@ -458,12 +507,20 @@ impl UnixSocket {
             return Err(Errno::EFAULT);
         }
         // The bytes are copied before the queue is held: a page of the program's may be missing.
+        let broken = |r: &Receive| match self.kind {
+            // Its queue was emptied under the lock, after this was set.
+            Kind::Datagram if peer.is_gone() => Some(Errno::ECONNREFUSED),
+            _ => (r.closed || peer.is_gone()).then_some(Errno::EPIPE),
+        };
         let room = {
-            let r = peer.receive.lock();
-            if r.closed {
-                return Err(Errno::EPIPE);
+            let mut r = peer.receive.lock();
+            if let Some(e) = broken(&r) {
+                return Err(e);
             }
             if packet && (r.messages.len() >= DATAGRAMS || r.bytes + whole > limit && r.bytes > 0) {
+                if waits && self.kind == Kind::Datagram {
+                    r.note_lacking(&self.me);
+                }
                 return Err(Errno::EAGAIN);
             }
             limit.saturating_sub(r.bytes)
@@ -484,8 +541,8 @@ impl UnixSocket {
         bytes.truncate(done);
         let has_files = !ancillary.files.is_empty();
         let mut r = peer.receive.lock();
-        if r.closed {
-            return Err(Errno::EPIPE);
+        if let Some(e) = broken(&r) {
+            return Err(e);
         }
         r.bytes += done;
         let from = self.name.lock().clone();
@@ -509,10 +566,15 @@ impl UnixSocket {
     /// Receives. Value: bytes (of the whole message, if `truncated` is asked for), what came beside
     /// them, who sent them, and whether bytes were cut off.
     pub fn receive(&self, sink: &mut Sink, peek: bool) -> Result<Received> {
+        if self.kind != Kind::Stream {
+            // Before the messages that are there.
+            self.pending_error()?;
+        }
         let mut r = self.receive.lock();
         let Some(first) = r.messages.front_mut() else {
             let ends = r.closed || r.ended;
             drop(r);
+            self.pending_error()?;
             if ends {
                 let state = self.state.lock();
                 let never = matches!(*state, State::Idle | State::Listening { .. });
@@ -552,8 +614,10 @@ impl UnixSocket {
             if !peek {
                 r.messages.pop_front();
                 r.bytes -= len;
+                let lacking = core::mem::take(&mut r.lacking);
                 drop(r);
                 self.tell_writers();
+                tell_lacking(&lacking);
             }
             return Ok(out);
         }
@@ -611,13 +675,6 @@ impl UnixSocket {
         if let Ok(p) = self.connected_peer() {
             p.queue.wake_all(WRITABLE);
         }
-        // Unconnected senders of datagrams wait here.
-        self.queue.wake_all(WRITABLE);
-    }
-
-    /// Where those wait who send to this socket without being connected.
-    pub fn room_queue(&self) -> &WaitQueue {
-        &self.queue
     }
 
     /// Closes a direction.
@@ -643,6 +700,8 @@ impl UnixSocket {
         if let Some(p) = peer {
             p.queue.wake_all(poll::ALL);
         }
+        let lacking = core::mem::take(&mut self.receive.lock().lacking);
+        tell_lacking(&lacking);
         Ok(())
     }
 
@@ -671,6 +730,9 @@ impl UnixSocket {
                 bits |= poll::HUP;
             }
         }
+        if self.error.load(Ordering::Relaxed) != 0 {
+            bits |= poll::ERR;
+        }
         let state = self.state.lock();
         match &*state {
             State::Listening { waiting, .. } => {
@@ -681,10 +743,13 @@ impl UnixSocket {
             State::Connected(p) => match p.upgrade() {
                 Some(p) => {
                     drop(state);
-                    let r = p.receive.lock();
+                    let mut r = p.receive.lock();
                     let limit = p.buffer.load(Ordering::Relaxed) as usize;
                     if r.bytes < limit && (self.kind == Kind::Stream || r.messages.len() < DATAGRAMS) {
                         bits |= WRITABLE;
+                    } else if self.kind == Kind::Datagram {
+                        // The peer need not know this socket.
+                        r.note_lacking(&self.me);
                     }
                 }
                 None if self.kind != Kind::Datagram => {
@@ -717,6 +782,65 @@ impl UnixSocket {
     /// The error that came meanwhile.
     pub fn take_error(&self) -> u32 {
         self.error.swap(0, Ordering::Relaxed)
+    }
+
+    /// That error, to a call that tells of it.
+    pub fn pending_error(&self) -> Result<()> {
+        if self.error.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        match self.take_error() {
+            0 => Ok(()),
+            e => Err(Errno(e)),
+        }
+    }
+
+    /// Its last descriptor is closed: the peer hears of it, and so do those who wait for room here.
+    pub fn close(&self) {
+        self.end(false);
+    }
+
+    /// The same. `reset`: the peer's connection was never taken.
+    fn end(&self, reset: bool) {
+        if self.gone.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let state = core::mem::replace(&mut *self.state.lock(), State::Idle);
+        let (unread, lacking) = {
+            let mut r = self.receive.lock();
+            r.bytes = 0;
+            (core::mem::take(&mut r.messages), core::mem::take(&mut r.lacking))
+        };
+        match state {
+            State::Connected(p) if self.kind != Kind::Datagram => {
+                if let Some(p) = p.upgrade() {
+                    if reset || !unread.is_empty() {
+                        p.error.store(Errno::ECONNRESET.0, Ordering::Relaxed);
+                    }
+                    {
+                        let mut r = p.receive.lock();
+                        r.ended = true;
+                        r.stopped = true;
+                    }
+                    let mut state = p.state.lock();
+                    if matches!(*state, State::Connected(_)) {
+                        *state = State::Orphan;
+                    }
+                    drop(state);
+                    p.queue.wake_all(poll::ALL);
+                }
+            }
+            State::Listening { waiting, .. } => waiting.iter().for_each(|s| s.end(true)),
+            _ => {}
+        }
+        let name = self.name.lock().clone();
+        if let Some(Name::Abstract(n)) = name.as_deref()
+            && let Some(all) = ABSTRACT.lock().as_mut()
+            && all.get(n).is_some_and(|s| s.ptr_eq(&self.me))
+        {
+            all.remove(n);
+        }
+        tell_lacking(&lacking);
     }
 
     /// For `/proc/net/unix` and people.
@@ -760,26 +884,6 @@ impl Received {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        let state = core::mem::replace(self.state.get_mut(), State::Idle);
-        match state {
-            State::Connected(p) if self.kind != Kind::Datagram => {
-                if let Some(p) = p.upgrade() {
-                    p.receive.lock().ended = true;
-                    *p.state.lock() = State::Orphan;
-                    if !self.receive.get_mut().messages.is_empty() {
-                        p.error.store(Errno::ECONNRESET.0, Ordering::Relaxed);
-                    }
-                    p.queue.wake_all(poll::ALL);
-                }
-            }
-            State::Listening { waiting, .. } => drop(waiting),
-            _ => {}
-        }
-        if let Some(Name::Abstract(n)) = self.name.get_mut().as_deref()
-            && let Some(all) = ABSTRACT.lock().as_mut()
-            && all.get(n).is_some_and(|s| s.strong_count() == 0)
-        {
-            all.remove(n);
-        }
+        self.end(false);
     }
 }

@@ -393,20 +393,9 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                 }
                 u.set_owner(credentials(c.task));
                 let to = find_unix(c.task, &addr, u.kind)?;
-                // A full backlog is waited for at the listener.
-                return match u.connect(&to) {
-                    Err(Errno::EAGAIN) if !file.nonblock() => {
-                        let r =
-                            atoll_task::wait(to.room_queue(), poll::OUT, atoll_task::Limit::Forever, || {
-                                match u.connect(&to) {
-                                    Err(Errno::EAGAIN) => None,
-                                    r => Some(r),
-                                }
-                            });
-                        r?.map(|()| 0)
-                    }
-                    r => r.map(|()| 0),
-                };
+                // EAGAIN: the backlog is full.
+                let nonblock = file.nonblock();
+                return s.patiently(nonblock, true, || u.connect(&to, !nonblock)).map(|()| 0);
             }
             _ => s.handle().ok_or(Errno::ENOTSOCK)?,
         };
