@@ -694,12 +694,11 @@ impl Handle for HostSocket {
 
 impl StreamHandle for HostSocket {
     fn listen(&self, backlog: u32) -> Result<()> {
-        if self.listening.load(Ordering::Acquire) {
+        // The server's handle is kept: a further call sets another backlog.
+        self.with_handle(Op::Listen, None, u64::from(backlog))?;
+        if self.listening.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.with_handle(Op::Listen, None, u64::from(backlog))?;
-        self.listening.store(true, Ordering::Release);
-        self.let_handle_go();
         // What an idle socket is "ready" for is over.
         self.shared.readiness.forget();
         self.probe();

@@ -312,6 +312,25 @@ static void connecting(void)
 	close(fill);
 }
 
+static void listening(void)
+{
+	int l, fill, more[3];
+	struct sockaddr_in in;
+	SECTION("a second listen sets another backlog");
+	close(slow_connect(&l, &in, &fill));
+	V(listen(l, 5));
+	for (int i = 0; i < 3; i++) {
+		more[i] = socket(AF_INET, SOCK_STREAM, 0);
+		timeout(more[i], SO_SNDTIMEO, 900);
+		V(connect(more[i], (void *)&in, sizeof in));
+	}
+	V(connect(l, (void *)&in, sizeof in));
+	for (int i = 0; i < 3; i++)
+		close(more[i]);
+	close(l);
+	close(fill);
+}
+
 static void unread(void)
 {
 	int types[] = {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM}, s[2];
@@ -446,6 +465,7 @@ int main(void)
 	limit();
 	many();
 	connecting();
+	listening();
 	unread();
 	selecting();
 	backlog();
