@@ -10,7 +10,7 @@ use atoll_fs::{File, OpenFile, poll};
 use atoll_sync::{Mutex, Wake, WakeKey};
 use linux_raw_sys::general as linux;
 
-use crate::process::{Process, Task, all_processes, find_process, find_task, world};
+use crate::process::{Process, Task, all_processes, find_process, find_task};
 use crate::socket::SocketFile;
 use crate::types::Siginfo;
 use crate::{pty, signal};
@@ -131,7 +131,8 @@ fn terminal(task: &Task, file: &OpenFile) -> Option<u32> {
             pty::controlling(task.process.sid.load(Ordering::Relaxed)).map_or(0, |(_, group)| group),
         );
     }
-    file.as_type::<Stream>()?.is_terminal().then(|| world().foreground.load(Ordering::Relaxed))
+    let sid = task.process.sid.load(Ordering::Relaxed);
+    file.as_type::<Stream>()?.is_terminal().then(|| crate::jobs::console_of(sid).unwrap_or(0))
 }
 
 /// F_SETOWN_EX: a type and an id; 0: nobody.

@@ -179,6 +179,7 @@ pub fn boot() {
         domainname: Mutex::new(b"(none)".to_vec()),
         host_network: config.host_network,
         boot: (platform().now(), platform().realtime()),
+        session: AtomicU32::new(0),
         foreground: AtomicU32::new(0),
         cpu: Cpu { model: config.cpu_model.clone(), flags: config.cpu_flags.clone(), khz: config.cpu_khz },
         core_pattern: Mutex::new(crate::core_dump::PATTERN.to_vec()),
@@ -207,7 +208,8 @@ pub fn boot() {
     .unwrap_or_else(|e| fail(&format!("no first process: {e}"), 125));
     set_first(&process);
     if terminal.is_some() {
-        atoll_fs::stream::set_job_check(crate::syscalls::fd::check_console);
+        atoll_fs::stream::set_job_check(crate::jobs::check_console);
+        world().session.store(process.pid, Ordering::Relaxed);
         world().foreground.store(process.pid, Ordering::Relaxed);
     }
     let files = FdTable::new();

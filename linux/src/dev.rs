@@ -11,7 +11,7 @@ use atoll_fs::stream::{CONSOLE_INODE, CONSOLE_NUMBER, Stream};
 use atoll_fs::{Attr, Cred, DirEntry, File, FileSystem, FileType, Inode, InodeRef, SetAttr, StatFs, Time};
 use linux_raw_sys::general as linux;
 
-use crate::pty;
+use crate::{jobs, pty};
 
 /// The file system.
 struct DevFs {
@@ -181,6 +181,10 @@ impl Inode for DevNode {
                     && let Some(own) = pty::open_controlling(flags) =>
                 {
                     own
+                }
+                // A session that has none.
+                Some(_) if ENTRIES[self.index].0 == "tty" && jobs::own_console().is_err() => {
+                    Err(Errno::ENXIO)
                 }
                 Some(t) => Ok(t.clone()),
                 None => Err(Errno::ENXIO),

@@ -1,11 +1,11 @@
 //! Descriptors to wait for: eventfd, timerfd, signalfd; and POSIX timers.
 
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_fs::node::At;
@@ -292,38 +292,62 @@ impl Drop for TimerFd {
 
 /// `signalfd(2)`: tells whoever reads or polls of that one's signals, not of those of who made it.
 pub struct SignalFd {
-    mask: AtomicU64,
+    polled: Arc<Polled>,
     _held: Held,
 }
 
-/// Where those wait who poll one, of whatever process they are, and how many there are.
-static SIGNALS: WaitQueue = WaitQueue::new();
-static SIGNAL_FDS: AtomicU64 = AtomicU64::new(0);
+/// What a process knows of a signalfd that it has polled.
+pub struct Polled {
+    mask: AtomicU64,
+    /// Where those wait who poll it, of whatever process they are.
+    queue: WaitQueue,
+}
 
-/// A signal was sent to somebody.
-pub fn signal_came() {
-    if SIGNAL_FDS.load(Ordering::SeqCst) != 0 {
-        SIGNALS.wake_all(1);
+/// The signalfds that a process has polled.
+#[derive(Default)]
+pub struct SignalFds {
+    any: AtomicBool,
+    list: Mutex<Vec<Weak<Polled>>>,
+}
+
+impl SignalFds {
+    /// It polls one.
+    fn note(&self, polled: &Arc<Polled>) {
+        let mut list = self.list.lock();
+        if !list.iter().any(|one| core::ptr::eq(one.as_ptr(), Arc::as_ptr(polled))) {
+            list.retain(|one| one.strong_count() > 0);
+            list.push(Arc::downgrade(polled));
+            // Before it looks at what waits.
+            self.any.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A signal waits for it.
+    pub fn came(&self, signal: u32) {
+        // What waits was written under a lock, which who polls takes after `note`.
+        if !self.any.load(Ordering::SeqCst) {
+            return;
+        }
+        let all: Vec<Arc<Polled>> = self.list.lock().iter().filter_map(Weak::upgrade).collect();
+        for one in all.iter().filter(|one| one.mask.load(Ordering::Relaxed) & signal::bit(signal) != 0) {
+            one.queue.wake_all(1);
+        }
     }
 }
 
 impl SignalFd {
     /// Reads these signals.
     pub fn new(mask: u64, held: Held) -> Self {
-        SIGNAL_FDS.fetch_add(1, Ordering::SeqCst);
-        SignalFd { mask: AtomicU64::new(mask), _held: held }
+        SignalFd {
+            polled: Arc::new(Polled { mask: AtomicU64::new(mask), queue: WaitQueue::new() }),
+            _held: held,
+        }
     }
 
     /// Changes which.
     pub fn set_mask(&self, mask: u64) {
-        self.mask.store(mask, Ordering::Relaxed);
-        SIGNALS.wake_all(1);
-    }
-}
-
-impl Drop for SignalFd {
-    fn drop(&mut self) {
-        SIGNAL_FDS.fetch_sub(1, Ordering::SeqCst);
+        self.polled.mask.store(mask, Ordering::Relaxed);
+        self.polled.queue.wake_all(1);
     }
 }
 
@@ -341,7 +365,7 @@ impl File for SignalFd {
         let mut done = 0;
         while sink.left() >= size {
             let l = if done > 0 { Limit::Never } else { limit(nonblock) };
-            let info = match signal::wait_for(task, self.mask.load(Ordering::Relaxed), l) {
+            let info = match signal::wait_for(task, self.polled.mask.load(Ordering::Relaxed), l) {
                 Ok(info) => info,
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
@@ -365,8 +389,9 @@ impl File for SignalFd {
     }
 
     fn ready(&self) -> u32 {
-        let mask = self.mask.load(Ordering::Relaxed);
+        let mask = self.polled.mask.load(Ordering::Relaxed);
         let Some(task) = crate::current::try_current() else { return 0 };
+        task.process.signal_fds.note(&self.polled);
         let own = task.signals.lock().pending.set();
         let shared = task.process.pending.lock().set();
         if (own | shared) & mask != 0 { poll::IN } else { 0 }
@@ -377,11 +402,11 @@ impl File for SignalFd {
     }
 
     fn queue(&self) -> Option<&WaitQueue> {
-        Some(&SIGNALS)
+        Some(&self.polled.queue)
     }
 
     fn tell(&self, out: &mut String) -> Result<()> {
-        let _ = writeln!(out, "sigmask:\t{:016x}", self.mask.load(Ordering::Relaxed));
+        let _ = writeln!(out, "sigmask:\t{:016x}", self.polled.mask.load(Ordering::Relaxed));
         Ok(())
     }
 

@@ -9,9 +9,9 @@ use atoll_abi::{Errno, Result};
 use linux_raw_sys::general as linux;
 
 use crate::current;
-use crate::process::{Life, Process, all_processes};
-use crate::signal;
+use crate::process::{Life, Process, Task, all_processes, world};
 use crate::types::Siginfo;
+use crate::{pty, signal};
 
 /// A process has been stopped since the cell began: in most nobody ever is, and no end is to pay for jobs then.
 static STOPS: AtomicBool = AtomicBool::new(false);
@@ -78,6 +78,49 @@ pub fn check_foreground(foreground: u32, signal: u32) -> Result<()> {
     }
     signal_group(group, signal);
     Err(Errno::RESTART)
+}
+
+/// Foreground group of the terminal that the cell was started on, if it is that of session `sid`, which has no pseudo terminal.
+pub fn console_of(sid: u32) -> Option<u32> {
+    let is_its = world().session.load(Ordering::Relaxed) == sid && pty::controlling(sid).is_none();
+    is_its.then(|| world().foreground.load(Ordering::Relaxed))
+}
+
+/// The same for the caller; ENOTTY: it has another terminal, or none.
+pub fn own_console() -> Result<u32> {
+    let sid = current::try_current().map(|task| session_of(&task.process));
+    sid.and_then(console_of).ok_or(Errno::ENOTTY)
+}
+
+/// As [`check_foreground`], of that terminal. Others than those of its session may do it.
+pub fn check_console(signal: u32) -> Result<()> {
+    let sid = current::try_current().map(|task| session_of(&task.process));
+    sid.and_then(console_of).map_or(Ok(()), |foreground| check_foreground(foreground, signal))
+}
+
+/// The caller's session takes that terminal (TIOCSCTTY), with `force` from another one, if it may.
+pub fn take_console(task: &Task, force: bool) -> Result<()> {
+    let (process, own) = (&task.process, session_of(&task.process));
+    let session = &world().session;
+    if process.pid == own && session.load(Ordering::Relaxed) == own {
+        return Ok(());
+    }
+    let is_free = session.load(Ordering::Relaxed) == 0 || force && task.may(linux::CAP_SYS_ADMIN);
+    if process.pid != own || pty::controlling(own).is_some() || !is_free {
+        return Err(Errno::EPERM);
+    }
+    world().foreground.store(group_of(process), Ordering::Relaxed);
+    session.store(own, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Who leads that terminal's session gives it up. Value: its foreground group; 0: there is none, or another process leads it.
+pub fn give_up_console(process: &Process) -> u32 {
+    let (own, session) = (session_of(process), &world().session);
+    if process.pid != own || session.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        return 0;
+    }
+    world().foreground.swap(0, Ordering::Relaxed)
 }
 
 /// The group that is to be a terminal's foreground: one of the caller's session.

@@ -955,10 +955,10 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let threads = p.tasks.lock().len();
     let nice = t.nice.load(Ordering::Relaxed);
     let sid = p.sid.load(Ordering::Relaxed);
-    let (tty, foreground) = match (crate::pty::controlling(sid), world().foreground.load(Ordering::Relaxed)) {
+    let (tty, foreground) = match (crate::pty::controlling(sid), crate::jobs::console_of(sid)) {
         (Some(own), _) => own,
-        (None, 0) => (0, u32::MAX),
-        (None, group) => (34816, group),
+        (None, None) => (0, u32::MAX),
+        (None, Some(group)) => (34816, group),
     };
     format!(
         "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} {stime} {cutime} {cstime} \

@@ -414,8 +414,10 @@ pub struct Process {
     pub actions: Own<Actions>,
     /// Signals for whichever task takes them.
     pub pending: Mutex<Pending>,
-    /// Woken when a signal is sent to the process (signalfd).
+    /// Woken when a signal is sent to the process.
     pub signal_queue: WaitQueue,
+    /// Who else is to hear of that.
+    pub signal_fds: crate::event::SignalFds,
     /// What it uses is charged to this.
     pub activity: Activity,
     /// Whose quotas what it makes counts for.
@@ -618,7 +620,9 @@ pub struct World {
     pub host_network: bool,
     /// Time of the cell's boot: on the monotonic clock and since 1970, ns.
     pub boot: (u64, u64),
-    /// Foreground process group of the terminal.
+    /// Session whose terminal it is that the cell was started on (0: nobody's), and its foreground process group.
+    pub session: AtomicU32,
+    /// See [`World::session`].
     pub foreground: AtomicU32,
     /// What the machine says of its processors.
     pub cpu: Cpu,
@@ -756,6 +760,7 @@ impl Process {
             actions: Own::new(from.actions),
             pending: Mutex::new(Pending::default()),
             signal_queue: WaitQueue::new(),
+            signal_fds: crate::event::SignalFds::default(),
             words_of_ids: from.ids.words().map(AtomicU32::new),
             ids: Versioned::new(from.ids),
             max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),

@@ -386,6 +386,7 @@ pub fn leader_ends(process: &Process) {
     if process.pid != sid {
         return;
     }
+    jobs::signal_group(jobs::give_up_console(process), linux::SIGHUP);
     let Some(pty) = of_session(sid) else { return };
     let group = {
         let mut s = pty.state.lock();

@@ -258,7 +258,7 @@ fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<
     }
     process.pending.lock().add(info, limit)?;
     process.signal_queue.wake_all(1);
-    crate::event::signal_came();
+    process.signal_fds.came(signal);
     // A profiler wants to know who runs: who has run most since it was last told of that, so that each is in proportion to its time.
     let profiled = matches!(signal, linux::SIGPROF | linux::SIGVTALRM).then(|| {
         let unsampled = |n: &usize| {
@@ -303,7 +303,7 @@ fn send_to_task(task: &Arc<Task>, info: Siginfo, limit: u64) -> Result<()> {
     s.pending.add(info, limit)?;
     drop(s);
     task.process.signal_queue.wake_all(1);
-    crate::event::signal_came();
+    task.process.signal_fds.came(signal);
     if open {
         task.poke(work::SIGNAL);
     }

@@ -23,7 +23,7 @@ use super::{Call, unsupported};
 use crate::asynchronous;
 use crate::files::{FILES_MAX, FileRef};
 use crate::ipc::mqueue;
-use crate::process::Task;
+use crate::process::{Task, world};
 use crate::pty::Master;
 use crate::socket::SocketFile;
 use crate::types::{Flock, Iovec, Siginfo, get, put};
@@ -529,19 +529,20 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             let left = file.with_position(|p| size.saturating_sub(*p));
             put(arg, &(left as i32)).map(|()| 0)
         }
-        ctl::TIOCGPGRP if is_terminal(&file) => {
-            let pgrp = crate::process::world().foreground.load(Ordering::Relaxed);
-            put(arg, &pgrp).map(|()| 0)
-        }
+        ctl::TIOCGPGRP if is_terminal(&file) => put(arg, &jobs::own_console()?).map(|()| 0),
         ctl::TIOCSPGRP if is_terminal(&file) => {
-            check_console(linux::SIGTTOU).map_err(|e| if e == Errno::EIO { Errno::ENOTTY } else { e })?;
+            jobs::own_console()?;
+            // Linux has another error for this one.
+            jobs::check_console(linux::SIGTTOU)
+                .map_err(|e| if e == Errno::EIO { Errno::ENOTTY } else { e })?;
             let pgrp: u32 = get(arg)?;
             jobs::check_group(pgrp, c.task.process.sid.load(Ordering::Relaxed))?;
-            crate::process::world().foreground.store(pgrp, Ordering::Relaxed);
+            world().foreground.store(pgrp, Ordering::Relaxed);
             Ok(0)
         }
         ctl::TIOCGSID if is_terminal(&file) => {
-            put(arg, &c.task.process.sid.load(Ordering::Relaxed)).map(|()| 0)
+            jobs::own_console()?;
+            put(arg, &world().session.load(Ordering::Relaxed)).map(|()| 0)
         }
         ctl::TIOCGPTPEER if file.as_type::<Master>().is_some() => {
             let path = file.as_type::<Master>().map_or(Vec::new(), Master::slave_path);
@@ -550,25 +551,22 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             let slave = super::path::open_file(c.task, linux::AT_FDCWD, &path, flags, 0, how)?;
             c.install(slave, flags & linux::O_CLOEXEC != 0)
         }
-        ctl::TIOCSCTTY | ctl::TIOCNOTTY if is_terminal(&file) => Ok(0),
+        ctl::TIOCSCTTY if is_terminal(&file) => jobs::take_console(c.task, arg == 1).map(|()| 0),
+        ctl::TIOCNOTTY if is_terminal(&file) => {
+            jobs::own_console()?;
+            let group = jobs::give_up_console(&c.task.process);
+            jobs::signal_group(group, linux::SIGHUP);
+            jobs::signal_group(group, linux::SIGCONT);
+            Ok(0)
+        }
         ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF | ctl::TCFLSH | ctl::TCXONC | ctl::TCSBRK
             if is_terminal(&file) =>
         {
-            check_console(linux::SIGTTOU)?;
+            jobs::check_console(linux::SIGTTOU)?;
             file.file().control(command, arg)
         }
         _ => file.file().control(command, arg),
     }
-}
-
-/// See [`jobs::check_foreground`], of the terminal that the cell was started on: it is the first program's session's.
-pub fn check_console(number: u32) -> Result<()> {
-    let Some(task) = crate::current::try_current() else { return Ok(()) };
-    let sid = task.process.sid.load(Ordering::Relaxed);
-    if sid != crate::process::first_pid() || crate::pty::controlling(sid).is_some() {
-        return Ok(());
-    }
-    jobs::check_foreground(crate::process::world().foreground.load(Ordering::Relaxed), number)
 }
 
 fn is_terminal(file: &FileRef) -> bool {
