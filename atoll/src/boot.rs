@@ -17,32 +17,34 @@ use crate::run::{self, NOT_STARTED};
   cell web
     cores 2
     memory 512M
-    image redis-root     # a directory beside this file, or the image of a disk with ext4; without it, the
-                         # program is taken from this host
+    image redis-root     # a directory beside this file, or the image of a disk with ext4; without
+                         # it, the program is taken from this host
     device net0
     run redis-server --port 6379 --protected-mode no
   cell batch
     cores 1
     memory 256M
-    grid batch.toml      # how it divides itself among activities, a file beside this one (docs/grid.md)
+    grid batch.toml      # how it divides itself among activities, a file beside this one
+                         # (docs/grid.md)
     memory-policy m.toml # how memory is brought in for which programs, likewise (docs/memory.md)
     restart on-failure   # or always, or at most three times: on-failure:3
     run busybox sh -c 'while :; do :; done'
 
-What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`,
-as it is; of the one with `device port0`, too, which also has standard input. That one may have more cores than it
+What the cells' programs write comes as lines behind the cell's name, or, of the one with `device console`, \
+as it is; of the one with `device port0`, too, which also has standard input. That one may have more cores than it \
 uses at first (max-cores 4), and `atoll resize` says how many it uses.
 
 Examples:
   atoll boot machine.conf
   atoll boot --publish 6379:6379 machine.conf
-  atoll boot --json machine.conf     # at the end: {\"seconds\": 2.1, \"cells\": [{\"name\": \"web\", ...}]}")]
+  atoll boot --json machine.conf   # at the end: {\"seconds\": 2.1, \"cells\": [{\"name\": \"web\", ...}]}")]
 pub struct Options {
     /// The boot configuration
     #[arg(value_name = "CONFIG")]
     config: PathBuf,
-    /// Port of this host that leads to one of the cell with net0; may be given more than once
-    #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
+    /// Port of this host that leads to one of the cell with net0, of 127.0.0.1 unless an address is given (0.0.0.0: all); may be given more
+    /// than once
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:PORT][/udp]")]
     publish: Vec<Published>,
     /// What QEMU runs the machine with (kvm where the host can)
     #[arg(long, value_name = "NAME", default_value = "tcg,thread=multi")]
@@ -66,14 +68,14 @@ pub enum Image {
 #[derive(Args)]
 #[command(after_help = "Examples:
   atoll image build machine.conf --output machine
-  qemu-system-x86_64 -M microvm,acpi=off -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \\
-    -kernel machine/nucleus -initrd machine/module.tar
-  atoll image build machine.conf --disk machine.img     # for a machine with BIOS or UEFI, and for CDs
-  qemu-system-x86_64 -M q35 -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \
+  qemu-system-x86_64 -M microvm,acpi=off -cpu max -smp 4 -m 2G -nodefaults -display none \\
+    -serial stdio -kernel machine/nucleus -initrd machine/module.tar
+  atoll image build machine.conf --disk machine.img   # for a machine with BIOS or UEFI, and for CDs
+  qemu-system-x86_64 -M q35 -cpu max -smp 4 -m 2G -nodefaults -display none -serial stdio \\
     -drive file=machine.img,format=raw
 
-A disk image is made by GRUB's tools; Debian: apt-get install grub-common grub-pc-bin grub-efi-amd64-bin xorriso
-mtools. The nucleus's console is the machine's first serial port.
+A disk image is made by GRUB's tools; Debian: apt-get install grub-common grub-pc-bin grub-efi-amd64-bin xorriso \
+mtools. The nucleus's console is the machine's first serial port. \
 Firecracker and Cloud Hypervisor enter kernels by PVH, too; with them it has not been tried yet.")]
 pub struct Build {
     /// The boot configuration (see `atoll boot --help`)
@@ -93,7 +95,7 @@ pub struct Build {
 /// Boots the machine; the status is that of the first cell that did not end well, or 0.
 pub fn boot(options: Options) -> ExitCode {
     let start = Instant::now();
-    let machine = machine(&options.config).and_then(|m| {
+    let machine = machine(&options.config, false).and_then(|m| {
         let Options { accel, hardware, publish, verbose, json, .. } = options;
         let names: Vec<String> = m.cells.iter().map(|c| c.name.clone()).collect();
         let ends = Machine { accel, hardware, publish, verbose, ..m }.run()?;
@@ -129,7 +131,7 @@ fn report(names: &[String], ends: &Ends, seconds: f64) -> serde_json::Value {
 
 /// Writes the files.
 pub fn build(options: Build) -> ExitCode {
-    let written = machine(&options.config).and_then(|mut machine| {
+    let written = machine(&options.config, true).and_then(|mut machine| {
         let module = machine.module()?;
         if let Some(dir) = &options.output {
             let files = || {
@@ -157,12 +159,12 @@ struct Line {
     options: run::Options,
 }
 
-/// The machine that a configuration asks for.
-fn machine(path: &Path) -> Result<Machine> {
+/// The machine that a configuration asks for. `must_run`: a program that this host doesn't have is an error, not only a word.
+fn machine(path: &Path, must_run: bool) -> Result<Machine> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::with(format!("reading the boot configuration, {}", path.display()), e))?;
     let config = atoll_partition::parse(&text).map_err(|e| Error::new(format!("{}, {e}", path.display())))?;
-    let cells = config.iter().map(|cell| machine_cell(cell, path)).collect::<Result<Vec<_>>>()?;
+    let cells = config.iter().map(|cell| machine_cell(cell, path, must_run)).collect::<Result<Vec<_>>>()?;
     Ok(Machine {
         name: None,
         nucleus: run::beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
@@ -177,7 +179,7 @@ fn machine(path: &Path) -> Result<Machine> {
     })
 }
 
-fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineCell> {
+fn machine_cell(cell: &atoll_partition::Request, path: &Path, must_run: bool) -> Result<MachineCell> {
     let wrong = |what: String| Error::new(format!("{}, cell {}: {what}", path.display(), cell.name));
     if cell.runtime.is_some() || cell.boot.is_some() {
         return Err(wrong("`runtime` and `boot` are filled in by atoll: leave them out".into()));
@@ -203,7 +205,8 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path) -> Result<MachineC
     line.extend(words);
     let Line { options } = Line::try_parse_from(line).map_err(|e| wrong(e.to_string()))?;
     let devices = cell.devices.iter().map(|d| d.to_string()).collect();
-    let (made, _) = run::machine_cell(options, cell.name, devices).map_err(|e| wrong(e.to_string()))?;
+    let (made, _) =
+        run::machine_cell(options, cell.name, devices, must_run).map_err(|e| wrong(e.to_string()))?;
     let peers = cell.peers.iter().map(|p| p.to_string()).collect();
     Ok(MachineCell { peers, restart: cell.restart, ..made })
 }

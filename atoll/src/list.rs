@@ -1,6 +1,5 @@
 //! `atoll ls`: which cells run.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,6 +7,8 @@ use atoll_supervisor::inspect::{About, Answer, Request, ask_within};
 use atoll_supervisor::registry::{self, Found};
 use atoll_supervisor::{Error, Result, say};
 use clap::Args;
+
+use crate::output;
 
 // Options of `atoll ls`.
 #[derive(Args)]
@@ -51,8 +52,15 @@ pub fn print(options: &Options) -> ExitCode {
             // All at once: one that is stopped keeps nobody from seeing the others.
             let answers: Vec<_> = std::thread::scope(|scope| {
                 let ask = |cell: &Found| ask_within(&cell.socket, &Request::Cell, LATE);
-                let asked: Vec<_> = cells.iter().map(|cell| scope.spawn(move || ask(cell))).collect();
-                asked.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+                let thread = || std::thread::Builder::new();
+                let asked: Vec<_> =
+                    cells.iter().map(|cell| thread().spawn_scoped(scope, move || ask(cell)).ok()).collect();
+                // Where there can't be so many threads, one after the other.
+                let answers = asked.into_iter().zip(&cells).map(|(asked, cell)| match asked {
+                    Some(thread) => thread.join(),
+                    None => Ok(ask(cell)),
+                });
+                answers.collect()
             });
             for (cell, answer) in cells.iter().zip(answers) {
                 match answer {
@@ -71,9 +79,7 @@ pub fn print(options: &Options) -> ExitCode {
     } else {
         table(&known)
     };
-    // Nobody is left to tell if the reader has gone.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    output::finish(&text)
 }
 
 fn table(cells: &[About]) -> String {

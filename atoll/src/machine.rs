@@ -185,12 +185,25 @@ pub struct Published {
     pub to: u16,
 }
 
+impl Published {
+    /// Can it be had? QEMU says less of it.
+    fn check(&self) -> Result<()> {
+        let at = (self.address, self.port);
+        let tried = match self.protocol {
+            "udp" => std::net::UdpSocket::bind(at).map(drop),
+            _ => std::net::TcpListener::bind(at).map(drop),
+        };
+        let shown = std::net::SocketAddr::from(at);
+        tried.map_err(|e| Error::with(format!("--publish: {} port {shown}", self.protocol), e))
+    }
+}
+
 impl std::str::FromStr for Published {
     type Err = String;
 
     /// `[ADDRESS:]PORT[:PORT][/PROTOCOL]`.
     fn from_str(s: &str) -> std::result::Result<Published, String> {
-        let bad = || format!("'{s}' is not [ADDRESS:]PORT:PORT[/tcp|/udp]; write for example 6379:6379");
+        let bad = || format!("'{s}' is not [ADDRESS:]PORT[:PORT][/tcp|/udp]; write for example 6379:6379");
         let (ports, protocol) = match s.rsplit_once('/') {
             Some((ports, "tcp")) => (ports, "tcp"),
             Some((ports, "udp")) => (ports, "udp"),
@@ -368,15 +381,11 @@ impl Machine {
             Arc::new(Live::elsewhere(remote.clone(), *memory, *max_cores, program, boot.grid.clone()))
         });
         if self.passes_signals {
-            run::signals::forward(move |signal| remote.signal(signal));
+            run::signals::forward(move |signal| remote.signal(signal))?;
         }
         let (name, verbose) = (self.name.take(), self.verbose);
         Ok(live.map(|live| {
-            register(live, name, move |why| {
-                if verbose {
-                    say!("atoll: `atoll ls` will not show this cell: {why}");
-                }
-            })
+            register(live, name.clone(), move |done| run::tell_name(name.as_deref(), verbose, done))
         }))
     }
 
@@ -403,6 +412,7 @@ impl Machine {
         for (n, _) in self.network().iter().enumerate() {
             let mut net = format!("user,id=net{n}");
             for p in self.publish.iter().filter(|_| n == 0) {
+                p.check()?;
                 // An address of the newer kind has colons of its own.
                 let address =
                     if p.address.is_ipv6() { format!("[{}]", p.address) } else { p.address.to_string() };
@@ -449,8 +459,12 @@ impl Machine {
         }
         let mut reads = pipes.into_iter().map(|(read, _)| read);
         let (log, out, err) = (reads.next().map(BufReader::new), reads.next(), reads.next());
-        let relays =
-            [out.map(|out| relay(out, std::io::stdout())), err.map(|err| relay(err, std::io::stderr()))];
+        let relays = [
+            out.map(|out| relay(out, std::io::stdout())).transpose(),
+            err.map(|err| relay(err, std::io::stderr())).transpose(),
+        ];
+        let relays = relays.into_iter().collect::<std::io::Result<Vec<_>>>();
+        let relays = relays.map_err(failed("starting a thread for what the machine says"))?;
         let names: Vec<&str> = self.cells.iter().map(|c| c.name.as_str()).collect();
         let said = log.map(|mut log| {
             // Once the machine speaks, QEMU has opened its ports. Why nothing came, `listen` finds out.
@@ -499,8 +513,11 @@ fn queue_connections(qemu: &Child) {
 }
 
 /// Copies what comes by a pipe, to its end.
-fn relay(mut from: std::io::PipeReader, mut to: impl Write + Send + 'static) -> JoinHandle<()> {
-    std::thread::spawn(move || {
+fn relay(
+    mut from: std::io::PipeReader,
+    mut to: impl Write + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(n @ 1..) = from.read(&mut bytes) {
             // Nobody listens: as with a pipe, the program can't know.

@@ -1,11 +1,13 @@
 //! `atoll`: run programs in cells.
 
 mod boot;
+mod cgroup;
 mod disk;
 mod grid;
 mod list;
 mod machine;
 mod memory_policy;
+mod output;
 mod ps;
 mod resize;
 mod run;
@@ -41,7 +43,7 @@ enum Command {
     Ps(ps::Options),
     /// Write down what a running cell's threads do for a while, for a trace viewer
     Trace(trace::Options),
-    /// Give a running cell more cores, or fewer
+    /// Give a running cell more cores or memory, or less
     Resize(resize::Options),
     /// Show or change how a running cell divides itself among activities
     #[command(subcommand)]
@@ -56,7 +58,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return explain(&e),
+    };
     match cli.command {
         Command::Run(options) => run::run(*options),
         Command::Ls(options) => list::print(&options),
@@ -71,11 +76,36 @@ fn main() -> ExitCode {
     }
 }
 
+/// Says what is wrong with the command line, or what was asked about it. Commands that end with a program's status end here with one that
+/// is no usual program's.
+fn explain(e: &clap::Error) -> ExitCode {
+    // There is nobody else to tell.
+    let printed = e.print();
+    let starts = std::env::args().nth(1).is_some_and(|command| command == "run" || command == "boot");
+    match e.exit_code() {
+        0 => printed.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        _ if starts => ExitCode::from(run::NOT_STARTED),
+        code => ExitCode::from(code as u8),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    /// Lines of examples fit: who prints the help would break them anywhere.
+    #[test]
+    fn examples_fit() {
+        let mut built = Cli::command();
+        built.build();
+        for command in built.get_subcommands() {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long = text.lines().find(|l| l.starts_with(' ') && l.chars().count() > 98);
+            assert_eq!(long, None, "{}", command.get_name());
+        }
+    }
 
     /// What a command says of itself is what the list of commands says of it.
     #[test]

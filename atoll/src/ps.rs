@@ -3,7 +3,6 @@
 //! The cell says what its threads do; none of them is stopped for that. What is printed of a thread may be over by then.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use atoll_abi::report::{CoreInfo, ThreadInfo, ThreadState, Threads};
@@ -12,19 +11,19 @@ use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
 use crate::list::{ENDED, columns, fail, find, unexpected};
-use crate::syscalls;
+use crate::{output, syscalls};
 
 // Options of `atoll ps`.
 #[derive(Args)]
 #[command(
-    after_help = "STATE is `running`, `ready` (waits for its core), `sleeping` (waits for something else), `stopped` or
-`zombie`. WHERE is the system call in which a thread sleeps, and its first arguments. RUN is how long it has
-run, WAIT how long it was ready and had to wait for its core, in seconds; SWITCHES how often it has let its core
+    after_help = "STATE is `running`, `ready` (waits for its core), `sleeping` (waits for something else), `stopped` or \
+`zombie`. WHERE is the system call in which a thread sleeps, and its first arguments. RUN is how long it has \
+run, WAIT how long it was ready and had to wait for its core, in seconds; SWITCHES how often it has let its core \
 go by itself, and was made to. NICE is a nice value, or `rt` and a real-time priority.
 
-With --cores, READY are the threads that wait for a core now, OTHERS is how much of its processor others on the host
-have used lately (from 30 % on its threads go to cores that have room), and the other columns count since the cell began:
-SLEEPS and IDLE (seconds), DEADLINES and INTERRUPTS that came while a program ran or was to go on. The runtime is not
+With --cores, READY are the threads that wait for a core now, OTHERS is how much of its processor others on the host \
+have used lately (from 30 % on its threads go to cores that have room), and the other columns count since the cell began: \
+SLEEPS and IDLE (seconds), DEADLINES and INTERRUPTS that came while a program ran or was to go on. The runtime is not \
 interrupted: PUT-OFF is how often one of these had to wait for it, MEAN and LONGEST how long (us), IN which call.
 
 Examples:
@@ -37,7 +36,7 @@ pub struct Options {
     /// The cell: its name, process id, or the beginning of its name
     #[arg(value_name = "CELL")]
     cell: String,
-    /// Print JSON: when, an array of threads, and one of cores
+    /// Print JSON: when (clock, ns), an array of threads, and one of cores
     #[arg(long)]
     json: bool,
     /// The cores instead of the threads: how often each switched, slept and was interrupted, and how long interrupts had to wait
@@ -69,9 +68,15 @@ pub fn run(options: &Options) -> ExitCode {
         Err(e) => return fail(&e),
         Ok(mut all) => {
             all.threads.retain(|t| options.pid.is_none_or(|pid| t.pid == pid));
+            if let Some(pid) = options.pid.filter(|_| all.threads.is_empty()) {
+                return fail(&Error::new(format!(
+                    "the cell has no process {pid}: `atoll ps {}` shows those that it has",
+                    options.cell
+                )));
+            }
             sort(&mut all.threads, options.sort);
             if options.json {
-                serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+                json(&all)
             } else if options.cores {
                 table_of_cores(&all.cores)
             } else {
@@ -79,9 +84,18 @@ pub fn run(options: &Options) -> ExitCode {
             }
         }
     };
-    // Nobody is left to tell if the reader has gone.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    output::finish(&text)
+}
+
+/// With names for the numbers of system calls.
+fn json(all: &Threads) -> String {
+    let mut value = serde_json::to_value(all).unwrap_or_default();
+    for thread in value["threads"].as_array_mut().into_iter().flatten() {
+        if let Some(number) = thread["call"].as_u64() {
+            thread["call_name"] = call_name(number).into();
+        }
+    }
+    serde_json::to_string_pretty(&value).unwrap_or_default() + "\n"
 }
 
 fn threads(cell: &str) -> Result<Threads> {
@@ -195,6 +209,8 @@ fn place(t: &ThreadInfo) -> String {
         let _ = match *argument {
             small if small < 65_536 => write!(text, "{comma}{small}"),
             other if other as i64 > -4096 && (other as i64) < 0 => write!(text, "{comma}{}", other as i64),
+            // Of an int, which the upper half says nothing of.
+            other if (0xffff_f000..=0xffff_ffff).contains(&other) => write!(text, "{comma}{}", other as i32),
             address => write!(text, "{comma}{address:#x}"),
         };
     }

@@ -1,6 +1,5 @@
 //! `atoll resize`: more cores or memory for a live cell, or less.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,21 +8,22 @@ use atoll_supervisor::{Error, Result, say};
 use clap::{ArgGroup, Args};
 
 use crate::list::{ENDED, fail, find, unexpected};
+use crate::output;
 use crate::run::parse_size;
 
 // Options of `atoll resize`.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("what").required(true),
-    after_help = "Programs go on meanwhile. They see the new number at once, by nproc, sched_getaffinity(2), /proc/cpuinfo and
-/sys/devices/system/cpu. Threads and timers of cores that go are moved to others first. A thread that had
+    after_help = "Programs go on meanwhile. They see the new number at once, by nproc, sched_getaffinity(2), /proc/cpuinfo and \
+/sys/devices/system/cpu. Threads and timers of cores that go are moved to others first. A thread that had \
 chosen only such cores runs on any until one of them is back.
 
-Memory they see by /proc/meminfo, sysinfo(2) and free. Of what goes, caches give up theirs first; then what programs have there
-is moved. What can't be moved in time stays, and how much that is is said; but a cell that does not answer loses it all the same,
+Memory they see by /proc/meminfo, sysinfo(2) and free. Of what goes, caches give up theirs first; then what programs have there \
+is moved. What can't be moved in time stays, and how much that is is said; but a cell that does not answer loses it all the same, \
 and with --force any does: programs that had something there are killed, or the whole cell is.
 
-How much a cell can have at most is said when it is started: atoll run --max-cores N --max-memory SIZE. It keeps a quarter of the
+How much a cell can have at most is said when it is started: atoll run --max-cores N --max-memory SIZE. It keeps a quarter of the \
 memory that it began with, and 32M at the least.
 
 Examples:
@@ -43,10 +43,10 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, group = "what")]
     memory: Option<u64>,
     /// How long that may take, seconds
-    #[arg(long, value_name = "SECONDS", default_value = "5", requires = "memory", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", conflicts_with = "cores", value_parser = parse_seconds)]
     within: Duration,
     /// Then take the memory, whatever the cell says
-    #[arg(long, requires = "memory")]
+    #[arg(long, conflicts_with = "cores")]
     force: bool,
     /// Print JSON: cores in use or bytes of memory, and how long it took, ns
     #[arg(long)]
@@ -74,8 +74,7 @@ pub fn run(options: &Options) -> ExitCode {
             Answer::MemoryResized(memory) => serde_json::to_string_pretty(memory),
             _ => return fail(&unexpected()),
         };
-        // Nobody is left to tell if the reader has gone.
-        let _ = std::io::stdout().write_all((text.unwrap_or_default() + "\n").as_bytes());
+        return output::finish(&(text.unwrap_or_default() + "\n"));
     }
     ExitCode::SUCCESS
 }

@@ -18,12 +18,13 @@ use atoll_partition::Restart;
 use atoll_supervisor::launch::{Cell, CellConfig, launch};
 use atoll_supervisor::pack::Packer;
 use atoll_supervisor::placement::Placement;
-use atoll_supervisor::registry::register;
+use atoll_supervisor::registry::{NAME_MAX, is_name, register};
 use atoll_supervisor::serve::{HostMount, Streams};
 use atoll_supervisor::sockets::Policy;
 use atoll_supervisor::{Error, Result, say};
 use clap::{ArgGroup, Args, ValueEnum};
 
+use crate::cgroup;
 use crate::grid;
 use crate::machine::{CellEnd, Hardware, Machine, MachineCell, Published};
 use crate::memory_policy;
@@ -71,7 +72,8 @@ enum Platform {
   atoll run --platform nucleus --publish 6379:6379 -- redis-server --protected-mode no
   atoll run --platform nucleus --include /usr/lib/python3.11 -- python3 -c 'print(1)'
   seq 9 | atoll run --platform nucleus -- sort -rn
-  mkfs.ext4 -d ./alpine alpine.img 1G && atoll run --platform nucleus --rootfs alpine.img -- /bin/ls
+  mkfs.ext4 -d ./alpine alpine.img 1G
+  atoll run --platform nucleus --rootfs alpine.img -- /bin/ls
 
 A memory policy (docs/memory.md):
   [[program]]
@@ -83,7 +85,7 @@ A memory policy (docs/memory.md):
     { kind = \"file\", path = \"*.bin\", paging = \"populate\" },
   ]")]
 pub struct Options {
-    /// Cores of the cell [default: as many as this process may use]
+    /// Cores of the cell [default: as many as this process may use, by its affinity and its control group]
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
     /// The most cores that the cell can have later, by `atoll resize` [default: as many as at first]
@@ -92,7 +94,7 @@ pub struct Options {
     /// The most threads that the cell's programs may have together: who makes one more gets EAGAIN [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pids_limit: Option<u32>,
-    /// Memory of the cell, with K, M or G [default: half of the machine's]
+    /// Memory of the cell, with K, M or G [default: half of the machine's, or of what this process's control group has]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// The most memory that the cell can have later, by `atoll resize` or by itself [default: as much as at first]
@@ -152,14 +154,15 @@ pub struct Options {
     accel: String,
     #[command(flatten)]
     hardware: Hardware,
-    /// On the nucleus: port of this host that leads to one of the cell; may be given more than once
-    #[arg(short, long, value_name = "[ADDRESS:]PORT:PORT[/udp]")]
+    /// On the nucleus: port of this host that leads to one of the cell, of 127.0.0.1 unless an address is given (0.0.0.0: all); may be given
+    /// more than once
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:PORT][/udp]")]
     publish: Vec<Published>,
     /// How the cell divides itself among activities: a TOML file (docs/grid.md)
     #[arg(long, value_name = "FILE")]
     grid: Option<PathBuf>,
     /// Name of the cell, also its host name. Without it, `atoll ls` has one made of the program's name and the process id
-    #[arg(long)]
+    #[arg(long, value_parser = parse_name)]
     name: Option<String>,
     /// Write a report on the run, as one JSON object, to standard error when it ends
     #[arg(long)]
@@ -174,8 +177,16 @@ pub struct Options {
     #[arg(long, hide = true)]
     unconfined: bool,
     /// Program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
+}
+
+/// A name of a cell.
+fn parse_name(s: &str) -> std::result::Result<String, String> {
+    if is_name(s) {
+        return Ok(s.into());
+    }
+    Err(format!("a name has 1 to {NAME_MAX} letters, digits, and . _ - + @ :, and doesn't begin with a dot"))
 }
 
 pub(crate) fn parse_size(s: &str) -> std::result::Result<u64, String> {
@@ -258,17 +269,14 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let mut cell = launch(prepare(options)?)?;
     announce(&cell);
     let sender = cell.sender();
-    signals::forward(move |signal| sender.signal(signal));
+    signals::forward(move |signal| sender.signal(signal))?;
     let live = cell.live();
     live.grow();
     let mut registered = None;
     let status = cell.wait(|| {
         live.look_at_neighbours();
-        registered = Some(register(live, name, move |why| {
-            if verbose {
-                say!("atoll: `atoll ls` will not show this cell: {why}");
-            }
-        }));
+        registered =
+            Some(register(live, name.clone(), move |done| tell_name(name.as_deref(), verbose, done)));
     });
     drop(registered);
     let c = cell.control();
@@ -285,6 +293,19 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
             ("memory_bytes", cell.memory_used()),
         ],
     })
+}
+
+/// Says as what `atoll ls` shows the cell, if that is not what was asked for.
+pub(crate) fn tell_name(asked: Option<&str>, verbose: bool, done: std::result::Result<&str, &Error>) {
+    match (done, asked) {
+        (Ok(name), Some(asked)) if name != asked => {
+            say!("atoll: a cell {asked:?} runs already: `atoll ls` shows this one as {name}");
+        }
+        (Err(why), asked) if verbose || asked.is_some() => {
+            say!("atoll: `atoll ls` will not show this cell: {why}");
+        }
+        _ => {}
+    }
 }
 
 fn on_nucleus(options: Options, start: Instant) -> Result<Ended> {
@@ -361,7 +382,7 @@ fn nucleus(o: Options) -> Result<Machine> {
         return Err(Error::new("--publish needs a network: leave --net none out"));
     }
     let name = o.name.clone();
-    let (cell, volumes) = machine_cell(o, "cell", devices)?;
+    let (cell, volumes) = machine_cell(o, "cell", devices, false)?;
     Ok(Machine {
         name,
         nucleus: beside("atoll-nucleus", "ATOLL_NUCLEUS", "the nucleus")?,
@@ -392,6 +413,7 @@ pub(crate) fn machine_cell(
     o: Options,
     name: &str,
     devices: Vec<String>,
+    must_run: bool,
 ) -> Result<(MachineCell, Vec<HostMount>)> {
     if o.elastic {
         return Err(Error::new(
@@ -403,7 +425,7 @@ pub(crate) fn machine_cell(
             "--max-memory is for cells on this host: on the nucleus they keep their memory yet",
         ));
     }
-    let cores = o.cores.unwrap_or(1).clamp(1, NUCLEUS_CORES);
+    let cores = first_cores(o.cores.unwrap_or(1), NUCLEUS_CORES)?;
     let max_cores = most_cores(&o, cores, NUCLEUS_CORES)?;
     let memory = o.memory.unwrap_or(NUCLEUS_MEMORY).next_multiple_of(BLOCK);
     if memory < LEAST_MEMORY {
@@ -420,7 +442,7 @@ pub(crate) fn machine_cell(
             check_image(image, &o)?;
             (Vec::new(), TEMPORARY.into())
         }
-        None => archive(&o)?,
+        None => archive(&o, must_run)?,
     };
     // The root can be written anyway: what it has beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
@@ -439,6 +461,14 @@ pub(crate) fn machine_cell(
     let name = name.into();
     let cell = MachineCell { name, boot, archive, disk, cores, max_cores, memory, devices, peers, restart };
     Ok((cell, shown))
+}
+
+/// How many cores a cell begins with, if it is to be so many and no cell has more than `most`.
+fn first_cores(cores: usize, most: usize) -> Result<usize> {
+    match cores {
+        _ if (1..=most).contains(&cores) => Ok(cores),
+        _ => Err(Error::new(format!("--cores {cores}: a cell can have 1 to {most}"))),
+    }
 }
 
 /// How many cores a cell can have that begins with `online` ones, where no cell has more than `most`.
@@ -485,14 +515,14 @@ const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// The root file system: a directory, or the program with what it needs; and what is to go in besides. Value:
 /// which of [`TEMPORARY`] are not empty there, too.
-fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
+fn archive(o: &Options, must_run: bool) -> Result<(Vec<u8>, Vec<&'static str>)> {
     let start = Instant::now();
     let mut packer = Packer::new();
     packer.plan(plan_cache(signals::is_root()));
     match &o.rootfs {
         Some(dir) => packer.rootfs(dir)?,
         None => {
-            pack_program(&mut packer, o)?;
+            pack_program(&mut packer, o, must_run)?;
             if let Ok(here) = std::env::current_dir() {
                 packer.directory(&here)?;
             }
@@ -515,8 +545,9 @@ fn archive(o: &Options) -> Result<(Vec<u8>, Vec<&'static str>)> {
     Ok((archive, temporary))
 }
 
-/// Packs the program with what it needs, as far as this host has it. What is wrong with it the cell says, in its way.
-fn pack_program(packer: &mut Packer, o: &Options) -> Result<()> {
+/// Packs the program with what it needs, as far as this host has it. What is wrong with it the cell says, in its way, unless it `must_run`:
+/// then that is an error here.
+fn pack_program(packer: &mut Packer, o: &Options, must_run: bool) -> Result<()> {
     let program = Path::new(&o.program[0]);
     // Where it is here, if a volume shows it there.
     let there = o.workdir.as_deref().unwrap_or(Path::new("")).join(program);
@@ -528,6 +559,9 @@ fn pack_program(packer: &mut Packer, o: &Options) -> Result<()> {
         });
     let program = shown.as_deref().unwrap_or(program);
     let Err(e) = packer.program(program) else { return Ok(()) };
+    if must_run {
+        return Err(e);
+    }
     say!("atoll: {e}");
     if program.exists() { packer.directory(program) } else { Ok(()) }
 }
@@ -548,13 +582,20 @@ fn prepare(o: Options) -> Result<CellConfig> {
     let runtime = File::open(&runtime)
         .map_err(|e| Error::with(format!("reading the runtime, {}", runtime.display()), e))?;
     let cpus = signals::allowed_cpus();
-    let online = o.cores.unwrap_or(cpus.len()).min(MAX_CORES);
-    if online == 0 {
-        return Err(Error::new("a cell needs at least one core: --cores 1"));
-    }
+    // A control group may leave less time than those have.
+    let usable =
+        || std::thread::available_parallelism().map_or(1, |n| n.get()).min(cpus.len()).min(MAX_CORES);
+    let online = o.cores.map_or_else(|| Ok(usable()), |cores| first_cores(cores, MAX_CORES))?;
     let cores = most_cores(&o, online, MAX_CORES)?;
-    let total = memory_of_machine();
+    let (machine, limit) = (memory_of_machine(), cgroup::memory_limit());
+    let total = limit.map_or(machine, |limit| limit.min(machine));
     let memory = o.memory.unwrap_or(total / 2) / BLOCK * BLOCK;
+    if let Some(limit) = limit.filter(|limit| o.memory.is_some_and(|asked| asked > *limit)) {
+        say!(
+            "atoll: --memory: the control group of this process has {}M: the kernel kills the cell if it takes more",
+            limit >> 20
+        );
+    }
     if memory < LEAST_MEMORY {
         return Err(Error::new(TOO_LITTLE));
     }
@@ -627,11 +668,15 @@ fn boot_config(
     }
     let memory_policy = o.memory_policy.as_deref().map(memory_policy::load).transpose()?.unwrap_or_default();
     let root = signals::is_root();
-    let (uid, gid, groups) = match &o.user {
-        None => signals::own_ids(),
-        Some(u) => lookup_user(u, o.rootfs.as_deref())?,
+    let own = signals::own_ids();
+    let rows = o.rootfs.as_deref();
+    let User { uid, gid, groups, home } = match &o.user {
+        Some(u) => lookup_user(u, rows)?,
+        // Its home matters only where the environment isn't passed on.
+        None if o.env.is_empty() => User { uid: own.0, gid: own.1, groups: own.2, home: None },
+        None => User { gid: own.1, groups: own.2, ..lookup_user(&own.0.to_string(), rows)? },
     };
-    if !root && uid != signals::own_ids().0 {
+    if !root && uid != own.0 {
         return Err(Error::new("only root can run a cell as another user: leave --user out"));
     }
     let program: Vec<Vec<u8>> = o.program.into_iter().map(OsString::into_vec).collect();
@@ -651,7 +696,7 @@ fn boot_config(
         name,
         program: program[0].clone(),
         args: program,
-        env: environment(&o.env),
+        env: environment(&o.env, home)?,
         workdir,
         uid,
         gid,
@@ -745,22 +790,34 @@ pub(crate) fn plan_cache(root: bool) -> Option<PathBuf> {
     Some(dir)
 }
 
-fn environment(wanted: &[OsString]) -> Vec<Vec<u8>> {
-    if wanted.is_empty() {
-        return std::env::vars_os().map(|(k, v)| [k.as_bytes(), b"=", v.as_bytes()].concat()).collect();
-    }
+/// The program's environment: variables that are wanted, or else all of this process; HOME is `home` unless it is wanted, too.
+fn environment(wanted: &[OsString], home: Option<String>) -> Result<Vec<Vec<u8>>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
+    if wanted.is_empty() {
+        let all = std::env::vars_os().filter(|(name, _)| home.is_none() || name != "HOME");
+        out.extend(all.map(|(k, v)| [k.as_bytes(), b"=", v.as_bytes()].concat()));
+    }
+    let is_home = |w: &OsString| w == "HOME" || w.as_bytes().starts_with(b"HOME=");
+    if let Some(home) = home.filter(|_| !wanted.iter().any(is_home)) {
+        out.push(format!("HOME={home}").into_bytes());
+    }
+    if wanted.is_empty() {
+        return Ok(out);
+    }
     if !wanted.iter().any(|w| w.as_bytes().starts_with(b"PATH=")) {
         out.push(b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_vec());
     }
     for w in wanted {
+        if w.is_empty() || w.as_bytes().starts_with(b"=") {
+            return Err(Error::new(format!("--env {}: write NAME=VALUE or NAME", w.display())));
+        }
         if w.as_bytes().contains(&b'=') {
             out.push(w.as_bytes().to_vec());
         } else if let Some(v) = std::env::var_os(w) {
             out.push([w.as_bytes(), b"=", v.as_bytes()].concat());
         }
     }
-    out
+    Ok(out)
 }
 
 /// This directory, if the cell sees it under the same name.
@@ -776,10 +833,13 @@ fn default_workdir(mounts: &[MountConfig], own_root: bool) -> Vec<u8> {
     if own_root || hidden { b"/".to_vec() } else { here.into_os_string().into_vec() }
 }
 
-fn open_dir(path: &Path) -> Result<OwnedFd> {
-    let file = File::open(path).map_err(|e| Error::with(format!("opening {}", path.display()), e))?;
+/// A directory of this host that an option names.
+fn open_dir(path: &Path, option: &str) -> Result<OwnedFd> {
+    let file =
+        File::open(path).map_err(|e| Error::with(format!("{option}: opening {}", path.display()), e))?;
     if !file.metadata().is_ok_and(|m| m.is_dir()) {
-        return Err(Error::new(format!("{} is not a directory", path.display())));
+        let shown = path.display();
+        return Err(Error::new(format!("{option}: {shown} is not a directory: name the one that it is in")));
     }
     Ok(file.into())
 }
@@ -804,7 +864,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     let mut list = Vec::new();
     let root = o.rootfs.as_deref().unwrap_or(Path::new("/"));
     let read_only = o.rootfs.is_none();
-    host.push(HostMount::new(open_dir(root)?, read_only));
+    host.push(HostMount::new(open_dir(root, "--rootfs")?, read_only));
     list.push(MountConfig {
         target: "/".into(),
         kind: MountKind::Host,
@@ -835,7 +895,10 @@ fn volume(v: &str) -> Result<(&str, &str, bool)> {
 fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
     for v in asked {
         let (src, dst, read_only) = volume(v)?;
-        host.push(HostMount::new(open_dir(Path::new(src))?, read_only));
+        host.push(HostMount::new(open_dir(Path::new(src), &format!("--volume {v}"))?, read_only));
+        if list.iter().any(|m| m.kind == MountKind::Host && m.target == dst) {
+            return Err(Error::new(format!("--volume {v}: another volume is on {dst} already")));
+        }
         list.push(MountConfig {
             target: dst.into(),
             kind: MountKind::Host,
@@ -849,22 +912,37 @@ fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMou
     Ok(())
 }
 
-fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)> {
+/// Who a program runs as.
+struct User {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    /// None: that of this process's environment.
+    home: Option<String>,
+}
+
+/// A user of a root, as `UID[:GID]` or by names.
+fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<User> {
     let (user, group) = match spec.split_once(':') {
         Some((u, g)) => (u, Some(g)),
         None => (spec, None),
     };
+    if user.is_empty() || group.is_some_and(str::is_empty) {
+        return Err(Error::new(format!("--user {spec}: write UID, UID:GID or a name of /etc/passwd")));
+    }
     let root = rootfs.unwrap_or(Path::new("/"));
     let read = |name: &str| std::fs::read_to_string(root.join("etc").join(name)).unwrap_or_default();
     let passwd = read("passwd");
-    let row = |l: &str| -> Option<(String, u32, u32)> {
+    let row = |l: &str| -> Option<(String, u32, u32, String)> {
         let f: Vec<&str> = l.split(':').collect();
-        Some((f.first()?.to_string(), f.get(2)?.parse().ok()?, f.get(3)?.parse().ok()?))
+        let home = f.get(5).filter(|home| !home.is_empty()).unwrap_or(&"/").to_string();
+        Some((f.first()?.to_string(), f.get(2)?.parse().ok()?, f.get(3)?.parse().ok()?, home))
     };
-    let found = passwd.lines().filter_map(row).find(|(name, uid, _)| name == user || uid.to_string() == user);
-    let (name, uid, gid) = match (found, user.parse::<u32>()) {
+    let found =
+        passwd.lines().filter_map(row).find(|(name, uid, ..)| name == user || uid.to_string() == user);
+    let (name, uid, gid, home) = match (found, user.parse::<u32>()) {
         (Some(f), _) => f,
-        (None, Ok(uid)) => (String::new(), uid, uid),
+        (None, Ok(uid)) => (String::new(), uid, uid, "/".into()),
         (None, Err(_)) => return Err(Error::new(format!("--user {spec}: there is no user '{user}'"))),
     };
     let groups = read("group");
@@ -892,7 +970,7 @@ fn lookup_user(spec: &str, rootfs: Option<&Path>) -> Result<(u32, u32, Vec<u32>)
         },
     };
     let further = group_rows.iter().filter(|(_, _, m)| m.contains(&name)).map(|(_, id, _)| *id).collect();
-    Ok((uid, gid, further))
+    Ok(User { uid, gid, groups: further, home: Some(home) })
 }
 
 /// What needs the C library's calls.
@@ -901,26 +979,34 @@ pub mod signals {
 
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Signals that are passed to the program.
-    const FORWARDED: [i32; 12] = [
-        libc::SIGHUP,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTERM,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGALRM,
-        libc::SIGWINCH,
-        libc::SIGCONT,
-        libc::SIGTSTP,
-        libc::SIGTTIN,
-        libc::SIGTTOU,
-    ];
+    use atoll_supervisor::{Error, Result};
+
+    /// Signals that are passed to the program: all but those that can't be caught, the end of children, which this process has itself, faults,
+    /// which would be its own, and those that the C library keeps for itself.
+    fn forwarded() -> impl Iterator<Item = i32> {
+        let own = [
+            libc::SIGKILL,
+            libc::SIGSTOP,
+            libc::SIGCHLD,
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGSYS,
+        ];
+        (1..32).filter(move |s| !own.contains(s)).chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+    }
 
     static ARRIVED: AtomicU64 = AtomicU64::new(0);
     static PIPE: AtomicU64 = AtomicU64::new(0);
 
-    extern "C" fn note(signal: i32) {
+    extern "C" fn note(signal: i32, info: *const libc::siginfo_t, _context: *const libc::c_void) {
+        // SAFETY: the host gives it.
+        let own = unsafe { (*info).si_code == libc::SI_USER && (*info).si_pid() == libc::getpid() };
+        // A pipe without a reader, a file at its limit: whoever writes is told by an error, and if that is the program, it has the signal by that.
+        if own {
+            return;
+        }
         ARRIVED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
         let fd = PIPE.load(Ordering::Relaxed) as i32;
         // SAFETY: writes one byte to our own pipe; a full pipe has been noticed already.
@@ -937,24 +1023,24 @@ pub mod signals {
     }
 
     /// Passes signals that come to this process on, by `pass`, to the cell's program.
-    pub fn forward(pass: impl Fn(i32) + Send + 'static) {
+    pub fn forward(pass: impl Fn(i32) + Send + 'static) -> Result<()> {
         let mut fds = [0; 2];
         // SAFETY: room for two descriptors.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
-            return;
+            return Err(Error::with("a pipe for signals", std::io::Error::last_os_error()));
         }
         PIPE.store(fds[1] as u64, Ordering::Relaxed);
         // Those that are ignored from the start, too: a program may have a handler of its own for them.
-        for s in FORWARDED {
+        for s in forwarded() {
             // SAFETY: a valid handler that only writes.
             unsafe {
                 let mut a: libc::sigaction = std::mem::zeroed();
                 a.sa_sigaction = note as *const () as usize;
-                a.sa_flags = libc::SA_RESTART;
+                a.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
                 libc::sigaction(s, &raw const a, std::ptr::null_mut());
             }
         }
-        std::thread::spawn(move || {
+        let work = move || {
             loop {
                 let mut p = libc::pollfd { fd: fds[0], events: libc::POLLIN, revents: 0 };
                 // SAFETY: one valid entry; a buffer of that length.
@@ -964,13 +1050,15 @@ pub mod signals {
                     libc::read(fds[0], b.as_mut_ptr().cast(), b.len());
                 }
                 let set = ARRIVED.swap(0, Ordering::SeqCst);
-                for s in FORWARDED {
+                for s in forwarded() {
                     if set & 1 << (s - 1) != 0 {
                         pass(s);
                     }
                 }
             }
-        });
+        };
+        let thread = std::thread::Builder::new().name("atoll-signals".into()).spawn(work);
+        thread.map(drop).map_err(|e| Error::with("starting a thread for signals", e))
     }
 
     /// Ends this process by a signal, as the program was.

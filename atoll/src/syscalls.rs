@@ -6,12 +6,13 @@
 
 use atoll_supervisor::say;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use clap::Args;
 use serde_json::Value;
+
+use crate::output;
 
 const TABLE: &str = include_str!("../../docs/syscalls.json");
 
@@ -68,9 +69,8 @@ pub fn print(options: &Options) -> ExitCode {
     } else {
         describe(&chosen)
     };
-    // Nobody is left to tell if the reader has gone.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    if unknown { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let printed = output::finish(&text);
+    if unknown { ExitCode::FAILURE } else { printed }
 }
 
 fn describe(calls: &[&Value]) -> String {

@@ -19,8 +19,8 @@ use crate::list::{ENDED, fail, find, unexpected};
 // Options of `atoll trace`.
 #[derive(Args)]
 #[command(
-    after_help = "Open the file in a trace viewer: Perfetto's, or chrome://tracing. There is a track for each core (who runs, when
-it polls and when it sleeps) and one for each thread (when it runs, when it is ready and waits for its core);
+    after_help = "Open the file in a trace viewer: Perfetto's, or chrome://tracing. There is a track for each core (who runs, when \
+it polls and when it sleeps) and one for each thread (when it runs, when it is ready and waits for its core); \
 arrows lead from who wakes a thread to where it goes on.
 
 Examples:

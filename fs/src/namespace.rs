@@ -310,9 +310,14 @@ impl Namespace {
     }
 
     /// Makes the directories above `target` that are missing, as those who mount
-    /// volumes expect it: in the tree where it can be written, and else on a
+    /// volumes expect it: in the tree where it can be written and they may stay there, and else on a
     /// tmpfs (made by `tmpfs`) over the first missing name.
-    pub fn make_way(&self, target: &[u8], tmpfs: impl Fn() -> (Arc<dyn FileSystem>, InodeRef)) -> Result<()> {
+    pub fn make_way(
+        &self,
+        target: &[u8],
+        stay: bool,
+        tmpfs: impl Fn() -> (Arc<dyn FileSystem>, InodeRef),
+    ) -> Result<()> {
         let top = self.root();
         let cred = Cred::root();
         let walker = Walker { tree: self, root: &top, cred: &cred };
@@ -323,8 +328,13 @@ impl Namespace {
             if !matches!(walk.target, Target::Missing) {
                 continue;
             }
-            match walker.create(&walk, NewNode::Directory, 0o755) {
-                Ok(_) => {}
+            let made = if stay {
+                walker.create(&walk, NewNode::Directory, 0o755).map(drop)
+            } else {
+                Err(Errno::EROFS)
+            };
+            match made {
+                Ok(()) => {}
                 Err(Errno::EROFS | Errno::EACCES | Errno::EPERM) => {
                     let (fs, root) = tmpfs();
                     self.mount(above, fs, root, false, b"tmpfs")?;

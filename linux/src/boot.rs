@@ -147,7 +147,9 @@ pub fn boot() {
                     let (fs, root) = TmpFs::new(memory().total() / 2, 0o755);
                     (fs, root)
                 };
-                let way = t.make_way(target, tmpfs);
+                // What a directory of the host gets for the cell's own would stay there.
+                let stays = m.kind == MountKind::Host || config.mounts[0].kind != MountKind::Host;
+                let way = t.make_way(target, stays, tmpfs);
                 let mut done = way.and_then(|()| t.mount(target, fs, root, m.read_only, source));
                 if m.kind == MountKind::Dev {
                     let (fs, root) = pty::pts_fs();
@@ -304,14 +306,27 @@ fn first(config: &BootConfig, frame: &mut UserFrame) {
     }
     let (place, path) = match find_program(config) {
         Ok(found) => found,
-        Err(Errno::EACCES) => fail(&format!("{name}: permission denied"), 126),
+        Err(Errno::EACCES) => fail(
+            &format!(
+                "{name}: permission denied: it is not executable, or a directory on the way is closed to this user"
+            ),
+            126,
+        ),
         Err(e) => fail(&format!("{name}: not found in the cell ({e})"), 127),
     };
+    let is_directory = place.inode.kind() == FileType::Directory;
     let program = Program { place, path, args: config.args.clone(), env: config.env.clone() };
     match exec::exec(task, frame, program) {
         Ok(()) => {}
         Err(Errno::ENOEXEC) => fail(&format!("{name}: not an x86-64 Linux program or script"), 126),
         Err(Errno::ENOENT) => fail(&format!("{name}: its interpreter is not found in the cell"), 127),
+        Err(Errno::EACCES) if is_directory => fail(&format!("{name}: is a directory"), 126),
+        Err(Errno::EACCES) => fail(
+            &format!(
+                "{name}: can't be run: it is not executable (chmod +x), or is on a mount without execution"
+            ),
+            126,
+        ),
         Err(e) => fail(&format!("{name}: can't be run: {e}"), 126),
     }
 }

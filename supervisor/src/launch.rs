@@ -390,7 +390,11 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let log = {
         let (control, first, gone) = (control.clone(), first.clone(), gone.clone());
         let symbols = Symbols::new(image.file, REPORT);
-        std::thread::spawn(move || relay(File::from(log_read), &symbols, &first, &control, &gone))
+        let work = move || relay(File::from(log_read), &symbols, &first, &control, &gone);
+        std::thread::Builder::new()
+            .name("atoll-log".into())
+            .spawn(work)
+            .map_err(|e| Error::with("starting a thread for what the cell says", e))?
     };
     Ok(Cell {
         control,

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// Ending of a socket's name.
 const ENDING: &str = ".sock";
 /// Longest name of a cell here, bytes: an address of a socket has 107 with its directory.
-const NAME_MAX: usize = 48;
+pub const NAME_MAX: usize = 48;
 /// How long is waited for the directory, and how often is looked.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_LOOK: Duration = Duration::from_millis(10);
@@ -56,11 +56,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Puts a cell into the registry and answers for it, both from a thread of its own. `failed` is told why that can't be done; the cell is none the worse.
+/// Puts a cell into the registry and answers for it, both from a thread of its own. `told` is told its name there, or why that can't be done;
+/// the cell is none the worse.
 pub fn register(
     live: Arc<Live>,
     name: Option<String>,
-    failed: impl FnOnce(&Error) + Send + 'static,
+    told: impl FnOnce(std::result::Result<&str, &Error>) + Send + 'static,
 ) -> Registered {
     let state = Arc::new(Mutex::new(State::Opening));
     let registered = Registered(state.clone());
@@ -73,9 +74,10 @@ pub fn register(
                     State::Closed => remove(&path),
                     there => *there = State::Open(path, listener.clone()),
                 }
+                told(Ok(&name));
                 serve(&live, &name, &listener);
             }
-            Err(e) => failed(&e),
+            Err(e) => told(Err(&e)),
         }
     };
     // Without a thread the cell is not found, no more.
@@ -106,9 +108,18 @@ fn default_name(program: &str) -> String {
     format!("{base}-{}", std::process::id())
 }
 
+/// May this be in a name?
+fn fits(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '@' | ':')
+}
+
+/// May a cell be given this name?
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('.') && name.chars().all(fits)
+}
+
 /// A name as one of a file that needs no quoting.
 fn file_name(name: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '@' | ':');
     let mut name: String = name.chars().take(NAME_MAX).map(|c| if fits(c) { c } else { '_' }).collect();
     if name.is_empty() || name.starts_with('.') {
         name.insert(0, '_');
@@ -314,6 +325,13 @@ mod tests {
     #[test]
     fn names_are_names_of_files() {
         assert_eq!(file_name("web.1"), "web.1");
+        assert!(
+            is_name("web.1")
+                && !is_name("")
+                && !is_name(".web")
+                && !is_name("a b")
+                && !is_name(&"x".repeat(49))
+        );
         assert_eq!(file_name("../a b\n"), "_.._a_b_");
         assert_eq!(file_name(""), "_");
         assert_eq!(file_name(&"é".repeat(100)).len(), NAME_MAX);

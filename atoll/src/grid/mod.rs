@@ -2,7 +2,6 @@
 
 mod config;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,6 +12,7 @@ use clap::Subcommand;
 pub(crate) use config::load;
 
 use crate::list::{ENDED, fail, find, unexpected};
+use crate::output;
 
 /// What to do.
 #[derive(Subcommand)]
@@ -71,9 +71,7 @@ fn show(cell: &str, json: bool) -> Result<()> {
         let table: toml::Table = toml::from_str(&text).map_err(broken)?;
         text = serde_json::to_string_pretty(&table).map_err(|e| Error::with("writing JSON", e))? + "\n";
     }
-    // Nobody is left to tell if the reader has gone.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    Ok(())
+    output::print(&text).map(drop)
 }
 
 fn set(cell: &str, file: &Path) -> Result<()> {

@@ -35,7 +35,7 @@ pub fn run(o: &Options) -> Result<ExitCode> {
     let came_back = known_work(o, &before)?;
     let after = source.next()?.ok_or_else(|| Error::new("the cell has ended meanwhile"))?;
     let (text, apart) = compare(&before, &after)?;
-    print(&text);
+    print(&text)?;
     Ok(if came_back && apart <= APART { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -52,7 +52,7 @@ fn known_work(o: &Options, snapshot: &Snapshot) -> Result<bool> {
         };
         let (text, came_back) = compare_work(&best, snapshot);
         if came_back || done + 1 == TRIES {
-            print(&text);
+            print(&text)?;
             return Ok(came_back);
         }
     }

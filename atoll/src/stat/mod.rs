@@ -8,7 +8,7 @@ mod interval;
 mod plot;
 mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,12 +19,13 @@ use atoll_supervisor::{Error, Result};
 use clap::{Args, ValueEnum};
 
 use crate::list::{ENDED, fail, find, unexpected};
+use crate::output::print;
 use interval::Cores;
 
 // Options of `atoll stat`.
 #[derive(Args)]
 #[command(
-    after_help = "Without more, a table of what was used since the cell began; --watch shows what is used now.
+    after_help = "Without more, a table of what was used since the cell began; --watch shows what is used now. \
 docs/grid.md says what the columns are.
 
 Examples:
@@ -176,12 +177,6 @@ fn saved(file: &Path) -> Result<Vec<Snapshot>> {
     Ok(snapshots)
 }
 
-/// Prints; false if nobody reads it any more.
-fn print(text: &str) -> bool {
-    let mut out = std::io::stdout();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
-}
-
 /// Does what is asked.
 pub fn run(options: &Options) -> ExitCode {
     let done = if options.check {
@@ -210,7 +205,7 @@ fn stat(o: &Options) -> Request {
 fn snapshots(o: &Options) -> Result<ExitCode> {
     let mut source = Source::open(o, stat(o), o.interval.unwrap_or(Duration::from_secs(2)))?;
     let mut one = Some(source.first()?);
-    if o.csv && !print(&table::csv_head(o.cores)) {
+    if o.csv && !print(&table::csv_head(o.cores))? {
         return Ok(ExitCode::SUCCESS);
     }
     let mut n = 0;
@@ -221,7 +216,7 @@ fn snapshots(o: &Options) -> Result<ExitCode> {
             serde_json::to_string(&snapshot).map_err(|e| Error::with("writing JSON", e))? + "\n"
         };
         n += 1;
-        if !print(&text) || times(o).is_some_and(|times| n >= times) {
+        if !print(&text)? || times(o).is_some_and(|times| n >= times) {
             break;
         }
         one = source.next()?;
@@ -250,7 +245,7 @@ fn tables(o: &Options) -> Result<ExitCode> {
                 last = next;
             }
         }
-        print(&show(None, &last));
+        print(&show(None, &last))?;
         return Ok(ExitCode::SUCCESS);
     }
     let clear = std::io::stdout().is_terminal() && o.from.is_none();
@@ -266,7 +261,7 @@ fn tables(o: &Options) -> Result<ExitCode> {
         };
         n += 1;
         before = after;
-        if !print(&text) || o.count.is_some_and(|count| n >= count) {
+        if !print(&text)? || o.count.is_some_and(|count| n >= count) {
             break;
         }
     }

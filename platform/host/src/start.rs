@@ -183,9 +183,15 @@ impl Pids {
             if state.swap(state::FREE, Ordering::AcqRel) != state::DYING {
                 if control().life.ended.load(Ordering::Relaxed) == 0 {
                     let mut line = Line::new();
+                    let why = match status & 0x7f {
+                        9 => {
+                            ": it was killed from outside; out of memory on the host, or in its control group?"
+                        }
+                        _ => "",
+                    };
                     let _ = core::fmt::write(
                         &mut line,
-                        format_args!("space {n} of the cell died by itself (wait status {status:#x})"),
+                        format_args!("space {n} of the cell died by itself (wait status {status:#x}){why}"),
                     );
                     calls::log(line.as_str());
                 }
