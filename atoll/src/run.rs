@@ -1,6 +1,6 @@
 //! `atoll run`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
@@ -127,7 +127,7 @@ pub struct Options {
     /// also the image of a disk with ext4, which is only read: changes are in memory, and gone at the end
     #[arg(long, value_name = "DIR|IMAGE")]
     rootfs: Option<PathBuf>,
-    /// Directory of the host in the cell; may be given more than once
+    /// Directory or file of the host in the cell; may be given more than once
     #[arg(short, long, value_name = "SRC:DST[:ro]")]
     volume: Vec<String>,
     /// Environment variable: NAME=VALUE, or NAME to pass it on; without any, all are passed on
@@ -839,9 +839,27 @@ fn open_dir(path: &Path, option: &str) -> Result<OwnedFd> {
         File::open(path).map_err(|e| Error::with(format!("{option}: opening {}", path.display()), e))?;
     if !file.metadata().is_ok_and(|m| m.is_dir()) {
         let shown = path.display();
-        return Err(Error::new(format!("{option}: {shown} is not a directory: name the one that it is in")));
+        return Err(Error::new(format!("{option}: {shown} is not a directory")));
     }
     Ok(file.into())
+}
+
+/// A directory or a file of this host that an option names.
+fn host_mount(path: &Path, option: &str, read_only: bool) -> Result<HostMount> {
+    let failed = |e| Error::with(format!("{option}: opening {}", path.display()), e);
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    if meta.is_dir() {
+        return Ok(HostMount::new(open_dir(path, option)?, read_only));
+    }
+    // Where a link leads, if it is one.
+    let whole = path.canonicalize().map_err(failed)?;
+    match (whole.parent(), whole.file_name()) {
+        (Some(above), Some(name)) if meta.is_file() => {
+            let name = CString::new(name.as_bytes()).map_err(|e| failed(e.into()))?;
+            Ok(HostMount::of_file(open_dir(above, option)?, name, read_only))
+        }
+        _ => Err(Error::new(format!("{option}: {} is neither a directory nor a file", path.display()))),
+    }
 }
 
 fn add_mount(list: &mut Vec<MountConfig>, target: &str, kind: MountKind, source: &str, read_only: bool) {
@@ -877,7 +895,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
     Ok((list, host))
 }
 
-/// What a `--volume` says: directory of this host, where it is in the cell, and whether it can only be read.
+/// What a `--volume` says: directory or file of this host, where it is in the cell, and whether it can only be read.
 fn volume(v: &str) -> Result<(&str, &str, bool)> {
     let usage = || Error::new(format!("--volume {v}: write SRC:DST or SRC:DST:ro"));
     let (rest, read_only) = match v.strip_suffix(":ro") {
@@ -895,7 +913,7 @@ fn volume(v: &str) -> Result<(&str, &str, bool)> {
 fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
     for v in asked {
         let (src, dst, read_only) = volume(v)?;
-        host.push(HostMount::new(open_dir(Path::new(src), &format!("--volume {v}"))?, read_only));
+        host.push(host_mount(Path::new(src), &format!("--volume {v}"), read_only)?);
         if list.iter().any(|m| m.kind == MountKind::Host && m.target == dst) {
             return Err(Error::new(format!("--volume {v}: another volume is on {dst} already")));
         }

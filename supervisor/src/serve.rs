@@ -65,6 +65,8 @@ const RESERVE: u64 = 256;
 pub struct HostMount {
     /// The directory.
     root: OwnedFd,
+    /// Only this file in it is shown: the mount's root is the file.
+    file: Option<CString>,
     /// Refuse changes.
     read_only: bool,
     /// The device of the directory's file system, if files of that may be looked at. While the directory is open, no other has that number.
@@ -79,7 +81,12 @@ impl HostMount {
         let kind = check_file_system(root.as_raw_fd());
         let device = kind.and_then(|_| attributes(root.as_raw_fd())).ok();
         let local = kind.is_ok_and(|kind| LOCAL.contains(&kind));
-        HostMount { root, read_only, device: device.map(|(attr, _)| attr.dev), local }
+        HostMount { root, file: None, read_only, device: device.map(|(attr, _)| attr.dev), local }
+    }
+
+    /// A file of a directory, by its name there: if another one gets the name, it is that one.
+    pub fn of_file(directory: OwnedFd, name: CString, read_only: bool) -> HostMount {
+        HostMount { file: Some(name), ..HostMount::new(directory, read_only) }
     }
 
     /// May files of the file system of this one, which has these attributes, be looked at?
@@ -550,8 +557,12 @@ impl Server {
         Ok(n)
     }
 
-    fn path(&self, e: Extent) -> std::result::Result<CString, Errno> {
+    fn path(&self, m: &HostMount, e: Extent) -> std::result::Result<CString, Errno> {
         let bytes = self.copy_in(e, PATH_LONGEST)?;
+        if let Some(name) = &m.file {
+            // Nothing else in its directory is the cell's.
+            return if bytes.is_empty() { Ok(name.clone()) } else { Err(Errno::ENOTDIR) };
+        }
         // The mount's root itself is the empty path.
         let bytes = if bytes.is_empty() { b".".to_vec() } else { bytes };
         CString::new(bytes).map_err(|_| Errno::EINVAL)
@@ -597,7 +608,7 @@ impl Server {
             Op::Nop => Reply::value(r.arg[0]),
             Op::Stat => {
                 let m = self.mount(r.arg[0])?;
-                let path = self.path(r.a)?;
+                let path = self.path(m, r.a)?;
                 let (_, attr) = look(m, &m.root, &path)?;
                 self.copy_out(r.b, attr.as_bytes())?;
                 Reply::value(0)
@@ -608,7 +619,7 @@ impl Server {
             Op::ReadDir => self.read_dir(r),
             Op::ReadLink => {
                 let m = self.mount(r.arg[0])?;
-                let path = self.path(r.a)?;
+                let path = self.path(m, r.a)?;
                 let fd = open_beneath(&m.root, &path, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
                 check_file_system(fd.as_raw_fd())?;
                 Reply::value(self.copy_out(r.b, &read_link(&fd)?)? as u64)
@@ -826,6 +837,9 @@ impl Server {
     /// The directory above a path, and the last name of it.
     fn parent(&self, mount: u64, path: Extent) -> std::result::Result<(Above<'_>, CString), Errno> {
         let m = self.writable(mount)?;
+        if m.file.is_some() {
+            return Err(Errno::ENOTDIR);
+        }
         let path = self.copy_in(path, PATH_LONGEST)?;
         let (dir, name) = match path.iter().rposition(|b| *b == b'/') {
             Some(at) => (Some(path[..at].to_vec()), path[at + 1..].to_vec()),
@@ -906,7 +920,7 @@ impl Server {
 
     fn open(&self, r: &Request) -> Outcome {
         let m = self.mount(r.arg[0])?;
-        let path = self.path(r.a)?;
+        let path = self.path(m, r.a)?;
         let asked = r.arg[1] as i32;
         let write = asked & libc::O_ACCMODE != libc::O_RDONLY;
         let known = libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_DIRECTORY;
@@ -930,7 +944,7 @@ impl Server {
             }
             match open_existing(m, &path, flags) {
                 // A new one. What appears meanwhile is looked at like the rest.
-                Err(Errno::ENOENT) if flags & libc::O_CREAT != 0 => {
+                Err(Errno::ENOENT) if flags & libc::O_CREAT != 0 && m.file.is_none() => {
                     match open_beneath(&m.root, &path, flags | libc::O_EXCL, r.arg[2] & 0o7777) {
                         Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
                         other => {
@@ -952,6 +966,9 @@ impl Server {
     /// Looks at name after name of a path.
     fn walk(&self, r: &Request) -> Outcome {
         let m = self.mount(r.arg[0])?;
+        if m.file.is_some() {
+            return Err(Errno::ENOTDIR);
+        }
         let path = self.copy_in(r.a, PATH_LONGEST)?;
         let (above, names) = path.split_at_checked(r.arg[1] as usize).ok_or(Errno::EINVAL)?;
         let above = if above.is_empty() { b".".to_vec() } else { above.to_vec() };
@@ -1013,7 +1030,7 @@ impl Server {
 
     fn read_dir(&self, r: &Request) -> Outcome {
         let m = self.mount(r.arg[0])?;
-        let path = self.path(r.a)?;
+        let path = self.path(m, r.a)?;
         // What does not fit into the cell's buffer is not collected here, however large that is.
         self.buffer(r.b)?;
         let room = r.b.len.min(LIST_MAX) as usize;
@@ -1083,7 +1100,7 @@ impl Server {
             (m, handle.fd.try_clone().map_err(|_| Errno::EMFILE)?)
         } else {
             let m = self.writable(r.arg[0])?;
-            (m, open_beneath(&m.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?)
+            (m, open_beneath(&m.root, &self.path(m, r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?)
         };
         let a = stat(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)?;
         m.check_file_system(&fd, &a)?;
@@ -1121,7 +1138,8 @@ impl Server {
             mount(handle.mount.ok_or(Errno::EBADF)?)?;
             handle.fd.try_clone().map_err(|_| Errno::EMFILE)?
         } else {
-            open_beneath(&mount(r.arg[0])?.root, &self.path(r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
+            let m = mount(r.arg[0])?;
+            open_beneath(&m.root, &self.path(m, r.a)?, libc::O_PATH | libc::O_NOFOLLOW, 0)?
         };
         check_file_system(fd.as_raw_fd())?;
         let own = own_name(fd.as_raw_fd())?;

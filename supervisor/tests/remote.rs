@@ -71,8 +71,12 @@ fn by_path(op: Op, path: &str) -> Request {
 }
 
 fn cell(dir: &std::path::Path, read_only: bool) -> (Cell, std::sync::Arc<Remote>) {
+    cell_with(HostMount::new(File::open(dir).expect("the directory").into(), read_only))
+}
+
+fn cell_with(mount: HostMount) -> (Cell, std::sync::Arc<Remote>) {
     let (here, there) = UnixStream::pair().expect("a pair");
-    let mounts = vec![HostMount::new(File::open(dir).expect("the directory").into(), read_only)];
+    let mounts = vec![mount];
     let meta = fs::metadata("/proc/self").expect("this process");
     let streams = Streams([StreamKind::Closed; 3]);
     let given = Given { mounts, streams, user: (meta.uid(), meta.gid()), plan_cache: None };
@@ -122,6 +126,41 @@ fn a_cell_elsewhere_is_served() {
     remote.signal(libc::SIGTERM);
     let signal = cell.hear().expect("a signal");
     assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
+}
+
+/// Of the directory of a file that is shown, nothing else is.
+#[test]
+fn a_file_alone_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["file", "other"] {
+        fs::write(dir.path().join(name), name).expect("a file");
+    }
+    let above = File::open(dir.path()).expect("the directory").into();
+    let (mut cell, _remote) = cell_with(HostMount::of_file(above, c"file".into(), false));
+    let (found, bytes) = cell.call(&by_path(Op::Stat, ""), b"");
+    assert_eq!(found, Ok(0));
+    assert_eq!(HostAttr::read_from_bytes(&bytes).expect("attributes").size, 4);
+    let open = |path: &str, flags: i32| {
+        let mut open = by_path(Op::Open, path);
+        (open.arg[1], open.arg[2], open.arg[3]) = (flags as u64, 0o600, 1);
+        open
+    };
+    assert!(cell.call(&open("", libc::O_RDWR), b"").0.is_ok());
+    for path in ["other", ".", "..", "../x", "file"] {
+        for op in [Op::Stat, Op::ReadLink, Op::ReadDir, Op::Walk, Op::Unlink, Op::MakeDir, Op::Create] {
+            let asked = by_path(op, path);
+            let refused = cell.call(&asked, path.as_bytes()).0;
+            assert_eq!(refused, Err(Errno::ENOTDIR), "{op:?} {path}");
+        }
+        let refused = cell.call(&open(path, libc::O_RDONLY), path.as_bytes()).0;
+        assert_eq!(refused, Err(Errno::ENOTDIR), "{path}");
+    }
+    // Nor is anything made there.
+    let temporary = libc::O_TMPFILE | libc::O_RDWR;
+    assert_eq!(cell.call(&open("", temporary), b"").0, Err(Errno::ENOTDIR));
+    fs::remove_file(dir.path().join("file")).expect("removed");
+    assert_eq!(cell.call(&open("", libc::O_CREAT | libc::O_RDWR), b"").0, Err(Errno::ENOENT));
+    assert!(!dir.path().join("file").exists());
 }
 
 /// A walk opens what it ends at, if that was asked for and it is a regular file.

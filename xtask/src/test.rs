@@ -54,7 +54,10 @@ const PARTS: &[Part] = &[
         cases("resize")?;
         cases("extents")
     }),
-    ("processes", "processes come and go, and leave nothing behind", || cases("processes")),
+    ("processes", "processes come and go, and leave nothing behind", || {
+        cases("processes")?;
+        cases("command_line")
+    }),
     ("confinement", "a hostile program gets nowhere", || cases("confinement")),
     ("inspect", "live cells are looked at from outside", || cases("inspect")),
     ("conformance", "the platform contract means the same on host, nucleus and simulator", conformance),

@@ -1,0 +1,249 @@
+//! `atoll`'s command line: what it refuses, what it passes on, and how it ends.
+#![allow(unsafe_code, reason = "asks for an id, and sends signals")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use atoll_tests::{Failed, Outcome, Trial, arguments, atoll, run};
+
+fn main() {
+    let trials = vec![
+        Trial::test("what_is_wrong_is_said", what_is_wrong_is_said),
+        Trial::test("output_that_is_lost_is_an_error", output_that_is_lost_is_an_error),
+        Trial::test("environment", environment),
+        Trial::test("signals", signals),
+        Trial::test("one_file_as_a_volume", one_file_as_a_volume),
+        Trial::test("a_name_twice", a_name_twice),
+        Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
+        Trial::test("no_thread_to_be_had", no_thread_to_be_had),
+    ];
+    libtest_mimic::run(&arguments(), trials).exit();
+}
+
+type Done = Result<(), Failed>;
+
+fn ran(args: &[&str]) -> Result<Outcome, Failed> {
+    let mut command = Command::new(atoll());
+    command.args(args);
+    Ok(run(command, Duration::from_secs(60))?)
+}
+
+fn is_root() -> bool {
+    // SAFETY: asks for an id.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Exit status, and a part of what is said.
+fn what_is_wrong_is_said() -> Done {
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["run", "--corse", "2", "--", "true"], 125, "--cores"),
+        (&["run", "--cores", "0", "--", "true"], 125, "a cell can have 1 to 256"),
+        (&["run", "--cores", "300", "--", "true"], 125, "a cell can have 1 to 256"),
+        (&["run", "--platform", "nucleus", "--cores", "65", "--", "true"], 125, "a cell can have 1 to 64"),
+        (&["run", "--memory", "1.5G", "--", "true"], 125, "write for example 512M"),
+        (&["run", "--name", "a b", "--", "true"], 125, "letters, digits"),
+        (&["run", "--env", "=x", "--", "true"], 125, "NAME=VALUE"),
+        (&["run", "--user", "0:", "--", "true"], 125, "UID:GID"),
+        (
+            &["run", "--volume", "/nowhere:/mnt", "--", "true"],
+            125,
+            "--volume /nowhere:/mnt: opening /nowhere",
+        ),
+        (
+            &["run", "--volume", "/etc:/mnt", "--volume", "/usr:/mnt", "--", "true"],
+            125,
+            "another volume is on /mnt",
+        ),
+        (&["run", "--volume", "/dev/null:/mnt", "--", "true"], 125, "neither a directory nor a file"),
+        (&["run", "--rootfs", "/etc/passwd", "--", "true"], 125, "--rootfs: /etc/passwd is not a directory"),
+        (&["run", "--", "/etc/passwd"], 126, "not executable"),
+        (&["run", "--", "/etc"], 126, "is a directory"),
+        (&["run", "--", "/nowhere"], 127, "not found in the cell"),
+        // What is behind the program is its own.
+        (&["run", "--cores", "1", "sh", "-c", "exit 7"], 7, ""),
+        (&["boot"], 125, "<CONFIG>"),
+        (&["ps"], 2, "<CELL>"),
+        (&["ps", "there-is-none"], 1, "there is no cell"),
+        (&["resize", "x", "--cores", "2", "--force"], 2, "--force"),
+    ];
+    for (args, status, said) in cases {
+        let outcome = ran(args)?;
+        if outcome.status != *status || !outcome.stderr.contains(said) {
+            return Err(format!("{args:?}: status {}: {}", outcome.status, outcome.stderr).into());
+        }
+    }
+    Ok(())
+}
+
+/// A full disk behind standard output is told; a reader that has gone is not.
+fn output_that_is_lost_is_an_error() -> Done {
+    for args in [&["ls"][..], &["ls", "--json"], &["syscalls", "read"]] {
+        let lost = Command::new(atoll()).args(args).stdout(File::create("/dev/full")?).output()?;
+        if lost.status.code() != Some(1) || !String::from_utf8_lossy(&lost.stderr).contains("No space left") {
+            return Err(format!("{args:?} > /dev/full: {lost:?}").into());
+        }
+        let (read, write) = std::io::pipe()?;
+        drop(read);
+        let unread = Command::new(atoll()).args(args).stdout(write).output()?;
+        if !unread.status.success() || !unread.stderr.is_empty() {
+            return Err(format!("{args:?} | true: {unread:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// HOME is that of whom the program runs as.
+fn environment() -> Done {
+    let home = |options: &[&str]| -> Result<String, Failed> {
+        let args = [&["run", "--cores", "1"], options, &["--", "sh", "-c", "echo \"$HOME\""]].concat();
+        let Outcome { status: 0, stdout, .. } = ran(&args)? else { return Err(format!("{args:?}").into()) };
+        Ok(stdout.trim().into())
+    };
+    let own = std::env::var("HOME").unwrap_or_default();
+    let mut wanted =
+        vec![(vec![], &own[..]), (vec!["--env", "HOME=/x"], "/x"), (vec!["--env", "HOME"], &own[..])];
+    if is_root() {
+        wanted.push((vec!["--env", "A=1"], "/root"));
+        // Debian's base-passwd has it.
+        wanted.push((vec!["--user", "games"], "/usr/games"));
+        wanted.push((vec!["--user", "65533:65533"], "/"));
+        wanted.push((vec!["--user", "games", "--env", "HOME=/x"], "/x"));
+    }
+    for (options, home_is) in wanted {
+        let found = home(&options)?;
+        if found != home_is {
+            return Err(format!("{options:?}: HOME is {found}, not {home_is}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Every signal that a process can handle and that does not tell of its own faults or children.
+fn signals() -> Done {
+    const SCRIPT: &str = "
+import os, signal
+left = set(range(1, 32)) - {9, 19, 17, 11, 7, 8, 4, 31} | set(range(34, 65))
+def got(number, frame):
+    left.discard(number)
+    print(number, flush=True)
+for number in left:
+    signal.signal(number, got)
+print('ready', flush=True)
+while left:
+    signal.pause()
+";
+    let mut child = Command::new(atoll())
+        .args(["run", "--cores", "1", "--", "/usr/bin/python3", "-c", SCRIPT])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+    let mut next = || lines.next().transpose();
+    if next()?.as_deref() != Some("ready") {
+        return Err("the program did not begin".into());
+    }
+    let all = (1..32).filter(|n| ![9, 19, 17, 11, 7, 8, 4, 31].contains(n)).chain(34..65);
+    for number in all {
+        // SAFETY: to a process of ours.
+        unsafe { libc::kill(child.id() as i32, number) };
+        let line = next()?;
+        if line != Some(number.to_string()) {
+            child.kill()?;
+            return Err(format!("signal {number}: {line:?}").into());
+        }
+    }
+    let status = child.wait()?;
+    if status.success() { Ok(()) } else { Err(format!("{status}").into()) }
+}
+
+/// What is in the same directory isn't the cell's.
+fn one_file_as_a_volume() -> Done {
+    const SCRIPT: &str = "
+cat /etc/app/conf; echo more >>/etc/app/conf; cat /etc/app/conf
+ls -A /etc/app; cat /etc/app/conf/x /etc/app/other; rm /etc/app/conf
+stat -c %F /etc/app/conf; echo x >/etc/hostname; cat /etc/hostname
+";
+    let dir = tempfile::tempdir()?;
+    for (name, text) in [("conf", "one\n"), ("other", "secret\n"), ("read", "only\n")] {
+        std::fs::write(dir.path().join(name), text)?;
+    }
+    let top = dir.path().display();
+    let (conf, read) = (format!("{top}/conf:/etc/app/conf"), format!("{top}/read:/etc/hostname:ro"));
+    let Outcome { stdout, stderr, .. } =
+        ran(&["run", "--cores", "1", "--volume", &conf, "--volume", &read, "--", "sh", "-c", SCRIPT])?;
+    let right = "one\none\nmore\nconf\nregular file\nonly\n";
+    let refused = [
+        "conf/x: Not a directory",
+        "other: No such file",
+        "Device or resource busy",
+        "Read-only file system",
+    ];
+    if stdout != right || refused.iter().any(|why| !stderr.contains(why)) {
+        return Err(format!("{stdout}{stderr}").into());
+    }
+    let now = std::fs::read_to_string(dir.path().join("conf"))?;
+    if now == "one\nmore\n" { Ok(()) } else { Err(now.into()) }
+}
+
+/// The second cell of a name goes by another, and says so.
+fn a_name_twice() -> Done {
+    let name = format!("twice-{}", std::process::id());
+    let mut first = Command::new(atoll())
+        .args(["run", "--cores", "1", "--name", &name, "--", "sh", "-c", "echo on; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    first.stdout.as_mut().ok_or("no output")?.read_exact(&mut [0; 3])?;
+    // It gets its name beside the program's beginning.
+    let there = || ran(&["ls"]).map(|ls| ls.stdout.contains(&name));
+    for _ in 0..100 {
+        if there()? {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let second = ran(&["run", "--cores", "1", "--name", &name, "--", "sleep", "0.5"])?;
+    drop(first.stdin.take());
+    first.wait()?;
+    let right = format!("atoll: a cell {name:?} runs already: `atoll ls` shows this one as {name}-");
+    if second.stderr.starts_with(&right) { Ok(()) } else { Err(second.stderr.into()) }
+}
+
+/// Where the cell has file systems of its own, nothing is made in a directory of the host.
+fn a_root_is_left_as_it_was() -> Done {
+    let dir = tempfile::tempdir()?;
+    std::fs::create_dir(dir.path().join("bin"))?;
+    std::fs::copy("/bin/busybox", dir.path().join("bin/busybox"))?;
+    let root = dir.path().display().to_string();
+    let script = "echo x >/var/tmp/x && cat /var/tmp/x";
+    let outcome = ran(&["run", "--cores", "1", "--rootfs", &root, "--", "/bin/busybox", "sh", "-c", script])?;
+    let mut left: Vec<_> = std::fs::read_dir(&dir)?.flatten().map(|e| e.file_name()).collect();
+    left.sort();
+    if outcome.stdout != "x\n" || left != ["bin"] {
+        return Err(format!("{left:?}: {}{}", outcome.stdout, outcome.stderr).into());
+    }
+    Ok(())
+}
+
+/// A host that refuses threads is told of, at whichever of them that is; the supervisor does not crash.
+fn no_thread_to_be_had() -> Done {
+    if !is_root() {
+        // Who is no root has other processes that count, too.
+        return Ok(());
+    }
+    // A user that has nothing else.
+    const USER: &str = "4242";
+    for most in 1..16 {
+        let limit =
+            format!("ulimit -u {most}; exec setpriv --reuid {USER} --regid {USER} --clear-groups \"$@\"");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &limit, "sh"]).arg(atoll()).args(["run", "--cores", "1", "--", "true"]);
+        command.env("HOME", "/nonexistent");
+        let Outcome { status, stderr, hung, .. } = run(command, Duration::from_secs(60))?;
+        if hung || !matches!(status, 0 | 2 | 125 | 126) || stderr.contains("panicked") {
+            return Err(format!("{most} processes: status {status}, hung: {hung}: {stderr}").into());
+        }
+    }
+    Ok(())
+}
