@@ -197,7 +197,8 @@ fn models() -> Result<()> {
             "atoll-sync",
             "--package",
             "atoll-grid",
-            "--release",
+            "--profile",
+            "models",
             "--target-dir",
             "target/loom",
         ])
