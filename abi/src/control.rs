@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 23;
+pub const ABI_VERSION: u32 = 24;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -557,6 +557,8 @@ pub struct BootConfig {
     pub lazy_unmap: bool,
     /// Programs' code stays as it is: no system-call site is rewritten.
     pub keep_code: bool,
+    /// Whoever started the cell has job control: what stops its first program stops the cell's supervisor ([`Op::Stop`](crate::service::Op)).
+    pub in_job: bool,
     /// How memory is brought in for programs that don't say otherwise.
     pub paging: Paging,
     /// What a file says of that.

@@ -132,6 +132,9 @@ pub enum Op {
     /// `extra` is [`WALK_OPENED`] and a handle, or 0 if there can't be one. [`HostChanged`] into `c`. `arg[3]` = 1: pass the file
     /// descriptor, too.
     Create,
+    /// The first program has been stopped by signal `arg[0]`, and whoever started the cell is to see that: the supervisor stops, as far as
+    /// somebody can continue it, and answers when it goes on. Value: 0.
+    Stop,
 }
 
 /// Tables of /proc/net that a cell can read.
@@ -151,7 +154,7 @@ impl Op {
     /// or opens is read. None: it is done when others do something, as what a stream's other end does.
     pub const fn resource(self) -> Option<Resource> {
         match self {
-            Op::Nop | Op::StreamRead | Op::StreamWrite => None,
+            Op::Nop | Op::StreamRead | Op::StreamWrite | Op::Stop => None,
             Op::Stat
             | Op::ReadDir
             | Op::ReadLink
@@ -207,7 +210,7 @@ impl Op {
     }
 
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 39] = [
+    pub const ALL: [Op; 40] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -247,6 +250,7 @@ impl Op {
         Op::Route,
         Op::Interface,
         Op::Create,
+        Op::Stop,
     ];
 
     /// The operation with this number.

@@ -713,6 +713,7 @@ fn boot_config(
         verbose: o.verbose,
         lazy_unmap: o.lazy_unmap,
         keep_code: o.keep_code,
+        in_job: atoll_supervisor::jobs::is_in_job(),
         paging: match o.paging {
             Paging::Usual => control::Paging::Usual,
             Paging::Demand => control::Paging::Demand,
@@ -1025,7 +1026,15 @@ pub mod signals {
         if own {
             return;
         }
-        ARRIVED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        let bit = |signal: i32| 1u64 << (signal - 1);
+        let stops = bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
+        // What continues takes back what would stop, and the other way round (signal(7)).
+        if signal == libc::SIGCONT {
+            ARRIVED.fetch_and(!stops, Ordering::SeqCst);
+        } else if stops & bit(signal) != 0 {
+            ARRIVED.fetch_and(!bit(libc::SIGCONT), Ordering::SeqCst);
+        }
+        ARRIVED.fetch_or(bit(signal), Ordering::SeqCst);
         let fd = PIPE.load(Ordering::Relaxed) as i32;
         // SAFETY: writes one byte to our own pipe; a full pipe has been noticed already.
         unsafe { libc::write(fd, [0u8].as_ptr().cast(), 1) };

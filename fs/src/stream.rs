@@ -279,6 +279,10 @@ impl File for Stream {
                 Ok(k) => {
                     books::moved(Resource::DeviceWrite, k);
                     done += k as usize;
+                    // The rest was not taken, and is the caller's to write again.
+                    if k < n {
+                        break;
+                    }
                 }
                 Err(e) if done == 0 => return Err(e),
                 Err(_) => break,

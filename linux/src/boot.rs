@@ -185,6 +185,7 @@ pub fn boot() {
         foreground: AtomicU32::new(0),
         cpu: Cpu { model: config.cpu_model.clone(), flags: config.cpu_flags.clone(), khz: config.cpu_khz },
         core_pattern: Mutex::new(crate::core_dump::PATTERN.to_vec()),
+        in_job: config.in_job,
         randomize: AtomicBool::new(config.randomize),
         paging: config.paging,
         memory_policy: config.memory_policy.clone(),
@@ -401,6 +402,13 @@ fn meant_by(signal: u32) -> Vec<Arc<Process>> {
     if keyboard && foreground != 0 {
         let mut all = crate::process::all_processes();
         all.retain(|p| p.pgid.load(Ordering::Relaxed) == foreground);
+        all
+    } else if signal == linux::SIGCONT {
+        // A shell continues all of a job.
+        let first = crate::process::find_process(crate::process::first_pid());
+        let group = first.map(|p| p.pgid.load(Ordering::Relaxed));
+        let mut all = crate::process::all_processes();
+        all.retain(|p| Some(p.pgid.load(Ordering::Relaxed)) == group);
         all
     } else {
         crate::process::find_process(crate::process::first_pid()).into_iter().collect()

@@ -5,11 +5,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use atoll_abi::service::{Op, Request};
 use atoll_abi::{Errno, Result};
 use linux_raw_sys::general as linux;
 
 use crate::current;
-use crate::process::{Life, Process, Task, all_processes, world};
+use crate::process::{Life, Process, Task, all_processes, first_pid, world};
 use crate::types::Siginfo;
 use crate::{pty, signal};
 
@@ -29,6 +30,17 @@ fn session_of(process: &Process) -> u32 {
     process.sid.load(Ordering::Relaxed)
 }
 
+/// A process has stopped by a signal: if it is the first, who started the cell sees that as of any other program. Returns when that is
+/// continued, and with it, as a rule, the process.
+pub fn tell_outside(process: &Process, number: u32) {
+    if world().in_job && process.pid == first_pid() && matches!(*process.life.lock(), Life::Stopped(_)) {
+        let mut request = Request::new(Op::Stop);
+        request.arg[0] = number.into();
+        // Where nobody can do it, only the cell's own processes see it.
+        let _ = atoll_task::call(request);
+    }
+}
+
 /// Sends a signal of the kernel's to all of a process group.
 pub fn signal_group(group: u32, number: u32) {
     if group == 0 {
@@ -44,8 +56,11 @@ pub fn signal_group(group: u32, number: u32) {
 /// Is there nobody of its session beside the group, a parent of one of it, who could continue it? Without the process `without`.
 fn is_orphaned(group: u32, without: Option<&Process>) -> bool {
     let is_held = |p: &Arc<Process>| {
-        let parent = p.parent.lock().upgrade();
-        parent.is_some_and(|parent| group_of(&parent) != group && session_of(&parent) == session_of(p))
+        match p.parent.lock().upgrade() {
+            Some(parent) => group_of(&parent) != group && session_of(&parent) == session_of(p),
+            // A shell outside.
+            None => world().in_job && p.pid == first_pid(),
+        }
     };
     let counts = |p: &&Arc<Process>| {
         group_of(p) == group

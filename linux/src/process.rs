@@ -624,6 +624,8 @@ pub struct World {
     pub session: AtomicU32,
     /// See [`World::session`].
     pub foreground: AtomicU32,
+    /// Whoever started the cell can continue its first program.
+    pub in_job: bool,
     /// What the machine says of its processors.
     pub cpu: Cpu,
     /// `/proc/sys/kernel/core_pattern`.

@@ -564,6 +564,7 @@ fn deliver(task: &Task, frame: &mut UserFrame, info: Siginfo, action: SigactionC
                 // Nobody is there who could continue it.
                 if signal == linux::SIGSTOP || !jobs::is_own_orphaned(&task.process) {
                     stop(task, signal);
+                    jobs::tell_outside(&task.process, signal);
                 }
                 return false;
             }

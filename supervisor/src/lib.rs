@@ -19,6 +19,7 @@ pub mod filter;
 pub mod growth;
 pub mod image;
 pub mod inspect;
+pub mod jobs;
 pub mod launch;
 pub mod memory;
 pub mod neighbours;

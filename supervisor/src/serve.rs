@@ -25,6 +25,7 @@ use atoll_abi::service::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::jobs;
 use crate::memory::Mapping;
 use crate::say;
 use crate::sockets;
@@ -614,6 +615,10 @@ impl Server {
                 Reply::value(0)
             }
             Op::Walk => self.walk(r),
+            Op::Stop => {
+                jobs::stop(r.arg[0]);
+                Reply::value(0)
+            }
             // Here a cell is shown files, no disks.
             Op::DiskRead => Err(Errno::ENODEV),
             Op::ReadDir => self.read_dir(r),

@@ -18,6 +18,7 @@ fn main() {
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
         Trial::test("no_thread_to_be_had", no_thread_to_be_had),
+        Trial::test("a_job_of_a_shell", a_job_of_a_shell),
     ];
     libtest_mimic::run(&arguments(), trials).exit();
 }
@@ -246,4 +247,86 @@ fn no_thread_to_be_had() -> Done {
         }
     }
     Ok(())
+}
+
+/// A cell is a job as any other program: what stops its first program, a key or a signal, shows in the shell that started it, and fg and bg
+/// continue it. Compared with the program on Linux.
+fn a_job_of_a_shell() -> Done {
+    // bash on a terminal; each line is typed when what is before it has come.
+    const SCRIPT: &str = r#"
+import os, pty, re, select, sys, time
+run = sys.argv[1]
+pid, fd = pty.fork()
+if pid == 0:
+    os.environ.update(PS1='$ ', TERM='dumb', INPUTRC='/dev/null', HISTFILE='')
+    os.execvp('bash', ['bash', '--norc', '--noediting', '-i'])
+seen = b''
+def until(what):
+    global seen
+    end = time.time() + 20
+    while not re.search(what, seen):
+        if not select.select([fd], [], [], max(0, end - time.time()))[0]:
+            print('waited for', what, 'and saw', seen)
+            sys.exit(1)
+        seen += os.read(fd, 4096)
+    found = re.search(what, seen)
+    seen = seen[found.end():]
+    print(found.group().decode().strip())
+def types(text):
+    # bash does not hear of a job that stops while it is being continued.
+    time.sleep(0.2)
+    os.write(fd, text)
+until(rb'\$ ')
+types(b'stty -echo\n')
+until(rb'\$ ')
+types(run.encode() + b" sh -c 'trap : WINCH; echo begun; while :; do sleep 0.05; echo on; done'\n")
+until(rb'begun\r\n')
+until(rb'on\r\n')
+types(b'\x1a')
+until(rb'\[1\]\+  Stopped')
+until(rb'\$ ')
+time.sleep(0.3)
+while select.select([fd], [], [], 0)[0]:
+    seen += os.read(fd, 4096)
+print('still' if b'on' not in seen else 'runs on', seen)
+types(b'fg\n')
+until(rb'on\r\n')
+types(b'\x1a')
+until(rb'Stopped')
+types(b'bg\n')
+until(rb'on\r\n')
+types(b'kill -STOP %1; sleep 0.1; jobs\n')
+until(rb'Stopped|stopped')
+types(b'fg\n')
+until(rb'on\r\n')
+types(b'\x03')
+until(rb'\$ ')
+# One that would read in the background.
+types(run.encode() + b" cat &\n")
+until(rb'\[1\] ')
+until(rb'\$ ')
+time.sleep(1)
+types(b'\n')
+until(rb'\[1\]\+  Stopped')
+types(b'fg\n')
+time.sleep(0.3)
+types(b'hello\n')
+until(rb'hello\r\n')
+types(b'\x04')
+until(rb'\$ ')
+types(b'exit\n')
+os.waitpid(pid, 0)
+"#;
+    let runs = ["".to_string(), format!("{} run --cores 1 --", atoll().display())];
+    let mut said = Vec::new();
+    for prefix in runs {
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", SCRIPT, &prefix]);
+        let Outcome { status, stdout, stderr, hung } = run(command, Duration::from_secs(120))?;
+        if status != 0 || hung {
+            return Err(format!("{prefix:?}: status {status}, hung: {hung}: {stdout}{stderr}").into());
+        }
+        said.push(stdout);
+    }
+    if said[0] == said[1] { Ok(()) } else { Err(format!("Linux: {}\na cell: {}", said[0], said[1]).into()) }
 }
