@@ -379,6 +379,9 @@ impl Core {
             for set in [SS::set_reg, DS::set_reg, ES::set_reg] {
                 set(x86_64::structures::gdt::SegmentSelector(0));
             }
+            // A reset leaves a local descriptor table at address 0 (Intel SDM volume 3, section 10.1.1), where a cell may have
+            // memory: its descriptors would be ring 3's to write, call gates among them.
+            asm!("lldt {:x}", in(reg) 0u16, options(nostack, preserves_flags));
             load_tss(selector);
             self.idt.load_unsafe();
         }

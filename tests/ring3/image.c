@@ -548,6 +548,12 @@ void begin(u64 core)
 		// A block that was given for page tables is out of reach.
 		call(GIVE, memory - BLOCK, 0);
 		*(volatile char *)(MEMORY + memory - 1) = 0;
+	case 25:
+		// There is no local descriptor table, not even one at address 0, with a data segment for ring 3 in it.
+		call4(MAP, 0, PAGE, 3, 0);
+		((volatile u64 *)MEMORY)[0] = 0x00cff3000000ffff;
+		__asm__ volatile("mov %0, %%ds" : : "r"(7));
+		call(0, 0, 0);
 	case 23:
 		end_with(device_attacks(memory, 1));
 	case 24:

@@ -228,23 +228,24 @@ fn keeps_to_nodes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What images of `tests/ring3/image.c` try, and the exception that each ends by.
-const ATTACKS: &[(&str, &str)] = &[
-    ("read-nucleus", "exception 14 error 0x5"),
-    ("write-direct-map", "exception 14 error 0x7"),
-    ("hlt", "exception 13"),
-    ("cli", "exception 13"),
-    ("write-code", "exception 14 error 0x7"),
-    ("write-constant", "exception 14 error 0x7"),
-    ("run-data", "exception 14 error 0x15"),
-    ("beyond-memory", "exception 14 error 0x6"),
-    ("page-tables", "exception 13"),
-    ("wrmsr", "exception 13"),
-    ("port", "exception 13"),
-    ("no-stack", "exception 14 error 0x6"),
-    ("interrupt", "exception 13"),
-    ("undefined", "exception 6"),
-    ("lgdt", "exception 13"),
+/// What images of `tests/ring3/image.c` try, its number there, and the exception that each ends by.
+const ATTACKS: &[(&str, usize, &str)] = &[
+    ("read-nucleus", 1, "exception 14 error 0x5"),
+    ("write-direct-map", 2, "exception 14 error 0x7"),
+    ("hlt", 3, "exception 13"),
+    ("cli", 4, "exception 13"),
+    ("write-code", 5, "exception 14 error 0x7"),
+    ("write-constant", 6, "exception 14 error 0x7"),
+    ("run-data", 7, "exception 14 error 0x15"),
+    ("beyond-memory", 8, "exception 14 error 0x6"),
+    ("page-tables", 9, "exception 13"),
+    ("wrmsr", 10, "exception 13"),
+    ("port", 11, "exception 13"),
+    ("no-stack", 12, "exception 14 error 0x6"),
+    ("interrupt", 13, "exception 13"),
+    ("undefined", 14, "exception 6"),
+    ("lgdt", 15, "exception 13"),
+    ("ldt", 25, "exception 13 error 0x4"),
 ];
 
 /// Compiles `tests/ring3/image.c` to try this.
@@ -279,10 +280,10 @@ fn cells_are_held_off() -> Result<(), Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let mut files = vec!["boot.conf".to_string()];
     let mut configuration = String::new();
-    for n in 0..=ATTACKS.len() {
-        let name = format!("image{n}");
-        compile(&dir.path().join(&name), n, 0)?;
-        let cell = n.checked_sub(1).map_or("first", |n| ATTACKS[n].0);
+    let first = ("first", 0, "");
+    for (cell, what, _) in core::iter::once(&first).chain(ATTACKS) {
+        let name = format!("image{what}");
+        compile(&dir.path().join(&name), *what, 0)?;
         configuration +=
             &format!("cell {cell}\n cores 1\n memory 32M\n runtime {name}\n restart on-failure:1\n run x\n");
         files.push(name);
@@ -290,7 +291,7 @@ fn cells_are_held_off() -> Result<(), Failed> {
     configuration += "cell last\n cores 2\n memory 200M\n runtime image0\n run x\n";
     let module = module_of(dir.path(), &configuration, &files)?;
     let outcome = boot("q35", ATTACKS.len() + 4, 1024, "", Some(&module))?;
-    for (cell, exception) in ATTACKS {
+    for (cell, _, exception) in ATTACKS {
         let line = |l: &str| l.starts_with(&format!("nucleus: cell {cell}, core ")) && l.contains(exception);
         if outcome.stdout.lines().filter(|l| line(l)).count() != 2 {
             return Err(format!("{cell} is not ended by {exception}, twice:\n{}", outcome.stdout).into());
