@@ -5,7 +5,7 @@
 use core::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use atoll_formats::clock::{self as formats, Leaves, Time};
+use atoll_formats::clock::{self as formats, Leaves, Rate, Time};
 use raw_cpuid::{CpuId, Hypervisor};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
@@ -27,7 +27,7 @@ const PATIENCE: u32 = 1_000_000;
 static BASE: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds a count, times 2^32.
 static SCALE: AtomicU64 = AtomicU64::new(0);
-/// Counts a nanosecond, times 2^32.
+/// The inverse of that.
 static INVERSE: AtomicU64 = AtomicU64::new(0);
 /// Counts of the APIC's timer a nanosecond, times 2^32.
 static APIC_SCALE: AtomicU64 = AtomicU64::new(0);
@@ -199,14 +199,25 @@ pub fn start(apic: Apic) -> Result<(), &'static str> {
     let roughly = || Some((leaves.rough()?, "the processor's name: it may be a percent off"));
     let (hz, by) = known.or(by_timer).or_else(roughly).ok_or("this machine has no timer that is known")?;
     say!("clock: {}.{:03} MHz by {by}", hz / 1_000_000, hz / 1000 % 1000);
-    SCALE.store(ratio(1_000_000_000, hz), Ordering::Relaxed);
-    INVERSE.store(ratio(hz, 1_000_000_000), Ordering::Relaxed);
+    let rate = Rate::of(hz);
+    SCALE.store(rate.scale, Ordering::Relaxed);
+    INVERSE.store(rate.inverse, Ordering::Relaxed);
     Ok(())
 }
 
-/// Nanoseconds since the start.
+/// How fast the counter counts; before that is known, not at all.
+fn rate() -> Rate {
+    Rate { scale: SCALE.load(Ordering::Relaxed), inverse: INVERSE.load(Ordering::Relaxed) }
+}
+
+/// Counts since the start.
+fn counts() -> u64 {
+    counter().wrapping_sub(BASE.load(Ordering::Relaxed))
+}
+
+/// Nanoseconds since the start; 0 until it is known how fast the counter counts.
 pub fn now() -> u64 {
-    scaled(counter().wrapping_sub(BASE.load(Ordering::Relaxed)), SCALE.load(Ordering::Relaxed))
+    rate().ns(counts())
 }
 
 /// What a cell reads the clock by: base, scale, realtime.
@@ -218,23 +229,20 @@ pub fn parameters() -> [u64; 3] {
 pub fn arm(apic: Apic, deadline: u64) {
     /// Who wants one later gets one then, and asks again, ns.
     const LONGEST: u64 = 3_600_000_000_000;
-    let deadline = if deadline == u64::MAX { deadline } else { deadline.min(now() + LONGEST) };
-    if BY_DEADLINE.load(Ordering::Relaxed) {
-        let at = match deadline {
-            u64::MAX => 0,
-            ns => (BASE.load(Ordering::Relaxed) + scaled(ns, INVERSE.load(Ordering::Relaxed))).max(1),
-        };
-        // SAFETY: the timer is in this mode.
-        return unsafe { Msr::new(TSC_DEADLINE).write(at) };
+    let by_deadline = BY_DEADLINE.load(Ordering::Relaxed);
+    // SAFETY: the timer is in this mode.
+    let set = |at| unsafe { Msr::new(TSC_DEADLINE).write(at) };
+    if deadline == u64::MAX {
+        return if by_deadline { set(0) } else { apic.count_down(0) };
     }
-    let counts = match deadline {
-        u64::MAX => 0,
-        ns => {
-            let counts = scaled(ns.saturating_sub(now()), APIC_SCALE.load(Ordering::Relaxed));
-            counts.clamp(1, u64::from(u32::MAX)) as u32
-        }
-    };
-    apic.count_down(counts);
+    let (rate, counts) = (rate(), counts());
+    let now = rate.ns(counts);
+    let deadline = deadline.min(now + LONGEST);
+    if by_deadline {
+        return set(BASE.load(Ordering::Relaxed).wrapping_add(rate.when(counts, deadline)).max(1));
+    }
+    let counts = scaled(deadline.saturating_sub(now), APIC_SCALE.load(Ordering::Relaxed));
+    apic.count_down(counts.clamp(1, u64::from(u32::MAX)) as u32);
 }
 
 /// Is the timer of the kind that takes deadlines?

@@ -61,7 +61,7 @@ fn is_whole(version: u32) -> bool {
 impl Time {
     /// KVM's time at another value of the counter, nanoseconds.
     pub fn at(&self, counter: u64) -> u64 {
-        let scaled = |counts: u64| ((u128::from(counts) * u128::from(self.scale)) >> 32) as u64;
+        let scaled = |counts| scaled(counts, self.scale);
         match counter.checked_sub(self.counter) {
             Some(later) => self.ns.saturating_add(scaled(later)),
             None => self.ns.saturating_sub(scaled(self.counter - counter)),
@@ -71,6 +71,42 @@ impl Time {
     /// Counts a second.
     pub fn hz(&self) -> u64 {
         ((u128::from(SECOND) << 32) / u128::from(self.scale.max(1))).try_into().unwrap_or(u64::MAX)
+    }
+}
+
+/// How a counter's counts become nanoseconds, and nanoseconds counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Nanoseconds a count, times 2^32; rounded down.
+    pub scale: u64,
+    /// The inverse of that, and not of the frequency: counts a nanosecond, times 2^32; rounded up.
+    pub inverse: u64,
+}
+
+/// `value * by / 2^32`.
+fn scaled(value: u64, by: u64) -> u64 {
+    ((u128::from(value) * u128::from(by)) >> 32) as u64
+}
+
+impl Rate {
+    /// Of a counter of so many counts a second.
+    pub fn of(hz: u64) -> Rate {
+        let scale = ((u128::from(SECOND) << 32) / u128::from(hz.max(1))) as u64;
+        let inverse = (1u128 << 64).div_ceil(u128::from(scale.max(1)));
+        Rate { scale, inverse: inverse.try_into().unwrap_or(u64::MAX) }
+    }
+
+    /// The time after so many counts, ns.
+    pub fn ns(&self, counts: u64) -> u64 {
+        scaled(counts, self.scale)
+    }
+
+    /// How many counts there will have been when it is `deadline`, ns, as seen after `counts` of them: not before the
+    /// time is reached, and hardly later. Only the distance is converted: the two factors are not quite each
+    /// other's inverse, which would add up over the machine's life.
+    pub fn when(&self, counts: u64, deadline: u64) -> u64 {
+        let distance = deadline.saturating_sub(self.ns(counts));
+        counts.saturating_add(scaled(distance, self.inverse)).saturating_add(1)
     }
 }
 
@@ -172,7 +208,37 @@ mod tests {
         assert_eq!(Leaves::default().rough(), None);
     }
 
+    /// A deadline's count is not before its time, however long the machine has been up; and late by 10 ns for each second it is away at most.
+    #[test]
+    fn deadlines_hold_over_years() {
+        const DAY: u64 = 86_400 * SECOND;
+        for hz in [100_000_000, 999_999_937, 1_193_182_000, 2_300_000_123, 2_994_371_000, 5_700_000_001] {
+            let rate = Rate::of(hz);
+            for up in [0, 1, DAY, 30 * DAY, 1000 * DAY, 7000 * DAY] {
+                let counts = (u128::from(up) * u128::from(hz) / u128::from(SECOND)) as u64;
+                for wait in [0, 1, 1000, 50_000, SECOND, 3600 * SECOND] {
+                    let deadline = rate.ns(counts) + wait;
+                    let then = rate.ns(rate.when(counts, deadline));
+                    assert!(
+                        (deadline..deadline + 100 + wait / 100_000_000).contains(&then),
+                        "{hz} Hz, {up} ns: {then} for {deadline}"
+                    );
+                }
+                // One that has passed is due at once.
+                assert_eq!(rate.when(counts, rate.ns(counts) / 2), counts + 1);
+            }
+        }
+        assert!(Rate::of(0).when(0, u64::MAX) > 0 && Rate::of(u64::MAX).when(u64::MAX, u64::MAX) > 0);
+    }
+
     proptest! {
+        #[test]
+        fn deadlines_are_not_early(hz in SENSIBLE, counts in 0..1u64 << 60, wait in 0..3600 * SECOND) {
+            let rate = Rate::of(hz);
+            let deadline = rate.ns(counts).saturating_add(wait);
+            prop_assert!(rate.ns(rate.when(counts, deadline)) >= deadline);
+        }
+
         /// Any bytes are read or refused, and time goes forward.
         #[test]
         fn takes_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..40), a: u64, b: u64) {
