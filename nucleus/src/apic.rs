@@ -1,6 +1,7 @@
 //! The local APIC (Intel SDM volume 3, chapter 11): who this core is, and how it starts another.
 #![allow(unsafe_code, reason = "reads and writes the APIC's registers")]
 
+use core::arch::x86_64::{_mm_lfence, _mm_mfence};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use raw_cpuid::CpuId;
@@ -116,8 +117,12 @@ impl Apic {
                     core::hint::spin_loop();
                 }
             }
+            // Such a write waits for no store before it: who is interrupted is to see them all (Intel SDM volume 3, section
+            // 11.12.3).
             // SAFETY: the command register, whole.
             Apic::X2 => unsafe {
+                _mm_mfence();
+                _mm_lfence();
                 Msr::new(X2APIC + COMMAND / 16).write(u64::from(to) << 32 | u64::from(value))
             },
         }

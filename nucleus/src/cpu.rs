@@ -419,6 +419,11 @@ impl Core {
         self.set_space(cell.first_space());
         cores::enter(self.index, self.space());
         Apic::here().start_timer(clock::by_deadline());
+        // It may have ended before this core was of it: then the interrupt that says so found nobody. One that comes
+        // from here on waits for ring 3.
+        if cell.has_ended() {
+            leave(cell);
+        }
         clear_state();
         // SAFETY: the cell's own code, in its own space.
         unsafe { nucleus_enter(cell.entry, 0, number as u64, 0) }
@@ -504,11 +509,12 @@ impl Core {
     pub fn park(&self, cell: &'static crate::cell::Cell, deadline: u64) -> Answer {
         const WAKES: u32 = pending::NOTIFY | pending::DEVICE | pending::MAILBOX;
         while self.local().pending.load(Ordering::SeqCst) & WAKES == 0 && clock::now() < deadline {
-            self.set_timer(deadline);
-            self.sleep_for(cell);
+            // An interrupt that says so later ends the sleep.
             if cell.has_ended() {
                 leave(cell);
             }
+            self.set_timer(deadline);
+            self.sleep_for(cell);
         }
         self.set_timer(u64::MAX);
         self.look_at_timer();

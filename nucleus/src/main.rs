@@ -265,7 +265,7 @@ pub fn replace(cell: Cell, cores: u64) -> ! {
     // SAFETY: no core refers to the old one any more.
     unsafe { JOBS[cores.trailing_zeros() as usize].cell.load(Ordering::Relaxed).write(cell) };
     for core in (0..CORES_MAX).filter(|n| cores & 1 << n != 0) {
-        JOBS[core].given.store(true, Ordering::Release);
+        JOBS[core].given.store(true, Ordering::SeqCst);
         if core != Core::here().index {
             cores::interrupt(core);
         }

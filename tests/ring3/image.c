@@ -493,6 +493,9 @@ static void end_with(long line)
 void begin(u64 core)
 {
 	u64 memory = *(u64 *)(CONTROL + 24);
+	// It ends while its other cores begin.
+	if (WHAT == 26 && core == 0)
+		call(0, 1 << 8, 0);
 	while (core && WHAT == 17)
 		random_calls(memory, core);
 	while (core)
@@ -564,4 +567,4 @@ void begin(u64 core)
 }
 
 __asm__(".globl _start\n_start: movabs $stack_top, %rsp\n mov %rdi, %rax\n shl $13, %rax\n sub %rax, %rsp\n xor %ebp, %ebp\n movabs $begin, %rax\n call *%rax\n"
-	".bss\n.balign 16\n.skip 16384\nstack_top:\n.text\n");
+	".bss\n.balign 16\n.skip 32768\nstack_top:\n.text\n");

@@ -49,6 +49,7 @@ fn main() {
     trials.push(Trial::test("contract_is_kept", contract_is_kept));
     trials.push(Trial::test("mailboxes", mailboxes));
     trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
+    trials.push(Trial::test("cells_end_as_they_begin", cells_end_as_they_begin));
     trials.push(Trial::test("crashes_are_named", crashes_are_named));
     trials.push(Trial::test("devices_are_confined", || devices_are_confined(true)));
     trials.push(Trial::test("devices_reach_all_without_iommu", || devices_are_confined(false)));
@@ -350,18 +351,19 @@ fn contract_is_kept() -> Result<(), Failed> {
 /// Numbers of cases in `image.c`.
 const KEEPS: usize = 18;
 
-/// Cells that each run a case of `image.c`: name, case, more lines of its configuration.
-fn images(cells: &[(&str, usize, &str)], cores: usize) -> Result<Outcome, Failed> {
+/// Cells of so many cores that each run a case of `image.c`: name, case, more lines of its configuration.
+fn images(cells: &[(&str, usize, &str)], each: usize) -> Result<Outcome, Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
     let mut files = vec!["boot.conf".to_string()];
     let mut configuration = String::new();
     for (name, what, lines) in cells {
         compile(&dir.path().join(name), *what, 0)?;
-        configuration += &format!("cell {name}\n cores 1\n memory 40M\n runtime {name}\n{lines} run x\n");
+        configuration +=
+            &format!("cell {name}\n cores {each}\n memory 40M\n runtime {name}\n{lines} run x\n");
         files.push(name.to_string());
     }
     let module = module_of(dir.path(), &configuration, &files)?;
-    boot("microvm,acpi=off", cores, 512, "", Some(&module))
+    boot("microvm,acpi=off", each * cells.len(), 512, "", Some(&module))
 }
 
 /// A device of a hostile cell writes to its neighbour, to the nucleus, to the cell's own page tables: with an IOMMU
@@ -396,7 +398,7 @@ fn devices_are_confined(iommu: bool) -> Result<(), Failed> {
 fn mailboxes() -> Result<(), Failed> {
     let cells =
         [("ping", 19, " peer pong\n peer listener\n"), ("pong", 20, " peer ping\n"), ("listener", 21, "")];
-    let outcome = images(&cells, 3)?;
+    let outcome = images(&cells, 1)?;
     for (cell, ..) in cells {
         expect(&outcome, WELL, &format!("{cell}: line 0000\n"))?;
     }
@@ -406,7 +408,7 @@ fn mailboxes() -> Result<(), Failed> {
 /// A cell that writes into its page tables crashes, is reported and starts again, as often as it was asked for; its
 /// neighbour does not notice.
 fn crashed_cells_start_again() -> Result<(), Failed> {
-    let outcome = images(&[("crashes", 22, " restart on-failure:2\n"), ("keeps", KEEPS, "")], 2)?;
+    let outcome = images(&[("crashes", 22, " restart on-failure:2\n"), ("keeps", KEEPS, "")], 1)?;
     for says in [
         "cell crashes, core 0: exception 14 error 0x6 at ",
         "\nnucleus: stack: +0x",
@@ -417,6 +419,20 @@ fn crashed_cells_start_again() -> Result<(), Failed> {
     }
     let crashes = outcome.stdout.matches("nucleus: cell crashes was ended by signal 11\n").count();
     if crashes == 3 { Ok(()) } else { Err(format!("it crashed {crashes} times:\n{}", outcome.stdout).into()) }
+}
+
+/// Cells whose first core ends them while the others may still be on their way into it start again all the same.
+fn cells_end_as_they_begin() -> Result<(), Failed> {
+    let more = " restart on-failure:5\n";
+    let outcome = images(&[("short", 26, more), ("shorter", 26, more)], 4)?;
+    for cell in ["short", "shorter"] {
+        expect(&outcome, ILL, &format!("nucleus: cell {cell} starts again, for the 5. time\n"))?;
+        let ends = outcome.stdout.matches(&format!("nucleus: cell {cell} ended with status 1\n")).count();
+        if ends != 6 {
+            return Err(format!("{cell} ended {ends} times:\n{}", outcome.stdout).into());
+        }
+    }
+    Ok(())
 }
 
 /// What `atoll` says of a crash has the names of the runtime's functions, and their lines.
