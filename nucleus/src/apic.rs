@@ -62,6 +62,8 @@ impl Apic {
         let apic = Apic::here();
         // On.
         apic.write(SPURIOUS, 1 << 8 | u32::from(vector::SPURIOUS));
+        // Undivided, for who measures it as for who uses it: a reset leaves 2 (Intel SDM volume 3, section 11.5.4).
+        apic.write(DIVIDER, 0b1011);
         apic
     }
 
@@ -130,7 +132,6 @@ impl Apic {
 
     /// Sets the timer up: it interrupts once, by a deadline or by a count.
     pub fn start_timer(self, by_deadline: bool) {
-        self.write(DIVIDER, 0b1011);
         self.write(TIMER, u32::from(vector::TIMER) | if by_deadline { 0b10 << 17 } else { 0 });
         // The write must be seen before one of the deadline's MSR.
         core::sync::atomic::fence(Ordering::SeqCst);
