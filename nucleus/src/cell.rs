@@ -366,8 +366,6 @@ impl Cell {
     /// Makes the cell anew out of what it was made of, in the same memory. At once the first time; then it waits, each
     /// time twice as long, so that one that can't go on doesn't take all of the machine's console.
     fn start_again(&'static self) -> ! {
-        /// First and longest wait, ns.
-        const WAIT: (u64, u64) = (100_000_000, 10_000_000_000);
         // Ring 3 can't keep interrupts out, and who waits in the nucleus looks at whether the cell has ended.
         while self.left.load(Ordering::Acquire) < self.cores.len() - 1 {
             core::hint::spin_loop();
@@ -375,17 +373,18 @@ impl Cell {
         let mut parts = self.parts.clone();
         let me = Core::here();
         me.rest();
-        parts.devices.iter().for_each(Device::reset);
+        // One that goes on writes to memory that is about to be another's.
+        if let Some(device) = parts.devices.iter().find(|d| !d.reset()) {
+            say!("cell {}: {} can't be stopped", self.name(), device.name);
+            Self::finished(false)
+        }
         // Their tables lie in memory that is used anew.
         let mut devices = parts.devices.iter().filter_map(Device::function);
         if let Err(e) = devices.try_for_each(iommu::remove) {
             say!("cell {}: {e}", self.name());
             Self::finished(false)
         }
-        if parts.restarts > 0 {
-            let wait = WAIT.0.checked_shl(parts.restarts - 1).unwrap_or(WAIT.1).min(WAIT.1);
-            me.sleep(clock::now().saturating_add(wait));
-        }
+        me.sleep(clock::now().saturating_add(Restart::wait(parts.restarts)));
         parts.restarts += 1;
         say!("cell {} starts again, for the {}. time", parts.name, parts.restarts);
         let cores = parts.owns.cores;

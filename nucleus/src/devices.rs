@@ -13,6 +13,7 @@ use atoll_abi::control::{structure, transport};
 use atoll_partition::Extent;
 
 use crate::apic::vector;
+use crate::clock;
 use crate::iommu;
 use crate::memory::{FRAME, Frames};
 use crate::paging::AddressSpace;
@@ -61,15 +62,35 @@ pub enum Interrupt {
 }
 
 impl Device {
-    /// Stops it: it neither reads nor writes memory, until its driver starts it.
-    pub fn reset(&self) {
-        // SAFETY: its registers, mapped; to reset is always allowed (sections 4.1.4.3.1 and 4.2.3.1).
+    /// Stops it: it neither reads nor writes memory, until its driver starts it. Value: false if it does not say that it
+    /// has stopped.
+    #[must_use]
+    pub fn reset(&self) -> bool {
+        /// It may have much under way, ns.
+        const PATIENCE: u64 = 1_000_000_000;
+        // SAFETY: its registers, mapped; to reset is always allowed. It is over when the status reads 0 (Virtual I/O
+        // Device specification 1.3, sections 2.4, 4.1.4.3.1 and 4.2.3.1).
+        let status = || unsafe {
+            match self.interrupt {
+                Interrupt::Line(_) => ((self.mapped + STATUS) as *const u32).read_volatile(),
+                Interrupt::Messages(_) => ((self.mapped + STATUS_PCI) as *const u8).read_volatile().into(),
+            }
+        };
+        // SAFETY: as above.
         unsafe {
             match self.interrupt {
                 Interrupt::Line(_) => ((self.mapped + STATUS) as *mut u32).write_volatile(0),
                 Interrupt::Messages(_) => ((self.mapped + STATUS_PCI) as *mut u8).write_volatile(0),
             }
         }
+        let begun = clock::now();
+        while status() != 0 {
+            if clock::now().saturating_sub(begun) > PATIENCE {
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        true
     }
 
     /// Have registers of the two a page in common?

@@ -82,6 +82,15 @@ pub struct Restart {
 }
 
 impl Restart {
+    /// How long a cell waits that has started again so many times, ns: not at all, then 0.1 s, each time twice as long,
+    /// up to 10 s.
+    pub fn wait(restarts: u32) -> u64 {
+        const FIRST: u64 = 100_000_000;
+        const LONGEST: u64 = 10_000_000_000;
+        // The shift stays where it loses no bits.
+        restarts.checked_sub(1).map_or(0, |n| (FIRST << n.min(7)).min(LONGEST))
+    }
+
     fn parse(word: &str) -> Option<Restart> {
         let (when, most) = match word.split_once(':') {
             Some((when, most)) => (when, number(most).and_then(|n| u32::try_from(n).ok())?),
@@ -323,6 +332,14 @@ pub fn peers<'a>(config: &'a Config<'_>, name: &'a str) -> impl Iterator<Item = 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn waits_before_restarts() {
+        let milliseconds = |n| Restart::wait(n) / 1_000_000;
+        let first: Vec<u64> = (0..10).map(milliseconds).collect();
+        assert_eq!(first, [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert!((8..200).chain([u32::MAX - 1, u32::MAX]).all(|n| milliseconds(n) == 10_000));
+    }
 
     #[test]
     fn reads_what_it_documents() {
