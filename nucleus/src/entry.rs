@@ -79,7 +79,8 @@ multiboot_start:
     wrmsr
     mov eax, cr0
     and eax, ~(1 << 2)              // no emulation of the FPU
-    or eax, 1 << 31 | 1 << 16 | 1 << 1 | 1
+    // Paging, WP, NE (an x87 exception is one: Intel SDM volume 3, section 2.5), MP, PE.
+    or eax, 1 << 31 | 1 << 16 | 1 << 5 | 1 << 1 | 1
     mov cr0, eax
     lgdt [boot_gdt_pointer]
     // A far jump to 64-bit code, by a far return.
@@ -169,7 +170,7 @@ ap_32:
     wrmsr
     mov eax, cr0
     and eax, ~(1 << 2 | 1 << 29 | 1 << 30)  // FPU; caches on
-    or eax, 1 << 31 | 1 << 16 | 1 << 1 | 1
+    or eax, 1 << 31 | 1 << 16 | 1 << 5 | 1 << 1 | 1
     mov cr0, eax
     .byte 0xea                      // ljmp 8:ap_64
     .long {trampoline} + ap_64 - ap_start
