@@ -639,9 +639,7 @@ fn clear_state() {
     image.0[6] = 0x1f80;
     // SAFETY: nothing of the nucleus's is in these registers; ring 3's bases are its own.
     unsafe {
-        if Cr4::read().contains(Cr4Flags::OSXSAVE) {
-            asm!("xrstor64 [{}]", in(reg) &raw const image, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
-        }
+        asm!("xrstor64 [{}]", in(reg) &raw const image, in("eax") u32::MAX, in("edx") u32::MAX, options(nostack));
         Msr::new(FS_BASE).write(0);
         Msr::new(KERNEL_GS_BASE).write(0);
     }
@@ -664,27 +662,34 @@ const KERNEL_GS_BASE: u32 = 0xc000_0102;
 /// TF, IF, DF, IOPL, NT, RF, AC.
 const FLAGS_OFF: u64 = 1 << 8 | 1 << 9 | 1 << 10 | 3 << 12 | 1 << 14 | 1 << 16 | 1 << 18;
 
-/// Turns on what the processor has to protect ring 0.
+/// What ring 3's runtime and the way into the nucleus use without asking, and this processor doesn't have.
+pub fn lacks() -> Option<&'static str> {
+    let id = CpuId::new();
+    if !id.get_extended_feature_info().is_some_and(|f| f.has_fsgsbase()) {
+        return Some("this processor has no FSGSBASE, without which no cell can run");
+    }
+    let xsave = id.get_feature_info().is_some_and(|f| f.has_xsave());
+    (!xsave).then_some("this processor has no XSAVE, without which no cell can run")
+}
+
+/// Turns on what the processor has to protect ring 0, and what it must have.
 fn protect() {
     let id = CpuId::new();
     let features = id.get_extended_feature_info();
-    let mut flags = Cr4Flags::PAGE_GLOBAL;
+    let mut flags = Cr4Flags::PAGE_GLOBAL | Cr4Flags::FSGSBASE | Cr4Flags::OSXSAVE;
     if let Some(f) = &features {
         for (has, flag) in [
             (f.has_smep(), Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION),
             (f.has_smap(), Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION),
             (f.has_umip(), Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION),
-            (f.has_fsgsbase(), Cr4Flags::FSGSBASE),
             (f.has_pku(), Cr4Flags::PROTECTION_KEY_USER),
         ] {
             flags.set(flag, has);
         }
     }
-    let xsave = id.get_feature_info().is_some_and(|f| f.has_xsave());
-    flags.set(Cr4Flags::OSXSAVE, xsave);
     // SAFETY: nothing of the nucleus is mapped for ring 3.
     unsafe { Cr4::update(|r| r.insert(flags)) };
-    if xsave && let Some(state) = id.get_extended_state_info() {
+    if let Some(state) = id.get_extended_state_info() {
         let has = u64::from(state.xcr0_supports_legacy_x87())
             | u64::from(state.xcr0_supports_sse_128()) << 1
             | u64::from(state.xcr0_supports_avx_256()) << 2
@@ -696,13 +701,12 @@ fn protect() {
 }
 
 /// Names of what [`protect`] turned on.
-pub fn protections() -> [(&'static str, bool); 4] {
+pub fn protections() -> [(&'static str, bool); 3] {
     let on = Cr4::read();
     [
         ("SMEP", on.contains(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION)),
         ("SMAP", on.contains(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION)),
         ("UMIP", on.contains(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION)),
-        ("FSGSBASE", on.contains(Cr4Flags::FSGSBASE)),
     ]
 }
 

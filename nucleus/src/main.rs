@@ -116,6 +116,9 @@ fn boot(info: u64, loader: u32) -> Result<Infallible> {
     if let Some(port) = boot.option("exit").and_then(|p| u16::from_str_radix(p, 16).ok()) {
         EXIT_PORT.store(port, Ordering::Relaxed);
     }
+    if let Some(what) = cpu::lacks() {
+        return Err(what);
+    }
     let mut frames = Frames::new(&boot, entry::image_in_memory())?;
     let machine = tables::read(&boot)?;
     let mut space = AddressSpace::new(&boot, &mut frames)?;
@@ -275,6 +278,10 @@ pub fn replace(cell: Cell, cores: u64) -> ! {
 
 /// Where another core gets to, on its own stack.
 extern "C" fn next_core(core: &'static mut Core) -> ! {
+    // One that lacks what the first one has is as one that does not start.
+    if cpu::lacks().is_some() {
+        cpu::stop();
+    }
     core.start();
     let apic = Apic::start(APIC.load(Ordering::Relaxed));
     cores::introduce(core.index, apic.id());

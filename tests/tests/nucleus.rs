@@ -474,6 +474,14 @@ fn refuses() -> Result<(), Failed> {
         let outcome = boot("microvm", 2, 128, "", Some(&module(dir.path(), configuration)?))?;
         expect(&outcome, ILL, says)?;
     }
+    for (processor, says) in
+        [("max,-fsgsbase", "this processor has no FSGSBASE"), ("max,-xsave", "this processor has no XSAVE")]
+    {
+        let mut command = machine("microvm", 2, 128, "", None);
+        command.args(["-cpu", processor]);
+        let outcome = run(command, Duration::from_secs(60))?;
+        expect(&outcome, ILL, &format!("nucleus: can't go on: {says}"))?;
+    }
     let no_tar = boot("microvm", 2, 128, "", Some(&dir.path().join("boot.conf")))?;
     expect(&no_tar, ILL, "no tar archive")
 }
