@@ -37,6 +37,12 @@ use crate::{clock, cores, iommu};
 
 /// Exceptions of the processor.
 const EXCEPTIONS: usize = 32;
+/// Those that may come when a core's stack is of no use, or while it is in use: non-maskable interrupts, double faults,
+/// machine checks. The entry code knows them, too.
+const EMERGENCIES: [usize; 3] = [2, 8, MACHINE_CHECK];
+const MACHINE_CHECK: usize = 18;
+/// Bytes at the top of their stack that hold the core's own address; it stays aligned.
+const EMERGENCY_TOP: u64 = 16;
 
 /// Registers at an exception, as the entry code pushes them.
 #[repr(C)]
@@ -69,7 +75,11 @@ exception_entries:
     .byte 0x6a, 0                   // push 0
     .endif
     .byte 0x6a, n                   // push n
+    .if n == 2 || n == 8 || n == 18
+    jmp exception_emergency
+    .else
     jmp exception_common
+    .endif
     .set n, n + 1
 .endr
 // The interrupts that there are.
@@ -99,6 +109,20 @@ call_with_foreign_gs:
     push rcx
     push 0
     push {call_vector}
+    jmp exception_saved
+// On the stack for emergencies. They come at any instruction, so that GS may be ring 3's in ring 0, too, and ring 3 can
+// give it any value; where the core's part is stands at that stack's top. None of them goes back.
+exception_emergency:
+    push rax
+    push rcx
+    push rdx
+    mov ecx, {gs_base}
+    mov eax, [rsp + {to_core}]
+    mov edx, [rsp + {to_core} + 4]
+    wrmsr
+    pop rdx
+    pop rcx
+    pop rax
     jmp exception_saved
 exception_common:
     // From ring 3, GS is the cell's.
@@ -253,6 +277,9 @@ nucleus_enter:
     stray = const vector::STRAY as u32,
     spurious = const vector::SPURIOUS as u32,
     call_vector = const up::CALL as u32,
+    gs_base = const GS_BASE,
+    // Behind three registers and what lies there at an exception.
+    to_core = const 3 * 8 + size_of::<Registers>() - offset_of!(Registers, vector),
     cs = const USER_CS,
     ss = const USER_SS,
     runtime = const RUNTIME_BASE,
@@ -323,7 +350,9 @@ impl Core {
         self.armed.set(u64::MAX);
         self.tss = TaskStateSegment::new();
         self.tss.privilege_stack_table[0] = VirtAddr::new(stack);
-        self.tss.interrupt_stack_table[0] = VirtAddr::new(emergency);
+        // SAFETY: the topmost words of a stack that is mapped already; what is pushed there comes below them.
+        unsafe { ((emergency - EMERGENCY_TOP) as *mut u64).write(self.this) };
+        self.tss.interrupt_stack_table[0] = VirtAddr::new(emergency - EMERGENCY_TOP);
         self.gdt = GlobalDescriptorTable::empty();
         self.gdt.append(Descriptor::kernel_code_segment());
         self.gdt.append(Descriptor::kernel_data_segment());
@@ -339,7 +368,7 @@ impl Core {
             // stack is there.
             unsafe {
                 let options = (*idt.add(n)).set_handler_addr(VirtAddr::new(at));
-                if matches!(n, 2 | 8 | 18) {
+                if EMERGENCIES.contains(&n) {
                     options.set_stack_index(0);
                 }
                 if n == BREAKPOINT {
@@ -394,7 +423,7 @@ impl Core {
             Msr::new(STAR).write(8 << 32 | (USER_SS - 8) << 48);
             Msr::new(LSTAR).write(&raw const nucleus_call_entry as u64);
             Msr::new(SFMASK).write(FLAGS_OFF);
-            Msr::new(GS_BASE).write(self as *mut Core as u64);
+            Msr::new(GS_BASE).write(self.this);
             Msr::new(KERNEL_GS_BASE).write(0);
         }
     }
@@ -653,6 +682,9 @@ const RDI: usize = 9;
 const RSI: usize = 10;
 /// Vectors that ring 3 may raise by an instruction.
 const BREAKPOINT: usize = 3;
+/// IA32_MCG_STATUS: bit 2 says that a machine check is being handled; another one then shuts the processor down (Intel
+/// SDM volume 3, section 16.3.1.2).
+const MCG_STATUS: u32 = 0x17a;
 const STAR: u32 = 0xc000_0081;
 const LSTAR: u32 = 0xc000_0082;
 const SFMASK: u32 = 0xc000_0084;
@@ -687,6 +719,9 @@ fn protect() {
             flags.set(flag, has);
         }
     }
+    // Without it a machine check is a shutdown.
+    let checks = id.get_feature_info().is_some_and(|f| f.has_mce() && f.has_mca());
+    flags.set(Cr4Flags::MACHINE_CHECK_EXCEPTION, checks);
     // SAFETY: nothing of the nucleus is mapped for ring 3.
     unsafe { Cr4::update(|r| r.insert(flags)) };
     if let Some(state) = id.get_extended_state_info() {
@@ -780,19 +815,33 @@ extern "C" fn nucleus_exception(r: &mut Registers) {
     let address = Cr2::read_raw();
     let of_cell = (r.cs & 3 == 3).then(|| core.cell.get()).flatten();
     // A machine check, or an interrupt of the hardware's that can't be masked, is nobody's own.
-    let passed = !matches!(r.vector, 2 | 8 | 18);
+    let passed = !EMERGENCIES.contains(&(r.vector as usize));
     match of_cell {
         Some(cell) if passed && core.pass_up(cell, r, r.vector, address) => {}
-        Some(cell) => {
+        Some(_) => {
             // It can't fail.
             let _ = report(r, address, of_cell);
-            // Its own fault, and nobody else's.
-            cell.end(crate::cell::CRASHED)
+            if r.vector == MACHINE_CHECK as u64 {
+                // The next one is to be an exception again, and not the machine's end.
+                // SAFETY: a processor that has machine checks has the register.
+                unsafe { Msr::new(MCG_STATUS).write(0) };
+            }
+            // Its own fault, and nobody else's. On the stack for what comes from ring 3, from which nothing is kept: the one for
+            // emergencies is too small for what is to come, and has no room for the next one meanwhile.
+            go_on(core.stack, crashed, &mut ())
         }
         None => {
             let _ = report(r, address, None);
             crate::end(false)
         }
+    }
+}
+
+/// This core's cell is ended by an exception.
+extern "C" fn crashed(_: &mut ()) -> ! {
+    match Core::here().cell.get() {
+        Some(cell) => cell.end(crate::cell::CRASHED),
+        None => idle(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The nucleus in QEMU, in software emulation: it finds the machine, starts all cores, and lets no
 //! page be both written and executed.
 
+use std::io::{Read as _, Write as _};
 use std::mem::offset_of;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -50,6 +52,7 @@ fn main() {
     trials.push(Trial::test("mailboxes", mailboxes));
     trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
     trials.push(Trial::test("cells_end_as_they_begin", cells_end_as_they_begin));
+    trials.push(Trial::test("machine_checks_end_a_cell", machine_checks_end_a_cell));
     trials.push(Trial::test("crashes_are_named", crashes_are_named));
     trials.push(Trial::test("devices_are_confined", || devices_are_confined(true)));
     trials.push(Trial::test("devices_reach_all_without_iommu", || devices_are_confined(false)));
@@ -354,16 +357,21 @@ const KEEPS: usize = 18;
 /// Cells of so many cores that each run a case of `image.c`: name, case, more lines of its configuration.
 fn images(cells: &[(&str, usize, &str)], each: usize) -> Result<Outcome, Failed> {
     let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    Ok(run(images_command(dir.path(), cells, each)?, Duration::from_secs(60))?)
+}
+
+/// QEMU with those, whose files come to `dir`.
+fn images_command(dir: &Path, cells: &[(&str, usize, &str)], each: usize) -> Result<Command, Failed> {
     let mut files = vec!["boot.conf".to_string()];
     let mut configuration = String::new();
     for (name, what, lines) in cells {
-        compile(&dir.path().join(name), *what, 0)?;
+        compile(&dir.join(name), *what, 0)?;
         configuration +=
             &format!("cell {name}\n cores {each}\n memory 40M\n runtime {name}\n{lines} run x\n");
         files.push(name.to_string());
     }
-    let module = module_of(dir.path(), &configuration, &files)?;
-    boot("microvm,acpi=off", each * cells.len(), 512, "", Some(&module))
+    let module = module_of(dir, &configuration, &files)?;
+    Ok(machine("microvm,acpi=off", each * cells.len(), 512, "", Some(&module)))
 }
 
 /// A device of a hostile cell writes to its neighbour, to the nucleus, to the cell's own page tables: with an IOMMU
@@ -433,6 +441,73 @@ fn cells_end_as_they_begin() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// QEMU's monitor: what it says up to its next prompt.
+fn answer(monitor: &mut UnixStream) -> std::io::Result<String> {
+    const PROMPT: &[u8] = b"(qemu) ";
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    while !said.ends_with(PROMPT) {
+        monitor.read_exact(&mut byte)?;
+        said.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// Has the first processor report a machine check when it spins in ring 3, twice.
+fn check_machine(monitor: &Path) -> std::io::Result<()> {
+    let mut connected = UnixStream::connect(monitor);
+    for _ in 0..500 {
+        if connected.is_ok() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        connected = UnixStream::connect(monitor);
+    }
+    let mut monitor = connected?;
+    monitor.set_read_timeout(Some(Duration::from_secs(20)))?;
+    answer(&mut monitor)?;
+    for _ in 0..2 {
+        let mut last = None;
+        loop {
+            monitor.write_all(b"info registers\n")?;
+            let registers = answer(&mut monitor)?;
+            let at = registers.split("RIP=").nth(1).filter(|r| r.contains("CPL=3"));
+            let at = at.map(|r| r[..16].to_string());
+            if at.is_some() && at == last {
+                break;
+            }
+            last = at;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Bank 0: valid, not corrected, enabled, the context is lost. In progress.
+        monitor.write_all(b"mce 0 0 0xb200000000000000 4 0 0\n")?;
+        // The second one is the machine's end.
+        let _ = answer(&mut monitor);
+    }
+    Ok(())
+}
+
+/// A machine check in ring 3 ends the cell whose core it comes to, as often as it comes, and nobody else.
+fn machine_checks_end_a_cell() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let cells = [("spins", 27, " restart on-failure:1\n"), ("keeps", KEEPS, "")];
+    let mut command = images_command(dir.path(), &cells, 1)?;
+    let monitor = dir.path().join("monitor");
+    command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
+    let checks = std::thread::spawn(move || check_machine(&monitor));
+    let outcome = run(command, Duration::from_secs(60))?;
+    let checked = checks.join().map_err(|_| "the thread at the monitor panicked")?;
+    for says in [
+        "nucleus: cell spins, core 0: exception 18 error 0x0 at 0x4000",
+        "nucleus: cell spins starts again, for the 1. time\n",
+        "nucleus: cell keeps ended with status 0\n",
+    ] {
+        expect(&outcome, ILL, says)
+            .map_err(|e| format!("{}\nmonitor: {checked:?}", e.message().unwrap_or("")))?;
+    }
+    let ends = outcome.stdout.matches("nucleus: cell spins was ended by signal 11\n").count();
+    if ends == 2 { Ok(()) } else { Err(format!("{ends} ends, {checked:?}:\n{}", outcome.stdout).into()) }
 }
 
 /// What `atoll` says of a crash has the names of the runtime's functions, and their lines.
