@@ -24,7 +24,7 @@ use atoll_abi::nucleus::{BITS_MAX, CHANGES_MAX, MapChange, NOT_YET, bit, change}
 use atoll_abi::platform::Access as Rights;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent, Restart};
 
-use crate::console::{Console, Turn, write_stream};
+use crate::console::{self, Turn, write_stream};
 use crate::cores::{self, Lock};
 use crate::cpu::{self, Core};
 use crate::devices::Device;
@@ -421,18 +421,14 @@ impl Cell {
 
     /// `log`.
     pub fn log(&self, text: u64, len: u64) -> Answer {
-        use core::fmt::Write as _;
-        let mut line = [0u8; TEXT_MAX as usize];
-        let line = self.text(text, len, &mut line)?;
+        let mut bytes = [0u8; TEXT_MAX as usize];
+        let bytes = self.text(text, len, &mut bytes)?;
+        let shown = |b: &u8| if b.is_ascii_graphic() || *b == b' ' { *b } else { b'?' };
+        // In one piece; names have 31 bytes.
+        let line: ArrayVec<u8, { TEXT_MAX as usize + 64 }> =
+            self.name().bytes().chain(*b": ").chain(bytes.iter().map(shown)).chain(*b"\n").collect();
         let _turn = Turn::take();
-        let mut console = Console;
-        // It can't fail.
-        let _ = write!(console, "{}: ", self.name());
-        for byte in line {
-            let shown = if byte.is_ascii_graphic() || *byte == b' ' { *byte } else { b'?' };
-            let _ = console.write_char(shown as char);
-        }
-        let _ = console.write_char('\n');
+        console::log(&line);
         Ok(0)
     }
 

@@ -3,20 +3,32 @@
 #![allow(unsafe_code, reason = "names an I/O port")]
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use uart_16550::{Config, Uart16550};
+
+use crate::clock;
 
 /// The serial ports of a PC. The first is the nucleus's, as QEMU, Firecracker and Cloud Hypervisor have it, too;
 /// the others, where they are, take what programs write: to their standard output, and their standard error.
 const PORTS: [u16; 3] = [0x3f8, 0x2f8, 0x3e8];
 /// Looks at a port that is full before a byte is given up.
 const PATIENCE: u32 = 10_000;
-/// Looks at a line that does not end before ours begins all the same: its core may have stopped.
-const TURN_PATIENCE: u32 = 100_000_000;
+/// For how long the log leaves its port alone that has not taken a byte, ns: what it has to say meanwhile is lost.
+const LEFT_ALONE: u64 = 100_000_000;
+/// How long a line may take before ours begins all the same, ns: its core may have stopped. At 115,200 baud one of a cell
+/// takes 0.1 s. And how long a core waits for its turn altogether, whoever is quicker.
+const LINE_PATIENCE: u64 = 1_000_000_000;
+const TURN_PATIENCE: u64 = 4_000_000_000;
+/// The same in looks, for as long as there is no clock.
+const TURN_LOOKS: u32 = 10_000_000;
 
 /// Somebody writes a line.
 static BUSY: AtomicBool = AtomicBool::new(false);
+/// Lines that have ended.
+static LINES: AtomicU32 = AtomicU32::new(0);
+/// When the log tries its port again, by the clock.
+static TRY_AGAIN: AtomicU64 = AtomicU64::new(0);
 /// Which ports are there.
 static THERE: [AtomicBool; PORTS.len()] = [const { AtomicBool::new(false) }; PORTS.len()];
 
@@ -28,8 +40,19 @@ pub struct Turn(());
 impl Turn {
     /// Waits a little for the others.
     pub fn take() -> Turn {
-        for _ in 0..TURN_PATIENCE {
-            if !BUSY.swap(true, Ordering::Acquire) {
+        if !BUSY.swap(true, Ordering::Acquire) {
+            return Turn(());
+        }
+        let begun = clock::now();
+        let (mut line, mut since, mut looks) = (LINES.load(Ordering::Relaxed), begun, 0);
+        while BUSY.swap(true, Ordering::Acquire) {
+            let (now, current) = (clock::now(), LINES.load(Ordering::Relaxed));
+            if current != line {
+                (line, since) = (current, now);
+            }
+            looks += u32::from(now == 0);
+            let spent = |from: u64, patience| now.saturating_sub(from) > patience;
+            if spent(since, LINE_PATIENCE) || spent(begun, TURN_PATIENCE) || looks > TURN_LOOKS {
                 break;
             }
             core::hint::spin_loop();
@@ -40,6 +63,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        LINES.fetch_add(1, Ordering::Relaxed);
         BUSY.store(false, Ordering::Release);
     }
 }
@@ -73,6 +97,19 @@ pub fn write_stream(stream: usize, bytes: &[u8]) -> usize {
     port(0).map_or(bytes.len(), |mut port| port.send_all(bytes))
 }
 
+/// Writes bytes of the log. A port that does not take them loses them, and what comes in the time after that: who says
+/// much does not wait for each byte.
+pub fn log(bytes: &[u8]) {
+    if clock::now() < TRY_AGAIN.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Some(mut port) = port(0)
+        && port.send_all(bytes) < bytes.len()
+    {
+        TRY_AGAIN.store(clock::now() + LEFT_ALONE, Ordering::Relaxed);
+    }
+}
+
 trait SendAll {
     fn send_all(&mut self, bytes: &[u8]) -> usize;
 }
@@ -93,10 +130,7 @@ impl SendAll for Port {
 
 impl fmt::Write for Console {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        // A port that does not take it loses it.
-        if let Some(mut port) = port(0) {
-            port.send_all(s.as_bytes());
-        }
+        log(s.as_bytes());
         Ok(())
     }
 }

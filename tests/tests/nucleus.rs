@@ -5,8 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::mem::offset_of;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use atoll_abi::control::Control;
 use atoll_abi::layout::CONTROL;
@@ -53,6 +53,7 @@ fn main() {
     trials.push(Trial::test("crashed_cells_start_again", crashed_cells_start_again));
     trials.push(Trial::test("cells_end_as_they_begin", cells_end_as_they_begin));
     trials.push(Trial::test("machine_checks_end_a_cell", machine_checks_end_a_cell));
+    trials.push(Trial::test("nobody_reads_the_log", nobody_reads_the_log));
     trials.push(Trial::test("crashes_are_named", crashes_are_named));
     trials.push(Trial::test("devices_are_confined", || devices_are_confined(true)));
     trials.push(Trial::test("devices_reach_all_without_iommu", || devices_are_confined(false)));
@@ -508,6 +509,31 @@ fn machine_checks_end_a_cell() -> Result<(), Failed> {
     }
     let ends = outcome.stdout.matches("nucleus: cell spins was ended by signal 11\n").count();
     if ends == 2 { Ok(()) } else { Err(format!("{ends} ends, {checked:?}:\n{}", outcome.stdout).into()) }
+}
+
+/// A cell that says much, and a port that doesn't take it any more: the cell comes to its end.
+fn nobody_reads_the_log() -> Result<(), Failed> {
+    let dir = tempfile::Builder::new().prefix("atoll-test-").tempdir()?;
+    let mut command = images_command(dir.path(), &[("loud", 28, "")], 1)?;
+    let mut machine = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let begun = Instant::now();
+    let status = loop {
+        match machine.try_wait()? {
+            Some(status) => break status.code(),
+            None if begun.elapsed() > Duration::from_secs(60) => {
+                machine.kill()?;
+                machine.wait()?;
+                break None;
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let mut said = Vec::new();
+    machine.stdout.take().ok_or("it has no output")?.read_to_end(&mut said)?;
+    match (status, String::from_utf8_lossy(&said).contains("\nloud: ")) {
+        (Some(WELL), true) => Ok(()),
+        other => Err(format!("{other:?}, {} bytes after {:?}", said.len(), begun.elapsed()).into()),
+    }
 }
 
 /// What `atoll` says of a crash has the names of the runtime's functions, and their lines.
