@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use atoll_abi::control::DeviceRegisters;
 use virtio_drivers::Error;
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::Transport;
+use virtio_drivers::transport::{DeviceStatus, Transport};
 
 use crate::memory::Memory;
 use crate::queue::{Features, tell};
@@ -21,6 +21,8 @@ pub const REQUEST_MAX: u64 = 64 << 10;
 /// Descriptors of the queue; a request takes three.
 const QUEUE: usize = 32;
 const QUEUE_NUMBER: u16 = 0;
+/// Looks at a device that is being reset.
+const PATIENCE: usize = 1_000_000;
 /// Kind of a request: to read.
 const READ: u32 = 0;
 /// A device's word for "done".
@@ -185,11 +187,25 @@ impl<T: Transport> Disk<T> {
     /// A request that is done: its tag, and whether it was done well. An error: the device can't be believed any more.
     pub fn done(&mut self) -> Result<Option<(u64, bool)>, Error> {
         let Some(n) = self.queue.peek_used() else { return Ok(None) };
-        let slot = self.under_way.get_mut(usize::from(n)).and_then(Option::take);
-        let mut request = slot.ok_or(Error::WrongToken)?;
+        let slot = self.under_way.get_mut(usize::from(n)).ok_or(Error::WrongToken)?;
+        // What it answers wrongly it may still have.
+        let request = slot.as_mut().ok_or(Error::WrongToken)?;
         let Head { request: head, status } = &mut *request.head;
         // SAFETY: what was given for this number.
         unsafe { self.queue.pop_used(n, &[&head[..]], &mut [request.to.as_mut(), &mut status[..]])? };
-        Ok(Some((request.tag, *status == [DONE])))
+        let done = (request.tag, *status == [DONE]);
+        *slot = None;
+        Ok(Some(done))
+    }
+
+    /// Resets the device, so that it lets go of all that it was given, and looks a while whether it does. It serves no more.
+    pub fn stop(&mut self) {
+        self.transport.set_status(DeviceStatus::empty());
+        let _ = (0..PATIENCE).find(|_| self.has_stopped());
+    }
+
+    /// Has it done so? The reset is over when its status is 0 (section 2.4.2); until then the buffers are the device's.
+    pub fn has_stopped(&self) -> bool {
+        self.transport.get_status().is_empty()
     }
 }

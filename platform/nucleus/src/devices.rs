@@ -286,12 +286,18 @@ impl Queued {
                         "disk{number} is not used any more: it answers what was not asked ({e})"
                     ));
                     self.broken = true;
+                    self.disk.stop();
                 }
             }
         }
         if self.broken {
-            let all = self.now.drain(..).flatten().chain(self.later.drain(..));
-            all.for_each(|asked| answers.give(&asked, Err(Errno::EIO), 0));
+            let fails = |asked| answers.give(&asked, Err(Errno::EIO), 0);
+            self.later.drain(..).for_each(fails);
+            // Until it has let go of them, buffers are not given back: it may write to them. It is looked at each time
+            // somebody comes by.
+            if self.disk.has_stopped() {
+                self.now.drain(..).flatten().for_each(fails);
+            }
             return;
         }
         while let Some(asked) = self.later.front() {
