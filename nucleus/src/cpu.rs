@@ -642,8 +642,10 @@ pub fn notify(cores: u64, areas: u64, number: u64, bits: u32) -> Answer {
 
 /// Sleeps until an interrupt has come.
 pub fn wait_for_interrupt() {
+    // It uses the stack: what comes is pushed below its top, where a function that calls none may have variables (the red zone;
+    // this is compiled as a host's programs are). Nowhere else does anything come to this stack in ring 0 that goes back.
     // SAFETY: one that comes before the core sleeps ends the sleep; they are off again behind it.
-    unsafe { asm!("sti", "hlt", "cli", options(nomem, nostack)) };
+    unsafe { asm!("sti", "hlt", "cli", options(nomem)) };
 }
 
 /// This core's cell has ended: it has nothing to do until it is given something.
