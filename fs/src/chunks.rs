@@ -535,31 +535,27 @@ impl Chunks {
         if keep {
             return;
         }
-        let (first, last) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
-        let mut at = first;
-        while at < last {
-            let next = ((at / CHUNK + 1) * CHUNK).min(last);
-            if let Some(c) = self.map.get_mut(&(at / CHUNK)) {
-                c.valid &= !bits(at % CHUNK / PAGE, (next - 1) % CHUNK / PAGE + 1);
-            }
-            at = next;
+        let (first, last) = (page_up(from), page_down(to));
+        for (start, c) in self.chunks_in(first, last) {
+            c.valid &= !bits(first.saturating_sub(start) / PAGE, (last - start).min(CHUNK) / PAGE);
         }
     }
 
     /// Zeroes `[from, to)` where there are pages.
     fn zero(&mut self, from: u64, to: u64) {
-        let mut at = from;
-        while at < to {
-            let next = (at / CHUNK + 1) * CHUNK;
-            if let Some(c) = self.map.get(&(at / CHUNK)) {
-                let within = at % CHUNK;
-                let end = (to.min(next) - (next - CHUNK)).min(c.len());
-                if within < end {
-                    zero_memory(c.offset + within, end - within);
-                }
+        for (start, c) in self.chunks_in(from, to) {
+            let (first, end) = (from.saturating_sub(start), (to - start).min(c.len()));
+            if first < end {
+                zero_memory(c.offset + first, end - first);
+                breathe();
             }
-            at = next;
         }
+    }
+
+    /// The chunks that have bytes in `[from, to)`, and where each begins in the file. Most of what is sparse has none.
+    fn chunks_in(&mut self, from: u64, to: u64) -> impl Iterator<Item = (u64, &mut Chunk)> {
+        let (first, end) = (from / CHUNK, to.div_ceil(CHUNK));
+        self.map.range_mut(first..end.max(first)).map(|(i, c)| (i * CHUNK, c))
     }
 
     /// Drops what lies wholly behind `len`, and zeroes the rest of the last page. `keep`: chunks that are
