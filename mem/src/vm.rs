@@ -106,6 +106,9 @@ const MADE_READY_MAX: u64 = BLOCK / 2;
 /// process have by default (`vm.max_map_count`, 65,530). The rest is for what the program maps itself.
 const PIECES_MAX: u64 = 49_147;
 
+/// So many mappings give way at once when the host has no more to give.
+const GIVEN_WAY: usize = 1024;
+
 /// Between what grows downwards and what is mapped below it, bytes (Linux's `stack_guard_gap`).
 const STACK_GAP: u64 = 256 * PAGE;
 
@@ -397,6 +400,16 @@ impl Area {
         marks.into_iter().fold(0, |all, mark| all << 1 | u8::from(mark))
     }
 
+    /// Is it private memory to read and write to, as most is?
+    fn is_simple(&self) -> bool {
+        matches!(self.kind, Kind::Anonymous)
+            && !self.shared
+            && !self.grows
+            && self.pager.is_none()
+            && self.colours.is_none()
+            && self.access.difference(Access::POPULATE) == Access::READ | Access::WRITE
+    }
+
     /// Where others have to end below it, which begins at `start`, if it is not said that they have to be there.
     fn room_below(&self, start: u64) -> u64 {
         if self.grows { start.saturating_sub(STACK_GAP) } else { start }
@@ -653,6 +666,8 @@ pub struct MapRequest {
     pub paging: Option<Paging>,
     /// The colours of frames that its pages are to be in, for private anonymous memory that doesn't grow.
     pub colours: Option<Colours>,
+    /// Bytes that may be mapped in all then.
+    pub most: u64,
     /// Populate at once.
     pub populate: bool,
     /// Lock, which populates, too.
@@ -674,6 +689,7 @@ impl Default for MapRequest {
             name: "",
             paging: None,
             colours: None,
+            most: u64::MAX,
             populate: false,
             locked: false,
             grows: false,
@@ -696,8 +712,12 @@ pub struct Remap {
     pub fixed: Option<u64>,
     /// It moves, and what it was stays mapped, without its pages: where that is to be, if possible.
     pub stays: Option<u64>,
-    /// Bytes that may be locked more.
-    pub may_lock: u64,
+    /// Bytes that may be locked in all.
+    pub most_locked: u64,
+    /// Bytes that may be mapped in all.
+    pub most: u64,
+    /// Bytes of private memory that can be had at once, at most.
+    pub most_private: u64,
 }
 
 /// What a program says of a range (`madvise(2)`).
@@ -705,6 +725,8 @@ pub struct Remap {
 pub enum Advice {
     /// Its contents are not needed: private memory reads as zero or as its file again.
     Discard,
+    /// The same, even if they are locked.
+    DiscardLocked,
     /// The same, whenever it suits. Private anonymous memory only.
     Free,
     /// It is not needed soon, of which nothing comes here. It can't be said of locked memory.
@@ -879,13 +901,13 @@ struct Protecting {
     batch: Batch,
     /// Address, length and access of those that come next.
     next: Option<(u64, u64, Access)>,
-    /// The first error so far.
-    failed: Result<()>,
+    /// Address and length of what the platform refused, and of what was to be changed with it.
+    refused: Vec<(u64, u64)>,
 }
 
 impl Protecting {
     fn new() -> Self {
-        Protecting { batch: Batch::default(), next: None, failed: Ok(()) }
+        Protecting { batch: Batch::default(), next: None, refused: Vec::new() }
     }
 
     /// These pages of a slot, which are mapped in the program's part, get this access.
@@ -895,8 +917,7 @@ impl Protecting {
             match &mut self.next {
                 Some((a, l, same)) if *a + *l == at && *same == access => *l += len,
                 _ => {
-                    let sent = self.send_next();
-                    self.failed = self.failed.and(sent);
+                    self.send_next();
                     self.next = Some((at, len, access));
                 }
             }
@@ -917,23 +938,40 @@ impl Protecting {
         }
     }
 
-    fn send_next(&mut self) -> Result<()> {
-        match self.next.take() {
-            // SAFETY: these pages are mapped in the program's part.
-            Some((addr, len, access)) => unsafe { self.batch.add(Change::Protect { addr, len, access }) },
-            None => Ok(()),
+    fn send_next(&mut self) {
+        let Some((addr, len, access)) = self.next.take() else { return };
+        if self.batch.len == Batch::MAX {
+            self.send();
+        }
+        // SAFETY: these pages are mapped in the program's part.
+        let added = unsafe { self.batch.add(Change::Protect { addr, len, access }) };
+        debug_assert!(added.is_ok(), "there is room");
+    }
+
+    fn send(&mut self) {
+        let len = self.batch.len;
+        if self.batch.send().is_err() {
+            let refused = self.batch.list[..len].iter().filter_map(|change| match change {
+                Change::Protect { addr, len, .. } => Some((*addr, *len)),
+                Change::Map { .. } | Change::Unmap { .. } => None,
+            });
+            self.refused.extend(refused);
         }
     }
 
-    /// The first error of all changes.
-    fn end(mut self) -> Result<()> {
-        let last = self.send_next();
-        self.failed.and(last).and(self.batch.send())
+    /// Makes all changes; what the platform may have refused.
+    fn end(mut self) -> Vec<(u64, u64)> {
+        self.send_next();
+        self.send();
+        self.refused
     }
 }
 
 /// Areas that a space has at most (`vm.max_map_count`; as newer distributions have it, not Linux's own 65,530).
 pub const AREAS_MAX: usize = 1 << 20;
+
+/// Areas that there may be more while one is moved, at most.
+const REMAPPED: usize = 3;
 
 /// A program's address space.
 pub struct AddressSpace {
@@ -975,6 +1013,8 @@ struct Vm {
     locks_all: bool,
     /// No fewer mappings than the host has of what was copied on writing, as counted last, and of all else then.
     pieces: u64,
+    /// From here on mappings give way, when the host has no more to give.
+    hand: u64,
     /// Where the next trampolines go, and the end of their area.
     trampolines: (u64, u64),
     /// Rewritten windows: address of the first byte, (length, trampoline's resume part).
@@ -1108,7 +1148,7 @@ impl AddressSpace {
         // The runtime lies in the middle, where programs have nothing.
         for (start, end) in [(addr, end.min(RUNTIME_BASE)), (addr.max(RUNTIME_END), end)] {
             if start < end && !vm.close(start, end, "", LAZY.load(Ordering::Relaxed)) {
-                vm.remove(start, end);
+                vm.remove(start, end)?;
             }
         }
         Ok(())
@@ -1135,10 +1175,7 @@ impl AddressSpace {
         if left.is_empty() {
             return Err(Errno::EINVAL);
         }
-        for (start, end) in left {
-            vm.remove(start, end);
-        }
-        Ok(())
+        left.into_iter().try_for_each(|(start, end)| vm.remove(start, end))
     }
 
     /// Changes access to `[addr, addr + len)`.
@@ -1169,22 +1206,23 @@ impl AddressSpace {
             if let ChangeTo::Access(access) = change.to {
                 let done = vm.protect(start, end, access, &mut runs);
                 if done.is_err() {
-                    let _ = runs.end();
-                    return (n, done);
+                    return (n, done.and(vm.made(runs)));
                 }
                 continue;
             }
             // What was there before goes first.
-            let _ = core::mem::replace(&mut runs, Protecting::new()).end();
-            match change.to {
-                ChangeTo::Zeroes if !vm.covered(start, end) => return (n, Err(Errno::ENOMEM)),
+            let before = core::mem::replace(&mut runs, Protecting::new());
+            let done = vm.made(before).and_then(|()| match change.to {
+                ChangeTo::Zeroes if !vm.covered(start, end) => Err(Errno::ENOMEM),
                 ChangeTo::Zeroes => vm.discard(start, end),
                 _ => vm.remove(start, end),
+            });
+            if done.is_err() {
+                return (n, done);
             }
             breathe();
         }
-        let _ = runs.end();
-        (list.len(), Ok(()))
+        (list.len(), vm.made(runs))
     }
 
     /// Moves or resizes a mapping (`mremap(2)`); the new address. EAGAIN: so much may not be locked.
@@ -1215,8 +1253,7 @@ impl AddressSpace {
     pub fn set_locked(&self, addr: u64, len: u64, locked: bool) -> Result<()> {
         let mut vm = self.lock();
         vm.each_part(addr, addr + page_up(len), false, |vm, start, end| {
-            vm.change(start, end, |area| area.locked != locked, |area| area.locked = locked);
-            Ok(())
+            vm.change(start, end, |area| area.locked != locked, |area| area.locked = locked)
         })
     }
 
@@ -1236,10 +1273,7 @@ impl AddressSpace {
 
     /// Bytes that are locked in a range.
     pub fn locked(&self, start: u64, end: u64) -> u64 {
-        let vm = self.lock();
-        let first = vm.area_at(start).map_or(start, |(s, _)| s);
-        let locked = vm.areas.range(first..end).filter(|(_, area)| area.locked);
-        locked.map(|(s, area)| area.end.min(end) - s.max(&start)).sum()
+        self.lock().locked_in(start, end)
     }
 
     /// Which pages of a range are in memory, one byte each, up to the first hole (ENOMEM): of private memory what was brought in, by
@@ -1273,7 +1307,8 @@ impl AddressSpace {
     /// An object was made shorter: its pages behind `size`, and private copies of them, fault from now on. The caller runs in this space.
     pub fn object_shrunk(&self, object: *const (), size: u64) {
         let mut vm = self.lock();
-        vm.hide_object(object, size);
+        // What the host keeps shows what was cut off until it is unmapped.
+        let _ = vm.hide_object(object, size);
         vm.drop_copies(object, size);
     }
 
@@ -1296,11 +1331,9 @@ impl AddressSpace {
     }
 
     /// Unmaps what an object shows here, which faults in again from wherever it lies then. The caller runs in this space, and may hold
-    /// the object: false if it would have to wait for who may want that.
+    /// the object: false if it would have to wait for who may want that, or some of it could not be unmapped.
     pub fn try_hide_object(&self, object: *const ()) -> bool {
-        let Some(vm) = self.vm.try_lock() else { return false };
-        vm.hide_object(object, 0);
-        true
+        self.vm.try_lock().is_some_and(|mut vm| vm.hide_object(object, 0).is_ok())
     }
 
     /// Is every page of the range mapped?
@@ -1504,8 +1537,8 @@ impl AddressSpace {
         vm.windows = Arc::default();
         vm.trampolines_of = Arc::default();
         vm.texts = Arc::default();
-        vm.remove(0, RUNTIME_BASE);
-        vm.remove(RUNTIME_END, USER_MAX);
+        // No mapping goes over their ends, so that the host has none to cut in two.
+        let _ = vm.remove(0, RUNTIME_BASE).and(vm.remove(RUNTIME_END, USER_MAX));
         vm.brk = 0;
         vm.brk_start = 0;
         vm.trampolines = (0, 0);
@@ -1672,6 +1705,7 @@ impl Vm {
             next_ready: SLOT,
             locks_all: false,
             pieces: 0,
+            hand: 0,
             trampolines: (0, 0),
             windows: Arc::default(),
             trampolines_of: Arc::default(),
@@ -1933,9 +1967,7 @@ impl Vm {
             let (s, e) = (s.max(start), e.min(end));
             self.ready.cut(s, e);
             self.closed.cut(s, e);
-            // SAFETY: a user range.
-            let _ = unsafe { platform().unmap(s, e - s) };
-            self.release_slots(s, e);
+            self.drop_pages(s, e);
             self.note_room(e);
         }
     }
@@ -1992,6 +2024,14 @@ impl Vm {
         if len < request.len || len > USER_MAX || self.areas.len() >= AREAS_MAX {
             return Err(Errno::ENOMEM);
         }
+        if request.most != u64::MAX {
+            // What goes is not counted with what comes.
+            let goes = request.place == Place::Fixed && is_user_range(request.addr, len);
+            let replaced = if goes { self.mapped_in(request.addr, request.addr + len) } else { 0 };
+            if (self.total - replaced).saturating_add(len) > request.most {
+                return Err(Errno::ENOMEM);
+            }
+        }
         let simple = request.access.difference(Access::POPULATE) == Access::READ | Access::WRITE;
         let anonymous = simple && !request.shared && matches!(request.kind, Kind::Anonymous);
         let how = request.paging.unwrap_or(self.paging);
@@ -1999,7 +2039,7 @@ impl Vm {
         let colours =
             request.colours.filter(|_| matches!(request.kind, Kind::Anonymous) && !request.shared && !grows);
         // What is ready below it would be no fault.
-        let small = anonymous && !grows && colours.is_none() && len <= READY_MAX && how != Paging::Demand;
+        let small = anonymous && !grows && colours.is_none() && self.takes_ready(len, how);
         let anywhere = small && request.addr == 0 && request.place == Place::Hint;
         let taken = if anywhere { self.take_ready(len) } else { None };
         let start = match taken {
@@ -2008,7 +2048,7 @@ impl Vm {
         };
         // Any other place is free.
         if request.place == Place::Fixed {
-            self.remove(start, start + len);
+            self.remove(start, start + len)?;
         }
         let is_ready = taken.is_some() || small && self.ready.take(start, start + len);
         if !is_ready {
@@ -2017,9 +2057,8 @@ impl Vm {
         }
         let MapRequest { access, shared, mut kind, name, paging, populate, .. } = request;
         // Not a stack, of which hardly anything is ever used, unless that is said of it.
-        let ahead =
-            how == Paging::Populate && (paging.is_some() || anonymous && (name.is_empty() || name == HEAP));
-        let populate = populate || ahead && len <= memory().total().saturating_sub(memory().used()) / 2;
+        let populate =
+            populate || self.comes_ahead(paging, anonymous && (name.is_empty() || name == HEAP), len);
         let locked = request.locked || self.locks_all;
         let mut direct = false;
         let plain = matches!(kind, Kind::File { .. }) && !shared && !access.contains(Access::WRITE);
@@ -2049,8 +2088,16 @@ impl Vm {
                 }
             }
         }
-        if let Kind::Object { object, .. } = &kind {
+        if let Kind::Object { object, file, .. } = &kind {
             object.mapped(1);
+            // It may have been sealed since it was looked at; from now on it can't be.
+            if access.contains(Access::WRITE)
+                && let Some(file) = file
+                && file.host_file(true) == Err(Errno::EPERM)
+            {
+                object.mapped(-1);
+                return Err(Errno::EPERM);
+            }
         }
         let at_fork = AtFork::default();
         let (end, pager) = (start + len, None);
@@ -2082,7 +2129,7 @@ impl Vm {
         }
         if let Some(known) = known {
             self.show_text(start, start + len, access, known)
-                .inspect_err(|_| self.remove(start, start + len))?;
+                .inspect_err(|_| _ = self.remove(start, start + len))?;
         } else if runs {
             self.rewrite(start, start + len);
             if direct
@@ -2097,7 +2144,10 @@ impl Vm {
                 unsafe { platform().protect(start, len, access)? };
             } else {
                 // What was rewritten; the rest faults in.
-                self.protect_now(|vm, runs| vm.protect_slots(start, start + len, access, runs));
+                self.protect_now(|vm, runs| {
+                    vm.protect_slots(start, start + len, access, runs);
+                    Ok(())
+                })?;
             }
         }
         if populate || locked {
@@ -2146,10 +2196,18 @@ impl Vm {
         }
     }
 
-    /// Makes the ends of a range boundaries between areas; false: nothing is mapped there.
-    fn split(&mut self, start: u64, end: u64) -> bool {
+    /// May the ends of a range become boundaries between areas? ENOMEM: there would be too many of them.
+    fn check_split(&self, start: u64, end: u64) -> Result<()> {
+        let cuts = |at: u64| usize::from(self.area_at(at).is_some_and(|(s, _)| s < at));
+        let fits =
+            self.areas.len() + 2 <= AREAS_MAX || self.areas.len() + cuts(start) + cuts(end) <= AREAS_MAX;
+        if fits { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Makes the ends of a range boundaries between areas, if anything is mapped there.
+    fn split(&mut self, start: u64, end: u64) {
         let Some((&last, area)) = self.areas.range(..end).next_back().filter(|(_, a)| a.end > start) else {
-            return false;
+            return;
         };
         if area.end > end {
             self.split_area(last, end);
@@ -2162,7 +2220,6 @@ impl Vm {
         {
             self.split_area(first, start);
         }
-        true
     }
 
     /// Makes `at`, which the area that starts at `start` has in it, a boundary.
@@ -2231,25 +2288,39 @@ impl Vm {
                 self.areas.get(to).is_some_and(|area| area.name == TRAMPOLINES && area.end == *end)
             };
             if let Some((to, end)) = area.filter(is_ours) {
-                self.remove(to, end);
+                // Else it stays, and is nobody's.
+                let _ = self.remove(to, end);
             }
         }
     }
 
-    /// Unmaps a range.
-    fn remove(&mut self, start: u64, end: u64) {
-        if !self.split(start, end) && self.spare_in(start, end).is_none() {
-            return;
+    /// Unmaps a range. ENOMEM: it is the middle of an area, and there would be too many, or of a mapping, and the host has too many;
+    /// then all is as it was.
+    fn remove(&mut self, start: u64, end: u64) -> Result<()> {
+        let is_mapped = !self.is_free(start, end);
+        if !is_mapped && self.spare_in(start, end).is_none() {
+            return Ok(());
+        }
+        let is_middle = |(s, area): (u64, &Area)| s < start && area.end > end;
+        if self.areas.len() >= AREAS_MAX && self.area_at(start).is_some_and(is_middle) {
+            return Err(Errno::ENOMEM);
+        }
+        let visible = |area: &Area| area.direct || matches!(area.kind, Kind::Object { .. });
+        let visible = self
+            .areas
+            .range(..end)
+            .rev()
+            .take_while(|(_, area)| area.end > start)
+            .any(|(_, area)| visible(area));
+        if visible || self.has_slots(start, end) {
+            // Out of the page tables first, then back to the pool.
+            self.unmap(start, end)?;
+        }
+        if is_mapped {
+            self.split(start, end);
         }
         self.ready.cut(start, end);
         self.closed.cut(start, end);
-        let visible = |area: &Area| area.direct || matches!(area.kind, Kind::Object { .. });
-        let visible = self.areas.range(start..end).any(|(_, area)| visible(area));
-        if visible || self.has_slots(start, end) {
-            // Out of the page tables first, then back to the pool.
-            // SAFETY: a user range; holes in it do no harm.
-            let _ = unsafe { platform().unmap(start, end - start) };
-        }
         self.release_slots(start, end);
         let mut of_files = false;
         for (s, area) in self.areas.extract_if(start..end, |_, _| true) {
@@ -2266,6 +2337,125 @@ impl Vm {
         // Nothing else has windows.
         if of_files {
             self.forget_windows(start, end);
+        }
+        Ok(())
+    }
+
+    /// Unmaps a range from the platform. The host does not cut the middle out of a mapping when it has as many as it may have
+    /// (`vm.max_map_count`): then more is unmapped with it, which faults in again. ENOMEM: it is the middle of what doesn't, a
+    /// file's own mapping, and all is as it was. Memory behind pages is given back only after this.
+    fn unmap(&mut self, start: u64, end: u64) -> Result<()> {
+        // SAFETY: a user range; holes in it do no harm.
+        let done = unsafe { platform().unmap(start, end - start) };
+        if done == Err(Errno::ENOMEM) { self.unmap_more(start, end) } else { done }
+    }
+
+    /// Unmaps a range and as much below it, or above it, as takes the end of a mapping with it.
+    #[cold]
+    fn unmap_more(&mut self, start: u64, end: u64) -> Result<()> {
+        let (low, high) =
+            if start < RUNTIME_BASE { (USER_MIN, RUNTIME_BASE) } else { (RUNTIME_END, USER_MAX) };
+        // How far it goes, each time twice as far, and how far it can go: up to what doesn't fault in again.
+        let (mut from, mut to, mut more) = (start, end, SLOT);
+        let (mut bottom, mut top) = (low, high);
+        loop {
+            let (next_from, next_to) = (start.saturating_sub(more).max(bottom), (end + more).min(top));
+            let mut below = self.areas.range(..from).rev().take_while(|(_, area)| area.end > next_from);
+            if let Some((_, area)) = below.find(|(_, area)| area.direct) {
+                bottom = area.end.min(from);
+            }
+            let above = self.area_at(to).map(|(at, area)| (at.max(to), area));
+            let mut above =
+                above.into_iter().chain(self.areas.range(to..next_to).map(|(at, area)| (*at, area)));
+            if let Some((at, _)) = above.find(|(_, area)| area.direct) {
+                top = at;
+            }
+            let before = (from, to);
+            (from, to) = (next_from.max(bottom), next_to.min(top));
+            if (from, to) == before {
+                return Err(Errno::ENOMEM);
+            }
+            for (from, to) in [(from, end), (start, to)] {
+                self.forget_bits(from, to);
+                // SAFETY: a user range, of which only what is asked for doesn't fault in again.
+                let done = unsafe { platform().unmap(from, to - from) };
+                if done != Err(Errno::ENOMEM) {
+                    return done;
+                }
+            }
+            more *= 2;
+        }
+    }
+
+    /// What the processor has noted of pages goes with their mappings.
+    fn forget_bits(&mut self, start: u64, end: u64) {
+        if platform().has_page_bits() {
+            self.slots.range_mut(start & !(SLOT - 1)..end).for_each(|(_, slot)| slot.forget_told());
+        }
+    }
+
+    /// Maps memory for who has faulted.
+    fn put(&mut self, addr: u64, len: u64, access: Access, offset: u64) -> core::result::Result<(), Denied> {
+        let (access, backing) = (access | Access::POPULATE, Backing::Memory { offset });
+        // SAFETY: a user range; the memory is this space's, or that of an object which keeps it while it is mapped.
+        let put = || unsafe { platform().map(addr, len, access, backing) };
+        put()
+            .or_else(|e| if self.give_way(addr, addr + len) { put() } else { Err(e) })
+            .map_err(|_| Denied::NoMemory)
+    }
+
+    /// Maps pages of a slot for who has faulted.
+    fn put_pages(
+        &mut self,
+        s: u64,
+        slot: &Slot,
+        bits: u16,
+        access: Access,
+    ) -> core::result::Result<(), Denied> {
+        let put = || show(s, slot, bits, access);
+        put()
+            .or_else(|e| if self.give_way(s, s + SLOT) { put() } else { Err(e) })
+            .map_err(|_| Denied::NoMemory)
+    }
+
+    /// The host has no more mappings to give: some go of what faults in again, one after the other each time. Not those of a range.
+    /// False: there are none.
+    #[cold]
+    fn give_way(&mut self, start: u64, end: u64) -> bool {
+        let (mut gone, mut rounds) = (0, 0);
+        while gone < GIVEN_WAY && rounds < 2 {
+            let from = self.hand;
+            let found = self.area_at(from).or_else(|| self.areas.range(from..).next().map(|(s, a)| (*s, a)));
+            let Some((s, area)) = found else {
+                (self.hand, rounds) = (0, rounds + 1);
+                continue;
+            };
+            let (from, area_end) = (from.max(s), area.end);
+            let next = match &area.kind {
+                _ if area.direct => None,
+                Kind::Object { .. } => Some(from),
+                _ => self.slots.range(from & !(SLOT - 1)..area_end).next().map(|(at, _)| from.max(*at)),
+            };
+            let Some(at) = next else {
+                self.hand = area_end;
+                continue;
+            };
+            let to = area_end.min((at & !(BLOCK - 1)) + BLOCK);
+            self.hand = to;
+            if to <= start || at >= end {
+                self.forget_bits(at, to);
+                // SAFETY: a user range, all of which faults in again.
+                gone += usize::from(unsafe { platform().unmap(at, to - at) }.is_ok());
+            }
+            breathe();
+        }
+        gone > 0
+    }
+
+    /// Unmaps pages of slots, and gives back what is behind them; unless the host keeps them.
+    fn drop_pages(&mut self, start: u64, end: u64) {
+        if self.unmap(start, end).is_ok() {
+            self.release_slots(start, end);
         }
     }
 
@@ -2295,7 +2485,10 @@ impl Vm {
             slot.is_some_and(|slot| !slot.guarded && slot.held() == 0 && !slot.is_shared())
         };
         let mut slots = (start & !(SLOT - 1)..end).step_by(SLOT as usize);
-        if !self.area_at(start).is_some_and(|(_, area)| is_simple(area)) || !slots.all(in_place) {
+        if !self.area_at(start).is_some_and(|(_, area)| is_simple(area))
+            || !slots.all(in_place)
+            || self.check_split(start, end).is_err()
+        {
             return false;
         }
         if lazy {
@@ -2353,12 +2546,15 @@ impl Vm {
     }
 
     /// Has `f` change the access to pages.
-    fn protect_now<R>(&mut self, f: impl FnOnce(&mut Vm, &mut Protecting) -> R) -> R {
+    fn protect_now(&mut self, f: impl FnOnce(&mut Vm, &mut Protecting) -> Result<()>) -> Result<()> {
         let mut runs = Protecting::new();
         let done = f(self, &mut runs);
-        // What the host refuses stays as it was, and faults again.
-        let _ = runs.end();
-        done
+        self.made(runs).and(done)
+    }
+
+    /// Ends changes of access. What the host refuses to change is unmapped, and has its access when it faults in again.
+    fn made(&mut self, runs: Protecting) -> Result<()> {
+        runs.end().into_iter().try_for_each(|(at, len)| self.unmap(at, at + len))
     }
 
     /// Calls `f` for each area's part of a range, in order, until it fails. ENOMEM: there was a hole. `over`: it goes on behind that.
@@ -2381,15 +2577,23 @@ impl Vm {
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Changes something about a part of an area, if that has to be.
-    fn change(&mut self, start: u64, end: u64, differs: impl Fn(&Area) -> bool, f: impl Fn(&mut Area)) {
+    /// Changes something about a part of an area, if that has to be. ENOMEM: there would be too many.
+    fn change(
+        &mut self,
+        start: u64,
+        end: u64,
+        differs: impl Fn(&Area) -> bool,
+        f: impl Fn(&mut Area),
+    ) -> Result<()> {
         if !self.area_at(start).is_some_and(|(_, area)| differs(area)) {
-            return;
+            return Ok(());
         }
+        self.check_split(start, end)?;
         self.split(start, end);
         let mut area = self.areas.remove(&start).expect("split there");
         f(&mut area);
         self.put_back(start, area);
+        Ok(())
     }
 
     /// Does what is said of a part of an area. EINVAL: it can't be said of it.
@@ -2400,38 +2604,41 @@ impl Vm {
             Advice::Discard | Advice::Cold => !area.locked,
             Advice::Free => !area.locked && is_anonymous,
             Advice::Wipe(true) => is_anonymous,
-            Advice::Wipe(false) | Advice::Omit(_) | Advice::Undump(_) | Advice::Paging(_) | Advice::Other => {
-                true
-            }
+            Advice::DiscardLocked
+            | Advice::Wipe(false)
+            | Advice::Omit(_)
+            | Advice::Undump(_)
+            | Advice::Paging(_)
+            | Advice::Other => true,
         };
         if !possible {
             return Err(Errno::EINVAL);
         }
         match advice {
-            Advice::Discard | Advice::Free => self.discard(start, end),
+            Advice::Discard | Advice::DiscardLocked | Advice::Free => self.discard(start, end),
             Advice::Omit(omitted) => self.set_at_fork(start, end, |at_fork| AtFork { omitted, ..at_fork }),
             Advice::Wipe(wiped) => self.set_at_fork(start, end, |at_fork| AtFork { wiped, ..at_fork }),
             Advice::Paging(how) => {
-                self.change(start, end, |area| area.paging != Some(how), |area| area.paging = Some(how));
+                self.change(start, end, |area| area.paging != Some(how), |area| area.paging = Some(how))
             }
             Advice::Undump(undumped) => {
-                self.change(start, end, |area| area.undumped != undumped, |area| area.undumped = undumped);
+                self.change(start, end, |area| area.undumped != undumped, |area| area.undumped = undumped)
             }
-            Advice::Cold | Advice::Other => {}
+            Advice::Cold | Advice::Other => Ok(()),
         }
-        Ok(())
     }
 
     /// Changes what a fork makes of a part of an area.
-    fn set_at_fork(&mut self, start: u64, end: u64, f: impl Fn(AtFork) -> AtFork) {
+    fn set_at_fork(&mut self, start: u64, end: u64, f: impl Fn(AtFork) -> AtFork) -> Result<()> {
         let differs = |area: &Area| f(area.at_fork) != area.at_fork;
-        self.change(start, end, differs, |area| area.at_fork = f(area.at_fork));
+        self.change(start, end, differs, |area| area.at_fork = f(area.at_fork))
     }
 
     /// What was said about an area goes for what continues it, too, so that they are one.
     fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
         let said = |area: &Area| (area.at_fork, area.undumped, area.paging, area.colours);
-        self.change(
+        // It is an area of its own, or the end of one.
+        let _ = self.change(
             start,
             end,
             |area| said(area) != said(other),
@@ -2463,17 +2670,39 @@ impl Vm {
                 Kind::Object { .. } | Kind::Anonymous => {}
             }
         }
+        self.check_split(s, e)?;
         self.split(s, e);
         let area = self.areas.get_mut(&s).expect("split there");
-        let was = area.access;
+        let (was, was_plain) = (area.access, area.plain);
         area.access = access;
         area.plain &= !access.contains(Access::WRITE);
-        let direct = area.direct;
+        let done = self.show_access(s, e, was, written, runs);
+        let mut area = self.areas.remove(&s).expect("split there");
+        if done.is_err() {
+            // The host has left it as it was.
+            (area.access, area.plain) = (was, was_plain);
+        }
+        self.put_back(s, area);
+        done
+    }
+
+    /// Has the platform know of another access to an area than it had. `written`: the host's file that it maps, and that is going to be
+    /// written.
+    fn show_access(
+        &mut self,
+        s: u64,
+        e: u64,
+        was: Access,
+        written: Option<i32>,
+        runs: &mut Protecting,
+    ) -> Result<()> {
+        let area = &self.areas[&s];
+        let (access, direct) = (area.access, area.direct);
         let runs_now = area.plain && access.contains(Access::EXEC) && !was.contains(Access::EXEC);
         if direct && !area.shared && access.contains(Access::WRITE) {
             // A private page of a file that may be written becomes ours when it is next touched.
-            area.direct = false;
-            self.hide_direct(s, e);
+            self.hide_direct(s, e)?;
+            self.areas.get_mut(&s).expect("just looked at").direct = false;
             self.protect_slots(s, e, access, runs);
         } else if direct {
             if runs_now {
@@ -2490,16 +2719,13 @@ impl Vm {
             }
         } else if let Kind::Object { .. } = area.kind {
             // Pages that were touched are mapped, others not: drop all, they fault in again.
-            // SAFETY: a user range.
-            let _ = unsafe { platform().unmap(s, e - s) };
+            self.unmap(s, e)?;
         } else {
             if runs_now {
                 self.rewrite(s, e);
             }
             self.protect_slots(s, e, access, runs);
         }
-        let area = self.areas.remove(&s).expect("just changed");
-        self.put_back(s, area);
         Ok(())
     }
 
@@ -2578,7 +2804,7 @@ impl Vm {
             slot.idle = 0;
         }
         let mut child = AddressSpace { vm: Mutex::new(child) };
-        if let Err(e) = guards.end() {
+        if let Err(e) = self.made(guards) {
             // Some may still be written to: nothing may be shared, and the next fork has to guard all.
             drop(child);
             self.slots.values_mut().for_each(|slot| slot.guarded = false);
@@ -2678,34 +2904,40 @@ impl Vm {
         }
     }
 
-    /// Unmaps the parts of a range that no slot's page lies over.
-    fn hide_direct(&mut self, start: u64, end: u64) {
+    /// Unmaps the parts of a range that no slot's page lies over. ENOMEM: there are too many mappings, and all is as it was.
+    fn hide_direct(&mut self, start: u64, end: u64) -> Result<()> {
+        let runs = self.runs(start, end);
+        if runs.is_empty() {
+            return self.unmap(start, end);
+        }
         let mut batch = Batch::default();
+        let mut hidden = Ok(());
         let mut at = start;
-        for (addr, len, _) in self.runs(start, end).into_iter().chain([(end, 0, 0)]) {
+        for (addr, len, _) in runs.into_iter().chain([(end, 0, 0)]) {
             if addr > at {
                 // SAFETY: a user range.
-                let _ = unsafe { batch.add(Change::Unmap { addr: at, len: addr - at }) };
+                hidden = hidden.and(unsafe { batch.add(Change::Unmap { addr: at, len: addr - at }) });
             }
             at = addr + len;
         }
-        let _ = batch.send();
+        // The slots' pages are mappings of their own, so that all of it can go; they fault in again.
+        hidden.and(batch.send()).or_else(|_| self.unmap(start, end))
     }
 
     /// Drops the contents of a part of an area, if it is private.
-    fn discard(&mut self, start: u64, end: u64) {
+    fn discard(&mut self, start: u64, end: u64) -> Result<()> {
         let (_, area) = self.area_at(start).expect("a part of an area");
         // Of code with rewritten sites there is nothing to drop: it is its file's.
         if area.shared || area.direct || area.plain && self.has_windows(start, end) {
-            return;
+            return Ok(());
         }
         // Out of the page tables first, then back to the pool.
         let is_coloured = self.coloured.range(start..end).next().is_some();
         if !self.clear_few(start, end) && (is_coloured || !self.runs(start, end).is_empty()) {
-            // SAFETY: a user range.
-            let _ = unsafe { platform().unmap(start, end - start) };
+            self.unmap(start, end)?;
             self.release_slots(start, end);
         }
+        Ok(())
     }
 
     /// Discards a range of anonymous memory by zeroing it where it is, if there are only a few pages of a slot that stays: as at the
@@ -2769,7 +3001,8 @@ impl Vm {
                     ..MapRequest::default()
                 };
                 if self.map(request).is_err() {
-                    self.remove(old, at);
+                    // What is left of it is the heap's no more, and in nobody's way.
+                    let _ = self.remove(old, at);
                     return self.brk;
                 }
                 at = end;
@@ -2785,7 +3018,9 @@ impl Vm {
                 if let Some((_, closed)) = self.closed.last_in(old, old + PAGE) {
                     self.drop_spare(old, closed);
                 }
-                self.remove(new, old);
+                if self.remove(new, old).is_err() {
+                    return self.brk;
+                }
             }
         }
         self.brk = to;
@@ -2793,7 +3028,8 @@ impl Vm {
     }
 
     fn remap(&mut self, request: Remap) -> Result<u64> {
-        let Remap { old, old_len, new_len, may_move, fixed, stays, may_lock } = request;
+        let Remap { old, old_len, new_len, may_move, fixed, stays, most_locked, most, most_private } =
+            request;
         if let Some(new) = fixed.or(stays)
             && (!new.is_multiple_of(PAGE)
                 || !is_user_range(new, new_len)
@@ -2814,8 +3050,31 @@ impl Vm {
         if !shrinks && old_len > area.end - old {
             return Err(Errno::EFAULT);
         }
-        if area.locked && new_len.saturating_sub(old_len) > may_lock {
-            return Err(Errno::EAGAIN);
+        let grow = new_len.saturating_sub(old_len);
+        if !shrinks {
+            let ends = match &area.kind {
+                Kind::Anonymous => Some(0),
+                Kind::File { offset, .. } | Kind::Object { offset, .. } => {
+                    (offset + (old - start)).checked_add(new_len)
+                }
+            };
+            if ends.is_none_or(|end| end > i64::MAX as u64) {
+                return Err(Errno::EINVAL);
+            }
+            // To count goes over all areas.
+            let is_counted = area.locked && grow > 0 && most_locked != u64::MAX;
+            if is_counted && self.locked_in(0, USER_MAX).saturating_add(grow) > most_locked {
+                return Err(Errno::EAGAIN);
+            }
+            let is_reserved = !area.shared && area.access.contains(Access::WRITE);
+            let more = if stays.is_some() { new_len } else { grow };
+            let replaced = fixed.map_or(0, |new| self.mapped_in(new, new + new_len));
+            if more > 0 && (self.total - replaced).saturating_add(more) > most
+                || is_reserved && grow > most_private
+                || self.areas.len() + REMAPPED > AREAS_MAX
+            {
+                return Err(Errno::ENOMEM);
+            }
         }
         if old_len == 0 {
             // A second view of a shared mapping.
@@ -2839,30 +3098,14 @@ impl Vm {
         }
         if shrinks {
             if new_len < old_len {
-                self.remove(old + new_len, old + old_len);
+                self.remove(old + new_len, old + old_len)?;
             }
             return Ok(old);
         }
         if fixed.is_none() && stays.is_none() {
-            let grow = new_len - old_len;
             let at_end = old + old_len == area.end;
             if at_end && is_user_range(area.end, grow) && self.is_free(area.end, area.end + grow) {
-                let kind = area.kind.advanced(area.end - start);
-                self.map(MapRequest {
-                    addr: area.end,
-                    len: grow,
-                    access: area.access,
-                    shared: area.shared,
-                    kind,
-                    place: Place::FixedNoReplace,
-                    name: area.name,
-                    paging: area.paging,
-                    colours: area.colours,
-                    populate: false,
-                    locked: area.locked,
-                    grows: false,
-                })?;
-                self.treat_as(&area, area.end, area.end + grow);
+                self.lengthen(start, &area, grow)?;
                 return Ok(old);
             }
             if !may_move {
@@ -2871,9 +3114,9 @@ impl Vm {
         }
         let new = match fixed {
             Some(new) => {
-                self.remove(new, new + new_len);
+                self.remove(new, new + new_len)?;
                 if new_len < old_len {
-                    self.remove(old + new_len, old + old_len);
+                    self.remove(old + new_len, old + old_len)?;
                 }
                 new
             }
@@ -2890,13 +3133,10 @@ impl Vm {
                 }
             }
         };
-        self.drop_spare(new, new + new_len);
+        // Nor in parts of slots that chunks are taken for.
+        self.drop_spare(new & !(SLOT - 1), (new + new_len).next_multiple_of(SLOT));
         let moved = old_len.min(new_len);
         let kind = area.kind.advanced(old - start);
-        // The new area first, empty; then its pages; then away with the old one.
-        if let Kind::Object { object, .. } = &kind {
-            object.mapped(1);
-        }
         let map_direct = |at: u64, len: u64| -> Result<bool> {
             if area.direct
                 && let Kind::File { file, offset } = &kind
@@ -2909,22 +3149,50 @@ impl Vm {
             }
             Ok(false)
         };
-        let direct = map_direct(new, new_len)?;
+        // First all that can fail. Who touches pages that move waits for this space's lock from then on.
+        let mut direct = Ok(false);
+        let ready = self.take_for_move(old, new, moved, area.shared).and_then(|()| {
+            direct = map_direct(new, new_len);
+            direct.and_then(|_| if area.shared { Ok(()) } else { self.unmap(old, old + moved) })
+        });
+        if let Err(e) = ready {
+            if direct == Ok(true) {
+                // Nothing else is there, so that it goes.
+                let _ = self.unmap(new, new + new_len);
+            }
+            self.drop_empty(new, new + moved);
+            return Err(e);
+        }
+        // The new area, empty; then its pages; then away with the old one.
+        if let Kind::Object { object, .. } = &kind {
+            object.mapped(1);
+        }
         self.total += new_len;
         // What moves, its pager is no longer asked about.
-        let inserted = Area { end: new + new_len, kind: kind.clone(), direct, pager: None, ..area.clone() };
-        self.insert(new, inserted);
+        let (end, direct) = (new + new_len, direct == Ok(true));
+        self.insert(new, Area { end, kind: kind.clone(), direct, pager: None, ..area.clone() });
         if !area.shared {
-            self.move_coloured(old, new, moved, area.access)?;
-            self.move_slots(old, new, moved, area.access)?;
+            self.move_coloured(old, new, moved, area.access);
+            self.move_slots(old, new, moved, area.access);
         }
         if stays.is_some() {
-            // Its pages have gone, and with them rewritten sites. Linux unlocks it.
-            self.leave(old, old + old_len);
-            map_direct(old, old_len)?;
-            self.change(old, old + old_len, |area| area.locked, |area| area.locked = false);
-        } else {
-            self.remove(old, old + moved);
+            if !area.shared {
+                // Its pages have gone, and with them rewritten sites. Without the file's own it is read.
+                self.leave(old, old + old_len);
+                let direct = map_direct(old, old_len) == Ok(true);
+                let _ = self.change(
+                    old,
+                    old + old_len,
+                    |area| area.direct != direct,
+                    |area| area.direct = direct,
+                );
+            }
+            // Linux unlocks it. There is room for the areas.
+            let _ = self.change(old, old + old_len, |area| area.locked, |area| area.locked = false);
+        } else if let Err(e) = self.remove(old, old + moved) {
+            // The middle of a file's own shared mapping: nothing has moved.
+            let _ = self.remove(new, new + new_len);
+            return Err(e);
         }
         if area.locked {
             // As far as it can be.
@@ -2933,41 +3201,138 @@ impl Vm {
         Ok(new)
     }
 
+    /// Makes an area longer, where nothing is mapped.
+    fn lengthen(&mut self, start: u64, area: &Area, grow: u64) -> Result<()> {
+        let end = area.end;
+        if let Kind::File { .. } = area.kind {
+            // The platform may have to map more of it, and what runs is rewritten.
+            self.map(MapRequest {
+                addr: end,
+                len: grow,
+                access: area.access,
+                shared: area.shared,
+                kind: area.kind.advanced(end - start),
+                place: Place::FixedNoReplace,
+                name: area.name,
+                paging: area.paging,
+                locked: area.locked,
+                ..MapRequest::default()
+            })?;
+            self.treat_as(area, end, end + grow);
+            return Ok(());
+        }
+        let is_ready = area.is_simple()
+            && self.takes_ready(grow, area.paging.unwrap_or(self.paging))
+            && self.ready.take(end, end + grow);
+        if !is_ready {
+            self.drop_spare(end, end + grow);
+        }
+        let mut area = self.areas.remove(&start).expect("the caller found it");
+        let populate = area.locked
+            || self.comes_ahead(area.paging, area.is_simple() && matches!(area.name, "" | HEAP), grow);
+        area.end += grow;
+        self.total += grow;
+        self.put_back(start, area);
+        if is_ready {
+            self.count_resident(0);
+        } else if populate {
+            // As far as it can be.
+            let _ = self.populate(end, end + grow, None);
+        }
+        Ok(())
+    }
+
+    /// May so much private memory be taken from what is ready? What is brought in on demand is to fault.
+    fn takes_ready(&self, len: u64, how: Paging) -> bool {
+        len <= READY_MAX && how != Paging::Demand
+    }
+
+    /// Is memory brought in when it is mapped? `usual`: of a kind that is where the space's memory is.
+    fn comes_ahead(&self, paging: Option<Paging>, usual: bool, len: u64) -> bool {
+        paging.unwrap_or(self.paging) == Paging::Populate
+            && (paging.is_some() || usual)
+            && len <= memory().total().saturating_sub(memory().used()) / 2
+    }
+
+    /// Bytes of a range that are mapped.
+    fn mapped_in(&self, start: u64, end: u64) -> u64 {
+        self.bytes_in(start, end, |_| true)
+    }
+
+    /// As [`AddressSpace::locked`].
+    fn locked_in(&self, start: u64, end: u64) -> u64 {
+        self.bytes_in(start, end, |area| area.locked)
+    }
+
+    /// Bytes of a range that such areas have.
+    fn bytes_in(&self, start: u64, end: u64, counts: impl Fn(&Area) -> bool) -> u64 {
+        let areas = self.areas.range(..end).rev().take_while(|(_, area)| area.end > start);
+        areas.filter(|(_, area)| counts(area)).map(|(s, area)| area.end.min(end) - s.max(&start)).sum()
+    }
+
     /// Takes the pages of a private area away, which go on elsewhere.
     fn leave(&mut self, start: u64, end: u64) {
         if self.has_slots(start, end) {
-            // SAFETY: a user range.
-            let _ = unsafe { platform().unmap(start, end - start) };
-            self.release_slots(start, end);
+            self.drop_pages(start, end);
         }
         self.note_room(end);
         self.forget_windows(start, end);
     }
 
-    /// Moves the coloured pages of `[old, old + len)` to `new`.
-    fn move_coloured(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
+    /// Moves the coloured pages of `[old, old + len)`, which are not mapped any more, to `new`.
+    fn move_coloured(&mut self, old: u64, new: u64, len: u64, access: Access) {
         let mut batch = Batch::default();
         let moved: Vec<(u64, u64)> = self.coloured.extract_if(old..old + len, |_, _| true).collect();
-        self.coloured.extend(moved.iter().map(|(at, offset)| (at - old + new, *offset)));
-        let shown = moved.into_iter().try_for_each(|(at, offset)| {
-            // SAFETY: user ranges; the page is this space's.
-            unsafe {
-                batch.add(Change::Unmap { addr: at, len: PAGE })?;
-                batch.add(Change::Map { addr: at - old + new, len: PAGE, access, offset })
-            }
-        });
-        shown.and_then(|()| batch.send()).inspect_err(|_| {
-            // They are shown nowhere, and come in by faults where they are now.
-            for at in [old, new] {
-                // SAFETY: user ranges.
-                let _ = unsafe { platform().unmap(at, len) };
-            }
-        })
+        for (at, offset) in moved {
+            let addr = at - old + new;
+            self.coloured.insert(addr, offset);
+            // What the host refuses faults in.
+            // SAFETY: a user range; the page is this space's.
+            let _ = unsafe { batch.add(Change::Map { addr, len: PAGE, access, offset }) };
+        }
+        let _ = batch.send();
     }
 
-    /// Moves the pages of `[old, old + len)` to `new`.
-    fn move_slots(&mut self, old: u64, new: u64, len: u64, access: Access) -> Result<()> {
-        let congruent = old % SLOT == new % SLOT;
+    /// Does a slot's chunk move with its pages, all of which do, by `by` bytes?
+    fn moves_whole(&self, s: u64, slot: &Slot, bits: u16, by: u64) -> bool {
+        by.is_multiple_of(SLOT) && bits == slot.mapped && !self.slots.contains_key(&s.wrapping_add(by))
+    }
+
+    /// Takes chunks for those pages of `[old, old + len)` that will be copied when they move to `new`. ENOMEM: there are not so many.
+    fn take_for_move(&mut self, old: u64, new: u64, len: u64, shared: bool) -> Result<()> {
+        let by = new.wrapping_sub(old);
+        let mut next = old & !(SLOT - 1);
+        while !shared
+            && next < old + len
+            && let Some((&s, slot)) = self.slots.range(next..old + len).next()
+        {
+            next = s + SLOT;
+            let bits = page_bits(s, old, old + len) & slot.mapped;
+            if bits == 0 || self.moves_whole(s, slot, bits, by) {
+                continue;
+            }
+            // Its pages go to two slots at most.
+            let (first, last) = (bits.trailing_zeros(), bits.ilog2());
+            for page in [first, last].map(u64::from) {
+                let to = s.wrapping_add(page * PAGE).wrapping_add(by) & !(SLOT - 1);
+                self.own_slot(to)?;
+                self.slot_frame(to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the chunks of slots in a range that have no pages.
+    fn drop_empty(&mut self, start: u64, end: u64) {
+        for (_, slot) in self.slots.extract_if(start & !(SLOT - 1)..end, |_, slot| slot.mapped == 0) {
+            slot.release();
+        }
+    }
+
+    /// Moves the pages of `[old, old + len)`, which are not mapped any more, to `new`, where chunks have been taken for those that
+    /// are copied.
+    fn move_slots(&mut self, old: u64, new: u64, len: u64, access: Access) {
+        let by = new.wrapping_sub(old);
         let mut batch = Batch::default();
         let slots: Vec<(u64, Slot)> =
             self.slots.range(old & !(SLOT - 1)..old + len).map(|(s, v)| (*s, *v)).collect();
@@ -2976,38 +3341,32 @@ impl Vm {
             if bits == 0 {
                 continue;
             }
-            let target = s.wrapping_add(new.wrapping_sub(old));
-            if congruent && bits == slot.mapped && !self.slots.contains_key(&target) {
-                let (a, b) = (s.max(old), (s + SLOT).min(old + len));
+            // What the host refuses faults in.
+            if self.moves_whole(s, &slot, bits, by) {
+                let target = s.wrapping_add(by);
                 self.slots.remove(&s);
                 let moved = Slot { guarded: false, kept: 0, clean: 0, idle: 0, ..slot };
                 self.slots.insert(target, moved);
-                // SAFETY: a user range.
-                unsafe { batch.add(Change::Unmap { addr: a, len: b - a })? };
-                show_in(&mut batch, target, &moved, bits, access)?;
+                let _ = show_in(&mut batch, target, &moved, bits, access);
                 continue;
             }
-            for page in 0..16u64 {
-                if bits & 1 << page == 0 {
-                    continue;
-                }
-                let to = s.wrapping_add(page * PAGE).wrapping_add(new.wrapping_sub(old));
+            for page in (0..16u64).filter(|page| bits & 1 << page != 0) {
+                let to = s.wrapping_add(page * PAGE).wrapping_add(by);
                 let (slot_to, page_to) = (to & !(SLOT - 1), to % SLOT / PAGE);
-                self.own_slot(slot_to)?;
-                let chunk = u64::from(self.slot_frame(slot_to)?) * PAGE;
+                let there = self.slots.get_mut(&slot_to).expect("a chunk was taken for it");
                 let from = memory().address(slot.offset() + page * PAGE);
-                let dest = memory().address(chunk + page_to * PAGE);
-                // SAFETY: both pages are this space's; they differ.
+                let dest = memory().address(there.offset() + page_to * PAGE);
+                // SAFETY: both pages are this space's, and mapped nowhere; they differ.
                 unsafe { core::ptr::copy_nonoverlapping(from, dest, PAGE as usize) };
-                let there = self.slots.get_mut(&slot_to).expect("just made");
                 there.mapped |= 1 << page_to;
                 there.stale &= !(1 << page_to);
                 there.guarded = false;
+                let there = *there;
                 self.resident += 1;
-                show_in(&mut batch, slot_to, there, 1 << page_to, access)?;
+                let _ = show_in(&mut batch, slot_to, &there, 1 << page_to, access);
             }
         }
-        batch.send()
+        let _ = batch.send();
     }
 
     /// The chunk of a slot, taken now if there is none.
@@ -3044,14 +3403,13 @@ impl Vm {
             return Ok(());
         }
         let mut new = copy_of(&old)?;
-        let shown = self.show_instead(s, &new);
-        if shown.is_err() {
-            // Nor is what the processor has noted of them.
+        if self.show_instead(s, &new).is_err() {
+            // They fault in again, and what the processor has noted of them is gone.
             new.forget_told();
         }
         self.slots.insert(s, new);
         old.release();
-        shown
+        Ok(())
     }
 
     /// One more copy is going to be made: has the host too many mappings for that to be one of its own?
@@ -3097,7 +3455,7 @@ impl Vm {
         for (s, slot) in self.slots.range(block..block + BLOCK).filter(|(_, slot)| !slot.is_shared()) {
             guards.add(*s, slot.mapped, unwritable(access));
         }
-        if guards.end().is_err() {
+        if self.made(guards).is_err() {
             give_pages(offset, BLOCK_ORDER);
             return Ok(false);
         }
@@ -3109,11 +3467,9 @@ impl Vm {
         }
         let backing = Backing::Memory { offset };
         // SAFETY: a user range; the block is this space's from now on.
-        let shown = unsafe { platform().map(block, BLOCK, access | Access::POPULATE, backing) };
-        if shown.is_err() {
-            // As in `show_instead`.
-            // SAFETY: a user range.
-            let _ = unsafe { platform().unmap(block, BLOCK) };
+        if unsafe { platform().map(block, BLOCK, access | Access::POPULATE, backing) }.is_err() {
+            // As in `show_instead`: they fault in again.
+            self.unmap(block, block + BLOCK).inspect_err(|_| give_pages(offset, BLOCK_ORDER))?;
         }
         for n in 0..BLOCK / SLOT {
             let new = Slot::new((offset / PAGE + n * (SLOT / PAGE)) as u32, u16::MAX);
@@ -3122,7 +3478,7 @@ impl Vm {
             }
             breathe();
         }
-        shown.map(|()| true)
+        Ok(true)
     }
 
     /// A guarded slot's chunk is no longer shared: it may be written to, and so may others near by of which that is true.
@@ -3137,8 +3493,8 @@ impl Vm {
                 runs.add_slot(*at, slot, bits, area.access);
             }
         }
-        // What the host refuses stays as it was, and faults again.
-        let _ = runs.end();
+        // What the host keeps as it was faults again.
+        let _ = self.made(runs);
     }
 
     /// Is this page in a slot, and mapped?
@@ -3169,11 +3525,9 @@ impl Vm {
         if !self.overlapping(start, end).iter().all(|s| can_be(&self.areas[s])) {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: a user range.
-        let _ = unsafe { platform().unmap(start, end - start) };
+        self.unmap(start, end)?;
         self.release_slots(start, end);
-        self.change_areas(start, end, |area| area.colours = colours);
-        Ok(())
+        self.change_areas(start, end, |area| area.colours = colours)
     }
 
     /// Brings in a page by its colour. `surely`: it is of another one rather not there at all.
@@ -3195,9 +3549,7 @@ impl Vm {
                 offset
             }
         };
-        let backing = Backing::Memory { offset };
-        // SAFETY: a user range; the page is this space's.
-        unsafe { platform().map(at, PAGE, access | Access::POPULATE, backing).map_err(|_| Denied::NoMemory) }
+        self.put(at, PAGE, access, offset)
     }
 
     /// Brings in a part of an area, for reading, writing, or what it allows.
@@ -3359,13 +3711,7 @@ impl Vm {
         }
         self.shown[..=goes_on.unwrap_or(SHOWN - 1)].rotate_right(1);
         self.shown[0] = (start + (to - offset), to - from);
-        let backing = Backing::Memory { offset: memory_offset + from - base };
-        // SAFETY: a user range; the object keeps its memory while it is mapped.
-        unsafe {
-            platform()
-                .map(start + (from - offset), to - from, area.access | Access::POPULATE, backing)
-                .map_err(|_| Denied::NoMemory)
-        }
+        self.put(start + (from - offset), to - from, area.access, memory_offset + from - base)
     }
 
     /// Is the last page of the slot before this one in place, in the same area?
@@ -3419,13 +3765,7 @@ impl Vm {
                 self.slots.insert(block + n * SLOT, slot);
             }
             self.count_resident(BLOCK / PAGE);
-            let backing = Backing::Memory { offset };
-            // SAFETY: a user range; the block was just taken.
-            return unsafe {
-                platform()
-                    .map(block, BLOCK, area.access | Access::POPULATE, backing)
-                    .map_err(|_| Denied::NoMemory)
-            };
+            return self.put(block, BLOCK, area.access, offset);
         }
         let s = addr & !(SLOT - 1);
         let joins = || goes_on || paging == Paging::Usual && self.is_dense(block, s);
@@ -3503,13 +3843,7 @@ impl Vm {
                 self.slots.insert(s + n * SLOT, slot);
             }
             self.count_resident(ahead * 16);
-            let backing = Backing::Memory { offset };
-            // SAFETY: a user range; the memory was just taken.
-            return unsafe {
-                platform()
-                    .map(s, ahead * SLOT, area.access | Access::POPULATE, backing)
-                    .map_err(|_| Denied::NoMemory)
-            };
+            return self.put(s, ahead * SLOT, area.access, offset);
         }
         let slot = match slot {
             Some(slot) => slot,
@@ -3522,7 +3856,7 @@ impl Vm {
             // In place already: another thread was faster, or the host lost it.
             let guarded = slot.allowed(area.access) != area.access;
             self.slots.get_mut(&s).expect("just looked at").guarded = guarded;
-            return show(s, &slot, have, area.access).map_err(|_| Denied::NoMemory);
+            return self.put_pages(s, &slot, have, area.access);
         }
         let mut missing = wanted & !have;
         slot.clear(slot.stale & missing);
@@ -3553,9 +3887,9 @@ impl Vm {
         }
         let there = self.slots.get_mut(&s).expect("made above");
         there.mapped |= missing;
-        let shown = show(s, there, missing, area.access);
+        let slot = *there;
         self.count_resident(u64::from(missing.count_ones()));
-        shown.map_err(|_| Denied::NoMemory)
+        self.put_pages(s, &slot, missing, area.access)
     }
 
     /// Is private memory of an area from `start` on touched in order, slot by slot, and is it at the beginning of a block, of which a
@@ -3624,7 +3958,7 @@ impl Vm {
             *held &= !now;
             runs.add_slot(*s, slot, now, area.access);
         }
-        runs.end()
+        self.made(runs)
     }
 
     /// Is it so of so many slots of a block that it is going to be of the others?
@@ -3679,7 +4013,7 @@ impl Vm {
             }
             breathe();
         }
-        if let Err(e) = runs.end() {
+        if let Err(e) = self.made(runs) {
             // Some may still be written to, or used, unseen: all of them were.
             self.slots.range_mut(first..end).for_each(|(_, slot)| *told.of(slot) = 0);
             return Err(e);
@@ -3711,18 +4045,19 @@ impl Vm {
             if !area.pager.as_ref().is_some_and(|same| same.covers(own)) {
                 area.pager = Some(own.clone());
             }
-        });
-        Ok(())
+        })
     }
 
-    /// Changes what is noted of all that is mapped in a range.
-    fn change_areas(&mut self, start: u64, end: u64, f: impl Fn(&mut Area)) {
+    /// Changes what is noted of all that is mapped in a range. ENOMEM: there would be too many areas.
+    fn change_areas(&mut self, start: u64, end: u64, f: impl Fn(&mut Area)) -> Result<()> {
+        let mut done = Ok(());
         let change = |vm: &mut Vm, start, end| {
-            vm.change(start, end, |_| true, &f);
+            done = done.and(vm.change(start, end, |_| true, &f));
             Ok(())
         };
         // Holes are no matter.
         let _ = self.each_part(start, end, true, change);
+        done
     }
 
     /// Unmaps the pages of a range that hold nothing but zeroes. Memory comes in larger pieces than pages: those that were
@@ -3742,9 +4077,7 @@ impl Vm {
             breathe();
         }
         for (at, len) in zeroes {
-            // SAFETY: a user range.
-            let _ = unsafe { platform().unmap(at, len) };
-            self.release_slots(at, at + len);
+            self.drop_pages(at, at + len);
         }
     }
 
@@ -3757,7 +4090,7 @@ impl Vm {
         if starts.iter().any(|s| is_other(&self.areas[s])) {
             return Err(Errno::EINVAL);
         }
-        self.change_areas(start, end, |area| area.pager = None);
+        self.change_areas(start, end, |area| area.pager = None)?;
         self.set_kept(start, end, false)
     }
 
@@ -3830,7 +4163,7 @@ impl Vm {
             }
             breathe();
         }
-        runs.end()
+        self.made(runs)
     }
 
     fn keep(&mut self, start: u64, end: u64, kept: bool, pager: &Arc<dyn Pager>) -> Result<()> {
@@ -3846,7 +4179,6 @@ impl Vm {
         self.set_kept(start, end, kept)
     }
 
-    /// Unmaps what is shown of an object behind `size`.
     /// Private copies of pages of an object that has become shorter are gone, as on Linux.
     fn drop_copies(&mut self, object: *const (), size: u64) {
         let is_copied = |(start, area): (&u64, &Area)| match &area.kind {
@@ -3859,19 +4191,24 @@ impl Vm {
         };
         let copied: Vec<(u64, u64)> = self.areas.iter().filter_map(is_copied).collect();
         for (start, end) in copied {
-            self.discard(start, end);
+            // What the host keeps of a file's own mapping is no copy.
+            let _ = self.discard(start, end);
         }
     }
 
-    fn hide_object(&self, object: *const (), size: u64) {
-        for (start, area) in &self.areas {
+    /// Unmaps what is shown of an object behind `size`.
+    fn hide_object(&mut self, object: *const (), size: u64) -> Result<()> {
+        let mut next = 0;
+        while let Some((start, area)) = self.areas.range(next..).next() {
+            next = area.end;
             let Kind::Object { object: o, offset, .. } = &area.kind else { continue };
             let from = start + page_up(size).saturating_sub(*offset);
             if o.owner() == object && from < area.end {
-                // SAFETY: a part of this user mapping; it faults in again as far as the object goes.
-                let _ = unsafe { platform().unmap(from, area.end - from) };
+                // It faults in again as far as the object goes.
+                self.unmap(from, next)?;
             }
         }
+        Ok(())
     }
 
     fn vacate(
@@ -3948,8 +4285,7 @@ impl Vm {
             // The host has no more mappings to give. They fault in again.
             self.slots.range_mut(s..s + len).for_each(|(_, slot)| slot.forget_told());
             for (addr, len, _) in &shown {
-                // SAFETY: pages of these slots in the program's part.
-                unsafe { platform().unmap(*addr, *len)? };
+                self.unmap(*addr, addr + len)?;
             }
         }
         give_pages(old, order);
@@ -3973,7 +4309,7 @@ impl Vm {
 
     /// Maps the pages of a slot, which is to have this in place of what it has, as far as it may be written to. If that fails none of
     /// the old one's pages stays, as they are not this space's any more; those of the new one fault in again.
-    fn show_instead(&self, s: u64, new: &Slot) -> Result<()> {
+    fn show_instead(&mut self, s: u64, new: &Slot) -> Result<()> {
         let mut shown = Ok(());
         let mut batch = Batch::default();
         for start in self.overlapping(s, s + SLOT) {
@@ -3985,8 +4321,8 @@ impl Vm {
             let mut runs = Vec::new();
             add_runs(&mut runs, s, new.frame, new.mapped);
             for (addr, len, _) in runs {
-                // SAFETY: pages of this slot in the program's part.
-                let _ = unsafe { platform().unmap(addr, len) };
+                // It is no file's own mapping, so that it goes.
+                let _ = self.unmap(addr, addr + len);
             }
         })
     }

@@ -175,6 +175,10 @@ impl Mappable for Segment {
         Mappable::read(&*self.contents, offset, to)
     }
 
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        self.contents.punch_hole(offset, len)
+    }
+
     fn describe(&self) -> (Vec<u8>, u64, u64) {
         // Device 0:1 is where Linux has them.
         (self.name.clone().into_bytes(), 1, self.id as u64)
@@ -248,25 +252,21 @@ pub fn shmat(c: &mut Call) -> Result<u64> {
     };
     let file: Arc<dyn Mappable> =
         if flags & SHM_RDONLY == 0 { segment.clone() } else { Arc::new(ReadOnly(segment.clone())) };
-    let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
-    let result = if limit != u64::MAX && c.task.space.memory.total().saturating_add(segment.size) > limit {
-        Err(Errno::ENOMEM)
-    } else {
-        c.task.space.memory.map(MapRequest {
-            addr,
-            len: segment.size,
-            access,
-            shared: true,
-            kind: Kind::Object { object: segment.clone(), file: Some(file), offset: 0 },
-            place: match addr {
-                0 => Place::Hint,
-                _ if flags & SHM_REMAP != 0 => Place::Fixed,
-                _ => Place::FixedNoReplace,
-            },
-            name: "",
-            ..MapRequest::default()
-        })
-    };
+    let result = c.task.space.memory.map(MapRequest {
+        addr,
+        len: segment.size,
+        access,
+        shared: true,
+        kind: Kind::Object { object: segment.clone(), file: Some(file), offset: 0 },
+        place: match addr {
+            0 => Place::Hint,
+            _ if flags & SHM_REMAP != 0 => Place::Fixed,
+            _ => Place::FixedNoReplace,
+        },
+        name: "",
+        most: c.task.process.limit(linux::RLIMIT_AS).cur,
+        ..MapRequest::default()
+    });
     segment.left(|_| {});
     result.map_err(|e| if e == Errno::EEXIST { Errno::EINVAL } else { e })
 }

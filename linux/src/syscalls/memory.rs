@@ -54,7 +54,8 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
     if !offset.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
-    let access = access(prot)?;
+    // It takes no notice of others, such as PROT_GROWSDOWN.
+    let access = access(prot & (linux::PROT_READ | linux::PROT_WRITE | linux::PROT_EXEC))?;
     let shared = match flags & linux::MAP_TYPE {
         linux::MAP_PRIVATE => false,
         linux::MAP_SHARED => true,
@@ -134,9 +135,6 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         }
         Kind::File { file: mappable, offset }
     };
-    if !has_address_space(c, len) {
-        return Err(Errno::ENOMEM);
-    }
     let locked = flags & linux::MAP_LOCKED != 0;
     if locked && !can_lock(c) {
         return Err(Errno::EPERM);
@@ -162,6 +160,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         name: "",
         paging,
         colours,
+        most: c.task.process.limit(linux::RLIMIT_AS).cur,
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
         grows,
@@ -180,13 +179,21 @@ fn can_lock(c: &Call) -> bool {
     c.task.process.limit(linux::RLIMIT_MEMLOCK).cur != 0 || c.task.process.ids().may(linux::CAP_IPC_LOCK)
 }
 
-/// Bytes that the process may lock more.
-fn may_lock(task: &Task) -> u64 {
+/// Bytes that the process may lock in all.
+fn most_locked(task: &Task) -> u64 {
     if task.process.ids().may(linux::CAP_IPC_LOCK) {
         return u64::MAX;
     }
-    let limit = task.process.limit(linux::RLIMIT_MEMLOCK).cur & !(PAGE - 1);
-    limit.saturating_sub(task.space.memory.locked(0, u64::MAX))
+    // Of no limit as much as there are addresses.
+    task.process.limit(linux::RLIMIT_MEMLOCK).cur & !(PAGE - 1)
+}
+
+/// Bytes that the process may lock more.
+fn may_lock(task: &Task) -> u64 {
+    match most_locked(task) {
+        u64::MAX => u64::MAX,
+        most => most.saturating_sub(task.space.memory.locked(0, USER_MAX)),
+    }
 }
 
 /// What a MAP_SHARED_VALIDATE mapping may ask for beside.
@@ -212,7 +219,12 @@ fn has_address_space(c: &Call, len: u64) -> bool {
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
 pub(crate) fn overcommit_is_obvious(len: u64) -> bool {
-    len > extents::potential().saturating_mul(2)
+    len > most_at_once()
+}
+
+/// Bytes that are not more than that.
+fn most_at_once() -> u64 {
+    extents::potential().saturating_mul(2)
 }
 
 /// A file that was opened for reading only, or is sealed, mapped shared: it can't be made writable later.
@@ -328,13 +340,11 @@ pub fn mremap(c: &mut Call) -> Result<u64> {
     {
         return Err(Errno::EINVAL);
     }
-    // What grows is more address space; what is moved is as much as before.
-    let more = page_up(new_len).saturating_sub(page_up(old_len));
-    if old_len > 0 && more > 0 && !has_address_space(c, more) {
-        return Err(Errno::ENOMEM);
-    }
-    let may_lock = may_lock(c.task);
-    c.task.space.memory.remap(Remap { old, old_len, new_len, may_move, fixed, stays, may_lock })
+    let most_locked = most_locked(c.task);
+    let most = c.task.process.limit(linux::RLIMIT_AS).cur;
+    let most_private = most_at_once();
+    let remap = Remap { old, old_len, new_len, may_move, fixed, stays, most_locked, most, most_private };
+    c.task.space.memory.remap(remap)
 }
 
 /// `brk(2)`.
@@ -360,6 +370,7 @@ pub fn madvise(c: &mut Call) -> Result<u64> {
     let (addr, len) = (c.arg(0), page_up(c.arg(1)));
     let advice = match c.uint(2) {
         linux::MADV_DONTNEED => Advice::Discard,
+        linux::MADV_DONTNEED_LOCKED => Advice::DiscardLocked,
         linux::MADV_FREE => Advice::Free,
         linux::MADV_COLD | linux::MADV_PAGEOUT => Advice::Cold,
         how @ (linux::MADV_DONTFORK | linux::MADV_DOFORK) => Advice::Omit(how == linux::MADV_DONTFORK),
@@ -542,7 +553,9 @@ fn area_change(asked: &PageChange) -> Result<AreaChange> {
 
 /// `msync(2)`: what is mapped shared is the file itself; MS_SYNC makes it durable.
 pub fn msync(c: &mut Call) -> Result<u64> {
-    let (addr, len, flags) = (c.arg(0), page_up(c.arg(1)), c.uint(2));
+    let (addr, flags) = (c.arg(0), c.uint(2));
+    // Linux adds without looking, so that the greatest length is none.
+    let len = c.arg(1).wrapping_add(PAGE - 1) & !(PAGE - 1);
     let known = linux::MS_ASYNC | linux::MS_INVALIDATE | linux::MS_SYNC;
     if !addr.is_multiple_of(PAGE)
         || flags & !known != 0
@@ -663,7 +676,7 @@ pub fn mlockall(c: &mut Call) -> Result<u64> {
     let space = &c.task.space.memory;
     let now = flags & linux::MCL_CURRENT != 0;
     let all = space.total();
-    if now && all > may_lock(c.task).saturating_add(space.locked(0, u64::MAX)) {
+    if now && all > may_lock(c.task).saturating_add(space.locked(0, USER_MAX)) {
         return Err(Errno::ENOMEM);
     }
     space.lock_all(now.then_some(true), flags & linux::MCL_FUTURE != 0);
