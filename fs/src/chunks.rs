@@ -528,8 +528,19 @@ impl Chunks {
         self.dirty = self.map.values().map(|c| u64::from(c.dirty.count_ones())).sum();
     }
 
-    /// Makes a hole of `[from, to)`. `keep`: pages that are mapped are zeroed and stay.
+    /// Makes a hole of `[from, to)`. `keep`: pages that are mapped are zeroed and stay. Else chunks of which nothing is left go.
     pub fn punch(&mut self, from: u64, to: u64, keep: bool) {
+        if !keep {
+            let goes =
+                |(i, c): (&u64, &Chunk)| (i * CHUNK >= from && i * CHUNK + c.len() <= to).then_some(*i);
+            let mut next = from / CHUNK;
+            while let Some(i) = self.map.range(next..to.div_ceil(CHUNK).max(next)).find_map(goes) {
+                next = i + 1;
+                if let Some(c) = self.map.remove(&i) {
+                    self.forget(c);
+                }
+            }
+        }
         self.zero(from, to);
         self.forget_origin(from, to);
         if keep {
