@@ -15,7 +15,7 @@ use atoll_fs::node::InUse;
 use atoll_fs::types::may;
 use atoll_fs::{File, FileType, Location, Sink};
 use atoll_mem::user;
-use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Mappable, Place, SLOT};
+use atoll_mem::vm::{AddressSpace, Kind, MapRequest, Mappable, Place, SLOT, STACK};
 use atoll_sync::Mutex;
 use linux_raw_sys::{auxvec, general as linux};
 use object::LittleEndian as LE;
@@ -42,6 +42,8 @@ const SCRIPTS_MAX: u32 = 5;
 const SCRIPT_LINE: usize = 256;
 /// Where position-independent programs are loaded without randomization (as Linux does).
 const PIE_BASE: u64 = 0x5555_5555_4000;
+/// Bytes of a stack below the strings that a program begins with, as on Linux.
+const STACK_ROOM: u64 = 132 << 10;
 /// Top of the program's addresses for mappings and stacks.
 const TOP: u64 = 0x7fff_ffff_f000;
 
@@ -446,8 +448,7 @@ fn load(
 ) -> Result<()> {
     let memory = &task.space.memory;
     let stack_limit = task.process.limit(linux::RLIMIT_STACK).cur;
-    let stack_size = page_up(stack_limit.clamp(256 << 10, 1 << 30));
-    let layout = layout(stack_size);
+    let layout = layout(stack_limit);
     memory.set_top(layout.mappings_top);
     let exe = program.place.path_of(&program.path);
     let policy = memory_policy::starts(&task.process, &exe);
@@ -466,6 +467,14 @@ fn load(
     memory.set_brk(if heap < RUNTIME_BASE || bias != 0 { heap } else { page_up(end + bias) });
     let mut access = Access::READ | Access::WRITE;
     access.set(Access::EXEC, elf.executable_stack);
+    let paging = memory_policy::of_kind(policy, MappingKind::Stack);
+    // As much as what comes there takes, and some more, as on Linux: it grows up to what is the limit then. If it is said how it is
+    // brought in, all of it.
+    let strings: usize = program.args.iter().chain(&program.env).map(|s| s.len() + 9).sum();
+    let stack_size = match paging {
+        None => page_up((strings + name.len()) as u64) + STACK_ROOM,
+        Some(_) => page_up(stack_limit.clamp(256 << 10, 1 << 30)),
+    };
     memory.map(MapRequest {
         addr: layout.stack_top - stack_size,
         len: stack_size,
@@ -473,8 +482,9 @@ fn load(
         shared: false,
         kind: Kind::Anonymous,
         place: Place::Fixed,
-        name: "[stack]",
-        paging: memory_policy::of_kind(policy, MappingKind::Stack),
+        name: STACK,
+        grows: true,
+        paging,
         ..MapRequest::default()
     })?;
     let vdso = memory.map(MapRequest {

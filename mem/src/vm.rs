@@ -57,6 +57,9 @@ const REACH: u64 = 0x7000_0000;
 /// The heap's name in `/proc/self/maps`.
 const HEAP: &str = "[heap]";
 
+/// The name of a program's first stack there.
+pub const STACK: &str = "[stack]";
+
 /// The name of areas of trampolines in `/proc/self/maps`.
 const TRAMPOLINES: &str = "[atoll]";
 
@@ -318,6 +321,8 @@ pub struct Area {
     pub undumped: bool,
     /// Locked (`mlock(2)`): what it had is in place, and can't be given up by advice.
     pub locked: bool,
+    /// So is what it is going to have, but only when it is touched (MLOCK_ONFAULT).
+    pub on_fault: bool,
     /// An access below it makes it longer, as stacks are (MAP_GROWSDOWN).
     pub grows: bool,
     /// How it is brought in, if not as the space's other memory.
@@ -393,11 +398,20 @@ impl Area {
     }
 
     /// All that is or isn't, as one number: compared one by one, rustc 1.95's LLVM (22.1) crashes where it puts the comparisons together.
-    fn marks(&self) -> u8 {
+    fn marks(&self) -> u16 {
         let AtFork { omitted, wiped } = self.at_fork;
-        let marks =
-            [self.shared, self.direct, self.plain, self.locked, self.grows, omitted, wiped, self.undumped];
-        marks.into_iter().fold(0, |all, mark| all << 1 | u8::from(mark))
+        let marks = [
+            self.shared,
+            self.direct,
+            self.plain,
+            self.locked,
+            self.on_fault,
+            self.grows,
+            omitted,
+            wiped,
+            self.undumped,
+        ];
+        marks.into_iter().fold(0, |all, mark| all << 1 | u16::from(mark))
     }
 
     /// Is it private memory to read and write to, as most is?
@@ -410,6 +424,18 @@ impl Area {
             && self.access.difference(Access::POPULATE) == Access::READ | Access::WRITE
     }
 
+    fn locking(&self) -> Locking {
+        match (self.locked, self.on_fault) {
+            (false, _) => Locking::No,
+            (true, false) => Locking::Now,
+            (true, true) => Locking::OnFault,
+        }
+    }
+
+    fn lock(&mut self, how: Locking) {
+        (self.locked, self.on_fault) = (how != Locking::No, how == Locking::OnFault);
+    }
+
     /// Where others have to end below it, which begins at `start`, if it is not said that they have to be there.
     fn room_below(&self, start: u64) -> u64 {
         if self.grows { start.saturating_sub(STACK_GAP) } else { start }
@@ -420,6 +446,17 @@ impl Area {
         let readable = !self.access.difference(Access::POPULATE).is_empty();
         self.access.contains(need) || need == Access::READ && readable
     }
+}
+
+/// How an area is locked (`mlock2(2)`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locking {
+    /// Not at all.
+    No,
+    /// All of it is to be in place.
+    Now,
+    /// What is touched.
+    OnFault,
 }
 
 /// What the child of a fork has of an area (`madvise(2)`): the same contents, if neither of these is said.
@@ -774,7 +811,7 @@ pub enum Place {
     Fixed,
     /// Exactly there, EEXIST if something is there.
     FixedNoReplace,
-    /// A wish, below 2 GiB.
+    /// A wish, below 2 GiB, and there at least, if it can't be.
     Low,
 }
 
@@ -973,6 +1010,10 @@ pub const AREAS_MAX: usize = 1 << 20;
 /// Areas that there may be more while one is moved, at most.
 const REMAPPED: usize = 3;
 
+/// Where mappings go that are to be low (MAP_32BIT), as on Linux.
+const LOW_START: u64 = 1 << 30;
+const LOW_END: u64 = 2 << 30;
+
 /// A program's address space.
 pub struct AddressSpace {
     vm: Mutex<Vm>,
@@ -1009,8 +1050,8 @@ struct Vm {
     next_ready: u64,
     /// Where what was lately shown of objects ends, and how long it was, the last one first: threads go on at as many places at a time.
     shown: [(u64, u64); SHOWN],
-    /// What is mapped is locked.
-    locks_all: bool,
+    /// How what is mapped is locked.
+    locks_all: Locking,
     /// No fewer mappings than the host has of what was copied on writing, as counted last, and of all else then.
     pieces: u64,
     /// From here on mappings give way, when the host has no more to give.
@@ -1250,25 +1291,37 @@ impl AddressSpace {
     }
 
     /// Locks a range, or no longer, up to the first hole (ENOMEM).
-    pub fn set_locked(&self, addr: u64, len: u64, locked: bool) -> Result<()> {
+    pub fn set_locked(&self, addr: u64, len: u64, how: Locking) -> Result<()> {
         let mut vm = self.lock();
         vm.each_part(addr, addr + page_up(len), false, |vm, start, end| {
-            vm.change(start, end, |area| area.locked != locked, |area| area.locked = locked)
+            vm.change(start, end, |area| area.locking() != how, |area| area.lock(how))
         })
     }
 
     /// Locks all that is mapped, or no longer, and all that is mapped from now on, or not.
-    pub fn lock_all(&self, now: Option<bool>, from_now_on: bool) {
+    pub fn lock_all(&self, now: Option<Locking>, from_now_on: Locking) {
         let mut vm = self.lock();
         vm.locks_all = from_now_on;
-        if let Some(locked) = now {
-            vm.areas.values_mut().for_each(|area| area.locked = locked);
+        if let Some(how) = now {
+            vm.areas.values_mut().for_each(|area| area.lock(how));
+        }
+    }
+
+    /// Brings in what is locked and is to be there, as far as it can be.
+    pub fn bring_in_locked(&self) {
+        let mut next = 0;
+        while let Some((start, area)) = self.find_from(next) {
+            next = area.end;
+            if area.locking() == Locking::Now {
+                // No more than of others is said of what can't be.
+                let _ = self.populate(start, area.end - start, None);
+            }
         }
     }
 
     /// Is what is mapped from now on locked?
     pub fn locks_all(&self) -> bool {
-        self.lock().locks_all
+        self.lock().locks_all != Locking::No
     }
 
     /// Bytes that are locked in a range.
@@ -1543,7 +1596,7 @@ impl AddressSpace {
         vm.brk_start = 0;
         vm.trampolines = (0, 0);
         vm.next_ready = SLOT;
-        vm.locks_all = false;
+        vm.locks_all = Locking::No;
     }
 
     /// Bytes mapped.
@@ -1703,7 +1756,7 @@ impl Vm {
             paging: Paging::Usual,
             heap_paging: None,
             next_ready: SLOT,
-            locks_all: false,
+            locks_all: Locking::No,
             pieces: 0,
             hand: 0,
             trampolines: (0, 0),
@@ -1770,7 +1823,8 @@ impl Vm {
         let hint = page_up(addr);
         let above =
             || self.areas.range(hint + len..).next().map_or(USER_MAX, |(s, area)| area.room_below(*s));
-        let fits = hint >= USER_MIN && is_user_range(hint, len);
+        let end = if request.place == Place::Low { LOW_END } else { USER_MAX };
+        let fits = hint >= USER_MIN && is_user_range(hint, len) && hint + len <= end;
         if fits && self.is_free(hint, hint + len) && hint + len <= above() {
             return Ok(hint);
         }
@@ -1787,12 +1841,13 @@ impl Vm {
             _ => PAGE,
         };
         let (top, low) = match request.place {
-            Place::Low => (0x8000_0000, USER_MIN),
+            Place::Low => (LOW_END, LOW_START),
             _ => (self.top, USER_MIN),
         };
+        let behind = (request.place != Place::Low).then_some(USER_MAX);
         self.find_unused(len, top, low, align)
             .or_else(|| find_free(&self.areas, len, top, low, PAGE))
-            .or_else(|| find_free(&self.areas, len, USER_MAX, self.top, PAGE))
+            .or_else(|| find_free(&self.areas, len, behind?, self.top, PAGE))
             .ok_or(Errno::ENOMEM)
     }
 
@@ -2059,7 +2114,8 @@ impl Vm {
         // Not a stack, of which hardly anything is ever used, unless that is said of it.
         let populate =
             populate || self.comes_ahead(paging, anonymous && (name.is_empty() || name == HEAP), len);
-        let locked = request.locked || self.locks_all;
+        let (locked, on_fault) =
+            (request.locked || self.locks_all != Locking::No, self.locks_all == Locking::OnFault);
         let mut direct = false;
         let plain = matches!(kind, Kind::File { .. }) && !shared && !access.contains(Access::WRITE);
         let runs = plain && access.contains(Access::EXEC);
@@ -2115,6 +2171,7 @@ impl Vm {
             pager,
             colours,
             locked,
+            on_fault,
             grows,
         };
         self.total += len;
@@ -2150,7 +2207,7 @@ impl Vm {
                 })?;
             }
         }
-        if populate || locked {
+        if (populate || locked) && !on_fault {
             // As far as it can be.
             let _ = self.populate(start, start + len, None);
         }
@@ -2636,13 +2693,15 @@ impl Vm {
 
     /// What was said about an area goes for what continues it, too, so that they are one.
     fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
-        let said = |area: &Area| (area.at_fork, area.undumped, area.paging, area.colours);
+        let said = |area: &Area| (area.at_fork, area.undumped, area.paging, area.colours, area.on_fault);
         // It is an area of its own, or the end of one.
         let _ = self.change(
             start,
             end,
             |area| said(area) != said(other),
-            |area| (area.at_fork, area.undumped, area.paging, area.colours) = said(other),
+            |area| {
+                (area.at_fork, area.undumped, area.paging, area.colours, area.on_fault) = said(other);
+            },
         );
     }
 
@@ -2756,7 +2815,7 @@ impl Vm {
             }
             child.total += area.end - start;
             // Locks are not inherited, and its pager is not asked for the child.
-            child.areas.insert(start, Area { locked: false, pager: None, ..area.clone() });
+            child.areas.insert(start, Area { locked: false, on_fault: false, pager: None, ..area.clone() });
             if area.at_fork.wiped {
                 continue;
             }
@@ -3090,7 +3149,7 @@ impl Vm {
                 place: if fixed.is_some() { Place::Fixed } else { Place::Hint },
                 name: area.name,
                 paging: area.paging,
-                locked: area.locked,
+                locked: area.locking() == Locking::Now,
                 ..MapRequest::default()
             })?;
             self.treat_as(&area, new, new + new_len);
@@ -3188,13 +3247,13 @@ impl Vm {
                 );
             }
             // Linux unlocks it. There is room for the areas.
-            let _ = self.change(old, old + old_len, |area| area.locked, |area| area.locked = false);
+            let _ = self.change(old, old + old_len, |area| area.locked, |area| area.lock(Locking::No));
         } else if let Err(e) = self.remove(old, old + moved) {
             // The middle of a file's own shared mapping: nothing has moved.
             let _ = self.remove(new, new + new_len);
             return Err(e);
         }
-        if area.locked {
+        if area.locking() == Locking::Now {
             // As far as it can be.
             let _ = self.populate(new, new + new_len, None);
         }
@@ -3215,7 +3274,7 @@ impl Vm {
                 place: Place::FixedNoReplace,
                 name: area.name,
                 paging: area.paging,
-                locked: area.locked,
+                locked: area.locking() == Locking::Now,
                 ..MapRequest::default()
             })?;
             self.treat_as(area, end, end + grow);
@@ -3228,8 +3287,9 @@ impl Vm {
             self.drop_spare(end, end + grow);
         }
         let mut area = self.areas.remove(&start).expect("the caller found it");
-        let populate = area.locked
-            || self.comes_ahead(area.paging, area.is_simple() && matches!(area.name, "" | HEAP), grow);
+        let populate = area.locking() == Locking::Now
+            || !area.locked
+                && self.comes_ahead(area.paging, area.is_simple() && matches!(area.name, "" | HEAP), grow);
         area.end += grow;
         self.total += grow;
         self.put_back(start, area);
@@ -3605,19 +3665,26 @@ impl Vm {
         let Some((&start, area)) = self.areas.range(to..).next().filter(|(_, area)| area.grows) else {
             return false;
         };
-        if self.area_at(to).is_some() || to < USER_MIN || !is_user_range(to, start - to) {
-            return false;
-        }
-        if area.end - to > most || start - to > more || area.locked && start - to > lockable {
-            return false;
-        }
-        if let Some((_, below)) = self.areas.range(..to).next_back()
-            && !below.grows
-            && below.access.intersects(Access::READ | Access::WRITE | Access::EXEC)
-            && to - below.end < STACK_GAP
-        {
-            return false;
-        }
+        let below = self.areas.range(..to).next_back();
+        let may = |to: u64| {
+            let is_near = |below: &Area| {
+                let is_used = below.access.intersects(Access::READ | Access::WRITE | Access::EXEC);
+                below.end > to || !below.grows && is_used && to - below.end < STACK_GAP
+            };
+            to >= USER_MIN
+                && is_user_range(to, start - to)
+                && area.end - to <= most
+                && start - to <= more
+                && !(area.locked && start - to > lockable)
+                && !below.is_some_and(|(_, below)| is_near(below))
+        };
+        // A program's first stack by the slot, as far as it may: a fault for each page would be sixteen.
+        let slot = to & !(SLOT - 1);
+        let to = match area.name {
+            STACK if may(slot) => slot,
+            _ if may(to) => to,
+            _ => return false,
+        };
         self.drop_spare(to, start);
         let area = self.areas.remove(&start).expect("just found");
         self.total += start - to;
@@ -4521,6 +4588,7 @@ impl Vm {
             pager: None,
             colours: None,
             locked: false,
+            on_fault: false,
             grows: false,
         };
         self.total += len;
@@ -4853,8 +4921,8 @@ mod tests {
                     let (kind, access) = (Kind::Anonymous, Access::READ);
                     let at_fork = AtFork::default();
                     let (shared, direct, plain, name, paging, pager) = (false, false, false, "", None, None);
-                    let (locked, grows, undumped, colours) = (false, false, false, None);
-                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, undumped, paging, pager, colours, locked, grows };
+                    let (locked, on_fault, grows, undumped, colours) = (false, false, false, false, None);
+                    let area = Area { end, access, shared, kind, direct, plain, name, at_fork, undumped, paging, pager, colours, locked, on_fault, grows };
                     areas.insert(start, area);
                 }
             }

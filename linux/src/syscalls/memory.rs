@@ -17,7 +17,8 @@ use atoll_mem::colours::Colours;
 use atoll_mem::heap::memory;
 use atoll_mem::user;
 use atoll_mem::vm::{
-    Advice, Area, AreaChange, ChangeTo, Denied, Kind, MapRequest, Mappable, Object, Place, Remap, SLOT, Told,
+    Advice, Area, AreaChange, ChangeTo, Denied, Kind, Locking, MapRequest, Mappable, Object, Place, Remap,
+    SLOT, Told,
 };
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
@@ -318,7 +319,7 @@ pub fn mprotect(c: &mut Call) -> Result<u64> {
     }
     if prot & linux::PROT_GROWSDOWN != 0 && addr.is_multiple_of(PAGE) && len > 0 {
         // From where it begins, and only of what grows downwards.
-        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.grows || area.name == "[stack]");
+        let found = c.task.space.memory.find(addr).filter(|(_, area)| area.grows);
         let (start, _) = found.ok_or(Errno::EINVAL)?;
         (addr, len) = (start, len.saturating_add(addr - start));
     }
@@ -646,7 +647,7 @@ pub fn mlock2(c: &mut Call) -> Result<u64> {
     if c.uint(2) & !ONFAULT != 0 {
         return Err(Errno::EINVAL);
     }
-    lock(c, c.uint(2) & ONFAULT == 0)
+    lock(c, if c.uint(2) & ONFAULT == 0 { Locking::Now } else { Locking::OnFault })
 }
 
 /// The pages that a call on locks is for: address and length. EINVAL: there are no such addresses.
@@ -660,7 +661,7 @@ fn pages_of(c: &Call) -> Result<(u64, u64)> {
 /// `munlock(2)`.
 pub fn munlock(c: &mut Call) -> Result<u64> {
     let (addr, len) = pages_of(c)?;
-    c.task.space.memory.set_locked(addr, len, false).map(|()| 0)
+    c.task.space.memory.set_locked(addr, len, Locking::No).map(|()| 0)
 }
 
 /// `mlockall(2)`.
@@ -679,17 +680,21 @@ pub fn mlockall(c: &mut Call) -> Result<u64> {
     if now && all > may_lock(c.task).saturating_add(space.locked(0, USER_MAX)) {
         return Err(Errno::ENOMEM);
     }
-    space.lock_all(now.then_some(true), flags & linux::MCL_FUTURE != 0);
+    let how = if flags & linux::MCL_ONFAULT != 0 { Locking::OnFault } else { Locking::Now };
+    space.lock_all(now.then_some(how), if flags & linux::MCL_FUTURE != 0 { how } else { Locking::No });
+    if now {
+        space.bring_in_locked();
+    }
     Ok(0)
 }
 
 /// `mlock(2)`.
 pub fn mlock(c: &mut Call) -> Result<u64> {
-    lock(c, true)
+    lock(c, Locking::Now)
 }
 
 /// Memory of a cell is never paged out; it is brought in.
-fn lock(c: &Call, populate: bool) -> Result<u64> {
+fn lock(c: &Call, how: Locking) -> Result<u64> {
     if !can_lock(c) {
         return Err(Errno::EPERM);
     }
@@ -698,8 +703,8 @@ fn lock(c: &Call, populate: bool) -> Result<u64> {
     if len > may_lock(c.task).saturating_add(space.locked(addr, addr + len)) {
         return Err(Errno::ENOMEM);
     }
-    space.set_locked(addr, len, true)?;
-    if populate {
+    space.set_locked(addr, len, how)?;
+    if how == Locking::Now {
         space.populate(addr, len, None).map_err(|denied| match denied {
             Denied::NoMemory => Errno::EAGAIN,
             Denied::Unmapped | Denied::Access | Denied::Bus | Denied::Asked => Errno::ENOMEM,
@@ -710,7 +715,7 @@ fn lock(c: &Call, populate: bool) -> Result<u64> {
 
 /// `munlockall(2)`.
 pub fn munlockall(c: &mut Call) -> Result<u64> {
-    c.task.space.memory.lock_all(Some(false), false);
+    c.task.space.memory.lock_all(Some(Locking::No), Locking::No);
     Ok(0)
 }
 
