@@ -383,15 +383,15 @@ fn private_mappings_are_rewritten() {
         space.fault(at + 100_000, false, false).unwrap();
         assert_eq!(window(at), None);
         for access in [run, read, run] {
-            space.protect(at, 1 << 17, access).unwrap();
+            space.protect(at, 1 << 17, access, u64::MAX).unwrap();
             assert_eq!((space.rewritten(), window(at)), (2, Some((100_000, 5))));
         }
         // Not the part with the site.
         map(run, false, 1 << 17);
         for access in [Access::empty(), write, write | Access::EXEC] {
             let at = map(access, false, 0);
-            space.protect(at, 1 << 17, write).unwrap();
-            space.protect(at, 1 << 17, run).unwrap();
+            space.protect(at, 1 << 17, write, u64::MAX).unwrap();
+            space.protect(at, 1 << 17, run, u64::MAX).unwrap();
         }
         map(run, true, 0);
         assert_eq!(space.rewritten(), 2);

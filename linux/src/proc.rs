@@ -1070,7 +1070,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
          TracerPid:\t{tracer}\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
          VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{anon:8} kB\n\
-         RssFile:\t{file:8} kB\nRssShmem:\t{shmem:8} kB\nVmData:\t{vs:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
+         RssFile:\t{file:8} kB\nRssShmem:\t{shmem:8} kB\nVmData:\t{data:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
          VmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\nThreads:\t{threads}\nSigQ:\t0/96365\n\
          SigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\n\
          SigCgt:\t{caught:016x}\nCapInh:\t{inheritable:016x}\nCapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\n\
@@ -1099,6 +1099,7 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         locked = kb(t.space.share().memory.locked(0, u64::MAX)),
         vp = kb(total),
         vs = kb(total),
+        data = kb(t.space.share().memory.data()),
         hwm = kb(peak),
         rss = kb(resident.sum()),
         anon = kb(resident.anonymous.sum()),

@@ -847,6 +847,12 @@ impl Process {
         self.limits.lock()[which as usize]
     }
 
+    /// Several, at one time.
+    pub fn limits_of<const N: usize>(&self, which: [u32; N]) -> [Rlimit; N] {
+        let limits = self.limits.lock();
+        which.map(|which| limits[which as usize])
+    }
+
     /// What all its tasks used, the ended ones too.
     pub fn used(&self) -> Usage {
         if current::try_current().is_some_and(|task| core::ptr::eq(&*task.process, self)) {

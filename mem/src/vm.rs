@@ -21,6 +21,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_abi::control::Paging;
@@ -424,6 +425,11 @@ impl Area {
             && self.access.difference(Access::POPULATE) == Access::READ | Access::WRITE
     }
 
+    /// Does it count for RLIMIT_DATA?
+    fn is_data(&self) -> bool {
+        is_data(self.shared, self.grows, self.access)
+    }
+
     fn locking(&self) -> Locking {
         match (self.locked, self.on_fault) {
             (false, _) => Locking::No,
@@ -446,6 +452,20 @@ impl Area {
         let readable = !self.access.difference(Access::POPULATE).is_empty();
         self.access.contains(need) || need == Access::READ && readable
     }
+}
+
+/// How much a space may have mapped, in bytes.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    /// In all (RLIMIT_AS).
+    pub all: u64,
+    /// Of what is private and may be written to (RLIMIT_DATA), but for what grows downwards.
+    pub data: u64,
+}
+
+impl Bounds {
+    /// As much as there is room for.
+    pub const NONE: Bounds = Bounds { all: u64::MAX, data: u64::MAX };
 }
 
 /// How an area is locked (`mlock2(2)`).
@@ -703,8 +723,8 @@ pub struct MapRequest {
     pub paging: Option<Paging>,
     /// The colours of frames that its pages are to be in, for private anonymous memory that doesn't grow.
     pub colours: Option<Colours>,
-    /// Bytes that may be mapped in all then.
-    pub most: u64,
+    /// How much may be mapped then.
+    pub most: Bounds,
     /// Populate at once.
     pub populate: bool,
     /// Lock, which populates, too.
@@ -726,7 +746,7 @@ impl Default for MapRequest {
             name: "",
             paging: None,
             colours: None,
-            most: u64::MAX,
+            most: Bounds::NONE,
             populate: false,
             locked: false,
             grows: false,
@@ -751,8 +771,8 @@ pub struct Remap {
     pub stays: Option<u64>,
     /// Bytes that may be locked in all.
     pub most_locked: u64,
-    /// Bytes that may be mapped in all.
-    pub most: u64,
+    /// How much may be mapped then.
+    pub most: Bounds,
     /// Bytes of private memory that can be had at once, at most.
     pub most_private: u64,
 }
@@ -1219,8 +1239,8 @@ impl AddressSpace {
         left.into_iter().try_for_each(|(start, end)| vm.remove(start, end))
     }
 
-    /// Changes access to `[addr, addr + len)`.
-    pub fn protect(&self, addr: u64, len: u64, access: Access) -> Result<()> {
+    /// Changes access to `[addr, addr + len)`. ENOMEM: it is more than `most_data` then of what is private and may be written to.
+    pub fn protect(&self, addr: u64, len: u64, access: Access, most_data: u64) -> Result<()> {
         if !addr.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
         }
@@ -1231,12 +1251,12 @@ impl AddressSpace {
         if !is_user_range(addr, len) {
             return Err(Errno::ENOMEM);
         }
-        self.lock().protect_now(|vm, runs| vm.protect(addr, addr + len, access, runs))
+        self.lock().protect_now(|vm, runs| vm.protect(addr, addr + len, access, most_data, runs))
     }
 
     /// Changes several mappings, one after the other, and has the platform make together what can be. Value: how many, and why not the
     /// next. ENOMEM: not all of it is mapped; EACCES: it is of a file that is not open for that. The caller runs in this space.
-    pub fn change(&self, list: &[AreaChange]) -> (usize, Result<()>) {
+    pub fn change(&self, list: &[AreaChange], most_data: u64) -> (usize, Result<()>) {
         let mut vm = self.lock();
         let mut runs = Protecting::new();
         for (n, change) in list.iter().enumerate() {
@@ -1245,7 +1265,7 @@ impl AddressSpace {
                 continue;
             }
             if let ChangeTo::Access(access) = change.to {
-                let done = vm.protect(start, end, access, &mut runs);
+                let done = vm.protect(start, end, access, most_data, &mut runs);
                 if done.is_err() {
                     return (n, done.and(vm.made(runs)));
                 }
@@ -1409,8 +1429,8 @@ impl AddressSpace {
     }
 
     /// Moves the end of the heap; the end afterwards.
-    pub fn brk(&self, to: u64, limit: u64) -> u64 {
-        self.lock().brk(to, limit)
+    pub fn brk(&self, to: u64, most: Bounds) -> u64 {
+        self.lock().brk(to, most)
     }
 
     /// Serves a page fault. Ok: try again.
@@ -1597,6 +1617,11 @@ impl AddressSpace {
         vm.trampolines = (0, 0);
         vm.next_ready = SLOT;
         vm.locks_all = Locking::No;
+    }
+
+    /// Bytes of what is private and may be written to, but for what grows downwards.
+    pub fn data(&self) -> u64 {
+        self.lock().data()
     }
 
     /// Bytes mapped.
@@ -2079,14 +2104,10 @@ impl Vm {
         if len < request.len || len > USER_MAX || self.areas.len() >= AREAS_MAX {
             return Err(Errno::ENOMEM);
         }
-        if request.most != u64::MAX {
-            // What goes is not counted with what comes.
-            let goes = request.place == Place::Fixed && is_user_range(request.addr, len);
-            let replaced = if goes { self.mapped_in(request.addr, request.addr + len) } else { 0 };
-            if (self.total - replaced).saturating_add(len) > request.most {
-                return Err(Errno::ENOMEM);
-            }
-        }
+        // What goes is not counted with what comes.
+        let goes = request.place == Place::Fixed && is_user_range(request.addr, len);
+        let replaced = if goes { request.addr..request.addr + len } else { 0..0 };
+        self.check_room(len, is_data(request.shared, request.grows, request.access), replaced, request.most)?;
         let simple = request.access.difference(Access::POPULATE) == Access::READ | Access::WRITE;
         let anonymous = simple && !request.shared && matches!(request.kind, Kind::Anonymous);
         let how = request.paging.unwrap_or(self.paging);
@@ -2706,8 +2727,22 @@ impl Vm {
     }
 
     /// Changes access up to the first hole, as Linux does.
-    fn protect(&mut self, start: u64, end: u64, access: Access, runs: &mut Protecting) -> Result<()> {
-        self.each_part(start, end, false, |vm, start, end| vm.protect_part(start, end, access, runs))
+    fn protect(
+        &mut self,
+        start: u64,
+        end: u64,
+        access: Access,
+        most_data: u64,
+        runs: &mut Protecting,
+    ) -> Result<()> {
+        self.each_part(start, end, false, |vm, start, end| {
+            let becomes_data =
+                |(_, area): (u64, &Area)| !area.is_data() && is_data(area.shared, area.grows, access);
+            if most_data != u64::MAX && vm.area_at(start).is_some_and(becomes_data) {
+                vm.check_room(end - start, true, 0..0, Bounds { data: most_data, ..Bounds::NONE })?;
+            }
+            vm.protect_part(start, end, access, runs)
+        })
     }
 
     /// Changes access to a part of an area.
@@ -3030,11 +3065,14 @@ impl Vm {
                 .any(|(at, w)| at + u64::from(w.len) > start)
     }
 
-    fn brk(&mut self, to: u64, limit: u64) -> u64 {
-        if to < self.brk_start || to.saturating_sub(self.brk_start) > limit {
+    fn brk(&mut self, to: u64, most: Bounds) -> u64 {
+        if to < self.brk_start || to.saturating_sub(self.brk_start) > most.data {
             return self.brk;
         }
         let (old, new) = (page_up(self.brk), page_up(to));
+        if new > old && self.check_room(new - old, true, 0..0, most).is_err() {
+            return self.brk;
+        }
         if new > old {
             // A gap of a page stays between the heap and the next mapping.
             if !is_user_range(old, new - old + PAGE) || !self.is_free(old, new + PAGE) {
@@ -3127,8 +3165,8 @@ impl Vm {
             }
             let is_reserved = !area.shared && area.access.contains(Access::WRITE);
             let more = if stays.is_some() { new_len } else { grow };
-            let replaced = fixed.map_or(0, |new| self.mapped_in(new, new + new_len));
-            if more > 0 && (self.total - replaced).saturating_add(more) > most
+            let replaced = fixed.map_or(0..0, |new| new..new + new_len);
+            if more > 0 && self.check_room(more, area.is_data(), replaced, most).is_err()
                 || is_reserved && grow > most_private
                 || self.areas.len() + REMAPPED > AREAS_MAX
             {
@@ -3314,9 +3352,22 @@ impl Vm {
             && len <= memory().total().saturating_sub(memory().used()) / 2
     }
 
-    /// Bytes of a range that are mapped.
-    fn mapped_in(&self, start: u64, end: u64) -> u64 {
-        self.bytes_in(start, end, |_| true)
+    /// May so much more be mapped, in place of what is in a range? ENOMEM: no. Where nothing is limited nothing is counted.
+    fn check_room(&self, len: u64, is_data: bool, replaced: Range<u64>, most: Bounds) -> Result<()> {
+        if most.all == u64::MAX && (most.data == u64::MAX || !is_data) {
+            return Ok(());
+        }
+        let goes = self.bytes_in(replaced.start, replaced.end, |_| true);
+        // As on Linux, whatever goes makes room for data.
+        let fits = |have: u64, most: u64| (have + len).saturating_sub(goes) <= most;
+        let fits =
+            fits(self.total, most.all) && (!is_data || most.data == u64::MAX || fits(self.data(), most.data));
+        if fits { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// As [`AddressSpace::data`].
+    fn data(&self) -> u64 {
+        self.bytes_in(0, USER_MAX, Area::is_data)
     }
 
     /// As [`AddressSpace::locked`].
@@ -4815,6 +4866,11 @@ fn show_runs(batch: &mut Batch, runs: &mut Vec<(u64, u64, u64)>, access: Access)
         unsafe { batch.add(Change::Map { addr, len, access, offset })? };
     }
     Ok(())
+}
+
+/// Does what is mapped in this way count for RLIMIT_DATA?
+fn is_data(shared: bool, grows: bool, access: Access) -> bool {
+    !shared && !grows && access.contains(Access::WRITE)
 }
 
 fn drop_mapping(kind: &Kind) {

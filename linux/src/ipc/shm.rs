@@ -26,7 +26,7 @@ use super::{
 use crate::current::try_current;
 use crate::process::{Task, world};
 use crate::syscalls::Call;
-use crate::syscalls::memory::{ReadOnly, overcommit_is_obvious};
+use crate::syscalls::memory::{ReadOnly, bounds, overcommit_is_obvious};
 use crate::types::{ShmInfo, ShmidDs, Shminfo, put};
 
 const SHM_LOCK: u32 = 11;
@@ -264,7 +264,7 @@ pub fn shmat(c: &mut Call) -> Result<u64> {
             _ => Place::FixedNoReplace,
         },
         name: "",
-        most: c.task.process.limit(linux::RLIMIT_AS).cur,
+        most: bounds(c.task),
         ..MapRequest::default()
     });
     segment.left(|_| {});

@@ -17,8 +17,8 @@ use atoll_mem::colours::Colours;
 use atoll_mem::heap::memory;
 use atoll_mem::user;
 use atoll_mem::vm::{
-    Advice, Area, AreaChange, ChangeTo, Denied, Kind, Locking, MapRequest, Mappable, Object, Place, Remap,
-    SLOT, Told,
+    Advice, Area, AreaChange, Bounds, ChangeTo, Denied, Kind, Locking, MapRequest, Mappable, Object, Place,
+    Remap, SLOT, Told,
 };
 use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
@@ -161,7 +161,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
         name: "",
         paging,
         colours,
-        most: c.task.process.limit(linux::RLIMIT_AS).cur,
+        most: bounds(c.task),
         populate: flags & linux::MAP_POPULATE != 0,
         locked,
         grows,
@@ -212,10 +212,11 @@ const SHARED_FLAGS: u32 = linux::MAP_TYPE
     | linux::MAP_HUGETLB
     | linux::MAP_32BIT;
 
-/// Does RLIMIT_AS allow so many bytes more?
-fn has_address_space(c: &Call, len: u64) -> bool {
-    let limit = c.task.process.limit(linux::RLIMIT_AS).cur;
-    limit == u64::MAX || c.task.space.memory.total().saturating_add(len) <= limit
+/// How much may be mapped.
+pub(crate) fn bounds(task: &Task) -> Bounds {
+    let [all, data] = task.process.limits_of([linux::RLIMIT_AS, linux::RLIMIT_DATA]);
+    // Linux makes an exception for valgrind, which says 0 and means the hard limit.
+    Bounds { all: all.cur, data: if data.cur == 0 { data.max } else { data.cur } }
 }
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
@@ -323,7 +324,9 @@ pub fn mprotect(c: &mut Call) -> Result<u64> {
         let (start, _) = found.ok_or(Errno::EINVAL)?;
         (addr, len) = (start, len.saturating_add(addr - start));
     }
-    c.task.space.memory.protect(addr, len, access(prot & !linux::PROT_GROWSDOWN)?).map(|()| 0)
+    let access = access(prot & !linux::PROT_GROWSDOWN)?;
+    let most_data = if access.contains(Access::WRITE) { bounds(c.task).data } else { u64::MAX };
+    c.task.space.memory.protect(addr, len, access, most_data).map(|()| 0)
 }
 
 /// `mremap(2)`.
@@ -342,7 +345,7 @@ pub fn mremap(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let most_locked = most_locked(c.task);
-    let most = c.task.process.limit(linux::RLIMIT_AS).cur;
+    let most = bounds(c.task);
     let most_private = most_at_once();
     let remap = Remap { old, old_len, new_len, may_move, fixed, stays, most_locked, most, most_private };
     c.task.space.memory.remap(remap)
@@ -351,19 +354,16 @@ pub fn mremap(c: &mut Call) -> Result<u64> {
 /// `brk(2)`.
 pub fn brk(c: &mut Call) -> Result<u64> {
     let space = &c.task.space.memory;
-    let limit = c.task.process.limit(linux::RLIMIT_DATA).cur;
     let to = c.arg(0);
     let (start, now) = space.heap_range();
     let more = page_up(to).saturating_sub(page_up(now));
     let is_refused = || {
-        space.locks_all() && more > may_lock(c.task)
-            || more > memory().total() && overcommit_is_obvious(more)
-            || !has_address_space(c, more)
+        space.locks_all() && more > may_lock(c.task) || more > memory().total() && overcommit_is_obvious(more)
     };
     if more > 0 && is_refused() {
         return Ok(now.max(start));
     }
-    Ok(space.brk(to, limit))
+    Ok(space.brk(to, bounds(c.task)))
 }
 
 /// `madvise(2)`.
@@ -525,7 +525,7 @@ pub fn pages_change(c: &mut Call) -> Result<u64> {
             }
             known += 1;
         }
-        let (made, end) = c.task.space.memory.change(&changes[..known]);
+        let (made, end) = c.task.space.memory.change(&changes[..known], bounds(c.task).data);
         done += made as u64;
         match end.and(why) {
             Err(e) if done == 0 => return Err(e),

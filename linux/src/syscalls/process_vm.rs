@@ -58,12 +58,12 @@ fn force_here(memory: &AddressSpace, addr: u64, bytes: &mut [u8]) -> usize {
     while done < bytes.len() {
         let (at, page) = (addr + done as u64, page_down(addr + done as u64));
         let Some((_, area)) = memory.find(at).filter(|(_, area)| !area.shared) else { break };
-        if memory.protect(page, PAGE, area.access | Access::READ | Access::WRITE).is_err() {
+        if memory.protect(page, PAGE, area.access | Access::READ | Access::WRITE, u64::MAX).is_err() {
             break;
         }
         let n = ((page + PAGE - at) as usize).min(bytes.len() - done);
         let copied = copy_here(memory, at, &mut bytes[done..done + n], true);
-        let back = memory.protect(page, PAGE, area.access);
+        let back = memory.protect(page, PAGE, area.access, u64::MAX);
         done += copied;
         if copied < n || back.is_err() {
             break;
