@@ -8,9 +8,10 @@
 //! does; writing goes to the cache and from there to the host behind the
 //! program's back, at the latest when the file is closed, synced or mapped.
 //! So other processes of the host see the right contents after `close` and
-//! `fsync`. Errors that happen behind the program's back are reported by the
-//! next `fsync` or `close`; while the host's disk is nearly full, nothing is
-//! written behind, so that ENOSPC comes where it belongs.
+//! `fsync`. What is lost behind the program's back is told to all who have the
+//! file open, by the next `fsync` or `close` of each ([`crate::errors`]); while
+//! the host's disk is nearly full, nothing is written behind, so that ENOSPC
+//! comes where it belongs.
 //!
 //! Shared mappings are of the host's file itself where its descriptor is here.
 //! On the nucleus they are of cached pages ([`Object`]), which go to the host
@@ -44,6 +45,7 @@ use linux_raw_sys::general as linux;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::chunks::{CHUNK, Chunks, DirtyRun, Scratch, memory_is_short};
+use crate::errors::Errors;
 use crate::inotify;
 use crate::node::{At, Entry, File, FileSystem, Identity, Inode, InodeRef, NewNode, OuterLock, UseCount};
 use crate::pipe::{Fifo, Pipe};
@@ -66,6 +68,8 @@ const APPENDED_MAX: u64 = CHUNK;
 const DIRTY_AGE: u64 = 100_000_000;
 /// Free space of the host's file system below which nothing is written behind, bytes.
 const SPACE_LOW: u64 = 256 << 20;
+/// How long that is believed, ns.
+const SPACE_AGE: u64 = 1_000_000_000;
 /// Closed files that keep their host descriptor, for the next time.
 const IDLE_MAX: usize = 256;
 /// How long they do if nobody asks for them, ns: so long a file that is removed outside takes space, and a file system can't be
@@ -252,10 +256,6 @@ struct State {
     appended: Option<u64>,
     /// Until when the host's file is taken to be unchanged.
     checked: u64,
-    /// A write behind that failed, until somebody is told.
-    error: Option<Errno>,
-    /// How often the device has failed to take what was written, and how the last time.
-    failed: (u64, Errno),
     /// The handle that holds the cell's locks on the file.
     locks: Option<u64>,
     openings: u32,
@@ -266,6 +266,8 @@ struct State {
     direct: bool,
     /// Write behind would hide that the disk is full.
     through: bool,
+    /// Programs have had the host's file mapped to read it, and may have so still: they see there what is written.
+    shown: bool,
     /// What has been brought in in order lately, as far as it is still here: from where in the file to where.
     in_order: (u64, u64),
 }
@@ -275,6 +277,14 @@ impl State {
     fn is_flushing(&self) -> bool {
         self.out.as_ref().is_some_and(|out| out.there.load(Ordering::Acquire) == 0)
     }
+}
+
+/// What came of writing out what was dirty.
+struct Flushed<'a> {
+    /// Nothing is dirty, nor on its way. None: what there was has gone on to the device, too.
+    state: Option<MutexGuard<'a, State>>,
+    /// Some of it could not be written and is lost, which is noted for those who have the file open.
+    lost: Option<Errno>,
 }
 
 /// Written pages that are on their way out.
@@ -306,6 +316,8 @@ pub struct HostFile {
     shared: AtomicI32,
     /// Such mappings have been there that may be written to, since pages were last written out.
     written_mapped: AtomicBool,
+    /// What was written behind and lost, and where the device failed.
+    errors: Errors,
     /// A path that leads to it, for opening it again.
     node: Mutex<Weak<HostNode>>,
     me: Weak<HostFile>,
@@ -514,14 +526,13 @@ impl HostFs {
                 dirty_since: 0,
                 appended: None,
                 checked: 0,
-                error: None,
-                failed: (0, Errno::EIO),
                 locks: None,
                 openings: 0,
                 writers: 0,
                 out: None,
                 direct: false,
                 through: false,
+                shown: false,
                 in_order: (0, 0),
             }),
             flushed: WaitQueue::new(),
@@ -530,6 +541,7 @@ impl HostFs {
             users: UseCount::default(),
             shared: AtomicI32::new(0),
             written_mapped: AtomicBool::new(false),
+            errors: Errors::default(),
             node: Mutex::new(Arc::downgrade(node)),
             me: me.clone(),
         });
@@ -543,7 +555,7 @@ impl HostFs {
         let now = platform().now();
         if now > space.1 {
             let free = self.stat().map_or(u64::MAX, |s| s.bavail.saturating_mul(s.bsize));
-            *space = (free, now + 1_000_000_000);
+            *space = (free, now + SPACE_AGE);
         }
         space.0 < SPACE_LOW
     }
@@ -709,9 +721,19 @@ impl FileSystem for HostFs {
             mapped.retain(|f| f.upgrade().is_some_and(|f| f.may_be_written()));
             files.extend(mapped.iter().filter_map(Weak::upgrade));
         }
-        for f in files {
-            outcome = outcome.and(f.flush());
-        }
+        let mut flush = |f: &HostFile| {
+            let lost = f.flush_and(ToDevice::Not).map(|flushed| flushed.lost);
+            outcome = outcome.and(lost.and_then(|lost| lost.map_or(Ok(()), Err)));
+        };
+        files.iter().for_each(|f| flush(f));
+        // The flusher may have others in hand.
+        self.for_each_file(|f| {
+            let is_written = f.is_written(&f.state.lock());
+            if !is_written {
+                flush(&f);
+            }
+            true
+        });
         outcome
     }
 }
@@ -1047,7 +1069,7 @@ impl HostNode {
                     drop(s);
                     return release(handle);
                 }
-                file.install(&mut s, handle, attr);
+                file.begin(&mut s, handle, attr);
                 drop(s);
                 // It may be that it isn't opened after all.
                 self.fs.retire(file);
@@ -1276,8 +1298,8 @@ impl Inode for HostNode {
         }
         if let (FileType::Regular, Ok(f)) = (self.kind, self.file()) {
             f.is_found_by(&self.me);
-            // What was written behind comes before.
-            f.flush()?;
+            // What was written behind comes before. What becomes of it is for who syncs or closes the file.
+            f.flush_for_later();
             if let Some(size) = change.size {
                 File::truncate(&*f, size)?;
                 // Nobody may have it open.
@@ -1499,7 +1521,7 @@ impl Inode for HostNode {
                 let file = from.file.get().ok_or(e)?;
                 let handle = file.state.lock().handle.ok_or(e)?;
                 // What was written to it is to be found under the name.
-                file.flush()?;
+                file.flush_whole()?;
                 (Vec::new(), handle.number)
             }
         };
@@ -1543,7 +1565,9 @@ impl Inode for HostNode {
         let name = alloc::format!("#{}", attr.ino).into_bytes();
         let node = self.fs.node(self.me.upgrade(), &name, attr, asked);
         node.place.lock().gone = true;
-        node.file()?.state.lock().handle = Some(handle);
+        let file = node.file()?;
+        file.is_found_by(&node.me);
+        file.begin(&mut file.state.lock(), handle, &attr);
         Ok(node)
     }
 
@@ -1577,7 +1601,7 @@ impl Inode for HostNode {
         }
         if let Some(f) = what.file.get() {
             // Programs rename a finished file into place: what they wrote is to be in it.
-            f.flush()?;
+            f.flush_whole()?;
         }
         let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
         // Until all is where it belongs, paths through it may lead the host elsewhere than they do here.
@@ -1723,7 +1747,7 @@ impl Inode for HostNode {
     }
 
     fn write_back(&self) -> Result<()> {
-        self.file.get().map_or(Ok(()), |f| f.flush())
+        self.file.get().map_or(Ok(()), |f| f.flush_whole())
     }
 
     fn forget_name(&self) {
@@ -1921,6 +1945,18 @@ impl HostFile {
             release(old);
         }
         self.compare(s, attr);
+    }
+
+    /// The same of a file that has just been made. What is here without a handle is of an earlier one, which others have removed: the
+    /// host gives its number again.
+    fn begin(&self, s: &mut State, handle: Handle, attr: &HostAttr) {
+        if s.handle.is_none() {
+            s.chunks.clear();
+            (s.written, s.appended, s.dirty_since) = (None, None, 0);
+            (s.size, s.attr, s.in_order) = (attr.size, *attr, (0, 0));
+            (s.direct, s.shown) = (false, false);
+        }
+        self.install(s, handle, attr);
     }
 
     /// Opens the handle that holds the cell's locks: one that is never exchanged for another.
@@ -2145,20 +2181,31 @@ impl HostFile {
         self.fs.files.lock().all.get(&self.key).is_some_and(|f| f.ptr_eq(&self.me))
     }
 
-    /// Writes all dirty pages to the host. An error is for whoever syncs or closes it.
+    /// Writes all dirty pages to the host. What becomes of them is for whoever syncs or closes it.
     fn flush_for_later(&self) {
-        // It is noted.
-        let _ = self.flush_and(ToDevice::Not, true);
+        // What is lost is noted, and what could not be tried stays dirty.
+        let _ = self.flush();
     }
 
-    /// Writes all dirty pages to the host. Reports an earlier error, once.
+    /// Writes all dirty pages to the host. What it does not take is lost, and noted. An error: pages are still dirty.
     pub fn flush(&self) -> Result<()> {
-        self.flush_and(ToDevice::Not, false).map(drop)
+        self.flush_and(ToDevice::Not).map(drop)
     }
 
-    /// The same, and has the host write what it got to its device, if that takes no message of its own. Value: has it? `later`: if
-    /// something can't be written, that is for whoever syncs or closes the file, who may be waiting for this.
-    fn flush_and(&self, sync: ToDevice, later: bool) -> Result<bool> {
+    /// The same, for who gives the file a name that may be another's: an error, too, if it has lost something and nobody has been told.
+    fn flush_whole(&self) -> Result<()> {
+        self.flush()?;
+        self.errors.check(self.errors.sample())
+    }
+
+    /// Its contents, when the host has all that was written to it.
+    fn lock_flushed(&self) -> Result<MutexGuard<'_, State>> {
+        // It is there: nothing goes on to the device.
+        self.flush_and(ToDevice::Not)?.state.ok_or(Errno::EIO)
+    }
+
+    /// Writes all dirty pages to the host, and has it write what it got to its device, if that takes no message of its own.
+    fn flush_and(&self, sync: ToDevice) -> Result<Flushed<'_>> {
         if self.may_be_written() {
             let mut s = self.lock_settled();
             if self.shared.load(Ordering::SeqCst) == 0 {
@@ -2170,28 +2217,29 @@ impl HostFile {
             s.chunks.mark_all_dirty(size, who);
             s.appended = None;
         }
+        let mut lost = None;
         loop {
             let begun = books::begin_for_nobody();
             let mut s = self.lock_settled();
-            if !later && let Some(e) = s.error.take() {
-                return Err(e);
-            }
             if s.chunks.dirty_pages() == 0 {
-                return Ok(false);
-            }
-            let h = match self.obtain(&mut s, true) {
-                Err(e) if later => {
-                    s.error = Some(e);
-                    return Err(e);
+                if lost.is_some()
+                    && let Some(a) = s.handle.and_then(|h| stat_handle(h).ok())
+                {
+                    // What is cached may be nowhere else: from now on the file is as the host has it.
+                    s.size = a.size;
+                    s.attr = a;
+                    s.written = None;
+                    self.forget_cached(&mut s);
                 }
-                h => h?,
-            };
+                return Ok(Flushed { state: Some(s), lost });
+            }
+            let h = self.obtain(&mut s, true)?;
             let size = s.size;
             let appended = s.appended.take();
             let mut runs = s.chunks.take_dirty(size, if appended.is_some() { usize::MAX } else { 16 });
             // If of what was written before there is nothing else, and all goes in one message to a server on this machine.
             let all = s.chunks.dirty_pages() == 0 && appended.is_none() && runs.len() == 1 && h.fd.is_some();
-            let sync = if all { sync } else { ToDevice::Not };
+            let sync = if all && lost.is_none() { sync } else { ToDevice::Not };
             if s.chunks.dirty_pages() == 0 {
                 // The next write begins a new wait.
                 s.dirty_since = 0;
@@ -2226,9 +2274,6 @@ impl HostFile {
                 true => of_noted,
                 false => written.iter().flat_map(|run| s.chunks.debts(run)).collect(),
             };
-            if let Ok(Some(Err(e))) = outcome {
-                s.failed = (s.failed.0 + 1, e);
-            }
             if let Some(a) = stat {
                 if appended.is_some() && a.size != s.size {
                     // Others have appended, too: what is where is known to the host only.
@@ -2240,30 +2285,41 @@ impl HostFile {
                     s.written = None;
                 }
             }
-            if let Err(e) = &outcome {
-                if later {
-                    s.error = Some(*e);
-                }
-                for run in &runs {
-                    s.chunks.mark_dirty(*run);
-                }
-                // Part of what was appended may be there; a second time would be once too often.
-                if appended.is_some()
-                    || matches!(*e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)
-                {
-                    // It will not get better by trying: drop what can't be written, as Linux does.
-                    let size = s.size;
-                    while !s.chunks.take_dirty(size, 64).is_empty() {}
+            // Part of what was appended may be there; a second time would be once too often.
+            let will_not_do = |e| {
+                appended.is_some() || matches!(e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)
+            };
+            let failed = match outcome {
+                Ok(Some(Err(e))) => Some(e),
+                // It will not get better by trying: what can't be written is dropped, as Linux does, and the rest tried.
+                Err(e) if will_not_do(e) => {
                     s.through = true;
+                    if e == Errno::ENOSPC {
+                        // The next files that are opened go through at once, too.
+                        *self.fs.space.lock() = (0, platform().now() + SPACE_AGE);
+                    }
+                    Some(e)
                 }
+                Err(_) => {
+                    runs.iter().for_each(|run| s.chunks.mark_dirty(*run));
+                    None
+                }
+                Ok(_) => None,
+            };
+            if let Some(e) = failed
+                && lost.replace(e).is_none()
+            {
+                self.errors.note(e);
             }
             drop(s);
             self.flushed.wake_all(1);
             // Whoever writes it back, those have to pay whose it was.
             debts.iter().for_each(|(who, bytes)| books::moved_for(*who, Resource::DeviceWrite, *bytes));
             books::reimburse(begun, Resource::DeviceWrite, &debts);
-            if let Some(synced) = outcome? {
-                return synced.map(|()| true);
+            match outcome {
+                Ok(Some(_)) => return Ok(Flushed { state: None, lost }),
+                Err(e) if failed.is_none() => return Err(e),
+                _ => {}
             }
         }
     }
@@ -2306,27 +2362,37 @@ impl HostFile {
         }
     }
 
-    /// Writes past the cache, waiting for the host.
+    /// Writes past the cache, waiting for the host. Value: bytes that it took.
     fn write_through(&self, s: &mut State, source: &mut Source, at: u64, append: bool) -> Result<usize> {
         let h = self.obtain(s, true)?;
         let scratch = Scratch::up_to(source.left().min(256 << 10) as u64)?;
         let len = source.left().min(scratch.len() as usize);
         let n = source.take_memory(scratch.offset(), len)?;
         let mut run = [DirtyRun { at, memory: scratch.offset(), len: n as u64 }];
-        let pay = |run: DirtyRun| books::moved(Resource::DeviceWrite, run.len);
-        match append {
-            true => append_out(h, &mut run, at, pay)?,
-            false => write_out(h, &run, (ToDevice::Not, Extent::default()), pay).map(drop)?,
-        }
+        // As far as it goes without a gap.
+        let mut put = 0;
+        let mut done = |run: DirtyRun| {
+            books::moved(Resource::DeviceWrite, run.len);
+            if run.at == at + put {
+                put += run.len;
+            }
+        };
+        let outcome = match append {
+            true => append_out(h, &mut run, at, &mut done),
+            false => write_out(h, &run, (ToDevice::Not, Extent::default()), &mut done).map(drop),
+        };
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
         } else {
-            s.size = s.size.max(at + n as u64);
+            s.size = s.size.max(at + put);
         }
         // Cached pages there are old now.
         self.forget_cached(s);
-        Ok(n)
+        if put == 0 {
+            outcome?;
+        }
+        Ok(put as usize)
     }
 }
 
@@ -2383,7 +2449,7 @@ enum ToDevice {
     Data = 2,
 }
 
-/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there. One run can also go on to
+/// Writes runs of the cell's memory to a host file, several at a time. `done` is told of each piece that is there, or of which a part is. One run can also go on to
 /// the device, in the same message: where it is noted that the host has it, and what came of that.
 fn write_out(
     h: Handle,
@@ -2412,7 +2478,10 @@ fn write_out(
                     outcome = Ok(Some(if e == 0 { Ok(()) } else { Err(Errno(e)) }));
                 }
             }
-            Ok(_) => outcome = Err(Errno::ENOSPC),
+            Ok(n) => {
+                done(DirtyRun { len: n.min(run.len), ..*run });
+                outcome = Err(Errno::ENOSPC);
+            }
             Err(e) => outcome = Err(e),
         }
     }
@@ -2437,10 +2506,16 @@ fn append_out(h: Handle, runs: &mut [DirtyRun], base: u64, mut done: impl FnMut(
         r.a = extent(&pair[0]);
         r.b = pair.get(1).map_or(Extent::default(), extent);
         let len = r.a.len + r.b.len;
-        if call(r)? != len {
+        let got = call(r)?.min(len);
+        let mut left = got;
+        for run in pair {
+            let there = run.len.min(left);
+            left -= there;
+            done(DirtyRun { len: there, ..*run });
+        }
+        if got != len {
             return Err(Errno::ENOSPC);
         }
-        pair.iter().for_each(|run| done(*run));
     }
     Ok(())
 }
@@ -2507,8 +2582,7 @@ impl File for HostFile {
         let append = !matches!(at, At::Offset(_));
         while append && !self.begin_append(&mut s)? {
             drop(s);
-            self.flush()?;
-            s = self.lock_settled();
+            s = self.lock_flushed()?;
         }
         let mut at = match at {
             At::Offset(o) => o,
@@ -2517,15 +2591,19 @@ impl File for HostFile {
         if at.checked_add(source.left() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(Errno::EFBIG);
         }
-        let (mut done, mut refused) = (0, false);
+        let (mut done, mut refused, mut behind) = (0, false, false);
         while source.left() > 0 {
+            let left = source.left();
             let short = refused || memory_is_short() && !self.make_room(&mut s);
-            let through = s.through || s.direct || short || !s.handle.is_some_and(|h| h.read);
+            let shown = s.shown && self.is_shown(&mut s);
+            let through = s.through || s.direct || shown || short || !s.handle.is_some_and(|h| h.read);
             let step = if through {
                 if s.chunks.dirty_pages() > 0 {
                     drop(s);
-                    self.flush()?;
-                    s = self.lock_settled();
+                    s = match self.lock_flushed() {
+                        Err(_) if done > 0 => return Ok((done, at)),
+                        settled => settled?,
+                    };
                     continue;
                 }
                 self.write_through(&mut s, source, at, append)
@@ -2542,6 +2620,11 @@ impl File for HostFile {
                     at += n as u64;
                     s.size = s.size.max(at);
                     refused = false;
+                    behind |= !through;
+                    if n < left - source.left() {
+                        // The disk is full.
+                        break;
+                    }
                     atoll_sync::breathe();
                 }
                 // What is clean can be given back, and what isn't cached needs no memory.
@@ -2550,7 +2633,7 @@ impl File for HostFile {
                 Err(_) => break,
             }
         }
-        if done > 0 && !s.through && !s.direct {
+        if behind {
             s.written = Some(Time::now());
             let dirty = s.chunks.dirty_pages();
             let many = s.appended.is_some_and(|base| s.size - base >= APPENDED_MAX) || dirty >= DIRTY_MAX;
@@ -2563,7 +2646,8 @@ impl File for HostFile {
                 self.fs.note_dirty(self, dirty >= DIRTY_SOON);
             }
             if many {
-                self.flush()?;
+                // It is written: what becomes of it is for who syncs or closes the file.
+                self.flush_for_later();
             }
         }
         Ok((done, at))
@@ -2574,41 +2658,36 @@ impl File for HostFile {
         if let Some(there) = mapping.upgrade() {
             return Ok(there);
         }
-        let new = Arc::new(Mapped(self.clone()));
+        let told = AtomicU64::new(self.errors.sample());
+        let new = Arc::new(Mapped { file: self.clone(), told });
         *mapping = Arc::downgrade(&new);
         Ok(new)
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
-        let failures = self.state.lock().failed.0;
-        // The host tells one of all who have it open here at the same time: the others, too, have lost what they wrote.
-        let told = || {
-            let (now, e) = self.state.lock().failed;
-            if now == failures { Ok(()) } else { Err(e) }
-        };
-        if self.flush_and(if data_only { ToDevice::Data } else { ToDevice::All }, false)? {
-            return told();
+        let Flushed { state, lost } =
+            self.flush_and(if data_only { ToDevice::Data } else { ToDevice::All })?;
+        let outcome = lost.map_or(Ok(()), Err);
+        if state.is_none() {
+            return outcome;
         }
-        let h = {
-            let mut s = self.lock_settled();
-            self.obtain(&mut s, false)?
-        };
+        drop(state);
         let mut r = Request::new(Op::Sync);
-        r.arg[0] = h.number;
         r.arg[1] = u64::from(data_only);
-        if let Err(e) = call(r) {
-            let mut s = self.state.lock();
-            s.failed = (s.failed.0 + 1, e);
-        }
-        told()
+        // The host tells one of all who have it open here: the others, too, have lost what they wrote.
+        let synced = self.by_handle(r).inspect_err(|e| self.errors.note(*e));
+        outcome.and(synced.map(drop))
+    }
+
+    fn errors(&self) -> Option<&Errors> {
+        Some(&self.errors)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
         if self.fs.read_only {
             return Err(Errno::EROFS);
         }
-        self.flush()?;
-        let mut s = self.lock_settled();
+        let mut s = self.lock_flushed()?;
         let h = self.obtain(&mut s, true)?;
         let mut r = Request::new(Op::Truncate);
         r.arg[0] = h.number;
@@ -2631,8 +2710,8 @@ impl File for HostFile {
             return Ok(());
         }
         if lock.write.is_none() {
-            // Who gets the lock next sees what was written under it.
-            HostFile::flush(self)?;
+            // Who gets the lock next sees what was written under it. Whatever becomes of that, the lock is given back.
+            self.flush_for_later();
         }
         let known = self.state.lock().locks;
         let number = match known {
@@ -2668,10 +2747,7 @@ impl File for HostFile {
     }
 
     fn outer_unlock_all(&self) {
-        // An error of the file's is kept for who syncs or closes it.
-        if let Err(e) = HostFile::flush(self) {
-            self.state.lock().error = Some(e);
-        }
+        self.flush_for_later();
         let locks = self.state.lock().locks.take();
         if let Some(number) = locks {
             // Waited for: who takes the lock next, from here or elsewhere, is not to meet this one.
@@ -2684,12 +2760,9 @@ impl File for HostFile {
             return Err(Errno::ENXIO);
         }
         HostFile::flush(self)?;
-        let mut s = self.lock_settled();
-        let h = self.obtain(&mut s, false)?;
-        drop(s);
         let mut r = Request::new(Op::SeekData);
-        r.arg = [h.number, from, u64::from(hole), 0];
-        call(r)
+        r.arg = [0, from, u64::from(hole), 0];
+        self.by_handle(r)
     }
 
     fn flush(&self) -> Result<()> {
@@ -2697,12 +2770,13 @@ impl File for HostFile {
     }
 
     fn allocate(&self, mode: u32, offset: u64, len: u64) -> Result<()> {
-        self.flush()?;
-        let mut s = self.lock_settled();
+        let mut s = self.lock_flushed()?;
         let h = self.obtain(&mut s, true)?;
         let mut r = Request::new(Op::Allocate);
         r.arg = [h.number, u64::from(mode), offset, len];
         call(r)?;
+        // It may have taken much of the disk.
+        self.fs.space.lock().1 = 0;
         if let Ok(a) = stat_handle(h) {
             s.attr = a;
             s.size = a.size;
@@ -2717,7 +2791,7 @@ impl File for HostFile {
         let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
         let mut outcome = Ok(());
         if write {
-            outcome = self.flush();
+            outcome = self.flush_and(ToDevice::Not).and_then(|flushed| flushed.lost.map_or(Ok(()), Err));
             if let Err(e) = outcome {
                 platform().log(&alloc::format!("a file lost what was written to it when it was closed: {e}"));
             }
@@ -2747,6 +2821,24 @@ impl File for HostFile {
 }
 
 impl HostFile {
+    /// Has a request done by its handle, while the contents are not locked: again, if it was exchanged for another meanwhile.
+    fn by_handle(&self, mut r: Request) -> Result<u64> {
+        loop {
+            let number = self.obtain(&mut self.lock_settled(), false)?.number;
+            r.arg[0] = number;
+            let done = call(r);
+            if self.state.lock().handle.is_none_or(|h| h.number == number) {
+                return done;
+            }
+        }
+    }
+
+    /// Do programs see what the host has of it, in a mapping?
+    fn is_shown(&self, s: &mut State) -> bool {
+        s.shown = self.mapping.lock().strong_count() > 0;
+        s.shown
+    }
+
     /// Has nobody opened or mapped it?
     fn is_unused(&self, s: &State) -> bool {
         s.openings == 0 && self.shared.load(Ordering::SeqCst) == 0 && self.mapping.lock().strong_count() == 0
@@ -2816,9 +2908,9 @@ impl HostFile {
                 s = self.state.lock();
                 continue;
             }
-            if s.direct
-                || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && s.chunks.dirty_pages() == 0)
-            {
+            // As long as something is on its way, too, the host does not have all.
+            let is_there = s.chunks.dirty_pages() == 0 && !s.is_flushing();
+            if s.direct || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && is_there) {
                 let n = self.read_past(&mut s, sink, at, done)?;
                 done += n;
                 at += n as u64;
@@ -2847,7 +2939,11 @@ impl HostFile {
                 Ok(()) => {}
                 Err(Errno::ENOMEM) if !made_room && self.make_room(&mut s) => made_room = true,
                 Err(Errno::ENOMEM) => {
-                    let n = self.read_past(&mut s, sink, at, done)?;
+                    let n = if is_there {
+                        self.read_past(&mut s, sink, at, done)?
+                    } else {
+                        self.read_gap(&mut s, sink, at, done)?
+                    };
                     done += n;
                     at += n as u64;
                     if n == 0 {
@@ -2859,6 +2955,21 @@ impl HostFile {
             }
         }
         Ok(done)
+    }
+
+    /// Reads past the cache what lies between `at` and the next page that is cached: that may be one that the host does not have yet.
+    fn read_gap(&self, s: &mut State, sink: &mut Sink, at: u64, done: usize) -> Result<usize> {
+        let most = (s.size - at).min(sink.left() as u64).min(256 << 10);
+        let next = (at / PAGE * PAGE..at + most).step_by(PAGE as usize).find(|page| s.chunks.is_valid(*page));
+        let len = next.map_or(most, |page| page.saturating_sub(at));
+        let h = self.obtain(s, false)?;
+        let scratch = Scratch::up_to(len)?;
+        let len = len.min(scratch.len());
+        let n = self.fill(h, at, scratch.offset(), len, s.size)? as u64;
+        // What lies behind the host's end of the file, and before what it does not have yet, is a hole.
+        zero(scratch.offset() + n, len - n)?;
+        let put = sink.put_memory(scratch.offset(), len as usize);
+        if done > 0 { Ok(put.unwrap_or(0)) } else { put }
     }
 
     /// Reads past the cache, in place or by message.
@@ -2940,21 +3051,25 @@ impl Object for HostFile {
 }
 
 /// A host file as all who map it have it: it goes with the last mapping, and with it the descriptor that mappings may be made from again.
-struct Mapped(Arc<HostFile>);
+struct Mapped {
+    file: Arc<HostFile>,
+    /// Which errors of writing behind `msync(2)` has told of.
+    told: AtomicU64,
+}
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.0.let_go();
+        self.file.let_go();
     }
 }
 
 impl Mappable for Mapped {
     fn host_file(&self, write: bool) -> Result<Option<i32>> {
-        self.0.map(write)
+        self.file.map(write)
     }
 
     fn is_here(&self, offset: u64) -> bool {
-        self.0.has_chunk(offset)
+        self.file.has_chunk(offset)
     }
 
     fn is_divided(&self) -> bool {
@@ -2962,40 +3077,41 @@ impl Mappable for Mapped {
     }
 
     fn object(&self) -> Option<Arc<dyn Object>> {
-        if maps_cached() { Some(self.0.clone()) } else { None }
+        if maps_cached() { Some(self.file.clone()) } else { None }
     }
 
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        self.0.read_at(offset, to)
+        self.file.read_at(offset, to)
     }
 
     fn read_straight(&self, offset: u64, to: u64, len: u64) -> Result<Option<usize>> {
-        self.0.read_straight(offset, to, len)
+        self.file.read_straight(offset, to, len)
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        File::allocate(&*self.0, linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE, offset, len)
+        File::allocate(&*self.file, linux::FALLOC_FL_PUNCH_HOLE | linux::FALLOC_FL_KEEP_SIZE, offset, len)
     }
 
     fn describe(&self) -> (Vec<u8>, u64, u64) {
-        (Vec::new(), self.0.key.0, self.0.key.1)
+        (Vec::new(), self.file.key.0, self.file.key.1)
     }
 
     fn flush(&self) -> Result<()> {
-        File::sync(&*self.0, false)
+        let done = File::sync(&*self.file, false);
+        self.file.errors.check_and_advance(&self.told).and(done)
     }
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
-        self.0.rewriting()
+        self.file.rewriting()
     }
 }
 
 /// For [`Mapped`].
 impl HostFile {
     fn map(&self, write: bool) -> Result<Option<i32>> {
-        self.flush()?;
-        let mut s = self.lock_settled();
+        let mut s = self.lock_flushed()?;
         let h = self.obtain(&mut s, write)?;
+        s.shown |= !maps_cached();
         if write && maps_cached() {
             s.mapped_by = Debtor::current();
             if !self.written_mapped.swap(true, Ordering::SeqCst) {

@@ -19,6 +19,7 @@ pub mod archive;
 pub mod chunks;
 pub mod device;
 pub mod disk;
+pub mod errors;
 pub mod ext4;
 pub mod host;
 pub mod inotify;

@@ -12,6 +12,7 @@ use atoll_mem::io::{Sink, Source};
 use atoll_mem::vm::Mappable;
 use atoll_sync::WaitQueue;
 
+use crate::errors::Errors;
 use crate::namespace::Location;
 use crate::open::OpenFile;
 use crate::types::{Attr, Cred, DirEntry, FileType, SetAttr, StatFs, poll};
@@ -221,7 +222,7 @@ pub trait Inode: Send + Sync {
     fn set_xattr(&self, _name: &[u8], _value: Option<&[u8]>, _flags: u32, _cred: &Cred) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
-    /// Writes out what is held back of the contents.
+    /// Writes out what is held back of the contents. An error: some is lost, and nobody has been told.
     fn write_back(&self) -> Result<()> {
         Ok(())
     }
@@ -324,6 +325,10 @@ pub trait File: Send + Sync + Any {
     fn sync(&self, _data_only: bool) -> Result<()> {
         Err(Errno::EINVAL)
     }
+    /// What was lost behind the program's back, if it can be: [`crate::OpenFile`] tells it to who syncs or closes the file.
+    fn errors(&self) -> Option<&Errors> {
+        None
+    }
     /// Sets the length.
     fn truncate(&self, _len: u64) -> Result<()> {
         Err(Errno::EINVAL)
@@ -350,7 +355,7 @@ pub trait File: Send + Sync + Any {
     }
     /// The cell has no more locks on the file.
     fn outer_unlock_all(&self) {}
-    /// A descriptor of one opening is closed: reports what went wrong behind the program's back.
+    /// A descriptor of one opening is closed: what is held back goes out. An error: it could not.
     fn flush(&self) -> Result<()> {
         Ok(())
     }

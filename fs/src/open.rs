@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
@@ -13,6 +13,7 @@ use atoll_task::books;
 use linux_raw_sys::general as linux;
 
 use crate::device::Device;
+use crate::errors::Errors;
 use crate::inotify;
 use crate::namespace::Location;
 use crate::node::{At, File, InUse};
@@ -35,6 +36,8 @@ pub struct OpenFile {
     kept: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
     /// It has or had locks, which go with it.
     locked: AtomicBool,
+    /// Which errors of writing behind it has been told of.
+    told: AtomicU64,
 }
 
 /// What is done with an open file that has locks when it goes.
@@ -55,6 +58,7 @@ impl OpenFile {
     pub fn new(file: Arc<dyn File>, flags: u32) -> Self {
         OpenFile {
             resource: file.resource(),
+            told: AtomicU64::new(file.errors().map_or(0, Errors::sample)),
             file,
             flags: AtomicU32::new(flags),
             position: Mutex::new(0),
@@ -216,13 +220,29 @@ impl OpenFile {
         Ok(n)
     }
 
+    /// Writes out what is cached. Reports what was lost since it was opened, once. `data_only`: not the times.
+    pub fn sync(&self, data_only: bool) -> Result<()> {
+        let done = self.file.sync(data_only);
+        self.file.errors().map_or(Ok(()), |errors| errors.check_and_advance(&self.told)).and(done)
+    }
+
+    /// One of its descriptors is closed: what it has not been told of yet is reported, and stays to be told to who syncs it by another.
+    pub fn flush(&self) -> Result<()> {
+        if !self.writable() {
+            return Ok(());
+        }
+        let done = self.file.flush();
+        let told = self.told.load(Ordering::Relaxed);
+        self.file.errors().map_or(Ok(()), |errors| errors.check(told)).and(done)
+    }
+
     /// Writes out what is cached, if it was opened with O_DSYNC or O_SYNC (open(2)).
     pub fn sync_as_opened(&self) -> Result<()> {
         let flags = self.flags();
         if flags & linux::O_DSYNC == 0 || !self.file.seekable() {
             return Ok(());
         }
-        match self.file.sync(flags & linux::O_SYNC != linux::O_SYNC) {
+        match self.sync(flags & linux::O_SYNC != linux::O_SYNC) {
             // A device that keeps nothing.
             Err(Errno::EINVAL) => Ok(()),
             r => r,

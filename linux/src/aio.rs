@@ -518,7 +518,7 @@ fn begin(c: &Call, context: &Arc<Context>, at: u64, iocb: &Iocb) -> Result<()> {
             if iocb.buf != 0 || iocb.offset != 0 || iocb.nbytes != 0 || iocb.rw_flags != 0 {
                 return Err(Errno::EINVAL);
             }
-            match file.file().sync(iocb.opcode == command::FDSYNC) {
+            match file.sync(iocb.opcode == command::FDSYNC) {
                 // There is nothing to flush in such a file.
                 Err(Errno::EINVAL) => return Err(Errno::EINVAL),
                 done => done.map(|()| 0),

@@ -255,7 +255,7 @@ pub fn write_flagged(
         write_from(task, file, source, at)?
     };
     if flags & (linux::RWF_DSYNC | linux::RWF_SYNC) != 0 {
-        file.file().sync(flags & linux::RWF_SYNC == 0)?;
+        file.sync(flags & linux::RWF_SYNC == 0)?;
     }
     Ok(n)
 }
@@ -290,7 +290,7 @@ pub fn lseek(c: &mut Call) -> Result<u64> {
 pub fn close(c: &mut Call) -> Result<u64> {
     let file = c.task.files.remove(c.uint(0))?;
     closing(c.task, &file);
-    if file.writable() { file.file().flush().map(|()| 0) } else { Ok(0) }
+    file.flush().map(|()| 0)
 }
 
 /// What a process gives up with any descriptor of a file: its record locks on it, and to be told of its messages.
@@ -575,12 +575,12 @@ fn is_terminal(file: &FileRef) -> bool {
 
 /// `fsync(2)`.
 pub fn fsync(c: &mut Call) -> Result<u64> {
-    c.file(0)?.file().sync(false).map(|()| 0)
+    c.file(0)?.sync(false).map(|()| 0)
 }
 
 /// `fdatasync(2)`.
 pub fn fdatasync(c: &mut Call) -> Result<u64> {
-    c.file(0)?.file().sync(true).map(|()| 0)
+    c.file(0)?.sync(true).map(|()| 0)
 }
 
 /// `sync(2)`.
@@ -684,7 +684,7 @@ pub fn sync_file_range(c: &mut Call) -> Result<u64> {
     if !matches!(file.attr()?.kind(), FileType::Regular | FileType::Block | FileType::Directory) {
         return Err(Errno::ESPIPE);
     }
-    file.file().sync(true).map(|()| 0)
+    file.sync(true).map(|()| 0)
 }
 
 /// `sendfile(2)`.

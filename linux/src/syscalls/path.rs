@@ -858,9 +858,9 @@ fn do_rename(c: &Call, from: (i32, u64), to: (i32, u64), flags: u32) -> Result<u
     let how = How { no_follow: true, ..How::default() };
     let first = walk(c.task, from.0, &a, how)?;
     if let Target::Found(what) = &first.target {
-        // What it holds back may take long to write, and others need not wait for that. What goes wrong here
-        // does so again below.
-        let _ = what.inode.write_back();
+        // What it holds back may take long to write, and others need not wait for that. A file that has lost some of it does not
+        // take the place of a good one.
+        what.inode.write_back()?;
     }
     first.dir.mount.rename_alone(|| {
         let a = walk(c.task, from.0, &a, how)?;
