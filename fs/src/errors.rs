@@ -21,7 +21,7 @@ impl Errors {
     pub fn note(&self, e: Errno) {
         // It always has a value to store.
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
-            Some((now / ONE + 1) * ONE | u64::from(e.0) & NUMBER)
+            Some(((now / ONE + 1) * ONE) | (u64::from(e.0) & NUMBER))
         });
     }
 

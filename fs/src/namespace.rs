@@ -170,6 +170,21 @@ impl Location {
         Ok(())
     }
 
+    /// Is it this directory, or below it?
+    fn is_in(&self, dir: &Location) -> bool {
+        let mut at = self.clone();
+        loop {
+            if at.same(dir) {
+                return true;
+            }
+            let above = at.above();
+            if above.same(&at) {
+                return false;
+            }
+            at = above;
+        }
+    }
+
     /// EROFS if nothing may be changed here.
     pub fn check_writable(&self) -> Result<()> {
         if self.mount.read_only { Err(Errno::EROFS) } else { Ok(()) }
@@ -484,13 +499,26 @@ impl Walker<'_> {
                 paths::note(until, &next.inode, true);
                 match next.inode.follow() {
                     Some(_) if how.no_magic => return Err(Errno::ELOOP),
+                    // Nobody can tell where they lead (openat2(2)).
+                    Some(Ok(_)) if how.beneath || how.in_root => return Err(Errno::EXDEV),
+                    Some(Ok(Magic::Place(place)))
+                        if how.one_mount && !core::ptr::eq(place.mount, at.mount) =>
+                    {
+                        return Err(Errno::EXDEV);
+                    }
+                    Some(Ok(Magic::Open(file)))
+                        if how.one_mount
+                            && file.place().is_none_or(|p| !core::ptr::eq(p.mount, at.mount)) =>
+                    {
+                        return Err(Errno::EXDEV);
+                    }
                     None => {
                         let target = next.inode.read_link()?;
                         if target.is_empty() {
                             return Err(Errno::ENOENT);
                         }
                         if target[0] == b'/' {
-                            if how.beneath {
+                            if how.beneath || how.one_mount && !core::ptr::eq(root.mount, at.mount) {
                                 return Err(Errno::EXDEV);
                             }
                             at = root.clone();
@@ -630,6 +658,23 @@ impl Walker<'_> {
         if (to.slash || from.slash) && !is_dir {
             return Err(Errno::ENOTDIR);
         }
+        let victim = if let Target::Found(victim) = &to.target { Some(victim) } else { None };
+        match victim {
+            Some(_) if flags & linux::RENAME_NOREPLACE != 0 => return Err(Errno::EEXIST),
+            None if flags & linux::RENAME_EXCHANGE != 0 => return Err(Errno::ENOENT),
+            _ => {}
+        }
+        let is_victim_dir = victim.is_some_and(|victim| victim.inode.kind() == FileType::Directory);
+        // Not into itself or below; nor does something take the place of a directory that it is in.
+        if is_dir && to.dir.is_in(what) {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(victim) = victim
+            && is_victim_dir
+            && from.dir.is_in(victim)
+        {
+            return Err(if flags & linux::RENAME_EXCHANGE != 0 { Errno::EINVAL } else { Errno::ENOTEMPTY });
+        }
         let mut files = [(0, 0); 2];
         for (walk, file) in [from, to].into_iter().zip(&mut files) {
             let above = walk.dir.inode.attr()?;
@@ -640,36 +685,23 @@ impl Walker<'_> {
                 *file = (attr.dev, attr.ino);
             }
         }
-        if let Target::Found(victim) = &to.target {
-            if flags & linux::RENAME_NOREPLACE != 0 {
-                return Err(Errno::EEXIST);
-            }
-            // Two names of one file both stay, as POSIX has it.
-            if files[0] == files[1] {
-                return Ok(());
-            }
-            if flags & linux::RENAME_EXCHANGE == 0 {
-                match (is_dir, victim.inode.kind() == FileType::Directory) {
-                    (true, false) => return Err(Errno::ENOTDIR),
-                    (false, true) => return Err(Errno::EISDIR),
-                    _ => {}
-                }
-            }
-        } else if flags & linux::RENAME_EXCHANGE != 0 {
-            return Err(Errno::ENOENT);
+        // Two names of one file both stay, as POSIX has it.
+        if victim.is_some() && files[0] == files[1] {
+            return Ok(());
         }
-        if is_dir {
-            // Not into itself or below.
-            let mut at = to.dir.clone();
-            loop {
-                if at.same(what) {
-                    return Err(Errno::EINVAL);
-                }
-                let above = at.above();
-                if above.same(&at) {
-                    break;
-                }
-                at = above;
+        let exchanged = victim.filter(|_| flags & linux::RENAME_EXCHANGE != 0);
+        if victim.is_some() && exchanged.is_none() {
+            match (is_dir, is_victim_dir) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                _ => {}
+            }
+        }
+        if !from.dir.same(&to.dir) {
+            // What ".." is in a directory changes.
+            let moved = [Some(what), exchanged].into_iter().flatten();
+            for dir in moved.filter(|moved| moved.inode.kind() == FileType::Directory) {
+                self.cred.check(&dir.inode.attr()?, may::WRITE)?;
             }
         }
         let done = from.dir.inode.rename(&from.name, &to.dir.inode, &to.name, flags, self.cred);

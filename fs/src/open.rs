@@ -40,6 +40,23 @@ pub struct OpenFile {
     told: AtomicU64,
 }
 
+/// Has a file with a set-user-ID or set-group-ID bit been opened to be written to, or got one? Few programs ever do that, and where
+/// none has, a write needs no look at the file's mode.
+static LENDS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a file with this mode is opened to be written to, or gets the mode.
+pub fn note_mode(mode: u32) {
+    if mode & (linux::S_ISUID | linux::S_ISGID) != 0 {
+        LENDS.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Can a file that is written to have bits that lend its owner's rights?
+#[inline]
+pub fn may_lend() -> bool {
+    LENDS.load(Ordering::Relaxed)
+}
+
 /// What is done with an open file that has locks when it goes.
 static UNLOCK: SetOnce<fn(usize)> = SetOnce::new();
 
@@ -177,16 +194,27 @@ impl OpenFile {
     }
 
     /// Reads from the current position, or the stream.
+    #[inline]
     pub fn read(&self, sink: &mut Sink) -> Result<usize> {
+        self.read_as(sink, self.nonblock())
+    }
+
+    /// The same; where it would have to wait for something to come: EAGAIN, however it was opened.
+    pub fn read_at_once(&self, sink: &mut Sink) -> Result<usize> {
+        self.read_as(sink, true)
+    }
+
+    #[inline]
+    fn read_as(&self, sink: &mut Sink, nonblock: bool) -> Result<usize> {
         if !self.readable() {
             return Err(Errno::EBADF);
         }
         books::turn_to(self.resource);
         if !self.file.seekable() {
-            return self.noted(self.file.read(sink, None, self.nonblock()), linux::IN_ACCESS);
+            return self.noted(self.file.read(sink, None, nonblock), linux::IN_ACCESS);
         }
         let mut position = self.position.lock();
-        let n = self.file.read(sink, Some(*position), self.nonblock())?;
+        let n = self.file.read(sink, Some(*position), nonblock)?;
         *position += n as u64;
         drop(position);
         self.noted(Ok(n), linux::IN_ACCESS)
@@ -207,6 +235,25 @@ impl OpenFile {
         self.limit(source, at, most)?;
         let (n, end) = self.file.write(source, at, self.nonblock())?;
         *position = end;
+        drop(position);
+        self.written(n)
+    }
+
+    /// Writes to the end, as if it was opened with O_APPEND. `moves`: the position is there then.
+    pub fn append(&self, source: &mut Source, most: u64, moves: bool) -> Result<usize> {
+        if !self.file.seekable() {
+            return self.write(source, most);
+        }
+        if !self.writable() {
+            return Err(Errno::EBADF);
+        }
+        books::turn_to(self.resource);
+        let mut position = moves.then(|| self.position.lock());
+        self.limit(source, At::End, most)?;
+        let (n, end) = self.file.write(source, At::End, self.nonblock())?;
+        if let Some(position) = &mut position {
+            **position = end;
+        }
         drop(position);
         self.written(n)
     }

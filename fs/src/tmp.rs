@@ -33,6 +33,9 @@ const SHOWN: u32 = 1;
 /// Some when they were read: writes to them come without anybody's notice.
 const UNNOTICED: u32 = 2;
 
+/// How many files one says that it can have: there is no limit but memory.
+const FILES: u64 = 1 << 20;
+
 /// Bytes of extended attributes that one file can have.
 const EXTENDED_MAX: usize = 128 << 10;
 
@@ -47,6 +50,8 @@ pub struct TmpFs {
     planner: SetOnce<Planner>,
     /// Files that have memory, by their numbers.
     files: Mutex<BTreeMap<u64, Weak<TmpNode>>>,
+    /// How many files and directories there are.
+    nodes: AtomicU64,
     me: Weak<TmpFs>,
 }
 
@@ -221,6 +226,7 @@ impl TmpFs {
             limit: limit / PAGE,
             planner: SetOnce::new(),
             files: Mutex::new(BTreeMap::new()),
+            nodes: AtomicU64::new(0),
             me: me.clone(),
         });
         ALL.lock().push(fs.me.clone());
@@ -293,6 +299,7 @@ impl TmpFs {
         let fs = self.me.upgrade().expect("a file system lives while it is used");
         let access = Access::default();
         access.set(&meta);
+        self.nodes.fetch_add(1, Ordering::Relaxed);
         Arc::new_cyclic(|me| TmpNode {
             id,
             kind,
@@ -317,16 +324,20 @@ impl FileSystem for TmpFs {
     }
 
     fn stat(&self) -> Result<StatFs> {
+        // Not with the list locked: the last to have a file takes it off.
+        let files: Vec<Arc<TmpNode>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
+        let held = |file: &Arc<TmpNode>| file.content().map_or(0, |c| c.read().chunks.pages());
+        let used = files.iter().map(held).sum();
         let free = (memory().total() - memory().used()) / PAGE;
-        let free = free.min(self.limit);
+        let free = free.min(self.limit.saturating_sub(used));
         Ok(StatFs {
             kind: TMPFS_MAGIC,
             bsize: PAGE,
             blocks: self.limit,
             bfree: free,
             bavail: free,
-            files: 1 << 20,
-            ffree: 1 << 19,
+            files: FILES,
+            ffree: FILES.saturating_sub(self.nodes.load(Ordering::Relaxed)),
             namelen: NAME_MAX as u64,
         })
     }
@@ -381,6 +392,11 @@ impl TmpNode {
             Body::File(c) => Ok(c),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    /// ENOENT for a directory that has been removed: what got a name there would be lost. As long as the tree is locked, it isn't.
+    fn check_there(&self) -> Result<()> {
+        if self.meta.lock().nlink == 0 { Err(Errno::ENOENT) } else { Ok(()) }
     }
 
     /// What another room keeps with this inode.
@@ -607,9 +623,7 @@ impl Inode for TmpNode {
         if dir.lock().entries.contains_key(name) {
             return Err(Errno::EEXIST);
         }
-        if self.meta.lock().nlink == 0 {
-            return Err(Errno::ENOENT);
-        }
+        self.check_there()?;
         let (kind, body) = match node {
             NewNode::File | NewNode::Special(FileType::Regular, _) => {
                 (FileType::Regular, Body::File(Shared::new(Content::new())))
@@ -681,6 +695,7 @@ impl Inode for TmpNode {
     fn link(&self, name: &[u8], target: &InodeRef, _cred: &Cred) -> Result<()> {
         let _tree = self.fs.tree.lock();
         let target = Self::of(target)?.me.upgrade().ok_or(Errno::ENOENT)?;
+        self.check_there()?;
         let mut dir = self.dir()?.lock();
         if dir.entries.contains_key(name) {
             return Err(Errno::EEXIST);
@@ -729,6 +744,7 @@ impl Inode for TmpNode {
             let dir = self.dir()?.lock();
             dir.entries.get(name).ok_or(Errno::ENOENT)?.1.clone()
         };
+        to.check_there()?;
         to.dir()?.lock().make_room()?;
         let victim = to.dir()?.lock().entries.get(new).map(|(_, n)| n.clone());
         let is_dir = |n: &TmpNode| n.kind == FileType::Directory;
@@ -1004,6 +1020,7 @@ impl File for TmpNode {
 
 impl Drop for TmpNode {
     fn drop(&mut self) {
+        self.fs.nodes.fetch_sub(1, Ordering::Relaxed);
         if *self.is_known.get_mut() {
             self.fs.files.lock().remove(&self.id);
         }

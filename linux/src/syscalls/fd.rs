@@ -11,7 +11,7 @@ use atoll_abi::{Errno, Result};
 use atoll_fs::node::At;
 use atoll_fs::pipe::{Pipe, PipeEnd};
 use atoll_fs::tmp::TmpNode;
-use atoll_fs::{FileType, OpenFile, Sink, Source};
+use atoll_fs::{Attr, Cred, FileType, Location, OpenFile, SetAttr, Sink, Source};
 use atoll_mem::io::{Piece, in_part, reading, writing};
 use atoll_mem::user;
 use atoll_sync::RcuArc;
@@ -124,11 +124,53 @@ fn write_from(task: &Task, file: &FileRef, source: &mut Source, at: Option<u64>)
         None => writing(source, whole, |s| file.write(s, most)),
         Some(at) => writing(source, whole, |s| file.write_at(s, at + s.done() as u64, most)),
     };
-    n.map(|n| n as u64).map_err(|e| {
+    written(task, file, n)
+}
+
+/// What a write comes to, with the signals that go with failure.
+fn written(task: &Task, file: &FileRef, done: Result<usize>) -> Result<u64> {
+    match done {
+        Ok(n) => {
+            if n > 0 {
+                changed_by(task, file);
+            }
+            Ok(n as u64)
+        }
         // Sockets for messages give only the error.
-        let message = file.as_type::<SocketFile>().is_some_and(|s| s.kind != net::SOCK_STREAM);
-        if message { e } else { write_signal(task, e) }
-    })
+        Err(e) if file.as_type::<SocketFile>().is_some_and(|s| s.kind != net::SOCK_STREAM) => Err(e),
+        Err(e) => Err(write_signal(task, e)),
+    }
+}
+
+/// A file was written to or cut: unless who did it may leave them, the bits go by which it lends its owner's rights.
+#[inline]
+fn changed_by(task: &Task, file: &FileRef) {
+    if atoll_fs::open::may_lend()
+        && let Some(place) = file.place()
+    {
+        stop_lending(task, place);
+    }
+}
+
+/// Takes the set-user-ID bit from a regular file, and the set-group-ID bit if it has a meaning or the group isn't the caller's (Linux's
+/// `file_remove_privs`).
+pub fn stop_lending(task: &Task, place: &Location) {
+    let Ok(attr) = place.inode.permissions() else { return };
+    let (user, group) = (attr.mode & linux::S_ISUID, attr.mode & linux::S_ISGID);
+    if user | group == 0 || place.inode.kind() != FileType::Regular {
+        return;
+    }
+    let cred = task.cred();
+    if cred.may(linux::CAP_FSETID) {
+        return;
+    }
+    let stays = attr.mode & linux::S_IXGRP == 0 && cred.in_group(attr.gid);
+    let goes = user | if stays { 0 } else { group };
+    if goes != 0 {
+        // By the system itself: the caller need not own the file. If it fails, the file has gone.
+        let mode = Some(attr.mode & 0o7777 & !goes);
+        let _ = place.set_attr(&SetAttr { mode, ..SetAttr::default() }, &Cred::root());
+    }
 }
 
 /// `read(2)`.
@@ -161,6 +203,7 @@ pub fn pread(c: &mut Call) -> Result<u64> {
     let file = with_positions(c)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.readable(), c.arg(1), c.arg(2))?;
+    offset(at.wrapping_add(c.arg(2)))?;
     read_to(&file, &mut Sink::one(addr, len), Some(at))
 }
 
@@ -169,6 +212,7 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
     let file = with_positions(c)?;
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
+    offset(at.wrapping_add(c.arg(2)))?;
     write_from(c.task, &file, &mut Source::one(addr, len), Some(at))
 }
 
@@ -206,7 +250,7 @@ pub fn pwritev(c: &mut Call) -> Result<u64> {
     write_from(c.task, &file, &mut Source::user(list), Some(at))
 }
 
-/// The RWF_... flags that a read can have. They only hint, and are taken as read.
+/// The RWF_... flags that a read can have. Of a file with positions they only hint.
 pub const READ_FLAGS: u32 = linux::RWF_HIPRI | linux::RWF_NOWAIT;
 /// And those that a write can have.
 pub const WRITE_FLAGS: u32 = linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_APPEND;
@@ -215,6 +259,9 @@ pub const WRITE_FLAGS: u32 = linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SY
 pub fn read_flagged(file: &FileRef, sink: &mut Sink, at: Option<u64>, flags: u32) -> Result<u64> {
     if flags & !READ_FLAGS != 0 {
         return Err(Errno::EOPNOTSUPP);
+    }
+    if flags & linux::RWF_NOWAIT != 0 && at.is_none() && !file.file().seekable() {
+        return reading(sink, in_part, |s| file.read_at_once(s)).map(|n| n as u64);
     }
     read_to(file, sink, at)
 }
@@ -230,27 +277,11 @@ pub fn write_flagged(
     if flags & !WRITE_FLAGS != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let n = if flags & linux::RWF_APPEND != 0 {
-        if !file.writable() {
-            return Err(Errno::EBADF);
-        }
-        let mut end = 0;
+    let n = if flags & linux::RWF_APPEND != 0 && file.file().seekable() {
+        let most = task.process.max_file_size.load(Ordering::Relaxed);
         // As a whole, like any write to a file.
-        let n = writing(
-            source,
-            || true,
-            |s| {
-                let (n, at) = file.file().write(s, At::End, file.nonblock())?;
-                end = at;
-                Ok(n)
-            },
-        )?;
-        file.note(linux::IN_MODIFY);
-        if at.is_none() {
-            file.with_position(|p| *p = end);
-        }
-        file.sync_as_opened()?;
-        n as u64
+        let done = writing(source, || true, |s| file.append(s, most, at.is_none()));
+        written(task, file, done)?
     } else {
         write_from(task, file, source, at)?
     };
@@ -413,6 +444,14 @@ fn owner_id(file: &OpenFile) -> i32 {
     if kind == linux::F_OWNER_PGRP { -(id as i32) } else { id as i32 }
 }
 
+/// The seals that there are.
+const SEALS: u32 = linux::F_SEAL_SEAL
+    | linux::F_SEAL_SHRINK
+    | linux::F_SEAL_GROW
+    | linux::F_SEAL_WRITE
+    | linux::F_SEAL_FUTURE_WRITE
+    | linux::F_SEAL_EXEC;
+
 /// `fcntl(2)`.
 pub fn fcntl(c: &mut Call) -> Result<u64> {
     let file = c.file_or_place(0)?;
@@ -463,6 +502,9 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
             let node = file.as_type::<TmpNode>().ok_or(Errno::EINVAL)?;
             if !file.writable() {
                 return Err(Errno::EPERM);
+            }
+            if arg as u32 & !SEALS != 0 {
+                return Err(Errno::EINVAL);
             }
             node.add_seals(arg as u32).map(|()| 0)
         }
@@ -548,8 +590,9 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             let path = file.as_type::<Master>().map_or(Vec::new(), Master::slave_path);
             let flags = arg as u32;
             let how = atoll_fs::namespace::How::default();
+            let place = c.reserve(flags & linux::O_CLOEXEC != 0)?;
             let slave = super::path::open_file(c.task, linux::AT_FDCWD, &path, flags, 0, how)?;
-            c.install(slave, flags & linux::O_CLOEXEC != 0)
+            Ok(u64::from(place.fill(slave)))
         }
         ctl::TIOCSCTTY if is_terminal(&file) => jobs::take_console(c.task, arg == 1).map(|()| 0),
         ctl::TIOCNOTTY if is_terminal(&file) => {
@@ -604,21 +647,22 @@ pub fn ftruncate(c: &mut Call) -> Result<u64> {
     if !file.writable() {
         return Err(Errno::EINVAL);
     }
-    file_size_limit(c.task, len)?;
+    file_size_limit(c.task, len, || file.attr())?;
     set_length(c.task, &file, len).map(|()| 0)
 }
 
 /// Makes an open file so many bytes long.
 pub fn set_length(task: &Task, file: &FileRef, len: u64) -> Result<()> {
     file.file().truncate(len)?;
+    changed_by(task, file);
     file.note(linux::IN_MODIFY);
     crate::extents::was_cut(task, file.file().as_any(), len);
     Ok(())
 }
 
-/// EFBIG and SIGXFSZ for a file longer than RLIMIT_FSIZE.
-pub fn file_size_limit(task: &Task, len: u64) -> Result<()> {
-    if len > task.process.max_file_size.load(Ordering::Relaxed) {
+/// EFBIG and SIGXFSZ for a file that is to get so long, if that is longer than RLIMIT_FSIZE and than it is now (`attr`).
+pub fn file_size_limit(task: &Task, len: u64, attr: impl FnOnce() -> Result<Attr>) -> Result<()> {
+    if len > task.process.max_file_size.load(Ordering::Relaxed) && len > attr()?.size {
         return Err(write_signal(task, Errno::EFBIG));
     }
     Ok(())
@@ -638,9 +682,10 @@ pub fn fallocate(c: &mut Call) -> Result<u64> {
         return Err(Errno::ESPIPE);
     }
     if c.uint(1) & linux::FALLOC_FL_KEEP_SIZE == 0 {
-        file_size_limit(c.task, (at as u64).saturating_add(len as u64))?;
+        file_size_limit(c.task, (at as u64).saturating_add(len as u64), || file.attr())?;
     }
     file.file().allocate(c.uint(1), at as u64, len as u64)?;
+    changed_by(c.task, &file);
     file.note(linux::IN_MODIFY);
     Ok(0)
 }
@@ -763,6 +808,9 @@ fn transfer(
             break;
         }
     }
+    if done > 0 {
+        changed_by(task, to);
+    }
     Ok(done)
 }
 
@@ -772,10 +820,11 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
     if c.uint(5) != 0 {
         return Err(Errno::EINVAL);
     }
-    for f in [&from, &to] {
-        match f.place().map(|p| p.inode.kind()) {
-            Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Errno::EISDIR),
+    let attrs = [from.attr()?, to.attr()?];
+    for attr in &attrs {
+        match attr.kind() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
     }
@@ -785,8 +834,16 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
     let position = |arg: u64, f: &FileRef| -> Result<u64> {
         if arg != 0 { offset(get(arg)?) } else { Ok(f.with_position(|p| *p)) }
     };
-    let (a, b) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?);
-    let n = transfer(c.task, &from, Some(a), &to, Some(b), c.arg(4).min(TRANSFER_MAX))?;
+    let (a, b, len) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?, c.arg(4));
+    if a.checked_add(len).is_none() || b.checked_add(len).is_none() {
+        return Err(Errno::EOVERFLOW);
+    }
+    let len = len.min(attrs[0].size.saturating_sub(a));
+    let is_one = (attrs[0].dev, attrs[0].ino) == (attrs[1].dev, attrs[1].ino);
+    if is_one && b + len > a && b < a + len {
+        return Err(Errno::EINVAL);
+    }
+    let n = transfer(c.task, &from, Some(a), &to, Some(b), len.min(TRANSFER_MAX))?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         if arg != 0 {
             put(arg, &(at + n))?;
@@ -970,6 +1027,9 @@ fn splice_from_pipe(
             Ok(n) => done += n,
             Err(e) => error = Some(e),
         }
+    }
+    if done > 0 {
+        changed_by(task, to);
     }
     if done < got {
         pipe.put_back(&buf[done..got]);

@@ -8,6 +8,7 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walk, Walker};
 use atoll_fs::node::{InUse, NewNode};
+use atoll_fs::open::note_mode;
 use atoll_fs::types::may;
 use atoll_fs::{Attr, Cred, File, FileType, Location, OpenFile, SetAttr, StatFs, Time};
 use atoll_mem::user;
@@ -162,7 +163,7 @@ pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how:
                 (walker.target(from, path, how)?, None)
             };
             let (place, made) = match (target, walk) {
-                (Target::Open(file), _) => return reopen(task, &file, flags),
+                (Target::Open(file), _) => return reopen(task, &file, flags, mode),
                 (Target::Found(_), _) if exclusive => return Err(Errno::EEXIST),
                 (Target::Found(l), _) => (l, false),
                 (Target::Missing, None) => return Err(Errno::ENOENT),
@@ -250,7 +251,13 @@ fn open_place(
         if flags & linux::O_TRUNC != 0 {
             want |= may::WRITE;
         }
-        walker.cred.check(&place.inode.permissions()?, want)?;
+        let attr = place.inode.permissions()?;
+        walker.cred.check(&attr, want)?;
+        if write {
+            note_mode(attr.mode);
+        }
+    } else {
+        note_mode(mode);
     }
     if write && matches!(kind, FileType::Regular) {
         place.check_writable()?;
@@ -264,6 +271,7 @@ fn open_place(
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
         place.set_attr(&change, walker.cred)?;
         if let Some(task) = crate::current::try_current() {
+            super::fd::stop_lending(task, place);
             crate::extents::was_cut(task, place.inode.as_any(), 0);
         }
     }
@@ -287,21 +295,37 @@ fn opened(file: OpenFile) -> FileRef {
 }
 
 /// Opens what a magic link in /proc/self/fd leads to, anew.
-fn reopen(task: &Task, file: &FileRef, flags: u32) -> Result<FileRef> {
+fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef> {
     match file.place() {
         Some(place) if place.inode.kind() != FileType::Symlink => {
             let cred = task.cred();
+            let is_dir = place.inode.kind() == FileType::Directory;
+            if flags & linux::O_DIRECTORY != 0 && !is_dir {
+                return Err(Errno::ENOTDIR);
+            }
             if flags & linux::O_PATH == 0 {
+                if flags & linux::__O_TMPFILE != 0 {
+                    let umask = task.fs.umask.load(Ordering::Relaxed);
+                    return with_walker(task, AT_FDCWD, b"/", How::default(), |walker, _| {
+                        temporary_file(walker, &file.describe(), place, flags, mode & !umask)
+                    });
+                }
+                if is_dir && (flags & linux::O_ACCMODE != linux::O_RDONLY || flags & linux::O_CREAT != 0) {
+                    return Err(Errno::EISDIR);
+                }
                 let want = match flags & linux::O_ACCMODE {
                     linux::O_RDONLY => may::READ,
                     linux::O_WRONLY => may::WRITE,
                     _ => may::READ | may::WRITE,
                 };
-                cred.check(&place.inode.attr()?, want)?;
+                let attr = place.inode.attr()?;
+                cred.check(&attr, want)?;
+                note_mode(attr.mode);
             }
             let writer = to_write(place, flags)?.filter(|_| flags & linux::O_ACCMODE != linux::O_RDONLY);
             if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
                 place.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
+                super::fd::stop_lending(task, place);
                 crate::extents::was_cut(task, place.inode.as_any(), 0);
             }
             let again = place.inode.clone().open(flags, &cred)?;
@@ -330,6 +354,7 @@ fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mo
     place.check_writable()?;
     walker.cred.check(&place.inode.attr()?, may::WRITE | may::EXEC)?;
     let linkable = flags & linux::O_EXCL == 0;
+    note_mode(mode);
     let inode = place.inode.temporary(mode & 0o7777, linkable, walker.cred)?;
     let mut name = path.to_vec();
     name.extend_from_slice(b"/");
@@ -358,8 +383,10 @@ impl atoll_fs::File for PathOnly {
 
 fn do_open(c: &Call, dir: i32, path: u64, flags: u32, mode: u32, how: How) -> Result<u64> {
     let path = get_path(path)?;
+    // Before anything is made or cut for it.
+    let place = c.reserve(flags & linux::O_CLOEXEC != 0)?;
     let file = open_file(c.task, dir, &path, flags, mode, how)?;
-    c.install(file, flags & linux::O_CLOEXEC != 0)
+    Ok(u64::from(place.fill(file)))
 }
 
 /// `open(2)`.
@@ -430,8 +457,9 @@ pub fn openat2(c: &mut Call) -> Result<u64> {
         path.insert(0, b'.');
     }
     let flags = how.flags as u32;
+    let place = c.reserve(flags & linux::O_CLOEXEC != 0)?;
     let file = open_file(c.task, c.int(0), &path, flags, how.mode as u32, walk_how)?;
-    c.install(file, flags & linux::O_CLOEXEC != 0)
+    Ok(u64::from(place.fill(file)))
 }
 
 fn put_stat(addr: u64, attr: &Attr) -> Result<u64> {
@@ -957,6 +985,7 @@ fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
         if !cred.in_group(attr.gid) && !cred.may(linux::CAP_FSETID) {
             change.mode = Some(mode & !linux::S_ISGID);
         }
+        note_mode(mode);
     }
     let own = cred.uid == attr.uid;
     let owner = change.uid.is_none_or(|uid| own && uid == attr.uid);
@@ -1036,6 +1065,9 @@ pub fn fchown(c: &mut Call) -> Result<u64> {
 
 /// `fchownat(2)`.
 pub fn fchownat(c: &mut Call) -> Result<u64> {
+    if c.uint(4) & !(linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
     let path = get_path(c.arg(1))?;
     let object = find(c.task, c.int(0), &path, c.uint(4))?;
     change(c.task, object, owner(c.uint(2), c.uint(3)))
@@ -1077,6 +1109,10 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
 /// `utimensat(2)`.
 pub fn utimensat(c: &mut Call) -> Result<u64> {
     let times = if c.arg(2) == 0 { None } else { Some([get(c.arg(2))?, get(c.arg(2) + 16)?]) };
+    let known = if c.arg(1) == 0 { 0 } else { linux::AT_SYMLINK_NOFOLLOW | linux::AT_EMPTY_PATH };
+    if c.uint(3) & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
     set_times(c.task, find_or_open(c, c.uint(3))?, times)
 }
 
@@ -1147,8 +1183,9 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
     cred.check(&place.inode.attr()?, may::WRITE)?;
     place.check_writable()?;
     let _writer = InUse::to_write(&place.inode)?;
-    super::fd::file_size_limit(c.task, c.arg(1))?;
+    super::fd::file_size_limit(c.task, c.arg(1), || place.inode.attr())?;
     place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred)?;
+    super::fd::stop_lending(c.task, &place);
     crate::extents::was_cut(c.task, place.inode.as_any(), c.arg(1));
     Ok(0)
 }
