@@ -140,7 +140,8 @@ impl Inner {
         if used >= s.target {
             let late = (used - s.target).checked_div(s.interval);
             times = late.map_or(1, |late| late + 1);
-            s.target = if late.is_some() { s.target + times * s.interval } else { 0 };
+            s.target =
+                if late.is_some() { s.target.saturating_add(times.saturating_mul(s.interval)) } else { 0 };
         }
         if s.target != 0 {
             let earliest = ((s.target - used) / cores).max(PAUSE_MIN);

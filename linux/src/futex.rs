@@ -621,8 +621,8 @@ pub fn task_ends(task: &Task) {
         return;
     }
     let walk = || -> Result<()> {
-        let offset: i64 = get(head + 8)?;
-        let pending: u64 = get(head + 16)?;
+        let offset: i64 = get(head.wrapping_add(8))?;
+        let pending: u64 = get(head.wrapping_add(16))?;
         let mut entry: u64 = get(head)?;
         let mut n = 0;
         while entry & !1 != head && n < ROBUST_MAX {

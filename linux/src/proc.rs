@@ -27,8 +27,7 @@ use linux_raw_sys::general as linux;
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Life, Process, Task, TimeDivision, Visit, all_processes, base_name, find_process, find_task, task_count,
-    world,
+    Life, Process, Task, TimeDivision, Visit, all_processes, find_process, find_task, task_count, world,
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
@@ -309,7 +308,11 @@ impl Node {
                     "auxv" => image.auxv.clone(),
                     _ => {
                         drop(image);
-                        let mut name = task_of(pid, tid)?.1.name();
+                        let mut name = match task_of(pid, tid) {
+                            Ok((_, t)) => t.name(),
+                            Err(_) if p.zombie().is_some() => p.name_at_end(),
+                            Err(e) => return Err(e),
+                        };
                         name.push(b'\n');
                         name
                     }
@@ -326,7 +329,7 @@ impl Node {
                         PidText::Areas { .. } => Vec::new(),
                     }),
                     Err(_) if matches!(PID_FILES[n].name, "stat" | "status") => {
-                        Ok(zombie(&p, PID_FILES[n].name == "stat").into_bytes())
+                        Ok(zombie(&p, PID_FILES[n].name == "stat"))
                     }
                     Err(_) => Ok(Vec::new()),
                 }
@@ -918,26 +921,23 @@ fn name_of(t: &Task) -> String {
     String::from_utf8_lossy(&t.name()).into_owned()
 }
 
-fn zombie(p: &Process, stat: bool) -> String {
-    let exe = p.image.lock().exe.clone();
-    let name = String::from_utf8_lossy(base_name(&exe)).into_owned();
-    if stat {
-        format!(
-            "{} ({}) Z {} {} {} 0 -1 4194304 {}\n",
-            p.pid,
-            &name[..name.len().min(15)],
+fn zombie(p: &Process, stat: bool) -> Vec<u8> {
+    let (before, after) = if stat {
+        let after = format!(
+            ") Z {} {} {} 0 -1 4194304 {}\n",
             p.parent_pid(),
             p.pgid.load(Ordering::Relaxed),
             p.sid.load(Ordering::Relaxed),
             "0 ".repeat(43).trim_end()
-        )
+        );
+        (format!("{} (", p.pid), after)
     } else {
-        format!(
-            "Name:\t{name}\nState:\tZ (zombie)\nTgid:\t{0}\nPid:\t{0}\nPPid:\t{1}\n",
-            p.pid,
-            p.parent_pid()
-        )
-    }
+        let after =
+            format!("\nState:\tZ (zombie)\nTgid:\t{0}\nPid:\t{0}\nPPid:\t{1}\n", p.pid, p.parent_pid());
+        (String::from("Name:\t"), after)
+    };
+    // A name is cut wherever that is in a character.
+    [before.as_bytes(), &p.name_at_end(), after.as_bytes()].concat()
 }
 
 fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {

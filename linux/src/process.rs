@@ -497,6 +497,8 @@ pub struct Process {
     pub oom_score_adj: AtomicI32,
     /// personality(2).
     pub persona: AtomicU32,
+    /// Its first task's name when that ended: what a zombie is called.
+    name_at_end: Mutex<[u8; 16]>,
     /// Its core dump while that is made.
     pub dump: Dump,
     /// Whom it traces (`ptrace(2)`).
@@ -714,6 +716,11 @@ pub struct NewProcess {
 }
 
 impl Process {
+    /// The name that its first task had when it ended.
+    pub fn name_at_end(&self) -> Vec<u8> {
+        until_zero(&*self.name_at_end.lock()).to_vec()
+    }
+
     /// Its ids.
     pub fn ids(&self) -> Looking<'_, Ids> {
         self.ids.lock()
@@ -804,6 +811,7 @@ impl Process {
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
             persona: AtomicU32::new(inherited(|p| p.persona.load(Ordering::Relaxed))),
+            name_at_end: Mutex::new([0; 16]),
             dump: Dump::default(),
             tracees: Mutex::new(Tracees::default()),
             tracer: Mutex::new(Weak::new()),
@@ -1344,6 +1352,9 @@ fn leave(task: &Task, status: i32) {
     futex::task_ends(task);
     ptrace::ends(task, status);
     task.forget_view();
+    if task.tid() == process.pid {
+        *process.name_at_end.lock() = *task.name.lock();
+    }
     let clear = task.clear_tid.swap(0, Ordering::Relaxed);
     if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
         futex::wake_address(task, clear, 1);

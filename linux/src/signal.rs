@@ -681,7 +681,8 @@ fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &Sigac
     let use_alt = action.flags & u64::from(linux::SA_ONSTACK) != 0
         && s.altstack.flags & linux::SS_DISABLE as i32 == 0
         && !on_altstack(&s.altstack, frame.rsp);
-    let top = if use_alt { s.altstack.sp + s.altstack.size } else { frame.rsp.wrapping_sub(RED_ZONE) };
+    let top =
+        if use_alt { s.altstack.sp.wrapping_add(s.altstack.size) } else { frame.rsp.wrapping_sub(RED_ZONE) };
     let fp = top.wrapping_sub(size as u64 + 4) & !63;
     let at = (fp.wrapping_sub(size_of::<SignalFrame>() as u64) & !15).wrapping_sub(8);
     if (use_alt || on_altstack(&s.altstack, frame.rsp)) && s.altstack.size > 0 && at < s.altstack.sp {
@@ -777,7 +778,7 @@ fn push_frame(task: &Task, frame: &mut UserFrame, info: &Siginfo, action: &Sigac
 fn rewind_for_handler(task: &Task, frame: &mut UserFrame) {
     frame.rax = frame.orig_rax;
     // One that a tracer has seen may stand in a trampoline and be whole.
-    frame.rip = crate::exec::visible_rip(task, frame.rip) - 2;
+    frame.rip = crate::exec::visible_rip(task, frame.rip).wrapping_sub(2);
 }
 
 /// `rt_sigreturn(2)`: goes back to where a handler interrupted the program.

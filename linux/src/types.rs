@@ -421,12 +421,13 @@ impl Timespec {
         Timespec { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as i64 }
     }
 
-    /// To nanoseconds; EINVAL if it is no time. Very long is for ever.
+    /// To nanoseconds; EINVAL if it is no time. Very long is for ever (KTIME_MAX): half of what the number holds, so that sums fit, too.
     pub fn to_ns(self) -> Result<u64> {
         if self.sec < 0 || !(0..1_000_000_000).contains(&self.nsec) {
             return Err(Errno::EINVAL);
         }
-        Ok((self.sec as u64).saturating_mul(1_000_000_000).saturating_add(self.nsec as u64))
+        let ns = (self.sec as u64).saturating_mul(1_000_000_000).saturating_add(self.nsec as u64);
+        Ok(ns.min(i64::MAX as u64))
     }
 }
 
@@ -436,12 +437,13 @@ impl Timeval {
         Timeval { sec: (ns / 1_000_000_000) as i64, usec: (ns % 1_000_000_000 / 1000) as i64 }
     }
 
-    /// To nanoseconds; EINVAL if it is no time.
+    /// To nanoseconds, as [`Timespec::to_ns`].
     pub fn to_ns(self) -> Result<u64> {
         if self.sec < 0 || !(0..1_000_000).contains(&self.usec) {
             return Err(Errno::EINVAL);
         }
-        Ok((self.sec as u64).saturating_mul(1_000_000_000).saturating_add(self.usec as u64 * 1000))
+        let ns = (self.sec as u64).saturating_mul(1_000_000_000).saturating_add(self.usec as u64 * 1000);
+        Ok(ns.min(i64::MAX as u64))
     }
 }
 

@@ -194,7 +194,9 @@ fn do_select(c: &Call, limit: Limit) -> Result<u64> {
     if n < 0 {
         return Err(Errno::EINVAL);
     }
-    let n = (n as usize).min(crate::files::FILES_MAX);
+    // The sets are as large as the program's highest descriptor needs: what lies behind that may be something else (`core_sys_select` of
+    // Linux).
+    let n = (n as usize).min(c.task.files.slots());
     let words = n.div_ceil(64);
     let mut sets: [Vec<u64>; 3] = [const { Vec::new() }; 3];
     for (set, addr) in sets.iter_mut().zip([c.arg(1), c.arg(2), c.arg(3)]) {
