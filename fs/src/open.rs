@@ -1,6 +1,6 @@
 //! Open files ("open file descriptions", `open(2)`).
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
-use atoll_sync::{Mutex, SetOnce};
+use atoll_sync::{Mutex, SetOnce, WakeKey};
 use atoll_task::books;
 use linux_raw_sys::general as linux;
 
@@ -38,6 +38,8 @@ pub struct OpenFile {
     locked: AtomicBool,
     /// Which errors of writing behind it has been told of.
     told: AtomicU64,
+    /// Who watches it, if anybody has.
+    watchers: Mutex<Option<Arc<Watchers>>>,
 }
 
 /// Has a file with a set-user-ID or set-group-ID bit been opened to be written to, or got one? Few programs ever do that, and where
@@ -55,6 +57,33 @@ pub fn note_mode(mode: u32) {
 #[inline]
 pub fn may_lend() -> bool {
     LENDS.load(Ordering::Relaxed)
+}
+
+/// Who watches an open file and is to forget it when that goes, with what each calls it.
+#[derive(Default)]
+pub struct Watchers(Mutex<Vec<(Weak<dyn Watcher>, WakeKey)>>);
+
+/// Who watches an open file.
+pub trait Watcher: Send + Sync {
+    /// The open file goes. Called under whatever locks somebody has who lets go of it: it may take those of wait queues, and such as are
+    /// not held while others are taken.
+    fn closed(self: Arc<Self>, key: WakeKey, file: &Arc<dyn File>);
+}
+
+impl Watchers {
+    /// One more.
+    pub fn add(&self, watcher: Weak<dyn Watcher>, key: WakeKey) {
+        self.0.lock().push((watcher, key));
+    }
+
+    /// One less.
+    pub fn remove(&self, watcher: &Weak<dyn Watcher>, key: WakeKey) {
+        let mut list = self.0.lock();
+        let at = list.iter().position(|(w, k)| *k == key && w.ptr_eq(watcher));
+        let gone = at.map(|at| list.swap_remove(at));
+        drop(list);
+        drop(gone);
+    }
 }
 
 /// What is done with an open file that has locks when it goes.
@@ -84,6 +113,7 @@ impl OpenFile {
             writer: None,
             kept: Mutex::new(None),
             locked: AtomicBool::new(false),
+            watchers: Mutex::new(None),
         }
     }
 
@@ -104,6 +134,11 @@ impl OpenFile {
     /// The file.
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
+    }
+
+    /// Who watches it.
+    pub fn watchers(&self) -> Arc<Watchers> {
+        self.watchers.lock().get_or_insert_default().clone()
     }
 
     /// The file, if it is of this type.
@@ -381,6 +416,14 @@ impl Drop for OpenFile {
             && let Some(unlock) = UNLOCK.get()
         {
             unlock((self as *const OpenFile).addr());
+        }
+        if let Some(watchers) = self.watchers.get_mut().take() {
+            let list = core::mem::take(&mut *watchers.0.lock());
+            for (watcher, key) in list {
+                if let Some(watcher) = watcher.upgrade() {
+                    watcher.closed(key, &self.file);
+                }
+            }
         }
         self.note(if self.writable() { linux::IN_CLOSE_WRITE } else { linux::IN_CLOSE_NOWRITE });
         // Errors of a last close that nobody waits for are reported by the file's own log line.

@@ -6,19 +6,30 @@
 //! number; that puts the item among the woken and wakes a waiter. So waiting
 //! costs by what is ready, not by what is watched.
 //!
-//! Locks are taken in this order: `watched`, those of the files, of their
-//! queues, `woken`, this instance's own queue.
+//! What is watched is an open file, not the file behind it, which others may
+//! have open, too. When it goes, its items come to `gone`, from which their
+//! numbers are freed at the next occasion: who lets go of the last descriptor
+//! may hold locks that a file is asked under, and takes no `watched`.
+//!
+//! An instance may watch another. Whose events an instance passes on is in
+//! their wait queues: each has the callbacks of those above. How high that
+//! may get is limited, as each level is one of the stack of whoever wakes.
+//!
+//! Locks are taken in this order: `NESTING`, `watched`, those of the files, of
+//! their queues, from below to above, `woken`, this instance's own queue;
+//! `gone` under any.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
 use atoll_fs::node::add_line;
+use atoll_fs::open::{Watcher, Watchers};
 use atoll_fs::{File, OpenFile, poll};
 use atoll_sync::{Mutex, RcuArc, WaitQueue, Wake, WakeKey};
 use atoll_task::{Limit, wait};
@@ -39,13 +50,18 @@ const EXCLUSIVE_WITH: u32 = poll::IN
 /// Events that are always reported.
 const ALWAYS: u32 = poll::ERR | poll::HUP;
 /// Longest chain of instances that watch each other (EP_MAX_NESTS).
-const NESTS_MAX: u32 = 4;
+const NESTS_MAX: usize = 4;
+/// How many ways of so many instances, from 1, there may be up from a file (`path_limits` of Linux, which begin with any number of ways of
+/// one).
+const PATHS_MAX: [u32; NESTS_MAX + 1] = [u32::MAX, 500, 100, 50, 10];
 
 struct Item {
     fd: u32,
     file: Weak<dyn File>,
     /// Which opening it is: a descriptor can be closed and used again.
     opening: usize,
+    /// Where that has its watchers.
+    watchers: Arc<Watchers>,
     events: u32,
     data: u64,
     /// Disarmed after it was reported (EPOLLONESHOT).
@@ -100,6 +116,11 @@ struct Woken {
 
 /// What the callbacks reach.
 struct Shared {
+    /// Items whose opening has gone, and how many.
+    gone: Mutex<Vec<WakeKey>>,
+    gone_count: AtomicUsize,
+    /// Another instance has watched it.
+    nested: AtomicBool,
     woken: Mutex<Woken>,
     /// Items in `woken`, and on the list of [`Watched`]: changed under their locks.
     woken_count: AtomicUsize,
@@ -142,6 +163,21 @@ impl Wake for Shared {
     fn has_waiters(&self) -> bool {
         !self.queue.is_empty()
     }
+
+    fn passes_to(&self) -> Option<&WaitQueue> {
+        Some(&self.queue)
+    }
+}
+
+impl Watcher for Shared {
+    fn closed(self: Arc<Self>, key: WakeKey, file: &Arc<dyn File>) {
+        if let Some(queue) = file.queue() {
+            queue.remove(&callback(&self), key);
+        }
+        let mut gone = self.gone.lock();
+        gone.push(key);
+        self.gone_count.store(gone.len(), Ordering::Release);
+    }
 }
 
 /// An instance.
@@ -155,12 +191,60 @@ fn callback(shared: &Arc<Shared>) -> Arc<dyn Wake> {
     shared.clone()
 }
 
+fn watcher(shared: &Arc<Shared>) -> Weak<dyn Watcher> {
+    Arc::downgrade(shared) as Weak<dyn Watcher>
+}
+
+/// Heights or depths by what they are of, so that each is looked for once.
+type Known = BTreeMap<usize, usize>;
+
+fn at<T>(it: &T) -> usize {
+    core::ptr::from_ref(it).addr()
+}
+
+/// How many instances stand above the queue's, one above the other.
+fn height(queue: &WaitQueue, known: &mut Known) -> usize {
+    if let Some(height) = known.get(&at(queue)) {
+        return *height;
+    }
+    let mut highest = 0;
+    queue.all_above(&mut |above| {
+        highest = highest.max(height(above, known) + 1);
+        true
+    });
+    known.insert(at(queue), highest);
+    highest
+}
+
+/// Counts the ways up from a file's queue, by their lengths. False: there are too many of one.
+fn count_paths(queue: &WaitQueue, depth: usize, counts: &mut [u32; NESTS_MAX + 1]) -> bool {
+    queue.all_above(&mut |above| {
+        if !above.all_above(&mut |_| false) {
+            return depth < NESTS_MAX && count_paths(above, depth + 1, counts);
+        }
+        let count = &mut counts[depth];
+        *count = count.saturating_add(1);
+        *count <= PATHS_MAX[depth]
+    })
+}
+
+/// What is below an instance.
+#[derive(Default)]
+struct Below {
+    depths: Known,
+    /// Files that are no instances, by their queues.
+    files: BTreeMap<usize, Arc<dyn File>>,
+}
+
 impl Epoll {
     /// Watches nothing.
     fn new(held: Held) -> Self {
         Epoll {
             watched: Mutex::new(Watched::default()),
             shared: Arc::new(Shared {
+                gone: Mutex::new(Vec::new()),
+                gone_count: AtomicUsize::new(0),
+                nested: AtomicBool::new(false),
                 woken: Mutex::new(Woken::default()),
                 woken_count: AtomicUsize::new(0),
                 listed_count: AtomicUsize::new(0),
@@ -175,28 +259,32 @@ impl Epoll {
         let opening = file.addr();
         // Instances that watch each other: one at a time, so that no ring of them comes about.
         static NESTING: Mutex<()> = Mutex::new(());
+        let instance = file.as_type::<Epoll>();
+        if instance.is_some_and(|e| core::ptr::eq(e, self)) {
+            return Err(Errno::EINVAL);
+        }
+        let mut below = Below::default();
         let mut nesting = None;
-        if let Some(e) = file.as_type::<Epoll>() {
-            if core::ptr::eq(e, self) {
-                return Err(Errno::EINVAL);
-            }
-            if operation == linux::EPOLL_CTL_ADD {
-                nesting = Some(NESTING.lock());
-                if e.reaches(self, 0)? {
-                    return Err(Errno::ELOOP);
-                }
-            }
-        }
-        let _nesting = nesting;
-        let mut w = self.watched.lock();
-        let mut key = w.by_fd.get(&(fd, opening)).copied();
-        if let Some(k) = key
-            && w.item(k).is_none_or(|i| i.file.strong_count() == 0)
+        if let Some(e) = instance
+            && operation == linux::EPOLL_CTL_ADD
         {
-            // What was watched is gone, and its address serves another file now.
-            self.forget(&mut w, k);
-            key = None;
+            nesting = Some(NESTING.lock());
+            // From here on who adds a file there comes to the lock, too, and what was added before is found below.
+            e.shared.nested.store(true, Ordering::SeqCst);
+            let up = height(&self.shared.queue, &mut Known::new());
+            if e.depth(self, &mut below, 0).is_none_or(|down| down + 1 + up > NESTS_MAX) {
+                return Err(Errno::ELOOP);
+            }
         }
+        let mut w = self.watched.lock();
+        if operation == linux::EPOLL_CTL_ADD && nesting.is_none() && self.shared.nested.load(Ordering::SeqCst)
+        {
+            drop(w);
+            nesting = Some(NESTING.lock());
+            w = self.watched.lock();
+        }
+        self.sweep(&mut w);
+        let key = w.by_fd.get(&(fd, opening)).copied();
         match operation {
             linux::EPOLL_CTL_ADD => {
                 let event = event.ok_or(Errno::EFAULT)?;
@@ -210,9 +298,11 @@ impl Epoll {
                 {
                     return Err(Errno::EINVAL);
                 }
-                let events = event.events;
-                let file = Arc::downgrade(inner);
-                let key = w.add(Item { fd, file, opening, events, data: event.data, disarmed: false });
+                let (events, watchers) = (event.events, file.watchers());
+                let watched = Arc::downgrade(inner);
+                let item =
+                    Item { fd, file: watched, opening, watchers, events, data: event.data, disarmed: false };
+                let key = w.add(item);
                 {
                     let (mut woken, all) = (self.shared.woken.lock(), w.items.len());
                     woken.has.resize(all, false);
@@ -225,6 +315,18 @@ impl Epoll {
                 } else {
                     queue.add(callback(&self.shared), key, wanted);
                 }
+                let fits = |queue| count_paths(queue, 0, &mut [0; NESTS_MAX + 1]);
+                let all_fit = match instance {
+                    _ if nesting.is_none() => true,
+                    Some(_) => below.files.values().filter_map(|f| f.queue()).all(fits),
+                    None => fits(queue),
+                };
+                if !all_fit {
+                    queue.remove(&callback(&self.shared), key);
+                    self.forget(&mut w, key);
+                    return Err(Errno::EINVAL);
+                }
+                file.watchers().add(watcher(&self.shared), key);
                 drop(w);
                 if inner.ready() & (events & 0xffff | ALWAYS) != 0 {
                     self.shared.note(key);
@@ -259,6 +361,7 @@ impl Epoll {
                 if let Some(queue) = file.file().queue() {
                     queue.remove(&callback(&self.shared), key);
                 }
+                file.watchers().remove(&watcher(&self.shared), key);
                 // Nothing calls with this number any more.
                 self.forget(&mut w, key);
                 Ok(())
@@ -269,25 +372,65 @@ impl Epoll {
 
     /// Which opening it watches by a descriptor; of several, one by number.
     pub fn opening_of(&self, fd: u32, which: usize) -> Option<usize> {
-        let w = self.watched.lock();
+        let mut w = self.watched.lock();
+        self.sweep(&mut w);
         w.by_fd.range((fd, 0)..=(fd, usize::MAX)).nth(which).map(|((_, opening), _)| *opening)
     }
 
-    /// Does it watch `target`, itself or through others?
-    fn reaches(&self, target: &Epoll, depth: u32) -> Result<bool> {
-        if depth >= NESTS_MAX {
-            return Err(Errno::ELOOP);
+    /// How many instances stand below, one below the other; with what is there. None: `target` is, or too many are.
+    fn depth(&self, target: &Epoll, below: &mut Below, level: usize) -> Option<usize> {
+        if let Some(depth) = below.depths.get(&at(self)) {
+            return Some(*depth);
+        }
+        if level > NESTS_MAX {
+            return None;
         }
         let files: Vec<Arc<dyn File>> =
             self.watched.lock().items.iter().flatten().filter_map(|i| i.file.upgrade()).collect();
+        let mut deepest = 0;
         for f in files {
-            if let Some(e) = f.as_any().downcast_ref::<Epoll>()
-                && (core::ptr::eq(e, target) || e.reaches(target, depth + 1)?)
-            {
-                return Ok(true);
+            if let Some(e) = f.as_any().downcast_ref::<Epoll>() {
+                if core::ptr::eq(e, target) {
+                    return None;
+                }
+                deepest = deepest.max(e.depth(target, below, level + 1)? + 1);
+            } else if let Some(queue) = f.queue().map(at) {
+                below.files.insert(queue, f);
             }
         }
-        Ok(false)
+        below.depths.insert(at(self), deepest);
+        Some(deepest)
+    }
+
+    /// Takes out the items whose openings have gone.
+    fn sweep(&self, w: &mut Watched) {
+        if self.shared.gone_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let gone = {
+            let mut gone = self.shared.gone.lock();
+            self.shared.gone_count.store(0, Ordering::Relaxed);
+            core::mem::take(&mut *gone)
+        };
+        let mut was_listed = false;
+        for key in &gone {
+            w.remove(*key);
+            was_listed |= core::mem::take(&mut w.listed[*key as usize]);
+        }
+        let Watched { items, list, free, .. } = w;
+        if was_listed {
+            list.retain(|k| items[*k as usize].is_some());
+            self.shared.listed_count.store(list.len(), Ordering::Relaxed);
+        }
+        let mut woken = self.shared.woken.lock();
+        let Woken { list, has } = &mut *woken;
+        if gone.iter().any(|k| core::mem::take(&mut has[*k as usize])) {
+            list.retain(|k| items[*k as usize].is_some());
+            gone.iter().for_each(|k| has[*k as usize] = false);
+            self.shared.woken_count.store(list.len(), Ordering::Relaxed);
+        }
+        // Nothing calls with these numbers any more.
+        free.extend(gone);
     }
 
     /// Frees an item's number, and takes the item out if that has not been done.
@@ -308,6 +451,7 @@ impl Epoll {
     /// Collects up to `most` events, with the items that they are of.
     fn collect(&self, most: usize, out: &mut Vec<(WakeKey, EpollEvent)>) {
         let mut w = self.watched.lock();
+        self.sweep(&mut w);
         if self.shared.woken_count.load(Ordering::Relaxed) != 0 {
             let mut woken = self.shared.woken.lock();
             let Woken { list, has } = &mut *woken;
@@ -331,10 +475,8 @@ impl Epoll {
             if item.disarmed {
                 continue;
             }
-            let Some(file) = item.file.upgrade() else {
-                self.forget(&mut w, key);
-                continue;
-            };
+            // Going just now: it will be among the gone.
+            let Some(file) = item.file.upgrade() else { continue };
             let ready = file.ready() & (item.events & 0xffff | ALWAYS);
             if ready == 0 {
                 continue;
@@ -403,7 +545,9 @@ impl Drop for Epoll {
     fn drop(&mut self) {
         let items = core::mem::take(&mut self.watched.get_mut().items);
         for (key, item) in items.into_iter().enumerate() {
-            if let Some(file) = item.and_then(|i| i.file.upgrade())
+            let Some(item) = item else { continue };
+            item.watchers.remove(&watcher(&self.shared), key as WakeKey);
+            if let Some(file) = item.file.upgrade()
                 && let Some(queue) = file.queue()
             {
                 queue.remove(&callback(&self.shared), key as WakeKey);
@@ -418,7 +562,8 @@ impl File for Epoll {
     }
 
     fn ready(&self) -> u32 {
-        let w = self.watched.lock();
+        let mut w = self.watched.lock();
+        self.sweep(&mut w);
         let woken = self.shared.woken.lock().list.clone();
         let any = w.list.iter().chain(&woken).filter_map(|k| w.items.get(*k as usize)?.as_ref()).any(|i| {
             !i.disarmed && i.file.upgrade().is_some_and(|f| f.ready() & (i.events & 0xffff | ALWAYS) != 0)
@@ -441,7 +586,11 @@ impl File for Epoll {
     fn tell(&self, out: &mut String) -> Result<()> {
         let mut known = Vec::new();
         // Files are looked at without the lock. What is added meanwhile is left out.
-        let count = self.watched.lock().by_fd.len();
+        let count = {
+            let mut w = self.watched.lock();
+            self.sweep(&mut w);
+            w.by_fd.len()
+        };
         known.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
         let w = self.watched.lock();
         let items = w.by_fd.values().filter_map(|key| w.items.get(*key as usize)?.as_ref());

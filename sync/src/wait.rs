@@ -26,6 +26,11 @@ pub trait Wake: Send + Sync {
     fn has_waiters(&self) -> bool {
         true
     }
+
+    /// The queue of those whom it tells in turn, if they are many.
+    fn passes_to(&self) -> Option<&WaitQueue> {
+        None
+    }
 }
 
 enum Waiter {
@@ -112,6 +117,15 @@ impl WaitQueue {
         self.note_fewer(waiters.len());
         drop(waiters);
         drop(gone);
+    }
+
+    /// Goes through the queues that events of this one are passed on to, with this one's lock held, as long as `f` wants. Value: does
+    /// it want all of them?
+    pub fn all_above(&self, f: &mut dyn FnMut(&WaitQueue) -> bool) -> bool {
+        self.waiters.lock().iter().all(|w| match w {
+            Waiter::Callback(wake, ..) | Waiter::Exclusive(wake, ..) => wake.passes_to().is_none_or(&mut *f),
+            Waiter::Thread(..) => true,
+        })
     }
 
     fn note(&self, len: usize) {
