@@ -23,9 +23,11 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
 use crate::aio;
+use crate::futex;
 use crate::grid;
 use crate::ipc::mqueue;
 use crate::memory_policy;
+use crate::pi;
 use crate::process::{Image, Space, Task, base_name, world};
 use crate::signal;
 use crate::syscalls::process::READ_IMPLIES_EXEC;
@@ -353,6 +355,10 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         return Err(Errno::EAGAIN);
     }
     task.become_leader();
+    // While its memory is there: locks in what it shares go to others, and who waits for its end hears of it (`exec_mm_release` of Linux).
+    futex::task_ends(task);
+    pi::owner_leaves(task);
+    task.clear_tid(false);
     if task.space.users.load(Ordering::SeqCst) > 1 || !task.space.close() {
         let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;
         let id = fresh.id;
@@ -385,8 +391,6 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     process.timers.lock().clear();
     units::leave_all(task);
     units::end_all(&process);
-    task.robust_list.store(0, Ordering::Relaxed);
-    task.clear_tid.store(0, Ordering::Relaxed);
     if let Ok(attr) = program.place.inode.attr() {
         task.take_ids(&attr);
     }

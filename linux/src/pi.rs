@@ -25,6 +25,8 @@ const DEPTH_MAX: usize = 1024;
 /// One that is waited for, or whose owner was told to hand it over.
 struct Lock {
     owner: Arc<Task>,
+    /// That runs another program by now, which knows nothing of it.
+    left: bool,
     waiters: Vec<Waiting>,
 }
 
@@ -91,9 +93,13 @@ impl Table {
     fn add(&mut self, key: Key, owner: &Arc<Task>, me: &Arc<Task>) {
         self.next += 1;
         let waiting = Waiting { task: me.clone(), number: self.next };
-        let lock =
-            self.locks.entry(key).or_insert_with(|| Lock { owner: owner.clone(), waiters: Vec::new() });
+        let lock = self.locks.entry(key).or_insert_with(|| Lock {
+            owner: owner.clone(),
+            left: false,
+            waiters: Vec::new(),
+        });
         let before = core::mem::replace(&mut lock.owner, owner.clone());
+        lock.left &= Arc::ptr_eq(&before, owner);
         lock.waiters.push(waiting);
         self.waits.insert(me.tid(), key);
         if !Arc::ptr_eq(&before, owner) {
@@ -137,6 +143,7 @@ impl Table {
         lock.waiters.retain(|w| w.task.tid() != to.tid());
         let empty = lock.waiters.is_empty();
         let before = core::mem::replace(&mut lock.owner, to.clone());
+        lock.left = false;
         if empty {
             self.locks.remove(&key);
         } else {
@@ -148,6 +155,10 @@ impl Table {
 
     fn has_waiters(&self, key: Key) -> bool {
         self.locks.contains_key(&key)
+    }
+
+    fn was_left(&self, key: Key) -> bool {
+        self.locks.get(&key).is_some_and(|lock| lock.left)
     }
 
     fn waits_for(&self, task: &Task, key: Key) -> bool {
@@ -243,7 +254,7 @@ pub(crate) fn lock(task: &Arc<Task>, key: Key, addr: u64, limit: Limit) -> Resul
             // The owner died, and we are next?
             let dead = |now: u32| now & TID == 0 || find_task(now & TID).is_none();
             let Some(now) = now.ok().filter(|now| {
-                dead(*now)
+                (dead(*now) || table.was_left(key))
                     && table.waits_for(task, key)
                     && table.next_of(key).is_some_and(|next| Arc::ptr_eq(&next.task, task))
             }) else {
@@ -312,6 +323,19 @@ pub(crate) fn owner_ends(task: &Task) {
             atoll_task::unpark(next.task.thread());
         }
     }
+}
+
+/// A task is about to run another program: the same, whatever the words of its locks say.
+pub(crate) fn owner_leaves(task: &Task) {
+    let mut table = TABLE.lock();
+    let Table { locks, owned, .. } = &mut *table;
+    for key in owned.get(&task.tid()).into_iter().flatten() {
+        if let Some(lock) = locks.get_mut(key) {
+            lock.left = true;
+        }
+    }
+    drop(table);
+    owner_ends(task);
 }
 
 /// A task's own priority has changed.

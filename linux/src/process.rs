@@ -495,6 +495,8 @@ pub struct Process {
     pub login: [AtomicU32; 2],
     /// oom_score_adj.
     pub oom_score_adj: AtomicI32,
+    /// The least that it may set that to.
+    pub oom_score_adj_min: AtomicI32,
     /// personality(2).
     pub persona: AtomicU32,
     /// Its first task's name when that ended: what a zombie is called.
@@ -810,6 +812,9 @@ impl Process {
             oom_score_adj: AtomicI32::new(
                 inherited(|p| p.oom_score_adj.load(Ordering::Relaxed) as u32) as i32
             ),
+            oom_score_adj_min: AtomicI32::new(inherited(|p| {
+                p.oom_score_adj_min.load(Ordering::Relaxed) as u32
+            }) as i32),
             persona: AtomicU32::new(inherited(|p| p.persona.load(Ordering::Relaxed))),
             name_at_end: Mutex::new([0; 16]),
             dump: Dump::default(),
@@ -1333,6 +1338,17 @@ pub fn resume_current() -> ! {
     unsafe { atoll_resume(atoll_task::current().frame()) }
 }
 
+impl Task {
+    /// The current task leaves its memory: who waits for its thread id there to go is told, if there are others (`mm_release` of Linux).
+    pub fn clear_tid(&self, several: bool) {
+        let clear = self.clear_tid.swap(0, Ordering::Relaxed);
+        let others = || several || self.space.users.load(Ordering::SeqCst) > 1;
+        if clear != 0 && others() && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
+            futex::wake_address(self, clear, 1);
+        }
+    }
+}
+
 /// Ends the current task; `status` is the process's wait status if this is its last task.
 pub fn exit_task(status: i32) -> ! {
     {
@@ -1355,10 +1371,8 @@ fn leave(task: &Task, status: i32) {
     if task.tid() == process.pid {
         *process.name_at_end.lock() = *task.name.lock();
     }
-    let clear = task.clear_tid.swap(0, Ordering::Relaxed);
-    if clear != 0 && process.tasks.lock().len() > 1 && user::write(clear, &0u32.to_ne_bytes()).is_ok() {
-        futex::wake_address(task, clear, 1);
-    }
+    let several = process.tasks.lock().len() > 1;
+    task.clear_tid(several);
     let me = {
         let mut tasks = process.tasks.lock();
         let at = tasks.iter().position(|t| t.tid() == task.tid()).expect("a task is in its process");
@@ -1370,6 +1384,7 @@ fn leave(task: &Task, status: i32) {
             let ending = process.ending.load(Ordering::SeqCst);
             exit_process(&process, &me, if ending != -1 { ending } else { status });
         } else {
+            signal::task_ends(task);
             if !process.tracees.lock().list.is_empty() {
                 ptrace::tracer_ends(&process, Some(task.tid()));
             }

@@ -128,12 +128,14 @@ pub struct TaskSignals {
     pub altstack: StackT,
     /// What it waits for (sigtimedwait).
     pub waiting: u64,
+    /// It has taken a signal that stops, and no SIGCONT has come since (JOBCTL_STOP_DEQUEUED of Linux).
+    stops: bool,
 }
 
 impl TaskSignals {
     /// No signals.
     pub fn new(blocked: u64, altstack: StackT) -> Self {
-        TaskSignals { blocked, saved: None, pending: Pending::default(), altstack, waiting: 0 }
+        TaskSignals { blocked, saved: None, pending: Pending::default(), altstack, waiting: 0, stops: false }
     }
 }
 
@@ -244,19 +246,23 @@ fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<
     if stop_or_continue(process, signal) {
         return Ok(());
     }
-    let tasks: Vec<Arc<Task>> = process.tasks.lock().clone();
     let wanted = |t: &Arc<Task>| {
         let s = t.signals.lock();
         (s.blocked & bit(signal) == 0, s.waiting & bit(signal) != 0)
     };
-    let states: Vec<(bool, bool)> = tasks.iter().map(wanted).collect();
-    let blocked_by_all = states.iter().all(|(open, _)| !open);
-    let waited_for = states.iter().any(|(_, w)| *w);
-    let traced = || tasks.iter().any(|t| t.tracing.is_on());
-    if process.actions.is_ignored(signal) && !blocked_by_all && !waited_for && !traced() {
-        return Ok(());
+    if process.actions.is_ignored(signal) {
+        let tasks = process.tasks.lock();
+        let states = || tasks.iter().map(wanted);
+        let blocked_by_all = states().all(|(open, _)| !open);
+        let waited_for = states().any(|(_, w)| w);
+        if !blocked_by_all && !waited_for && !tasks.iter().any(|t| t.tracing.is_on()) {
+            return Ok(());
+        }
     }
     process.pending.lock().add(info, limit)?;
+    // Who takes it is chosen now that it is there: a task that blocks it, or ends, from here on finds it and tells another (`retarget`).
+    let tasks: Vec<Arc<Task>> = process.tasks.lock().clone();
+    let states: Vec<(bool, bool)> = tasks.iter().map(wanted).collect();
     process.signal_queue.wake_all(1);
     process.signal_fds.came(signal);
     // A profiler wants to know who runs: who has run most since it was last told of that, so that each is in proportion to its time.
@@ -270,11 +276,42 @@ fn send_to_process(process: &Arc<Process>, info: Siginfo, limit: u64) -> Result<
         Some(n)
     });
     let chosen = states.iter().position(|(_, w)| *w).or(profiled.flatten());
-    let chosen = chosen.or_else(|| states.iter().position(|(open, _)| *open));
+    // Rather one that has no other to take (`wants_signal` of Linux).
+    let open = || (0..tasks.len()).filter(|n| states[*n].0);
+    let idle = || open().find(|n| tasks[*n].asked() & work::SIGNAL == 0);
+    let chosen = chosen.or_else(|| idle().or_else(|| open().next()));
     if let Some(n) = chosen {
         tasks[n].poke(work::SIGNAL);
     }
     Ok(())
+}
+
+/// A task that may have been chosen for signals of its process's doesn't take these any more: others are told (`retarget_shared_pending`
+/// of Linux).
+#[inline(never)]
+fn retarget(task: &Task, mut set: u64) {
+    for t in task.process.tasks.lock().iter().filter(|t| t.tid() != task.tid()) {
+        let open = {
+            let s = t.signals.lock();
+            set & (!s.blocked | s.waiting)
+        };
+        if open != 0 {
+            t.poke(work::SIGNAL);
+            set &= !open;
+        }
+        if set == 0 {
+            return;
+        }
+    }
+}
+
+/// A task that is no longer among its process's has ended.
+pub fn task_ends(task: &Task) {
+    let open = !task.signals.lock().blocked;
+    let left = task.process.pending.lock().set & open;
+    if left != 0 {
+        retarget(task, left);
+    }
 }
 
 /// Sends a signal to one task.
@@ -317,10 +354,13 @@ fn stop_or_continue(process: &Arc<Process>, signal: u32) -> bool {
         return true;
     }
     if signal == linux::SIGCONT {
-        for t in process.tasks.lock().iter() {
-            t.signals.lock().pending.drop_all(STOPPING);
-        }
+        // In this order: who takes one of these from its process does so with its own locked.
         process.pending.lock().drop_all(STOPPING);
+        for t in process.tasks.lock().iter() {
+            let mut s = t.signals.lock();
+            s.pending.drop_all(STOPPING);
+            s.stops = false;
+        }
         let mut life = process.life.lock();
         if matches!(*life, Life::Stopped(_)) {
             *life = Life::Running;
@@ -334,12 +374,12 @@ fn stop_or_continue(process: &Arc<Process>, signal: u32) -> bool {
             tell_parent(process, linux::CLD_CONTINUED as i32, linux::SIGCONT as i32);
         }
     } else if STOPPING & bit(signal) != 0 {
-        process.pending.lock().drop_all(bit(linux::SIGCONT));
+        discard(process, linux::SIGCONT);
     }
     false
 }
 
-/// A signal is ignored from now on: those that wait are gone, blocked ones, too (`do_sigaction` of Linux, POSIX).
+/// Those of a signal that wait are gone, blocked ones, too: it is ignored from now on (`do_sigaction` of Linux, POSIX), or its opposite comes.
 pub fn discard(process: &Process, signal: u32) {
     process.pending.lock().drop_all(bit(signal));
     for t in process.tasks.lock().iter() {
@@ -415,15 +455,23 @@ pub fn set_mask(task: &Task, blocked: u64) -> u64 {
     let old = core::mem::replace(&mut s.blocked, blocked & !UNBLOCKABLE);
     let open = s.pending.set & !s.blocked;
     drop(s);
-    if open != 0 || task.process.pending.lock().set & !blocked != 0 {
+    let shared = task.process.pending.lock().set;
+    if open != 0 || shared & !blocked != 0 {
         task.thread().ask(work::SIGNAL);
+    }
+    if shared & blocked & !old != 0 {
+        retarget(task, shared & blocked & !old);
     }
     old
 }
 
 /// The same of a task that its tracer has stopped.
 pub fn set_mask_of(task: &Task, blocked: u64) {
-    task.signals.lock().blocked = blocked & !UNBLOCKABLE;
+    let old = core::mem::replace(&mut task.signals.lock().blocked, blocked & !UNBLOCKABLE);
+    let shared = task.process.pending.lock().set;
+    if shared & blocked & !old != 0 {
+        retarget(task, shared & blocked & !old);
+    }
     task.poke(work::SIGNAL);
 }
 
@@ -510,6 +558,8 @@ fn next(task: &Task) -> Option<Siginfo> {
     let open = !s.blocked;
     // A task's own first, as Linux does; but faults before all.
     let mut info = s.pending.take(open).or_else(|| task.process.pending.lock().take(open))?;
+    // With those signals that a tracer may make one that stops of.
+    s.stops = STOPPING & bit(info.signo as u32) != 0 || task.tracing.is_on();
     drop(s);
     taken(task, &mut info);
     Some(info)
@@ -597,7 +647,13 @@ fn deliver(task: &Task, frame: &mut UserFrame, info: Siginfo, action: SigactionC
 fn stop(task: &Task, signal: u32) {
     let p = &task.process;
     jobs::stops();
-    *p.life.lock() = Life::Stopped(signal);
+    let mut life = p.life.lock();
+    // A SIGCONT that comes from here on finds it stopped.
+    if !task.signals.lock().stops {
+        return;
+    }
+    *life = Life::Stopped(signal);
+    drop(life);
     let mut changes = p.changes.lock();
     changes.stopped = Some(signal);
     // Nobody has asked whether it went on, and now it doesn't.
@@ -861,7 +917,13 @@ pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
         Err(e) => s.pending.take(wanted).or_else(|| task.process.pending.lock().take(wanted)).ok_or(e),
         ok => ok,
     };
+    let blocked = s.blocked;
     drop(s);
+    // It may have been chosen for another of these.
+    let left = task.process.pending.lock().set & wanted & blocked;
+    if left != 0 {
+        retarget(task, left);
+    }
     if let Ok(info) = &mut found {
         taken(task, info);
     }
