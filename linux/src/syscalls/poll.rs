@@ -8,7 +8,7 @@ use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::poll as bits;
 use atoll_mem::user;
-use atoll_sync::{Wake, WakeKey};
+use atoll_sync::{WaitQueue, Wake, WakeKey};
 use atoll_task::{Limit, ThreadRef};
 use linux_raw_sys::general as linux;
 use zerocopy::IntoBytes;
@@ -56,10 +56,21 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
         return Ok(look().0);
     }
     let waker: Arc<dyn Wake> = Arc::new(Waker(task.thread()));
-    for (n, (f, wanted)) in files.iter().enumerate() {
+    let mut queues: Vec<(&WaitQueue, u32)> = Vec::with_capacity(files.len());
+    for (f, wanted) in files {
         if let Some(q) = f.as_ref().and_then(|f| f.file().queue()) {
-            q.add(waker.clone(), n as u64, *wanted);
+            queues.push((q, *wanted));
         }
+    }
+    // Once in each, however often a file is asked for: to be taken out again is a search.
+    queues.sort_unstable_by_key(|(q, _)| core::ptr::from_ref(*q).addr());
+    queues.dedup_by(|(q, wanted), (before, all)| {
+        let same = core::ptr::eq(*q, *before);
+        *all |= if same { *wanted } else { 0 };
+        same
+    });
+    for (q, wanted) in &queues {
+        q.add(waker.clone(), 0, *wanted);
     }
     let outcome = loop {
         let (ready, any) = look();
@@ -75,10 +86,8 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
             _ => atoll_task::park(),
         }
     };
-    for (n, (f, _)) in files.iter().enumerate() {
-        if let Some(q) = f.as_ref().and_then(|f| f.file().queue()) {
-            q.remove(&waker, n as u64);
-        }
+    for (q, _) in queues {
+        q.remove(&waker, 0);
     }
     outcome
 }
@@ -143,7 +152,7 @@ pub fn masked<R>(task: &Task, addr: u64, size: u64, f: impl FnOnce() -> Result<R
     let mask: u64 = get(addr)?;
     signal::temporary_mask(task, mask);
     let r = f();
-    let interrupted = matches!(r, Err(Errno::RESTART_NOHAND | Errno::RESTART));
+    let interrupted = matches!(r, Err(Errno::RESTART_NOHAND | Errno::RESTART | Errno::EINTR));
     signal::end_temporary_mask(task, interrupted);
     r
 }
@@ -292,10 +301,14 @@ fn do_epoll(c: &Call, limit: Limit) -> Result<u64> {
     if !is_user_range(c.arg(1), (most as usize * size_of::<EpollEvent>()) as u64) {
         return Err(Errno::EFAULT);
     }
-    let events = e.wait(most as usize, limit).map_err(|e| match e {
-        Errno::RESTART => Errno::RESTART_NOHAND,
-        e => e,
-    })?;
+    // It is never restarted, handler or not (signal(7)).
+    let events = loop {
+        match e.wait(most as usize, limit) {
+            Err(Errno::RESTART) if signal::was_for_nothing(c.task) => {}
+            Err(Errno::RESTART) => return Err(Errno::EINTR),
+            r => break r?,
+        }
+    };
     for (n, (_, event)) in events.iter().enumerate() {
         if let Err(error) = put(c.arg(1) + (n * size_of::<EpollEvent>()) as u64, event) {
             e.put_back(&events[n..]);
