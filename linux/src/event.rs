@@ -474,6 +474,7 @@ impl PosixTimer {
 
     /// Starts it, at a time of its clock (the monotonic one for those that follow real time), or stops it.
     pub fn set(&self, deadline: Option<u64>, interval: u64) {
+        self.overrun.store(0, Ordering::Relaxed);
         match &self.timer {
             AnyTimer::Cpu(t) => t.set(deadline, interval),
             AnyTimer::Wall(t) => {

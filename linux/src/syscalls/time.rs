@@ -160,15 +160,16 @@ fn sleep_for(task: &Task, kept: Option<u64>, ns: u64, rest: u64) -> Result<u64> 
 
 /// A clock's time as a deadline on the monotonic clock.
 pub fn deadline_of(clock: i32, ns: u64) -> Result<u64> {
-    let now = platform().now();
-    Ok(match clock as u32 {
-        linux::CLOCK_REALTIME | linux::CLOCK_TAI | linux::CLOCK_REALTIME_ALARM => {
-            // What is over is over for so long: a timer counts how often it would have run out since.
-            now.saturating_add(ns).saturating_sub(platform().realtime()).max(1)
-        }
-        linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME | linux::CLOCK_BOOTTIME_ALARM => ns,
+    // Read before the monotonic one: nothing is over too soon.
+    let says = match clock as u32 {
+        linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_ALARM => platform().realtime(),
+        linux::CLOCK_TAI => platform().clock(linux::CLOCK_TAI),
+        linux::CLOCK_BOOTTIME | linux::CLOCK_BOOTTIME_ALARM => platform().clock(linux::CLOCK_BOOTTIME),
+        linux::CLOCK_MONOTONIC => return Ok(ns),
         _ => return Err(Errno::EOPNOTSUPP),
-    })
+    };
+    // What is over is over for so long: a timer counts how often it would have run out since.
+    Ok(platform().now().saturating_add(ns).saturating_sub(says).max(1))
 }
 
 /// `clock_nanosleep(2)`.
