@@ -267,8 +267,9 @@ fn copy(c: &Call) -> Result<u64> {
     state.perm.check(c.task, READ)?;
     let at = usize::try_from(c.arg(3)).ok();
     let message = at.and_then(|at| state.messages.get(at)).ok_or(Errno::ENOMSG)?;
-    if message.text.len() > most && flags & MSG_NOERROR == 0 {
-        return Err(Errno::E2BIG);
+    if message.text.len() > most {
+        // It is not cut here (`copy_msg` of Linux).
+        return Err(if flags & MSG_NOERROR == 0 { Errno::E2BIG } else { Errno::EINVAL });
     }
     let message = Message { kind: message.kind, text: message.text.clone() };
     drop(state);

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result, platform};
 use atoll_mem::user;
@@ -77,6 +77,8 @@ struct Waiting {
     operations: Vec<Sembuf>,
     /// The one that they wait for. For who has the state.
     blocked: AtomicUsize,
+    /// They are done, or can't be: to be taken out. For who has the state.
+    served: AtomicBool,
     pid: u32,
     sleeper: Sleeper<()>,
 }
@@ -153,33 +155,45 @@ impl State {
     }
 
     /// Values have changed: does what has become possible of what others wait for. First those who wait for zero, as they
-    /// change nothing.
+    /// change nothing; and so again once something has changed that they, or those who were looked at before, may have waited for.
     fn serve_waiting(&mut self) {
-        while !self.waiting.is_empty() {
-            let (zero, altering): (Vec<_>, Vec<_>) =
-                self.waiting.iter().cloned().partition(|w| !alters(&w.operations));
-            let mut altered = false;
-            for waiting in zero.into_iter().chain(altering) {
-                let outcome = match self.perform(&waiting.operations, waiting.pid) {
-                    Ok(Outcome::Blocked(n)) if waiting.operations[n].has(IPC_NOWAIT) => Err(Errno::EAGAIN),
-                    Ok(Outcome::Blocked(n)) => {
-                        waiting.blocked.store(n, Ordering::Relaxed);
-                        continue;
-                    }
-                    Ok(Outcome::Done) => Ok(()),
-                    Err(e) => Err(e),
-                };
-                self.forget(&waiting);
-                waiting.sleeper.serve(outcome);
-                if outcome.is_ok() && alters(&waiting.operations) {
-                    altered = true;
-                    break;
-                }
+        let mut served = false;
+        while !self.waiting.is_empty()
+            && [false, true].into_iter().any(|altering| self.serve(altering, &mut served))
+        {}
+        if served {
+            // All at once: many may have waited for one change.
+            self.waiting.retain(|w| !w.served.load(Ordering::Relaxed));
+        }
+    }
+
+    /// The same of those who alter something, or of those who don't. True: all are to be looked at again.
+    fn serve(&mut self, altering: bool, served: &mut bool) -> bool {
+        for n in 0..self.waiting.len() {
+            let waiting = &self.waiting[n];
+            if waiting.served.load(Ordering::Relaxed) || alters(&waiting.operations) != altering {
+                continue;
             }
-            if !altered {
-                return;
+            let waiting = waiting.clone();
+            let outcome = match self.perform(&waiting.operations, waiting.pid) {
+                Ok(Outcome::Blocked(n)) if waiting.operations[n].has(IPC_NOWAIT) => Err(Errno::EAGAIN),
+                Ok(Outcome::Blocked(n)) => {
+                    waiting.blocked.store(n, Ordering::Relaxed);
+                    continue;
+                }
+                Ok(Outcome::Done) => Ok(()),
+                Err(e) => Err(e),
+            };
+            *served = true;
+            waiting.served.store(true, Ordering::Relaxed);
+            waiting.sleeper.serve(outcome);
+            // Who has only taken leaves nothing for those before; but perhaps a zero.
+            let changed = |o: &Sembuf| o.op > 0 || o.op < 0 && self.semaphores[usize::from(o.num)].value == 0;
+            if outcome.is_ok() && waiting.operations.iter().any(changed) {
+                return true;
             }
         }
+        false
     }
 
     fn forget(&mut self, waiting: &Arc<Waiting>) {
@@ -275,7 +289,13 @@ fn operate(c: &mut Call, limit: Limit) -> Result<u64> {
             Outcome::Blocked(n) if operations[n].has(IPC_NOWAIT) => return Err(Errno::EAGAIN),
             Outcome::Blocked(n) => {
                 let (blocked, pid) = (AtomicUsize::new(n), process.pid);
-                let waiting = Arc::new(Waiting { operations, blocked, pid, sleeper: Sleeper::new() });
+                let waiting = Arc::new(Waiting {
+                    operations,
+                    blocked,
+                    served: AtomicBool::new(false),
+                    pid,
+                    sleeper: Sleeper::new(),
+                });
                 state.waiting.push(waiting.clone());
                 waiting
             }
