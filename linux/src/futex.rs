@@ -273,6 +273,12 @@ fn wake_waiter(w: &Waiter) {
     atoll_task::unpark(thread);
 }
 
+/// How many Linux wakes if it is asked for so many.
+#[inline]
+fn at_least_one(n: u32) -> u32 {
+    (n as i32).max(1) as u32
+}
+
 fn wake(key: Key, n: u32, bits: u32) -> u64 {
     let mut list = bucket(key).lock();
     // One is woken most of the time, and nobody else waits in its bucket.
@@ -310,15 +316,39 @@ pub fn wake_address(task: &Task, addr: u64, n: u32) {
     }
 }
 
-fn requeue(from: Key, to: Key, wakes: u32, moves: u32) -> u64 {
-    let mut woken = wake(from, wakes, !0);
-    if moves == 0 || from == to {
-        return woken;
-    }
+/// Wakes some who wait for one futex, and has others wait for another one. `only_if`: an address, at which this must be (EAGAIN).
+fn requeue(from: Key, to: Key, wakes: u32, moves: u32, only_if: Option<(u64, u32)>) -> Result<u64> {
     let (a, b) = (bucket(from), bucket(to));
-    let pick = |list: &mut VecDeque<Arc<Waiter>>| {
+    loop {
+        // Both at once, always in the same order, so that a waiter is never in no queue.
+        let (mut list_a, mut list_b);
+        if core::ptr::eq(a, b) {
+            (list_a, list_b) = (a.lock(), None);
+        } else if core::ptr::from_ref(a) < core::ptr::from_ref(b) {
+            list_a = a.lock();
+            list_b = Some(b.lock());
+        } else {
+            list_b = Some(b.lock());
+            list_a = a.lock();
+        }
+        // Looked at with the buckets held, as by who begins to wait.
+        if let Some((addr, value)) = only_if {
+            match user::try_load_u32(addr)? {
+                Some(now) if now != value => return Err(Errno::EAGAIN),
+                Some(_) => {}
+                None => {
+                    drop((list_a, list_b));
+                    user::bring_in(addr, false)?;
+                    continue;
+                }
+            }
+        }
+        let woken = if wakes == 0 { 0 } else { wake_some(&mut list_a, from, wakes, !0) };
+        if moves == 0 || from == to {
+            return Ok(woken);
+        }
         let mut moved = VecDeque::new();
-        list.retain(|w| {
+        list_a.retain(|w| {
             if moved.len() < moves as usize && w.is_at(from) {
                 w.put_at(to);
                 moved.push_back(w.clone());
@@ -327,28 +357,11 @@ fn requeue(from: Key, to: Key, wakes: u32, moves: u32) -> u64 {
                 true
             }
         });
-        moved
-    };
-    if core::ptr::eq(a, b) {
-        let mut list = a.lock();
-        let moved = pick(&mut list);
-        woken += moved.len() as u64;
-        moved.into_iter().for_each(|w| line_up(&mut list, w));
-        return woken;
+        let count = moved.len() as u64;
+        let list = list_b.as_mut().unwrap_or(&mut list_a);
+        moved.into_iter().for_each(|w| line_up(list, w));
+        return Ok(woken + count);
     }
-    // Both at once, always in the same order, so that a waiter is never in no queue.
-    let (mut list_a, mut list_b);
-    if core::ptr::from_ref(a) < core::ptr::from_ref(b) {
-        list_a = a.lock();
-        list_b = b.lock();
-    } else {
-        list_b = b.lock();
-        list_a = a.lock();
-    }
-    let moved = pick(&mut list_a);
-    woken += moved.len() as u64;
-    moved.into_iter().for_each(|w| line_up(&mut list_b, w));
-    woken
 }
 
 fn wake_op(task: &Task, first: Key, second: u64, private: bool, n1: u32, n2: u32, op: u32) -> Result<u64> {
@@ -382,9 +395,9 @@ fn wake_op(task: &Task, first: Key, second: u64, private: bool, n1: u32, n2: u32
         5 => old >= compare,
         _ => return Err(Errno::ENOSYS),
     };
-    let mut woken = wake(first, n1, !0);
+    let mut woken = wake(first, at_least_one(n1), !0);
     if also {
-        woken += wake(second_key, n2, !0);
+        woken += wake(second_key, at_least_one(n2), !0);
     }
     Ok(woken)
 }
@@ -444,13 +457,7 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
     let task = c.task;
     let command = op & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME);
     if realtime
-        && !matches!(
-            command,
-            linux::FUTEX_WAIT
-                | linux::FUTEX_WAIT_BITSET
-                | linux::FUTEX_LOCK_PI2
-                | linux::FUTEX_WAIT_REQUEUE_PI
-        )
+        && !matches!(command, linux::FUTEX_WAIT_BITSET | linux::FUTEX_LOCK_PI2 | linux::FUTEX_WAIT_REQUEUE_PI)
     {
         return Err(Errno::ENOSYS);
     }
@@ -463,7 +470,7 @@ pub fn futex(c: &mut crate::syscalls::Call) -> Result<u64> {
                 // Memory that others may show, too, is to be there: EFAULT behind the end of a file.
                 let _: u32 = get(addr)?;
             }
-            Ok(wake(key, value.max(1), !0))
+            Ok(wake(key, at_least_one(value), !0))
         }
         _ => other(c, command),
     }
@@ -486,24 +493,21 @@ fn other(c: &mut crate::syscalls::Call, command: u32) -> Result<u64> {
             if c.uint(5) == 0 {
                 return Err(Errno::EINVAL);
             }
-            Ok(wake(key()?, value.max(1), c.uint(5)))
+            Ok(wake(key()?, at_least_one(value), c.uint(5)))
         }
         linux::FUTEX_REQUEUE => {
             if (value as i32) < 0 || c.int(3) < 0 {
                 return Err(Errno::EINVAL);
             }
             let (from, to) = (key()?, self::key(task, c.arg(4), private)?);
-            Ok(requeue(from, to, value, c.uint(3)))
+            requeue(from, to, value, c.uint(3), None)
         }
         linux::FUTEX_CMP_REQUEUE => {
             if (value as i32) < 0 || c.int(3) < 0 {
                 return Err(Errno::EINVAL);
             }
             let (from, to) = (key()?, self::key(task, c.arg(4), private)?);
-            if user::load_u32(addr)? != c.uint(5) {
-                return Err(Errno::EAGAIN);
-            }
-            Ok(requeue(from, to, value, c.uint(3)))
+            requeue(from, to, value, c.uint(3), Some((addr, c.uint(5))))
         }
         linux::FUTEX_WAKE_OP => wake_op(task, key()?, c.arg(4), private, value, c.uint(3), c.uint(5)),
         linux::FUTEX_LOCK_PI => pi::lock(&me()?, key()?, addr, limit(c.arg(3), true, true)?),
@@ -514,7 +518,7 @@ fn other(c: &mut crate::syscalls::Call, command: u32) -> Result<u64> {
             wait_requeue_pi(&me()?, addr, c.arg(4), private, value, limit(c.arg(3), true, realtime)?)
         }
         linux::FUTEX_CMP_REQUEUE_PI => {
-            if value != 1 || c.int(3) < 0 {
+            if value != 1 || c.int(3) < 0 || addr == c.arg(4) {
                 return Err(Errno::EINVAL);
             }
             if user::load_u32(addr)? != c.uint(5) {
