@@ -374,7 +374,15 @@ impl Node {
                 if !(-1000..=1000).contains(&value) {
                     return Err(Errno::EINVAL);
                 }
-                find_process(pid).ok_or(Errno::ESRCH)?.oom_score_adj.store(value, Ordering::Relaxed);
+                let p = find_process(pid).ok_or(Errno::ESRCH)?;
+                let may = crate::current::try_current().is_none_or(|t| t.may(linux::CAP_SYS_RESOURCE));
+                // As low as somebody set it who may, and no lower (`__set_oom_adj` of Linux).
+                if may {
+                    p.oom_score_adj_min.store(value, Ordering::Relaxed);
+                } else if value < p.oom_score_adj_min.load(Ordering::Relaxed) {
+                    return Err(Errno::EACCES);
+                }
+                p.oom_score_adj.store(value, Ordering::Relaxed);
                 Ok(())
             }
             What::PidFile(pid, _, n) if n < RAW && PID_FILES[n].name == "loginuid" => set_login(pid, bytes),

@@ -103,20 +103,53 @@ pub fn sched_get_priority_min(c: &mut Call) -> Result<u64> {
     policy_range(c.uint(0)).map(|(min, _)| min)
 }
 
-fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32) -> Result<u64> {
+/// Does the limit let it have this nice value?
+fn may_be_nice(t: &Task, nice: i32) -> bool {
+    (20 - nice) as u64 <= t.process.limit(linux::RLIMIT_NICE).cur
+}
+
+/// Does it take a right to set this of a task (`user_check_sched_setscheduler` of Linux)?
+fn takes_right(t: &Task, policy: u32, priority: u32, nice: i32, resets: bool) -> bool {
+    let (before, nice_before) = (t.policy.load(Ordering::Relaxed), t.nice.load(Ordering::Relaxed));
+    let (policy_before, priority_before) = (before >> 16, before & 0xffff);
+    let most = t.process.limit(linux::RLIMIT_RTPRIO).cur;
+    match policy {
+        linux::SCHED_NORMAL | linux::SCHED_BATCH if nice < nice_before && !may_be_nice(t, nice) => true,
+        linux::SCHED_FIFO | linux::SCHED_RR
+            if policy != policy_before && most == 0
+                || priority > priority_before && u64::from(priority) > most =>
+        {
+            true
+        }
+        // That is as much as a nice value of 20.
+        _ if policy_before == linux::SCHED_IDLE
+            && policy != linux::SCHED_IDLE
+            && !may_be_nice(t, nice_before) =>
+        {
+            true
+        }
+        _ => t.resets_on_fork.load(Ordering::Relaxed) && !resets,
+    }
+}
+
+fn set_policy(c: &Call, t: &Task, policy: u32, priority: u32, nice: Option<i32>) -> Result<u64> {
     let resets = policy & linux::SCHED_RESET_ON_FORK != 0;
     let policy = policy & !linux::SCHED_RESET_ON_FORK;
-    let (min, max) = policy_range(policy)?;
+    let (min, most) = policy_range(policy)?;
     if policy == linux::SCHED_DEADLINE {
         return Err(unsupported(c.task, "SCHED_DEADLINE", Errno::EINVAL));
     }
-    if !(min..=max).contains(&u64::from(priority)) {
+    if !(min..=most).contains(&u64::from(priority)) {
         return Err(Errno::EINVAL);
     }
-    if (max > 0 || t.resets_on_fork.load(Ordering::Relaxed) && !resets) && !c.task.may(linux::CAP_SYS_NICE) {
+    let wanted = nice.unwrap_or_else(|| t.nice.load(Ordering::Relaxed));
+    if takes_right(t, policy, priority, wanted, resets) && !c.task.may(linux::CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
     may_change(c, t)?;
+    if let Some(nice) = nice {
+        t.nice.store(nice, Ordering::Relaxed);
+    }
     t.resets_on_fork.store(resets, Ordering::Relaxed);
     t.policy.store(policy << 16 | priority, Ordering::Relaxed);
     t.tell_scheduler();
@@ -134,7 +167,7 @@ pub fn sched_setscheduler(c: &mut Call) -> Result<u64> {
     check_parameters(c, c.arg(2))?;
     let t = task_of(c, c.uint(0))?;
     let priority: u32 = get(c.arg(2))?;
-    set_policy(c, &t, c.uint(1), priority)
+    set_policy(c, &t, c.uint(1), priority, None)
 }
 
 /// `sched_getscheduler(2)`.
@@ -157,7 +190,7 @@ pub fn sched_setparam(c: &mut Call) -> Result<u64> {
     let t = task_of(c, c.uint(0))?;
     let priority: u32 = get(c.arg(1))?;
     let policy = t.policy.load(Ordering::Relaxed) >> 16;
-    set_policy(c, &t, policy | resets(&t), priority)
+    set_policy(c, &t, policy | resets(&t), priority, None)
 }
 
 /// `sched_getparam(2)`.
@@ -198,15 +231,7 @@ pub fn sched_setattr(c: &mut Call) -> Result<u64> {
         (a.priority, a.nice) = (now & 0xffff, t.nice.load(Ordering::Relaxed));
     }
     let nices = a.policy == linux::SCHED_NORMAL || a.policy == linux::SCHED_BATCH;
-    if nices && a.nice < t.nice.load(Ordering::Relaxed) && !c.task.may(linux::CAP_SYS_NICE) {
-        return Err(Errno::EPERM);
-    }
-    set_policy(c, &t, a.policy | resets, a.priority)?;
-    if nices {
-        t.nice.store(a.nice.clamp(-20, 19), Ordering::Relaxed);
-        t.tell_scheduler();
-    }
-    Ok(0)
+    set_policy(c, &t, a.policy | resets, a.priority, nices.then(|| a.nice.clamp(-20, 19)))
 }
 
 /// `sched_getattr(2)`.
@@ -238,6 +263,7 @@ const PRIO_PROCESS: u32 = 0;
 const PRIO_PGRP: u32 = 1;
 const PRIO_USER: u32 = 2;
 
+/// All threads that are meant.
 fn priority_targets(c: &Call) -> Result<alloc::vec::Vec<Arc<Task>>> {
     let who = c.uint(1);
     let list: alloc::vec::Vec<Arc<Task>> = match c.uint(0) {
@@ -247,12 +273,16 @@ fn priority_targets(c: &Call) -> Result<alloc::vec::Vec<Arc<Task>>> {
             all_processes()
                 .iter()
                 .filter(|p| p.pgid.load(Ordering::Relaxed) == g)
-                .filter_map(|p| p.leader())
+                .flat_map(|p| p.tasks.lock().clone())
                 .collect()
         }
         PRIO_USER => {
             let uid = if who == 0 { c.task.process.ids().ruid } else { who };
-            all_processes().iter().filter(|p| p.ids().ruid == uid).filter_map(|p| p.leader()).collect()
+            all_processes()
+                .iter()
+                .filter(|p| p.ids().ruid == uid)
+                .flat_map(|p| p.tasks.lock().clone())
+                .collect()
         }
         _ => return Err(Errno::EINVAL),
     };
@@ -265,18 +295,24 @@ pub fn getpriority(c: &mut Call) -> Result<u64> {
     Ok((20 - best) as u64)
 }
 
-/// `setpriority(2)`.
+/// `setpriority(2)`: of all whom the caller may change. An error of another is told in the end.
 pub fn setpriority(c: &mut Call) -> Result<u64> {
     let nice = c.int(2).clamp(-20, 19);
+    let mut outcome = Ok(0);
     for t in priority_targets(c)? {
-        may_change(c, &t)?;
-        if nice < t.nice.load(Ordering::Relaxed) && !c.task.may(linux::CAP_SYS_NICE) {
-            return Err(Errno::EACCES);
+        if let Err(e) = may_change(c, &t) {
+            outcome = Err(e);
+            continue;
+        }
+        let better = nice < t.nice.load(Ordering::Relaxed);
+        if better && !may_be_nice(&t, nice) && !c.task.may(linux::CAP_SYS_NICE) {
+            outcome = Err(Errno::EACCES);
+            continue;
         }
         t.nice.store(nice, Ordering::Relaxed);
         t.tell_scheduler();
     }
-    Ok(0)
+    outcome
 }
 
 const IOPRIO_WHO_PROCESS: u32 = 1;
