@@ -110,8 +110,19 @@ const MADE_READY_MAX: u64 = BLOCK / 2;
 /// process have by default (`vm.max_map_count`, 65,530). The rest is for what the program maps itself.
 const PIECES_MAX: u64 = 49_147;
 
+/// The host has not mapped what was to be shown in place of other pages.
+#[derive(Clone, Copy)]
+enum Unshown {
+    /// Those are gone, and these fault in.
+    Hidden,
+    /// Some of those stay: in the middle of a file's own mapping.
+    Stays,
+}
+
 /// So many mappings give way at once when the host has no more to give.
 const GIVEN_WAY: usize = 1024;
+/// So often, for one fault.
+const GIVE_WAY_TRIES: usize = 64;
 
 /// Between what grows downwards and what is mapped below it, bytes (Linux's `stack_guard_gap`).
 const STACK_GAP: u64 = 256 * PAGE;
@@ -461,11 +472,13 @@ pub struct Bounds {
     pub all: u64,
     /// Of what is private and may be written to (RLIMIT_DATA), but for what grows downwards.
     pub data: u64,
+    /// Of the heap (RLIMIT_DATA as it is said).
+    pub heap: u64,
 }
 
 impl Bounds {
     /// As much as there is room for.
-    pub const NONE: Bounds = Bounds { all: u64::MAX, data: u64::MAX };
+    pub const NONE: Bounds = Bounds { all: u64::MAX, data: u64::MAX, heap: u64::MAX };
 }
 
 /// How an area is locked (`mlock2(2)`).
@@ -1439,7 +1452,7 @@ impl AddressSpace {
     }
 
     /// Makes what grows downwards longer, as far as `addr`, where nothing is mapped. It gets no longer than `most` bytes, by no more
-    /// than `more`, or, if it is locked, `lockable`. False: it can't be.
+    /// than `more`, or, if it is locked, no more than `lockable` are locked then in all. False: it can't be.
     pub fn grow(&self, addr: u64, most: u64, more: u64, lockable: u64) -> bool {
         self.lock().grow(page_down(addr), most, more, lockable)
     }
@@ -2477,9 +2490,7 @@ impl Vm {
         let (access, backing) = (access | Access::POPULATE, Backing::Memory { offset });
         // SAFETY: a user range; the memory is this space's, or that of an object which keeps it while it is mapped.
         let put = || unsafe { platform().map(addr, len, access, backing) };
-        put()
-            .or_else(|e| if self.give_way(addr, addr + len) { put() } else { Err(e) })
-            .map_err(|_| Denied::NoMemory)
+        self.put_or_give_way(addr, addr + len, put)
     }
 
     /// Maps pages of a slot for who has faulted.
@@ -2491,9 +2502,25 @@ impl Vm {
         access: Access,
     ) -> core::result::Result<(), Denied> {
         let put = || show(s, slot, bits, access);
-        put()
-            .or_else(|e| if self.give_way(s, s + SLOT) { put() } else { Err(e) })
-            .map_err(|_| Denied::NoMemory)
+        self.put_or_give_way(s, s + SLOT, put)
+    }
+
+    /// Maps what belongs in a range, if need be when others have given way.
+    fn put_or_give_way(
+        &mut self,
+        start: u64,
+        end: u64,
+        put: impl Fn() -> Result<()>,
+    ) -> core::result::Result<(), Denied> {
+        let mut put_there = put();
+        // Not all that gives way was there.
+        for _ in 0..GIVE_WAY_TRIES {
+            if put_there.is_ok() || !self.give_way(start, end) {
+                break;
+            }
+            put_there = put();
+        }
+        put_there.map_err(|_| Denied::NoMemory)
     }
 
     /// The host has no more mappings to give: some go of what faults in again, one after the other each time. Not those of a range.
@@ -2714,14 +2741,17 @@ impl Vm {
 
     /// What was said about an area goes for what continues it, too, so that they are one.
     fn treat_as(&mut self, other: &Area, start: u64, end: u64) {
-        let said = |area: &Area| (area.at_fork, area.undumped, area.paging, area.colours, area.on_fault);
+        let said = |area: &Area| {
+            (area.at_fork, area.undumped, area.paging, area.colours, area.locked, area.on_fault)
+        };
         // It is an area of its own, or the end of one.
         let _ = self.change(
             start,
             end,
             |area| said(area) != said(other),
             |area| {
-                (area.at_fork, area.undumped, area.paging, area.colours, area.on_fault) = said(other);
+                (area.at_fork, area.undumped, area.paging, area.colours, area.locked, area.on_fault) =
+                    said(other);
             },
         );
     }
@@ -3066,7 +3096,7 @@ impl Vm {
     }
 
     fn brk(&mut self, to: u64, most: Bounds) -> u64 {
-        if to < self.brk_start || to.saturating_sub(self.brk_start) > most.data {
+        if to < self.brk_start || to.saturating_sub(self.brk_start) > most.heap {
             return self.brk;
         }
         let (old, new) = (page_up(self.brk), page_up(to));
@@ -3404,9 +3434,12 @@ impl Vm {
         let _ = batch.send();
     }
 
-    /// Does a slot's chunk move with its pages, all of which do, by `by` bytes?
-    fn moves_whole(&self, s: u64, slot: &Slot, bits: u16, by: u64) -> bool {
-        by.is_multiple_of(SLOT) && bits == slot.mapped && !self.slots.contains_key(&s.wrapping_add(by))
+    /// Does a slot's chunk move with its pages, all of which do, by `by` bytes? Not one in which others arrive, in a part of `[new, end)`.
+    fn moves_whole(&self, s: u64, slot: &Slot, bits: u16, by: u64, new: u64, end: u64) -> bool {
+        by.is_multiple_of(SLOT)
+            && bits == slot.mapped
+            && (s + SLOT <= new || s >= end)
+            && !self.slots.contains_key(&s.wrapping_add(by))
     }
 
     /// Takes chunks for those pages of `[old, old + len)` that will be copied when they move to `new`. ENOMEM: there are not so many.
@@ -3419,7 +3452,7 @@ impl Vm {
         {
             next = s + SLOT;
             let bits = page_bits(s, old, old + len) & slot.mapped;
-            if bits == 0 || self.moves_whole(s, slot, bits, by) {
+            if bits == 0 || self.moves_whole(s, slot, bits, by, new, new + len) {
                 continue;
             }
             // Its pages go to two slots at most.
@@ -3453,7 +3486,7 @@ impl Vm {
                 continue;
             }
             // What the host refuses faults in.
-            if self.moves_whole(s, &slot, bits, by) {
+            if self.moves_whole(s, &slot, bits, by, new, new + len) {
                 let target = s.wrapping_add(by);
                 self.slots.remove(&s);
                 let moved = Slot { guarded: false, kept: 0, clean: 0, idle: 0, ..slot };
@@ -3514,9 +3547,14 @@ impl Vm {
             return Ok(());
         }
         let mut new = copy_of(&old)?;
-        if self.show_instead(s, &new).is_err() {
-            // They fault in again, and what the processor has noted of them is gone.
-            new.forget_told();
+        match self.show_instead(s, &new) {
+            Ok(()) => {}
+            // What the processor has noted of them is gone.
+            Err(Unshown::Hidden) => new.forget_told(),
+            Err(Unshown::Stays) => {
+                new.release();
+                return Err(Errno::ENOMEM);
+            }
         }
         self.slots.insert(s, new);
         old.release();
@@ -3713,6 +3751,10 @@ impl Vm {
 
     /// As [`AddressSpace::grow`].
     fn grow(&mut self, to: u64, most: u64, more: u64, lockable: u64) -> bool {
+        // Another thread has been here meanwhile.
+        if self.area_at(to).is_some() {
+            return true;
+        }
         let Some((&start, area)) = self.areas.range(to..).next().filter(|(_, area)| area.grows) else {
             return false;
         };
@@ -3726,7 +3768,7 @@ impl Vm {
                 && is_user_range(to, start - to)
                 && area.end - to <= most
                 && start - to <= more
-                && !(area.locked && start - to > lockable)
+                && !(area.locked && start - to > lockable.saturating_sub(self.locked_in(0, USER_MAX)))
                 && !below.is_some_and(|(_, below)| is_near(below))
         };
         // A program's first stack by the slot, as far as it may: a fault for each page would be sixteen.
@@ -4316,17 +4358,18 @@ impl Vm {
 
     /// Unmaps what is shown of an object behind `size`.
     fn hide_object(&mut self, object: *const (), size: u64) -> Result<()> {
+        let mut hidden = Ok(());
         let mut next = 0;
         while let Some((start, area)) = self.areas.range(next..).next() {
             next = area.end;
             let Kind::Object { object: o, offset, .. } = &area.kind else { continue };
             let from = start + page_up(size).saturating_sub(*offset);
             if o.owner() == object && from < area.end {
-                // It faults in again as far as the object goes.
-                self.unmap(from, next)?;
+                // It faults in again as far as the object goes. The others go, whatever becomes of this one.
+                hidden = hidden.and(self.unmap(from, next));
             }
         }
-        Ok(())
+        hidden
     }
 
     fn vacate(
@@ -4417,17 +4460,23 @@ impl Vm {
         memory().sharers().add(offset);
         let mut new = Slot { frame: (offset / PAGE) as u32, guarded: true, ..old };
         let shown = self.show_instead(s, &new);
-        if shown.is_err() {
-            new.forget_told();
+        match shown {
+            Ok(()) => {}
+            Err(Unshown::Hidden) => new.forget_told(),
+            Err(Unshown::Stays) => {
+                new.release();
+                return Err(Errno::ENOMEM);
+            }
         }
         self.slots.insert(s, new);
         old.release();
-        shown
+        shown.map_err(|_| Errno::ENOMEM)
     }
 
     /// Maps the pages of a slot, which is to have this in place of what it has, as far as it may be written to. If that fails none of
-    /// the old one's pages stays, as they are not this space's any more; those of the new one fault in again.
-    fn show_instead(&mut self, s: u64, new: &Slot) -> Result<()> {
+    /// the old one's pages stays, as they are not this space's any more; those of the new one fault in again. Where the host can't do that
+    /// either, what was mapped is as it was or faults in again.
+    fn show_instead(&mut self, s: u64, new: &Slot) -> core::result::Result<(), Unshown> {
         let mut shown = Ok(());
         let mut batch = Batch::default();
         for start in self.overlapping(s, s + SLOT) {
@@ -4435,13 +4484,15 @@ impl Vm {
             let bits = page_bits(s, start.max(s), area.end) & new.mapped;
             shown = shown.and_then(|()| show_in(&mut batch, s, new, bits, area.access));
         }
-        shown.and(batch.send()).inspect_err(|_| {
+        shown.and(batch.send()).map_err(|_| {
             let mut runs = Vec::new();
             add_runs(&mut runs, s, new.frame, new.mapped);
             for (addr, len, _) in runs {
-                // It is no file's own mapping, so that it goes.
-                let _ = self.unmap(addr, addr + len);
+                if self.unmap(addr, addr + len).is_err() {
+                    return Unshown::Stays;
+                }
             }
+            Unshown::Hidden
         })
     }
 

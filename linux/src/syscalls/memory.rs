@@ -172,7 +172,7 @@ pub fn mmap(c: &mut Call) -> Result<u64> {
 pub fn grow(task: &Task, addr: u64) -> bool {
     let (most, all) = (task.process.limit(linux::RLIMIT_STACK).cur, task.process.limit(linux::RLIMIT_AS).cur);
     let memory = &task.space.memory;
-    memory.grow(addr, most, all.saturating_sub(memory.total()), may_lock(task))
+    memory.grow(addr, most, all.saturating_sub(memory.total()), most_locked(task))
 }
 
 /// May the process lock memory?
@@ -215,8 +215,8 @@ const SHARED_FLAGS: u32 = linux::MAP_TYPE
 /// How much may be mapped.
 pub(crate) fn bounds(task: &Task) -> Bounds {
     let [all, data] = task.process.limits_of([linux::RLIMIT_AS, linux::RLIMIT_DATA]);
-    // Linux makes an exception for valgrind, which says 0 and means the hard limit.
-    Bounds { all: all.cur, data: if data.cur == 0 { data.max } else { data.cur } }
+    // Linux makes an exception for valgrind, which says 0 and means that there is no heap, and else the hard limit.
+    Bounds { all: all.cur, data: if data.cur == 0 { data.max } else { data.cur }, heap: data.cur }
 }
 
 /// More than a cell could ever have, as Linux's heuristic refuses it: total memory, several times over.
