@@ -354,10 +354,11 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         let _ = file.release(linux::O_RDONLY);
         return Err(Errno::EAGAIN);
     }
-    task.become_leader();
-    // While its memory is there: locks in what it shares go to others, and who waits for its end hears of it (`exec_mm_release` of Linux).
-    futex::task_ends(task);
+    // While it has its id and its memory is there: locks in what it shares go to others, and who waits for its end hears of it
+    // (`exec_mm_release` of Linux).
     pi::owner_leaves(task);
+    task.become_leader();
+    futex::task_ends(task);
     task.clear_tid(false);
     if task.space.users.load(Ordering::SeqCst) > 1 || !task.space.close() {
         let fresh = new_space(|| Ok(AddressSpace::new(TOP)))?;

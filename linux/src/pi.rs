@@ -110,6 +110,16 @@ impl Table {
             owned.push(key);
         }
         self.settle(owner);
+        self.tell_if_left(key);
+    }
+
+    /// If nobody gives a lock away any more, who is next takes it, as is found out by who looks: it may be another one by now.
+    fn tell_if_left(&self, key: Key) {
+        if self.was_left(key)
+            && let Some(next) = self.next_of(key)
+        {
+            atoll_task::unpark(next.task.thread());
+        }
     }
 
     /// `me` does not wait any more. The lock is forgotten with its last waiter.
@@ -123,6 +133,7 @@ impl Table {
             self.forget_owner(key, &owner);
         } else {
             self.settle(&owner);
+            self.tell_if_left(key);
         }
     }
 
@@ -328,14 +339,14 @@ pub(crate) fn owner_ends(task: &Task) {
 /// A task is about to run another program: the same, whatever the words of its locks say.
 pub(crate) fn owner_leaves(task: &Task) {
     let mut table = TABLE.lock();
-    let Table { locks, owned, .. } = &mut *table;
-    for key in owned.get(&task.tid()).into_iter().flatten() {
-        if let Some(lock) = locks.get_mut(key) {
+    // It may have another id soon.
+    let keys = table.owned.remove(&task.tid()).unwrap_or_default();
+    for key in keys {
+        if let Some(lock) = table.locks.get_mut(&key) {
             lock.left = true;
         }
+        table.tell_if_left(key);
     }
-    drop(table);
-    owner_ends(task);
 }
 
 /// A task's own priority has changed.

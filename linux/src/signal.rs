@@ -905,7 +905,9 @@ pub fn sigreturn(task: &Task, frame: &mut UserFrame) -> Result<u64> {
 /// Waits for one of `wanted` to be sent, and takes it (`sigtimedwait(2)`).
 pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
     let wanted = wanted & !UNBLOCKABLE;
-    task.signals.lock().waiting = wanted;
+    // Who doesn't wait is chosen for none of them.
+    let waits = limit != Limit::Never;
+    task.signals.lock().waiting = if waits { wanted } else { 0 };
     let found = wait(&task.process.signal_queue, 1, limit, || {
         let mut s = task.signals.lock();
         s.pending.take(wanted).or_else(|| task.process.pending.lock().take(wanted))
@@ -921,7 +923,7 @@ pub fn wait_for(task: &Task, wanted: u64, limit: Limit) -> Result<Siginfo> {
     drop(s);
     // It may have been chosen for another of these.
     let left = task.process.pending.lock().set & wanted & blocked;
-    if left != 0 {
+    if waits && left != 0 {
         retarget(task, left);
     }
     if let Ok(info) = &mut found {
