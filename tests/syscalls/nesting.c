@@ -1,6 +1,7 @@
 // Epoll instances that watch each other, and openings that go while they are watched; sets of select that are smaller than it is told;
 // what a zombie is called; numbers that are as large as they get.
 // timeout: 60
+// traced: no (it traces its own children)
 #include "case.h"
 #include <mqueue.h>
 #include <sys/epoll.h>
