@@ -43,7 +43,18 @@ impl Errors {
         Err(Errno((now & NUMBER) as u32))
     }
 
-    /// The same, once.
+    /// The last one, if nobody has been told of it. It stays to be told.
+    pub fn peek(&self) -> Result<()> {
+        let now = self.0.load(Ordering::Acquire);
+        if now < ONE || now & SEEN != 0 { Ok(()) } else { Err(Errno((now & NUMBER) as u32)) }
+    }
+
+    /// Nobody is to be told of the last one any more who has not had the file open when it came.
+    pub fn forget(&self) {
+        self.0.fetch_or(SEEN, Ordering::AcqRel);
+    }
+
+    /// What [`Errors::check`] says, once.
     pub fn check_and_advance(&self, since: &AtomicU64) -> Result<()> {
         let before = since.load(Ordering::Acquire);
         let now = self.0.load(Ordering::Acquire) / ONE;
@@ -79,5 +90,25 @@ mod tests {
         let d = AtomicU64::new(errors.sample());
         assert_eq!(errors.check_and_advance(&d), Err(Errno::EIO));
         assert_eq!(errors.check_and_advance(&a), Err(Errno::EIO));
+    }
+
+    #[test]
+    fn who_peeks_takes_nothing() {
+        let errors = Errors::default();
+        errors.forget();
+        assert_eq!(errors.peek(), Ok(()));
+        let a = AtomicU64::new(errors.sample());
+        errors.note(Errno::ENOSPC);
+        assert_eq!(errors.peek(), Err(Errno::ENOSPC));
+        assert_eq!(errors.peek(), Err(Errno::ENOSPC));
+        let b = AtomicU64::new(errors.sample());
+        assert_eq!(errors.check_and_advance(&b), Err(Errno::ENOSPC));
+        assert_eq!(errors.peek(), Ok(()));
+        assert_eq!(errors.check_and_advance(&a), Err(Errno::ENOSPC));
+        errors.note(Errno::EIO);
+        errors.forget();
+        assert_eq!(errors.peek(), Ok(()));
+        let c = AtomicU64::new(errors.sample());
+        assert_eq!(errors.check_and_advance(&c), Ok(()));
     }
 }

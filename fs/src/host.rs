@@ -60,6 +60,8 @@ const NOTED_AFTER: u64 = 20_000;
 const NOTED_SELDOM: u64 = 1_000_000;
 /// No device has this number.
 const GONE: u64 = u64::MAX;
+/// What `/proc/mounts` calls directories of the host.
+pub const NAME: &str = "hostfs";
 /// Files that are looked at together where memory is short.
 const FILES_AT_ONCE: usize = 128;
 /// Appended bytes of a file after which its writer waits: so many arrive in one piece.
@@ -692,7 +694,7 @@ impl HostFs {
 
 impl FileSystem for HostFs {
     fn name(&self) -> &'static str {
-        "hostfs"
+        NAME
     }
 
     fn stat(&self) -> Result<StatFs> {
@@ -728,8 +730,12 @@ impl FileSystem for HostFs {
         files.iter().for_each(|f| flush(f));
         // The flusher may have others in hand.
         self.for_each_file(|f| {
-            let is_written = f.is_written(&f.state.lock());
-            if !is_written {
+            // Those that programs have mapped were written out in full above: not once more.
+            let is_under_way = {
+                let s = f.state.lock();
+                s.chunks.dirty_pages() > 0 || s.is_flushing()
+            };
+            if is_under_way {
                 flush(&f);
             }
             true
@@ -1954,7 +1960,9 @@ impl HostFile {
             s.chunks.clear();
             (s.written, s.appended, s.dirty_since) = (None, None, 0);
             (s.size, s.attr, s.in_order) = (attr.size, *attr, (0, 0));
-            (s.direct, s.shown) = (false, false);
+            (s.direct, s.shown, s.through) = (false, false, false);
+            // What that one lost is nothing to those who have this one.
+            self.errors.forget();
         }
         self.install(s, handle, attr);
     }
@@ -2193,9 +2201,10 @@ impl HostFile {
     }
 
     /// The same, for who gives the file a name that may be another's: an error, too, if it has lost something and nobody has been told.
+    /// Those who wrote it are told still: who renames it may be somebody else.
     fn flush_whole(&self) -> Result<()> {
         self.flush()?;
-        self.errors.check(self.errors.sample())
+        self.errors.peek()
     }
 
     /// Its contents, when the host has all that was written to it.
@@ -2286,9 +2295,9 @@ impl HostFile {
                 }
             }
             // Part of what was appended may be there; a second time would be once too often.
-            let will_not_do = |e| {
-                appended.is_some() || matches!(e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)
-            };
+            let will_not_do = |e| appended.is_some() || is_loss(e);
+            // What else the device's answer is tells only who asked: the host has what was written.
+            let is_noted = |e| !matches!(outcome, Ok(Some(_))) || is_loss(e);
             let failed = match outcome {
                 Ok(Some(Err(e))) => Some(e),
                 // It will not get better by trying: what can't be written is dropped, as Linux does, and the rest tried.
@@ -2308,6 +2317,7 @@ impl HostFile {
             };
             if let Some(e) = failed
                 && lost.replace(e).is_none()
+                && is_noted(e)
             {
                 self.errors.note(e);
             }
@@ -2394,6 +2404,11 @@ impl HostFile {
         }
         Ok(put as usize)
     }
+}
+
+/// Does this error of the host mean that something of what was written is lost, for all who wrote it?
+fn is_loss(e: Errno) -> bool {
+    matches!(e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)
 }
 
 /// Of which contents the host says this.
@@ -2601,7 +2616,12 @@ impl File for HostFile {
                 if s.chunks.dirty_pages() > 0 {
                     drop(s);
                     s = match self.lock_flushed() {
-                        Err(_) if done > 0 => return Ok((done, at)),
+                        Err(_) if done > 0 => {
+                            s = self.lock_settled();
+                            // What stays dirty has a new wait, and is with the flusher then: it may have been there in vain before.
+                            s.dirty_since = 0;
+                            break;
+                        }
                         settled => settled?,
                     };
                     continue;
@@ -2613,6 +2633,11 @@ impl File for HostFile {
                 }
                 self.write_cached(&mut s, source, at)
             };
+            let lacks = left - source.left() > step.unwrap_or(0);
+            if lacks {
+                // Bytes were taken that are not in the file. If the program's next page is missing, too, nobody is to go on behind them.
+                source.limit(0);
+            }
             match step {
                 Ok(0) => break,
                 Ok(n) => {
@@ -2621,7 +2646,7 @@ impl File for HostFile {
                     s.size = s.size.max(at);
                     refused = false;
                     behind |= !through;
-                    if n < left - source.left() {
+                    if lacks {
                         // The disk is full.
                         break;
                     }
@@ -2633,7 +2658,8 @@ impl File for HostFile {
                 Err(_) => break,
             }
         }
-        if behind {
+        // What was written behind may have gone out since, to write past it.
+        if behind && s.chunks.dirty_pages() > 0 {
             s.written = Some(Time::now());
             let dirty = s.chunks.dirty_pages();
             let many = s.appended.is_some_and(|base| s.size - base >= APPENDED_MAX) || dirty >= DIRTY_MAX;
@@ -2674,8 +2700,14 @@ impl File for HostFile {
         drop(state);
         let mut r = Request::new(Op::Sync);
         r.arg[1] = u64::from(data_only);
-        // The host tells one of all who have it open here: the others, too, have lost what they wrote.
-        let synced = self.by_handle(r).inspect_err(|e| self.errors.note(*e));
+        // The host tells one of all who have it open here: the others, too, have lost what they wrote. Where it could not be asked, or
+        // can't do that, nothing is lost.
+        let note = |e: &Errno| {
+            if is_loss(*e) {
+                self.errors.note(*e);
+            }
+        };
+        let synced = self.by_handle(r).and_then(|said| said.inspect_err(note));
         outcome.and(synced.map(drop))
     }
 
@@ -2762,7 +2794,7 @@ impl File for HostFile {
         HostFile::flush(self)?;
         let mut r = Request::new(Op::SeekData);
         r.arg = [0, from, u64::from(hole), 0];
-        self.by_handle(r)
+        self.by_handle(r)?
     }
 
     fn flush(&self) -> Result<()> {
@@ -2821,14 +2853,17 @@ impl File for HostFile {
 }
 
 impl HostFile {
-    /// Has a request done by its handle, while the contents are not locked: again, if it was exchanged for another meanwhile.
-    fn by_handle(&self, mut r: Request) -> Result<u64> {
+    /// Has a request done by its handle, while the contents are not locked: again, if it was exchanged for another meanwhile. Value: what
+    /// the host said. An error: it could not be asked.
+    fn by_handle(&self, mut r: Request) -> Result<Result<u64>> {
         loop {
             let number = self.obtain(&mut self.lock_settled(), false)?.number;
             r.arg[0] = number;
-            let done = call(r);
-            if self.state.lock().handle.is_none_or(|h| h.number == number) {
-                return done;
+            let said = call(r);
+            // An error of writing behind is told once: asked again, the host would say that all is well.
+            let stands = said.is_err_and(|e| e != Errno::EBADF);
+            if stands || self.state.lock().handle.is_none_or(|h| h.number == number) {
+                return Ok(said);
             }
         }
     }

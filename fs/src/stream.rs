@@ -281,11 +281,16 @@ impl File for Stream {
                     done += k as usize;
                     // The rest was not taken, and is the caller's to write again.
                     if k < n {
+                        // If the program's next page is missing, too, nobody is to go on behind it.
+                        source.limit(0);
                         break;
                     }
                 }
                 Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
+                Err(_) => {
+                    source.limit(0);
+                    break;
+                }
             }
         }
         Ok((done, 0))
