@@ -325,8 +325,8 @@ impl Namespace {
     }
 
     /// Makes the directories above `target` that are missing, as those who mount
-    /// volumes expect it: in the tree where it can be written and they may stay there, and else on a
-    /// tmpfs (made by `tmpfs`) over the first missing name.
+    /// volumes expect it: in the tree where it can be written, and else on a tmpfs (made by `tmpfs`) over the first missing name. So, too,
+    /// where they would be left behind in a directory of the host, unless they may `stay` there.
     pub fn make_way(
         &self,
         target: &[u8],
@@ -343,7 +343,8 @@ impl Namespace {
             if !matches!(walk.target, Target::Missing) {
                 continue;
             }
-            let made = if stay {
+            // Below a tmpfs that was mounted for an earlier level, the others are just made.
+            let made = if stay || walk.dir.inode.file_system().name() != crate::host::NAME {
                 walker.create(&walk, NewNode::Directory, 0o755).map(drop)
             } else {
                 Err(Errno::EROFS)

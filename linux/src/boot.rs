@@ -147,8 +147,8 @@ pub fn boot() {
                     let (fs, root) = TmpFs::new(memory().total() / 2, 0o755);
                     (fs, root)
                 };
-                // What a directory of the host gets for the cell's own would stay there.
-                let stays = m.kind == MountKind::Host || config.mounts[0].kind != MountKind::Host;
+                // What a directory of the host gets for the cell's own mounts would be left there; for a volume that is usual.
+                let stays = m.kind == MountKind::Host;
                 let way = t.make_way(target, stays, tmpfs);
                 let mut done = way.and_then(|()| t.mount(target, fs, root, m.read_only, source));
                 if m.kind == MountKind::Dev {

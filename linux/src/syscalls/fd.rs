@@ -155,13 +155,14 @@ fn changed_by(task: &Task, file: &FileRef) {
 /// Takes the set-user-ID bit from a regular file, and the set-group-ID bit if it has a meaning or the group isn't the caller's (Linux's
 /// `file_remove_privs`).
 pub fn stop_lending(task: &Task, place: &Location) {
+    let cred = task.cred();
+    // First of all: what is asked below may take a message.
+    if cred.may(linux::CAP_FSETID) {
+        return;
+    }
     let Ok(attr) = place.inode.permissions() else { return };
     let (user, group) = (attr.mode & linux::S_ISUID, attr.mode & linux::S_ISGID);
     if user | group == 0 || place.inode.kind() != FileType::Regular {
-        return;
-    }
-    let cred = task.cred();
-    if cred.may(linux::CAP_FSETID) {
         return;
     }
     let stays = attr.mode & linux::S_IXGRP == 0 && cred.in_group(attr.gid);

@@ -8,7 +8,7 @@ use atoll_abi::layout::PAGE;
 use atoll_abi::{Errno, Result};
 use atoll_fs::namespace::{How, Target, Walk, Walker};
 use atoll_fs::node::{InUse, NewNode};
-use atoll_fs::open::note_mode;
+use atoll_fs::open::{may_lend, note_mode};
 use atoll_fs::types::may;
 use atoll_fs::{Attr, Cred, File, FileType, Location, OpenFile, SetAttr, StatFs, Time};
 use atoll_mem::user;
@@ -253,7 +253,7 @@ fn open_place(
         }
         let attr = place.inode.permissions()?;
         walker.cred.check(&attr, want)?;
-        if write {
+        if write || flags & linux::O_TRUNC != 0 {
             note_mode(attr.mode);
         }
     } else {
@@ -271,7 +271,10 @@ fn open_place(
         let change = SetAttr { size: Some(0), ..SetAttr::default() };
         place.set_attr(&change, walker.cred)?;
         if let Some(task) = crate::current::try_current() {
-            super::fd::stop_lending(task, place);
+            // Few have any bits that lend: the mode, which is not known any more, isn't asked for without need.
+            if may_lend() {
+                super::fd::stop_lending(task, place);
+            }
             crate::extents::was_cut(task, place.inode.as_any(), 0);
         }
     }
@@ -320,12 +323,16 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
                 };
                 let attr = place.inode.attr()?;
                 cred.check(&attr, want)?;
-                note_mode(attr.mode);
+                if !is_dir && (want & may::WRITE != 0 || flags & linux::O_TRUNC != 0) {
+                    note_mode(attr.mode);
+                }
             }
             let writer = to_write(place, flags)?.filter(|_| flags & linux::O_ACCMODE != linux::O_RDONLY);
             if flags & linux::O_TRUNC != 0 && place.inode.kind() == FileType::Regular {
                 place.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() }, &cred)?;
-                super::fd::stop_lending(task, place);
+                if may_lend() {
+                    super::fd::stop_lending(task, place);
+                }
                 crate::extents::was_cut(task, place.inode.as_any(), 0);
             }
             let again = place.inode.clone().open(flags, &cred)?;
@@ -985,7 +992,10 @@ fn change(task: &Task, object: Object, change: SetAttr) -> Result<u64> {
         if !cred.in_group(attr.gid) && !cred.may(linux::CAP_FSETID) {
             change.mode = Some(mode & !linux::S_ISGID);
         }
-        note_mode(mode);
+        if attr.kind() == FileType::Regular {
+            // Of a directory, those bits lend nothing, and common ones have them.
+            note_mode(mode);
+        }
     }
     let own = cred.uid == attr.uid;
     let owner = change.uid.is_none_or(|uid| own && uid == attr.uid);
@@ -1180,12 +1190,16 @@ pub fn truncate(c: &mut Call) -> Result<u64> {
         _ => return Err(Errno::EINVAL),
     }
     let cred = c.task.cred();
-    cred.check(&place.inode.attr()?, may::WRITE)?;
+    let attr = place.inode.attr()?;
+    cred.check(&attr, may::WRITE)?;
+    note_mode(attr.mode);
     place.check_writable()?;
     let _writer = InUse::to_write(&place.inode)?;
     super::fd::file_size_limit(c.task, c.arg(1), || place.inode.attr())?;
     place.set_attr(&SetAttr { size: Some(c.arg(1)), ..SetAttr::default() }, &cred)?;
-    super::fd::stop_lending(c.task, &place);
+    if may_lend() {
+        super::fd::stop_lending(c.task, &place);
+    }
     crate::extents::was_cut(c.task, place.inode.as_any(), c.arg(1));
     Ok(0)
 }
