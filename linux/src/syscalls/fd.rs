@@ -833,7 +833,12 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
         return Err(Errno::EBADF);
     }
     let position = |arg: u64, f: &FileRef| -> Result<u64> {
-        if arg != 0 { offset(get(arg)?) } else { Ok(f.with_position(|p| *p)) }
+        match arg {
+            // Others outside of the cell have the same.
+            0 if f.file().keeps_position() => f.file().seek(0, linux::SEEK_CUR),
+            0 => Ok(f.with_position(|p| *p)),
+            _ => offset(get(arg)?),
+        }
     };
     let (a, b, len) = (position(c.arg(1), &from)?, position(c.arg(3), &to)?, c.arg(4));
     if a.checked_add(len).is_none() || b.checked_add(len).is_none() {
@@ -846,10 +851,10 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
     }
     let n = transfer(c.task, &from, Some(a), &to, Some(b), len.min(TRANSFER_MAX))?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
-        if arg != 0 {
-            put(arg, &(at + n))?;
-        } else {
-            f.with_position(|p| *p = at + n);
+        match arg {
+            0 if f.file().keeps_position() => _ = f.file().seek((at + n) as i64, linux::SEEK_SET)?,
+            0 => f.with_position(|p| *p = at + n),
+            _ => put(arg, &(at + n))?,
         }
     }
     Ok(n)
