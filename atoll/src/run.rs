@@ -265,7 +265,7 @@ struct Ended {
 }
 
 fn on_host(options: Options, start: Instant) -> Result<Ended> {
-    let (name, verbose) = (options.name.clone(), options.verbose);
+    let (name, verbose, memory) = (options.name.clone(), options.verbose, options.memory);
     let mut cell = launch(prepare(options)?)?;
     announce(&cell);
     let sender = cell.sender();
@@ -275,8 +275,10 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
     let mut registered = None;
     let status = cell.wait(|| {
         live.look_at_neighbours();
-        registered =
-            Some(register(live, name.clone(), move |done| tell_name(name.as_deref(), verbose, done)));
+        registered = Some(register(live, name.clone(), move |done| {
+            tell_name(name.as_deref(), verbose, done);
+            warn_of_limit(memory);
+        }));
     });
     drop(registered);
     let c = cell.control();
@@ -293,6 +295,18 @@ fn on_host(options: Options, start: Instant) -> Result<Ended> {
             ("memory_bytes", cell.memory_used()),
         ],
     })
+}
+
+/// Says that the cell may be killed before it has as much memory as was asked for.
+fn warn_of_limit(asked: Option<u64>) {
+    if let Some(asked) = asked
+        && let Some(limit) = cgroup::memory_limit().filter(|limit| *limit < asked)
+    {
+        say!(
+            "atoll: --memory: the control group of this process has {}M: the kernel kills the cell if it takes more",
+            limit >> 20
+        );
+    }
 }
 
 /// Says as what `atoll ls` shows the cell, if that is not what was asked for.
@@ -587,15 +601,10 @@ fn prepare(o: Options) -> Result<CellConfig> {
         || std::thread::available_parallelism().map_or(1, |n| n.get()).min(cpus.len()).min(MAX_CORES);
     let online = o.cores.map_or_else(|| Ok(usable()), |cores| first_cores(cores, MAX_CORES))?;
     let cores = most_cores(&o, online, MAX_CORES)?;
-    let (machine, limit) = (memory_of_machine(), cgroup::memory_limit());
-    let total = limit.map_or(machine, |limit| limit.min(machine));
-    let memory = o.memory.unwrap_or(total / 2) / BLOCK * BLOCK;
-    if let Some(limit) = limit.filter(|limit| o.memory.is_some_and(|asked| asked > *limit)) {
-        say!(
-            "atoll: --memory: the control group of this process has {}M: the kernel kills the cell if it takes more",
-            limit >> 20
-        );
-    }
+    let total = memory_of_machine();
+    // Looking for a limit takes a third of a millisecond: where it makes no default, that is done later (`warn_of_limit`).
+    let usual = || cgroup::memory_limit().map_or(total, |limit| limit.min(total)) / 2;
+    let memory = o.memory.unwrap_or_else(usual) / BLOCK * BLOCK;
     if memory < LEAST_MEMORY {
         return Err(Error::new(TOO_LITTLE));
     }

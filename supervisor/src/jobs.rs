@@ -3,24 +3,25 @@
 
 /// Is there somebody who could continue this process: a process of its session, but of another group, that is a parent of one of its group?
 pub fn is_in_job() -> bool {
-    // Of `PID`: the parent, the group and the session (proc(5)).
-    let ids = |pid: &str| -> Option<[String; 3]> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map(String::from);
-        Some([fields.next()?, fields.next()?, fields.next()?])
-    };
-    let Some([mut parent, group, session]) = ids("self") else { return false };
+    // SAFETY: asks for ids.
+    let ids = |pid: i32| unsafe { (libc::getpgid(pid), libc::getsid(pid)) };
+    // SAFETY: as above.
+    let mut parent = unsafe { libc::getppid() };
+    let (group, session) = ids(0);
     // Ancestors of its group first; there are no more than these in a line.
     for _ in 0..100 {
-        match ids(&parent) {
-            Some([above, its_group, its_session]) if its_session == session => {
-                if its_group != group {
-                    return true;
-                }
-                parent = above;
+        match ids(parent) {
+            (its_group, its_session) if parent == 0 || its_group < 0 || its_session != session => {
+                return false;
             }
-            _ => return false,
+            (its_group, _) if its_group != group => return true,
+            _ => {}
         }
+        // Behind the name: the state and the parent (proc(5)).
+        let stat = std::fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
+        let above = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        let Some(above) = above else { return false };
+        parent = above;
     }
     false
 }
