@@ -1025,6 +1025,9 @@ pub mod signals {
         (1..32).filter(move |s| !own.contains(s)).chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
     }
 
+    /// In `si_code`: the kernel sent it (sigaction(2)).
+    const SI_KERNEL: i32 = 0x80;
+
     static ARRIVED: AtomicU64 = AtomicU64::new(0);
     static PIPE: AtomicU64 = AtomicU64::new(0);
 
@@ -1036,12 +1039,20 @@ pub mod signals {
             return;
         }
         let bit = |signal: i32| 1u64 << (signal - 1);
-        let stops = bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
-        // What continues takes back what would stop, and the other way round (signal(7)).
+        // What continues takes back what would stop (signal(7)).
         if signal == libc::SIGCONT {
+            let stops = bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
             ARRIVED.fetch_and(!stops, Ordering::SeqCst);
-        } else if stops & bit(signal) != 0 {
-            ARRIVED.fetch_and(!bit(libc::SIGCONT), Ordering::SeqCst);
+        }
+        // A serving thread read from the terminal in the background, and the shell has brought this job to the foreground since.
+        // SAFETY: the host gives it; asks for ids.
+        let is_late = unsafe {
+            matches!(signal, libc::SIGTTIN | libc::SIGTTOU)
+                && (*info).si_code == SI_KERNEL
+                && (0..3).any(|fd| libc::tcgetpgrp(fd) == libc::getpgrp())
+        };
+        if is_late {
+            return;
         }
         ARRIVED.fetch_or(bit(signal), Ordering::SeqCst);
         let fd = PIPE.load(Ordering::Relaxed) as i32;
