@@ -52,9 +52,8 @@ pub fn print(options: &Options) -> ExitCode {
             // All at once: one that is stopped keeps nobody from seeing the others.
             let answers: Vec<_> = std::thread::scope(|scope| {
                 let ask = |cell: &Found| ask_within(&cell.socket, &Request::Cell, LATE);
-                let thread = || std::thread::Builder::new();
-                let asked: Vec<_> =
-                    cells.iter().map(|cell| thread().spawn_scoped(scope, move || ask(cell)).ok()).collect();
+                let begin = |cell| std::thread::Builder::new().spawn_scoped(scope, move || ask(cell)).ok();
+                let asked: Vec<_> = cells.iter().map(begin).collect();
                 // Where there can't be so many threads, one after the other.
                 let answers = asked.into_iter().zip(&cells).map(|(asked, cell)| match asked {
                     Some(thread) => thread.join(),

@@ -1025,9 +1025,6 @@ pub mod signals {
         (1..32).filter(move |s| !own.contains(s)).chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
     }
 
-    /// In `si_code`: the kernel sent it (sigaction(2)).
-    const SI_KERNEL: i32 = 0x80;
-
     static ARRIVED: AtomicU64 = AtomicU64::new(0);
     static PIPE: AtomicU64 = AtomicU64::new(0);
 
@@ -1048,7 +1045,7 @@ pub mod signals {
         // SAFETY: the host gives it; asks for ids.
         let is_late = unsafe {
             matches!(signal, libc::SIGTTIN | libc::SIGTTOU)
-                && (*info).si_code == SI_KERNEL
+                && (*info).si_code == libc::SI_KERNEL
                 && (0..3).any(|fd| libc::tcgetpgrp(fd) == libc::getpgrp())
         };
         if is_late {

@@ -399,18 +399,19 @@ fn pass_signals() {
 fn meant_by(signal: u32) -> Vec<Arc<Process>> {
     let foreground = world().foreground.load(Ordering::Relaxed);
     let keyboard = matches!(signal, linux::SIGINT | linux::SIGQUIT | linux::SIGTSTP | linux::SIGWINCH);
-    if keyboard && foreground != 0 {
-        let mut all = crate::process::all_processes();
-        all.retain(|p| p.pgid.load(Ordering::Relaxed) == foreground);
-        all
-    } else if signal == linux::SIGCONT {
+    let first = crate::process::find_process(crate::process::first_pid());
+    let group = match signal {
+        _ if keyboard && foreground != 0 => Some(foreground),
         // A shell continues all of a job.
-        let first = crate::process::find_process(crate::process::first_pid());
-        let group = first.map(|p| p.pgid.load(Ordering::Relaxed));
-        let mut all = crate::process::all_processes();
-        all.retain(|p| Some(p.pgid.load(Ordering::Relaxed)) == group);
-        all
-    } else {
-        crate::process::find_process(crate::process::first_pid()).into_iter().collect()
+        linux::SIGCONT => first.as_ref().map(|p| p.pgid.load(Ordering::Relaxed)),
+        _ => None,
+    };
+    match group {
+        Some(group) => {
+            let mut all = crate::process::all_processes();
+            all.retain(|p| p.pgid.load(Ordering::Relaxed) == group);
+            all
+        }
+        None => first.into_iter().collect(),
     }
 }

@@ -300,8 +300,15 @@ impl Epoll {
                 }
                 let (events, watchers) = (event.events, file.watchers());
                 let watched = Arc::downgrade(inner);
-                let item =
-                    Item { fd, file: watched, opening, watchers, events, data: event.data, disarmed: false };
+                let item = Item {
+                    fd,
+                    file: watched,
+                    opening,
+                    watchers: watchers.clone(),
+                    events,
+                    data: event.data,
+                    disarmed: false,
+                };
                 let key = w.add(item);
                 {
                     let (mut woken, all) = (self.shared.woken.lock(), w.items.len());
@@ -326,7 +333,7 @@ impl Epoll {
                     self.forget(&mut w, key);
                     return Err(Errno::EINVAL);
                 }
-                file.watchers().add(watcher(&self.shared), key);
+                watchers.add(watcher(&self.shared), key);
                 drop(w);
                 if inner.ready() & (events & 0xffff | ALWAYS) != 0 {
                     self.shared.note(key);

@@ -5,7 +5,7 @@
 use core::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use atoll_formats::clock::{self as formats, Leaves, Rate, Time};
+use atoll_formats::clock::{self as formats, Leaves, Rate, Time, scaled};
 use raw_cpuid::{CpuId, Hypervisor};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
@@ -42,10 +42,6 @@ fn counter() -> u64 {
         _mm_lfence();
         _rdtsc()
     }
-}
-
-fn scaled(value: u64, by: u64) -> u64 {
-    ((u128::from(value) * u128::from(by)) >> 32) as u64
 }
 
 fn ratio(a: u64, b: u64) -> u64 {

@@ -85,7 +85,7 @@ impl HostMount {
         HostMount { root, file: None, read_only, device: device.map(|(attr, _)| attr.dev), local }
     }
 
-    /// A file of a directory, by its name there: if another one gets the name, it is that one.
+    /// A file of a directory, by its name there.
     pub fn of_file(directory: OwnedFd, name: CString, read_only: bool) -> HostMount {
         HostMount { file: Some(name), ..HostMount::new(directory, read_only) }
     }

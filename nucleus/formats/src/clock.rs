@@ -84,7 +84,7 @@ pub struct Rate {
 }
 
 /// `value * by / 2^32`.
-fn scaled(value: u64, by: u64) -> u64 {
+pub fn scaled(value: u64, by: u64) -> u64 {
     ((u128::from(value) * u128::from(by)) >> 32) as u64
 }
 
