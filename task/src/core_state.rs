@@ -96,7 +96,8 @@ pub(crate) struct Private {
     pub armed: u64,
     /// The core is about to choose who runs and until when: nobody else need ask for a deadline.
     pub choosing: bool,
-    /// Others were ready while the event thread ran: whether one is to go elsewhere is asked when the next thread runs.
+    /// Others were ready while the event thread ran, or a core said that it could take one: whether one is to go elsewhere is asked when
+    /// the next thread runs.
     pub may_spread_next: bool,
     /// Its last sleep outlasted the deadline for a look at events: the next one may, too.
     pub sleeps_long: bool,
@@ -231,6 +232,8 @@ pub(crate) struct Core {
     pub event_thread: AtomicPtr<Thread>,
     /// Asked another core for work and got no answer yet.
     pub wants_work: AtomicBool,
+    /// Threads wait behind the one that runs, and no core was seen that had nothing to do: who has nothing later says so.
+    pub crowds: AtomicBool,
     /// For itself: of the other cores, the one that it looks at next, and the one that it found at work last.
     pub next_other: AtomicU32,
     pub at_work: AtomicU32,
@@ -350,6 +353,7 @@ impl Core {
             quiescent: AtomicU64::new(0),
             event_thread: AtomicPtr::new(null_mut()),
             wants_work: AtomicBool::new(false),
+            crowds: AtomicBool::new(false),
             next_other: AtomicU32::new(0),
             at_work: AtomicU32::new(number as u32),
             stats: Stats::default(),

@@ -523,6 +523,9 @@ fn idle(now: u64) -> u64 {
     // Between two parts of it, it looks for events.
     let worked = work_ahead(this, start, deadline);
     let (ahead, start) = (worked.is_some(), worked.unwrap_or(start));
+    if this.is_online() && !ahead {
+        tell_who_waits(this);
+    }
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -1180,6 +1183,7 @@ fn rearm_for(this: &Core, runs: *const Thread) {
 fn arm(this: &Core, external: bool, runs: *const Thread) {
     // The event thread comes by soon: whom it wakes goes elsewhere only if it then waits for another one.
     let may_spread = !core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
+    let mut crowds = false;
     let wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
@@ -1193,8 +1197,11 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
                 at = at.min(ends);
-                if may_spread && p.since + p.spread_after < at.min(p.armed) && is_one_idle() {
-                    at = p.since + p.spread_after;
+                if may_spread && p.since + p.spread_after < at.min(p.armed) {
+                    crowds = !is_one_idle();
+                    if !crowds {
+                        at = p.since + p.spread_after;
+                    }
                 }
             }
         }
@@ -1206,6 +1213,9 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
             None
         }
     });
+    if this.crowds.load(Ordering::Relaxed) != crowds {
+        this.crowds.store(crowds, Ordering::Relaxed);
+    }
     if let Some(at) = wanted {
         platform().arm(at);
     }
@@ -1235,13 +1245,10 @@ fn go_on_or_preempt(now: u64) {
         return preempt();
     }
     let over = with_private(|p| p.ready.is_turn_over(p.since, now));
-    if over || with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= SPREAD_AFTER) {
+    if over || waits_long(now) {
         let area = this_core().area;
         let all = area.used.load(Ordering::Relaxed) + area.others.load(Ordering::Relaxed);
-        let went = spread(over && (all >= 1000 - ROOM / 2 || current().computes.load(Ordering::Relaxed)));
-        with_private(|p| {
-            p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
-        });
+        spread(over && (all >= 1000 - ROOM / 2 || current().computes.load(Ordering::Relaxed)));
     }
     if over {
         balance(now);
@@ -1254,6 +1261,11 @@ fn go_on_or_preempt(now: u64) {
         me.computes.store(true, Ordering::Relaxed);
     }
     chosen(this_core(), me);
+}
+
+/// Does somebody wait for the thread that runs, and not only as long as that one would take at most that runs shortly?
+fn waits_long(now: u64) -> bool {
+    with_private(|p| p.ready.len() > 0 && now.saturating_sub(p.since) >= SPREAD_AFTER)
 }
 
 /// Another core wants attention, or the turn of the thread that runs has ended already when somebody was woken.
@@ -1272,6 +1284,9 @@ pub fn on_notify() {
             with_private(|p| p.told_at = now);
             look_for_events(now, true);
             now = platform().now();
+        }
+        if with_private(|p| p.may_spread_next) && waits_long(now) {
+            spread(false);
         }
         if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
             preempt_at(now);
@@ -1653,7 +1668,24 @@ fn ask_for_work() {
     }
 }
 
-/// Sends a ready thread to a core that has none.
+/// A core is about to sleep. Where a thread waits behind one that runs, which was so while this core still had something to do, nobody
+/// would look for a core for it before the turn is over.
+fn tell_who_waits(this: &Core) {
+    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) || is_crowded(this) {
+        return;
+    }
+    let crowds =
+        |n: &usize| core(*n).crowds.load(Ordering::Relaxed) && core(*n).load.load(Ordering::Relaxed) > 0;
+    if let Some(n) = some_others(A_FEW).find(crowds)
+        && core(n).crowds.swap(false, Ordering::Relaxed)
+    {
+        this.wants_work.store(true, Ordering::Relaxed);
+        core(n).send(Mail::WantWork(core_local().id()));
+        interrupt(n);
+    }
+}
+
+/// Sends a ready thread to a core that has none. One that waits alone is sent if it waits for long.
 fn give_work(to: usize) {
     if with_private(|p| p.ready.len()) >= 2
         && let Some(t) = pop_movable(to)
@@ -1661,6 +1693,7 @@ fn give_work(to: usize) {
         migrate(t, to);
         return;
     }
+    with_private(|p| p.may_spread_next |= p.ready.len() > 0);
     core(to).wants_work.store(false, Ordering::Relaxed);
 }
 
@@ -1679,15 +1712,17 @@ fn has_nothing(n: usize) -> bool {
 }
 
 /// Others wait while a thread runs on: each idle core that is found gets one of them. `over`: a whole turn long, so one that is crowded
-/// is better than none. Value: did one go?
-fn spread(over: bool) -> bool {
+/// is better than none.
+fn spread(over: bool) {
     let mut went = false;
     for to in some_others(MANY).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
         let Some(t) = pop_movable(to) else { continue };
         migrate(t, to);
         went = true;
     }
-    went
+    with_private(|p| {
+        p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
+    });
 }
 
 /// Others wait at the end of a turn, and another core has fewer threads: one of these goes there. So threads that always have

@@ -613,10 +613,13 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
         None => Box::leak(Box::new(blank())),
     };
     t.set_policy(Policy::Fair(NORMAL));
-    // It has had what its maker has had.
+    // It has had what its maker has had, the turn that runs included: the maker's turn doesn't end because it makes something.
     let maker = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+    let now = platform().now();
+    let ran = now.saturating_sub(with_private(|p| p.since));
     // SAFETY: threads are never freed.
-    t.set_used(unsafe { maker.as_ref() }.map_or(Used::NONE, Thread::used));
+    let maker = unsafe { maker.as_ref() };
+    t.set_used(maker.map_or(Used::NONE, |maker| maker.used().after(ran, maker.weight(), now)));
     t.id.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     t.stack.store(stack, Ordering::Relaxed);
     t.frame.store(frame, Ordering::Relaxed);

@@ -2290,6 +2290,98 @@ fn run_program(until: impl Fn(u64) -> bool) -> u64 {
     }
 }
 
+/// For how long it runs, and what it does at the end.
+fn works_for(ns: u64, core: usize, then: impl FnOnce() + Send + 'static) -> &'static task::Thread {
+    let work = move || {
+        let end = platform().now() + ns;
+        run_program(|now| now >= end);
+        then();
+    };
+    let t = task::spawn(core, work).unwrap();
+    t.work_for(task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"work").unwrap());
+    t.allow_moving();
+    t
+}
+
+/// OV-04: who waits for a thread that runs on goes to the core that has nothing to do from then on, long before the turn is over.
+#[test]
+fn who_waits_goes_where_nothing_is_left() {
+    some_seeds(
+        20,
+        &[2],
+        |core| {
+            boot(core, || {
+                let begun = Arc::new(AtomicU64::new(0));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let ended = Arc::new(AtomicU64::new(0));
+                let at = ended.clone();
+                let other = works_for(600_000, 1, move || at.store(platform().now(), Ordering::SeqCst));
+                let (first, all, seen) = (begun.clone(), count.clone(), begun.clone());
+                let waits = works_for(1_000, 0, move || {
+                    first.store(platform().now(), Ordering::SeqCst);
+                    done(&all);
+                });
+                let all = count.clone();
+                // It wakes that one, and goes on.
+                let runs = works_for(100_000, 0, move || {
+                    task::start(waits);
+                    let end = platform().now() + 20_000_000;
+                    run_program(|now| now >= end || seen.load(Ordering::SeqCst) != 0);
+                    done(&all);
+                });
+                task::start(other);
+                task::start(runs);
+                join(&count, 2);
+                let waited = begun.load(Ordering::SeqCst).saturating_sub(ended.load(Ordering::SeqCst));
+                if waited > 400_000 {
+                    eprintln!("{waited} ns after there was a core for it");
+                }
+                platform().end(i32::from(waited > 400_000));
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// A thread that makes another one goes on till its turn is over: what it has had in it isn't forgotten for the new one.
+#[test]
+fn who_makes_a_thread_goes_on() {
+    some_seeds(
+        20,
+        &[1, 2],
+        |core| {
+            boot(core, || {
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let kept = Arc::new(AtomicU64::new(0));
+                let stop = Arc::new(AtomicU64::new(0));
+                for n in 1..task::cores() {
+                    let stop = stop.clone();
+                    // Nothing is left for the new one.
+                    task::start(works_for(0, n, move || {
+                        run_program(|_| stop.load(Ordering::SeqCst) != 0);
+                    }));
+                }
+                let (all, well) = (count.clone(), kept.clone());
+                let maker = works_for(2_400_000, 0, move || {
+                    let began = Arc::new(AtomicU64::new(0));
+                    let first = began.clone();
+                    let made = works_for(0, 0, move || first.store(platform().now(), Ordering::SeqCst));
+                    task::start(made);
+                    let made_at = platform().now();
+                    run_program(|now| now >= made_at + 500_000);
+                    well.store(u64::from(began.load(Ordering::SeqCst) == 0), Ordering::SeqCst);
+                    done(&all);
+                });
+                task::start(maker);
+                join(&count, 1);
+                stop.store(1, Ordering::SeqCst);
+                platform().end(i32::from(kept.load(Ordering::SeqCst) == 0));
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// How late a class may be that is due when it is woken: the shortest turn of another and the way there, ns.
 const WOKEN_WITHIN: u64 = 55_000;
 

@@ -228,13 +228,14 @@ pub fn run(mut command: Command, limit: Duration) -> std::io::Result<Outcome> {
     let out = drain(child.stdout.take().map(|s| Box::new(s) as _));
     let err = drain(child.stderr.take().map(|s| Box::new(s) as _));
     let begun = Instant::now();
-    let mut hung = false;
+    let (mut hung, mut doing) = (false, String::new());
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
         if begun.elapsed() > limit {
             hung = true;
+            doing = threads_of_cells(child.id());
             // SAFETY: a signal to the group that was made for this child.
             unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
             break child.wait()?;
@@ -246,9 +247,25 @@ pub fn run(mut command: Command, limit: Duration) -> std::io::Result<Outcome> {
     Ok(Outcome {
         status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         stdout: out.join().unwrap_or_default(),
-        stderr: err.join().unwrap_or_default(),
+        stderr: err.join().unwrap_or_default() + &doing,
         hung,
     })
+}
+
+/// What the threads of all cells of a session wait for: who hangs once in a hundred runs can't be asked later.
+fn threads_of_cells(session: u32) -> String {
+    let cells = directory().and_then(|dir| list(&dir)).unwrap_or_default();
+    let mut text = String::new();
+    // SAFETY: asks for a number.
+    for cell in cells.iter().filter(|cell| unsafe { libc::getsid(cell.pid as i32) } == session as i32) {
+        // It has a limit of its own, should the cell not answer.
+        let asked =
+            Command::new("timeout").arg("5").arg(atoll()).arg("ps").arg(cell.pid.to_string()).output();
+        let said =
+            asked.map_or_else(|e| e.to_string(), |said| String::from_utf8_lossy(&said.stdout).into_owned());
+        let _ = writeln!(text, "threads of the cell {}:\n{said}", cell.name);
+    }
+    text
 }
 
 /// Every file under a directory: its path there, and what it is.
