@@ -27,13 +27,15 @@ seq 100000 | (read -r a; read -r b; echo "$a $b")
 (umask 077; : > made); ls -l made | cut -c1-10
 exec 3>&1; (echo by another descriptor >&3); exec 3>&-
 (exec true; echo not reached); echo "exec $?"
-sleep 30 & kill $!; wait $! ; echo "killed $?"
+# Not before it is sleep: a bash that is killed before it has become another program may run the trap.
+sleep 30 & until read -r c < /proc/$!/comm && [ "$c" = sleep ]; do :; done; kill $!; wait $! ; echo "killed $?"
 (exit 0) || echo not; ! (exit 1) && echo negated
 END
 for shell in dash bash; do
 	echo "== $shell"
 	$RUN $shell script 2> errors || echo "status $?"
-	grep -c . errors || true
+	# Whether dash says so of a background process depends on when that ends: the lines that differ are counted.
+	sort -u errors | grep -c . || true
 done
 cat > only_bash <<'END'
 diff <(seq 3) <(seq 2 4)
