@@ -889,6 +889,10 @@ impl HostNode {
         }
         // Kept open for the next time, it would go on filling the disk.
         let mut s = file.state.lock();
+        if last && file.is_unused(&s) && s.is_flushing() {
+            drop(s);
+            s = file.lock_settled();
+        }
         if !file.is_unused(&s) || s.is_flushing() {
             return;
         }
@@ -896,10 +900,14 @@ impl HostNode {
             // Nobody reads it any more, nor needs what was not written yet.
             s.chunks.clear();
         }
-        if last || file.is_written(&s) {
-            file.drop_handle(&mut s);
-        }
+        let goes = last || file.is_written(&s);
+        let handle = s.handle.take_if(|_| goes);
         drop(s);
+        if let Some(h) = handle {
+            close_here(h);
+            // Waited for: who removes a file may need its space.
+            let _ = call(release_of(h.number));
+        }
         if last {
             self.fs.idle.lock().retain(|(_, f)| !core::ptr::eq(&**f, &**file));
         }
@@ -1208,6 +1216,18 @@ impl HostNode {
             file.obtain(&mut s, false)?;
         }
         Ok(())
+    }
+
+    /// The descriptor that is kept for the next opening, if that is all that it is for: the one who removes the file's name lets it go
+    /// with that, so that the space is free then. Value: its number; 0: there is none.
+    fn take_kept(&self) -> u64 {
+        let Some(file) = self.file.get() else { return 0 };
+        let mut s = file.state.lock();
+        let is_kept = file.is_unused(&s) && file.is_written(&s);
+        let Some(handle) = s.handle.take_if(|_| is_kept) else { return 0 };
+        drop(s);
+        close_here(handle);
+        handle.number
     }
 
     /// Finds or makes the contents of this regular file.
@@ -1585,7 +1605,9 @@ impl Inode for HostNode {
         }
         let path = self.child_path(name)?;
         let (_change, asked) = self.fs.changing();
-        let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
+        let kept = known.as_ref().map_or(0, |node| node.take_kept());
+        let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), kept, 0]);
+        let changed = changed.inspect_err(|_| let_go_kept(kept))?;
         self.learn_told(&changed.told.from, asked);
         if let Some(node) = known {
             node.lost_name();
@@ -1612,7 +1634,9 @@ impl Inode for HostNode {
         let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
         // Until all is where it belongs, paths through it may lead the host elsewhere than they do here.
         let (_change, asked) = self.fs.changing();
-        let changed = self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
+        let kept = victim.as_ref().filter(|_| flags == 0).map_or(0, |node| node.take_kept());
+        let changed = self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), kept, 0]);
+        let changed = changed.inspect_err(|_| let_go_kept(kept))?;
         self.learn_told(&changed.told.from, asked);
         to.learn_told(&changed.told.to, asked);
         what.learn_told(&changed.told.what, asked);
@@ -2557,6 +2581,14 @@ fn release_numbers(mut numbers: Vec<u64>) {
         let _kept = &numbers;
     };
     let _ = Call::send_then(r, Some(Box::new(until_answered)));
+}
+
+/// A descriptor that was to go with a name: perhaps that was not removed, nor the descriptor.
+#[cold]
+fn let_go_kept(number: u64) {
+    if number != 0 {
+        release_number(number);
+    }
 }
 
 fn release_number(number: u64) {

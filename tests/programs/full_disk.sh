@@ -91,6 +91,18 @@ int main(void)
 	close(files[0]), unlink("good");
 	part(open("part", O_CREAT | O_WRONLY, 0600));
 	part(open("part", O_CREAT | O_WRONLY | O_APPEND, 0600));
+	// What a file that is gone had is free at once: removed, or another one in its place.
+	int room = 0;
+	for (int i = 0; i < 40; i++) {
+		f = open("part", O_CREAT | O_WRONLY, 0600);
+		room += write(f, b, 300000) == 300000 && fsync(f) == 0;
+		close(f);
+		if (i % 2)
+			rename("empty", "part");
+		unlink("part");
+		close(open("empty", O_CREAT | O_WRONLY, 0600));
+	}
+	printf("room for %d\n", room);
 }
 END
 gcc -O1 -w -o full full.c
