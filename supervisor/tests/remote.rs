@@ -172,7 +172,7 @@ fn a_handle_goes_with_a_name() {
         fs::write(dir.path().join("file"), "contents").expect("a file");
         let mut open = by_path(Op::Open, "file");
         (open.arg[1], open.arg[2], open.arg[3]) = (libc::O_RDWR as u64, 0, 1);
-        let handle = cell.call(&open, b"file").0.expect("opened") as u64;
+        let handle = cell.call(&open, b"file").0.expect("opened");
         let mut stat = request(Op::StatHandle, 0, size_of::<HostAttr>() as u64);
         stat.arg[0] = handle;
         assert!(cell.call(&stat, b"").0.is_ok());
