@@ -60,11 +60,9 @@ pub enum Op {
     /// Makes directory `a` on mount `arg[0]` with mode `arg[1]`. This and the others that change names or the attributes of files ([`Op::changes_tree`])
     /// put a [`HostChanged`] into `c`, if that is not empty.
     MakeDir,
-    /// Removes the name `a` on mount `arg[0]`; `arg[1]` = 1: a directory. Then, and also if that fails, releases the handle `arg[2]`, if that is
-    /// not 0: the file's space is free when the answer is there.
+    /// Removes the name `a` on mount `arg[0]`; `arg[1]` = 1: a directory.
     Unlink,
-    /// Renames `a` on mount `arg[0]` to `b`, with `renameat2(2)` flags `arg[1]`. Then, as above, releases the handle `arg[2]`: that of what was
-    /// `b` before.
+    /// Renames `a` on mount `arg[0]` to `b`, with `renameat2(2)` flags `arg[1]`.
     Rename,
     /// Gives the file `a` on mount `arg[0]`, or that of handle `arg[1]` if that is not 0, the further name `b`.
     Link,

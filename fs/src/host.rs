@@ -866,8 +866,8 @@ impl HostNode {
         self.attr.lock().until = 0;
     }
 
-    /// Its name was removed, or given to another file.
-    fn lost_name(&self) {
+    /// Its name was removed, or given to another file. Value: was it the last one? For [`HostNode::let_space_go`], once nothing is locked.
+    fn lost_name(&self) -> bool {
         self.place.lock().gone = true;
         self.forget_attr();
         let last = {
@@ -877,8 +877,7 @@ impl HostNode {
             a.attr.nlink = a.attr.nlink.saturating_sub(names);
             a.attr.nlink == 0
         };
-        let Some(file) = self.file.get() else { return };
-        if last {
+        if let Some(file) = self.file.get().filter(|_| last) {
             // The host may give its number to the next file. Who has it open still has its pages, which may have to be given back.
             let mut files = self.fs.files.lock();
             if files.all.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
@@ -887,7 +886,13 @@ impl HostNode {
                 files.all.insert((GONE, self.fs.gone.fetch_add(1, Ordering::Relaxed)), f);
             }
         }
-        // Kept open for the next time, it would go on filling the disk.
+        last
+    }
+
+    /// It has lost a name, and nobody has it open: kept open for the next time, it would go on filling the disk. What had 64 KiB or more,
+    /// and has no name any more, has nothing when this returns: who removed it may need the space.
+    fn let_space_go(&self, last: bool) {
+        let Some(file) = self.file.get() else { return };
         let mut s = file.state.lock();
         if last && file.is_unused(&s) && s.is_flushing() {
             drop(s);
@@ -900,16 +905,19 @@ impl HostNode {
             // Nobody reads it any more, nor needs what was not written yet.
             s.chunks.clear();
         }
-        let goes = last || file.is_written(&s);
+        let (goes, is_large) = (last || file.is_written(&s), s.size.max(s.attr.size) >= CHUNK);
         let handle = s.handle.take_if(|_| goes);
         drop(s);
-        if let Some(h) = handle {
-            close_here(h);
-            // Waited for: who removes a file may need its space.
-            let _ = call(release_of(h.number));
-        }
         if last {
             self.fs.idle.lock().retain(|(_, f)| !core::ptr::eq(&**f, &**file));
+        }
+        if let Some(h) = handle {
+            close_here(h);
+            if last && is_large {
+                let _ = call(release_of(h.number));
+            } else {
+                release_number(h.number);
+            }
         }
     }
 
@@ -1216,18 +1224,6 @@ impl HostNode {
             file.obtain(&mut s, false)?;
         }
         Ok(())
-    }
-
-    /// The descriptor that is kept for the next opening, if that is all that it is for: the one who removes the file's name lets it go
-    /// with that, so that the space is free then. Value: its number; 0: there is none.
-    fn take_kept(&self) -> u64 {
-        let Some(file) = self.file.get() else { return 0 };
-        let mut s = file.state.lock();
-        let is_kept = file.is_unused(&s) && file.is_written(&s);
-        let Some(handle) = s.handle.take_if(|_| is_kept) else { return 0 };
-        drop(s);
-        close_here(handle);
-        handle.number
     }
 
     /// Finds or makes the contents of this regular file.
@@ -1598,21 +1594,21 @@ impl Inode for HostNode {
     }
 
     fn unlink(&self, name: &[u8], dir: bool, cred: &Cred) -> Result<()> {
-        let _one = self.changing.lock();
+        let one = self.changing.lock();
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
         if let Some(node) = &known {
             node.keep_contents()?;
         }
         let path = self.child_path(name)?;
-        let (_change, asked) = self.fs.changing();
-        let kept = known.as_ref().map_or(0, |node| node.take_kept());
-        let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), kept, 0]);
-        let changed = changed.inspect_err(|_| let_go_kept(kept))?;
+        let (change, asked) = self.fs.changing();
+        let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
         self.learn_told(&changed.told.from, asked);
-        if let Some(node) = known {
-            node.lost_name();
-        }
+        let gone = known.map(|node| (node.lost_name(), node));
         self.remember(name, None);
+        drop((change, one));
+        if let Some((last, node)) = gone {
+            node.let_space_go(last);
+        }
         Ok(())
     }
 
@@ -1620,8 +1616,8 @@ impl Inode for HostNode {
         let to = Self::of(to)?;
         // Both directories, always in the same order.
         let (a, b): (*const Self, *const Self) = (self, to);
-        let _first = if a <= b { self.changing.lock() } else { to.changing.lock() };
-        let _second = (a != b).then(|| if a <= b { to.changing.lock() } else { self.changing.lock() });
+        let first = if a <= b { self.changing.lock() } else { to.changing.lock() };
+        let second = (a != b).then(|| if a <= b { to.changing.lock() } else { self.changing.lock() });
         let find = |dir: &Self, name: &[u8]| Self::of(&dir.lookup(name)?)?.me.upgrade().ok_or(Errno::ENOENT);
         let (what, victim) = (find(self, name)?, find(to, new).ok());
         if let Some(node) = &victim {
@@ -1633,15 +1629,14 @@ impl Inode for HostNode {
         }
         let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
         // Until all is where it belongs, paths through it may lead the host elsewhere than they do here.
-        let (_change, asked) = self.fs.changing();
-        let kept = victim.as_ref().filter(|_| flags == 0).map_or(0, |node| node.take_kept());
-        let changed = self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), kept, 0]);
-        let changed = changed.inspect_err(|_| let_go_kept(kept))?;
+        let (change, asked) = self.fs.changing();
+        let changed = self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
         self.learn_told(&changed.told.from, asked);
         to.learn_told(&changed.told.to, asked);
         what.learn_told(&changed.told.what, asked);
         let to = to.me.upgrade().ok_or(Errno::ENOENT)?;
         let me = self.me.upgrade().ok_or(Errno::ENOENT)?;
+        let mut gone = None;
         match victim {
             Some(v) if flags & linux::RENAME_EXCHANGE != 0 => {
                 *v.place.lock() = Place { parent: Some(me.clone()), name: name.to_vec(), gone: false };
@@ -1650,13 +1645,17 @@ impl Inode for HostNode {
             }
             _ if flags & linux::RENAME_EXCHANGE != 0 => self.doubt(name),
             Some(v) => {
-                v.lost_name();
+                gone = Some((v.lost_name(), v));
                 self.remember(name, None);
             }
             None => self.remember(name, None),
         }
         *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
         to.remember(new, Some(what));
+        drop((change, second, first));
+        if let Some((last, victim)) = gone {
+            victim.let_space_go(last);
+        }
         Ok(())
     }
 
@@ -2581,14 +2580,6 @@ fn release_numbers(mut numbers: Vec<u64>) {
         let _kept = &numbers;
     };
     let _ = Call::send_then(r, Some(Box::new(until_answered)));
-}
-
-/// A descriptor that was to go with a name: perhaps that was not removed, nor the descriptor.
-#[cold]
-fn let_go_kept(number: u64) {
-    if number != 0 {
-        release_number(number);
-    }
 }
 
 fn release_number(number: u64) {

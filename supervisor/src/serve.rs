@@ -703,8 +703,6 @@ impl Server {
                 self.tell_changed(r, Some((&dir, &name)), None, Some(&dir))
             }
             Op::Unlink => {
-                // Closed at the end: it may be all that is left of the file.
-                let _kept = self.forget_handle(r.arg[2]);
                 let (dir, name) = self.parent(r.arg[0], r.a)?;
                 let flags = if r.arg[1] == 1 { libc::AT_REMOVEDIR } else { 0 };
                 // SAFETY: a valid name.
@@ -712,7 +710,6 @@ impl Server {
                 self.tell_changed(r, None, Some(&dir), None)
             }
             Op::Rename => {
-                let _kept = self.forget_handle(r.arg[2]);
                 let (from, a) = self.parent(r.arg[0], r.a)?;
                 let (to, b) = self.parent(r.arg[0], r.b)?;
                 let flags = r.arg[1] as u32;

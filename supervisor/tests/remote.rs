@@ -163,31 +163,6 @@ fn a_file_alone_is_served() {
     assert!(!dir.path().join("file").exists());
 }
 
-/// A handle goes with a name, whether that could be removed or not.
-#[test]
-fn a_handle_goes_with_a_name() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (mut cell, _remote) = cell(dir.path(), false);
-    for (op, removed) in [(Op::Unlink, true), (Op::Unlink, false), (Op::Rename, true), (Op::Rename, false)] {
-        fs::write(dir.path().join("file"), "contents").expect("a file");
-        let mut open = by_path(Op::Open, "file");
-        (open.arg[1], open.arg[2], open.arg[3]) = (libc::O_RDWR as u64, 0, 1);
-        let handle = cell.call(&open, b"file").0.expect("opened");
-        let mut stat = request(Op::StatHandle, 0, size_of::<HostAttr>() as u64);
-        stat.arg[0] = handle;
-        assert!(cell.call(&stat, b"").0.is_ok());
-        let path = if removed { "file" } else { "none" };
-        let mut remove = by_path(op, path);
-        if op == Op::Rename {
-            remove.b = remove.a;
-        }
-        remove.arg[2] = handle;
-        let said = cell.call(&remove, path.repeat(if op == Op::Rename { 2 } else { 1 }).as_bytes()).0;
-        assert_eq!(said.is_ok(), removed, "{op:?}");
-        assert_eq!(cell.call(&stat, b"").0, Err(Errno::EBADF), "{op:?} {path}");
-    }
-}
-
 /// A walk opens what it ends at, if that was asked for and it is a regular file.
 #[test]
 fn a_walk_opens() {

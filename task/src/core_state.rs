@@ -99,6 +99,11 @@ pub(crate) struct Private {
     /// Others were ready while the event thread ran, or a core said that it could take one: whether one is to go elsewhere is asked when
     /// the next thread runs.
     pub may_spread_next: bool,
+    /// That core. It is looked at first.
+    pub offered: Option<usize>,
+    /// Whom this core asked last for a thread, and from when on it may interrupt another one for that, ns.
+    pub asked: usize,
+    pub asks_again: u64,
     /// Its last sleep outlasted the deadline for a look at events: the next one may, too.
     pub sleeps_long: bool,
     /// Finished threads for those that this core makes: [`KEPT`](crate::thread::KEPT) with their stacks, and those that the pool of all
@@ -311,6 +316,9 @@ impl Core {
                 armed: u64::MAX,
                 choosing: false,
                 may_spread_next: false,
+                offered: None,
+                asked: 0,
+                asks_again: 0,
                 sleeps_long: false,
                 unused: Vec::with_capacity(crate::thread::KEPT),
                 balanced: 0,

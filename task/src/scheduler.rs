@@ -48,6 +48,8 @@ const SOON: u64 = 3_000_000;
 pub(crate) const SPREAD_AFTER: u64 = 200_000;
 /// The same where there was none that could.
 const SPREAD_SELDOM: u64 = 3_200_000;
+/// How often a core that has nothing to do interrupts another one to ask for a thread, at most, ns.
+const ASK_EVERY: u64 = 1_000_000;
 /// How often a core on which threads wait gives one to a core that has fewer, ns.
 const BALANCE_EVERY: u64 = 50_000_000;
 /// After so long a thread that finds events where it would have slept lets others go first that have had less, ns.
@@ -520,12 +522,14 @@ fn idle(now: u64) -> u64 {
     }
     let had_nothing = start;
     let start = look_for_others(this, start, deadline);
+    let start = if this.is_online() && nothing_arrived(this) && !platform().has_answers() {
+        tell_who_waits(this, start)
+    } else {
+        start
+    };
     // Between two parts of it, it looks for events.
     let worked = work_ahead(this, start, deadline);
     let (ahead, start) = (worked.is_some(), worked.unwrap_or(start));
-    if this.is_online() && !ahead {
-        tell_who_waits(this);
-    }
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -1184,7 +1188,7 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
     // The event thread comes by soon: whom it wakes goes elsewhere only if it then waits for another one.
     let may_spread = !core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
     let mut crowds = false;
-    let wanted = with_private_of(this, |p| {
+    let mut wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
             at = at.min(p.polled.max(p.since) + looks_every(p));
@@ -1197,11 +1201,12 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
                 core_local().pending.fetch_or(pending::NOTIFY, Ordering::Relaxed);
             } else {
                 at = at.min(ends);
-                if may_spread && p.since + p.spread_after < at.min(p.armed) {
-                    crowds = !is_one_idle();
-                    if !crowds {
-                        at = p.since + p.spread_after;
-                    }
+                let before = |after: u64| may_spread && p.since + after < at.min(p.armed);
+                let is_one_idle = before(p.spread_after) && (p.offered.is_some_and(is_idle) || is_one_idle());
+                // Those that are idle now may be none that the threads may run on.
+                crowds = before(SPREAD_AFTER) && (!is_one_idle || p.spread_after > SPREAD_AFTER);
+                if is_one_idle {
+                    at = p.since + p.spread_after;
                 }
             }
         }
@@ -1215,6 +1220,18 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
     });
     if this.crowds.load(Ordering::Relaxed) != crowds {
         this.crowds.store(crowds, Ordering::Relaxed);
+        // Who became idle meanwhile has not seen that. Pairs with the fence in `tell_who_waits`.
+        fence(Ordering::SeqCst);
+        if crowds && is_one_idle() {
+            let sooner = with_private_of(this, |p| {
+                let at = p.since + p.spread_after;
+                (at < p.armed).then(|| {
+                    p.armed = at;
+                    at
+                })
+            });
+            wanted = sooner.or(wanted);
+        }
     }
     if let Some(at) = wanted {
         platform().arm(at);
@@ -1662,27 +1679,47 @@ fn ask_for_work() {
     let me = core_local().id();
     let busiest = some_others(A_FEW).max_by_key(|n| core(*n).load.load(Ordering::Relaxed)).unwrap_or(me);
     if core(busiest).load.load(Ordering::Relaxed) >= 2 {
-        this.wants_work.store(true, Ordering::Relaxed);
-        core(busiest).send(Mail::WantWork(me));
+        ask(this, busiest);
         poke(busiest);
     }
 }
 
-/// A core is about to sleep. Where a thread waits behind one that runs, which was so while this core still had something to do, nobody
-/// would look for a core for it before the turn is over.
-fn tell_who_waits(this: &Core) {
-    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) || is_crowded(this) {
-        return;
+/// Asks another core for a thread.
+fn ask(this: &Core, other: usize) {
+    this.wants_work.store(true, Ordering::Relaxed);
+    with_private_of(this, |p| p.asked = other);
+    core(other).send(Mail::WantWork(core_local().id()));
+}
+
+/// A core has nothing to do, and is about to sleep. Where a thread waits behind one that runs, which was so while this core still had
+/// something to do, nobody would look for a core for it before the turn is over. Value: when it was done, as `start` if there was
+/// nothing.
+fn tell_who_waits(this: &Core, start: u64) -> u64 {
+    if all_cores().len() < 2 || is_crowded(this) {
+        return start;
     }
+    let (asked, again) = with_private_of(this, |p| (p.asked, p.asks_again));
+    if start < again {
+        return start;
+    }
+    // It was not busy any more before it looks.
+    fence(Ordering::SeqCst);
     let crowds =
-        |n: &usize| core(*n).crowds.load(Ordering::Relaxed) && core(*n).load.load(Ordering::Relaxed) > 0;
-    if let Some(n) = some_others(A_FEW).find(crowds)
-        && core(n).crowds.swap(false, Ordering::Relaxed)
-    {
-        this.wants_work.store(true, Ordering::Relaxed);
-        core(n).send(Mail::WantWork(core_local().id()));
-        interrupt(n);
+        |n: usize| core(n).crowds.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) > 0;
+    let is_asked = this.wants_work.load(Ordering::Relaxed);
+    let found =
+        if is_asked { Some(asked).filter(|n| crowds(*n)) } else { some_others(A_FEW).find(|n| crowds(*n)) };
+    let Some(n) = found.filter(|n| core(*n).crowds.swap(false, Ordering::Relaxed)) else { return start };
+    if !is_asked {
+        ask(this, n);
     }
+    interrupt(n);
+    let now = platform().now();
+    with_private_of(this, |p| p.asks_again = now + ASK_EVERY);
+    let told = begin_record(this, now);
+    this.meter.found_nothing(told, now);
+    this.meter.worked(told);
+    now
 }
 
 /// Sends a ready thread to a core that has none. One that waits alone is sent if it waits for long.
@@ -1693,7 +1730,10 @@ fn give_work(to: usize) {
         migrate(t, to);
         return;
     }
-    with_private(|p| p.may_spread_next |= p.ready.len() > 0);
+    with_private(|p| {
+        p.may_spread_next |= p.ready.len() > 0;
+        p.offered = Some(to).filter(|_| p.ready.len() > 0);
+    });
     core(to).wants_work.store(false, Ordering::Relaxed);
 }
 
@@ -1714,15 +1754,20 @@ fn has_nothing(n: usize) -> bool {
 /// Others wait while a thread runs on: each idle core that is found gets one of them. `over`: a whole turn long, so one that is crowded
 /// is better than none.
 fn spread(over: bool) {
-    let mut went = false;
-    for to in some_others(MANY).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
+    let (mut found, mut went) = (false, false);
+    let offered = with_private(|p| p.offered.take());
+    let others = some_others(MANY).filter(|n| Some(*n) != offered);
+    for to in offered.into_iter().chain(others).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
+        found = true;
         let Some(t) = pop_movable(to) else { continue };
         migrate(t, to);
         went = true;
     }
-    with_private(|p| {
-        p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
-    });
+    if found {
+        with_private(|p| {
+            p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
+        });
+    }
 }
 
 /// Others wait at the end of a turn, and another core has fewer threads: one of these goes there. So threads that always have

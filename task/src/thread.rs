@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::activity::{self, Activity, CORE_WORDS, CoreSet};
 use crate::arch;
 use crate::core_state::{this_core, with_private};
-use crate::fair::{NORMAL, Used};
+use crate::fair::{GRAIN, NORMAL, Used};
 use crate::queue::Place;
 use crate::ready::Policy;
 use crate::scheduler;
@@ -616,7 +616,8 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     // It has had what its maker has had, the turn that runs included: the maker's turn doesn't end because it makes something.
     let maker = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
     let now = platform().now();
-    let ran = now.saturating_sub(with_private(|p| p.since));
+    // Of more than a turn the rest was somebody else's.
+    let ran = now.saturating_sub(with_private(|p| p.since)).min(2 * GRAIN);
     // SAFETY: threads are never freed.
     let maker = unsafe { maker.as_ref() };
     t.set_used(maker.map_or(Used::NONE, |maker| maker.used().after(ran, maker.weight(), now)));

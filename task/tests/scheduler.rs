@@ -2304,43 +2304,43 @@ fn works_for(ns: u64, core: usize, then: impl FnOnce() + Send + 'static) -> &'st
 }
 
 /// OV-04: who waits for a thread that runs on goes to the core that has nothing to do from then on, long before the turn is over.
+fn waits_shortly(waiting: u64) {
+    let begun = Arc::new(AtomicU64::new(u64::MAX));
+    let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+    let ended = Arc::new(AtomicU64::new(0));
+    let at = ended.clone();
+    let other = works_for(600_000, 1, move || at.store(platform().now(), Ordering::SeqCst));
+    let wait: Vec<_> = (0..waiting)
+        .map(|_| {
+            let (first, all) = (begun.clone(), count.clone());
+            works_for(0, 0, move || {
+                first.fetch_min(platform().now(), Ordering::SeqCst);
+                done(&all);
+            })
+        })
+        .collect();
+    let (all, seen) = (count.clone(), begun.clone());
+    // It wakes them, and goes on.
+    let runs = works_for(100_000, 0, move || {
+        wait.into_iter().for_each(task::start);
+        let end = platform().now() + 20_000_000;
+        run_program(|now| now >= end || seen.load(Ordering::SeqCst) != u64::MAX);
+        done(&all);
+    });
+    task::start(other);
+    task::start(runs);
+    join(&count, waiting + 1);
+    let waited = begun.load(Ordering::SeqCst).saturating_sub(ended.load(Ordering::SeqCst));
+    if waited > 400_000 {
+        eprintln!("{waited} ns after there was a core for it");
+    }
+    platform().end(i32::from(waited > 400_000));
+}
+
 #[test]
 fn who_waits_goes_where_nothing_is_left() {
-    some_seeds(
-        20,
-        &[2],
-        |core| {
-            boot(core, || {
-                let begun = Arc::new(AtomicU64::new(0));
-                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
-                let ended = Arc::new(AtomicU64::new(0));
-                let at = ended.clone();
-                let other = works_for(600_000, 1, move || at.store(platform().now(), Ordering::SeqCst));
-                let (first, all, seen) = (begun.clone(), count.clone(), begun.clone());
-                let waits = works_for(1_000, 0, move || {
-                    first.store(platform().now(), Ordering::SeqCst);
-                    done(&all);
-                });
-                let all = count.clone();
-                // It wakes that one, and goes on.
-                let runs = works_for(100_000, 0, move || {
-                    task::start(waits);
-                    let end = platform().now() + 20_000_000;
-                    run_program(|now| now >= end || seen.load(Ordering::SeqCst) != 0);
-                    done(&all);
-                });
-                task::start(other);
-                task::start(runs);
-                join(&count, 2);
-                let waited = begun.load(Ordering::SeqCst).saturating_sub(ended.load(Ordering::SeqCst));
-                if waited > 400_000 {
-                    eprintln!("{waited} ns after there was a core for it");
-                }
-                platform().end(i32::from(waited > 400_000));
-            })
-        },
-        Outcome::Ended(0),
-    );
+    some_seeds(20, &[2], |core| boot(core, || waits_shortly(1)), Outcome::Ended(0));
+    some_seeds(20, &[2], |core| boot(core, || waits_shortly(2)), Outcome::Ended(0));
 }
 
 /// A thread that makes another one goes on till its turn is over: what it has had in it isn't forgotten for the new one.
