@@ -866,8 +866,9 @@ impl HostNode {
         self.attr.lock().until = 0;
     }
 
-    /// Its name was removed, or given to another file. Value: was it the last one? For [`HostNode::let_space_go`], once nothing is locked.
-    fn lost_name(&self) -> bool {
+    /// Its name was removed, or given to another file. Value: its contents, if they are known, and whether that was the last name: for
+    /// [`HostNode::let_space_go`], once nothing is locked.
+    fn lost_name(&self) -> (Option<Arc<HostFile>>, bool) {
         self.place.lock().gone = true;
         self.forget_attr();
         let last = {
@@ -877,7 +878,8 @@ impl HostNode {
             a.attr.nlink = a.attr.nlink.saturating_sub(names);
             a.attr.nlink == 0
         };
-        if let Some(file) = self.file.get().filter(|_| last) {
+        let file = self.file.get().cloned();
+        if let Some(file) = file.as_ref().filter(|_| last) {
             // The host may give its number to the next file. Who has it open still has its pages, which may have to be given back.
             let mut files = self.fs.files.lock();
             if files.all.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
@@ -886,19 +888,21 @@ impl HostNode {
                 files.all.insert((GONE, self.fs.gone.fetch_add(1, Ordering::Relaxed)), f);
             }
         }
-        last
+        (file, last)
     }
 
-    /// It has lost a name, and nobody has it open: kept open for the next time, it would go on filling the disk. What had 64 KiB or more,
-    /// and has no name any more, has nothing when this returns: who removed it may need the space.
-    fn let_space_go(&self, last: bool) {
-        let Some(file) = self.file.get() else { return };
+    /// It has lost a name, and nobody has it open: kept open for the next time, it would go on filling the disk. If that was the last name,
+    /// what had 64 KiB or more is waited for: who removed it may need the space.
+    fn let_space_go(&self, (file, last): (Option<Arc<HostFile>>, bool)) {
+        let Some(file) = file else { return };
+        let is_gone = || self.place.lock().gone && self.attr.lock().attr.nlink == 0;
         let mut s = file.state.lock();
         if last && file.is_unused(&s) && s.is_flushing() {
             drop(s);
             s = file.lock_settled();
         }
-        if !file.is_unused(&s) || s.is_flushing() {
+        // Meanwhile somebody may have opened it, or given it another name.
+        if !file.is_unused(&s) || s.is_flushing() || last && !is_gone() {
             return;
         }
         if last {
@@ -909,7 +913,7 @@ impl HostNode {
         let handle = s.handle.take_if(|_| goes);
         drop(s);
         if last {
-            self.fs.idle.lock().retain(|(_, f)| !core::ptr::eq(&**f, &**file));
+            self.fs.idle.lock().retain(|(_, f)| !Arc::ptr_eq(f, &file));
         }
         if let Some(h) = handle {
             close_here(h);
@@ -1606,8 +1610,8 @@ impl Inode for HostNode {
         let gone = known.map(|node| (node.lost_name(), node));
         self.remember(name, None);
         drop((change, one));
-        if let Some((last, node)) = gone {
-            node.let_space_go(last);
+        if let Some((contents, node)) = gone {
+            node.let_space_go(contents);
         }
         Ok(())
     }
@@ -1653,8 +1657,8 @@ impl Inode for HostNode {
         *what.place.lock() = Place { parent: Some(to.clone()), name: new.to_vec(), gone: false };
         to.remember(new, Some(what));
         drop((change, second, first));
-        if let Some((last, victim)) = gone {
-            victim.let_space_go(last);
+        if let Some((contents, victim)) = gone {
+            victim.let_space_go(contents);
         }
         Ok(())
     }

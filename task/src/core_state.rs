@@ -99,8 +99,10 @@ pub(crate) struct Private {
     /// Others were ready while the event thread ran, or a core said that it could take one: whether one is to go elsewhere is asked when
     /// the next thread runs.
     pub may_spread_next: bool,
-    /// That core. It is looked at first.
+    /// That core, or one that had nothing to do when it was looked for last. It is looked at first.
     pub offered: Option<usize>,
+    /// None that could have taken one was of use: until then no other one is to say so, ns.
+    pub quiet_until: u64,
     /// Whom this core asked last for a thread, and from when on it may interrupt another one for that, ns.
     pub asked: usize,
     pub asks_again: u64,
@@ -239,6 +241,8 @@ pub(crate) struct Core {
     pub wants_work: AtomicBool,
     /// Threads wait behind the one that runs, and no core was seen that had nothing to do: who has nothing later says so.
     pub crowds: AtomicBool,
+    /// Another core has sent a thread that waited there: asking pays.
+    pub was_given: AtomicBool,
     /// For itself: of the other cores, the one that it looks at next, and the one that it found at work last.
     pub next_other: AtomicU32,
     pub at_work: AtomicU32,
@@ -317,6 +321,7 @@ impl Core {
                 choosing: false,
                 may_spread_next: false,
                 offered: None,
+                quiet_until: 0,
                 asked: 0,
                 asks_again: 0,
                 sleeps_long: false,
@@ -362,6 +367,7 @@ impl Core {
             event_thread: AtomicPtr::new(null_mut()),
             wants_work: AtomicBool::new(false),
             crowds: AtomicBool::new(false),
+            was_given: AtomicBool::new(false),
             next_other: AtomicU32::new(0),
             at_work: AtomicU32::new(number as u32),
             stats: Stats::default(),

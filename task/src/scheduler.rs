@@ -1202,11 +1202,15 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
             } else {
                 at = at.min(ends);
                 let before = |after: u64| may_spread && p.since + after < at.min(p.armed);
-                let is_one_idle = before(p.spread_after) && (p.offered.is_some_and(is_idle) || is_one_idle());
+                let offered = p.offered.filter(|n| is_idle(*n));
+                // What was in vain before is no reason to leave an offer.
+                let after = if offered.is_some() { SPREAD_AFTER } else { p.spread_after };
+                p.offered = if before(after) { offered.or_else(one_idle) } else { None };
                 // Those that are idle now may be none that the threads may run on.
-                crowds = before(SPREAD_AFTER) && (!is_one_idle || p.spread_after > SPREAD_AFTER);
-                if is_one_idle {
-                    at = p.since + p.spread_after;
+                let is_one_of_use = p.offered.is_some() && p.spread_after == SPREAD_AFTER;
+                crowds = before(SPREAD_AFTER) && !is_one_of_use && p.since >= p.quiet_until;
+                if p.offered.is_some() {
+                    at = p.since + after;
                 }
             }
         }
@@ -1222,8 +1226,9 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
         this.crowds.store(crowds, Ordering::Relaxed);
         // Who became idle meanwhile has not seen that. Pairs with the fence in `tell_who_waits`.
         fence(Ordering::SeqCst);
-        if crowds && is_one_idle() {
+        if crowds && let Some(idle) = one_idle() {
             let sooner = with_private_of(this, |p| {
+                p.offered = Some(idle);
                 let at = p.since + p.spread_after;
                 (at < p.armed).then(|| {
                     p.armed = at;
@@ -1699,7 +1704,7 @@ fn tell_who_waits(this: &Core, start: u64) -> u64 {
         return start;
     }
     let (asked, again) = with_private_of(this, |p| (p.asked, p.asks_again));
-    if start < again {
+    if start < again && !this.was_given.swap(false, Ordering::Relaxed) {
         return start;
     }
     // It was not busy any more before it looks.
@@ -1737,9 +1742,9 @@ fn give_work(to: usize) {
     core(to).wants_work.store(false, Ordering::Relaxed);
 }
 
-/// Does one of some other cores have nothing to do?
-fn is_one_idle() -> bool {
-    some_others(A_FEW).any(is_idle)
+/// One of some other cores that has nothing to do.
+fn one_idle() -> Option<usize> {
+    some_others(A_FEW).find(|n| is_idle(*n))
 }
 
 /// And does nobody else want its processor?
@@ -1765,7 +1770,8 @@ fn spread(over: bool) {
     }
     if found {
         with_private(|p| {
-            p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) }
+            p.spread_after = if went { SPREAD_AFTER } else { (p.spread_after * 2).min(SPREAD_SELDOM) };
+            p.quiet_until = if went { 0 } else { p.since + SPREAD_SELDOM };
         });
     }
 }
@@ -1843,6 +1849,7 @@ fn migrate(t: ThreadRef, to: usize) {
     count(&this_core().stats.migrations, 1);
     let due = timer::go_with(t, to);
     t.core.store(to as u32, Ordering::Relaxed);
+    core(to).was_given.store(true, Ordering::Relaxed);
     post(t, to);
     if due <= with_private(|p| p.since).saturating_add(SOON) {
         // Before the deadline that the core may wait for.
