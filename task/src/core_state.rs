@@ -99,8 +99,10 @@ pub(crate) struct Private {
     /// Others were ready while the event thread ran, or a core said that it could take one: whether one is to go elsewhere is asked when
     /// the next thread runs.
     pub may_spread_next: bool,
-    /// That core, or one that had nothing to do when it was looked for last. It is looked at first.
+    /// That core.
     pub offered: Option<usize>,
+    /// It, or one that had nothing to do when it was looked for last. It is looked at first.
+    pub seen_idle: Option<usize>,
     /// None that could have taken one was of use: until then no other one is to say so, ns.
     pub quiet_until: u64,
     /// Whom this core asked last for a thread, and from when on it may interrupt another one for that, ns.
@@ -321,6 +323,7 @@ impl Core {
                 choosing: false,
                 may_spread_next: false,
                 offered: None,
+                seen_idle: None,
                 quiet_until: 0,
                 asked: 0,
                 asks_again: 0,

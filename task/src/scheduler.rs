@@ -1187,7 +1187,8 @@ fn rearm_for(this: &Core, runs: *const Thread) {
 fn arm(this: &Core, external: bool, runs: *const Thread) {
     // The event thread comes by soon: whom it wakes goes elsewhere only if it then waits for another one.
     let may_spread = !core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
-    let mut crowds = false;
+    // It stays so while nobody waits: who asks looks at that, too.
+    let mut crowds = this.crowds.load(Ordering::Relaxed);
     let mut wanted = with_private_of(this, |p| {
         let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
         if external {
@@ -1202,14 +1203,14 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
             } else {
                 at = at.min(ends);
                 let before = |after: u64| may_spread && p.since + after < at.min(p.armed);
-                let offered = p.offered.filter(|n| is_idle(*n));
+                let offered = p.offered.take().filter(|n| is_idle(*n));
                 // What was in vain before is no reason to leave an offer.
                 let after = if offered.is_some() { SPREAD_AFTER } else { p.spread_after };
-                p.offered = if before(after) { offered.or_else(one_idle) } else { None };
+                p.seen_idle = if before(after) { offered.or_else(one_idle) } else { None };
                 // Those that are idle now may be none that the threads may run on.
-                let is_one_of_use = p.offered.is_some() && p.spread_after == SPREAD_AFTER;
+                let is_one_of_use = p.seen_idle.is_some() && p.spread_after == SPREAD_AFTER;
                 crowds = before(SPREAD_AFTER) && !is_one_of_use && p.since >= p.quiet_until;
-                if p.offered.is_some() {
+                if p.seen_idle.is_some() {
                     at = p.since + after;
                 }
             }
@@ -1228,7 +1229,7 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
         fence(Ordering::SeqCst);
         if crowds && let Some(idle) = one_idle() {
             let sooner = with_private_of(this, |p| {
-                p.offered = Some(idle);
+                p.seen_idle = Some(idle);
                 let at = p.since + p.spread_after;
                 (at < p.armed).then(|| {
                     p.armed = at;
@@ -1760,9 +1761,9 @@ fn has_nothing(n: usize) -> bool {
 /// is better than none.
 fn spread(over: bool) {
     let (mut found, mut went) = (false, false);
-    let offered = with_private(|p| p.offered.take());
-    let others = some_others(MANY).filter(|n| Some(*n) != offered);
-    for to in offered.into_iter().chain(others).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
+    let seen = with_private(|p| p.offered.take().or(p.seen_idle.take()));
+    let others = some_others(MANY).filter(|n| Some(*n) != seen);
+    for to in seen.into_iter().chain(others).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
         found = true;
         let Some(t) = pop_movable(to) else { continue };
         migrate(t, to);
