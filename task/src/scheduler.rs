@@ -48,7 +48,7 @@ const SOON: u64 = 3_000_000;
 pub(crate) const SPREAD_AFTER: u64 = 200_000;
 /// The same where there was none that could.
 const SPREAD_SELDOM: u64 = 3_200_000;
-/// How often a core that has nothing to do interrupts another one to ask for a thread, at most, ns.
+/// How often a core that has nothing to do interrupts another one to ask for a thread while it gets none, at most, ns.
 const ASK_EVERY: u64 = 1_000_000;
 /// How often a core on which threads wait gives one to a core that has fewer, ns.
 const BALANCE_EVERY: u64 = 50_000_000;
