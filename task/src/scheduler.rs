@@ -1712,11 +1712,12 @@ fn tell_who_waits(this: &Core, start: u64) -> u64 {
     fence(Ordering::SeqCst);
     let crowds =
         |n: usize| core(n).crowds.load(Ordering::Relaxed) && core(n).load.load(Ordering::Relaxed) > 0;
-    let is_asked = this.wants_work.load(Ordering::Relaxed);
-    let found =
-        if is_asked { Some(asked).filter(|n| crowds(*n)) } else { some_others(A_FEW).find(|n| crowds(*n)) };
-    let Some(n) = found.filter(|n| core(*n).crowds.swap(false, Ordering::Relaxed)) else { return start };
-    if !is_asked {
+    // One that was asked has not come by its scheduler yet. Nor is another one of use that somebody else asked meanwhile.
+    let asked = this.wants_work.load(Ordering::Relaxed).then_some(asked);
+    let mut some = asked.into_iter().chain(some_others(A_FEW));
+    let is_ours = |n: &usize| crowds(*n) && core(*n).crowds.swap(false, Ordering::Relaxed);
+    let Some(n) = some.find(is_ours) else { return start };
+    if asked != Some(n) {
         ask(this, n);
     }
     interrupt(n);
