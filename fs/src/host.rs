@@ -828,20 +828,27 @@ impl HostNode {
         self.refresh()
     }
 
+    /// The same, by its name, or by the open file, whatever has become of the name.
     fn refresh(&self) -> Result<HostAttr> {
         let asked = self.fs.asking();
-        let error = match self.path().and_then(|path| self.fs.stat_path(&path, &Cred::root())) {
-            Ok(attr) if self.learn(attr, asked).is_ok() => return Ok(attr),
-            Ok(_) => {
-                // By that name there is another file now.
-                self.forget_name();
-                Errno::ESTALE
-            }
+        let error = match self.refresh_by_name() {
+            Ok(attr) => return Ok(attr),
             Err(e) => e,
         };
-        // Whatever has become of the name, the file may be open.
-        let attr = self.file.get().and_then(|f| f.host_stat().ok()).ok_or(error)?;
-        self.learn(attr, asked)?;
+        let file = self.file.get().ok_or(error)?;
+        match file.host_stat() {
+            Ok(attr) => self.learn(attr, asked).map(|()| attr),
+            // It was all here when it was opened.
+            Err(_) if file.state.lock().openings > 0 => Ok(self.attr.lock().attr),
+            Err(_) => Err(error),
+        }
+    }
+
+    /// ESTALE: by that name there is another file now.
+    fn refresh_by_name(&self) -> Result<HostAttr> {
+        let asked = self.fs.asking();
+        let attr = self.fs.stat_path(&self.path()?, &Cred::root())?;
+        self.learn(attr, asked).inspect_err(|_| self.forget_name())?;
         Ok(attr)
     }
 
@@ -1219,17 +1226,6 @@ impl HostNode {
         Ok(out)
     }
 
-    /// This name is about to go. Its contents, if they are open and were never yet touched, must be had now or never.
-    fn keep_contents(&self) -> Result<()> {
-        let Some(file) = self.file.get() else { return Ok(()) };
-        let mut s = file.state.lock();
-        if !file.is_unused(&s) && s.handle.is_none() {
-            file.is_found_by(&self.me);
-            file.obtain(&mut s, false)?;
-        }
-        Ok(())
-    }
-
     /// Finds or makes the contents of this regular file.
     fn file(&self) -> Result<Arc<HostFile>> {
         if let Some(f) = self.file.get() {
@@ -1600,9 +1596,6 @@ impl Inode for HostNode {
     fn unlink(&self, name: &[u8], dir: bool, cred: &Cred) -> Result<()> {
         let one = self.changing.lock();
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
-        if let Some(node) = &known {
-            node.keep_contents()?;
-        }
         let path = self.child_path(name)?;
         let (change, asked) = self.fs.changing();
         let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
@@ -1624,9 +1617,6 @@ impl Inode for HostNode {
         let second = (a != b).then(|| if a <= b { to.changing.lock() } else { self.changing.lock() });
         let find = |dir: &Self, name: &[u8]| Self::of(&dir.lookup(name)?)?.me.upgrade().ok_or(Errno::ENOENT);
         let (what, victim) = (find(self, name)?, find(to, new).ok());
-        if let Some(node) = &victim {
-            node.keep_contents()?;
-        }
         if let Some(f) = what.file.get() {
             // Programs rename a finished file into place: what they wrote is to be in it.
             f.flush_whole()?;
@@ -1711,14 +1701,17 @@ impl Inode for HostNode {
                 let file = self.file()?;
                 // What others wrote since is noticed when a file is opened.
                 if self.attr.lock().until <= platform().now() {
-                    self.refresh()?;
+                    // One that has lost its name is opened again by who has it open.
+                    let is_gone = self.place.lock().gone;
+                    if is_gone { self.refresh() } else { self.refresh_by_name() }?;
                 }
                 file.is_found_by(&self.me);
                 let mut s = file.state.lock();
-                if write {
-                    file.obtain(&mut s, true)?;
-                    s.writers += 1;
+                // Its name may be gone when it is read. Where nobody here writes, what is in memory is taken to be all right.
+                if write || !(self.fs.read_only && file.is_all_here(&s)) {
+                    file.obtain(&mut s, write)?;
                 }
+                s.writers += u32::from(write);
                 s.openings += 1;
                 drop(s);
                 if write {
@@ -2904,6 +2897,11 @@ impl HostFile {
     /// Has nobody opened or mapped it?
     fn is_unused(&self, s: &State) -> bool {
         s.openings == 0 && self.shared.load(Ordering::SeqCst) == 0 && self.mapping.lock().strong_count() == 0
+    }
+
+    /// Is it not large, and all of it in memory?
+    fn is_all_here(&self, s: &State) -> bool {
+        s.size <= CHUNK && (0..s.size).step_by(PAGE as usize).all(|at| s.chunks.is_valid(at))
     }
 
     /// Has the host all that was written to it, by programs that had it mapped, too?

@@ -128,3 +128,38 @@ os.write(fd, b"a" * 5000); os.rename("t1", "t2"); before = os.fstat(fd).st_mtime
 time.sleep(0.05); os.write(fd, b"b" * 9000); written = os.fstat(fd).st_mtime_ns; os.fsync(fd)
 a = os.fstat(fd); time.sleep(0.6); b = os.fstat(fd)
 print(a.st_size, a.st_mtime_ns > before, abs(a.st_mtime_ns - written) < 30000000, (a.st_mtime_ns, a.st_ctime_ns, a.st_blocks) == (b.st_mtime_ns, b.st_ctime_ns, b.st_blocks))'
+# A file that is replaced is always there, and what was opened can be read: beside a thread that replaces it, and beside another process of the host.
+cat > replaced.py <<'END'
+import os, sys, threading
+LAST = 1000
+
+def replace():
+    for n in range(1, LAST + 1):
+        with open('new', 'w') as f: f.write(f'{n:08}')
+        os.rename('new', 'replaced')
+
+def look():
+    before, wrong = 0, []
+    while before < LAST and len(wrong) < 5:
+        try:
+            fd = os.open('replaced', os.O_RDONLY)
+            found = int(os.pread(fd, 100, 0)), os.fstat(fd).st_size
+            os.close(fd)
+            if found[0] < before or found[1] != 8: wrong.append((before, found))
+            before = found[0]
+        except (OSError, ValueError) as e:
+            wrong.append(repr(e))
+    print(sys.argv[1], wrong)
+
+if sys.argv[1] == 'replace':
+    replace()
+else:
+    with open('replaced', 'w') as f: f.write(f'{0:08}')
+    if sys.argv[1] == 'thread': threading.Thread(target=replace).start()
+    else: open('begun', 'w').close()
+    look()
+END
+$RUN python3 replaced.py thread
+(until [ -e begun ]; do sleep 0.01; done; exec python3 replaced.py replace) &
+$RUN python3 replaced.py other
+wait

@@ -128,7 +128,7 @@ pub fn place(task: &Task, path: &[u8], follow: bool) -> Result<Location> {
 }
 
 /// How often an opening begins again because others change the tree under it.
-const TRIES_MAX: u32 = 8;
+const TRIES_MAX: u32 = 32;
 
 /// Opens a file.
 pub fn open_file(task: &Task, dir: i32, path: &[u8], flags: u32, mode: u32, how: How) -> Result<FileRef> {
