@@ -88,12 +88,36 @@ static inline __attribute__((unused)) long long now_ms(clockid_t clock)
 	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
+// Until a thread sleeps, and some time more. Who never does is given up after ten seconds.
+static inline __attribute__((unused)) void asleep(pid_t pid, pid_t tid)
+{
+	char path[64], line[256];
+	snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
+	int seen = 0;
+	for (long long until = now_ms(CLOCK_MONOTONIC) + 10000; seen < 2 && now_ms(CLOCK_MONOTONIC) < until;) {
+		int f = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = read(f, line, sizeof line - 1);
+		close(f);
+		if (n <= 0)
+			return;
+		line[n] = 0;
+		// The name before the state may have brackets of its own.
+		char *state = strrchr(line, ')');
+		int sleeps = state && strchr("SZX", state[2]);
+		seen = sleeps ? seen + 1 : 0;
+		sleep_ms(sleeps ? 20 : 2);
+	}
+}
+
 // A child that runs f. What it prints comes when it is waited for, so that it stands at the same place each time.
-static int child_output_[64];
+static struct {
+	pid_t pid;
+	int out;
+} children_[64];
 static inline __attribute__((unused)) pid_t begin_child(void (*f)(void))
 {
 	fflush(stdout);
-	int out = memfd_create("output", MFD_CLOEXEC);
+	int out = memfd_create("output", MFD_CLOEXEC), slot = 0;
 	pid_t p = fork();
 	if (!p) {
 		dup2(out, 1);
@@ -101,15 +125,22 @@ static inline __attribute__((unused)) pid_t begin_child(void (*f)(void))
 		fflush(stdout);
 		_exit(0);
 	}
-	child_output_[p % 64] = out;
+	while (slot < 63 && children_[slot].pid)
+		slot++;
+	children_[slot].pid = p;
+	children_[slot].out = out;
 	return p;
 }
 // Its wait status.
 static inline __attribute__((unused)) int end_child(pid_t p)
 {
-	int status, out = child_output_[p % 64];
+	int status, slot = 0;
 	char piece[4096];
 	waitpid(p, &status, 0);
+	while (slot < 63 && children_[slot].pid != p)
+		slot++;
+	int out = children_[slot].out;
+	children_[slot].pid = 0;
 	ssize_t n;
 	for (off_t at = 0; (n = pread(out, piece, sizeof piece, at)) > 0; at += n)
 		fwrite(piece, 1, n, stdout);
@@ -118,14 +149,16 @@ static inline __attribute__((unused)) int end_child(pid_t p)
 	return status;
 }
 
-// Sends SIGUSR1 to a thread after some milliseconds.
+// Sends a signal to the calling thread some milliseconds after it has begun to sleep.
 struct later_ {
 	pthread_t to;
+	pid_t tid;
 	int ms, signal;
 };
 static void *later_run_(void *p)
 {
 	struct later_ *l = p;
+	asleep(getpid(), l->tid);
 	sleep_ms(l->ms);
 	pthread_kill(l->to, l->signal);
 	free(l);
@@ -134,7 +167,7 @@ static void *later_run_(void *p)
 static inline __attribute__((unused)) pthread_t signal_later(int signal, int ms)
 {
 	struct later_ *l = malloc(sizeof *l);
-	*l = (struct later_){pthread_self(), ms, signal};
+	*l = (struct later_){pthread_self(), gettid(), ms, signal};
 	pthread_t t;
 	// The helper takes no signals that are meant for the process.
 	sigset_t all, old;

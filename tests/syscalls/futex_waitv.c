@@ -132,7 +132,7 @@ int main()
 	act.sa_flags = SA_RESTART;
 	sigaction(SIGUSR1, &act, 0);
 	h = signal_later(SIGUSR1, 50);
-	t = in_ms(CLOCK_MONOTONIC, 100);
+	t = in_ms(CLOCK_MONOTONIC, 500);
 	V(waitv(list, 3, 0, &t, CLOCK_MONOTONIC));
 	pthread_join(h, 0);
 }

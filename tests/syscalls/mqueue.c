@@ -49,20 +49,6 @@ static void state(mqd_t of)
 	printf("mode %o size %ld links %ld owner %d:%d\n", s.st_mode, (long)s.st_size, (long)s.st_nlink, s.st_uid, s.st_gid);
 	fflush(stdout);
 }
-static void asleep(pid_t p)
-{
-	char path[64], st;
-	snprintf(path, sizeof path, "/proc/%d/stat", p);
-	do {
-		sleep_ms(2);
-		FILE *f = fopen(path, "r");
-		if (!f || fscanf(f, "%*d (%*[^)]) %c", &st) != 1)
-			st = 'S';
-		if (f)
-			fclose(f);
-	} while (st != 'S' && st != 'Z');
-	sleep_ms(20);
-}
 static int ready(mqd_t of)
 {
 	struct pollfd p = {of, POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM, 0};
@@ -280,7 +266,7 @@ int main()
 	V(mq_timedsend(q, "x", 1, 0, &soon));
 	P(now_ms(CLOCK_MONOTONIC) - before >= 900);
 	pid_t p = begin_child(sends_one);
-	asleep(p);
+	asleep(p, p);
 	receive(q, -1);
 	P(end_child(p));
 	for (int i = 0; i < 10; i++)
@@ -289,9 +275,9 @@ int main()
 
 	SECTION("empty");
 	p = begin_child(wants_one);
-	asleep(p);
+	asleep(p, p);
 	pid_t p2 = begin_child(wants_one);
-	asleep(p2);
+	asleep(p2, p2);
 	V(mq_send(q, "first", 5, 1));
 	P(end_child(p));
 	V(mq_send(q, "second", 6, 2));
@@ -307,7 +293,7 @@ int main()
 	act.sa_flags = SA_RESTART;
 	sigaction(SIGUSR1, &act, 0);
 	t = signal_later(SIGUSR1, 50);
-	receive(q, 200);
+	receive(q, 500);
 	pthread_join(t, 0);
 
 	SECTION("told by a signal");

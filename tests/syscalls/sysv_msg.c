@@ -55,22 +55,6 @@ static void proc_line(void)
 	}
 	fclose(f);
 }
-// Until a process sleeps.
-static void asleep(pid_t p)
-{
-	char path[64], state;
-	snprintf(path, sizeof path, "/proc/%d/stat", p);
-	do {
-		sleep_ms(2);
-		FILE *f = fopen(path, "r");
-		if (!f || fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
-			state = 'S';
-		if (f)
-			fclose(f);
-	} while (state != 'S' && state != 'Z');
-	sleep_ms(20);
-}
-
 static void wants_any(void)
 {
 	receive(0, 100, 0);
@@ -145,14 +129,14 @@ int main(void)
 
 	SECTION("waiting");
 	pid_t p = begin_child(wants_any);
-	asleep(p);
+	asleep(p, p);
 	V(put(1, "to who waits", 0));
 	stat_("never there");
 	end_child(p);
 	p = begin_child(wants_seven);
-	asleep(p);
+	asleep(p, p);
 	pid_t q = begin_child(wants_short);
-	asleep(q);
+	asleep(q, q);
 	V(put(7, "seven", 0));
 	end_child(p);
 	V(put(8, "longer", 0));
@@ -165,7 +149,7 @@ int main(void)
 		n++;
 	printf("%d: %s\n", n, err_(errno));
 	p = begin_child(sends);
-	asleep(p);
+	asleep(p, p);
 	V(msgrcv(id, &big, 9000, 0, 0));
 	end_child(p);
 	stat_("full");
@@ -193,7 +177,7 @@ int main(void)
 	V(put(1, "0", IPC_NOWAIT));
 	end_child(begin_child(as_other));
 	p = begin_child(sends);
-	asleep(p);
+	asleep(p, p);
 	d.msg_qbytes = 20;
 	V(msgctl(id, IPC_SET, &d));
 	end_child(p);
@@ -224,7 +208,7 @@ int main(void)
 	SECTION("removal");
 	receive(0, 100, 0);
 	p = begin_child(wants_any);
-	asleep(p);
+	asleep(p, p);
 	V(msgctl(id, IPC_RMID, 0));
 	end_child(p);
 	V(put(1, "x", 0));
