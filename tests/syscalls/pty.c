@@ -18,15 +18,17 @@ static void bytes(const char *b, long n)
 			printf("\\%o", (unsigned char)b[i]);
 }
 
-static void drain(const char *what)
+// What the master reads, which is to be so many bytes: Linux passes on what is written behind the writer's back.
+static void drain(const char *what, long most)
 {
 	char b[4096];
-	long n;
+	long n, all = 0;
 	printf("%s shows: \"", what);
 	struct pollfd p = {m, POLLIN};
-	// Linux passes on what is written behind the writer's back.
-	while (poll(&p, 1, 20) == 1 && p.revents & POLLIN && (n = read(m, b, sizeof b)) > 0)
+	while (poll(&p, 1, all < most ? 2000 : 20) == 1 && p.revents & POLLIN && (n = read(m, b, sizeof b)) > 0) {
 		bytes(b, n);
+		all += n;
+	}
 	puts("\"");
 	fflush(stdout);
 }
@@ -34,20 +36,29 @@ static void type(const char *text, long n)
 {
 	if (write(m, text, n) != n)
 		printf("written less\n");
-	sleep_ms(10);
 }
 #define TYPE(text) type(text, sizeof text - 1)
-// Until what was typed can be read: Linux passes it on behind the writer's back, and what
-// changes the mode or flushes would come before it.
-static void arrived(int most)
+// Until so much can be read at an end.
+static void readable(int fd, int most)
 {
 	int n = 0;
 	for (int i = 0; i < 5000 && n < most; i++) {
-		ioctl(s, FIONREAD, &n);
+		ioctl(fd, FIONREAD, &n);
 		sleep_ms(1);
 	}
 	if (n != most)
 		printf("%d have arrived\n", n);
+}
+// Until what was typed can be read: Linux passes it on behind the writer's back, and what
+// changes the mode or flushes would come before it.
+static void arrived(int most)
+{
+	readable(s, most);
+}
+// Until it is echoed.
+static void echoed(int most)
+{
+	readable(m, most);
 }
 static void got(long most)
 {
@@ -135,7 +146,7 @@ int main(int argc, char **argv)
 
 	SECTION("lines");
 	TYPE("hello\r");
-	drain("a line");
+	drain("a line", 7);
 	int n;
 	V(ioctl(s, FIONREAD, &n));
 	P(n);
@@ -144,24 +155,24 @@ int main(int argc, char **argv)
 	got(2);
 	got(100);
 	got(100);
-	drain("two lines");
+	drain("two lines", 10);
 	TYPE("abc\177\177d\n");
-	drain("erased");
+	drain("erased", 12);
 	got(100);
 	TYPE("some words here\027\027x\n");
-	drain("words erased");
+	drain("words erased", 48);
 	got(100);
 	TYPE("kill this\025that\n");
-	drain("killed");
+	drain("killed", 42);
 	got(100);
 	TYPE("c\001\002\177\tx\177\177y\n");
-	drain("control characters");
+	drain("control characters", 24);
 	got(100);
 	TYPE("a\026\003b\026\026\n");
-	drain("literal");
+	drain("literal", 12);
 	got(100);
 	TYPE("redo\022\n");
-	drain("reprint");
+	drain("reprint", 14);
 	got(100);
 	TYPE("no newline\004");
 	got(100);
@@ -170,18 +181,20 @@ int main(int argc, char **argv)
 	TYPE("x\004y\n");
 	got(100);
 	got(100);
-	drain("ends of file");
+	drain("ends of file", 14);
 	struct pollfd p = {s, POLLIN | POLLOUT};
 	V(poll(&p, 1, 0));
 	X(p.revents);
 	TYPE("half");
+	echoed(4);
 	V(poll(&p, 1, 0));
 	X(p.revents);
 	TYPE("\n");
+	arrived(5);
 	V(poll(&p, 1, 0));
 	X(p.revents);
 	got(100);
-	drain("half");
+	drain("half", 6);
 	fcntl(s, F_SETFL, O_NONBLOCK);
 	got(100);
 	fcntl(s, F_SETFL, 0);
@@ -189,48 +202,48 @@ int main(int argc, char **argv)
 	pthread_create(&th, 0, later, "awaited\n");
 	got(100);
 	pthread_join(th, 0);
-	drain("awaited");
+	drain("awaited", 9);
 
 	SECTION("output");
 	V(write(s, "line\n\ttab\r\n", 11));
-	drain("processed");
+	drain("processed", 13);
 	t.c_oflag |= XTABS;
 	V(tcsetattr(s, TCSANOW, &t));
 	V(write(s, "12\t3\n", 5));
-	drain("expanded");
+	drain("expanded", 11);
 	t.c_oflag = 0;
 	V(tcsetattr(s, TCSADRAIN, &t));
 	V(write(s, "raw\n\t", 5));
-	drain("raw");
+	drain("raw", 5);
 	t.c_oflag = OPOST | ONLCR;
 
 	SECTION("echo");
 	t.c_lflag &= ~ECHO;
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("secret\177\n");
-	drain("without echo");
+	drain("without echo", 0);
 	got(100);
 	t.c_lflag |= ECHONL;
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("secret\n");
-	drain("newline only");
+	drain("newline only", 2);
 	got(100);
 	t.c_lflag |= ECHO;
 	t.c_lflag &= ~(ECHONL | ECHOCTL | ECHOE | ECHOKE);
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("ab\177c\025d\n");
-	drain("the old way");
+	drain("the old way", 10);
 	got(100);
 	t = old;
 	t.c_iflag |= IUTF8;
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("\303\244\303\266\177u\n");
-	drain("several bytes");
+	drain("several bytes", 10);
 	got(100);
 	t.c_iflag = IGNCR | ISTRIP;
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("\341\r\n");
-	drain("stripped");
+	drain("stripped", 3);
 	got(100);
 	t.c_iflag = INLCR;
 	t.c_cc[VEOL] = '.';
@@ -238,13 +251,14 @@ int main(int argc, char **argv)
 	TYPE("sentence. rest\n\004");
 	got(100);
 	got(100);
-	drain("another end");
+	drain("another end", 16);
 
 	SECTION("flushed");
 	t = old;
 	tcsetattr(s, TCSANOW, &t);
 	TYPE("forgotten\nand");
 	arrived(10);
+	echoed(14);
 	V(tcflush(s, TCIFLUSH));
 	TYPE("x\n");
 	got(100);
@@ -257,15 +271,17 @@ int main(int argc, char **argv)
 	V(tcflush(s, 9));
 	V(tcdrain(s));
 	V(tcsendbreak(s, 0));
-	drain("after that");
+	drain("after that", 28);
 
 	SECTION("raw");
 	cfmakeraw(&t);
 	tcsetattr(s, TCSANOW, &t);
 	show(&t);
 	TYPE("a\003\004\r\n");
+	arrived(5);
 	got(100);
 	TYPE("12345");
+	arrived(5);
 	got(2);
 	V(ioctl(s, FIONREAD, &n));
 	P(n);
@@ -286,7 +302,7 @@ int main(int argc, char **argv)
 	got(100);
 	pthread_join(th, 0);
 	t.c_cc[VMIN] = 5;
-	t.c_cc[VTIME] = 2;
+	t.c_cc[VTIME] = 10;
 	tcsetattr(s, TCSANOW, &t);
 	pthread_create(&th, 0, slowly, "xy");
 	got(100);
@@ -296,7 +312,7 @@ int main(int argc, char **argv)
 	t = old;
 	tcsetattr(s, TCSANOW, &t);
 	got(100);
-	drain("back");
+	drain("back", 0);
 
 	SECTION("window");
 	struct winsize w = {24, 80, 1, 2}, v;
@@ -316,7 +332,7 @@ int main(int argc, char **argv)
 	V((second = ioctl(m, TIOCGPTPEER, O_RDWR | O_NOCTTY)) >= 0);
 	V(write(second, "peer\n", 5));
 	close(second);
-	drain("peer");
+	drain("peer", 6);
 	close(s);
 	p.fd = m;
 	p.events = POLLIN;
@@ -330,8 +346,9 @@ int main(int argc, char **argv)
 	t.c_lflag &= ~ECHO;
 	tcsetattr(s, TCSANOW, &t);
 	V(write(s, "again", 5));
-	drain("again");
+	drain("again", 5);
 	TYPE("left\n");
+	arrived(5);
 	close(m);
 	p.fd = s;
 	V(poll(&p, 1, 0));
@@ -356,33 +373,33 @@ int main(int argc, char **argv)
 	int tty;
 	V((tty = open("/dev/tty", O_RDWR)) >= 0);
 	V(write(tty, "tty\n", 4));
-	drain("by /dev/tty");
+	drain("by /dev/tty", 5);
 	signal(SIGINT, handler);
 	signal(SIGQUIT, handler);
 	signal(SIGWINCH, handler);
 	signal(SIGHUP, handler);
 	signal(SIGTTOU, SIG_IGN);
 	TYPE("gone\003");
-	for (int i = 0; i < 200 && !caught; i++)
+	for (int i = 0; i < 5000 && !caught; i++)
 		sleep_ms(1);
 	P(caught);
-	drain("interrupted");
+	drain("interrupted", 2);
 	TYPE("\034kept\n");
-	for (int i = 0; i < 200 && caught != SIGQUIT; i++)
+	for (int i = 0; i < 5000 && caught != SIGQUIT; i++)
 		sleep_ms(1);
 	P(caught);
 	got(100);
-	drain("quit");
+	drain("quit", 8);
 	w.ws_col = 100;
 	V(ioctl(m, TIOCSWINSZ, &w));
-	for (int i = 0; i < 200 && caught != SIGWINCH; i++)
+	for (int i = 0; i < 5000 && caught != SIGWINCH; i++)
 		sleep_ms(1);
 	P(caught);
 	V(tcsetpgrp(s, getpgrp()));
 	V(tcsetpgrp(s, 99999));
 	close(tty);
 	close(m);
-	for (int i = 0; i < 200 && caught != SIGHUP; i++)
+	for (int i = 0; i < 5000 && caught != SIGHUP; i++)
 		sleep_ms(1);
 	P(caught);
 	return 0;

@@ -7,14 +7,26 @@
 
 static int m, s;
 
-// What the master reads: how many bytes, and the last few, what can't be seen in octal.
-static void drain(const char *what)
+// Until so much can be read at an end: Linux passes on what is written behind the writer's back.
+static void until(int fd, int count)
+{
+	int there = -1;
+	for (int i = 0; i < 5000 && there != count; i++) {
+		ioctl(fd, FIONREAD, &there);
+		if (there != count)
+			sleep_ms(1);
+	}
+	if (there != count)
+		printf("[%d instead of %d] ", there, count);
+}
+
+// What the master reads, which is to be so much: how many bytes, and the last few, what can't be seen in octal.
+static void drain(const char *what, long most)
 {
 	static char b[65536];
 	long n, all = 0;
 	struct pollfd p = {m, POLLIN};
-	// Linux passes on what is written behind the writer's back.
-	while (poll(&p, 1, 50) == 1 && p.revents & POLLIN && (n = read(m, b + all, sizeof b - all)) > 0)
+	while (poll(&p, 1, all < most ? 2000 : 50) == 1 && p.revents & POLLIN && (n = read(m, b + all, sizeof b - all)) > 0)
 		all += n;
 	printf("%s: %ld, \"", what, all);
 	for (long i = all > 8 ? all - 8 : 0; i < all; i++)
@@ -33,10 +45,23 @@ static void fill(int n)
 	memset(b, 'x', sizeof b);
 	for (int i = 0; i < n; i += sizeof b)
 		write(s, b, sizeof b);
-	int there;
-	sleep_ms(30);
+	int there = n < 4095 ? n : 4095;
+	until(m, there);
 	ioctl(m, FIONREAD, &there);
 	printf("of %d there are %d; ", n, there);
+}
+
+// A line at the slave's end that isn't echoed. It goes when a signal's character is typed, after the output.
+static void unseen_line(void)
+{
+	struct termios t, quiet;
+	tcgetattr(s, &t);
+	quiet = t;
+	quiet.c_lflag &= ~ECHO;
+	tcsetattr(s, TCSANOW, &quiet);
+	write(m, "\n", 1);
+	until(s, 1);
+	tcsetattr(s, TCSANOW, &t);
 }
 
 int main(void)
@@ -45,36 +70,37 @@ int main(void)
 	if (openpty(&m, &s, 0, 0, 0))
 		return 1;
 	write(s, "hello ", 6);
-	sleep_ms(30);
+	until(m, 6);
 	write(m, "\003", 1);
-	drain("^C");
+	drain("^C", 8);
 	write(m, "typed\003", 6);
-	drain("typed and ^C");
+	drain("typed and ^C", 2);
 	for (int n = 3000; n <= 9000; n += 3000) {
+		unseen_line();
 		fill(n);
 		write(m, "\003", 1);
-		// Likewise what the character does; before it, reading would make room for more.
-		sleep_ms(50);
-		drain("^C");
+		// Before the character has done its work, reading would make room for more.
+		until(s, 0);
+		drain("^C", n < 4095 ? n + 2 : 4097);
 	}
-	fill(3000), tcflush(s, TCOFLUSH), drain("the slave flushes output");
-	fill(9000), tcflush(s, TCOFLUSH), drain("the slave flushes output");
-	fill(9000), tcflush(s, TCIFLUSH), drain("the slave flushes input");
-	fill(3000), tcflush(m, TCOFLUSH), drain("the master flushes output");
-	fill(3000), tcflush(m, TCIFLUSH), drain("the master flushes input");
-	fill(9000), tcflush(m, TCIOFLUSH), drain("the master flushes both");
+	fill(3000), tcflush(s, TCOFLUSH), drain("the slave flushes output", 3000);
+	fill(9000), tcflush(s, TCOFLUSH), drain("the slave flushes output", 4095);
+	fill(9000), tcflush(s, TCIFLUSH), drain("the slave flushes input", 9000);
+	fill(3000), tcflush(m, TCOFLUSH), drain("the master flushes output", 3000);
+	fill(3000), tcflush(m, TCIFLUSH), drain("the master flushes input", 0);
+	fill(9000), tcflush(m, TCIOFLUSH), drain("the master flushes both", 0);
 	V(tcflush(m, 9));
 	char line[100];
-	struct { int fd, queue; const char *what; } flushes[] = {
-		{m, TCOFLUSH, "the master flushes output"}, {m, TCIOFLUSH, "the master flushes both"},
-		{s, TCIFLUSH, "the slave flushes input"}, {s, TCOFLUSH, "the slave flushes output"}};
+	struct { int fd, queue; const char *what; int shown; } flushes[] = {
+		{m, TCOFLUSH, "the master flushes output", 6}, {m, TCIOFLUSH, "the master flushes both", 2},
+		{s, TCIFLUSH, "the slave flushes input", 6}, {s, TCOFLUSH, "the slave flushes output", 6}};
 	for (int i = 0; i < 4; i++) {
 		write(m, "some", 4);
-		sleep_ms(30);
+		until(m, 4);
 		tcflush(flushes[i].fd, flushes[i].queue);
 		write(m, "\n", 1);
 		printf("%s: the slave reads %zd; ", flushes[i].what, read(s, line, sizeof line));
-		drain("the master");
+		drain("the master", flushes[i].shown);
 	}
 	return 0;
 }
