@@ -88,24 +88,32 @@ static inline __attribute__((unused)) long long now_ms(clockid_t clock)
 	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-// Until a thread sleeps, and some time more. Who never does is given up after ten seconds.
-static inline __attribute__((unused)) void asleep(pid_t pid, pid_t tid)
+// The letter that /proc has for a thread's state; 0: there is no such thread.
+static inline __attribute__((unused)) char state_of(pid_t pid, pid_t tid)
 {
 	char path[64], line[256];
 	snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
-	int seen = 0;
-	for (long long until = now_ms(CLOCK_MONOTONIC) + 10000; seen < 2 && now_ms(CLOCK_MONOTONIC) < until;) {
-		int f = open(path, O_RDONLY | O_CLOEXEC);
-		ssize_t n = read(f, line, sizeof line - 1);
-		close(f);
-		if (n <= 0)
+	int f = open(path, O_RDONLY | O_CLOEXEC);
+	if (f < 0)
+		return 0;
+	ssize_t n = read(f, line, sizeof line - 1);
+	close(f);
+	line[n > 0 ? n : 0] = 0;
+	// The name before it may have brackets of its own.
+	char *state = strrchr(line, ')');
+	return state ? state[2] : 0;
+}
+
+// Until a thread sleeps, and some time more. Who never does is given up after ten seconds.
+static inline __attribute__((unused)) void asleep(pid_t pid, pid_t tid)
+{
+	long long until = now_ms(CLOCK_MONOTONIC) + 10000;
+	for (int seen = 0; seen < 2 && now_ms(CLOCK_MONOTONIC) < until;) {
+		char state = state_of(pid, tid);
+		if (!state || state == 'Z')
 			return;
-		line[n] = 0;
-		// The name before the state may have brackets of its own.
-		char *state = strrchr(line, ')');
-		int sleeps = state && strchr("SZX", state[2]);
-		seen = sleeps ? seen + 1 : 0;
-		sleep_ms(sleeps ? 20 : 2);
+		seen = state == 'S' ? seen + 1 : 0;
+		sleep_ms(seen ? 20 : 2);
 	}
 }
 

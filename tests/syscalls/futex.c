@@ -9,21 +9,24 @@ static long fx(uint32_t *u, int op, uint32_t v, const void *t, uint32_t *u2, uin
 	return syscall(SYS_futex, u, op, v, t, u2, v3);
 }
 
-static int woken, begun;
+static int woken, come, begun;
+static pid_t tids[8];
 
 // Says that this thread is about to wait.
 static void begin(void)
 {
+	tids[__atomic_fetch_add(&come, 1, __ATOMIC_SEQ_CST)] = gettid();
 	__atomic_fetch_add(&begun, 1, __ATOMIC_SEQ_CST);
 }
 
-// Until that many threads do, and have had the time to.
+// Until that many threads do.
 static void all_wait(int n)
 {
 	while (__atomic_load_n(&begun, __ATOMIC_SEQ_CST) < n)
 		sleep_ms(5);
-	begun = 0;
-	sleep_ms(100);
+	for (int i = 0; i < n; i++)
+		asleep(getpid(), tids[i]);
+	begun = come = 0;
 }
 
 static void *waiter(void *p)

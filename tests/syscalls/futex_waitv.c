@@ -13,6 +13,8 @@ static long wake(uint32_t *w, int n, int private)
 {
 	return syscall(SYS_futex, w, FUTEX_WAKE | private, n, 0, 0, 0);
 }
+static pid_t waiter;
+// What is to happen once the waiter waits.
 struct later {
 	uint32_t *word;
 	int private, change;
@@ -20,10 +22,14 @@ struct later {
 static void *wakes_later(void *arg)
 {
 	struct later *l = arg;
-	sleep_ms(50);
+	asleep(waiter, waiter);
 	if (l->change)
 		__atomic_store_n(l->word, 1, __ATOMIC_SEQ_CST);
-	return (void *)wake(l->word, 1, l->private);
+	long r;
+	// The value says nothing to who waits only afterwards.
+	while (!(r = wake(l->word, 1, l->private)) && !l->change)
+		sleep_ms(10);
+	return (void *)r;
 }
 static struct timespec in_ms(int clock, int ms)
 {
@@ -41,6 +47,7 @@ static void nothing(int s)
 
 int main()
 {
+	waiter = getpid();
 	for (int n = 0; n < 129; n++)
 		list[n] = (struct futex_waitv){.val = 0, .uaddr = (long)&word[n], .flags = FUTEX_32 | FUTEX_PRIVATE_FLAG};
 	struct timespec t = in_ms(CLOCK_MONOTONIC, 20), past = {1, 0}, bad = {1, 1000000000};

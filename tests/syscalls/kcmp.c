@@ -94,7 +94,7 @@ int main()
 
 	SECTION("a child");
 	pid_t child = begin_child(in_child);
-	sleep_ms(20);
+	asleep(child, child);
 	V(compare(me, child, KCMP_VM, 0, 0));
 	V(compare(me, child, KCMP_FILES, 0, 0));
 	V(compare(me, child, KCMP_FS, 0, 0));

@@ -28,13 +28,26 @@ static void tell(const char *of)
 }
 
 static uint32_t word, second;
-static int begun;
+// Who is about to wait.
+static pid_t waiting;
+static void begin(void)
+{
+	__atomic_store_n(&waiting, gettid(), __ATOMIC_SEQ_CST);
+}
+// Until a thread that has been made does.
+static void waits_now(void)
+{
+	while (!__atomic_load_n(&waiting, __ATOMIC_SEQ_CST))
+		sleep_ms(1);
+	asleep(getpid(), waiting);
+	waiting = 0;
+}
 
 static void *waits(void *p)
 {
 	char name[16];
 	priority((int)(long)p);
-	__atomic_fetch_add(&begun, 1, __ATOMIC_SEQ_CST);
+	begin();
 	fx(&word, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
 	snprintf(name, sizeof name, "%ld", (long)p);
 	note(name);
@@ -47,9 +60,7 @@ static void wake_order(void)
 	int p[6] = { 0, 10, 30, 20, 0, 30 };
 	for (int i = 0; i < 6; i++) {
 		pthread_create(&t[i], 0, waits, (void *)(long)p[i]);
-		while (__atomic_load_n(&begun, __ATOMIC_SEQ_CST) < i + 1)
-			sleep_ms(1);
-		sleep_ms(30);
+		waits_now();
 	}
 	for (int i = 0; i < 6; i++) {
 		V(fx(&word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
@@ -292,6 +303,7 @@ static void *crosses(void *unused)
 	priority(0);
 	fx(&second, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
 	owns = 1;
+	begin();
 	fx(&word, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
 	fx(&word, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0);
 	fx(&second, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0);
@@ -306,9 +318,7 @@ static void deadlock(void)
 	V(fx(&word, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
 	V(fx(&word, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
 	pthread_create(&t, 0, crosses, 0);
-	while (!__atomic_load_n(&owns, __ATOMIC_SEQ_CST))
-		sleep_ms(1);
-	sleep_ms(30);
+	waits_now();
 	V(fx(&second, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
 	V(fx(&second, FUTEX_TRYLOCK_PI_PRIVATE, 0, 0, 0, 0));
 	V(fx(&second, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0));
@@ -320,6 +330,7 @@ static void deadlock(void)
 static void *requeued(void *unused)
 {
 	priority(0);
+	begin();
 	long r = fx(&word, FUTEX_WAIT_REQUEUE_PI_PRIVATE, 0, 0, &second, 0);
 	note(r == 0 && (second & FUTEX_TID_MASK) == (uint32_t)syscall(SYS_gettid) ? "owns" : "what?");
 	fx(&second, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0);
@@ -332,9 +343,10 @@ static void requeue(void)
 	pthread_t t[3];
 	word = second = 0;
 	V(fx(&second, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
 		pthread_create(&t[i], 0, requeued, 0);
-	sleep_ms(60);
+		waits_now();
+	}
 	V(fx(&word, FUTEX_CMP_REQUEUE_PI_PRIVATE, 1, (void *)10, &second, 1));
 	V(fx(&word, FUTEX_CMP_REQUEUE_PI_PRIVATE, 1, (void *)10, &second, 0));
 	note("unlock");

@@ -140,10 +140,10 @@ static void waits_for_events(void)
 		pid_t child = fork();
 		if (!child) {
 			struct epoll_event e;
-			int n = epoll_wait(epoll_create1(0), &e, 1, stops ? 5000 : 300);
+			int n = epoll_wait(epoll_create1(0), &e, 1, stops ? 5000 : 1000);
 			_exit(n < 0 ? errno : 100 + n);
 		}
-		sleep_ms(100);
+		asleep(child, child);
 		if (stops) {
 			kill(child, SIGSTOP);
 			waitpid(child, 0, WUNTRACED);
@@ -161,7 +161,7 @@ static char stack[65536] __attribute__((aligned(16)));
 static uint32_t child_tid;
 static int ends(void *how)
 {
-	struct timespec t = {0, 100000000};
+	struct timespec t = {0, 500000000};
 	nanosleep(&t, 0);
 	if (how)
 		execl(self, self, "ends", NULL);
@@ -326,8 +326,9 @@ static void rights(void)
 	waitpid(other, 0, 0);
 }
 static uint32_t words[2];
-static void *waits_for_word(void *unused)
+static void *waits_for_word(void *tid)
 {
+	__atomic_store_n((pid_t *)tid, gettid(), __ATOMIC_SEQ_CST);
 	futex(words, FUTEX_WAIT_PRIVATE, 0, &soon, 0, 0);
 	return 0;
 }
@@ -338,9 +339,14 @@ static void futexes(void)
 	V(futex(words, FUTEX_CMP_REQUEUE_PI, 1, 0, words, 0));
 	V(futex(words, FUTEX_CMP_REQUEUE, 1, 0, words + 1, 5));
 	pthread_t t[4];
+	pid_t tids[4] = {0};
 	for (int i = 0; i < 4; i++)
-		pthread_create(&t[i], 0, waits_for_word, 0);
-	sleep_ms(50);
+		pthread_create(&t[i], 0, waits_for_word, &tids[i]);
+	for (int i = 0; i < 4; i++) {
+		while (!__atomic_load_n(&tids[i], __ATOMIC_SEQ_CST))
+			sleep_ms(1);
+		asleep(getpid(), tids[i]);
+	}
 	// None, and so one.
 	V(futex(words, FUTEX_WAKE_OP_PRIVATE, 0, 0, words + 1, FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 9)));
 	V(futex(words, FUTEX_WAKE_PRIVATE, -1, 0, 0, 0));
@@ -365,6 +371,12 @@ static void *wants_zero(void *unused)
 	has += 100;
 	return 0;
 }
+// Until a semaphore has that value, or so many wait for it.
+static void until(int command, int count)
+{
+	for (int i = 0; i < 5000 && semctl(set, 0, command) != count; i++)
+		sleep_ms(1);
+}
 static void queues(void)
 {
 	int q = msgget(IPC_PRIVATE, 0600);
@@ -384,10 +396,10 @@ static void queues(void)
 	for (long i = 0; i < 20; i++)
 		pthread_create(&t[i], 0, takes, (void *)(1 + i % 3));
 	semctl(set, 0, SETVAL, 0);
-	sleep_ms(50);
+	until(GETNCNT, 20);
 	P(semctl(set, 0, GETNCNT));
 	semctl(set, 0, SETVAL, 5);
-	sleep_ms(50);
+	until(GETVAL, 0);
 	P(semctl(set, 0, GETVAL));
 	semctl(set, 0, SETVAL, 100);
 	for (int i = 0; i < 20; i++)
@@ -397,9 +409,9 @@ static void queues(void)
 	semctl(set, 0, SETVAL, 1);
 	for (int i = 0; i < 2; i++)
 		pthread_create(&t[i], 0, wants_zero, 0);
-	sleep_ms(50);
+	until(GETZCNT, 2);
 	pthread_create(&t[2], 0, takes, (void *)2);
-	sleep_ms(50);
+	until(GETNCNT, 1);
 	struct sembuf o = {0, 1, 0};
 	V(semop(set, &o, 1));
 	for (int i = 0; i < 3; i++)
