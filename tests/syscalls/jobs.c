@@ -304,9 +304,11 @@ int main(int argc, char **argv)
 	kill(c, SIGSTOP);
 	became("first", c, WUNTRACED);
 	kill(c, SIGCONT);
-	sleep_ms(30);
+	while (state_of(c, c) != 'S')
+		sleep_ms(1);
 	kill(c, SIGSTOP);
-	sleep_ms(30);
+	while (state_of(c, c) != 'T')
+		sleep_ms(1);
 	became("then", c, WUNTRACED | WCONTINUED | WNOHANG);
 	became("and", c, WUNTRACED | WCONTINUED | WNOHANG);
 	kill(c, SIGKILL);

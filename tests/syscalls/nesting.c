@@ -321,7 +321,7 @@ static void nowhere(void)
 	r.rip = 0;
 	V(ptrace(PTRACE_SETREGS, child, 0, &r));
 	V(ptrace(PTRACE_CONT, child, 0, 0));
-	sleep_ms(20);
+	asleep(child, child);
 	V(kill(child, SIGWINCH));
 	for (int i = 0; i < 2; i++) {
 		waitpid(child, &status, 0);

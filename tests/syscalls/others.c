@@ -70,7 +70,7 @@ static void deadlock(void)
 		_exit(fcntl(fd, F_SETLKW, &first) == 0 ? 7 : 1);
 	}
 	read(at[0], &c, 1);
-	usleep(100000);
+	asleep(child, child);
 	V(fcntl(fd, F_SETLKW, &second));
 	first.l_type = F_UNLCK;
 	V(fcntl(fd, F_SETLK, &first));
@@ -100,11 +100,14 @@ static void exclusive(void)
 		}
 	for (int n = 0; n < MANY; n++)
 		read(said[0], &c, 1);
-	usleep(200000);
+	for (int n = 0; n < MANY; n++)
+		asleep(children[n], children[n]);
 	fcntl(said[0], F_SETFL, O_NONBLOCK);
 	for (int n = 0; n < MANY; n++) {
 		int told = 0;
 		write(fds[1], "x", 1);
+		// One, and then no other.
+		poll(&(struct pollfd){said[0], POLLIN, 0}, 1, 5000);
 		usleep(100000);
 		while (read(said[0], &c, 1) == 1)
 			told += c == 'w';

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "case.h"
 
 static void say(const char *what, long got)
 {
@@ -311,17 +312,18 @@ static void events(const char *self)
 
 static void attached(void)
 {
-	int to[2];
-	if (pipe(to))
+	int to[2], back[2];
+	if (pipe(to) || pipe(back))
 		return;
 	pid_t pid = fork();
 	if (pid == 0) {
 		char c;
-		struct timespec t = { 0, 300000000 };
+		struct timespec t = { 1, 0 };
 		say("child: read", read(to[0], &c, 1));
 		say("child: sleep", nanosleep(&t, NULL));
 		fflush(stdout);
-		pause();
+		if (write(back[1], "x", 1) == 1)
+			pause();
 		_exit(0);
 	}
 	say("self", pt(PTRACE_ATTACH, getpid(), 0, 0));
@@ -359,11 +361,14 @@ static void attached(void)
 		return;
 	pt(PTRACE_CONT, pid, 0, SIGCONT);
 	// In the middle of its sleep, which goes on.
-	usleep(100000);
+	asleep(pid, pid);
 	pt(PTRACE_INTERRUPT, pid, 0, 0);
 	wait_for("interrupted", pid, 0);
 	pt(PTRACE_CONT, pid, 0, 0);
-	usleep(400000);
+	char c;
+	if (read(back[0], &c, 1) != 1)
+		return;
+	asleep(pid, pid);
 	pt(PTRACE_INTERRUPT, pid, 0, 0);
 	wait_for("interrupted", pid, 0);
 	// A signal is for who stopped for one.
@@ -373,6 +378,8 @@ static void attached(void)
 	wait_for("end", pid, 0);
 	close(to[0]);
 	close(to[1]);
+	close(back[0]);
+	close(back[1]);
 }
 
 // Those whom it traces are let go with a tracer, or end with it.

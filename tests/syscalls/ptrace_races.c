@@ -21,6 +21,7 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "case.h"
 
 static void say(const char *what, long got)
 {
@@ -198,16 +199,21 @@ static void group(void)
 		pause();
 		_exit(0);
 	}
-	usleep(100000);
 	pid_t tids[3] = { pid };
-	int count = 0, status;
+	int count, status;
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/task", pid);
-	DIR *dir = opendir(path);
-	for (struct dirent *e; (e = readdir(dir)) && count < 3;)
-		if (e->d_name[0] != '.')
-			tids[count++] = atoi(e->d_name);
-	closedir(dir);
+	do {
+		usleep(1000);
+		count = 0;
+		DIR *dir = opendir(path);
+		for (struct dirent *e; (e = readdir(dir)) && count < 3;)
+			if (e->d_name[0] != '.')
+				tids[count++] = atoi(e->d_name);
+		closedir(dir);
+	} while (count < 3);
+	for (int n = 0; n < 3; n++)
+		asleep(pid, tids[n]);
 	for (int n = 0; n < 3; n++)
 		say("seize", pt(PTRACE_SEIZE, tids[n], 0, 0));
 	pt(PTRACE_INTERRUPT, tids[2], 0, 0);
@@ -242,6 +248,22 @@ static void *execs(void *p)
 	return p;
 }
 
+// Until that has happened, and it pauses.
+static void has_execed(pid_t pid)
+{
+	char path[64], line[4096];
+	snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+	for (;;) {
+		int fd = open(path, O_RDONLY);
+		ssize_t n = read(fd, line, sizeof line);
+		close(fd);
+		if (n >= 6 && !memcmp(line + n - 6, "pause", 6))
+			break;
+		usleep(1000);
+	}
+	asleep(pid, pid);
+}
+
 // Only the first thread is traced, and another one execs.
 static void other_execs(void)
 {
@@ -253,7 +275,7 @@ static void other_execs(void)
 		pause();
 		_exit(0);
 	}
-	usleep(200000);
+	has_execed(pid);
 	int status;
 	say("not traced", pt(PTRACE_INTERRUPT, pid, 0, 0));
 	kill(pid, SIGSTOP);
@@ -283,7 +305,7 @@ static void memory_of(void)
 	say("pread", pread(fd, &c, 1, (off_t)(intptr_t)memory_of));
 	if (write(to[1], "x", 1) != 1)
 		return;
-	usleep(200000);
+	has_execed(pid);
 	say("pread", pread(fd, &c, 1, (off_t)(intptr_t)memory_of));
 	say("pwrite", pwrite(fd, &c, 1, (off_t)(intptr_t)memory_of));
 	close(fd);
