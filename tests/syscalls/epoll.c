@@ -33,7 +33,7 @@ static int woken;
 static void *waiter(void *p)
 {
 	struct epoll_event e;
-	if (epoll_wait((int)(long)p, &e, 1, 300) == 1)
+	if (epoll_wait((int)(long)p, &e, 1, 2000) == 1)
 		__atomic_fetch_add(&woken, 1, __ATOMIC_SEQ_CST);
 	return 0;
 }

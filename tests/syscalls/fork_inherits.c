@@ -267,29 +267,32 @@ static void *forks(void *arg) {
     return NULL;
 }
 static volatile int stop;
-static long counter[2];
-static void *counts(void *arg) { long *c = arg; while (!stop) (*c)++; return NULL; }
+static volatile long counter[2];
+static void *counts(void *arg) { volatile long *c = arg; while (!stop) (*c)++; return NULL; }
 
 static void threads(void) {
     pthread_t t, others[2];
     pthread_create(&t, NULL, forks, NULL);
     pthread_join(t, NULL);
-    for (int i = 0; i < 2; i++) pthread_create(&others[i], NULL, counts, &counter[i]);
+    for (int i = 0; i < 2; i++) pthread_create(&others[i], NULL, counts, (void *)&counter[i]);
+    while (!counter[0] || !counter[1]) usleep(1000);
     for (int i = 0; i < 20; i++) {
         int pid = fork();
         if (pid == 0) {
             // Nobody counts here.
-            long a = ((volatile long *)counter)[0];
+            long a = counter[0];
             for (volatile int k = 0; k < 100000; k++) ;
-            _exit(((volatile long *)counter)[0] != a);
+            _exit(counter[0] != a);
         }
         int status;
         waitpid(pid, &status, 0);
         if (status) printf("somebody counts in the child\n");
     }
+    long seen[2] = {counter[0], counter[1]};
+    for (int i = 0; i < 5000 && (counter[0] == seen[0] || counter[1] == seen[1]); i++) usleep(1000);
+    printf("threads went on: %d\n", counter[0] > seen[0] && counter[1] > seen[1]);
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
-    printf("threads went on: %d\n", counter[0] > 0 && counter[1] > 0);
 }
 
 static void calls(void) {
