@@ -103,7 +103,10 @@ int main(void)
 	SECTION("inotify");
 	int i = inotify_init();
 	show(i, "inotify", NULL);
-	V(inotify_add_watch(i, "/tmp", IN_CREATE | IN_ONESHOT));
+	// One where nobody else makes anything.
+	char quiet[] = "/tmp/fdinfoXXXXXX";
+	V(mkdtemp(quiet) == quiet);
+	V(inotify_add_watch(i, quiet, IN_CREATE | IN_ONESHOT));
 	V(inotify_add_watch(i, "/", IN_ALL_EVENTS | IN_EXCL_UNLINK));
 	char name[64], text[4096];
 	snprintf(name, sizeof name, "/proc/self/fdinfo/%d", i);
@@ -115,6 +118,7 @@ int main(void)
 		int got = sscanf(at, "inotify wd:%x ino:%lx sdev:%lx mask:%x ignored_mask:0 ", &wd, &ino, &dev, &mask);
 		printf("%d: %u %#x\n", got, wd, mask);
 	}
+	rmdir(quiet);
 
 	SECTION("pidfd");
 	pid_t c = fork();

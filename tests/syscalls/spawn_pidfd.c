@@ -75,7 +75,7 @@ int main(void)
 	result("zero", pidfd_open(0, 0));
 	result("flags", pidfd_open(getpid(), 1));
 
-	pid_t pid = start("0.1");
+	pid_t pid = start("1");
 	int fd = pidfd_open(pid, 0);
 	printf("close on exec: %d\n", fcntl(fd, F_GETFD));
 	printf("not yet: %d\n", ready(fd, 0));

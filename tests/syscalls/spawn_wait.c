@@ -197,7 +197,7 @@ int main(int argc, char **argv)
 	result("waitid bad kind", waitid(99, 0, &i, WEXITED));
 
 	// WNOHANG before and after the end, WNOWAIT.
-	pid_t pid = start("sleep", "150");
+	pid_t pid = start("sleep", "1000");
 	printf("not yet: %d\n", waitpid(pid, &status, WNOHANG));
 	memset(&i, 0xff, sizeof i);
 	r = waitid(P_PID, pid, &i, WEXITED | WNOHANG);

@@ -403,6 +403,7 @@ int main(void)
 		quiet += i % 3 == 2 ? !(r < 0 && errno == ECONNRESET) : r != 0;
 		close(s);
 	}
-	printf("not heard of: %d\n", quiet);
+	// Likewise.
+	printf("heard of: %d\n", quiet < 10);
 	return 0;
 }

@@ -13,6 +13,12 @@ static void wait_for(int fd, int what)
 	int r = poll(&p, 1, 2000);
 	printf("wait %d %x\n", r, p.revents);
 }
+// Until an answer to what was sent says that nobody takes it.
+static void refused(int fd)
+{
+	struct pollfd p = {fd, 0};
+	poll(&p, 1, 2000);
+}
 static int sock(int fam, struct sockaddr_storage *a, socklen_t *len, int flags)
 {
 	int s = socket(fam, SOCK_DGRAM | flags, 0);
@@ -120,17 +126,17 @@ int main(void)
 		s1 = sock(fams[f], &from, &len, 0);
 		V(connect(s1, (void *)&a2, l2));
 		V(send(s1, "x", 1, 0));
-		sleep_ms(20);
+		refused(s1);
 		V(recv(s1, b, 1, MSG_DONTWAIT));
 		V(recv(s1, b, 1, MSG_DONTWAIT));
 		V(send(s1, "x", 1, 0));
-		sleep_ms(20);
+		refused(s1);
 		int e;
 		len = sizeof e;
 		V(getsockopt(s1, SOL_SOCKET, SO_ERROR, &e, &len));
 		P(e);
 		V(send(s1, "x", 1, 0));
-		sleep_ms(20);
+		refused(s1);
 		V(send(s1, "x", 1, 0));
 		if (!f) {
 			set(s1, IPPROTO_IP, IP_RECVERR, 1);
