@@ -89,6 +89,7 @@ const MEASURING: &[&str] = &[
     "polling",
     "priorities",
     "pty",
+    "real_time",
     "spawn_vfork",
     "spawn_wait",
     "timers_fast",
