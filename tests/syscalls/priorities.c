@@ -302,7 +302,6 @@ static void *crosses(void *unused)
 {
 	priority(0);
 	fx(&second, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
-	owns = 1;
 	begin();
 	fx(&word, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0);
 	fx(&word, FUTEX_UNLOCK_PI_PRIVATE, 0, 0, 0, 0);
@@ -313,7 +312,6 @@ static void *crosses(void *unused)
 static void deadlock(void)
 {
 	pthread_t t;
-	owns = 0;
 	word = second = 0;
 	V(fx(&word, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
 	V(fx(&word, FUTEX_LOCK_PI_PRIVATE, 0, 0, 0, 0));
