@@ -2,6 +2,7 @@
 # that may not be dumped, or onto what is no plain file; what the parent and the shell are told; memory that was never touched is a hole.
 # needs: gcc libc6-dev gdb python3
 cat > crash.c <<'P'
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,21 @@ static char secret[] = "only in memory";
 static char *reserved, *shared;
 static void *wait_here(void *p) { pause(); return p; }
 static int fall(struct node *n) { int sum = 0; for (;; n = n->next) sum += n->value; return sum; }
+static int asleep(void)
+{
+	int n = 0;
+	DIR *tasks = opendir("/proc/self/task");
+	for (struct dirent *e; (e = readdir(tasks));) {
+		char path[300], state = 0;
+		snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+		FILE *f = fopen(path, "r");
+		if (!f) continue;
+		if (fscanf(f, "%*d (%*[^)]) %c", &state) == 1 && state == 'S') n++;
+		fclose(f);
+	}
+	closedir(tasks);
+	return n;
+}
 int main(int argc, char **argv)
 {
 	pthread_t t;
@@ -30,7 +46,7 @@ int main(int argc, char **argv)
 	char *sparse = mmap(NULL, 1L << 26, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	strcpy(sparse + (1L << 25), "far away");
 	char *heap = strdup("on the heap");
-	usleep(20000);
+	while (asleep() < 2) usleep(1000);
 	if (argc > 1 && !strcmp(argv[1], "abort")) abort();
 	if (argc > 1 && !strcmp(argv[1], "hidden")) prctl(PR_SET_DUMPABLE, 0);
 	return fall(&last) + heap[0];

@@ -10,24 +10,27 @@ until_shows() {
 }
 $tmux new-session -d -s one -n first -x 80 -y 24 "PS1='> ' exec dash"
 $tmux set-option -g automatic-rename off
-until_shows one '^>'
+# The shell has asked for its next line before that is typed, which the terminal would echo ahead of the prompt, and before the screen is compared.
+until_shows one '^>$'
 $tmux send-keys -t one 'echo $((6*7)) done' Enter
 until_shows one '^42 done'
+until_shows one '^>$'
 $tmux send-keys -t one 'stty size' Enter
 until_shows one '^24 80\|^23 80'
+until_shows one '^>$'
 $tmux capture-pane -p -t one | grep .
 $tmux split-window -t one -h "PS1='% ' exec dash"
 $tmux list-panes -t one -F '#{pane_index} #{pane_width}x#{pane_height}'
-until_shows one '^%'
+until_shows one '^%$'
 $tmux send-keys -t one 'stty size; seq 100' Enter
 until_shows one '^100'
+until_shows one '^%$'
 $tmux capture-pane -p -S - -t one | grep -c .
 $tmux send-keys -t one 'echo sleeping; sleep 50' Enter
 until_shows one '^sleeping'
 for _ in $(seq 200); do [ "$($tmux display-message -p -t one '#{pane_current_command}')" = sleep ] && break; sleep 0.05; done
 $tmux list-panes -t one -F '#{pane_index} #{pane_current_command}'
 $tmux send-keys -t one C-c
-# The shell is asked for its next line before that is typed: the terminal would echo it ahead of the prompt.
 until_shows one '^%$'
 $tmux send-keys -t one 'echo "after $?"' Enter
 until_shows one '^after 130'
