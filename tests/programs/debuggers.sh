@@ -13,7 +13,7 @@ struct node { int value; struct node *next; };
 int fall(struct node *n) { int s = 0; for (;; n = n->next) s += n->value; return s; }
 int main(int argc, char **argv)
 {
-	if (argc > 2) { volatile int go = 1; while (go) usleep(1000); }
+	if (argc > 2) { puts("waits"); fflush(stdout); volatile int go = 1; while (go) usleep(1000); }
 	pthread_t t[3];
 	for (long i = 0; i < 3; i++) pthread_create(&t[i], NULL, work, (void *)(i + 1));
 	for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
@@ -106,13 +106,14 @@ echo "-- gdb"
 gdb -q -batch -x breaks.gdb ./threads 2>&1 | grep -E '^(n|status|\[Inferior)' | plain; cat out
 gdb -q -batch -x steps.gdb ./threads 2>&1 | grep -E '^(\$|Value|#0|\[Inf)|hit Temp' | plain | sed -E 's/Thread [0-9]+/Thread N/; s/[(]n=[0-9][)]/(n)/; s/Value returned is .* = [0-9]+/value/'; cat out
 gdb -q -batch -x crash.gdb ./threads 2>&1 | grep -E '^(#|Thread|Program|\$|cs|ss)' | plain
-./threads a b > /dev/null & p=$!
-sleep 0.2
+./threads a b > said & p=$!
+until grep -q waits said; do sleep 0.01; done
 gdb -q -batch -ex 'set debuginfod enabled off' -p $p -ex 'bt -1' -ex 'up-silently 100' -ex 'print argc' -ex 'print go = 0' -ex detach 2>&1 | grep -E '^(#[0-9]+ .*main|\$)' | sed -E 's/#[0-9]+/#N/; s/0x[0-9a-f]+/ADDR/g'
-wait $p 2> /dev/null; echo "status $?"
-sleep 5 & p=$!
-sleep 0.2
-gcore -o core $p > /dev/null 2>&1; head -c 4 core.$p | od -c | head -1; grep -h -E 'State|TracerPid' /proc/$p/status
+wait $p 2> /dev/null; echo "status $?"; rm said
+sleep 60 & p=$!
+asleep() { until grep -q 'State:.*sleeping' /proc/$p/status; do sleep 0.01; done; }
+until grep -qx sleep /proc/$p/comm; do sleep 0.01; done; asleep
+gcore -o core $p > /dev/null 2>&1; head -c 4 core.$p | od -c | head -1; asleep; grep -h -E 'State|TracerPid' /proc/$p/status
 kill $p; wait $p 2> /dev/null; echo "status $?"
 echo "-- sanitizer"
 ./leak; echo "status $?"

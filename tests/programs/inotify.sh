@@ -28,8 +28,9 @@ while True:
 w.terminate()
 print(w.wait())
 
-w = subprocess.Popen(["inotifywait", "-q", "-e", "close_write", "d/a"], stdout=subprocess.PIPE)
-time.sleep(0.3)
+w = subprocess.Popen(["inotifywait", "-e", "close_write", "d/a"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+while b"established" not in w.stderr.readline():
+    pass
 subprocess.run(["cp", "/etc/hostname", "d/a"])
 print(line(w), w.wait())
 

@@ -56,18 +56,22 @@ for test in oltp_read_write oltp_read_only; do
 		grep -E '^(Creating|Dropping)|transactions:|reconnects' "$DIR/$step" | sed 's/(.*//' | sort
 	done
 done
-# Two that wait for each other's rows: one of them is told.
-$here sbtest -e "begin; update t set text = 1 where n = 1; do sleep(0.3); update t set text = 1 where n = 2; commit" > "$DIR/a" 2>&1 &
+# Two that wait for each other's rows: one of them is told. Each says by a lock of a name that it has its first.
+$here sbtest <<SQL
+delimiter //
+create procedure until_locked(name text) while is_used_lock(name) is null do do sleep(0.01); end while //
+SQL
+$here sbtest -e "begin; update t set text = 1 where n = 1; do get_lock('one', 0); call until_locked('two'); update t set text = 1 where n = 2; commit" > "$DIR/a" 2>&1 &
 first=$!
-$here sbtest -e "begin; update t set text = 2 where n = 2; do sleep(0.3); update t set text = 2 where n = 1; commit" > "$DIR/b" 2>&1 &
+$here sbtest -e "begin; update t set text = 2 where n = 2; do get_lock('two', 0); call until_locked('one'); update t set text = 2 where n = 1; commit" > "$DIR/b" 2>&1 &
 wait "$first" || true
 wait "$!" || true
 grep -h -o '^ERROR 1213' "$DIR/a" "$DIR/b"
 # Killed in a transaction that is open, after one that is committed.
 $here sbtest -e "insert into t values (10001, 'kept')"
-$here sbtest -e "begin; insert into t values (10002, 'lost'); update t set text = 'lost' where n < 1000; do sleep(20)" > "$DIR/c" 2>&1 &
+$here sbtest -e "begin; insert into t values (10002, 'lost'); update t set text = 'lost' where n < 1000; do get_lock('lost', 0); do sleep(20)" > "$DIR/c" 2>&1 &
 client=$!
-sleep 0.5
+$here sbtest -e "call until_locked('lost')"
 kill -KILL "$server"
 wait "$server" || echo "killed: $?"
 wait "$client" || echo "ended: $?"

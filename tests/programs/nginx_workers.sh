@@ -60,10 +60,10 @@ curl -s "$url/page" | md5sum
 # Logs are opened anew by all.
 mv $run/access.log $run/access.old
 kill -USR1 "$server"
-for _ in $(seq 200); do [ -e $run/access.log ] && break; sleep 0.05; done
-sleep 0.3
+anew() { for w in $(workers); do links=$(ls -l "${w%status}fd") && [[ $links == *access.log* && $links != *access.old* ]] || return 1; done; }
+for _ in $(seq 200); do anew && break; sleep 0.05; done
 for _ in 1 2 3 4 5; do curl -s -o /dev/null "$url/page"; done
-sleep 0.2
+for _ in $(seq 200); do [ "$(grep -c . $run/access.log)" = 5 ] && break; sleep 0.05; done
 grep -c . $run/access.log
 kill -QUIT "$server"
 wait "$server"

@@ -30,10 +30,11 @@ SQL
 pgbench --initialize --quiet 2> log.init
 pgbench --client=4 --jobs=2 --transactions=100 2>&1 | grep -E '^(scaling|number of (clients|transactions|failed))'
 psql --no-psqlrc --tuples-only --no-align --command='select count(*) from pgbench_history'
-# Two that wait for each other's rows: one of them is told.
-psql --no-psqlrc --quiet --command='begin; update t set text = 1 where n = 1; select pg_sleep(0.5); update t set text = 1 where n = 2' > a 2>&1 &
+# Two that wait for each other's rows: one of them is told. Each says by a lock of a number that it has its first.
+until_locked() { echo "do 'begin while not exists (select from pg_locks where locktype = ''advisory'' and objid = $1) loop perform pg_sleep(0.01); end loop; end'"; }
+psql --no-psqlrc --quiet --command="begin; update t set text = 1 where n = 1; select pg_advisory_lock(1); $(until_locked 2); update t set text = 1 where n = 2" > a 2>&1 &
 first=$!
-psql --no-psqlrc --quiet --command='begin; update t set text = 2 where n = 2; select pg_sleep(0.5); update t set text = 2 where n = 1' > b 2>&1 &
+psql --no-psqlrc --quiet --command="begin; update t set text = 2 where n = 2; select pg_advisory_lock(2); $(until_locked 1); update t set text = 2 where n = 1" > b 2>&1 &
 wait "$first" || true
 wait "$!" || true
 grep -h '^ERROR' a b

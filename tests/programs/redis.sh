@@ -38,13 +38,13 @@ sleep 0.3
 $cli rpush queue item
 wait "$waiter"
 cat "$DIR/popped"
-timeout 5 redis-cli -p "$PORT" subscribe news > "$DIR/heard" &
+timeout 60 redis-cli -p "$PORT" subscribe news > "$DIR/heard" &
 listener=$!
 for _ in $(seq 100); do
 	test "$($cli publish news hi)" = 1 && break
 	sleep 0.05
 done
-sleep 0.2
+for _ in $(seq 100); do grep -q hi "$DIR/heard" && break; sleep 0.05; done
 kill "$listener"
 wait "$listener" || true
 grep -c hi "$DIR/heard"
