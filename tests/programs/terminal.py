@@ -19,7 +19,7 @@ import sys
 import termios
 import time
 
-LIMIT = 20
+LIMIT = 60
 
 
 def resize(fd, rows, columns):
@@ -48,17 +48,19 @@ def until(fd, pattern, shown):
 def main():
     with open(sys.argv[1], encoding="utf-8") as f:
         steps = ast.literal_eval(f.read())
+    looked_at, seen = os.pipe()
     pid, fd = pty.fork()
     if pid == 0:
         resize(0, 24, 80)
+        # The program changes the terminal's settings: not before they were looked at.
+        os.read(looked_at, 1)
         os.execvp(sys.argv[2], sys.argv[2:])
-    before = None
+    before = termios.tcgetattr(fd)
+    os.write(seen, b"x")
     for typed, awaited in steps:
         if isinstance(typed, tuple):
             resize(fd, *typed)
             continue
-        if before is None:
-            before = termios.tcgetattr(fd)
         if "\x03" in typed:
             # A person takes longer than a program from its last output to its wait.
             # An interrupt in between is missed by readline, on Linux too (3 of 60 runs
