@@ -49,6 +49,7 @@ for kind in prefork event; do
 	apache2 -f "$PWD/conf.$kind" -k graceful
 	wait "$client"
 	cat under
+	for _ in $(seq 400); do [ "$(grep -c 'resuming normal operations' error.log)" = 2 ] && break; sleep 0.05; done
 	kill -KILL "$(basename "$(dirname "$(workers | head -1)")")"
 	load -n 100 -c 1 "$url/page" | head -1
 	apache2 -f "$PWD/conf.$kind" -k graceful-stop

@@ -31,7 +31,7 @@ read -r first second <<< 'alpha beta gamma'; echo "$first|$second"
 read -r -n 3 three <<< abcdef; echo "$three"
 read -r -d ';' part <<< 'x y;z'; echo "$part"
 IFS=, read -ra fields <<< 'p,q,r'; echo "${#fields[@]} ${fields[1]}"
-read -r -t 0.01 none < /dev/null; echo "read gave $?"
+read -r -t 5 none < /dev/null; echo "read gave $?"
 read -r -N 4 exact < input; echo "$exact"
 cat_() { while IFS= read -r l || [[ -n $l ]]; do printf '%s\n' "$l"; done; }
 cat_ <<HERE

@@ -13,11 +13,11 @@ for signal in KILL SEGV TERM PIPE; do
     status $RUN sh -c "kill -$signal \$\$"
 done
 # Ended from outside, and told so.
-$RUN sleep 30 &
-sleep 0.4
+$RUN sh -c 'echo > begun; exec sleep 30' &
+until [ -e begun ]; do sleep 0.05; done
 kill -TERM $!
 wait $! || echo "status $?"
-sleep 1.5 | $RUN bash -c 'trap "echo told; exit 3" USR1; echo > ready; for i in {1..100}; do read -r -t 0.05 || true; done' &
+sleep 5 | $RUN bash -c 'trap "echo told; exit 3" USR1; echo > ready; for i in {1..100}; do read -r -t 0.05 || true; done' &
 for _ in {1..100}; do [ -e ready ] && break; sleep 0.05; done
 kill -USR1 $!
 wait $! || echo "status $?"

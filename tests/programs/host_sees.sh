@@ -14,7 +14,7 @@ echo first > shared
 $RUN perl -e '
     $| = 1; open my $f, "<", "shared"; print scalar <$f>; print "ready\n";
     for (1 .. 200) { my $l = <$f>; if (defined $l) { print "then $l"; last } seek $f, 0, 1; select undef, undef, undef, 0.05 }
-    for (1 .. 200) { last if -e "made"; select undef, undef, undef, 0.05 } print -s "made", "\n";
+    for (1 .. 200) { last if -s "made"; select undef, undef, undef, 0.05 } print -s "made", "\n";
     for (1 .. 200) { last if !-e "gone"; select undef, undef, undef, 0.05 } print -e "gone" ? "still\n" : "gone\n";
     for (1 .. 200) { open my $g, "<", "replaced"; my $l = <$g>; if ($l eq "new\n") { print "replaced\n"; last } select undef, undef, undef, 0.05 }
     open my $h, "<", "old"; print scalar <$h>; print join(" ", sort glob "dir/*"), "\n";

@@ -26,21 +26,21 @@ path = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM); path.bind("socket-of-o
 name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); name.bind("\0ours-%d" % port)
 none = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 mine = {os.readlink("/proc/self/fd/" + f)[8:-1] for f in os.listdir("/proc/self/fd") if os.path.lexists("/proc/self/fd/" + f) and os.readlink("/proc/self/fd/" + f).startswith("socket:[")}
-other = "%04X" % client.getsockname()[1]
+own, other = (":%04X" % s.getsockname()[1] for s in (four, client))
 for f in ["tcp", "tcp6", "udp", "udp6"]:
     rows = []
     for l in open("/proc/net/" + f).read().split("\n")[1:]:
         w = l.split()
         if len(w) > 9 and w[9] in mine:
-            rows.append(" ".join(w[1:9]).replace(other, "PORT") + " %d columns" % len(w))
+            rows.append(" ".join(w[1:9]).replace(own, ":OWN").replace(other, ":OTHER") + " %d columns" % len(w))
     print(f, *sorted(rows), sep="\n  ")
 for l in open("/proc/net/unix"):
     w = l.split()
     if w[6] in mine:
-        print("unix", *w[1:6], *w[7:])
+        print("unix", *w[1:6], *(name.replace(str(port), "OWN") for name in w[7:]))
 sys.stdout.flush()
 for c in ["netstat -ltn | grep -c ':%d .*LISTEN'", "netstat -tn | grep -c ':%d .*ESTABLISHED'", "netstat -uln | grep -c ':%d '", "netstat -xl | grep -c socket-of-ours", "lsof -nP -iTCP:%d -sTCP:LISTEN | grep -c LISTEN", "lsof -nP -iUDP:%d | grep -c UDP"]:
     os.system((c % port if "%d" in c else c) + " 2>&1")
 S
 P
-$RUN sh show.sh 47113; echo $?
+$RUN sh show.sh "$PORT"; echo $?

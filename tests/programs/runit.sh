@@ -39,9 +39,12 @@ plain() { sed -E 's/\(pid [0-9]+\)/(pid)/g; s/[0-9]+s/N s/g'; }
 until_() { for _ in $(seq 400); do "$@" && return; sleep 0.05; done; echo "never: $*"; }
 runsvdir -P services 2> errors &
 server=$!
-for s in a a/log b; do until_ test -p services/$s/supervise/ok; done
+is_there() { sv status $1 | grep -q '^\(run\|down\|finish\):'; }
+for s in a a/log b; do until_ is_there $s; done
 for s in a b; do sv -w 20 start $s | plain; done
 until_ grep -q ready ready
+started() { [ "$(grep -c started logged/current)" = $1 ]; }
+until_ started 1
 first=$(cat services/a/supervise/pid)
 kill -KILL "$first"
 another() { p=$(cat services/a/supervise/pid); [ -n "$p" ] && [ "$p" != "$first" ]; }
@@ -55,6 +58,7 @@ paused() { sv status b | grep -q paused; }
 until_ paused
 sv status b | plain
 sv cont b
+until_ started 2
 for s in a b; do sv -w 20 stop $s | plain; done
 logged() { [ "$(grep -c finished logged/current)" = 2 ]; }
 until_ logged

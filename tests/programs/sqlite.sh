@@ -63,6 +63,10 @@ head -c 5000 /dev/urandom > broken; s broken 'select * from t'; rm broken
 
 # Killed in the middle of a transaction, with a hot journal left behind: recovered.
 mkfifo feed
+locked() {
+    for f in "$1"*; do if grep -q ":$(stat -c %i "$f") " /proc/locks; then return 0; fi; done
+    return 1
+}
 killed() {
     $RUN sqlite3 "$1" < feed > killed.out 2>&1 &
     pid=$!
@@ -71,6 +75,8 @@ killed() {
     until grep -q ready killed.out; do sleep 0.02; done
     kill -KILL $pid
     wait $pid 2> /dev/null || true
+    # What the supervisor had started ends with it, if not at once, and has the locks until then.
+    while locked "$1"; do sleep 0.02; done
     exec 9>&-
     rm killed.out
 }

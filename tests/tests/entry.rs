@@ -28,7 +28,7 @@ const NOTHING_NEW: u64 = 30_000;
 /// Instructions of the program's trampolines, at least: of `by_mov` the MOV, seven for the flags, three that read
 /// and the jump back; of `by_following` two that enter, what was moved and the jump back.
 const IN_TRAMPOLINES: usize = 16;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 fn main() {
     let trials = vec![
