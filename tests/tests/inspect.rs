@@ -23,7 +23,6 @@ fn main() {
         Trial::test("cores", cores),
         Trial::test("faults", faults),
         Trial::test("units", units),
-        Trial::test("ps", ps),
         Trial::test("tickless", tickless),
         Trial::test("put_off", put_off),
         Trial::test("nothing_is_left", nothing_is_left),
@@ -42,12 +41,6 @@ fn main() {
         Trial::test("files_let_go", files_let_go),
         Trial::test("few_descriptors", few_descriptors),
         Trial::test("larger_than_memory", larger_than_memory),
-        Trial::test("rate_of_waiting_senders", || sent("wait")),
-        Trial::test("rate_of_polling_senders", || sent("poll")),
-        Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
-        Trial::test("rate_of_readers", || by_rate(READER, "device-read", &EVENLY)),
-        Trial::test("rate_of_mappers", || by_rate(MAPPER, "device-read", &EVENLY)),
-        Trial::test("rate_of_synchronous_writers", || by_rate(SYNCHRONOUS_WRITER, "device-write", &EVENLY)),
         Trial::test("written_back", written_back),
         Trial::test("children_follow", children_follow),
     ];
@@ -62,20 +55,27 @@ fn main() {
         limit("device-write", "completion", &["--memory", "256M"])
     }));
     trials.push(Trial::test("limit_of_output", || limit("device-write", "output", &["--memory", "256M"])));
-    // What is written back comes in lumps, and not at all times: who has paid for one has nothing to pay until the next one, and who is to
-    // get most loses most by that. It keeps the disk from others, too.
-    trials.push(Trial::test("rate_of_writers", || by_rate(WRITER, "device-write", &LUMPS)));
     // SAFETY: asks for an id.
     if unsafe { libc::geteuid() } == 0 {
         trials.push(Trial::test("other_user", other_user));
     }
     libtest_mimic::run(&arguments(), trials).exit_if_failed();
     // One after the other: what the host takes from a core meanwhile is not the work of whoever was at work there, and it does
-    // not take the same from all.
+    // not take the same from all, or leaves all together less than they are to have.
     let trials = vec![
         Trial::test("shares", shares),
         Trial::test("threads", threads),
         Trial::test("known_work", known_work),
+        Trial::test("ps", ps),
+        Trial::test("rate_of_waiting_senders", || sent("wait")),
+        Trial::test("rate_of_polling_senders", || sent("poll")),
+        Trial::test("rate_of_edge_triggered_senders", || sent("edge")),
+        Trial::test("rate_of_readers", || by_rate(READER, "device-read", &EVENLY)),
+        Trial::test("rate_of_mappers", || by_rate(MAPPER, "device-read", &EVENLY)),
+        Trial::test("rate_of_synchronous_writers", || by_rate(SYNCHRONOUS_WRITER, "device-write", &EVENLY)),
+        // What is written back comes in lumps, and not at all times: who has paid for one has nothing to pay until the next one, and who is
+        // to get most loses most by that. It keeps the disk from others, too.
+        Trial::test("rate_of_writers", || by_rate(WRITER, "device-write", &LUMPS)),
     ];
     libtest_mimic::run(&one_by_one(), trials).exit();
 }
@@ -721,13 +721,15 @@ print(n)
 /// around the resource's scheduler. Who has no limit is not held up.
 fn limit(resource: &str, messages: &str, options: &[&str]) -> Done {
     const SECONDS: f64 = 1.5;
+    // So few that a busy machine, too, serves many times as many: some are done by threads of the host, at milliseconds each there.
+    const RATE: f64 = 200.0;
     let user = User::this()?;
     let config = user.dir.path().join("grid.toml");
     std::fs::write(
         &config,
         format!(
             "[[activity]]\nname = \"gold\"\nmatch = [{{ environment = \"TENANT=gold\" }}]\n\
-             [resource.{resource}]\nmeasure = \"operations\"\nactivity.gold = {{ limit = \"1k/s\" }}\n"
+             [resource.{resource}]\nmeasure = \"operations\"\nactivity.gold = {{ limit = \"{RATE}/s\" }}\n"
         ),
     )?;
     let count = |tenant: &str| -> Result<f64, Failed> {
@@ -744,10 +746,10 @@ fn limit(resource: &str, messages: &str, options: &[&str]) -> Done {
     };
     let held = count("TENANT=gold")?;
     // Besides the limit there is what it allows at once: 10 ms' worth after a rest, and a window of 20 ms.
-    check(held <= 1000.0 * SECONDS * 1.02 + 40.0, format!("{held} messages in {SECONDS} s"))?;
-    check(held >= 50.0, format!("only {held} messages in {SECONDS} s"))?;
+    check(held <= RATE * SECONDS * 1.02 + 40.0, format!("{held} messages in {SECONDS} s"))?;
+    check(held >= 20.0, format!("only {held} messages in {SECONDS} s"))?;
     let free = count("TENANT=none")?;
-    check(free > 4.0 * 1000.0 * SECONDS, format!("{free} messages without a limit, and {held} with one"))
+    check(free > 4.0 * RATE * SECONDS, format!("{free} messages without a limit, and {held} with one"))
 }
 
 /// The same of a program that sends nothing but page faults, one for each 64 KiB that it touches.
@@ -774,6 +776,18 @@ fn tenants(user: &User, weights: [u32; 3], more: &str) -> Result<String, Failed>
 fn tenants_of(user: &User, resource: &str) -> Result<String, Failed> {
     let rate = format!("[resource.{resource}]\nmeasure = \"bytes\"\nrate = \"40MB/s\"\n");
     tenants(user, WEIGHTS, &rate)
+}
+
+/// What is measured must be right once of some times: a machine that has other work, too, gives some of its time to that.
+fn once_of_some(mut right: impl FnMut() -> Done) -> Done {
+    let mut said = right();
+    for _ in 0..4 {
+        if said.is_ok() {
+            break;
+        }
+        said = right();
+    }
+    said
 }
 
 /// Waits until all three are at work.
@@ -896,10 +910,12 @@ fn sent(mode: &str) -> Done {
     wait_for_tenants(|| Ok(sums.lock().unwrap().len() == 3))?;
     // What socket buffers take at first is on no account.
     std::thread::sleep(Duration::from_secs(2));
-    let (begun, before) = (Instant::now(), sums.lock().unwrap().clone());
-    std::thread::sleep(Duration::from_secs(4));
-    let now = sums.lock().unwrap().clone();
-    check_shares(&now, &before, 40e6, begun.elapsed().as_secs_f64(), &EVENLY)
+    once_of_some(|| {
+        let (begun, before) = (Instant::now(), sums.lock().unwrap().clone());
+        std::thread::sleep(Duration::from_secs(4));
+        let now = sums.lock().unwrap().clone();
+        check_shares(&now, &before, 40e6, begun.elapsed().as_secs_f64(), &EVENLY)
+    })
 }
 
 /// Reads a file of its own without end, several pieces at a time, past the cache.
@@ -981,10 +997,12 @@ fn by_rate(program: &str, resource: &str, comes: &Comes) -> Done {
         Ok((snapshot["clock"].as_f64().unwrap_or(0.0), sums))
     };
     wait_for_tenants(|| Ok(bytes()?.1.values().filter(|n| **n > 4e6).count() == 3))?;
-    let (begun, before) = bytes()?;
-    std::thread::sleep(Duration::from_secs(comes.seconds));
-    let (ended, now) = bytes()?;
-    check_shares(&now, &before, 40e6, (ended - begun) / 1e9, comes)
+    once_of_some(|| {
+        let (begun, before) = bytes()?;
+        std::thread::sleep(Duration::from_secs(comes.seconds));
+        let (ended, now) = bytes()?;
+        check_shares(&now, &before, 40e6, (ended - begun) / 1e9, comes)
+    })
 }
 
 /// Has one activity's process write to a file that others keep open, and end, and another's the same, and stay.
@@ -1390,7 +1408,8 @@ for _ in range(4):
             libc.syscall(call)
             end(7)
     os.read(is_there, 1)
-    time.sleep(0.05)
+    # Until it waits to be asked.
+    while open(f"/proc/{child}/stat").read().split()[2] != "S": time.sleep(0.001)
     took.append(timed())
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=" ")
 print(min(took) < min(nobody_asked) + 0.4 or (took, nobody_asked), flush=True)
@@ -1662,21 +1681,30 @@ fn ps() -> Done {
         let it = it.ok_or_else(|| format!("there is no {thread}: {before:?}"))?;
         check(it["state"] == "sleeping" && it["call"] == call, it.to_string())?;
     }
-    std::thread::sleep(Duration::from_secs(2));
-    let after = threads()?;
-    let mut parts = [0.0; 2];
     let busy: Vec<&Value> = before.iter().filter(|t| t["nice"] == 3).collect();
-    for t in &busy {
-        let now = after.iter().find(|a| a["tid"] == t["tid"]).ok_or("it has ended")?;
-        let grew = |key: &str| now[key].as_f64().unwrap_or(0.0) - t[key].as_f64().unwrap_or(0.0);
-        // One after the other has the core.
-        let (run, wait) = (grew("run_ns"), grew("wait_ns"));
-        check((0.7..1.4).contains(&(run / wait)), format!("ran {run} ns, waited {wait} ns"))?;
-        check(now["state"] == "running" || now["state"] == "ready", now.to_string())?;
-        parts[0] += run;
-        parts[1] += grew("switches");
-    }
-    check(parts[0] > 1.5e9, format!("{parts:?}"))?;
+    let stolen = || -> Result<f64, Failed> { Ok(time_of(&user.snapshot(&name)?["activities"][0], "stolen")) };
+    once_of_some(|| {
+        let (stolen_before, before) = (stolen()?, threads()?);
+        std::thread::sleep(Duration::from_secs(2));
+        let (stolen, after) = (stolen()? - stolen_before, threads()?);
+        let mut parts = [0.0; 2];
+        for t in &busy {
+            let of = |all: &[Value]| all.iter().find(|a| a["tid"] == t["tid"]).cloned().ok_or("it has ended");
+            let (was, now) = (of(&before)?, of(&after)?);
+            let grew = |key: &str| now[key].as_f64().unwrap_or(0.0) - was[key].as_f64().unwrap_or(0.0);
+            // One after the other has the core, also while the host has taken its processor: then the one does not run, and the other waits.
+            let (run, wait) = (grew("run_ns"), grew("wait_ns"));
+            let had = run + stolen / 2.0;
+            check(
+                (0.7..1.4).contains(&(had / wait)),
+                format!("ran {run} ns, waited {wait} ns: {stolen} ns stolen"),
+            )?;
+            check(now["state"] == "running" || now["state"] == "ready", now.to_string())?;
+            parts[0] += run;
+            parts[1] += grew("switches");
+        }
+        check(parts[0] + stolen > 1.5e9, format!("{parts:?}, {stolen} ns stolen"))
+    })?;
     let table = user.ask(&["ps", "--sort", "run", &name])?;
     let first = table.lines().nth(1).unwrap_or_default();
     check(table.starts_with("PID") && !first.contains("sleeper"), &table)?;
@@ -1686,22 +1714,24 @@ fn ps() -> Done {
     let refused = user.command().args(["trace", &name, "-o"]).arg(&there).output()?;
     check(!refused.status.success(), String::from_utf8_lossy(&refused.stderr))?;
     let file = user.dir.path().join("trace.json");
-    user.ask(&["trace", &name, "--seconds", "1", "-o", &file.to_string_lossy()])?;
-    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
-    let events: Vec<&Value> = trace["traceEvents"].as_array().into_iter().flatten().collect();
-    let time = |of: &dyn Fn(&Value) -> bool| -> f64 {
-        let of = events.iter().filter(|e| e["ph"] == "X" && of(e));
-        of.filter_map(|e| e["dur"].as_f64()).sum()
-    };
-    let core = time(&|e| e["pid"] == 0);
-    check(core > 0.9e6, format!("{core} us of a second are in the core's track"))?;
-    for t in busy {
-        let ran = time(&|e| e["tid"] == t["tid"] && e["name"] == "runs on core 0") / core;
-        let ready = time(&|e| e["tid"] == t["tid"] && e["name"] == "ready") / core;
-        check((0.35..0.6).contains(&ran), format!("{ran} of the core's time"))?;
-        check((0.35..0.65).contains(&ready), format!("{ready} of the core's time"))?;
-    }
-    Ok(())
+    once_of_some(|| {
+        user.ask(&["trace", &name, "--seconds", "1", "-o", &file.to_string_lossy()])?;
+        let trace: Value = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+        let events: Vec<&Value> = trace["traceEvents"].as_array().into_iter().flatten().collect();
+        let time = |of: &dyn Fn(&Value) -> bool| -> f64 {
+            let of = events.iter().filter(|e| e["ph"] == "X" && of(e));
+            of.filter_map(|e| e["dur"].as_f64()).sum()
+        };
+        let core = time(&|e| e["pid"] == 0);
+        check(core > 0.9e6, format!("{core} us of a second are in the core's track"))?;
+        for t in &busy {
+            let ran = time(&|e| e["tid"] == t["tid"] && e["name"] == "runs on core 0") / core;
+            let ready = time(&|e| e["tid"] == t["tid"] && e["name"] == "ready") / core;
+            check((0.35..0.6).contains(&ran), format!("{ran} of the core's time"))?;
+            check((0.35..0.65).contains(&ready), format!("{ready} of the core's time"))?;
+        }
+        Ok(())
+    })
 }
 
 /// Makes threads, and programs, that end; and says on request how far it is.
