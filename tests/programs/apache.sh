@@ -1,5 +1,5 @@
 # needs: apache2-bin apache2-utils curl mime-support
-# timeout: 60
+# timeout: 120
 # Apache with processes (prefork) and with processes of many threads (event): requests, scripts, a proxy to itself, a graceful
 # restart under load, a worker that is killed, the end.
 mkdir www scripts

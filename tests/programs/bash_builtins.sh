@@ -1,6 +1,6 @@
 # bash with built-ins only: everything that needs no second process.
 # needs: bash
-# timeout: 60
+# timeout: 120
 cat > script <<'SCRIPT'
 set +o history
 shopt -s extglob nullglob globstar

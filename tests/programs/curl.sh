@@ -1,6 +1,6 @@
 # curl: files, and HTTP from a server on the host.
 # needs: curl python3
-# timeout: 60
+# timeout: 120
 mkdir site; echo 'hello page' > site/index.html; seq 100000 > site/large; ln -s index.html site/alias; printf '\0\1\2' > site/bin; mkdir site/dir; echo in > site/dir/index.html
 cat > server.py <<'PY'
 import http.server, os, sys
