@@ -107,7 +107,7 @@ gdb -q -batch -x breaks.gdb ./threads 2>&1 | grep -E '^(n|status|\[Inferior)' | 
 gdb -q -batch -x steps.gdb ./threads 2>&1 | grep -E '^(\$|Value|#0|\[Inf)|hit Temp' | plain | sed -E 's/Thread [0-9]+/Thread N/; s/[(]n=[0-9][)]/(n)/; s/Value returned is .* = [0-9]+/value/'; cat out
 gdb -q -batch -x crash.gdb ./threads 2>&1 | grep -E '^(#|Thread|Program|\$|cs|ss)' | plain
 ./threads a b > said & p=$!
-until grep -q waits said; do sleep 0.01; done
+until grep -qs waits said; do sleep 0.01; done
 gdb -q -batch -ex 'set debuginfod enabled off' -p $p -ex 'bt -1' -ex 'up-silently 100' -ex 'print argc' -ex 'print go = 0' -ex detach 2>&1 | grep -E '^(#[0-9]+ .*main|\$)' | sed -E 's/#[0-9]+/#N/; s/0x[0-9a-f]+/ADDR/g'
 wait $p 2> /dev/null; echo "status $?"; rm said
 sleep 60 & p=$!

@@ -1,6 +1,6 @@
 # needs: python3 libpython3.11-testsuite
 # Python's own tests of sockets and of what stands on them.
-# timeout: 400
+# timeout: 800
 . "$TESTS/python_tests.inc"
 # Sockets of virtual machines wait for ever on hosts that have none; UDP-Lite
 # is not let through to the host. Not there yet: control messages that go out

@@ -169,8 +169,8 @@ impl Redis {
         let begun = Instant::now();
         while load.0.try_wait()?.is_none() {
             meanwhile()?;
-            if begun.elapsed() > Duration::from_secs(120) {
-                return Err("no end within 120 s".into());
+            if begun.elapsed() > Duration::from_secs(300) {
+                return Err("no end within 300 s".into());
             }
         }
         let mut errors = String::new();
