@@ -551,6 +551,11 @@ impl HostFs {
         f
     }
 
+    /// The same, if they are known.
+    fn known_contents(&self, attr: &HostAttr) -> Option<Arc<HostFile>> {
+        self.files.lock().all.get(&(attr.dev, attr.ino)).and_then(Weak::upgrade)
+    }
+
     /// Is the host's disk nearly full?
     fn space_is_low(&self) -> bool {
         let mut space = self.space.lock();
@@ -570,6 +575,8 @@ impl HostFs {
             if let Some(mut s) = f.state.try_lock()
                 && !s.is_flushing()
                 && f.shared.load(Ordering::SeqCst) == 0
+                // What is open without a descriptor may be nowhere else.
+                && (s.openings == 0 || s.handle.is_some())
             {
                 freed += s.chunks.shrink(pages - freed, may_go);
             }
@@ -1226,6 +1233,36 @@ impl HostNode {
         Ok(out)
     }
 
+    /// May it lose its name by this cell's doing before who opens it now has its contents?
+    fn may_be_going(&self) -> bool {
+        let is_changing = self.fs.changes.load(Ordering::SeqCst) != self.fs.done.load(Ordering::SeqCst);
+        is_changing || self.place.lock().gone
+    }
+
+    /// Is all that the file has in memory, as its name's attributes say, and does that name stay? Value: until when that is believed.
+    fn believed_contents(&self, file: &HostFile, s: &State) -> Option<u64> {
+        let (attr, until) = {
+            let known = self.attr.lock();
+            (known.attr, known.until)
+        };
+        let same = contents(&attr) == contents(&s.attr);
+        (same && file.is_all_here(s) && !self.may_be_going()).then_some(until)
+    }
+
+    /// This name is about to go. Contents that are open without a descriptor must be had now or never. Who opens them from now on gets one:
+    /// that something changes has been said ([`HostFs::changing`]).
+    fn keep_contents(&self) -> Result<()> {
+        // Another node for the same file may have been opened.
+        let attr = self.attr.lock().attr;
+        let Some(file) = self.fs.known_contents(&attr) else { return Ok(()) };
+        let mut s = file.state.lock();
+        if !file.is_unused(&s) && s.handle.is_none() {
+            file.is_found_by(&self.me);
+            file.obtain(&mut s, false)?;
+        }
+        Ok(())
+    }
+
     /// Finds or makes the contents of this regular file.
     fn file(&self) -> Result<Arc<HostFile>> {
         if let Some(f) = self.file.get() {
@@ -1598,6 +1635,9 @@ impl Inode for HostNode {
         let known = self.names.lock().known.get(name).and_then(|n| n.node.clone());
         let path = self.child_path(name)?;
         let (change, asked) = self.fs.changing();
+        if let Some(node) = &known {
+            node.keep_contents()?;
+        }
         let changed = self.change(Op::Unlink, cred, &path, &[], [u64::from(dir), 0, 0])?;
         self.learn_told(&changed.told.from, asked);
         let gone = known.map(|node| (node.lost_name(), node));
@@ -1624,6 +1664,9 @@ impl Inode for HostNode {
         let (from_path, to_path) = (self.child_path(name)?, to.child_path(new)?);
         // Until all is where it belongs, paths through it may lead the host elsewhere than they do here.
         let (change, asked) = self.fs.changing();
+        if let Some(node) = &victim {
+            node.keep_contents()?;
+        }
         let changed = self.change(Op::Rename, cred, &from_path, &to_path, [u64::from(flags), 0, 0])?;
         self.learn_told(&changed.told.from, asked);
         to.learn_told(&changed.told.to, asked);
@@ -1707,9 +1750,12 @@ impl Inode for HostNode {
                 }
                 file.is_found_by(&self.me);
                 let mut s = file.state.lock();
-                // Its name may be gone when it is read. Where nobody here writes, what is in memory is taken to be all right.
-                if write || !(self.fs.read_only && file.is_all_here(&s)) {
-                    file.obtain(&mut s, write)?;
+                // Its name may be gone when it is read, so it has a descriptor from now on. What is here needs none for as long as it is
+                // believed ([`HostFile::check`]).
+                let here = s.handle.is_none().then(|| self.believed_contents(&file, &s)).flatten();
+                match here {
+                    Some(until) if !write => s.checked = s.checked.max(until),
+                    _ => _ = file.obtain(&mut s, write)?,
                 }
                 s.writers += u32::from(write);
                 s.openings += 1;
@@ -2067,6 +2113,13 @@ impl HostFile {
     fn revalidate(&self, attr: &HostAttr) {
         // A file that is being written has the truth here.
         if let Some(mut s) = self.state.try_lock() {
+            if s.openings > 0 && s.handle.is_none() {
+                // It is all that there is if the file was removed. Who reads it asks.
+                if contents(attr) != contents(&s.attr) {
+                    s.checked = 0;
+                }
+                return;
+            }
             // What differs may be from before something that was written out since. The open file says how it is now.
             let now = match s.handle {
                 Some(h) if contents(attr) != contents(&s.attr) => stat_handle(h).ok(),
@@ -2387,7 +2440,9 @@ impl HostFile {
             return;
         }
         s.checked = now + self.fs.trust;
-        if let Some(a) = s.handle.and_then(|h| stat_handle(h).ok()) {
+        // It may have been opened without one. If others have removed it meanwhile, what is here is what there was.
+        let handle = if s.openings > 0 { self.obtain(s, false).ok() } else { s.handle };
+        if let Some(a) = handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
         }
     }
