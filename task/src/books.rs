@@ -778,6 +778,14 @@ impl Meter {
         took
     }
 
+    /// Threads that `f` wakes say nothing of an event's cause.
+    fn untold<R>(&self, f: impl FnOnce() -> R) -> R {
+        let telling = self.telling.replace(true);
+        let r = f();
+        self.telling.set(telling);
+        r
+    }
+
     /// An event is told of by `f`.
     fn tell<R>(&self, cause: Cause, f: impl FnOnce() -> R) -> R {
         if self.base.get() != Resource::Completion || cause == Cause::NOBODY {
@@ -1062,6 +1070,11 @@ pub fn reimburse(begun: Option<Begun>, resource: Resource, whose: &[(Debtor, u64
             served_for(class, resource, time);
         }
     }
+}
+
+/// Whom `f` wakes is not told of an event that would be charged to it.
+pub fn untold<R>(f: impl FnOnce() -> R) -> R {
+    this_core().meter.untold(f)
 }
 
 /// An event that is `cause`'s is told of by `f`.

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::core_state::count;
 use crate::scheduler::{park_until, start, unpark};
 use crate::thread::{Thread, ThreadRef, current, spawn};
-use crate::{Activity, Cause, Labels, Limit, messages, wait};
+use crate::{Activity, Cause, Labels, Limit, books, messages, wait};
 use atoll_abi::core_local::core_local;
 use atoll_abi::errno::Errno;
 use atoll_abi::grid::{ACTIVITIES_MAX, Measure, Parameters, RESOURCES, ROOT, Resource, SchedulerKind};
@@ -284,7 +284,8 @@ fn open(classes: Vec<Arc<Class>>) {
     }
     for class in classes {
         class.opened.fetch_add(1, Ordering::Relaxed);
-        class.waiters.wake_all(OPEN);
+        // It would have to pay for that here, and be full again before it has run.
+        books::untold(|| class.waiters.wake_all(OPEN));
         let then = core::mem::take(&mut *class.then.lock());
         if then.is_empty() {
             continue;
@@ -336,7 +337,12 @@ impl Gate {
             // Who has more reserved than its share could not use that with a window of its share.
             let reserved = if by_weight && rule.rate != 0 { parameters.reservation } else { 0 };
             let rate = least_of([reserved.max(share as u64), parameters.limit]);
-            let least = if bytes { PIECE } else { 1 };
+            // It opens when half is paid. To be told of that may be a message, too, and must leave room for another one.
+            let least = match rule.measure {
+                Measure::Bytes => PIECE,
+                Measure::Operations => 4,
+                Measure::Time => 1,
+            };
             let at = *activity as usize;
             gate.classes.resize_with(gate.classes.len().max(at + 1), || None);
             gate.classes[at] = Some(Arc::new(Class {

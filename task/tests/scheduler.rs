@@ -947,6 +947,51 @@ fn gates_share_by_weight() {
     );
 }
 
+/// A class with a low limit of events gets on, although those who wait at the gate are woken there, which is an event, too.
+#[test]
+fn a_low_limit_of_events_lets_some_on() {
+    const LIMIT: u64 = 50;
+    first_seeds(
+        4,
+        |core| {
+            boot(core, || {
+                let activity = task::Activity::new(kind::NAMED, &task::Activity::root(), 0, b"low").unwrap();
+                let low = Parameters { limit: LIMIT, ..Parameters::default() };
+                let rule = task::gate::Rule {
+                    classes: vec![(activity.number(), low)],
+                    ..by_weight(Measure::Operations, 0, &[], &[])
+                };
+                task::gate::set(Resource::Completion, Some(&rule));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let passed = Arc::new(AtomicU64::new(0));
+                let end = platform().now() + 1_000_000_000;
+                let (of, by) = (count.clone(), passed.clone());
+                let t = task::spawn(task::cores() - 1, move || {
+                    while platform().now() < end {
+                        task::gate::pass(Resource::Completion);
+                        task::books::begin(0, Resource::Process);
+                        task::books::turn_to(Resource::Completion);
+                        task::books::end();
+                        by.fetch_add(1, Ordering::Relaxed);
+                    }
+                    done(&of);
+                });
+                let t = t.unwrap();
+                t.work_for(activity);
+                task::start(t);
+                join(&count, 1);
+                let passed = passed.load(Ordering::Relaxed);
+                if !(LIMIT * 8 / 10..=LIMIT + 10).contains(&passed) {
+                    eprintln!("{passed} in a second");
+                    platform().end(1);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// The same if more is paid in each turn, as far as somebody has it (OK-11).
 #[test]
 fn gates_share_by_weight_in_batches() {
