@@ -551,7 +551,17 @@ impl HostFs {
         f
     }
 
-    /// The same, if they are known.
+    /// The host may give its number to the next file. Who has it open still has its pages, which may have to be given back.
+    fn takes_no_number(&self, file: &HostFile) {
+        let mut files = self.files.lock();
+        if files.all.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
+            && let Some(f) = files.all.remove(&file.key)
+        {
+            files.all.insert((GONE, self.gone.fetch_add(1, Ordering::Relaxed)), f);
+        }
+    }
+
+    /// The contents behind a regular file's attributes, if they are known.
     fn known_contents(&self, attr: &HostAttr) -> Option<Arc<HostFile>> {
         self.files.lock().all.get(&(attr.dev, attr.ino)).and_then(Weak::upgrade)
     }
@@ -575,8 +585,7 @@ impl HostFs {
             if let Some(mut s) = f.state.try_lock()
                 && !s.is_flushing()
                 && f.shared.load(Ordering::SeqCst) == 0
-                // What is open without a descriptor may be nowhere else.
-                && (s.openings == 0 || s.handle.is_some())
+                && !f.is_only_here(&s)
             {
                 freed += s.chunks.shrink(pages - freed, may_go);
             }
@@ -845,8 +854,11 @@ impl HostNode {
         let file = self.file.get().ok_or(error)?;
         match file.host_stat() {
             Ok(attr) => self.learn(attr, asked).map(|()| attr),
-            // It was all here when it was opened.
-            Err(_) if file.state.lock().openings > 0 => Ok(self.attr.lock().attr),
+            // It was all here when it was opened, and others have removed it.
+            Err(_) if is_removed(error) && file.state.lock().openings > 0 => {
+                let attr = self.attr.lock().attr;
+                Ok(HostAttr { nlink: attr.nlink.saturating_sub(1), ..attr })
+            }
             Err(_) => Err(error),
         }
     }
@@ -894,13 +906,7 @@ impl HostNode {
         };
         let file = self.file.get().cloned();
         if let Some(file) = file.as_ref().filter(|_| last) {
-            // The host may give its number to the next file. Who has it open still has its pages, which may have to be given back.
-            let mut files = self.fs.files.lock();
-            if files.all.get(&file.key).is_some_and(|f| f.ptr_eq(&file.me))
-                && let Some(f) = files.all.remove(&file.key)
-            {
-                files.all.insert((GONE, self.fs.gone.fetch_add(1, Ordering::Relaxed)), f);
-            }
+            self.fs.takes_no_number(file);
         }
         (file, last)
     }
@@ -1101,6 +1107,11 @@ impl HostNode {
 
     /// It has been made, and opened to read and write, when it had these attributes.
     fn adopt_made(&self, handle: Handle, attr: &HostAttr) {
+        // Who has an earlier file of that number open without a descriptor, which others have removed, keeps what it has.
+        let earlier = self.fs.known_contents(attr);
+        if let Some(file) = earlier.filter(|file| file.is_only_here(&file.state.lock())) {
+            self.fs.takes_no_number(&file);
+        }
         match self.file() {
             Ok(file) if file.key == (attr.dev, attr.ino) => {
                 let mut s = file.state.lock();
@@ -1252,15 +1263,68 @@ impl HostNode {
     /// This name is about to go. Contents that are open without a descriptor must be had now or never. Who opens them from now on gets one:
     /// that something changes has been said ([`HostFs::changing`]).
     fn keep_contents(&self) -> Result<()> {
+        if self.kind != FileType::Regular {
+            return Ok(());
+        }
         // Another node for the same file may have been opened.
         let attr = self.attr.lock().attr;
         let Some(file) = self.fs.known_contents(&attr) else { return Ok(()) };
         let mut s = file.state.lock();
         if !file.is_unused(&s) && s.handle.is_none() {
             file.is_found_by(&self.me);
-            file.obtain(&mut s, false)?;
+            // Others may have removed it already.
+            if let Err(e) = file.obtain(&mut s, false)
+                && !(is_removed(e) && file.is_all_here(&s))
+            {
+                return Err(e);
+            }
         }
         Ok(())
+    }
+
+    /// Why it can't be opened: there may be another file by its name by now.
+    fn why_not_there(&self, e: Errno) -> Errno {
+        if e == Errno::ENOENT && self.place.lock().gone { Errno::ESTALE } else { e }
+    }
+
+    /// Opens it: by its name, or `again`, by who has it open.
+    fn opened(self: Arc<Self>, flags: u32, again: bool) -> Result<Arc<dyn File>> {
+        match self.kind {
+            FileType::Regular => {
+                let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
+                if write && self.fs.read_only {
+                    return Err(Errno::EROFS);
+                }
+                let file = self.file()?;
+                // What others wrote since is noticed when a file is opened.
+                if self.attr.lock().until <= platform().now() {
+                    if again { self.refresh() } else { self.refresh_by_name() }
+                        .map_err(|e| self.why_not_there(e))?;
+                }
+                file.is_found_by(&self.me);
+                let mut s = file.state.lock();
+                // Its name may be gone when it is read, so it has a descriptor from now on. What is here needs none for as long as it is
+                // believed ([`HostFile::check`]).
+                let here = s.handle.is_none().then(|| self.believed_contents(&file, &s)).flatten();
+                match here {
+                    Some(until) if !write => s.checked = s.checked.max(until),
+                    _ => _ = file.obtain(&mut s, write).map_err(|e| self.why_not_there(e))?,
+                }
+                s.writers += u32::from(write);
+                s.openings += 1;
+                drop(s);
+                if write {
+                    let low = self.fs.space_is_low();
+                    file.state.lock().through = low;
+                }
+                Ok(file)
+            }
+            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Arc::default()) })),
+            // Between the processes of this cell.
+            FileType::Fifo => Fifo::open(&self.fifo, flags),
+            FileType::Socket => Err(Errno::ENXIO),
+            _ => Err(Errno::EACCES),
+        }
     }
 
     /// Finds or makes the contents of this regular file.
@@ -1735,43 +1799,11 @@ impl Inode for HostNode {
     }
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
-        match self.kind {
-            FileType::Regular => {
-                let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
-                if write && self.fs.read_only {
-                    return Err(Errno::EROFS);
-                }
-                let file = self.file()?;
-                // What others wrote since is noticed when a file is opened.
-                if self.attr.lock().until <= platform().now() {
-                    // One that has lost its name is opened again by who has it open.
-                    let is_gone = self.place.lock().gone;
-                    if is_gone { self.refresh() } else { self.refresh_by_name() }?;
-                }
-                file.is_found_by(&self.me);
-                let mut s = file.state.lock();
-                // Its name may be gone when it is read, so it has a descriptor from now on. What is here needs none for as long as it is
-                // believed ([`HostFile::check`]).
-                let here = s.handle.is_none().then(|| self.believed_contents(&file, &s)).flatten();
-                match here {
-                    Some(until) if !write => s.checked = s.checked.max(until),
-                    _ => _ = file.obtain(&mut s, write)?,
-                }
-                s.writers += u32::from(write);
-                s.openings += 1;
-                drop(s);
-                if write {
-                    let low = self.fs.space_is_low();
-                    file.state.lock().through = low;
-                }
-                Ok(file)
-            }
-            FileType::Directory => Ok(Arc::new(HostDir { node: self, listing: Mutex::new(Arc::default()) })),
-            // Between the processes of this cell.
-            FileType::Fifo => Fifo::open(&self.fifo, flags),
-            FileType::Socket => Err(Errno::ENXIO),
-            _ => Err(Errno::EACCES),
-        }
+        self.opened(flags, false)
+    }
+
+    fn open_again(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
+        self.opened(flags, true)
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
@@ -2113,7 +2145,7 @@ impl HostFile {
     fn revalidate(&self, attr: &HostAttr) {
         // A file that is being written has the truth here.
         if let Some(mut s) = self.state.try_lock() {
-            if s.openings > 0 && s.handle.is_none() {
+            if self.is_only_here(&s) {
                 // It is all that there is if the file was removed. Who reads it asks.
                 if contents(attr) != contents(&s.attr) {
                     s.checked = 0;
@@ -2441,7 +2473,15 @@ impl HostFile {
         }
         s.checked = now + self.fs.trust;
         // It may have been opened without one. If others have removed it meanwhile, what is here is what there was.
-        let handle = if s.openings > 0 { self.obtain(s, false).ok() } else { s.handle };
+        let handle = if self.is_only_here(s) {
+            let obtained = self.obtain(s, false);
+            if obtained.is_err_and(|e| !is_removed(e)) {
+                s.checked = now;
+            }
+            obtained.ok()
+        } else {
+            s.handle
+        };
         if let Some(a) = handle.and_then(|h| stat_handle(h).ok()) {
             self.compare(s, &a);
         }
@@ -2489,6 +2529,11 @@ fn is_loss(e: Errno) -> bool {
 /// Of which contents the host says this.
 fn contents(a: &HostAttr) -> Contents {
     (a.size, a.mtime, a.mtime_nsec)
+}
+
+/// Does this say that what was found by a name is not there any more?
+fn is_removed(e: Errno) -> bool {
+    matches!(e, Errno::ENOENT | Errno::ESTALE)
 }
 
 /// What the host says of an open file: in place, if its descriptor is here.
@@ -2840,7 +2885,9 @@ impl File for HostFile {
             crate::paths::changed();
             // What others wrote under their locks is not told by the times alone: they are coarse.
             let mut s = self.lock_settled();
-            if s.chunks.dirty_pages() == 0 && !s.direct && !self.may_be_written() {
+            // If others have removed it, and it was opened without a descriptor, there is nothing but what is here.
+            let is_all = self.is_only_here(&s) && self.obtain(&mut s, false).is_err();
+            if s.chunks.dirty_pages() == 0 && !s.direct && !self.may_be_written() && !is_all {
                 self.forget_cached(&mut s);
                 s.checked = 0;
                 self.check(&mut s);
@@ -2954,6 +3001,11 @@ impl HostFile {
         s.openings == 0 && self.shared.load(Ordering::SeqCst) == 0 && self.mapping.lock().strong_count() == 0
     }
 
+    /// Is it in use without a descriptor, so that its cached pages may be all that there is?
+    fn is_only_here(&self, s: &State) -> bool {
+        s.handle.is_none() && !self.fs.read_only && !self.is_unused(s)
+    }
+
     /// Is it not large, and all of it in memory?
     fn is_all_here(&self, s: &State) -> bool {
         s.size <= CHUNK && (0..s.size).step_by(PAGE as usize).all(|at| s.chunks.is_valid(at))
@@ -3025,7 +3077,9 @@ impl HostFile {
             }
             // As long as something is on its way, too, the host does not have all.
             let is_there = s.chunks.dirty_pages() == 0 && !s.is_flushing();
-            if s.direct || (sink.left() >= LARGE_READ && !s.chunks.is_valid(at) && is_there) {
+            let may_be_more = at < s.size || s.handle.is_some();
+            let is_large = sink.left() >= LARGE_READ && !s.chunks.is_valid(at);
+            if s.direct || is_large && is_there && may_be_more {
                 let n = self.read_past(&mut s, sink, at, done)?;
                 done += n;
                 at += n as u64;
@@ -3089,7 +3143,10 @@ impl HostFile {
 
     /// Reads past the cache, in place or by message.
     fn read_past(&self, s: &mut State, sink: &mut Sink, at: u64, done: usize) -> Result<usize> {
-        let h = self.obtain(s, false)?;
+        let h = match self.obtain(s, false) {
+            Err(_) if done > 0 => return Ok(0),
+            h => h?,
+        };
         if let (Some(fd), Some(host)) = (h.fd, platform().host()) {
             let mut bufs = [HostBuf::NONE; 8];
             let n = sink.host_bufs(&mut bufs)?;
@@ -3327,7 +3384,8 @@ pub fn vacate(from: u64) -> Result<u64> {
                 && !s.is_flushing()
                 && f.shared.load(Ordering::SeqCst) == 0
             {
-                moved += s.chunks.vacate(from, true)?;
+                let may_go = !f.is_only_here(&s);
+                moved += s.chunks.vacate(from, may_go)?;
             }
         }
     }

@@ -210,6 +210,10 @@ pub trait Inode: Send + Sync {
     }
     /// Opens it. `flags`: `open(2)`'s. Permission has been checked, O_TRUNC been done.
     fn open(self: Arc<Self>, flags: u32, cred: &Cred) -> Result<Arc<dyn File>>;
+    /// The same by a file that is open, perhaps without a name by now.
+    fn open_again(self: Arc<Self>, flags: u32, cred: &Cred) -> Result<Arc<dyn File>> {
+        self.open(flags, cred)
+    }
     /// Value of an extended attribute.
     fn get_xattr(&self, _name: &[u8]) -> Result<Vec<u8>> {
         Err(Errno::EOPNOTSUPP)

@@ -104,7 +104,7 @@ fn open_executable(task: &Task, place: &Location) -> Result<(Arc<dyn File>, InUs
     let cred = task.cred();
     cred.check(&place.inode.attr()?, may::EXEC)?;
     let running = InUse::to_run(&place.inode)?;
-    Ok((place.inode.clone().open(linux::O_RDONLY, &cred)?, running))
+    Ok((place.inode.clone().open_again(linux::O_RDONLY, &cred)?, running))
 }
 
 fn parse(file: &Arc<dyn File>, head: &[u8]) -> Result<Elf> {

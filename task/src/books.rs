@@ -782,7 +782,10 @@ impl Meter {
     fn untold<R>(&self, f: impl FnOnce() -> R) -> R {
         let telling = self.telling.replace(true);
         let r = f();
-        self.telling.set(telling);
+        // The thread may go on elsewhere.
+        if core::ptr::eq(self, &this_core().meter) {
+            self.telling.set(telling);
+        }
         r
     }
 

@@ -340,7 +340,8 @@ impl Gate {
             // It opens when half is paid. To be told of that may be a message, too, and must leave room for another one.
             let least = match rule.measure {
                 Measure::Bytes => PIECE,
-                Measure::Operations => 4,
+                Measure::Operations if resource == Resource::Completion => 4,
+                Measure::Operations => 1,
                 Measure::Time => 1,
             };
             let at = *activity as usize;

@@ -18,6 +18,12 @@ const { Worker, isMainThread, parentPort, workerData } = require('worker_threads
 const { spawn, execFile, spawnSync } = require('child_process');
 
 async function timers() {
+	const first = [];
+	setImmediate(() => first.push('immediate'));
+	process.nextTick(() => first.push('tick'));
+	Promise.resolve().then(() => first.push('promise'));
+	await new Promise(setImmediate);
+	console.log('first', first.join(' '));
 	const order = [];
 	// From a callback of input or output an immediate comes before every timer, however long
 	// either takes; from the main module a timer that is due by then comes first.

@@ -163,3 +163,53 @@ $RUN python3 replaced.py thread
 (until [ -e begun ]; do sleep 0.01; done; exec python3 replaced.py replace) &
 $RUN python3 replaced.py other
 wait
+# The same of files that were read before, and opened again later.
+cat > kept.py <<'END'
+import mmap, os, time
+
+def see(fd, maps):
+    a = os.fstat(fd)
+    seen = [os.pread(fd, 300000, 0)[:3], len(os.pread(fd, 300000, 0)), os.pread(fd, 200000, 4096), a.st_size, a.st_nlink]
+    again = os.open(f'/proc/self/fd/{fd}', os.O_RDONLY)
+    seen.append(os.read(again, 3))
+    os.close(again)
+    if maps: seen.append(mmap.mmap(fd, 0, prot=mmap.PROT_READ)[4000:4003])
+    return seen
+
+names = ['kept', 'kept_empty', 'kept_host', 'kept_host_empty']
+for name in names:
+    with open(name, 'w') as f: f.write('' if 'empty' in name else name[:4] * 1024)
+    with open(name) as f: f.read()
+time.sleep(1.5)
+fds = {name: os.open(name, os.O_RDONLY) for name in names}
+for name in names[:2]:
+    with open('new', 'w') as f: f.write('new ' * 2000)
+    os.rename('new', name)
+    print(name, see(fds[name], 'empty' not in name), open(name).read(3))
+open('kept_begun', 'w').close()
+while not os.path.exists('kept_done'): time.sleep(0.01)
+for name in names[2:]: print(name, see(fds[name], False))
+time.sleep(0.5)
+for name in names: print(name, see(fds[name], False), os.path.exists(name))
+# The host gives their numbers again.
+for n in range(20):
+    with open(f'kept{n}', 'w') as f: f.write('other')
+for name in names: print(name, see(fds[name], False))
+END
+(until [ -e kept_begun ]; do sleep 0.01; done; echo new > kept_new; mv kept_new kept_host; rm kept_host_empty; : > kept_done) &
+$RUN python3 kept.py
+wait
+# And of one that grows.
+echo one > log
+(until [ -e log_begun ]; do sleep 0.01; done; echo two >> log; : > log_done) &
+$RUN python3 -c '
+import os, time
+with open("log") as f: f.read()
+time.sleep(1.5)
+fd = os.open("log", os.O_RDONLY)
+print(os.read(fd, 100))
+open("log_begun", "w").close()
+while not os.path.exists("log_done"): time.sleep(0.01)
+time.sleep(0.5)
+print(os.read(fd, 100))'
+wait

@@ -25,11 +25,7 @@ static void *wakes_later(void *arg)
 	asleep(waiter, waiter);
 	if (l->change)
 		__atomic_store_n(l->word, 1, __ATOMIC_SEQ_CST);
-	long r;
-	// The value says nothing to who waits only afterwards.
-	while (!(r = wake(l->word, 1, l->private)) && !l->change)
-		sleep_ms(10);
-	return (void *)r;
+	return (void *)wake(l->word, 1, l->private);
 }
 static struct timespec in_ms(int clock, int ms)
 {

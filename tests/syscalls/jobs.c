@@ -307,7 +307,8 @@ int main(int argc, char **argv)
 	while (state_of(c, c) != 'S')
 		sleep_ms(1);
 	kill(c, SIGSTOP);
-	while (state_of(c, c) != 'T')
+	// 't' beside a debugger.
+	while (state_of(c, c) != 'T' && state_of(c, c) != 't')
 		sleep_ms(1);
 	became("then", c, WUNTRACED | WCONTINUED | WNOHANG);
 	became("and", c, WUNTRACED | WCONTINUED | WNOHANG);

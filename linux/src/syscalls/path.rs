@@ -335,7 +335,7 @@ fn reopen(task: &Task, file: &FileRef, flags: u32, mode: u32) -> Result<FileRef>
                 }
                 crate::extents::was_cut(task, place.inode.as_any(), 0);
             }
-            let again = place.inode.clone().open(flags, &cred)?;
+            let again = place.inode.clone().open_again(flags, &cred)?;
             let kept = flags & !(linux::O_CREAT | linux::O_EXCL | linux::O_TRUNC | linux::O_CLOEXEC);
             Ok(opened(OpenFile::at(again, kept, place.clone(), file.describe()).written_by(writer)))
         }
