@@ -1305,10 +1305,10 @@ impl HostNode {
                 let mut s = file.state.lock();
                 // Its name may be gone when it is read, so it has a descriptor from now on. What is here needs none for as long as it is
                 // believed ([`HostFile::check`]).
-                let here = s.handle.is_none().then(|| self.believed_contents(&file, &s)).flatten();
-                match here {
-                    Some(until) if !write => s.checked = s.checked.max(until),
-                    _ => _ = file.obtain(&mut s, write).map_err(|e| self.why_not_there(e))?,
+                let may_do_without = !write && s.handle.is_none();
+                match may_do_without.then(|| self.believed_contents(&file, &s)).flatten() {
+                    Some(until) => s.checked = s.checked.max(until),
+                    None => _ = file.obtain(&mut s, write).map_err(|e| self.why_not_there(e))?,
                 }
                 s.writers += u32::from(write);
                 s.openings += 1;
@@ -1405,7 +1405,7 @@ impl Inode for HostNode {
     fn attr(&self) -> Result<Attr> {
         let host = match self.host_attr() {
             // As it was when it lost its name.
-            Err(Errno::ENOENT | Errno::ESTALE) if self.place.lock().gone => Ok(self.attr.lock().attr),
+            Err(e) if is_removed(e) && self.place.lock().gone => Ok(self.attr.lock().attr),
             other => other,
         }?;
         let mut attr = attr_of(&host);

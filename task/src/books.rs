@@ -779,6 +779,7 @@ impl Meter {
     }
 
     /// Threads that `f` wakes say nothing of an event's cause.
+    #[inline]
     fn untold<R>(&self, f: impl FnOnce() -> R) -> R {
         let telling = self.telling.replace(true);
         let r = f();
@@ -795,10 +796,7 @@ impl Meter {
             return f();
         }
         self.count_cause(cause);
-        self.telling.set(true);
-        let r = f();
-        self.telling.set(false);
-        r
+        self.untold(f)
     }
 }
 

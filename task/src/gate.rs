@@ -341,8 +341,7 @@ impl Gate {
             let least = match rule.measure {
                 Measure::Bytes => PIECE,
                 Measure::Operations if resource == Resource::Completion => 4,
-                Measure::Operations => 1,
-                Measure::Time => 1,
+                Measure::Operations | Measure::Time => 1,
             };
             let at = *activity as usize;
             gate.classes.resize_with(gate.classes.len().max(at + 1), || None);
