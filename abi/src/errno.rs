@@ -48,6 +48,10 @@ impl Errno {
     /// Internal to the runtime: interrupted; restarted only when no handler ran (ERESTARTNOHAND).
     pub const RESTART_NOHAND: Errno = Errno(514);
 
+    /// Internal, an answer of the supervisor's: the terminal is somebody else's, whoever started the cell is in its background, and who reads
+    /// there is to be told by SIGTTIN.
+    pub const BACKGROUND: Errno = Errno(515);
+
     /// The value a system call returns for this error.
     pub const fn to_ret(self) -> i64 {
         -(self.0 as i64)

@@ -78,6 +78,8 @@ pub enum Op {
     /// Reads the standard stream `arg[0]` into `a`. Value: bytes, 0 at its end.
     /// `extra`: `poll(2)` bits afterwards.
     /// If `a` is empty: waits until there is something to read; value: `poll(2)` bits.
+    /// A terminal whose foreground somebody else is: [`Errno::BACKGROUND`](crate::Errno). With `arg[1]` = 1 it does nothing but say whether
+    /// that is so, with 2 it has others of the cell's job outside get SIGTTIN.
     StreamRead,
     /// Writes `a` to the standard stream `arg[0]`. Value: bytes.
     StreamWrite,

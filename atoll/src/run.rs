@@ -1026,6 +1026,8 @@ pub mod signals {
     }
 
     static ARRIVED: AtomicU64 = AtomicU64::new(0);
+    /// How often SIGCONT came.
+    static CONTINUED: AtomicU64 = AtomicU64::new(0);
     static PIPE: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn note(signal: i32, info: *const libc::siginfo_t, _context: *const libc::c_void) {
@@ -1036,12 +1038,14 @@ pub mod signals {
             return;
         }
         let bit = |signal: i32| 1u64 << (signal - 1);
+        let continued = CONTINUED.load(Ordering::SeqCst);
         // What continues takes back what would stop (signal(7)).
         if signal == libc::SIGCONT {
+            CONTINUED.fetch_add(1, Ordering::SeqCst);
             let stops = bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
             ARRIVED.fetch_and(!stops, Ordering::SeqCst);
         }
-        // A serving thread read from the terminal in the background, and the shell has brought this job to the foreground since.
+        // A serving thread changed the terminal in the background, and the shell has brought this job to the foreground since.
         // SAFETY: the host gives it; asks for ids.
         let is_late = unsafe {
             matches!(signal, libc::SIGTTIN | libc::SIGTTOU)
@@ -1052,6 +1056,10 @@ pub mod signals {
             return;
         }
         ARRIVED.fetch_or(bit(signal), Ordering::SeqCst);
+        // Held up here from before this process was stopped until it went on.
+        if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && CONTINUED.load(Ordering::SeqCst) != continued {
+            ARRIVED.fetch_and(!bit(signal), Ordering::SeqCst);
+        }
         let fd = PIPE.load(Ordering::Relaxed) as i32;
         // SAFETY: writes one byte to our own pipe; a full pipe has been noticed already.
         unsafe { libc::write(fd, [0u8].as_ptr().cast(), 1) };

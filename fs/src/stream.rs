@@ -28,13 +28,19 @@ pub const CONSOLE_NUMBER: u64 = 0x501;
 /// See [`CONSOLE_NUMBER`].
 pub const CONSOLE_INODE: u64 = 1000;
 
-/// Whether the caller may read from the terminal, or change it: what it would be told by is SIGTTIN or SIGTTOU.
-pub type JobCheck = fn(u32) -> Result<()>;
-static JOB_CHECK: SetOnce<JobCheck> = SetOnce::new();
+/// Who knows what the caller may do with the terminal that the cell was started on.
+pub struct JobControl {
+    /// Whether it may read from it or change it, as a process of the cell: what it would be told by is SIGTTIN or SIGTTOU.
+    pub check: fn(u32) -> Result<()>,
+    /// The whole cell is in the terminal's background: the caller is told by that signal, and by the function others of the cell's job
+    /// outside. The error that its call ends with.
+    pub in_background: fn(u32, &dyn Fn()) -> Errno,
+}
+static JOB_CONTROL: SetOnce<JobControl> = SetOnce::new();
 
 /// Says who knows that, once.
-pub fn set_job_check(check: JobCheck) {
-    assert!(JOB_CHECK.set(check).is_ok(), "said twice");
+pub fn set_job_control(control: JobControl) {
+    assert!(JOB_CONTROL.set(control).is_ok(), "said twice");
 }
 
 /// Bytes of one request.
@@ -153,6 +159,23 @@ impl Stream {
         if gate::when_open(Resource::DeviceRead, &self.asked, tell) { Err(Errno::EAGAIN) } else { Ok(()) }
     }
 
+    /// Is the cell in this terminal's background?
+    fn in_background(&self) -> bool {
+        let mut request = Request::new(Op::StreamRead);
+        request.arg = [self.number, 1, 0, 0];
+        call(request) == Err(Errno::BACKGROUND)
+    }
+
+    /// The caller may not read from it for that: it is told so, and the cell's job outside.
+    fn refuse(&self) -> Errno {
+        let tell = || {
+            let mut request = Request::new(Op::StreamRead);
+            request.arg = [self.number, 2, 0, 0];
+            let _ = call(request);
+        };
+        JOB_CONTROL.get().map_or(Errno::EIO, |jobs| (jobs.in_background)(linux::SIGTTIN, &tell))
+    }
+
     /// The server's handle.
     fn handle(&self) -> Result<u64> {
         if let Some(handle) = self.handle.get() {
@@ -212,9 +235,9 @@ impl File for Stream {
             return Ok(0);
         }
         if self.is_terminal()
-            && let Some(check) = JOB_CHECK.get()
+            && let Some(jobs) = JOB_CONTROL.get()
         {
-            check(linux::SIGTTIN)?;
+            (jobs.check)(linux::SIGTTIN)?;
         }
         if nonblock && self.kind != StreamKind::File {
             self.admitted()?;
@@ -227,7 +250,7 @@ impl File for Stream {
             return read;
         }
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
-        let read = wait(&self.queue, poll::IN | poll::HUP, limit, || {
+        let mut get = || {
             let mut r = self.reading.lock();
             self.pump(&mut r, sink.left() as u64);
             if let Some((scratch, from, to)) = &mut r.ready {
@@ -251,7 +274,15 @@ impl File for Stream {
                 return Some(Ok(0));
             }
             None
-        })?;
+        };
+        let read = loop {
+            match wait(&self.queue, poll::IN | poll::HUP, limit, &mut get)? {
+                Err(Errno::BACKGROUND) if self.in_background() => return Err(self.refuse()),
+                // It was so when the terminal was asked, for who waited before, and the shell has changed that since.
+                Err(Errno::BACKGROUND) => {}
+                other => break other,
+            }
+        };
         books::moved(Resource::DeviceRead, read.unwrap_or(0) as u64);
         read
     }

@@ -31,7 +31,7 @@ use crate::ipc::mqueue;
 use crate::process::{
     Cpu, FsContext, Ids, NewProcess, NewTask, Process, World, new_task, set_first, set_world, start, world,
 };
-use crate::signal::{Actions, no_altstack, send_process};
+use crate::signal::{Actions, STOPPING, bit, no_altstack, send_process};
 use crate::types::{Rlimit, Siginfo};
 use crate::versioned::Versioned;
 use crate::{
@@ -211,7 +211,10 @@ pub fn boot() {
     .unwrap_or_else(|e| fail(&format!("no first process: {e}"), 125));
     set_first(&process);
     if terminal.is_some() {
-        atoll_fs::stream::set_job_check(crate::jobs::check_console);
+        atoll_fs::stream::set_job_control(atoll_fs::stream::JobControl {
+            check: crate::jobs::check_console,
+            in_background: crate::jobs::in_background,
+        });
         world().session.store(process.pid, Ordering::Relaxed);
         world().foreground.store(process.pid, Ordering::Relaxed);
     }
@@ -372,7 +375,11 @@ pub fn look_at_mailbox() {
     burns::look();
     report::look();
     let mailbox = &platform().control().mailbox;
-    CAME.fetch_or(mailbox.signals.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+    let signals = mailbox.signals.swap(0, Ordering::SeqCst);
+    if signals & bit(linux::SIGCONT) != 0 {
+        CAME.fetch_and(!STOPPING, Ordering::SeqCst);
+    }
+    CAME.fetch_or(signals, Ordering::SeqCst);
     // Those that come before are passed on when it starts, which looks here after it has said so.
     if STARTED.load(Ordering::SeqCst) {
         pass_signals();

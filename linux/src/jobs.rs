@@ -81,9 +81,18 @@ pub fn is_own_orphaned(process: &Process) -> bool {
 pub fn check_foreground(foreground: u32, signal: u32) -> Result<()> {
     let Some(task) = current::try_current() else { return Ok(()) };
     let group = group_of(&task.process);
-    if foreground == 0 || group == foreground {
-        return Ok(());
-    }
+    if foreground == 0 || group == foreground { Ok(()) } else { refuse(task, signal, &|| ()) }
+}
+
+/// The cell itself is in the background of the terminal that it was started on, and the caller reads there: as [`check_foreground`]. `tell`
+/// has others outside get the signal that are of the cell's job.
+pub fn in_background(signal: u32, tell: &dyn Fn()) -> Errno {
+    current::try_current().and_then(|task| refuse(task, signal, tell).err()).unwrap_or(Errno::EIO)
+}
+
+/// The caller is in the background of a terminal.
+fn refuse(task: &Task, signal: u32, tell: &dyn Fn()) -> Result<()> {
+    let group = group_of(&task.process);
     let is_blocked = task.signals.lock().blocked & signal::bit(signal) != 0;
     if is_blocked || task.process.actions.is_ignored(signal) {
         return if signal == linux::SIGTTIN { Err(Errno::EIO) } else { Ok(()) };
@@ -91,6 +100,7 @@ pub fn check_foreground(foreground: u32, signal: u32) -> Result<()> {
     if is_own_orphaned(&task.process) {
         return Err(Errno::EIO);
     }
+    tell();
     signal_group(group, signal);
     Err(Errno::RESTART)
 }

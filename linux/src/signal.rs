@@ -32,7 +32,9 @@ const SYNCHRONOUS: u64 = bit(linux::SIGSEGV)
     | bit(linux::SIGTRAP)
     | bit(linux::SIGFPE)
     | bit(linux::SIGSYS);
-const STOPPING: u64 = bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
+/// Those that stop a process.
+pub const STOPPING: u64 =
+    bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
 const IGNORED_BY_DEFAULT: u64 =
     bit(linux::SIGCHLD) | bit(linux::SIGURG) | bit(linux::SIGWINCH) | bit(linux::SIGCONT);
 /// Signals that wait in one place at most, where RLIMIT_SIGPENDING allows more.

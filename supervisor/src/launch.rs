@@ -560,7 +560,13 @@ impl Sender {
         self.server.settle();
         // SAFETY: the mapping holds a control area, of atomics only.
         let control = unsafe { &*self.control.base().cast::<Control>() };
-        control.mailbox.signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+        let bit = |signal: i32| 1u64 << (signal - 1);
+        // What continues takes back what would stop and was not looked at yet: of two that are looked at together, it is the first (signal(7)).
+        if signal == libc::SIGCONT {
+            let stops = bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
+            control.mailbox.signals.fetch_and(!stops, Ordering::SeqCst);
+        }
+        control.mailbox.signals.fetch_or(bit(signal), Ordering::SeqCst);
         self.ring();
     }
 

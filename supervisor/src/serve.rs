@@ -374,6 +374,7 @@ impl Server {
     }
 
     fn work(self: Arc<Self>) {
+        jobs::reads_for_others();
         let mut identity = self.identity();
         let mut fresh = false;
         loop {
@@ -1180,6 +1181,17 @@ impl Server {
         let fd = unsafe { BorrowedFd::borrow_raw(n as RawFd) };
         let (p, len) = self.buffer(r.a)?;
         match op {
+            Op::StreamRead if r.arg[1] == 1 => {
+                if jobs::is_in_background(fd) {
+                    Err(Errno::BACKGROUND)
+                } else {
+                    Reply::value(0)
+                }
+            }
+            Op::StreamRead if r.arg[1] == 2 => {
+                jobs::tell_job(libc::SIGTTIN);
+                Reply::value(0)
+            }
             Op::StreamRead if len == 0 => loop {
                 let ready = wait_fd(fd, libc::POLLIN);
                 if ready != 0 {
@@ -1193,6 +1205,7 @@ impl Server {
                     // The descriptor may be non-blocking for reasons of its owner's.
                     Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLIN)),
                     Err(Errno::EINTR) => {}
+                    Err(Errno::EIO) if jobs::is_in_background(fd) => return Err(Errno::BACKGROUND),
                     other => {
                         // What comes next is known at once to who asks after the read.
                         let extra = ready_now(fd, libc::POLLIN) as u64;

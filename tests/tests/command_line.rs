@@ -329,6 +329,18 @@ types(b'hello\n')
 until(rb'hello\r\n')
 types(b'\x04')
 until(rb'\$ ')
+# Who does not want to hear of it gets an error.
+types(run.encode() + b" sh -c 'trap \"\" TTIN; cat; kill -s INT $$' &\n")
+until(rb'cat: .*rror\r\n')
+until(rb'Interrupt', b'\n')
+forget()
+# All of a job are told.
+types(b"sh -c 'echo up; exec sleep 1000' | " + run.encode() + b" sh -c 'read up; exec cat /dev/tty' &\n")
+until(rb'\[1\]\+  Stopped', b'\n')
+forget()
+types(b'kill %1; kill -CONT %1\n')
+until(rb'Terminated', b'\n')
+forget()
 types(b'exit\n')
 os.waitpid(pid, 0)
 "#;
