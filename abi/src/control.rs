@@ -537,6 +537,8 @@ pub struct BootConfig {
     pub mounts: Vec<MountConfig>,
     /// Standard input, output, error.
     pub streams: [StreamKind; 3],
+    /// How each was opened: access mode and `O_APPEND` (`open(2)`).
+    pub stream_flags: [u32; 3],
     /// May the cell have internet sockets, of the host's network or of one of its own?
     pub host_network: bool,
     /// Signals that the program begins with ignored, as under nohup: bit n - 1 for signal n.

@@ -462,11 +462,11 @@ pub(crate) fn machine_cell(
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
     let mut shown = Vec::new();
     volumes(&o.volume, &mut mounts, &mut shown)?;
-    let mut streams = [StreamKind::Null, StreamKind::Pipe, StreamKind::Pipe];
+    let mut streams = Streams::NONE;
     if devices.iter().any(|d| d == "port0") {
-        streams = Streams::of_this_process().0;
+        streams = Streams::of_this_process();
         if no_input() {
-            streams[0] = StreamKind::Null;
+            streams.0[0] = StreamKind::Null;
         }
     }
     // Even without a network beyond the machine there is the cell's own loopback.
@@ -614,7 +614,7 @@ fn prepare(o: Options) -> Result<CellConfig> {
     let (mounts, host_mounts) = mounts(&o)?;
     let streams = Streams::of_this_process();
     let (net, confined) = (o.net, !o.unconfined);
-    let boot = boot_config(o, mounts, streams.0, true, cores)?;
+    let boot = boot_config(o, mounts, streams, true, cores)?;
     Ok(CellConfig {
         runtime,
         cores,
@@ -664,7 +664,7 @@ fn memory_sizes(memory: u64, most: Option<u64>, cores: usize) -> Result<Sizes> {
 fn boot_config(
     o: Options,
     mounts: Vec<MountConfig>,
-    streams: [StreamKind; 3],
+    streams: Streams,
     host_network: bool,
     cores: usize,
 ) -> Result<BootConfig> {
@@ -712,7 +712,8 @@ fn boot_config(
         groups,
         umask: signals::umask(),
         mounts,
-        streams,
+        streams: streams.0,
+        stream_flags: streams.1,
         host_network,
         ignored_signals: signals::ignored(),
         seed,

@@ -225,15 +225,8 @@ pub fn boot() {
             let _ = files.put(n as u32, null, false);
         }
         if let Some(s) = s {
-            let flags = if s.is_terminal() {
-                linux::O_RDWR
-            } else if n == 0 {
-                linux::O_RDONLY
-            } else {
-                linux::O_WRONLY
-            };
             // Nobody else has the table yet.
-            let _ = files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), flags)), false);
+            let _ = files.put(n as u32, RcuArc::new(OpenFile::new(s.clone(), config.stream_flags[n])), false);
         }
     }
     let fs = FsContext {

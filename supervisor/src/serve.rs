@@ -96,14 +96,43 @@ impl HostMount {
     }
 }
 
-/// What the standard streams are.
+/// What the standard streams are, and how they were opened: access mode and `O_APPEND`.
 #[derive(Clone, Copy, Debug)]
-pub struct Streams(pub [StreamKind; 3]);
+pub struct Streams(pub [StreamKind; 3], pub [u32; 3]);
+
+/// Which of the first three descriptors this process was started without, a bit each. Rust's library opens others in their place before `main`.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+
+/// Looks at that, before that library does. Runs before `main`, when nothing of Rust's may be relied on.
+extern "C" fn look_at_descriptors() {
+    for fd in 0..3 {
+        // SAFETY: asks about a descriptor.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+            CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: the loader, or the C library's start, calls what it finds there, with arguments that need not be taken.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEFORE_MAIN: extern "C" fn() = look_at_descriptors;
 
 impl Streams {
+    /// What is printed is passed on, and there is no input.
+    pub const NONE: Streams = Streams(
+        [StreamKind::Null, StreamKind::Pipe, StreamKind::Pipe],
+        [libc::O_RDONLY as u32, libc::O_WRONLY as u32, libc::O_WRONLY as u32],
+    );
+
     /// Looks at this process's descriptors 0, 1 and 2.
     pub fn of_this_process() -> Streams {
-        Streams([0, 1, 2].map(|fd| {
+        // SAFETY: asks about descriptors.
+        let flags = [0, 1, 2].map(|fd| unsafe { libc::fcntl(fd, libc::F_GETFL) });
+        let kinds = [0, 1, 2].map(|fd| {
+            if CLOSED.load(Ordering::Relaxed) & 1 << fd != 0 {
+                return StreamKind::Closed;
+            }
             // SAFETY: a plain structure for the host to fill.
             let mut s: libc::stat = unsafe { std::mem::zeroed() };
             // SAFETY: as above.
@@ -119,7 +148,8 @@ impl Streams {
                 libc::S_IFCHR => StreamKind::Device,
                 _ => StreamKind::Pipe,
             }
-        }))
+        });
+        Streams(kinds, flags.map(|flags| (flags.max(0) & (libc::O_ACCMODE | libc::O_APPEND)) as u32))
     }
 }
 

@@ -41,3 +41,29 @@ printf 'x\ny\n' | { $RUN /usr/bin/python3 -c 'import select; print(select.select
 $RUN sh -c 'while :; do echo y; done' 2> /dev/null | head -3 || true
 head -c 300000 /dev/zero | $RUN wc -c
 $RUN head -c 300000 /dev/zero | wc -c
+# How they were opened is to be seen, and what is closed isn't there.
+cat > flags.py <<'END'
+import fcntl, os
+said = []
+for fd in 0, 1, 2:
+    try:
+        said.append(oct(fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND)))
+    except OSError as e:
+        said.append(e.strerror)
+with open('flags', 'a') as f:
+    print(f.fileno(), *said, file=f)
+END
+$RUN /usr/bin/python3 flags.py < lines >> sorted 2>&-
+$RUN /usr/bin/python3 flags.py <&- > said
+$RUN /usr/bin/python3 flags.py <&- >&- 2>&-
+printf 'read and written\n' > updated
+$RUN /usr/bin/python3 flags.py <> updated 2>&0
+$RUN sh -c 'read -r a; echo "$a again" >&0' <> updated
+cat flags updated
+$RUN cat <&- 2>&1 || echo "cat: $?"
+$RUN cat lines 2>&1 >&- || echo "cat: $?"
+$RUN sh -c 'echo lost' 2>&1 >&- || echo "sh: $?"
+# What is written behind what is read would never end.
+cp lines grows
+$RUN cat grows >> grows 2> said || echo "cat: $?"
+grep -o 'input file is output file' said
