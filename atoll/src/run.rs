@@ -419,7 +419,7 @@ fn no_input() -> bool {
     let copy = std::io::stdin().as_fd().try_clone_to_owned();
     let meta = copy.and_then(|fd| File::from(fd).metadata());
     meta.is_ok_and(|m| m.file_type().is_char_device() && m.rdev() == NULL)
-        || Streams::of_this_process().0[0] == StreamKind::Closed
+        || Streams::of_this_process().kinds[0] == StreamKind::Closed
 }
 
 /// One cell of a machine, and its volumes.
@@ -466,7 +466,7 @@ pub(crate) fn machine_cell(
     if devices.iter().any(|d| d == "port0") {
         streams = Streams::of_this_process();
         if no_input() {
-            streams.0[0] = StreamKind::Null;
+            streams.kinds[0] = StreamKind::Null;
         }
     }
     // Even without a network beyond the machine there is the cell's own loopback.
@@ -712,8 +712,8 @@ fn boot_config(
         groups,
         umask: signals::umask(),
         mounts,
-        streams: streams.0,
-        stream_flags: streams.1,
+        streams: streams.kinds,
+        stream_flags: streams.flags,
         host_network,
         ignored_signals: signals::ignored(),
         seed,

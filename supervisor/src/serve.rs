@@ -96,9 +96,14 @@ impl HostMount {
     }
 }
 
-/// What the standard streams are, and how they were opened: access mode and `O_APPEND`.
+/// What the standard streams are.
 #[derive(Clone, Copy, Debug)]
-pub struct Streams(pub [StreamKind; 3], pub [u32; 3]);
+pub struct Streams {
+    /// What each is.
+    pub kinds: [StreamKind; 3],
+    /// How each was opened: access mode and `O_APPEND` (`open(2)`).
+    pub flags: [u32; 3],
+}
 
 /// Which of the first three descriptors this process was started without, a bit each. Rust's library opens others in their place before `main`.
 static CLOSED: AtomicU32 = AtomicU32::new(0);
@@ -120,10 +125,10 @@ static BEFORE_MAIN: extern "C" fn() = look_at_descriptors;
 
 impl Streams {
     /// What is printed is passed on, and there is no input.
-    pub const NONE: Streams = Streams(
-        [StreamKind::Null, StreamKind::Pipe, StreamKind::Pipe],
-        [libc::O_RDONLY as u32, libc::O_WRONLY as u32, libc::O_WRONLY as u32],
-    );
+    pub const NONE: Streams = Streams {
+        kinds: [StreamKind::Null, StreamKind::Pipe, StreamKind::Pipe],
+        flags: [libc::O_RDONLY as u32, libc::O_WRONLY as u32, libc::O_WRONLY as u32],
+    };
 
     /// Looks at this process's descriptors 0, 1 and 2.
     pub fn of_this_process() -> Streams {
@@ -149,7 +154,7 @@ impl Streams {
                 _ => StreamKind::Pipe,
             }
         });
-        Streams(kinds, flags.map(|flags| (flags.max(0) & (libc::O_ACCMODE | libc::O_APPEND)) as u32))
+        Streams { kinds, flags: flags.map(|f| (f.max(0) & (libc::O_ACCMODE | libc::O_APPEND)) as u32) }
     }
 }
 
@@ -1203,7 +1208,7 @@ impl Server {
 
     fn stream(&self, op: Op, r: &Request) -> Outcome {
         let n = r.arg[0] as usize;
-        let kind = *self.streams.0.get(n).ok_or(Errno::EBADF)?;
+        let kind = *self.streams.kinds.get(n).ok_or(Errno::EBADF)?;
         if kind == StreamKind::Closed {
             return Err(Errno::EBADF);
         }
