@@ -191,7 +191,7 @@ fn group(id: u32) -> impl Iterator<Item = Arc<Process>> {
 
 impl Owner {
     fn new(task: &Task, who: Who) -> Owner {
-        let ids = task.process.ids();
+        let ids = task.ids();
         Owner { who, uid: ids.ruid, euid: ids.euid }
     }
 

@@ -234,12 +234,13 @@ pub fn boot() {
         cwd: Versioned::new(root),
         umask: AtomicU32::new(config.umask),
     };
-    let pid = process.pid;
+    let (pid, ids) = (process.pid, process.ids().clone());
     let task = new_task(NewTask {
         process,
         space: exec::first_space(),
         files: Arc::new(files),
         fs: Arc::new(fs),
+        ids,
         frame: Box::new(UserFrame::new()),
         blocked: 0,
         altstack: no_altstack(),

@@ -503,7 +503,7 @@ fn load(
         populate: true,
         ..MapRequest::default()
     })?;
-    let ids = task.process.ids().clone();
+    let ids = task.ids().clone();
     let mut random = [0u8; 16];
     platform().random(&mut random);
 

@@ -1056,7 +1056,7 @@ fn core_set(set: &CoreSet) -> (String, String) {
 fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (total, resident) = memory_of(t);
     let peak = t.space.share().memory.peak().max(resident.sum());
-    let ids = p.ids().clone();
+    let ids = t.ids().clone();
     let caps = ids.capabilities;
     let (ignored, caught) = p.actions.share().sets();
     let (pending, blocked) = {

@@ -281,6 +281,35 @@ impl Ids {
     }
 }
 
+/// The ids of one thread: Linux's calls change only the caller's, and the C library makes them in all threads.
+pub struct Identity {
+    ids: Versioned<Ids>,
+    /// Real and effective user id, real and effective group id, for the calls that ask only for one.
+    words: [AtomicU32; 4],
+}
+
+impl Identity {
+    /// With these.
+    fn new(ids: Ids) -> Identity {
+        Identity { words: ids.words().map(AtomicU32::new), ids: Versioned::new(ids) }
+    }
+
+    /// See [`Identity::words`].
+    #[inline]
+    pub fn word(&self, n: usize) -> u32 {
+        self.words[n].load(Ordering::Relaxed)
+    }
+
+    fn change<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
+        let mut ids = self.ids.change();
+        let r = f(&mut ids);
+        for (word, id) in self.words.iter().zip(ids.words()) {
+            word.store(id, Ordering::Relaxed);
+        }
+        r
+    }
+}
+
 /// What is told about a program.
 #[derive(Clone, Default)]
 pub struct Image {
@@ -424,9 +453,8 @@ pub struct Process {
     pub environment: quota::Current,
     /// Itself, as a process.
     pub held: quota::Held,
-    ids: Versioned<Ids>,
-    /// Real and effective user id, real and effective group id, for the calls that ask only for one.
-    pub words_of_ids: [AtomicU32; 4],
+    /// Its first thread's, which are what others see of it.
+    pub identity: Identity,
     /// Resource limits.
     pub limits: Mutex<[Rlimit; LIMITS]>,
     /// Soft limit of open files, read by every call that makes one.
@@ -537,7 +565,9 @@ pub struct Task {
     pub files: Own<FdTable>,
     /// Its directories.
     pub fs: Own<FsContext>,
-    /// What of them, and of its process's ids, it knew last; only the task itself asks for it.
+    /// Who it is.
+    pub identity: Identity,
+    /// What of them, and of its ids, it knew last; only the task itself asks for it.
     view: Mutex<Option<Arc<View>>>,
     /// Its signals.
     pub signals: Mutex<TaskSignals>,
@@ -723,24 +753,14 @@ impl Process {
         until_zero(&*self.name_at_end.lock()).to_vec()
     }
 
-    /// Its ids.
+    /// Its first thread's ids, as others see them.
     pub fn ids(&self) -> Looking<'_, Ids> {
-        self.ids.lock()
+        self.identity.ids.lock()
     }
 
     /// Whose login it belongs to: user and number.
     pub fn login(&self) -> [u32; 2] {
         self.login.each_ref().map(|word| word.load(Ordering::Relaxed))
-    }
-
-    /// Changes its ids.
-    pub fn change_ids<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
-        let mut ids = self.ids.change();
-        let r = f(&mut ids);
-        for (word, id) in self.words_of_ids.iter().zip(ids.words()) {
-            word.store(id, Ordering::Relaxed);
-        }
-        r
     }
 
     /// A process without tasks. EAGAIN: there are as many as there may be.
@@ -772,8 +792,7 @@ impl Process {
             pending: Mutex::new(Pending::default()),
             signal_queue: WaitQueue::new(),
             signal_fds: crate::event::SignalFds::default(),
-            words_of_ids: from.ids.words().map(AtomicU32::new),
-            ids: Versioned::new(from.ids),
+            identity: Identity::new(from.ids),
             max_files: AtomicU64::new(from.limits[linux::RLIMIT_NOFILE as usize].cur),
             max_file_size: AtomicU64::new(from.limits[linux::RLIMIT_FSIZE as usize].cur),
             limits: Mutex::new(from.limits),
@@ -1000,6 +1019,7 @@ impl Task {
             tasks.insert(self.process.pid, me);
         }
         drop(tasks);
+        self.show_ids();
         ptrace::became_leader(self, was);
     }
 
@@ -1106,14 +1126,19 @@ impl Task {
         changed
     }
 
+    /// Its ids.
+    pub fn ids(&self) -> Looking<'_, Ids> {
+        self.identity.ids.lock()
+    }
+
     /// Ids as file systems see them.
     pub fn cred(&self) -> Cred {
-        self.process.ids().cred()
+        self.ids().cred()
     }
 
     /// Who it is and where its paths begin, now. Its threads share no lock for that.
     pub fn view(&self) -> Arc<View> {
-        let (fs, ids) = (&*self.fs, &self.process.ids);
+        let (fs, ids) = (&*self.fs, &self.identity.ids);
         let of = [fs.root.version(), fs.cwd.version(), ids.version()];
         let mut view = self.view.lock();
         if let Some(known) = &*view
@@ -1137,19 +1162,28 @@ impl Task {
 
     /// May it do what this capability (CAP_...) is for?
     pub fn may(&self, capability: u32) -> bool {
-        self.process.ids().may(capability)
+        self.ids().may(capability)
     }
 
-    /// Changes its process's ids. Who becomes somebody else or may do more hides its memory, and is no longer told when its
+    /// Others see its ids as its process's, if it is the first thread.
+    fn show_ids(&self) {
+        if self.tid() == self.process.pid {
+            let ids = self.ids().clone();
+            self.process.identity.change(|shown| *shown = ids);
+        }
+    }
+
+    /// Changes its ids. Who becomes somebody else or may do more hides its memory, and is no longer told when its
     /// parent ends (Linux's `commit_creds`).
     pub fn change_ids<R>(&self, f: impl FnOnce(&mut Ids) -> R) -> R {
-        let (r, other) = self.process.change_ids(|ids| {
+        let (r, other) = self.identity.change(|ids| {
             let before = ids.clone();
             let r = f(ids);
             let acts_as = |i: &Ids| [i.euid, i.egid, i.fsuid, i.fsgid];
             let gained = ids.capabilities.permitted & !before.capabilities.permitted != 0;
             (r, gained || acts_as(ids) != acts_as(&before))
         });
+        self.show_ids();
         if other {
             self.process.dumpable.store(0, Ordering::Relaxed);
             self.death_signal.store(0, Ordering::Relaxed);
@@ -1157,10 +1191,10 @@ impl Task {
         r
     }
 
-    /// Its process gets the ids with which a program runs whose file has these attributes.
+    /// It gets the ids with which a program runs whose file has these attributes.
     pub fn take_ids(&self, attr: &Attr) {
         let own = {
-            let ids = self.process.ids();
+            let ids = self.ids();
             (ids.euid, ids.egid) == (ids.ruid, ids.rgid)
         };
         // Who may run a file but not read it doesn't get to read it so.
@@ -1200,6 +1234,8 @@ pub struct NewTask {
     pub files: Arc<FdTable>,
     /// Its directories.
     pub fs: Arc<FsContext>,
+    /// Who it is.
+    pub ids: Ids,
     /// Its registers.
     pub frame: Box<UserFrame>,
     /// Blocked signals.
@@ -1239,6 +1275,7 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         space: Own::new(new.space.clone()),
         files: Own::new(new.files),
         fs: Own::new(new.fs),
+        identity: Identity::new(new.ids),
         view: Mutex::new(None),
         signals: Mutex::new(TaskSignals::new(new.blocked, new.altstack)),
         clear_tid: AtomicU64::new(new.clear_tid),

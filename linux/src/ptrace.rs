@@ -355,7 +355,7 @@ fn tell(tracer: &Arc<Process>, task: &Task, id: u32, code: u32, value: i32) {
     let stopped = code == linux::CLD_TRAPPED;
     let quiet = tracer.actions.get(linux::SIGCHLD).flags & u64::from(linux::SA_NOCLDSTOP) != 0;
     if !(stopped && quiet) {
-        let uid = task.process.ids().ruid;
+        let uid = task.ids().ruid;
         let [user, system] = task.divided().ticks();
         signal::send_process(tracer, Siginfo::child(code as i32, id, uid, value, user, system));
     }
@@ -646,7 +646,7 @@ pub fn began(task: &Task, frame: &mut UserFrame, was: u32) {
     if options & asks_for(p::PTRACE_EVENT_EXEC) != 0 {
         stop(task, frame, Stop::event(p::PTRACE_EVENT_EXEC, was.into()));
     } else if !seized {
-        let (pid, uid) = (task.process.pid, task.process.ids().ruid);
+        let (pid, uid) = (task.process.pid, task.ids().ruid);
         send_to(task, Siginfo::from_user(linux::SIGTRAP, 0, pid, uid, 0));
     }
 }
@@ -694,7 +694,7 @@ pub fn ends(task: &Task, status: i32) {
     let Some(tracer) = tracer else { return };
     // A process ends with the last of its tasks.
     let leads = task.tid() == task.process.pid;
-    let ended = Ended { status, uid: task.process.ids().ruid, usage: task.divided() };
+    let ended = Ended { status, uid: task.ids().ruid, usage: task.divided() };
     let forget = !leads && tracer.actions.ignores_children();
     let mut tracees = tracer.tracees.lock();
     if let Some(n) = tracees.list.iter().position(|one| one.tid == task.tid() && one.task.is_some()) {

@@ -576,7 +576,7 @@ fn set_filter(c: &mut Call, flags: u32, args: u64) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     {
-        let ids = task.process.ids();
+        let ids = task.ids();
         if !ids.capabilities.no_new_privileges && !ids.may(linux::CAP_SYS_ADMIN) {
             return Err(Errno::EACCES);
         }
@@ -598,8 +598,12 @@ fn set_filter(c: &mut Call, flags: u32, args: u64) -> Result<u64> {
         return if flags & FLAG_TSYNC_ESRCH != 0 { Err(Errno::ESRCH) } else { Ok(other.tid().into()) };
     }
     task.filters.add(program, &allows);
+    let no_new_privileges = task.ids().capabilities.no_new_privileges;
     for other in others() {
         other.filters.follow(&task.filters);
+        if no_new_privileges {
+            other.change_ids(|ids| ids.capabilities.no_new_privileges = true);
+        }
     }
     Ok(0)
 }

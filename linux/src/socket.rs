@@ -70,7 +70,7 @@ pub struct Message {
 
 /// Who a task is, for SO_PEERCRED.
 pub fn credentials(task: &Task) -> Credentials {
-    let ids = task.process.ids();
+    let ids = task.ids();
     Credentials { pid: task.process.pid, uid: ids.euid, gid: ids.egid }
 }
 

@@ -20,8 +20,129 @@ static void ids(void)
 	printf("uid %d %d %d gid %d %d %d fs %d %d\n", r, e, s, gr, ge, gs, setfsuid(-1), setfsgid(-1));
 }
 
-int main(void)
+// By itself, without the C library, which would have all threads do it.
+static void *alone(void *unused)
 {
+	(void)unused;
+	V(syscall(SYS_setfsuid, 65534));
+	V(open("private", O_RDONLY));
+	V(syscall(SYS_setresgid, 21, 22, 23));
+	V(syscall(SYS_setgroups, 1, (gid_t[]){7}));
+	V(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+	V(syscall(SYS_setresuid, 31, 32, 33));
+	ids();
+	// As /proc has it.
+	char line[200], path[64];
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, i ? "/proc/self/status" : "/proc/thread-self/status");
+		FILE *f = fopen(path, "r");
+		while (f && fgets(line, sizeof line, f))
+			if (!strncmp(line, "Uid:", 4) || !strncmp(line, "Gid:", 4) || !strncmp(line, "NoNewPrivs:", 11) || !strncmp(line, "CapEff:", 7))
+				fputs(strncmp(line, "CapEff:", 7) ? line : strspn(line + 7, "\t0\n") < strlen(line + 7) ? "some\n" : "none\n", stdout);
+		if (f)
+			fclose(f);
+	}
+	fflush(stdout);
+	// Its children are like it.
+	pid_t p = fork();
+	if (!p) {
+		ids();
+		V(getgroups(0, 0));
+		fflush(stdout);
+		_exit(0);
+	}
+	waitpid(p, 0, 0);
+	V(kill(getppid(), 0));
+	V(syscall(SYS_setresuid, 0, 0, 0));
+	return 0;
+}
+
+static void *like_its_maker(void *unused)
+{
+	ids();
+	return unused;
+}
+
+static void *maker(void *unused)
+{
+	V(syscall(SYS_setresuid, 41, 42, 43));
+	pthread_t t;
+	pthread_create(&t, 0, like_its_maker, 0);
+	pthread_join(t, 0);
+	return unused;
+}
+
+static int asked[2], told[2];
+
+static void *asks(void *unused)
+{
+	char c;
+	write(told[1], "x", 1);
+	read(asked[0], &c, 1);
+	ids();
+	return unused;
+}
+
+static void *runs(void *unused)
+{
+	syscall(SYS_setresgid, 5, 5, 5);
+	syscall(SYS_setresuid, 4, 4, 4);
+	execl("/proc/self/exe", "identity", "as it is", NULL);
+	return unused;
+}
+
+static void threads(void)
+{
+	char c;
+	pthread_t t;
+	close(open("private", O_RDWR | O_CREAT, 0600));
+	pthread_create(&t, 0, alone, 0);
+	pthread_join(t, 0);
+	ids();
+	V(open("private", O_RDONLY) >= 0);
+	V(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
+	pthread_create(&t, 0, maker, 0);
+	pthread_join(t, 0);
+	ids();
+	// The first thread's are those of the process, and nobody else's.
+	pipe(asked);
+	pipe(told);
+	pthread_create(&t, 0, asks, 0);
+	read(told[0], &c, 1);
+	syscall(SYS_setresuid, -1, 51, -1);
+	write(asked[1], "x", 1);
+	pthread_join(t, 0);
+	ids();
+	syscall(SYS_setresuid, -1, 0, -1);
+	// The C library's are all threads'.
+	pthread_create(&t, 0, asks, 0);
+	read(told[0], &c, 1);
+	V(setresuid(-1, 61, -1));
+	write(asked[1], "x", 1);
+	pthread_join(t, 0);
+	ids();
+	V(setresuid(-1, 0, -1));
+	fflush(stdout);
+	pthread_create(&t, 0, runs, 0);
+	pthread_join(t, 0);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argv;
+	if (argc > 1) {
+		ids();
+		return 0;
+	}
+	SECTION("ids of threads");
+	pid_t p = fork();
+	if (!p) {
+		threads();
+		_exit(9);
+	}
+	int status;
+	waitpid(p, &status, 0);
+	P(status);
 	SECTION("processes");
 	printf("%d %d %u %u %u %u\n", getppid() != getpid(), getpid() > 0, getuid(), geteuid(), getgid(), getegid());
 	P(getsid(0) > 0);

@@ -52,14 +52,14 @@ struct Perm {
 
 impl Perm {
     fn new(task: &Task, flags: u32) -> Perm {
-        let ids = task.process.ids();
+        let ids = task.ids();
         Perm { uid: ids.euid, gid: ids.egid, cuid: ids.euid, cgid: ids.egid, mode: flags & MODE }
     }
 
     /// May the task do what the bits `want` say, of any of the three classes? (Linux's `ipcperms`)
     fn check(&self, task: &Task, want: u32) -> Result<()> {
         let want = want >> 6 | want >> 3 | want;
-        let euid = task.process.ids().euid;
+        let euid = task.ids().euid;
         let cred = task.cred();
         let granted = if euid == self.cuid || euid == self.uid {
             self.mode >> 6
@@ -73,7 +73,7 @@ impl Perm {
 
     /// May the task remove it, or change these?
     fn check_owner(&self, task: &Task) -> Result<()> {
-        let euid = task.process.ids().euid;
+        let euid = task.ids().euid;
         if euid == self.cuid || euid == self.uid || task.may(CAP_SYS_ADMIN) {
             Ok(())
         } else {

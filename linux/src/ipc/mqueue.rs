@@ -188,8 +188,7 @@ impl Notice {
         match &self.how {
             How::Signal { process, number, value } if *number != 0 => {
                 let Some(process) = process.upgrade() else { return };
-                let info =
-                    Siginfo::from_user(*number, SI_MESGQ, from.process.pid, from.process.ids().ruid, *value);
+                let info = Siginfo::from_user(*number, SI_MESGQ, from.process.pid, from.ids().ruid, *value);
                 signal::send_process(&process, info);
             }
             How::Nothing | How::Signal { .. } => {}
@@ -259,7 +258,7 @@ impl Queue {
         let (most, size) = (most as u64, size as u64);
         // Both have bounds: this is far from what a word holds.
         let charge = most * (size + MESSAGE_COST) + most.min(u64::from(PRIORITIES)) * PRIORITY_COST;
-        let user = task.process.ids().ruid;
+        let user = task.ids().ruid;
         let charged = all.charged.get(&user).map_or(0, |charged| *charged) + charge;
         if charged > task.process.limit(linux::RLIMIT_MSGQUEUE).cur {
             return Err(Errno::EMFILE);

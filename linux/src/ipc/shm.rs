@@ -357,7 +357,7 @@ pub fn shmctl(c: &mut Call) -> Result<u64> {
             let found = SEGMENTS.lock().find(id)?;
             let mut state = found.object.state.lock();
             if !task.may(linux::CAP_IPC_LOCK) {
-                let euid = task.process.ids().euid;
+                let euid = task.ids().euid;
                 let no_limit = command == SHM_UNLOCK || task.process.limit(linux::RLIMIT_MEMLOCK).cur != 0;
                 if euid != state.perm.uid && euid != state.perm.cuid || !no_limit {
                     return Err(Errno::EPERM);

@@ -39,7 +39,7 @@ pub(super) const IOV_MAX: u64 = 1024;
 fn write_signal(task: &Task, e: Errno) -> Errno {
     let info = match e {
         Errno::EPIPE => {
-            let (pid, uid) = (task.process.pid, task.process.ids().ruid);
+            let (pid, uid) = (task.process.pid, task.ids().ruid);
             Siginfo::from_user(linux::SIGPIPE, 0, pid, uid, 0)
         }
         Errno::EFBIG if task.process.max_file_size.load(Ordering::Relaxed) != u64::MAX => {

@@ -177,12 +177,12 @@ pub fn grow(task: &Task, addr: u64) -> bool {
 
 /// May the process lock memory?
 fn can_lock(c: &Call) -> bool {
-    c.task.process.limit(linux::RLIMIT_MEMLOCK).cur != 0 || c.task.process.ids().may(linux::CAP_IPC_LOCK)
+    c.task.process.limit(linux::RLIMIT_MEMLOCK).cur != 0 || c.task.ids().may(linux::CAP_IPC_LOCK)
 }
 
 /// Bytes that the process may lock in all.
 fn most_locked(task: &Task) -> u64 {
-    if task.process.ids().may(linux::CAP_IPC_LOCK) {
+    if task.ids().may(linux::CAP_IPC_LOCK) {
         return u64::MAX;
     }
     // Of no limit as much as there are addresses.

@@ -451,7 +451,7 @@ fn broken_pipe(task: &Task, s: &SocketFile, flags: u32, e: Errno) -> Errno {
         && flags & net::MSG_NOSIGNAL == 0
         && let Some(me) = crate::process::find_task(task.tid())
     {
-        let uid = task.process.ids().ruid;
+        let uid = task.ids().ruid;
         signal::send_task(&me, Siginfo::from_user(linux::SIGPIPE, 0, task.process.pid, uid, 0));
     }
     e
@@ -555,7 +555,7 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
             }
             (true, net::SOL_SOCKET, net::SCM_CREDENTIALS) => {
                 let u = Ucred::read_from_bytes(data).map_err(|_| Errno::EINVAL)?;
-                let (me, ids) = (c.task.process.pid, c.task.process.ids().clone());
+                let (me, ids) = (c.task.process.pid, c.task.ids().clone());
                 let honest = (u.pid as u32 == me || ids.may(linux::CAP_SYS_ADMIN))
                     && (ids.users().contains(&u.uid) || ids.may(linux::CAP_SETUID))
                     && ([ids.rgid, ids.egid, ids.sgid].contains(&u.gid) || ids.may(linux::CAP_SETGID));

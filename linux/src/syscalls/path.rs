@@ -558,7 +558,7 @@ fn do_access(c: &Call, dir: i32, path: u64, mode: u32, flags: u32) -> Result<u64
     }
     let path = get_path(path)?;
     let cred = {
-        let ids = c.task.process.ids();
+        let ids = c.task.ids();
         let real = || Cred {
             uid: ids.ruid,
             gid: ids.rgid,

@@ -95,7 +95,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     }
     let task = c.task;
     let process = &task.process;
-    if has_too_many_tasks(process) {
+    if has_too_many_tasks(task) {
         return Err(Errno::EAGAIN);
     }
     if crate::budget::threads_are_short() {
@@ -144,7 +144,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
         }
         let new = Process::new(NewProcess {
             parent: Some(parent),
-            ids: process.ids().clone(),
+            ids: task.ids().clone(),
             limits: *process.limits.lock(),
             actions,
             exit_signal: a.exit_signal,
@@ -181,6 +181,7 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
             space: space.clone(),
             files,
             fs,
+            ids: task.ids().clone(),
             frame,
             blocked,
             altstack,
@@ -251,18 +252,18 @@ fn do_clone(c: &mut Call, a: Clone) -> Result<u64> {
     Ok(u64::from(tid))
 }
 
-/// Has the process's user as many tasks as its limit allows (RLIMIT_NPROC in `getrlimit(2)`)? Root may have any number.
-fn has_too_many_tasks(process: &Process) -> bool {
-    let limit = process.limit(linux::RLIMIT_NPROC).cur;
+/// Has the task's user as many tasks as its limit allows (RLIMIT_NPROC in `getrlimit(2)`)? Root may have any number.
+fn has_too_many_tasks(task: &Task) -> bool {
+    let limit = task.process.limit(linux::RLIMIT_NPROC).cur;
     if limit == u64::MAX {
         return false;
     }
-    let ids = process.ids().clone();
+    let ids = task.ids().clone();
     let user = ids.ruid;
     if user == 0 || ids.may(linux::CAP_SYS_RESOURCE) || ids.may(linux::CAP_SYS_ADMIN) {
         return false;
     }
-    let is_mine = |p: &Arc<Process>| p.words_of_ids[0].load(Ordering::Relaxed) == user;
+    let is_mine = |p: &Arc<Process>| p.identity.word(0) == user;
     let mine = all_processes().iter().filter(|p| is_mine(p)).map(|p| p.tasks.lock().len()).sum::<usize>();
     mine as u64 >= limit
 }
@@ -542,7 +543,7 @@ fn look_at_tracees(
         if let Some(code) = unseen {
             return Ok(Waited {
                 pid: one.tid,
-                uid: task.process.ids().ruid,
+                uid: task.ids().ruid,
                 status: 0x7f | code << 8,
                 code: linux::CLD_TRAPPED as i32,
                 value: code,
@@ -775,7 +776,7 @@ macro_rules! id_getters {
         $(
             #[doc = concat!("`", stringify!($name), "(2)`.")]
             pub fn $name(c: &mut Call) -> Result<u64> {
-                Ok(u64::from(c.task.process.words_of_ids[$word].load(Ordering::Relaxed)))
+                Ok(u64::from(c.task.identity.word($word)))
             }
         )*
     };
@@ -911,7 +912,7 @@ pub fn setresgid(c: &mut Call) -> Result<u64> {
 
 /// `getresuid(2)`.
 pub fn getresuid(c: &mut Call) -> Result<u64> {
-    let i = c.task.process.ids().clone();
+    let i = c.task.ids().clone();
     put(c.arg(0), &i.ruid)?;
     put(c.arg(1), &i.euid)?;
     put(c.arg(2), &i.suid).map(|()| 0)
@@ -919,7 +920,7 @@ pub fn getresuid(c: &mut Call) -> Result<u64> {
 
 /// `getresgid(2)`.
 pub fn getresgid(c: &mut Call) -> Result<u64> {
-    let i = c.task.process.ids().clone();
+    let i = c.task.ids().clone();
     put(c.arg(0), &i.rgid)?;
     put(c.arg(1), &i.egid)?;
     put(c.arg(2), &i.sgid).map(|()| 0)
@@ -952,7 +953,7 @@ pub fn setfsgid(c: &mut Call) -> Result<u64> {
 
 /// `getgroups(2)`.
 pub fn getgroups(c: &mut Call) -> Result<u64> {
-    let groups = c.task.process.ids().groups.clone();
+    let groups = c.task.ids().groups.clone();
     let room = c.int(0);
     if room < 0 || room > 0 && (room as usize) < groups.len() {
         return Err(Errno::EINVAL);
@@ -1001,8 +1002,11 @@ pub fn capget(c: &mut Call) -> Result<u64> {
     if (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    let process = process_or_self(c, pid)?;
-    let has = process.ids().capabilities;
+    let has = if pid == 0 || pid == c.task.tid() {
+        c.task.ids().capabilities
+    } else {
+        process_or_self(c, pid)?.ids().capabilities
+    };
     let sets = [has.effective, has.permitted, has.inheritable];
     let halves = [0, 32].map(|shift| sets.map(|set| (set >> shift) as u32));
     user::write(data, halves[..words].as_bytes()).map(|()| 0)
@@ -1049,7 +1053,7 @@ fn ambient(c: &Call) -> Result<u64> {
     }
     match u32::try_from(what) {
         Ok(pr::PR_CAP_AMBIENT_IS_SET) => {
-            Ok((c.task.process.ids().capabilities.ambient & capabilities::bit(number) != 0).into())
+            Ok((c.task.ids().capabilities.ambient & capabilities::bit(number) != 0).into())
         }
         Ok(pr::PR_CAP_AMBIENT_RAISE) => {
             allowed(c.task.change_ids(|ids| ids.capabilities.raise_ambient(number)))
@@ -1098,7 +1102,7 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
             allowed(task.change_ids(|ids| ids.capabilities.keep(arg != 0)))
         }
         pr::PR_GET_KEEPCAPS => {
-            Ok((task.process.ids().capabilities.securebits & capabilities::secure::KEEP_CAPS != 0).into())
+            Ok((task.ids().capabilities.securebits & capabilities::secure::KEEP_CAPS != 0).into())
         }
         pr::PR_SET_CHILD_SUBREAPER => {
             task.process.subreaper.store(arg != 0, Ordering::Relaxed);
@@ -1125,13 +1129,13 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
             if arg | c.arg(2) | c.arg(3) | c.arg(4) != 0 {
                 return Err(Errno::EINVAL);
             }
-            Ok(task.process.ids().capabilities.no_new_privileges.into())
+            Ok(task.ids().capabilities.no_new_privileges.into())
         }
-        pr::PR_GET_SECUREBITS => Ok(task.process.ids().capabilities.securebits.into()),
+        pr::PR_GET_SECUREBITS => Ok(task.ids().capabilities.securebits.into()),
         pr::PR_SET_SECUREBITS => allowed(task.change_ids(|ids| ids.capabilities.set_securebits(arg))),
         pr::PR_CAPBSET_READ => {
             let number = capability(arg)?;
-            Ok((task.process.ids().capabilities.bounding & capabilities::bit(number) != 0).into())
+            Ok((task.ids().capabilities.bounding & capabilities::bit(number) != 0).into())
         }
         pr::PR_CAPBSET_DROP => {
             if !task.may(linux::CAP_SETPCAP) {
@@ -1232,7 +1236,7 @@ fn set_limit(c: &Call, p: &Arc<Process>, which: u32, new: Rlimit) -> Result<()> 
 
 /// The caller's ids and another process's: one after the other, as that may be looking at the caller's.
 pub(super) fn both_ids(task: &Task, p: &Process) -> (Ids, Ids) {
-    let me = task.process.ids().clone();
+    let me = task.ids().clone();
     let you = p.ids().clone();
     (me, you)
 }
@@ -1368,7 +1372,7 @@ pub fn pidfd_send_signal(c: &mut Call) -> Result<u64> {
     if c.uint(3) != 0 || signal > signal::MAX {
         return Err(Errno::EINVAL);
     }
-    let (me, uid) = (c.task.process.pid, c.task.process.ids().ruid);
+    let (me, uid) = (c.task.process.pid, c.task.ids().ruid);
     let mut info = Siginfo::from_user(signal, 0, me, uid, 0);
     if c.arg(2) != 0 {
         info = get(c.arg(2))?;
@@ -1405,7 +1409,7 @@ pub fn kill(c: &mut Call) -> Result<u64> {
     if list.is_empty() {
         return Err(Errno::ESRCH);
     }
-    let (me, uid) = (c.task.process.pid, c.task.process.ids().ruid);
+    let (me, uid) = (c.task.process.pid, c.task.ids().ruid);
     let mut sent = false;
     for p in list {
         if may_signal(c, &p, signal) {
@@ -1431,7 +1435,7 @@ fn thread_kill(c: &Call, group: Option<u32>, tid: u32, signal: u32, info: Option
         return Err(Errno::EPERM);
     }
     if signal != 0 {
-        let (me, uid) = (c.task.process.pid, c.task.process.ids().ruid);
+        let (me, uid) = (c.task.process.pid, c.task.ids().ruid);
         signal::try_send_task(&t, info.unwrap_or_else(|| Siginfo::from_user(signal, SI_TKILL, me, uid, 0)))?;
     }
     Ok(0)

@@ -277,7 +277,7 @@ fn priority_targets(c: &Call) -> Result<alloc::vec::Vec<Arc<Task>>> {
                 .collect()
         }
         PRIO_USER => {
-            let uid = if who == 0 { c.task.process.ids().ruid } else { who };
+            let uid = if who == 0 { c.task.ids().ruid } else { who };
             all_processes()
                 .iter()
                 .filter(|p| p.ids().ruid == uid)
