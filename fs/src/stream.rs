@@ -425,6 +425,8 @@ impl File for Stream {
         let (len, reads, writes) = match command {
             ioctl::TCGETS => (36, true, false),
             ioctl::TCSETS | ioctl::TCSETSW | ioctl::TCSETSF => (36, false, true),
+            ioctl::TCGETS2 => (44, true, false),
+            ioctl::TCSETS2 | ioctl::TCSETSW2 | ioctl::TCSETSF2 => (44, false, true),
             ioctl::TIOCGWINSZ => (8, true, false),
             ioctl::TIOCSWINSZ => (8, false, true),
             ioctl::TIOCGPGRP | ioctl::FIONREAD | ioctl::TIOCGSID => (4, true, false),

@@ -13,7 +13,7 @@ const LINE_MAX: usize = 4095;
 /// Bytes that wait in one direction before who writes waits, too.
 pub const ROOM: usize = 16 << 10;
 
-/// A terminal's settings, as the kernel has them (`struct termios`).
+/// A terminal's settings, as the kernel has them (`struct termios2`; without the speeds at its end, `struct termios`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the names are termios(3)'s")]
@@ -24,7 +24,20 @@ pub struct Termios {
     pub lflag: u32,
     pub line: u8,
     pub cc: [u8; 19],
+    /// Bits per second, of input and output.
+    pub ispeed: u32,
+    pub ospeed: u32,
 }
+
+/// Bytes of `struct termios`.
+pub const TERMIOS: usize = core::mem::offset_of!(Termios, ispeed);
+
+/// Bits per second of B0 to B38400, and from B57600 on.
+const SPEEDS: [u32; 31] = [
+    0, 50, 75, 110, 134, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19_200, 38_400, 57_600, 115_200,
+    230_400, 460_800, 500_000, 576_000, 921_600, 1_000_000, 1_152_000, 1_500_000, 2_000_000, 2_500_000,
+    3_000_000, 3_500_000, 4_000_000,
+];
 
 impl Default for Termios {
     /// As a new terminal has them.
@@ -43,6 +56,8 @@ impl Default for Termios {
                 | linux::IEXTEN,
             line: 0,
             cc: [3, 28, 127, 21, 4, 0, 1, 0, 17, 19, 26, 0, 18, 15, 23, 22, 0, 0, 0],
+            ispeed: 38_400,
+            ospeed: 38_400,
         }
     }
 }
@@ -88,6 +103,19 @@ impl Termios {
     /// Is this flag of the local modes set?
     pub fn local(&self, flag: u32) -> bool {
         self.lflag & flag != 0
+    }
+
+    /// The same with the speeds that its flags name: B0 as that of input is the speed of output, and BOTHER is any.
+    pub fn with_speeds(mut self) -> Self {
+        let speed = |code: u32, own: u32| match code & linux::CBAUD {
+            linux::BOTHER => own,
+            code if code & linux::CBAUDEX != 0 => SPEEDS[(code & !linux::CBAUDEX) as usize + 15],
+            code => SPEEDS[code as usize],
+        };
+        self.ospeed = speed(self.cflag, self.ospeed);
+        let input = self.cflag >> linux::IBSHIFT;
+        self.ispeed = if input & linux::CBAUD == 0 { self.ospeed } else { speed(input, self.ispeed) };
+        self
     }
 
     /// Is this the special character `which` (a V constant)? Zero means that there is none.

@@ -20,7 +20,7 @@ use linux_raw_sys::{general as linux, ioctl as ctl};
 use zerocopy::IntoBytes;
 
 use crate::current::{self, current};
-use crate::line::{ARRIVED, Line, ROOM, Termio, Termios};
+use crate::line::{ARRIVED, Line, ROOM, TERMIOS, Termio, Termios};
 use crate::process::Process;
 use crate::types::{Siginfo, get, put};
 use crate::{jobs, signal};
@@ -129,7 +129,7 @@ impl Pty {
             s.line.flush_input();
             s.note(linux::TIOCPKT_FLUSHREAD);
         }
-        let new = change(s.line.termios);
+        let new = change(s.line.termios).with_speeds();
         s.change(|line| line.set(new));
         drop(s);
         self.slave.wake_all(poll::ALL);
@@ -139,7 +139,15 @@ impl Pty {
     /// Terminal control from either end.
     fn control(&self, command: u32, arg: u64, master: bool) -> Result<u64> {
         match command {
-            ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF | ctl::TCSETA | ctl::TCSETAW | ctl::TCSETAF => {
+            ctl::TCSETS
+            | ctl::TCSETSW
+            | ctl::TCSETSF
+            | ctl::TCSETA
+            | ctl::TCSETAW
+            | ctl::TCSETAF
+            | ctl::TCSETS2
+            | ctl::TCSETSW2
+            | ctl::TCSETSF2 => {
                 self.check(linux::SIGTTOU)?;
             }
             ctl::TCFLSH | ctl::TCXONC | ctl::TCSBRK | ctl::TCSBRKP if !master => {
@@ -157,15 +165,25 @@ impl Pty {
         }
         let sid = current().process.sid.load(Ordering::Relaxed);
         match command {
-            ctl::TCGETS => {
+            ctl::TCGETS | ctl::TCGETS2 => {
                 let now = s.line.termios;
                 drop(s);
-                user::write(arg, now.as_bytes()).map(|()| 0)
+                let len = if command == ctl::TCGETS { TERMIOS } else { size_of::<Termios>() };
+                user::write(arg, &now.as_bytes()[..len]).map(|()| 0)
             }
             ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF => {
                 drop(s);
+                let new: [u8; TERMIOS] = get(arg)?;
+                self.set(command == ctl::TCSETSF, |mut now| {
+                    now.as_mut_bytes()[..TERMIOS].copy_from_slice(&new);
+                    now
+                });
+                Ok(0)
+            }
+            ctl::TCSETS2 | ctl::TCSETSW2 | ctl::TCSETSF2 => {
+                drop(s);
                 let new: Termios = get(arg)?;
-                self.set(command == ctl::TCSETSF, |_| new);
+                self.set(command == ctl::TCSETSF2, |_| new);
                 Ok(0)
             }
             ctl::TCGETA => {
@@ -335,7 +353,7 @@ impl Pty {
             // Nothing is locked.
             ctl::TIOCGLCKTRMIOS => {
                 drop(s);
-                user::write(arg, &[0; size_of::<Termios>()]).map(|()| 0)
+                user::write(arg, &[0; TERMIOS]).map(|()| 0)
             }
             ctl::TIOCGPTLCK if master => {
                 let locked = i32::from(s.locked);

@@ -144,6 +144,38 @@ int main(int argc, char **argv)
 	V(tcgetattr(m, &old));
 	P(memcmp(&t, &old, 36));
 
+	SECTION("speeds");
+	// struct termios2: of the C library's header and the kernel's, one program can have only one.
+	struct { unsigned flags[4]; unsigned char line, cc[19]; unsigned in, out; } t2;
+	V(ioctl(s, _IOR('T', 0x2A, t2), &t2));
+	printf("%o %u %u %d\n", t2.flags[2], t2.in, t2.out, memcmp(&t, &t2, 36));
+	// BOTHER is 010000, and 16 bits further up for input.
+	const unsigned codes[] = {B50, B110 | B75 << 16, B115200, B4000000, B134 | 010000 << 16, 010000, 010000 | 010000 << 16, B9600 | B0 << 16, B0};
+	for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++) {
+		t2.flags[2] = (t2.flags[2] & ~(010017u | 010017u << 16)) | codes[i];
+		t2.in = 31250, t2.out = 74880;
+		// TCSETS2, TCSETSW2 and TCSETSF2, from each end.
+		int r = ioctl(i % 2 ? s : m, _IOC(_IOC_WRITE, 'T', 0x2B + i % 3, sizeof t2), &t2);
+		ioctl(s, _IOR('T', 0x2A, t2), &t2);
+		unsigned flags[9] = {0};
+		ioctl(s, TCGETS, flags);
+		printf("%o: %d %o %u %u, %o\n", codes[i], r, t2.flags[2], t2.in, t2.out, flags[2]);
+	}
+	// Who knows nothing of other speeds leaves them as they are.
+	t2.flags[2] |= 010000 | 010000 << 16;
+	t2.in = 51, t2.out = 115199;
+	V(ioctl(s, _IOW('T', 0x2B, t2), &t2));
+	unsigned flags[9];
+	V(ioctl(s, TCGETS, flags));
+	V(ioctl(s, TCSETS, flags));
+	V(ioctl(s, _IOR('T', 0x2A, t2), &t2));
+	printf("%o %u %u\n", t2.flags[2], t2.in, t2.out);
+	V(ioctl(s, _IOR('T', 0x2A, t2), (void *)8));
+	V(ioctl(s, _IOW('T', 0x2B, t2), (void *)8));
+	V(ioctl(s, TCSETS, &t));
+	V(ioctl(s, _IOR('T', 0x2A, t2), &t2));
+	printf("%o %u %u\n", t2.flags[2], t2.in, t2.out);
+
 	SECTION("lines");
 	TYPE("hello\r");
 	drain("a line", 7);

@@ -603,7 +603,15 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             jobs::signal_group(group, linux::SIGCONT);
             Ok(0)
         }
-        ctl::TCSETS | ctl::TCSETSW | ctl::TCSETSF | ctl::TCFLSH | ctl::TCXONC | ctl::TCSBRK
+        ctl::TCSETS
+        | ctl::TCSETSW
+        | ctl::TCSETSF
+        | ctl::TCSETS2
+        | ctl::TCSETSW2
+        | ctl::TCSETSF2
+        | ctl::TCFLSH
+        | ctl::TCXONC
+        | ctl::TCSBRK
             if is_terminal(&file) =>
         {
             jobs::check_console(linux::SIGTTOU)?;
