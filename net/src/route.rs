@@ -2,7 +2,8 @@
 //! that stands on it.
 //!
 //! What is asked goes to the supervisor, who asks the host's kernel in the cell's network, and what it says comes back as it is, but for
-//! whom and what it answers. Nothing can be changed, and nobody is told of changes.
+//! whom and what it answers. Nothing can be changed, and nobody is told of changes. For the same reason sockets that hear of devices
+//! (NETLINK_KOBJECT_UEVENT), without which libudev doesn't begin, never hear of any.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -100,8 +101,18 @@ struct State {
     answers: VecDeque<Vec<u8>>,
 }
 
+/// What sockets are for (`netlink(7)`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// NETLINK_ROUTE: the network is asked.
+    Route,
+    /// NETLINK_KOBJECT_UEVENT: devices are heard of.
+    Events,
+}
+
 /// Such a socket.
 pub struct RouteSocket {
+    protocol: Protocol,
     /// The process's id, which is the number of its first one.
     pid: u32,
     state: Mutex<State>,
@@ -109,7 +120,7 @@ pub struct RouteSocket {
 }
 
 /// Numbers that are in use.
-static PORTS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+static PORTS: Mutex<BTreeSet<(Protocol, u32)>> = Mutex::new(BTreeSet::new());
 
 /// `struct sockaddr_nl`.
 fn address(port: u32, groups: u32) -> Address {
@@ -132,9 +143,9 @@ fn parse(addr: &Address) -> Result<(u32, u32)> {
 
 impl RouteSocket {
     /// One of a process.
-    pub fn new(pid: u32) -> Arc<RouteSocket> {
+    pub fn new(protocol: Protocol, pid: u32) -> Arc<RouteSocket> {
         let state = State { port: None, groups: 0, strict: false, answers: VecDeque::new() };
-        Arc::new(RouteSocket { pid, state: Mutex::new(state), queue: WaitQueue::new() })
+        Arc::new(RouteSocket { protocol, pid, state: Mutex::new(state), queue: WaitQueue::new() })
     }
 
     /// Has a number from now on: this one, or with 0 any. EADDRINUSE.
@@ -149,9 +160,10 @@ impl RouteSocket {
         } else {
             // As Linux has it: the process's id for the first, then numbers that no process has.
             let others = (0x8000_0000..=u32::MAX).rev();
-            core::iter::once(self.pid).chain(others).find(|n| !ports.contains(n)).ok_or(Errno::EADDRINUSE)?
+            let mut all = core::iter::once(self.pid).chain(others);
+            all.find(|n| !ports.contains(&(self.protocol, *n))).ok_or(Errno::EADDRINUSE)?
         };
-        if !ports.insert(port) {
+        if !ports.insert((self.protocol, port)) {
             return Err(Errno::EADDRINUSE);
         }
         state.port = Some(port);
@@ -244,7 +256,7 @@ impl RouteSocket {
 impl Drop for RouteSocket {
     fn drop(&mut self) {
         if let Some(port) = self.state.get_mut().port {
-            PORTS.lock().remove(&port);
+            PORTS.lock().remove(&(self.protocol, port));
         }
     }
 }
@@ -298,6 +310,8 @@ impl Handle for RouteSocket {
                 self.state.lock().strict = number().ok_or(Errno::EINVAL)? != 0;
                 Ok(())
             }
+            // Who told of a device would be known, if anybody did.
+            (net::SOL_SOCKET, net::SO_PASSCRED) if self.protocol == Protocol::Events => Ok(()),
             // Nothing comes of these: there are no groups that anybody tells of anything, and errors say no more than their number.
             (net::SOL_NETLINK, 1..=11) => number().map(drop).ok_or(Errno::EINVAL),
             _ => Err(Errno::ENOPROTOOPT),
@@ -353,6 +367,9 @@ impl DatagramHandle for RouteSocket {
             if groups != 0 {
                 return Err(Errno::EPERM);
             }
+        }
+        if self.protocol == Protocol::Events {
+            return Err(Errno::ECONNREFUSED);
         }
         if source.left() > QUESTION {
             return Err(Errno::EMSGSIZE);

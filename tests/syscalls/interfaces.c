@@ -146,6 +146,33 @@ static void by_hand(void)
 	V(close(t));
 }
 
+// As libudev begins; what devices come and go is not the case's to say.
+static void devices(void)
+{
+	V(socket(AF_NETLINK, SOCK_STREAM, NETLINK_KOBJECT_UEVENT));
+	int route = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+	int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
+	struct sockaddr_nl at = { .nl_family = AF_NETLINK, .nl_groups = 2 }, me, other;
+	socklen_t len = sizeof me;
+	int on = 1;
+	V(s < 0);
+	at.nl_groups = 0;
+	V(bind(route, (struct sockaddr *)&at, sizeof at));
+	at.nl_groups = 2;
+	V(setsockopt(s, SOL_SOCKET, SO_PASSCRED, &on, sizeof on));
+	V(bind(s, (struct sockaddr *)&at, sizeof at));
+	V(getsockname(s, (struct sockaddr *)&me, &len));
+	V(getsockname(route, (struct sockaddr *)&other, &len));
+	// Each protocol has numbers of its own.
+	printf("%d %d %u %d\n", me.nl_family, me.nl_pid == other.nl_pid, me.nl_groups, (int)len);
+	struct pollfd p = { s, POLLIN | POLLOUT };
+	V(poll(&p, 1, 0));
+	printf("%x\n", p.revents);
+	V(recv(s, &q, sizeof q, 0));
+	V(close(s));
+	V(close(route));
+}
+
 static void commands(int domain)
 {
 	printf("domain %d\n", domain);
@@ -188,6 +215,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
 	addresses();
 	by_hand();
+	devices();
 	commands(AF_INET);
 	commands(AF_UNIX);
 	int fd = open("/dev/null", O_RDONLY);

@@ -18,7 +18,7 @@ use atoll_mem::io::{in_part, reading, writing};
 use atoll_mem::user;
 use atoll_net::address::ADDRESS_MAX;
 use atoll_net::host::HostSocket;
-use atoll_net::route::{RouteSocket, ask_interface, list_interfaces};
+use atoll_net::route::{Protocol, RouteSocket, ask_interface, list_interfaces};
 use atoll_net::unix::{self, Ancillary, Credentials, Kind, UnixSocket};
 use atoll_net::{Address, Shutdown};
 use atoll_sync::Mutex;
@@ -133,10 +133,12 @@ pub fn socket(c: &mut Call) -> Result<u64> {
             if !matches!(kind, net::SOCK_RAW | net::SOCK_DGRAM) {
                 return Err(Errno::ESOCKTNOSUPPORT);
             }
-            if protocol != NETLINK_ROUTE {
-                return Err(Errno::EPROTONOSUPPORT);
-            }
-            (Inner::Datagram(RouteSocket::new(c.task.process.pid)), kind, held()?)
+            let of = match protocol {
+                NETLINK_ROUTE => Protocol::Route,
+                NETLINK_KOBJECT_UEVENT => Protocol::Events,
+                _ => return Err(Errno::EPROTONOSUPPORT),
+            };
+            (Inner::Datagram(RouteSocket::new(of, c.task.process.pid)), kind, held()?)
         }
         _ => {
             let what = alloc::format!("socket of family {domain}");
@@ -153,8 +155,9 @@ pub(crate) fn can_ask_network() -> bool {
     world().host_network && on_host
 }
 
-/// The only protocol of netlink(7) that there is here.
+/// The protocols of netlink(7) that there are here.
 const NETLINK_ROUTE: u32 = 0;
+const NETLINK_KOBJECT_UEVENT: u32 = 15;
 
 /// `ioctl(2)` of netdevice(7), as far as it only asks.
 pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
