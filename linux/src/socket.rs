@@ -11,7 +11,7 @@ use atoll_fs::node::At;
 use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
 use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
-use atoll_sync::{RcuArc, WaitQueue};
+use atoll_sync::{Mutex, RcuArc, WaitQueue};
 use atoll_task::{Limit, books, gate, wait};
 use linux_raw_sys::{general as linux, ioctl, net};
 
@@ -45,6 +45,8 @@ pub struct SocketFile {
     /// SO_RCVTIMEO and SO_SNDTIMEO, ns; 0: none.
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
+    /// Options that change nothing here, and are only told again: by their numbers, in the level SOL_SOCKET.
+    told: Mutex<Vec<(u32, [u32; 2])>>,
     /// Who sent last found no room, and is to be told when there is.
     full: AtomicBool,
     id: u64,
@@ -85,6 +87,7 @@ impl SocketFile {
             asked: [const { AtomicU64::new(0) }; 2],
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
+            told: Mutex::default(),
             full: AtomicBool::new(false),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             _held: held,
@@ -119,6 +122,23 @@ impl SocketFile {
     /// The timeout, ns.
     pub fn timeout(&self, send: bool) -> u64 {
         if send { &self.send_timeout } else { &self.receive_timeout }.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the value of an option that changes nothing here.
+    pub fn tell(&self, name: u32, value: [u32; 2]) {
+        let mut told = self.told.lock();
+        told.retain(|(n, _)| *n != name);
+        told.push((name, value));
+    }
+
+    /// What was kept of it holds no longer.
+    pub fn forget(&self, name: u32) {
+        self.told.lock().retain(|(n, _)| *n != name);
+    }
+
+    /// The value that was last kept of it.
+    pub fn told(&self, name: u32) -> Option<[u32; 2]> {
+        self.told.lock().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
     /// Room is waited for: whoever set O_ASYNC is to be told of it.

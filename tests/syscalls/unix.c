@@ -309,6 +309,19 @@ int main(void)
 	V(sendmsg(s[0], &m, 0));
 	h->cmsg_len = 3;
 	V(sendmsg(s[0], &m, 0));
+	SECTION("options that only are told");
+	for (size_t i = 0; i < 6; i++) {
+		static const int names[] = {SO_KEEPALIVE, SO_BROADCAST, SO_REUSEADDR, SO_PRIORITY, SO_INCOMING_CPU, SO_LINGER};
+		int v[2] = {5, 7};
+		opt(s[0], names[i]);
+		printf("%d: %s\n", names[i], setsockopt(s[0], SOL_SOCKET, names[i], v, 2) ? err_(errno) : "ok");
+		printf("%d: %s\n", names[i], setsockopt(s[0], SOL_SOCKET, names[i], v, sizeof v) ? err_(errno) : "ok");
+		opt(s[0], names[i]);
+		opt(s[1], names[i]);
+		v[0] = 0;
+		printf("%d: %s\n", names[i], setsockopt(s[0], SOL_SOCKET, names[i], v, sizeof v) ? err_(errno) : "ok");
+		opt(s[0], names[i]);
+	}
 	SECTION("flags and timeouts");
 	V(send(s[0], "abcdef", 6, 0));
 	V(recv(s[1], buf, 3, MSG_WAITALL));
@@ -320,6 +333,21 @@ int main(void)
 	len = sizeof tv;
 	V(getsockopt(s[1], SOL_SOCKET, SO_RCVTIMEO, &tv, &len));
 	printf("%ld %ld %u\n", tv.tv_sec, tv.tv_usec, len);
+	// By their newer numbers, too, which are 66 and 67.
+	tv = (struct timeval){0, 0};
+	V(getsockopt(s[1], SOL_SOCKET, 66, &tv, &len));
+	printf("%ld %ld %u\n", tv.tv_sec, tv.tv_usec, len);
+	tv = (struct timeval){1, 20000};
+	V(setsockopt(s[1], SOL_SOCKET, 67, &tv, sizeof tv));
+	tv = (struct timeval){0, 40000};
+	V(setsockopt(s[1], SOL_SOCKET, 66, &tv, 15));
+	V(setsockopt(s[1], SOL_SOCKET, 66, &tv, sizeof tv));
+	V(recv(s[1], buf, 1, 0));
+	V(getsockopt(s[1], SOL_SOCKET, SO_RCVTIMEO, &tv, &len));
+	printf("%ld %ld %u\n", tv.tv_sec, tv.tv_usec, len);
+	V(getsockopt(s[1], SOL_SOCKET, SO_SNDTIMEO, &tv, &len));
+	printf("%ld %ld %u\n", tv.tv_sec, tv.tv_usec, len);
+	tv = (struct timeval){0, 20000};
 	V(setsockopt(s[0], SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv));
 	memset(buf, 0, sizeof buf);
 	long sum = 0, r;

@@ -734,6 +734,11 @@ pub fn recvmmsg(c: &mut Call) -> Result<u64> {
     })
 }
 
+/// Most bytes of an option's value: a source of a group (`struct group_source_req`) has 264.
+const OPTION_MAX: usize = 264;
+/// The highest priority of packets that anybody may set.
+const PRIORITY_MAX: u32 = 6;
+
 fn put_option(c: &Call, value: &[u8]) -> Result<u64> {
     let room: i32 = get(c.arg(4))?;
     if room < 0 {
@@ -753,10 +758,13 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
             match name {
                 net::SO_TYPE => return word(s.kind),
                 net::SO_DOMAIN => return word(s.domain),
-                net::SO_RCVTIMEO_OLD | net::SO_SNDTIMEO_OLD => {
-                    let t = Timeval::from_ns(s.timeout(name == net::SO_SNDTIMEO_OLD));
-                    return put_option(c, t.as_bytes());
+                _ if let Some(send) = timeout_of(name) => {
+                    return put_option(c, Timeval::from_ns(s.timeout(send)).as_bytes());
                 }
+                net::SO_LINGER if let Some(value) = s.told(name) => {
+                    return put_option(c, value.as_bytes());
+                }
+                _ if let Some([value, _]) = s.told(name) => return word(value),
                 _ => {}
             }
             if let Inner::Unix(u) = &s.inner {
@@ -770,7 +778,13 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                     }
                     net::SO_PASSCRED => word(u.pass_cred.load(Ordering::Relaxed)),
                     net::SO_SNDBUF | net::SO_RCVBUF => word(u.buffer_size()),
-                    net::SO_PROTOCOL | net::SO_REUSEADDR | net::SO_KEEPALIVE | net::SO_BROADCAST => word(0),
+                    net::SO_PROTOCOL
+                    | net::SO_REUSEADDR
+                    | net::SO_KEEPALIVE
+                    | net::SO_BROADCAST
+                    | net::SO_PRIORITY
+                    | net::SO_BUSY_POLL => word(0),
+                    net::SO_INCOMING_CPU => word(u32::MAX),
                     net::SO_LINGER => put_option(c, &[0; 8]),
                     _ => Err(Errno::ENOPROTOOPT),
                 };
@@ -787,13 +801,40 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                 if room < 0 {
                     return Err(Errno::EINVAL);
                 }
-                let mut value = [0u8; 256];
+                let mut value = [0u8; OPTION_MAX];
                 let want = value.len().min(room as usize);
                 let n = handle.get_option(level, name, &mut value[..want])?;
                 put_option(c, &value[..n])
             }
         }
     })
+}
+
+/// The number at the beginning of an option's value.
+fn word_of(value: &[u8]) -> Result<u32> {
+    value.first_chunk::<4>().map(|word| u32::from_ne_bytes(*word)).ok_or(Errno::EINVAL)
+}
+
+/// Is this option in the level SOL_SOCKET a timeout, and if so, that of sending? With 64 bits, both numbers of each mean the same.
+fn timeout_of(name: u32) -> Option<bool> {
+    match name {
+        net::SO_RCVTIMEO_OLD | net::SO_RCVTIMEO_NEW => Some(false),
+        net::SO_SNDTIMEO_OLD | net::SO_SNDTIMEO_NEW => Some(true),
+        _ => None,
+    }
+}
+
+/// SO_PRIORITY: the host is told of it, where it lets anybody set it and the socket is one of its own.
+fn priority(c: &Call, s: &SocketFile, value: &[u8]) -> Result<u64> {
+    let word = word_of(value)?;
+    if word > PRIORITY_MAX && !c.task.may(linux::CAP_NET_ADMIN) && !c.task.may(linux::CAP_NET_RAW) {
+        return Err(Errno::EPERM);
+    }
+    match s.handle().map(|h| h.set_option(net::SOL_SOCKET, net::SO_PRIORITY, value)) {
+        Some(Ok(())) => s.forget(net::SO_PRIORITY),
+        _ => s.tell(net::SO_PRIORITY, [word, 0]),
+    }
+    Ok(0)
 }
 
 /// `setsockopt(2)`.
@@ -803,8 +844,8 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
         if c.int(4) < 0 {
             return Err(Errno::EINVAL);
         }
-        let len = (c.arg(4) as usize).min(256);
-        let mut value = [0u8; 256];
+        let len = (c.arg(4) as usize).min(OPTION_MAX);
+        let mut value = [0u8; OPTION_MAX];
         user::read(c.arg(3), &mut value[..len])?;
         let mut name = name;
         if level == net::SOL_SOCKET && matches!(name, net::SO_SNDBUFFORCE | net::SO_RCVBUFFORCE) {
@@ -820,23 +861,24 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
         let value = &value[..len];
         if level == net::SOL_SOCKET {
             match name {
-                net::SO_RCVTIMEO_OLD | net::SO_SNDTIMEO_OLD => {
+                _ if let Some(send) = timeout_of(name) => {
                     if len < 16 {
                         return Err(Errno::EINVAL);
                     }
                     let t: Timeval = get(c.arg(3))?;
-                    s.set_timeout(name == net::SO_SNDTIMEO_OLD, t.to_ns().map_err(|_| Errno::EDOM)?);
+                    s.set_timeout(send, t.to_ns().map_err(|_| Errno::EDOM)?);
                     return Ok(0);
                 }
-                // Hints about priority and marks that change nothing in a cell.
-                net::SO_PRIORITY | net::SO_INCOMING_CPU | net::SO_BUSY_POLL => return Ok(0),
+                // Which core takes packets, and how eagerly, is not the program's to say.
+                net::SO_INCOMING_CPU | net::SO_BUSY_POLL => {
+                    s.tell(name, [word_of(value)?, 0]);
+                    return Ok(0);
+                }
+                net::SO_PRIORITY => return priority(c, s, value),
                 _ => {}
             }
             if let Inner::Unix(u) = &s.inner {
-                let word = value
-                    .get(..4)
-                    .map(|v| u32::from_ne_bytes([v[0], v[1], v[2], v[3]]))
-                    .ok_or(Errno::EINVAL)?;
+                let word = word_of(value)?;
                 return match name {
                     net::SO_PASSCRED => {
                         u.pass_cred.store(word, Ordering::Relaxed);
@@ -846,7 +888,17 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                         u.set_buffer_size(word.saturating_mul(2));
                         Ok(0)
                     }
-                    net::SO_REUSEADDR | net::SO_KEEPALIVE | net::SO_LINGER | net::SO_BROADCAST => Ok(0),
+                    net::SO_REUSEADDR | net::SO_KEEPALIVE | net::SO_BROADCAST => {
+                        s.tell(name, [u32::from(word != 0), 0]);
+                        Ok(0)
+                    }
+                    net::SO_LINGER => {
+                        let seconds = word_of(value.get(4..).ok_or(Errno::EINVAL)?)?;
+                        // Who lingers no longer keeps the time.
+                        let before = s.told(name).map_or(0, |[_, seconds]| seconds);
+                        s.tell(name, if word == 0 { [0, before] } else { [1, seconds] });
+                        Ok(0)
+                    }
                     _ => Err(Errno::ENOPROTOOPT),
                 };
             }
