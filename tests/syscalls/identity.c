@@ -178,6 +178,11 @@ int main(int argc, char **argv)
 	P(sig);
 	V(prctl(PR_GET_TID_ADDRESS, 8));
 	V(prctl(PR_GET_SECCOMP) >= -1);
+	V(prctl(PR_GET_TIMING));
+	V(prctl(PR_SET_TIMING, PR_TIMING_STATISTICAL));
+	V(prctl(PR_SET_TIMING, PR_TIMING_TIMESTAMP));
+	V(prctl(PR_TASK_PERF_EVENTS_DISABLE));
+	V(prctl(PR_TASK_PERF_EVENTS_ENABLE));
 	V(prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, 0, 0, 0) >= -1);
 	V(prctl(9999));
 	V(prctl(PR_GET_NAME, 8));

@@ -1166,6 +1166,11 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
             crate::seccomp::by_prctl(c, arg, filter)
         }
         pr::PR_GET_TID_ADDRESS => put(arg, &task.clear_tid.load(Ordering::Relaxed)).map(|()| 0),
+        // Time is measured as Linux does it: when threads switch.
+        pr::PR_GET_TIMING => Ok(pr::PR_TIMING_STATISTICAL.into()),
+        pr::PR_SET_TIMING if arg == u64::from(pr::PR_TIMING_STATISTICAL) => Ok(0),
+        // All of the caller's counters, of which there are none.
+        pr::PR_TASK_PERF_EVENTS_DISABLE | pr::PR_TASK_PERF_EVENTS_ENABLE => Ok(0),
         // The counter can be read, and that can't be changed.
         pr::PR_SET_TSC if arg == 1 => Ok(0),
         pr::PR_GET_TSC => put(arg, &1u32).map(|()| 0),
