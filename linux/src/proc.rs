@@ -27,7 +27,7 @@ use linux_raw_sys::general as linux;
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Life, Process, Task, TimeDivision, Visit, all_processes, find_process, find_task, task_count, world,
+    Ids, Life, Process, Task, TimeDivision, Visit, all_processes, find_process, find_task, task_count, world,
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
@@ -203,6 +203,8 @@ fn node(tree: &Arc<Tree>, what: What) -> InodeRef {
 /// Contents for a process and one of its tasks.
 enum PidText {
     Whole(fn(&Arc<Process>, &Arc<Task>) -> String),
+    /// What is known without a task, so of one that has ended, too.
+    OfProcess(fn(&Process) -> String),
     /// Something of each mapping, a part at a time: as maps does, or `full` as smaps.
     Areas {
         full: bool,
@@ -232,15 +234,15 @@ static PID_FILES: &[PidFile] = pid_files! {
     "maps" PidText::Areas { full: false }, false, true;
     "smaps" PidText::Areas { full: true }, false, true;
     "smaps_rollup" PidText::Whole(smaps_rollup), false, false;
-    "limits" PidText::Whole(limits), false, true;
+    "limits" PidText::OfProcess(limits), false, true;
     "mounts" PidText::Whole(mounts), false, true;
     "mountinfo" PidText::Whole(mountinfo), false, true;
     "cgroup" PidText::Whole(cgroup_of), false, true;
     "oom_score" PidText::Whole(oom_score), false, true;
-    "oom_score_adj" PidText::Whole(oom_score_adj), false, true;
-    "io" PidText::Whole(io), true, true;
+    "oom_score_adj" PidText::OfProcess(oom_score_adj), false, true;
+    "io" PidText::OfProcess(io), true, true;
     "wchan" PidText::Whole(wchan), false, true;
-    "personality" PidText::Whole(personality), true, true;
+    "personality" PidText::OfProcess(personality), true, true;
     "timerslack_ns" PidText::Whole(timer_slack), false, false;
     "coredump_filter" PidText::Whole(dump_filter), false, false;
     "uid_map" PidText::Whole(id_map), false, false;
@@ -321,17 +323,17 @@ impl Node {
             What::PidFile(pid, tid, n) => {
                 // A zombie has no task, but it still has a state to tell.
                 let p = find_process(pid).ok_or(Errno::ESRCH)?;
-                match task_of(pid, tid) {
+                let file = &PID_FILES[n];
+                match (&file.text, task_of(pid, tid)) {
+                    (PidText::OfProcess(text), _) => Ok(text(&p).into_bytes()),
                     // Linux lets nobody read another's without the right to set it.
-                    Ok((p, _)) if PID_FILES[n].name == "timerslack_ns" && !may_slow(&p) => Err(Errno::EPERM),
-                    Ok((p, t)) => Ok(match PID_FILES[n].text {
-                        PidText::Whole(text) => text(&p, &t).into_bytes(),
-                        PidText::Areas { .. } => Vec::new(),
-                    }),
-                    Err(_) if matches!(PID_FILES[n].name, "stat" | "status") => {
-                        Ok(zombie(&p, PID_FILES[n].name == "stat"))
+                    (_, Ok((p, _))) if file.name == "timerslack_ns" && !may_slow(&p) => Err(Errno::EPERM),
+                    (PidText::Whole(text), Ok((p, t))) => Ok(text(&p, &t).into_bytes()),
+                    (_, Err(_)) if matches!(file.name, "stat" | "status") => {
+                        Ok(zombie(&p, file.name == "stat"))
                     }
-                    Err(_) => Ok(Vec::new()),
+                    (_, Err(_)) if file.name == "statm" => Ok(b"0 0 0 0 0 0 0\n".to_vec()),
+                    _ => Ok(Vec::new()),
                 }
             }
             What::Fd(pid, fd, true) => {
@@ -439,7 +441,8 @@ impl Node {
                 match PID_NAMES[n - RAW] {
                     "exe" => Some(find_process(pid).ok_or(Errno::ENOENT).and_then(|p| {
                         let exe = p.image.lock().exe.clone();
-                        if exe.is_empty() { Err(Errno::ENOENT) } else { Ok(exe) }
+                        // Who has ended has no program any more.
+                        if exe.is_empty() || p.zombie().is_some() { Err(Errno::ENOENT) } else { Ok(exe) }
                     })),
                     "cwd" => Some(place(|t| t.fs.share().cwd.lock().path())),
                     "root" => Some(place(|t| t.fs.share().root.lock().path())),
@@ -929,23 +932,53 @@ fn name_of(t: &Task) -> String {
     String::from_utf8_lossy(&t.name()).into_owned()
 }
 
+/// What `stat` or `status` says of a process that has ended: what it used, when it began and whose it was, until it is waited for.
 fn zombie(p: &Process, stat: bool) -> Vec<u8> {
+    const PF_EXITING: u32 = 4;
+    let (pgid, sid) = (p.pgid.load(Ordering::Relaxed), p.sid.load(Ordering::Relaxed));
     let (before, after) = if stat {
+        let used = p.divided();
+        let ([utime, stime], [cutime, cstime]) = (used.ticks(), p.child_usage.lock().ticks());
         let after = format!(
-            ") Z {} {} {} 0 -1 4194304 {}\n",
-            p.parent_pid(),
-            p.pgid.load(Ordering::Relaxed),
-            p.sid.load(Ordering::Relaxed),
-            "0 ".repeat(43).trim_end()
+            ") Z {ppid} {pgid} {sid} 0 -1 {flags} {faults} 0 0 0 {utime} {stime} {cutime} {cstime} 20 0 1 0 {start} 0 0 \
+             18446744073709551615 0 0 0 0 0 0 0 0 0 1 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {status}\n",
+            ppid = p.parent_pid(),
+            flags = 4194304 | PF_EXITING,
+            faults = used.faults,
+            start = start_ticks(p),
+            status = p.zombie().unwrap_or(0),
         );
         (format!("{} (", p.pid), after)
     } else {
-        let after =
-            format!("\nState:\tZ (zombie)\nTgid:\t{0}\nPid:\t{0}\nPPid:\t{1}\n", p.pid, p.parent_pid());
+        let ids = p.ids().clone();
+        let after = format!(
+            "\nState:\tZ (zombie)\nTgid:\t{pid}\nNgid:\t0\nPid:\t{pid}\nPPid:\t{ppid}\nTracerPid:\t0\n{owner}FDSize:\t0\n\
+             Groups:\t{groups}\nNStgid:\t{pid}\nNSpid:\t{pid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nThreads:\t1\n",
+            pid = p.pid,
+            ppid = p.parent_pid(),
+            owner = owner(&ids),
+            groups = groups(&ids),
+        );
         (String::from("Name:\t"), after)
     };
     // A name is cut wherever that is in a character.
     [before.as_bytes(), &p.name_at_end(), after.as_bytes()].concat()
+}
+
+/// The lines of `status` that say whose a process is.
+fn owner(ids: &Ids) -> String {
+    format!(
+        "Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\n",
+        ids.ruid, ids.euid, ids.suid, ids.fsuid, ids.rgid, ids.egid, ids.sgid, ids.fsgid
+    )
+}
+
+/// Supplementary groups: there is a space behind each, and one if there is none.
+fn groups(ids: &Ids) -> String {
+    if ids.groups.is_empty() {
+        return String::from(" ");
+    }
+    ids.groups.iter().map(|g| format!("{g} ")).collect()
 }
 
 fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
@@ -1064,18 +1097,13 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         (s.pending.set(), s.blocked)
     };
     let shared = p.pending.lock().set();
-    // There is a space behind each, and one if there is none.
-    let mut groups = String::from(if ids.groups.is_empty() { " " } else { "" });
-    for g in ids.groups.iter() {
-        let _ = write!(groups, "{g} ");
-    }
     let (mask, list) = core_set(&affinity(t));
     let (voluntary, forced) = t.thread().switches();
     let (seccomp, filters) = t.filters.status();
     let kb = |b: u64| b >> 10;
     format!(
         "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
-         TracerPid:\t{tracer}\nUid:\t{ru}\t{eu}\t{su}\t{fu}\nGid:\t{rg}\t{eg}\t{sg}\t{fg}\nFDSize:\t{slots}\nGroups:\t{groups}\n\
+         TracerPid:\t{tracer}\n{owner}FDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
          VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{anon:8} kB\n\
          RssFile:\t{file:8} kB\nRssShmem:\t{shmem:8} kB\nVmData:\t{data:8} kB\nVmStk:\t     132 kB\nVmExe:\t       0 kB\n\
@@ -1094,14 +1122,8 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         pid = p.pid,
         tid = t.tid(),
         ppid = p.parent_pid(),
-        ru = ids.ruid,
-        eu = ids.euid,
-        su = ids.suid,
-        fu = ids.fsuid,
-        rg = ids.rgid,
-        eg = ids.egid,
-        sg = ids.sgid,
-        fg = ids.fsgid,
+        owner = owner(&ids),
+        groups = groups(&ids),
         pgid = p.pgid.load(Ordering::Relaxed),
         sid = p.sid.load(Ordering::Relaxed),
         locked = kb(t.space.share().memory.locked(0, u64::MAX)),
@@ -1309,7 +1331,7 @@ fn smaps_rollup(_p: &Arc<Process>, t: &Arc<Task>) -> String {
     out
 }
 
-fn limits(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+fn limits(p: &Process) -> String {
     const NAMES: [(&str, &str); 16] = [
         ("Max cpu time", "seconds"),
         ("Max file size", "bytes"),
@@ -1384,11 +1406,11 @@ fn oom_score(p: &Arc<Process>, _t: &Arc<Task>) -> String {
     format!("{}\n", crate::budget::oom_score(p))
 }
 
-fn oom_score_adj(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+fn oom_score_adj(p: &Process) -> String {
     format!("{}\n", p.oom_score_adj.load(Ordering::Relaxed))
 }
 
-fn io(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
+fn io(_p: &Process) -> String {
     String::from(
         "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
     )
@@ -1398,7 +1420,7 @@ fn wchan(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     String::from("0")
 }
 
-fn personality(p: &Arc<Process>, _t: &Arc<Task>) -> String {
+fn personality(p: &Process) -> String {
     format!("{:08x}\n", p.persona.load(Ordering::Relaxed))
 }
 

@@ -42,6 +42,14 @@ static char *value(const char *key)
 	return "(none)";
 }
 
+// When a process began, of its stat.
+static long start_of(const char *stat)
+{
+	long start = -1;
+	sscanf(strrchr(stat, ')'), ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %ld", &start);
+	return start;
+}
+
 // Digits as one '9', so that what is left is the form.
 static const char *form(const char *s)
 {
@@ -142,6 +150,63 @@ static void maps(void)
 	munmap(shared, 8192);
 	unlink("mapped");
 	close(fd);
+}
+
+static void ended(void)
+{
+	SECTION("one that has ended");
+	long begun[2];
+	pid_t child = fork();
+	if (!child) {
+		setpgid(0, 0);
+		volatile long sum = 0;
+		struct timespec used;
+		do
+			for (int i = 0; i < 100000; i++)
+				sum += i;
+		while (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), used.tv_nsec < 60000000);
+		_exit(3);
+	}
+	siginfo_t end;
+	snprintf(other, sizeof other, "/proc/%d/stat", child);
+	slurp(other);
+	begun[0] = start_of(text);
+	V(waitid(P_PID, child, &end, WEXITED | WNOWAIT));
+	slurp(other);
+	begun[1] = start_of(text);
+	P(begun[0] == begun[1] && begun[0] > 0);
+	long group, user, system, threads, size, status;
+	char *rest = strchr(text, ')');
+	P(sscanf(rest, ") Z %*d %ld %*d %*d %*d %*d %*d %*d %*d %*d %ld %ld %*d %*d %*d %*d %ld %*d %*d %ld", &group, &user, &system, &threads, &size));
+	P(group == child);
+	P(user + system >= 5);
+	P(threads);
+	P(size);
+	status = atol(strrchr(text, ' '));
+	X(status);
+	int fields = 2;
+	for (char *q = rest; *q; q++)
+		fields += *q == ' ';
+	P(fields);
+	snprintf(other, sizeof other, "/proc/%d/status", child);
+	slurp(other);
+	puts(value("State:"));
+	P(atoi(value("Uid:")) == (int)getuid());
+	P(atoi(value("Gid:")) == (int)getgid());
+	puts(value("Threads:"));
+	puts(value("VmRSS:"));
+	snprintf(other, sizeof other, "/proc/%d/statm", child);
+	slurp(other);
+	printf("%s", text);
+	snprintf(other, sizeof other, "/proc/%d/limits", child);
+	P(slurp(other) > 1000);
+	snprintf(other, sizeof other, "/proc/%d/oom_score_adj", child);
+	P(slurp(other) > 0);
+	snprintf(other, sizeof other, "/proc/%d/cmdline", child);
+	P(slurp(other));
+	snprintf(other, sizeof other, "/proc/%d/exe", child);
+	V(readlink(other, text, sizeof text));
+	waitpid(child, 0, 0);
 }
 
 int main(int argc, char **argv)
@@ -435,6 +500,8 @@ int main(int argc, char **argv)
 	puts(text + len);
 	kill(child, SIGKILL);
 	waitpid(child, 0, 0);
+
+	ended();
 
 	SECTION("reading in pieces");
 	fd = open("/proc/self/limits", O_RDONLY);
