@@ -385,6 +385,15 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         drop(task.files.replace(Arc::new(files.duplicate())));
     }
     drop(files);
+    // Who hears that the old program's files are closed, as `Popen` of Python does, finds the new one; its arguments, once they are
+    // in its memory (`begin_new_exec` of Linux).
+    {
+        let mut image = process.image.lock();
+        image.exe = program.place.path_of(&program.path);
+        image.place = Some(program.place.clone());
+        image.environ = joined(&program.env);
+        image.ranges = [0; 5];
+    }
     task.files.close_on_exec(|file| crate::syscalls::fd::closing(task, file));
     mqueue::leave(&process);
     drop(process.actions.replace(process.actions.after_exec()));
@@ -409,6 +418,16 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         task.thread().ask(crate::process::work::END);
     }
     Ok(())
+}
+
+/// Strings as /proc has them: each ended by a zero byte.
+fn joined(list: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for s in list {
+        out.extend_from_slice(s);
+        out.push(0);
+    }
+    out
 }
 
 /// Ends all other tasks of the process. False: the process is ending itself.
@@ -575,15 +594,6 @@ fn load(
     }
     let bytes: Vec<u8> = block.iter().flat_map(|w| w.to_ne_bytes()).collect();
     user::write(sp, &bytes)?;
-
-    let joined = |list: &[Vec<u8>]| {
-        let mut out = Vec::new();
-        for s in list {
-            out.extend_from_slice(s);
-            out.push(0);
-        }
-        out
-    };
     let image = Image {
         exe,
         place: Some(program.place.clone()),

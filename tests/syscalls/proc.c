@@ -209,8 +209,40 @@ static void ended(void)
 	waitpid(child, 0, 0);
 }
 
+static void renewed(void)
+{
+	SECTION("one whose files have closed for a new program");
+	int old = 0;
+	for (int i = 0; i < 50; i++) {
+		int closed[2];
+		pipe2(closed, O_CLOEXEC);
+		pid_t child = fork();
+		if (!child) {
+			char *args[] = {"again", "wait", 0}, *own[] = {"ONLY=this", 0};
+			execve("/proc/self/exe", args, own);
+			_exit(1);
+		}
+		close(closed[1]);
+		char byte;
+		while (read(closed[0], &byte, 1) == 1)
+			;
+		close(closed[0]);
+		snprintf(other, sizeof other, "/proc/%d/environ", child);
+		long n = slurp(other);
+		old += n && strcmp(text, "ONLY=this");
+		snprintf(other, sizeof other, "/proc/%d/cmdline", child);
+		n = slurp(other);
+		old += n && strcmp(text, "again");
+		kill(child, SIGKILL);
+		waitpid(child, 0, 0);
+	}
+	P(old);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], "wait"))
+		pause();
 	SECTION("status");
 	sigset_t set;
 	sigemptyset(&set);
@@ -502,6 +534,7 @@ int main(int argc, char **argv)
 	waitpid(child, 0, 0);
 
 	ended();
+	renewed();
 
 	SECTION("reading in pieces");
 	fd = open("/proc/self/limits", O_RDONLY);
