@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <poll.h>
 #include <stdio.h>
@@ -190,7 +192,14 @@ static void commands(int domain)
 	puts(r.ifr_name);
 	V(ioctl(s, SIOCGIFHWADDR, &r));
 	printf("%d\n", r.ifr_hwaddr.sa_family);
+	// A loopback has no speed.
+	struct ethtool_cmd speed = { .cmd = ETHTOOL_GSET };
+	r.ifr_data = (void *)&speed;
+	V(ioctl(s, SIOCETHTOOL, &r));
+	printf("%d\n", r.ifr_data == (void *)&speed);
 	strcpy(r.ifr_name, "nonesuch");
+	V(ioctl(s, SIOCETHTOOL, &r));
+	V(ioctl(s, SIOCETHTOOL, 8));
 	V(ioctl(s, SIOCGIFMTU, &r));
 	V(ioctl(s, SIOCGIFMTU, 8));
 	struct ifconf c = { 0 };

@@ -526,6 +526,9 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
     }
 }
 
+/// `SIOCETHTOOL` (`linux/sockios.h`).
+const SIOCETHTOOL: u32 = 0x8946;
+
 /// `ioctl(2)`.
 pub fn ioctl(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
@@ -565,6 +568,7 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
         {
             super::net::interface(command, arg)
         }
+        SIOCETHTOOL if file.as_type::<SocketFile>().is_some() => super::net::card(arg),
         ctl::FIOCLEX => c.task.files.set_cloexec(c.uint(0), true).map(|()| 0),
         ctl::FIONCLEX => c.task.files.set_cloexec(c.uint(0), false).map(|()| 0),
         ctl::FIONREAD if file.file().seekable() => {

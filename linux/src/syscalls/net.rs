@@ -159,9 +159,11 @@ pub(crate) fn can_ask_network() -> bool {
 const NETLINK_ROUTE: u32 = 0;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
 
+/// Bytes of a `struct ifreq`.
+const REQUEST: usize = 40;
+
 /// `ioctl(2)` of netdevice(7), as far as it only asks.
 pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
-    const REQUEST: usize = 40;
     if !can_ask_network() {
         return Err(Errno::ENOTTY);
     }
@@ -178,6 +180,17 @@ pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
     let bytes = if to != 0 && room == 0 { 0 } else { list_interfaces(&mut list)? };
     user::write(to, &list[..room.min(bytes as usize)])?;
     put(arg, &(bytes as u32)).map(|()| 0)
+}
+
+/// `SIOCETHTOOL`: whether there is an interface of this name is known, but of its card nothing can be asked.
+pub(super) fn card(arg: u64) -> Result<u64> {
+    if !can_ask_network() {
+        return Err(Errno::ENOTTY);
+    }
+    let mut request = alloc::vec![0; REQUEST];
+    user::read(arg, &mut request)?;
+    ask_interface(ctl::SIOCGIFINDEX, &mut request)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `socketpair(2)`.
