@@ -1859,7 +1859,9 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("devices", text!("Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n\nBlock devices:\n"));
     t.add("swaps", text!("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
     t.add("partitions", text!("major minor  #blocks  name\n\n"));
-    t.add("vmstat", text!("nr_free_pages 0\npgfault 0\npgmajfault 0\n"));
+    t.add("vmstat", text!("nr_free_pages 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n"));
+    // No disks.
+    t.add("diskstats", text!(""));
     t.add("interrupts", Body::Text(interrupts));
     t.add("modules", text!(""));
     t.add("sysvipc/shm", Body::Text(shm::list));
@@ -2020,6 +2022,7 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     );
     t.add("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text!("0\n"));
     t.add("fs/cgroup", Body::Dir);
+    t.add("block", Body::Dir);
     t.add("class/net/lo/address", text!("00:00:00:00:00:00\n"));
     root(t)
 }

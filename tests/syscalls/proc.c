@@ -533,6 +533,11 @@ int main(int argc, char **argv)
 	kill(child, SIGKILL);
 	waitpid(child, 0, 0);
 
+	slurp("/proc/vmstat");
+	printf("swapped %s %s\n", form(value("pswpin")), value("pswpout")[0] == ' ' ? "and back" : "");
+	P(slurp("/proc/diskstats") >= 0);
+	V(access("/sys/block", R_OK | X_OK));
+
 	ended();
 	renewed();
 
