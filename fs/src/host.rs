@@ -3358,15 +3358,14 @@ fn all() -> Vec<Arc<HostFs>> {
 }
 
 /// Paths of these host files, named by device and inode, as far as they are known.
-pub fn known_paths(wanted: &[(u64, u64)]) -> Vec<(u64, u64, alloc::string::String)> {
+pub fn known_paths(wanted: &[(u64, u64)]) -> Vec<(u64, u64, Vec<u8>)> {
     let mut out = Vec::new();
     for fs in all() {
         let files: Vec<Arc<HostFile>> = fs.files.lock().all.values().filter_map(Weak::upgrade).collect();
         for f in files.iter().filter(|f| wanted.contains(&f.key)) {
             if let Some(path) = f.node.lock().upgrade().and_then(|n| n.path().ok()) {
-                let text = alloc::string::String::from_utf8_lossy(&path);
-                let slash = if fs.target.ends_with('/') { "" } else { "/" };
-                out.push((f.key.0, f.key.1, alloc::format!("{}{slash}{text}", fs.target)));
+                let slash: &[u8] = if fs.target.ends_with('/') { b"" } else { b"/" };
+                out.push((f.key.0, f.key.1, [fs.target.as_bytes(), slash, &path].concat()));
             }
         }
     }

@@ -289,7 +289,7 @@ fn loads(task: &Task) -> Result<(Vec<Load>, Vec<u8>)> {
             if is_file && names.len() + places.0.len() < FILES_MAX {
                 count += 1;
                 places.long(named.start).long(named.area.end).long(named.offset / PAGE);
-                names.extend_from_slice(named.name.as_bytes());
+                names.extend_from_slice(&named.name);
                 names.push(0);
             }
         }

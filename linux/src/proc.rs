@@ -90,6 +90,8 @@ struct Entry {
 enum Body {
     Dir,
     Text(Text),
+    /// Text with names in it that are any bytes.
+    Bytes(fn() -> Vec<u8>),
     Setting(Text, Setter),
     Number(&'static Number),
     Link(fn() -> Vec<u8>),
@@ -284,7 +286,7 @@ impl Node {
             && let Ok((_, t)) = task_of(pid, tid)
         {
             let (text, next) = areas(&t, from, *full);
-            return Ok((text.into_bytes(), next));
+            return Ok((text, next));
         }
         self.contents().map(|bytes| (bytes, None))
     }
@@ -294,6 +296,7 @@ impl Node {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
                 Some(Body::Text(f) | Body::Setting(f, _)) => Ok(f().into_bytes()),
+                Some(Body::Bytes(f)) => Ok(f()),
                 Some(Body::Number(n)) => Ok(format!("{}\n", n.get()).into_bytes()),
                 Some(Body::Of(n, f)) => Ok((f(*n) + "\n").into_bytes()),
                 Some(Body::Core(n)) => Ok(format!("{}\n", u8::from(atoll_task::is_online(*n))).into_bytes()),
@@ -1149,14 +1152,26 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
 const AREAS: usize = 64;
 
 /// Says something of the areas from `from` on: as /proc/PID/maps does, or `full` as smaps; and from where to go on.
-fn areas(t: &Arc<Task>, from: u64, full: bool) -> (String, Option<u64>) {
+fn areas(t: &Arc<Task>, from: u64, full: bool) -> (Vec<u8>, Option<u64>) {
     let space = t.space.share();
     let (rows, next) = named_areas(t, from, AREAS);
-    let mut out = String::new();
+    let (mut out, mut text) = (Vec::new(), String::new());
     for NamedArea { start, area, offset, id, name } in rows {
-        head(&mut out, start, &area, offset, id, &name);
+        text.clear();
+        head(&mut text, start, &area, offset, id, !name.is_empty());
+        out.extend_from_slice(text.as_bytes());
+        // A path is any bytes, and a line is a line (`seq_file_path` of Linux).
+        for byte in name {
+            match byte {
+                b'\n' => out.extend_from_slice(b"\\012"),
+                other => out.push(other),
+            }
+        }
+        out.push(b'\n');
         if full {
-            tell_area(&mut out, &space.memory, start, &area);
+            text.clear();
+            tell_area(&mut text, &space.memory, start, &area);
+            out.extend_from_slice(text.as_bytes());
         }
     }
     (out, next)
@@ -1173,7 +1188,7 @@ pub struct NamedArea {
     /// Device and inode of that, or zeroes.
     pub id: (u64, u64),
     /// Its file's path, or a name in brackets; empty: none.
-    pub name: String,
+    pub name: Vec<u8>,
 }
 
 /// Up to `most` mappings from an address on, and where the next ones begin.
@@ -1201,12 +1216,9 @@ pub fn named_areas(t: &Task, from: u64, most: usize) -> (Vec<NamedArea>, Option<
         };
         let (path, dev, ino) = file.map_or((Vec::new(), 0, 0), |f| f.describe());
         let name = if !area.name.is_empty() {
-            String::from(area.name)
+            area.name.as_bytes().to_vec()
         } else if path.is_empty() {
-            places
-                .iter()
-                .find(|(d, i, _)| (*d, *i) == (dev, ino))
-                .map_or(String::new(), |(_, _, p)| p.clone())
+            places.iter().find(|(d, i, _)| (*d, *i) == (dev, ino)).map_or(Vec::new(), |(_, _, p)| p.clone())
         } else {
             // Files in the cell's memory know their paths as far as their own file system goes.
             if !targets.iter().any(|(d, _)| *d == dev) {
@@ -1216,7 +1228,7 @@ pub fn named_areas(t: &Task, from: u64, most: usize) -> (Vec<NamedArea>, Option<
                 targets.push((dev, target.to_vec()));
             }
             let target = targets.iter().find(|(d, _)| *d == dev).map_or(&b""[..], |(_, target)| target);
-            String::from_utf8_lossy(&[target, &path].concat()).into_owned()
+            [target, &path].concat()
         };
         out.push(NamedArea { start, area, offset, id: (dev, ino), name });
     }
@@ -1224,13 +1236,13 @@ pub fn named_areas(t: &Task, from: u64, most: usize) -> (Vec<NamedArea>, Option<
 }
 
 /// Paths that are known of these files, and of the program: device, inode, path.
-fn paths_of(t: &Task, files: &[(u64, u64)]) -> Vec<(u64, u64, String)> {
+fn paths_of(t: &Task, files: &[(u64, u64)]) -> Vec<(u64, u64, Vec<u8>)> {
     let image = t.process.image.lock();
     let mut out = Vec::new();
     if let Some(place) = &image.place
         && let Ok(a) = place.inode.attr()
     {
-        out.push((a.dev, a.ino, String::from_utf8_lossy(&image.exe).into_owned()));
+        out.push((a.dev, a.ino, image.exe.clone()));
     }
     drop(image);
     out.extend(atoll_fs::host::known_paths(files));
@@ -1261,8 +1273,8 @@ fn put_kib(out: &mut String, name: &str, bytes: u64) {
     out.push_str(" kB\n");
 }
 
-/// An area's line in maps.
-fn head(out: &mut String, start: u64, area: &Area, offset: u64, (dev, ino): (u64, u64), name: &str) {
+/// An area's line in maps, up to its name, if it has one.
+fn head(out: &mut String, start: u64, area: &Area, offset: u64, (dev, ino): (u64, u64), has_name: bool) {
     let c = |a: Access, c: char| if area.access.contains(a) { c } else { '-' };
     let begun = out.len();
     put_hex(out, start);
@@ -1272,20 +1284,15 @@ fn head(out: &mut String, start: u64, area: &Area, offset: u64, (dev, ino): (u64
     out.push(c(Access::READ, 'r'));
     out.push(c(Access::WRITE, 'w'));
     out.push(c(Access::EXEC, 'x'));
-    out.push(if area.shared && name != "[vdso]" { 's' } else { 'p' });
+    out.push(if area.shared && area.name != "[vdso]" { 's' } else { 'p' });
     out.push(' ');
     put_hex(out, offset);
     let _ = write!(out, " {:02x}:{:02x} {ino}", dev >> 8 & 0xfff, dev & 0xff);
-    if name.is_empty() {
+    // Names stand in column 74, as Linux pads them.
+    let width = if has_name { 73 } else { out.len() - begun + 1 };
+    for _ in out.len() - begun..width {
         out.push(' ');
-    } else {
-        // Names stand in column 74, as Linux pads them.
-        for _ in out.len() - begun..73 {
-            out.push(' ');
-        }
-        out.push_str(name);
     }
-    out.push('\n');
 }
 
 /// The lines of smaps below an area's head.
@@ -1872,7 +1879,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("net/tcp6", Body::Text(proc_net::tcp6));
     t.add("net/udp", Body::Text(proc_net::udp));
     t.add("net/udp6", Body::Text(proc_net::udp6));
-    t.add("net/unix", Body::Text(proc_net::unix));
+    t.add("net/unix", Body::Bytes(proc_net::unix));
     t.add("net/if_inet6", Body::Text(|| net_table(1, "")));
     t.add("net/route", Body::Text(|| net_table(2, NET_ROUTE)));
     t.add("net/ipv6_route", Body::Text(|| net_table(3, "")));

@@ -142,23 +142,24 @@ pub fn udp6() -> String {
 }
 
 /// `/proc/net/unix`.
-pub fn unix() -> String {
+pub fn unix() -> Vec<u8> {
     use net::socket_state::{SS_CONNECTED, SS_UNCONNECTED};
-    let mut out = String::from("Num       RefCount Protocol Flags    Type St Inode Path\n");
+    let mut out = b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec();
     each(|socket, _| {
         let Inner::Unix(u) = &socket.inner else { return };
         let listens = u.is_listening();
         let state = if u.is_connected() { SS_CONNECTED } else { SS_UNCONNECTED } as u32;
         let (kind, flags, id) = (socket.kind, if listens { net::__SO_ACCEPTCON } else { 0 }, socket.id());
-        let _ = write!(out, "0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {id:5}");
+        let text = format!("0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {id:5}");
+        out.extend_from_slice(text.as_bytes());
         if let Some(name) = u.local().bytes().get(2..).filter(|name| !name.is_empty()) {
             // An abstract name begins with a zero, and each of those is shown as an @; a path ends with one.
             let path = name[0] != 0;
             let name = if path { name.strip_suffix(b"\0").unwrap_or(name) } else { name };
-            let name: Vec<u8> = name.iter().map(|c| if *c == 0 { b'@' } else { *c }).collect();
-            let _ = write!(out, " {}", String::from_utf8_lossy(&name));
+            out.push(b' ');
+            out.extend(name.iter().map(|c| if *c == 0 { b'@' } else { *c }));
         }
-        out.push('\n');
+        out.push(b'\n');
     });
     out
 }

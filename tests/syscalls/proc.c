@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+#include <sys/un.h>
 #include <sys/utsname.h>
 
 static char text[1 << 20], other[1 << 20];
@@ -237,6 +238,32 @@ static void renewed(void)
 		waitpid(child, 0, 0);
 	}
 	P(old);
+}
+
+// Whether the text has this, whatever its bytes are.
+static int has(const char *path, const void *what, long size)
+{
+	long n = slurp(path);
+	return n > 0 && memmem(text, n, what, size) != 0;
+}
+
+static void any_bytes(void)
+{
+	SECTION("names of any bytes");
+	int fd = open("odd\xc0\x80\nname", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	V(ftruncate(fd, 4096));
+	char *at = mmap(0, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	P(has("/proc/self/maps", "odd\xc0\x80\\012name\n", 14));
+	P(has("/proc/self/smaps", "odd\xc0\x80\\012name\n", 14));
+	munmap(at, 4096);
+	V(unlink("odd\xc0\x80\nname"));
+	int s = socket(AF_UNIX, SOCK_STREAM, 0);
+	struct sockaddr_un name = {AF_UNIX, "odd\xc0\x80"};
+	V(bind(s, (struct sockaddr *)&name, sizeof name));
+	P(has("/proc/net/unix", " odd\xc0\x80\n", 7));
+	close(s);
+	V(unlink("odd\xc0\x80"));
 }
 
 int main(int argc, char **argv)
@@ -540,6 +567,7 @@ int main(int argc, char **argv)
 
 	ended();
 	renewed();
+	any_bytes();
 
 	SECTION("reading in pieces");
 	fd = open("/proc/self/limits", O_RDONLY);
