@@ -291,6 +291,7 @@ impl SocketFile {
                     all.from = Some(r.from);
                     let files = !r.ancillary.files.is_empty();
                     all.ancillary.from = r.ancillary.from;
+                    all.ancillary.sent = r.ancillary.sent;
                     all.ancillary.files.extend(r.ancillary.files.take());
                     if r.end || files || !more || peek || sink.left() == 0 {
                         break;

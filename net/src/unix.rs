@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_fs::{OpenFile, poll};
@@ -104,6 +104,8 @@ pub struct Ancillary {
     pub from: Credentials,
     /// Control messages for the host, as the program wrote them; none on Unix sockets.
     pub control: Vec<u8>,
+    /// When it was sent, by CLOCK_REALTIME, if the receiver had asked for that by then (SO_TIMESTAMP); else 0.
+    pub sent: u64,
 }
 
 struct Message {
@@ -164,6 +166,41 @@ enum State {
     Orphan,
 }
 
+/// Options of any socket (`socket(7)`). But for the times, nothing on Unix sockets depends on them: they are told again.
+#[derive(Default)]
+pub struct Options {
+    /// Those that are set, by number.
+    set: AtomicU64,
+    /// SO_PRIORITY.
+    pub priority: AtomicU32,
+    /// The seconds of SO_LINGER, which stay when it is taken back.
+    pub linger: AtomicU32,
+}
+
+impl Options {
+    /// Is this one, whose number is below 64, set?
+    pub fn has(&self, name: u32) -> bool {
+        self.set.load(Ordering::Relaxed) & 1 << name != 0
+    }
+
+    /// Sets it or takes it back. Of the two kinds of times one only can be wanted: the last, and none when either is taken back.
+    pub fn put(&self, name: u32, on: bool) {
+        let bit = 1u64 << name;
+        let excluded =
+            if matches!(name, net::SO_TIMESTAMP_OLD | net::SO_TIMESTAMPNS_OLD) { TIMES } else { bit };
+        let change = |all: u64| Some(all & !excluded | if on { bit } else { 0 });
+        let _ = self.set.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Does it want to be told when what it receives was sent?
+    pub fn wants_times(&self) -> bool {
+        self.set.load(Ordering::Relaxed) & TIMES != 0
+    }
+}
+
+/// The options that ask for times.
+const TIMES: u64 = 1 << net::SO_TIMESTAMP_OLD | 1 << net::SO_TIMESTAMPNS_OLD;
+
 /// A Unix socket.
 pub struct UnixSocket {
     /// Its kind.
@@ -181,6 +218,8 @@ pub struct UnixSocket {
     gone: AtomicBool,
     /// SO_PASSCRED.
     pub pass_cred: AtomicU32,
+    /// Options that it has because every socket has them.
+    pub options: Options,
     buffer: AtomicU32,
     me: Weak<UnixSocket>,
 }
@@ -258,6 +297,7 @@ impl UnixSocket {
             error: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             pass_cred: AtomicU32::new(0),
+            options: Options::default(),
             buffer: AtomicU32::new(BUFFER as u32),
             me: me.clone(),
         })
@@ -466,7 +506,7 @@ impl UnixSocket {
         &self,
         source: &mut Source,
         to: Option<Arc<UnixSocket>>,
-        ancillary: Ancillary,
+        mut ancillary: Ancillary,
         waits: bool,
     ) -> Result<usize> {
         let waits = waits || to.is_none();
@@ -540,6 +580,9 @@ impl UnixSocket {
         }
         bytes.truncate(done);
         let has_files = !ancillary.files.is_empty();
+        if packet && peer.options.wants_times() {
+            ancillary.sent = atoll_abi::platform().realtime();
+        }
         let mut r = peer.receive.lock();
         if let Some(e) = broken(&r) {
             return Err(e);

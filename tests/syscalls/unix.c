@@ -33,6 +33,79 @@ static void opt(int fd, int o)
 	int r = getsockopt(fd, SOL_SOCKET, o, v, &l);
 	printf("option %d: %s %d length %u\n", o, r ? err_(errno) : "", v[0], l);
 }
+static void options(void)
+{
+	SECTION("options of any socket");
+	static const int names[] = {SO_REUSEADDR, SO_DONTROUTE, SO_BROADCAST, SO_KEEPALIVE, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_PASSCRED, SO_PRIORITY};
+	int s[2];
+	V(socketpair(AF_UNIX, SOCK_DGRAM, 0, s));
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		for (int v = 3; v >= 0; v -= 3) {
+			V(setsockopt(s[0], SOL_SOCKET, names[i], &v, 3));
+			V(setsockopt(s[0], SOL_SOCKET, names[i], &v, sizeof v));
+			opt(s[0], names[i]);
+			opt(s[0], SO_TIMESTAMP);
+		}
+	opt(s[0], SO_RCVLOWAT);
+	struct linger l = {1, 7};
+	socklen_t len = sizeof l;
+	V(setsockopt(s[0], SOL_SOCKET, SO_LINGER, &l, 4));
+	V(setsockopt(s[0], SOL_SOCKET, SO_LINGER, &l, len));
+	opt(s[0], SO_LINGER);
+	l = (struct linger){0, 9};
+	V(setsockopt(s[0], SOL_SOCKET, SO_LINGER, &l, len));
+	V(getsockopt(s[0], SOL_SOCKET, SO_LINGER, &l, &len));
+	printf("linger %d %d\n", l.l_onoff, l.l_linger);
+	// When what is received was sent; SO_TIMESTAMP and SO_TIMESTAMPNS exclude each other.
+	for (int n = 0; n < 4; n++) {
+		int v = 1, name = n == 1 ? SO_TIMESTAMPNS : SO_TIMESTAMP;
+		struct timespec now;
+		if (n == 3)
+			v = 0;
+		else
+			V(send(s[1], "before", 6, 0));
+		V(setsockopt(s[0], SOL_SOCKET, name, &v, sizeof v));
+		opt(s[0], SO_TIMESTAMP);
+		opt(s[0], SO_TIMESTAMPNS);
+		V(send(s[1], "after", 5, 0));
+		clock_gettime(CLOCK_REALTIME, &now);
+		sleep_ms(30);
+		for (int i = n == 3; i < 2; i++) {
+			char b[10], c[100];
+			struct iovec iv = {b, sizeof b};
+			struct msghdr m = {.msg_iov = &iv, .msg_iovlen = 1, .msg_control = c, .msg_controllen = n == 2 ? 20 : sizeof c};
+			V(recvmsg(s[0], &m, 0));
+			X(m.msg_flags);
+			struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+			P((int)m.msg_controllen);
+			if (!h)
+				continue;
+			printf("%d %d %zu\n", h->cmsg_level, h->cmsg_type, (size_t)h->cmsg_len);
+			if (n == 2)
+				continue;
+			struct timespec at;
+			memcpy(&at, CMSG_DATA(h), sizeof at);
+			if (h->cmsg_type == SCM_TIMESTAMP)
+				at.tv_nsec *= 1000;
+			// What was sent before it was asked for has the time at which it is received.
+			double late = at.tv_sec - now.tv_sec + (at.tv_nsec - now.tv_nsec) / 1e9;
+			puts(late < -5 || late > 5 ? "another time" : late > 0.02 ? "received" : "sent");
+		}
+	}
+	close(s[0]);
+	close(s[1]);
+	V(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+	int one = 1;
+	V(setsockopt(s[0], SOL_SOCKET, SO_TIMESTAMP, &one, sizeof one));
+	V(send(s[1], "stream", 6, 0));
+	char b[10], c[100];
+	struct iovec iv = {b, sizeof b};
+	struct msghdr m = {.msg_iov = &iv, .msg_iovlen = 1, .msg_control = c, .msg_controllen = sizeof c};
+	V(recvmsg(s[0], &m, 0));
+	P((int)m.msg_controllen);
+	close(s[0]);
+	close(s[1]);
+}
 static long send_fd(int s, const int *fds, int n, const char *text, int flags)
 {
 	char c[CMSG_SPACE(sizeof(int) * 300)] = {0};
@@ -143,6 +216,7 @@ int main(void)
 		opt(s[1], 9999);
 		close(s[1]);
 	}
+	options();
 	V(socketpair(AF_UNIX, 77, 0, s));
 	V(socketpair(AF_UNIX, SOCK_STREAM, 77, s));
 	V(socketpair(AF_INET, SOCK_STREAM, 0, s));

@@ -632,19 +632,18 @@ pub fn sendmmsg(c: &mut Call) -> Result<u64> {
     })
 }
 
-/// Appends a control message, if there is room; says whether it was cut off. It begins at a multiple of eight bytes; behind the last
-/// one nothing is written.
+/// Appends a control message; says whether it is whole: of one for which there is no room, what fits is there, unless not even its
+/// header does. It begins at a multiple of eight bytes; behind the last one nothing is written.
 fn control_message(out: &mut Vec<u8>, room: usize, level: u32, kind: u32, data: &[u8]) -> bool {
-    let len = size_of::<CmsgHdr>() + data.len();
     let start = out.len().next_multiple_of(8);
-    if start + len > room {
-        return false;
-    }
-    let h = CmsgHdr { len: len as u64, level: level as i32, kind: kind as i32 };
+    let Some(room) = room.checked_sub(start + size_of::<CmsgHdr>()) else { return false };
+    let fits = &data[..data.len().min(room)];
+    let h =
+        CmsgHdr { len: (size_of::<CmsgHdr>() + fits.len()) as u64, level: level as i32, kind: kind as i32 };
     out.resize(start, 0);
     out.extend_from_slice(h.as_bytes());
-    out.extend_from_slice(data);
-    true
+    out.extend_from_slice(fits);
+    fits.len() == data.len()
 }
 
 fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -> Result<u64> {
@@ -663,6 +662,24 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
     let mut fds: Vec<i32> = Vec::new();
     let mut msg_flags = m.flags | flags & net::MSG_CMSG_CLOEXEC;
     if let Inner::Unix(u) = &s.inner {
+        // Streams have no times.
+        if u.kind != Kind::Stream && u.options.wants_times() {
+            let sent = match m.ancillary.sent {
+                // It was under way already when it was asked for.
+                0 => platform().realtime(),
+                sent => sent,
+            };
+            let fits = if u.options.has(net::SO_TIMESTAMPNS_OLD) {
+                let t = Timespec::from_ns(sent);
+                control_message(&mut out, room, net::SOL_SOCKET, net::SO_TIMESTAMPNS_OLD, t.as_bytes())
+            } else {
+                let t = Timeval::from_ns(sent);
+                control_message(&mut out, room, net::SOL_SOCKET, net::SO_TIMESTAMP_OLD, t.as_bytes())
+            };
+            if !fits {
+                msg_flags |= net::MSG_CTRUNC;
+            }
+        }
         if u.pass_cred.load(Ordering::Relaxed) != 0 {
             let f = m.ancillary.from;
             let cred = Ucred { pid: f.pid as i32, uid: f.uid, gid: f.gid };
@@ -791,14 +808,21 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                     }
                     net::SO_PASSCRED => word(u.pass_cred.load(Ordering::Relaxed)),
                     net::SO_SNDBUF | net::SO_RCVBUF => word(u.buffer_size()),
-                    net::SO_PROTOCOL
-                    | net::SO_REUSEADDR
-                    | net::SO_KEEPALIVE
-                    | net::SO_BROADCAST
-                    | net::SO_PRIORITY
-                    | net::SO_BUSY_POLL => word(0),
+                    net::SO_PROTOCOL | net::SO_BUSY_POLL => word(0),
                     net::SO_INCOMING_CPU => word(u32::MAX),
-                    net::SO_LINGER => put_option(c, &[0; 8]),
+                    net::SO_RCVLOWAT | net::SO_SNDLOWAT => word(1),
+                    net::SO_PRIORITY => word(u.options.priority.load(Ordering::Relaxed)),
+                    net::SO_LINGER => {
+                        let on = u32::from(u.options.has(name));
+                        put_option(c, [on, u.options.linger.load(Ordering::Relaxed)].as_slice().as_bytes())
+                    }
+                    net::SO_REUSEADDR
+                    | net::SO_DONTROUTE
+                    | net::SO_BROADCAST
+                    | net::SO_KEEPALIVE
+                    | net::SO_OOBINLINE
+                    | net::SO_TIMESTAMP_OLD
+                    | net::SO_TIMESTAMPNS_OLD => word(u32::from(u.options.has(name))),
                     _ => Err(Errno::ENOPROTOOPT),
                 };
             }
@@ -887,29 +911,45 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                     s.tell(name, [word_of(value)?, 0]);
                     return Ok(0);
                 }
-                net::SO_PRIORITY => return priority(c, s, value),
+                net::SO_PRIORITY if !matches!(s.inner, Inner::Unix(_)) => return priority(c, s, value),
                 _ => {}
             }
             if let Inner::Unix(u) = &s.inner {
                 let word = word_of(value)?;
                 return match name {
                     net::SO_PASSCRED => {
-                        u.pass_cred.store(word, Ordering::Relaxed);
+                        u.pass_cred.store(u32::from(word != 0), Ordering::Relaxed);
                         Ok(0)
                     }
                     net::SO_SNDBUF | net::SO_RCVBUF => {
                         u.set_buffer_size(word.saturating_mul(2));
                         Ok(0)
                     }
-                    net::SO_REUSEADDR | net::SO_KEEPALIVE | net::SO_BROADCAST => {
-                        s.tell(name, [u32::from(word != 0), 0]);
+                    net::SO_PRIORITY => {
+                        if word > PRIORITY_MAX && !c.task.may(linux::CAP_NET_ADMIN) {
+                            return Err(Errno::EPERM);
+                        }
+                        u.options.priority.store(word, Ordering::Relaxed);
                         Ok(0)
                     }
                     net::SO_LINGER => {
-                        let seconds = word_of(value.get(4..).ok_or(Errno::EINVAL)?)?;
-                        // Who lingers no longer keeps the time.
-                        let before = s.told(name).map_or(0, |[_, seconds]| seconds);
-                        s.tell(name, if word == 0 { [0, before] } else { [1, seconds] });
+                        let seconds = value.get(4..8).ok_or(Errno::EINVAL)?;
+                        if word != 0 {
+                            let seconds =
+                                u32::from_ne_bytes([seconds[0], seconds[1], seconds[2], seconds[3]]);
+                            u.options.linger.store(seconds, Ordering::Relaxed);
+                        }
+                        u.options.put(name, word != 0);
+                        Ok(0)
+                    }
+                    net::SO_REUSEADDR
+                    | net::SO_DONTROUTE
+                    | net::SO_BROADCAST
+                    | net::SO_KEEPALIVE
+                    | net::SO_OOBINLINE
+                    | net::SO_TIMESTAMP_OLD
+                    | net::SO_TIMESTAMPNS_OLD => {
+                        u.options.put(name, word != 0);
                         Ok(0)
                     }
                     _ => Err(Errno::ENOPROTOOPT),
