@@ -385,12 +385,13 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         drop(task.files.replace(Arc::new(files.duplicate())));
     }
     drop(files);
-    // Who hears that the old program's files are closed, as `Popen` of Python does, finds the new one; its arguments, once they are
-    // in its memory (`begin_new_exec` of Linux).
+    // Who hears that the old program's files are closed, as `Popen` of Python does, finds the new one (`begin_new_exec` of Linux
+    // changes the memory first), though it is not loaded yet.
     {
         let mut image = process.image.lock();
         image.exe = program.place.path_of(&program.path);
         image.place = Some(program.place.clone());
+        image.cmdline = joined(&program.args);
         image.environ = joined(&program.env);
         image.ranges = [0; 5];
     }

@@ -1035,7 +1035,13 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
 /// A program's arguments as they are now: it may have written a title over them, and on over its environment
 /// (`setproctitle(3)`).
 fn command_line(p: &Process, t: &Task) -> Vec<u8> {
-    let [_, start, end, _, all] = p.image.lock().ranges;
+    let image = p.image.lock();
+    let [_, start, end, _, all] = image.ranges;
+    if all == 0 {
+        // They aren't in its memory yet.
+        return image.cmdline.clone();
+    }
+    drop(image);
     let read = |to: u64| {
         let mut text = alloc::vec![0; to.saturating_sub(start) as usize];
         let n = t.space.share().memory.look_at(start, &mut text);
