@@ -205,6 +205,8 @@ fn node(tree: &Arc<Tree>, what: What) -> InodeRef {
 /// Contents for a process and one of its tasks.
 enum PidText {
     Whole(fn(&Arc<Process>, &Arc<Task>) -> String),
+    /// The same, with the task's name in it, which is any bytes, and cut wherever that is in a character.
+    Named(fn(&Arc<Process>, &Arc<Task>) -> Vec<u8>),
     /// What is known without a task, so of one that has ended, too.
     OfProcess(fn(&Process) -> String),
     /// Something of each mapping, a part at a time: as maps does, or `full` as smaps.
@@ -230,9 +232,9 @@ macro_rules! pid_files {
 }
 
 static PID_FILES: &[PidFile] = pid_files! {
-    "stat" PidText::Whole(stat), false, true;
+    "stat" PidText::Named(stat), false, true;
     "statm" PidText::Whole(statm), false, true;
-    "status" PidText::Whole(status), false, true;
+    "status" PidText::Named(status), false, true;
     "maps" PidText::Areas { full: false }, false, true;
     "smaps" PidText::Areas { full: true }, false, true;
     "smaps_rollup" PidText::Whole(smaps_rollup), false, false;
@@ -331,6 +333,7 @@ impl Node {
                     (PidText::OfProcess(text), _) => Ok(text(&p).into_bytes()),
                     // Linux lets nobody read another's without the right to set it.
                     (_, Ok((p, _))) if file.name == "timerslack_ns" && !may_slow(&p) => Err(Errno::EPERM),
+                    (PidText::Named(text), Ok((p, t))) => Ok(text(&p, &t)),
                     (PidText::Whole(text), Ok((p, t))) => Ok(text(&p, &t).into_bytes()),
                     (_, Err(_)) if matches!(file.name, "stat" | "status") => {
                         Ok(zombie(&p, file.name == "stat"))
@@ -931,10 +934,6 @@ fn state_letter(p: &Process, t: &Task) -> (char, &'static str) {
     }
 }
 
-fn name_of(t: &Task) -> String {
-    String::from_utf8_lossy(&t.name()).into_owned()
-}
-
 /// What `stat` or `status` says of a process that has ended: what it used, when it began and whose it was, until it is waited for.
 fn zombie(p: &Process, stat: bool) -> Vec<u8> {
     const PF_EXITING: u32 = 4;
@@ -984,7 +983,7 @@ fn groups(ids: &Ids) -> String {
     ids.groups.iter().map(|g| format!("{g} ")).collect()
 }
 
-fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
+fn stat(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
     let (total, resident) = memory_of(t);
     let resident = resident.sum();
     let used = if t.tid() == p.pid { p.divided() } else { t.divided() };
@@ -1004,12 +1003,10 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
         (None, None) => (0, u32::MAX),
         (None, Some(group)) => (34816, group),
     };
-    format!(
-        "{pid} ({name}) {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} {stime} {cutime} {cstime} \
+    let after = format!(
+        ") {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} {stime} {cutime} {cstime} \
          {prio} {nice} {threads} 0 {start} {total} {rss} 18446744073709551615 0 0 {stack} 0 0 {pending} {blocked} \
          {ignored} {caught} 0 0 0 17 {cpu} 0 0 0 0 0 0 0 {brk} {a0} {a1} {e0} {e1} 0\n",
-        pid = t.tid(),
-        name = name_of(t),
         state = state_letter(p, t).0,
         ppid = p.parent_pid(),
         pgid = p.pgid.load(Ordering::Relaxed),
@@ -1029,7 +1026,8 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> String {
         a1 = r[2],
         e0 = r[3],
         e1 = r[4],
-    )
+    );
+    [format!("{} (", t.tid()).as_bytes(), &t.name(), after.as_bytes()].concat()
 }
 
 /// A program's arguments as they are now: it may have written a title over them, and on over its environment
@@ -1095,7 +1093,7 @@ fn core_set(set: &CoreSet) -> (String, String) {
     (mask, list)
 }
 
-fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
+fn status(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
     let (total, resident) = memory_of(t);
     let peak = t.space.share().memory.peak().max(resident.sum());
     let ids = t.ids().clone();
@@ -1110,8 +1108,8 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
     let (voluntary, forced) = t.thread().switches();
     let (seccomp, filters) = t.filters.status();
     let kb = |b: u64| b >> 10;
-    format!(
-        "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
+    let after = format!(
+        "\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{ppid}\n\
          TracerPid:\t{tracer}\n{owner}FDSize:\t{slots}\nGroups:\t{groups}\n\
          NStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{pgid}\nNSsid:\t{sid}\nVmPeak:\t{vp:8} kB\nVmSize:\t{vs:8} kB\n\
          VmLck:\t{locked:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{hwm:8} kB\nVmRSS:\t{rss:8} kB\nRssAnon:\t{anon:8} kB\n\
@@ -1122,7 +1120,6 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
          CapBnd:\t{bounding:016x}\nCapAmb:\t{ambient:016x}\nNoNewPrivs:\t{no_new}\nSeccomp:\t{seccomp}\nSeccomp_filters:\t{filters}\n\
          Cpus_allowed:\t{mask}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{forced}\n",
-        name = name_of(t),
         slots = t.files.share().slots(),
         umask = t.fs.share().umask.load(Ordering::Relaxed),
         state = state_letter(p, t).1,
@@ -1151,7 +1148,8 @@ fn status(p: &Arc<Process>, t: &Arc<Task>) -> String {
         bounding = caps.bounding,
         ambient = caps.ambient,
         no_new = u32::from(caps.no_new_privileges),
-    )
+    );
+    [b"Name:\t", &*t.name(), after.as_bytes()].concat()
 }
 
 /// How many areas are told of at a time.

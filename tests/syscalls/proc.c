@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -264,6 +265,11 @@ static void any_bytes(void)
 	P(has("/proc/net/unix", " odd\xc0\x80\n", 7));
 	close(s);
 	V(unlink("odd\xc0\x80"));
+	// A name that is cut in a character.
+	char *name_now = "fourteen bytes\xc3\xa9";
+	V(prctl(PR_SET_NAME, name_now));
+	P(has("/proc/self/stat", "(fourteen bytes\xc3) ", 18));
+	P(has("/proc/self/status", "Name:\tfourteen bytes\xc3\n", 22));
 }
 
 int main(int argc, char **argv)
