@@ -16,8 +16,10 @@ use linux_raw_sys::net;
 use crate::address::Address;
 use crate::handle::Shutdown;
 
-/// Bytes that a socket's receive queue holds (Linux's default send buffer).
+/// Bytes that may wait of what a socket has sent (Linux's default).
 const BUFFER: usize = 212_992;
+/// What of it a message can't have.
+const MESSAGE_HEAD: usize = 32;
 /// Datagrams that a receive queue holds (Linux's max_dgram_qlen).
 const DATAGRAMS: usize = 512;
 
@@ -536,10 +538,10 @@ impl UnixSocket {
             // Nothing is sent, not even what comes beside the bytes.
             return Ok(0);
         }
-        let limit = peer.buffer.load(Ordering::Relaxed) as usize;
+        let limit = self.buffer.load(Ordering::Relaxed) as usize;
         let whole = source.left();
         let packet = self.kind != Kind::Stream;
-        if packet && whole > limit {
+        if packet && whole > limit - MESSAGE_HEAD {
             return Err(Errno::EMSGSIZE);
         }
         // A message goes whole or not at all.
@@ -787,8 +789,13 @@ impl UnixSocket {
                 Some(p) => {
                     drop(state);
                     let mut r = p.receive.lock();
-                    let limit = p.buffer.load(Ordering::Relaxed) as usize;
-                    if r.bytes < limit && (self.kind == Kind::Stream || r.messages.len() < DATAGRAMS) {
+                    let limit = self.buffer.load(Ordering::Relaxed) as usize;
+                    // As on Linux, who sends messages is to have three quarters of it for the next.
+                    let has_room = match self.kind {
+                        Kind::Stream => r.bytes < limit,
+                        _ => r.bytes * 4 <= limit && r.messages.len() < DATAGRAMS,
+                    };
+                    if has_room {
                         bits |= WRITABLE;
                     } else if self.kind == Kind::Datagram {
                         // The peer need not know this socket.
@@ -812,7 +819,7 @@ impl UnixSocket {
         &self.queue
     }
 
-    /// Size of the receive buffer, as senders see it.
+    /// How much of what it has sent may wait for its peer, bytes (SO_SNDBUF). As on Linux, the receiver has no say in that.
     pub fn buffer_size(&self) -> u32 {
         self.buffer.load(Ordering::Relaxed)
     }

@@ -396,6 +396,28 @@ int main(void)
 		printf("%d: %s\n", names[i], setsockopt(s[0], SOL_SOCKET, names[i], v, sizeof v) ? err_(errno) : "ok");
 		opt(s[0], names[i]);
 	}
+	SECTION("buffers");
+	for (int i = 0; i < 12; i++) {
+		// The sender's decides, whatever the receiver's is.
+		static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
+		int b[2], small = 4000, which = i / 3 % 2 ? SO_RCVBUF : SO_SNDBUF, of = i / 6;
+		socketpair(AF_UNIX, kinds[i % 3], 0, b);
+		setsockopt(b[of], SOL_SOCKET, which, &small, sizeof small);
+		opt(b[of], SO_SNDBUF);
+		opt(b[of], SO_RCVBUF);
+		static char large[9000];
+		long sent = 0, r;
+		while ((r = send(b[0], large, 1000, MSG_DONTWAIT)) > 0)
+			sent += r;
+		struct pollfd p = {b[0], POLLOUT};
+		printf("%d %d %d: %s, at most 8000: %d, %d", i % 3, which, of, err_(errno), sent <= 8000, poll(&p, 1, 0));
+		printf(", a large one: %s\n", i % 3 && send(b[0], large, sizeof large, MSG_DONTWAIT) < 0 ? err_(errno) : "");
+		while (recv(b[1], large, sizeof large, MSG_DONTWAIT) > 0)
+			;
+		printf("read: %d\n", poll(&p, 1, 0));
+		close(b[0]);
+		close(b[1]);
+	}
 	SECTION("flags and timeouts");
 	V(send(s[0], "abcdef", 6, 0));
 	V(recv(s[1], buf, 3, MSG_WAITALL));

@@ -766,6 +766,9 @@ pub fn recvmmsg(c: &mut Call) -> Result<u64> {
 
 /// Most bytes of an option's value: a source of a group (`struct group_source_req`) has 264.
 const OPTION_MAX: usize = 264;
+/// What SO_RCVBUF of a Unix socket is at first, and at least, bytes.
+const RECEIVE_BUFFER: u32 = 212_992;
+const RECEIVE_LEAST: u32 = 2304;
 /// The highest priority of packets that anybody may set.
 const PRIORITY_MAX: u32 = 6;
 
@@ -807,7 +810,8 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                         put_option(c, cred.as_bytes())
                     }
                     net::SO_PASSCRED => word(u.pass_cred.load(Ordering::Relaxed)),
-                    net::SO_SNDBUF | net::SO_RCVBUF => word(u.buffer_size()),
+                    net::SO_SNDBUF => word(u.buffer_size()),
+                    net::SO_RCVBUF => word(RECEIVE_BUFFER),
                     net::SO_PROTOCOL | net::SO_BUSY_POLL => word(0),
                     net::SO_INCOMING_CPU => word(u32::MAX),
                     net::SO_RCVLOWAT | net::SO_SNDLOWAT => word(1),
@@ -921,8 +925,12 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                         u.pass_cred.store(u32::from(word != 0), Ordering::Relaxed);
                         Ok(0)
                     }
-                    net::SO_SNDBUF | net::SO_RCVBUF => {
+                    net::SO_SNDBUF => {
                         u.set_buffer_size(word.saturating_mul(2));
+                        Ok(0)
+                    }
+                    net::SO_RCVBUF => {
+                        s.tell(name, [word.saturating_mul(2).clamp(RECEIVE_LEAST, RECEIVE_BUFFER * 2), 0]);
                         Ok(0)
                     }
                     net::SO_PRIORITY => {
