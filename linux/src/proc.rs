@@ -65,7 +65,9 @@ enum What {
     Fixed(usize),
     /// /proc/PID, or /proc/PID/task/TID if the second is not zero.
     Pid(u32, u32),
-    /// A file of it.
+    /// /proc/TID of a thread that is not its process's first: it can be named, is not listed, and has all that /proc/PID has.
+    Thread(u32, u32),
+    /// A file of one of these.
     PidFile(u32, u32, usize),
     /// /proc/PID/fd or fdinfo.
     Fds(u32, bool),
@@ -476,15 +478,24 @@ impl Node {
             What::Tasks(p) => 5 << 32 | u64::from(p) << 8,
             What::Group(class) => 6 << 32 | u64::from(class) << 8,
             What::GroupFile(class, n) => 7 << 32 | u64::from(class) << 8 | n as u64,
+            What::Thread(p, t) => 8 << 32 | u64::from(p) << 8 | u64::from(t) << 36,
         }
+    }
+
+    /// Is it a directory with all that there is of a process, and not only a thread's?
+    fn is_whole(&self) -> bool {
+        matches!(self.what, What::Pid(_, 0) | What::Thread(..))
     }
 
     fn pid(&self) -> Option<u32> {
         match self.what {
             What::Fixed(_) | What::Group(_) | What::GroupFile(..) => None,
-            What::Pid(p, _) | What::PidFile(p, ..) | What::Fds(p, _) | What::Fd(p, ..) | What::Tasks(p) => {
-                Some(p)
-            }
+            What::Pid(p, _)
+            | What::Thread(p, _)
+            | What::PidFile(p, ..)
+            | What::Fds(p, _)
+            | What::Fd(p, ..)
+            | What::Tasks(p) => Some(p),
         }
     }
 }
@@ -508,7 +519,9 @@ impl Inode for Node {
                 Some(Body::Link(_) | Body::Path(_)) => FileType::Symlink,
                 _ => FileType::Regular,
             },
-            What::Pid(..) | What::Fds(..) | What::Tasks(_) | What::Group(_) => FileType::Directory,
+            What::Pid(..) | What::Thread(..) | What::Fds(..) | What::Tasks(_) | What::Group(_) => {
+                FileType::Directory
+            }
             What::PidFile(_, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
                 "exe" | "cwd" | "root" => FileType::Symlink,
                 "ns" => FileType::Directory,
@@ -595,7 +608,7 @@ impl Inode for Node {
             What::Group(_) => What::Group(ROOT),
             What::GroupFile(class, _) => What::Group(class),
             What::Fixed(n) => What::Fixed(self.tree.entries[n].parent),
-            What::Pid(_, 0) => What::Fixed(0),
+            What::Pid(_, 0) | What::Thread(..) => What::Fixed(0),
             What::Pid(p, _) => What::Tasks(p),
             What::PidFile(p, t, _) => What::Pid(p, t),
             What::Fds(p, _) | What::Tasks(p) => What::Pid(p, 0),
@@ -609,7 +622,7 @@ impl Inode for Node {
         Some(match self.what {
             What::Fixed(n) => self.tree.entries[n].name.as_bytes().to_vec(),
             What::Pid(p, 0) => number(p),
-            What::Pid(_, t) => number(t),
+            What::Pid(_, t) | What::Thread(_, t) => number(t),
             What::PidFile(_, _, n) if n >= RAW => PID_NAMES[n - RAW].as_bytes().to_vec(),
             What::PidFile(_, _, n) => PID_FILES[n].name.as_bytes().to_vec(),
             What::Fds(_, info) => {
@@ -647,19 +660,20 @@ impl Inode for Node {
                     match find_process(id) {
                         Some(p) => Some(What::Pid(p.pid, 0)),
                         // A task can be named here, too, though it is not listed.
-                        None => find_task(id).map(|t| What::Pid(t.process.pid, id)),
+                        None => find_task(id).map(|t| What::Thread(t.process.pid, id)),
                     }
                 })
             }
-            What::Pid(pid, tid) => {
+            What::Pid(pid, tid) | What::Thread(pid, tid) => {
                 find_process(pid).ok_or(Errno::ENOENT)?;
-                if let Some(n) = PID_FILES.iter().position(|f| f.name == text && (tid == 0 || f.per_task)) {
-                    Some(What::PidFile(pid, tid, n))
+                let whole = self.is_whole();
+                if let Some(n) = PID_FILES.iter().position(|f| f.name == text && (whole || f.per_task)) {
+                    Some(What::PidFile(pid, if PID_FILES[n].per_task { tid } else { 0 }, n))
                 } else {
                     match text {
                         "fd" => Some(What::Fds(pid, false)),
                         "fdinfo" => Some(What::Fds(pid, true)),
-                        "task" if tid == 0 => Some(What::Tasks(pid)),
+                        "task" => whole.then_some(What::Tasks(pid)),
                         _ => PID_NAMES
                             .iter()
                             .position(|n| *n == text)
@@ -708,16 +722,18 @@ impl Inode for Node {
                     }
                 }
             }
-            What::Pid(pid, tid) => {
+            What::Pid(pid, tid) | What::Thread(pid, tid) => {
                 find_process(pid).ok_or(Errno::ENOENT)?;
-                for (n, f) in PID_FILES.iter().enumerate().filter(|(_, f)| tid == 0 || f.per_task) {
+                let whole = self.is_whole();
+                for (n, f) in PID_FILES.iter().enumerate().filter(|(_, f)| whole || f.per_task) {
+                    let tid = if f.per_task { tid } else { 0 };
                     all.push((n as u64, f.name.as_bytes().to_vec(), What::PidFile(pid, tid, n)));
                 }
                 for (n, name) in PID_NAMES.iter().enumerate() {
                     let what = match *name {
                         "fd" => What::Fds(pid, false),
                         "fdinfo" => What::Fds(pid, true),
-                        "task" if tid != 0 => continue,
+                        "task" if !whole => continue,
                         "task" => What::Tasks(pid),
                         _ => What::PidFile(pid, tid, RAW + n),
                     };
@@ -1370,12 +1386,26 @@ fn limits(p: &Process) -> String {
     out
 }
 
+/// A name as the tables of mounts have it: what would end it, or could be taken for the end of a line, by its number (`mangle` and
+/// `seq_path` of Linux). A source that begins with # isn't to look like a comment.
+fn mangled(name: &[u8], is_source: bool) -> String {
+    let mut out = String::new();
+    for c in String::from_utf8_lossy(name).chars() {
+        match c {
+            ' ' | '\t' | '\n' | '\\' => drop(write!(out, "\\{:03o}", u32::from(c))),
+            '#' if is_source => out.push_str("\\043"),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 fn mounts(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     let mut out = String::new();
     for m in world().tree.mounts() {
-        let text = |b: &[u8]| String::from_utf8_lossy(b).replace(' ', "\\040");
+        let (source, target) = (mangled(&m.source, true), mangled(&m.target, false));
         let mode = if m.read_only { "ro" } else { "rw" };
-        let _ = writeln!(out, "{} {} {} {mode},relatime 0 0", text(&m.source), text(&m.target), m.fs.name());
+        let _ = writeln!(out, "{source} {target} {} {mode},relatime 0 0", m.fs.name());
     }
     out
 }
@@ -1383,7 +1413,6 @@ fn mounts(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
 fn mountinfo(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
     let mut out = String::new();
     for m in world().tree.mounts() {
-        let text = |b: &[u8]| String::from_utf8_lossy(b).replace(' ', "\\040");
         let mode = if m.read_only { "ro" } else { "rw" };
         let parent = if m.id == 1 { 0 } else { 1 };
         let dev = m.root.attr().map_or(0, |a| a.dev);
@@ -1393,9 +1422,9 @@ fn mountinfo(_p: &Arc<Process>, _t: &Arc<Task>) -> String {
             m.id,
             dev >> 8 & 0xfff,
             dev & 0xff,
-            text(&m.target),
+            mangled(&m.target, false),
             m.fs.name(),
-            text(&m.source)
+            mangled(&m.source, true)
         );
     }
     out

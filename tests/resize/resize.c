@@ -92,6 +92,8 @@ static void *ticks(void *p)
 	struct epoll_event ev = {EPOLLIN};
 	uint64_t begun = now(), sum = 0, n;
 	timerfd_settime(fd, 0, &every, 0);
+	// By now it has begun: this thread may have had to wait for a core before.
+	uint64_t runs = now();
 	epoll_ctl(e, EPOLL_CTL_ADD, fd, &ev);
 	while (!stop) {
 		if (epoll_wait(e, &ev, 1, 10000) != 1) {
@@ -102,7 +104,7 @@ static void *ticks(void *p)
 			sum += n;
 	}
 	// What is read now has all that were due before, however long this thread has to wait for a core around that.
-	uint64_t least = (now() - begun) / 1000000;
+	uint64_t least = (now() - runs) / 1000000;
 	if (epoll_wait(e, &ev, 1, 10000) != 1 || read(fd, &n, 8) != 8)
 		WRONG("the last tick is lost\n");
 	else

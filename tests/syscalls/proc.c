@@ -378,6 +378,27 @@ int main(int argc, char **argv)
 		tasks += isdigit(e->d_name[0]) != 0;
 	closedir(d);
 	P(tasks);
+	// By another thread's number there is all that there is by the first one's.
+	snprintf(path, sizeof path, "/proc/%d/task", other_tid);
+	d = opendir(path);
+	tasks = 0;
+	for (struct dirent *e; d && (e = readdir(d));)
+		tasks += isdigit(e->d_name[0]) != 0;
+	closedir(d);
+	P(tasks);
+	snprintf(path, sizeof path, "/proc/%d/task/%d/comm", other_tid, getpid());
+	slurp(path);
+	printf("%s", text);
+	snprintf(path, sizeof path, "/proc/%d/comm", other_tid);
+	slurp(path);
+	printf("%s", text);
+	snprintf(path, sizeof path, "/proc/%d/..", other_tid);
+	struct stat up, top;
+	V(stat(path, &up));
+	V(stat("/proc", &top));
+	P(up.st_ino == top.st_ino);
+	snprintf(path, sizeof path, "/proc/self/task/%d/task", other_tid);
+	V(access(path, F_OK));
 	close(wait_on[1]);
 	pthread_join(t, 0);
 	slurp("/proc/self/limits");
