@@ -136,7 +136,7 @@ for f, who, part in work:
 print('begun', flush=True)
 for line in sys.stdin:
     # Memory that lies behind much that is free again.
-    ballast = mmap.mmap(-1, 500 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    ballast = mmap.mmap(-1, 400 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for at in range(0, len(ballast), 4096):
         ballast[at] = 1
     anew += 1

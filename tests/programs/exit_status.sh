@@ -14,7 +14,7 @@ for signal in KILL SEGV TERM PIPE; do
 done
 # Ended from outside, and told so.
 $RUN sh -c 'echo > begun; exec sleep 30' &
-until [ -e begun ]; do sleep 0.05; done
+until [ -s begun ]; do sleep 0.05; done
 kill -TERM $!
 wait $! || echo "status $?"
 sleep 5 | $RUN bash -c 'trap "echo told; exit 3" USR1; echo > ready; for i in {1..100}; do read -r -t 0.05 || true; done' &
