@@ -1447,14 +1447,10 @@ impl Inode for HostNode {
         };
         let known = if h.mask != 0 {
             let (_change, asked) = self.fs.changing();
-            let changed = match self.path() {
-                Ok(path) => self.change(Op::SetAttr, cred, &path, h.as_bytes(), [0; 3])?,
-                Err(e) => {
-                    // Without a name, by its descriptor, if it is open.
-                    let handle = self.file.get().and_then(|f| f.state.lock().handle).ok_or(e)?;
-                    self.change(Op::SetAttr, cred, &[], h.as_bytes(), [1, handle.number, 0])?
-                }
-            };
+            let changed = self.at_host(|path, handle| {
+                let args = [u64::from(handle != 0), handle, 0];
+                self.change(Op::SetAttr, cred, path, h.as_bytes(), args)
+            })?;
             if change.mtime.is_some()
                 && let Some(f) = self.file.get()
             {
@@ -1869,11 +1865,6 @@ impl Inode for HostNode {
 
 impl HostNode {
     fn extended(&self, what: Extended, name: &[u8], value: &[u8], cred: &Cred) -> Result<Vec<u8>> {
-        // By its descriptor if it has no name.
-        let (path, handle) = match self.path() {
-            Ok(path) => (buffer(&path), 0),
-            Err(e) => (Vec::new(), self.file.get().and_then(|f| f.state.lock().handle).ok_or(e)?.number),
-        };
         let (number, flags) = match what {
             Extended::List => (0, 0),
             Extended::Get => (1, 0),
@@ -1888,13 +1879,17 @@ impl HostNode {
             bytes.extend_from_slice(name);
             bytes.extend_from_slice(value);
             bytes.resize(room, 0);
-            let mut r = self.fs.request(Op::ExtendedAttr, cred);
-            r.arg[1] = number | u64::from(flags) << 8;
-            r.arg[2] = name.len() as u64;
-            r.arg[3] = handle;
-            r.a = extent(&path);
-            r.b = extent_mut(&mut bytes);
-            match call(r) {
+            let done = self.at_host(|path, handle| {
+                let path = buffer(path);
+                let mut r = self.fs.request(Op::ExtendedAttr, cred);
+                r.arg[1] = number | u64::from(flags) << 8;
+                r.arg[2] = name.len() as u64;
+                r.arg[3] = handle;
+                r.a = extent(&path);
+                r.b = extent_mut(&mut bytes);
+                call(r)
+            });
+            match done {
                 Err(Errno::ERANGE) if !changes && room < EXTENDED_MAX => room = EXTENDED_MAX,
                 Err(e) => return Err(e),
                 Ok(n) => {
@@ -1903,6 +1898,36 @@ impl HostNode {
                 }
             }
         }
+    }
+
+    /// Asks the host something about this file: by its descriptor (a number that is not 0) while it is open, as its name may lead to
+    /// another file by now, and else by its path.
+    fn at_host<T>(&self, mut ask: impl FnMut(&[u8], u64) -> Result<T>) -> Result<T> {
+        let mut tried = 0;
+        while let Some(f) = self.file.get() {
+            let handle = {
+                let mut s = f.state.lock();
+                match s.handle {
+                    Some(h) if s.openings > 0 => h.number,
+                    None if s.openings > 0 => match f.obtain(&mut s, false) {
+                        Ok(h) => h.number,
+                        Err(e) if is_removed(e) => return Err(e),
+                        // What can't be opened has a name.
+                        Err(_) => break,
+                    },
+                    handle => match (self.path(), handle) {
+                        (Err(_), Some(h)) => h.number,
+                        _ => break,
+                    },
+                }
+            };
+            match ask(&[], handle) {
+                // It has been exchanged for another one meanwhile.
+                Err(Errno::EBADF) if handle != tried => tried = handle,
+                done => return done,
+            }
+        }
+        ask(&self.path()?, 0)
     }
 }
 

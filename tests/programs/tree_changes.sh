@@ -213,3 +213,44 @@ while not os.path.exists("log_done"): time.sleep(0.01)
 time.sleep(0.5)
 print(os.read(fd, 100))'
 wait
+# Attributes of an open file are that file's, whatever the host has made of its name.
+cat > attributes.py <<'END'
+import os, sys, time
+
+def say(what, f):
+    try: print(what, f())
+    except OSError as e: print(what, e.strerror)
+
+for how in 'removed', 'renamed', 'replaced':
+    for flags in os.O_RDONLY, os.O_RDWR:
+        with open('named', 'w') as f: f.write('hello')
+        os.setxattr('named', b'user.a', b'first')
+        with open('named') as f: f.read()
+        fd = os.open('named', flags)
+        open(f'{how}_{flags}_begun', 'w').close()
+        while not os.path.exists(f'{how}_{flags}_done'): time.sleep(0.01)
+        print(how, flags)
+        say('xattr', lambda: os.getxattr(fd, b'user.a'))
+        say('chmod', lambda: os.fchmod(fd, 0o640))
+        say('times', lambda: os.utime(fd, (5, 5)))
+        say('set', lambda: os.setxattr(fd, b'user.b', b'second'))
+        say('remove', lambda: os.removexattr(fd, b'user.a'))
+        say('xattrs', lambda: os.listxattr(fd))
+        a = os.fstat(fd)
+        print(oct(a.st_mode), a.st_mtime, a.st_nlink)
+        os.close(fd)
+        for name in 'named', 'other':
+            if os.path.exists(name): print(name, oct(os.stat(name).st_mode), os.listxattr(name))
+END
+(for how in removed renamed replaced; do for flags in 0 2; do
+    until [ -e ${how}_${flags}_begun ]; do sleep 0.01; done
+    case $how in
+        removed) rm named ;;
+        renamed) mv named other ;;
+        replaced) echo other > new_one; mv new_one named ;;
+    esac
+    sleep 0.5
+    : > ${how}_${flags}_done
+done; done) &
+$RUN python3 attributes.py
+wait
