@@ -63,6 +63,7 @@ impl Disk for Granted {
             return Err(Errno::EIO);
         }
         books::moved(Resource::DeviceRead, len);
+        atoll_task::read_from_storage(len);
         Ok(())
     }
 }

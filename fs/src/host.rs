@@ -2218,6 +2218,7 @@ impl HostFile {
     fn fill(&self, h: Handle, at: u64, memory_offset: u64, len: u64, size: u64) -> Result<usize> {
         let n = self.fetch(h, at, memory_offset, len, size)?;
         books::moved(Resource::DeviceRead, n as u64);
+        atoll_task::read_from_storage(n as u64);
         Ok(n)
     }
 
@@ -2757,6 +2758,7 @@ impl File for HostFile {
             let short = refused || memory_is_short() && !self.make_room(&mut s);
             let shown = s.shown && self.is_shown(&mut s);
             let through = s.through || s.direct || shown || short || !s.handle.is_some_and(|h| h.read);
+            let dirty = s.chunks.dirty_pages();
             let step = if through {
                 if s.chunks.dirty_pages() > 0 {
                     drop(s);
@@ -2791,6 +2793,10 @@ impl File for HostFile {
                     s.size = s.size.max(at);
                     refused = false;
                     behind |= !through;
+                    atoll_task::changed_what_is_stored(match through {
+                        true => n as u64,
+                        false => s.chunks.dirty_pages().saturating_sub(dirty) * PAGE,
+                    });
                     if lacks {
                         // The disk is full.
                         break;
@@ -3179,6 +3185,7 @@ impl HostFile {
                 match books::within(Resource::DeviceRead, || host.read_at(fd, &bufs[..n], at)) {
                     Ok(n) => {
                         books::moved(Resource::DeviceRead, n as u64);
+                        atoll_task::read_from_storage(n as u64);
                         sink.advance(n);
                         return Ok(n);
                     }

@@ -27,7 +27,8 @@ use linux_raw_sys::general as linux;
 use crate::cgroup::Group;
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
-    Ids, Life, Process, Task, TimeDivision, Visit, all_processes, find_process, find_task, task_count, world,
+    Ids, Life, Process, Task, TimeDivision, Usage, Visit, all_processes, find_process, find_task, task_count,
+    world,
 };
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::process::start_ticks;
@@ -211,6 +212,9 @@ enum PidText {
     Named(fn(&Arc<Process>, &Arc<Task>) -> Vec<u8>),
     /// What is known without a task, so of one that has ended, too.
     OfProcess(fn(&Process) -> String),
+    /// Of what was used: by a process, its tasks that ended and the children that it waited for included, or by a task. Of one that has
+    /// ended, too.
+    Used(fn(&Usage) -> String),
     /// Something of each mapping, a part at a time: as maps does, or `full` as smaps.
     Areas {
         full: bool,
@@ -246,7 +250,7 @@ static PID_FILES: &[PidFile] = pid_files! {
     "cgroup" PidText::Whole(cgroup_of), false, true;
     "oom_score" PidText::Whole(oom_score), false, true;
     "oom_score_adj" PidText::OfProcess(oom_score_adj), false, true;
-    "io" PidText::OfProcess(io), true, true;
+    "io" PidText::Used(io), true, true;
     "wchan" PidText::Whole(wchan), false, true;
     "personality" PidText::OfProcess(personality), true, true;
     "timerslack_ns" PidText::Whole(timer_slack), false, false;
@@ -333,6 +337,12 @@ impl Node {
                 let file = &PID_FILES[n];
                 match (&file.text, task_of(pid, tid)) {
                     (PidText::OfProcess(text), _) => Ok(text(&p).into_bytes()),
+                    (PidText::Used(text), Ok((_, t))) if tid != 0 => Ok(text(&t.used()).into_bytes()),
+                    (PidText::Used(text), _) => {
+                        let mut used = p.used();
+                        used.add(*p.child_usage.lock());
+                        Ok(text(&used).into_bytes())
+                    }
                     // Linux lets nobody read another's without the right to set it.
                     (_, Ok((p, _))) if file.name == "timerslack_ns" && !may_slow(&p) => Err(Errno::EPERM),
                     (PidText::Named(text), Ok((p, t))) => Ok(text(&p, &t)),
@@ -1450,9 +1460,12 @@ fn oom_score_adj(p: &Process) -> String {
     format!("{}\n", p.oom_score_adj.load(Ordering::Relaxed))
 }
 
-fn io(_p: &Process) -> String {
-    String::from(
-        "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
+/// See proc_pid_io(5).
+fn io(used: &Usage) -> String {
+    let Usage { moved: [rchar, wchar], calls: [syscr, syscw], stored: [read, write], .. } = used;
+    format!(
+        "rchar: {rchar}\nwchar: {wchar}\nsyscr: {syscr}\nsyscw: {syscw}\nread_bytes: {read}\nwrite_bytes: {write}\n\
+         cancelled_write_bytes: 0\n"
     )
 }
 

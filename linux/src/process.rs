@@ -345,6 +345,11 @@ pub struct Usage {
     pub voluntary: u64,
     pub forced: u64,
     pub faults: u64,
+    /// Bytes read and written, and how often (proc_pid_io(5)).
+    pub moved: [u64; 2],
+    pub calls: [u64; 2],
+    /// Bytes that came from storage, and that are to go there.
+    pub stored: [u64; 2],
     /// The most memory that any of them had, of which the process is known that it is over, or that its program is, bytes.
     pub peak: u64,
 }
@@ -358,6 +363,11 @@ impl Usage {
         self.system_ns += o.system_ns;
         self.voluntary += o.voluntary;
         self.forced += o.forced;
+        for n in 0..2 {
+            self.moved[n] += o.moved[n];
+            self.calls[n] += o.calls[n];
+            self.stored[n] += o.stored[n];
+        }
     }
 
     /// The part that was the program's own.
@@ -377,6 +387,9 @@ impl Usage {
             stime: Timeval::from_ns(self.system_ns),
             maxrss: (self.peak >> 10) as i64,
             minflt: self.faults as i64,
+            // Blocks of 512 bytes.
+            inblock: (self.stored[0] >> 9) as i64,
+            oublock: (self.stored[1] >> 9) as i64,
             nvcsw: self.voluntary as i64,
             nivcsw: self.forced as i64,
             ..Rusage::default()
@@ -601,6 +614,10 @@ pub struct Task {
     pub sampled: AtomicU64,
     /// Page faults served.
     pub faults: AtomicU64,
+    /// Bytes that it has read and written by read(2), write(2) and their kin. Only the task itself writes to it.
+    moved: [AtomicU64; 2],
+    /// How often it has tried to. Likewise.
+    moves: [AtomicU64; 2],
     /// Faults in a row at the same address without the program getting on.
     pub same_fault: AtomicU64,
     /// System calls of the core when the last fault happened.
@@ -1034,6 +1051,14 @@ impl Task {
         self.thread.get().map_or(0, |t| t.core())
     }
 
+    /// It has read something (0) or written it (1), or has tried to: so many bytes. By the task itself.
+    #[inline]
+    pub fn has_moved(&self, which: usize, bytes: u64) {
+        let add = |to: &AtomicU64, n: u64| to.store(to.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        add(&self.moved[which], bytes);
+        add(&self.moves[which], 1);
+    }
+
     /// What it used, the time since its last switch included.
     pub fn used(&self) -> Usage {
         let Some(t) = self.thread.get() else { return Usage::default() };
@@ -1044,7 +1069,9 @@ impl Task {
         let (voluntary, forced) = t.switches();
         let faults = self.faults.load(Ordering::Relaxed);
         let system_ns = t.system_time().min(run_ns);
-        Usage { run_ns, system_ns, voluntary, forced, faults, ..Usage::default() }
+        let [moved, calls] =
+            [&self.moved, &self.moves].map(|all| all.each_ref().map(|n| n.load(Ordering::Relaxed)));
+        Usage { run_ns, system_ns, voluntary, forced, faults, moved, calls, stored: t.stored(), peak: 0 }
     }
 
     /// As [`Process::divided`].
@@ -1293,6 +1320,8 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
         lent: AtomicU32::new(0),
         sampled: AtomicU64::new(0),
         faults: AtomicU64::new(0),
+        moved: Default::default(),
+        moves: Default::default(),
         same_fault: AtomicU64::new(0),
         fault_calls: AtomicU64::new(0),
         resumes: AtomicU64::new(0),

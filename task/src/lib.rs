@@ -61,6 +61,8 @@ pub use scheduler::{
     yield_now,
 };
 pub use service::{Call, call, descriptor_of};
-pub use thread::{Thread, ThreadRef, current, spawn, spawn_program};
+pub use thread::{
+    Thread, ThreadRef, changed_what_is_stored, current, read_from_storage, spawn, spawn_program,
+};
 pub use timer::{Hold, Timer, sleep_until};
 pub use wait::{Limit, wait, wait_uninterrupted, wait_uninterrupted_until};

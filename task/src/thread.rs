@@ -76,6 +76,8 @@ pub struct Thread {
     /// Time that the platform had requests of its, to read and to write, for which it has waited and works for nobody in particular, ns.
     /// Likewise.
     device_time: [AtomicU64; 2],
+    /// See [`Thread::stored`]. Likewise.
+    stored: [AtomicU64; 2],
     /// When it was switched to; 0: it does not run; [`BOOKING`]: `run_time` is being changed.
     pub(crate) since: AtomicU64,
     /// Since when it is ready, if that is being measured; 0: not. And for how many such waits that stands.
@@ -332,6 +334,12 @@ impl Thread {
         self.since.store(0, Ordering::Release);
     }
 
+    /// Bytes of files that were read from where they are stored because it wanted them, and those that it has changed and that are to go
+    /// there, by whole pages where they are cached (`read_bytes` and `write_bytes` of proc_pid_io(5)).
+    pub fn stored(&self) -> [u64; 2] {
+        self.stored.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+
     /// Switches by its own will, and by force.
     pub fn switches(&self) -> (u64, u64) {
         (self.switches[0].load(Ordering::Relaxed), self.switches[1].load(Ordering::Relaxed))
@@ -552,6 +560,7 @@ fn blank() -> Thread {
         system_time: AtomicU64::new(0),
         stolen_time: AtomicU64::new(0),
         device_time: [const { AtomicU64::new(0) }; 2],
+        stored: [const { AtomicU64::new(0) }; 2],
         since: AtomicU64::new(0),
         ready_at: AtomicU64::new(0),
         ready_for: AtomicU64::new(0),
@@ -630,7 +639,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.run_time.store(0, Ordering::Relaxed);
     t.system_time.store(0, Ordering::Relaxed);
     t.stolen_time.store(0, Ordering::Relaxed);
-    t.device_time.iter().for_each(|time| time.store(0, Ordering::Relaxed));
+    t.device_time.iter().chain(&t.stored).for_each(|n| n.store(0, Ordering::Relaxed));
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);
     t.computes.store(false, Ordering::Relaxed);
@@ -705,4 +714,24 @@ pub fn current() -> ThreadRef {
     assert!(!p.is_null(), "no thread runs here");
     // SAFETY: threads are never freed.
     unsafe { &*p }
+}
+
+/// The current thread has read so many bytes of a file from where it is stored; see [`Thread::stored`].
+#[inline]
+pub fn read_from_storage(bytes: u64) {
+    count_stored(0, bytes);
+}
+
+/// It has changed so many bytes of a file that are to be stored.
+#[inline]
+pub fn changed_what_is_stored(bytes: u64) {
+    count_stored(1, bytes);
+}
+
+fn count_stored(which: usize, bytes: u64) {
+    let me = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+    // SAFETY: threads are never freed.
+    if let Some(me) = unsafe { me.as_ref() } {
+        crate::core_state::count(&me.stored[which], bytes);
+    }
 }

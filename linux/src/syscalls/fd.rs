@@ -174,18 +174,37 @@ pub fn stop_lending(task: &Task, place: &Location) {
     }
 }
 
+/// A read is over: it counts for the task.
+#[inline]
+fn has_read(task: &Task, done: Result<u64>) -> Result<u64> {
+    task.has_moved(0, done.unwrap_or(0));
+    done
+}
+
+/// The same of a write.
+#[inline]
+fn has_written(task: &Task, done: Result<u64>) -> Result<u64> {
+    task.has_moved(1, done.unwrap_or(0));
+    done
+}
+
+/// The same of what does both.
+fn has_transferred(task: &Task, done: Result<u64>) -> Result<u64> {
+    has_written(task, has_read(task, done))
+}
+
 /// `read(2)`.
 pub fn read(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(file.readable(), c.arg(1), c.arg(2))?;
-    read_to(&file, &mut Sink::one(addr, len), None)
+    has_read(c.task, read_to(&file, &mut Sink::one(addr, len), None))
 }
 
 /// `write(2)`.
 pub fn write(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
-    write_from(c.task, &file, &mut Source::one(addr, len), None)
+    has_written(c.task, write_from(c.task, &file, &mut Source::one(addr, len), None))
 }
 
 fn offset(n: u64) -> Result<u64> {
@@ -205,7 +224,7 @@ pub fn pread(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.readable(), c.arg(1), c.arg(2))?;
     offset(at.wrapping_add(c.arg(2)))?;
-    read_to(&file, &mut Sink::one(addr, len), Some(at))
+    has_read(c.task, read_to(&file, &mut Sink::one(addr, len), Some(at)))
 }
 
 /// `pwrite64(2)`.
@@ -214,7 +233,7 @@ pub fn pwrite(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let (addr, len) = one(file.writable(), c.arg(1), c.arg(2))?;
     offset(at.wrapping_add(c.arg(2)))?;
-    write_from(c.task, &file, &mut Source::one(addr, len), Some(at))
+    has_written(c.task, write_from(c.task, &file, &mut Source::one(addr, len), Some(at)))
 }
 
 /// `readv(2)`.
@@ -222,7 +241,7 @@ pub fn readv(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    read_to(&file, &mut Sink::user(list), None)
+    has_read(c.task, read_to(&file, &mut Sink::user(list), None))
 }
 
 /// `writev(2)`.
@@ -230,7 +249,7 @@ pub fn writev(c: &mut Call) -> Result<u64> {
     let file = c.file(0)?;
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    write_from(c.task, &file, &mut Source::user(list), None)
+    has_written(c.task, write_from(c.task, &file, &mut Source::user(list), None))
 }
 
 /// `preadv(2)`.
@@ -239,7 +258,7 @@ pub fn preadv(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    read_to(&file, &mut Sink::user(list), Some(at))
+    has_read(c.task, read_to(&file, &mut Sink::user(list), Some(at)))
 }
 
 /// `pwritev(2)`.
@@ -248,7 +267,7 @@ pub fn pwritev(c: &mut Call) -> Result<u64> {
     let at = offset(c.arg(3))?;
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    write_from(c.task, &file, &mut Source::user(list), Some(at))
+    has_written(c.task, write_from(c.task, &file, &mut Source::user(list), Some(at)))
 }
 
 /// The RWF_... flags that a read can have. Of a file with positions they only hint.
@@ -302,7 +321,7 @@ pub fn preadv2(c: &mut Call) -> Result<u64> {
     let (file, at) = (c.file(0)?, position(c.arg(3))?);
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    read_flagged(&file, &mut Sink::user(list), at, c.uint(5))
+    has_read(c.task, read_flagged(&file, &mut Sink::user(list), at, c.uint(5)))
 }
 
 /// `pwritev2(2)`.
@@ -310,7 +329,7 @@ pub fn pwritev2(c: &mut Call) -> Result<u64> {
     let (file, at) = (c.file(0)?, position(c.arg(3))?);
     let mut room = Pieces::default();
     let list = room.read(c.arg(1), c.arg(2))?;
-    write_flagged(c.task, &file, &mut Source::user(list), at, c.uint(5))
+    has_written(c.task, write_flagged(c.task, &file, &mut Source::user(list), at, c.uint(5)))
 }
 
 /// `lseek(2)`.
@@ -757,7 +776,8 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let at = if explicit { start } else { from.with_position(|p| *p) };
-    let n = transfer(c.task, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX))?;
+    let n =
+        has_transferred(c.task, transfer(c.task, &from, Some(at), &to, None, c.arg(3).min(TRANSFER_MAX)))?;
     if explicit {
         put(c.arg(2), &(start + n))?;
     } else {
@@ -861,7 +881,7 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
     if is_one && b + len > a && b < a + len {
         return Err(Errno::EINVAL);
     }
-    let n = transfer(c.task, &from, Some(a), &to, Some(b), len.min(TRANSFER_MAX))?;
+    let n = has_transferred(c.task, transfer(c.task, &from, Some(a), &to, Some(b), len.min(TRANSFER_MAX)))?;
     for (arg, f, at) in [(c.arg(1), &from, a), (c.arg(3), &to, b)] {
         match arg {
             0 if f.file().keeps_position() => _ = f.file().seek((at + n) as i64, linux::SEEK_SET)?,
