@@ -782,6 +782,20 @@ fn put_option(c: &Call, value: &[u8]) -> Result<u64> {
     put(c.arg(4), &(n as u32)).map(|()| 0)
 }
 
+/// Options that a Unix socket keeps as they are set, on or off.
+fn is_switch(name: u32) -> bool {
+    matches!(
+        name,
+        net::SO_REUSEADDR
+            | net::SO_DONTROUTE
+            | net::SO_BROADCAST
+            | net::SO_KEEPALIVE
+            | net::SO_OOBINLINE
+            | net::SO_TIMESTAMP_OLD
+            | net::SO_TIMESTAMPNS_OLD
+    )
+}
+
 /// `getsockopt(2)`.
 pub fn getsockopt(c: &mut Call) -> Result<u64> {
     with(c, |_, s| {
@@ -820,13 +834,7 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                         let on = u32::from(u.options.has(name));
                         put_option(c, [on, u.options.linger.load(Ordering::Relaxed)].as_slice().as_bytes())
                     }
-                    net::SO_REUSEADDR
-                    | net::SO_DONTROUTE
-                    | net::SO_BROADCAST
-                    | net::SO_KEEPALIVE
-                    | net::SO_OOBINLINE
-                    | net::SO_TIMESTAMP_OLD
-                    | net::SO_TIMESTAMPNS_OLD => word(u32::from(u.options.has(name))),
+                    name if is_switch(name) => word(u32::from(u.options.has(name))),
                     _ => Err(Errno::ENOPROTOOPT),
                 };
             }
@@ -950,13 +958,7 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                         u.options.put(name, word != 0);
                         Ok(0)
                     }
-                    net::SO_REUSEADDR
-                    | net::SO_DONTROUTE
-                    | net::SO_BROADCAST
-                    | net::SO_KEEPALIVE
-                    | net::SO_OOBINLINE
-                    | net::SO_TIMESTAMP_OLD
-                    | net::SO_TIMESTAMPNS_OLD => {
+                    name if is_switch(name) => {
                         u.options.put(name, word != 0);
                         Ok(0)
                     }
