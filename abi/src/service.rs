@@ -79,7 +79,7 @@ pub enum Op {
     /// `extra`: `poll(2)` bits afterwards.
     /// If `a` is empty: waits until there is something to read; value: `poll(2)` bits.
     /// A terminal whose foreground somebody else is: [`Errno::BACKGROUND`](crate::Errno). With `arg[1]` = 1 it does nothing but say whether
-    /// that is so, with 2 it has others of the cell's job outside get SIGTTIN.
+    /// that is so, with 2 it has others of the cell's job outside get SIGTTIN if that is so.
     StreamRead,
     /// Writes `a` to the standard stream `arg[0]`. Value: bytes.
     StreamWrite,

@@ -1905,6 +1905,7 @@ impl HostNode {
     fn at_host<T>(&self, mut ask: impl FnMut(&[u8], u64) -> Result<T>) -> Result<T> {
         let mut tried = 0;
         while let Some(f) = self.file.get() {
+            f.is_found_by(&self.me);
             let handle = {
                 let mut s = f.state.lock();
                 match s.handle {

@@ -338,6 +338,7 @@ impl Node {
                 match (&file.text, task_of(pid, tid)) {
                     (PidText::OfProcess(text), _) => Ok(text(&p).into_bytes()),
                     (PidText::Used(text), Ok((_, t))) if tid != 0 => Ok(text(&t.used()).into_bytes()),
+                    (PidText::Used(_), _) if tid != 0 => Err(Errno::ESRCH),
                     (PidText::Used(text), _) => {
                         let mut used = p.used();
                         used.add(*p.child_usage.lock());

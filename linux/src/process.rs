@@ -1364,6 +1364,9 @@ pub fn new_task(new: NewTask) -> Result<Arc<Task>> {
     if let Some(maker) = &maker {
         // Others of its process may have given all of them a filter before it was one of these.
         task.filters.follow(&maker.filters);
+        if maker.ids().capabilities.no_new_privileges {
+            task.change_ids(|ids| ids.capabilities.no_new_privileges = true);
+        }
     }
     // Its process's class may have changed before it was one of these.
     task.held.follow(&new.process.environment);

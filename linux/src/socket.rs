@@ -46,7 +46,7 @@ pub struct SocketFile {
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
     /// Options that change nothing here, and are only told again: by their numbers, in the level SOL_SOCKET.
-    told: Mutex<Vec<(u32, [u32; 2])>>,
+    told: Mutex<Vec<(u32, u32)>>,
     /// Who sent last found no room, and is to be told when there is.
     full: AtomicBool,
     id: u64,
@@ -125,7 +125,7 @@ impl SocketFile {
     }
 
     /// Keeps the value of an option that changes nothing here.
-    pub fn tell(&self, name: u32, value: [u32; 2]) {
+    pub fn tell(&self, name: u32, value: u32) {
         let mut told = self.told.lock();
         told.retain(|(n, _)| *n != name);
         told.push((name, value));
@@ -137,7 +137,7 @@ impl SocketFile {
     }
 
     /// The value that was last kept of it.
-    pub fn told(&self, name: u32) -> Option<[u32; 2]> {
+    pub fn told(&self, name: u32) -> Option<u32> {
         self.told.lock().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 

@@ -74,6 +74,12 @@ pub(crate) fn tell_job(signal: i32) {
     unsafe { libc::kill(0, signal) };
 }
 
+/// Is this process's group the one in the foreground of its terminal?
+pub(crate) fn is_in_foreground(terminal: BorrowedFd) -> bool {
+    // SAFETY: asks for ids.
+    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+}
+
 /// Is `terminal` this session's, its foreground another group than this process's, and somebody there who could change that? (Who is not
 /// to be continued by anybody is not stopped: `__tty_check_change` of Linux.)
 pub(crate) fn is_in_background(terminal: BorrowedFd) -> bool {

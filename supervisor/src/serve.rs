@@ -1224,7 +1224,10 @@ impl Server {
                 }
             }
             Op::StreamRead if r.arg[1] == 2 => {
-                jobs::tell_job(libc::SIGTTIN);
+                // Not whenever a cell says so; and it may have come to the foreground since.
+                if jobs::is_in_background(fd) {
+                    jobs::tell_job(libc::SIGTTIN);
+                }
                 Reply::value(0)
             }
             Op::StreamRead if len == 0 => loop {
@@ -1233,21 +1236,26 @@ impl Server {
                     return Reply::value(ready as u64);
                 }
             },
-            Op::StreamRead => loop {
-                // SAFETY: the buffer lies in the cell's memory.
-                let n = unsafe { libc::read(fd.as_raw_fd(), p.cast(), len) };
-                match check(n as i64) {
-                    // The descriptor may be non-blocking for reasons of its owner's.
-                    Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLIN)),
-                    Err(Errno::EINTR) => {}
-                    Err(Errno::EIO) if jobs::is_in_background(fd) => return Err(Errno::BACKGROUND),
-                    other => {
-                        // What comes next is known at once to who asks after the read.
-                        let extra = ready_now(fd, libc::POLLIN) as u64;
-                        return Ok(Reply { value: other? as u64, extra, fd: None });
+            Op::StreamRead => {
+                let mut again = false;
+                loop {
+                    // SAFETY: the buffer lies in the cell's memory.
+                    let n = unsafe { libc::read(fd.as_raw_fd(), p.cast(), len) };
+                    match check(n as i64) {
+                        // The descriptor may be non-blocking for reasons of its owner's.
+                        Err(Errno::EAGAIN) => drop(wait_fd(fd, libc::POLLIN)),
+                        Err(Errno::EINTR) => {}
+                        Err(Errno::EIO) if jobs::is_in_background(fd) => return Err(Errno::BACKGROUND),
+                        // It was, and has come to the foreground meanwhile.
+                        Err(Errno::EIO) if !again && jobs::is_in_foreground(fd) => again = true,
+                        other => {
+                            // What comes next is known at once to who asks after the read.
+                            let extra = ready_now(fd, libc::POLLIN) as u64;
+                            return Ok(Reply { value: other? as u64, extra, fd: None });
+                        }
                     }
                 }
-            },
+            }
             Op::StreamWrite => {
                 let mut done = 0;
                 while done < len {
@@ -1707,6 +1715,8 @@ impl Identity {
             // Root's own further groups are nobody's in a cell. For this thread only.
             // SAFETY: an empty list.
             unsafe { libc::syscall(libc::SYS_setgroups, 0, 0) };
+            // A serving thread that starts another one may be acting for somebody else just then, which is passed on.
+            identity.act_for(0, 0);
             if let Some((uid, gid)) = user {
                 identity.become_user(uid, gid);
                 identity.root = false;
@@ -1722,6 +1732,10 @@ impl Identity {
         if !self.root || self.now == (uid, gid) {
             return;
         }
+        self.act_for(uid, gid);
+    }
+
+    fn act_for(&mut self, uid: u32, gid: u32) {
         // SAFETY: changes this thread's credentials for file access.
         unsafe {
             libc::syscall(libc::SYS_setfsgid, gid);

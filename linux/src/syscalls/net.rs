@@ -808,10 +808,7 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                 _ if let Some(send) = timeout_of(name) => {
                     return put_option(c, Timeval::from_ns(s.timeout(send)).as_bytes());
                 }
-                net::SO_LINGER if let Some(value) = s.told(name) => {
-                    return put_option(c, value.as_bytes());
-                }
-                _ if let Some([value, _]) = s.told(name) => return word(value),
+                _ if let Some(value) = s.told(name) => return word(value),
                 _ => {}
             }
             if let Inner::Unix(u) = &s.inner {
@@ -873,15 +870,19 @@ fn timeout_of(name: u32) -> Option<bool> {
     }
 }
 
+/// May the caller give a socket this priority?
+fn may_put_first(c: &Call, priority: u32) -> Result<()> {
+    let may = || c.task.may(linux::CAP_NET_ADMIN) || c.task.may(linux::CAP_NET_RAW);
+    if priority <= PRIORITY_MAX || may() { Ok(()) } else { Err(Errno::EPERM) }
+}
+
 /// SO_PRIORITY: the host is told of it, where it lets anybody set it and the socket is one of its own.
 fn priority(c: &Call, s: &SocketFile, value: &[u8]) -> Result<u64> {
     let word = word_of(value)?;
-    if word > PRIORITY_MAX && !c.task.may(linux::CAP_NET_ADMIN) && !c.task.may(linux::CAP_NET_RAW) {
-        return Err(Errno::EPERM);
-    }
+    may_put_first(c, word)?;
     match s.handle().map(|h| h.set_option(net::SOL_SOCKET, net::SO_PRIORITY, value)) {
         Some(Ok(())) => s.forget(net::SO_PRIORITY),
-        _ => s.tell(net::SO_PRIORITY, [word, 0]),
+        _ => s.tell(net::SO_PRIORITY, word),
     }
     Ok(0)
 }
@@ -920,7 +921,7 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                 }
                 // Which core takes packets, and how eagerly, is not the program's to say.
                 net::SO_INCOMING_CPU | net::SO_BUSY_POLL => {
-                    s.tell(name, [word_of(value)?, 0]);
+                    s.tell(name, word_of(value)?);
                     return Ok(0);
                 }
                 net::SO_PRIORITY if !matches!(s.inner, Inner::Unix(_)) => return priority(c, s, value),
@@ -938,13 +939,11 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                         Ok(0)
                     }
                     net::SO_RCVBUF => {
-                        s.tell(name, [word.saturating_mul(2).clamp(RECEIVE_LEAST, RECEIVE_BUFFER * 2), 0]);
+                        s.tell(name, word.saturating_mul(2).clamp(RECEIVE_LEAST, RECEIVE_BUFFER * 2));
                         Ok(0)
                     }
                     net::SO_PRIORITY => {
-                        if word > PRIORITY_MAX && !c.task.may(linux::CAP_NET_ADMIN) {
-                            return Err(Errno::EPERM);
-                        }
+                        may_put_first(c, word)?;
                         u.options.priority.store(word, Ordering::Relaxed);
                         Ok(0)
                     }

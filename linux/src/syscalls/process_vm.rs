@@ -157,8 +157,8 @@ pub fn may_look_at(task: &Task, process: &Process) -> bool {
     }
     let is_open = process.dumpable.load(core::sync::atomic::Ordering::Relaxed) == 1;
     // Of one process's ids at a time.
-    let permitted = |p: &Process| p.ids().capabilities.permitted;
-    let [its, own] = [process, &*task.process].map(permitted);
+    let its = process.ids().capabilities.permitted;
+    let own = task.ids().capabilities.permitted;
     (is_open && its & !own == 0 && has_same_ids(task, process)) || task.may(linux::CAP_SYS_PTRACE)
 }
 
