@@ -1716,12 +1716,13 @@ impl Identity {
             // SAFETY: an empty list.
             unsafe { libc::syscall(libc::SYS_setgroups, 0, 0) };
             // A serving thread that starts another one may be acting for somebody else just then, which is passed on.
-            identity.act_for(0, 0);
             if let Some((uid, gid)) = user {
-                identity.become_user(uid, gid);
+                // Not as root before: without the right to there would be no way back.
+                identity.act_for(uid, gid);
                 identity.root = false;
                 keep_capabilities(0);
             } else {
+                identity.act_for(0, 0);
                 keep_capabilities(ROOT_CAPABILITIES);
             }
         }
