@@ -571,7 +571,10 @@ impl UnixSocket {
         if n == 0 && whole > 0 {
             return Err(Errno::EAGAIN);
         }
-        let mut bytes = alloc::vec![0; n];
+        // There may be no memory for it, nor for its place below.
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
+        bytes.resize(n, 0);
         let mut done = 0;
         while done < n {
             match source.take(&mut bytes[done..]) {
@@ -589,7 +592,6 @@ impl UnixSocket {
         if let Some(e) = broken(&r) {
             return Err(e);
         }
-        r.bytes += done;
         let from = self.name.lock().clone();
         match r.messages.back_mut() {
             // Streams join what comes from the same sender, up to a point.
@@ -599,10 +601,15 @@ impl UnixSocket {
                     && m.ancillary.from == ancillary.from
                     && m.bytes.len() + done <= 16 << 10 =>
             {
+                m.bytes.try_reserve(done).map_err(|_| Errno::ENOMEM)?;
                 m.bytes.extend_from_slice(&bytes);
             }
-            _ => r.messages.push_back(Message { bytes, taken: 0, ancillary, from }),
+            _ => {
+                r.messages.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                r.messages.push_back(Message { bytes, taken: 0, ancillary, from });
+            }
         }
+        r.bytes += done;
         drop(r);
         peer.queue.wake_all(poll::IN | poll::RDNORM);
         Ok(done)
