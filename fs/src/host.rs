@@ -1903,23 +1903,21 @@ impl HostNode {
     /// Asks the host something about this file: by its descriptor (a number that is not 0) while it is open, as its name may lead to
     /// another file by now, and else by its path.
     fn at_host<T>(&self, mut ask: impl FnMut(&[u8], u64) -> Result<T>) -> Result<T> {
+        let path = self.path();
         let mut tried = 0;
         while let Some(f) = self.file.get() {
             f.is_found_by(&self.me);
             let handle = {
                 let mut s = f.state.lock();
                 match s.handle {
-                    Some(h) if s.openings > 0 => h.number,
+                    Some(h) if s.openings > 0 || path.is_err() => h.number,
                     None if s.openings > 0 => match f.obtain(&mut s, false) {
                         Ok(h) => h.number,
                         Err(e) if is_removed(e) => return Err(e),
                         // What can't be opened has a name.
                         Err(_) => break,
                     },
-                    handle => match (self.path(), handle) {
-                        (Err(_), Some(h)) => h.number,
-                        _ => break,
-                    },
+                    _ => break,
                 }
             };
             match ask(&[], handle) {
@@ -1928,7 +1926,7 @@ impl HostNode {
                 done => return done,
             }
         }
-        ask(&self.path()?, 0)
+        ask(&path?, 0)
     }
 }
 
