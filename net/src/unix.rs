@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_fs::{OpenFile, poll};
@@ -116,6 +116,17 @@ struct Message {
     taken: usize,
     ancillary: Ancillary,
     from: Option<Arc<Name>>,
+    /// Whose SO_SNDBUF it takes up for as long as it waits; None where a queue has one sender only, and its own count will do.
+    charged: Option<Weak<UnixSocket>>,
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let Some(sender) = self.charged.as_ref().and_then(Weak::upgrade) {
+            sender.outstanding.fetch_sub(self.bytes.len(), Ordering::SeqCst);
+            sender.queue.wake_all(WRITABLE);
+        }
+    }
 }
 
 /// A bound address.
@@ -223,6 +234,8 @@ pub struct UnixSocket {
     /// Options that it has because every socket has them.
     pub options: Options,
     buffer: AtomicU32,
+    /// Bytes of datagrams that it has sent and nobody has received.
+    outstanding: AtomicUsize,
     me: Weak<UnixSocket>,
 }
 
@@ -301,6 +314,7 @@ impl UnixSocket {
             pass_cred: AtomicU32::new(0),
             options: Options::default(),
             buffer: AtomicU32::new(BUFFER as u32),
+            outstanding: AtomicUsize::new(0),
             me: me.clone(),
         })
     }
@@ -559,22 +573,21 @@ impl UnixSocket {
             if let Some(e) = broken(&r) {
                 return Err(e);
             }
-            if packet && (r.messages.len() >= DATAGRAMS || r.bytes + whole > limit && r.bytes > 0) {
+            let waiting = self.waiting(&r);
+            if packet && (r.messages.len() >= DATAGRAMS || waiting + whole > limit && waiting > 0) {
                 if waits && self.kind == Kind::Datagram {
                     r.note_lacking(&self.me);
                 }
                 return Err(Errno::EAGAIN);
             }
-            limit.saturating_sub(r.bytes)
+            limit.saturating_sub(waiting)
         };
         let n = if packet { whole } else { whole.min(room).min(64 << 10) };
         if n == 0 && whole > 0 {
             return Err(Errno::EAGAIN);
         }
         // There may be no memory for it, nor for its place below.
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
-        bytes.resize(n, 0);
+        let mut bytes = atoll_mem::buffer(n)?;
         let mut done = 0;
         while done < n {
             match source.take(&mut bytes[done..]) {
@@ -606,13 +619,23 @@ impl UnixSocket {
             }
             _ => {
                 r.messages.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-                r.messages.push_back(Message { bytes, taken: 0, ancillary, from });
+                let charged = (self.kind == Kind::Datagram).then(|| self.me.clone());
+                if charged.is_some() {
+                    self.outstanding.fetch_add(done, Ordering::SeqCst);
+                }
+                r.messages.push_back(Message { bytes, taken: 0, ancillary, from, charged });
             }
         }
         r.bytes += done;
         drop(r);
         peer.queue.wake_all(poll::IN | poll::RDNORM);
         Ok(done)
+    }
+
+    /// Bytes that it has sent and wait yet, where it sends into this queue.
+    fn waiting(&self, peer: &Receive) -> usize {
+        // Into a queue of datagrams others send, too, and this one sends into others.
+        if self.kind == Kind::Datagram { self.outstanding.load(Ordering::SeqCst) } else { peer.bytes }
     }
 
     /// Receives. Value: bytes (of the whole message, if `truncated` is asked for), what came beside
@@ -664,11 +687,14 @@ impl UnixSocket {
                 end: false,
             };
             if !peek {
-                r.messages.pop_front();
+                let message = r.messages.pop_front();
                 r.bytes -= len;
                 let lacking = core::mem::take(&mut r.lacking);
                 drop(r);
-                self.tell_writers();
+                drop(message);
+                if self.kind != Kind::Datagram {
+                    self.tell_writers();
+                }
                 tell_lacking(&lacking);
             }
             return Ok(out);
@@ -800,7 +826,7 @@ impl UnixSocket {
                     // As on Linux, who sends messages is to have three quarters of it for the next.
                     let has_room = match self.kind {
                         Kind::Stream => r.bytes < limit,
-                        _ => r.bytes * 4 <= limit && r.messages.len() < DATAGRAMS,
+                        _ => self.waiting(&r) * 4 <= limit && r.messages.len() < DATAGRAMS,
                     };
                     if has_room {
                         bits |= WRITABLE;
@@ -815,7 +841,12 @@ impl UnixSocket {
                 None => bits |= WRITABLE,
             },
             State::Orphan => bits |= poll::IN | poll::RDNORM | poll::HUP | poll::RDHUP | WRITABLE,
-            State::Idle if self.kind == Kind::Datagram => bits |= WRITABLE,
+            State::Idle if self.kind == Kind::Datagram => {
+                if self.outstanding.load(Ordering::SeqCst) * 4 <= self.buffer.load(Ordering::Relaxed) as usize
+                {
+                    bits |= WRITABLE;
+                }
+            }
             State::Idle => bits |= WRITABLE | poll::HUP,
         }
         bits
@@ -834,6 +865,8 @@ impl UnixSocket {
     /// Changes it.
     pub fn set_buffer_size(&self, bytes: u32) {
         self.buffer.store(bytes.clamp(4608, BUFFER as u32 * 2), Ordering::Relaxed);
+        // There may be room now.
+        self.queue.wake_all(WRITABLE);
     }
 
     /// The error that came meanwhile.

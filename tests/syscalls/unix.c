@@ -154,6 +154,59 @@ static void *late_connect(void *p)
 	return 0;
 }
 
+static int of_several, second;
+static void *late_reader(void *p)
+{
+	char buf[2000];
+	sleep_ms(30);
+	while (recv(of_several, buf, sizeof buf, MSG_DONTWAIT) > 0 || recv(second, buf, sizeof buf, MSG_DONTWAIT) > 0)
+		;
+	return 0;
+}
+
+// What a socket of datagrams has sent counts against its own buffer, wherever it waits, and nobody else's.
+static void several(void)
+{
+	SECTION("buffers of several senders");
+	static char large[1000];
+	struct sockaddr_un to, other;
+	int small = 9000, larger = 60000, one = socket(AF_UNIX, SOCK_DGRAM, 0), two = socket(AF_UNIX, SOCK_DGRAM, 0);
+	second = socket(AF_UNIX, SOCK_DGRAM, 0);
+	of_several = socket(AF_UNIX, SOCK_DGRAM, 0);
+	socklen_t len = name(&to, "several", 1);
+	V(bind(of_several, (void *)&to, len));
+	len = name(&other, "sevenxx", 1);
+	V(bind(second, (void *)&other, len));
+	V(setsockopt(one, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	V(setsockopt(two, SOL_SOCKET, SO_SNDBUF, &small, sizeof small));
+	V(connect(two, (void *)&to, len));
+	struct pollfd p[2] = {{one, POLLOUT}, {two, POLLOUT}};
+	X(poll(p, 2, 0));
+	int sent = 0;
+	while (sendto(one, large, sizeof large, MSG_DONTWAIT, (void *)&to, len) > 0)
+		sent++;
+	P(errno == EAGAIN && sent > 1);
+	printf("poll %d: %x %x\n", poll(p, 2, 0), p[0].revents, p[1].revents);
+	V(send(two, large, sizeof large, MSG_DONTWAIT));
+	V(sendto(one, large, sizeof large, MSG_DONTWAIT, (void *)&other, len));
+	V(setsockopt(one, SOL_SOCKET, SO_SNDBUF, &larger, sizeof larger));
+	printf("poll %d: %x %x\n", poll(p, 2, 0), p[0].revents, p[1].revents);
+	V(sendto(one, large, sizeof large, MSG_DONTWAIT, (void *)&other, len));
+	while (sendto(one, large, sizeof large, MSG_DONTWAIT, (void *)&other, len) > 0)
+		;
+	X(poll(p, 1, 0));
+	pthread_t reader;
+	pthread_create(&reader, 0, late_reader, 0);
+	V(sendto(one, large, sizeof large, 0, (void *)&other, len));
+	pthread_join(reader, 0);
+	// Those that nobody has read are gone with their reader.
+	while (sendto(one, large, sizeof large, MSG_DONTWAIT, (void *)&other, len) > 0)
+		;
+	close(second);
+	X(poll(p, 1, 0));
+	close(of_several), close(one), close(two);
+}
+
 int main(void)
 {
 	struct sockaddr_un a, b;
@@ -418,6 +471,7 @@ int main(void)
 		close(b[0]);
 		close(b[1]);
 	}
+	several();
 	SECTION("flags and timeouts");
 	V(send(s[0], "abcdef", 6, 0));
 	V(recv(s[1], buf, 3, MSG_WAITALL));
