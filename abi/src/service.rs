@@ -127,8 +127,10 @@ pub enum Op {
     /// `b`. `arg[0]` = 1: what is asked is looked at strictly (NETLINK_GET_STRICT_CHK). Value: bytes. EMSGSIZE: there is no room.
     Route,
     /// An `ioctl(2)` of netdevice(7) that only asks, `arg[0]`: `struct ifreq` in and out in `a`; for SIOCGIFCONF as many of them as there are
-    /// room for into `b`. Value: 0, or the bytes of these; if `b` is empty, how many they would be. `arg[0]` = 0: the text of a table
-    /// of /proc/net, [`NET_TABLES`]`[arg[1]]`, into `b`, as much as there is room for. Value: how long all of it is.
+    /// room for into `b`. Value: 0, or the bytes of these; if `b` is empty, how many they would be. Or one of these, which no command
+    /// is, text into `b`, as much as there is room for, and the value is how long all of it is: [`NET_TABLE`], a table of /proc/net,
+    /// [`NET_TABLES`]`[arg[1]]`; [`NET_LIST`], the interfaces, a line each: number, `virtual` or `device`, name; [`NET_ATTRIBUTE`],
+    /// [`NET_ATTRIBUTES`]`[arg[1]]` of the interface whose name is in `a` (`/sys/class/net`).
     Interface,
     /// Makes the regular file `a` on mount `arg[0]` with mode `arg[1]`, which is not there (EEXIST), and opens it to read and write:
     /// `extra` is [`WALK_OPENED`] and a handle, or 0 if there can't be one. [`HostChanged`] into `c`. `arg[3]` = 1: pass the file
@@ -140,7 +142,84 @@ pub enum Op {
 }
 
 /// Tables of /proc/net that a cell can read.
-pub const NET_TABLES: [&str; 4] = ["dev", "if_inet6", "route", "ipv6_route"];
+pub const NET_TABLES: [&str; 14] = [
+    "dev",
+    "if_inet6",
+    "route",
+    "ipv6_route",
+    "arp",
+    "dev_mcast",
+    "igmp",
+    "igmp6",
+    "netstat",
+    "snmp",
+    "snmp6",
+    "sockstat",
+    "sockstat6",
+    "softnet_stat",
+];
+
+/// What [`Op::Interface`] is asked for in place of a command.
+pub const NET_TABLE: u64 = 0;
+/// See [`NET_TABLE`].
+pub const NET_LIST: u64 = 1;
+/// See [`NET_TABLE`].
+pub const NET_ATTRIBUTE: u64 = 2;
+
+/// What a cell can read of an interface: files of `/sys/class/net/NAME` (sysfs-class-net and sysfs-class-net-statistics of Linux's
+/// Documentation/ABI/testing), those in a directory of their own last.
+pub const NET_ATTRIBUTES: [&str; 50] = [
+    "addr_assign_type",
+    "addr_len",
+    "address",
+    "broadcast",
+    "carrier",
+    "carrier_changes",
+    "carrier_down_count",
+    "carrier_up_count",
+    "dev_id",
+    "dev_port",
+    "dormant",
+    "duplex",
+    "flags",
+    "ifalias",
+    "ifindex",
+    "iflink",
+    "link_mode",
+    "mtu",
+    "name_assign_type",
+    "netdev_group",
+    "operstate",
+    "proto_down",
+    "speed",
+    "testing",
+    "tx_queue_len",
+    "type",
+    "uevent",
+    "statistics/collisions",
+    "statistics/multicast",
+    "statistics/rx_bytes",
+    "statistics/rx_compressed",
+    "statistics/rx_crc_errors",
+    "statistics/rx_dropped",
+    "statistics/rx_errors",
+    "statistics/rx_fifo_errors",
+    "statistics/rx_frame_errors",
+    "statistics/rx_length_errors",
+    "statistics/rx_missed_errors",
+    "statistics/rx_over_errors",
+    "statistics/rx_packets",
+    "statistics/tx_aborted_errors",
+    "statistics/tx_bytes",
+    "statistics/tx_carrier_errors",
+    "statistics/tx_compressed",
+    "statistics/tx_dropped",
+    "statistics/tx_errors",
+    "statistics/tx_fifo_errors",
+    "statistics/tx_heartbeat_errors",
+    "statistics/tx_packets",
+    "statistics/tx_window_errors",
+];
 
 /// Handles that one [`Op::Release`] lets go beside the first.
 pub const RELEASED_MAX: usize = 128;

@@ -1141,7 +1141,7 @@ impl HostNode {
         r.b = Extent { offset: out.offset(), len: out.len() };
         let call = Call::send(r)?;
         let n = call.wait()? as usize;
-        let mut bytes = alloc::vec![0; n.min(out.len() as usize)];
+        let mut bytes = atoll_mem::buffer(n.min(out.len() as usize))?;
         out.read(&mut bytes);
         let mut entries = Vec::new();
         let mut at = 0;
@@ -1875,10 +1875,9 @@ impl HostNode {
         // Most values are short; the longest are asked for again.
         let mut room = if changes { name.len() + value.len() } else { 4096 };
         loop {
-            let mut bytes = Vec::with_capacity(room);
-            bytes.extend_from_slice(name);
-            bytes.extend_from_slice(value);
-            bytes.resize(room, 0);
+            let mut bytes = atoll_mem::buffer(room)?;
+            bytes[..name.len()].copy_from_slice(name);
+            bytes[name.len()..][..value.len()].copy_from_slice(value);
             let done = self.at_host(|path, handle| {
                 let path = buffer(path);
                 let mut r = self.fs.request(Op::ExtendedAttr, cred);

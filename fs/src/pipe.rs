@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_abi::{Errno, Result};
 use atoll_mem::io::{Sink, Source};
+use atoll_mem::{buffer, enlarge};
 use atoll_sync::{Mutex, MutexGuard, WaitQueue};
 use atoll_task::{Limit, wait};
 use linux_raw_sys::{general as linux, ioctl};
@@ -44,16 +45,16 @@ impl Bytes {
         &self.store[self.gone..]
     }
 
-    /// Room for `n` more, which are to be cut off again as far as they were not filled.
-    fn extend(&mut self, n: usize) -> &mut [u8] {
+    /// Room for `n` more, which are to be cut off again as far as they were not filled. ENOMEM: there is no memory for them.
+    fn extend(&mut self, n: usize) -> Result<&mut [u8]> {
         // Those that move are no more than those that have gone since they moved last.
         if self.gone >= self.len() && self.store.len() + n > self.store.capacity() {
             self.store.drain(..self.gone);
             self.gone = 0;
         }
         let before = self.store.len();
-        self.store.resize(before + n, 0);
-        &mut self.store[before..]
+        enlarge(&mut self.store, n)?;
+        Ok(&mut self.store[before..])
     }
 
     /// Takes away the last `n`.
@@ -164,13 +165,18 @@ impl Pipe {
     /// Copies what is there to another pipe, and leaves it here too (`tee(2)`).
     fn copy_to(&self, to: &Pipe, most: usize, nonblock: bool) -> Result<usize> {
         let limit = || if nonblock { Limit::Never } else { Limit::Forever };
-        let bytes: Vec<u8> = wait(&self.queue, poll::IN | poll::HUP, limit(), || {
+        let bytes = wait(&self.queue, poll::IN | poll::HUP, limit(), || {
             let s = self.state.lock();
             if s.bytes.is_empty() && s.writers > 0 {
                 return None;
             }
-            Some(s.bytes.get().iter().copied().take(most).collect())
-        })?;
+            let some = &s.bytes.get()[..most.min(s.bytes.len())];
+            let mut copy = buffer(some.len());
+            if let Ok(copy) = &mut copy {
+                copy.copy_from_slice(some);
+            }
+            Some(copy)
+        })??;
         // As much as fits at once: the rest stays for the next call.
         to.append(&mut Source::kernel(&bytes), nonblock)
     }
@@ -318,7 +324,7 @@ impl State {
     /// Appends up to `room` bytes of `source`, which are taken to where they stay.
     fn append(&mut self, source: &mut Source, room: usize) -> Result<usize> {
         let n = room.min(source.left());
-        let done = source.take(self.bytes.extend(n));
+        let done = source.take(self.bytes.extend(n)?);
         let put = done.unwrap_or(0);
         self.bytes.cut(n - put);
         self.put += put as u64;
@@ -520,7 +526,7 @@ mod tests {
             let n = (random >> 8) as usize % [4, 300, 5000][round / 1000 % 3];
             if random & 1 == 0 && model.len() + n <= CAPACITY {
                 let filled = if random & 2 == 0 { n } else { n / 2 };
-                for place in &mut bytes.extend(n)[..filled] {
+                for place in &mut bytes.extend(n).unwrap()[..filled] {
                     next = next.wrapping_add(1);
                     *place = next;
                     model.push_back(next);

@@ -83,7 +83,7 @@ struct Segment {
 }
 
 fn read_file(file: &dyn File, offset: u64, len: usize) -> Result<Vec<u8>> {
-    let mut bytes = alloc::vec![0; len];
+    let mut bytes = atoll_mem::buffer(len)?;
     let mut done = 0;
     while done < len {
         let n = file.read(&mut Sink::kernel(&mut bytes[done..]), Some(offset + done as u64), false)?;

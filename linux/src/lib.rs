@@ -36,6 +36,7 @@ mod extents;
 pub mod files;
 pub mod futex;
 pub mod grid;
+pub mod interfaces;
 pub mod ipc;
 mod jobs;
 mod labelled;

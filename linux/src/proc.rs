@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use atoll_abi::grid::{ROOT, Resource};
 use atoll_abi::layout::PAGE;
 use atoll_abi::platform::Access;
+use atoll_abi::service::{NET_ATTRIBUTES, NET_TABLES};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::inotify;
 use atoll_fs::node::{At, Magic, NewNode};
@@ -25,12 +26,14 @@ use atoll_task::{Amounts, CoreSet, has_core, set_of_cores};
 use linux_raw_sys::general as linux;
 
 use crate::cgroup::Group;
+use crate::interfaces::{self, Interface, STATISTICS};
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
     Ids, Life, Process, Task, TimeDivision, Usage, Visit, all_processes, find_process, find_task, task_count,
     world,
 };
 use crate::syscalls::misc::RELEASE;
+use crate::syscalls::net::can_ask_network;
 use crate::syscalls::process::start_ticks;
 use crate::syscalls::process_vm::{may_look_at, read_memory, write_memory};
 use crate::syscalls::sched::affinity;
@@ -80,6 +83,31 @@ enum What {
     Group(u32),
     /// A file of it.
     GroupFile(u32, usize),
+    /// An interface of the network, by its number, and what of it.
+    Interface(u32, Of),
+}
+
+/// What there is of an interface of the network in `/sys`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Of {
+    /// The link to it.
+    Link,
+    /// Its directory.
+    All,
+    /// The directory of its counts.
+    Counts,
+    /// The link to where all are.
+    Class,
+    /// A file, by its number among [`NET_ATTRIBUTES`].
+    File(usize),
+}
+
+/// Which of the interfaces a directory holds: all, as links, or the directories of those that are virtual or of the others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interfaces {
+    Links,
+    Virtual,
+    Devices,
 }
 
 /// An entry of a fixed tree.
@@ -104,6 +132,8 @@ enum Body {
     Of(usize, OfCore),
     /// Whether a core is used, by its number.
     Core(usize),
+    /// A directory of interfaces.
+    Interfaces(Interfaces),
 }
 
 /// What a file says of a core.
@@ -155,6 +185,12 @@ impl Tree {
         Tree { fs: Arc::new(MadeFs { name, magic, dev }), entries: alloc::vec![root], processes }
     }
 
+    /// The directory of these interfaces.
+    fn interfaces(&self, which: Interfaces) -> Option<What> {
+        let is_it = |e: &Entry| matches!(e.body, Body::Interfaces(w) if w == which);
+        self.entries.iter().position(is_it).map(What::Fixed)
+    }
+
     /// Adds a file, and the directories that it is in.
     fn add(&mut self, path: &'static str, body: Body) {
         // Where the last one is, from the root on: mostly this one is in the same directories.
@@ -184,6 +220,48 @@ impl Tree {
                 }
             };
         }
+    }
+}
+
+/// In which directory an interface's own is, and that one's path.
+fn place_of(interface: &Interface) -> (Interfaces, &'static str) {
+    if interface.is_virtual {
+        (Interfaces::Virtual, VIRTUAL_INTERFACES)
+    } else {
+        (Interfaces::Devices, DEVICES_OF_HOST)
+    }
+}
+
+/// On Linux an interface with a device is at the device's place, of which there is none in a cell.
+const VIRTUAL_INTERFACES: &str = "devices/virtual/net";
+const DEVICES_OF_HOST: &str = "devices/host/net";
+
+/// What a directory of interfaces holds.
+fn held(which: Interfaces) -> impl Iterator<Item = (Interface, Of)> {
+    let all = interfaces::all().into_iter();
+    all.filter(move |i| which == Interfaces::Links || which == place_of(i).0)
+        .map(move |i| (i, if which == Interfaces::Links { Of::Link } else { Of::All }))
+}
+
+/// Is this attribute one of the counts?
+fn is_count(attribute: usize) -> bool {
+    NET_ATTRIBUTES[attribute].starts_with(STATISTICS)
+}
+
+/// What the directory of an interface holds, or that of its counts.
+fn of_interface(within: Of) -> impl Iterator<Item = Of> {
+    let files =
+        (0..NET_ATTRIBUTES.len()).filter(move |n| is_count(*n) == (within == Of::Counts)).map(Of::File);
+    files.chain([Of::Counts, Of::Class].into_iter().filter(move |_| within == Of::All))
+}
+
+/// How that is called; links to an interface and its directory have its name.
+fn name_of(of: Of) -> &'static str {
+    match of {
+        Of::Link | Of::All => "",
+        Of::Counts => STATISTICS.trim_end_matches('/'),
+        Of::Class => "subsystem",
+        Of::File(n) => NET_ATTRIBUTES[n].trim_start_matches(STATISTICS),
     }
 }
 
@@ -267,7 +345,7 @@ static PID_FILES: &[PidFile] = pid_files! {
 
 /// Names of /proc/PID that are not simple texts.
 const PID_NAMES: &[&str] =
-    &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns", "mem"];
+    &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns", "mem", "net"];
 /// Numbers of the raw files among them, behind the simple ones.
 const RAW: usize = 1000;
 /// Where processes begin in the order of the root directory.
@@ -283,6 +361,14 @@ impl Node {
     fn entry(&self) -> Option<&Entry> {
         match self.what {
             What::Fixed(n) => self.tree.entries.get(n),
+            _ => None,
+        }
+    }
+
+    /// Which interfaces it holds, if it is a directory of them.
+    fn interfaces(&self) -> Option<Interfaces> {
+        match self.entry()?.body {
+            Body::Interfaces(which) => Some(which),
             _ => None,
         }
     }
@@ -312,10 +398,18 @@ impl Node {
             },
             What::PidFile(pid, tid, n) if n >= RAW => {
                 let p = find_process(pid).ok_or(Errno::ESRCH)?;
+                if self.kind() == FileType::Directory {
+                    return Err(Errno::EISDIR);
+                }
                 if PID_NAMES[n - RAW] == "cmdline" {
                     return Ok(task_of(pid, 0).map_or(Vec::new(), |(p, t)| command_line(&p, &t)));
                 }
                 let image = p.image.lock();
+                let is_memory = matches!(PID_NAMES[n - RAW], "environ" | "auxv");
+                // Who has ended has no memory any more in which they would be.
+                if is_memory && p.zombie().is_some() {
+                    return Ok(Vec::new());
+                }
                 Ok(match PID_NAMES[n - RAW] {
                     "environ" => image.environ.clone(),
                     "auxv" => image.auxv.clone(),
@@ -368,6 +462,7 @@ impl Node {
                 file.file().tell(&mut out)?;
                 Ok(out.into_bytes())
             }
+            What::Interface(number, Of::File(n)) => interfaces::attribute(number, n),
             What::GroupFile(class, n) => {
                 Ok((cgroup::FILES[n].text)(&Group::of(class).ok_or(Errno::ENODEV)?).into_bytes())
             }
@@ -465,8 +560,15 @@ impl Node {
                     })),
                     "cwd" => Some(place(|t| t.fs.share().cwd.lock().path())),
                     "root" => Some(place(|t| t.fs.share().root.lock().path())),
+                    // Linux has a directory for each network; here all are in one.
+                    "net" => Some(Ok(b"/proc/net".to_vec())),
                     _ => None,
                 }
+            }
+            What::Interface(_, Of::Class) => Some(Ok(b"../../../../class/net".to_vec())),
+            What::Interface(number, Of::Link) => {
+                let path = |i: Interface| format!("../../{}/{}", place_of(&i).1, i.name).into_bytes();
+                Some(interfaces::find(number).map(path))
             }
             What::Fd(pid, fd, false) => {
                 let describe = || -> Result<Vec<u8>> {
@@ -489,6 +591,16 @@ impl Node {
             What::Tasks(p) => 5 << 32 | u64::from(p) << 8,
             What::Group(class) => 6 << 32 | u64::from(class) << 8,
             What::GroupFile(class, n) => 7 << 32 | u64::from(class) << 8 | n as u64,
+            What::Interface(number, of) => {
+                let of = match of {
+                    Of::Link => 0,
+                    Of::All => 1,
+                    Of::Counts => 2,
+                    Of::Class => 3,
+                    Of::File(n) => 16 + n as u64,
+                };
+                9 << 60 | u64::from(number) << 8 | of
+            }
             What::Thread(p, t) => 8 << 32 | u64::from(p) << 8 | u64::from(t) << 36,
         }
     }
@@ -500,7 +612,7 @@ impl Node {
 
     fn pid(&self) -> Option<u32> {
         match self.what {
-            What::Fixed(_) | What::Group(_) | What::GroupFile(..) => None,
+            What::Fixed(_) | What::Group(_) | What::GroupFile(..) | What::Interface(..) => None,
             What::Pid(p, _)
             | What::Thread(p, _)
             | What::PidFile(p, ..)
@@ -526,7 +638,7 @@ impl Inode for Node {
     fn kind(&self) -> FileType {
         match self.what {
             What::Fixed(_) => match self.entry().map(|e| &e.body) {
-                Some(Body::Dir) | None => FileType::Directory,
+                Some(Body::Dir | Body::Interfaces(_)) | None => FileType::Directory,
                 Some(Body::Link(_) | Body::Path(_)) => FileType::Symlink,
                 _ => FileType::Regular,
             },
@@ -534,11 +646,15 @@ impl Inode for Node {
                 FileType::Directory
             }
             What::PidFile(_, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
-                "exe" | "cwd" | "root" => FileType::Symlink,
+                "exe" | "cwd" | "root" | "net" => FileType::Symlink,
                 "ns" => FileType::Directory,
                 _ => FileType::Regular,
             },
-            What::PidFile(..) | What::Fd(_, _, true) | What::GroupFile(..) => FileType::Regular,
+            What::Interface(_, Of::All | Of::Counts) => FileType::Directory,
+            What::Interface(_, Of::Link | Of::Class) => FileType::Symlink,
+            What::PidFile(..) | What::Fd(_, _, true) | What::GroupFile(..) | What::Interface(..) => {
+                FileType::Regular
+            }
             What::Fd(_, _, false) => FileType::Symlink,
         }
     }
@@ -619,6 +735,12 @@ impl Inode for Node {
             What::Group(_) => What::Group(ROOT),
             What::GroupFile(class, _) => What::Group(class),
             What::Fixed(n) => What::Fixed(self.tree.entries[n].parent),
+            What::Interface(_, Of::Link) => self.tree.interfaces(Interfaces::Links)?,
+            What::Interface(number, Of::All) => {
+                self.tree.interfaces(place_of(&interfaces::find(number).ok()?).0)?
+            }
+            What::Interface(number, Of::File(n)) if is_count(n) => What::Interface(number, Of::Counts),
+            What::Interface(number, _) => What::Interface(number, Of::All),
             What::Pid(_, 0) | What::Thread(..) => What::Fixed(0),
             What::Pid(p, _) => What::Tasks(p),
             What::PidFile(p, t, _) => What::Pid(p, t),
@@ -649,12 +771,22 @@ impl Inode for Node {
                 cgroup::groups().into_iter().find(|(n, _)| *n == class).map(|(_, name)| name.into_bytes())?
             }
             What::GroupFile(_, n) => cgroup::FILES[n].name.as_bytes().to_vec(),
+            What::Interface(number, Of::Link | Of::All) => interfaces::find(number).ok()?.name.into_bytes(),
+            What::Interface(_, of) => name_of(of).as_bytes().to_vec(),
         })
     }
 
     fn lookup(&self, name: &[u8]) -> Result<InodeRef> {
         let text = core::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let found = match self.what {
+            What::Fixed(_) if self.interfaces().is_some() => {
+                let mut held = self.interfaces().into_iter().flat_map(held);
+                held.find(|(i, _)| i.name == text).map(|(i, of)| What::Interface(i.number, of))
+            }
+            What::Interface(number, within @ (Of::All | Of::Counts)) => {
+                interfaces::find(number)?;
+                of_interface(within).find(|of| name_of(*of) == text).map(|of| What::Interface(number, of))
+            }
             What::Fixed(at) => {
                 let fixed = self
                     .tree
@@ -721,6 +853,17 @@ impl Inode for Node {
         let mut all: Vec<(u64, Vec<u8>, What)> = Vec::new();
         let number = |n: u32| format!("{n}").into_bytes();
         match self.what {
+            What::Fixed(_) if self.interfaces().is_some() => {
+                for (i, of) in self.interfaces().into_iter().flat_map(held) {
+                    all.push((i.number.into(), i.name.into_bytes(), What::Interface(i.number, of)));
+                }
+            }
+            What::Interface(number, within @ (Of::All | Of::Counts)) => {
+                for (n, of) in of_interface(within).enumerate() {
+                    let name = name_of(of).as_bytes().to_vec();
+                    all.push((n as u64, name, What::Interface(number, of)));
+                }
+            }
             What::Fixed(at) => {
                 for (n, e) in self.tree.entries.iter().enumerate() {
                     if n != 0 && e.parent == at {
@@ -791,6 +934,7 @@ impl Inode for Node {
 
     fn follow(&self) -> Option<Result<Magic>> {
         let of = |pid| task_of(pid, 0).map(|(_, t)| t);
+        let is_alive = |p: &Arc<Process>| p.zombie().is_none();
         match self.what {
             What::Fd(pid, fd, false) => Some(
                 of(pid).and_then(|t| t.files.share().get(fd).map_err(|_| Errno::ENOENT)).map(Magic::Open),
@@ -798,6 +942,7 @@ impl Inode for Node {
             What::PidFile(pid, _, n) if n >= RAW => match PID_NAMES[n - RAW] {
                 "exe" => Some(
                     find_process(pid)
+                        .filter(is_alive)
                         .and_then(|p| p.image.lock().place.clone())
                         .map(Magic::Place)
                         .ok_or(Errno::ENOENT),
@@ -813,6 +958,16 @@ impl Inode for Node {
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
         if flags & linux::O_ACCMODE != linux::O_RDONLY && !self.writable() {
             return Err(Errno::EACCES);
+        }
+        if let What::PidFile(pid, _, n) = self.what
+            && find_process(pid).is_some_and(|p| p.zombie().is_some())
+        {
+            // What is told of memory, and of where it was.
+            match if n >= RAW { PID_NAMES[n - RAW] } else { PID_FILES[n].name } {
+                "environ" | "auxv" | "mem" | "smaps_rollup" => return Err(Errno::ESRCH),
+                "mounts" | "mountinfo" => return Err(Errno::EINVAL),
+                _ => {}
+            }
         }
         if let What::PidFile(pid, tid, n) = self.what
             && n >= RAW
@@ -969,12 +1124,14 @@ fn zombie(p: &Process, stat: bool) -> Vec<u8> {
         let used = p.divided();
         let ([utime, stime], [cutime, cstime]) = (used.ticks(), p.child_usage.lock().ticks());
         let after = format!(
-            ") Z {ppid} {pgid} {sid} 0 -1 {flags} {faults} 0 0 0 {utime} {stime} {cutime} {cstime} 20 0 1 0 {start} 0 0 \
-             18446744073709551615 0 0 0 0 0 0 0 0 0 1 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {status}\n",
+            ") Z {ppid} {pgid} {sid} 0 -1 {flags} {faults} {children} 0 0 {utime} {stime} {cutime} {cstime} 20 0 1 0 {start} \
+             0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 1 0 0 {signal} 0 0 0 0 0 0 0 0 0 0 0 0 0 {status}\n",
             ppid = p.parent_pid(),
             flags = 4194304 | PF_EXITING,
             faults = used.faults,
+            children = p.child_usage.lock().faults,
             start = start_ticks(p),
+            signal = p.exit_signal.load(Ordering::Relaxed),
             status = p.zombie().unwrap_or(0),
         );
         (format!("{} (", p.pid), after)
@@ -1013,8 +1170,15 @@ fn groups(ids: &Ids) -> String {
 fn stat(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
     let (total, resident) = memory_of(t);
     let resident = resident.sum();
-    let used = if t.tid() == p.pid { p.divided() } else { t.divided() };
-    let ([utime, stime], [cutime, cstime]) = (used.ticks(), p.child_usage.lock().ticks());
+    let is_first = t.tid() == p.pid;
+    let used = if is_first { p.divided() } else { t.divided() };
+    let children = *p.child_usage.lock();
+    let ([utime, stime], [cutime, cstime]) = (used.ticks(), children.ticks());
+    let policy = t.policy.load(Ordering::Relaxed);
+    let (policy, rt) = (policy >> 16, policy & 0xffff);
+    let nice = t.nice.load(Ordering::Relaxed);
+    // Of real-time threads Linux tells it as less than 0.
+    let prio = if rt == 0 { 20 + nice } else { -1 - rt as i32 };
     let (ignored, caught) = p.actions.share().sets();
     let (pending, blocked) = {
         let s = t.signals.lock();
@@ -1023,7 +1187,6 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
     let r = p.image.lock().ranges;
     let (brk, _) = t.space.share().memory.heap_range();
     let threads = p.tasks.lock().len();
-    let nice = t.nice.load(Ordering::Relaxed);
     let sid = p.sid.load(Ordering::Relaxed);
     let (tty, foreground) = match (crate::pty::controlling(sid), crate::jobs::console_of(sid)) {
         (Some(own), _) => own,
@@ -1031,15 +1194,15 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
         (None, Some(group)) => (34816, group),
     };
     let after = format!(
-        ") {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} 0 0 0 {utime} {stime} {cutime} {cstime} \
+        ") {state} {ppid} {pgid} {sid} {tty} {fg} 4194304 {faults} {children} 0 0 {utime} {stime} {cutime} {cstime} \
          {prio} {nice} {threads} 0 {start} {total} {rss} 18446744073709551615 0 0 {stack} 0 0 {pending} {blocked} \
-         {ignored} {caught} 0 0 0 17 {cpu} 0 0 0 0 0 0 0 {brk} {a0} {a1} {e0} {e1} 0\n",
+         {ignored} {caught} 0 0 0 {signal} {cpu} {rt} {policy} 0 0 0 0 0 {brk} {a0} {a1} {e0} {e1} 0\n",
         state = state_letter(p, t).0,
         ppid = p.parent_pid(),
         pgid = p.pgid.load(Ordering::Relaxed),
         fg = foreground as i32,
-        faults = t.faults.load(Ordering::Relaxed),
-        prio = 20 + nice,
+        faults = used.faults,
+        children = children.faults,
         start = start_ticks(p),
         rss = resident / PAGE,
         stack = r[0],
@@ -1048,6 +1211,7 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
         blocked = blocked & 0x7fff_ffff,
         ignored = ignored & 0x7fff_ffff,
         caught = caught & 0x7fff_ffff,
+        signal = if is_first { p.exit_signal.load(Ordering::Relaxed) as i32 } else { -1 },
         cpu = t.thread().core(),
         a0 = r[1],
         a1 = r[2],
@@ -1598,14 +1762,13 @@ const NET_DEV: &str = "Inter-|   Receive                                        
 const NET_ROUTE: &str =
     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
 
+const NET_ARP: &str = "IP address       HW type     Flags       HW address            Mask     Device\n";
+
 /// A table about the network: the host's, in the network that the cell is in.
-fn net_table(number: usize, none: &str) -> String {
-    let text = if crate::syscalls::net::can_ask_network() {
-        atoll_net::route::table(number)
-    } else {
-        Err(Errno::ENOENT)
-    };
-    text.map_or_else(|_| none.into(), |text| String::from_utf8_lossy(&text).into_owned())
+fn net_table(name: &str, none: &str) -> String {
+    let number = NET_TABLES.iter().position(|n| *n == name).filter(|_| can_ask_network());
+    let text = number.and_then(|n| atoll_net::route::table(n).ok());
+    text.map_or_else(|| none.into(), |text| String::from_utf8_lossy(&text).into_owned())
 }
 
 fn meminfo() -> String {
@@ -1921,15 +2084,25 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sysvipc/shm", Body::Text(shm::list));
     t.add("sysvipc/sem", Body::Text(sem::list));
     t.add("sysvipc/msg", Body::Text(msg::list));
-    t.add("net/dev", Body::Text(|| net_table(0, NET_DEV)));
+    t.add("net/dev", Body::Text(|| net_table("dev", NET_DEV)));
     t.add("net/tcp", Body::Text(proc_net::tcp));
     t.add("net/tcp6", Body::Text(proc_net::tcp6));
     t.add("net/udp", Body::Text(proc_net::udp));
     t.add("net/udp6", Body::Text(proc_net::udp6));
     t.add("net/unix", Body::Bytes(proc_net::unix));
-    t.add("net/if_inet6", Body::Text(|| net_table(1, "")));
-    t.add("net/route", Body::Text(|| net_table(2, NET_ROUTE)));
-    t.add("net/ipv6_route", Body::Text(|| net_table(3, "")));
+    t.add("net/if_inet6", Body::Text(|| net_table("if_inet6", "")));
+    t.add("net/route", Body::Text(|| net_table("route", NET_ROUTE)));
+    t.add("net/ipv6_route", Body::Text(|| net_table("ipv6_route", "")));
+    t.add("net/arp", Body::Text(|| net_table("arp", NET_ARP)));
+    t.add("net/dev_mcast", Body::Text(|| net_table("dev_mcast", "")));
+    t.add("net/igmp", Body::Text(|| net_table("igmp", "")));
+    t.add("net/igmp6", Body::Text(|| net_table("igmp6", "")));
+    t.add("net/netstat", Body::Text(|| net_table("netstat", "")));
+    t.add("net/snmp", Body::Text(|| net_table("snmp", "")));
+    t.add("net/snmp6", Body::Text(|| net_table("snmp6", "")));
+    t.add("net/sockstat", Body::Text(|| net_table("sockstat", "")));
+    t.add("net/sockstat6", Body::Text(|| net_table("sockstat6", "")));
+    t.add("net/softnet_stat", Body::Text(|| net_table("softnet_stat", "")));
     t.add("sys/kernel/ostype", text!("Linux\n"));
     t.add("sys/kernel/osrelease", Body::Text(|| format!("{RELEASE}\n")));
     t.add("sys/kernel/version", text!("#1 SMP Atoll\n"));
@@ -2077,7 +2250,9 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text!("0\n"));
     t.add("fs/cgroup", Body::Dir);
     t.add("block", Body::Dir);
-    t.add("class/net/lo/address", text!("00:00:00:00:00:00\n"));
+    t.add("class/net", Body::Interfaces(Interfaces::Links));
+    t.add(VIRTUAL_INTERFACES, Body::Interfaces(Interfaces::Virtual));
+    t.add(DEVICES_OF_HOST, Body::Interfaces(Interfaces::Devices));
     root(t)
 }
 

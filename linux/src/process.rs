@@ -1194,9 +1194,14 @@ impl Task {
 
     /// Others see its ids as its process's, if it is the first thread.
     fn show_ids(&self) {
-        if self.tid() == self.process.pid {
+        while self.tid() == self.process.pid {
+            let version = self.identity.ids.version();
             let ids = self.ids().clone();
             self.process.identity.change(|shown| *shown = ids);
+            // Another thread may have changed them, too, and have shown that before this (a filter for all threads).
+            if self.identity.ids.version() == version {
+                break;
+            }
         }
     }
 

@@ -24,3 +24,22 @@ pub mod sharers;
 pub mod texts;
 pub mod user;
 pub mod vm;
+
+use alloc::vec::Vec;
+
+use atoll_abi::{Errno, Result};
+
+/// So many of `T`'s default, as long as a program likes. ENOMEM: there is no memory for them in one piece, which a `vec!` would end the
+/// cell for.
+pub fn buffer<T: Clone + Default>(len: usize) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    enlarge(&mut out, len)?;
+    Ok(out)
+}
+
+/// Appends so many of `T`'s default. ENOMEM: there is no memory for them, and nothing changed.
+pub fn enlarge<T: Clone + Default>(list: &mut Vec<T>, by: usize) -> Result<()> {
+    list.try_reserve(by).map_err(|_| Errno::ENOMEM)?;
+    list.resize(list.len() + by, T::default());
+    Ok(())
+}

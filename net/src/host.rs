@@ -16,7 +16,7 @@ use atoll_abi::service::{Op, Request};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::poll;
 use atoll_mem::io::{Sink, Source, extent};
-use atoll_mem::user;
+use atoll_mem::{buffer, user};
 use atoll_sync::{Mutex, RcuArc, RcuTable, SetOnce, WaitQueue};
 use atoll_task::books::{self, moved, within};
 use atoll_task::{Call, Cause, call, descriptor_of};
@@ -414,7 +414,7 @@ impl HostSocket {
         let many = !self.stream && n == bufs.len() && asked < sink.left() as u64;
         let kernel = many || n == 0 && sink.left() > 0;
         if kernel {
-            bounce.resize(sink.left().min(if many { DATAGRAM } else { BOUNCE }), 0);
+            bounce = buffer(sink.left().min(if many { DATAGRAM } else { BOUNCE }))?;
             asked = bounce.len() as u64;
             bufs[0] = HostBuf::from_mut(&mut bounce);
             n = 1;
@@ -502,7 +502,7 @@ impl HostSocket {
         let all: u64 = bufs[..n].iter().map(|b| b.len()).sum();
         let sent = if !self.stream && n == bufs.len() && all < source.left() as u64 {
             // A datagram goes at once, of however many buffers.
-            let mut bounce = alloc::vec![0u8; source.left().min(DATAGRAM)];
+            let mut bounce = buffer(source.left().min(DATAGRAM))?;
             let got = source.copy(&mut bounce)?;
             let buf = [HostBuf::from_ref(&bounce[..got])];
             let r = within(DeviceWrite, || host.send(self.fd, &buf, to.map(|a| a.bytes()), control, flags));
@@ -512,7 +512,7 @@ impl HostSocket {
             r
         } else if n == 0 && source.left() > 0 {
             // Bytes of the runtime's own.
-            let mut bounce = alloc::vec![0u8; source.left().min(BOUNCE)];
+            let mut bounce = buffer(source.left().min(BOUNCE))?;
             let at = source.done();
             let got = source.take(&mut bounce)?;
             let buf = [HostBuf::from_ref(&bounce[..got])];

@@ -9,9 +9,10 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use atoll_abi::service::{Op, Request};
+use atoll_abi::service::{NET_ATTRIBUTE, NET_LIST, NET_TABLE, Op, Request};
 use atoll_abi::{Errno, Result};
 use atoll_fs::poll;
+use atoll_mem::buffer;
 use atoll_mem::io::{Sink, Source, extent, extent_mut};
 use atoll_sync::{Mutex, WaitQueue};
 use atoll_task::call;
@@ -36,6 +37,8 @@ const HEADER: usize = 16;
 /// The most that one question may be long, and how long an answer, bytes.
 const QUESTION: usize = 8 << 10;
 const ANSWER_FIRST: usize = 32 << 10;
+/// Attributes are shorter.
+const PAGE: usize = 4096;
 const ANSWER_MOST: usize = 1 << 20;
 /// Messages are put together to datagrams of up to so many bytes: who asks has at least a page for them.
 const DATAGRAM: usize = 4096;
@@ -174,7 +177,7 @@ impl RouteSocket {
     fn ask(&self, message: &[u8], strict: bool) -> Result<Vec<u8>> {
         let mut room = ANSWER_FIRST;
         loop {
-            let mut answer = alloc::vec![0; room];
+            let mut answer = buffer(room)?;
             let mut r = Request::new(Op::Route);
             r.arg[0] = strict.into();
             r.a = extent(message);
@@ -375,7 +378,7 @@ impl DatagramHandle for RouteSocket {
             return Err(Errno::EMSGSIZE);
         }
         let port = self.name(0)?;
-        let mut bytes = alloc::vec![0; source.left()];
+        let mut bytes = buffer(source.left())?;
         source.ensure(bytes.len())?;
         let len = if bytes.is_empty() { 0 } else { source.take(&mut bytes)? };
         let answers = self.answer(&bytes[..len], port);
@@ -405,11 +408,28 @@ pub fn list_interfaces(out: &mut [u8]) -> Result<u64> {
 
 /// The text of a table of /proc/net, by its number among [`NET_TABLES`](atoll_abi::service::NET_TABLES).
 pub fn table(number: usize) -> Result<Vec<u8>> {
-    let mut room = ANSWER_FIRST;
+    text(NET_TABLE, number, &[])
+}
+
+/// The interfaces, as [`NET_LIST`] has them.
+pub fn interfaces() -> Result<Vec<u8>> {
+    text(NET_LIST, 0, &[])
+}
+
+/// What there is to read of an interface: the number is that among [`NET_ATTRIBUTES`](atoll_abi::service::NET_ATTRIBUTES).
+pub fn attribute(of: &[u8], number: usize) -> Result<Vec<u8>> {
+    text(NET_ATTRIBUTE, number, of)
+}
+
+fn text(command: u64, number: usize, of: &[u8]) -> Result<Vec<u8>> {
+    let of = Vec::from(of);
+    let mut room = if command == NET_ATTRIBUTE { PAGE } else { ANSWER_FIRST };
     loop {
-        let mut text = alloc::vec![0; room];
+        let mut text = buffer(room)?;
         let mut r = Request::new(Op::Interface);
+        r.arg[0] = command;
         r.arg[1] = number as u64;
+        r.a = extent(&of);
         r.b = extent_mut(&mut text);
         let len = call(r)? as usize;
         if len <= room || room >= ANSWER_MOST {

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use atoll_abi::errno::Errno;
-use atoll_abi::service::{NET_TABLES, Op, Request};
+use atoll_abi::service::{NET_ATTRIBUTE, NET_ATTRIBUTES, NET_LIST, NET_TABLE, NET_TABLES, Op, Request};
 
 use crate::memory;
 use crate::serve::{Handle, Outcome, Reply, Server, check};
@@ -178,13 +178,54 @@ fn ask(network: Policy, question: &[u8], strict: bool, most: usize) -> std::resu
     }
 }
 
-/// An `ioctl(2)` of netdevice(7) that only asks.
+/// Where the host tells of its interfaces.
+const INTERFACES: &str = "/sys/class/net";
+
+/// What [`NET_LIST`] is answered with.
+fn list_of_interfaces() -> std::io::Result<String> {
+    let mut out = String::new();
+    for entry in std::fs::read_dir(INTERFACES)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // One may go meanwhile; and not all that is there is one (`bonding_masters`).
+        let Ok(number) = std::fs::read_to_string(entry.path().join("ifindex")) else { continue };
+        let is_virtual =
+            std::fs::read_link(entry.path()).is_ok_and(|to| to.iter().any(|part| part == "virtual"));
+        let kind = if is_virtual { "virtual" } else { "device" };
+        out.push_str(&format!("{} {kind} {name}\n", number.trim()));
+    }
+    Ok(out)
+}
+
+fn errno_of(e: std::io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO) as u32)
+}
+
+/// What is asked of interfaces: by an `ioctl(2)` of netdevice(7), or in text.
 fn interface(server: &Server, r: &Request) -> Outcome {
     let command = r.arg[0];
-    if command == 0 {
-        let table = NET_TABLES.get(r.arg[1] as usize).filter(|_| server.network != Policy::None);
-        let table = table.ok_or(Errno::ENOENT)?;
-        let text = std::fs::read(format!("/proc/self/net/{table}")).map_err(|_| Errno::ENOENT)?;
+    if let NET_TABLE | NET_LIST | NET_ATTRIBUTE = command {
+        // What the host says in /sys is of its own network.
+        if server.network == Policy::None || command != NET_TABLE && server.network != Policy::Host {
+            return Err(Errno::ENOENT);
+        }
+        let text = match command {
+            NET_TABLE => {
+                let table = NET_TABLES.get(r.arg[1] as usize).ok_or(Errno::ENOENT)?;
+                std::fs::read(format!("/proc/self/net/{table}")).map_err(|_| Errno::ENOENT)?
+            }
+            NET_LIST => list_of_interfaces().map_err(errno_of)?.into_bytes(),
+            _ => {
+                let attribute = NET_ATTRIBUTES.get(r.arg[1] as usize).ok_or(Errno::ENOENT)?;
+                let name = server.copy_in(r.a, libc::IFNAMSIZ)?;
+                let name = std::str::from_utf8(&name).map_err(|_| Errno::ENODEV)?;
+                if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+                    return Err(Errno::ENODEV);
+                }
+                // Some can't be told of some: what it says of that is the answer.
+                std::fs::read(format!("{INTERFACES}/{name}/{attribute}")).map_err(errno_of)?
+            }
+        };
         server.copy_out(r.b, &text[..text.len().min(r.b.len as usize)])?;
         return Reply::value(text.len() as u64);
     }

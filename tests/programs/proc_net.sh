@@ -44,3 +44,27 @@ for c in ["netstat -ltn | grep -c ':%d .*LISTEN'", "netstat -tn | grep -c ':%d .
 S
 P
 $RUN sh show.sh "$PORT"; echo $?
+# The network's interfaces, and tables of the network as a whole.
+cat > interfaces.py <<'P'
+import os
+of = "/sys/class/net/"
+def said(path):
+    try:
+        return open(path).read().split()
+    except OSError as e:
+        return e.strerror
+for name in sorted(os.listdir(of)):
+    there, link = set(os.listdir(of + name)), os.readlink(of + name)
+    print(name, "virtual" in link, link.endswith("/net/" + name), os.path.realpath(of + name) == os.path.realpath(of + link))
+    for a in "addr_assign_type addr_len address broadcast carrier dev_id dormant duplex flags ifalias ifindex iflink mtu operstate speed tx_queue_len type uevent".split():
+        print(" ", a, a in there, said(of + name + "/" + a))
+    print(" ", os.readlink(of + name + "/subsystem").endswith("/class/net"), os.path.samefile(of + name + "/subsystem", of))
+    counts = os.listdir(of + name + "/statistics")
+    print(" ", all(said(of + name + "/statistics/" + c)[0].isdigit() for c in counts), {"rx_bytes", "tx_dropped", "collisions"} <= set(counts))
+print(said(of + "none-such/mtu"), said(of + "lo/none-such"), os.path.exists("/sys/devices/virtual/net/lo/mtu"))
+dev = {l.split(":")[0].strip(): l.split(":")[1].split()[0] for l in open("/proc/net/dev").readlines()[2:]}
+print(sorted(dev) == sorted(os.listdir(of)), int(dev["lo"]) <= int(said(of + "lo/statistics/rx_bytes")[0]))
+for table in "arp igmp netstat snmp sockstat".split():
+    print(table, open("/proc/net/" + table).readline().split()[:2])
+P
+$RUN python3 interfaces.py; echo $?

@@ -475,9 +475,7 @@ pub fn mq_timedsend(c: &mut Call) -> Result<u64> {
     if len > queue.size as u64 {
         return Err(Errno::EMSGSIZE);
     }
-    let mut text = Vec::new();
-    text.try_reserve_exact(len as usize).map_err(|_| Errno::ENOMEM)?;
-    text.resize(len as usize, 0);
+    let mut text = atoll_mem::buffer(len as usize)?;
     user::read(from, &mut text)?;
     let message = Message { priority, number: Reverse(0), text };
     let mut state = queue.state.lock();

@@ -1016,7 +1016,7 @@ fn splice_to_pipe(
     len: usize,
 ) -> Result<u64> {
     let room = pipe.await_room(hurry || to.nonblock()).map_err(|e| write_signal(task, e))?;
-    let mut buf = alloc::vec![0u8; len.min(room)];
+    let mut buf = atoll_mem::buffer(len.min(room))?;
     let mut sink = Sink::kernel(&mut buf);
     let got = match at {
         Some(at) => from.read_at(&mut sink, at),
@@ -1048,7 +1048,7 @@ fn splice_from_pipe(
     len: usize,
 ) -> Result<u64> {
     let most = task.process.max_file_size.load(Ordering::Relaxed);
-    let mut buf = alloc::vec![0u8; len];
+    let mut buf = atoll_mem::buffer(len)?;
     let mut sink = Sink::kernel(&mut buf);
     let got = if hurry { from.file().read(&mut sink, None, true) } else { from.read(&mut sink) }?;
     let mut done = 0;

@@ -176,7 +176,7 @@ pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
     let [len, _, low, high]: [u32; 4] = get(arg)?;
     let to = u64::from(high) << 32 | u64::from(low);
     let room = if to == 0 { 0 } else { (len as usize).min(64 << 10) / REQUEST * REQUEST };
-    let mut list = alloc::vec![0; room];
+    let mut list = atoll_mem::buffer(room)?;
     let bytes = if to != 0 && room == 0 { 0 } else { list_interfaces(&mut list)? };
     user::write(to, &list[..room.min(bytes as usize)])?;
     put(arg, &(bytes as u32)).map(|()| 0)
@@ -548,7 +548,7 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
         return Err(Errno::ENOBUFS);
     }
     // All at once: another thread of the program may be changing it.
-    let mut control = alloc::vec![0; h.controllen as usize];
+    let mut control = atoll_mem::buffer(h.controllen as usize)?;
     user::read(h.control, &mut control)?;
     if matches!(s.inner, Inner::Datagram(_)) {
         // The host's business; it says EINVAL to what it does not know.

@@ -1341,7 +1341,7 @@ fn do_setxattr(c: &Call, place: impl FnOnce() -> Result<Location>) -> Result<u64
     if size > VALUE_MAX {
         return Err(Errno::E2BIG);
     }
-    let mut value = alloc::vec![0; size as usize];
+    let mut value = atoll_mem::buffer(size as usize)?;
     user::read(addr, &mut value)?;
     let place = place()?;
     check_xattr(c.task, &place, &name, true)?;

@@ -7,7 +7,7 @@ use atoll_abi::grid::Quota;
 use atoll_abi::layout::is_user_range;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::poll as bits;
-use atoll_mem::user;
+use atoll_mem::{buffer, user};
 use atoll_sync::{WaitQueue, Wake, WakeKey};
 use atoll_task::{Limit, ThreadRef};
 use linux_raw_sys::general as linux;
@@ -56,7 +56,8 @@ fn wait_files(task: &Task, files: &[(Option<FileRef>, u32)], limit: Limit) -> Re
         return Ok(look().0);
     }
     let waker: Arc<dyn Wake> = Arc::new(Waker(task.thread()));
-    let mut queues: Vec<(&WaitQueue, u32)> = Vec::with_capacity(files.len());
+    let mut queues: Vec<(&WaitQueue, u32)> = Vec::new();
+    queues.try_reserve_exact(files.len()).map_err(|_| Errno::ENOMEM)?;
     for (f, wanted) in files {
         if let Some(q) = f.as_ref().and_then(|f| f.file().queue()) {
             queues.push((q, *wanted));
@@ -97,10 +98,11 @@ fn do_poll(c: &Call, limit: Limit) -> Result<u64> {
     if n > c.task.process.max_files.load(core::sync::atomic::Ordering::Relaxed).max(1024) {
         return Err(Errno::EINVAL);
     }
-    let mut list = alloc::vec![PollFd::default(); n as usize];
+    let mut list = buffer::<PollFd>(n as usize)?;
     user::read(c.arg(0), list.as_mut_slice().as_mut_bytes())?;
     let mut bad = 0;
-    let mut files = Vec::with_capacity(list.len());
+    let mut files = Vec::new();
+    files.try_reserve_exact(list.len()).map_err(|_| Errno::ENOMEM)?;
     for p in &mut list {
         p.revents = 0;
         if p.fd < 0 {
@@ -209,7 +211,7 @@ fn do_select(c: &Call, limit: Limit) -> Result<u64> {
     let words = n.div_ceil(64);
     let mut sets: [Vec<u64>; 3] = [const { Vec::new() }; 3];
     for (set, addr) in sets.iter_mut().zip([c.arg(1), c.arg(2), c.arg(3)]) {
-        set.resize(words, 0);
+        *set = buffer(words)?;
         if addr != 0 {
             user::read(addr, set.as_mut_slice().as_mut_bytes())?;
         }

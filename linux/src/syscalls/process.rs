@@ -973,7 +973,7 @@ pub fn setgroups(c: &mut Call) -> Result<u64> {
     if n > 65536 {
         return Err(Errno::EINVAL);
     }
-    let mut groups = alloc::vec![0u32; n as usize];
+    let mut groups = atoll_mem::buffer::<u32>(n as usize)?;
     user::read(c.arg(1), groups.as_mut_bytes())?;
     c.task.change_ids(|ids| ids.set_groups(groups));
     Ok(0)

@@ -142,7 +142,7 @@ fn ranges(addr: u64, count: u64) -> Result<Vec<Iovec>> {
     if count > IOV_MAX {
         return Err(Errno::EINVAL);
     }
-    let mut list = alloc::vec![Iovec::default(); count as usize];
+    let mut list = atoll_mem::buffer::<Iovec>(count as usize)?;
     user::read(addr, list.as_mut_bytes())?;
     if list.iter().any(|v| v.len > i64::MAX as u64) {
         return Err(Errno::EINVAL);
