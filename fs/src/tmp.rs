@@ -233,6 +233,13 @@ impl TmpFs {
         fs
     }
 
+    /// Pages that its files have.
+    fn held(&self) -> u64 {
+        // Not with the list locked: the last to have a file takes it off.
+        let files: Vec<Arc<TmpNode>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
+        files.iter().map(|file| file.content().map_or(0, |c| c.read().chunks.pages())).sum()
+    }
+
     /// A file that was on a disk.
     pub(crate) fn stored(&self, of: Stored) -> Arc<TmpNode> {
         let Stored { id, attr, body } = of;
@@ -324,10 +331,7 @@ impl FileSystem for TmpFs {
     }
 
     fn stat(&self) -> Result<StatFs> {
-        // Not with the list locked: the last to have a file takes it off.
-        let files: Vec<Arc<TmpNode>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
-        let held = |file: &Arc<TmpNode>| file.content().map_or(0, |c| c.read().chunks.pages());
-        let used = files.iter().map(held).sum();
+        let used = self.held();
         let free = (memory().total() - memory().used()) / PAGE;
         let free = free.min(self.limit.saturating_sub(used));
         Ok(StatFs {
@@ -1030,16 +1034,23 @@ impl Drop for TmpNode {
     }
 }
 
+/// The file systems that there are.
+fn all() -> Vec<Arc<TmpFs>> {
+    let mut all = ALL.lock();
+    all.retain(|fs| fs.strong_count() > 0);
+    all.iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Bytes of memory that files have which are nowhere else: those in memory, and memory that programs share.
+pub fn held() -> u64 {
+    all().iter().map(|fs| fs.held()).sum::<u64>() * PAGE
+}
+
 /// Moves what files of memory have at `from` of the cell's memory or behind it elsewhere. `hide` unmaps a file from all spaces; it is told
 /// the file's [`Object`], and says false if that can't be done now. Value: bytes. ENOMEM: there is no place for some.
 pub fn vacate(from: u64, hide: impl Fn(*const ()) -> bool) -> Result<u64> {
-    let all: Vec<Arc<TmpFs>> = {
-        let mut all = ALL.lock();
-        all.retain(|fs| fs.strong_count() > 0);
-        all.iter().filter_map(Weak::upgrade).collect()
-    };
     let mut moved = 0;
-    for fs in all {
+    for fs in all() {
         let files: Vec<Arc<TmpNode>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
         for file in files {
             let content = file.content()?;

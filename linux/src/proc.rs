@@ -1775,13 +1775,15 @@ fn meminfo() -> String {
     let m = memory();
     let (total, free) = (m.total() >> 10, (m.total() - m.used()) >> 10);
     let cached = atoll_fs::host::cached(&|_| true) >> 10;
+    let shared = atoll_fs::tmp::held() >> 10;
     let mut out = String::new();
     let rows: &[(&str, u64)] = &[
         ("MemTotal", total),
         ("MemFree", free),
         ("MemAvailable", (free.saturating_sub(kept_bytes() >> 10) + cached).min(total)),
         ("Buffers", 0),
-        ("Cached", cached),
+        // As on Linux, what can't be given back as well.
+        ("Cached", cached + shared),
         ("SwapCached", 0),
         ("Active", total - free),
         ("Inactive", 0),
@@ -1789,9 +1791,9 @@ fn meminfo() -> String {
         ("SwapFree", 0),
         ("Dirty", 0),
         ("Writeback", 0),
-        ("AnonPages", (total - free).saturating_sub(cached)),
+        ("AnonPages", (total - free).saturating_sub(cached + shared)),
         ("Mapped", 0),
-        ("Shmem", 0),
+        ("Shmem", shared),
         ("Slab", 0),
         ("SReclaimable", 0),
         ("SUnreclaim", 0),
@@ -1806,6 +1808,31 @@ fn meminfo() -> String {
     }
     out.push_str("HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
     out
+}
+
+/// What is known of it here: pages, and faults of the programs that run and of those that were waited for.
+fn vmstat() -> String {
+    let m = memory();
+    let pages = |bytes: u64| bytes / PAGE;
+    let (free, shared) = (pages(m.total() - m.used()), pages(atoll_fs::tmp::held()));
+    let cached = pages(atoll_fs::host::cached(&|_| true));
+    let of = |p: &Arc<Process>| {
+        let mut used = p.used();
+        used.add(*p.child_usage.lock());
+        used
+    };
+    let mut all = Usage::default();
+    all_processes().iter().for_each(|p| all.add(of(p)));
+    // Of those for whom nobody waited no more is known: what was told once stays.
+    static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    let told = |n: usize, now: u64| TOLD[n].fetch_max(now, Ordering::Relaxed).max(now);
+    let [read, stored] = all.stored;
+    let (faults, read, stored) = (told(0, all.faults), told(1, read >> 10), told(2, stored >> 10));
+    format!(
+        "nr_free_pages {free}\nnr_file_pages {files}\nnr_shmem {shared}\npgpgin {read}\npgpgout {stored}\npswpin 0\npswpout 0\n\
+         pgfault {faults}\npgmajfault 0\n",
+        files = cached + shared,
+    )
 }
 
 /// The only node's memory, of which libnuma wants the first two lines.
@@ -2076,7 +2103,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("devices", text!("Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n\nBlock devices:\n"));
     t.add("swaps", text!("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
     t.add("partitions", text!("major minor  #blocks  name\n\n"));
-    t.add("vmstat", text!("nr_free_pages 0\npswpin 0\npswpout 0\npgfault 0\npgmajfault 0\n"));
+    t.add("vmstat", Body::Text(vmstat));
     // No disks.
     t.add("diskstats", text!(""));
     t.add("interrupts", Body::Text(interrupts));

@@ -646,6 +646,25 @@ int main(int argc, char **argv)
 	kill(child, SIGKILL);
 	waitpid(child, 0, 0);
 
+	// What is in memory only, and what of that is told where.
+	int shared = memfd_create("shared", 0);
+	long before[2], after[2];
+	for (int i = 0; i < 2; i++) {
+		long *to = i ? after : before;
+		slurp("/proc/meminfo");
+		to[0] = atol(value("Shmem:"));
+		slurp("/proc/vmstat");
+		to[1] = atol(value("nr_shmem ")) * 4;
+		if (!i)
+			for (int n = 0; n < 32; n++)
+				write(shared, text, sizeof text);
+	}
+	P(after[0] - before[0] >= 24 << 10);
+	P(after[1] - before[1] >= 24 << 10);
+	close(shared);
+	static const char *const counts[] = {"nr_free_pages ", "nr_file_pages ", "pgfault "};
+	for (int i = 0; i < 3; i++)
+		P(atol(value(counts[i])) > 0);
 	slurp("/proc/vmstat");
 	printf("swapped %s %s\n", form(value("pswpin")), value("pswpout")[0] == ' ' ? "and back" : "");
 	P(slurp("/proc/diskstats") >= 0);
