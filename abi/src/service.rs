@@ -49,7 +49,7 @@ pub enum Op {
     /// `arg[2]` = 1, at whatever is the file's end. Value: bytes. With `arg[3]` = 1 or, for data only, 2: writes `a` alone; when all of it
     /// is written, stores 1 into `b`, 1 byte, and flushes the handle to its device. `extra`: the error number of that, or 0.
     Write,
-    /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only.
+    /// Flushes handle `arg[0]` to its device; `arg[1]` = 1: data only; `arg[1]` = 2: all of the file system of mount `arg[0]`.
     Sync,
     /// [`HostAttr`] of handle `arg[0]` into `b`.
     StatHandle,

@@ -731,6 +731,16 @@ impl FileSystem for HostFs {
         })
     }
 
+    fn sync_device(&self) -> Result<()> {
+        self.sync()?;
+        if self.read_only {
+            return Ok(());
+        }
+        let mut r = self.request(Op::Sync, &Cred::root());
+        r.arg[1] = 2;
+        call(r).map(drop)
+    }
+
     fn sync(&self) -> Result<()> {
         let mut files = core::mem::take(&mut *self.dirty.lock());
         let mut outcome = Ok(());

@@ -115,9 +115,13 @@ pub trait FileSystem: Send + Sync {
     fn name(&self) -> &'static str;
     /// `statfs(2)`.
     fn stat(&self) -> Result<StatFs>;
-    /// Writes everything out.
+    /// Writes everything out, to where others find it.
     fn sync(&self) -> Result<()> {
         Ok(())
+    }
+    /// The same, and on to the device (`syncfs(2)`).
+    fn sync_device(&self) -> Result<()> {
+        self.sync()
     }
 }
 

@@ -404,6 +404,11 @@ impl Node {
                 if PID_NAMES[n - RAW] == "cmdline" {
                     return Ok(task_of(pid, 0).map_or(Vec::new(), |(p, t)| command_line(&p, &t)));
                 }
+                if PID_NAMES[n - RAW] == "environ"
+                    && let Ok((p, t)) = task_of(pid, 0)
+                {
+                    return environment(&p, &t);
+                }
                 let image = p.image.lock();
                 let is_memory = matches!(PID_NAMES[n - RAW], "environ" | "auxv");
                 // Who has ended has no memory any more in which they would be.
@@ -1245,6 +1250,28 @@ fn command_line(p: &Process, t: &Task) -> Vec<u8> {
     let first = text.iter().position(|byte| *byte == 0);
     text.truncate(first.map_or(text.len(), |at| at + 1));
     text
+}
+
+/// A program's environment as it is now.
+fn environment(p: &Process, t: &Task) -> Result<Vec<u8>> {
+    let image = p.image.lock();
+    let [.., start, end] = image.ranges;
+    if end == 0 {
+        // It isn't in its memory yet.
+        return Ok(image.environ.clone());
+    }
+    drop(image);
+    let mut text = atoll_mem::buffer(end.saturating_sub(start) as usize)?;
+    let n = t.space.share().memory.look_at(start, &mut text);
+    text.truncate(n);
+    Ok(text)
+}
+
+/// How many open files there are, of how many (proc_sys_fs(5)).
+fn open_files() -> String {
+    let of = |p: &Arc<Process>| p.leader().map_or(0, |t| t.files.share().list().len());
+    let all: usize = all_processes().iter().map(of).sum();
+    format!("{all}\t0\t9223372036854775807\n")
 }
 
 fn semaphore_limits() -> String {
@@ -2167,7 +2194,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("sys/fs/aio-max-nr", Body::Number(&aio::REQUESTS_MAX));
     t.add("sys/fs/aio-nr", Body::Text(|| format!("{}\n", aio::requests())));
     t.add("sys/fs/file-max", text!("9223372036854775807\n"));
-    t.add("sys/fs/file-nr", text!("1024\t0\t9223372036854775807\n"));
+    t.add("sys/fs/file-nr", Body::Text(open_files));
     t.add("sys/fs/nr_open", text!("1048576\n"));
     t.add("sys/fs/pipe-user-pages-soft", text!("0\n"));
     t.add("sys/fs/pipe-user-pages-hard", text!("0\n"));

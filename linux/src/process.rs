@@ -19,7 +19,7 @@ use atoll_abi::grid::{Quota, Resource};
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::InUse;
 use atoll_fs::types::{Attr, may};
-use atoll_fs::{Cred, Location, Namespace, poll};
+use atoll_fs::{Cred, FileSystem, Location, Namespace, poll};
 use atoll_mem::user;
 use atoll_mem::vm::AddressSpace;
 use atoll_sync::{Mutex, SetOnce, WaitQueue};
@@ -1569,7 +1569,7 @@ fn tell_of_end(process: &Arc<Process>, status: i32) {
         let Some(parent) = process.parent.lock().upgrade() else {
             end();
             if process.pid == first_pid() {
-                flush_everything();
+                flush_everything(|fs| fs.sync());
                 platform().end(status);
             }
             return process.forget();
@@ -1614,9 +1614,9 @@ pub fn set_first(process: &Process) {
 }
 
 /// Writes out what file systems hold back.
-pub fn flush_everything() {
+pub fn flush_everything(flush: impl Fn(&dyn FileSystem) -> Result<()>) {
     for m in world().tree.mounts() {
-        if let Err(e) = m.fs.sync() {
+        if let Err(e) = flush(&*m.fs) {
             log::line(format_args!("writing out {}: {e}", alloc::string::String::from_utf8_lossy(&m.target)));
         }
     }

@@ -700,6 +700,18 @@ impl Server {
                     Ok(Reply { value, extra, fd: None })
                 }
             }
+            Op::Sync if r.arg[1] == 2 => {
+                let m = self.writable(r.arg[0])?;
+                let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+                // SAFETY: a name, and a new descriptor.
+                let fd = unsafe {
+                    let fd = check(libc::openat(m.root.as_raw_fd(), c".".as_ptr(), flags) as i64)?;
+                    OwnedFd::from_raw_fd(fd as RawFd)
+                };
+                // SAFETY: no memory is involved.
+                check(unsafe { libc::syncfs(fd.as_raw_fd()) } as i64)?;
+                Reply::value(0)
+            }
             Op::Sync => {
                 let h = self.handle(r.arg[0])?;
                 sync(h.fd.as_raw_fd(), r.arg[1] == 1)?;

@@ -644,6 +644,15 @@ int main(int argc, char **argv)
 	slurp("/proc/self/cmdline");
 	puts(text + len);
 	kill(child, SIGKILL);
+	// So is the environment what is in its memory now.
+	extern char **environ;
+	char first[64];
+	snprintf(first, sizeof first, "%.60s", environ[0]);
+	environ[0][0] = '#';
+	slurp("/proc/self/environ");
+	P(text[0] == '#' && !strncmp(text + 1, first + 1, strlen(first) - 1));
+	environ[0][0] = first[0];
+	P(slurp("/proc/self/environ") > 0 && text[0] == first[0]);
 	waitpid(child, 0, 0);
 
 	// What is in memory only, and what of that is told where.

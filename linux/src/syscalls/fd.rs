@@ -660,14 +660,14 @@ pub fn fdatasync(c: &mut Call) -> Result<u64> {
 
 /// `sync(2)`.
 pub fn sync(_c: &mut Call) -> Result<u64> {
-    crate::process::flush_everything();
+    crate::process::flush_everything(|fs| fs.sync_device());
     Ok(0)
 }
 
 /// `syncfs(2)`.
 pub fn syncfs(c: &mut Call) -> Result<u64> {
     match c.file(0)?.place() {
-        Some(p) => p.mount.fs.sync().map(|()| 0),
+        Some(p) => p.mount.fs.sync_device().map(|()| 0),
         None => Ok(0),
     }
 }
