@@ -246,6 +246,16 @@ fn no_thread_to_be_had() -> Done {
             return Err(format!("{most} processes: status {status}, hung: {hung}: {stderr}").into());
         }
     }
+    // The limit doesn't hold for root's supervisor, but for the cell's own process.
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", "ulimit -u 1; exec \"$@\"", "sh"])
+        .arg(atoll())
+        .args(["run", "--cores", "1", "--", "true"]);
+    let Outcome { status, stderr, hung, .. } = run(command, Duration::from_secs(60))?;
+    if hung || status != 125 || !stderr.contains("ulimit -u") {
+        return Err(format!("root, one process: status {status}, hung: {hung}: {stderr}").into());
+    }
     Ok(())
 }
 

@@ -153,8 +153,7 @@ impl Pids {
                         space_main(n as u32);
                     }
                     if pid < 0 {
-                        state.store(state::FAILED, Ordering::Release);
-                        futex_wake(state, u32::MAX >> 1);
+                        failed(n, Some(-pid as u32));
                     } else {
                         self.0[n] = pid as i32;
                     }
@@ -180,6 +179,12 @@ impl Pids {
             let Some(n) = self.0.iter().position(|p| i64::from(*p) == pid) else { continue };
             self.0[n] = 0;
             let state = &control().space_states[n];
+            // Who asks for a process is told that there is none; the cell goes on without it.
+            let by_itself = status == 1 << 8;
+            if state.load(Ordering::Acquire) == state::CREATING && (n != 0 || by_itself) {
+                failed(n, None);
+                continue;
+            }
             if state.swap(state::FREE, Ordering::AcqRel) != state::DYING {
                 if control().life.ended.load(Ordering::Relaxed) == 0 {
                     let mut line = Line::new();
@@ -200,6 +205,30 @@ impl Pids {
             futex_wake(state, u32::MAX >> 1);
         }
     }
+}
+
+/// A space could not be made, by this error of the host's, or because there were no threads for it. Who asked for it hears of that; for
+/// the first one that is everybody.
+fn failed(space: usize, error: Option<u32>) {
+    let state = &control().space_states[space];
+    state.store(state::FAILED, Ordering::Release);
+    futex_wake(state, u32::MAX >> 1);
+    if space != 0 {
+        return;
+    }
+    let mut line = Line::new();
+    let what = if error.is_some() { "process" } else { "threads" };
+    let _ = core::fmt::write(
+        &mut line,
+        format_args!(
+            "the host lets no {what} be made for the cell ({}): is its limit of processes reached (ulimit -u, or pids.max of the control \
+             group)?",
+            error.map_or(Errno::EAGAIN, Errno),
+        ),
+    );
+    calls::log(line.as_str());
+    // As whatever keeps a cell from starting.
+    announce(125 << 8);
 }
 
 /// Moves the host's vDSO beside the runtime.
