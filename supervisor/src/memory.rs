@@ -19,6 +19,16 @@ fn cstring(s: &str) -> CString {
     CString::new(s).expect("names here have no zero byte")
 }
 
+/// Makes a new file of memory so many bytes long.
+fn set_length(file: &File, size: u64) -> io::Result<()> {
+    file.set_len(size).map_err(|e| match e.raw_os_error() {
+        Some(libc::EFBIG) => {
+            io::Error::other("no file may be as long as it: start it with a larger hard limit (ulimit -Hf)")
+        }
+        _ => e,
+    })
+}
+
 /// An anonymous memory file of `size` bytes.
 pub fn anonymous(name: &str, size: u64) -> io::Result<File> {
     let name = cstring(name);
@@ -28,7 +38,7 @@ pub fn anonymous(name: &str, size: u64) -> io::Result<File> {
     )?;
     // SAFETY: just opened.
     let file = unsafe { File::from_raw_fd(fd as i32) };
-    file.set_len(size)?;
+    set_length(&file, size)?;
     Ok(file)
 }
 
@@ -63,7 +73,7 @@ fn huge(size: u64, most: u64) -> io::Result<(File, OwnedFd)> {
     let file = unsafe {
         File::from_raw_fd(check(libc::openat(mount.as_raw_fd(), name.as_ptr(), flags, 0o600) as i64)? as i32)
     };
-    file.set_len(size)?;
+    set_length(&file, size)?;
     Ok((file, mount))
 }
 

@@ -18,6 +18,7 @@ fn main() {
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
         Trial::test("no_thread_to_be_had", no_thread_to_be_had),
+        Trial::test("long_files", long_files),
         Trial::test("a_job_of_a_shell", a_job_of_a_shell),
     ];
     libtest_mimic::run(&arguments(), trials).exit();
@@ -262,6 +263,26 @@ fn no_thread_to_be_had() -> Done {
     let Outcome { status, stderr, hung, .. } = run(command, Duration::from_secs(60))?;
     if hung || status != 125 || !stderr.contains("ulimit -u") {
         return Err(format!("root, one process: status {status}, hung: {hung}: {stderr}").into());
+    }
+    Ok(())
+}
+
+/// A limit of what programs write is the program's, and not that of the cell's memory, unless it can't be raised.
+fn long_files() -> Done {
+    let outcome = |limit: &str| -> Result<Outcome, Failed> {
+        let mut command = Command::new("/bin/bash");
+        let script = format!("ulimit {limit} 8; exec \"$@\"");
+        command.args(["-c", &script, "bash"]).arg(atoll()).args(["run", "--", "bash", "-c"]);
+        command.arg("ulimit -f; trap '' XFSZ; head -c 10000 /dev/zero > /tmp/x; stat -c %s /tmp/x");
+        Ok(run(command, Duration::from_secs(60))?)
+    };
+    let soft = outcome("-Sf")?;
+    if soft.stdout != "8\n8192\n" {
+        return Err(format!("soft limit: {}{}", soft.stdout, soft.stderr).into());
+    }
+    let hard = outcome("-f")?;
+    if hard.status != 125 || !hard.stderr.contains("ulimit -Hf") {
+        return Err(format!("hard limit: {}{}", hard.stdout, hard.stderr).into());
     }
     Ok(())
 }
