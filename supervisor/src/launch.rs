@@ -162,6 +162,12 @@ fn pair() -> std::io::Result<[OwnedFd; 2]> {
     Ok([ours, theirs])
 }
 
+/// May root make namespaces? In a container it often may not.
+fn may_administer() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
 /// Makes an ordinary user root of a namespace of its own, so that the rest is possible.
 fn own_user_namespace() -> bool {
     // SAFETY: reads ids; unshare affects this single-threaded process only.
@@ -197,8 +203,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let mut without = Without::default();
     // SAFETY: reads an id.
     let root = unsafe { libc::geteuid() } == 0;
-    let privileged = root || own_user_namespace();
-    without.namespaces = !privileged;
+    let mut privileged = if root { may_administer() } else { own_user_namespace() };
     if config.network == Policy::None {
         if privileged && own_network().is_ok() {
             config.network = Policy::Loopback;
@@ -317,7 +322,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         return Err(Error::new("the system-call filter is too long"));
     }
 
-    let child = First {
+    let mut child = First {
         image: &image,
         control_file: &control_file,
         control_len,
@@ -332,12 +337,25 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
         privileged,
     };
-    let flags = if privileged { libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS } else { 0 };
-    let flags = flags | libc::SIGCHLD | libc::CLONE_PIDFD;
     let mut first = -1;
-    // SAFETY: like fork, in a process with one thread; the child runs `First::run` and nothing else.
-    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut first, 0, 0) })
-        .map_err(failed("starting the cell's first process"))?;
+    let mut begin = |namespaces: i32| {
+        let flags = namespaces | libc::SIGCHLD | libc::CLONE_PIDFD;
+        // SAFETY: like fork, in a process with one thread; the child runs `First::run` and nothing else.
+        check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut first, 0, 0) })
+    };
+    let namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWNS;
+    let begun = match begin(if privileged { namespaces } else { 0 }) {
+        // Who may by his capabilities is refused in a container by its filter of system calls, or there are as many as may be
+        // (`max_pid_namespaces`).
+        Err(e) if privileged && matches!(e.raw_os_error(), Some(libc::EPERM | libc::ENOSPC)) => {
+            privileged = false;
+            (child.privileged, child.mount) = (false, None);
+            begin(0)
+        }
+        begun => begun,
+    };
+    without.namespaces = !privileged;
+    let pid = begun.map_err(failed("starting the cell's first process"))?;
     if pid == 0 {
         let e = child.run();
         crate::say!("atoll: {e}");

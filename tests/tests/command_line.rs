@@ -18,6 +18,7 @@ fn main() {
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
         Trial::test("no_thread_to_be_had", no_thread_to_be_had),
+        Trial::test("root_in_a_container", root_in_a_container),
         Trial::test("long_files", long_files),
         Trial::test("a_job_of_a_shell", a_job_of_a_shell),
     ];
@@ -263,6 +264,27 @@ fn no_thread_to_be_had() -> Done {
     let Outcome { status, stderr, hung, .. } = run(command, Duration::from_secs(60))?;
     if hung || status != 125 || !stderr.contains("ulimit -u") {
         return Err(format!("root, one process: status {status}, hung: {hung}: {stderr}").into());
+    }
+    Ok(())
+}
+
+/// Root in a container may not make namespaces, as a rule: a cell goes without, and says so.
+fn root_in_a_container() -> Done {
+    if !is_root() {
+        return Ok(());
+    }
+    // As Docker starts one.
+    const HAS: &str = "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw \
+                       sys_chroot mknod audit_write setfcap";
+    let some = HAS.split(' ').fold(String::from("-all"), |all, one| all + ",+" + one);
+    for has in [&some[..], "-all"] {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--bounding-set={has}"), "--inh-caps=-all"]).arg(atoll());
+        command.args(["run", "--", "sh", "-c", "id -u; echo x | cat > /tmp/x; cat /tmp/x"]);
+        let Outcome { status, stdout, stderr, .. } = run(command, Duration::from_secs(60))?;
+        if status != 0 || stdout != "0\nx\n" || !stderr.contains("namespaces of its own") {
+            return Err(format!("with {has}: status {status}: {stdout}{stderr}").into());
+        }
     }
     Ok(())
 }
