@@ -22,7 +22,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::control::platform_kind;
 use atoll_abi::grid::Resource;
@@ -314,6 +314,7 @@ pub struct HostFile {
     /// As programs have it mapped, if some have.
     mapping: Mutex<Weak<Mapped>>,
     users: UseCount,
+    write_hint: AtomicU32,
     /// Shared mappings of its cached pages, where the host's can't be mapped.
     shared: AtomicI32,
     /// Such mappings have been there that may be written to, since pages were last written out.
@@ -541,6 +542,7 @@ impl HostFs {
             plan: Mutex::new(None),
             mapping: Mutex::default(),
             users: UseCount::default(),
+            write_hint: AtomicU32::new(0),
             shared: AtomicI32::new(0),
             written_mapped: AtomicBool::new(false),
             errors: Errors::default(),
@@ -2872,6 +2874,10 @@ impl File for HostFile {
 
     fn errors(&self) -> Option<&Errors> {
         Some(&self.errors)
+    }
+
+    fn write_hint(&self) -> Option<&AtomicU32> {
+        Some(&self.write_hint)
     }
 
     fn truncate(&self, len: u64) -> Result<()> {

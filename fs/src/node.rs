@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result};
@@ -335,6 +335,11 @@ pub trait File: Send + Sync + Any {
     }
     /// What was lost behind the program's back, if it can be: [`crate::OpenFile`] tells it to who syncs or closes the file.
     fn errors(&self) -> Option<&Errors> {
+        None
+    }
+    /// How long what is written to it is going to be of use, as programs say (`fcntl(2)`, F_SET_RW_HINT): it is kept for
+    /// them as long as the file is known, and nothing follows from it. None: not kept.
+    fn write_hint(&self) -> Option<&AtomicU32> {
         None
     }
     /// Sets the length.

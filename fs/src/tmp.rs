@@ -196,6 +196,7 @@ pub struct TmpNode {
     lazy: Option<Lazy>,
     mappings: AtomicI32,
     users: UseCount,
+    write_hint: AtomicU32,
     /// [`SHOWN`] and [`UNNOTICED`].
     writable: AtomicU32,
     /// It is among its file system's files that have memory.
@@ -317,6 +318,7 @@ impl TmpFs {
             lazy,
             mappings: AtomicI32::new(0),
             users: UseCount::default(),
+            write_hint: AtomicU32::new(0),
             writable: AtomicU32::new(0),
             is_known: AtomicBool::new(false),
             attached: Mutex::new(None),
@@ -882,6 +884,10 @@ impl File for TmpNode {
 
     fn seekable(&self) -> bool {
         true
+    }
+
+    fn write_hint(&self) -> Option<&AtomicU32> {
+        Some(&self.write_hint)
     }
 
     fn attr(&self) -> Result<Attr> {

@@ -540,6 +540,19 @@ pub fn fcntl(c: &mut Call) -> Result<u64> {
         }
         linux::F_SETSIG => asynchronous::set_signal(&file, arg).map(|()| 0),
         linux::F_GETSIG => Ok(u64::from(asynchronous::signal_of(&file))),
+        linux::F_GET_RW_HINT | linux::F_SET_RW_HINT if let Some(hint) = file.file().write_hint() => {
+            if command == linux::F_GET_RW_HINT {
+                return put(arg, &u64::from(hint.load(Ordering::Relaxed))).map(|()| 0);
+            }
+            c.task.cred().owns(&file.attr()?)?;
+            match u32::try_from(get::<u64>(arg)?) {
+                Ok(said @ linux::RWH_WRITE_LIFE_NOT_SET..=linux::RWH_WRITE_LIFE_EXTREME) => {
+                    hint.store(said, Ordering::Relaxed);
+                    Ok(0)
+                }
+                _ => Err(Errno::EINVAL),
+            }
+        }
         linux::F_GETLEASE => Ok(u64::from(linux::F_UNLCK)),
         _ => Err(unsupported(c.task, &alloc::format!("fcntl command {command}"), Errno::EINVAL)),
     }
