@@ -127,6 +127,32 @@ static void threads(void)
 	pthread_join(t, 0);
 }
 
+/* What threads of a process have in common has the only one to itself already; bits that mean something else are refused. */
+static void *shared(void *unused)
+{
+	(void)unused;
+	V(unshare(CLONE_VM));
+	V(unshare(CLONE_SIGHAND));
+	V(unshare(CLONE_THREAD));
+	V(unshare(CLONE_NEWUSER));
+	V(unshare(CLONE_FILES));
+	return 0;
+}
+
+static void apart(void)
+{
+	V(unshare(0));
+	V(unshare(CLONE_VM | CLONE_SIGHAND | CLONE_THREAD));
+	V(unshare(42));
+	V(unshare(SIGCHLD));
+	V(unshare(CLONE_PARENT));
+	V(unshare(CLONE_FS | CLONE_SETTLS));
+	V(syscall(SYS_unshare, 1ul << 40));
+	pthread_t other;
+	pthread_create(&other, 0, shared, 0);
+	pthread_join(other, 0);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argv;
@@ -226,6 +252,8 @@ int main(int argc, char **argv)
 	V(syscall(1L << 40));
 	V(syscall(SYS_arch_prctl, 0x1003, 8));
 	V(syscall(SYS_arch_prctl, 9999, 8));
+	SECTION("what threads share, apart");
+	apart();
 	SECTION("capabilities");
 	struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
 	struct __user_cap_data_struct d[2];

@@ -1519,10 +1519,20 @@ pub fn get_robust_list(c: &mut Call) -> Result<u64> {
     put(c.arg(2), &24u64).map(|()| 0)
 }
 
-/// `unshare(2)`: descriptors and directories can be had apart; namespaces can't.
+/// `unshare(2)`: descriptors and directories can be had apart; namespaces can't. What threads of a process have in common
+/// can be had apart by its only thread, which has it already.
 pub fn unshare(c: &mut Call) -> Result<u64> {
+    const NAMESPACES_HERE: u64 = NAMESPACES | linux::CLONE_NEWTIME as u64;
+    const OF_THREADS: u64 = (linux::CLONE_THREAD | linux::CLONE_SIGHAND | linux::CLONE_VM) as u64;
+    const KNOWN: u64 =
+        NAMESPACES_HERE | OF_THREADS | (linux::CLONE_FILES | linux::CLONE_FS | linux::CLONE_SYSVSEM) as u64;
     let f = c.arg(0);
-    if f & NAMESPACES != 0 {
+    // A namespace of users is for whole processes.
+    let alone = || c.task.process.tasks.lock().len() == 1;
+    if f & !KNOWN != 0 || f & (OF_THREADS | u64::from(linux::CLONE_NEWUSER)) != 0 && !alone() {
+        return Err(Errno::EINVAL);
+    }
+    if f & NAMESPACES_HERE != 0 {
         return Err(unsupported(c.task, "unshare of namespaces", Errno::EPERM));
     }
     if has(f, linux::CLONE_FILES) {
