@@ -887,6 +887,13 @@ fn priority(c: &Call, s: &SocketFile, value: &[u8]) -> Result<u64> {
     Ok(0)
 }
 
+/// Is this an option that anybody may set, but to some values only with a privilege? The host's refusal is then the answer.
+fn may_need_privilege(level: u32, name: u32) -> bool {
+    const IPPROTO_TCP: u32 = net::IPPROTO_TCP as u32;
+    // An algorithm that is not in tcp_allowed_congestion_control; another device than the one the socket is bound to.
+    matches!((level, name), (IPPROTO_TCP, net::TCP_CONGESTION) | (net::SOL_SOCKET, net::SO_BINDTODEVICE))
+}
+
 /// `setsockopt(2)`.
 pub fn setsockopt(c: &mut Call) -> Result<u64> {
     with(c, |_, s| {
@@ -969,7 +976,7 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
             None => Err(Errno::EOPNOTSUPP),
             Some(h) => match h.set_option(level, name, value) {
                 // The platform's filter lets only harmless options through.
-                Err(Errno::EPERM) => {
+                Err(Errno::EPERM) if !may_need_privilege(level, name) => {
                     let what = alloc::format!("setsockopt level {level} option {name}");
                     Err(unsupported(c.task, &what, Errno::ENOPROTOOPT))
                 }
