@@ -158,6 +158,32 @@ c_struct!(Sysinfo {
     mem_unit: u32,
     pad3: u32,
 });
+c_struct!(Timex {
+    modes: u32,
+    pad: u32,
+    offset: i64,
+    freq: i64,
+    maxerror: i64,
+    esterror: i64,
+    status: i32,
+    pad2: u32,
+    constant: i64,
+    precision: i64,
+    tolerance: i64,
+    time: Timeval,
+    tick: i64,
+    ppsfreq: i64,
+    jitter: i64,
+    shift: i32,
+    pad3: u32,
+    stabil: i64,
+    jitcnt: i64,
+    calcnt: i64,
+    errcnt: i64,
+    stbcnt: i64,
+    tai: i32,
+    pad4: [u32; 11],
+});
 c_struct!(Tms { utime: i64, stime: i64, cutime: i64, cstime: i64 });
 c_struct!(PollFd { fd: i32, events: i16, revents: i16 });
 c_struct!(MsgHdr {

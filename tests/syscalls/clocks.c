@@ -62,6 +62,20 @@ int main(void)
 	P(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &past, 0));
 	V(syscall(SYS_clock_gettime, CLOCK_REALTIME, 8));
 	V(clock_settime(CLOCK_MONOTONIC, &past));
+	SECTION("how the clock is adjusted");
+	// Anyone may ask.
+	struct timex adjusted = {0};
+	OK(adjtimex(&adjusted));
+	P(adjusted.tick >= 9000 && adjusted.tick <= 11000 && labs(adjusted.time.tv_sec - time(0)) <= 1);
+	struct timeval left;
+	V(adjtime(0, &left));
+	adjusted.modes = 0x8000;
+	V(adjtimex(&adjusted));
+	adjusted.modes = 0;
+	OK(syscall(SYS_clock_adjtime, CLOCK_REALTIME, &adjusted));
+	V(syscall(SYS_clock_adjtime, CLOCK_MONOTONIC, &adjusted));
+	V(syscall(SYS_clock_adjtime, 99, &adjusted));
+	V(syscall(SYS_adjtimex, 1));
 	SECTION("CPU time");
 	t0 = now_ms(CLOCK_PROCESS_CPUTIME_ID);
 	sleep_ms(50);

@@ -259,7 +259,7 @@ table! {
     155 pivot_root misc::not_permitted;
     157 prctl process::prctl;
     158 arch_prctl process::arch_prctl;
-    159 adjtimex time::set_clock;
+    159 adjtimex time::adjtimex;
     160 setrlimit process::setrlimit;
     161 chroot path::chroot;
     162 sync fd::sync;
@@ -384,7 +384,7 @@ table! {
     298 perf_event_open misc::not_built;
     299 recvmmsg net::recvmmsg;
     302 prlimit64 process::prlimit64;
-    305 clock_adjtime time::set_clock;
+    305 clock_adjtime time::clock_adjtime;
     306 syncfs fd::syncfs;
     307 sendmmsg net::sendmmsg;
     308 setns misc::not_permitted;

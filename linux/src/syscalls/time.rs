@@ -10,7 +10,18 @@ use super::{Call, unsupported};
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::process::{Process, Task, find_process, find_task};
 use crate::signal;
-use crate::types::{Itimerval, Siginfo, Timespec, Timeval, Timezone, get, put};
+use crate::types::{Itimerval, Siginfo, Timespec, Timeval, Timex, Timezone, get, put};
+
+/// Of `adjtimex(2)` (uapi/linux/timex.h): `modes` as `adjtime(3)` has them,
+const ADJ_ADJTIME: u32 = 0x8000;
+const ADJ_OFFSET_SINGLESHOT: u32 = 0x0001;
+const ADJ_OFFSET_READONLY: u32 = 0x2000;
+/// `status`: nobody keeps the clock right, and its answer then,
+const STA_UNSYNC: i32 = 0x40;
+const TIME_ERROR: u64 = 5;
+/// and what Linux says of errors, in us, and of frequencies, in ppm with 16 binary places, at first.
+const NTP_PHASE_LIMIT: i64 = 16_000_000;
+const MAXFREQ_SCALED: i64 = 500 << 16;
 
 /// Reads a clock, ns.
 pub fn read_clock(task: &Task, clock: i32) -> Result<u64> {
@@ -96,7 +107,54 @@ pub fn clock_settime(c: &mut Call) -> Result<u64> {
     set_clock(c)
 }
 
-/// `settimeofday(2)`, `adjtimex(2)`: the clock is the host's.
+/// `adjtimex(2)`.
+pub fn adjtimex(c: &mut Call) -> Result<u64> {
+    adjust(c, c.arg(0))
+}
+
+/// `clock_adjtime(2)`: only the one clock can be adjusted at all.
+pub fn clock_adjtime(c: &mut Call) -> Result<u64> {
+    match c.uint(0) {
+        linux::CLOCK_REALTIME => adjust(c, c.arg(1)),
+        clock => {
+            get::<Timex>(c.arg(1))?;
+            read_clock(c.task, clock as i32)?;
+            Err(Errno::EOPNOTSUPP)
+        }
+    }
+}
+
+/// Anyone may ask how the clock is adjusted. What the host does to it isn't known here: it is told as on a machine where nobody has
+/// adjusted it yet, to which `TIME_ERROR` belongs.
+fn adjust(c: &mut Call, at: u64) -> Result<u64> {
+    let mut t: Timex = get(at)?;
+    if t.modes & ADJ_ADJTIME != 0 {
+        if t.modes & ADJ_OFFSET_SINGLESHOT == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if t.modes & ADJ_OFFSET_READONLY == 0 {
+            return set_clock(c);
+        }
+    } else if t.modes != 0 {
+        return set_clock(c);
+    }
+    t = Timex {
+        modes: t.modes,
+        maxerror: NTP_PHASE_LIMIT,
+        esterror: NTP_PHASE_LIMIT,
+        status: STA_UNSYNC,
+        constant: 2,
+        precision: 1,
+        tolerance: MAXFREQ_SCALED,
+        time: Timeval::from_ns(platform().realtime()),
+        tick: 10_000,
+        ..Timex::default()
+    };
+    put(at, &t)?;
+    Ok(TIME_ERROR)
+}
+
+/// `settimeofday(2)` and who adjusts the clock: it is the host's.
 pub fn set_clock(c: &mut Call) -> Result<u64> {
     Err(unsupported(c.task, "setting the clock", Errno::EPERM))
 }
