@@ -1900,7 +1900,7 @@ fn stat_machine() -> String {
     }
     let _ = writeln!(out, "cpu  {} 0 {} {} 0 0 0 0 0 0", ticks(user), ticks(system), ticks(idle));
     out.push_str(&rows);
-    let running = all_processes().iter().filter(|p| p.zombie().is_none()).count();
+    let running = runnable();
     let _ = write!(
         out,
         "intr {interrupts}\nctxt {switches}\nbtime {}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
@@ -1970,8 +1970,38 @@ fn activities() -> String {
     out
 }
 
+/// Threads that run or wait for a core.
+fn runnable() -> u64 {
+    (0..atoll_task::cores()).map(atoll_task::core_stats).map(|s| u64::from(s.runs) + u64::from(s.ready)).sum()
+}
+
 fn loadavg() -> String {
-    format!("0.00 0.00 0.00 1/{} {}\n", task_count(), all_processes().last().map_or(1, |p| p.pid))
+    let mut out = String::new();
+    for average in atoll_task::load_averages() {
+        // Rounded as Linux does (`get_avenrun`).
+        let hundredths = (average + 2048 / 200) * 100 / 2048;
+        let _ = write!(out, "{}.{:02} ", hundredths / 100, hundredths % 100);
+    }
+    let last = all_processes().last().map_or(1, |p| p.pid);
+    let _ = writeln!(out, "{}/{} {last}", runnable(), task_count());
+    out
+}
+
+/// The cell has no disks and no swap, and what is done at the host is not counted here.
+fn vmstat() -> String {
+    let m = memory();
+    let rows = [
+        ("nr_free_pages", (m.total() - m.used()) / PAGE),
+        ("pgpgin", 0),
+        ("pgpgout", 0),
+        ("pswpin", 0),
+        ("pswpout", 0),
+        // Counted for each thread, not for all.
+        ("pgfault", 0),
+        ("pgmajfault", 0),
+        ("oom_kill", 0),
+    ];
+    rows.iter().map(|(name, n)| format!("{name} {n}\n")).collect()
 }
 
 fn version() -> String {

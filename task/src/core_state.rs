@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::books::Meter;
 use crate::polling::{Answers, Polling, Tries};
@@ -119,6 +119,8 @@ pub(crate) struct Private {
     pub wakes: u32,
     /// When the running thread was switched to.
     pub since: u64,
+    /// When it is time to count for the [load averages](crate::load) again.
+    pub counts_at: u64,
     /// The platform tells this core of the next event.
     pub told: bool,
     /// When it was told last.
@@ -253,6 +255,9 @@ pub(crate) struct Core {
     pub meter: Meter,
 }
 
+/// In [`Stats::since`].
+pub(crate) const SLEEPS: u64 = 1 << 63;
+
 /// Counters of one core.
 #[derive(Default)]
 pub(crate) struct Stats {
@@ -264,6 +269,13 @@ pub(crate) struct Stats {
     pub interrupts: AtomicU64,
     pub idle_ns: AtomicU64,
     pub busy_ns: AtomicU64,
+    /// When the record began that neither of the two has yet, ns, with [`SLEEPS`] while the core sleeps; 0 before the first. It is
+    /// written before they are.
+    pub since: AtomicU64,
+    /// The most that was told of the two ([`core_stats`]).
+    pub told: [AtomicU64; 2],
+    /// The core's part of the [load averages](crate::load).
+    pub averages: [AtomicU64; 3],
     pub migrations: AtomicU64,
     /// See [`CoreStats`].
     pub put_off: AtomicU64,
@@ -287,6 +299,8 @@ pub struct CoreStats {
     pub migrations: u64,
     /// Threads that wait for the core now.
     pub ready: u32,
+    /// Does one run?
+    pub runs: bool,
     /// How often an interrupt had to wait because the core ran the runtime, how long together and at most, ns, and in which
     /// system call the core was by then, plus 1 (0: none).
     pub put_off: u64,
@@ -332,6 +346,7 @@ impl Core {
                 balanced: 0,
                 wakes: 0,
                 since: 0,
+                counts_at: 0,
                 told: false,
                 told_at: 0,
                 polled: 0,
@@ -463,10 +478,54 @@ pub(crate) fn with_private_of<R>(this: &Core, f: impl FnOnce(&mut Private) -> R)
     f(unsafe { &mut *this.private.get() })
 }
 
+/// The record of a core that isn't over: since when, ns, and does the core sleep? [`None`]: there is none, or the core isn't used.
+fn open_record(core: &Core) -> Option<(u64, bool)> {
+    let since = core.stats.since.load(Ordering::Relaxed);
+    (since != 0 && core.is_online()).then_some((since & !SLEEPS, since & SLEEPS != 0))
+}
+
+/// How long a core was busy and idle until now, ns: what is counted, and the record that isn't over. They never grow less.
+fn times(core: &Core, now: u64) -> [u64; 2] {
+    let s = &core.stats;
+    let counted = [&s.busy_ns, &s.idle_ns].map(|a| a.load(Ordering::Relaxed));
+    // Pairs with the one of who begins a record: none is told twice. One that ends meanwhile may be left out.
+    fence(Ordering::Acquire);
+    let mut times = counted;
+    if let Some((since, sleeps)) = open_record(core) {
+        times[usize::from(sleeps)] += now.saturating_sub(since);
+    }
+    for (time, told) in times.iter_mut().zip(&s.told) {
+        *time = told.fetch_max(*time, Ordering::Relaxed).max(*time);
+    }
+    times
+}
+
+/// The cell's load averages of one, five and fifteen minutes, in units of 1/2048.
+pub fn load_averages() -> [u64; 3] {
+    let now = platform().now();
+    let mut sum = [0; 3];
+    for core in all_cores() {
+        let own = core.stats.averages.each_ref().map(|a| a.load(Ordering::Relaxed));
+        let own = match open_record(core) {
+            Some((since, sleeps)) => {
+                let ready = core.load.load(Ordering::Relaxed) as usize;
+                let active = crate::load::active(now.saturating_sub(since), sleeps, ready);
+                crate::load::after(own, crate::load::counts(since, now), active)
+            }
+            None => own,
+        };
+        for (sum, own) in sum.iter_mut().zip(own) {
+            *sum += own;
+        }
+    }
+    sum
+}
+
 /// A copy of a core's counters.
 pub fn core_stats(n: usize) -> CoreStats {
     let s = &core(n).stats;
     let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
+    let [busy_ns, idle_ns] = times(core(n), platform().now());
     CoreStats {
         switches: get(&s.switches),
         space_switches: get(&s.space_switches),
@@ -474,10 +533,11 @@ pub fn core_stats(n: usize) -> CoreStats {
         polls: get(&s.polls),
         deadlines: get(&s.deadlines),
         interrupts: get(&s.interrupts),
-        idle_ns: get(&s.idle_ns),
-        busy_ns: get(&s.busy_ns),
+        idle_ns,
+        busy_ns,
         migrations: get(&s.migrations),
         ready: core(n).load.load(Ordering::Relaxed),
+        runs: open_record(core(n)).is_some_and(|(_, sleeps)| !sleeps),
         put_off: get(&s.put_off),
         put_off_ns: get(&s.put_off_ns),
         put_off_longest_ns: get(&s.put_off_longest_ns),

@@ -29,6 +29,7 @@ mod extended;
 mod fair;
 #[cfg_attr(feature = "without-books", allow(dead_code, reason = "nobody is told what was used"))]
 pub mod gate;
+mod load;
 mod messages;
 mod online;
 mod polling;
@@ -47,7 +48,7 @@ pub use activity::{
     name_of, runtime_on, set_heir, set_of_cores, used,
 };
 pub use arch::{copy_of, fs_base as thread_pointer, set_fs_base as set_thread_pointer};
-pub use core_state::{CoreStats, core_stats, cores, set_event_handler};
+pub use core_state::{CoreStats, core_stats, cores, load_averages, set_event_handler};
 pub use extended::{capture as capture_extended, detect as detect_extended};
 pub use fair::{IDLE as WEIGHT_IDLE, NORMAL as WEIGHT_NORMAL, weight as weight_of};
 pub use messages::{Labels, for_whom, send, send_for};

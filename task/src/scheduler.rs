@@ -14,8 +14,8 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::activity::{Activity, has_core};
 use crate::core_state::{
-    Core, Mail, Private, all_cores, core, count, handle_event, handle_in_place, make_cores, this_core, usage,
-    with_private, with_private_of,
+    Core, Mail, Private, SLEEPS, all_cores, core, count, handle_event, handle_in_place, make_cores,
+    this_core, usage, with_private, with_private_of,
 };
 use crate::extended::Left;
 use crate::messages;
@@ -24,7 +24,7 @@ use crate::ready::{LEAST, Next, ONE, Policy, Ready, Why};
 use crate::thread::{self, Thread, ThreadRef, current, state};
 use crate::timer::{self, TimerEntry};
 use crate::trace::{self, event};
-use crate::{activity, arch, books, extended, gate};
+use crate::{activity, arch, books, extended, gate, load};
 use atoll_abi::control::{ANY_SPACE, ASLEEP};
 use atoll_abi::core_local::{core_local, pending, state as core_run};
 use atoll_abi::grid::Resource;
@@ -385,7 +385,34 @@ pub fn work_for(activity: Activity) -> Activity {
 /// A record ends here and the next one begins. Value: how long the core was at the one that ends, ns.
 fn begin_record(this: &Core, now: u64) -> u64 {
     this.area.local.unsettled.store(0, Ordering::Release);
-    with_private_of(this, |p| now.saturating_sub(core::mem::replace(&mut p.since, now)))
+    let before = this.stats.since.load(Ordering::Relaxed);
+    this.stats.since.store(now, Ordering::Relaxed);
+    // Whoever sees that the record was counted sees that it is over.
+    fence(Ordering::Release);
+    let (since, counts) =
+        with_private_of(this, |p| (core::mem::replace(&mut p.since, now), now >= p.counts_at));
+    if counts {
+        count_load(this, before, now);
+    }
+    now.saturating_sub(since)
+}
+
+/// A record that began at `before` ([`Stats::since`](crate::core_state::Stats::since)) ends, and it was time to count meanwhile; or it is
+/// the core's first.
+#[cold]
+fn count_load(this: &Core, before: u64, now: u64) {
+    with_private_of(this, |p| p.counts_at = load::next(now));
+    if before == 0 {
+        return;
+    }
+    let (since, sleeps) = (before & !SLEEPS, before & SLEEPS != 0);
+    let counts = load::counts(since, now);
+    let ready = with_private_of(this, |p| p.ready.len());
+    let active = load::active(now.saturating_sub(since), sleeps, ready);
+    let averages = this.stats.averages.each_ref().map(|a| a.load(Ordering::Relaxed));
+    for (average, now) in this.stats.averages.iter().zip(load::after(averages, counts, active)) {
+        average.store(now, Ordering::Relaxed);
+    }
 }
 
 /// Ends the account of the thread that ran.
@@ -552,6 +579,8 @@ fn idle(now: u64) -> u64 {
         if slept_before.is_none() {
             this.area.slept.store(start.saturating_sub(slept_by_now) | ASLEEP, Ordering::Relaxed);
         }
+        // Nothing ends a record between here and the end of the sleep.
+        this.stats.since.store(with_private_of(this, |p| p.since) | SLEEPS, Ordering::Relaxed);
         with_private(|p| platform().park(deadline, &mut p.events));
     } else {
         with_private(|p| platform().poll(&mut p.events));

@@ -65,6 +65,8 @@ pub fn sysinfo(c: &mut Call) -> Result<u64> {
     let m = memory();
     let info = Sysinfo {
         uptime: super::time::uptime().0 as i64,
+        // Of these, one is 1 << 16.
+        loads: atoll_task::load_averages().map(|average| average << 5),
         totalram: m.total(),
         freeram: m.total() - m.used(),
         procs: task_count().min(u16::MAX as usize) as u16,
