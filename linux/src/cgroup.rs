@@ -193,7 +193,8 @@ impl Group {
         u8::from(self.config.as_ref().is_some_and(|c| c.memory.oom_group)).to_string() + "\n"
     }
 
-    fn memory_events(&self) -> String {
+    /// How often it had no memory, had nothing to give back, and was ended for it.
+    pub fn memory_counts(&self) -> [u64; 3] {
         // The cell's are those of all its groups, too.
         let groups = groups().into_iter().map(|(class, _)| class).filter(|_| self.config.is_none());
         let mut sum = [0; 3];
@@ -204,6 +205,11 @@ impl Group {
                 *sum += word.load(Ordering::Relaxed);
             }
         }
+        sum
+    }
+
+    fn memory_events(&self) -> String {
+        let sum = self.memory_counts();
         format!("low 0\nhigh 0\nmax {}\noom {}\noom_kill {}\n", sum[0], sum[1], sum[2])
     }
 

@@ -1854,10 +1854,11 @@ fn vmstat() -> String {
     static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
     let told = |n: usize, now: u64| TOLD[n].fetch_max(now, Ordering::Relaxed).max(now);
     let [read, stored] = all.stored;
+    let killed = Group::of(ROOT).map_or(0, |all| all.memory_counts()[2]);
     let (faults, read, stored) = (told(0, all.faults), told(1, read >> 10), told(2, stored >> 10));
     format!(
         "nr_free_pages {free}\nnr_file_pages {files}\nnr_shmem {shared}\npgpgin {read}\npgpgout {stored}\npswpin 0\npswpout 0\n\
-         pgfault {faults}\npgmajfault 0\n",
+         pgfault {faults}\npgmajfault 0\noom_kill {killed}\n",
         files = cached + shared,
     )
 }
@@ -1985,23 +1986,6 @@ fn loadavg() -> String {
     let last = all_processes().last().map_or(1, |p| p.pid);
     let _ = writeln!(out, "{}/{} {last}", runnable(), task_count());
     out
-}
-
-/// The cell has no disks and no swap, and what is done at the host is not counted here.
-fn vmstat() -> String {
-    let m = memory();
-    let rows = [
-        ("nr_free_pages", (m.total() - m.used()) / PAGE),
-        ("pgpgin", 0),
-        ("pgpgout", 0),
-        ("pswpin", 0),
-        ("pswpout", 0),
-        // Counted for each thread, not for all.
-        ("pgfault", 0),
-        ("pgmajfault", 0),
-        ("oom_kill", 0),
-    ];
-    rows.iter().map(|(name, n)| format!("{name} {n}\n")).collect()
 }
 
 fn version() -> String {
@@ -2334,6 +2318,11 @@ pub fn sys_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     t.add("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", text!("0\n"));
     t.add("fs/cgroup", Body::Dir);
     t.add("block", Body::Dir);
+    t.add("dev/block", Body::Dir);
+    t.add("dev/char", Body::Dir);
+    t.add("class/power_supply", Body::Dir);
+    t.add("devices/system/clocksource/clocksource0/available_clocksource", text!("tsc\n"));
+    t.add("devices/system/clocksource/clocksource0/current_clocksource", text!("tsc\n"));
     t.add("class/net", Body::Interfaces(Interfaces::Links));
     t.add(VIRTUAL_INTERFACES, Body::Interfaces(Interfaces::Virtual));
     t.add(DEVICES_OF_HOST, Body::Interfaces(Interfaces::Devices));

@@ -20,6 +20,7 @@ use linux_raw_sys::net;
 
 use crate::address::Address;
 use crate::handle::{Datagram, DatagramHandle, Handle, Shutdown};
+use crate::unix::{Options, is_switch};
 
 /// Message types (linux/netlink.h, linux/rtnetlink.h).
 mod kind {
@@ -120,6 +121,8 @@ pub struct RouteSocket {
     pid: u32,
     state: Mutex<State>,
     queue: WaitQueue,
+    /// As every socket has them; nothing follows from them.
+    options: Options,
 }
 
 /// Numbers that are in use.
@@ -148,7 +151,13 @@ impl RouteSocket {
     /// One of a process.
     pub fn new(protocol: Protocol, pid: u32) -> Arc<RouteSocket> {
         let state = State { port: None, groups: 0, strict: false, answers: VecDeque::new() };
-        Arc::new(RouteSocket { protocol, pid, state: Mutex::new(state), queue: WaitQueue::new() })
+        Arc::new(RouteSocket {
+            protocol,
+            pid,
+            state: Mutex::new(state),
+            queue: WaitQueue::new(),
+            options: Options::default(),
+        })
     }
 
     /// Has a number from now on: this one, or with 0 any. EADDRINUSE.
@@ -297,6 +306,7 @@ impl Handle for RouteSocket {
     fn get_option(&self, level: u32, name: u32, value: &mut [u8]) -> Result<usize> {
         let number: u32 = match (level, name) {
             (net::SOL_SOCKET, net::SO_RCVBUF | net::SO_SNDBUF) => 212_992,
+            (net::SOL_SOCKET, name) if is_switch(name) => self.options.has(name).into(),
             (net::SOL_NETLINK, NETLINK_GET_STRICT_CHK) => self.state.lock().strict.into(),
             _ => return Err(Errno::ENOPROTOOPT),
         };
@@ -309,6 +319,10 @@ impl Handle for RouteSocket {
         let number = || value.get(..4)?.try_into().ok().map(u32::from_ne_bytes);
         match (level, name) {
             (net::SOL_SOCKET, net::SO_RCVBUF | net::SO_SNDBUF) => Ok(()),
+            (net::SOL_SOCKET, name) if is_switch(name) => {
+                self.options.put(name, number().ok_or(Errno::EINVAL)? != 0);
+                Ok(())
+            }
             (net::SOL_NETLINK, NETLINK_GET_STRICT_CHK) => {
                 self.state.lock().strict = number().ok_or(Errno::EINVAL)? != 0;
                 Ok(())

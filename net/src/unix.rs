@@ -190,6 +190,20 @@ pub struct Options {
     pub linger: AtomicU32,
 }
 
+/// Is this an option of every socket that is on or off, and no more?
+pub fn is_switch(name: u32) -> bool {
+    matches!(
+        name,
+        net::SO_REUSEADDR
+            | net::SO_DONTROUTE
+            | net::SO_BROADCAST
+            | net::SO_KEEPALIVE
+            | net::SO_OOBINLINE
+            | net::SO_TIMESTAMP_OLD
+            | net::SO_TIMESTAMPNS_OLD
+    )
+}
+
 impl Options {
     /// Is this one, whose number is below 64, set?
     pub fn has(&self, name: u32) -> bool {

@@ -100,6 +100,13 @@ static void by_hand(void)
 	V(socket(AF_NETLINK, SOCK_STREAM, NETLINK_ROUTE));
 	int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	struct sockaddr_nl at = { .nl_family = AF_NETLINK }, me;
+	// Options of every socket can be set, though nothing follows from them.
+	int one = 1, told = -1;
+	socklen_t length = sizeof told;
+	V(setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one));
+	V(getsockopt(s, SOL_SOCKET, SO_REUSEADDR, &told, &length));
+	P(told);
+	V(setsockopt(s, SOL_SOCKET, SO_KEEPALIVE, &one, 3));
 	socklen_t len = sizeof me;
 	V(s < 0);
 	V(bind(s, (struct sockaddr *)&at, sizeof at));

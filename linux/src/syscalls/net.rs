@@ -19,7 +19,7 @@ use atoll_mem::user;
 use atoll_net::address::ADDRESS_MAX;
 use atoll_net::host::HostSocket;
 use atoll_net::route::{Protocol, RouteSocket, ask_interface, list_interfaces};
-use atoll_net::unix::{self, Ancillary, Credentials, Kind, UnixSocket};
+use atoll_net::unix::{self, Ancillary, Credentials, Kind, UnixSocket, is_switch};
 use atoll_net::{Address, Shutdown};
 use atoll_sync::Mutex;
 use hashbrown::HashMap;
@@ -780,20 +780,6 @@ fn put_option(c: &Call, value: &[u8]) -> Result<u64> {
     let n = value.len().min(room as usize);
     user::write(c.arg(3), &value[..n])?;
     put(c.arg(4), &(n as u32)).map(|()| 0)
-}
-
-/// Options that a Unix socket keeps as they are set, on or off.
-fn is_switch(name: u32) -> bool {
-    matches!(
-        name,
-        net::SO_REUSEADDR
-            | net::SO_DONTROUTE
-            | net::SO_BROADCAST
-            | net::SO_KEEPALIVE
-            | net::SO_OOBINLINE
-            | net::SO_TIMESTAMP_OLD
-            | net::SO_TIMESTAMPNS_OLD
-    )
 }
 
 /// `getsockopt(2)`.
