@@ -299,6 +299,8 @@ fn made(line: &str) -> Option<(String, BTreeSet<String>)> {
             }
             let flag = word.contains('_')
                 && word.starts_with(|c: char| c.is_ascii_uppercase())
+                // Of one that it doesn't know strace says so.
+                && !word.ends_with('_')
                 && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
                 && (name.starts_with("mknod") || !TOLD.iter().any(|t| word.starts_with(t)));
             if flag {
