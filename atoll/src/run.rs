@@ -719,7 +719,7 @@ fn boot_config(
         seed,
         limits: signals::limits(),
         grid,
-        max_files: signals::raise_file_limits(),
+        max_files: signals::raise_file_limit(),
         verbose: o.verbose,
         lazy_unmap: o.lazy_unmap,
         keep_code: o.keep_code,
@@ -1180,20 +1180,15 @@ pub mod signals {
             .collect()
     }
 
-    /// Lets this process and the cell have as many descriptors as the host allows, and files as long: the cell's memory is one. The
-    /// program has the limits that it was given. Value: descriptors.
-    pub fn raise_file_limits() -> u32 {
-        let raise = |which| {
-            let mut l = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
-            // SAFETY: a structure for the host to fill and to read.
-            unsafe {
-                libc::getrlimit(which, &raw mut l);
-                l.rlim_cur = l.rlim_max;
-                libc::setrlimit(which, &raw const l);
-            }
-            l.rlim_cur
-        };
-        raise(libc::RLIMIT_FSIZE);
-        raise(libc::RLIMIT_NOFILE).min(u64::from(u32::MAX)) as u32
+    /// Lets this process and the cell have as many descriptors as the host allows.
+    pub fn raise_file_limit() -> u32 {
+        let mut l = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+        // SAFETY: a structure for the host to fill and to read.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut l);
+            l.rlim_cur = l.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const l);
+        }
+        l.rlim_cur.min(u64::from(u32::MAX)) as u32
     }
 }

@@ -669,8 +669,11 @@ fn take_space() -> Result<u32> {
         }
         match state.load(Ordering::Acquire) {
             space_state::READY => return Ok(id),
-            // The slot may be tried again.
-            space_state::FAILED => state.store(space_state::FREE, Ordering::Release),
+            // The slot may be tried again, but nothing ahead of need where there may be no more processes: it would go on so for ever.
+            space_state::FAILED => {
+                state.store(space_state::FREE, Ordering::Release);
+                SPARES.lock().ahead = 0;
+            }
             _ => {}
         }
         if asked.is_none() {

@@ -3,11 +3,13 @@
 //! there is no network at all it is down.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use atoll_abi::service::NET_ATTRIBUTES;
-use atoll_abi::{Errno, Result};
+use atoll_abi::{Errno, Result, platform};
 use atoll_net::route;
+use atoll_sync::Mutex;
 
 use crate::syscalls::net::can_ask_network;
 
@@ -41,6 +43,7 @@ const LOOPBACK_UP: [(&str, &str); 4] =
 const LOOPBACK_DOWN: [(&str, &str); 2] = [("flags", "0x8"), ("operstate", "down")];
 
 /// An interface.
+#[derive(Clone)]
 pub struct Interface {
     /// Its number.
     pub number: u32,
@@ -52,8 +55,24 @@ pub struct Interface {
     is_told: bool,
 }
 
-/// Those that there are.
-pub fn all() -> Vec<Interface> {
+/// Those that there are. Who reads of all of them asks often: what was said is believed for a moment.
+pub fn all() -> Arc<[Interface]> {
+    static LAST: Mutex<(u64, Option<Arc<[Interface]>>)> = Mutex::new((0, None));
+    let now = platform().now();
+    if let (until, Some(last)) = &*LAST.lock()
+        && now < *until
+    {
+        return last.clone();
+    }
+    let all: Arc<[Interface]> = ask().into();
+    *LAST.lock() = (now + BELIEVED, Some(all.clone()));
+    all
+}
+
+/// For how long, ns.
+const BELIEVED: u64 = 20_000_000;
+
+fn ask() -> Vec<Interface> {
     let told = if can_ask_network() { route::interfaces() } else { Err(Errno::ENOENT) };
     let Ok(text) = told else {
         return alloc::vec![Interface { number: 1, is_virtual: true, name: "lo".into(), is_told: false }];
@@ -70,7 +89,7 @@ pub fn all() -> Vec<Interface> {
 
 /// The one with a number. ENOENT.
 pub fn find(number: u32) -> Result<Interface> {
-    all().into_iter().find(|i| i.number == number).ok_or(Errno::ENOENT)
+    all().iter().find(|i| i.number == number).cloned().ok_or(Errno::ENOENT)
 }
 
 /// What [`NET_ATTRIBUTES`]`[attribute]` of one says. What can't be told of it, as the speed of the loopback, is an error.

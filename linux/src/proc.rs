@@ -238,8 +238,9 @@ const DEVICES_OF_HOST: &str = "devices/host/net";
 
 /// What a directory of interfaces holds.
 fn held(which: Interfaces) -> impl Iterator<Item = (Interface, Of)> {
-    let all = interfaces::all().into_iter();
-    all.filter(move |i| which == Interfaces::Links || which == place_of(i).0)
+    let all: Vec<Interface> = interfaces::all().iter().cloned().collect();
+    all.into_iter()
+        .filter(move |i| which == Interfaces::Links || which == place_of(i).0)
         .map(move |i| (i, if which == Interfaces::Links { Of::Link } else { Of::All }))
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,6 +15,8 @@ use atoll_abi::layout::{
     table_blocks,
 };
 use atoll_abi::start::{FILTER_MAX, START, Start};
+
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::cores::{Counts, Cpus};
 use crate::extents::Extents;
@@ -162,10 +164,9 @@ fn pair() -> std::io::Result<[OwnedFd; 2]> {
     Ok([ours, theirs])
 }
 
-/// May root make namespaces? In a container it often may not.
-fn may_administer() -> bool {
-    use rustix::thread::{CapabilitySet, capabilities};
-    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::SYS_ADMIN))
+/// Has this process these capabilities?
+fn may(do_that: CapabilitySet) -> bool {
+    capabilities(None).is_ok_and(|has| has.effective.contains(do_that))
 }
 
 /// Makes an ordinary user root of a namespace of its own, so that the rest is possible.
@@ -203,7 +204,14 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let mut without = Without::default();
     // SAFETY: reads an id.
     let root = unsafe { libc::geteuid() } == 0;
-    let mut privileged = if root { may_administer() } else { own_user_namespace() };
+    if root && !may(CapabilitySet::SETUID | CapabilitySet::SETGID) {
+        return Err(Error::new(
+            "root has no CAP_SETUID or no CAP_SETGID here, without which a cell would stay root: give its container both, or start it as an \
+             ordinary user",
+        ));
+    }
+    // In a container root often may not make namespaces.
+    let mut privileged = if root { may(CapabilitySet::SYS_ADMIN) } else { own_user_namespace() };
     if config.network == Policy::None {
         if privileged && own_network().is_ok() {
             config.network = Policy::Loopback;
@@ -307,7 +315,8 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     // A cell that logs faster than we read loses lines, not time.
     rustix::fs::fcntl_setfl(&log_write, rustix::fs::OFlags::NONBLOCK)
         .map_err(|e| failed("pipe")(e.into()))?;
-    d.log_fd.store(log_write.as_raw_fd(), Ordering::Relaxed);
+    let log = log_write.as_raw_fd();
+    d.log_fd.store(log, Ordering::Relaxed);
     keep.push(log_write);
     let memory_fd = OwnedFd::from(extents.try_clone().map_err(failed("dup"))?);
     let memory_number = memory_fd.as_raw_fd();
@@ -336,6 +345,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         mount: mount.as_ref().filter(|_| privileged),
         cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
         privileged,
+        log,
     };
     let mut first = -1;
     let mut begin = |namespaces: i32| {
@@ -358,7 +368,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let pid = begun.map_err(failed("starting the cell's first process"))?;
     if pid == 0 {
         let e = child.run();
-        crate::say!("atoll: {e}");
+        child.say(&e.to_string());
         // SAFETY: ends the child.
         unsafe { libc::_exit(125) };
     }
@@ -620,6 +630,8 @@ struct First<'a> {
     mount: Option<&'a OwnedFd>,
     cpus: Option<&'a [usize]>,
     privileged: bool,
+    /// Where it says what is wrong.
+    log: RawFd,
 }
 
 impl First<'_> {
@@ -632,6 +644,13 @@ impl First<'_> {
         }
     }
 
+    /// Says something where what the cell says goes: this process's own descriptors are closed.
+    fn say(&self, what: &str) {
+        let line = format!("{what}\n");
+        // SAFETY: a valid buffer. Who can't be told isn't.
+        unsafe { libc::write(self.log, line.as_ptr().cast(), line.len()) };
+    }
+
     fn prepare(&self) -> Result<u64> {
         let failed = |what: &'static str| move |e: std::io::Error| Error::with(what, e);
         leave_foreground();
@@ -642,7 +661,15 @@ impl First<'_> {
         }
         let leaving = Leaving::new();
         if self.privileged {
-            empty_root(self.mount, leaving).map_err(failed("an empty root directory for the cell"))?;
+            match empty_root(self.mount, leaving) {
+                // A container may have the right to make namespaces, and be kept from mounting all the same.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EACCES)) => {
+                    self.say(
+                        "this host does not allow an empty root directory (mount(2)): the cell runs without",
+                    );
+                }
+                done => done.map_err(failed("an empty root directory for the cell"))?,
+            }
         }
         if self.starting.is_some() {
             confine::landlock();

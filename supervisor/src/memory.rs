@@ -19,9 +19,17 @@ fn cstring(s: &str) -> CString {
     CString::new(s).expect("names here have no zero byte")
 }
 
-/// Makes a new file of memory so many bytes long.
+/// Makes a file of memory so many bytes long. A soft limit of file sizes is for what programs write (RLIMIT_FSIZE).
 fn set_length(file: &File, size: u64) -> io::Result<()> {
-    file.set_len(size).map_err(|e| match e.raw_os_error() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Fsize);
+    let is_raised = limit.current != limit.maximum
+        && setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit }).is_ok();
+    let done = file.set_len(size);
+    if is_raised {
+        setrlimit(Resource::Fsize, limit)?;
+    }
+    done.map_err(|e| match e.raw_os_error() {
         Some(libc::EFBIG) => {
             io::Error::other("no file may be as long as it: start it with a larger hard limit (ulimit -Hf)")
         }
@@ -211,9 +219,9 @@ impl Mapping {
         if size < before {
             self.there.store(size, Ordering::SeqCst);
             self.replace(size, before, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-            file.set_len(size)
+            set_length(file, size)
         } else if size > before {
-            file.set_len(size)?;
+            set_length(file, size)?;
             self.replace(before, size, libc::MAP_SHARED, file.as_raw_fd())?;
             self.there.store(size, Ordering::SeqCst);
             Ok(())

@@ -70,6 +70,8 @@ pub struct HostMount {
     file: Option<CString>,
     /// Refuse changes.
     read_only: bool,
+    /// The directory, to have all of its file system flushed, which any program may ask for: opened before anything is done for one.
+    whole: Option<OwnedFd>,
     /// The device of the directory's file system, if files of that may be looked at. While the directory is open, no other has that number.
     device: Option<u64>,
     /// Nobody changes that file system but this machine, so attributes are as they are, before a file is opened as well as after that.
@@ -82,7 +84,16 @@ impl HostMount {
         let kind = check_file_system(root.as_raw_fd());
         let device = kind.and_then(|_| attributes(root.as_raw_fd())).ok();
         let local = kind.is_ok_and(|kind| LOCAL.contains(&kind));
-        HostMount { root, file: None, read_only, device: device.map(|(attr, _)| attr.dev), local }
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let whole = (!read_only).then(|| {
+            // SAFETY: a name, and a new descriptor.
+            unsafe {
+                let fd = check(libc::openat(root.as_raw_fd(), c".".as_ptr(), flags) as i64).ok()?;
+                Some(OwnedFd::from_raw_fd(fd as RawFd))
+            }
+        });
+        let device = device.map(|(attr, _)| attr.dev);
+        HostMount { root, file: None, read_only, whole: whole.flatten(), device, local }
     }
 
     /// A file of a directory, by its name there.
@@ -702,14 +713,9 @@ impl Server {
             }
             Op::Sync if r.arg[1] == 2 => {
                 let m = self.writable(r.arg[0])?;
-                let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-                // SAFETY: a name, and a new descriptor.
-                let fd = unsafe {
-                    let fd = check(libc::openat(m.root.as_raw_fd(), c".".as_ptr(), flags) as i64)?;
-                    OwnedFd::from_raw_fd(fd as RawFd)
-                };
+                let whole = m.whole.as_ref().ok_or(Errno::EACCES)?;
                 // SAFETY: no memory is involved.
-                check(unsafe { libc::syncfs(fd.as_raw_fd()) } as i64)?;
+                check(unsafe { libc::syncfs(whole.as_raw_fd()) } as i64)?;
                 Reply::value(0)
             }
             Op::Sync => {

@@ -212,6 +212,10 @@ fn interface(server: &Server, r: &Request) -> Outcome {
         let text = match command {
             NET_TABLE => {
                 let table = NET_TABLES.get(r.arg[1] as usize).ok_or(Errno::ENOENT)?;
+                // These are of the machine as a whole.
+                if server.network != Policy::Host && (table.starts_with("sock") || *table == "softnet_stat") {
+                    return Err(Errno::ENOENT);
+                }
                 std::fs::read(format!("/proc/self/net/{table}")).map_err(|_| Errno::ENOENT)?
             }
             NET_LIST => list_of_interfaces().map_err(errno_of)?.into_bytes(),

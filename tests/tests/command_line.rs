@@ -255,6 +255,27 @@ fn no_thread_to_be_had() -> Done {
             return Err(format!("{most} processes: status {status}, hung: {hung}: {stderr}").into());
         }
     }
+    // A program that forks as long as it can is told when it can't.
+    let forks = "import os, time\n\
+                 n = 0\n\
+                 try:\n \
+                  while n < 1000:\n  \
+                   os.fork() or (time.sleep(60), os._exit(0))\n  \
+                   n += 1\n\
+                 except BlockingIOError: print('no more')";
+    for most in [26, 30, 36] {
+        let limit =
+            format!("ulimit -u {most}; exec setpriv --reuid {USER} --regid {USER} --clear-groups \"$@\"");
+        let mut command = Command::new("/bin/bash");
+        command.args(["-c", &limit, "bash"]).arg(atoll());
+        command.args(["run", "--cores", "1", "--", "python3", "-c", forks]).env("HOME", "/nonexistent");
+        let Outcome { status, stdout, stderr, hung } = run(command, Duration::from_secs(60))?;
+        if hung || !matches!(status, 125 | 126) && stdout != "no more\n" {
+            return Err(
+                format!("forks, {most} processes: status {status}, hung: {hung}: {stdout}{stderr}").into()
+            );
+        }
+    }
     // The limit doesn't hold for root's supervisor, but for the cell's own process.
     let mut command = Command::new("/bin/bash");
     command
@@ -268,7 +289,8 @@ fn no_thread_to_be_had() -> Done {
     Ok(())
 }
 
-/// Root in a container may not make namespaces, as a rule: a cell goes without, and says so.
+/// Root in a container may not make namespaces, as a rule: a cell goes without, and says so. Root that can't become anybody else starts
+/// none.
 fn root_in_a_container() -> Done {
     if !is_root() {
         return Ok(());
@@ -277,12 +299,13 @@ fn root_in_a_container() -> Done {
     const HAS: &str = "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw \
                        sys_chroot mknod audit_write setfcap";
     let some = HAS.split(' ').fold(String::from("-all"), |all, one| all + ",+" + one);
-    for has in [&some[..], "-all"] {
+    for (has, works) in [(&some[..], true), ("-all", false)] {
         let mut command = Command::new("setpriv");
         command.args([&format!("--bounding-set={has}"), "--inh-caps=-all"]).arg(atoll());
         command.args(["run", "--", "sh", "-c", "id -u; echo x | cat > /tmp/x; cat /tmp/x"]);
         let Outcome { status, stdout, stderr, .. } = run(command, Duration::from_secs(60))?;
-        if status != 0 || stdout != "0\nx\n" || !stderr.contains("namespaces of its own") {
+        let (wanted, said) = if works { (0, "namespaces of its own") } else { (125, "CAP_SETUID") };
+        if status != wanted || works != (stdout == "0\nx\n") || !stderr.contains(said) {
             return Err(format!("with {has}: status {status}: {stdout}{stderr}").into());
         }
     }

@@ -180,8 +180,7 @@ impl Pids {
             self.0[n] = 0;
             let state = &control().space_states[n];
             // Who asks for a process is told that there is none; the cell goes on without it.
-            let by_itself = status == 1 << 8;
-            if state.load(Ordering::Acquire) == state::CREATING && (n != 0 || by_itself) {
+            if state.load(Ordering::Acquire) == state::CREATING && status == NO_THREAD << 8 {
                 failed(n, None);
                 continue;
             }
@@ -206,6 +205,9 @@ impl Pids {
         }
     }
 }
+
+/// With what the process of a space ends for which there is no thread.
+const NO_THREAD: i32 = 3;
 
 /// A space could not be made, by this error of the host's, or because there were no threads for it. Who asked for it hears of that; for
 /// the first one that is everybody.
@@ -267,7 +269,7 @@ fn space_main(space: u32) -> ! {
         let tid = unsafe { clone_thread_raw(u64::from(THREAD), area(core) + LOOP_STACK, core as u64) };
         if tid < 0 {
             // SAFETY: ends this process.
-            unsafe { call!(sys::EXIT_GROUP, 1) };
+            unsafe { call!(sys::EXIT_GROUP, NO_THREAD) };
         }
     }
     prepare_thread(0);
