@@ -75,8 +75,7 @@ const PARTS: &[Part] = &[
         ])?;
         cases("nucleus")?;
         cases("nucleus_disk")?;
-        // A machine that waits for its disk or its clock needs no processor.
-        cases_with("nucleus_cases", &["--test-threads", "3"])?;
+        cases("nucleus_cases")?;
         cases("nucleus_devices")?;
         cases("nucleus_servers")
     }),
