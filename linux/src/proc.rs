@@ -402,34 +402,24 @@ impl Node {
                 if self.kind() == FileType::Directory {
                     return Err(Errno::EISDIR);
                 }
-                if PID_NAMES[n - RAW] == "cmdline" {
-                    return Ok(task_of(pid, 0).map_or(Vec::new(), |(p, t)| command_line(&p, &t)));
-                }
-                if PID_NAMES[n - RAW] == "environ"
-                    && let Ok((p, t)) = task_of(pid, 0)
-                {
-                    return environment(&p, &t);
-                }
-                let image = p.image.lock();
-                let is_memory = matches!(PID_NAMES[n - RAW], "environ" | "auxv");
-                // Who has ended has no memory any more in which they would be.
-                if is_memory && p.zombie().is_some() {
-                    return Ok(Vec::new());
-                }
-                Ok(match PID_NAMES[n - RAW] {
-                    "environ" => image.environ.clone(),
-                    "auxv" => image.auxv.clone(),
+                // Who has ended has no memory any more in which these would be.
+                let in_memory = |text: fn(&Process, &Task) -> Result<Vec<u8>>| {
+                    task_of(pid, 0).map_or(Ok(Vec::new()), |(p, t)| text(&p, &t))
+                };
+                match PID_NAMES[n - RAW] {
+                    "cmdline" => in_memory(command_line),
+                    "environ" => in_memory(environment),
+                    "auxv" => in_memory(|p, _| Ok(p.image.lock().auxv.clone())),
                     _ => {
-                        drop(image);
                         let mut name = match task_of(pid, tid) {
                             Ok((_, t)) => t.name(),
                             Err(_) if p.zombie().is_some() => p.name_at_end(),
                             Err(e) => return Err(e),
                         };
                         name.push(b'\n');
-                        name
+                        Ok(name)
                     }
-                })
+                }
             }
             What::PidFile(pid, tid, n) => {
                 // A zombie has no task, but it still has a state to tell.
@@ -439,11 +429,7 @@ impl Node {
                     (PidText::OfProcess(text), _) => Ok(text(&p).into_bytes()),
                     (PidText::Used(text), Ok((_, t))) if tid != 0 => Ok(text(&t.used()).into_bytes()),
                     (PidText::Used(_), _) if tid != 0 => Err(Errno::ESRCH),
-                    (PidText::Used(text), _) => {
-                        let mut used = p.used();
-                        used.add(*p.child_usage.lock());
-                        Ok(text(&used).into_bytes())
-                    }
+                    (PidText::Used(text), _) => Ok(text(&p.used_with_children()).into_bytes()),
                     // Linux lets nobody read another's without the right to set it.
                     (_, Ok((p, _))) if file.name == "timerslack_ns" && !may_slow(&p) => Err(Errno::EPERM),
                     (PidText::Named(text), Ok((p, t))) => Ok(text(&p, &t)),
@@ -1229,28 +1215,30 @@ fn stat(p: &Arc<Process>, t: &Arc<Task>) -> Vec<u8> {
 
 /// A program's arguments as they are now: it may have written a title over them, and on over its environment
 /// (`setproctitle(3)`).
-fn command_line(p: &Process, t: &Task) -> Vec<u8> {
+fn command_line(p: &Process, t: &Task) -> Result<Vec<u8>> {
     let image = p.image.lock();
     let [_, start, end, _, all] = image.ranges;
     if all == 0 {
         // They aren't in its memory yet.
-        return image.cmdline.clone();
+        return Ok(image.cmdline.clone());
     }
     drop(image);
-    let read = |to: u64| {
-        let mut text = alloc::vec![0; to.saturating_sub(start) as usize];
-        let n = t.space.share().memory.look_at(start, &mut text);
-        text.truncate(n);
-        text
-    };
-    let text = read(end);
+    let text = text_at(t, start, end)?;
     if text.last().is_none_or(|last| *last == 0) {
-        return text;
+        return Ok(text);
     }
-    let mut text = read(all.min(start + PAGE));
+    let mut text = text_at(t, start, all.min(start + PAGE))?;
     let first = text.iter().position(|byte| *byte == 0);
     text.truncate(first.map_or(text.len(), |at| at + 1));
-    text
+    Ok(text)
+}
+
+/// What is in a program's memory from one address to another, as far as there is any.
+fn text_at(t: &Task, from: u64, to: u64) -> Result<Vec<u8>> {
+    let mut text = atoll_mem::buffer(to.saturating_sub(from) as usize)?;
+    let n = t.space.share().memory.look_at(from, &mut text);
+    text.truncate(n);
+    Ok(text)
 }
 
 /// A program's environment as it is now.
@@ -1262,10 +1250,7 @@ fn environment(p: &Process, t: &Task) -> Result<Vec<u8>> {
         return Ok(image.environ.clone());
     }
     drop(image);
-    let mut text = atoll_mem::buffer(end.saturating_sub(start) as usize)?;
-    let n = t.space.share().memory.look_at(start, &mut text);
-    text.truncate(n);
-    Ok(text)
+    text_at(t, start, end)
 }
 
 /// How many open files there are, of how many (proc_sys_fs(5)).
@@ -1844,13 +1829,8 @@ fn vmstat() -> String {
     let pages = |bytes: u64| bytes / PAGE;
     let (free, shared) = (pages(m.total() - m.used()), pages(atoll_fs::tmp::held()));
     let cached = pages(atoll_fs::host::cached(&|_| true));
-    let of = |p: &Arc<Process>| {
-        let mut used = p.used();
-        used.add(*p.child_usage.lock());
-        used
-    };
     let mut all = Usage::default();
-    all_processes().iter().for_each(|p| all.add(of(p)));
+    all_processes().iter().for_each(|p| all.add(p.used_with_children()));
     // Of those for whom nobody waited no more is known: what was told once stays.
     static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
     let told = |n: usize, now: u64| TOLD[n].fetch_max(now, Ordering::Relaxed).max(now);

@@ -917,7 +917,14 @@ impl Process {
         sum
     }
 
-    /// The same, where neither the program's part of the time nor the runtime's is less than it was told before.
+    /// The same, and what the children used that it has waited for.
+    pub fn used_with_children(&self) -> Usage {
+        let mut used = self.used();
+        used.add(*self.child_usage.lock());
+        used
+    }
+
+    /// What it used itself, where neither the program's part of the time nor the runtime's is less than it was told before.
     pub fn divided(&self) -> Usage {
         self.division.of(self.used())
     }

@@ -38,8 +38,8 @@ const HEADER: usize = 16;
 /// The most that one question may be long, and how long an answer, bytes.
 const QUESTION: usize = 8 << 10;
 const ANSWER_FIRST: usize = 32 << 10;
-/// Attributes are shorter.
-const PAGE: usize = 4096;
+/// No attribute in sysfs is longer.
+const ATTRIBUTE: usize = 4096;
 const ANSWER_MOST: usize = 1 << 20;
 /// Messages are put together to datagrams of up to so many bytes: who asks has at least a page for them.
 const DATAGRAM: usize = 4096;
@@ -437,7 +437,7 @@ pub fn attribute(of: &[u8], number: usize) -> Result<Vec<u8>> {
 
 fn text(command: u64, number: usize, of: &[u8]) -> Result<Vec<u8>> {
     let of = Vec::from(of);
-    let mut room = if command == NET_ATTRIBUTE { PAGE } else { ANSWER_FIRST };
+    let mut room = if command == NET_ATTRIBUTE { ATTRIBUTE } else { ANSWER_FIRST };
     loop {
         let mut text = buffer(room)?;
         let mut r = Request::new(Op::Interface);
