@@ -139,6 +139,9 @@ pub enum Op {
     /// The first program has been stopped by signal `arg[0]`, and whoever started the cell is to see that: the supervisor stops, as far as
     /// somebody can continue it, and answers when it goes on. Value: 0.
     Stop,
+    /// Copies [`Request::len`] bytes of handle `arg[0]` from `arg[1]` on to handle `arg[2]` at `arg[3]` (`copy_file_range(2)`): EXDEV,
+    /// EOPNOTSUPP where the host can't do that. Value: bytes, fewer at the end of the one, or where the other takes no more.
+    CopyRange,
 }
 
 /// Tables of /proc/net that a cell can read.
@@ -271,7 +274,8 @@ impl Op {
             | Op::ExtendedAttr
             | Op::StreamSeek
             | Op::Lock
-            | Op::Create => Some(Resource::DeviceWrite),
+            | Op::Create
+            | Op::CopyRange => Some(Resource::DeviceWrite),
         }
     }
 
@@ -291,7 +295,7 @@ impl Op {
     }
 
     /// All of them, in order of their numbers.
-    pub const ALL: [Op; 40] = [
+    pub const ALL: [Op; 41] = [
         Op::Nop,
         Op::Stat,
         Op::ReadDir,
@@ -332,6 +336,7 @@ impl Op {
         Op::Interface,
         Op::Create,
         Op::Stop,
+        Op::CopyRange,
     ];
 
     /// The operation with this number.
@@ -362,8 +367,10 @@ pub struct Request {
     pub b: Extent,
     /// Third buffer, for what a change has made of the tree.
     pub c: Extent,
+    /// How many bytes it is about, where neither an argument nor a buffer says that.
+    pub len: u64,
     /// Room for later; 0.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 impl Request {
@@ -435,7 +442,8 @@ impl Request {
             a: Extent::default(),
             b: Extent::default(),
             c: Extent::default(),
-            reserved: [0; 3],
+            len: 0,
+            reserved: [0; 2],
         }
     }
 }

@@ -82,10 +82,18 @@ const IDLE_AT_ONCE: usize = 64;
 const _: () = assert!(IDLE_AT_ONCE <= RELEASED_MAX);
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
-/// Of a file that is read in order so much stays cached: a part of the cell's memory, and bytes at least. What is longer would only drive out what
+/// Copies of at least so many bytes are left to the host, in pieces of so many: what they take in the cell is a message each.
+const COPY_LEAST: u64 = 64 << 10;
+const COPY_PIECE: u64 = 4 << 20;
+/// Of a file that is read in order again so much stays cached: a part of the cell's memory, and bytes at least. What is longer would only drive out what
 /// is used again, and take memory that was never used.
 const IN_ORDER_PART: u64 = 16;
 const IN_ORDER_LEAST: u64 = 4 << 20;
+/// Of one that is read in order for the first time, or written, so much at most: more than can be dirty. It takes longer to take memory
+/// into use than to ask the host again. What was written goes in pieces of so much.
+const KEPT_AT_FIRST: u64 = 64 << 20;
+const _: () = assert!(KEPT_AT_FIRST >= 2 * DIRTY_MAX * PAGE);
+const GOES_AT_ONCE: u64 = 4 << 20;
 /// When caches had no memory to give they aren't asked again for so long, ns.
 const IN_VAIN: u64 = 10_000_000;
 /// Names that were not there after which a directory's names are asked for all at once: at least
@@ -272,6 +280,10 @@ struct State {
     shown: bool,
     /// What has been brought in in order lately, as far as it is still here: from where in the file to where.
     in_order: (u64, u64),
+    /// So far it had been read in order when that was not kept.
+    read_before: u64,
+    /// The same as `in_order` of what programs have written.
+    in_order_written: (u64, u64),
 }
 
 impl State {
@@ -537,6 +549,8 @@ impl HostFs {
                 through: false,
                 shown: false,
                 in_order: (0, 0),
+                read_before: 0,
+                in_order_written: (0, 0),
             }),
             flushed: WaitQueue::new(),
             plan: Mutex::new(None),
@@ -2092,7 +2106,8 @@ impl HostFile {
         if s.handle.is_none() {
             s.chunks.clear();
             (s.written, s.appended, s.dirty_since) = (None, None, 0);
-            (s.size, s.attr, s.in_order) = (attr.size, *attr, (0, 0));
+            (s.size, s.attr) = (attr.size, *attr);
+            (s.in_order, s.read_before, s.in_order_written) = ((0, 0), 0, (0, 0));
             (s.direct, s.shown, s.through) = (false, false, false);
             // What that one lost is nothing to those who have this one.
             self.errors.forget();
@@ -2268,13 +2283,10 @@ impl HostFile {
         s.chunks.filled(start, len);
         let from = if s.in_order.1 == start { s.in_order.0 } else { start };
         s.in_order = (from, start + len);
-        // The host has it cached, too, and a read of that costs little more than one of what is here.
-        let is_cheap =
-            h.fd.is_some() && platform().host().is_some() && !gate::stands_before(Resource::DeviceRead);
-        let passed = (start + len).saturating_sub((memory().total() / IN_ORDER_PART).max(IN_ORDER_LEAST))
-            / CHUNK
-            * CHUNK;
-        if is_cheap
+        let most = (memory().total() / IN_ORDER_PART).max(IN_ORDER_LEAST);
+        let kept = if start < s.read_before { most } else { most.min(KEPT_AT_FIRST) };
+        let passed = (start + len).saturating_sub(kept) / CHUNK * CHUNK;
+        if is_cheap(h)
             && from < passed
             && s.writers == 0
             && !s.is_flushing()
@@ -2282,8 +2294,24 @@ impl HostFile {
         {
             s.chunks.drop_clean(from, passed);
             s.in_order.0 = passed;
+            s.read_before = s.read_before.max(passed);
         }
         Ok(())
+    }
+
+    /// A program has written from there to there. If it does so with all of a long file, what lies far behind is not kept.
+    fn let_written_go(&self, s: &mut State, from: u64, to: u64) {
+        let begun = if s.in_order_written.1 == from { s.in_order_written.0 } else { from };
+        s.in_order_written = (begun, to);
+        let passed = to.saturating_sub(KEPT_AT_FIRST) / CHUNK * CHUNK;
+        if passed >= begun + GOES_AT_ONCE
+            && s.handle.is_some_and(is_cheap)
+            && !s.is_flushing()
+            && self.shared.load(Ordering::SeqCst) == 0
+        {
+            s.chunks.drop_clean(begun, passed);
+            s.in_order_written.0 = passed;
+        }
     }
 
     /// Where memory is short, lets some go that holds what is cached and clean: of this file, else of others. False: there is none.
@@ -2557,6 +2585,11 @@ impl HostFile {
     }
 }
 
+/// Is what the host has cached of it nearly as good as what is cached here? A read of that costs little more.
+fn is_cheap(h: Handle) -> bool {
+    h.fd.is_some() && platform().host().is_some() && !gate::stands_before(Resource::DeviceRead)
+}
+
 /// Does this error of the host mean that something of what was written is lost, for all who wrote it?
 fn is_loss(e: Errno) -> bool {
     matches!(e, Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)
@@ -2819,6 +2852,9 @@ impl File for HostFile {
                 Err(_) => break,
             }
         }
+        if behind {
+            self.let_written_go(&mut s, at - done as u64, at);
+        }
         // What was written behind may have gone out since, to write past it.
         if behind && s.chunks.dirty_pages() > 0 {
             s.written = Some(Time::now());
@@ -2986,6 +3022,32 @@ impl File for HostFile {
         Ok(())
     }
 
+    fn copy_from(&self, at: u64, from: &dyn File, from_at: u64, len: u64) -> Result<Option<u64>> {
+        let Some(from) = from.as_any().downcast_ref::<HostFile>() else { return Ok(None) };
+        let mut done = 0;
+        while done < len {
+            let left = (len - done).min(COPY_PIECE);
+            if done == 0 && left < COPY_LEAST {
+                return Ok(None);
+            }
+            gate::pass(Resource::DeviceRead);
+            gate::pass(Resource::DeviceWrite);
+            match self.copy_piece(at + done, from, from_at + done, left) {
+                Ok(Some(n)) => {
+                    done += n;
+                    if n < left {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Ok(None) if done == 0 => return Ok(None),
+                Ok(None) | Err(_) => break,
+            }
+            atoll_sync::breathe();
+        }
+        Ok(Some(done))
+    }
+
     fn release(&self, flags: u32) -> Result<()> {
         let write = flags & linux::O_ACCMODE != linux::O_RDONLY;
         let mut outcome = Ok(());
@@ -3020,6 +3082,47 @@ impl File for HostFile {
 }
 
 impl HostFile {
+    /// Has the host copy so many bytes of another file to this one. Value: how many; none if it can't.
+    fn copy_piece(&self, at: u64, from: &HostFile, from_at: u64, len: u64) -> Result<Option<u64>> {
+        let source = {
+            let mut s = from.lock_flushed()?;
+            from.obtain(&mut s, false)?
+        };
+        let mut s = self.lock_flushed()?;
+        if !source.read || self.shared.load(Ordering::SeqCst) != 0 {
+            return Ok(None);
+        }
+        let h = self.obtain(&mut s, true)?;
+        let mut r = Request::new(Op::CopyRange);
+        r.arg = [source.number, from_at, h.number, at];
+        r.len = len;
+        let n = match call(r) {
+            Ok(n) => n.min(len),
+            // Between these two, or with one of these, it can't; EBADF: somebody has exchanged the handle meanwhile.
+            Err(Errno::EXDEV | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOSYS | Errno::EBADF) => {
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        // What is cached of it there, part of a chunk or all of it, is old.
+        s.chunks.drop_clean(at / CHUNK * CHUNK, (at + n).next_multiple_of(CHUNK));
+        match stat_handle(h) {
+            Ok(a) => (s.attr, s.size) = (a, a.size),
+            Err(_) => s.size = s.size.max(at + n),
+        }
+        drop(s);
+        // It may have taken much of the disk.
+        self.fs.space.lock().1 = 0;
+        books::moved(Resource::DeviceRead, n);
+        books::moved(Resource::DeviceWrite, n);
+        atoll_task::read_from_storage(n);
+        atoll_task::changed_what_is_stored(n);
+        if let Some(node) = self.node.lock().upgrade() {
+            node.forget_attr();
+        }
+        Ok(Some(n))
+    }
+
     /// Has a request done by its handle, while the contents are not locked: again, if it was exchanged for another meanwhile. Value: what
     /// the host said. An error: it could not be asked.
     fn by_handle(&self, mut r: Request) -> Result<Result<u64>> {

@@ -350,6 +350,11 @@ pub trait File: Send + Sync + Any {
     fn allocate(&self, _mode: u32, _offset: u64, _len: u64) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
+    /// Copies bytes of `from`, from `from_at` on, to `at`, if what holds both can do that by itself. Value: how many, fewer at the end
+    /// of that file too; none if it can't.
+    fn copy_from(&self, _at: u64, _from: &dyn File, _from_at: u64, _len: u64) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// Finds data or a hole from `from` on (SEEK_DATA, SEEK_HOLE).
     fn seek_data(&self, from: u64, hole: bool, size: u64) -> Result<u64> {
         if from >= size {

@@ -375,6 +375,33 @@ impl OpenFile {
         self.written(n)
     }
 
+    /// Copies `len` bytes of `from`, from `from_at` on, to `at`, if what holds both files can do that by itself. This one gets no longer than
+    /// `most`. Value: how many; none if it can't.
+    pub fn copy_from(
+        &self,
+        at: u64,
+        from: &OpenFile,
+        from_at: u64,
+        len: u64,
+        most: u64,
+    ) -> Result<Option<u64>> {
+        if !self.writable() || !from.readable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() || self.flags() & linux::O_APPEND != 0 {
+            return Ok(None);
+        }
+        if at >= most {
+            return Err(Errno::EFBIG);
+        }
+        books::turn_to(self.resource);
+        let Some(n) = self.file.copy_from(at, &**from.file(), from_at, len.min(most - at))? else {
+            return Ok(None);
+        };
+        from.noted(Ok(n as usize), linux::IN_ACCESS)?;
+        self.written(n as usize).map(|n| Some(n as u64))
+    }
+
     /// The current position, to be changed under its lock.
     pub fn with_position<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
         f(&mut self.position.lock())

@@ -269,7 +269,7 @@ struct StandIn {
 fn is_quick(op: u32) -> bool {
     match Op::from_number(op) {
         None => true,
-        Some(Op::Write | Op::Sync | Op::Truncate | Op::Allocate | Op::Plan) => false,
+        Some(Op::Write | Op::Sync | Op::Truncate | Op::Allocate | Op::CopyRange | Op::Plan) => false,
         Some(Op::StreamRead | Op::StreamWrite | Op::StreamControl) => false,
         Some(_) => true,
     }

@@ -749,6 +749,13 @@ impl Server {
                 check(unsafe { libc::fallocate(h.fd.as_raw_fd(), r.arg[1] as i32, offset, len) } as i64)?;
                 Reply::value(0)
             }
+            Op::CopyRange => {
+                let (from, to) = (self.handle(r.arg[0])?, self.handle(r.arg[2])?);
+                if !to.write {
+                    return Err(Errno::EBADF);
+                }
+                Reply::value(copy_range((&from.fd, r.arg[1]), (&to.fd, r.arg[3]), r.len.min(COPY_MAX))?)
+            }
             Op::MakeDir => {
                 let (dir, name) = self.parent(r.arg[0], r.a)?;
                 let mode = r.arg[1] as u32 & 0o7777;
@@ -1633,6 +1640,31 @@ fn reopen(fd: &OwnedFd, flags: i32) -> std::result::Result<OwnedFd, Errno> {
     Ok(unsafe {
         OwnedFd::from_raw_fd(check(libc::open(own.as_ptr(), flags | libc::O_CLOEXEC) as i64)? as RawFd)
     })
+}
+
+/// So much is copied at once at most: a serving thread is busy with it.
+const COPY_MAX: u64 = 64 << 20;
+
+/// Copies bytes from one file at an offset to another one at its own. Value: how many, fewer only at the end of the first, or if what
+/// follows can't be copied.
+fn copy_range(
+    (from, at): (&OwnedFd, u64),
+    (to, to_at): (&OwnedFd, u64),
+    len: u64,
+) -> std::result::Result<u64, Errno> {
+    let offset = |n: u64| i64::try_from(n).map_err(|_| Errno::EINVAL);
+    let (mut at, mut to_at) = (offset(at)?, offset(to_at)?);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    loop {
+        // SAFETY: two valid offsets.
+        let n = unsafe {
+            libc::copy_file_range(from.as_raw_fd(), &raw mut at, to.as_raw_fd(), &raw mut to_at, len, 0)
+        };
+        match check(n as i64) {
+            Err(Errno::EINTR) => {}
+            done => return done.map(|n| n as u64),
+        }
+    }
 }
 
 fn write_all(

@@ -123,6 +123,21 @@ fn a_cell_elsewhere_is_served() {
         change.arg[0] = handle;
         assert_eq!(cell.call(&change, b"").0, Ok(0), "{op:?}");
     }
+    // Copied outside, to what was opened to be written.
+    assert_eq!(cell.call(&write, b"abc\0").0, Ok(3));
+    let mut copy = request(Op::CopyRange, 0, 0);
+    (copy.arg, copy.len) = ([only_read, 1, handle, 6], 100);
+    assert_eq!(cell.call(&copy, b"").0, Ok(2));
+    assert_eq!(fs::read(dir.path().join("file")).expect("the file"), b"abc\0\0\0bc");
+    for (arg, refused) in [
+        ([handle, 0, only_read, 6], Errno::EBADF),
+        ([handle, 0, handle, 1], Errno::EINVAL),
+        ([handle, u64::MAX, handle, 1], Errno::EINVAL),
+        ([handle, 0, 99, 1], Errno::EBADF),
+    ] {
+        copy.arg = arg;
+        assert_eq!(cell.call(&copy, b"").0, Err(refused), "{arg:?}");
+    }
     remote.signal(libc::SIGTERM);
     let signal = cell.hear().expect("a signal");
     assert_eq!((signal.cookie, signal.value), (SIGNALS, 1 << (libc::SIGTERM - 1)));
@@ -418,12 +433,15 @@ fn files_have_a_limit() {
     let handle = cell.call(&open, b"file").0.expect("a handle");
     let before = getrlimit(Resource::Fsize);
     setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT), ..before }).expect("a limit");
-    for (op, given) in [(Op::Truncate, &b""[..]), (Op::Allocate, b""), (Op::Write, b"x")] {
+    for (op, given) in
+        [(Op::Truncate, &b""[..]), (Op::Allocate, b""), (Op::Write, b"x"), (Op::CopyRange, b"")]
+    {
         let mut change = request(op, given.len() as u64, 0);
         change.arg[0] = handle;
         match op {
             Op::Allocate => (change.arg[2], change.arg[3]) = (LIMIT, 1),
             Op::Write => change.arg[1] = LIMIT,
+            Op::CopyRange => (change.arg, change.len) = ([handle, 0, handle, LIMIT], 8),
             _ => change.arg[1] = LIMIT + 1,
         }
         assert_eq!(cell.call(&change, given).0, Err(Errno::EFBIG), "{op:?}");

@@ -785,7 +785,7 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
     if !from.readable() || !to.writable() {
         return Err(Errno::EBADF);
     }
-    if !from.file().seekable() {
+    if !from.file().seekable() || to.flags() & linux::O_APPEND != 0 && to.as_type::<PipeEnd>().is_none() {
         return Err(Errno::EINVAL);
     }
     let at = if explicit { start } else { from.with_position(|p| *p) };
@@ -799,7 +799,28 @@ pub fn sendfile(c: &mut Call) -> Result<u64> {
     Ok(n)
 }
 
-/// Moves bytes from one file to another through a buffer of the runtime's.
+/// Moves bytes from one file to another if what holds both can do that: at its position, if no other place is given. None: it can't.
+fn copy_below(
+    from: &FileRef,
+    at: Option<u64>,
+    to: &FileRef,
+    to_at: Option<u64>,
+    len: u64,
+    most: u64,
+) -> Result<Option<u64>> {
+    let Some(at) = at else { return Ok(None) };
+    match to_at {
+        Some(to_at) => to.copy_from(to_at, from, at, len, most),
+        None if to.file().seekable() => to.with_position(|p| {
+            let done = to.copy_from(*p, from, at, len, most)?;
+            *p += done.unwrap_or(0);
+            Ok(done)
+        }),
+        None => Ok(None),
+    }
+}
+
+/// Moves bytes from one file to another, through a buffer of the runtime's if need be.
 fn transfer(
     task: &Task,
     from: &FileRef,
@@ -809,6 +830,12 @@ fn transfer(
     len: u64,
 ) -> Result<u64> {
     let most = task.process.max_file_size.load(Ordering::Relaxed);
+    if let Some(done) = copy_below(from, at, to, to_at, len, most).map_err(|e| write_signal(task, e))? {
+        if done > 0 {
+            changed_by(task, to);
+        }
+        return Ok(done);
+    }
     let mut buf = alloc::vec![0u8; (len as usize).clamp(1, 64 << 10)];
     let mut done = 0;
     while done < len {
