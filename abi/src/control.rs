@@ -392,7 +392,7 @@ pub enum MountKind {
     /// A directory of the host, reached by service messages.
     Host,
     /// Memory of the cell.
-    Tmpfs,
+    Tmpfs(Temporary),
     /// `/proc`.
     Proc,
     /// `/dev`.
@@ -405,6 +405,27 @@ pub enum MountKind {
     Disk,
     /// `/sys/fs/cgroup`.
     Cgroup,
+}
+
+/// A file system in the cell's memory (`tmpfs(5)`).
+#[cfg(feature = "boot")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Temporary {
+    /// Most bytes that its files have together. None: half of the cell's memory.
+    pub size: Option<u64>,
+    /// Permissions of its root.
+    pub mode: u32,
+    /// Who owns the root.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+#[cfg(feature = "boot")]
+impl Default for Temporary {
+    fn default() -> Self {
+        Temporary { size: None, mode: 0o1777, uid: 0, gid: 0 }
+    }
 }
 
 /// Where an archive has rewriting plans: behind it, in decimal, the inode number of the file that it is for.

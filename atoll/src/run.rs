@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use atoll_abi::control::{self, BootConfig, MountConfig, MountKind, StreamKind};
+use atoll_abi::control::{self, BootConfig, MountConfig, MountKind, StreamKind, Temporary};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::grid::{GridConfig, Quota};
 use atoll_abi::layout::{BLOCK, DIRECT_MAP, MAX_CORES, RUNTIME_END, Sizes, table_blocks};
@@ -67,6 +67,7 @@ enum Platform {
   atoll run --memory 256M --max-memory 8G --elastic -- node server.js
   atoll run --cores 1 --max-cores 4 --elastic -- make -j4
   atoll run --volume $PWD:/data --workdir /data -- python3 job.py
+  atoll run --tmpfs /run -- nginx -g 'daemon off;'
   atoll run --rootfs ./alpine --net none --user 1000:1000 -- /bin/sh -c 'id'
   atoll run --platform nucleus -- /bin/ls -l /
   atoll run --platform nucleus --publish 6379:6379 -- redis-server --protected-mode no
@@ -130,6 +131,11 @@ pub struct Options {
     /// Directory or file of the host in the cell; may be given more than once
     #[arg(short, long, value_name = "SRC:DST[:ro]")]
     volume: Vec<String>,
+    /// Empty directory in the cell's memory, which goes with the cell; may be given more than once. /tmp, /var/tmp and /dev/shm are such
+    /// ones anyway. Options: size=SIZE (the most that is in it, with K, M or G [default: half of the memory]), mode=OCTAL
+    /// [default: 1777], uid=UID, gid=GID, ro
+    #[arg(long, value_name = "DST[:OPTION,...]", value_parser = parse_tmpfs)]
+    tmpfs: Vec<MountConfig>,
     /// Environment variable: NAME=VALUE, or NAME to pass it on; without any, all are passed on
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     env: Vec<OsString>,
@@ -202,6 +208,32 @@ pub(crate) fn parse_size(s: &str) -> std::result::Result<u64, String> {
     };
     let n: u64 = digits.parse().map_err(|_| bad())?;
     n.checked_mul(unit).ok_or_else(bad)
+}
+
+/// What a `--tmpfs` says.
+fn parse_tmpfs(s: &str) -> std::result::Result<MountConfig, String> {
+    let (target, options) = s.split_once(':').unwrap_or((s, ""));
+    if !target.starts_with('/') || target.trim_end_matches('/').is_empty() {
+        return Err("write DST or DST:OPTION,..., for example /run or /run:size=64M,mode=755".into());
+    }
+    let (mut read_only, mut t) = (false, Temporary::default());
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        let number = |v: &str| v.parse().map_err(|_| format!("'{option}': not a number"));
+        match option.split_once('=').unwrap_or((option, "")) {
+            ("size", v) => t.size = Some(parse_size(v)?),
+            ("mode", v) => {
+                let mode = u32::from_str_radix(v, 8).ok().filter(|mode| *mode <= 0o7777);
+                t.mode = mode.ok_or_else(|| format!("'{option}': not a mode; write for example mode=755"))?;
+            }
+            ("uid", v) => t.uid = number(v)?,
+            ("gid", v) => t.gid = number(v)?,
+            ("ro", "") => read_only = true,
+            ("rw", "") => read_only = false,
+            _ => return Err(format!("'{option}': not one of size=, mode=, uid=, gid=, ro and rw")),
+        }
+    }
+    let (target, source) = (target.trim_end_matches('/').into(), "tmpfs".into());
+    Ok(MountConfig { target, kind: MountKind::Tmpfs(t), id: 0, read_only, source })
 }
 
 /// Runs it; the exit status is the program's.
@@ -461,7 +493,7 @@ pub(crate) fn machine_cell(
     // The root can be written anyway: what it has beneath /tmp is to be seen there.
     mounts.retain(|m| !temporary.contains(&&m.target[..]));
     let mut shown = Vec::new();
-    volumes(&o.volume, &mut mounts, &mut shown)?;
+    volumes(&o, &mut mounts, &mut shown)?;
     let mut streams = Streams::NONE;
     if devices.iter().any(|d| d == "port0") {
         streams = Streams::of_this_process();
@@ -884,7 +916,7 @@ fn own_mounts(list: &mut Vec<MountConfig>) {
     add_mount(list, "/sys/fs/cgroup", MountKind::Cgroup, "cgroup2", true);
     add_mount(list, "/dev", MountKind::Dev, "devtmpfs", false);
     for target in ["/dev/shm"].iter().chain(&TEMPORARY) {
-        add_mount(list, target, MountKind::Tmpfs, "tmpfs", false);
+        add_mount(list, target, MountKind::Tmpfs(Temporary::default()), "tmpfs", false);
     }
 }
 
@@ -902,7 +934,7 @@ fn mounts(o: &Options) -> Result<(Vec<MountConfig>, Vec<HostMount>)> {
         source: root.display().to_string(),
     });
     own_mounts(&mut list);
-    volumes(&o.volume, &mut list, &mut host)?;
+    volumes(o, &mut list, &mut host)?;
     Ok((list, host))
 }
 
@@ -920,13 +952,24 @@ fn volume(v: &str) -> Result<(&str, &str, bool)> {
     Ok((src, dst.trim_end_matches('/'), read_only))
 }
 
-/// Adds what `--volume` shows: the mounts, and behind those of this host that there are, the directories.
-fn volumes(asked: &[String], list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
-    for v in asked {
+/// Adds what `--tmpfs` makes and `--volume` shows: the mounts, and behind those of this host that there are, the directories.
+fn volumes(o: &Options, list: &mut Vec<MountConfig>, host: &mut Vec<HostMount>) -> Result<()> {
+    for t in &o.tmpfs {
+        if o.tmpfs.iter().filter(|other| other.target == t.target).count() > 1 {
+            return Err(Error::new(format!("--tmpfs {}: there are two of them", t.target)));
+        }
+        // In place of the cell's own, if it has one there.
+        list.retain(|m| m.target != t.target || !matches!(m.kind, MountKind::Tmpfs(_)));
+        list.push(t.clone());
+    }
+    for v in &o.volume {
         let (src, dst, read_only) = volume(v)?;
         host.push(host_mount(Path::new(src), &format!("--volume {v}"), read_only)?);
         if list.iter().any(|m| m.kind == MountKind::Host && m.target == dst) {
             return Err(Error::new(format!("--volume {v}: another volume is on {dst} already")));
+        }
+        if o.tmpfs.iter().any(|t| t.target == dst) {
+            return Err(Error::new(format!("--volume {v}: a --tmpfs is on {dst}")));
         }
         list.push(MountConfig {
             target: dst.into(),

@@ -350,6 +350,16 @@ impl Chunks {
         self.map.contains_key(&(at / CHUNK))
     }
 
+    /// Did its first bytes come from somewhere else?
+    pub fn has_origin(&self) -> bool {
+        self.home.is_some()
+    }
+
+    /// Is there memory for the page at `at` itself?
+    pub fn has_page(&self, at: u64) -> bool {
+        self.map.get(&(at / CHUNK)).is_some_and(|c| at % CHUNK < PAGE << c.order)
+    }
+
     /// Where the 64 KiB from `at` on lie, a multiple of that, if there is memory for all of it.
     pub fn place(&self, at: u64) -> Option<u64> {
         self.map.get(&(at / CHUNK)).filter(|c| c.order == CHUNK_ORDER).map(|c| c.offset)

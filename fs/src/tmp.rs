@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 
 use atoll_abi::grid::Resource;
@@ -13,7 +14,7 @@ use atoll_abi::{Errno, Result};
 use atoll_mem::heap::memory;
 use atoll_mem::io::{Sink, Source};
 use atoll_mem::vm::{Mappable, Object, Rewriting};
-use atoll_sync::{Mutex, SetOnce, Shared};
+use atoll_sync::{Mutex, SetOnce, Shared, WriteGuard};
 use atoll_task::gate;
 use hashbrown::HashMap;
 use linux_raw_sys::general as linux;
@@ -45,8 +46,10 @@ pub struct TmpFs {
     next: AtomicU64,
     /// Held while names are made, moved or removed.
     tree: Mutex<()>,
-    /// Most pages that its files may take.
+    /// Most pages that its files may take together.
     limit: u64,
+    /// Pages that they have taken.
+    held: AtomicU64,
     planner: SetOnce<Planner>,
     /// Files that have memory, by their numbers.
     files: Mutex<BTreeMap<u64, Weak<TmpNode>>>,
@@ -108,6 +111,8 @@ struct Dir {
 struct Content {
     chunks: Chunks,
     size: u64,
+    /// Pages of it that its file system has counted.
+    counted: u64,
     /// Set by F_ADD_SEALS.
     seals: u32,
     plan: Plan,
@@ -123,7 +128,49 @@ enum Plan {
 
 impl Content {
     fn new() -> Self {
-        Content { chunks: Chunks::new(), size: 0, seals: linux::F_SEAL_SEAL, plan: Plan::None }
+        Content { chunks: Chunks::new(), size: 0, counted: 0, seals: linux::F_SEAL_SEAL, plan: Plan::None }
+    }
+}
+
+/// A file's contents, to be changed: what it has taken or given back is counted when that is done.
+struct Changing<'a> {
+    fs: &'a TmpFs,
+    content: WriteGuard<'a, Content>,
+}
+
+impl Changing<'_> {
+    /// Can the page at `at` be written to, as far as its file system goes? What there is memory for can.
+    fn has_room(&self, at: u64) -> bool {
+        let fresh = self.content.chunks.pages().saturating_sub(self.content.counted);
+        self.content.chunks.has_page(at) || fresh < self.fs.left()
+    }
+
+    /// The same for who maps it; ENOSPC if not. What came from a disk or an archive can always be had.
+    fn check_room(&self, at: u64) -> Result<()> {
+        if self.content.chunks.has_origin() || self.has_room(at) { Ok(()) } else { Err(Errno::ENOSPC) }
+    }
+}
+
+impl Deref for Changing<'_> {
+    type Target = Content;
+    fn deref(&self) -> &Content {
+        &self.content
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Content {
+        &mut self.content
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let now = self.content.chunks.pages();
+        let before = core::mem::replace(&mut self.content.counted, now);
+        if now != before {
+            self.fs.held.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
     }
 }
 
@@ -225,6 +272,7 @@ impl TmpFs {
             next: AtomicU64::new(next),
             tree: Mutex::new(()),
             limit: limit / PAGE,
+            held: AtomicU64::new(0),
             planner: SetOnce::new(),
             files: Mutex::new(BTreeMap::new()),
             nodes: AtomicU64::new(0),
@@ -234,11 +282,9 @@ impl TmpFs {
         fs
     }
 
-    /// Pages that its files have.
-    fn held(&self) -> u64 {
-        // Not with the list locked: the last to have a file takes it off.
-        let files: Vec<Arc<TmpNode>> = self.files.lock().values().filter_map(Weak::upgrade).collect();
-        files.iter().map(|file| file.content().map_or(0, |c| c.read().chunks.pages())).sum()
+    /// Pages that its files may take yet.
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.held.load(Ordering::Relaxed))
     }
 
     /// A file that was on a disk.
@@ -333,9 +379,8 @@ impl FileSystem for TmpFs {
     }
 
     fn stat(&self) -> Result<StatFs> {
-        let used = self.held();
         let free = (memory().total() - memory().used()) / PAGE;
-        let free = free.min(self.limit.saturating_sub(used));
+        let free = free.min(self.left());
         Ok(StatFs {
             kind: TMPFS_MAGIC,
             bsize: PAGE,
@@ -391,6 +436,11 @@ impl TmpNode {
             }
         }
         Ok(dir)
+    }
+
+    /// What a regular file has, to be changed.
+    fn change(&self) -> Result<Changing<'_>> {
+        Ok(Changing { fs: &self.fs, content: self.content()?.write() })
     }
 
     fn content(&self) -> Result<&Shared<Content>> {
@@ -485,7 +535,7 @@ impl TmpNode {
     /// Gives a new file its first contents, which stay where they are until they are changed, and what there is
     /// to make its rewriting plan of.
     pub(crate) fn begin_with(&self, bytes: &'static [u8], plan: Option<&'static [u8]>) -> Result<()> {
-        let mut c = self.content()?.write();
+        let mut c = self.change()?;
         c.chunks = Chunks::of(bytes);
         c.size = bytes.len() as u64;
         c.plan = plan.map_or(Plan::None, Plan::Bytes);
@@ -503,7 +553,7 @@ impl TmpNode {
 
     /// Adds seals to a memfd.
     pub fn add_seals(&self, seals: u32) -> Result<()> {
-        let mut c = self.content()?.write();
+        let mut c = self.change()?;
         if c.seals & linux::F_SEAL_SEAL != 0 {
             return Err(Errno::EPERM);
         }
@@ -912,7 +962,7 @@ impl File for TmpNode {
         if self.kind == FileType::Directory {
             return Err(Errno::EISDIR);
         }
-        let mut c = self.content()?.write();
+        let mut c = self.change()?;
         if c.seals & (linux::F_SEAL_WRITE | linux::F_SEAL_FUTURE_WRITE) != 0 {
             return Err(Errno::EPERM);
         }
@@ -929,7 +979,7 @@ impl File for TmpNode {
         self.make_known();
         let mut done = 0;
         while source.left() > 0 {
-            if c.chunks.pages() >= self.fs.limit {
+            if !c.has_room(at) {
                 if done == 0 {
                     return Err(Errno::ENOSPC);
                 }
@@ -967,7 +1017,7 @@ impl File for TmpNode {
         if self.kind == FileType::Directory {
             return Err(Errno::EISDIR);
         }
-        let mut c = self.content()?.write();
+        let mut c = self.change()?;
         let forbidden = if len < c.size { linux::F_SEAL_SHRINK } else { linux::F_SEAL_GROW };
         if len != c.size && c.seals & forbidden != 0 {
             return Err(Errno::EPERM);
@@ -988,7 +1038,7 @@ impl File for TmpNode {
         if mode != HOLE && mode & !linux::FALLOC_FL_KEEP_SIZE != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        let mut c = self.content()?.write();
+        let mut c = self.change()?;
         let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
         if mode == HOLE {
             if c.seals & linux::F_SEAL_WRITE != 0 {
@@ -1002,6 +1052,9 @@ impl File for TmpNode {
         if mode & linux::FALLOC_FL_KEEP_SIZE == 0 && end > c.size {
             if c.seals & linux::F_SEAL_GROW != 0 {
                 return Err(Errno::EPERM);
+            }
+            if (end - offset.max(c.size)) / PAGE > self.fs.left() {
+                return Err(Errno::ENOSPC);
             }
             c.size = end;
         }
@@ -1031,6 +1084,9 @@ impl File for TmpNode {
 impl Drop for TmpNode {
     fn drop(&mut self) {
         self.fs.nodes.fetch_sub(1, Ordering::Relaxed);
+        if let Body::File(content) = &mut self.body {
+            self.fs.held.fetch_sub(content.get_mut().counted, Ordering::Relaxed);
+        }
         if *self.is_known.get_mut() {
             self.fs.files.lock().remove(&self.id);
         }
@@ -1049,7 +1105,7 @@ fn all() -> Vec<Arc<TmpFs>> {
 
 /// Bytes of memory that files have which are nowhere else: those in memory, and memory that programs share.
 pub fn held() -> u64 {
-    all().iter().map(|fs| fs.held()).sum::<u64>() * PAGE
+    all().iter().map(|fs| fs.held.load(Ordering::Relaxed)).sum::<u64>() * PAGE
 }
 
 /// Moves what files of memory have at `from` of the cell's memory or behind it elsewhere. `hide` unmaps a file from all spaces; it is told
@@ -1059,12 +1115,11 @@ pub fn vacate(from: u64, hide: impl Fn(*const ()) -> bool) -> Result<u64> {
     for fs in all() {
         let files: Vec<Arc<TmpNode>> = fs.files.lock().values().filter_map(Weak::upgrade).collect();
         for file in files {
-            let content = file.content()?;
-            if !content.read().chunks.lies_behind(from) {
+            if !file.content()?.read().chunks.lies_behind(from) {
                 continue;
             }
             // Whoever wants to map more of it waits.
-            let mut c = content.write();
+            let mut c = file.change()?;
             if file.mappings.load(Ordering::Relaxed) == 0 || hide(Arc::as_ptr(&file).cast()) {
                 moved += c.chunks.vacate(from, false)?;
             }
@@ -1128,7 +1183,7 @@ impl Mappable for TmpNode {
     }
 
     fn rewriting(&self) -> Option<Arc<dyn Rewriting>> {
-        let mut c = self.content().ok()?.write();
+        let mut c = self.change().ok()?;
         // Nor is what was mapped shared: who did may change it, and nobody is told.
         if !c.chunks.is_origin(c.size) {
             c.plan = Plan::None;
@@ -1147,13 +1202,16 @@ impl Mappable for TmpNode {
 impl Object for TmpNode {
     fn chunk(&self, offset: u64) -> Result<u64> {
         self.make_known();
-        self.content()?.write().chunks.whole(offset / CHUNK * CHUNK)
+        let mut c = self.change()?;
+        c.check_room(offset)?;
+        c.chunks.whole(offset / CHUNK * CHUNK)
     }
 
     fn chunk_and_more(&self, offset: u64) -> Result<u64> {
         self.make_known();
-        let mut c = self.content()?.write();
-        if c.chunks.pages() + BLOCK / PAGE <= self.fs.limit {
+        let mut c = self.change()?;
+        c.check_room(offset)?;
+        if BLOCK / PAGE <= self.fs.left() {
             let size = page_up(c.size);
             c.chunks.take_block(offset, size);
         }

@@ -18,7 +18,7 @@ use atoll_fs::disk::Granted;
 use atoll_fs::host::HostFs;
 use atoll_fs::stream::Stream;
 use atoll_fs::tmp::TmpFs;
-use atoll_fs::{FileSystem, FileType, InodeRef, Namespace, OpenFile};
+use atoll_fs::{Cred, FileSystem, FileType, Inode, InodeRef, Namespace, OpenFile, SetAttr};
 use atoll_fs::{archive, ext4};
 use atoll_mem::heap::memory;
 use atoll_sync::{Mutex, RcuArc};
@@ -64,8 +64,12 @@ fn file_system(
             }
             (fs, root)
         }
-        MountKind::Tmpfs => {
-            let (fs, root) = TmpFs::new(memory().total() / 2, 0o1777);
+        MountKind::Tmpfs(t) => {
+            let (fs, root) = TmpFs::new(t.size.unwrap_or(memory().total() / 2), t.mode);
+            if (t.uid, t.gid) != (0, 0) {
+                let owner = SetAttr { uid: Some(t.uid), gid: Some(t.gid), ..SetAttr::default() };
+                root.set_attr(&owner, &Cred::root()).map_err(|e| format!("{e}"))?;
+            }
             (fs, root)
         }
         MountKind::Proc => proc::proc_fs(),

@@ -15,6 +15,7 @@ fn main() {
         Trial::test("environment", environment),
         Trial::test("signals", signals),
         Trial::test("one_file_as_a_volume", one_file_as_a_volume),
+        Trial::test("directories_in_memory", directories_in_memory),
         Trial::test("a_name_twice", a_name_twice),
         Trial::test("a_root_is_left_as_it_was", a_root_is_left_as_it_was),
         Trial::test("no_thread_to_be_had", no_thread_to_be_had),
@@ -60,6 +61,9 @@ fn what_is_wrong_is_said() -> Done {
             "another volume is on /mnt",
         ),
         (&["run", "--volume", "/dev/null:/mnt", "--", "true"], 125, "neither a directory nor a file"),
+        (&["run", "--tmpfs", "/run", "--volume", "/etc:/run", "--", "true"], 125, "a --tmpfs is on /run"),
+        (&["run", "--tmpfs", "/run:mode=8", "--", "true"], 125, "not a mode"),
+        (&["run", "--tmpfs", "/run:noexec", "--", "true"], 125, "not one of size="),
         (&["run", "--rootfs", "/etc/passwd", "--", "true"], 125, "--rootfs: /etc/passwd is not a directory"),
         (&["run", "--", "/etc/passwd"], 126, "not executable"),
         (&["run", "--", "/etc"], 126, "is a directory"),
@@ -187,6 +191,37 @@ stat -c %F /etc/app/conf; echo x >/etc/hostname; cat /etc/hostname
     }
     let now = std::fs::read_to_string(dir.path().join("conf"))?;
     if now == "one\nmore\n" { Ok(()) } else { Err(now.into()) }
+}
+
+/// `--tmpfs`: over what the host has there, and in place of the cell's own.
+fn directories_in_memory() -> Done {
+    const SCRIPT: &str = "
+stat -c '%n %a %u %g' /run /tmp /srv/there
+ls -A /run; echo pid >/run/pid; cat /run/pid; echo x >/srv/there/x
+head -c 3000000 /dev/zero >/tmp/f; stat -c %s /tmp/f
+rm /tmp/f; head -c 600000 /dev/zero >/tmp/a; head -c 600000 /dev/zero >/tmp/b; stat -c %s /tmp/a; rm /tmp/a
+test $(stat -c %s /tmp/b) -lt 500000 && head -c 300000 /dev/zero >>/tmp/b && stat -c %s /tmp/b | sed 's/.....$//'
+";
+    let there = "/srv/there:uid=12,gid=34,ro";
+    let Outcome { stdout, stderr, .. } = ran(&[
+        "run",
+        "--tmpfs",
+        "/run",
+        "--tmpfs",
+        "/tmp:size=1M,mode=755",
+        "--tmpfs",
+        there,
+        "--",
+        "sh",
+        "-c",
+        SCRIPT,
+    ])?;
+    let right = "/run 1777 0 0\n/tmp 755 0 0\n/srv/there 1777 12 34\npid\n1048576\n600000\n6\n";
+    let refused = ["/srv/there/x: Read-only file system", "No space left on device"];
+    if stdout != right || refused.iter().any(|why| !stderr.contains(why)) {
+        return Err(format!("{stdout}{stderr}").into());
+    }
+    if std::path::Path::new("/run/pid").exists() { Err("it is on the host".into()) } else { Ok(()) }
 }
 
 /// The second cell of a name goes by another, and says so.
