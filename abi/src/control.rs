@@ -151,8 +151,8 @@ pub struct Descriptor {
     pub log_fd: AtomicI32,
     /// Host descriptors: a core's epoll instance.
     pub epoll_fd: [AtomicI32; MAX_CORES],
-    /// Host descriptor: an epoll instance that the cores' are in, for who tells them of events while they compute.
-    pub events_fd: AtomicI32,
+    /// Host descriptors: an epoll instance that a core's is in, for who tells it of events while it computes; -1: nobody does.
+    pub events_fd: [AtomicI32; MAX_CORES],
     /// Host descriptors: a core's bell (eventfd).
     pub bell_fd: [AtomicI32; MAX_CORES],
     /// Host descriptors: a core's end of the socket that descriptors arrive by.

@@ -268,24 +268,20 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let mut keep: Vec<OwnedFd> = Vec::new();
     let mut bells = Vec::new();
     let mut sockets = Vec::new();
-    // SAFETY: no memory is involved; a new descriptor.
-    let events =
-        check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as i64).map_err(failed("epoll"))?;
-    // SAFETY: just opened.
-    let events = unsafe { OwnedFd::from_raw_fd(events as i32) };
-    d.events_fd.store(events.as_raw_fd(), Ordering::Relaxed);
     for core in 0..config.cores {
         // SAFETY: no memory is involved; new descriptors.
-        let (epoll, bell) = unsafe {
+        let (epoll, events, bell) = unsafe {
             (
+                check(libc::epoll_create1(libc::EPOLL_CLOEXEC) as i64),
                 check(libc::epoll_create1(libc::EPOLL_CLOEXEC) as i64),
                 check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as i64),
             )
         };
-        let (epoll, bell) = (epoll.map_err(failed("epoll"))?, bell.map_err(failed("eventfd"))?);
+        let (epoll, events) = (epoll.map_err(failed("epoll"))?, events.map_err(failed("epoll"))?);
+        let bell = bell.map_err(failed("eventfd"))?;
         // SAFETY: just opened.
-        let (epoll, bell) =
-            unsafe { (OwnedFd::from_raw_fd(epoll as i32), OwnedFd::from_raw_fd(bell as i32)) };
+        let [epoll, events, bell] =
+            [epoll, events, bell].map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) });
         let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
         // SAFETY: a valid event.
         check(unsafe {
@@ -301,15 +297,15 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         .map_err(failed("epoll"))?;
         let [ours, theirs] = pair().map_err(failed("socketpair"))?;
         d.epoll_fd[core].store(epoll.as_raw_fd(), Ordering::Relaxed);
+        d.events_fd[core].store(events.as_raw_fd(), Ordering::Relaxed);
         d.bell_fd[core].store(bell.as_raw_fd(), Ordering::Relaxed);
         d.socket_fd[core].store(theirs.as_raw_fd(), Ordering::Relaxed);
         let cpu = config.cpus.as_ref().and_then(|p| p.cpus.get(core)).map_or(-1, |c| *c as i32);
         d.cpu[core].store(cpu, Ordering::Relaxed);
         bells.push(bell.try_clone().map_err(failed("eventfd"))?);
         sockets.push(ours);
-        keep.extend([epoll, bell, theirs]);
+        keep.extend([epoll, events, bell, theirs]);
     }
-    keep.push(events);
     let (log_read, log_write) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed("pipe")(e.into()))?;
     // A cell that logs faster than we read loses lines, not time.
@@ -732,6 +728,9 @@ impl First<'_> {
         let start = unsafe { &mut *(START as *mut Start) };
         start.cores = self.cores as u32;
         start.filter_len = self.filter.len() as u32;
+        // SAFETY: no memory is involved.
+        let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+        start.realtime = matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE).into();
         start.vdso = self.vdso;
         start.vdso_functions = self.functions;
         for (n, cpu) in start.cpu.iter_mut().enumerate() {

@@ -99,6 +99,8 @@ pub(crate) struct Private {
     /// Others were ready while the event thread ran, or a core said that it could take one: whether one is to go elsewhere is asked when
     /// the next thread runs.
     pub may_spread_next: bool,
+    /// What runs is not expected to run for long, and only a thread waits that computes: the end of its turn takes no deadline.
+    pub brief: bool,
     /// That core.
     pub offered: Option<usize>,
     /// It, or one that had nothing to do when it was looked for last. It is looked at first.
@@ -336,6 +338,7 @@ impl Core {
                 armed: u64::MAX,
                 choosing: false,
                 may_spread_next: false,
+                brief: false,
                 offered: None,
                 seen_idle: None,
                 quiet_until: 0,

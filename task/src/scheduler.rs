@@ -293,10 +293,12 @@ extern "C" fn leave(next: usize) -> ! {
 /// Takes the next thread that is ready, waiting for one if need be. `me`: on
 /// whose stack this runs; it may be the answer.
 fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
+    let computed = with_private_of(this, |p| p.again.is_some())
+        && me.is_some_and(|me| me.computes.load(Ordering::Relaxed));
     charge(this, me, now);
     let generation = activity::generation();
     if with_private_of(this, |p| {
-        p.choosing = true;
+        (p.choosing, p.brief) = (true, false);
         p.ready.generation != generation || p.ready.is_time_to_look(now) && all_cores().len() > 1
     }) {
         look_at_division(now);
@@ -333,6 +335,9 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
             t.since.store(since, Ordering::Release);
             t.waits_no_more(since);
             trace::note(this, event::RUN, Some(t), Some(since));
+            if computed && fits(t) {
+                expect_brief(this, t);
+            }
             if fits(t) || platform().armed_here().is_none() {
                 chosen(this, t);
             } else {
@@ -1091,6 +1096,8 @@ fn put(f: impl FnOnce(&mut Ready, u64)) {
     let this = this_core();
     let len = with_private_of(this, |p| {
         f(&mut p.ready, p.since);
+        // Another one waits now.
+        p.brief = false;
         p.ready.len()
     });
     note_load(this, len);
@@ -1114,6 +1121,21 @@ fn pop_ready(this: &Core, now: u64) -> Option<ThreadRef> {
 fn note_load(this: &Core, len: usize) {
     this.load.store(len as u32, Ordering::Relaxed);
     this.area.waiting.store(len as u32, Ordering::Relaxed);
+}
+
+/// This thread goes before one that computes. If it is as brief as it was lately, the deadline that ends its turn would be asked for in
+/// vain, and just where somebody waits for an answer.
+#[inline(never)]
+fn expect_brief(this: &Core, t: ThreadRef) {
+    let alone = with_private_of(this, |p| {
+        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        p.ready.len() == 1 && !p.ready.is_divided() && timer > p.since.saturating_add(SOON)
+    });
+    let brief = alone
+        && !t.computes.load(Ordering::Relaxed)
+        && (all_cores().len() < 2 || one_idle().is_none())
+        && platform().arm_for_work();
+    with_private_of(this, |p| p.brief = brief);
 }
 
 /// Who runs is known: the deadline can be, too.
@@ -1201,7 +1223,9 @@ fn rearm_for(this: &Core, runs: *const Thread) {
         let looks = if external { p.since + looks_every(p) } else { u64::MAX };
         let turn = if p.ready.len() > 0 { p.ready.turn_ends_after(p.since) } else { u64::MAX };
         let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
-        p.choosing || !p.ready.is_divided() && !p.may_spread_next && p.armed <= looks.min(turn).min(timer)
+        p.choosing
+            || p.brief
+            || !p.ready.is_divided() && !p.may_spread_next && p.armed <= looks.min(turn).min(timer)
     });
     if !will_do {
         arm(this, external, runs);
@@ -1278,7 +1302,7 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
 pub fn on_deadline() {
     let this = this_core();
     count(&this.stats.deadlines, 1);
-    with_private(|p| (p.armed, p.choosing) = (u64::MAX, true));
+    with_private(|p| (p.armed, p.choosing, p.brief) = (u64::MAX, true, false));
     core_local().armed.store(0, Ordering::Relaxed);
     let now = platform().now();
     interruptible_at(this, now);

@@ -292,7 +292,7 @@ pub(crate) fn unwatch(fd: i32, core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Has [`tell_cores`] interrupt this core at the next event, or answer: the server rings the bell for that.
+/// Has [`tell_core`] interrupt this core at the next event, or answer: the server rings the bell for that.
 pub(crate) fn tell_of_events() -> bool {
     let core = core_local().id();
     let area = &control().cores[core];
@@ -305,7 +305,7 @@ pub(crate) fn tell_of_events() -> bool {
         return false;
     }
     let d = &control().descriptor;
-    let (all, mine) = (d.events_fd.load(Ordering::Relaxed), d.epoll_fd[core].load(Ordering::Relaxed));
+    let [all, mine] = [&d.events_fd, &d.epoll_fd].map(|fds| fds[core].load(Ordering::Relaxed));
     let event = EpollEvent { events: linux::EPOLLIN | linux::EPOLLONESHOT, data: core as u64 };
     // SAFETY: a valid event.
     unsafe { call!(sys::EPOLL_CTL, all, linux::EPOLL_CTL_MOD, mine, &raw const event) == 0 }
@@ -323,26 +323,38 @@ fn take_short_turns() {
 /// The shortest turn that Linux gives, ns.
 const SHORT_TURN: u64 = 100_000;
 
-/// The life of a thread of the nursery: interrupts cores that run at events that they have asked to be told of. `all`: the epoll
-/// instance that theirs are in.
-pub(crate) fn tell_cores(all: i32, cores: usize) -> ! {
+/// The life of a thread of the nursery: interrupts a core that runs at events that it has asked to be told of. `cpu`: where the core
+/// runs, or -1. There this thread takes the processor from the program for a moment, and the core need not be interrupted from another
+/// one, which takes longer.
+pub(crate) fn tell_core(core: usize, cpu: i32) -> ! {
     take_short_turns();
-    let mut list = [const { MaybeUninit::<EpollEvent>::uninit() }; 16];
+    pin(cpu);
+    let told = &control().descriptor.events_fd[core];
+    // As the supervisor wrote it: no space has begun.
+    let events = told.load(Ordering::Relaxed);
+    let mut event = MaybeUninit::<EpollEvent>::uninit();
     loop {
-        // SAFETY: the list has room for what is asked.
-        let n = unsafe { call!(sys::EPOLL_PWAIT2, all, list.as_mut_ptr(), list.len(), 0, 0, 8) };
+        // SAFETY: there is room for one.
+        let n = unsafe { call!(sys::EPOLL_PWAIT2, events, event.as_mut_ptr(), 1, 0, 0, 8) };
         if n < 0 && n != Errno::EINTR.to_ret() {
-            // SAFETY: ends this thread. The cores go on without it: they look now and then.
+            // The core goes on without it: it looks now and then.
+            told.store(-1, Ordering::Relaxed);
+            // SAFETY: ends this thread.
             unsafe { call!(sys::EXIT, 0) };
         }
-        for e in &list[..n.max(0) as usize] {
-            // SAFETY: the host filled in so many.
-            let EpollEvent { data, .. } = unsafe { e.assume_init() };
-            let core = data as usize;
-            // One that sleeps is woken by the event itself.
-            if core < cores && control().cores[core].local.state.load(Ordering::SeqCst) == state::RUNNING {
-                interrupt(core);
-            }
+        // One that sleeps is woken by the event itself.
+        if n > 0 && control().cores[core].local.state.load(Ordering::SeqCst) == state::RUNNING {
+            interrupt(core);
         }
+    }
+}
+
+/// This thread stays on a CPU. Failure (a smaller cpuset) only costs placement.
+pub(crate) fn pin(cpu: i32) {
+    if cpu >= 0 {
+        let mut mask = [0u64; 16];
+        mask[cpu as usize / 64 % 16] = 1 << (cpu % 64);
+        // SAFETY: a valid mask.
+        unsafe { call!(sys::SCHED_SETAFFINITY, 0, size_of_val(&mask), mask.as_ptr()) };
     }
 }

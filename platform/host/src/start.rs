@@ -4,8 +4,8 @@
 //! everything but the runtime, and from then on makes spaces, by `clone`
 //! without shared memory, and reaps them. It runs code that nobody can write
 //! to, on memory of its own, and believes nothing that it reads in shared
-//! memory but "slot n is wanted" and whom to interrupt. A second thread of it
-//! waits for events of cores that compute (`cores::tell_cores`). A space makes one thread
+//! memory but "slot n is wanted" and whom to interrupt. Further threads of it, one a core,
+//! wait for events of cores that compute (`cores::tell_core`). A space makes one thread
 //! a core, locks itself in (seccomp, for all threads at once), and only then
 //! waits for batons.
 #![allow(unsafe_code, reason = "makes processes and threads")]
@@ -19,8 +19,8 @@ use atoll_abi::control::{ABI_VERSION, MAGIC, SAID, space_state as state};
 use atoll_abi::core_local::CoreLocal;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{
-    HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_SPACES, RUNTIME_BASE, RUNTIME_END, USER_MAX, VDSO_AREA,
-    VDSO_AREA_SIZE,
+    HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_CORES, MAX_SPACES, RUNTIME_BASE, RUNTIME_END, USER_MAX,
+    VDSO_AREA, VDSO_AREA_SIZE,
 };
 use atoll_abi::platform::set_platform;
 use atoll_abi::start::{START, Start};
@@ -119,11 +119,19 @@ extern "C" fn atoll_nursery() -> ! {
     let set: u64 = 1 << (SIGNAL - 1) | 1 << (linux::SIGCHLD - 1);
     // SAFETY: a valid signal set.
     unsafe { call!(sys::RT_SIGPROCMASK, linux::SIG_BLOCK, &raw const set, 0, 8) };
-    // What is not used of this thread's area: there is no handler here that would need the stack.
-    let stack = area(0) + HOST_THREAD_SIZE;
-    // SAFETY: the new thread runs on that stack. Without it, cores that compute look for events now and then.
-    unsafe { clone_thread_raw(u64::from(THREAD), stack, TELLER as u64) };
     let mut pids = Pids([0; MAX_SPACES]);
+    pids.look();
+    // The space has begun: nobody waits for these.
+    for core in 0..start.cores as usize {
+        // What is not used of this process's areas: there is no handler here that would need the stack.
+        let stack = area(core) + HOST_THREAD_SIZE;
+        // SAFETY: the new thread runs on that stack.
+        if unsafe { clone_thread_raw(u64::from(THREAD), stack, (TELLER + core) as u64) } < 0 {
+            // It looks for events now and then; it may have asked to be told already.
+            d.events_fd[core].store(-1, Ordering::SeqCst);
+            cores::interrupt(core);
+        }
+    }
     loop {
         pids.look();
         // SAFETY: as above.
@@ -316,15 +324,15 @@ const THREAD: u32 = linux::CLONE_VM
     | linux::CLONE_THREAD
     | linux::CLONE_SYSVSEM;
 
-/// In place of a core's number: the nursery's thread that tells cores of events.
-const TELLER: usize = usize::MAX;
+/// Added to a core's number: the nursery's thread that tells it of events.
+const TELLER: usize = MAX_CORES;
 
 /// A further thread of a space, or of the nursery.
 #[unsafe(no_mangle)]
 extern "C" fn atoll_thread(core: usize) -> ! {
-    if core == TELLER {
-        // As the supervisor wrote it: no space has begun.
-        cores::tell_cores(control().descriptor.events_fd.load(Ordering::Relaxed), start().cores as usize)
+    if let Some(core) = core.checked_sub(TELLER) {
+        // At a lower priority than the core it would never run there.
+        cores::tell_core(core, if start().realtime == 0 { start().cpu[core] } else { -1 })
     }
     prepare_thread(core);
     while ready().load(Ordering::Acquire) != LOCKED {
@@ -361,13 +369,7 @@ fn prepare_thread(core: usize) {
         (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
     }
     upcall::alternate_stack(base);
-    let cpu = start().cpu[core];
-    if cpu >= 0 {
-        let mut mask = [0u64; 16];
-        mask[cpu as usize / 64 % 16] = 1 << (cpu % 64);
-        // SAFETY: a valid mask. Failure (a smaller cpuset) only costs placement.
-        unsafe { call!(sys::SCHED_SETAFFINITY, 0, size_of_val(&mask), mask.as_ptr()) };
-    }
+    cores::pin(start().cpu[core]);
     // SAFETY: dispatches system calls from outside the runtime to the handler. No selector: always.
     let r = unsafe {
         call!(
