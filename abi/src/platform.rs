@@ -290,6 +290,11 @@ pub trait Platform: Sync {
     /// Calls `continuation(argument)` on this host thread's own small stack, leaving the current one for good.
     fn leave_stack(&self, continuation: extern "C" fn(usize) -> !, argument: usize) -> !;
 
+    /// Is that another stack than any thread's, on which a core can park?
+    fn parks_apart(&self) -> bool {
+        false
+    }
+
     /// Maps `[addr, addr + len)` of the current space, in place of what was there.
     ///
     /// # Safety

@@ -131,6 +131,7 @@ impl Platform for Watched {
         fn space_create() -> Result<u32>;
         fn space_destroy(space: u32);
         fn space_switch(space: u32, continuation: extern "C" fn(usize) -> !, argument: usize) -> !;
+        fn parks_apart() -> bool;
         fn leave_stack(continuation: extern "C" fn(usize) -> !, argument: usize) -> !;
         fn take_page_bits(bit: PageBit, addr: u64, len: u64, pages: &mut [u16]) -> Result<()>;
         fn forget(addr: u64, len: u64) -> Result<()>;

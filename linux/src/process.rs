@@ -1434,6 +1434,7 @@ impl Task {
 pub fn exit_task(status: i32) -> ! {
     {
         let task = current();
+        atoll_task::ends_soon();
         if task.tracing.is_on() {
             // SAFETY: this thread's own frame, in the runtime; its program won't run again.
             ptrace::about_to_end(task, unsafe { atoll_task::current().frame() }, status);

@@ -77,6 +77,21 @@ impl Letter {
     }
 }
 
+/// What a core that has nothing to do found when it looked around.
+#[derive(Clone, Copy)]
+pub(crate) struct Rest {
+    /// Since when.
+    pub had_nothing: u64,
+    /// Up to now.
+    pub start: u64,
+    /// When it has to go on.
+    pub deadline: Option<u64>,
+    /// An answer is under way.
+    pub expects: bool,
+    /// It did work ahead, and looks for events before it does more.
+    pub ahead: bool,
+}
+
 /// The part that only the core itself touches, in the runtime with upcalls masked.
 pub(crate) struct Private {
     pub ready: Ready,
@@ -101,6 +116,14 @@ pub(crate) struct Private {
     pub may_spread_next: bool,
     /// What runs is not expected to run for long, and only a thread waits that computes: the end of its turn takes no deadline.
     pub brief: bool,
+    /// When the running thread woke last one whose core slept; 0: it has not.
+    pub woke_at: u64,
+    /// A thread that computes was interrupted for the one that runs next.
+    pub computed: bool,
+    /// The running thread is about to end.
+    pub ends: bool,
+    /// What the core found before it left a thread's stack to sleep.
+    pub rest: Option<Rest>,
     /// That core.
     pub offered: Option<usize>,
     /// It, or one that had nothing to do when it was looked for last. It is looked at first.
@@ -233,6 +256,8 @@ pub(crate) struct Core {
     pub trace: AtomicPtr<Ring>,
     /// Does anything but idleness run?
     pub busy: AtomicBool,
+    /// It sleeps, or is about to, on a stack of its own, and has no thread's registers: another core may run a thread of it that it wakes.
+    pub apart: AtomicBool,
     /// Is it used ([`usage`])? One word, so that a core that says that it has left can't say so when it is used again.
     pub usage: AtomicU32,
     /// Do classes divide its time? Its own to say.
@@ -339,6 +364,10 @@ impl Core {
                 choosing: false,
                 may_spread_next: false,
                 brief: false,
+                woke_at: 0,
+                computed: false,
+                ends: false,
+                rest: None,
                 offered: None,
                 seen_idle: None,
                 quiet_until: 0,
@@ -381,6 +410,7 @@ impl Core {
             rung: AtomicU64::new(0),
             trace: AtomicPtr::new(null_mut()),
             busy: AtomicBool::new(false),
+            apart: AtomicBool::new(false),
             usage: AtomicU32::new(usage::ONLINE),
             divided: AtomicBool::new(false),
             left_at: AtomicU64::new(0),

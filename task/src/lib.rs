@@ -56,10 +56,10 @@ pub use online::{CORE_PATIENCE, cores_online, is_online, online, set_online};
 pub use rcu::{barrier, quiesce};
 pub use ready::Policy;
 pub use scheduler::{
-    Until, acted, after_answers, ask_to_tidy, boot_core, end_space, exit, give_way, in_space, init, look,
-    look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify, own_cpu_time,
-    park, park_until, run_core, set_policy, set_tidy, set_work_ahead, start, unpark, visit, work_for,
-    yield_now,
+    Until, acted, after_answers, ask_to_tidy, boot_core, end_space, ends_soon, exit, give_way, in_space,
+    init, look, look_before_sleep, look_if_acted, move_if_need_be, move_to_space, on_deadline, on_notify,
+    own_cpu_time, park, park_until, run_core, set_policy, set_tidy, set_work_ahead, start, unpark, visit,
+    work_for, yield_now,
 };
 pub use service::{Call, call, descriptor_of};
 pub use thread::{

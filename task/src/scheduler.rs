@@ -14,7 +14,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::activity::{Activity, has_core};
 use crate::core_state::{
-    Core, Mail, Private, SLEEPS, all_cores, core, count, handle_event, handle_in_place, make_cores,
+    Core, Mail, Private, Rest, SLEEPS, all_cores, core, count, handle_event, handle_in_place, make_cores,
     this_core, usage, with_private, with_private_of,
 };
 use crate::extended::Left;
@@ -54,6 +54,11 @@ const ASK_EVERY: u64 = 1_000_000;
 const BALANCE_EVERY: u64 = 50_000_000;
 /// After so long a thread that finds events where it would have slept lets others go first that have had less, ns.
 const ENOUGH: u64 = 200_000;
+/// To wake a core that sleeps takes so long, with what its first thread waits, ns.
+const WAKE: u64 = 40_000;
+/// Who has slept so often in a row sooner than that after waking another one does it again, as likely as not; and how far that is counted.
+const HABIT: u32 = 2;
+const HABIT_MAX: u32 = 4;
 /// A processor of which others use so many thousandths is crowded: what can run elsewhere does.
 const CROWDED: u32 = 300;
 
@@ -111,8 +116,29 @@ pub fn boot_core() {
 /// Runs threads on this core, for ever. The caller's stack is given up
 /// except while the core is idle for the first time.
 pub fn run_core() -> ! {
-    let next = next_thread(this_core(), None, platform().now());
-    switch_from_nowhere(next)
+    begin_choice(this_core(), None, platform().now());
+    choose_apart(this_core(), platform().now())
+}
+
+/// On a stack that is no thread's.
+fn choose_apart(this: &Core, now: u64) -> ! {
+    loop {
+        if let Some(next) = choose(this, None, now) {
+            switch_from_nowhere(next)
+        }
+    }
+}
+
+/// On the core's own stack, which the platform has for it: sleeps, and goes on with whatever there is then. Whoever slept here last can run
+/// elsewhere from now on.
+extern "C" fn rest_apart(_: usize) -> ! {
+    let this = this_core();
+    let events = this.event_thread.load(Ordering::Relaxed);
+    // SAFETY: every core has one from its start on; threads are never freed. It belongs to this core, and does nothing.
+    set_current(unsafe { &*events });
+    let rest = with_private_of(this, |p| p.rest.take()).expect("it has looked around");
+    let now = sleep(this, rest, true);
+    choose_apart(this, now)
 }
 
 fn switch_from_nowhere(next: ThreadRef) -> ! {
@@ -264,7 +290,13 @@ fn schedule_at(me: ThreadRef, now: u64) {
     let this = this_core();
     let message = this.meter.suspend(now);
     interruptible_at(this, now);
-    let next = next_thread(this, Some(me), now);
+    let Some(next) = next_thread(this, Some(me), now) else {
+        // SAFETY: `leave_to_rest` moves to another stack before anybody can load this one.
+        unsafe { arch::atoll_save_and_call(me.context.get(), leave_to_rest, 0) };
+        let this = this_core();
+        this.meter.resume(message, with_private_of(this, |p| p.since));
+        return finish_switch();
+    };
     if core::ptr::eq(next, me) {
         return this.meter.resume(message, with_private_of(this, |p| p.since));
     }
@@ -286,19 +318,29 @@ fn schedule_at(me: ThreadRef, now: u64) {
     finish_switch();
 }
 
+extern "C" fn leave_to_rest(_: usize) -> ! {
+    platform().leave_stack(rest_apart, 0)
+}
+
 extern "C" fn leave(next: usize) -> ! {
     platform().leave_stack(change_space, next)
 }
 
 /// Takes the next thread that is ready, waiting for one if need be. `me`: on
-/// whose stack this runs; it may be the answer.
-fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
+/// whose stack this runs; it may be the answer. None: the core is to leave that stack, and to sleep ([`rest_apart`]).
+fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> Option<ThreadRef> {
+    let now = begin_choice(this, me, now);
+    choose(this, me, now)
+}
+
+/// Ends the account of who ran, and sees to what has come meanwhile. Value: the time, as far as it is known.
+fn begin_choice(this: &Core, me: Option<ThreadRef>, now: u64) -> u64 {
     let computed = with_private_of(this, |p| p.again.is_some())
         && me.is_some_and(|me| me.computes.load(Ordering::Relaxed));
     charge(this, me, now);
     let generation = activity::generation();
     if with_private_of(this, |p| {
-        (p.choosing, p.brief) = (true, false);
+        (p.choosing, p.brief, p.computed, p.ends) = (true, false, computed, false);
         p.ready.generation != generation || p.ready.is_time_to_look(now) && all_cores().len() > 1
     }) {
         look_at_division(now);
@@ -311,7 +353,11 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
         // With nothing ready, `idle` looks.
         charge_events(platform().now());
     }
-    let mut now = now;
+    now
+}
+
+/// The thread that runs next. As [`next_thread`].
+fn choose(this: &Core, me: Option<ThreadRef>, mut now: u64) -> Option<ThreadRef> {
     loop {
         if let Some(t) = pop_ready(this, now) {
             if let Some(to) = elsewhere(this, t) {
@@ -335,7 +381,7 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
             t.since.store(since, Ordering::Release);
             t.waits_no_more(since);
             trace::note(this, event::RUN, Some(t), Some(since));
-            if computed && fits(t) {
+            if fits(t) && with_private_of(this, |p| core::mem::take(&mut p.computed)) {
                 expect_brief(this, t);
             }
             if fits(t) || platform().armed_here().is_none() {
@@ -344,9 +390,19 @@ fn next_thread(this: &Core, me: Option<ThreadRef>, now: u64) -> ThreadRef {
                 // `arrive` asks for the deadline.
                 with_private_of(this, |p| p.choosing = false);
             }
-            return t;
+            return Some(t);
         }
-        now = idle(now);
+        let rest = match look_around(this, now) {
+            Some(rest) => rest,
+            None => continue,
+        };
+        if me.is_some() && platform().parks_apart() && is_to_sleep(this, &rest) {
+            // Whoever wakes somebody of this core's may take him over.
+            flush_live();
+            with_private_of(this, |p| p.rest = Some(rest));
+            return None;
+        }
+        now = sleep(this, rest, me.is_none());
     }
 }
 
@@ -443,6 +499,10 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
             None => event::SLEEP,
         };
         trace::note(this, does, Some(me), Some(now));
+        let woke_at = with_private_of(this, |p| core::mem::take(&mut p.woke_at));
+        if woke_at != 0 {
+            note_habit(me, again.is_none(), now.saturating_sub(woke_at));
+        }
         if ran >= POLL_EVERY {
             me.computes.store(true, Ordering::Relaxed);
         } else if again.is_none() && ran < SHORT && me.computes.load(Ordering::Relaxed) {
@@ -453,6 +513,19 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
         }
     }
     with_private_of(this, |p| p.ready.settle(had, now));
+}
+
+/// A thread has woken one whose core slept, and sleeps or lets others run so much later, ns.
+fn note_habit(me: ThreadRef, sleeps: bool, later: u64) {
+    let before = me.sleeps_soon.load(Ordering::Relaxed);
+    let now = match later <= WAKE {
+        true if sleeps => (before + 1).min(HABIT_MAX),
+        true => before,
+        false => 0,
+    };
+    if now != before {
+        me.sleeps_soon.store(now, Ordering::Relaxed);
+    }
 }
 
 /// Ends the account of events that were looked at since the last one.
@@ -499,9 +572,8 @@ pub(crate) fn charge_class(class: u32, took: u64) {
     }
 }
 
-/// Nothing is ready that may run: wait for an event, a wake-up or a deadline. Value: the time.
-fn idle(now: u64) -> u64 {
-    let this = this_core();
+/// Nothing is ready that may run: look a while whether something comes. None: there may be something to run.
+fn look_around(this: &Core, now: u64) -> Option<Rest> {
     let local = core_local();
     this.busy.store(false, Ordering::Relaxed);
     if with_private_of(this, |p| core::mem::replace(&mut p.told, false)) {
@@ -512,7 +584,7 @@ fn idle(now: u64) -> u64 {
     if this.is_online() {
         ask_for_work();
     } else if !leave_core(this) {
-        return now;
+        return None;
     }
     // An answer under way comes soon: look at the ring a while, if the machine has a core to serve it and that has paid lately. What
     // waits for a disk takes longer.
@@ -562,6 +634,25 @@ fn idle(now: u64) -> u64 {
     // Between two parts of it, it looks for events.
     let worked = work_ahead(this, start, deadline);
     let (ahead, start) = (worked.is_some(), worked.unwrap_or(start));
+    Some(Rest { had_nothing, start, deadline, expects, ahead })
+}
+
+/// Is there nothing to do, as far as this core can see?
+fn is_to_sleep(this: &Core, rest: &Rest) -> bool {
+    // Nor was the core taken out of use since it looked: who does that looks at the state behind it, too.
+    let used = this.usage.load(Ordering::Relaxed) != usage::GOING;
+    let expired = rest.deadline.is_some_and(|d| d <= rest.start);
+    nothing_arrived(this) && !expired && used && !platform().has_answers() && !rest.ahead
+}
+
+/// Waits for an event, a wake-up or a deadline. `apart`: on a stack that is no thread's. Value: the time.
+fn sleep(this: &Core, rest: Rest, apart: bool) -> u64 {
+    let local = core_local();
+    let Rest { had_nothing, start, deadline, expects, ahead } = rest;
+    if apart {
+        flush_live();
+        this.apart.store(true, Ordering::Release);
+    }
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
         // It would wake the core for nothing.
         platform().disarm();
@@ -570,10 +661,7 @@ fn idle(now: u64) -> u64 {
     local.state.store(core_run::PARKED, Ordering::SeqCst);
     // The fence pairs with the one of those who push, then look at the state.
     fence(Ordering::SeqCst);
-    let expired = deadline.is_some_and(|d| d <= start);
-    // Nor was the core taken out of use since it looked: who does that looks at the state behind it, too.
-    let used = this.usage.load(Ordering::Relaxed) != usage::GOING;
-    let sleep = nothing_arrived(this) && !expired && used && !platform().has_answers() && !ahead;
+    let sleep = is_to_sleep(this, &rest);
     let slept_before = platform().slept();
     // Where nobody below counts that, the runtime does.
     let slept_by_now = this.area.slept.load(Ordering::Relaxed);
@@ -591,6 +679,10 @@ fn idle(now: u64) -> u64 {
         with_private(|p| platform().poll(&mut p.events));
     }
     local.state.store(core_run::RUNNING, Ordering::SeqCst);
+    if apart {
+        // Before anybody sleeps here again.
+        this.apart.store(false, Ordering::Relaxed);
+    }
     let now = platform().now();
     if sleep {
         let wake = match this.rung.swap(0, Ordering::Relaxed) {
@@ -1589,7 +1681,9 @@ pub fn park_until(deadline: u64) {
     let me = current();
     let on = core_local().id();
     let key = timer::insert(deadline, TimerEntry::Thread(me));
+    me.is_timed.store(true, Ordering::Relaxed);
     park();
+    me.is_timed.store(false, Ordering::Relaxed);
     timer::cancel(on, key);
 }
 
@@ -1634,7 +1728,46 @@ fn enqueue(t: ThreadRef) {
     if core(on).has_left() && t.is_movable() {
         return enqueue_elsewhere(t);
     }
+    // Pairs with the one in `sleep`: who has been left there was saved before.
+    if core(on).apart.load(Ordering::Acquire) {
+        let pulls = pulls(t);
+        with_private(|p| p.woke_at = platform().now());
+        if pulls {
+            t.core.store(core_local().id() as u32, Ordering::Relaxed);
+            count(&this_core().stats.migrations, 1);
+            push_woken(t);
+            return rearm(this_core());
+        }
+    }
     post(t, on);
+}
+
+/// A thread is woken whose core sleeps. Is it to run here? That is sooner than its core would wake if what runs here is about to sleep,
+/// as it was the last times, or to end, or is the runtime itself, and nobody else waits.
+fn pulls(t: ThreadRef) -> bool {
+    let this = this_core();
+    let me = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
+    let (alone, ends) = with_private_of(this, |p| (p.ready.len() == 0 && !p.ready.is_divided(), p.ends));
+    let is_free = || {
+        ends || !this.busy.load(Ordering::Relaxed)
+            || core::ptr::eq(me, this.event_thread.load(Ordering::Relaxed))
+            // SAFETY: threads are never freed.
+            || unsafe { me.as_ref() }.is_some_and(|me| me.sleeps_soon.load(Ordering::Relaxed) >= HABIT)
+    };
+    alone
+        && t.is_movable()
+        && t.may_run_on(core_local().id())
+        && t.timers() == 0
+        && !t.is_timed.load(Ordering::Relaxed)
+        && !t.computes.load(Ordering::Relaxed)
+        && this.is_online()
+        && !is_crowded(this)
+        && is_free()
+}
+
+/// The current thread is about to end: whom it wakes from here on can have its core.
+pub fn ends_soon() {
+    with_private(|p| p.ends = true);
 }
 
 /// A thread is woken whose core is not used any more: nothing of it is there.
@@ -1702,7 +1835,7 @@ pub fn exit() -> ! {
     // Its last message ends with it.
     let this = this_core();
     this.meter.suspend(now);
-    let next = next_thread(this, Some(me), now);
+    let Some(next) = next_thread(this, Some(me), now) else { leave_to_rest(0) };
     assert!(!core::ptr::eq(next, me), "a dead thread was woken");
     switch_from_nowhere(next)
 }

@@ -97,6 +97,10 @@ pub struct Thread {
     class: AtomicU32,
     /// It has computed for long, lately: its core is to be told of events.
     pub(crate) computes: AtomicBool,
+    /// How often in a row, up to a bound, it has slept soon after it woke another one.
+    pub(crate) sleeps_soon: AtomicU32,
+    /// It sleeps until a time at most: that is among its core's timers.
+    pub(crate) is_timed: AtomicBool,
     /// Its personality's name for it, in traces.
     tag: AtomicU32,
     /// Cores that it may run on, a bit each.
@@ -571,6 +575,8 @@ fn blank() -> Thread {
         activity: AtomicU32::new(ROOT),
         class: AtomicU32::new(ROOT),
         computes: AtomicBool::new(false),
+        sleeps_soon: AtomicU32::new(0),
+        is_timed: AtomicBool::new(false),
         tag: AtomicU32::new(0),
         affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
         policy: AtomicU32::new(0),
@@ -643,6 +649,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);
     t.computes.store(false, Ordering::Relaxed);
+    t.sleeps_soon.store(0, Ordering::Relaxed);
     t.ready_at.store(0, Ordering::Relaxed);
     t.waited.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);

@@ -116,6 +116,10 @@ impl Platform for Host {
         cores::switch(space, continuation, argument)
     }
 
+    fn parks_apart(&self) -> bool {
+        true
+    }
+
     fn leave_stack(&self, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
         entry::leave_stack(continuation, argument)
     }
