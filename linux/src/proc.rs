@@ -1800,6 +1800,10 @@ fn meminfo() -> String {
         ("SwapCached", 0),
         ("Active", total - free),
         ("Inactive", 0),
+        ("Active(anon)", (total - free).saturating_sub(cached)),
+        ("Inactive(anon)", 0),
+        ("Active(file)", cached.min(total - free)),
+        ("Inactive(file)", 0),
         ("SwapTotal", 0),
         ("SwapFree", 0),
         ("Dirty", 0),
@@ -1807,19 +1811,28 @@ fn meminfo() -> String {
         ("AnonPages", (total - free).saturating_sub(cached + shared)),
         ("Mapped", 0),
         ("Shmem", shared),
+        ("KReclaimable", 0),
         ("Slab", 0),
         ("SReclaimable", 0),
         ("SUnreclaim", 0),
+        ("KernelStack", 0),
         ("PageTables", 0),
+        ("Bounce", 0),
+        ("WritebackTmp", 0),
         ("CommitLimit", total),
         ("Committed_AS", total - free),
         ("VmallocTotal", 34359738367),
         ("VmallocUsed", 0),
+        ("VmallocChunk", 0),
+        ("Percpu", 0),
     ];
     for (name, kb) in rows {
         let _ = writeln!(out, "{:<15}{kb:>9} kB", format!("{name}:"));
     }
-    out.push_str("HugePages_Total:       0\nHugePages_Free:        0\nHugepagesize:       2048 kB\n");
+    for name in ["Total", "Free", "Rsvd", "Surp"] {
+        let _ = writeln!(out, "{:<16}{:>8}", format!("HugePages_{name}:"), 0);
+    }
+    out.push_str("Hugepagesize:       2048 kB\nHugetlb:               0 kB\n");
     out
 }
 

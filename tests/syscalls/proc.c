@@ -578,8 +578,11 @@ int main(int argc, char **argv)
 	slurp("/proc/meminfo");
 	static const char *const memory[] = {"MemTotal:", "MemFree:", "MemAvailable:", "Buffers:", "Cached:", "SwapCached:", "Active:",
 		"Inactive:", "SwapTotal:", "SwapFree:", "Dirty:", "Writeback:", "AnonPages:", "Mapped:", "Shmem:", "Slab:", "SReclaimable:",
-		"PageTables:", "CommitLimit:", "Committed_AS:", "VmallocTotal:", "HugePages_Total:", "Hugepagesize:"};
-	for (int i = 0; i < 23; i++)
+		"PageTables:", "CommitLimit:", "Committed_AS:", "VmallocTotal:", "HugePages_Total:", "Hugepagesize:", "Active(anon):",
+		"Inactive(anon):", "Active(file):", "Inactive(file):", "KReclaimable:", "SUnreclaim:", "KernelStack:", "Bounce:",
+		"WritebackTmp:", "VmallocUsed:", "VmallocChunk:", "Percpu:", "HugePages_Free:", "HugePages_Rsvd:", "HugePages_Surp:",
+		"Hugetlb:"};
+	for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
 		printf("%s %s\n", memory[i], form(value(memory[i])));
 	P(atol(value("MemTotal:")) > atol(value("MemFree:")));
 	P(labs(atol(value("MemTotal:")) - sysconf(_SC_PHYS_PAGES) * 4) < 64);
