@@ -554,6 +554,10 @@ pub struct BootConfig {
     pub groups: Vec<u32>,
     /// File mode creation mask.
     pub umask: u32,
+    /// Nice value.
+    pub nice: i32,
+    /// What `/proc/PID/oom_score_adj` says.
+    pub oom_score_adj: i32,
     /// Mounts, the root first.
     pub mounts: Vec<MountConfig>,
     /// Standard input, output, error.

@@ -743,6 +743,9 @@ fn boot_config(
         gid,
         groups,
         umask: signals::umask(),
+        nice: signals::nice(),
+        oom_score_adj: std::fs::read_to_string("/proc/self/oom_score_adj")
+            .map_or(0, |s| s.trim().parse().unwrap_or(0)),
         mounts,
         streams: streams.kinds,
         stream_flags: streams.flags,
@@ -1209,6 +1212,12 @@ pub mod signals {
             libc::umask(m);
             m
         }
+    }
+
+    /// The nice value.
+    pub fn nice() -> i32 {
+        // SAFETY: asks for a number. It can't fail for the caller itself.
+        unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
     }
 
     /// Resource limits as a program started from here would have them.

@@ -213,6 +213,7 @@ pub fn boot() {
         exit_signal: 0,
     })
     .unwrap_or_else(|e| fail(&format!("no first process: {e}"), 125));
+    process.oom_score_adj.store(config.oom_score_adj, Ordering::Relaxed);
     set_first(&process);
     if terminal.is_some() {
         atoll_fs::stream::set_job_control(atoll_fs::stream::JobControl {
@@ -252,7 +253,7 @@ pub fn boot() {
         name: *b"atoll\0\0\0\0\0\0\0\0\0\0\0",
         tid: Some(pid),
         like: None,
-        nice: 0,
+        nice: config.nice,
         policy: 0,
         filters: crate::seccomp::Filters::none(),
         slack: 50_000,

@@ -6,7 +6,8 @@
 //! thread is woken: where that means at once, the thread is preempted on its
 //! way back to its program. A thread that has nothing to do parks; if no
 //! other is ready, its core looks for events on that thread's own stack, so
-//! that a thread woken while its core was idle goes on without a switch.
+//! that a thread woken meanwhile goes on without a switch. It sleeps on a
+//! stack of its own: whoever wakes a thread of it may take that over.
 #![allow(unsafe_code, reason = "switches stacks, and links threads into queues")]
 
 use core::ptr::{null, null_mut};

@@ -13,6 +13,7 @@ fn main() {
         Trial::test("what_is_wrong_is_said", what_is_wrong_is_said),
         Trial::test("output_that_is_lost_is_an_error", output_that_is_lost_is_an_error),
         Trial::test("environment", environment),
+        Trial::test("what_is_inherited", what_is_inherited),
         Trial::test("signals", signals),
         Trial::test("one_file_as_a_volume", one_file_as_a_volume),
         Trial::test("directories_in_memory", directories_in_memory),
@@ -125,6 +126,22 @@ fn environment() -> Done {
         }
     }
     Ok(())
+}
+
+/// As by any program that starts another.
+fn what_is_inherited() -> Done {
+    const INSIDE: &str = "nice; cat /proc/self/oom_score_adj; umask; ulimit -n";
+    let script = format!(
+        "umask 27; ulimit -n 500; echo 50 >/proc/self/oom_score_adj; nice -n 3 sh -c '{INSIDE}'
+         nice -n 3 {} run --cores 1 -- sh -c '{INSIDE}'",
+        atoll().display()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]);
+    let Outcome { stdout, stderr, .. } = run(command, Duration::from_secs(60))?;
+    let lines: Vec<&str> = stdout.lines().collect();
+    let [linux, cell] = [0, 4].map(|from| lines.get(from..from + 4));
+    if linux.is_some() && linux == cell { Ok(()) } else { Err(format!("{stdout}{stderr}").into()) }
 }
 
 /// Every signal that a process can handle and that does not tell of its own faults or children.
