@@ -367,11 +367,14 @@ impl Machine {
 
     /// Begins to serve the cell that has the port.
     fn serve(&mut self, port: UnixStream) -> Result<Option<Registered>> {
-        let user = self.with_port().map_or((0, 0), |n| (self.cells[n].boot.uid, self.cells[n].boot.gid));
+        let boot = self.with_port().map(|n| &self.cells[n].boot);
+        let user = boot.map_or((0, 0), |boot| (boot.uid, boot.gid));
+        let groups = boot.map_or(Vec::new(), |boot| boot.groups.clone());
         let given = Given {
             mounts: std::mem::take(&mut self.volumes),
             streams: Streams::of_this_process(),
             user,
+            groups,
             plan_cache: run::plan_cache(run::signals::is_root()),
         };
         let remote = Remote::start(port, given)?;

@@ -266,6 +266,7 @@ impl Builder {
             size: None,
             atime: Some(time),
             mtime: Some(time),
+            now: false,
         };
         node.set_attr(&change, &Cred::root()).map_err(|_| "its attributes could not be set")?;
         if node.kind() == FileType::Directory {

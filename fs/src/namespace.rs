@@ -585,15 +585,10 @@ impl Walker<'_> {
             return Err(Errno::ENOENT);
         }
         self.cred.check(&dir, may::WRITE | may::EXEC)?;
-        let mut cred = self.cred.clone();
-        let mut mode = mode;
-        if dir.mode & linux::S_ISGID != 0 {
-            // A set-group-ID directory passes its group on.
-            cred.gid = dir.gid;
-            if matches!(node, NewNode::Directory) {
-                mode |= linux::S_ISGID;
-            }
-        }
+        let (cred, mode) = match node {
+            NewNode::Directory => self.cred.making_directory(&dir, mode),
+            _ => self.cred.making(&dir, mode),
+        };
         let inode = walk.dir.inode.create(&walk.name, node, mode, &cred);
         paths::changed();
         let inode = inode?;

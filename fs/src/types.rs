@@ -108,6 +108,8 @@ pub struct SetAttr {
     pub size: Option<u64>,
     pub atime: Option<Time>,
     pub mtime: Option<Time>,
+    /// The times are the present one, which who may write to the file may set.
+    pub now: bool,
 }
 
 /// What `statfs(2)` says.
@@ -172,6 +174,26 @@ impl Cred {
     /// Belongs to the group?
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// Who makes a new file in this directory, and with what mode: a set-group-ID directory passes its group on, and who isn't in that
+    /// is not lent its rights (Linux's `inode_init_owner` and `mode_strip_sgid`). Directories are [`Cred::making_directory`]'s.
+    pub fn making(&self, dir: &Attr, mode: u32) -> (Cred, u32) {
+        if dir.mode & linux::S_ISGID == 0 {
+            return (self.clone(), mode);
+        }
+        let lent = linux::S_ISGID | linux::S_IXGRP;
+        let strange = !self.in_group(dir.gid) && !self.may(linux::CAP_FSETID);
+        let mode = if mode & lent == lent && strange { mode & !linux::S_ISGID } else { mode };
+        (Cred { gid: dir.gid, ..self.clone() }, mode)
+    }
+
+    /// The same of a directory, which passes the group on in its turn.
+    pub fn making_directory(&self, dir: &Attr, mode: u32) -> (Cred, u32) {
+        match dir.mode & linux::S_ISGID {
+            0 => (self.clone(), mode),
+            passes_on => (Cred { gid: dir.gid, ..self.clone() }, mode | passes_on),
+        }
     }
 
     /// Is this access allowed by the file's mode? (`path_resolution(7)`)

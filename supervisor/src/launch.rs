@@ -403,6 +403,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         mounts: config.mounts,
         streams: config.streams,
         user: (config.boot.uid, config.boot.gid),
+        groups: config.boot.groups.clone(),
         network: config.network,
         plan_cache: config.plan_cache,
         first_handle: 1,

@@ -40,6 +40,8 @@ pub struct Given {
     pub streams: Streams,
     /// The user and group that it runs as.
     pub user: (u32, u32),
+    /// And the further groups.
+    pub groups: Vec<u32>,
     /// Where rewriting plans are kept.
     pub plan_cache: Option<PathBuf>,
 }
@@ -89,11 +91,12 @@ impl Remote {
                 _ => return Err(Error::host("eventfd")),
             }
         };
-        let Given { mounts, streams, user, plan_cache } = given;
+        let Given { mounts, streams, user, groups, plan_cache } = given;
         let served = Served {
             mounts,
             streams,
             user,
+            groups,
             // Its sockets are its own.
             network: Policy::None,
             plan_cache,

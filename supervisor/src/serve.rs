@@ -201,6 +201,8 @@ pub(crate) struct Served {
     pub streams: Streams,
     /// The user and group that it runs as.
     pub user: (u32, u32),
+    /// And the further groups.
+    pub groups: Vec<u32>,
     /// What it may do on the network.
     pub network: sockets::Policy,
     /// Where rewriting plans are kept.
@@ -230,6 +232,8 @@ pub struct Server {
     pub(crate) handles: Mutex<Handles>,
     /// The user that all requests act for; None: whoever the request says.
     user: Option<(u32, u32)>,
+    /// The further groups of that user.
+    groups: Vec<u32>,
     root: bool,
     machine_cores: usize,
     pub(crate) network: sockets::Policy,
@@ -295,7 +299,8 @@ impl Server {
         served: Served,
         machine_cores: usize,
     ) -> Result<Arc<Server>> {
-        let Served { mounts, streams, user, network, plan_cache, first_handle, bells, sockets } = served;
+        let Served { mounts, streams, user, groups, network, plan_cache, first_handle, bells, sockets } =
+            served;
         // SAFETY: asks for an id; the modes that come from the cell have its own mask applied.
         let root = unsafe {
             libc::umask(0);
@@ -316,6 +321,7 @@ impl Server {
             streams,
             handles: Mutex::new(Handles { list: HashMap::new(), next: first_handle, most }),
             user: (!root || user.0 != 0).then_some(user),
+            groups,
             root,
             machine_cores,
             network,
@@ -516,7 +522,7 @@ impl Server {
 
     /// Whom a thread acts for that serves; it gives up all other rights.
     pub(crate) fn identity(&self) -> Identity {
-        Identity::new(self.root, self.user)
+        Identity::new(self.root, self.user, &self.groups)
     }
 
     /// Lets a handle go. It is closed when the value is dropped, without the lock.
@@ -1736,35 +1742,44 @@ fn send_fd(socket: RawFd, fd: RawFd) -> bool {
 /// FSETID, SETGID, SETUID, NET_BIND_SERVICE.
 const ROOT_CAPABILITIES: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
 
-/// Gives up all capabilities of this thread but these (of the first 32).
-fn keep_capabilities(kept: u32) {
+/// Sets this thread's capabilities (the first 32): those that are permitted and effective.
+fn set_capabilities(permitted: u32, effective: u32) {
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let sets = [effective, permitted, 0, 0, 0, 0];
+    // SAFETY: a valid header and two sets of three words.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+}
+
+/// Gives up all capabilities of this thread but these, as far as it has them. Value: what it has now.
+fn keep_capabilities(kept: u32) -> u32 {
     let header: [u32; 2] = [0x2008_0522, 0];
     let mut now = [0u32; 6];
-    // SAFETY: a valid header and room for two sets of three words; the host only takes away.
-    unsafe {
-        if libc::syscall(libc::SYS_capget, header.as_ptr(), now.as_mut_ptr()) != 0 {
-            return;
-        }
-        let [effective, permitted, ..] = now;
-        let left = [effective & kept, permitted & kept, 0, 0, 0, 0];
-        libc::syscall(libc::SYS_capset, header.as_ptr(), left.as_ptr());
+    // SAFETY: a valid header and room for two sets of three words.
+    if unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), now.as_mut_ptr()) } != 0 {
+        return 0;
     }
+    let [effective, permitted, ..] = now;
+    set_capabilities(permitted & kept, effective & kept);
+    permitted & kept
 }
 
 /// Whom this thread acts for on the host's file systems.
 pub(crate) struct Identity {
     root: bool,
+    /// The capabilities that it has, of the first 32.
+    capabilities: u32,
     now: (u32, u32),
 }
 
 impl Identity {
-    /// Of a new thread: with the rights on files that its requests can need and no others.
-    fn new(root: bool, user: Option<(u32, u32)>) -> Self {
-        let mut identity = Identity { root, now: (0, 0) };
+    /// Of a new thread: with the rights on files that its requests can need and no others. `groups`: the user's further ones.
+    fn new(root: bool, user: Option<(u32, u32)>, groups: &[u32]) -> Self {
+        let mut identity = Identity { root, capabilities: 0, now: (0, 0) };
         if root {
-            // Root's own further groups are nobody's in a cell. For this thread only.
-            // SAFETY: an empty list.
-            unsafe { libc::syscall(libc::SYS_setgroups, 0, 0) };
+            // Root's own further groups are nobody's in a cell, where who has which is looked after. For this thread only.
+            let groups = if user.is_some() { groups } else { &[] };
+            // SAFETY: a list of that length.
+            unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
             // A serving thread that starts another one may be acting for somebody else just then, which is passed on.
             if let Some((uid, gid)) = user {
                 // Not as root before: without the right to there would be no way back.
@@ -1773,7 +1788,7 @@ impl Identity {
                 keep_capabilities(0);
             } else {
                 identity.act_for(0, 0);
-                keep_capabilities(ROOT_CAPABILITIES);
+                identity.capabilities = keep_capabilities(ROOT_CAPABILITIES);
             }
         }
         identity
@@ -1784,6 +1799,11 @@ impl Identity {
             return;
         }
         self.act_for(uid, gid);
+        if uid != 0 {
+            // What is made belongs to that user. What it may do was decided in the cell, which knows its groups and capabilities;
+            // a cell that lies about that could as well say that it is root.
+            set_capabilities(self.capabilities, self.capabilities);
+        }
     }
 
     fn act_for(&mut self, uid: u32, gid: u32) {

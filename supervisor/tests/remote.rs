@@ -79,7 +79,8 @@ fn cell_with(mount: HostMount) -> (Cell, std::sync::Arc<Remote>) {
     let mounts = vec![mount];
     let meta = fs::metadata("/proc/self").expect("this process");
     let streams = Streams { kinds: [StreamKind::Closed; 3], flags: [0; 3] };
-    let given = Given { mounts, streams, user: (meta.uid(), meta.gid()), plan_cache: None };
+    let given =
+        Given { mounts, streams, user: (meta.uid(), meta.gid()), groups: Vec::new(), plan_cache: None };
     (Cell { port: here, taken: 0 }, Remote::start(there, given).expect("it starts"))
 }
 

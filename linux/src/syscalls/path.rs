@@ -359,10 +359,12 @@ fn temporary_file(walker: &Walker, path: &[u8], place: &Location, flags: u32, mo
         return Err(Errno::ENOTDIR);
     }
     place.check_writable()?;
-    walker.cred.check(&place.inode.attr()?, may::WRITE | may::EXEC)?;
+    let dir = place.inode.attr()?;
+    walker.cred.check(&dir, may::WRITE | may::EXEC)?;
     let linkable = flags & linux::O_EXCL == 0;
     note_mode(mode);
-    let inode = place.inode.temporary(mode & 0o7777, linkable, walker.cred)?;
+    let (cred, mode) = walker.cred.making(&dir, mode & 0o7777);
+    let inode = place.inode.temporary(mode, linkable, &cred)?;
     let mut name = path.to_vec();
     name.extend_from_slice(b"/");
     name.extend_from_slice(&inode.entry(b"").map_or(Vec::new(), |e| e.name));
@@ -1108,12 +1110,14 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
     }
     place.check_writable()?;
     let (attr, cred) = (place.inode.attr()?, task.cred());
+    let own = cred.owns(&attr);
     if both_now {
-        cred.owns(&attr).or_else(|_| cred.check(&attr, may::WRITE))?;
+        own.or_else(|_| cred.check(&attr, may::WRITE))?;
     } else {
-        cred.owns(&attr)?;
+        own?;
     }
-    place.set_attr(&SetAttr { atime, mtime, ..SetAttr::default() }, &cred).map(|()| 0)
+    // The owner's are those of the cell's clock, like those of what it writes.
+    place.set_attr(&SetAttr { atime, mtime, now: own.is_err(), ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 /// `utimensat(2)`.
