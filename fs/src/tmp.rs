@@ -199,6 +199,15 @@ struct Meta {
     extended: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl Meta {
+    /// A file that is written to or gets another owner gives its capabilities to nobody any more (Linux's `cap_inode_killpriv`).
+    fn lose_capabilities(&mut self) {
+        if !self.extended.is_empty() {
+            self.extended.remove(&b"security.capability"[..]);
+        }
+    }
+}
+
 /// Mode and owner once more, to be read without a lock by everybody who opens the file or walks by.
 #[derive(Default)]
 struct Access {
@@ -465,6 +474,7 @@ impl TmpNode {
         let mut meta = self.meta.lock();
         meta.mtime = now;
         meta.ctime = now;
+        meta.lose_capabilities();
     }
 
     /// Has no name; `name` is for people.
@@ -630,6 +640,9 @@ impl Inode for TmpNode {
         }
         m.uid = change.uid.unwrap_or(m.uid);
         m.gid = change.gid.unwrap_or(m.gid);
+        if change.uid.is_some() || change.gid.is_some() {
+            m.lose_capabilities();
+        }
         m.atime = change.atime.unwrap_or(m.atime);
         m.mtime = change.mtime.unwrap_or(m.mtime);
         m.ctime = Time::now();

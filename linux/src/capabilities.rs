@@ -1,7 +1,8 @@
 //! Capabilities (`capabilities(7)`): which of root's powers a process has, and what becomes of them when its user ids change and
-//! when it runs another program. They count among the programs of a cell and for the cell's files. What a cell may do on its host
+//! when it runs another program, whose file may have some to give. They count among the programs of a cell and for the cell's files. What a cell may do on its host
 //! does not depend on them.
 
+use atoll_abi::Errno;
 use linux_raw_sys::general as linux;
 
 /// All capabilities that there are names for.
@@ -30,6 +31,57 @@ pub mod secure {
 /// A set with this capability alone.
 pub const fn bit(capability: u32) -> u64 {
     1 << capability
+}
+
+/// What a file gives to who runs it (`capabilities(7)`, "File capabilities").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileCapabilities {
+    permitted: u64,
+    inheritable: u64,
+    effective: bool,
+}
+
+impl FileCapabilities {
+    /// The extended attribute that says so.
+    pub const NAME: &[u8] = b"security.capability";
+
+    /// Of the attribute's value (Linux's `struct vfs_ns_cap_data`). None: it is not valid, or of another user namespace.
+    pub fn parse(value: &[u8]) -> Option<FileCapabilities> {
+        let word = |n: usize| value.get(4 * n..4 * n + 4)?.try_into().ok().map(u32::from_le_bytes);
+        let magic = word(0)?;
+        let sets = match (magic & linux::VFS_CAP_REVISION_MASK, value.len()) {
+            (linux::VFS_CAP_REVISION_1, 12) => 1,
+            (linux::VFS_CAP_REVISION_2, 20) => 2,
+            (linux::VFS_CAP_REVISION_3, 24) if word(5)? == 0 => 2,
+            _ => return None,
+        };
+        let set = |first: usize| {
+            let low = u64::from(word(first)?);
+            let high = if sets == 2 { word(first + 2)? } else { 0 };
+            Some((low | u64::from(high) << 32) & ALL)
+        };
+        let effective = magic & linux::VFS_CAP_FLAGS_EFFECTIVE != 0;
+        Some(FileCapabilities { permitted: set(1)?, inheritable: set(2)?, effective })
+    }
+
+    /// Can this be written to the attribute? (`cap_convert_nscap` of Linux)
+    pub fn is_valid(value: &[u8]) -> bool {
+        let of = |revision: u32| {
+            value
+                .first_chunk()
+                .is_some_and(|m| u32::from_le_bytes(*m) & linux::VFS_CAP_REVISION_MASK == revision)
+        };
+        match value.len() {
+            20 => of(linux::VFS_CAP_REVISION_2),
+            24 => of(linux::VFS_CAP_REVISION_3),
+            _ => false,
+        }
+    }
+
+    /// Those alone that are in `set`.
+    pub fn within(self, set: u64) -> FileCapabilities {
+        FileCapabilities { permitted: self.permitted & set, inheritable: self.inheritable & set, ..self }
+    }
 }
 
 /// What a process may do (`capabilities(7)`, "Thread capability sets").
@@ -168,20 +220,45 @@ impl Capabilities {
         may
     }
 
+    /// Do a file's capabilities, if it has any, matter to who runs it as real and effective user `users`?
+    pub fn asks_file(&self, users: [u32; 2]) -> bool {
+        let has_all = users == [0, 0] && !self.is_secure(secure::NOROOT);
+        self.bounding != ALL || self.ambient != 0 || !has_all
+    }
+
+    /// EPERM if a program that counts on all capabilities of its file would not get them.
+    pub fn check_file(&self, file: &FileCapabilities) -> Result<(), Errno> {
+        let lacks = file.permitted & !self.given_by(file) != 0;
+        if file.effective && lacks { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    fn given_by(&self, file: &FileCapabilities) -> u64 {
+        file.permitted & self.bounding | file.inheritable & self.inheritable
+    }
+
     /// Another program runs ("Transformation of capabilities during execve()"), as real and effective user `users`; `changed`:
-    /// the mode of its file has changed the ids. Files have no capabilities here.
-    pub fn run(&mut self, users: [u32; 2], changed: bool) {
-        let root = !self.is_secure(secure::NOROOT);
-        let mut permitted = if root && users.contains(&0) { self.bounding | self.inheritable } else { 0 };
+    /// the mode of its file has changed the ids; `file`: the capabilities of its file. Are all that are permitted effective at once?
+    pub fn run(&mut self, users: [u32; 2], changed: bool, file: Option<FileCapabilities>) -> bool {
+        let mut permitted = file.map_or(0, |file| self.given_by(&file));
+        let mut all = file.is_some_and(|file| file.effective);
+        // What is root's by its set-user-ID bit and has capabilities gets these only.
+        let by_file = file.is_some() && users[0] != 0 && users[1] == 0;
+        if !self.is_secure(secure::NOROOT) && !by_file {
+            if users.contains(&0) {
+                permitted = self.bounding | self.inheritable;
+            }
+            all |= users[1] == 0;
+        }
         if self.no_new_privileges {
             permitted &= self.permitted;
         }
-        if changed {
+        if changed || file.is_some() {
             self.ambient = 0;
         }
         self.permitted = permitted | self.ambient;
-        self.effective = if root && users[1] == 0 { self.permitted } else { self.ambient };
+        self.effective = if all { self.permitted } else { self.ambient };
         self.securebits &= !secure::KEEP_CAPS;
+        all
     }
 }
 
@@ -202,7 +279,7 @@ mod tests {
         assert_eq!(c, Capabilities::of_user(0));
         c.users_changed(ROOT, USER);
         assert_eq!(c, Capabilities::of_user(33));
-        c.run([33, 0], true);
+        c.run([33, 0], true, None);
         assert_eq!((c.effective, c.permitted), (ALL, ALL));
     }
 
@@ -217,10 +294,10 @@ mod tests {
         assert!(!c.set(low, low | 1, low) && !c.set(1, low, low) && !c.set(low, low, low | 1));
         assert!(c.raise_ambient(linux::CAP_NET_BIND_SERVICE) && !c.raise_ambient(linux::CAP_CHOWN));
         let mut other = c;
-        c.run([33, 33], false);
+        c.run([33, 33], false, None);
         assert_eq!((c.effective, c.permitted, c.ambient, c.securebits), (low, low, low, 0));
         // A set-user-ID program has none of those.
-        other.run([33, 5], true);
+        other.run([33, 5], true, None);
         assert_eq!((other.effective, other.permitted, other.ambient), (0, 0, 0));
     }
 
@@ -234,7 +311,7 @@ mod tests {
         assert!(c.set_securebits((secure::NOROOT | secure::NO_SETUID_FIXUP | secure::KEEP_CAPS << 1).into()));
         c.users_changed(ROOT, USER);
         assert_eq!(c.effective, ALL);
-        c.run([0, 0], false);
+        c.run([0, 0], false, None);
         assert_eq!((c.effective, c.permitted), (0, 0));
     }
 
@@ -245,10 +322,10 @@ mod tests {
         c.permitted = 1;
         c.effective = 1;
         let mut new = c;
-        new.run([0, 0], false);
+        new.run([0, 0], false, None);
         assert_eq!(new.permitted, 0xff);
         c.no_new_privileges = true;
-        c.run([0, 0], false);
+        c.run([0, 0], false, None);
         assert_eq!((c.permitted, c.effective), (1, 1));
     }
 
@@ -260,5 +337,33 @@ mod tests {
         assert_eq!((c.for_real_user(0), c.for_real_user(5)), (ALL, 0));
         c.file_user_changed(5, 0);
         assert_eq!(c.effective, ALL);
+    }
+
+    #[test]
+    fn of_files() {
+        let words =
+            |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<alloc::vec::Vec<u8>>();
+        let low = linux::CAP_NET_BIND_SERVICE;
+        let value = words(&[linux::VFS_CAP_REVISION_2 | linux::VFS_CAP_FLAGS_EFFECTIVE, 1 << low, 0, 0, 0]);
+        assert!(FileCapabilities::is_valid(&value) && !FileCapabilities::is_valid(&value[..16]));
+        assert_eq!(FileCapabilities::parse(&value[..16]), None);
+        assert_eq!(FileCapabilities::parse(&words(&[linux::VFS_CAP_REVISION_3, 1, 0, 0, 0, 1000])), None);
+        let file = FileCapabilities::parse(&value).unwrap();
+        let mut c = Capabilities::of_user(33);
+        assert!(c.asks_file([33, 33]) && !Capabilities::of_user(0).asks_file([0, 0]));
+        c.run([33, 33], false, Some(file));
+        assert_eq!((c.effective, c.permitted), (bit(low), bit(low)));
+        c.run([33, 33], false, None);
+        assert_eq!((c.effective, c.permitted), (0, 0));
+        // A set-user-ID program of root's.
+        c.run([33, 0], true, Some(file));
+        assert_eq!((c.effective, c.permitted), (bit(low), bit(low)));
+        c = Capabilities::of_user(33);
+        c.bounding &= !bit(low);
+        assert_eq!(c.check_file(&file), Err(Errno::EPERM));
+        c = Capabilities::of_user(33);
+        c.no_new_privileges = true;
+        c.run([33, 33], false, Some(file));
+        assert_eq!((c.effective, c.permitted), (0, 0));
     }
 }

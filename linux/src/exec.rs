@@ -23,6 +23,7 @@ use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 
 use crate::aio;
+use crate::capabilities::FileCapabilities;
 use crate::futex;
 use crate::grid;
 use crate::ipc::mqueue;
@@ -328,6 +329,26 @@ pub fn lookup(task: &Task, path: &[u8]) -> Result<Location> {
     }
 }
 
+/// The capabilities that this file gives to the task if it runs it, as far as they matter to it. EPERM: they are less than what it
+/// counts on.
+fn file_capabilities(task: &Task, place: &Location) -> Result<Option<FileCapabilities>> {
+    let ids = task.ids();
+    let asks = {
+        // A set-user-ID bit makes a root of who isn't.
+        let by_mode = place.inode.attr()?.mode & linux::S_ISUID != 0;
+        by_mode || ids.capabilities.asks_file([ids.ruid, ids.euid])
+    };
+    if !asks {
+        return Ok(None);
+    }
+    let file =
+        place.inode.get_xattr(FileCapabilities::NAME).ok().and_then(|value| FileCapabilities::parse(&value));
+    if let Some(file) = &file {
+        ids.capabilities.check_file(file)?;
+    }
+    Ok(file)
+}
+
 /// Replaces the current task's program. On success the task's frame is the new program's.
 pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> {
     let total: usize = program.args.iter().chain(&program.env).map(|s| s.len() + 9).sum();
@@ -348,6 +369,8 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
         }
         None => None,
     };
+    let capabilities =
+        file_capabilities(task, &program.place).inspect_err(|_| _ = file.release(linux::O_RDONLY))?;
     let process = task.process.clone();
     // From here on there is no way back: the old program is going.
     if !become_only_task(task) {
@@ -403,7 +426,7 @@ pub fn exec(task: &Task, frame: &mut UserFrame, program: Program) -> Result<()> 
     units::leave_all(task);
     units::end_all(&process);
     if let Ok(attr) = program.place.inode.attr() {
-        task.take_ids(&attr);
+        task.take_ids(&attr, capabilities);
     }
     task.set_name(base_name(&name));
     process.has_execed.store(true, Ordering::Relaxed);
@@ -572,7 +595,7 @@ fn load(
         (auxvec::AT_EUID, u64::from(ids.euid)),
         (auxvec::AT_GID, u64::from(ids.rgid)),
         (auxvec::AT_EGID, u64::from(ids.egid)),
-        (auxvec::AT_SECURE, u64::from(ids.euid != ids.ruid || ids.egid != ids.rgid)),
+        (auxvec::AT_SECURE, u64::from(ids.secure)),
         (auxvec::AT_RANDOM, random),
         (auxvec::AT_HWCAP2, 0),
         (auxvec::AT_EXECFN, exec_name),

@@ -26,7 +26,7 @@ use atoll_sync::{Mutex, SetOnce, WaitQueue};
 use atoll_task::{Activity, Policy, ThreadRef, Timer, books, wait_uninterrupted};
 use linux_raw_sys::general as linux;
 
-use crate::capabilities::{Capabilities, Users};
+use crate::capabilities::{Capabilities, FileCapabilities, Users};
 use crate::core_dump::{self, Dump};
 use crate::cpu_timer::{CpuClock, CpuTimer};
 use crate::current;
@@ -210,6 +210,8 @@ pub struct Ids {
     pub fsgid: u32,
     pub groups: Arc<[u32]>,
     pub capabilities: Capabilities,
+    /// Its program began with more power than who started it, who is therefore not to be trusted (AT_SECURE).
+    pub secure: bool,
 }
 
 impl Ids {
@@ -226,6 +228,7 @@ impl Ids {
             fsgid: gid,
             groups: Arc::new([]),
             capabilities: Capabilities::of_user(uid),
+            secure: false,
         };
         ids.set_groups(groups.to_vec());
         ids
@@ -247,8 +250,9 @@ impl Ids {
         self.capabilities.has(capability)
     }
 
-    /// A program with these attributes of its file runs: one with a set-user-ID or set-group-ID bit gets its owner's ids.
-    pub fn run(&mut self, attr: &Attr) {
+    /// A program with these attributes and capabilities of its file runs: one with a set-user-ID or set-group-ID bit gets its
+    /// owner's ids.
+    pub fn run(&mut self, attr: &Attr, file: Option<FileCapabilities>) {
         let before = (self.euid, self.egid);
         if !self.capabilities.no_new_privileges {
             if attr.mode & linux::S_ISUID != 0 {
@@ -262,7 +266,9 @@ impl Ids {
         self.fsuid = self.euid;
         self.sgid = self.egid;
         self.fsgid = self.egid;
-        self.capabilities.run([self.ruid, self.euid], (self.euid, self.egid) != before);
+        let all = self.capabilities.run([self.ruid, self.euid], (self.euid, self.egid) != before, file);
+        let more = all || self.capabilities.permitted & !self.capabilities.ambient != 0;
+        self.secure = (self.euid, self.egid) != (self.ruid, self.rgid) || self.ruid != 0 && more;
     }
 
     /// Real and effective user id, real and effective group id.
@@ -1230,8 +1236,8 @@ impl Task {
         r
     }
 
-    /// It gets the ids with which a program runs whose file has these attributes.
-    pub fn take_ids(&self, attr: &Attr) {
+    /// It gets the ids with which a program runs whose file has these attributes and capabilities.
+    pub fn take_ids(&self, attr: &Attr, file: Option<FileCapabilities>) {
         let own = {
             let ids = self.ids();
             (ids.euid, ids.egid) == (ids.ruid, ids.rgid)
@@ -1239,13 +1245,15 @@ impl Task {
         // Who may run a file but not read it doesn't get to read it so.
         let readable = self.cred().check(attr, may::READ).is_ok();
         self.process.dumpable.store((own && readable).into(), Ordering::Relaxed);
-        let mut attr = *attr;
+        let (mut attr, mut file) = (*attr, file);
         self.tracing.hold(|tracer| {
             // Who traces it would have them, too.
             if tracer.is_some_and(|tracer| !tracer.ids().may(linux::CAP_SYS_PTRACE)) {
                 attr.mode &= !(linux::S_ISUID | linux::S_ISGID);
+                let has = self.ids().capabilities.permitted;
+                file = file.map(|file| file.within(has));
             }
-            self.change_ids(|ids| ids.run(&attr));
+            self.change_ids(|ids| ids.run(&attr, file));
         });
     }
 }

@@ -1739,8 +1739,9 @@ fn send_fd(socket: RawFd, fd: RawFd) -> bool {
 
 /// What root of a cell can do on the host: files whoever owns them, acting for
 /// other users, low ports. CAP_CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER,
-/// FSETID, SETGID, SETUID, NET_BIND_SERVICE.
-const ROOT_CAPABILITIES: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
+/// FSETID, SETGID, SETUID, NET_BIND_SERVICE, SETFCAP: whose file may be set-user-ID
+/// and root's may have capabilities as well.
+const ROOT_CAPABILITIES: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 31;
 
 /// Sets this thread's capabilities (the first 32): those that are permitted and effective.
 fn set_capabilities(permitted: u32, effective: u32) {

@@ -16,6 +16,7 @@ use atoll_sync::RcuArc;
 use linux_raw_sys::general as linux;
 
 use super::{Call, unsupported};
+use crate::capabilities::FileCapabilities;
 use crate::files::FileRef;
 use crate::process::{Task, world};
 use crate::types::{
@@ -1302,6 +1303,10 @@ fn check_xattr(task: &Task, place: &Location, name: &[u8], write: bool) -> Resul
     if name.starts_with(b"trusted.") {
         return if task.may(linux::CAP_SYS_ADMIN) { Ok(()) } else { Err(denied) };
     }
+    if write && name.starts_with(b"security.") {
+        let needed = if name == FileCapabilities::NAME { linux::CAP_SETFCAP } else { linux::CAP_SYS_ADMIN };
+        return if task.may(needed) { Ok(()) } else { Err(denied) };
+    }
     if name.starts_with(b"system.") || name.starts_with(b"security.") {
         return if write { task.cred().owns(&place.inode.attr()?) } else { Ok(()) };
     }
@@ -1348,6 +1353,9 @@ fn do_setxattr(c: &Call, place: impl FnOnce() -> Result<Location>) -> Result<u64
     let mut value = atoll_mem::buffer(size as usize)?;
     user::read(addr, &mut value)?;
     let place = place()?;
+    if name == FileCapabilities::NAME && !value.is_empty() && !FileCapabilities::is_valid(&value) {
+        return Err(Errno::EINVAL);
+    }
     check_xattr(c.task, &place, &name, true)?;
     place.set_xattr(&name, Some(&value), flags, &c.task.cred()).map(|()| 0)
 }
