@@ -238,6 +238,9 @@ pub struct HostNode {
     link: Mutex<Option<Vec<u8>>>,
     file: SetOnce<Arc<HostFile>>,
     fifo: Mutex<Weak<Pipe>>,
+    /// The host's answer that its file gives no capabilities to who runs it, and the change time of then, s and ns: every program
+    /// that starts asks.
+    powerless: Mutex<Option<((i64, u32), Errno)>>,
     me: Weak<HostNode>,
 }
 
@@ -513,6 +516,7 @@ impl HostFs {
             link: Mutex::new(None),
             file: SetOnce::new(),
             fifo: Mutex::new(Weak::new()),
+            powerless: Mutex::new(None),
             me: me.clone(),
         })
     }
@@ -1366,6 +1370,36 @@ impl HostNode {
         Ok(f)
     }
 
+    /// Asks the host for an extended attribute, or knows that there is none.
+    fn find_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        /// Names that are remembered: programs that look at all files ask for the same few.
+        const MOST: usize = 64;
+        /// How long, ns: another file system may come to have the same number.
+        const FOR: u64 = 1_000_000_000;
+        // A list leaves out what only who has privileges on the host may see, and the host may say more of what belongs to users.
+        let common = name.starts_with(b"system.") || name.starts_with(b"security.");
+        let plain = {
+            let a = self.attr.lock();
+            (common && a.plain && self.is_believed(&a)).then_some(a.attr.dev)
+        };
+        let Some(dev) = plain else { return self.extended(Extended::Get, name, b"", &Cred::root()) };
+        let (key, now) = ((dev, self.kind, name.to_vec()), platform().now());
+        if let Some((absent, until)) = self.fs.absent.lock().get(&key)
+            && *until > now
+        {
+            return Err(*absent);
+        }
+        let got = self.extended(Extended::Get, name, b"", &Cred::root());
+        if let Err(absent @ (Errno::ENODATA | Errno::EOPNOTSUPP)) = got {
+            let mut all = self.fs.absent.lock();
+            if all.len() >= MOST {
+                all.clear();
+            }
+            all.insert(key, (absent, now + FOR));
+        }
+        got
+    }
+
     /// Sends a change of the tree. The caller has said so ([`HostFs::changing`]).
     fn change(&self, op: Op, cred: &Cred, a: &[u8], b: &[u8], args: [u64; 3]) -> Result<Changed> {
         if self.fs.read_only {
@@ -1833,30 +1867,20 @@ impl Inode for HostNode {
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        /// Names that are remembered: programs that look at all files ask for the same few.
-        const MOST: usize = 64;
-        /// How long, ns: another file system may come to have the same number.
-        const FOR: u64 = 1_000_000_000;
-        // A list leaves out what only who has privileges on the host may see, and the host may say more of what belongs to users.
-        let common = name.starts_with(b"system.") || name.starts_with(b"security.");
-        let plain = {
-            let a = self.attr.lock();
-            (common && a.plain && self.is_believed(&a)).then_some(a.attr.dev)
-        };
-        let Some(dev) = plain else { return self.extended(Extended::Get, name, b"", &Cred::root()) };
-        let (key, now) = ((dev, self.kind, name.to_vec()), platform().now());
-        if let Some((absent, until)) = self.fs.absent.lock().get(&key)
-            && *until > now
-        {
-            return Err(*absent);
+        if name != b"security.capability" {
+            return self.find_xattr(name);
         }
-        let got = self.extended(Extended::Get, name, b"", &Cred::root());
+        let attr = self.host_attr()?;
+        let changed = (attr.ctime, attr.ctime_nsec);
+        let known = *self.powerless.lock();
+        if let Some((then, absent)) = known
+            && then == changed
+        {
+            return Err(absent);
+        }
+        let got = self.find_xattr(name);
         if let Err(absent @ (Errno::ENODATA | Errno::EOPNOTSUPP)) = got {
-            let mut all = self.fs.absent.lock();
-            if all.len() >= MOST {
-                all.clear();
-            }
-            all.insert(key, (absent, now + FOR));
+            *self.powerless.lock() = Some((changed, absent));
         }
         got
     }
@@ -1871,6 +1895,7 @@ impl Inode for HostNode {
         }
         let what = if value.is_some() { Extended::Set(flags) } else { Extended::Remove };
         let done = self.extended(what, name, value.unwrap_or(b""), cred);
+        *self.powerless.lock() = None;
         // An access list is the mode, too.
         self.forget_attr();
         done.map(drop)
