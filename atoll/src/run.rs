@@ -220,7 +220,8 @@ fn parse_tmpfs(s: &str) -> std::result::Result<MountConfig, String> {
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let number = |v: &str| v.parse().map_err(|_| format!("'{option}': not a number"));
         match option.split_once('=').unwrap_or((option, "")) {
-            ("size", v) => t.size = Some(parse_size(v)?),
+            // As tmpfs(5) has it, 0 is no limit of its own.
+            ("size", v) => t.size = Some(parse_size(v)?).filter(|size| *size > 0),
             ("mode", v) => {
                 let mode = u32::from_str_radix(v, 8).ok().filter(|mode| *mode <= 0o7777);
                 t.mode = mode.ok_or_else(|| format!("'{option}': not a mode; write for example mode=755"))?;

@@ -355,9 +355,9 @@ impl Chunks {
         self.home.is_some()
     }
 
-    /// Is there memory for the page at `at` itself?
-    pub fn has_page(&self, at: u64) -> bool {
-        self.map.get(&(at / CHUNK)).is_some_and(|c| at % CHUNK < PAGE << c.order)
+    /// Bytes that there is memory for, of the chunk that holds `at`, from its start on.
+    pub fn room_at(&self, at: u64) -> u64 {
+        self.map.get(&(at / CHUNK)).map_or(0, |c| PAGE << c.order)
     }
 
     /// Where the 64 KiB from `at` on lie, a multiple of that, if there is memory for all of it.

@@ -82,17 +82,19 @@ const IDLE_AT_ONCE: usize = 64;
 const _: () = assert!(IDLE_AT_ONCE <= RELEASED_MAX);
 /// Reads of at least this many bytes that the cache has nothing of go past it.
 const LARGE_READ: usize = 128 << 10;
-/// Copies of at least so many bytes are left to the host, in pieces of so many: what they take in the cell is a message each.
+/// Copies of at least so many bytes are left to the host: a shorter one costs no more here.
 const COPY_LEAST: u64 = 64 << 10;
+/// In pieces of so many, a message each: others wait for the file no longer than that takes.
 const COPY_PIECE: u64 = 4 << 20;
 /// Of a file that is read in order again so much stays cached: a part of the cell's memory, and bytes at least. What is longer would only drive out what
 /// is used again, and take memory that was never used.
 const IN_ORDER_PART: u64 = 16;
 const IN_ORDER_LEAST: u64 = 4 << 20;
 /// Of one that is read in order for the first time, or written, so much at most: more than can be dirty. It takes longer to take memory
-/// into use than to ask the host again. What was written goes in pieces of so much.
+/// into use than to ask the host again.
 const KEPT_AT_FIRST: u64 = 64 << 20;
 const _: () = assert!(KEPT_AT_FIRST >= 2 * DIRTY_MAX * PAGE);
+/// What was written goes in pieces of so much.
 const GOES_AT_ONCE: u64 = 4 << 20;
 /// When caches had no memory to give they aren't asked again for so long, ns.
 const IN_VAIN: u64 = 10_000_000;
@@ -3053,12 +3055,13 @@ impl File for HostFile {
 
     fn copy_from(&self, at: u64, from: &dyn File, from_at: u64, len: u64) -> Result<Option<u64>> {
         let Some(from) = from.as_any().downcast_ref::<HostFile>() else { return Ok(None) };
+        let long = from.state.lock().size.saturating_sub(from_at).min(len) >= COPY_LEAST;
+        if !long {
+            return Ok(None);
+        }
         let mut done = 0;
         while done < len {
             let left = (len - done).min(COPY_PIECE);
-            if done == 0 && left < COPY_LEAST {
-                return Ok(None);
-            }
             gate::pass(Resource::DeviceRead);
             gate::pass(Resource::DeviceWrite);
             match self.copy_piece(at + done, from, from_at + done, left) {
@@ -3113,10 +3116,9 @@ impl File for HostFile {
 impl HostFile {
     /// Has the host copy so many bytes of another file to this one. Value: how many; none if it can't.
     fn copy_piece(&self, at: u64, from: &HostFile, from_at: u64, len: u64) -> Result<Option<u64>> {
-        let source = {
-            let mut s = from.lock_flushed()?;
-            from.obtain(&mut s, false)?
-        };
+        let source = from.lock_flushed().and_then(|mut s| from.obtain(&mut s, false));
+        // What others have removed can be in the cell only.
+        let Ok(source) = source else { return Ok(None) };
         let mut s = self.lock_flushed()?;
         if !source.read || self.shared.load(Ordering::SeqCst) != 0 {
             return Ok(None);

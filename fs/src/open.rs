@@ -392,7 +392,8 @@ impl OpenFile {
             return Ok(None);
         }
         if at >= most {
-            return Err(Errno::EFBIG);
+            // Whether it may get no longer is asked when there is something to write.
+            return Ok(None);
         }
         books::turn_to(self.resource);
         let Some(n) = self.file.copy_from(at, &**from.file(), from_at, len.min(most - at))? else {

@@ -50,6 +50,8 @@ pub struct TmpFs {
     limit: u64,
     /// Pages that they have taken.
     held: AtomicU64,
+    /// Those of them that count: of files that came from an archive or a disk, none do.
+    own: AtomicU64,
     planner: SetOnce<Planner>,
     /// Files that have memory, by their numbers.
     files: Mutex<BTreeMap<u64, Weak<TmpNode>>>,
@@ -139,15 +141,24 @@ struct Changing<'a> {
 }
 
 impl Changing<'_> {
-    /// Can the page at `at` be written to, as far as its file system goes? What there is memory for can.
-    fn has_room(&self, at: u64) -> bool {
-        let fresh = self.content.chunks.pages().saturating_sub(self.content.counted);
-        self.content.chunks.has_page(at) || fresh < self.fs.left()
+    /// Up to `len` bytes from `at` on that can be written in one chunk, as far as its file system goes.
+    fn room(&self, at: u64, len: u64) -> u64 {
+        let chunks = &self.content.chunks;
+        let (within, wanted) = (at % CHUNK, len.min(CHUNK - at % CHUNK));
+        if chunks.has_origin() {
+            return wanted;
+        }
+        let fresh = chunks.pages().saturating_sub(self.content.counted);
+        let there = chunks.room_at(at) / PAGE;
+        // A chunk grows by doubling.
+        let most = there + self.fs.left().saturating_sub(fresh).min(CHUNK / PAGE);
+        let can_have = if most == there { there } else { (1 << most.ilog2()).max(there) };
+        wanted.min((can_have * PAGE).saturating_sub(within))
     }
 
-    /// The same for who maps it; ENOSPC if not. What came from a disk or an archive can always be had.
+    /// ENOSPC if whoever maps it can't have the page at `at`. With it comes its whole chunk.
     fn check_room(&self, at: u64) -> Result<()> {
-        if self.content.chunks.has_origin() || self.has_room(at) { Ok(()) } else { Err(Errno::ENOSPC) }
+        if self.room(at, 1) > 0 { Ok(()) } else { Err(Errno::ENOSPC) }
     }
 }
 
@@ -169,7 +180,7 @@ impl Drop for Changing<'_> {
         let now = self.content.chunks.pages();
         let before = core::mem::replace(&mut self.content.counted, now);
         if now != before {
-            self.fs.held.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.fs.count(&self.content, now.wrapping_sub(before));
         }
     }
 }
@@ -282,6 +293,7 @@ impl TmpFs {
             tree: Mutex::new(()),
             limit: limit / PAGE,
             held: AtomicU64::new(0),
+            own: AtomicU64::new(0),
             planner: SetOnce::new(),
             files: Mutex::new(BTreeMap::new()),
             nodes: AtomicU64::new(0),
@@ -291,9 +303,17 @@ impl TmpFs {
         fs
     }
 
+    /// A file has so many pages more; less than 0 by wrapping.
+    fn count(&self, content: &Content, more: u64) {
+        self.held.fetch_add(more, Ordering::Relaxed);
+        if !content.chunks.has_origin() {
+            self.own.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
     /// Pages that its files may take yet.
     fn left(&self) -> u64 {
-        self.limit.saturating_sub(self.held.load(Ordering::Relaxed))
+        self.limit.saturating_sub(self.own.load(Ordering::Relaxed))
     }
 
     /// A file that was on a disk.
@@ -992,11 +1012,15 @@ impl File for TmpNode {
         self.make_known();
         let mut done = 0;
         while source.left() > 0 {
-            if !c.has_room(at) {
+            let room = c.room(at, source.left() as u64);
+            if room == 0 {
                 if done == 0 {
                     return Err(Errno::ENOSPC);
                 }
                 break;
+            }
+            if room < (source.left() as u64).min(CHUNK - at % CHUNK) {
+                source.limit(room);
             }
             match c.chunks.write(source, at, None) {
                 Ok(0) => break,
@@ -1098,7 +1122,8 @@ impl Drop for TmpNode {
     fn drop(&mut self) {
         self.fs.nodes.fetch_sub(1, Ordering::Relaxed);
         if let Body::File(content) = &mut self.body {
-            self.fs.held.fetch_sub(content.get_mut().counted, Ordering::Relaxed);
+            let content = content.get_mut();
+            self.fs.count(content, content.counted.wrapping_neg());
         }
         if *self.is_known.get_mut() {
             self.fs.files.lock().remove(&self.id);

@@ -65,7 +65,7 @@ fn file_system(
             (fs, root)
         }
         MountKind::Tmpfs(t) => {
-            let (fs, root) = TmpFs::new(t.size.unwrap_or(memory().total() / 2), t.mode);
+            let (fs, root) = TmpFs::new(t.size.unwrap_or(memory().most() / 2), t.mode);
             if (t.uid, t.gid) != (0, 0) {
                 let owner = SetAttr { uid: Some(t.uid), gid: Some(t.gid), ..SetAttr::default() };
                 root.set_attr(&owner, &Cred::root()).map_err(|e| format!("{e}"))?;

@@ -124,7 +124,7 @@ pub(crate) struct Private {
     pub ends: bool,
     /// What the core found before it left a thread's stack to sleep.
     pub rest: Option<Rest>,
-    /// That core.
+    /// The core that said so.
     pub offered: Option<usize>,
     /// It, or one that had nothing to do when it was looked for last. It is looked at first.
     pub seen_idle: Option<usize>,

@@ -7,7 +7,8 @@
 //! way back to its program. A thread that has nothing to do parks; if no
 //! other is ready, its core looks for events on that thread's own stack, so
 //! that a thread woken meanwhile goes on without a switch. It sleeps on a
-//! stack of its own: whoever wakes a thread of it may take that over.
+//! stack of its own, where the platform has one: whoever wakes a thread of
+//! it may take that over.
 #![allow(unsafe_code, reason = "switches stacks, and links threads into queues")]
 
 use core::ptr::{null, null_mut};
@@ -49,6 +50,9 @@ const SOON: u64 = 3_000_000;
 pub(crate) const SPREAD_AFTER: u64 = 200_000;
 /// The same where there was none that could.
 const SPREAD_SELDOM: u64 = 3_200_000;
+/// Who has then slept at once, so often in a row, waits for twice as long each time: a shell, for the end of what it has started.
+const VAIN_MAX: u32 = 4;
+const _: () = assert!(SPREAD_AFTER << VAIN_MAX <= SPREAD_SELDOM);
 /// How often a core that has nothing to do interrupts another one to ask for a thread while it gets none, at most, ns.
 const ASK_EVERY: u64 = 1_000_000;
 /// How often a core on which threads wait gives one to a core that has fewer, ns.
@@ -118,13 +122,16 @@ pub fn boot_core() {
 /// except while the core is idle for the first time.
 pub fn run_core() -> ! {
     begin_choice(this_core(), None, platform().now());
-    choose_apart(this_core(), platform().now())
+    choose_apart(this_core(), null(), platform().now())
 }
 
-/// On a stack that is no thread's.
-fn choose_apart(this: &Core, now: u64) -> ! {
+/// On a stack that is no thread's. `last`: the thread that slept here last.
+fn choose_apart(this: &Core, last: *const Thread, now: u64) -> ! {
     loop {
         if let Some(next) = choose(this, None, now) {
+            if !last.is_null() && !core::ptr::eq(last, next) {
+                count(&this.stats.switches, 1);
+            }
             switch_from_nowhere(next)
         }
     }
@@ -134,12 +141,13 @@ fn choose_apart(this: &Core, now: u64) -> ! {
 /// elsewhere from now on.
 extern "C" fn rest_apart(_: usize) -> ! {
     let this = this_core();
+    let last = core_local().current.load(Ordering::Relaxed).cast::<Thread>();
     let events = this.event_thread.load(Ordering::Relaxed);
     // SAFETY: every core has one from its start on; threads are never freed. It belongs to this core, and does nothing.
     set_current(unsafe { &*events });
     let rest = with_private_of(this, |p| p.rest.take()).expect("it has looked around");
     let now = sleep(this, rest, true);
-    choose_apart(this, now)
+    choose_apart(this, last, now)
 }
 
 fn switch_from_nowhere(next: ThreadRef) -> ! {
@@ -170,7 +178,11 @@ extern "C" fn arrive(next: usize) -> ! {
     if let Some(at) = platform().armed_here() {
         // Whoever chose the thread did so in another space, and left the deadline to be asked for here.
         // Those who rely on it that the core comes by soon are looked for, if it doesn't: the deadline that it had is not for this space.
-        with_private_of(this, |p| p.armed = if at > p.since { at } else { u64::MAX });
+        with_private_of(this, |p| {
+            p.armed = if at > p.since { at } else { u64::MAX };
+            // What brings a brief one by counts the work of the host thread that it was on.
+            p.brief = false;
+        });
         chosen(this, t);
     }
     enter(t);
@@ -377,7 +389,11 @@ fn choose(this: &Core, me: Option<ThreadRef>, mut now: u64) -> Option<ThreadRef>
                 this.meter.switched(took);
                 this.meter.worked(took);
             }
-            let since = with_private_of(this, |p| p.since);
+            let since = with_private_of(this, |p| {
+                // That was the core's own doing.
+                p.woke_at = 0;
+                p.since
+            });
             this.meter.works(since);
             t.since.store(since, Ordering::Release);
             t.waits_no_more(since);
@@ -504,6 +520,9 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
         if woke_at != 0 {
             note_habit(me, again.is_none(), now.saturating_sub(woke_at));
         }
+        if me.was_spread.load(Ordering::Relaxed) && (again.is_none() || ran >= WAKE) {
+            note_spread(me, ran);
+        }
         if ran >= POLL_EVERY {
             me.computes.store(true, Ordering::Relaxed);
         } else if again.is_none() && ran < SHORT && me.computes.load(Ordering::Relaxed) {
@@ -527,6 +546,15 @@ fn note_habit(me: ThreadRef, sleeps: bool, later: u64) {
     if now != before {
         me.sleeps_soon.store(now, Ordering::Relaxed);
     }
+}
+
+/// A thread has run for so long, ns, since it went to a core that had nothing to do.
+#[cold]
+fn note_spread(me: ThreadRef, ran: u64) {
+    me.was_spread.store(false, Ordering::Relaxed);
+    let before = me.spread_in_vain.load(Ordering::Relaxed);
+    let now = if ran < WAKE { (before + 1).min(VAIN_MAX) } else { 0 };
+    me.spread_in_vain.store(now, Ordering::Relaxed);
 }
 
 /// Ends the account of events that were looked at since the last one.
@@ -651,7 +679,7 @@ fn sleep(this: &Core, rest: Rest, apart: bool) -> u64 {
     let local = core_local();
     let Rest { had_nothing, start, deadline, expects, ahead } = rest;
     if apart {
-        flush_live();
+        debug_assert!(with_private_of(this, |p| p.live.is_null()), "whose registers are these?");
         this.apart.store(true, Ordering::Release);
     }
     if with_private(|p| p.sleeps_long && core::mem::replace(&mut p.armed, u64::MAX) != u64::MAX) {
@@ -1032,7 +1060,7 @@ fn event_loop() {
             // It comes by the scheduler, whoever sends messages without end: deadlines pass meanwhile.
             if with_private(|p| p.ready.len() > 1) {
                 // The next one runs here; those behind it need not wait, if another core is idle.
-                spread(false);
+                spread(false, platform().now());
             }
             let me = current();
             make_ready_again(me, Why::Own);
@@ -1417,7 +1445,7 @@ fn go_on_or_preempt(now: u64) {
     if over || waits_long(now) {
         let area = this_core().area;
         let all = area.used.load(Ordering::Relaxed) + area.others.load(Ordering::Relaxed);
-        spread(over && (all >= 1000 - ROOM / 2 || current().computes.load(Ordering::Relaxed)));
+        spread(over && (all >= 1000 - ROOM / 2 || current().computes.load(Ordering::Relaxed)), now);
     }
     if over {
         balance(now);
@@ -1455,7 +1483,7 @@ pub fn on_notify() {
             now = platform().now();
         }
         if with_private(|p| p.may_spread_next) && waits_long(now) {
-            spread(false);
+            spread(false, now);
         }
         if !may_stay(current()) || with_private(|p| p.ready.len() > 0 && now >= p.ready.turn_ends(p.since)) {
             preempt_at(now);
@@ -1732,7 +1760,8 @@ fn enqueue(t: ThreadRef) {
     // Pairs with the one in `sleep`: who has been left there was saved before.
     if core(on).apart.load(Ordering::Acquire) {
         let pulls = pulls(t);
-        with_private(|p| p.woke_at = platform().now());
+        let now = platform().now();
+        with_private(|p| p.woke_at = now);
         if pulls {
             t.core.store(core_local().id() as u32, Ordering::Relaxed);
             count(&this_core().stats.migrations, 1);
@@ -1947,13 +1976,20 @@ fn has_nothing(n: usize) -> bool {
 
 /// Others wait while a thread runs on: each idle core that is found gets one of them. `over`: a whole turn long, so one that is crowded
 /// is better than none.
-fn spread(over: bool) {
+fn spread(over: bool, now: u64) {
     let (mut found, mut went) = (false, false);
+    let waited = now.saturating_sub(with_private(|p| p.since));
+    let patient = |t: ThreadRef| match t.spread_in_vain.load(Ordering::Relaxed) {
+        0 => false,
+        _ if over => false,
+        vain => waited < SPREAD_AFTER << vain,
+    };
     let seen = with_private(|p| p.offered.take().or(p.seen_idle.take()));
     let others = some_others(MANY).filter(|n| Some(*n) != seen);
     for to in seen.into_iter().chain(others).filter(|n| if over { has_nothing(*n) } else { is_idle(*n) }) {
         found = true;
-        let Some(t) = pop_movable(to) else { continue };
+        let Some(t) = pop_movable_of(to, |t| !patient(t)) else { continue };
+        t.was_spread.store(true, Ordering::Relaxed);
         migrate(t, to);
         went = true;
     }

@@ -99,6 +99,10 @@ pub struct Thread {
     pub(crate) computes: AtomicBool,
     /// How often in a row, up to a bound, it has slept soon after it woke another one.
     pub(crate) sleeps_soon: AtomicU32,
+    /// It went to a core that had nothing to do, as it waited for long ([`crate::scheduler`]'s `spread`), and has not slept since; and how
+    /// often in a row, up to a bound, it had hardly anything to do there.
+    pub(crate) was_spread: AtomicBool,
+    pub(crate) spread_in_vain: AtomicU32,
     /// It sleeps until a time at most: that is among its core's timers.
     pub(crate) is_timed: AtomicBool,
     /// Its personality's name for it, in traces.
@@ -576,6 +580,8 @@ fn blank() -> Thread {
         class: AtomicU32::new(ROOT),
         computes: AtomicBool::new(false),
         sleeps_soon: AtomicU32::new(0),
+        was_spread: AtomicBool::new(false),
+        spread_in_vain: AtomicU32::new(0),
         is_timed: AtomicBool::new(false),
         tag: AtomicU32::new(0),
         affinity: [const { AtomicU64::new(0) }; CORE_WORDS],
@@ -650,6 +656,8 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.tag.store(0, Ordering::Relaxed);
     t.computes.store(false, Ordering::Relaxed);
     t.sleeps_soon.store(0, Ordering::Relaxed);
+    t.was_spread.store(false, Ordering::Relaxed);
+    t.spread_in_vain.store(0, Ordering::Relaxed);
     t.ready_at.store(0, Ordering::Relaxed);
     t.waited.store(0, Ordering::Relaxed);
     t.switches[0].store(0, Ordering::Relaxed);

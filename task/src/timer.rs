@@ -153,7 +153,10 @@ fn move_held(t: ThreadRef, to: usize) -> u64 {
 
 /// Takes over another core's.
 pub(crate) fn take_over(mut timers: BTreeMap<TimerKey, TimerEntry>) {
-    with_private(|p| p.timers.append(&mut timers));
+    with_private(|p| {
+        p.timers.append(&mut timers);
+        p.brief = false;
+    });
     scheduler::rearm(this_core());
 }
 
@@ -381,6 +384,7 @@ impl Inner {
         if let Some(t) = holder {
             t.with_timers(|held| held.push(key));
         }
+        with_private(|p| p.brief = false);
         scheduler::rearm(this_core());
         key
     }

@@ -107,6 +107,54 @@ fn mutex_across_cores() {
     );
 }
 
+/// Who is woken on a core that sleeps, again and again by one that sleeps then, goes on where that one is; if the waker works on, it waits
+/// for its own core, or another one, no longer than anybody.
+#[test]
+fn who_is_woken_goes_on_where_its_waker_sleeps() {
+    seeds(
+        |core| {
+            boot(core, || {
+                let turn = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+
+                let (theirs, ended) = (turn.clone(), count.clone());
+                let other = task::spawn(task::cores() - 1, move || {
+                    for n in 0..40 {
+                        join(&theirs, 2 * n + 1);
+                        done(&theirs);
+                    }
+                    done(&ended);
+                });
+                let other = other.unwrap();
+                other.allow_moving();
+                let ended = count.clone();
+                let one = task::spawn(0, move || {
+                    let mut together = 0;
+                    for n in 0..40u64 {
+                        sleep_whole(platform().now() + 500_000);
+                        done(&turn);
+                        if n >= 30 {
+                            burn(1_000_000);
+                            task::yield_now();
+                        }
+                        join(&turn, 2 * n + 2);
+                        together += u64::from(other.core() == task::current().core());
+                    }
+                    assert!(task::cores() == 1 || together > 10, "{together} of 40 times");
+                    done(&ended);
+                });
+                let one = one.unwrap();
+                one.allow_moving();
+                task::start(other);
+                task::start(one);
+                join(&count, 2);
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Threads that idle cores may take over run on one core at a time: none is
 /// taken from under the core that still stands on its stack.
 #[test]

@@ -124,10 +124,19 @@ int main(void) {
 		V(ftruncate(fd, 0));
 		V(lseek(fd, 0, SEEK_SET));
 		V(sendfile(fd, from, NULL, 1 << 20));
+		// At the end of what is copied there is nothing that is too long, but for copy_file_range.
+		fd = open("copies.third", O_RDONLY);
+		int whole = open("copies.short", O_RDWR);
+		V(ftruncate(whole, 300000));
+		V(lseek(whole, 0, SEEK_END));
+		V(lseek(fd, 0, SEEK_END));
+		V(sendfile(whole, fd, NULL, 1 << 20));
+		V(copy_file_range(fd, NULL, whole, NULL, 1 << 20, 0));
+		V(sendfile(open("/dev/null", O_WRONLY), fd, &(off_t){ 0 }, 400000));
 		fflush(stdout);
 		signal(SIGXFSZ, SIG_DFL);
 		a = 0, b = 300000;
-		copy_file_range(from, &a, fd, &b, 1 << 20, 0);
+		copy_file_range(from, &a, whole, &b, 1 << 20, 0);
 		_exit(0);
 	}
 	int status;

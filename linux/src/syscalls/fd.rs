@@ -917,6 +917,9 @@ pub fn copy_file_range(c: &mut Call) -> Result<u64> {
         return Err(Errno::EOVERFLOW);
     }
     let len = len.min(attrs[0].size.saturating_sub(a));
+    if b >= c.task.process.max_file_size.load(Ordering::Relaxed) {
+        return Err(write_signal(c.task, Errno::EFBIG));
+    }
     let is_one = (attrs[0].dev, attrs[0].ino) == (attrs[1].dev, attrs[1].ino);
     if is_one && b + len > a && b < a + len {
         return Err(Errno::EINVAL);

@@ -323,22 +323,20 @@ fn take_short_turns() {
 /// The shortest turn that Linux gives, ns.
 const SHORT_TURN: u64 = 100_000;
 
-/// The life of a thread of the nursery: interrupts a core that runs at events that it has asked to be told of. `cpu`: where the core
-/// runs, or -1. There this thread takes the processor from the program for a moment, and the core need not be interrupted from another
+/// The life of a thread of the nursery: interrupts a core that runs at events that it has asked to be told of. `events`: the epoll
+/// instance that the core's is in. `cpu`: where the core runs, or -1. There this thread takes the processor from the program for a moment, and the core need not be interrupted from another
 /// one, which takes longer.
-pub(crate) fn tell_core(core: usize, cpu: i32) -> ! {
+pub(crate) fn tell_core(core: usize, events: i32, cpu: i32) -> ! {
     take_short_turns();
     pin(cpu);
-    let told = &control().descriptor.events_fd[core];
-    // As the supervisor wrote it: no space has begun.
-    let events = told.load(Ordering::Relaxed);
     let mut event = MaybeUninit::<EpollEvent>::uninit();
     loop {
         // SAFETY: there is room for one.
         let n = unsafe { call!(sys::EPOLL_PWAIT2, events, event.as_mut_ptr(), 1, 0, 0, 8) };
         if n < 0 && n != Errno::EINTR.to_ret() {
-            // The core goes on without it: it looks now and then.
-            told.store(-1, Ordering::Relaxed);
+            // The core goes on without it: it looks now and then, and may have asked to be told already.
+            control().descriptor.events_fd[core].store(-1, Ordering::SeqCst);
+            interrupt(core);
             // SAFETY: ends this thread.
             unsafe { call!(sys::EXIT, 0) };
         }

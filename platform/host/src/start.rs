@@ -119,14 +119,17 @@ extern "C" fn atoll_nursery() -> ! {
     let set: u64 = 1 << (SIGNAL - 1) | 1 << (linux::SIGCHLD - 1);
     // SAFETY: a valid signal set.
     unsafe { call!(sys::RT_SIGPROCMASK, linux::SIG_BLOCK, &raw const set, 0, 8) };
+    // As the supervisor wrote them: from here on others can write there.
+    let events: [i32; MAX_CORES] = core::array::from_fn(|core| d.events_fd[core].load(Ordering::Relaxed));
     let mut pids = Pids([0; MAX_SPACES]);
     pids.look();
     // The space has begun: nobody waits for these.
     for core in 0..start.cores as usize {
         // What is not used of this process's areas: there is no handler here that would need the stack.
         let stack = area(core) + HOST_THREAD_SIZE;
+        let which = TELLER + core + events[core] as usize * MAX_CORES;
         // SAFETY: the new thread runs on that stack.
-        if unsafe { clone_thread_raw(u64::from(THREAD), stack, (TELLER + core) as u64) } < 0 {
+        if unsafe { clone_thread_raw(u64::from(THREAD), stack, which as u64) } < 0 {
             // It looks for events now and then; it may have asked to be told already.
             d.events_fd[core].store(-1, Ordering::SeqCst);
             cores::interrupt(core);
@@ -324,15 +327,15 @@ const THREAD: u32 = linux::CLONE_VM
     | linux::CLONE_THREAD
     | linux::CLONE_SYSVSEM;
 
-/// Added to a core's number: the nursery's thread that tells it of events.
+/// Added to a core's number, and to so many times the number of a descriptor: the nursery's thread that tells it of events.
 const TELLER: usize = MAX_CORES;
 
 /// A further thread of a space, or of the nursery.
 #[unsafe(no_mangle)]
 extern "C" fn atoll_thread(core: usize) -> ! {
     if let Some(core) = core.checked_sub(TELLER) {
-        // At a lower priority than the core it would never run there.
-        cores::tell_core(core, if start().realtime == 0 { start().cpu[core] } else { -1 })
+        let (core, events) = (core % MAX_CORES, core / MAX_CORES);
+        cores::tell_core(core, events as i32, if start().tells_there != 0 { start().cpu[core] } else { -1 })
     }
     prepare_thread(core);
     while ready().load(Ordering::Acquire) != LOCKED {

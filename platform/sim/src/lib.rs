@@ -426,8 +426,26 @@ impl Platform for Sim {
         continuation(argument)
     }
 
+    fn parks_apart(&self) -> bool {
+        true
+    }
+
     fn leave_stack(&self, continuation: extern "C" fn(usize) -> !, argument: usize) -> ! {
-        continuation(argument)
+        let context = self.contexts.0[self.me()].get();
+        // SAFETY: the stack that the core began on, whose end is aligned, and on which nothing is done any more.
+        unsafe {
+            let top = (*context).uc_stack.ss_sp.byte_add((*context).uc_stack.ss_size);
+            core::arch::asm!(
+                "mov rsp, {top}",
+                "xor ebp, ebp",
+                "call {continuation}",
+                "ud2",
+                top = in(reg) top,
+                continuation = in(reg) continuation,
+                in("rdi") argument,
+                options(noreturn),
+            )
+        }
     }
 
     unsafe fn map(&self, addr: u64, len: u64, access: Access, backing: Backing) -> Result<()> {
