@@ -124,10 +124,10 @@ extern "C" fn atoll_nursery() -> ! {
     let mut pids = Pids([0; MAX_SPACES]);
     pids.look();
     // The space has begun: nobody waits for these.
-    for core in 0..start.cores as usize {
+    for (core, events) in events.iter().enumerate().take(start.cores as usize) {
         // What is not used of this process's areas: there is no handler here that would need the stack.
         let stack = area(core) + HOST_THREAD_SIZE;
-        let which = TELLER + core + events[core] as usize * MAX_CORES;
+        let which = TELLER + core + *events as usize * MAX_CORES;
         // SAFETY: the new thread runs on that stack.
         if unsafe { clone_thread_raw(u64::from(THREAD), stack, which as u64) } < 0 {
             // It looks for events now and then; it may have asked to be told already.
