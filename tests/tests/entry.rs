@@ -276,7 +276,7 @@ fn every_instruction() -> Result<(), Failed> {
     cell.0.stderr.take().ok_or("no standard error")?.read_to_string(&mut errors)?;
     let said = format!("{upcalls} upcalls at {} addresses in {steps} steps: {rest}{errors}", sent.len());
     if !status.success() || !rest.starts_with("bad 0 of ") {
-        return Err(said.into());
+        return Err(format!("{status}: {said}").into());
     }
     println!("{said}");
     // A call of a known number that only reads a word does so in the program's own trampoline: as many

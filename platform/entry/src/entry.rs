@@ -209,6 +209,8 @@ core::arch::global_asm!(
     // rcx: the function. The rest of the frame is not looked at; what a function preserves stays where it is.
     "atoll_quiet_call:",
     "atoll_save_arguments",
+    // Not what it was before, by whose flags one that is resumed to go by one instruction is known.
+    "mov dword ptr [rsp + {KIND}], 0",
     "mov rdi, gs:[{USER_RSP}]",
     "mov [rsp + {RSP}], rdi",
     "mov rdi, gs:[{TASK}]",
