@@ -25,9 +25,6 @@ pub struct Start {
     pub vdso_functions: [u64; 3],
     /// CPU of each core, or -1.
     pub cpu: [i32; MAX_CORES],
-    /// Not 0: who tells a core of events can do so on its CPU. There it gets the processor at once: the core has no real-time policy, and
-    /// the host knows short turns.
-    pub tells_there: u32,
     /// `struct sock_filter` each.
     pub filter: [u64; FILTER_MAX],
 }

@@ -185,18 +185,6 @@ fn own_user_namespace() -> bool {
 /// Bit of AT_HWCAP2: programs may use `wrgsbase` and its family.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 
-/// Is a thread of this process that wakes beside one that computes, on the same processor, there at once? Not if that one has a real-time
-/// policy; and by a short turn of its own (`sched_setattr(2)`) from Linux 6.12 on.
-fn tells_there() -> bool {
-    // SAFETY: no memory is involved.
-    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
-    let release = rustix::system::uname();
-    let mut parts = release.release().to_str().unwrap_or("").split(|c: char| !c.is_ascii_digit());
-    let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
-    let version = (number(), number());
-    !matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE) && version >= (6, 12)
-}
-
 /// Starts a cell. To be called while this process has one thread: it forks.
 pub fn launch(mut config: CellConfig) -> Result<Cell> {
     // SAFETY: reads the auxiliary vector.
@@ -346,7 +334,6 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         memory: most,
         keep: &keep,
         cores: config.cores,
-        tells_there: tells_there(),
         filter: &filter,
         starting: starting.as_ref(),
         vdso,
@@ -631,7 +618,6 @@ struct First<'a> {
     memory: u64,
     keep: &'a [OwnedFd],
     cores: usize,
-    tells_there: bool,
     filter: &'a [libc::sock_filter],
     /// The filter of this process; None: the cell is not confined.
     starting: Option<&'a Program>,
@@ -743,7 +729,6 @@ impl First<'_> {
         let start = unsafe { &mut *(START as *mut Start) };
         start.cores = self.cores as u32;
         start.filter_len = self.filter.len() as u32;
-        start.tells_there = self.tells_there.into();
         start.vdso = self.vdso;
         start.vdso_functions = self.functions;
         for (n, cpu) in start.cpu.iter_mut().enumerate() {

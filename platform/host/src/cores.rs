@@ -324,11 +324,9 @@ fn take_short_turns() {
 const SHORT_TURN: u64 = 100_000;
 
 /// The life of a thread of the nursery: interrupts a core that runs at events that it has asked to be told of. `events`: the epoll
-/// instance that the core's is in. `cpu`: where the core runs, or -1. There this thread takes the processor from the program for a moment, and the core need not be interrupted from another
-/// one, which takes longer.
-pub(crate) fn tell_core(core: usize, events: i32, cpu: i32) -> ! {
+/// instance that the core's is in.
+pub(crate) fn tell_core(core: usize, events: i32) -> ! {
     take_short_turns();
-    pin(cpu);
     let mut event = MaybeUninit::<EpollEvent>::uninit();
     loop {
         // SAFETY: there is room for one.

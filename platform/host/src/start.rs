@@ -335,7 +335,7 @@ const TELLER: usize = MAX_CORES;
 extern "C" fn atoll_thread(core: usize) -> ! {
     if let Some(core) = core.checked_sub(TELLER) {
         let (core, events) = (core % MAX_CORES, core / MAX_CORES);
-        cores::tell_core(core, events as i32, if start().tells_there != 0 { start().cpu[core] } else { -1 })
+        cores::tell_core(core, events as i32)
     }
     prepare_thread(core);
     while ready().load(Ordering::Acquire) != LOCKED {
