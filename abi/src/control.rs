@@ -411,7 +411,7 @@ pub enum MountKind {
 #[cfg(feature = "boot")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Temporary {
-    /// Most bytes that its files have together. None: half of the cell's memory.
+    /// Most bytes that its files have together. None: half of the most memory that the cell can have.
     pub size: Option<u64>,
     /// Permissions of its root.
     pub mode: u32,

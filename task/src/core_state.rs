@@ -183,6 +183,12 @@ pub(crate) struct Private {
 }
 
 impl Private {
+    /// When the first of its timers runs out; u64::MAX: it has none.
+    #[inline]
+    pub fn first_timer(&self) -> u64 {
+        self.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0)
+    }
+
     /// Is there anything for the core's event thread to do?
     pub fn has_work_for_events(&self) -> bool {
         self.owed.len > 0 || self.has_events()

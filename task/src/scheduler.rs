@@ -628,7 +628,7 @@ fn look_around(this: &Core, now: u64) -> Option<Rest> {
     this.meter.worked(searched);
     let expects = spare && !is_crowded(this) && area.outstanding.load(Ordering::Relaxed) != 0;
     let deadline = with_private(|p| {
-        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        let timer = p.first_timer();
         // A class that is over its limit may go on some time.
         Some(timer.min(p.ready.next(now))).filter(|at| *at != u64::MAX)
     });
@@ -1249,7 +1249,7 @@ fn note_load(this: &Core, len: usize) {
 #[inline(never)]
 fn expect_brief(this: &Core, t: ThreadRef) {
     let alone = with_private_of(this, |p| {
-        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        let timer = p.first_timer();
         p.ready.len() == 1 && !p.ready.is_divided() && timer > p.since.saturating_add(SOON)
     });
     let brief = alone
@@ -1343,7 +1343,7 @@ fn rearm_for(this: &Core, runs: *const Thread) {
     let will_do = with_private_of(this, |p| {
         let looks = if external { p.since + looks_every(p) } else { u64::MAX };
         let turn = if p.ready.len() > 0 { p.ready.turn_ends_after(p.since) } else { u64::MAX };
-        let timer = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        let timer = p.first_timer();
         p.choosing
             || p.brief
             || !p.ready.is_divided() && !p.may_spread_next && p.armed <= looks.min(turn).min(timer)
@@ -1364,7 +1364,7 @@ fn arm(this: &Core, external: bool, runs: *const Thread) {
     // It stays so while nobody waits: who asks looks at that, too.
     let mut crowds = this.crowds.load(Ordering::Relaxed);
     let mut wanted = with_private_of(this, |p| {
-        let mut at = p.timers.first_key_value().map_or(u64::MAX, |(key, _)| key.0);
+        let mut at = p.first_timer();
         if external {
             at = at.min(p.polled.max(p.since) + looks_every(p));
         }
@@ -1428,7 +1428,7 @@ pub fn on_deadline() {
     let now = platform().now();
     interruptible_at(this, now);
     take_mail();
-    if with_private(|p| p.timers.first_key_value().is_some_and(|(key, _)| key.0 <= now)) {
+    if with_private(|p| p.first_timer() <= now) {
         timer::expire(now);
         go_on_or_preempt(now);
     } else {

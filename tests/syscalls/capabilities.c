@@ -48,20 +48,6 @@ static void show(void)
 	fflush(stdout);
 }
 
-static int child(void (*f)(void))
-{
-	fflush(stdout);
-	pid_t p = fork();
-	if (!p) {
-		f();
-		fflush(stdout);
-		_exit(0);
-	}
-	int status;
-	waitpid(p, &status, 0);
-	return status;
-}
-
 static const char *self;
 static void again(void)
 {
@@ -278,13 +264,13 @@ int main(int argc, char **argv)
 	V(set(some, some, ~0ull));
 	V(prctl(PR_CAPBSET_READ, 64));
 	SECTION("users");
-	child(becomes_user);
-	child(effective_only);
-	child(keeps);
-	child(clears_ambient);
-	child(secures);
-	child(nothing_new);
-	child(regains);
+	end_child(begin_child(becomes_user));
+	end_child(begin_child(effective_only));
+	end_child(begin_child(keeps));
+	end_child(begin_child(clears_ambient));
+	end_child(begin_child(secures));
+	end_child(begin_child(nothing_new));
+	end_child(begin_child(regains));
 	SECTION("uses");
 	char dir[] = "/tmp/capabilities.XXXXXX";
 	if (!mkdtemp(dir) || chdir(dir))
@@ -299,7 +285,7 @@ int main(int argc, char **argv)
 	V(chown("locked", 1000, 1000));
 	V(chown("sticky/hers", 1000, 1000));
 	V(chown("sticky", 1000, 1000));
-	child(for_files);
-	child(uses);
+	end_child(begin_child(for_files));
+	end_child(begin_child(uses));
 	return 0;
 }

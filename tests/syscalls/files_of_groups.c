@@ -100,18 +100,6 @@ static void stranger(void)
 	V(nameless("e", 02755));
 }
 
-static void as(void (*f)(void))
-{
-	fflush(stdout);
-	pid_t p = fork();
-	if (!p) {
-		f();
-		fflush(stdout);
-		_exit(0);
-	}
-	waitpid(p, 0, 0);
-}
-
 static void all(void)
 {
 	mkdir("d", 0);
@@ -125,8 +113,8 @@ static void all(void)
 	struct timespec then[2] = {{100, 0}, {100, 0}};
 	utimensat(AT_FDCWD, "f", then, 0);
 	chmod(".", 0777);
-	as(member);
-	as(stranger);
+	end_child(begin_child(member));
+	end_child(begin_child(stranger));
 }
 
 int main(void)
