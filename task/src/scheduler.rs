@@ -1259,10 +1259,7 @@ fn expect_brief(this: &Core, t: ThreadRef) {
         let timer = p.first_timer();
         p.ready.len() == 1 && !p.ready.is_divided() && timer > p.since.saturating_add(SOON)
     });
-    let brief = alone
-        && !t.computes.load(Ordering::Relaxed)
-        && (all_cores().len() < 2 || one_idle().is_none())
-        && platform().arm_for_work();
+    let brief = alone && t.is_brief.load(Ordering::Relaxed) && platform().arm_for_work();
     with_private_of(this, |p| p.brief = brief);
 }
 
