@@ -79,6 +79,10 @@ enum What {
     Fd(u32, u32, bool),
     /// /proc/PID/task.
     Tasks(u32),
+    /// A link in /proc/PID/ns, or /proc/PID/task/TID/ns if the second is not zero.
+    Namespace(u32, u32, usize),
+    /// What it leads to.
+    NamespaceItself(u32, u32, usize),
     /// A control group, by its class.
     Group(u32),
     /// A file of it.
@@ -347,6 +351,27 @@ static PID_FILES: &[PidFile] = pid_files! {
 /// Names of /proc/PID that are not simple texts.
 const PID_NAMES: &[&str] =
     &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns", "mem", "net"];
+/// What /proc/PID/ns has (namespaces(7)): name, kind, number. A cell has one of each, and its numbers are those of the first ones of a
+/// machine (`linux/proc_ns.h`): it is all that its programs see.
+const NAMESPACES: [(&str, &str, u64); 10] = [
+    ("cgroup", "cgroup", 0xefff_fffb),
+    ("ipc", "ipc", 0xefff_ffff),
+    ("mnt", "mnt", 0xefff_fff8),
+    ("net", "net", 0xefff_fff9),
+    ("pid", "pid", 0xefff_fffc),
+    ("pid_for_children", "pid", 0xefff_fffc),
+    ("time", "time", 0xefff_fffa),
+    ("time_for_children", "time", 0xefff_fffa),
+    ("user", "user", 0xefff_fffd),
+    ("uts", "uts", 0xefff_fffe),
+];
+
+/// What such a link says. It is a name, too, which can be looked up beside it.
+fn namespace(n: usize) -> String {
+    let (_, kind, number) = NAMESPACES[n];
+    format!("{kind}:[{number}]")
+}
+
 /// Numbers of the raw files among them, behind the simple ones.
 const RAW: usize = 1000;
 /// Where processes begin in the order of the root directory.
@@ -455,6 +480,7 @@ impl Node {
                 Ok(out.into_bytes())
             }
             What::Interface(number, Of::File(n)) => interfaces::attribute(number, n),
+            What::NamespaceItself(..) => Err(Errno::EINVAL),
             What::GroupFile(class, n) => {
                 Ok((cgroup::FILES[n].text)(&Group::of(class).ok_or(Errno::ENODEV)?).into_bytes())
             }
@@ -557,6 +583,12 @@ impl Node {
                     _ => None,
                 }
             }
+            What::Namespace(pid, tid, n) => Some(task_of(pid, tid).and_then(|(p, _)| {
+                if current::try_current().is_some_and(|me| !may_look_at(me, &p)) {
+                    return Err(Errno::EACCES);
+                }
+                Ok(namespace(n).into_bytes())
+            })),
             What::Interface(_, Of::Class) => Some(Ok(b"../../../../class/net".to_vec())),
             What::Interface(number, Of::Link) => {
                 let path = |i: Interface| format!("../../{}/{}", place_of(&i).1, i.name).into_bytes();
@@ -594,6 +626,8 @@ impl Node {
                 9 << 60 | u64::from(number) << 8 | of
             }
             What::Thread(p, t) => 8 << 32 | u64::from(p) << 8 | u64::from(t) << 36,
+            What::Namespace(p, t, n) => 10 << 60 | n as u64 | u64::from(p) << 8 | u64::from(t) << 32,
+            What::NamespaceItself(p, t, n) => 11 << 60 | n as u64 | u64::from(p) << 8 | u64::from(t) << 32,
         }
     }
 
@@ -610,6 +644,8 @@ impl Node {
             | What::PidFile(p, ..)
             | What::Fds(p, _)
             | What::Fd(p, ..)
+            | What::Namespace(p, ..)
+            | What::NamespaceItself(p, ..)
             | What::Tasks(p) => Some(p),
         }
     }
@@ -643,10 +679,12 @@ impl Inode for Node {
                 _ => FileType::Regular,
             },
             What::Interface(_, Of::All | Of::Counts) => FileType::Directory,
-            What::Interface(_, Of::Link | Of::Class) => FileType::Symlink,
-            What::PidFile(..) | What::Fd(_, _, true) | What::GroupFile(..) | What::Interface(..) => {
-                FileType::Regular
-            }
+            What::Interface(_, Of::Link | Of::Class) | What::Namespace(..) => FileType::Symlink,
+            What::NamespaceItself(..)
+            | What::PidFile(..)
+            | What::Fd(_, _, true)
+            | What::GroupFile(..)
+            | What::Interface(..) => FileType::Regular,
             What::Fd(_, _, false) => FileType::Symlink,
         }
     }
@@ -656,6 +694,7 @@ impl Inode for Node {
         let mode = match kind {
             FileType::Directory => match self.what {
                 What::Fds(..) => 0o500,
+                What::PidFile(..) => 0o511,
                 _ => 0o555,
             },
             FileType::Symlink => match self.what {
@@ -689,7 +728,11 @@ impl Inode for Node {
         };
         let now = Time::now();
         Ok(Attr {
-            ino: self.key(),
+            ino: match self.what {
+                // Programs compare them to see whether two processes are in the same one.
+                What::NamespaceItself(_, _, n) => NAMESPACES[n].2,
+                _ => self.key(),
+            },
             dev: self.tree.fs.dev,
             mode: kind as u32 | mode,
             nlink: if kind == FileType::Directory { 2 } else { 1 },
@@ -736,6 +779,9 @@ impl Inode for Node {
             What::Pid(_, 0) | What::Thread(..) => What::Fixed(0),
             What::Pid(p, _) => What::Tasks(p),
             What::PidFile(p, t, _) => What::Pid(p, t),
+            What::Namespace(p, t, _) | What::NamespaceItself(p, t, _) => {
+                What::PidFile(p, t, RAW + PID_NAMES.iter().position(|name| *name == "ns")?)
+            }
             What::Fds(p, _) | What::Tasks(p) => What::Pid(p, 0),
             What::Fd(p, _, i) => What::Fds(p, i),
         };
@@ -759,6 +805,8 @@ impl Inode for Node {
             }
             What::Fd(_, fd, _) => number(fd),
             What::Tasks(_) => b"task".to_vec(),
+            What::Namespace(_, _, n) => NAMESPACES[n].0.as_bytes().to_vec(),
+            What::NamespaceItself(_, _, n) => namespace(n).into_bytes(),
             What::Group(class) => {
                 cgroup::groups().into_iter().find(|(n, _)| *n == class).map(|(_, name)| name.into_bytes())?
             }
@@ -834,7 +882,12 @@ impl Inode for Node {
                 let tid = parse_number(name).ok_or(Errno::ENOENT)?;
                 find_task(tid).filter(|t| t.process.pid == pid).map(|_| What::Pid(pid, tid))
             }
-            What::PidFile(..) if self.kind() == FileType::Directory => None,
+            What::PidFile(p, t, _) if self.kind() == FileType::Directory => {
+                let link = NAMESPACES.iter().position(|(name, ..)| *name == text);
+                let itself = || (0..NAMESPACES.len()).find(|n| namespace(*n) == text);
+                link.map(|n| What::Namespace(p, t, n))
+                    .or_else(|| itself().map(|n| What::NamespaceItself(p, t, n)))
+            }
             _ => return Err(Errno::ENOTDIR),
         };
         found.map(|w| node(&self.tree, w)).ok_or(Errno::ENOENT)
@@ -908,7 +961,11 @@ impl Inode for Node {
                     all.push((u64::from(t.tid()), number(t.tid()), What::Pid(pid, t.tid())));
                 }
             }
-            What::PidFile(..) if self.kind() == FileType::Directory => {}
+            What::PidFile(p, t, _) if self.kind() == FileType::Directory => {
+                for (n, (name, ..)) in NAMESPACES.iter().enumerate() {
+                    all.push((n as u64, name.as_bytes().to_vec(), What::Namespace(p, t, n)));
+                }
+            }
             _ => return Err(Errno::ENOTDIR),
         }
         all.sort_unstable_by_key(|(place, ..)| *place);
@@ -949,7 +1006,11 @@ impl Inode for Node {
 
     fn open(self: Arc<Self>, flags: u32, _cred: &Cred) -> Result<Arc<dyn File>> {
         if flags & linux::O_ACCMODE != linux::O_RDONLY && !self.writable() {
-            return Err(Errno::EACCES);
+            return Err(if matches!(self.what, What::NamespaceItself(..)) {
+                Errno::EPERM
+            } else {
+                Errno::EACCES
+            });
         }
         if let What::PidFile(pid, _, n) = self.what
             && find_process(pid).is_some_and(|p| p.zombie().is_some())

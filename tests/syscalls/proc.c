@@ -89,6 +89,49 @@ static void *thread(void *p)
 	return 0;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+// Each link says its kind and a number, which is that of what it leads to, for whoever is in it.
+static void namespaces(void)
+{
+	SECTION("namespaces");
+	char path[600], says[64], *names[32];
+	struct stat link, itself, child;
+	V(stat("/proc/self/ns", &link));
+	X(link.st_mode);
+	int n = 0;
+	DIR *d = opendir("/proc/self/ns");
+	for (struct dirent *e; d && (e = readdir(d)) && n < 32;)
+		if (e->d_name[0] != '.')
+			names[n++] = strdup(e->d_name);
+	closedir(d);
+	qsort(names, n, sizeof *names, by_name);
+	pid_t pid = fork();
+	if (!pid)
+		pause();
+	for (int i = 0; i < n; i++) {
+		memset(says, 0, sizeof says);
+		snprintf(path, sizeof path, "/proc/self/ns/%s", names[i]);
+		readlink(path, says, sizeof says - 1);
+		lstat(path, &link);
+		int r = stat(path, &itself), fd = open(path, O_RDONLY);
+		snprintf(path, sizeof path, "/proc/%d/ns/%s", pid, names[i]);
+		int same = !stat(path, &child) && child.st_ino == itself.st_ino && child.st_dev == itself.st_dev;
+		printf("%s: %s %#o, %d %#o %d %d", names[i], form(says), link.st_mode, r, itself.st_mode,
+			itself.st_ino == strtoul(strchr(says, '[') + 1, 0, 10), same);
+		printf(", %s\n", read(fd, says, 1) < 0 ? err_(errno) : "read");
+		close(fd);
+	}
+	kill(pid, SIGKILL);
+	V(waitpid(pid, 0, 0) == pid);
+	V(open("/proc/self/ns/net", O_RDWR));
+	V(open("/proc/self/ns/none", O_RDONLY));
+	V(mkdir("/proc/self/ns/none", 0700));
+}
+
 static void maps(void)
 {
 	SECTION("maps");
@@ -572,6 +615,7 @@ int main(int argc, char **argv)
 	for (int i = 3; i < 30; i++)
 		close(i);
 	unlink("file");
+	namespaces();
 	maps();
 
 	SECTION("the machine");
