@@ -100,8 +100,10 @@ impl Doing {
 pub(crate) struct Meter {
     core: usize,
     local: &'static CoreLocal,
-    /// The sheet of the activity that the core works for.
+    /// The sheet of the activity that the core works for, as long as it does: it may be freed when the core has nothing to do.
     sheet: Cell<*const Sheet>,
+    /// That activity, or the one that it worked for last.
+    who: Cell<Cause>,
     /// What it does between messages.
     base: Cell<Resource>,
     /// Since when it does that for this activity.
@@ -221,6 +223,7 @@ impl Meter {
             core,
             local,
             sheet: Cell::new(null()),
+            who: Cell::new(Cause::NOBODY),
             base: Cell::new(Resource::Completion),
             since: Cell::new(0),
             charged: Cell::new(0),
@@ -311,8 +314,15 @@ impl Meter {
         self.told.set(0);
         self.longest.set(NO_MESSAGE);
         self.base.set(base);
-        self.sheet.set(activity::sheet(who, self.core));
+        self.is_for(who);
         self.local.unsettled_for.store(who << 8 | base as u32, Ordering::Relaxed);
+    }
+
+    /// What follows is this activity's, which somebody holds.
+    #[inline]
+    fn is_for(&self, who: u32) {
+        self.sheet.set(activity::sheet(who, self.core));
+        self.who.set(Cause::activity(who));
     }
 
     /// It has done so since this time: for those who look on.
@@ -363,7 +373,7 @@ impl Meter {
         add(&self.entry(self.base.get()).time, part as i64);
         self.worked(part);
         self.longest.set(NO_MESSAGE);
-        self.sheet.set(activity::sheet(who, self.core));
+        self.is_for(who);
         self.local.unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
         self.works(now);
     }
@@ -408,7 +418,9 @@ impl Meter {
             // Who has had less than that has not lost all of it: the rest is looked for the next time.
             let (served, longest) = self.longest.replace(NO_MESSAGE);
             let is_message = longest >= stolen as u64 && longest > before.work / 2;
-            let from = &self.entry(if is_message { served } else { self.settled.get() }).time;
+            // The thread, and its activity, may have ended since.
+            let entries = &self.who.get().sheet(self.core).entries;
+            let from = &entries[if is_message { served } else { self.settled.get() } as usize].time;
             let part = stolen.min(from.load(Ordering::Relaxed).max(0));
             had.set(Had { work: (stolen - part) as u64, by_then: now, ..none });
             add(taken, part);

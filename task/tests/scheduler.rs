@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "sets a thread's registers")]
 #![allow(missing_docs, reason = "tests")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use atoll_abi::core_local::{core_local, pending};
 use atoll_abi::grid::{INFRASTRUCTURE, Measure, Parameters, RESOURCES, ROOT, Resource, SchedulerKind, kind};
@@ -13,6 +14,53 @@ use atoll_abi::service::{Op, Request};
 use atoll_platform_sim::{Config, Outcome, run};
 use atoll_sync::{Mutex, WaitQueue};
 use atoll_task as task;
+
+/// Keeps pieces of memory that are aligned to a line, as a core's books are, and were given back: nobody may write there any more.
+struct Keeper;
+
+const KEPT: usize = 1024;
+const PATTERN: u8 = 0x33;
+static KEPT_NOW: AtomicUsize = AtomicUsize::new(0);
+static KEPT_AT: [(AtomicPtr<u8>, AtomicUsize); KEPT] =
+    [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)) }; KEPT];
+
+// SAFETY: all is the system's, but that some of it is not given back.
+unsafe impl GlobalAlloc for Keeper {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        let n = if layout.align() == 64 { KEPT_NOW.fetch_add(1, Ordering::SeqCst) } else { KEPT };
+        // SAFETY: the caller's promise: nobody uses it any more.
+        unsafe {
+            match KEPT_AT.get(n) {
+                Some((kept, len)) => {
+                    at.write_bytes(PATTERN, layout.size());
+                    len.store(layout.size(), Ordering::SeqCst);
+                    kept.store(at, Ordering::SeqCst);
+                }
+                None => System.dealloc(at, layout),
+            }
+        }
+    }
+}
+
+#[global_allocator]
+static KEEPER: Keeper = Keeper;
+
+/// How many pieces were given back and kept, and whether one of them was written to since.
+fn kept() -> (usize, bool) {
+    let all = || KEPT_AT.iter().filter(|(at, _)| !at.load(Ordering::SeqCst).is_null());
+    let damaged = all().any(|(at, len)| {
+        // SAFETY: it was not given back, and has so many bytes.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(at.load(Ordering::SeqCst), len.load(Ordering::SeqCst)) };
+        bytes.iter().any(|byte| *byte != PATTERN)
+    });
+    (all().count(), damaged)
+}
 
 fn boot(core: usize, first: impl FnOnce() + Send + 'static) -> ! {
     if core == 0 {
@@ -1486,6 +1534,48 @@ fn what_is_stolen_is_no_processor_time() {
                 task::start(t);
                 join(&count, 1);
                 platform().end(i32::from(wrong.load(Ordering::Relaxed) != 0));
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
+/// OK-05: what a core with nothing to do finds out of the time that it really had is taken from the activity that it worked for last
+/// only as long as there is that one.
+#[test]
+fn what_is_stolen_is_not_taken_from_who_has_ended() {
+    const ROUNDS: usize = 20;
+    some_seeds(
+        20,
+        &[2, 4],
+        |core| {
+            boot(core, || {
+                task::set_tidy(|| atoll_platform_sim::steal(2_000_000));
+                let (last, root) = (task::cores() - 1, task::Activity::root());
+                let one = task::set_of_cores([last]);
+                for _ in 0..ROUNDS {
+                    let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                    let finished = count.clone();
+                    let t = task::spawn(last, move || {
+                        burn(700_000);
+                        // It ends elsewhere.
+                        task::current().set_affinity(task::set_of_cores([0]));
+                        task::park_until(platform().now() + 50_000);
+                        done(&finished);
+                    });
+                    let t = t.unwrap();
+                    t.allow_moving();
+                    t.work_for(task::Activity::new(kind::NAMED, &root, 0, b"short").unwrap());
+                    task::start(t);
+                    join(&count, 1);
+                    // Meanwhile all cores pass where its books may be given back.
+                    for _ in 0..5 {
+                        sleep_whole(platform().now() + 300_000);
+                        task::ask_to_tidy(&one);
+                    }
+                }
+                let (pieces, damaged) = kept();
+                platform().end(if pieces < ROUNDS - 1 { 2 } else { i32::from(damaged) });
             })
         },
         Outcome::Ended(0),
