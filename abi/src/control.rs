@@ -218,7 +218,7 @@ pub struct SpaceSlot {
     pub pid: AtomicU32,
     /// The host's thread id for each core.
     pub tid: [AtomicU32; MAX_CORES],
-    /// Futex for each core: grows when the core's baton comes to this space.
+    /// Futex for each core: grows by two when the core's baton comes to this space. Its lowest bit: the host thread sleeps there.
     pub turn: [AtomicU32; MAX_CORES],
 }
 

@@ -174,6 +174,7 @@ pub const ALLOWED: &[Allowed] = allowed! {
     futex SYS_futex Only::Among(1, &[(libc::FUTEX_WAIT as u64, "FUTEX_WAIT"), (libc::FUTEX_WAKE as u64, "FUTEX_WAKE")]), "wait for the baton of a core; wake serving threads";
     futex_wait SYS_futex_wait Only::Any, "the same, from Linux 6.7 on";
     futex_wake SYS_futex_wake Only::Any, "the same, from Linux 6.7 on";
+    sched_yield SYS_sched_yield Only::Any, "have the thread run that a core's baton went to";
     epoll_pwait2 SYS_epoll_pwait2 Only::Any, "sleep until an event, a bell or a deadline";
     epoll_ctl SYS_epoll_ctl Only::Any, "watch a socket";
     write SYS_write Only::NotMemory(0), "ring a core's bell; log lines";

@@ -5,7 +5,7 @@
 //! processors nobody else wants, as long as there is room (`task/src/scheduler.rs`). What others use is the time for which the host's
 //! processor was not idle (`/proc/stat`, proc(5)), less that for which the core was awake and ran.
 //!
-//! A cell that does nothing is looked at once a second, and looks take a thousandth of a processor's time at most, unless one takes more
+//! A cell that does nothing on processors that nobody else uses is looked at once a second, and looks take a thousandth of a processor's time at most, unless one takes more
 //! than 5 ms.
 
 use std::sync::Arc;
@@ -18,13 +18,14 @@ use crate::books::{clock, time_of};
 use crate::cores::look_at_processors;
 use crate::inspect::Live;
 
-/// How often it is looked, and how often while the cell's cores sleep.
+/// How often it is looked, and how often while the cell's cores sleep, and others use next to nothing of their processors either: who had been
+/// there, and has gone, would be remembered for long when the cell has something to do again.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// So many times as long as a look takes of a processor's time, at least, but no longer than that.
 const PATIENCE: u32 = 1000;
 const PATIENCE_MOST: Duration = Duration::from_secs(5);
-/// Of all its cores' time a cell that does nothing uses less than this, thousandths.
+/// Of all its cores' time a cell that does nothing uses less than this, thousandths, and so do others on each processor that they leave alone.
 const NOTHING: u64 = 20;
 /// `/proc/stat` counts hundredths of a second (USER_HZ).
 const TICK: u64 = 10_000_000;
@@ -51,9 +52,11 @@ fn parts(before: Known, after: Known) -> (u64, u64) {
     (busy.saturating_sub(own) * 1000 / all, own * 1000 / all)
 }
 
-/// The mean of what was said last and what was found now: one look is off by a tick.
+/// The mean of what was said last and what was found now: one look is off by a tick. What is found counts three times if it is less: who goes
+/// leaves at once, and one who comes may not stay.
 fn smoothed(said: u32, found: u64) -> u32 {
-    u64::midpoint(said.into(), found) as u32
+    let said = u64::from(said);
+    (if found < said { (said + 3 * found) / 4 } else { u64::midpoint(said, found) }) as u32
 }
 
 /// Looks at a core whose processor was idle for so many ticks.
@@ -83,7 +86,7 @@ fn look_after(live: &Live) {
         if live.is_over() {
             return;
         }
-        let (begun, online) = (worked(), live.online() as usize);
+        let (begun, online, mut alone) = (worked(), live.online() as usize, true);
         let processors = look_at_processors();
         let mut all = 0;
         let is_first = before.iter().all(Option::is_none);
@@ -97,6 +100,7 @@ fn look_after(live: &Live) {
             };
             *before = after;
             all += used;
+            alone &= others < NOTHING;
             let say = |word: &AtomicU32, found| {
                 let said = word.load(Ordering::Relaxed);
                 let new = if after.is_some() { smoothed(said, found) } else { 0 };
@@ -107,7 +111,7 @@ fn look_after(live: &Live) {
             say(&area.others, others);
             say(&area.used, used);
         }
-        pause = if all < NOTHING && !is_first { LOOK_IDLE } else { LOOK };
+        pause = if all < NOTHING && alone && !is_first { LOOK_IDLE } else { LOOK };
         let took = Duration::from_nanos(worked().saturating_sub(begun));
         pause = pause.max((took * PATIENCE).min(PATIENCE_MOST));
     }

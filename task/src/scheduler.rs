@@ -528,6 +528,13 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
         } else if again.is_none() && ran < SHORT && me.computes.load(Ordering::Relaxed) {
             me.computes.store(false, Ordering::Relaxed);
         }
+        let is_brief = match ran < SHORT {
+            true => again.is_none() || me.is_brief.load(Ordering::Relaxed),
+            false => false,
+        };
+        if me.is_brief.load(Ordering::Relaxed) != is_brief {
+            me.is_brief.store(is_brief, Ordering::Relaxed);
+        }
         if let Some(why) = again {
             push_ready(me, why);
         }
@@ -1252,10 +1259,7 @@ fn expect_brief(this: &Core, t: ThreadRef) {
         let timer = p.first_timer();
         p.ready.len() == 1 && !p.ready.is_divided() && timer > p.since.saturating_add(SOON)
     });
-    let brief = alone
-        && !t.computes.load(Ordering::Relaxed)
-        && (all_cores().len() < 2 || one_idle().is_none())
-        && platform().arm_for_work();
+    let brief = alone && t.is_brief.load(Ordering::Relaxed) && platform().arm_for_work();
     with_private_of(this, |p| p.brief = brief);
 }
 
@@ -1351,7 +1355,10 @@ fn rearm_for(this: &Core, runs: *const Thread) {
     if !will_do {
         arm(this, external, runs);
     }
-    let soon = by_itself || with_private_of(this, |p| p.armed <= p.since.saturating_add(SOON));
+    let soon = by_itself
+        || with_private_of(this, |p| p.armed <= p.since.saturating_add(SOON))
+        // SAFETY: threads are never freed.
+        || unsafe { runs.as_ref() }.is_some_and(|t| t.is_brief.load(Ordering::Relaxed)) && platform().arm_for_work();
     if this.area.local.armed.load(Ordering::Relaxed) != u32::from(soon) {
         set_soon(this, soon);
     }
@@ -1454,8 +1461,12 @@ fn go_on_or_preempt(now: u64) {
         return preempt();
     }
     let me = current();
-    if with_private(|p| now.saturating_sub(p.since) >= POLL_EVERY) {
+    let ran = with_private(|p| now.saturating_sub(p.since));
+    if ran >= POLL_EVERY {
         me.computes.store(true, Ordering::Relaxed);
+    }
+    if ran >= SHORT {
+        me.is_brief.store(false, Ordering::Relaxed);
     }
     chosen(this_core(), me);
 }

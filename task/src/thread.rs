@@ -97,6 +97,8 @@ pub struct Thread {
     class: AtomicU32,
     /// It has computed for long, lately: its core is to be told of events.
     pub(crate) computes: AtomicBool,
+    /// It slept soon the last time that it ran: others can wait until it does.
+    pub(crate) is_brief: AtomicBool,
     /// How often in a row, up to a bound, it has slept soon after it woke another one.
     pub(crate) sleeps_soon: AtomicU32,
     /// It went to a core that had nothing to do, as it waited for long ([`crate::scheduler`]'s `spread`), and has not slept since; and how
@@ -579,6 +581,7 @@ fn blank() -> Thread {
         activity: AtomicU32::new(ROOT),
         class: AtomicU32::new(ROOT),
         computes: AtomicBool::new(false),
+        is_brief: AtomicBool::new(false),
         sleeps_soon: AtomicU32::new(0),
         was_spread: AtomicBool::new(false),
         spread_in_vain: AtomicU32::new(0),
@@ -655,6 +658,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.since.store(0, Ordering::Relaxed);
     t.tag.store(0, Ordering::Relaxed);
     t.computes.store(false, Ordering::Relaxed);
+    t.is_brief.store(false, Ordering::Relaxed);
     t.sleeps_soon.store(0, Ordering::Relaxed);
     t.was_spread.store(false, Ordering::Relaxed);
     t.spread_in_vain.store(0, Ordering::Relaxed);

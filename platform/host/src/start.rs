@@ -111,7 +111,7 @@ extern "C" fn atoll_nursery() -> ! {
         local.time.store(function(2), Ordering::Relaxed);
         area.continuation.store(atoll_boot as *const () as u64, Ordering::Relaxed);
         area.argument.store(core as u64, Ordering::Relaxed);
-        control.spaces[0].turn[core].store(1, Ordering::Relaxed);
+        control.spaces[0].turn[core].store(cores::TURN, Ordering::Relaxed);
     }
     control.space_states[0].store(state::CREATING, Ordering::Release);
     control.nursery.slots.store(1, Ordering::Release);
@@ -357,7 +357,7 @@ fn prepare_thread(core: usize) {
     let slot = &control().spaces[space as usize];
     slot.tid[core].store(tid, Ordering::Relaxed);
     if core != 0 || space != 0 {
-        slot.turn[core].store(u32::from(space == 0), Ordering::Relaxed);
+        slot.turn[core].store(if space == 0 { cores::TURN } else { 0 }, Ordering::Relaxed);
     }
     let base = area(core);
     // SAFETY: this thread's own area; `ready` of the first one is in use already.
@@ -368,6 +368,7 @@ fn prepare_thread(core: usize) {
         (&raw mut (*h).timer).write(make_timer(linux::CLOCK_MONOTONIC, tid));
         (&raw mut (*h).work_timer).write(make_timer(linux::CLOCK_THREAD_CPUTIME_ID, tid));
         (&raw mut (*h).working).write(AtomicU32::new(0));
+        (&raw mut (*h).yields).write(AtomicU32::new(0));
         (&raw mut (*h).stepping).write(AtomicU32::new(0));
         (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
     }

@@ -48,10 +48,10 @@ pub use linux_raw_sys::general::{
     __NR_rt_sigaction as RT_SIGACTION, __NR_rt_sigprocmask as RT_SIGPROCMASK,
     __NR_rt_sigreturn as RT_SIGRETURN, __NR_rt_sigtimedwait as RT_SIGTIMEDWAIT,
     __NR_sched_setaffinity as SCHED_SETAFFINITY, __NR_sched_setattr as SCHED_SETATTR,
-    __NR_seccomp as SECCOMP, __NR_sendmsg as SENDMSG, __NR_sendto as SENDTO, __NR_setsockopt as SETSOCKOPT,
-    __NR_shutdown as SHUTDOWN, __NR_sigaltstack as SIGALTSTACK, __NR_tgkill as TGKILL,
-    __NR_timer_create as TIMER_CREATE, __NR_timer_settime as TIMER_SETTIME, __NR_wait4 as WAIT4,
-    __NR_write as WRITE,
+    __NR_sched_yield as SCHED_YIELD, __NR_seccomp as SECCOMP, __NR_sendmsg as SENDMSG, __NR_sendto as SENDTO,
+    __NR_setsockopt as SETSOCKOPT, __NR_shutdown as SHUTDOWN, __NR_sigaltstack as SIGALTSTACK,
+    __NR_tgkill as TGKILL, __NR_timer_create as TIMER_CREATE, __NR_timer_settime as TIMER_SETTIME,
+    __NR_wait4 as WAIT4, __NR_write as WRITE,
 };
 
 /// Does the host have the calls of Linux 6.7 that do one thing each? The filter of a cell lets those through without a look

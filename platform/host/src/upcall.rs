@@ -58,6 +58,9 @@ pub struct HostThread {
     pub work_timer: i32,
     /// See there.
     pub working: core::sync::atomic::AtomicU32,
+    /// How often it is to sleep without having yielded first (the lower half), and how often it did so in vain, one after the other (the
+    /// upper one).
+    pub yields: core::sync::atomic::AtomicU32,
     /// Not 0: it goes to its program by single steps, the last of them in the runtime.
     pub stepping: core::sync::atomic::AtomicU32,
     /// Set once the thread is ready for batons.
