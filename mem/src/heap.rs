@@ -240,7 +240,12 @@ impl CoreHeap {
         if size <= SMALL_MAX && (layout.align() <= 16 || layout.align() >= size) {
             let size = if layout.align() > 16 { size.next_power_of_two() } else { size };
             let class = CLASS_OF[size.div_ceil(16)] as usize;
+            #[cfg(debug_assertions)]
             // SAFETY: the object is the caller's, and now ours.
+            unsafe {
+                crate::poison::fill_object(p, SIZES[class] as usize)
+            };
+            // SAFETY: as above.
             unsafe { self.put(heap, class, p.cast()) };
             return;
         }
@@ -263,6 +268,11 @@ impl CoreHeap {
         // SAFETY: objects in the list are free, ours, and hold a link.
         list.head = unsafe { (*object).next };
         list.len -= 1;
+        #[cfg(debug_assertions)]
+        // SAFETY: whoever put it into the list has filled it.
+        unsafe {
+            crate::poison::check_object(object.cast(), SIZES[class] as usize)
+        };
         object.cast()
     }
 
@@ -300,6 +310,11 @@ impl CoreHeap {
         let mut head = null_mut();
         for i in (0..n).rev() {
             let object = start.wrapping_add(i * size).cast::<Object>();
+            #[cfg(debug_assertions)]
+            // SAFETY: the chunk is ours.
+            unsafe {
+                crate::poison::fill_object(object.cast(), size)
+            };
             // SAFETY: the chunk is ours and holds `n` objects.
             unsafe { object.write(Object { next: head, next_batch: null_mut() }) };
             head = object;

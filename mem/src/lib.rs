@@ -19,6 +19,8 @@ pub mod colours;
 pub mod heap;
 pub mod io;
 pub mod pages;
+#[cfg(debug_assertions)]
+mod poison;
 pub(crate) mod ready;
 pub mod sharers;
 pub mod texts;

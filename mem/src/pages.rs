@@ -576,6 +576,29 @@ impl Memory {
         Some(zeroed)
     }
 
+    /// These pages were given back.
+    #[cfg(debug_assertions)]
+    fn fill_free(&self, page: usize, pages: usize) {
+        for page in page..page + pages {
+            // SAFETY: they are the caller's, who puts them into a list.
+            unsafe { crate::poison::fill_page(self.link(page).cast(), PAGE as usize) };
+        }
+    }
+
+    /// These free pages are taken: is there what was left there?
+    #[cfg(debug_assertions)]
+    fn check_free(&self, page: usize, pages: usize) {
+        for page in page..page + pages {
+            let state = self.state[page].load(Ordering::Relaxed);
+            if state & CONTENTS != 0 {
+                // SAFETY: they are the caller's, who took them out of a list.
+                unsafe {
+                    crate::poison::check_page(self.link(page).cast(), PAGE as usize, state & DIRTY == 0)
+                };
+            }
+        }
+    }
+
     /// Zeroes the pages of `[offset, offset + len)` that may be dirty. The caller owns them.
     pub fn clear(&self, offset: u64, len: u64) {
         let first = (offset / PAGE) as usize;
@@ -647,6 +670,8 @@ impl CorePages {
             }
             None => self.take_gift(memory, order)?,
         };
+        #[cfg(debug_assertions)]
+        memory.check_free(page, 1 << order);
         memory.used.fetch_add(1 << order, Ordering::Relaxed);
         memory.charge(self.core.into(), activity, page, 1 << order, mobility);
         Some(page as u64 * PAGE)
@@ -681,6 +706,8 @@ impl CorePages {
             let rest = if target < upper { upper } else { core::mem::replace(&mut at, upper) };
             self.push(memory, rest, kind, order);
         }
+        #[cfg(debug_assertions)]
+        memory.check_free(target, 1);
         memory.used.fetch_add(1, Ordering::Relaxed);
         memory.charge(self.core.into(), activity, target, 1, Mobility::Movable);
         Some(target as u64 * PAGE)
@@ -782,6 +809,8 @@ impl CorePages {
         let page = (offset / PAGE) as usize;
         assert!(page.is_multiple_of(1 << order) && order <= BLOCK_ORDER, "a chunk that never was");
         memory.give_up(self.core.into(), page, 1 << order);
+        #[cfg(debug_assertions)]
+        memory.fill_free(page, 1 << order);
         memory.used.fetch_sub(1 << order, Ordering::Relaxed);
         let owner = memory.owner[page / BLOCK_PAGES].load(Ordering::Relaxed) & !FOR_FIXED;
         if owner == self.core + 1 {
