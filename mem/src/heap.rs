@@ -921,6 +921,37 @@ mod tests {
         }
     }
 
+    /// Something is given back, written to, and taken again.
+    #[cfg(debug_assertions)]
+    fn write_to_what_is_free(size: usize) {
+        let heap = Heap::new(memory(16, 1));
+        let mut core = CoreHeap::new(0);
+        let layout = Layout::from_size_align(size, 8).unwrap();
+        let p = core.alloc(&heap, layout);
+        // SAFETY: allocated above with this layout; the memory is this test's.
+        unsafe {
+            core.free(&heap, p, layout);
+            *p.add(40) += 1;
+        }
+        core.alloc(&heap, layout);
+    }
+
+    /// A write to an object that was given back is found when it is next taken, where there are debug assertions.
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "was written to when it was free")]
+    fn write_to_a_free_object() {
+        write_to_what_is_free(80);
+    }
+
+    /// So is one to a page.
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "was written to when it was free")]
+    fn write_to_a_free_page() {
+        write_to_what_is_free(4096);
+    }
+
     /// Of all that was freed, pages go back; what is still held keeps its bytes, and nothing is given out twice.
     #[test]
     fn pages_go_back_when_all_is_free() {
