@@ -9,7 +9,7 @@ use atoll_abi::grid::Resource;
 use atoll_abi::{Errno, Result, platform};
 use atoll_fs::node::At;
 use atoll_fs::{Attr, File, OpenFile, Sink, Source, poll};
-use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, UnixSocket};
+use atoll_net::unix::{Ancillary, Credentials, InFlight, Kind, Owner, UnixSocket};
 use atoll_net::{Address, DatagramHandle, Handle, Shutdown, StreamHandle};
 use atoll_sync::{Mutex, RcuArc, WaitQueue};
 use atoll_task::{Limit, books, gate, wait};
@@ -73,7 +73,13 @@ pub struct Message {
 /// Who a task is, for SO_PEERCRED.
 pub fn credentials(task: &Task) -> Credentials {
     let ids = task.ids();
-    Credentials { pid: task.process.pid, uid: ids.euid, gid: ids.egid }
+    Credentials { pid: task.process.pid, uid: ids.euid, gid: ids.egid, started: task.process.started }
+}
+
+/// The same, and his groups, for SO_PEERGROUPS.
+pub fn owner(task: &Task) -> Owner {
+    let groups = task.ids().groups.clone();
+    Owner { credentials: credentials(task), groups }
 }
 
 impl SocketFile {
@@ -285,8 +291,10 @@ impl SocketFile {
                         Err(_) if all.len > 0 => break,
                         Err(e) => return Err(e),
                     };
-                    let more = flags & net::MSG_WAITALL != 0 && self.kind == net::SOCK_STREAM;
                     all.len += if flags & net::MSG_TRUNC != 0 { r.whole } else { r.len };
+                    let least = u.low_water.load(Ordering::Relaxed) as usize;
+                    let more = self.kind == net::SOCK_STREAM
+                        && (flags & net::MSG_WAITALL != 0 || all.len < least && !nonblock);
                     all.flags |= if r.truncated { net::MSG_TRUNC } else { 0 };
                     all.from = Some(r.from);
                     let files = !r.ancillary.files.is_empty();

@@ -44,6 +44,17 @@ pub struct Credentials {
     pub pid: u32,
     pub uid: u32,
     pub gid: u32,
+    /// When the process started, ns of the monotonic clock: what it is told by from a later one of that number.
+    pub started: u64,
+}
+
+/// Whose a socket is.
+#[derive(Clone, Debug, Default)]
+pub struct Owner {
+    /// His process and ids.
+    pub credentials: Credentials,
+    /// His further groups.
+    pub groups: Arc<[u32]>,
 }
 
 /// Open files that are on their way.
@@ -238,13 +249,17 @@ pub struct UnixSocket {
     /// The name of the listener that it came from, or is connected to.
     peer_name: Mutex<Option<Arc<Name>>>,
     queue: WaitQueue,
-    owner: Mutex<Credentials>,
-    peer: Mutex<Credentials>,
+    owner: Mutex<Owner>,
+    peer: Mutex<Owner>,
     error: AtomicU32,
     /// Its last descriptor is closed; those who are about to send or connect to it may have it still.
     gone: AtomicBool,
     /// SO_PASSCRED.
     pub pass_cred: AtomicU32,
+    /// SO_PASSPIDFD.
+    pub pass_pidfd: AtomicU32,
+    /// SO_RCVLOWAT: a stream's receiver waits for so many bytes.
+    pub low_water: AtomicU32,
     /// Options that it has because every socket has them.
     pub options: Options,
     buffer: AtomicU32,
@@ -313,7 +328,7 @@ pub fn find_abstract(name: &[u8]) -> Result<Arc<UnixSocket>> {
 
 impl UnixSocket {
     /// A new socket of this owner's.
-    pub fn new(kind: Kind, owner: Credentials) -> Arc<UnixSocket> {
+    pub fn new(kind: Kind, owner: Owner) -> Arc<UnixSocket> {
         Arc::new_cyclic(|me| UnixSocket {
             kind,
             state: Mutex::new(State::Idle),
@@ -322,10 +337,15 @@ impl UnixSocket {
             peer_name: Mutex::new(None),
             queue: WaitQueue::new(),
             owner: Mutex::new(owner),
-            peer: Mutex::new(Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX }),
+            peer: Mutex::new(Owner {
+                credentials: Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX, started: 0 },
+                groups: Arc::new([]),
+            }),
             error: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             pass_cred: AtomicU32::new(0),
+            pass_pidfd: AtomicU32::new(0),
+            low_water: AtomicU32::new(1),
             options: Options::default(),
             buffer: AtomicU32::new(BUFFER as u32),
             outstanding: AtomicUsize::new(0),
@@ -334,8 +354,8 @@ impl UnixSocket {
     }
 
     /// Two connected sockets (`socketpair(2)`).
-    pub fn pair(kind: Kind, owner: Credentials) -> (Arc<UnixSocket>, Arc<UnixSocket>) {
-        let (a, b) = (Self::new(kind, owner), Self::new(kind, owner));
+    pub fn pair(kind: Kind, owner: Owner) -> (Arc<UnixSocket>, Arc<UnixSocket>) {
+        let (a, b) = (Self::new(kind, owner.clone()), Self::new(kind, owner));
         a.join(&b);
         (a, b)
     }
@@ -343,8 +363,9 @@ impl UnixSocket {
     fn join(&self, other: &UnixSocket) {
         *self.state.lock() = State::Connected(other.me.clone());
         *other.state.lock() = State::Connected(self.me.clone());
-        *self.peer.lock() = *other.owner.lock();
-        *other.peer.lock() = *self.owner.lock();
+        let (mine, others) = (self.owner.lock().clone(), other.owner.lock().clone());
+        *self.peer.lock() = others;
+        *other.peer.lock() = mine;
     }
 
     /// Is it connected (or was)?
@@ -362,13 +383,13 @@ impl UnixSocket {
     }
 
     /// Says who uses it now, for SO_PEERCRED of those who connect.
-    pub fn set_owner(&self, owner: Credentials) {
+    pub fn set_owner(&self, owner: Owner) {
         *self.owner.lock() = owner;
     }
 
     /// Who is at the other end.
-    pub fn peer_credentials(&self) -> Credentials {
-        *self.peer.lock()
+    pub fn peer(&self) -> Owner {
+        self.peer.lock().clone()
     }
 
     /// The peer, if it is still there.
@@ -430,7 +451,12 @@ impl UnixSocket {
             return Err(Errno::EINVAL);
         }
         let most = (backlog as usize).min(4096);
+        let owner = self.owner.lock().clone();
         let mut state = self.state.lock();
+        if matches!(*state, State::Idle | State::Listening { .. }) {
+            // Who listens is who is asked about, too.
+            *self.peer.lock() = owner;
+        }
         match &mut *state {
             State::Idle => {
                 *state = State::Listening { backlog: most, waiting: VecDeque::new() };
@@ -470,7 +496,8 @@ impl UnixSocket {
             // It was shut down.
             return Err(Errno::ECONNREFUSED);
         }
-        let far = Self::new(self.kind, *to.owner.lock());
+        let owner = to.owner.lock().clone();
+        let far = Self::new(self.kind, owner);
         {
             let mut state = to.state.lock();
             let State::Listening { backlog, waiting } = &mut *state else { return Err(Errno::ECONNREFUSED) };

@@ -205,6 +205,14 @@ int main(int argc, char **argv)
 	V(prctl(PR_GET_TID_ADDRESS, 8));
 	V(prctl(PR_GET_SECCOMP) >= -1);
 	V(prctl(PR_GET_TIMING));
+	V(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0));
+	V(prctl(PR_MCE_KILL_GET, 1, 0, 0, 0));
+	// Which of these a processor and its kernel do is another matter.
+	X(prctl(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, 0, 0, 0) >= 0);
+	V(prctl(PR_GET_SPECULATION_CTRL, 77, 0, 0, 0));
+	V(prctl(PR_GET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, 1, 0, 0));
+	V(prctl(PR_SET_SPECULATION_CTRL, 77, PR_SPEC_ENABLE, 0, 0));
+	V(prctl(PR_SET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, PR_SPEC_ENABLE, 1, 0));
 	V(prctl(PR_SET_TIMING, PR_TIMING_STATISTICAL));
 	V(prctl(PR_SET_TIMING, PR_TIMING_TIMESTAMP));
 	V(prctl(PR_TASK_PERF_EVENTS_DISABLE));

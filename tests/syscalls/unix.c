@@ -207,6 +207,132 @@ static void several(void)
 	close(of_several), close(one), close(two);
 }
 
+// What came beside a message, but for numbers that differ from run to run; the sender's pidfd.
+static int beside(int fd, size_t room)
+{
+	char buf[20], control[200];
+	struct iovec iv = {buf, sizeof buf};
+	struct msghdr m = {.msg_iov = &iv, .msg_iovlen = 1, .msg_control = control, .msg_controllen = room};
+	int found = -1;
+	V(recvmsg(fd, &m, 0));
+	printf("flags %x, control %zu\n", m.msg_flags, (size_t)m.msg_controllen);
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
+		printf("message %d, %zu bytes\n", h->cmsg_type, (size_t)h->cmsg_len);
+		if (h->cmsg_type == 4)
+			memcpy(&found, CMSG_DATA(h), 4);
+	}
+	return found;
+}
+static struct sockaddr_un listener;
+static socklen_t listener_len;
+static int messages[2], go[2];
+static void connects(void)
+{
+	gid_t groups[] = {7, 3, 5};
+	char byte;
+	setgroups(3, groups);
+	int c = socket(AF_UNIX, SOCK_STREAM, 0);
+	// Whoever it is later, he was this one when he connected.
+	connect(c, (void *)&listener, listener_len);
+	setgroups(0, 0);
+	for (int n = 0; n < 3; n++)
+		send(messages[0], "x", 1, 0);
+	read(go[0], &byte, 1);
+	_exit(7);
+}
+static void sends_late(const char *what, size_t len)
+{
+	send(messages[0], "b", 1, 0);
+	usleep(50000);
+	send(messages[0], what, len, 0);
+}
+static void sends_two(void) { sends_late("cd", 2); }
+static void sends_one(void) { sends_late("c", 1); }
+static void peers(void)
+{
+	SECTION("the process at the other end");
+	enum { PEERGROUPS = 59, PASSPIDFD = 76, PEERPIDFD = 77 };
+	socklen_t len;
+	int s = socket(AF_UNIX, SOCK_STREAM, 0), one = 1, pidfd, *pair = messages;
+	listener_len = name(&listener, "peers", 1);
+	V(bind(s, (void *)&listener, listener_len));
+	V(listen(s, 1));
+	V(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+	V(setsockopt(pair[1], SOL_SOCKET, PASSPIDFD, &one, sizeof one));
+	opt(pair[0], PASSPIDFD);
+	opt(pair[1], PASSPIDFD);
+	pipe(go);
+	int pid = begin_child(connects);
+	int far = accept(s, 0, 0);
+	gid_t groups[4] = {0};
+	for (len = 0; len <= 16; len += 8) {
+		socklen_t l = len;
+		printf("room %u: %s", len, getsockopt(far, SOL_SOCKET, PEERGROUPS, groups, &l) ? err_(errno) : "ok");
+		printf(", length %u: %d %d %d\n", l, groups[0], groups[1], groups[2]);
+	}
+	opt(s, PEERGROUPS);
+	struct ucred own = {0};
+	V(getsockopt(s, SOL_SOCKET, SO_PEERCRED, &own, (len = sizeof own, &len)));
+	printf("%d %d %d\n", own.pid == getpid(), own.uid, own.gid);
+	opt(socket(AF_UNIX, SOCK_STREAM, 0), PEERPIDFD);
+	opt(socket(AF_INET, SOCK_STREAM, 0), PEERGROUPS);
+	V(getsockopt(far, SOL_SOCKET, PEERPIDFD, &pidfd, (len = 4, &len)));
+	V(fcntl(pidfd, F_GETFD));
+	int sender = beside(pair[1], 200);
+	V(beside(pair[1], 18));
+	V(setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof one));
+	int again = beside(pair[1], 200);
+	siginfo_t info = {0};
+	struct pollfd p[3] = {{pidfd, POLLIN}, {sender, POLLIN}, {again, POLLIN}};
+	V(poll(p, 3, 0));
+	V(write(go[1], "x", 1));
+	while (poll(p, 3, 1000) == 1 || poll(p, 3, 1000) == 2)
+		;
+	V(poll(p, 3, 1000));
+	V(waitid(P_PIDFD, sender, &info, WEXITED | WNOWAIT));
+	printf("by its pidfd: %d %d\n", info.si_pid == pid, info.si_status);
+	end_child(pid);
+	SECTION("how much a receiver waits for");
+	V(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	static const int least[] = {3, 0, -5, 2};
+	for (int n = 0; n < 4; n++) {
+		V(setsockopt(pair[1], SOL_SOCKET, SO_RCVLOWAT, &least[n], 4));
+		opt(pair[1], SO_RCVLOWAT);
+	}
+	char buf[20];
+	V(send(pair[0], "a", 1, 0));
+	state(pair[1]);
+	V(recv(pair[1], buf, 20, MSG_DONTWAIT));
+	pid = begin_child(sends_two);
+	V(recv(pair[1], buf, 1, 0));
+	V(recv(pair[1], buf, 20, 0));
+	end_child(pid);
+	pid = begin_child(sends_one);
+	V(recv(pair[1], buf, 20, 0));
+	end_child(pid);
+	V(send(pair[0], "e", 1, 0));
+	V(shutdown(pair[0], SHUT_WR));
+	V(recv(pair[1], buf, 20, 0));
+	SECTION("numbers and memory of a socket");
+	unsigned long cookies[3] = {0};
+	for (int n = 0; n < 3; n++)
+		V(getsockopt(pair[n % 2], SOL_SOCKET, SO_COOKIE, &cookies[n], (len = 8, &len)));
+	printf("%d %d %d\n", cookies[0] == cookies[2], cookies[0] != cookies[1], cookies[0] != 0);
+	V(getsockopt(pair[0], SOL_SOCKET, SO_COOKIE, &cookies[0], (len = 7, &len)));
+	unsigned memory[9];
+	for (socklen_t room = 0; room <= 40; room += 20) {
+		memset(memory, 0xff, sizeof memory);
+		len = room;
+		V(getsockopt(pair[0], SOL_SOCKET, SO_MEMINFO, memory, &len));
+		printf("%u bytes:", len);
+		for (int n = 0; n < 9; n++)
+			printf(" %d", memory[n]);
+		puts("");
+	}
+	opt(pair[0], SO_DEBUG), opt(pair[0], SO_MARK), opt(pair[0], SO_SELECT_ERR_QUEUE), opt(pair[0], SO_BINDTODEVICE), opt(pair[0], SO_NO_CHECK);
+	close(s), close(far), close(pidfd), close(sender), close(again), close(pair[0]), close(pair[1]);
+}
+
 int main(void)
 {
 	struct sockaddr_un a, b;
@@ -472,6 +598,7 @@ int main(void)
 		close(b[1]);
 	}
 	several();
+	peers();
 	SECTION("flags and timeouts");
 	V(send(s[0], "abcdef", 6, 0));
 	V(recv(s[1], buf, 3, MSG_WAITALL));

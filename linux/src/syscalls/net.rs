@@ -19,7 +19,7 @@ use atoll_mem::user;
 use atoll_net::address::ADDRESS_MAX;
 use atoll_net::host::HostSocket;
 use atoll_net::route::{Protocol, RouteSocket, ask_interface, list_interfaces};
-use atoll_net::unix::{self, Ancillary, Credentials, Kind, UnixSocket, is_switch};
+use atoll_net::unix::{self, Ancillary, Credentials, Kind, Owner, UnixSocket, is_switch};
 use atoll_net::{Address, Shutdown};
 use atoll_sync::Mutex;
 use hashbrown::HashMap;
@@ -30,9 +30,9 @@ use super::events::held;
 use super::fd::{Pieces, TRANSFER_MAX};
 use super::{Call, unsupported};
 use crate::files::FileRef;
-use crate::process::{Task, world};
+use crate::process::{Process, Task, find_process, world};
 use crate::signal;
-use crate::socket::{Inner, Message, SocketFile, credentials};
+use crate::socket::{Inner, Message, SocketFile, credentials, owner};
 use crate::types::{CmsgHdr, MmsgHdr, MsgHdr, Siginfo, Timespec, Timeval, Ucred, get, put};
 
 const CLOEXEC: u32 = linux::O_CLOEXEC;
@@ -104,7 +104,7 @@ pub fn socket(c: &mut Call) -> Result<u64> {
             let kind = if kind == net::SOCK_RAW { net::SOCK_DGRAM } else { kind };
             let unix = unix_kind(kind)?;
             let held = held()?;
-            (Inner::Unix(UnixSocket::new(unix, credentials(c.task))), kind, held)
+            (Inner::Unix(UnixSocket::new(unix, owner(c.task))), kind, held)
         }
         net::AF_INET | net::AF_INET6 => {
             if !world().host_network {
@@ -220,7 +220,7 @@ pub fn socketpair(c: &mut Call) -> Result<u64> {
     }
     let unix = unix_kind(kind)?;
     let held = [held(c, Quota::Channels)?, held(c, Quota::Channels)?];
-    let (a, b) = UnixSocket::pair(unix, credentials(c.task));
+    let (a, b) = UnixSocket::pair(unix, owner(c.task));
     let nonblock = flags & NONBLOCK != 0;
     let open = |u, held| SocketFile::new(Inner::Unix(u), domain, kind, 0, held).open(nonblock);
     let [one, other] = held;
@@ -345,7 +345,7 @@ pub fn listen(c: &mut Call) -> Result<u64> {
             Inner::Stream(h) => h.listen(c.uint(1))?,
             Inner::Datagram(_) => return Err(Errno::EOPNOTSUPP),
             Inner::Unix(u) => {
-                u.set_owner(credentials(c.task));
+                u.set_owner(owner(c.task));
                 u.listen(c.uint(1))?;
             }
         }
@@ -407,7 +407,7 @@ pub fn connect(c: &mut Call) -> Result<u64> {
                     u.disconnect();
                     return Ok(0);
                 }
-                u.set_owner(credentials(c.task));
+                u.set_owner(owner(c.task));
                 let to = find_unix(c.task, &addr, u.kind)?;
                 // EAGAIN: the backlog is full.
                 let nonblock = file.nonblock();
@@ -578,7 +578,9 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
                 if !honest {
                     return Err(Errno::EPERM);
                 }
-                out.from = Credentials { pid: u.pid as u32, uid: u.uid, gid: u.gid };
+                let pid = u.pid as u32;
+                let started = find_process(pid).map_or(0, |process| process.started);
+                out.from = Credentials { pid, uid: u.uid, gid: u.gid, started };
             }
             // Streams take nothing of these levels.
             (false, level, _) if level != net::SOL_SOCKET => {}
@@ -707,6 +709,18 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
                 control_message(&mut out, room, net::SOL_SOCKET, net::SCM_RIGHTS, fds.as_slice().as_bytes());
             }
         }
+        if u.pass_pidfd.load(Ordering::Relaxed) != 0 {
+            if room.saturating_sub(out.len().next_multiple_of(8)) < size_of::<CmsgHdr>() + 4 {
+                msg_flags |= net::MSG_CTRUNC;
+            } else {
+                // An error stands in its place where there is none.
+                let pidfd = process_of(m.ancillary.from)
+                    .and_then(|sender| c.install(super::process::pidfd(sender, false), true))
+                    .map_or_else(|e| -(e.0 as i32), |fd| fd as i32);
+                fds.extend(Some(pidfd).filter(|fd| *fd >= 0));
+                control_message(&mut out, room, net::SOL_SOCKET, SCM_PIDFD, pidfd.as_bytes());
+            }
+        }
     }
     // The message is received all the same, without what can't be written; nobody would know of its files then.
     if user::write(h.control, &out).is_err() {
@@ -782,6 +796,31 @@ fn put_option(c: &Call, value: &[u8]) -> Result<u64> {
     put(c.arg(4), &(n as u32)).map(|()| 0)
 }
 
+/// Words of SO_MEMINFO (`SK_MEMINFO_VARS`).
+const MEMORY_WORDS: usize = 9;
+/// The sender's pidfd, beside what is received.
+const SCM_PIDFD: u32 = 4;
+
+/// The process of these credentials, if it has not ended.
+fn process_of(who: Credentials) -> Result<Arc<Process>> {
+    find_process(who.pid).filter(|process| process.started == who.started).ok_or(Errno::ESRCH)
+}
+
+/// SO_PEERGROUPS: all of them, or how much room they take and an error.
+fn peer_groups(c: &Call, peer: &Owner) -> Result<u64> {
+    if peer.credentials.pid == 0 {
+        return Err(Errno::ENODATA);
+    }
+    let (room, bytes) = (get::<i32>(c.arg(4))?, peer.groups.as_bytes());
+    let len = bytes.len() as u32;
+    if (room.max(0) as usize) < bytes.len() {
+        put(c.arg(4), &len)?;
+        return Err(Errno::ERANGE);
+    }
+    user::write(c.arg(3), bytes)?;
+    put(c.arg(4), &len).map(|()| 0)
+}
+
 /// `getsockopt(2)`.
 pub fn getsockopt(c: &mut Call) -> Result<u64> {
     with(c, |_, s| {
@@ -802,16 +841,51 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                     net::SO_ERROR => word(u.take_error()),
                     net::SO_ACCEPTCONN => word(u32::from(u.is_listening())),
                     net::SO_PEERCRED => {
-                        let p = u.peer_credentials();
+                        let p = u.peer().credentials;
                         let cred = Ucred { pid: p.pid as i32, uid: p.uid, gid: p.gid };
                         put_option(c, cred.as_bytes())
+                    }
+                    net::SO_PEERGROUPS => peer_groups(c, &u.peer()),
+                    net::SO_PEERPIDFD => {
+                        let peer = u.peer().credentials;
+                        let peer = if peer.pid == 0 { Err(Errno::ENODATA) } else { process_of(peer) }?;
+                        word(c.install(super::process::pidfd(peer, false), true)? as u32)
+                    }
+                    net::SO_PASSPIDFD => word(u.pass_pidfd.load(Ordering::Relaxed)),
+                    net::SO_COOKIE => {
+                        let room: i32 = get(c.arg(4))?;
+                        if room < 8 {
+                            return Err(Errno::EINVAL);
+                        }
+                        put_option(c, &s.id().to_ne_bytes())
+                    }
+                    // `SK_MEMINFO_RCVBUF` and `SK_MEMINFO_SNDBUF`; no buffers are the host's, and the rest is of these.
+                    net::SO_MEMINFO => {
+                        let mut all = [0u32; MEMORY_WORDS];
+                        (all[1], all[3]) = (RECEIVE_BUFFER, u.buffer_size());
+                        put_option(c, all.as_bytes())
                     }
                     net::SO_PASSCRED => word(u.pass_cred.load(Ordering::Relaxed)),
                     net::SO_SNDBUF => word(u.buffer_size()),
                     net::SO_RCVBUF => word(RECEIVE_BUFFER),
                     net::SO_PROTOCOL | net::SO_BUSY_POLL => word(0),
                     net::SO_INCOMING_CPU => word(u32::MAX),
-                    net::SO_RCVLOWAT | net::SO_SNDLOWAT => word(1),
+                    net::SO_RCVLOWAT => word(u.low_water.load(Ordering::Relaxed)),
+                    net::SO_SNDLOWAT => word(1),
+                    // Which can't be set.
+                    net::SO_DEBUG
+                    | net::SO_NO_CHECK
+                    | net::SO_MARK
+                    | net::SO_RXQ_OVFL
+                    | net::SO_LOCK_FILTER
+                    | net::SO_INCOMING_NAPI_ID
+                    | net::SO_SELECT_ERR_QUEUE
+                    | net::SO_WIFI_STATUS
+                    | net::SO_NOFCS
+                    | net::SO_PREFER_BUSY_POLL
+                    | net::SO_BUF_LOCK
+                    | net::SO_RESERVE_MEM => word(0),
+                    net::SO_BINDTODEVICE => put_option(c, &[]),
                     net::SO_PRIORITY => word(u.options.priority.load(Ordering::Relaxed)),
                     net::SO_LINGER => {
                         let on = u32::from(u.options.has(name));
@@ -925,6 +999,16 @@ pub fn setsockopt(c: &mut Call) -> Result<u64> {
                 return match name {
                     net::SO_PASSCRED => {
                         u.pass_cred.store(u32::from(word != 0), Ordering::Relaxed);
+                        Ok(0)
+                    }
+                    net::SO_PASSPIDFD => {
+                        u.pass_pidfd.store(u32::from(word != 0), Ordering::Relaxed);
+                        Ok(0)
+                    }
+                    net::SO_RCVLOWAT => {
+                        // A negative one is all that there can be; none is one.
+                        let least = if (word as i32) < 0 { i32::MAX as u32 } else { word.max(1) };
+                        u.low_water.store(least, Ordering::Relaxed);
                         Ok(0)
                     }
                     net::SO_SNDBUF => {

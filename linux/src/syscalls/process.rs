@@ -1149,6 +1149,9 @@ pub fn prctl(c: &mut Call) -> Result<u64> {
         }
         pr::PR_CAP_AMBIENT => ambient(c),
         pr::PR_MCE_KILL | pr::PR_SET_PTRACER => Ok(0),
+        pr::PR_MCE_KILL_GET if arg | c.arg(2) | c.arg(3) | c.arg(4) != 0 => Err(Errno::EINVAL),
+        pr::PR_MCE_KILL_GET => Ok(pr::PR_MCE_KILL_DEFAULT.into()),
+        pr::PR_GET_SPECULATION_CTRL | pr::PR_SET_SPECULATION_CTRL => speculation(c, c.uint(0)),
         pr::PR_SET_VMA => Ok(0),
         pr::PR_SET_THP_DISABLE => {
             if c.arg(2) | c.arg(3) | c.arg(4) != 0 {
@@ -1347,9 +1350,27 @@ fn may_signal(c: &Call, p: &Process, signal: u32) -> bool {
 }
 
 /// A descriptor of a process.
-fn pidfd(process: Arc<Process>, nonblock: bool) -> FileRef {
+pub(super) fn pidfd(process: Arc<Process>, nonblock: bool) -> FileRef {
     let flags = linux::O_RDWR | if nonblock { linux::O_NONBLOCK } else { 0 };
     RcuArc::new(OpenFile::new(Arc::new(PidFd { process }), flags))
+}
+
+/// What a processor may do ahead of a program, which is the host's to say and no program's (`prctl(2)`, `PR_GET_SPECULATION_CTRL`).
+fn speculation(c: &Call, option: u32) -> Result<u64> {
+    let which = u32::try_from(c.arg(1)).map_err(|_| Errno::ENODEV)?;
+    let rest = c.arg(3) | c.arg(4) | if option == pr::PR_GET_SPECULATION_CTRL { c.arg(2) } else { 0 };
+    match which {
+        _ if rest != 0 => Err(Errno::EINVAL),
+        pr::PR_SPEC_STORE_BYPASS | pr::PR_SPEC_INDIRECT_BRANCH | pr::PR_SPEC_L1D_FLUSH
+            if option == pr::PR_SET_SPECULATION_CTRL =>
+        {
+            Err(Errno::ENXIO)
+        }
+        pr::PR_SPEC_STORE_BYPASS | pr::PR_SPEC_INDIRECT_BRANCH => Ok(pr::PR_SPEC_ENABLE.into()),
+        // It is not flushed for anybody.
+        pr::PR_SPEC_L1D_FLUSH => Ok(pr::PR_SPEC_FORCE_DISABLE.into()),
+        _ => Err(Errno::ENODEV),
+    }
 }
 
 /// `pidfd_open(2)`.
