@@ -1343,35 +1343,48 @@ fn rearm_for(this: &Core, runs: *const Thread) {
     let awaits = is_to_look(this);
     let by_itself = awaits && comes_by(this);
     let external = awaits && !by_itself;
+    // SAFETY: threads are never freed.
+    let is_brief = unsafe { runs.as_ref() }.is_some_and(|t| t.is_brief.load(Ordering::Relaxed));
+    // The event thread is back at its scheduler long before a timer that is not near. A deadline for that would mostly come while the core
+    // sleeps, which the timer ends by itself, and takes longer than all that the event thread does.
+    let is_event_thread = core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
+    let is_soon_back = is_event_thread && is_brief && platform().arm_for_work();
     // The common case: one that comes as early as any of these is there, or none is wanted.
     let will_do = with_private_of(this, |p| {
         let looks = if external { p.since + looks_every(p) } else { u64::MAX };
         let turn = if p.ready.len() > 0 { p.ready.turn_ends_after(p.since) } else { u64::MAX };
-        let timer = p.first_timer();
+        let timer = timer_of_turn(p, is_soon_back);
         p.choosing
             || p.brief
             || !p.ready.is_divided() && !p.may_spread_next && p.armed <= looks.min(turn).min(timer)
     });
     if !will_do {
-        arm(this, external, runs);
+        arm(this, external, is_event_thread, is_soon_back);
     }
     let soon = by_itself
         || with_private_of(this, |p| p.armed <= p.since.saturating_add(SOON))
-        // SAFETY: threads are never freed.
-        || unsafe { runs.as_ref() }.is_some_and(|t| t.is_brief.load(Ordering::Relaxed)) && platform().arm_for_work();
+        || is_brief && platform().arm_for_work();
     if this.area.local.armed.load(Ordering::Relaxed) != u32::from(soon) {
         set_soon(this, soon);
     }
 }
 
+/// The earliest timer, unless the core comes by before that anyway.
+fn timer_of_turn(p: &mut Private, is_soon_back: bool) -> u64 {
+    match p.first_timer() {
+        far if is_soon_back && far > p.since.saturating_add(SOON) => u64::MAX,
+        timer => timer,
+    }
+}
+
 #[inline(never)]
-fn arm(this: &Core, external: bool, runs: *const Thread) {
+fn arm(this: &Core, external: bool, is_event_thread: bool, is_soon_back: bool) {
     // The event thread comes by soon: whom it wakes goes elsewhere only if it then waits for another one.
-    let may_spread = !core::ptr::eq(runs, this.event_thread.load(Ordering::Relaxed));
+    let may_spread = !is_event_thread;
     // It stays so while nobody waits: who asks looks at that, too.
     let mut crowds = this.crowds.load(Ordering::Relaxed);
     let mut wanted = with_private_of(this, |p| {
-        let mut at = p.first_timer();
+        let mut at = timer_of_turn(p, is_soon_back);
         if external {
             at = at.min(p.polled.max(p.since) + looks_every(p));
         }
