@@ -903,6 +903,10 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                 if level == net::SOL_SOCKET && name == net::SO_ERROR {
                     return put_option(c, &handle.take_error().to_ne_bytes());
                 }
+                // Nobody is known at the other end.
+                if level == net::SOL_SOCKET && matches!(name, net::SO_PEERGROUPS | net::SO_PEERPIDFD) {
+                    return Err(Errno::ENODATA);
+                }
                 let room: i32 = get(c.arg(4))?;
                 if room < 0 {
                     return Err(Errno::EINVAL);
