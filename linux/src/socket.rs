@@ -280,13 +280,19 @@ impl SocketFile {
             Inner::Unix(u) => {
                 let peek = flags & net::MSG_PEEK != 0;
                 let mut all = Message::default();
+                let passes =
+                    [&u.pass_cred, &u.pass_pidfd].iter().any(|pass| pass.load(Ordering::Relaxed) != 0);
                 loop {
-                    let r = self.patiently(nonblock, false, || u.receive(sink, peek));
+                    // One who is told of senders gets what several have sent in several pieces.
+                    let of = (passes && all.len > 0).then_some(all.ancillary.from);
+                    let r = self.patiently(nonblock, false, || u.receive(sink, peek, of));
                     let r = match r {
                         // A socket for datagrams has no end that could be read.
                         Ok(r) if r.end && self.kind == net::SOCK_DGRAM && nonblock => {
                             return Err(Errno::EAGAIN);
                         }
+                        // The end, or another's.
+                        Ok(r) if r.len == 0 && all.len > 0 => break,
                         Ok(r) => r,
                         Err(_) if all.len > 0 => break,
                         Err(e) => return Err(e),

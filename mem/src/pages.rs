@@ -537,6 +537,8 @@ impl Memory {
     pub fn release_blocks(&self, offset: u64, n: usize) {
         let first = (offset / BLOCK) as usize;
         self.give_up(payer_now().0, first * BLOCK_PAGES, n * BLOCK_PAGES);
+        #[cfg(debug_assertions)]
+        self.fill_free(first * BLOCK_PAGES, n * BLOCK_PAGES);
         for payers in &self.payers[first..first + n] {
             payers.store(0, Ordering::Relaxed);
         }

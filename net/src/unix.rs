@@ -492,8 +492,8 @@ impl UnixSocket {
             State::Connected(_) | State::Orphan => return Err(Errno::EISCONN),
             State::Listening { .. } => return Err(Errno::EINVAL),
         }
-        if to.receive.lock().closed {
-            // It was shut down.
+        if core::ptr::eq(self, &**to) || to.receive.lock().closed {
+            // It does not listen, or was shut down.
             return Err(Errno::ECONNREFUSED);
         }
         let owner = to.owner.lock().clone();
@@ -515,6 +515,7 @@ impl UnixSocket {
             *far.peer_name.lock() = self.name.lock().clone();
             *self.peer_name.lock() = to.name.lock().clone();
             far.pass_cred.store(to.pass_cred.load(Ordering::Relaxed), Ordering::Relaxed);
+            far.pass_pidfd.store(to.pass_pidfd.load(Ordering::Relaxed), Ordering::Relaxed);
             self.join(&far);
             waiting.push_back(far);
         }
@@ -680,8 +681,8 @@ impl UnixSocket {
     }
 
     /// Receives. Value: bytes (of the whole message, if `truncated` is asked for), what came beside
-    /// them, who sent them, and whether bytes were cut off.
-    pub fn receive(&self, sink: &mut Sink, peek: bool) -> Result<Received> {
+    /// them, who sent them, and whether bytes were cut off. `of`: nothing, and no end, if what comes next in a stream is another's.
+    pub fn receive(&self, sink: &mut Sink, peek: bool, of: Option<Credentials>) -> Result<Received> {
         if self.kind != Kind::Stream {
             // Before the messages that are there.
             self.pending_error()?;
@@ -703,7 +704,7 @@ impl UnixSocket {
             if self.kind != Kind::Datagram && matches!(*self.state.lock(), State::Orphan) {
                 // The peer has gone since we looked, perhaps after it sent more. `ended`
                 // was set before it left us an orphan, so the next look is the last.
-                return self.receive(sink, peek);
+                return self.receive(sink, peek, of);
             }
             return match &*self.state.lock() {
                 State::Idle | State::Listening { .. } if self.kind != Kind::Datagram => Err(Errno::EINVAL),
@@ -745,6 +746,9 @@ impl UnixSocket {
         let mut index = 0;
         while sink.left() > 0 {
             let Some(m) = r.messages.get_mut(index) else { break };
+            if done == 0 && of.is_some_and(|of| of != m.ancillary.from) {
+                return Ok(Received { end: false, ..Received::end() });
+            }
             // Bytes with files beside them begin a new read, and so do another sender's.
             if done > 0 && (!m.ancillary.files.is_empty() || m.ancillary.from != ancillary.from) {
                 break;

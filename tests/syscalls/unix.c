@@ -246,6 +246,7 @@ static void sends_late(const char *what, size_t len)
 	usleep(50000);
 	send(messages[0], what, len, 0);
 }
+static void sends_xy(void) { send(messages[0], "xy", 2, 0); }
 static void sends_two(void) { sends_late("cd", 2); }
 static void sends_one(void) { sends_late("c", 1); }
 static void peers(void)
@@ -313,6 +314,36 @@ static void peers(void)
 	V(send(pair[0], "e", 1, 0));
 	V(shutdown(pair[0], SHUT_WR));
 	V(recv(pair[1], buf, 20, 0));
+	SECTION("several writers, of whom one is told");
+	for (int n = 0; n < 2; n++) {
+		close(pair[0]), close(pair[1]);
+		V(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+		V(setsockopt(pair[1], SOL_SOCKET, SO_RCVLOWAT, &least[0], 4));
+		if (n) {
+			V(setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof one));
+			V(setsockopt(pair[1], SOL_SOCKET, PASSPIDFD, &one, sizeof one));
+		}
+		pid = begin_child(sends_xy);
+		end_child(pid);
+		V(send(pair[0], "z", 1, 0));
+		V(shutdown(pair[0], SHUT_WR));
+		for (int k = 0; k < 3; k++)
+			close(beside(pair[1], n == 1 && k == 0 ? 40 : 200));
+	}
+	SECTION("who connects has what the listener has");
+	V(setsockopt(s, SOL_SOCKET, PASSPIDFD, &one, sizeof one));
+	int near = socket(AF_UNIX, SOCK_STREAM, 0);
+	V(connect(near, (void *)&listener, listener_len));
+	int next = accept(s, 0, 0);
+	opt(next, PASSPIDFD);
+	V(send(near, "n", 1, 0));
+	close(beside(next, 200));
+	V(getsockopt(next, SOL_SOCKET, PEERPIDFD, 0, (len = 4, &len)));
+	V(getsockopt(next, SOL_SOCKET, PEERPIDFD, &pidfd, (len = -1, &len)));
+	V(getsockopt(next, SOL_SOCKET, PEERGROUPS, groups, (len = -1, &len)));
+	int free_one = dup(0);
+	printf("none is left open: %d\n", free_one == next + 1);
+	close(free_one), close(near), close(next);
 	SECTION("numbers and memory of a socket");
 	unsigned long cookies[3] = {0};
 	for (int n = 0; n < 3; n++)

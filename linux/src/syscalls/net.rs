@@ -579,7 +579,7 @@ fn ancillary(c: &Call, h: &MsgHdr, s: &SocketFile) -> Result<Ancillary> {
                     return Err(Errno::EPERM);
                 }
                 let pid = u.pid as u32;
-                let started = find_process(pid).map_or(0, |process| process.started);
+                let started = find_process(pid).ok_or(Errno::ESRCH)?.started;
                 out.from = Credentials { pid, uid: u.uid, gid: u.gid, started };
             }
             // Streams take nothing of these levels.
@@ -712,7 +712,7 @@ fn do_recvmsg(c: &Call, file: &FileRef, s: &SocketFile, addr: u64, flags: u32) -
         if u.pass_pidfd.load(Ordering::Relaxed) != 0 {
             if room.saturating_sub(out.len().next_multiple_of(8)) < size_of::<CmsgHdr>() + 4 {
                 msg_flags |= net::MSG_CTRUNC;
-            } else {
+            } else if m.ancillary.from.pid != 0 {
                 // An error stands in its place where there is none.
                 let pidfd = process_of(m.ancillary.from)
                     .and_then(|sender| c.install(super::process::pidfd(sender, false), true))
@@ -813,7 +813,10 @@ fn peer_groups(c: &Call, peer: &Owner) -> Result<u64> {
     }
     let (room, bytes) = (get::<i32>(c.arg(4))?, peer.groups.as_bytes());
     let len = bytes.len() as u32;
-    if (room.max(0) as usize) < bytes.len() {
+    if room < 0 {
+        return Err(Errno::EINVAL);
+    }
+    if (room as usize) < bytes.len() {
         put(c.arg(4), &len)?;
         return Err(Errno::ERANGE);
     }
@@ -849,7 +852,11 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                     net::SO_PEERPIDFD => {
                         let peer = u.peer().credentials;
                         let peer = if peer.pid == 0 { Err(Errno::ENODATA) } else { process_of(peer) }?;
-                        word(c.install(super::process::pidfd(peer, false), true)? as u32)
+                        if get::<i32>(c.arg(4))? < 0 {
+                            return Err(Errno::EINVAL);
+                        }
+                        let fd = c.install(super::process::pidfd(peer, false), true)? as u32;
+                        word(fd).inspect_err(|_| drop(c.task.files.remove(fd)))
                     }
                     net::SO_PASSPIDFD => word(u.pass_pidfd.load(Ordering::Relaxed)),
                     net::SO_COOKIE => {
