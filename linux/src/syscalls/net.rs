@@ -812,16 +812,11 @@ fn peer_groups(c: &Call, peer: &Owner) -> Result<u64> {
         return Err(Errno::ENODATA);
     }
     let (room, bytes) = (get::<i32>(c.arg(4))?, peer.groups.as_bytes());
-    let len = bytes.len() as u32;
-    if room < 0 {
-        return Err(Errno::EINVAL);
-    }
-    if (room as usize) < bytes.len() {
-        put(c.arg(4), &len)?;
+    if (0..bytes.len() as i32).contains(&room) {
+        put(c.arg(4), &(bytes.len() as u32))?;
         return Err(Errno::ERANGE);
     }
-    user::write(c.arg(3), bytes)?;
-    put(c.arg(4), &len).map(|()| 0)
+    put_option(c, bytes)
 }
 
 /// `getsockopt(2)`.
@@ -852,9 +847,6 @@ pub fn getsockopt(c: &mut Call) -> Result<u64> {
                     net::SO_PEERPIDFD => {
                         let peer = u.peer().credentials;
                         let peer = if peer.pid == 0 { Err(Errno::ENODATA) } else { process_of(peer) }?;
-                        if get::<i32>(c.arg(4))? < 0 {
-                            return Err(Errno::EINVAL);
-                        }
                         let fd = c.install(super::process::pidfd(peer, false), true)? as u32;
                         word(fd).inspect_err(|_| drop(c.task.files.remove(fd)))
                     }

@@ -1358,20 +1358,22 @@ pub(super) fn pidfd(process: Arc<Process>, nonblock: bool) -> FileRef {
 /// What a processor may do ahead of a program, which is the host's to say and no program's (`prctl(2)`, `PR_GET_SPECULATION_CTRL`).
 fn speculation(c: &Call, option: u32) -> Result<u64> {
     let which = u32::try_from(c.arg(1)).map_err(|_| Errno::ENODEV)?;
-    let rest = c.arg(3) | c.arg(4) | if option == pr::PR_GET_SPECULATION_CTRL { c.arg(2) } else { 0 };
-    match which {
-        _ if rest != 0 => Err(Errno::EINVAL),
-        pr::PR_SPEC_STORE_BYPASS if option == pr::PR_SET_SPECULATION_CTRL => Err(Errno::ENXIO),
-        pr::PR_SPEC_L1D_FLUSH if option == pr::PR_SET_SPECULATION_CTRL => Err(Errno::EPERM),
-        pr::PR_SPEC_INDIRECT_BRANCH if option == pr::PR_SET_SPECULATION_CTRL => match c.arg(2) as u32 {
+    let sets = option == pr::PR_SET_SPECULATION_CTRL;
+    if c.arg(3) | c.arg(4) | if sets { 0 } else { c.arg(2) } != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match (which, sets) {
+        (pr::PR_SPEC_STORE_BYPASS | pr::PR_SPEC_INDIRECT_BRANCH, false) => Ok(pr::PR_SPEC_ENABLE.into()),
+        // It is not flushed for anybody.
+        (pr::PR_SPEC_L1D_FLUSH, false) => Ok(pr::PR_SPEC_FORCE_DISABLE.into()),
+        (pr::PR_SPEC_STORE_BYPASS, true) => Err(Errno::ENXIO),
+        (pr::PR_SPEC_L1D_FLUSH, true) => Err(Errno::EPERM),
+        (pr::PR_SPEC_INDIRECT_BRANCH, true) => match c.arg(2) as u32 {
             // As it is.
             pr::PR_SPEC_ENABLE => Ok(0),
             pr::PR_SPEC_DISABLE | pr::PR_SPEC_FORCE_DISABLE => Err(Errno::EPERM),
             _ => Err(Errno::ERANGE),
         },
-        pr::PR_SPEC_STORE_BYPASS | pr::PR_SPEC_INDIRECT_BRANCH => Ok(pr::PR_SPEC_ENABLE.into()),
-        // It is not flushed for anybody.
-        pr::PR_SPEC_L1D_FLUSH => Ok(pr::PR_SPEC_FORCE_DISABLE.into()),
         _ => Err(Errno::ENODEV),
     }
 }
