@@ -40,8 +40,10 @@ const POLL_EVERY: u64 = 1_000_000;
 const TAKEN_SOON: u64 = 30_000;
 /// How often a core is told of events at most while a thread computes, ns: each time costs the core some 30 us.
 const TOLD_EVERY: u64 = 200_000;
-/// Who sleeps after less than this does not compute, ns.
+/// Who sleeps after less than this is brief, ns.
 const SHORT: u64 = 100_000;
+/// Who sleeps after less than this no longer counts as one that computes, ns: half of what makes one (`POLL_EVERY`).
+const NOT_LONG: u64 = POLL_EVERY / 2;
 /// A core that switches between ready threads looks for events after this long, ns.
 const POLL_BUSY: u64 = 50_000;
 /// A deadline in this time, ns, will do for who wants a core to come by its scheduler.
@@ -525,7 +527,7 @@ fn charge(this: &Core, me: Option<ThreadRef>, now: u64) {
         }
         if ran >= POLL_EVERY {
             me.computes.store(true, Ordering::Relaxed);
-        } else if again.is_none() && ran < SHORT && me.computes.load(Ordering::Relaxed) {
+        } else if again.is_none() && ran < NOT_LONG && me.computes.load(Ordering::Relaxed) {
             me.computes.store(false, Ordering::Relaxed);
         }
         let is_brief = match ran < SHORT {
