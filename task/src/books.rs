@@ -144,6 +144,8 @@ pub(crate) struct Meter {
     told: Cell<u64>,
     /// The longest message of the slice under way that was charged with all that it took: what served it, and how long, ns.
     longest: Cell<(Resource, u64)>,
+    /// What was last found to have been charged to a message in which the processor was elsewhere: what served it, and how much, ns.
+    not_had: Cell<(Resource, u64)>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// What one look at the clock costs, ns.
@@ -244,6 +246,7 @@ impl Meter {
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
             longest: Cell::new(NO_MESSAGE),
+            not_had: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
@@ -427,6 +430,7 @@ impl Meter {
             add(from, -part);
             if is_message && self.settled.get() == Resource::Thread {
                 current().was_held_up(part as u64);
+                self.not_had.set((served, part as u64));
             }
             self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);
@@ -444,6 +448,18 @@ impl Meter {
             let idle = none.idle - asleep;
             had.set(Had { work: 0, by_then: now - (more - asleep - leaving) as u64, idle });
         }
+    }
+
+    /// How much of what the current thread's message was charged with it had, ns. If that is much, it is looked whether the processor was
+    /// elsewhere meanwhile, which is not to be paid: whoever divides the resource could not give it back.
+    fn had_of(&self, served: Resource, took: u64) -> u64 {
+        if took < LOOK_AFTER || self.base.get() != Resource::Thread {
+            return took;
+        }
+        self.not_had.set(NO_MESSAGE);
+        scheduler::own_cpu_time();
+        let (resource, ns) = self.not_had.get();
+        if resource == served { took.saturating_sub(ns) } else { took }
     }
 
     /// Some of what the core has slept was work.
@@ -547,7 +563,8 @@ impl Meter {
     fn end_and_pay(&self) {
         let was_timed = self.weight.get() != 0;
         let served = self.end();
-        pay_for(served, || if was_timed { self.cost.get().saturating_sub(self.elsewhere.get()) } else { 0 });
+        let took = if was_timed { self.cost.get().saturating_sub(self.elsewhere.get()) } else { 0 };
+        pay_for(served, || self.had_of(served, took));
     }
 
     #[cold]
@@ -894,7 +911,7 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
     // `f` may have waited, and gone on elsewhere.
     let took = this_core().meter.go_back(from);
     if gate::any() {
-        pay_for(resource, || took);
+        pay_for(resource, || this_core().meter.had_of(resource, took));
     }
     r
 }

@@ -1282,6 +1282,64 @@ fn what_is_charged_is_paid_sampled() {
     what_is_charged_is_paid::<16>();
 }
 
+/// The host takes the processor away in the middle of one class's messages, for longer than that class's share of the resource: it
+/// is given back at the gate what it was charged with then, and the shares are as they are to be (OK-07, OK-10).
+#[test]
+fn what_was_not_had_is_given_back() {
+    first_seeds(
+        3,
+        |core| {
+            boot(core, || {
+                const RATE: u64 = 100_000_000;
+                const AWAY: u64 = 3_000_000;
+                let root = task::Activity::root();
+                let classes =
+                    [b"a", b"b"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
+                let rule = by_weight(Measure::Time, RATE, &classes, &[50, 50]);
+                task::gate::set(Resource::FileCache, Some(&rule));
+                task::books::set_sample(1);
+                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+                let end = platform().now() + 400_000_000;
+                for (n, class) in classes.iter().enumerate() {
+                    let count = count.clone();
+                    let t = task::spawn(0, move || {
+                        let mut away = platform().now();
+                        while platform().now() < end {
+                            task::gate::pass(Resource::FileCache);
+                            task::books::begin(n, Resource::FileCache);
+                            burn(10_000);
+                            if n == 0 && platform().now() >= away {
+                                atoll_platform_sim::steal(AWAY);
+                                away = platform().now() + 8 * AWAY;
+                            }
+                            task::books::end();
+                            burn(10_000);
+                            task::yield_now();
+                        }
+                        done(&count);
+                    });
+                    let t = t.unwrap();
+                    t.work_for(class.clone());
+                    task::start(t);
+                }
+                join(&count, 2);
+                let used = task::used();
+                let had = classes.each_ref().map(|class| {
+                    let of = used.iter().find(|used| used.activity == class.number()).unwrap();
+                    of.entries[Resource::FileCache as usize].time as f64
+                });
+                let percent = had[0] * 100.0 / (had[0] + had[1]);
+                if (percent - 50.0).abs() > 5.0 {
+                    eprintln!("{had:?}: {percent:.1} %");
+                    platform().end(1);
+                }
+                platform().end(0);
+            })
+        },
+        Outcome::Ended(0),
+    );
+}
+
 /// Numbers from a seed.
 fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
