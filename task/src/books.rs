@@ -144,6 +144,8 @@ pub(crate) struct Meter {
     told: Cell<u64>,
     /// The longest message of the slice under way that was charged with all that it took: what served it, and how long, ns.
     longest: Cell<(Resource, u64)>,
+    /// The core looks what the host took after so much work, ns.
+    look_after: Cell<u64>,
     /// What was last found to have been charged to a message in which the processor was elsewhere: what served it, and how much, ns.
     not_had: Cell<(Resource, u64)>,
     /// What is known of each space of how much time the core had there.
@@ -246,6 +248,7 @@ impl Meter {
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
             longest: Cell::new(NO_MESSAGE),
+            look_after: Cell::new(LOOK_AFTER),
             not_had: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
@@ -389,7 +392,7 @@ impl Meter {
         let Some(had) = self.had.get(self.local.space.load(Ordering::Relaxed) as usize) else { return };
         let before = had.get();
         had.set(Had { work: before.work + ran, ..before });
-        if before.work + ran >= LOOK_AFTER {
+        if before.work + ran >= self.look_after.get() {
             self.look_at_stolen(had);
         }
     }
@@ -453,11 +456,13 @@ impl Meter {
     /// How much of what the current thread's message was charged with it had, ns. If that is much, it is looked whether the processor was
     /// elsewhere meanwhile, which is not to be paid: whoever divides the resource could not give it back.
     fn had_of(&self, served: Resource, took: u64) -> u64 {
-        if took < LOOK_AFTER || self.base.get() != Resource::Thread {
+        if took < HELD_UP * 2 || self.base.get() != Resource::Thread {
             return took;
         }
         self.not_had.set(NO_MESSAGE);
+        self.look_after.set(0);
         scheduler::own_cpu_time();
+        self.look_after.set(LOOK_AFTER);
         let (resource, ns) = self.not_had.get();
         if resource == served { took.saturating_sub(ns) } else { took }
     }
