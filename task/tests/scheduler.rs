@@ -1283,9 +1283,9 @@ fn what_is_charged_is_paid_sampled() {
 }
 
 /// The host takes the processor away in the middle of one class's messages, for longer than that class's share of the resource: it
-/// is given back at the gate what it was charged with then, and the shares are as they are to be (OK-07, OK-10).
+/// pays at the gate for what it had, and the shares are as they are to be (OK-07, OK-10).
 #[test]
-fn what_was_not_had_is_given_back() {
+fn what_was_not_had_is_not_paid() {
     first_seeds(
         3,
         |core| {
