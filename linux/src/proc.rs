@@ -32,6 +32,7 @@ use crate::process::{
     Ids, Life, Process, Task, TimeDivision, Usage, Visit, all_processes, find_process, find_task, task_count,
     world,
 };
+use crate::syscalls::fd;
 use crate::syscalls::misc::RELEASE;
 use crate::syscalls::net::can_ask_network;
 use crate::syscalls::process::start_ticks;
@@ -471,11 +472,12 @@ impl Node {
                 let file = t.files.share().get(fd)?;
                 let position = if file.file().seekable() { file.with_position(|p| *p) } else { 0 };
                 let cloexec = if t.files.share().cloexec(fd)? { linux::O_CLOEXEC } else { 0 };
-                let flags = crate::syscalls::fd::status_flags(&file) | cloexec;
+                let flags = fd::status_flags(&file) | cloexec;
                 let mount = file.place().map_or(1, |place| place.mount.id);
                 let ino = file.attr().map_or(0, |attr| attr.ino);
                 let mut out =
                     format!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{ino}\n");
+                fd::locks::tell_of(&file, pid, &mut out);
                 file.file().tell(&mut out)?;
                 Ok(out.into_bytes())
             }
@@ -2203,6 +2205,7 @@ pub fn proc_fs() -> (Arc<dyn FileSystem>, InodeRef) {
     // No disks.
     t.add("diskstats", text!(""));
     t.add("interrupts", Body::Text(interrupts));
+    t.add("locks", Body::Text(fd::locks::list));
     t.add("modules", text!(""));
     t.add("sysvipc/shm", Body::Text(shm::list));
     t.add("sysvipc/sem", Body::Text(sem::list));

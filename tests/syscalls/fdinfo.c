@@ -2,9 +2,11 @@
 #include "case.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/sysmacros.h>
 #include <sys/timerfd.h>
 
 // The lines that begin with one of these words; up to a second word where what follows differs from run to run.
@@ -40,6 +42,73 @@ static void take(const char *path, const char *value)
 	printf("%s: %s", path, text);
 	fflush(stdout);
 	close(fd);
+}
+
+// A line that describes a lock, after its number, with the process and the file as words.
+static void lock_line(const char *line)
+{
+	char kind[16], advisory[16], way[16], from[32], to[32];
+	int arrow = strstr(line, "-> ") != NULL, pid;
+	unsigned major, minor;
+	unsigned long ino;
+	struct stat st;
+	const char *at = strchr(line, ':') + 2 + 3 * arrow;
+	int n = sscanf(at, "%15s %15s %15s %d %x:%x:%lu %31s %31s", kind, advisory, way, &pid, &major, &minor, &ino, from, to);
+	if (stat("locked", &st) || n != 9 || st.st_ino != ino)
+		return;
+	printf("%s%s %s %s %s %s %s %s\n", arrow ? "-> " : "", kind, advisory, way, pid == getpid() ? "mine" : pid == -1 ? "-1" : "another's",
+	       makedev(major, minor) == st.st_dev ? "there" : "elsewhere", from, to);
+}
+
+static char locks_text[1 << 16];
+static void lines_of(const char *name, const char *word, void (*line)(const char *))
+{
+	int f = open(name, O_RDONLY), n = read(f, locks_text, sizeof locks_text - 1);
+	close(f);
+	locks_text[n > 0 ? n : 0] = 0;
+	for (char *at = strtok(locks_text, "\n"); at; at = strtok(NULL, "\n"))
+		if (strstr(at, word))
+			line(at + (word[0] == 'l' ? strlen(word) : 0));
+	fflush(stdout);
+}
+
+static void locks(int fd)
+{
+	char name[64];
+	snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
+	printf("of one:\n");
+	lines_of(name, "lock:\t", lock_line);
+}
+
+// In no order: the host's is not that in which they were taken.
+static void all_locks(void)
+{
+	printf("of all:\n");
+	lines_of("/proc/locks", "FLOCK", lock_line);
+	lines_of("/proc/locks", "POSIX", lock_line);
+	lines_of("/proc/locks", "OFDLCK", lock_line);
+}
+
+static int seen;
+static void count_line(const char *line)
+{
+	struct stat st;
+	char file[32];
+	stat("locked", &st);
+	snprintf(file, sizeof file, ":%lu ", (unsigned long)st.st_ino);
+	seen += strstr(line, "-> ") && strstr(line, file);
+}
+
+static void await_line(const char *word)
+{
+	for (seen = 0; !seen; usleep(1000))
+		lines_of("/proc/locks", word, count_line);
+}
+
+static void await_lock(void)
+{
+	int fd = open("locked", O_RDWR);
+	fcntl(fd, F_SETLKW, &(struct flock){.l_type = F_RDLCK, .l_start = 12, .l_len = 1});
 }
 
 int main(void)
@@ -175,5 +244,21 @@ int main(void)
 	X(st.st_mode);
 	stat("/proc/self/coredump_filter", &st);
 	X(st.st_mode);
+	SECTION("locks");
+	int l = open("locked", O_RDWR | O_CREAT, 0644), o = open("locked", O_RDWR);
+	V(flock(l, LOCK_SH));
+	V(fcntl(l, F_SETLK, &(struct flock){.l_type = F_WRLCK, .l_start = 10, .l_len = 5}));
+	V(fcntl(o, F_OFD_SETLK, &(struct flock){.l_type = F_RDLCK, .l_start = 100}));
+	locks(l);
+	locks(o);
+	pid_t waits = begin_child(await_lock);
+	await_line("-> POSIX");
+	all_locks();
+	kill(waits, SIGKILL);
+	end_child(waits);
+	V(flock(l, LOCK_UN));
+	close(o);
+	locks(l);
+	all_locks();
 	return 0;
 }

@@ -1,6 +1,7 @@
 //! Calls on descriptors: reading, writing, duplicating, controlling.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -1134,6 +1135,7 @@ pub mod locks {
     use atoll_fs::node::{File, OuterLock};
     use atoll_sync::{Mutex, WaitQueue};
     use atoll_task::{Limit, wait};
+    use core::fmt::Write;
     use core::sync::atomic::AtomicBool;
 
     /// Who holds a lock.
@@ -1143,19 +1145,33 @@ pub mod locks {
         Open(usize),
     }
 
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct Lock {
         owner: Owner,
         start: u64,
         /// One past the end.
         end: u64,
         write: bool,
+        /// The open file by which it was taken.
+        by: usize,
+    }
+
+    /// A lock on a whole file, of an open file.
+    #[derive(Clone, Copy, Debug)]
+    struct Whole {
+        open: usize,
+        write: bool,
+        /// The process that took it.
+        pid: u32,
     }
 
     #[derive(Default)]
     struct Locks {
+        /// What `stat(2)` says of the file.
+        device: u64,
+        inode: u64,
         records: Vec<Lock>,
-        flocks: Vec<(usize, bool)>,
+        flocks: Vec<Whole>,
         /// The file, if others outside the cell were told of the locks.
         home: Option<Arc<dyn File>>,
     }
@@ -1214,8 +1230,18 @@ pub mod locks {
 
     /// Names the file that locks are on, by whatever names it was opened.
     fn key(file: &FileRef) -> Result<u64> {
-        let attr = file.attr()?;
-        if attr.ino != 0 { Ok(attr.ino ^ attr.dev << 40) } else { Ok(Arc::as_ptr(file.file()).addr() as u64) }
+        file.attr().map(|attr| key_of(file, &attr))
+    }
+
+    fn key_of(file: &FileRef, attr: &Attr) -> u64 {
+        if attr.ino != 0 { attr.ino ^ attr.dev << 40 } else { Arc::as_ptr(file.file()).addr() as u64 }
+    }
+
+    /// The locks of a file of these attributes.
+    fn of_file<'a>(all: &'a mut BTreeMap<u64, Locks>, key: u64, attr: &Attr) -> &'a mut Locks {
+        let l = all.entry(key).or_default();
+        (l.device, l.inode) = (attr.dev, attr.ino);
+        l
     }
 
     fn conflict(l: &Locks, new: &Lock) -> Option<Lock> {
@@ -1285,9 +1311,11 @@ pub mod locks {
             _ => return Err(Errno::EINVAL),
         };
         let unlock = f.kind as u32 == linux::F_UNLCK;
-        let owner = if open { Owner::Open(address(file)) } else { Owner::Process(c.task.process.pid) };
-        let new = Lock { owner, start: start as u64, end: end as u64, write };
-        let key = key(file)?;
+        let by = address(file);
+        let owner = if open { Owner::Open(by) } else { Owner::Process(c.task.process.pid) };
+        let new = Lock { owner, start: start as u64, end: end as u64, write, by };
+        let attr = file.attr()?;
+        let key = key_of(file, &attr);
         if command == linux::F_GETLK {
             let all = LOCKS.lock();
             let mut out = f;
@@ -1324,7 +1352,7 @@ pub mod locks {
             let mut waited = false;
             let taken = wait(&QUEUE, 1, limit, || {
                 let mut all = LOCKS.lock();
-                let l = all.entry(key).or_default();
+                let l = of_file(&mut all, key, &attr);
                 if conflict(l, &new).is_some() {
                     let Owner::Process(me) = owner else { return None };
                     if command == linux::F_SETLKW {
@@ -1394,7 +1422,12 @@ pub mod locks {
             let (home, left) = {
                 let all = LOCKS.lock();
                 let Some(l) = all.get(&key) else { continue };
-                let mut left = Locks { records: l.records.clone(), flocks: l.flocks.clone(), home: None };
+                let mut left = Locks {
+                    records: l.records.clone(),
+                    flocks: l.flocks.clone(),
+                    home: None,
+                    ..Locks::default()
+                };
                 fewer(&mut left);
                 if left.records.len() == l.records.len()
                     && left.flocks.len() == l.flocks.len()
@@ -1442,22 +1475,23 @@ pub mod locks {
         if at < i64::MAX as u64 {
             set(false, at, i64::MAX as u64, None);
         }
-        let write = left.flocks.iter().map(|(_, x)| *x).max();
+        let write = left.flocks.iter().map(|w| w.write).max();
         if write != Some(true) {
             set(true, 0, i64::MAX as u64, write);
         }
     }
 
     /// Whole-file locks (`flock(2)`).
-    pub fn whole(_c: &Call, file: &FileRef, operation: u32) -> Result<u64> {
+    pub fn whole(c: &Call, file: &FileRef, operation: u32) -> Result<u64> {
         let me = address(file);
-        let key = key(file)?;
+        let attr = file.attr()?;
+        let key = key_of(file, &attr);
         let nonblock = operation & linux::LOCK_NB != 0;
         let exclusive = match operation & !linux::LOCK_NB {
             linux::LOCK_SH => false,
             linux::LOCK_EX => true,
             linux::LOCK_UN => {
-                change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
+                change(Some(key), |l| l.flocks.retain(|w| w.open != me));
                 return Ok(0);
             }
             _ => return Err(Errno::EINVAL),
@@ -1465,31 +1499,31 @@ pub mod locks {
         file.note_lock();
         USED.store(true, Ordering::Release);
         let limit = if nonblock { Limit::Never } else { Limit::Forever };
-        let of_me = |l: &Locks| l.flocks.iter().find(|(o, _)| *o == me).map(|(_, x)| *x);
+        let of_me = |l: &Locks| l.flocks.iter().find(|w| w.open == me).map(|w| w.write);
         let held = LOCKS.lock().get(&key).and_then(of_me);
         if held == Some(exclusive) {
             return Ok(0);
         }
         if held.is_some() {
             // It goes first, whatever comes of this (flock(2)): two that want more don't wait for each other.
-            change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
+            change(Some(key), |l| l.flocks.retain(|w| w.open != me));
         }
         loop {
             wait(&QUEUE, 1, limit, || {
                 let mut all = LOCKS.lock();
-                let l = all.entry(key).or_default();
-                if l.flocks.iter().any(|(o, x)| *o != me && (*x || exclusive)) {
+                let l = of_file(&mut all, key, &attr);
+                if l.flocks.iter().any(|w| w.open != me && (w.write || exclusive)) {
                     return None;
                 }
-                l.flocks.retain(|(o, _)| *o != me);
-                l.flocks.push((me, exclusive));
+                l.flocks.retain(|w| w.open != me);
+                l.flocks.push(Whole { open: me, write: exclusive, pid: c.task.process.pid });
                 Some(())
             })?;
             let outer = OuterLock { whole: true, start: 0, end: i64::MAX as u64, write: Some(exclusive) };
             match tell(file, key, &outer) {
                 Ok(()) => break,
                 Err(e) => {
-                    change(Some(key), |l| l.flocks.retain(|(o, _)| *o != me));
+                    change(Some(key), |l| l.flocks.retain(|w| w.open != me));
                     if e != Errno::EAGAIN || nonblock {
                         return Err(e);
                     }
@@ -1522,7 +1556,81 @@ pub mod locks {
     pub fn release_open(addr: usize) {
         change(None, |l| {
             l.records.retain(|r| r.owner != Owner::Open(addr));
-            l.flocks.retain(|(o, _)| *o != addr);
+            l.flocks.retain(|w| w.open != addr);
         });
+    }
+
+    /// Writes what follows a lock's number in /proc/locks (`proc_locks(5)`).
+    fn describe(out: &mut String, of: &Locks, whole: bool, lock: &Lock, pid: Option<u32>) {
+        let kind = match lock.owner {
+            _ if whole => "FLOCK ",
+            Owner::Process(_) => "POSIX ",
+            Owner::Open(_) => "OFDLCK",
+        };
+        let (major, minor) = (of.device >> 8 & 0xfff, of.device & 0xff | of.device >> 12 & 0xfff00);
+        let way = if lock.write { "WRITE" } else { "READ" };
+        // A string takes whatever is written to it.
+        let _ = match pid {
+            Some(pid) => write!(out, "{kind} ADVISORY  {way} {pid} "),
+            None => write!(out, "{kind} ADVISORY  {way} -1 "),
+        };
+        let _ = write!(out, "{major:02x}:{minor:02x}:{} {} ", of.inode, lock.start);
+        let _ = match lock.end {
+            end if end == i64::MAX as u64 => writeln!(out, "EOF"),
+            end => writeln!(out, "{}", end - 1),
+        };
+    }
+
+    /// All locks of a file: whether it is one on the whole file, and the process.
+    fn held(of: &Locks) -> impl Iterator<Item = (bool, Lock, Option<u32>)> {
+        let flocks = of.flocks.iter().map(|w| {
+            let owner = Owner::Open(w.open);
+            let lock = Lock { owner, start: 0, end: i64::MAX as u64, write: w.write, by: w.open };
+            (true, lock, Some(w.pid))
+        });
+        flocks.chain(of.records.iter().map(|r| (false, *r, process_of(r))))
+    }
+
+    /// The process whose lock it is.
+    fn process_of(lock: &Lock) -> Option<u32> {
+        if let Owner::Process(pid) = lock.owner { Some(pid) } else { None }
+    }
+
+    /// The text of /proc/locks: what is held in the cell, and who waits for a part of a file.
+    pub fn list() -> String {
+        let (all, waiting) = (LOCKS.lock(), WAITING.lock());
+        let (mut out, mut number) = (String::new(), 0);
+        for (key, of) in &*all {
+            for (whole, lock, pid) in held(of) {
+                number += 1;
+                let _ = write!(out, "{number}: ");
+                describe(&mut out, of, whole, &lock, pid);
+                for (_, pid, at, wanted) in &*waiting {
+                    if at != key || conflict(of, wanted).is_none_or(|first| first != lock) {
+                        continue;
+                    }
+                    let _ = write!(out, "{number}: -> ");
+                    describe(&mut out, of, false, wanted, Some(*pid));
+                }
+            }
+        }
+        out
+    }
+
+    /// Adds the lines of /proc/PID/fdinfo on the locks that an open file has, or a process by it.
+    pub fn tell_of(file: &FileRef, pid: u32, out: &mut String) {
+        if !USED.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(key) = key(file) else { return };
+        let all = LOCKS.lock();
+        let Some(of) = all.get(&key) else { return };
+        let by = address(file);
+        let is_told =
+            |lock: &Lock| lock.by == by && [Owner::Open(by), Owner::Process(pid)].contains(&lock.owner);
+        for (n, (whole, lock, pid)) in held(of).filter(|(_, lock, _)| is_told(lock)).enumerate() {
+            let _ = write!(out, "lock:\t{}: ", n + 1);
+            describe(out, of, whole, &lock, pid);
+        }
     }
 }
