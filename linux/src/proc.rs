@@ -26,6 +26,7 @@ use atoll_task::{Amounts, CoreSet, has_core, set_of_cores};
 use linux_raw_sys::general as linux;
 
 use crate::cgroup::Group;
+use crate::files::FileRef;
 use crate::interfaces::{self, Interface, STATISTICS};
 use crate::ipc::{mqueue, msg, sem, shm};
 use crate::process::{
@@ -372,6 +373,55 @@ fn namespace(n: usize) -> String {
     let (_, kind, number) = NAMESPACES[n];
     format!("{kind}:[{number}]")
 }
+
+/// The kind of namespace that an open file names, as clone(2) has it.
+fn namespace_kind(file: &FileRef) -> Option<u32> {
+    let place = file.place()?;
+    let What::NamespaceItself(_, _, n) = place.inode.as_any().downcast_ref::<Node>()?.what else {
+        return None;
+    };
+    Some(match NAMESPACES[n].1 {
+        "cgroup" => linux::CLONE_NEWCGROUP,
+        "ipc" => linux::CLONE_NEWIPC,
+        "mnt" => linux::CLONE_NEWNS,
+        "net" => linux::CLONE_NEWNET,
+        "pid" => linux::CLONE_NEWPID,
+        "time" => linux::CLONE_NEWTIME,
+        "user" => linux::CLONE_NEWUSER,
+        _ => linux::CLONE_NEWUTS,
+    })
+}
+
+/// What `ioctl_ns(2)` asks of a namespace.
+pub enum OfNamespace {
+    /// Its kind, as clone(2) has it.
+    Kind(u32),
+    /// The user namespace that it belongs to.
+    User,
+    /// Who made the user namespace.
+    Owner,
+}
+
+/// What a command of `ioctl_ns(2)` asks for, if the file names a namespace. The cell's are the first ones: above them is nobody.
+pub fn of_namespace(file: &FileRef, command: u32) -> Option<Result<OfNamespace>> {
+    let kind = namespace_kind(file)?;
+    let is_user = kind == linux::CLONE_NEWUSER;
+    Some(match command {
+        NS_GET_NSTYPE => Ok(OfNamespace::Kind(kind)),
+        NS_GET_USERNS if is_user => Err(Errno::EPERM),
+        NS_GET_USERNS => Ok(OfNamespace::User),
+        NS_GET_PARENT if is_user || kind == linux::CLONE_NEWPID => Err(Errno::EPERM),
+        NS_GET_PARENT => Err(Errno::EINVAL),
+        NS_GET_OWNER_UID if is_user => Ok(OfNamespace::Owner),
+        NS_GET_OWNER_UID => Err(Errno::EINVAL),
+        _ => return None,
+    })
+}
+
+const NS_GET_USERNS: u32 = 0xb701;
+const NS_GET_PARENT: u32 = 0xb702;
+const NS_GET_NSTYPE: u32 = 0xb703;
+const NS_GET_OWNER_UID: u32 = 0xb704;
 
 /// Numbers of the raw files among them, behind the simple ones.
 const RAW: usize = 1000;

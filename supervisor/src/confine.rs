@@ -111,6 +111,8 @@ pub const SOCKET_OPTIONS: &[(u64, u64, &str)] = &[
     (IP, libc::IP_RECVERR as u64, "IP_RECVERR"),
     (IP, libc::IP_RECVTOS as u64, "IP_RECVTOS"),
     (IP, libc::IP_RECVTTL as u64, "IP_RECVTTL"),
+    (IP, libc::IP_RECVOPTS as u64, "IP_RECVOPTS"),
+    (IP, libc::IP_RETOPTS as u64, "IP_RETOPTS"),
     (IP, libc::IP_MTU_DISCOVER as u64, "IP_MTU_DISCOVER"),
     (IP, libc::IP_MULTICAST_IF as u64, "IP_MULTICAST_IF"),
     (IP, libc::IP_MULTICAST_TTL as u64, "IP_MULTICAST_TTL"),

@@ -2,9 +2,11 @@
 #include "case.h"
 #include <ctype.h>
 #include <dirent.h>
+#include <linux/nsfs.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -12,6 +14,7 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
+#include <termios.h>
 
 static char text[1 << 20], other[1 << 20];
 
@@ -757,6 +760,31 @@ int main(int argc, char **argv)
 	scheduled();
 	renewed();
 	any_bytes();
+
+	SECTION("namespaces");
+	static const char *const spaces[] = {"cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "user", "uts"};
+	for (int i = 0; i < 9; i++) {
+		char name[64];
+		snprintf(name, sizeof name, "/proc/self/ns/%s", spaces[i]);
+		int ns = open(name, O_RDONLY), user;
+		unsigned owner = 7;
+		struct stat a, b;
+		printf("%s\n", name);
+		X(ioctl(ns, NS_GET_NSTYPE));
+		V(ioctl(ns, NS_GET_PARENT));
+		V((user = ioctl(ns, NS_GET_USERNS)) >= 0);
+		if (user >= 0) {
+			fstat(user, &a);
+			stat("/proc/self/ns/user", &b);
+			P(a.st_ino == b.st_ino);
+			X(fcntl(user, F_GETFD));
+			close(user);
+		}
+		V(ioctl(ns, NS_GET_OWNER_UID, &owner));
+		P(owner);
+		V(ioctl(ns, TCGETS));
+		close(ns);
+	}
 
 	SECTION("reading in pieces");
 	fd = open("/proc/self/limits", O_RDONLY);

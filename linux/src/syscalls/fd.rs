@@ -24,6 +24,7 @@ use super::{Call, unsupported};
 use crate::asynchronous;
 use crate::files::{FILES_MAX, FileRef};
 use crate::ipc::mqueue;
+use crate::proc::{self, OfNamespace};
 use crate::process::{Task, world};
 use crate::pty::Master;
 use crate::socket::SocketFile;
@@ -654,7 +655,21 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
             jobs::check_console(linux::SIGTTOU)?;
             file.file().control(command, arg)
         }
-        _ => file.file().control(command, arg),
+        _ => match proc::of_namespace(&file, command) {
+            None => file.file().control(command, arg),
+            Some(found) => match found? {
+                OfNamespace::Kind(kind) => Ok(u64::from(kind)),
+                OfNamespace::Owner => put(arg, &0u32).map(|()| 0),
+                OfNamespace::User => {
+                    let how = atoll_fs::namespace::How::default();
+                    let place = c.reserve(true)?;
+                    let flags = linux::O_RDONLY | linux::O_CLOEXEC;
+                    let user = b"/proc/self/ns/user";
+                    let user = super::path::open_file(c.task, linux::AT_FDCWD, user, flags, 0, how)?;
+                    Ok(u64::from(place.fill(user)))
+                }
+            },
+        },
     }
 }
 
