@@ -55,6 +55,7 @@ pub mod rewrite;
 pub mod seccomp;
 mod shrinkers;
 pub mod signal;
+mod sock_diag;
 pub mod socket;
 pub mod syscalls;
 pub mod types;

@@ -9,18 +9,20 @@ use core::fmt::Write;
 use hashbrown::HashSet;
 use linux_raw_sys::net;
 
+use atoll_abi::Result;
+
 use crate::process::all_processes;
 use crate::socket::{Inner, SocketFile};
 use atoll_net::Address;
 use atoll_net::handle::Handle;
 
 /// TCP's states there, which a datagram's socket has, too (`tcp_states.h`).
-const ESTABLISHED: u8 = 1;
-const CLOSE: u8 = 7;
-const LISTEN: u8 = 10;
+pub(crate) const ESTABLISHED: u8 = 1;
+pub(crate) const CLOSE: u8 = 7;
+pub(crate) const LISTEN: u8 = 10;
 
 /// Calls `f` for each socket that a program has open, with the user whom it belongs to.
-fn each(mut f: impl FnMut(&SocketFile, u32)) {
+pub(crate) fn each(mut f: impl FnMut(&SocketFile, u32)) {
     let mut seen = HashSet::new();
     for process in all_processes() {
         let Some(task) = process.leader() else { continue };
@@ -70,10 +72,43 @@ fn state_of(h: &dyn Handle, has_peer: bool) -> u8 {
     }
 }
 
-/// The sockets of a domain, AF_INET or AF_INET6, that are streams or datagrams.
+/// A socket with a port.
+pub(crate) struct InternetSocket<'a> {
+    pub socket: &'a SocketFile,
+    pub handle: &'a dyn Handle,
+    pub local: Address,
+    pub peer: Option<Address>,
+    /// One of TCP's.
+    pub state: u8,
+    pub uid: u32,
+}
+
+/// Calls `f` for each socket of a domain, AF_INET or AF_INET6, that is a stream or one for datagrams and has a port.
+pub(crate) fn each_internet(domain: u32, streams: bool, mut f: impl FnMut(&InternetSocket)) {
+    let kind = if streams { net::SOCK_STREAM } else { net::SOCK_DGRAM };
+    each(|socket, uid| {
+        let Some(handle) = socket.handle().filter(|_| socket.domain == domain && socket.kind == kind) else {
+            return;
+        };
+        let known = |a: Result<Address>| a.ok().filter(|a| address(a, domain).is_some());
+        let Some(local) = known(handle.local()) else { return };
+        let peer = known(handle.peer());
+        let state = match (streams, &peer) {
+            (true, peer) => state_of(handle, peer.is_some()),
+            (false, Some(_)) => ESTABLISHED,
+            (false, None) => CLOSE,
+        };
+        // Who has no port yet is in no table.
+        let has_port = address(&local, domain).is_some_and(|(_, port)| port != 0);
+        if has_port && !(streams && state == CLOSE) {
+            f(&InternetSocket { socket, handle, local, peer, state, uid });
+        }
+    });
+}
+
+/// The table of the sockets of a domain, AF_INET or AF_INET6, that are streams or datagrams.
 fn internet(domain: u32, streams: bool) -> String {
     let wide = domain == net::AF_INET6;
-    let kind = if streams { net::SOCK_STREAM } else { net::SOCK_DGRAM };
     // How far lines are filled: not those with long addresses.
     let filled = match (wide, streams) {
         (true, _) => 0,
@@ -89,31 +124,20 @@ fn internet(domain: u32, streams: bool) -> String {
     let head = format!("{addresses}st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode{more}");
     let mut out = format!("{head:filled$}\n");
     let mut n = 0;
-    each(|socket, uid| {
-        let Some(h) = socket.handle().filter(|_| socket.domain == domain && socket.kind == kind) else {
-            return;
-        };
-        let Some(local) = h.local().ok().and_then(|a| address(&a, domain)) else { return };
-        let peer = h.peer().ok().and_then(|a| address(&a, domain));
-        let state = match (streams, &peer) {
-            (true, peer) => state_of(h, peer.is_some()),
-            (false, Some(_)) => ESTABLISHED,
-            (false, None) => CLOSE,
-        };
-        // Who has no port yet is in no table.
-        if local.1 == 0 || streams && state == CLOSE {
-            return;
-        }
+    each_internet(domain, streams, |s| {
+        let Some(local) = address(&s.local, domain) else { return };
+        let peer = s.peer.as_ref().and_then(|a| address(a, domain));
         let peer = peer.unwrap_or_else(|| (alloc::vec![0; local.0.len()], 0));
-        let queued = |out: bool| h.queued(out).unwrap_or(0);
-        let (sent, received) = if state == LISTEN { (0, 0) } else { (queued(true), queued(false)) };
+        let queued = |out: bool| s.handle.queued(out).unwrap_or(0);
+        let (sent, received) = if s.state == LISTEN { (0, 0) } else { (queued(true), queued(false)) };
+        let (state, uid) = (s.state, s.uid);
         let number = if streams { format!("{n:4}") } else { format!("{n:5}") };
         let end = if streams { "1 0000000000000000 100 0 0 10 0" } else { "2 0000000000000000 0" };
         let text = format!(
             "{number}: {} {} {state:02X} {sent:08X}:{received:08X} 00:00000000 00000000 {uid:5}        0 {} {end}",
             shown(&local),
             shown(&peer),
-            socket.id(),
+            s.socket.id(),
         );
         let _ = writeln!(out, "{text:filled$}");
         n += 1;

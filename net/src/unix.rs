@@ -382,6 +382,12 @@ impl UnixSocket {
         matches!(*self.state.lock(), State::Listening { .. })
     }
 
+    /// Of one that listens: how many wait to be accepted, and how many may.
+    pub fn backlog(&self) -> Option<[u32; 2]> {
+        let State::Listening { backlog, waiting } = &*self.state.lock() else { return None };
+        Some([waiting.len() as u32, *backlog as u32])
+    }
+
     /// Says who uses it now, for SO_PEERCRED of those who connect.
     pub fn set_owner(&self, owner: Owner) {
         *self.owner.lock() = owner;

@@ -1,5 +1,5 @@
 # What programs show of the sockets that a program has: by /proc/net, which has only this cell's in a cell.
-# needs: net-tools lsof
+# needs: net-tools lsof iproute2
 # options: --net host
 cat > show.sh <<'P'
 port=$1
@@ -41,6 +41,34 @@ for l in open("/proc/net/unix"):
 sys.stdout.flush()
 for c in ["netstat -ltn | grep -c ':%d .*LISTEN'", "netstat -tn | grep -c ':%d .*ESTABLISHED'", "netstat -uln | grep -c ':%d '", "netstat -xl | grep -c socket-of-ours", "lsof -nP -iTCP:%d -sTCP:LISTEN | grep -c LISTEN", "lsof -nP -iUDP:%d | grep -c UDP"]:
     os.system((c % port if "%d" in c else c) + " 2>&1")
+# ss(8), by sock_diag(7): states, what waits, whose they are.
+for c in ["-Htln", "-Htan state established", "-Htln -4 sport = :%d", "-Huan", "-Hxl src socket-of-ours", "-Htnp state established dport = :%d"]:
+    print("ss", c.replace("%d", "OWN"))
+    sys.stdout.flush()
+    out = os.popen("ss " + (c % port if "%d" in c else c) + " 2>&1").read()
+    for n, l in enumerate(sorted(l for l in out.split("\n") if ":%d" % port in l or "socket-of-ours" in l or "annot" in l)):
+        l = l.replace(":%d" % client.getsockname()[1], ":OTHER").replace(":%d" % port, ":OWN").replace("pid=%d" % os.getpid(), "pid=MINE")
+        w = l.split()
+        print(" ", *(w[:5] if "socket-of-ours" in l else w))
+import struct
+def ask(kind, body, flags=1):
+    s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)
+    s.send(struct.pack("IHHII", 16 + len(body), kind, flags, 7, 0) + body)
+    said = s.recv(1 << 16)
+    length, kind, flags, sequence, _ = struct.unpack("IHHII", said[:16])
+    return (kind, flags, sequence, struct.unpack("i", said[16:20])[0]) if kind == 2 else (kind, flags, sequence, said[16:18], length >= 88)
+def one(a, b, family=2, protocol=6):
+    name = lambda s: (struct.pack(">H", s[1]), socket.inet_aton(s[0]) + bytes(12))
+    (ap, aa), (bp, ba) = name(a), name(b)
+    return struct.pack("BBBBI", family, protocol, 0, 0, 0xfff) + ap + bp + aa + ba + bytes(4) + b"\xff" * 8
+print(ask(20, one(client.getsockname(), client.getpeername())))
+print(ask(20, one(client.getsockname(), ("127.0.0.1", 1))))
+print(ask(20, one(four.getsockname(), ("0.0.0.0", 0)))[:3])
+print(ask(20, one(four.getsockname(), ("0.0.0.0", 0), protocol=99)))
+print(ask(20, b"\x02\x06"), ask(20, b"\x63" + bytes(60)), ask(20, b"\x0f" + bytes(60)), ask(30, bytes(60)))
+ino = os.fstat(path.fileno()).st_ino
+unix = lambda ino: struct.pack("BBHIII", 1, 0, 0, 0xfff, ino, 1) + b"\xff" * 8
+print(ask(20, unix(ino))[:4], ask(20, unix(1 << 31)))
 S
 P
 $RUN sh show.sh "$PORT"; echo $?

@@ -18,7 +18,7 @@ use atoll_mem::io::{in_part, reading, writing};
 use atoll_mem::user;
 use atoll_net::address::ADDRESS_MAX;
 use atoll_net::host::HostSocket;
-use atoll_net::route::{Protocol, RouteSocket, ask_interface, list_interfaces};
+use atoll_net::route::{Answerer, Protocol, RouteSocket, ask_interface, list_interfaces};
 use atoll_net::unix::{self, Ancillary, Credentials, Kind, Owner, UnixSocket, is_switch};
 use atoll_net::{Address, Shutdown};
 use atoll_sync::Mutex;
@@ -32,6 +32,7 @@ use super::{Call, unsupported};
 use crate::files::FileRef;
 use crate::process::{Process, Task, find_process, world};
 use crate::signal;
+use crate::sock_diag;
 use crate::socket::{Inner, Message, SocketFile, credentials, owner};
 use crate::types::{CmsgHdr, MmsgHdr, MsgHdr, Siginfo, Timespec, Timeval, Ucred, get, put};
 
@@ -127,7 +128,7 @@ pub fn socket(c: &mut Call) -> Result<u64> {
             }
         }
         net::AF_NETLINK => {
-            if !can_ask_network() {
+            if protocol != NETLINK_SOCK_DIAG && !can_ask_network() {
                 return Err(Errno::EAFNOSUPPORT);
             }
             if !matches!(kind, net::SOCK_RAW | net::SOCK_DGRAM) {
@@ -136,9 +137,11 @@ pub fn socket(c: &mut Call) -> Result<u64> {
             let of = match protocol {
                 NETLINK_ROUTE => Protocol::Route,
                 NETLINK_KOBJECT_UEVENT => Protocol::Events,
+                NETLINK_SOCK_DIAG => Protocol::Sockets,
                 _ => return Err(Errno::EPROTONOSUPPORT),
             };
-            (Inner::Datagram(RouteSocket::new(of, c.task.process.pid)), kind, held()?)
+            let answerer = (of == Protocol::Sockets).then_some(sock_diag::answer as Answerer);
+            (Inner::Datagram(RouteSocket::new(of, c.task.process.pid, answerer)), kind, held()?)
         }
         _ => {
             let what = alloc::format!("socket of family {domain}");
@@ -157,6 +160,7 @@ pub(crate) fn can_ask_network() -> bool {
 
 /// The protocols of netlink(7) that there are here.
 const NETLINK_ROUTE: u32 = 0;
+const NETLINK_SOCK_DIAG: u32 = 4;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
 
 /// Bytes of a `struct ifreq`.
