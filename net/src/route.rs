@@ -26,8 +26,8 @@ use crate::unix::{Options, is_switch};
 mod kind {
     pub const ERROR: u16 = 2;
     pub const FIRST: u16 = 16;
-    /// RTM_GETLINK, GETADDR, GETROUTE, GETNEIGH, GETRULE.
-    pub const ASKED: [u16; 5] = [18, 22, 26, 30, 34];
+    /// RTM_GETLINK, GETADDR, GETROUTE, GETNEIGH, GETRULE, GETQDISC.
+    pub const ASKED: [u16; 6] = [18, 22, 26, 30, 34, 38];
     pub const LAST: u16 = 123;
 }
 

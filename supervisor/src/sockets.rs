@@ -132,8 +132,14 @@ fn ask(network: Policy, question: &[u8], strict: bool, most: usize) -> std::resu
         Some((word as usize, half(4)?, half(6)?))
     };
     let (len, kind, flags) = header(question).filter(|_| question.len() >= HEADER).ok_or(Errno::EINVAL)?;
-    let asks =
-        [libc::RTM_GETLINK, libc::RTM_GETADDR, libc::RTM_GETROUTE, libc::RTM_GETNEIGH, libc::RTM_GETRULE];
+    let asks = [
+        libc::RTM_GETLINK,
+        libc::RTM_GETADDR,
+        libc::RTM_GETROUTE,
+        libc::RTM_GETNEIGH,
+        libc::RTM_GETRULE,
+        libc::RTM_GETQDISC,
+    ];
     if len != question.len() || !asks.contains(&kind) {
         return Err(Errno::EPERM);
     }

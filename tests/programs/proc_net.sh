@@ -96,3 +96,4 @@ for table in "arp igmp netstat snmp sockstat".split():
     print(table, open("/proc/net/" + table).readline().split()[:2])
 P
 $RUN python3 interfaces.py; echo $?
+$RUN tc qdisc show dev lo; echo $?

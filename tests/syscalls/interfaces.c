@@ -159,6 +159,8 @@ static void by_hand(void)
 static void devices(void)
 {
 	V(socket(AF_NETLINK, SOCK_STREAM, NETLINK_KOBJECT_UEVENT));
+	V(socket(AF_NETLINK, SOCK_STREAM, NETLINK_SOCK_DIAG));
+	V(close(socket(AF_NETLINK, SOCK_DGRAM, NETLINK_SOCK_DIAG)));
 	int route = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
 	int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
 	struct sockaddr_nl at = { .nl_family = AF_NETLINK, .nl_groups = 2 }, me, other;
