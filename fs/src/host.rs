@@ -347,6 +347,28 @@ fn time(sec: i64, nsec: u32) -> Time {
     Time { sec, nsec }
 }
 
+/// The newest change that the host has told of, ns of the wall clock.
+static NEWEST: AtomicU64 = AtomicU64::new(0);
+
+/// Notes when the host says that a file was changed.
+fn note_time(attr: &HostAttr) {
+    let ns = u64::try_from(attr.ctime)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(attr.ctime_nsec.into());
+    if ns > NEWEST.load(Ordering::Relaxed) {
+        NEWEST.fetch_max(ns, Ordering::Relaxed);
+    }
+}
+
+/// When something is written that the host isn't told of yet. The order is that of the host's own times: its clock goes in
+/// steps, but to what was looked at since its last change, Linux 6.13 gives the exact time.
+fn time_of_write() -> Time {
+    let (step, newest) = (Time::of_files(), Time::of(NEWEST.load(Ordering::Relaxed)));
+    // A file may have a time to come.
+    if newest > step { newest.min(Time::now()) } else { step }
+}
+
 pub(crate) fn attr_of(h: &HostAttr) -> Attr {
     Attr {
         ino: h.ino,
@@ -502,6 +524,7 @@ impl HostFs {
         asked: u64,
     ) -> Arc<HostNode> {
         self.names.fetch_add(1, Ordering::Relaxed);
+        note_time(&attr);
         Arc::new_cyclic(|me| HostNode {
             fs: self.clone(),
             // Directories are told apart by their inode, so that a mount on one is found again.
@@ -913,6 +936,7 @@ impl HostNode {
         }
         *a = Known { attr, until: self.fs.until(asked), asked, plain: false };
         drop(a);
+        note_time(&attr);
         if let Some(f) = self.file.get() {
             f.revalidate(&attr);
         }
@@ -1492,7 +1516,8 @@ impl Inode for HostNode {
             }
         }
         let time_of = |t: Option<Time>| match t {
-            // Of somebody else's file, that is all the host allows.
+            // The host's clock goes in steps: by ours, what it makes afterwards could be older. And of somebody else's file,
+            // that is all it allows.
             Some(_) if change.now => (0, linux::UTIME_NOW),
             t => t.map_or((0, 0), |t| (t.sec, t.nsec)),
         };
@@ -2484,6 +2509,7 @@ impl HostFile {
                 false => written.iter().flat_map(|run| s.chunks.debts(run)).collect(),
             };
             if let Some(a) = stat {
+                note_time(&a);
                 if appended.is_some() && a.size != s.size {
                     // Others have appended, too: what is where is known to the host only.
                     s.size = a.size;
@@ -2888,7 +2914,7 @@ impl File for HostFile {
         }
         // What was written behind may have gone out since, to write past it.
         if behind && s.chunks.dirty_pages() > 0 {
-            s.written = Some(Time::now());
+            s.written = Some(time_of_write());
             let dirty = s.chunks.dirty_pages();
             let many = s.appended.is_some_and(|base| s.size - base >= APPENDED_MAX) || dirty >= DIRTY_MAX;
             let first = s.dirty_since == 0;

@@ -663,9 +663,9 @@ impl Inode for TmpNode {
         if change.uid.is_some() || change.gid.is_some() {
             m.lose_capabilities();
         }
-        m.atime = change.atime.unwrap_or(m.atime);
-        m.mtime = change.mtime.unwrap_or(m.mtime);
         m.ctime = Time::now();
+        let time = |t: Option<Time>, old| t.map_or(old, |t| if change.now { m.ctime } else { t });
+        (m.atime, m.mtime) = (time(change.atime, m.atime), time(change.mtime, m.mtime));
         self.access.set(&m);
         Ok(())
     }

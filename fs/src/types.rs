@@ -32,7 +32,16 @@ pub struct Time {
 impl Time {
     /// Now.
     pub fn now() -> Time {
-        let ns = platform().realtime();
+        Time::of(platform().realtime())
+    }
+
+    /// Now, by the clock that Linux gives files their times by, which goes in steps of some milliseconds: what the host makes
+    /// afterwards is not older.
+    pub fn of_files() -> Time {
+        Time::of(platform().clock(linux::CLOCK_REALTIME_COARSE))
+    }
+
+    pub(crate) fn of(ns: u64) -> Time {
         Time { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as u32 }
     }
 }
@@ -108,7 +117,7 @@ pub struct SetAttr {
     pub size: Option<u64>,
     pub atime: Option<Time>,
     pub mtime: Option<Time>,
-    /// The times are the present one, which who may write to the file may set.
+    /// The times are the present one, by the clock of the file system, which who may write to the file may set.
     pub now: bool,
 }
 

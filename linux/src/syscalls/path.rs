@@ -1101,10 +1101,13 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
         n if (0..1_000_000_000).contains(&n) => Ok(Some(Time { sec: t.sec, nsec: n as u32 })),
         _ => Err(Errno::EINVAL),
     };
+    let present = |t: Timespec| t.nsec == UTIME_NOW;
     let (atime, mtime, both_now) = match times {
         None => (Some(now), Some(now), true),
-        Some([a, m]) => (one(a)?, one(m)?, a.nsec == UTIME_NOW && m.nsec == UTIME_NOW),
+        Some([a, m]) => (one(a)?, one(m)?, present(a) && present(m)),
     };
+    // What is set, is it all the present time?
+    let now = times.is_none_or(|t| t.iter().all(|&t| present(t) || t.nsec == UTIME_OMIT));
     let Object::Place(place) = object else { return Ok(0) };
     if atime.is_none() && mtime.is_none() {
         return Ok(0);
@@ -1117,8 +1120,7 @@ fn set_times(task: &Task, object: Object, times: Option<[Timespec; 2]>) -> Resul
     } else {
         own?;
     }
-    // The owner's are those of the cell's clock, like those of what it writes.
-    place.set_attr(&SetAttr { atime, mtime, now: own.is_err(), ..SetAttr::default() }, &cred).map(|()| 0)
+    place.set_attr(&SetAttr { atime, mtime, now, ..SetAttr::default() }, &cred).map(|()| 0)
 }
 
 /// `utimensat(2)`.
