@@ -1072,7 +1072,8 @@ struct Vm {
     /// Addresses of pages that nobody has access to and no area has any more, and whose contents nobody is to see.
     closed: Ready,
     /// Where there is no room, so that it is not looked for there again.
-    gaps: Gaps,
+    /// For each of [`ALIGNS`].
+    gaps: [Gaps; ALIGNS.len()],
     /// How many programs it was emptied of.
     image: u64,
     /// How what is mapped is brought in.
@@ -1100,7 +1101,11 @@ struct Vm {
     rewritten: u64,
 }
 
-/// No gap between areas from `below` up to the space's top, as far as no memory is ready there, has more than `largest` bytes. (Linux
+/// What mappings for which there is to be found a place are multiples of.
+const ALIGNS: [u64; 3] = [PAGE, SLOT, BLOCK];
+
+/// No gap between areas from `below` up to the space's top, as far as no memory is ready there, has room for more than `largest` bytes that
+/// begin at a multiple of one of [`ALIGNS`]. (Linux
 /// did it so before it kept a tree of gaps: `free_area_cache`, `cached_hole_size`.) There may be less room by now, not more.
 #[derive(Default)]
 struct Gaps {
@@ -1431,7 +1436,7 @@ impl AddressSpace {
     pub fn set_top(&self, top: u64) {
         let mut vm = self.lock();
         vm.top = top;
-        vm.gaps = Gaps::default();
+        vm.gaps = Default::default();
     }
 
     /// Where the heap begins, set by the loader.
@@ -1789,7 +1794,7 @@ impl Vm {
             total: 0,
             ready: Ready::default(),
             closed: Ready::default(),
-            gaps: Gaps::default(),
+            gaps: Default::default(),
             image: 0,
             paging: Paging::Usual,
             heap_paging: None,
@@ -1891,8 +1896,9 @@ impl Vm {
 
     /// As [`find_free`], where no memory is ready, either. Some may be closed there.
     fn find_unused(&mut self, len: u64, top: u64, low: u64, align: u64) -> Option<u64> {
-        let is_known = top == self.top && self.gaps.below != 0 && len > self.gaps.largest;
-        let (from, mut largest) = if is_known { (self.gaps.below, self.gaps.largest) } else { (top, 0) };
+        let which = ALIGNS.iter().position(|a| *a == align).filter(|_| top == self.top);
+        let known = which.map(|n| &self.gaps[n]).filter(|gaps| gaps.below != 0 && len > gaps.largest);
+        let (from, mut largest) = known.map_or((top, 0), |gaps| (gaps.below, gaps.largest));
         let mut end = from;
         let mut found = None;
         for (start, area) in self.areas.range(..from).rev() {
@@ -1911,13 +1917,14 @@ impl Vm {
             end = area.room_below(*start);
         }
         let found = found.or_else(|| self.room_in(low, end, len, align).ok());
-        if top == self.top && found.is_some() {
-            self.gaps = Gaps { below: end, largest };
+        if let (Some(n), Some(_)) = (which, found) {
+            self.gaps[n] = Gaps { below: end, largest };
         }
         found
     }
 
-    /// Room for `len` bytes in a gap between areas, where no memory is ready. Err: there is none, only so much in one piece.
+    /// Room for `len` bytes in a gap between areas, where no memory is ready. Err: there is none, only so much in one piece that begins
+    /// at a multiple of `align`.
     fn room_in(&self, gap: u64, mut end: u64, len: u64, align: u64) -> core::result::Result<u64, u64> {
         let mut largest = 0;
         while gap < end {
@@ -1926,7 +1933,7 @@ impl Vm {
             if let Some(at) = place_in(from.max(gap), end, len, align) {
                 return Ok(at);
             }
-            largest = largest.max(end - from);
+            largest = largest.max(end.saturating_sub(from.max(gap).next_multiple_of(align)));
             let Some((start, _)) = ready else { break };
             end = start;
         }
@@ -1935,9 +1942,13 @@ impl Vm {
 
     /// There may be room up to `end` that there was not before.
     fn note_room(&mut self, end: u64) {
-        if self.gaps.below != 0 && end > self.gaps.below {
-            let above = self.areas.range(end..).next();
-            self.gaps.below = above.map_or(self.top, |(start, area)| area.room_below(*start));
+        if self.gaps.iter().all(|gaps| gaps.below == 0 || end <= gaps.below) {
+            return;
+        }
+        let above = self.areas.range(end..).next();
+        let below = above.map_or(self.top, |(start, area)| area.room_below(*start));
+        for gaps in self.gaps.iter_mut().filter(|gaps| gaps.below != 0 && end > gaps.below) {
+            gaps.below = below;
         }
     }
 
