@@ -392,22 +392,33 @@ fn pass_signals() {
         return;
     }
     for n in (1..=64u32).filter(|n| signals & 1 << (n - 1) != 0) {
+        // The terminal's are the kernel's; others somebody outside sent, who has no number here, as one of another PID namespace.
+        let typed = keyboard(n) && world().foreground.load(Ordering::Relaxed) != 0;
+        let info =
+            if typed { Siginfo::from_kernel(n, SI_KERNEL) } else { Siginfo::from_user(n, SI_USER, 0, 0, 0) };
         for process in meant_by(n) {
             let core = process.tasks.lock().first().map_or(0, |t| t.core());
-            // From the terminal or the operator: the kernel's, as far as the program can tell.
-            let send = move || send_process(&process, Siginfo::from_kernel(n, 0x80));
+            let send = move || send_process(&process, info);
             atoll_task::after_answers(core, send);
         }
     }
 }
 
+/// `si_code` of what the kernel sends, and of what kill(2) does.
+const SI_KERNEL: i32 = 0x80;
+const SI_USER: i32 = 0;
+
+/// Is this one that a terminal sends?
+fn keyboard(signal: u32) -> bool {
+    matches!(signal, linux::SIGINT | linux::SIGQUIT | linux::SIGTSTP | linux::SIGWINCH)
+}
+
 /// The processes that a signal from outside is for.
 fn meant_by(signal: u32) -> Vec<Arc<Process>> {
     let foreground = world().foreground.load(Ordering::Relaxed);
-    let keyboard = matches!(signal, linux::SIGINT | linux::SIGQUIT | linux::SIGTSTP | linux::SIGWINCH);
     let first = crate::process::find_process(crate::process::first_pid());
     let group = match signal {
-        _ if keyboard && foreground != 0 => Some(foreground),
+        _ if keyboard(signal) && foreground != 0 => Some(foreground),
         // A shell continues all of a job.
         linux::SIGCONT => first.as_ref().map(|p| p.pgid.load(Ordering::Relaxed)),
         _ => None,

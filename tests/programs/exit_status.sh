@@ -1,4 +1,5 @@
 # How a program ended, and that it is told what comes from outside: as without a cell.
+# needs: python3
 status() { "$@" && echo "status 0" || echo "status $?"; }
 status $RUN /bin/true
 status $RUN sh -c 'exit 255'
@@ -20,4 +21,14 @@ wait $! || echo "status $?"
 sleep 5 | $RUN bash -c 'trap "echo told; exit 3" USR1; echo > ready; for i in {1..100}; do read -r -t 0.05 || true; done' &
 for _ in {1..100}; do [ -e ready ] && break; sleep 0.05; done
 kill -USR1 $!
+wait $! || echo "status $?"
+# What somebody sends from outside is of no process that there is here, but is no terminal's either: mariadbd reloads on such a SIGHUP only.
+$RUN python3 -c '
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+open("waits", "w").close()
+i = signal.sigwaitinfo([signal.SIGHUP])
+print(i.si_signo, i.si_code)' &
+until [ -e waits ]; do sleep 0.05; done
+kill -HUP $!
 wait $! || echo "status $?"
