@@ -268,6 +268,8 @@ int main(void)
 	V(setsockopt(six, IPPROTO_IPV6, MCAST_LEAVE_GROUP, &gr, sizeof gr));
 	set(six, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
 	set(six, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
+	set(six, IPPROTO_IPV6, IPV6_MTU, 1280);
+	set(six, IPPROTO_IPV6, IPV6_MTU, 1000);
 	set(six, IPPROTO_IPV6, IPV6_RECVPATHMTU, 1);
 	set(six, IPPROTO_IPV6, IPV6_FREEBIND, 1);
 	set(r1, IPPROTO_IP, IP_MULTICAST_ALL, 0);
