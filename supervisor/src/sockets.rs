@@ -270,17 +270,17 @@ fn interface(server: &Server, r: &Request) -> Outcome {
         libc::SIOCGIFINDEX,
         libc::SIOCGIFTXQLEN,
         libc::SIOCGIFMAP,
+        libc::SIOCGARP,
     ];
     if !asks.contains(&command) {
         return Err(Errno::EPERM);
     }
-    let mut bytes = [0u8; size_of::<libc::ifreq>()];
-    let given = server.copy_in(r.a, bytes.len())?;
-    if given.len() != bytes.len() {
+    let size = if command == libc::SIOCGARP { size_of::<libc::arpreq>() } else { size_of::<libc::ifreq>() };
+    let mut bytes = server.copy_in(r.a, size)?;
+    if bytes.len() != size {
         return Err(Errno::EINVAL);
     }
-    bytes.copy_from_slice(&given);
-    // SAFETY: a structure of this length, which these commands fill.
+    // SAFETY: the structure of this command, which it fills.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), command as libc::Ioctl, bytes.as_mut_ptr()) } as i64)?;
     server.copy_out(r.a, &bytes)?;
     Reply::value(0)

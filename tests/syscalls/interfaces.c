@@ -10,6 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +212,20 @@ static void commands(int domain)
 	V(ioctl(s, SIOCETHTOOL, 8));
 	V(ioctl(s, SIOCGIFMTU, &r));
 	V(ioctl(s, SIOCGIFMTU, 8));
+	// Nobody is told of who is the loopback's neighbour.
+	struct arpreq neighbour = { .arp_dev = "lo" };
+	V(ioctl(s, SIOCGARP, &neighbour));
+	neighbour.arp_pa.sa_family = AF_INET;
+	V(ioctl(s, SIOCGARP, &neighbour));
+	neighbour.arp_flags = ATF_NETMASK;
+	V(ioctl(s, SIOCGARP, &neighbour));
+	neighbour.arp_flags = 0;
+	strcpy(neighbour.arp_dev, "nonesuch");
+	V(ioctl(s, SIOCGARP, &neighbour));
+	neighbour.arp_dev[0] = 0;
+	V(ioctl(s, SIOCGARP, &neighbour));
+	if (domain == AF_INET)
+		V(ioctl(s, SIOCGARP, 8));
 	struct ifconf c = { 0 };
 	V(ioctl(s, SIOCGIFCONF, &c));
 	int whole = c.ifc_len;

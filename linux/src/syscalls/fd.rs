@@ -584,7 +584,11 @@ pub fn ioctl(c: &mut Call) -> Result<u64> {
         ctl::FIOGETOWN | ctl::SIOCGPGRP if file.as_type::<SocketFile>().is_some() => {
             put(arg, &owner_id(&file)).map(|()| 0)
         }
-        ctl::SIOCGIFADDR | ctl::SIOCGIFDSTADDR | ctl::SIOCGIFBRDADDR | ctl::SIOCGIFNETMASK
+        ctl::SIOCGIFADDR
+        | ctl::SIOCGIFDSTADDR
+        | ctl::SIOCGIFBRDADDR
+        | ctl::SIOCGIFNETMASK
+        | ctl::SIOCGARP
             if file.as_type::<SocketFile>().is_some_and(|s| s.domain == net::AF_INET) =>
         {
             super::net::interface(command, arg)

@@ -163,16 +163,17 @@ const NETLINK_ROUTE: u32 = 0;
 const NETLINK_SOCK_DIAG: u32 = 4;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
 
-/// Bytes of a `struct ifreq`.
+/// Bytes of a `struct ifreq`, and of a `struct arpreq` (arp(7)).
 const REQUEST: usize = 40;
+const NEIGHBOUR: usize = 68;
 
-/// `ioctl(2)` of netdevice(7), as far as it only asks.
+/// `ioctl(2)` of netdevice(7) and arp(7), as far as it only asks.
 pub(super) fn interface(command: u32, arg: u64) -> Result<u64> {
     if !can_ask_network() {
         return Err(Errno::ENOTTY);
     }
     if command != ctl::SIOCGIFCONF {
-        let mut request = alloc::vec![0; REQUEST];
+        let mut request = alloc::vec![0; if command == ctl::SIOCGARP { NEIGHBOUR } else { REQUEST }];
         user::read(arg, &mut request)?;
         ask_interface(command, &mut request)?;
         return user::write(arg, &request).map(|()| 0);
