@@ -364,9 +364,21 @@ fn note_time(attr: &HostAttr) {
 /// When something is written that the host isn't told of yet. The order is that of the host's own times: its clock goes in
 /// steps, but to what was looked at since its last change, Linux 6.13 gives the exact time.
 fn time_of_write() -> Time {
-    let (step, newest) = (Time::of_files(), Time::of(NEWEST.load(Ordering::Relaxed)));
+    let (step, newest) = (platform().clock(linux::CLOCK_REALTIME_COARSE), NEWEST.load(Ordering::Relaxed));
     // A file may have a time to come.
-    if newest > step { newest.min(Time::now()) } else { step }
+    if newest > step {
+        return Time::of(newest).min(Time::now());
+    }
+    // The nucleus has no clock that goes in steps: within one of the host's, nothing is newer than what the host has told.
+    Time::of(if !is_host() && step - newest < STEP { newest } else { step })
+}
+
+/// The most between two steps of the clock by which the host gives files their times, ns (a host with 250 ticks a second).
+const STEP: u64 = 4_000_000;
+
+/// Does the cell stand on a host's process?
+fn is_host() -> bool {
+    platform().control().descriptor.platform.load(Ordering::Relaxed) == platform_kind::HOST
 }
 
 pub(crate) fn attr_of(h: &HostAttr) -> Attr {
@@ -2689,7 +2701,7 @@ fn zero(mut at: u64, len: u64) -> Result<()> {
 
 /// Are cached pages mapped shared? Where there are descriptors of host files, those are.
 fn maps_cached() -> bool {
-    platform().control().descriptor.platform.load(Ordering::Relaxed) != platform_kind::HOST
+    !is_host()
 }
 
 /// Runs as they can be sent: to another machine, not at any length.

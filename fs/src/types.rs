@@ -35,12 +35,7 @@ impl Time {
         Time::of(platform().realtime())
     }
 
-    /// Now, by the clock that Linux gives files their times by, which goes in steps of some milliseconds: what the host makes
-    /// afterwards is not older.
-    pub fn of_files() -> Time {
-        Time::of(platform().clock(linux::CLOCK_REALTIME_COARSE))
-    }
-
+    /// So many nanoseconds after the beginning of 1970.
     pub(crate) fn of(ns: u64) -> Time {
         Time { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as u32 }
     }

@@ -21,8 +21,11 @@ const IP: u32 = net::IPPROTO_IP as u32;
 const IPV6: u32 = net::IPPROTO_IPV6 as u32;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_MULTI: u16 = 2;
+/// NLM_F_ROOT and NLM_F_MATCH: either asks for a list here.
 const NLM_F_DUMP: u16 = 0x300;
 const HEADER: usize = 16;
+/// The most that an answer may be long, bytes: some 200,000 sockets.
+const MOST: usize = 64 << 20;
 
 /// `struct inet_diag_req_v2`: a family, a protocol, what to tell besides, states, and a socket's addresses.
 const INTERNET_REQUEST: usize = 8 + SOCKET_ID;
@@ -99,7 +102,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Answers one message: whole messages. EOPNOTSUPP: to end a socket; ENOENT: a family or a protocol that nobody knows here, or no such
-/// socket; EINVAL: the message is another one, or too short.
+/// socket; EINVAL: the message is another one, or too short; ENOBUFS: the answer would be too long.
 pub fn answer(message: &[u8]) -> Result<Vec<u8>> {
     let half = |at: usize| message.get(at..at + 2).map_or(0, |h| u16::from_ne_bytes([h[0], h[1]]));
     let (kind, flags) = (half(4), half(6));
@@ -109,13 +112,16 @@ pub fn answer(message: &[u8]) -> Result<Vec<u8>> {
         _ => return Err(Errno::EINVAL),
     }
     let asked = message.get(HEADER..).filter(|asked| asked.len() >= 2).ok_or(Errno::EINVAL)?;
-    let is_list = flags & NLM_F_DUMP == NLM_F_DUMP;
+    let is_list = flags & NLM_F_DUMP != 0;
     let mut out = Answer::default();
     match u32::from(asked[0]) {
         net::AF_INET | net::AF_INET6 => internet_sockets(&mut out, asked, is_list)?,
         net::AF_UNIX => unix_sockets(&mut out, asked, is_list)?,
         0..AF_MAX => return Err(Errno::ENOENT),
         _ => return Err(Errno::EINVAL),
+    }
+    if out.bytes.len() >= MOST {
+        return Err(Errno::ENOBUFS);
     }
     if is_list {
         out.begin(NLMSG_DONE, NLM_F_MULTI, &[0; 4]);
@@ -171,8 +177,20 @@ fn internet_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()>
     each_internet(domain, streams, |s| {
         let id = socket_id(s);
         // One is named by ports and addresses, and by its cookie unless that is all ones.
-        let is_named = || id[..36] == wanted[..36] && (wanted[40..] == [0xff; 8] || id[40..] == wanted[40..]);
-        let is_wanted = if is_list { states & 1 << s.state != 0 } else { out.bytes.is_empty() && is_named() };
+        let same = |at: core::ops::Range<usize>| id[at.clone()] == wanted[at];
+        let wide = if is_wide { 16 } else { 4 };
+        let is_named = || {
+            same(0..4)
+                && same(4..4 + wide)
+                && same(20..20 + wide)
+                && (wanted[40..] == [0xff; 8] || same(40..48))
+        };
+        // Of a list, those of a port.
+        let has_port = |at: usize| wanted[at..at + 2] == [0, 0] || same(at..at + 2);
+        let is_wanted = match is_list {
+            true => states & 1 << s.state != 0 && has_port(0) && has_port(2) && out.bytes.len() < MOST,
+            false => out.bytes.is_empty() && is_named(),
+        };
         if !is_wanted {
             return;
         }
@@ -229,6 +247,9 @@ fn internet_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()>
 fn unix_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()> {
     let asked = asked.get(..UNIX_REQUEST).ok_or(Errno::EINVAL)?;
     let (states, number, show) = (word(asked, 4), word(asked, 8), word(asked, 12));
+    if !is_list && number == 0 {
+        return Err(Errno::EINVAL);
+    }
     let wanted = &asked[16..];
     each(|socket, _| {
         let Inner::Unix(u) = &socket.inner else { return };
@@ -239,7 +260,10 @@ fn unix_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()> {
         };
         let (id, cookie) = (socket.id() as u32, cookie(socket));
         let is_named = || id == number && (wanted == [0xff; 8] || wanted == cookie);
-        let is_wanted = if is_list { states & 1 << state != 0 } else { is_named() };
+        let is_wanted = match is_list {
+            true => states & 1 << state != 0 && out.bytes.len() < MOST,
+            false => out.bytes.is_empty() && is_named(),
+        };
         if !is_wanted {
             return;
         }
@@ -251,8 +275,8 @@ fn unix_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()> {
         if show & unix::SHOW_NAME != 0
             && let Some(name) = local.bytes().get(2..).filter(|name| !name.is_empty())
         {
-            let is_path = name[0] != 0;
-            out.attribute(unix::NAME, if is_path { name.strip_suffix(b"\0").unwrap_or(name) } else { name });
+            // A path with the zero that ends it.
+            out.attribute(unix::NAME, name);
         }
         if show & unix::SHOW_QUEUED != 0 {
             let queued = u.backlog().unwrap_or([u.queued(), 0]);

@@ -1102,7 +1102,8 @@ struct Vm {
 }
 
 /// What mappings for which there is to be found a place are multiples of.
-const ALIGNS: [u64; 3] = [PAGE, SLOT, BLOCK];
+const ALIGNS: [u64; 7] = [PAGE, SLOT, SLOT << 1, SLOT << 2, SLOT << 3, SLOT << 4, BLOCK];
+const _: () = assert!(SLOT << 4 == MADE_READY_MAX && MADE_READY_MAX << 1 == BLOCK);
 
 /// No gap between areas from `below` up to the space's top, as far as no memory is ready there, has room for more than `largest` bytes that
 /// begin at a multiple of one of [`ALIGNS`]. (Linux
@@ -1946,7 +1947,8 @@ impl Vm {
             return;
         }
         let above = self.areas.range(end..).next();
-        let below = above.map_or(self.top, |(start, area)| area.room_below(*start));
+        // What lies above the top, the stack is to have room below.
+        let below = above.map_or(self.top, |(start, area)| area.room_below(*start)).min(self.top);
         for gaps in self.gaps.iter_mut().filter(|gaps| gaps.below != 0 && end > gaps.below) {
             gaps.below = below;
         }

@@ -8,6 +8,7 @@
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use atoll_abi::service::{NET_ATTRIBUTE, NET_LIST, NET_TABLE, Op, Request};
 use atoll_abi::{Errno, Result};
@@ -225,8 +226,9 @@ impl RouteSocket {
 
     /// Answers what is in a datagram.
     fn answer(&self, bytes: &[u8], port: u32) -> Vec<Vec<u8>> {
-        let (mut out, mut next) = (Vec::new(), Vec::new());
+        let (mut out, mut next, said) = (Vec::new(), Vec::new(), Cell::new(0));
         let mut add = |message: &[u8]| {
+            said.set(said.get() + message.len());
             if !next.is_empty() && next.len() + message.len() > DATAGRAM {
                 out.push(core::mem::take(&mut next));
             }
@@ -237,7 +239,10 @@ impl RouteSocket {
             if header.flags & NLM_F_REQUEST == 0 || header.kind < kind::FIRST {
                 continue;
             }
-            let said = if let Some(answer) = self.answerer {
+            // As where an earlier answer is still being read.
+            let answer = if said.get() > WAITING {
+                Err(Errno::EBUSY)
+            } else if let Some(answer) = self.answerer {
                 answer(message)
             } else if kind::ASKED.contains(&header.kind) {
                 let strict = self.state.lock().strict;
@@ -249,7 +254,7 @@ impl RouteSocket {
             } else {
                 Err(Errno::EOPNOTSUPP)
             };
-            let failed = match said {
+            let failed = match answer {
                 Ok(said) => {
                     let mut is_error = false;
                     for (h, said) in messages(&said) {

@@ -146,8 +146,6 @@ pub(crate) struct Meter {
     longest: Cell<(Resource, u64)>,
     /// The core looks what the host took after so much work, ns.
     look_after: Cell<u64>,
-    /// What was last found to have been charged to a message in which the processor was elsewhere: what served it, and how much, ns.
-    not_had: Cell<(Resource, u64)>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// What one look at the clock costs, ns.
@@ -249,7 +247,6 @@ impl Meter {
             stolen: Cell::new(0),
             longest: Cell::new(NO_MESSAGE),
             look_after: Cell::new(LOOK_AFTER),
-            not_had: Cell::new(NO_MESSAGE),
             told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
@@ -432,8 +429,7 @@ impl Meter {
             add(taken, part);
             add(from, -part);
             if is_message && self.settled.get() == Resource::Thread {
-                current().was_held_up(part as u64);
-                self.not_had.set((served, part as u64));
+                current().was_held_up(served, part as u64);
             }
             self.say_stolen(taken);
             self.stolen.set(self.stolen.get() + part as u64);
@@ -453,18 +449,19 @@ impl Meter {
         }
     }
 
-    /// How much of what the current thread's message was charged with it had, ns. If that is much, it is looked whether the processor was
-    /// elsewhere meanwhile, which is not to be paid: whoever divides the resource could not give it back.
-    fn had_of(&self, served: Resource, took: u64) -> u64 {
-        if took < HELD_UP * 2 || self.base.get() != Resource::Thread {
+    /// How much of what the current thread's message was charged with it had, ns; it stood for so many. If it took long, it is looked
+    /// whether the processor was elsewhere meanwhile, which is not to be paid: whoever divides the resource could not give it back.
+    fn had_of(&self, served: Resource, took: u64, weight: u32) -> u64 {
+        if self.base.get() != Resource::Thread {
             return took;
         }
-        self.not_had.set(NO_MESSAGE);
-        self.look_after.set(0);
-        scheduler::own_cpu_time();
-        self.look_after.set(LOOK_AFTER);
-        let (resource, ns) = self.not_had.get();
-        if resource == served { took.saturating_sub(ns) } else { took }
+        if took >= HELD_UP * 2 && weight == 1 {
+            self.look_after.set(0);
+            scheduler::own_cpu_time();
+            self.look_after.set(LOOK_AFTER);
+        }
+        // It may have been found earlier, too: where the thread waited, or asked for its time.
+        took - current().take_not_had(served, took)
     }
 
     /// Some of what the core has slept was work.
@@ -566,10 +563,10 @@ impl Meter {
     /// A message ends where there are gates: who served it is paid what it was charged with, if it was timed.
     #[cold]
     fn end_and_pay(&self) {
-        let was_timed = self.weight.get() != 0;
+        let weight = self.weight.get();
         let served = self.end();
-        let took = if was_timed { self.cost.get().saturating_sub(self.elsewhere.get()) } else { 0 };
-        pay_for(served, || self.had_of(served, took));
+        let took = if weight != 0 { self.cost.get().saturating_sub(self.elsewhere.get()) } else { 0 };
+        pay_for(served, || self.had_of(served, took, weight));
     }
 
     #[cold]
@@ -916,7 +913,8 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
     // `f` may have waited, and gone on elsewhere.
     let took = this_core().meter.go_back(from);
     if gate::any() {
-        pay_for(resource, || this_core().meter.had_of(resource, took));
+        let meter = &this_core().meter;
+        pay_for(resource, || meter.had_of(resource, took, meter.weight.get()));
     }
     r
 }

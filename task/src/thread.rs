@@ -20,6 +20,7 @@ use atoll_abi::control::ANY_SPACE;
 use atoll_abi::core_local::core_local;
 use atoll_abi::frame::UserFrame;
 use atoll_abi::grid::ROOT;
+use atoll_abi::grid::Resource;
 use atoll_abi::platform;
 use atoll_sync::{Linked, Mutex};
 
@@ -71,6 +72,9 @@ pub struct Thread {
     pub(crate) run_time: AtomicU64,
     /// What of it went into messages, ns: those that are timed stand for the others. Only the core that runs it writes to it.
     system_time: AtomicU64,
+    /// Time with which its messages were charged and that the host had, as far as their resources' gates were not told: ns, above 8 bits of
+    /// the resource. Of two resources: one asks another.
+    not_had: [AtomicU64; 2],
     /// For how long of it the processor was elsewhere, as far as that was looked at, ns. Likewise.
     stolen_time: AtomicU64,
     /// Time that the platform had requests of its, to read and to write, for which it has waited and works for nobody in particular, ns.
@@ -326,9 +330,29 @@ impl Thread {
 
     /// The processor was elsewhere while it was in a message. For the core that runs it.
     #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
-    pub(crate) fn was_held_up(&self, ns: u64) {
+    pub(crate) fn was_held_up(&self, served: Resource, ns: u64) {
         self.system_time
             .store(self.system_time.load(Ordering::Relaxed).saturating_sub(ns), Ordering::Relaxed);
+        let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
+        let is_its = |place: &&AtomicU64| of(place) == 0 || of(place) as u8 == served as u8;
+        if let Some(place) = self.not_had.iter().find(is_its) {
+            place.store((of(place) >> 8).saturating_add(ns) << 8 | served as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// How much of that, up to `most` ns, was not told before of what this resource served. For the core that runs it.
+    #[cfg_attr(feature = "without-books", expect(dead_code, reason = "nothing is timed"))]
+    pub(crate) fn take_not_had(&self, served: Resource, most: u64) -> u64 {
+        for place in &self.not_had {
+            let now = place.load(Ordering::Relaxed);
+            if now != 0 && now as u8 == served as u8 {
+                let taken = (now >> 8).min(most);
+                let left = (now >> 8) - taken;
+                place.store(if left == 0 { 0 } else { left << 8 | served as u64 }, Ordering::Relaxed);
+                return taken;
+            }
+        }
+        0
     }
 
     /// So much more of it was. For the core that runs it.
@@ -568,6 +592,7 @@ fn blank() -> Thread {
         start: UnsafeCell::new(None),
         run_time: AtomicU64::new(0),
         system_time: AtomicU64::new(0),
+        not_had: [const { AtomicU64::new(0) }; 2],
         stolen_time: AtomicU64::new(0),
         device_time: [const { AtomicU64::new(0) }; 2],
         stored: [const { AtomicU64::new(0) }; 2],
@@ -653,6 +678,7 @@ fn new_thread(program: bool, space: u32, start: Start) -> Option<ThreadRef> {
     t.personality.store(null_mut(), Ordering::Relaxed);
     t.run_time.store(0, Ordering::Relaxed);
     t.system_time.store(0, Ordering::Relaxed);
+    t.not_had.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     t.stolen_time.store(0, Ordering::Relaxed);
     t.device_time.iter().chain(&t.stored).for_each(|n| n.store(0, Ordering::Relaxed));
     t.since.store(0, Ordering::Relaxed);

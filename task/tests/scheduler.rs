@@ -1284,8 +1284,7 @@ fn what_is_charged_is_paid_sampled() {
 
 /// The host takes the processor away in the middle of one class's messages, for longer than that class's share of the resource: it
 /// pays at the gate for what it had, and the shares are as they are to be (OK-07, OK-10).
-#[test]
-fn what_was_not_had_is_not_paid() {
+fn what_was_not_had_is_not_paid<const WHERE: u32>() {
     first_seeds(
         3,
         |core| {
@@ -1297,6 +1296,8 @@ fn what_was_not_had_is_not_paid() {
                     [b"a", b"b"].map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap());
                 let rule = by_weight(Measure::Time, RATE, &classes, &[50, 50]);
                 task::gate::set(Resource::FileCache, Some(&rule));
+                let rule = by_weight(Measure::Time, 10 * RATE, &classes, &[50, 50]);
+                task::gate::set(Resource::Memory, Some(&rule));
                 task::books::set_sample(1);
                 let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
                 let end = platform().now() + 400_000_000;
@@ -1311,6 +1312,11 @@ fn what_was_not_had_is_not_paid() {
                             if n == 0 && platform().now() >= away {
                                 atoll_platform_sim::steal(AWAY);
                                 away = platform().now() + 8 * AWAY;
+                                match WHERE {
+                                    WAITS => sleep_whole(platform().now() + 50_000),
+                                    ASKS => task::books::within(Resource::Memory, || _ = burn(150_000)),
+                                    _ => {}
+                                }
                             }
                             task::books::end();
                             burn(10_000);
@@ -1338,6 +1344,26 @@ fn what_was_not_had_is_not_paid() {
         },
         Outcome::Ended(0),
     );
+}
+
+/// What the message does after that: nothing, wait, or ask another resource that has a gate, too.
+const ENDS: u32 = 0;
+const WAITS: u32 = 1;
+const ASKS: u32 = 2;
+
+#[test]
+fn what_was_not_had_at_the_end_is_not_paid() {
+    what_was_not_had_is_not_paid::<ENDS>();
+}
+
+#[test]
+fn what_was_not_had_before_a_wait_is_not_paid() {
+    what_was_not_had_is_not_paid::<WAITS>();
+}
+
+#[test]
+fn what_was_not_had_before_a_question_is_not_paid() {
+    what_was_not_had_is_not_paid::<ASKS>();
 }
 
 /// Numbers from a seed.

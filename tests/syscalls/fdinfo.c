@@ -63,9 +63,11 @@ static void lock_line(const char *line)
 static char locks_text[1 << 16];
 static void lines_of(const char *name, const char *word, void (*line)(const char *))
 {
-	int f = open(name, O_RDONLY), n = read(f, locks_text, sizeof locks_text - 1);
+	int f = open(name, O_RDONLY), n, len = 0;
+	while ((n = read(f, locks_text + len, sizeof locks_text - 1 - len)) > 0)
+		len += n;
 	close(f);
-	locks_text[n > 0 ? n : 0] = 0;
+	locks_text[len] = 0;
 	for (char *at = strtok(locks_text, "\n"); at; at = strtok(NULL, "\n"))
 		if (strstr(at, word))
 			line(at + (word[0] == 'l' ? strlen(word) : 0));
@@ -101,7 +103,8 @@ static void count_line(const char *line)
 
 static void await_line(const char *word)
 {
-	for (seen = 0; !seen; usleep(1000))
+	seen = 0;
+	for (int n = 0; !seen && n < 10000; n++, usleep(1000))
 		lines_of("/proc/locks", word, count_line);
 }
 

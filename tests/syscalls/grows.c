@@ -8,6 +8,14 @@
 static sigjmp_buf back;
 static volatile int code;
 
+// Uses so much of the stack.
+static int uses(long bytes)
+{
+	volatile char page[PG];
+	page[0] = page[PG - 1] = 1;
+	return (bytes > PG ? uses(bytes - PG) : 0) + page[0] > 0;
+}
+
 static void on(int signal, siginfo_t *info, void *unused)
 {
 	code = signal * 1000 + info->si_code;
@@ -211,5 +219,16 @@ int main(void)
 	int self = open("/proc/self/exe", O_RDONLY);
 	V(mmap(NULL, PG, PROT_READ, MAP_PRIVATE | MAP_GROWSDOWN, self, 0));
 	V(mmap(NULL, PG, PROT_READ, MAP_SHARED | MAP_GROWSDOWN, self, 0));
+
+	// What is mapped and unmapped above all others leaves the stack its room.
+	SECTION("below the stack");
+	char here, *hint = (char *)((long)&here & -PG) - (16 << 20);
+	P(mmap(hint, 4 * PG, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == hint);
+	V(munmap(hint, 4 * PG));
+	for (int n = 0; n < 4; n++) {
+		char *others = mmap(NULL, 300 * PG, PROT_READ, n & 1 ? MAP_SHARED : MAP_PRIVATE, self, 0);
+		P(others < &here - (8 << 20));
+	}
+	P(uses(6 << 20));
 	return 0;
 }
