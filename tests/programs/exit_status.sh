@@ -23,12 +23,12 @@ for _ in {1..100}; do [ -e ready ] && break; sleep 0.05; done
 kill -USR1 $!
 wait $! || echo "status $?"
 # What somebody sends from outside is of no process that there is here, but is no terminal's either: mariadbd reloads on such a SIGHUP only.
-$RUN python3 -c '
+$RUN /usr/bin/python3 -c '
 import os, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
 open("waits", "w").close()
 i = signal.sigwaitinfo([signal.SIGHUP])
 print(i.si_signo, i.si_code)' &
-until [ -e waits ]; do sleep 0.05; done
+for _ in {1..200}; do [ -e waits ] && break; sleep 0.05; done
 kill -HUP $!
 wait $! || echo "status $?"
