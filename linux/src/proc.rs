@@ -353,24 +353,24 @@ static PID_FILES: &[PidFile] = pid_files! {
 /// Names of /proc/PID that are not simple texts.
 const PID_NAMES: &[&str] =
     &["cmdline", "environ", "auxv", "comm", "exe", "cwd", "root", "fd", "fdinfo", "task", "ns", "mem", "net"];
-/// What /proc/PID/ns has (namespaces(7)): name, kind, number. A cell has one of each, and its numbers are those of the first ones of a
+/// What /proc/PID/ns has (namespaces(7)): name, kind, number, and the kind as clone(2) has it. A cell has one of each, and its numbers are those of the first ones of a
 /// machine (`linux/proc_ns.h`): it is all that its programs see.
-const NAMESPACES: [(&str, &str, u64); 10] = [
-    ("cgroup", "cgroup", 0xefff_fffb),
-    ("ipc", "ipc", 0xefff_ffff),
-    ("mnt", "mnt", 0xefff_fff8),
-    ("net", "net", 0xefff_fff9),
-    ("pid", "pid", 0xefff_fffc),
-    ("pid_for_children", "pid", 0xefff_fffc),
-    ("time", "time", 0xefff_fffa),
-    ("time_for_children", "time", 0xefff_fffa),
-    ("user", "user", 0xefff_fffd),
-    ("uts", "uts", 0xefff_fffe),
+const NAMESPACES: [(&str, &str, u64, u32); 10] = [
+    ("cgroup", "cgroup", 0xefff_fffb, linux::CLONE_NEWCGROUP),
+    ("ipc", "ipc", 0xefff_ffff, linux::CLONE_NEWIPC),
+    ("mnt", "mnt", 0xefff_fff8, linux::CLONE_NEWNS),
+    ("net", "net", 0xefff_fff9, linux::CLONE_NEWNET),
+    ("pid", "pid", 0xefff_fffc, linux::CLONE_NEWPID),
+    ("pid_for_children", "pid", 0xefff_fffc, linux::CLONE_NEWPID),
+    ("time", "time", 0xefff_fffa, linux::CLONE_NEWTIME),
+    ("time_for_children", "time", 0xefff_fffa, linux::CLONE_NEWTIME),
+    ("user", "user", 0xefff_fffd, linux::CLONE_NEWUSER),
+    ("uts", "uts", 0xefff_fffe, linux::CLONE_NEWUTS),
 ];
 
 /// What such a link says. It is a name, too, which can be looked up beside it.
 fn namespace(n: usize) -> String {
-    let (_, kind, number) = NAMESPACES[n];
+    let (_, kind, number, _) = NAMESPACES[n];
     format!("{kind}:[{number}]")
 }
 
@@ -380,16 +380,7 @@ fn namespace_kind(file: &FileRef) -> Option<u32> {
     let What::NamespaceItself(_, _, n) = place.inode.as_any().downcast_ref::<Node>()?.what else {
         return None;
     };
-    Some(match NAMESPACES[n].1 {
-        "cgroup" => linux::CLONE_NEWCGROUP,
-        "ipc" => linux::CLONE_NEWIPC,
-        "mnt" => linux::CLONE_NEWNS,
-        "net" => linux::CLONE_NEWNET,
-        "pid" => linux::CLONE_NEWPID,
-        "time" => linux::CLONE_NEWTIME,
-        "user" => linux::CLONE_NEWUSER,
-        _ => linux::CLONE_NEWUTS,
-    })
+    Some(NAMESPACES[n].3)
 }
 
 /// What `ioctl_ns(2)` asks of a namespace.

@@ -39,12 +39,17 @@ pub(crate) fn each(mut f: impl FnMut(&SocketFile, u32)) {
     }
 }
 
-/// An address as words of the machine's order, and the port.
-fn address(a: &Address, domain: u32) -> Option<(Vec<u32>, u16)> {
+/// An address's bytes in the network's order, and the port.
+pub(crate) fn parts(a: &Address, domain: u32) -> Option<(&[u8], u16)> {
     let bytes = a.bytes();
     let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
-    let of = if domain == net::AF_INET { 4..8 } else { 8..24 };
-    let words = bytes.get(of)?.chunks_exact(4).map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
+    Some((bytes.get(if domain == net::AF_INET { 4..8 } else { 8..24 })?, port))
+}
+
+/// An address as words of the machine's order, and the port.
+fn address(a: &Address, domain: u32) -> Option<(Vec<u32>, u16)> {
+    let (bytes, port) = parts(a, domain)?;
+    let words = bytes.chunks_exact(4).map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
     Some((words.collect(), port))
 }
 
@@ -90,7 +95,7 @@ pub(crate) fn each_internet(domain: u32, streams: bool, mut f: impl FnMut(&Inter
         let Some(handle) = socket.handle().filter(|_| socket.domain == domain && socket.kind == kind) else {
             return;
         };
-        let known = |a: Result<Address>| a.ok().filter(|a| address(a, domain).is_some());
+        let known = |a: Result<Address>| a.ok().filter(|a| parts(a, domain).is_some());
         let Some(local) = known(handle.local()) else { return };
         let peer = known(handle.peer());
         let state = match (streams, &peer) {
@@ -99,7 +104,7 @@ pub(crate) fn each_internet(domain: u32, streams: bool, mut f: impl FnMut(&Inter
             (false, None) => CLOSE,
         };
         // Who has no port yet is in no table.
-        let has_port = address(&local, domain).is_some_and(|(_, port)| port != 0);
+        let has_port = parts(&local, domain).is_some_and(|(_, port)| port != 0);
         if has_port && !(streams && state == CLOSE) {
             f(&InternetSocket { socket, handle, local, peer, state, uid });
         }

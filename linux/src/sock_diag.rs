@@ -4,10 +4,10 @@
 use alloc::vec::Vec;
 
 use atoll_abi::{Errno, Result};
-use atoll_net::Address;
+use atoll_net::route::{HEADER, Header};
 use linux_raw_sys::net;
 
-use crate::proc_net::{CLOSE, ESTABLISHED, InternetSocket, LISTEN, each, each_internet};
+use crate::proc_net::{CLOSE, ESTABLISHED, InternetSocket, LISTEN, each, each_internet, parts};
 use crate::socket::{Inner, SocketFile};
 
 /// What there is to ask (linux/sock_diag.h).
@@ -23,7 +23,6 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_MULTI: u16 = 2;
 /// NLM_F_ROOT and NLM_F_MATCH: either asks for a list here.
 const NLM_F_DUMP: u16 = 0x300;
-const HEADER: usize = 16;
 /// The most that an answer may be long, bytes: some 200,000 sockets.
 const MOST: usize = 64 << 20;
 
@@ -69,11 +68,8 @@ impl Answer {
     /// A message begins with this.
     fn begin(&mut self, kind: u16, flags: u16, body: &[u8]) {
         self.begun = self.bytes.len();
-        self.bytes.extend([0; 4]);
-        self.bytes.extend(kind.to_ne_bytes());
-        self.bytes.extend(flags.to_ne_bytes());
         // Who asked, and with which number, only the socket knows.
-        self.bytes.extend([0; 8]);
+        self.bytes.extend(Header { kind, flags, ..Header::default() }.bytes());
         self.bytes.extend(body);
         self.pad();
     }
@@ -104,8 +100,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 /// Answers one message: whole messages. EOPNOTSUPP: to end a socket; ENOENT: a family or a protocol that nobody knows here, or no such
 /// socket; EINVAL: the message is another one, or too short; ENOBUFS: the answer would be too long.
 pub fn answer(message: &[u8]) -> Result<Vec<u8>> {
-    let half = |at: usize| message.get(at..at + 2).map_or(0, |h| u16::from_ne_bytes([h[0], h[1]]));
-    let (kind, flags) = (half(4), half(6));
+    let Header { kind, flags, .. } = Header::read(message).ok_or(Errno::EINVAL)?;
     match kind {
         SOCK_DIAG_BY_FAMILY => {}
         SOCK_DESTROY => return Err(Errno::EOPNOTSUPP),
@@ -147,17 +142,11 @@ fn cookie(socket: &SocketFile) -> [u8; 8] {
 /// `struct inet_diag_sockid`.
 fn socket_id(s: &InternetSocket) -> [u8; SOCKET_ID] {
     let mut id = [0; SOCKET_ID];
-    let of = if s.socket.domain == net::AF_INET { 4..8 } else { 8..24 };
-    let mut put = |port_at: usize, at: usize, address: &Address| {
-        let bytes = address.bytes();
-        if let (Some(port), Some(address)) = (bytes.get(2..4), bytes.get(of.clone())) {
-            id[port_at..port_at + 2].copy_from_slice(port);
+    for (of, port_at, at) in [(Some(&s.local), 0, 4), (s.peer.as_ref(), 2, 20)] {
+        if let Some((address, port)) = of.and_then(|of| parts(of, s.socket.domain)) {
+            id[port_at..port_at + 2].copy_from_slice(&port.to_be_bytes());
             id[at..at + address.len()].copy_from_slice(address);
         }
-    };
-    put(0, 4, &s.local);
-    if let Some(peer) = &s.peer {
-        put(2, 20, peer);
     }
     id[40..].copy_from_slice(&cookie(s.socket));
     id
@@ -175,6 +164,9 @@ fn internet_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()>
     let wanted = &asked[8..];
     let wants = |kind: u16| more & 1 << (kind - 1) != 0;
     each_internet(domain, streams, |s| {
+        if is_list && states & 1 << s.state == 0 {
+            return;
+        }
         let id = socket_id(s);
         // One is named by ports and addresses, and by its cookie unless that is all ones.
         let same = |at: core::ops::Range<usize>| id[at.clone()] == wanted[at];
@@ -188,15 +180,16 @@ fn internet_sockets(out: &mut Answer, asked: &[u8], is_list: bool) -> Result<()>
         // Of a list, those of a port.
         let has_port = |at: usize| wanted[at..at + 2] == [0, 0] || same(at..at + 2);
         let is_wanted = match is_list {
-            true => states & 1 << s.state != 0 && has_port(0) && has_port(2) && out.bytes.len() < MOST,
+            true => has_port(0) && has_port(2) && out.bytes.len() < MOST,
             false => out.bytes.is_empty() && is_named(),
         };
         if !is_wanted {
             return;
         }
         let mut info = [0; TCP_INFO];
-        let of_tcp = s.handle.get_option(TCP.into(), net::TCP_INFO, &mut info);
-        let info = of_tcp.ok().filter(|_| streams).and_then(|len| info.get(..len));
+        let mut of_tcp = || s.handle.get_option(TCP.into(), net::TCP_INFO, &mut info).ok();
+        let len = if streams { of_tcp() } else { None };
+        let info = len.and_then(|len| info.get(..len));
         let queued = match info {
             Some(info) if s.state == LISTEN => [word(info, WAITING_AT), word(info, BACKLOG_AT)],
             _ if s.state == LISTEN => [0, 0],

@@ -34,7 +34,8 @@ mod kind {
 
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-const HEADER: usize = 16;
+/// Bytes of a [`Header`].
+pub const HEADER: usize = 16;
 
 /// The most that one question may be long, and how long an answer, bytes.
 const QUESTION: usize = 8 << 10;
@@ -47,24 +48,31 @@ const DATAGRAM: usize = 4096;
 /// Bytes of answers that may wait.
 const WAITING: usize = 4 << 20;
 
-/// `struct nlmsghdr`.
-#[derive(Clone, Copy)]
-struct Header {
-    len: u32,
-    kind: u16,
-    flags: u16,
-    sequence: u32,
-    port: u32,
+/// `struct nlmsghdr` (`netlink(7)`).
+#[derive(Clone, Copy, Default)]
+pub struct Header {
+    /// Bytes of the message with this.
+    pub len: u32,
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// `NLM_F_*`.
+    pub flags: u16,
+    /// The number that an answer repeats.
+    pub sequence: u32,
+    /// Whose it is.
+    pub port: u32,
 }
 
 impl Header {
-    fn read(bytes: &[u8]) -> Option<Header> {
+    /// The one that a message begins with.
+    pub fn read(bytes: &[u8]) -> Option<Header> {
         let word = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let half = |at: usize| bytes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
         Some(Header { len: word(0)?, kind: half(4)?, flags: half(6)?, sequence: word(8)?, port: word(12)? })
     }
 
-    fn bytes(self) -> [u8; HEADER] {
+    /// As it is sent.
+    pub fn bytes(self) -> [u8; HEADER] {
         let mut out = [0; HEADER];
         out[0..4].copy_from_slice(&self.len.to_ne_bytes());
         out[4..6].copy_from_slice(&self.kind.to_ne_bytes());

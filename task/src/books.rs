@@ -144,8 +144,6 @@ pub(crate) struct Meter {
     told: Cell<u64>,
     /// The longest message of the slice under way that was charged with all that it took: what served it, and how long, ns.
     longest: Cell<(Resource, u64)>,
-    /// The core looks what the host took after so much work, ns.
-    look_after: Cell<u64>,
     /// What is known of each space of how much time the core had there.
     had: [Cell<Had>; SPACES],
     /// What one look at the clock costs, ns.
@@ -246,7 +244,6 @@ impl Meter {
             random: Cell::new(0x9e37_79b9 ^ (core as u32 + 1).wrapping_mul(0x85eb_ca6b)),
             stolen: Cell::new(0),
             longest: Cell::new(NO_MESSAGE),
-            look_after: Cell::new(LOOK_AFTER),
             told: Cell::new(0),
             had: [const { Cell::new(Had { work: 0, by_then: 0, idle: 0 }) }; SPACES],
             clock_cost: Cell::new(0),
@@ -365,6 +362,11 @@ impl Meter {
 
     /// In the middle of a slice, the thread turns to another activity, which it holds.
     pub fn turn_over(&self, who: u32, now: u64) {
+        self.turn(who, now, LOOK_AFTER);
+    }
+
+    /// The same; it is looked what the host took if there was so much work, ns.
+    fn turn(&self, who: u32, now: u64, look_after: u64) {
         if self.weight.get() != 0 {
             // The part of the message that is over is the old one's.
             self.cut(now);
@@ -374,7 +376,7 @@ impl Meter {
         self.charged.set(self.charged.get() + part);
         self.settled.set(self.base.get());
         add(&self.entry(self.base.get()).time, part as i64);
-        self.worked(part);
+        self.worked_or_not(part, look_after);
         self.longest.set(NO_MESSAGE);
         self.is_for(who);
         self.local.unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
@@ -386,10 +388,16 @@ impl Meter {
     /// took most of that time.
     #[inline]
     pub fn worked(&self, ran: u64) {
+        self.worked_or_not(ran, LOOK_AFTER);
+    }
+
+    /// The same; so much work, ns, is much.
+    #[inline]
+    fn worked_or_not(&self, ran: u64, much: u64) {
         let Some(had) = self.had.get(self.local.space.load(Ordering::Relaxed) as usize) else { return };
         let before = had.get();
         had.set(Had { work: before.work + ran, ..before });
-        if before.work + ran >= self.look_after.get() {
+        if before.work + ran >= much {
             self.look_at_stolen(had);
         }
     }
@@ -456,9 +464,9 @@ impl Meter {
             return took;
         }
         if took >= HELD_UP * 2 && weight == 1 {
-            self.look_after.set(0);
-            scheduler::own_cpu_time();
-            self.look_after.set(LOOK_AFTER);
+            let me = current();
+            self.turn(me.activity(), platform().now(), 0);
+            me.lost(self.tell_stolen());
         }
         // It may have been found earlier, too: where the thread waited, or asked for its time.
         took - current().take_not_had(served, took)

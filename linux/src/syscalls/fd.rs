@@ -1149,6 +1149,7 @@ pub fn flock(c: &mut Call) -> Result<u64> {
 
 /// File locks, within the cell.
 pub mod locks {
+    use super::super::path::device;
     use super::*;
     use alloc::collections::BTreeMap;
     use atoll_fs::node::{File, OuterLock};
@@ -1219,7 +1220,7 @@ pub mod locks {
     fn owners(all: &BTreeMap<u64, Locks>, key: u64, wanted: &Lock) -> Vec<u32> {
         let in_the_way = all.get(&key).into_iter().flat_map(|l| conflicts(l, wanted));
         // Of locks of open files nobody can tell who lets go of them.
-        in_the_way.filter_map(|o| if let Owner::Process(pid) = o.owner { Some(pid) } else { None }).collect()
+        in_the_way.filter_map(|o| process_of(&o)).collect()
     }
 
     /// A thread waits for a lock. EDEADLK: who has it waits for the thread's process, perhaps by way of others.
@@ -1586,7 +1587,7 @@ pub mod locks {
             Owner::Process(_) => "POSIX ",
             Owner::Open(_) => "OFDLCK",
         };
-        let (major, minor) = (of.device >> 8 & 0xfff, of.device & 0xff | of.device >> 12 & 0xfff00);
+        let (major, minor) = device(of.device);
         let way = if lock.write { "WRITE" } else { "READ" };
         // A string takes whatever is written to it.
         let _ = match pid {

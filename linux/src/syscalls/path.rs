@@ -505,7 +505,7 @@ pub fn newfstatat(c: &mut Call) -> Result<u64> {
 }
 
 /// Major and minor number of a device (`makedev(3)`).
-fn device(n: u64) -> (u32, u32) {
+pub(super) fn device(n: u64) -> (u32, u32) {
     (((n >> 8) & 0xfff | (n >> 32) & !0xfff) as u32, ((n & 0xff) | (n >> 12) & !0xff) as u32)
 }
 
