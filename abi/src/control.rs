@@ -23,7 +23,7 @@ use crate::service::{AnswerRing, RequestRing};
 /// First word of a control area: "atollcel".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"atollcel");
 /// Version of everything in this crate.
-pub const ABI_VERSION: u32 = 27;
+pub const ABI_VERSION: u32 = 28;
 /// The most bytes a [`BootConfig`] may take: Linux's limit for arguments and environment, and some.
 pub const BOOT_MAX: usize = 4 << 20;
 
@@ -218,6 +218,8 @@ pub struct SpaceSlot {
     pub pid: AtomicU32,
     /// The host's thread id for each core.
     pub tid: [AtomicU32; MAX_CORES],
+    /// Host descriptors: each core's counter; 0: there is none.
+    pub counter: [AtomicI32; MAX_CORES],
     /// Futex for each core: grows by two when the core's baton comes to this space. Its lowest bit: the host thread sleeps there.
     pub turn: [AtomicU32; MAX_CORES],
 }
@@ -269,6 +271,10 @@ pub struct CoreArea {
     /// From the nucleus, after a change of mappings by this core: its number, if cores may still remember what was there before
     /// ([`SETTLED`](crate::nucleus::call::SETTLED)).
     pub to_settle: AtomicU64,
+    /// From the nucleus: the bits that the core's first counter has, if that counts ([`GridArea::counts`]); 0: it doesn't.
+    pub counter_mask: AtomicU64,
+    /// On the nucleus: what that said when it was last looked at. Its own.
+    pub counted: AtomicU64,
 }
 
 /// Bit of [`CoreArea::slept`]: the core sleeps.

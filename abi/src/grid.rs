@@ -134,6 +134,8 @@ pub struct Entry {
     pub waits: AtomicU64,
     /// How often its scheduler chose them there; each time up to a batch of messages were taken.
     pub turns: AtomicU64,
+    /// How often what is counted has happened ([`GridArea::counts`]). What is sampled makes it jump, as it does the time.
+    pub counted: AtomicI64,
 }
 
 /// One activity's entries on one core, by [`Resource`].
@@ -410,6 +412,8 @@ pub struct Burnt {
 pub struct GridArea {
     /// Time of the platform's clock at which the books were opened, ns.
     pub opened: AtomicU64,
+    /// What is counted ([`Count::word`](crate::counter::Count::word)), by whoever starts the cell; 0: nothing.
+    pub counts: AtomicU32,
     /// Records that were ever used: no need to look at others.
     pub records: AtomicU32,
     /// A configuration is offered: grows with each, by whoever writes `config`.

@@ -18,6 +18,7 @@ extern crate std;
 
 pub mod control;
 pub mod core_local;
+pub mod counter;
 pub mod errno;
 pub mod frame;
 pub mod grid;

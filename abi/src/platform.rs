@@ -212,6 +212,12 @@ pub trait Platform: Sync {
         None
     }
 
+    /// How often what the cell counts ([`GridArea::counts`](crate::grid::GridArea::counts)) has happened on this core in its current
+    /// space since it was last asked there. None: it counts nothing.
+    fn counted(&self) -> Option<u64> {
+        None
+    }
+
     /// How long this core has slept in [`Platform::park`], ns, if somebody below counts that. None: nobody does.
     fn slept(&self) -> Option<u64> {
         None

@@ -23,6 +23,8 @@ pub struct Start {
     pub vdso: [[u64; 2]; 4],
     /// Offsets of the vDSO's functions from the start of `vdso[0]`: clock_gettime, gettimeofday, time.
     pub vdso_functions: [u64; 3],
+    /// What each core counts, as `perf_event_open(2)` wants it ([`Count::attributes`](crate::counter::Count::attributes)); zeros: nothing.
+    pub counter: [u64; 8],
     /// CPU of each core, or -1.
     pub cpu: [i32; MAX_CORES],
     /// `struct sock_filter` each.

@@ -118,6 +118,7 @@ impl Platform for Watched {
 
     told! { below();
         fn cpu_time() -> Option<u64>;
+        fn counted() -> Option<u64>;
         fn slept() -> Option<u64>;
         fn arm(deadline: u64);
         fn disarm();

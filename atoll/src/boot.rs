@@ -26,6 +26,7 @@ use crate::run::{self, NOT_STARTED};
     memory 256M
     grid batch.toml      # how it divides itself among activities, a file beside this one
                          # (docs/grid.md)
+    counter cache-misses # what its books count beside time, where the machine can (docs/grid.md)
     memory-policy m.toml # how memory is brought in for which programs, likewise (docs/memory.md)
     restart on-failure   # or always, or at most three times: on-failure:3
     run busybox sh -c 'while :; do :; done'
@@ -200,6 +201,9 @@ fn machine_cell(cell: &atoll_partition::Request, path: &Path, must_run: bool) ->
             let file = path.parent().unwrap_or(Path::new(".")).join(file);
             line.extend([option.into(), file.display().to_string()]);
         }
+    }
+    if let Some(counter) = cell.counter {
+        line.extend(["--counter".into(), counter.into()]);
     }
     line.push("--".into());
     line.extend(words);

@@ -61,6 +61,8 @@ pub struct MachineCell {
     pub devices: Vec<String>,
     /// Cells that its runtime may send lines to.
     pub peers: Vec<String>,
+    /// What its books count.
+    pub counter: Option<String>,
     /// When it starts again.
     pub restart: Restart,
 }
@@ -281,8 +283,9 @@ impl Machine {
                 None => format!("  image root{n}\n"),
             };
             let peers: String = cell.peers.iter().map(|p| format!("  peer {p}\n")).collect();
+            let counter: String = cell.counter.iter().map(|c| format!("  counter {c}\n")).collect();
             configuration += &format!(
-                "cell {}\n  cores {}\n  max-cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}{peers}  \
+                "cell {}\n  cores {}\n  max-cores {}\n  memory {}K\n  runtime runtime\n  boot boot{n}\n{devices}{peers}{counter}  \
                  restart {}\n  run {}\n",
                 cell.name,
                 cell.cores,
@@ -562,6 +565,9 @@ fn is_crash(line: &str) -> bool {
     line.starts_with("nucleus: cell ") && line.contains(": exception ")
 }
 
+/// What the nucleus says of a cell whose books can't count what they should.
+const NO_COUNTER: &str = ": this machine has no counter for ";
+
 /// Reads the machine's own console, and passes on what the cells say there: of one cell, only what its runtime
 /// says, for the program has ports of its own. What the nucleus says of a crash is passed on, too; to both, names
 /// are added.
@@ -577,6 +583,11 @@ fn listen(log: BufReader<std::io::PipeReader>, names: &[&str], symbols: &Symbols
     for line in log.split(b'\n').map_while(|l| l.ok()) {
         let line = String::from_utf8_lossy(&line);
         let line: String = line.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        if let (Some(text), false) =
+            (line.strip_prefix("nucleus: ").filter(|text| text.contains(NO_COUNTER)), verbose)
+        {
+            say!("atoll: {text}");
+        }
         let of_nucleus = line.strip_prefix("nucleus: cell ").and_then(|l| l.split_once(' '));
         if let Some((name, text)) = of_nucleus
             && let Some(n) = names.iter().position(|n| *n == name)

@@ -2040,8 +2040,9 @@ fn uptime_text() -> String {
 /// ns, messages, bytes, time in queues in ns, time of requests at the platform in ns, messages that waited in queues and turns that they
 /// had there. And of the memory that it holds, `held`, bytes.
 fn activities() -> String {
-    let mut out =
-        String::from("activity parent pid name resource ns messages bytes queued-ns device-ns waits turns\n");
+    let mut out = String::from(
+        "activity parent pid name resource ns messages bytes queued-ns device-ns waits turns counted\n",
+    );
     for used in atoll_task::used() {
         // A name is one word here, whatever the file is called.
         let name: String = String::from_utf8_lossy(&used.name)
@@ -2054,16 +2055,17 @@ fn activities() -> String {
             if amounts == Amounts::default() {
                 continue;
             }
-            let Amounts { time, messages, bytes, queued, device, waits, turns } = amounts;
+            let Amounts { time, messages, bytes, queued, device, waits, turns, counted } = amounts;
             let resource = resource.name();
             let _ = writeln!(
                 out,
-                "{activity} {parent} {pid} {name} {resource} {time} {messages} {bytes} {queued} {device} {waits} {turns}"
+                "{activity} {parent} {pid} {name} {resource} {time} {messages} {bytes} {queued} {device} {waits} {turns} {counted}"
             );
         }
         let held = memory().held(activity);
         if held != 0 {
-            let _ = writeln!(out, "{activity} {parent} {pid} {name} held 0 0 {} 0 0 0 0", held * PAGE as i64);
+            let _ =
+                writeln!(out, "{activity} {parent} {pid} {name} held 0 0 {} 0 0 0 0 0", held * PAGE as i64);
         }
     }
     out

@@ -14,7 +14,9 @@ use atoll_abi::control::{
     platform_kind, structure,
 };
 use atoll_abi::core_local::{CoreLocal, pending};
+use atoll_abi::counter::{Count, EVENTS};
 use atoll_abi::errno::Errno;
+use atoll_abi::grid::GridArea;
 use atoll_abi::layout::{
     ARCHIVE, BLOCK, CONTROL, DEVICE_STRUCTURE, DEVICES, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, INBOXES,
     LOOP_STACK, MAX_SPACES, Sizes, TRAP_STACK, is_user_range, table_blocks,
@@ -22,6 +24,7 @@ use atoll_abi::layout::{
 use atoll_abi::mailbox::Line;
 use atoll_abi::nucleus::{BITS_MAX, CHANGES_MAX, MapChange, NOT_YET, bit, change};
 use atoll_abi::platform::Access as Rights;
+use atoll_formats::counter::Program;
 use atoll_partition::{CORES_MAX, Cell as Owns, Extent, Restart};
 
 use crate::console::{self, Turn, write_stream};
@@ -33,7 +36,7 @@ use crate::iommu::{self, Domain};
 use crate::memory::{FRAME, Frames, Pool};
 use crate::paging::{Access, AddressSpace};
 use crate::space::{After, Bit, Change, Full, Space};
-use crate::{clock, load, mailbox, say};
+use crate::{clock, counter, load, mailbox, say};
 use zerocopy::FromBytes;
 
 /// Wait status of a cell that an exception ended: as of a program that was killed by SIGSEGV.
@@ -89,6 +92,8 @@ pub struct Parts {
     pub devices: ArrayVec<Device, DEVICES_MAX>,
     /// Cells that it exchanges lines with.
     pub peers: ArrayVec<Peer, PEERS_MAX>,
+    /// What its books count.
+    pub counter: Option<&'static str>,
     /// When it starts again.
     pub restart: Restart,
     /// How many times it has done that.
@@ -104,6 +109,8 @@ pub struct Cell {
     cores: ArrayVec<usize, CORES_MAX>,
     /// The cores' areas, by the direct map.
     areas: u64,
+    /// How its cores count what its books do.
+    pub counter: Option<Program>,
     /// What its devices on PCI reach, where there is an IOMMU. Changed under the lock.
     domain: Option<Domain>,
     ended: AtomicBool,
@@ -271,6 +278,18 @@ impl Cell {
         if let Some(domain) = &domain {
             parts.devices.iter().filter_map(Device::function).try_for_each(|f| domain.add(f))?;
         }
+        let counter = parts.counter.and_then(|name| {
+            let event = EVENTS.into_iter().find(|e| e.name == name);
+            let found = event.and_then(|event| Some((event, counter::find(name)?)));
+            if found.is_none() {
+                say!("cell {}: this machine has no counter for {name}", parts.name);
+            }
+            let (event, program) = found?;
+            // SAFETY: in the front of the control area, of atomics; the cell does not run yet.
+            let grid: &GridArea = unsafe { fresh(descriptor_at + offset_of!(Control, grid) as u64) };
+            grid.counts.store(Count { event, user_only: false }.word(), Ordering::Relaxed);
+            Some(program)
+        });
         let areas = DIRECT + areas_at;
         mailbox::begin(parts.number, owns.cores, areas);
         Ok(Cell {
@@ -278,6 +297,7 @@ impl Cell {
             entry,
             cores,
             areas,
+            counter,
             domain,
             ended: AtomicBool::new(false),
             left: AtomicUsize::new(0),

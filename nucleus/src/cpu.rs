@@ -33,7 +33,7 @@ use crate::console::{Console, Turn};
 use crate::entry::DIRECT;
 use crate::paging::AddressSpace;
 use crate::space::Space;
-use crate::{clock, cores, iommu};
+use crate::{clock, cores, counter, iommu};
 
 /// Exceptions of the processor.
 const EXCEPTIONS: usize = 32;
@@ -448,6 +448,10 @@ impl Core {
         self.set_space(cell.first_space());
         cores::enter(self.index, self.space());
         Apic::here().start_timer(clock::by_deadline());
+        if let Some(program) = &cell.counter {
+            counter::start(program);
+            area.counter_mask.store(program.mask, Ordering::Relaxed);
+        }
         // It may have ended before this core was of it: then the interrupt that says so found nobody. One that comes
         // from here on waits for ring 3.
         if cell.has_ended() {

@@ -16,6 +16,7 @@ mod cell;
 mod clock;
 mod console;
 mod cores;
+mod counter;
 mod cpu;
 mod devices;
 mod entry;

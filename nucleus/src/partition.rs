@@ -123,6 +123,7 @@ pub fn of_boot(
             console: request.devices.contains(&CONSOLE),
             devices: devices.iter().filter(|d| request.devices.contains(&d.name.as_str())).cloned().collect(),
             peers: peers.collect(),
+            counter: request.counter,
             restart: request.restart,
             restarts: 0,
         };

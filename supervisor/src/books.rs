@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use atoll_abi::core_local::CoreLocal;
+use atoll_abi::counter::Count;
 use atoll_abi::grid::{
     ACTIVITIES_MAX, Account, GridArea, Held, LEASE_SPARE, LeaseLine, Quota, RESOURCES, ROOT, Record,
     Resource, Sheet, kind,
@@ -46,6 +47,9 @@ pub struct Use {
     /// How often its scheduler chose them there.
     #[serde(default)]
     pub turns: u64,
+    /// How often what the cell counts ([`Snapshot::counts`]) has happened.
+    #[serde(default)]
+    pub counted: i64,
 }
 
 impl Use {
@@ -58,6 +62,7 @@ impl Use {
         self.device = self.device.saturating_add(other.device);
         self.waits = self.waits.saturating_add(other.waits);
         self.turns = self.turns.saturating_add(other.turns);
+        self.counted = self.counted.saturating_add(other.counted);
     }
 
     /// What has come since `before`.
@@ -70,6 +75,7 @@ impl Use {
             device: self.device.saturating_sub(before.device),
             waits: self.waits.saturating_sub(before.waits),
             turns: self.turns.saturating_sub(before.turns),
+            counted: self.counted.saturating_sub(before.counted),
         }
     }
 }
@@ -257,6 +263,9 @@ pub struct Snapshot {
     pub opened: u64,
     /// Activities, by their numbers.
     pub activities: Vec<Activity>,
+    /// What it counts beside time, by the name that `perf-list(1)` has for it, with `:u` behind it if the kernel is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<String>,
     /// Records that could not be read: they said nonsense, or changed all the time.
     pub unread: u32,
     /// What the host says, if that was asked for.
@@ -282,6 +291,7 @@ fn uses(sheet: &Sheet) -> Uses {
             device: e.device.load(Ordering::Relaxed),
             waits: e.waits.load(Ordering::Relaxed),
             turns: e.turns.load(Ordering::Relaxed),
+            counted: e.counted.load(Ordering::Relaxed),
         }
     }))
 }
@@ -463,6 +473,8 @@ pub(crate) struct Image {
     pub cores: u32,
     /// When the books were opened, by the same clock.
     pub opened: u64,
+    /// What is counted.
+    pub counts: Option<Count>,
     /// How long the cores did not sleep, as a nucleus has counted, ns; only differences mean something.
     pub awake: u64,
 }
@@ -486,7 +498,13 @@ pub(crate) fn read_image(image: &[u8]) -> Option<Image> {
     let (activities, unread, clock) = read_at(area, &locals, &memory, || head.clock);
     let opened = area.opened.load(Ordering::Relaxed).min(clock);
     let awake = (cores as u64).wrapping_mul(head.clock).wrapping_sub(head.slept);
-    Some(Image { activities, unread, clock, cores: cores as u32, opened, awake })
+    let counts = counts(area);
+    Some(Image { activities, unread, clock, cores: cores as u32, opened, counts, awake })
+}
+
+/// What a cell counts, as it says.
+pub(crate) fn counts(area: &GridArea) -> Option<Count> {
+    Count::of(area.counts.load(Ordering::Relaxed))
 }
 
 /// The activities of a cell, each with a row for each of its cores (whose words are `locals`); how many records could not be
@@ -744,7 +762,7 @@ mod tests {
         let text = serde_json::to_string(&found).unwrap();
         assert!(
             text.contains(
-                r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0,"device":0,"waits":0,"turns":0}}"#
+                r#""resources":{"socket":{"ns":600,"messages":6,"bytes":0,"queued":0,"device":0,"waits":0,"turns":0,"counted":0}}"#
             ),
             "{text}"
         );

@@ -237,6 +237,7 @@ pub const STARTING: &[Allowed] = allowed! {
     timer_create SYS_timer_create Only::Any, "a core's deadline";
     sched_setaffinity SYS_sched_setaffinity Only::Among(0, &[(0, "itself")]), "pin a core's thread";
     mremap SYS_mremap Only::Any, "move the host's clock code beside the runtime";
+    perf_event_open SYS_perf_event_open Only::Among(1, &[(0, "itself")]), "a core's counter (`--counter`)";
     getpid SYS_getpid Only::Any, "own ids";
     gettid SYS_gettid Only::Any, "own ids";
     prctl SYS_prctl Only::Among(0, &[

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use atoll_abi::control::{ABI_VERSION, BOOT_MAX, BootConfig, Control, GONE, MAGIC, SAID};
+use atoll_abi::counter::Count;
 use atoll_abi::grid::GridConfig;
 use atoll_abi::layout::{
     BLOCK, CONTROL, DIRECT_MAP, HOST_THREAD_SIZE, HOST_THREADS, MAX_CORES, PAGE, RUNTIME_BASE, Sizes,
@@ -55,6 +56,8 @@ pub struct CellConfig {
     pub streams: Streams,
     /// What it may do on the network.
     pub network: Policy,
+    /// What its books count beside time.
+    pub count: Option<Count>,
     /// Where rewriting plans are kept for the next time.
     pub plan_cache: Option<std::path::PathBuf>,
     /// Confine the cell. False only to debug Atoll itself.
@@ -253,6 +256,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     let may_ask = config.host_reserve.is_some() && config.memory.most > config.memory.now;
     c.growth.may_ask.store(may_ask.into(), Ordering::Relaxed);
     d.huge.store(huge as u32, Ordering::Relaxed);
+    c.grid.counts.store(config.count.map_or(0, Count::word), Ordering::Relaxed);
     d.zeroed.store(1, Ordering::Relaxed);
     let boot =
         postcard::to_stdvec(&config.boot).map_err(|e| Error::with("encoding the boot configuration", e))?;
@@ -340,6 +344,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         functions,
         mount: mount.as_ref().filter(|_| privileged),
         cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
+        counter: config.count.map_or([0; 8], Count::attributes),
         privileged,
         log,
     };
@@ -626,6 +631,7 @@ struct First<'a> {
     /// What keeps the file system of the cell's memory mounted.
     mount: Option<&'a OwnedFd>,
     cpus: Option<&'a [usize]>,
+    counter: [u64; 8],
     privileged: bool,
     /// Where it says what is wrong.
     log: RawFd,
@@ -731,6 +737,7 @@ impl First<'_> {
         start.filter_len = self.filter.len() as u32;
         start.vdso = self.vdso;
         start.vdso_functions = self.functions;
+        start.counter = self.counter;
         for (n, cpu) in start.cpu.iter_mut().enumerate() {
             *cpu = self.cpus.and_then(|c| c.get(n)).map_or(-1, |c| *c as i32);
         }

@@ -14,6 +14,7 @@ mod ahead;
 pub mod books;
 pub mod confine;
 pub mod cores;
+pub mod counter;
 pub mod extents;
 pub mod filter;
 pub mod growth;

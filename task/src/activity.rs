@@ -478,11 +478,13 @@ pub struct Amounts {
     pub waits: u64,
     /// How often the scheduler chose them there.
     pub turns: u64,
+    /// How often what is counted has happened.
+    pub counted: i64,
 }
 
 impl Amounts {
     fn of(entry: &Entry) -> Self {
-        let Entry { time, messages, bytes, queued, device, waits, turns } = entry;
+        let Entry { time, messages, bytes, queued, device, waits, turns, counted } = entry;
         Amounts {
             time: time.load(Ordering::Relaxed),
             messages: messages.load(Ordering::Relaxed),
@@ -491,6 +493,7 @@ impl Amounts {
             device: device.load(Ordering::Relaxed),
             waits: waits.load(Ordering::Relaxed),
             turns: turns.load(Ordering::Relaxed),
+            counted: counted.load(Ordering::Relaxed),
         }
     }
 
@@ -503,6 +506,7 @@ impl Amounts {
             device: self.device + other.device,
             waits: self.waits + other.waits,
             turns: self.turns + other.turns,
+            counted: self.counted + other.counted,
         }
     }
 }
@@ -600,6 +604,7 @@ fn add(to: &Entry, from: &Entry) {
     to.device.fetch_add(from.device.load(Ordering::Relaxed), Ordering::Relaxed);
     to.waits.fetch_add(from.waits.load(Ordering::Relaxed), Ordering::Relaxed);
     to.turns.fetch_add(from.turns.load(Ordering::Relaxed), Ordering::Relaxed);
+    to.counted.fetch_add(from.counted.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 unsafe fn free(sheets: *mut ()) {

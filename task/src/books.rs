@@ -164,6 +164,10 @@ pub(crate) struct Meter {
     /// How long each kind takes on average, ns. Long, until it is known better.
     means: [Cell<u32>; KINDS],
     ahead: Ahead,
+    /// Is anything counted beside time?
+    counts: Cell<bool>,
+    /// How often what is counted happens by a look at that.
+    count_cost: Cell<i64>,
     #[cfg(debug_assertions)]
     doing: Cell<Doing>,
 }
@@ -256,6 +260,8 @@ impl Meter {
             owed: Cell::new(0),
             means: [const { Cell::new(LONG) }; KINDS],
             ahead: Ahead::default(),
+            counts: Cell::new(false),
+            count_cost: Cell::new(0),
             #[cfg(debug_assertions)]
             doing: Cell::new(Doing::Starting),
         }
@@ -289,6 +295,17 @@ impl Meter {
         };
         let look = least(CLOCK_TRIES, &|| ());
         self.sheet.set(activity::sheet(ROOT, self.core));
+        self.counts.set(platform().counted().is_some());
+        if self.counts.get() {
+            // As it happens around a message: there are looks at the clock in between.
+            let mut costs: [i64; CLOCK_TRIES] = core::array::from_fn(|_| {
+                self.counter_was_looked_at(platform().now());
+                platform().now();
+                self.counted()
+            });
+            costs.sort_unstable();
+            self.count_cost.set(costs[CLOCK_TRIES / 2]);
+        }
         // What is taken from a record and put into the same one leaves nothing there.
         self.label.set(self.base.get());
         let timing = least(TIMING_TRIES, &|| {
@@ -344,6 +361,7 @@ impl Meter {
             self.charge_events(rest, false);
         } else {
             add(&self.entry(Resource::Thread).time, rest as i64);
+            self.count_for(Resource::Thread);
         }
         self.worked(rest);
         self.stolen.replace(0)
@@ -376,6 +394,7 @@ impl Meter {
         self.charged.set(self.charged.get() + part);
         self.settled.set(self.base.get());
         add(&self.entry(self.base.get()).time, part as i64);
+        self.count_for(self.base.get());
         self.worked_or_not(part, look_after);
         self.longest.set(NO_MESSAGE);
         self.is_for(who);
@@ -472,6 +491,43 @@ impl Meter {
         took - current().take_not_had(served, took)
     }
 
+    /// How often what is counted has happened since this was last asked.
+    #[inline]
+    fn counted(&self) -> i64 {
+        if self.counts.get() { platform().counted().map_or(0, |n| n.min(i64::MAX as u64) as i64) } else { 0 }
+    }
+
+    /// That was while the core was at this.
+    #[inline]
+    fn count_at(&self, entry: &Entry) {
+        if self.counts.get() {
+            add(&entry.counted, self.counted());
+        }
+    }
+
+    /// The same, for those for whom the core works.
+    #[inline]
+    fn count_for(&self, resource: Resource) {
+        if self.counts.get() {
+            self.count_at(self.entry(resource));
+        }
+    }
+
+    /// That was while a resource served what stands for so many of its kind: the others' is taken from what the core is at between them,
+    /// which has it by now.
+    #[inline]
+    fn count_sample(&self, resource: Resource, weight: u32) {
+        if self.counts.get() {
+            let cost = self.count_cost.get();
+            let (counted, base) = ((self.counted() - cost).max(0), &self.entry(self.base.get()).counted);
+            add(&self.entry(Resource::Overhead).counted, cost);
+            let others =
+                counted.saturating_mul(i64::from(weight) - 1).min(base.load(Ordering::Relaxed).max(0));
+            add(&self.entry(resource).counted, counted + others);
+            add(base, -others);
+        }
+    }
+
     /// Some of what the core has slept was work.
     fn slept_less(&self, ns: i64) {
         let word = &platform().control().cores[self.core].slept;
@@ -510,6 +566,10 @@ impl Meter {
         self.cost.set(0);
         self.elsewhere.set(0);
         self.began.set(platform().now());
+        if self.counts.get() {
+            self.count_for(self.base.get());
+            self.counter_was_looked_at(self.began.get());
+        }
     }
 
     /// It turns out which resource the message is for.
@@ -539,7 +599,20 @@ impl Meter {
 
     #[cold]
     fn cut_here(&self) {
-        self.cut(platform().now());
+        let now = platform().now();
+        self.cut(now);
+        if self.counts.get() {
+            self.counter_was_looked_at(now);
+        }
+    }
+
+    /// Since this time the core looked at its counter: that is the grid's.
+    fn counter_was_looked_at(&self, since: u64) {
+        let now = platform().now();
+        let took = now.saturating_sub(since) as i64;
+        add(&self.entry(Resource::Overhead).time, took);
+        add(&self.entry(self.base.get()).time, -took);
+        self.began.set(now);
     }
 
     /// Value: what has been charged since `to`, and not to what was within that, ns.
@@ -579,7 +652,7 @@ impl Meter {
 
     #[cold]
     fn end_timed(&self) {
-        self.cut(platform().now());
+        self.cut_here();
         self.weight.set(0);
         let mean = &self.means[usize::from(self.kind.get())];
         let now = i64::from(mean.get());
@@ -597,7 +670,9 @@ impl Meter {
         let took = now.saturating_sub(self.began.replace(now)).saturating_sub(cost);
         self.spent.set(self.spent.get() + took);
         let mut stands_for = took as i64 * i64::from(self.weight.get());
-        if took > HELD_UP && self.weight.get() > 1 {
+        let is_held_up = took > HELD_UP && self.weight.get() > 1;
+        self.count_sample(self.label.get(), if is_held_up { 1 } else { self.weight.get() });
+        if is_held_up {
             // The others it stands for were not, and what came in between is not the resource's.
             stands_for = i64::from(self.means[usize::from(self.kind.get())].get() * self.weight.get());
         } else if took > self.longest.get().1 && took > HELD_UP {
@@ -646,6 +721,9 @@ impl Meter {
         self.spent.set(message.spent);
         self.cost.set(message.cost);
         self.elsewhere.set(message.elsewhere);
+        if message.weight != 0 {
+            self.count_for(Resource::Overhead);
+        }
         self.began.set(now);
         #[cfg(debug_assertions)]
         self.doing.set(message.doing);
@@ -678,11 +756,14 @@ impl Meter {
         let others = (took as i64 * (weight - 1)).min(base.load(Ordering::Relaxed).max(0));
         add(&self.entry(Resource::Overhead).time, took as i64 + others);
         add(base, -others);
+        self.count_sample(Resource::Overhead, weight as u32);
     }
 
     /// It has taken `took` ns to see that there is no thread to be run.
     pub fn found_nothing(&self, took: u64, now: u64) {
-        add(&activity::sheet(ROOT, self.core).entries[Resource::Overhead as usize].time, took as i64);
+        let overhead = &activity::sheet(ROOT, self.core).entries[Resource::Overhead as usize];
+        add(&overhead.time, took as i64);
+        self.count_at(overhead);
         self.local.unsettled_for.store(ROOT << 8 | Resource::Idle as u32, Ordering::Relaxed);
         self.works(now);
         #[cfg(debug_assertions)]
@@ -694,6 +775,7 @@ impl Meter {
         let entry = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Memory as usize];
         add(&entry.time, took as i64);
         count(&entry.messages, 1);
+        self.count_at(entry);
         self.works(now);
         self.worked(took);
         count(&self.ahead.time, took);
@@ -715,6 +797,7 @@ impl Meter {
         let idle = &activity::sheet(ROOT, self.core).entries[Resource::Idle as usize];
         add(&idle.time, slept as i64);
         count(&idle.messages, 1);
+        self.count_at(idle);
     }
 
     /// Whom the core's event thread works for while it runs a message.
@@ -757,6 +840,7 @@ impl Meter {
         if known == 0 || served > took {
             add(&nobody.time, took as i64 - served as i64);
             count(&nobody.messages, 1);
+            self.count_at(nobody);
             self.owed.set(if later { self.owed.get() + others } else { 0 });
             return;
         }
@@ -764,11 +848,17 @@ impl Meter {
         add(&nobody.time, -(owed as i64));
         let mut left = others + owed;
         let mut events: u64 = self.causes[..known].iter().map(|c| u64::from(c.get().1)).sum();
+        let mut counted = self.counted();
         for ((cause, n), share) in self.causes[..known].iter().map(Cell::get).zip(&self.shares) {
             let entry = &cause.sheet(self.core).entries[Resource::Completion as usize];
             // What can't be divided is the last one's.
             let part = left * u64::from(n) / events;
             left -= part;
+            if counted != 0 {
+                let part = (i128::from(counted) * i128::from(n) / i128::from(events)) as i64;
+                counted -= part;
+                add(&entry.counted, part);
+            }
             events -= u64::from(n);
             add(&entry.time, part as i64);
             count(&entry.messages, u64::from(n));
@@ -795,6 +885,7 @@ impl Meter {
         if self.weight.get() != 0 {
             self.cut(now);
         }
+        self.count_for(Resource::Thread);
         self.known.set(0);
         self.base.set(Resource::Completion);
         Some(now)
@@ -932,6 +1023,7 @@ pub(crate) fn serve(activity: &Activity, resource: Resource, f: impl FnOnce()) {
     let me = current();
     let meter = &this_core().meter;
     let before = me.run_time_now();
+    meter.count_for(Resource::Completion);
     meter.telling.set(true);
     meter.serving.set(activity.number() + 1);
     f();
@@ -944,6 +1036,7 @@ pub(crate) fn serve(activity: &Activity, resource: Resource, f: impl FnOnce()) {
     let entry = &activity::sheet(activity.number(), meter.core).entries[resource as usize];
     add(&entry.time, took as i64);
     count(&entry.messages, 1);
+    meter.count_at(entry);
     if activity.number() != ROOT {
         served_for(activity.class(), resource, took);
     }

@@ -750,113 +750,113 @@ fn burn_everywhere(who: usize, burnt: &Arc<Burnt>, count: &Arc<(AtomicU64, WaitQ
 #[test]
 fn burns_come_back() {
     // With more cores, time passes faster than each of them looks at the clock.
-    some_seeds(
-        6,
-        &[1, 2],
-        |core| {
-            boot(core, || {
-                let root = task::Activity::root();
-                let mut who: Vec<task::Activity> = [b"gold", b"iron"]
-                    .into_iter()
-                    .map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap())
-                    .collect();
-                let unit = task::Activity::new(kind::UNIT, &who[0], 7, b"unit").unwrap();
-                who.push(unit);
-                task::sleep_until(platform().now() + 1_000_000);
-                let before = task::used();
-                let (burnt, count) =
-                    (Arc::new(Burnt::default()), Arc::new((AtomicU64::new(0), WaitQueue::new())));
-                for on in 0..task::cores() {
-                    for (n, activity) in who.iter().enumerate() {
-                        let (burnt, count) = (burnt.clone(), count.clone());
-                        let t = task::spawn(on, move || burn_everywhere(n, &burnt, &count)).unwrap();
-                        t.work_for(activity.clone());
-                        task::start(t);
-                    }
-                    let (burnt, count, gold) = (burnt.clone(), count.clone(), who[0].clone());
-                    let turns = [who[1].clone(), who[2].clone()];
-                    let t = task::spawn(on, move || {
-                        for _ in 0..20 {
-                            burnt.note(0, Resource::Thread, burn(30_000));
-                            let gold = task::work_for(turns[0].clone());
-                            burnt.note(1, Resource::Thread, burn(60_000));
-                            let iron = task::work_for(turns[1].clone());
-                            burnt.note(2, Resource::Thread, burn(90_000));
-                            task::yield_now();
-                            drop(task::work_for(iron));
-                            drop(task::work_for(gold));
-                        }
-                        done(&count);
-                    })
-                    .unwrap();
-                    t.work_for(gold);
-                    task::start(t);
+    some_seeds(6, &[1, 2], |core| burn_and_compare(core, false), Outcome::Ended(0));
+}
+
+/// So does what is counted beside time: the simulated counter counts nanoseconds. (With more cores, each look at it takes time of all.)
+#[test]
+fn what_is_counted_comes_back() {
+    let count = |core| {
+        let event = atoll_abi::counter::EVENTS[0];
+        let count = atoll_abi::counter::Count { event, user_only: false };
+        platform().control().grid.counts.store(count.word(), Ordering::Relaxed);
+        burn_and_compare(core, true)
+    };
+    some_seeds(6, &[1], count, Outcome::Ended(0));
+}
+
+/// Burns everywhere, and compares what is in the records, time or what is counted, with that.
+fn burn_and_compare(core: usize, counting: bool) -> ! {
+    boot(core, move || {
+        let root = task::Activity::root();
+        let mut who: Vec<task::Activity> = [b"gold", b"iron"]
+            .into_iter()
+            .map(|name| task::Activity::new(kind::NAMED, &root, 0, name).unwrap())
+            .collect();
+        let unit = task::Activity::new(kind::UNIT, &who[0], 7, b"unit").unwrap();
+        who.push(unit);
+        task::sleep_until(platform().now() + 1_000_000);
+        let before = task::used();
+        let (burnt, count) = (Arc::new(Burnt::default()), Arc::new((AtomicU64::new(0), WaitQueue::new())));
+        for on in 0..task::cores() {
+            for (n, activity) in who.iter().enumerate() {
+                let (burnt, count) = (burnt.clone(), count.clone());
+                let t = task::spawn(on, move || burn_everywhere(n, &burnt, &count)).unwrap();
+                t.work_for(activity.clone());
+                task::start(t);
+            }
+            let (burnt, count, gold) = (burnt.clone(), count.clone(), who[0].clone());
+            let turns = [who[1].clone(), who[2].clone()];
+            let t = task::spawn(on, move || {
+                for _ in 0..20 {
+                    burnt.note(0, Resource::Thread, burn(30_000));
+                    let gold = task::work_for(turns[0].clone());
+                    burnt.note(1, Resource::Thread, burn(60_000));
+                    let iron = task::work_for(turns[1].clone());
+                    burnt.note(2, Resource::Thread, burn(90_000));
+                    task::yield_now();
+                    drop(task::work_for(iron));
+                    drop(task::work_for(gold));
                 }
-                join(&count, 4 * task::cores() as u64);
-                // One core after the other is taken away for a while, in the middle of its work.
-                for on in 0..task::cores() {
-                    let (burnt, robbed) = (burnt.clone(), Arc::new((AtomicU64::new(0), WaitQueue::new())));
-                    let seen = robbed.clone();
-                    let t = task::spawn(on, move || {
-                        burnt.note(1, Resource::Thread, burn(500_000));
-                        atoll_platform_sim::steal(STOLEN);
-                        burnt.note(1, Resource::Thread, burn(500_000));
-                        done(&seen);
-                    });
-                    let t = t.unwrap();
-                    t.work_for(who[1].clone());
-                    task::start(t);
-                    join(&robbed, 1);
-                }
-                let after = task::used();
-                let of = |used: &[task::Used], activity: u32, resource: Resource| {
-                    used.iter()
-                        .find(|u| u.activity == activity)
-                        .map_or(0, |u| u.entries[resource as usize].time)
-                };
-                let came_back = |activity: u32, resource: Resource| {
-                    (of(&after, activity, resource) - of(&before, activity, resource)) as f64
-                };
-                let mut wrong = 0;
-                let mut compare = |name: &str, resource: Resource, got: f64, want: f64| {
-                    if (got - want).abs() > want * 0.01 {
-                        eprintln!("{name}, {}: {got} ns and not {want}", resource.name());
-                        wrong += 1;
-                    }
-                };
-                let mut all = 0.0;
-                for (n, activity) in who.iter().enumerate() {
-                    for resource in Resource::SERVING.into_iter().chain([
-                        Resource::Thread,
-                        Resource::Timer,
-                        Resource::Completion,
-                    ]) {
-                        let want = burnt.0[n][resource as usize].load(Ordering::Relaxed) as f64;
-                        all += want;
-                        compare(
-                            ["gold", "iron", "unit"][n],
-                            resource,
-                            came_back(activity.number(), resource),
-                            want,
-                        );
-                    }
-                }
-                compare(
-                    "cell",
-                    Resource::Stolen,
-                    came_back(ROOT, Resource::Stolen),
-                    (STOLEN * task::cores() as u64) as f64,
-                );
-                let unattributed = came_back(INFRASTRUCTURE, Resource::Completion);
-                if unattributed > all * 0.005 {
-                    eprintln!("{unattributed} ns are nobody's, of {all}");
-                    wrong += 1;
-                }
-                platform().end(wrong.min(70));
+                done(&count);
             })
-        },
-        Outcome::Ended(0),
-    );
+            .unwrap();
+            t.work_for(gold);
+            task::start(t);
+        }
+        join(&count, 4 * task::cores() as u64);
+        // One core after the other is taken away for a while, in the middle of its work.
+        for on in 0..task::cores() {
+            let (burnt, robbed) = (burnt.clone(), Arc::new((AtomicU64::new(0), WaitQueue::new())));
+            let seen = robbed.clone();
+            let t = task::spawn(on, move || {
+                burnt.note(1, Resource::Thread, burn(500_000));
+                atoll_platform_sim::steal(STOLEN);
+                burnt.note(1, Resource::Thread, burn(500_000));
+                done(&seen);
+            });
+            let t = t.unwrap();
+            t.work_for(who[1].clone());
+            task::start(t);
+            join(&robbed, 1);
+        }
+        let after = task::used();
+        let of = |used: &[task::Used], activity: u32, resource: Resource| {
+            used.iter().find(|u| u.activity == activity).map_or(0, |u| match counting {
+                false => u.entries[resource as usize].time,
+                true => u.entries[resource as usize].counted,
+            })
+        };
+        let came_back = |activity: u32, resource: Resource| {
+            (of(&after, activity, resource) - of(&before, activity, resource)) as f64
+        };
+        let mut wrong = 0;
+        let mut compare = |name: &str, resource: Resource, got: f64, want: f64| {
+            if (got - want).abs() > want * 0.01 {
+                eprintln!("{name}, {}: {got} ns and not {want}", resource.name());
+                wrong += 1;
+            }
+        };
+        let mut all = 0.0;
+        for (n, activity) in who.iter().enumerate() {
+            for resource in
+                Resource::SERVING.into_iter().chain([Resource::Thread, Resource::Timer, Resource::Completion])
+            {
+                let want = burnt.0[n][resource as usize].load(Ordering::Relaxed) as f64;
+                all += want;
+                compare(["gold", "iron", "unit"][n], resource, came_back(activity.number(), resource), want);
+            }
+        }
+        // What is counted is the core's, wherever it is.
+        let stolen = if counting { 0 } else { STOLEN * task::cores() as u64 };
+        compare("cell", Resource::Stolen, came_back(ROOT, Resource::Stolen), stolen as f64);
+        let unattributed = came_back(INFRASTRUCTURE, Resource::Completion);
+        if unattributed > all * 0.005 {
+            eprintln!("{unattributed} ns are nobody's, of {all}");
+            wrong += 1;
+        }
+        platform().end(wrong.min(70));
+    })
 }
 
 /// Threads of three classes on every core: each class gets its share, and who is alone gets all (OK-10, OK-16).

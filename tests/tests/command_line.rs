@@ -49,6 +49,11 @@ fn what_is_wrong_is_said() -> Done {
         (&["run", "--platform", "nucleus", "--cores", "65", "--", "true"], 125, "a cell can have 1 to 64"),
         (&["run", "--memory", "1.5G", "--", "true"], 125, "write for example 512M"),
         (&["run", "--name", "a b", "--", "true"], 125, "letters, digits"),
+        (
+            &["run", "--counter", "cache-mises", "--", "true"],
+            125,
+            "there is no such event; there are cache-misses,",
+        ),
         (&["run", "--env", "=x", "--", "true"], 125, "NAME=VALUE"),
         (&["run", "--user", "0:", "--", "true"], 125, "UID:GID"),
         (

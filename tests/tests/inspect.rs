@@ -19,6 +19,7 @@ fn main() {
         Trial::test("killed", killed),
         Trial::test("stopped", stopped),
         Trial::test("stat", stat),
+        Trial::test("counter", counter),
         Trial::test("grid", grid),
         Trial::test("cores", cores),
         Trial::test("faults", faults),
@@ -333,12 +334,82 @@ fn stat() -> Done {
     let table = user.ask(&["stat", &name, "--watch", "--count", "2", "--interval", "0.05"])?;
     check(table.matches(&format!("{name}: 1 core, ")).count() == 2, &table)?;
     let csv = user.ask(&["stat", &name, "--csv"])?;
-    check(csv.starts_with("time,activity,pid,resource,ns,messages,bytes,queued,device,waits,turns\n"), csv)?;
+    check(
+        csv.starts_with("time,activity,pid,resource,ns,messages,bytes,queued,device,waits,turns,counted\n"),
+        csv,
+    )?;
     // What was saved can be read again.
     let file = user.dir.path().join("series.json");
     std::fs::write(&file, &lines)?;
     let again = user.ask(&["stat", "--from", &file.display().to_string(), "--json"])?;
     check(again == lines, again)
+}
+
+/// OK-05: what a cell counts beside time is in the records of whose it was. The host's clock of a thread is counted, which any host
+/// has: it says what the books say by another clock.
+fn counter() -> Done {
+    let user = User::this()?;
+    let name = unique("counter");
+    let tried =
+        user.command().args(["run", "--cores", "1", "--counter", "task-clock", "--", "true"]).output()?;
+    if !tried.status.success() {
+        let said = String::from_utf8_lossy(&tried.stderr);
+        // As in a container, or where the administrator has said so.
+        check(said.contains("--counter task-clock: a cell may not count it: "), &said)?;
+        return Ok(());
+    }
+    // It goes through many spaces: what counts there ends with them.
+    let busy = "n=0; while [ $n -lt 20000 ]; do n=$((n+1)); done; /bin/true";
+    let program = ["/bin/sh", "-c", &format!("while :; do {busy}; done")];
+    let options = ["--cores", "1", "--memory", "64M", "--counter", "task-clock", "--name", &name];
+    let _cell = user.start_program(&options, &name, &program)?;
+    let args = ["stat", &name, "--json", "--count", "3", "--interval", "1"];
+    let series = user.ask(&args)?;
+    let all: Vec<Value> = series.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let sum = |s: &Value, field: &str, wanted: &dyn Fn(&str, &str) -> bool| -> i64 {
+        let of = |a: &Value| -> i64 {
+            let resources = a["resources"].as_object().into_iter().flatten();
+            let wanted = resources.filter(|(name, _)| wanted(a["kind"].as_str().unwrap_or(""), name));
+            wanted.map(|(_, u)| u[field].as_i64().unwrap_or(0)).sum()
+        };
+        s["activities"].as_array().into_iter().flatten().map(of).sum()
+    };
+    let (before, after) = (&all[0], &all[2]);
+    check(after["counts"].as_str().is_some_and(|s| s.starts_with("task-clock")), &after["counts"])?;
+    let since = |field: &str, wanted: &dyn Fn(&str, &str) -> bool| {
+        sum(after, field, wanted) - sum(before, field, wanted)
+    };
+    let works = |_: &str, resource: &str| !matches!(resource, "idle" | "stolen");
+    let (counted, worked) = (since("counted", &works), since("ns", &works));
+    // Who is between two records just then has some of it.
+    check(
+        worked > 0 && (counted - worked).abs() < worked / 10 + 20_000_000,
+        format!("{counted} were counted in {worked} ns"),
+    )?;
+    let of_programs = |kind: &str, resource: &str| kind != "substitute" && resource == "thread";
+    let (counted, worked) = (since("counted", &of_programs), since("ns", &of_programs));
+    check(counted > worked / 2, format!("programs: {counted} in {worked} ns"))?;
+    let table = user.ask(&["stat", &name])?;
+    check(
+        table
+            .lines()
+            .nth(1)
+            .is_some_and(|head| head.trim_end().ends_with(after["counts"].as_str().unwrap_or("?"))),
+        &table,
+    )?;
+    // The series is drawn; one of a cell that counts nothing is not.
+    let (file, figure) = (user.dir.path().join("counted.json"), user.dir.path().join("counted.svg"));
+    let (path, drawn) = (file.display().to_string(), figure.display().to_string());
+    let draw = ["stat", "--from", &path, "--plot", &drawn, "--measure", "counted"];
+    std::fs::write(&file, &series)?;
+    user.ask(&draw)?;
+    check(std::fs::read_to_string(&figure)?.contains("task-clock"), "no figure of what is counted")?;
+    let other = unique("counts-nothing");
+    let _other = user.start(&["--name", &other], &other)?;
+    std::fs::write(&file, user.ask(&["stat", &other, "--json", "--count", "2", "--interval", "0.1"])?)?;
+    let refused = user.command().args(draw).output()?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    check(!refused.status.success() && said.contains("it counts nothing"), said)
 }
 
 /// OK-05, OK-06, OK-08: on a live cell that is busy, known work for each activity comes back in the right record of the right resource. The

@@ -139,6 +139,11 @@ impl Interval<'_> {
     }
 }
 
+/// How often what is counted has happened at all resources.
+pub fn all_counted(uses: &Uses) -> i64 {
+    uses.used().fold(0, |sum: i64, (_, u)| sum.saturating_add(u.counted))
+}
+
 /// The time of all resources, ns.
 pub fn all_time(uses: &Uses) -> i64 {
     uses.used().fold(0, |sum: i64, (_, u)| sum.saturating_add(u.ns))

@@ -85,6 +85,8 @@ enum Measure {
     Queued,
     /// Time that the host or the devices had requests
     Device,
+    /// What `atoll run --counter` has counted
+    Counted,
 }
 
 impl Measure {
@@ -95,6 +97,7 @@ impl Measure {
             Measure::Messages => u.messages as f64,
             Measure::Queued => u.queued as f64,
             Measure::Device => u.device as f64,
+            Measure::Counted => u.counted as f64,
         }
     }
 }
@@ -342,6 +345,7 @@ mod tests {
             clock: 5_000_000_000 + seconds * 1_000_000_000,
             opened: 5_000_000_000,
             activities,
+            counts: None,
             unread: 0,
             host: None,
         }
@@ -410,6 +414,14 @@ mod tests {
         let last =
             "idle 25.00 %, overhead 0.50 %, stolen 0.00 %, unattributed 1.00 %; 55.25 % is in the books";
         assert_eq!(text.lines().last(), Some(last));
+        let mut counting = after.clone();
+        counting.counts = Some("cache-misses:u".into());
+        counting.activities[3].resources.0[Resource::Socket as usize].counted = 7;
+        let counting = table::table(Some(&before), &counting, Cores::All);
+        let lines: Vec<Vec<&str>> = counting.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert_eq!(lines[1].last(), Some(&"cache-misses:u"));
+        assert_eq!(lines[5].last(), Some(&"7"), "{counting}");
+        assert_eq!((lines[4].last(), lines[6].last()), (Some(&"0"), Some(&"7")), "{counting}");
         let one = table::table(None, &after, Cores::One(1));
         assert!(one.starts_with("web: core 1, 3.0 s since it began; % of the core's time\n"), "{one}");
         let none = table::table(None, &snapshot(1, 1, Vec::new()), Cores::All);
@@ -421,11 +433,14 @@ mod tests {
         let (_, after) = two();
         let text = table::csv(&after, false);
         assert_eq!(text.lines().count(), 7, "{text}");
-        assert!(text.contains("1003.000000,\"a, \"\"b\"\"\",50,files,50000000,1,50000,0,0,0,0\n"), "{text}");
         assert!(
-            table::csv(&after, true).contains("1003.000000,nginx,40,1,socket,200000000,1,200000,0,0,0,0\n")
+            text.contains("1003.000000,\"a, \"\"b\"\"\",50,files,50000000,1,50000,0,0,0,0,0\n"),
+            "{text}"
         );
-        assert_eq!(table::csv_head(true).matches(',').count(), 11);
+        assert!(
+            table::csv(&after, true).contains("1003.000000,nginx,40,1,socket,200000000,1,200000,0,0,0,0,0\n")
+        );
+        assert_eq!(table::csv_head(true).matches(',').count(), 12);
     }
 
     /// A saved series is read as it was written, and drawn; what isn't one is refused.
@@ -480,6 +495,7 @@ mod tests {
             device: i64::MIN,
             waits: 1,
             turns: 1,
+            counted: i64::MIN,
         };
         after.cores = 0;
         let _ = table::table(Some(&before), &after, Cores::All);

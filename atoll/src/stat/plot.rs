@@ -62,6 +62,12 @@ pub fn draw(series: &[Snapshot], measure: Measure) -> Result<String> {
     let edges: Vec<f64> = series.iter().map(|s| s.clock.saturating_sub(first.clock) as f64 / 1e9).collect();
     let layers = Layers::of(&intervals, measure);
     let panels = layers.panels(&intervals, measure);
+    if measure == Measure::Counted && last.counts.is_none() {
+        return Err(Error::new(format!(
+            "{}: it counts nothing; `atoll run --counter cache-misses` starts a cell that does",
+            last.cell
+        )));
+    }
     if panels.is_empty() {
         return Err(Error::new(format!(
             "{}: nothing was used in this time, or its runtime keeps no books",
@@ -217,6 +223,7 @@ fn figure(
 ) -> Drawn {
     let root = SVGBackend::with_string(text, size).into_drawing_area();
     root.fill(&WHITE)?;
+    let counted = format!("{} a second", last.counts.as_deref().unwrap_or("counted"));
     let unit = match measure {
         Measure::Time if last.cores == 1 => "% of the core's time",
         Measure::Time => "% of the cores' time",
@@ -224,6 +231,7 @@ fn figure(
         Measure::Messages => "messages a second",
         Measure::Queued => "messages in queues",
         Measure::Device => "requests at the host or the devices",
+        Measure::Counted => &counted,
     };
     let cores = if last.cores == 1 { "1 core".into() } else { format!("{} cores", last.cores) };
     let title = format!("{}, {cores}: {unit}", last.cell);

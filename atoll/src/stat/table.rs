@@ -6,7 +6,7 @@ use atoll_abi::grid::Resource;
 use atoll_abi::layout::PAGE;
 use atoll_supervisor::books::{Activity, Kind, Snapshot, Use, Uses};
 
-use super::interval::{Cores, all_time, between};
+use super::interval::{Cores, all_counted, all_time, between};
 use crate::list::{columns, size};
 
 /// Percent of the cores' time, or nothing where nothing was used.
@@ -39,6 +39,7 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
         head.into_iter()
             .chain(shown.iter().map(|r| r.name()))
             .chain(["all", "tree"])
+            .chain(after.counts.as_deref())
             .map(String::from)
             .collect(),
     );
@@ -46,6 +47,7 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
         let each = shown.iter().map(|r| percent(interval.percent(uses.of(*r).ns), uses.of(*r)));
         each.chain([format!("{:.2}", interval.percent(all_time(uses)))]).collect()
     };
+    let counted = |uses: &Uses| after.counts.as_ref().map(|_| all_counted(uses).to_string());
     for (n, row) in interval.rows.iter().enumerate() {
         let a = row.activity;
         let has_id = matches!(a.kind, Kind::Process | Kind::Thread);
@@ -58,11 +60,13 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
         let mut cells = vec![name, a.kind.name().into(), pid, a.weight.to_string(), memory];
         cells.extend(figures(&row.uses));
         cells.push(format!("{:.2}", interval.percent(all_time(&interval.tree(n)))));
+        cells.extend(counted(&row.uses));
         rows.push(cells);
     }
     let mut total: Vec<String> = ["total", "", "", "", ""].map(String::from).into();
     total.extend(figures(&interval.total));
     total.push(String::new());
+    total.extend(counted(&interval.total));
     rows.push(total);
     // Words to the left, numbers to the right.
     text += &columns(&rows, |n| n < 2);
@@ -129,7 +133,7 @@ fn whose(after: &Snapshot, cores: Cores) -> &'static str {
 /// The first line of CSV.
 pub fn csv_head(cores: bool) -> String {
     let core = if cores { "core," } else { "" };
-    format!("time,activity,pid,{core}resource,ns,messages,bytes,queued,device,waits,turns\n")
+    format!("time,activity,pid,{core}resource,ns,messages,bytes,queued,device,waits,turns,counted\n")
 }
 
 /// A field that may have anything in it (RFC 4180).
@@ -148,11 +152,11 @@ pub fn csv(snapshot: &Snapshot, cores: bool) -> String {
     for a in &snapshot.activities {
         let mut lines = |core: &str, uses: &Uses| {
             for (resource, u) in uses.used() {
-                let Use { ns, messages, bytes, queued, device, waits, turns } = u;
+                let Use { ns, messages, bytes, queued, device, waits, turns, counted } = u;
                 let (name, resource) = (field(&a.name), resource.name());
                 let _ = writeln!(
                     text,
-                    "{seconds:.6},{name},{},{core}{resource},{ns},{messages},{bytes},{queued},{device},{waits},{turns}",
+                    "{seconds:.6},{name},{},{core}{resource},{ns},{messages},{bytes},{queued},{device},{waits},{turns},{counted}",
                     a.pid
                 );
             }

@@ -8,6 +8,7 @@
 
 pub mod affinity;
 pub mod clock;
+pub mod counter;
 pub mod multiboot;
 
 /// A little-endian number of four or eight bytes.

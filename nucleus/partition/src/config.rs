@@ -18,6 +18,7 @@
 //! `max-cores 4` gives a cell more cores than it uses at first: it uses them when it is told to (`atoll resize`).
 //! `grid FILE` says how a cell divides itself among activities, by a file beside this one (docs/grid.md).
 //! `memory-policy FILE` says how memory is brought in for which programs, likewise (docs/memory.md).
+//! `counter cache-misses` has its books count that beside time, where the machine can (docs/grid.md).
 //! `restart on-failure` (or `always`, or at most three times `on-failure:3`) has a cell start again that has ended;
 //! `peer NAME` lets it send lines to another cell.
 //!
@@ -59,6 +60,8 @@ pub struct Request<'a> {
     pub grid: Option<&'a str>,
     /// The file that says how memory is brought in for its programs. For `atoll` only, too.
     pub memory_policy: Option<&'a str>,
+    /// What its books count beside time, by the name that `perf-list(1)` has for it.
+    pub counter: Option<&'a str>,
     /// Its devices.
     pub devices: ArrayVec<&'a str, DEVICES_MAX>,
     /// When it is to start again.
@@ -170,7 +173,7 @@ fn is_file_name(word: &str) -> bool {
 struct Open<'a> {
     line: usize,
     request: Request<'a>,
-    said: ArrayVec<&'a str, 11>,
+    said: ArrayVec<&'a str, 12>,
 }
 
 impl<'a> Open<'a> {
@@ -231,6 +234,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                 image: None,
                 grid: None,
                 memory_policy: None,
+                counter: None,
                 devices: ArrayVec::new(),
                 restart: Restart::default(),
                 peers: ArrayVec::new(),
@@ -270,6 +274,10 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
                     value,
                 ));
             }
+            "counter" if !is_name(value) => {
+                return Err(wrong("what is counted is letters, digits, - and _", value));
+            }
+            "counter" => request.counter = Some(value),
             "grid" => request.grid = Some(value),
             "memory-policy" => request.memory_policy = Some(value),
             "runtime" => request.runtime = Some(value),
@@ -295,7 +303,7 @@ pub fn parse(text: &str) -> Result<Config<'_>, ConfigError<'_>> {
             }
             _ => {
                 return Err(wrong(
-                    "this is none of cell, cores, max-cores, memory, runtime, boot, image, grid, memory-policy, device, peer, restart, run",
+                    "this is none of cell, cores, max-cores, memory, runtime, boot, image, grid, memory-policy, counter, device, peer, restart, run",
                     key,
                 ));
             }
@@ -343,10 +351,10 @@ mod tests {
 
     #[test]
     fn reads_what_it_documents() {
-        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n grid a.b-1.toml\n memory-policy m.toml\n device net0\n device disk1\n \
+        let text = "# two\ncell web # the first\n  cores 2\n\tmemory 512M\n runtime rt\n boot b\n image redis\n grid a.b-1.toml\n memory-policy m.toml\n counter cache-misses\n device net0\n device disk1\n \
                     run redis-server --port 6379 # not a comment \n\ncell batch\ncores 4\nmax-cores 6\nmemory 3M1\n";
         let error = parse(text).unwrap_err();
-        assert_eq!((error.line, error.word), (17, "3M1"));
+        assert_eq!((error.line, error.word), (18, "3M1"));
         let text = text.replace("3M1", "33M\nrun x");
         let config = parse(&text).unwrap();
         assert_eq!(config.len(), 2);
@@ -355,6 +363,7 @@ mod tests {
         assert_eq!((config[0].image, config[0].devices.as_slice()), (Some("redis"), &["net0", "disk1"][..]));
         assert_eq!((config[0].grid, config[1].grid), (Some("a.b-1.toml"), None));
         assert_eq!((config[0].memory_policy, config[1].memory_policy), (Some("m.toml"), None));
+        assert_eq!((config[0].counter, config[1].counter), (Some("cache-misses"), None));
         assert_eq!((config[0].runtime, config[0].boot), (Some("rt"), Some("b")));
         assert_eq!(config[0].run, "redis-server --port 6379 # not a comment");
         // Whole blocks.
@@ -382,6 +391,7 @@ mod tests {
             ("cell a\nspeed 3", 2, "none of cell"),
             ("cell a\ngrid ../a.toml", 2, "the name of a file beside this one"),
             ("cell a\nmemory-policy a/b", 2, "the name of a file beside this one"),
+            ("cell a\ncounter a/b", 2, "what is counted is letters"),
             ("cell a\ngrid .toml", 2, "the name of a file beside this one"),
             ("cell a\nrestart often", 2, "restart is no, on-failure"),
             ("cell a\nrestart always:x", 2, "restart is no, on-failure"),

@@ -284,6 +284,7 @@ mod tests {
             image: None,
             grid: None,
             memory_policy: None,
+            counter: None,
             devices: ArrayVec::new(),
             peers: ArrayVec::new(),
             restart: Default::default(),

@@ -59,6 +59,10 @@ impl Platform for Host {
         Some(calls::clock(calls::CLOCK_THREAD_CPUTIME_ID))
     }
 
+    fn counted(&self) -> Option<u64> {
+        start::counted(upcall::host_thread())
+    }
+
     fn arm(&self, deadline: u64) {
         cores::arm(Some(deadline))
     }

@@ -17,6 +17,7 @@ use crate::upcall::{self, HostThread, SIGNAL};
 use crate::{calls, control, cores, result};
 use atoll_abi::control::{ABI_VERSION, MAGIC, SAID, space_state as state};
 use atoll_abi::core_local::CoreLocal;
+use atoll_abi::counter::CLOSE_ON_EXEC;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{
     HOST_THREAD_SIZE, HOST_THREADS, LOOP_STACK, MAX_CORES, MAX_SPACES, RUNTIME_BASE, RUNTIME_END, USER_MAX,
@@ -189,6 +190,7 @@ impl Pids {
             }
             let Some(n) = self.0.iter().position(|p| i64::from(*p) == pid) else { continue };
             self.0[n] = 0;
+            close_counters(n);
             let state = &control().space_states[n];
             // Who asks for a process is told that there is none; the cell goes on without it.
             if state.load(Ordering::Acquire) == state::CREATING && status == NO_THREAD << 8 {
@@ -371,6 +373,10 @@ fn prepare_thread(core: usize) {
         (&raw mut (*h).yields).write(AtomicU32::new(0));
         (&raw mut (*h).stepping).write(AtomicU32::new(0));
         (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
+        (&raw mut (*h).counter).write(open_counter(core));
+        (&raw mut (*h).counted).write(AtomicU64::new(0));
+        slot.counter[core].store((*h).counter.max(0), Ordering::Relaxed);
+        counted(&*h);
     }
     upcall::alternate_stack(base);
     cores::pin(start().cpu[core]);
@@ -393,6 +399,54 @@ fn prepare_thread(core: usize) {
     ready().fetch_add(1, Ordering::AcqRel);
     // Threads that are ready wait there, too: one would not always be the first, which counts them.
     futex_wake(ready(), u32::MAX >> 1);
+}
+
+/// This thread's counter of what the cell counts. Value: its descriptor; below 0: there is none.
+fn open_counter(core: usize) -> i32 {
+    let counter = &start().counter;
+    if counter[0] == 0 {
+        return -1;
+    }
+    // SAFETY: valid attributes, of the size that they say.
+    let fd = unsafe { call!(sys::PERF_EVENT_OPEN, counter.as_ptr(), 0, -1i32, -1i32, CLOSE_ON_EXEC) };
+    // Who started the cell has tried it.
+    if fd < 0 && core == 0 && SPACE.load() == 0 {
+        calls::log(
+            "the host lets the cell count nothing (--counter): does its seccomp filter allow perf_event_open?",
+        );
+    }
+    fd.max(-1) as i32
+}
+
+/// See [`Platform::counted`](atoll_abi::Platform::counted).
+#[inline]
+pub(crate) fn counted(h: &HostThread) -> Option<u64> {
+    if h.counter < 0 {
+        return None;
+    }
+    let mut now = 0u64;
+    let vec = [&raw mut now as u64, size_of::<u64>() as u64];
+    // SAFETY: one buffer of this function's.
+    let n = unsafe { call!(sys::PREADV2, h.counter, vec.as_ptr(), 1, -1i64, -1i64, 0) };
+    if n != size_of::<u64>() as i64 {
+        return None;
+    }
+    Some(now.saturating_sub(h.counted.swap(now, Ordering::Relaxed)))
+}
+
+/// The threads of a space that counted are gone; their descriptors, in the table that all processes of the cell share, are not.
+fn close_counters(space: usize) {
+    if start().counter[0] == 0 {
+        return;
+    }
+    for counter in &control().spaces[space].counter[..start().cores as usize] {
+        // Whatever a cell writes here is a descriptor of its own, which it could close as well.
+        let fd = counter.swap(0, Ordering::Relaxed);
+        if fd > 0 {
+            // SAFETY: no memory is involved.
+            unsafe { call!(sys::CLOSE, fd) };
+        }
+    }
 }
 
 /// A timer that signals this thread.

@@ -61,6 +61,10 @@ pub struct HostThread {
     /// How often it is to sleep without having yielded first (the lower half), and how often it did so in vain, one after the other (the
     /// upper one).
     pub yields: core::sync::atomic::AtomicU32,
+    /// Descriptor of its counter, or below 0.
+    pub counter: i32,
+    /// What that said last.
+    pub counted: core::sync::atomic::AtomicU64,
     /// Not 0: it goes to its program by single steps, the last of them in the runtime.
     pub stepping: core::sync::atomic::AtomicU32,
     /// Set once the thread is ready for batons.

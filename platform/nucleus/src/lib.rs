@@ -61,6 +61,19 @@ impl Platform for Nucleus {
         self.now() + control().descriptor.clock.realtime.load(Ordering::Relaxed)
     }
 
+    fn counted(&self) -> Option<u64> {
+        let area = &control().cores[core_local().id()];
+        let mask = area.counter_mask.load(Ordering::Relaxed);
+        if mask == 0 {
+            return None;
+        }
+        let now = calls::event_counter();
+        // Only this core writes there.
+        let before = area.counted.load(Ordering::Relaxed);
+        area.counted.store(now, Ordering::Relaxed);
+        Some(now.wrapping_sub(before) & mask)
+    }
+
     fn slept(&self) -> Option<u64> {
         Some(control().cores[core_local().id()].slept.load(Ordering::Relaxed))
     }

@@ -50,6 +50,8 @@ struct State {
     notified: Vec<bool>,
     /// Time that each core has slept, or was elsewhere.
     away: Vec<u64>,
+    /// What each core had had when it was last asked what it has counted.
+    counted: Vec<u64>,
     answers: Vec<VecDeque<(u64, Answer)>>,
 }
 
@@ -197,6 +199,7 @@ fn simulate(config: Config, memory: u64, boot: fn(usize) -> !) -> ! {
             asleep: vec![None; config.cores],
             notified: vec![false; config.cores],
             away: vec![0; config.cores],
+            counted: vec![0; config.cores],
             answers: (0..config.cores).map(|_| VecDeque::new()).collect(),
         }),
         contexts: Contexts::new(config.cores),
@@ -346,6 +349,17 @@ impl Platform for Sim {
         let me = self.me();
         let state = self.step();
         Some(state.now - state.away[me])
+    }
+
+    /// It counts nanoseconds.
+    fn counted(&self) -> Option<u64> {
+        if self.control.grid.counts.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let me = self.me();
+        let mut state = self.step();
+        let now = state.now - state.away[me];
+        Some(now - std::mem::replace(&mut state.counted[me], now))
     }
 
     fn realtime(&self) -> u64 {
