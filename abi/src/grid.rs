@@ -609,7 +609,7 @@ mod tests {
         for (n, quota) in Quota::ALL.into_iter().enumerate() {
             assert_eq!(quota as usize, n);
         }
-        assert_eq!(size_of::<Sheet>(), 896);
+        assert_eq!(size_of::<Sheet>(), 1024);
         assert_eq!(size_of::<Record>(), 128);
     }
 }

@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(text.lines().last(), Some(last));
         let mut counting = after.clone();
         counting.counts = Some("cache-misses:u".into());
-        counting.activities[3].resources.0[Resource::Socket as usize].counted = 7;
+        counting.activities[2].resources.0[Resource::Socket as usize].counted = 7;
         let counting = table::table(Some(&before), &counting, Cores::All);
         let lines: Vec<Vec<&str>> = counting.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(lines[1].last(), Some(&"cache-misses:u"));
