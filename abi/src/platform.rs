@@ -516,6 +516,11 @@ impl ReadBuf<'static> {
 }
 
 impl ReadBuf<'_> {
+    /// What could be filled, too.
+    pub fn of(buf: HostBuf<'_>) -> ReadBuf<'_> {
+        ReadBuf(buf)
+    }
+
     /// Program memory, as [`HostBuf::user`].
     pub fn user(addr: u64, len: u64) -> Result<ReadBuf<'static>> {
         HostBuf::user(addr, len).map(ReadBuf)
@@ -554,6 +559,9 @@ impl ReadBuf<'_> {
 pub trait HostCalls: Sync {
     /// `preadv2(RWF_NOWAIT)`: EAGAIN if it would have to wait for a device.
     fn read_at(&self, fd: i32, bufs: &[HostBuf], offset: u64) -> Result<usize>;
+    /// `pwritev2(2)` at the descriptor's own position, with RWF_NOWAIT unless it `may_wait`: EAGAIN if it would have to, EOPNOTSUPP if the
+    /// host can't tell. ENOSYS where there are no such descriptors.
+    fn write(&self, fd: i32, bufs: &[ReadBuf], may_wait: bool) -> Result<usize>;
     /// Receives from a socket. `addr`: where the peer's address goes. Value: bytes, address length, `msg_flags`.
     fn receive(
         &self,

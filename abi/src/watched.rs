@@ -164,6 +164,7 @@ impl HostCalls for WatchedHost {
 
     told! { host_below();
         fn read_at(fd: i32, bufs: &[HostBuf], offset: u64) -> Result<usize>;
+        fn write(fd: i32, bufs: &[ReadBuf], may_wait: bool) -> Result<usize>;
         fn receive(fd: i32, bufs: &[HostBuf], addr: Option<&mut [u8]>, control: Option<&mut [u8]>, flags: u32) -> Result<Received>;
         fn send(fd: i32, bufs: &[ReadBuf], addr: Option<&[u8]>, control: &[u8], flags: u32) -> Result<usize>;
         fn accept(fd: i32, addr: &mut [u8]) -> Result<(i32, usize)>;
@@ -227,7 +228,7 @@ mod tests {
         ];
         let both = [
             ("pub trait Platform: Sync {", "impl Platform for Watched {", 40),
-            ("pub trait HostCalls", "impl HostCalls for WatchedHost {", 15),
+            ("pub trait HostCalls", "impl HostCalls for WatchedHost {", 16),
         ];
         for ((contract, here, least), unwatched) in both.into_iter().zip(UNWATCHED) {
             // What lies deeper is inside of a body.

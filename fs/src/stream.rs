@@ -4,12 +4,14 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::control::StreamKind;
 use atoll_abi::grid::Resource;
+use atoll_abi::platform::ReadBuf;
 use atoll_abi::service::{Extent, HostAttr, Op, Request};
 use atoll_abi::{Errno, Result, platform};
+use atoll_mem::heap::host_buf;
 use atoll_mem::io::{Sink, Source, extent_mut};
 use atoll_mem::user;
 use atoll_mem::vm::{Mappable, Object};
@@ -45,6 +47,26 @@ pub fn set_job_control(control: JobControl) {
 
 /// Bytes of one request.
 const PIECE: u64 = 64 << 10;
+/// After so many writes a stream is worth a descriptor, by which the cell writes itself.
+const DIRECT_AFTER: u32 = 4;
+/// If one of those takes as long as this, ns, the stream's writes are requests again: for as long as [`HOLD_OFF`] first, and each time
+/// twice as long, up to that many times.
+const HELD_UP: u64 = 1_000_000;
+const HOLD_OFF: u64 = 1_000_000_000;
+const HOLD_OFFS: u32 = 6;
+
+/// How a stream is written to without asking anybody.
+struct Direct {
+    /// How often it was written to, until there is a descriptor.
+    writes: AtomicU32,
+    /// The descriptor. None: there is to be none.
+    fd: SetOnce<Option<i32>>,
+    /// The host can't tell whether a write to it waits, as of files on many of its file systems.
+    may_wait: AtomicBool,
+    /// Until when no more of these is tried, by the platform's clock, and how often that was so.
+    not_before: AtomicU64,
+    held_up: AtomicU32,
+}
 
 /// What a program has not read stays where it is: no more is asked for than
 /// it wants, and for its readiness a stream is only asked.
@@ -65,6 +87,7 @@ pub struct Stream {
     kind: StreamKind,
     reading: Mutex<Reading>,
     writing: Mutex<()>,
+    direct: Direct,
     queue: WaitQueue,
     /// The server's handle, of a file or a device that was asked about.
     handle: SetOnce<u64>,
@@ -84,6 +107,13 @@ impl Stream {
             kind,
             reading: Mutex::new(Reading { call: None, ready: None, readable: 0, end: false, error: None }),
             writing: Mutex::new(()),
+            direct: Direct {
+                writes: AtomicU32::new(0),
+                fd: SetOnce::new(),
+                may_wait: AtomicBool::new(false),
+                not_before: AtomicU64::new(0),
+                held_up: AtomicU32::new(0),
+            },
             queue: WaitQueue::new(),
             handle: SetOnce::new(),
             descriptor: SetOnce::new(),
@@ -174,6 +204,60 @@ impl Stream {
             let _ = call(request);
         };
         JOB_CONTROL.get().map_or(Errno::EIO, |jobs| (jobs.in_background)(linux::SIGTTIN, &tell))
+    }
+
+    /// The descriptor to write to, if it is worth one. Who asks holds `writing`.
+    fn descriptor(&self) -> Option<i32> {
+        if let Some(fd) = self.direct.fd.get() {
+            return *fd;
+        }
+        let writes = self.direct.writes.load(Ordering::Relaxed);
+        self.direct.writes.store(writes + 1, Ordering::Relaxed);
+        if writes < DIRECT_AFTER {
+            return None;
+        }
+        let ask = || {
+            // The kernel decides whether a job may write to its terminal, and asks who does.
+            platform().host().filter(|_| !self.is_terminal())?;
+            let mut request = Request::new(Op::StreamHandle);
+            request.arg = [self.number, 1, 0, 0];
+            descriptor_of(request, false).ok().map(|(_, fd)| fd)
+        };
+        let _ = self.direct.fd.set(ask());
+        self.direct.fd.get().copied().flatten()
+    }
+
+    /// Writes by the host's descriptor what needs no waiting: that costs a tenth of a request. Value: how much; the rest, and what is wrong
+    /// with it, is for a request.
+    fn write_now(&self, from: &Scratch, len: u64) -> u64 {
+        let (Some(fd), Some(host)) = (self.descriptor(), platform().host()) else { return 0 };
+        let direct = &self.direct;
+        let write = |may_wait| {
+            let bytes = ReadBuf::of(host_buf(from.offset(), len));
+            books::within(Resource::DeviceWrite, || host.write(fd, &[bytes], may_wait))
+        };
+        if !direct.may_wait.load(Ordering::Relaxed) {
+            match write(false) {
+                Err(Errno::EOPNOTSUPP) if self.kind == StreamKind::File => {
+                    direct.may_wait.store(true, Ordering::Relaxed);
+                }
+                written => return written.unwrap_or(0) as u64,
+            }
+        }
+        // It hardly ever does, for the host only copies; but where it has more to write than its disk takes, whoever writes waits, and
+        // the core would.
+        let begun = platform().now();
+        if begun < direct.not_before.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let written = write(true);
+        let now = platform().now();
+        if now.saturating_sub(begun) >= HELD_UP {
+            let times = direct.held_up.load(Ordering::Relaxed);
+            direct.held_up.store((times + 1).min(HOLD_OFFS), Ordering::Relaxed);
+            direct.not_before.store(now + (HOLD_OFF << times), Ordering::Relaxed);
+        }
+        written.unwrap_or(0) as u64
     }
 
     /// The server's handle.
@@ -301,12 +385,18 @@ impl File for Stream {
             };
             let mut request = Request::new(Op::StreamWrite);
             request.arg[0] = self.number;
+            let mut written = 0;
             if let At::Offset(from) = at {
                 request = Request::new(Op::Write);
                 request.arg = [self.handle()?, from + done as u64, 0, 0];
+            } else {
+                written = self.write_now(&scratch, n).min(n);
             }
-            request.a = Extent { offset: scratch.offset(), len: n };
-            match call(request) {
+            request.a = Extent { offset: scratch.offset() + written, len: n - written };
+            let asked = if written < n { call(request) } else { Ok(0) };
+            // What was written is, whatever is wrong with the rest.
+            let taken = asked.map(|more| written + more.min(n - written));
+            match taken.or_else(|e| if written > 0 { Ok(written) } else { Err(e) }) {
                 Ok(k) => {
                     books::moved(Resource::DeviceWrite, k);
                     done += k as usize;

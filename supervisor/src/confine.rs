@@ -188,6 +188,7 @@ pub const ALLOWED: &[Allowed] = allowed! {
     munmap SYS_munmap Only::Any, "unmap";
     mprotect SYS_mprotect Only::Any, "change access to a mapping";
     preadv2 SYS_preadv2 Only::Any, "read a granted file if that needs no waiting";
+    pwritev2 SYS_pwritev2 Only::NotMemory(0), "write to a standard stream that is no terminal";
     fstat SYS_fstat Only::Any, "size and times of a granted file";
     recvfrom SYS_recvfrom Only::Any, "receive from a socket";
     sendto SYS_sendto Only::Any, "send to a socket";

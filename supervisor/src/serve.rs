@@ -1302,6 +1302,14 @@ impl Server {
                 }
                 Reply::value(done as u64)
             }
+            Op::StreamHandle if r.arg[1] == 1 => {
+                if kind == StreamKind::Terminal {
+                    return Err(Errno::EINVAL);
+                }
+                let fd = fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+                let h = Arc::new(Handle { fd, write: false, mount: None });
+                Ok(Reply { value: 0, extra: 0, fd: Some(h) })
+            }
             Op::StreamHandle => {
                 if !matches!(kind, StreamKind::File | StreamKind::Device) {
                     return Err(Errno::EINVAL);

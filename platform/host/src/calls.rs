@@ -103,6 +103,13 @@ impl HostCalls for Calls {
         result(n).map(|n| n as usize)
     }
 
+    fn write(&self, fd: i32, bufs: &[ReadBuf], may_wait: bool) -> Result<usize> {
+        let flags = if may_wait { 0 } else { linux::RWF_NOWAIT };
+        // SAFETY: the host only reads.
+        let n = unsafe { call!(sys::PWRITEV2, fd, bufs.as_ptr(), bufs.len(), -1i64, -1i64, flags) };
+        result(n).map(|n| n as usize)
+    }
+
     fn receive(
         &self,
         fd: i32,

@@ -297,6 +297,7 @@ pub(crate) fn install() {
     let ignore = SigAction { handler: 1, flags: 0, restorer: 0, mask: 0 };
     for signal in [
         linux::SIGPIPE,
+        linux::SIGXFSZ,
         linux::SIGHUP,
         linux::SIGINT,
         linux::SIGTERM,

@@ -221,6 +221,10 @@ impl HostCalls for Net {
         Err(Errno::EBADF)
     }
 
+    fn write(&self, _: i32, _: &[ReadBuf], _: bool) -> Result<usize> {
+        Err(Errno::ENOSYS)
+    }
+
     fn receive(
         &self,
         fd: i32,
