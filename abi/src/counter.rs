@@ -71,9 +71,11 @@ impl Count {
     /// `struct perf_event_attr` in its first form (PERF_ATTR_SIZE_VER0), for one that counts from the start.
     pub fn attributes(self) -> [u64; 8] {
         const SIZE: u64 = 64;
+        // All of the time, or it is an error: not now and then, as counters that are too many for the processor are.
+        const PINNED: u64 = 1 << 2;
         const EXCLUDE_KERNEL: u64 = 1 << 5;
         const EXCLUDE_HV: u64 = 1 << 6;
-        let flags = if self.user_only { EXCLUDE_KERNEL | EXCLUDE_HV } else { 0 };
+        let flags = PINNED | if self.user_only { EXCLUDE_KERNEL | EXCLUDE_HV } else { 0 };
         [u64::from(self.event.kind) | SIZE << 32, self.event.config, 0, 0, 0, flags, 0, 0]
     }
 }
@@ -85,9 +87,22 @@ impl core::fmt::Display for Count {
     }
 }
 
+/// How far a counter of the bits of `mask` has come that has said `before`, and now says this. It is looked at before it comes around.
+pub fn since(before: u64, now: u64, mask: u64) -> u64 {
+    now.wrapping_sub(before) & mask
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comes_around() {
+        let mask = (1 << 48) - 1;
+        assert_eq!(since(5, 12, mask), 7);
+        assert_eq!(since(mask - 1, 3, mask), 5);
+        assert_eq!(since(u64::MAX, 1, u64::MAX), 2);
+    }
 
     #[test]
     fn words() {

@@ -414,6 +414,8 @@ pub struct GridArea {
     pub opened: AtomicU64,
     /// What is counted ([`Count::word`](crate::counter::Count::word)), by whoever starts the cell; 0: nothing.
     pub counts: AtomicU32,
+    /// For how many of the cell's threads at the platform there was no counter, since it began.
+    pub uncounted: AtomicU32,
     /// Records that were ever used: no need to look at others.
     pub records: AtomicU32,
     /// A configuration is offered: grows with each, by whoever writes `config`.

@@ -25,6 +25,8 @@ pub struct Start {
     pub vdso_functions: [u64; 3],
     /// What each core counts, as `perf_event_open(2)` wants it ([`Count::attributes`](crate::counter::Count::attributes)); zeros: nothing.
     pub counter: [u64; 8],
+    /// The highest descriptor that a counter may have: the others are for files and sockets.
+    pub counter_most: u32,
     /// CPU of each core, or -1.
     pub cpu: [i32; MAX_CORES],
     /// `struct sock_filter` each.

@@ -8,6 +8,9 @@ use x86_64::registers::model_specific::Msr;
 
 /// Leaf of CPUID that says which of Intel's counters there are.
 const ARCHITECTURAL: u32 = 0xa;
+/// Leaf that says the highest of the extended ones, and the one that says whether AMD's have PerfMonV2.
+const EXTENDED: u32 = 0x8000_0000;
+const MONITORING: u32 = 0x8000_0022;
 
 /// How this machine counts an event. None: it can't.
 pub fn find(name: &str) -> Option<Program> {
@@ -23,7 +26,9 @@ pub fn find(name: &str) -> Option<Program> {
                 .get_extended_processor_and_feature_identifiers()
                 .is_some_and(|f| f.has_perf_cntr_extensions()) =>
         {
-            Counters::Amd(u32::from(id.get_feature_info()?.family_id()))
+            let highest = cpuid!(EXTENDED).eax;
+            let v2 = highest >= MONITORING && cpuid!(MONITORING).eax & 1 != 0;
+            Counters::Amd(u32::from(id.get_feature_info()?.family_id()), v2)
         }
         _ => return None,
     };

@@ -266,11 +266,18 @@ pub struct Snapshot {
     /// What it counts beside time, by the name that `perf-list(1)` has for it, with `:u` behind it if the kernel is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<String>,
+    /// For how many of its threads at the host it could not be counted, since it began.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub uncounted: u32,
     /// Records that could not be read: they said nonsense, or changed all the time.
     pub unread: u32,
     /// What the host says, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostTime>,
+}
+
+fn is_none(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Text that a cell says in a field with NULs behind it.
@@ -475,6 +482,8 @@ pub(crate) struct Image {
     pub opened: u64,
     /// What is counted.
     pub counts: Option<Count>,
+    /// For how many threads it could not be.
+    pub uncounted: u32,
     /// How long the cores did not sleep, as a nucleus has counted, ns; only differences mean something.
     pub awake: u64,
 }
@@ -498,13 +507,13 @@ pub(crate) fn read_image(image: &[u8]) -> Option<Image> {
     let (activities, unread, clock) = read_at(area, &locals, &memory, || head.clock);
     let opened = area.opened.load(Ordering::Relaxed).min(clock);
     let awake = (cores as u64).wrapping_mul(head.clock).wrapping_sub(head.slept);
-    let counts = counts(area);
-    Some(Image { activities, unread, clock, cores: cores as u32, opened, counts, awake })
+    let (counts, uncounted) = counts(area);
+    Some(Image { activities, unread, clock, cores: cores as u32, opened, counts, uncounted, awake })
 }
 
-/// What a cell counts, as it says.
-pub(crate) fn counts(area: &GridArea) -> Option<Count> {
-    Count::of(area.counts.load(Ordering::Relaxed))
+/// What a cell counts, as it says, and for how many threads that can't be.
+pub(crate) fn counts(area: &GridArea) -> (Option<Count>, u32) {
+    (Count::of(area.counts.load(Ordering::Relaxed)), area.uncounted.load(Ordering::Relaxed))
 }
 
 /// The activities of a cell, each with a row for each of its cores (whose words are `locals`); how many records could not be

@@ -361,6 +361,7 @@ mod tests {
             libc::SYS_process_vm_readv,
             libc::SYS_rt_sigaction,
             libc::SYS_memfd_create,
+            libc::SYS_perf_event_open,
         ] {
             assert!(ALLOWED.iter().all(|a| a.number != n), "{n}");
         }

@@ -1,9 +1,13 @@
 //! Counters of the processor and of the host, as far as whoever starts a cell may have them.
 #![allow(unsafe_code, reason = "asks the host for a counter")]
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use atoll_abi::counter::{CLOSE_ON_EXEC, Count, EVENTS, Event};
+
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::{Error, Result};
 
@@ -11,15 +15,19 @@ use crate::{Error, Result};
 /// for it, or else without.
 pub fn find(name: &str) -> Result<Count> {
     let event = event(name)?;
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-    // Where it can't be read, it is what it is unless somebody changes it.
-    let paranoid = paranoid.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USER_ONLY_FROM);
-    let count = Count { event, user_only: paranoid >= USER_ONLY_FROM };
-    let refused = |e: std::io::Error| Error::new(format!("--counter {name}: {}", why(&e)));
-    if paranoid > USER_ONLY_FROM {
-        return Err(refused(std::io::Error::from_raw_os_error(libc::EACCES)));
-    }
-    tried(count).map(|()| count).map_err(refused)
+    // As a cell asks: its processes have no capabilities.
+    let asks =
+        |user_only| as_a_cell(|| tried(Count { event, user_only }).map(|()| Count { event, user_only }));
+    asks(false).or_else(|_| asks(true)).map_err(|e| Error::new(format!("--counter {name}: {}", why(&e))))
+}
+
+/// Runs `f` without the capabilities that this thread has.
+fn as_a_cell<T>(f: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    let has = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..has })?;
+    let r = f();
+    set_capabilities(None, has)?;
+    r
 }
 
 /// The event of this name.
@@ -31,10 +39,7 @@ pub fn event(name: &str) -> Result<Event> {
     })
 }
 
-/// `kernel.perf_event_paranoid` from which on only those with CAP_PERFMON may count what the kernel does.
-const USER_ONLY_FROM: i32 = 2;
-
-/// Opens a counter of this thread's, and closes it.
+/// Opens a counter of this thread's, looks at it, and closes it.
 fn tried(count: Count) -> std::io::Result<()> {
     let attributes = count.attributes();
     // SAFETY: valid attributes, of the size that they say; a new descriptor.
@@ -43,9 +48,11 @@ fn tried(count: Count) -> std::io::Result<()> {
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        drop(OwnedFd::from_raw_fd(fd as i32));
+        let mut counted = [0; 8];
+        // Nothing comes from one that did not get what it needs of the processor.
+        let n = File::from(OwnedFd::from_raw_fd(fd as i32)).read(&mut counted)?;
+        if n < counted.len() { Err(std::io::Error::from_raw_os_error(libc::EBUSY)) } else { Ok(()) }
     }
-    Ok(())
 }
 
 /// What an error of `perf_event_open(2)` means here.
@@ -57,10 +64,11 @@ fn why(e: &std::io::Error) -> String {
                 .into()
         }
         Some(libc::EACCES | libc::EPERM) => {
-            "a cell may not count it: the host's kernel.perf_event_paranoid must be 2 or less, and a container must allow \
+            "a cell may not count it: the host's kernel.perf_event_paranoid must be 2 or less (perf_event_open(2)), and a container must allow \
              perf_event_open"
                 .into()
         }
+        Some(libc::EBUSY) => "others have all of the processor's counters (perf, or the kernel's watchdog: nmi_watchdog=0)".into(),
         Some(libc::ENOSYS) => "the host's kernel counts no events".into(),
         _ => format!("the host does not count it: {e}"),
     }

@@ -750,8 +750,8 @@ impl Live {
                 let locals: Vec<_> = here.control().cores[..self.cores].iter().map(|c| &c.local).collect();
                 let (activities, unread, clock) = books::read(area, &locals, &here.extents.memory);
                 let opened = area.opened.load(Ordering::Relaxed).min(clock);
-                let (cores, counts) = (self.cores as u32, books::counts(area));
-                (Image { activities, unread, clock, cores, opened, counts, awake: 0 }, host)
+                let (cores, (counts, uncounted)) = (self.cores as u32, books::counts(area));
+                (Image { activities, unread, clock, cores, opened, counts, uncounted, awake: 0 }, host)
             }
             Seen::Elsewhere(remote, _) => {
                 let said = remote.books().ok_or_else(|| Error::new("the cell says nothing of its books"))?;
@@ -761,7 +761,7 @@ impl Live {
                 (image, awake)
             }
         };
-        let Image { mut activities, unread, clock, cores, opened, counts, .. } = image;
+        let Image { mut activities, unread, clock, cores, opened, counts, uncounted, .. } = image;
         if !each {
             activities.iter_mut().for_each(|a| a.cores.clear());
         }
@@ -774,6 +774,7 @@ impl Live {
             opened,
             activities,
             counts: counts.map(|c| c.to_string()),
+            uncounted,
             unread,
             host,
         })

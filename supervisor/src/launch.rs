@@ -345,6 +345,7 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
         mount: mount.as_ref().filter(|_| privileged),
         cpus: config.cpus.as_ref().map(|p| &p.cpus[..]),
         counter: config.count.map_or([0; 8], Count::attributes),
+        descriptors: descriptors().min(i32::MAX as u64) as u32,
         privileged,
         log,
     };
@@ -445,12 +446,17 @@ pub fn launch(mut config: CellConfig) -> Result<Cell> {
     })
 }
 
+/// How many descriptors this process may have.
+fn descriptors() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(i32::MAX as u64)
+}
+
 /// Has the host make the table of this process's descriptors larger, while it has one thread. Later the thread that needs the next
 /// number would wait some 10 ms for that, each time that the table is full: for all processors, if others share the table
 /// (`expand_fdtable`).
 fn room_for_descriptors(any: BorrowedFd) {
     const ROOM: u64 = 4096;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(ROOM);
+    let limit = descriptors();
     // The highest, for a moment. Without it, it is only slower.
     let _ = rustix::io::fcntl_dupfd_cloexec(any, limit.min(ROOM).saturating_sub(1) as i32);
 }
@@ -632,6 +638,8 @@ struct First<'a> {
     mount: Option<&'a OwnedFd>,
     cpus: Option<&'a [usize]>,
     counter: [u64; 8],
+    /// How many descriptors the cell can have.
+    descriptors: u32,
     privileged: bool,
     /// Where it says what is wrong.
     log: RawFd,
@@ -738,6 +746,7 @@ impl First<'_> {
         start.vdso = self.vdso;
         start.vdso_functions = self.functions;
         start.counter = self.counter;
+        start.counter_most = self.descriptors / 2;
         for (n, cpu) in start.cpu.iter_mut().enumerate() {
             *cpu = self.cpus.and_then(|c| c.get(n)).map_or(-1, |c| *c as i32);
         }

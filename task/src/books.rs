@@ -168,6 +168,10 @@ pub(crate) struct Meter {
     counts: Cell<bool>,
     /// How often what is counted happens by a look at that.
     count_cost: Cell<i64>,
+    /// What was counted before messages that the event thread has run since events were last charged.
+    count_aside: Cell<i64>,
+    /// What looks at the counter took since the record began that is under way, ns.
+    looks: Cell<u64>,
     #[cfg(debug_assertions)]
     doing: Cell<Doing>,
 }
@@ -262,6 +266,8 @@ impl Meter {
             ahead: Ahead::default(),
             counts: Cell::new(false),
             count_cost: Cell::new(0),
+            count_aside: Cell::new(0),
+            looks: Cell::new(0),
             #[cfg(debug_assertions)]
             doing: Cell::new(Doing::Starting),
         }
@@ -295,17 +301,6 @@ impl Meter {
         };
         let look = least(CLOCK_TRIES, &|| ());
         self.sheet.set(activity::sheet(ROOT, self.core));
-        self.counts.set(platform().counted().is_some());
-        if self.counts.get() {
-            // As it happens around a message: there are looks at the clock in between.
-            let mut costs: [i64; CLOCK_TRIES] = core::array::from_fn(|_| {
-                self.counter_was_looked_at(platform().now());
-                platform().now();
-                self.counted()
-            });
-            costs.sort_unstable();
-            self.count_cost.set(costs[CLOCK_TRIES / 2]);
-        }
         // What is taken from a record and put into the same one leaves nothing there.
         self.label.set(self.base.get());
         let timing = least(TIMING_TRIES, &|| {
@@ -316,6 +311,17 @@ impl Meter {
         self.long.set(long);
         self.means.iter().for_each(|mean| mean.set(long));
         self.clock_cost.set(look);
+        self.counts.set(platform().counted().is_some());
+        if self.counts.get() {
+            // As it happens around a message: there are looks at the clock in between.
+            let mut costs: [i64; CLOCK_TRIES] = core::array::from_fn(|_| {
+                platform().now();
+                platform().now();
+                self.counted()
+            });
+            costs.sort_unstable();
+            self.count_cost.set(costs[CLOCK_TRIES / 2]);
+        }
     }
 
     /// The core works for a thread from now on.
@@ -346,6 +352,10 @@ impl Meter {
     #[inline]
     pub fn works(&self, since: u64) {
         self.since.set(since);
+        let looks = self.looks.replace(0);
+        if looks != 0 {
+            self.takes_looks(looks);
+        }
         self.local.unsettled.store(since, Ordering::Release);
     }
 
@@ -361,7 +371,11 @@ impl Meter {
             self.charge_events(rest, false);
         } else {
             add(&self.entry(Resource::Thread).time, rest as i64);
-            self.count_for(Resource::Thread);
+            if self.counts.get() {
+                let begun = platform().now();
+                self.count_for(Resource::Thread);
+                self.looks.set(self.looks.get() + platform().now().saturating_sub(begun));
+            }
         }
         self.worked(rest);
         self.stolen.replace(0)
@@ -400,6 +414,9 @@ impl Meter {
         self.is_for(who);
         self.local.unsettled_for.store(who << 8 | self.base.get() as u32, Ordering::Relaxed);
         self.works(now);
+        if self.counts.get() {
+            self.counter_was_looked_at(now);
+        }
     }
 
     /// The core has worked for `ran` ns, by the clock, in its current space; what that was is in the sheets. If that is much,
@@ -518,8 +535,9 @@ impl Meter {
     #[inline]
     fn count_sample(&self, resource: Resource, weight: u32) {
         if self.counts.get() {
-            let cost = self.count_cost.get();
-            let (counted, base) = ((self.counted() - cost).max(0), &self.entry(self.base.get()).counted);
+            let all = self.counted();
+            let cost = self.count_cost.get().min(all);
+            let (counted, base) = (all - cost, &self.entry(self.base.get()).counted);
             add(&self.entry(Resource::Overhead).counted, cost);
             let others =
                 counted.saturating_mul(i64::from(weight) - 1).min(base.load(Ordering::Relaxed).max(0));
@@ -609,10 +627,15 @@ impl Meter {
     /// Since this time the core looked at its counter: that is the grid's.
     fn counter_was_looked_at(&self, since: u64) {
         let now = platform().now();
-        let took = now.saturating_sub(since) as i64;
-        add(&self.entry(Resource::Overhead).time, took);
-        add(&self.entry(self.base.get()).time, -took);
+        self.takes_looks(now.saturating_sub(since));
         self.began.set(now);
+    }
+
+    /// Looks at the counter took so much of the record under way, ns: that is the grid's.
+    #[cold]
+    fn takes_looks(&self, took: u64) {
+        add(&self.entry(Resource::Overhead).time, took as i64);
+        add(&self.entry(self.base.get()).time, -(took as i64));
     }
 
     /// Value: what has been charged since `to`, and not to what was within that, ns.
@@ -721,10 +744,12 @@ impl Meter {
         self.spent.set(message.spent);
         self.cost.set(message.cost);
         self.elsewhere.set(message.elsewhere);
-        if message.weight != 0 {
-            self.count_for(Resource::Overhead);
-        }
         self.began.set(now);
+        if message.weight != 0 && self.counts.get() {
+            // The slice began before the core had looked at its counter for the one before.
+            self.count_for(Resource::Overhead);
+            self.counter_was_looked_at(now);
+        }
         #[cfg(debug_assertions)]
         self.doing.set(message.doing);
     }
@@ -748,6 +773,10 @@ impl Meter {
     #[cold]
     pub fn switched(&self, took: u64) {
         let weight = if self.was_idle.replace(false) { 1 } else { i64::from(sample()) };
+        // A look at the counter is as much at each switch.
+        let looks = self.looks.replace(0).min(took);
+        let took = took - looks;
+        add(&self.entry(Resource::Overhead).time, looks as i64);
         if self.switch_gap.get() == 0 {
             self.switch_gap.set(self.draw());
         }
@@ -840,6 +869,7 @@ impl Meter {
         if known == 0 || served > took {
             add(&nobody.time, took as i64 - served as i64);
             count(&nobody.messages, 1);
+            add(&nobody.counted, self.count_aside.replace(0));
             self.count_at(nobody);
             self.owed.set(if later { self.owed.get() + others } else { 0 });
             return;
@@ -848,7 +878,7 @@ impl Meter {
         add(&nobody.time, -(owed as i64));
         let mut left = others + owed;
         let mut events: u64 = self.causes[..known].iter().map(|c| u64::from(c.get().1)).sum();
-        let mut counted = self.counted();
+        let mut counted = self.counted() + self.count_aside.replace(0);
         for ((cause, n), share) in self.causes[..known].iter().map(Cell::get).zip(&self.shares) {
             let entry = &cause.sheet(self.core).entries[Resource::Completion as usize];
             // What can't be divided is the last one's.
@@ -885,10 +915,16 @@ impl Meter {
         if self.weight.get() != 0 {
             self.cut(now);
         }
-        self.count_for(Resource::Thread);
+        let begun = if self.counts.get() {
+            self.count_for(Resource::Thread);
+            self.counter_was_looked_at(now);
+            self.began.get()
+        } else {
+            now
+        };
         self.known.set(0);
         self.base.set(Resource::Completion);
-        Some(now)
+        Some(begun)
     }
 
     /// It ends. What it has brought is charged to those whose it is, and taken from the thread. If it was nothing, it
@@ -1022,8 +1058,8 @@ pub fn within<R>(resource: Resource, f: impl FnOnce() -> R) -> R {
 pub(crate) fn serve(activity: &Activity, resource: Resource, f: impl FnOnce()) {
     let me = current();
     let meter = &this_core().meter;
+    meter.count_aside.set(meter.count_aside.get() + meter.counted());
     let before = me.run_time_now();
-    meter.count_for(Resource::Completion);
     meter.telling.set(true);
     meter.serving.set(activity.number() + 1);
     f();

@@ -397,46 +397,56 @@ fn booked() -> i64 {
 /// is the time between them, on every core.
 #[test]
 fn books_balance() {
-    seeds_and_many_cores(
-        40,
-        6,
-        |core| {
-            boot(core, || {
-                // All cores are up.
-                task::sleep_until(platform().now() + 1_000_000);
-                let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
-                let look = || (platform().now(), booked(), platform().now());
-                let first = look();
-                let threads = task::cores().max(6);
-                for i in 0..threads {
-                    let count = count.clone();
-                    let t = task::spawn(i % task::cores(), move || {
-                        for n in 0..20 {
-                            task::books::begin(n % 3, Resource::Files);
-                            if n % 5 == 0 {
-                                task::sleep_until(platform().now() + 50_000);
-                            } else {
-                                task::yield_now();
-                            }
-                            task::books::within(Resource::DeviceRead, || platform().now());
-                            task::books::end();
-                        }
-                        done(&count);
-                    });
-                    task::start(t.unwrap());
+    seeds_and_many_cores(40, 6, work_and_balance, Outcome::Ended(0));
+}
+
+/// They do, too, where the core looks at a counter beside the clock.
+#[test]
+fn books_balance_that_count() {
+    seeds_and_many_cores(40, 6, |core| counting(core, work_and_balance), Outcome::Ended(0));
+}
+
+/// Runs `f` in a cell that counts something.
+fn counting(core: usize, f: fn(usize) -> !) -> ! {
+    let count = atoll_abi::counter::Count { event: atoll_abi::counter::EVENTS[0], user_only: false };
+    platform().control().grid.counts.store(count.word(), Ordering::Relaxed);
+    f(core)
+}
+
+fn work_and_balance(core: usize) -> ! {
+    boot(core, || {
+        // All cores are up.
+        task::sleep_until(platform().now() + 1_000_000);
+        let count = Arc::new((AtomicU64::new(0), WaitQueue::new()));
+        let look = || (platform().now(), booked(), platform().now());
+        let first = look();
+        let threads = task::cores().max(6);
+        for i in 0..threads {
+            let count = count.clone();
+            let t = task::spawn(i % task::cores(), move || {
+                for n in 0..20 {
+                    task::books::begin(n % 3, Resource::Files);
+                    if n % 5 == 0 {
+                        task::sleep_until(platform().now() + 50_000);
+                    } else {
+                        task::yield_now();
+                    }
+                    task::books::within(Resource::DeviceRead, || platform().now());
+                    task::books::end();
                 }
-                join(&count, threads as u64);
-                let second = look();
-                let cores = task::cores() as i64;
-                // A look takes a moment, in which the books go on.
-                let least = (second.0 - first.2) as i64 * cores;
-                let most = (second.2 - first.0) as i64 * cores;
-                let total = second.1 - first.1;
-                platform().end(if (least..=most).contains(&total) { 0 } else { 1 });
-            })
-        },
-        Outcome::Ended(0),
-    );
+                done(&count);
+            });
+            task::start(t.unwrap());
+        }
+        join(&count, threads as u64);
+        let second = look();
+        let cores = task::cores() as i64;
+        // A look takes a moment, in which the books go on.
+        let least = (second.0 - first.2) as i64 * cores;
+        let most = (second.2 - first.0) as i64 * cores;
+        let total = second.1 - first.1;
+        platform().end(if (least..=most).contains(&total) { 0 } else { 1 });
+    })
 }
 
 /// Is there an assertion against this (OK-01)?
@@ -756,13 +766,7 @@ fn burns_come_back() {
 /// So does what is counted beside time: the simulated counter counts nanoseconds. (With more cores, each look at it takes time of all.)
 #[test]
 fn what_is_counted_comes_back() {
-    let count = |core| {
-        let event = atoll_abi::counter::EVENTS[0];
-        let count = atoll_abi::counter::Count { event, user_only: false };
-        platform().control().grid.counts.store(count.word(), Ordering::Relaxed);
-        burn_and_compare(core, true)
-    };
-    some_seeds(6, &[1], count, Outcome::Ended(0));
+    some_seeds(6, &[1], |core| counting(core, |core| burn_and_compare(core, true)), Outcome::Ended(0));
 }
 
 /// Burns everywhere, and compares what is in the records, time or what is counted, with that.

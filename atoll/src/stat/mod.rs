@@ -346,6 +346,7 @@ mod tests {
             opened: 5_000_000_000,
             activities,
             counts: None,
+            uncounted: 0,
             unread: 0,
             host: None,
         }
@@ -498,10 +499,12 @@ mod tests {
             counted: i64::MIN,
         };
         after.cores = 0;
+        after.counts = Some("cycles".into());
         let _ = table::table(Some(&before), &after, Cores::All);
         let _ = plot::draw(&[before.clone(), after.clone()], Measure::Time);
         after.clock = before.clock;
         let _ = table::table(Some(&before), &after, Cores::One(9));
+        let _ = plot::draw(&[before.clone(), after.clone()], Measure::Counted);
         let _ = plot::draw(&[before, after], Measure::Bytes);
     }
 }

@@ -89,6 +89,13 @@ pub fn table(before: Option<&Snapshot>, after: &Snapshot, cores: Cores) -> Strin
         }
         text += &memory(a);
     }
+    if after.uncounted > 0 {
+        let _ = writeln!(
+            text,
+            "{} of its processes, a core each, could not be counted",
+            plural(after.uncounted, "thread")
+        );
+    }
     if after.unread > 0 {
         let _ = writeln!(text, "{} could not be read", plural(after.unread, "record"));
     }

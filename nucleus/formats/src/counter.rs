@@ -6,8 +6,8 @@
 pub enum Counters {
     /// Leaf 0xa: EAX and EBX.
     Intel(u32, u32),
-    /// Leaf 0x80000001 has PerfCtrExtCore; the processor's family.
-    Amd(u32),
+    /// Leaf 0x80000001 has PerfCtrExtCore; the processor's family, and whether leaf 0x80000022 says that it has PerfMonV2.
+    Amd(u32, bool),
 }
 
 /// How the first counter is made to count.
@@ -50,8 +50,8 @@ const AMD: [(&str, u64, u64); 6] = [
     ("branch-misses", 0xc3, 0x00),
 ];
 const AMD_FAMILY: u32 = 0x17;
-/// PERF_CTL0, PERF_CTR0, and the counters' width.
-const AMD_REGISTERS: [u32; 2] = [0xc001_0200, 0xc001_0201];
+/// PERF_CTL0, PERF_CTR0, with PerfMonV2 PerfCntrGlobalCtl, and the counters' width.
+const AMD_REGISTERS: [u32; 3] = [0xc001_0200, 0xc001_0201, 0xc000_0301];
 const AMD_WIDTH: u32 = 48;
 
 fn mask(width: u32) -> u64 {
@@ -77,13 +77,13 @@ pub fn program(counters: Counters, name: &str) -> Option<Program> {
                 mask: mask(width),
             })
         }
-        Counters::Amd(family) => {
+        Counters::Amd(family, v2) => {
             let (_, event, unit) = AMD.into_iter().find(|e| e.0 == name && family >= AMD_FAMILY)?;
-            let [select, counter] = AMD_REGISTERS;
+            let [select, counter, global] = AMD_REGISTERS;
             Some(Program {
                 select: (select, selects(event, unit)),
                 counter,
-                global: None,
+                global: v2.then_some((global, 1)),
                 mask: mask(AMD_WIDTH),
             })
         }
@@ -116,17 +116,20 @@ mod tests {
 
     #[test]
     fn amd() {
-        let misses = program(Counters::Amd(0x19), "cache-misses").unwrap();
+        let misses = program(Counters::Amd(0x19, false), "cache-misses").unwrap();
+        assert_eq!(misses.global, None);
+        let newer = program(Counters::Amd(0x19, true), "cache-misses").unwrap();
+        assert_eq!((newer.select, newer.global), (misses.select, Some((0xc000_0301, 1))));
         assert_eq!((misses.select, misses.counter), ((0xc001_0200, 0x43_0964), 0xc001_0201));
-        assert_eq!(program(Counters::Amd(0x15), "cache-misses"), None);
-        assert_eq!(program(Counters::Amd(0x19), "task-clock"), None);
+        assert_eq!(program(Counters::Amd(0x15, false), "cache-misses"), None);
+        assert_eq!(program(Counters::Amd(0x19, true), "task-clock"), None);
     }
 
     proptest! {
         #[test]
-        fn takes_anything(eax: u32, ebx: u32, family: u32, name in "[a-zA-Z-]{0,20}") {
+        fn takes_anything(eax: u32, ebx: u32, family: u32, v2: bool, name in "[a-zA-Z-]{0,20}") {
             let _ = program(Counters::Intel(eax, ebx), &name);
-            let _ = program(Counters::Amd(family), &name);
+            let _ = program(Counters::Amd(family, v2), &name);
             let cycles = program(Counters::Intel(eax, ebx), "cycles");
             prop_assert!(cycles.is_none_or(|p| p.mask != 0));
         }

@@ -10,7 +10,7 @@
 //! waits for batons.
 #![allow(unsafe_code, reason = "makes processes and threads")]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::{self, call, futex_wait, futex_wake};
 use crate::upcall::{self, HostThread, SIGNAL};
@@ -373,9 +373,8 @@ fn prepare_thread(core: usize) {
         (&raw mut (*h).yields).write(AtomicU32::new(0));
         (&raw mut (*h).stepping).write(AtomicU32::new(0));
         (&raw mut (*h).armed).write(AtomicU64::new(u64::MAX));
-        (&raw mut (*h).counter).write(open_counter(core));
+        (&raw mut (*h).counter).write(open_counter(&slot.counter[core]));
         (&raw mut (*h).counted).write(AtomicU64::new(0));
-        slot.counter[core].store((*h).counter.max(0), Ordering::Relaxed);
         counted(&*h);
     }
     upcall::alternate_stack(base);
@@ -401,21 +400,33 @@ fn prepare_thread(core: usize) {
     futex_wake(ready(), u32::MAX >> 1);
 }
 
-/// This thread's counter of what the cell counts. Value: its descriptor; below 0: there is none.
-fn open_counter(core: usize) -> i32 {
+/// This thread's counter of what the cell counts, known in `slot`. Value: its descriptor; below 0: there is none.
+fn open_counter(slot: &AtomicI32) -> i32 {
     let counter = &start().counter;
     if counter[0] == 0 {
         return -1;
     }
     // SAFETY: valid attributes, of the size that they say.
-    let fd = unsafe { call!(sys::PERF_EVENT_OPEN, counter.as_ptr(), 0, -1i32, -1i32, CLOSE_ON_EXEC) };
-    // Who started the cell has tried it.
-    if fd < 0 && core == 0 && SPACE.load() == 0 {
-        calls::log(
-            "the host lets the cell count nothing (--counter): does its seccomp filter allow perf_event_open?",
-        );
+    let fd = unsafe { call!(sys::PERF_EVENT_OPEN, counter.as_ptr(), 0, -1i32, -1i32, CLOSE_ON_EXEC) } as i32;
+    if (0..=start().counter_most as i32).contains(&fd) {
+        slot.store(fd, Ordering::Relaxed);
+        return fd;
     }
-    fd.max(-1) as i32
+    // SAFETY: a descriptor of this function's, if any.
+    unsafe { call!(sys::CLOSE, fd) };
+    let why = if fd < 0 { Errno(-fd as u32) } else { Errno::EMFILE };
+    if control().grid.uncounted.fetch_add(1, Ordering::Relaxed) == 0 {
+        let mut line = Line::new();
+        let _ = core::fmt::write(
+            &mut line,
+            format_args!(
+                "--counter: what some of the cell's processes do is not counted ({why}): it takes a descriptor for each core in each of \
+                 them (ulimit -n), and a container must allow perf_event_open"
+            ),
+        );
+        calls::log(line.as_str());
+    }
+    -1
 }
 
 /// See [`Platform::counted`](atoll_abi::Platform::counted).
@@ -429,6 +440,10 @@ pub(crate) fn counted(h: &HostThread) -> Option<u64> {
     // SAFETY: one buffer of this function's.
     let n = unsafe { call!(sys::PREADV2, h.counter, vec.as_ptr(), 1, -1i64, -1i64, 0) };
     if n != size_of::<u64>() as i64 {
+        // The processor's counters are others' now.
+        if h.counted.swap(u64::MAX, Ordering::Relaxed) != u64::MAX {
+            control().grid.uncounted.fetch_add(1, Ordering::Relaxed);
+        }
         return None;
     }
     Some(now.saturating_sub(h.counted.swap(now, Ordering::Relaxed)))

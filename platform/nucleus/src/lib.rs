@@ -22,6 +22,7 @@ use core::sync::atomic::Ordering;
 
 use atoll_abi::control::Control;
 use atoll_abi::core_local::{core_local, pending};
+use atoll_abi::counter::since;
 use atoll_abi::errno::{Errno, Result};
 use atoll_abi::layout::{CONTROL, PAGE};
 use atoll_abi::mailbox::{Inbox, Line};
@@ -71,7 +72,7 @@ impl Platform for Nucleus {
         // Only this core writes there.
         let before = area.counted.load(Ordering::Relaxed);
         area.counted.store(now, Ordering::Relaxed);
-        Some(now.wrapping_sub(before) & mask)
+        Some(since(before, now, mask))
     }
 
     fn slept(&self) -> Option<u64> {
