@@ -3043,8 +3043,10 @@ impl File for HostFile {
                 self.check(&mut s);
             }
             drop(s);
-            if let Some(node) = self.node.lock().upgrade() {
+            let node = self.node.lock().upgrade();
+            if let Some(node) = node {
                 node.forget_attr();
+                node.learn_in_place();
             }
         }
         Ok(())

@@ -1449,10 +1449,7 @@ pub mod locks {
                     ..Locks::default()
                 };
                 fewer(&mut left);
-                if left.records.len() == l.records.len()
-                    && left.flocks.len() == l.flocks.len()
-                    && of.is_none()
-                {
+                if left.records == l.records && left.flocks.len() == l.flocks.len() {
                     continue;
                 }
                 (l.home.clone(), left)
