@@ -49,11 +49,14 @@ pub fn set_job_control(control: JobControl) {
 const PIECE: u64 = 64 << 10;
 /// After so many writes a stream is worth a descriptor, by which the cell writes itself.
 const DIRECT_AFTER: u32 = 4;
-/// If one of those takes as long as this, ns, the stream's writes are requests again: for as long as [`HOLD_OFF`] first, and each time
-/// twice as long, up to that many times.
-const HELD_UP: u64 = 1_000_000;
+/// Where there was no room, as in a pipe whose reader is slow, it is a request for so long, ns.
+const NO_ROOM: u64 = 1_000_000;
+/// If such a write to a file takes as long as this, ns, all writes to files are requests again: for as long as [`HOLD_OFF`] first, and each
+/// time twice as long, up to that many times; at first again after [`FORGET`].
+const HELD_UP: u64 = 200_000;
 const HOLD_OFF: u64 = 1_000_000_000;
 const HOLD_OFFS: u32 = 6;
+const FORGET: u64 = 300_000_000_000;
 
 /// How a stream is written to without asking anybody.
 struct Direct {
@@ -61,11 +64,41 @@ struct Direct {
     writes: AtomicU32,
     /// The descriptor. None: there is to be none.
     fd: SetOnce<Option<i32>>,
-    /// The host can't tell whether a write to it waits, as of files on many of its file systems.
-    may_wait: AtomicBool,
-    /// Until when no more of these is tried, by the platform's clock, and how often that was so.
+    /// The host can't tell whether a write to it waits.
+    is_in_vain: AtomicBool,
+    /// Until when none is tried, by the platform's clock.
     not_before: AtomicU64,
-    held_up: AtomicU32,
+}
+
+/// Writes to streams that are files, of which more than one may be the same: of the host's, who writes to a file has it for itself.
+struct Files {
+    /// Until when no core writes to one itself, by the platform's clock; since when that was so last, and how often.
+    not_before: AtomicU64,
+    since: AtomicU64,
+    times: AtomicU32,
+    /// Requests under way, behind which who writes would wait.
+    requests: AtomicU32,
+}
+
+static FILES: Files = Files {
+    not_before: AtomicU64::new(0),
+    since: AtomicU64::new(0),
+    times: AtomicU32::new(0),
+    requests: AtomicU32::new(0),
+};
+
+impl Files {
+    /// A write took so long.
+    fn took(&self, took: u64, now: u64) {
+        if took < HELD_UP {
+            return;
+        }
+        let before = self.since.swap(now, Ordering::Relaxed);
+        let is_long_ago = now.saturating_sub(before) >= FORGET;
+        let times = if is_long_ago { 0 } else { self.times.load(Ordering::Relaxed) };
+        self.times.store((times + 1).min(HOLD_OFFS), Ordering::Relaxed);
+        self.not_before.store(now + (HOLD_OFF << times), Ordering::Relaxed);
+    }
 }
 
 /// What a program has not read stays where it is: no more is asked for than
@@ -110,9 +143,8 @@ impl Stream {
             direct: Direct {
                 writes: AtomicU32::new(0),
                 fd: SetOnce::new(),
-                may_wait: AtomicBool::new(false),
+                is_in_vain: AtomicBool::new(false),
                 not_before: AtomicU64::new(0),
-                held_up: AtomicU32::new(0),
             },
             queue: WaitQueue::new(),
             handle: SetOnce::new(),
@@ -232,32 +264,41 @@ impl Stream {
     fn write_now(&self, from: &Scratch, len: u64) -> u64 {
         let (Some(fd), Some(host)) = (self.descriptor(), platform().host()) else { return 0 };
         let direct = &self.direct;
-        let write = |may_wait| {
-            let bytes = ReadBuf::of(host_buf(from.offset(), len));
-            books::within(Resource::DeviceWrite, || host.write(fd, &[bytes], may_wait))
-        };
-        if !direct.may_wait.load(Ordering::Relaxed) {
-            match write(false) {
-                Err(Errno::EOPNOTSUPP) if self.kind == StreamKind::File => {
-                    direct.may_wait.store(true, Ordering::Relaxed);
-                }
-                written => return written.unwrap_or(0) as u64,
-            }
-        }
-        // It hardly ever does, for the host only copies; but where it has more to write than its disk takes, whoever writes waits, and
-        // the core would.
+        // A file is written to as a whole, with whatever others write before or behind it. That hardly ever waits, for the host only
+        // copies; but where it has more to write than its disk takes, whoever writes waits, and the core would.
+        let is_file = self.kind == StreamKind::File;
         let begun = platform().now();
-        if begun < direct.not_before.load(Ordering::Relaxed) {
+        let not_before = if is_file { &FILES.not_before } else { &direct.not_before };
+        if direct.is_in_vain.load(Ordering::Relaxed)
+            || begun < not_before.load(Ordering::Relaxed)
+            || is_file && FILES.requests.load(Ordering::Acquire) > 0
+        {
             return 0;
         }
-        let written = write(true);
-        let now = platform().now();
-        if now.saturating_sub(begun) >= HELD_UP {
-            let times = direct.held_up.load(Ordering::Relaxed);
-            direct.held_up.store((times + 1).min(HOLD_OFFS), Ordering::Relaxed);
-            direct.not_before.store(now + (HOLD_OFF << times), Ordering::Relaxed);
+        let bytes = ReadBuf::of(host_buf(from.offset(), len));
+        let written = books::within(Resource::DeviceWrite, || host.write(fd, &[bytes], is_file));
+        if is_file {
+            let now = platform().now();
+            FILES.took(now.saturating_sub(begun), now);
         }
-        written.unwrap_or(0) as u64
+        match written {
+            Ok(n) => return n as u64,
+            Err(Errno::EAGAIN) => direct.not_before.store(begun + NO_ROOM, Ordering::Relaxed),
+            Err(Errno::EOPNOTSUPP | Errno::EINVAL) => direct.is_in_vain.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        0
+    }
+
+    /// Has the host write it.
+    fn ask_to_write(&self, request: Request) -> Result<u64> {
+        if self.kind != StreamKind::File {
+            return call(request);
+        }
+        FILES.requests.fetch_add(1, Ordering::AcqRel);
+        let written = call(request);
+        FILES.requests.fetch_sub(1, Ordering::AcqRel);
+        written
     }
 
     /// The server's handle.
@@ -393,7 +434,7 @@ impl File for Stream {
                 written = self.write_now(&scratch, n).min(n);
             }
             request.a = Extent { offset: scratch.offset() + written, len: n - written };
-            let asked = if written < n { call(request) } else { Ok(0) };
+            let asked = if written < n { self.ask_to_write(request) } else { Ok(0) };
             // What was written is, whatever is wrong with the rest.
             let taken = asked.map(|more| written + more.min(n - written));
             match taken.or_else(|e| if written > 0 { Ok(written) } else { Err(e) }) {

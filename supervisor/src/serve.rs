@@ -1303,7 +1303,12 @@ impl Server {
                 Reply::value(done as u64)
             }
             Op::StreamHandle if r.arg[1] == 1 => {
-                if kind == StreamKind::Terminal {
+                let may = match kind {
+                    StreamKind::File => is_soon_written(fd)?,
+                    StreamKind::Device | StreamKind::Pipe => true,
+                    StreamKind::Terminal | StreamKind::Null | StreamKind::Closed => false,
+                };
+                if !may {
                     return Err(Errno::EINVAL);
                 }
                 let fd = fd.try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
@@ -1466,6 +1471,21 @@ pub(crate) fn check_file_system(fd: RawFd) -> std::result::Result<i64, Errno> {
     // SAFETY: as above.
     check(unsafe { libc::fstatfs(fd, &raw mut s) } as i64)?;
     if INSIDES.contains(&(s.f_type as i64)) { Err(Errno::EACCES) } else { Ok(s.f_type as i64) }
+}
+
+/// Does who writes to this file wait for a copy only, and not for a device, or for somebody else?
+fn is_soon_written(fd: BorrowedFd) -> std::result::Result<bool, Errno> {
+    const OVERLAY: i64 = 0x794c_7630;
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| Errno::EBADF)?;
+    let waits = libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT;
+    // SAFETY: a plain structure for the host to fill.
+    let mut s: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut s) } as i64)?;
+    let mounted = rustix::fs::fstatvfs(fd).map_err(|_| Errno::EIO)?.f_flag;
+    let is_local = LOCAL.contains(&(s.f_type as i64)) || s.f_type as i64 == OVERLAY;
+    let is_synchronous = mounted.contains(rustix::fs::StatVfsMountFlags::SYNCHRONOUS);
+    Ok(is_local && flags.bits() as i32 & waits == 0 && !is_synchronous)
 }
 
 /// Kinds of file systems that only this machine changes.

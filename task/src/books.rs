@@ -172,6 +172,8 @@ pub(crate) struct Meter {
     count_aside: Cell<i64>,
     /// What looks at the counter took since the record began that is under way, ns.
     looks: Cell<u64>,
+    /// What of them was taken from that record when it began, ns.
+    looks_taken: Cell<u64>,
     #[cfg(debug_assertions)]
     doing: Cell<Doing>,
 }
@@ -268,6 +270,7 @@ impl Meter {
             count_cost: Cell::new(0),
             count_aside: Cell::new(0),
             looks: Cell::new(0),
+            looks_taken: Cell::new(0),
             #[cfg(debug_assertions)]
             doing: Cell::new(Doing::Starting),
         }
@@ -353,6 +356,7 @@ impl Meter {
     pub fn works(&self, since: u64) {
         self.since.set(since);
         let looks = self.looks.replace(0);
+        self.looks_taken.set(looks);
         if looks != 0 {
             self.takes_looks(looks);
         }
@@ -747,8 +751,11 @@ impl Meter {
         self.began.set(now);
         if message.weight != 0 && self.counts.get() {
             // The slice began before the core had looked at its counter for the one before.
+            let begun = platform().now();
             self.count_for(Resource::Overhead);
-            self.counter_was_looked_at(now);
+            self.counter_was_looked_at(begun);
+            let looks = self.began.get().saturating_sub(begun) + self.looks_taken.get();
+            self.began.set(now + looks);
         }
         #[cfg(debug_assertions)]
         self.doing.set(message.doing);
@@ -792,6 +799,8 @@ impl Meter {
     pub fn found_nothing(&self, took: u64, now: u64) {
         let overhead = &activity::sheet(ROOT, self.core).entries[Resource::Overhead as usize];
         add(&overhead.time, took as i64);
+        // Looks at the counter are in that.
+        self.looks.set(0);
         self.count_at(overhead);
         self.local.unsettled_for.store(ROOT << 8 | Resource::Idle as u32, Ordering::Relaxed);
         self.works(now);
@@ -805,6 +814,7 @@ impl Meter {
         add(&entry.time, took as i64);
         count(&entry.messages, 1);
         self.count_at(entry);
+        self.looks.set(0);
         self.works(now);
         self.worked(took);
         count(&self.ahead.time, took);
@@ -862,6 +872,8 @@ impl Meter {
     pub fn charge_events(&self, took: u64, later: bool) {
         let known = self.known.replace(0);
         self.shared.set(0);
+        // Looks at the counter are in that.
+        self.looks.set(0);
         // Messages are paid for. One that waited meanwhile has some of its time from earlier accounts.
         let served = self.served.replace(0);
         let nobody = &activity::sheet(INFRASTRUCTURE, self.core).entries[Resource::Completion as usize];

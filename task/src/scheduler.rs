@@ -1467,7 +1467,7 @@ fn go_on_or_preempt(now: u64) {
     if over || waits_long(now) {
         let area = this_core().area;
         let all = area.used.load(Ordering::Relaxed) + area.others.load(Ordering::Relaxed);
-        spread(over && (all >= 1000 - ROOM / 2 || current().computes.load(Ordering::Relaxed)), now);
+        spread(over && (is_full(all) || current().computes.load(Ordering::Relaxed)), now);
     }
     if over {
         balance(now);
@@ -1595,6 +1595,19 @@ fn send_off(t: ThreadRef, me: Option<ThreadRef>, to: usize) {
 #[inline]
 fn is_crowded(core: &Core) -> bool {
     core.area.others.load(Ordering::Relaxed) >= CROWDED && !core.divided.load(Ordering::Relaxed)
+}
+
+/// Has the core use for a thread of another one's? One that is crowded gets some if the other has no time left, and it has itself.
+#[inline]
+fn has_use_for(core: &Core, other: &Core) -> bool {
+    let all = |core: &Core| core.area.used.load(Ordering::Relaxed) + core.area.others.load(Ordering::Relaxed);
+    !is_crowded(core) || is_full(all(other)) && all(core) <= 1000 - ROOM
+}
+
+/// Has a processor no time left, of which so many thousandths are used?
+#[inline]
+fn is_full(all: u32) -> bool {
+    all >= 1000 - ROOM / 2
 }
 
 /// One of some others whose processor is much less crowded than this core's and has room for what this core does, so that threads that
@@ -1920,13 +1933,12 @@ fn weight_of_core(n: usize) -> u32 {
 /// An idle core asks the busiest of some others for a thread.
 fn ask_for_work() {
     let this = this_core();
-    // One that is crowded gets some if the others have no time left.
-    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) || is_crowded(this) {
+    if all_cores().len() < 2 || this.wants_work.load(Ordering::Relaxed) {
         return;
     }
     let me = core_local().id();
     let busiest = some_others(A_FEW).max_by_key(|n| core(*n).load.load(Ordering::Relaxed)).unwrap_or(me);
-    if core(busiest).load.load(Ordering::Relaxed) >= 2 {
+    if core(busiest).load.load(Ordering::Relaxed) >= 2 && has_use_for(this, core(busiest)) {
         ask(this, busiest);
         poke(busiest);
     }

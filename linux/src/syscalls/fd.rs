@@ -1200,6 +1200,11 @@ pub mod locks {
         fn is_empty(&self) -> bool {
             self.records.is_empty() && self.flocks.is_empty()
         }
+
+        /// The locks alone.
+        fn copied(&self) -> Locks {
+            Locks { records: self.records.clone(), flocks: self.flocks.clone(), ..Locks::default() }
+        }
     }
 
     /// How long one waits before the host is asked again for a lock that others hold, ns.
@@ -1390,7 +1395,7 @@ pub mod locks {
             }
             let before = taken??;
             let outer = OuterLock { whole: false, start: new.start, end: new.end, write: Some(write) };
-            match tell(file, key, &outer) {
+            match tell(file, key, &outer, |l| l.records.iter().any(|r| r.owner == owner)) {
                 Ok(()) => break,
                 Err(e) => {
                     // Others outside the cell have it: as it was before.
@@ -1410,14 +1415,34 @@ pub mod locks {
         Ok(0)
     }
 
-    /// Tells those outside the cell of a lock that it has taken.
-    fn tell(file: &FileRef, key: u64, outer: &OuterLock) -> Result<()> {
+    /// Tells those outside the cell of a lock that it has taken. `is_there`: does a file have it?
+    fn tell(file: &FileRef, key: u64, outer: &OuterLock, is_there: impl Fn(&Locks) -> bool) -> Result<()> {
         let _order = OUTER.lock();
         file.file().outer_lock(outer)?;
-        if let Some(l) = LOCKS.lock().get_mut(&key) {
-            l.home = Some(file.file().clone());
-        }
+        let mut all = LOCKS.lock();
+        let left = match all.get_mut(&key) {
+            Some(l) => {
+                l.home = Some(file.file().clone());
+                if is_there(l) {
+                    return Ok(());
+                }
+                l.copied()
+            }
+            None => Locks::default(),
+        };
+        drop(all);
+        // Another thread of the process has closed the file meanwhile, and with that let go of it.
+        see(&**file.file(), &left);
         Ok(())
+    }
+
+    /// Has those outside the cell see these locks, which are fewer than before.
+    fn see(home: &dyn File, left: &Locks) {
+        if left.is_empty() {
+            home.outer_unlock_all();
+        } else {
+            give_back(home, left);
+        }
     }
 
     /// A while until others may have let go; RESTART if a signal comes first.
@@ -1442,12 +1467,7 @@ pub mod locks {
             let (home, left) = {
                 let all = LOCKS.lock();
                 let Some(l) = all.get(&key) else { continue };
-                let mut left = Locks {
-                    records: l.records.clone(),
-                    flocks: l.flocks.clone(),
-                    home: None,
-                    ..Locks::default()
-                };
+                let mut left = l.copied();
                 fewer(&mut left);
                 if left.records == l.records && left.flocks.len() == l.flocks.len() {
                     continue;
@@ -1455,11 +1475,7 @@ pub mod locks {
                 (l.home.clone(), left)
             };
             if let Some(home) = home {
-                if left.is_empty() {
-                    home.outer_unlock_all();
-                } else {
-                    give_back(&*home, &left);
-                }
+                see(&*home, &left);
             }
             let mut all = LOCKS.lock();
             if let Some(l) = all.get_mut(&key) {
@@ -1537,7 +1553,7 @@ pub mod locks {
                 Some(())
             })?;
             let outer = OuterLock { whole: true, start: 0, end: i64::MAX as u64, write: Some(exclusive) };
-            match tell(file, key, &outer) {
+            match tell(file, key, &outer, |l| l.flocks.iter().any(|w| w.open == me)) {
                 Ok(()) => break,
                 Err(e) => {
                     change(Some(key), |l| l.flocks.retain(|w| w.open != me));

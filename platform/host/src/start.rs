@@ -441,8 +441,12 @@ pub(crate) fn counted(h: &HostThread) -> Option<u64> {
     let n = unsafe { call!(sys::PREADV2, h.counter, vec.as_ptr(), 1, -1i64, -1i64, 0) };
     if n != size_of::<u64>() as i64 {
         // The processor's counters are others' now.
-        if h.counted.swap(u64::MAX, Ordering::Relaxed) != u64::MAX {
-            control().grid.uncounted.fetch_add(1, Ordering::Relaxed);
+        if h.counted.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
+            && control().grid.uncounted.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            calls::log(
+                "--counter: others have the processor's counters now: what the cell does is not counted any more",
+            );
         }
         return None;
     }
