@@ -515,14 +515,20 @@ impl Meter {
     /// How often what is counted has happened since this was last asked.
     #[inline]
     fn counted(&self) -> i64 {
-        if self.counts.get() { platform().counted().map_or(0, |n| n.min(i64::MAX as u64) as i64) } else { 0 }
+        if self.counts.get() { self.look_at_counter() } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_counter(&self) -> i64 {
+        platform().counted().map_or(0, |n| n.min(i64::MAX as u64) as i64)
     }
 
     /// That was while the core was at this.
     #[inline]
     fn count_at(&self, entry: &Entry) {
         if self.counts.get() {
-            add(&entry.counted, self.counted());
+            add(&entry.counted, self.look_at_counter());
         }
     }
 
@@ -530,7 +536,7 @@ impl Meter {
     #[inline]
     fn count_for(&self, resource: Resource) {
         if self.counts.get() {
-            self.count_at(self.entry(resource));
+            add(&self.entry(resource).counted, self.look_at_counter());
         }
     }
 
@@ -539,15 +545,20 @@ impl Meter {
     #[inline]
     fn count_sample(&self, resource: Resource, weight: u32) {
         if self.counts.get() {
-            let all = self.counted();
-            let cost = self.count_cost.get().min(all);
-            let (counted, base) = (all - cost, &self.entry(self.base.get()).counted);
-            add(&self.entry(Resource::Overhead).counted, cost);
-            let others =
-                counted.saturating_mul(i64::from(weight) - 1).min(base.load(Ordering::Relaxed).max(0));
-            add(&self.entry(resource).counted, counted + others);
-            add(base, -others);
+            self.count_sample_of(resource, weight);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_sample_of(&self, resource: Resource, weight: u32) {
+        let all = self.look_at_counter();
+        let cost = self.count_cost.get().min(all);
+        let (counted, base) = (all - cost, &self.entry(self.base.get()).counted);
+        add(&self.entry(Resource::Overhead).counted, cost);
+        let others = counted.saturating_mul(i64::from(weight) - 1).min(base.load(Ordering::Relaxed).max(0));
+        add(&self.entry(resource).counted, counted + others);
+        add(base, -others);
     }
 
     /// Some of what the core has slept was work.
@@ -629,6 +640,8 @@ impl Meter {
     }
 
     /// Since this time the core looked at its counter: that is the grid's.
+    #[cold]
+    #[inline(never)]
     fn counter_was_looked_at(&self, since: u64) {
         let now = platform().now();
         self.takes_looks(now.saturating_sub(since));
