@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use atoll_abi::control::StreamKind;
 use atoll_abi::grid::Resource;
@@ -59,15 +59,16 @@ const HOLD_OFFS: u32 = 6;
 const FORGET: u64 = 300_000_000_000;
 
 /// How a stream is written to without asking anybody.
+#[derive(Default)]
 struct Direct {
     /// How often it was written to, until there is a descriptor.
-    writes: AtomicU32,
-    /// The descriptor. None: there is to be none.
-    fd: SetOnce<Option<i32>>,
+    writes: u32,
+    /// The descriptor, once it was asked for. None within: there is to be none.
+    fd: Option<Option<i32>>,
     /// The host can't tell whether a write to it waits.
-    is_in_vain: AtomicBool,
+    is_in_vain: bool,
     /// Until when none is tried, by the platform's clock.
-    not_before: AtomicU64,
+    not_before: u64,
 }
 
 /// Writes to streams that are files, of which more than one may be the same: of the host's, who writes to a file has it for itself.
@@ -119,8 +120,7 @@ pub struct Stream {
     number: u64,
     kind: StreamKind,
     reading: Mutex<Reading>,
-    writing: Mutex<()>,
-    direct: Direct,
+    writing: Mutex<Direct>,
     queue: WaitQueue,
     /// The server's handle, of a file or a device that was asked about.
     handle: SetOnce<u64>,
@@ -139,13 +139,7 @@ impl Stream {
             number,
             kind,
             reading: Mutex::new(Reading { call: None, ready: None, readable: 0, end: false, error: None }),
-            writing: Mutex::new(()),
-            direct: Direct {
-                writes: AtomicU32::new(0),
-                fd: SetOnce::new(),
-                is_in_vain: AtomicBool::new(false),
-                not_before: AtomicU64::new(0),
-            },
+            writing: Mutex::new(Direct::default()),
             queue: WaitQueue::new(),
             handle: SetOnce::new(),
             descriptor: SetOnce::new(),
@@ -238,14 +232,13 @@ impl Stream {
         JOB_CONTROL.get().map_or(Errno::EIO, |jobs| (jobs.in_background)(linux::SIGTTIN, &tell))
     }
 
-    /// The descriptor to write to, if it is worth one. Who asks holds `writing`.
-    fn descriptor(&self) -> Option<i32> {
-        if let Some(fd) = self.direct.fd.get() {
-            return *fd;
+    /// The descriptor to write to, if it is worth one.
+    fn descriptor(&self, direct: &mut Direct) -> Option<i32> {
+        if let Some(fd) = direct.fd {
+            return fd;
         }
-        let writes = self.direct.writes.load(Ordering::Relaxed);
-        self.direct.writes.store(writes + 1, Ordering::Relaxed);
-        if writes < DIRECT_AFTER {
+        direct.writes += 1;
+        if direct.writes <= DIRECT_AFTER {
             return None;
         }
         let ask = || {
@@ -255,24 +248,19 @@ impl Stream {
             request.arg = [self.number, 1, 0, 0];
             descriptor_of(request, false).ok().map(|(_, fd)| fd)
         };
-        let _ = self.direct.fd.set(ask());
-        self.direct.fd.get().copied().flatten()
+        *direct.fd.insert(ask())
     }
 
     /// Writes by the host's descriptor what needs no waiting: that costs a tenth of a request. Value: how much; the rest, and what is wrong
     /// with it, is for a request.
-    fn write_now(&self, from: &Scratch, len: u64) -> u64 {
-        let (Some(fd), Some(host)) = (self.descriptor(), platform().host()) else { return 0 };
-        let direct = &self.direct;
+    fn write_now(&self, direct: &mut Direct, from: &Scratch, len: u64) -> u64 {
+        let (Some(fd), Some(host)) = (self.descriptor(direct), platform().host()) else { return 0 };
         // A file is written to as a whole, with whatever others write before or behind it. That hardly ever waits, for the host only
         // copies; but where it has more to write than its disk takes, whoever writes waits, and the core would.
         let is_file = self.kind == StreamKind::File;
         let begun = platform().now();
-        let not_before = if is_file { &FILES.not_before } else { &direct.not_before };
-        if direct.is_in_vain.load(Ordering::Relaxed)
-            || begun < not_before.load(Ordering::Relaxed)
-            || is_file && FILES.requests.load(Ordering::Acquire) > 0
-        {
+        let not_before = if is_file { FILES.not_before.load(Ordering::Relaxed) } else { direct.not_before };
+        if direct.is_in_vain || begun < not_before || is_file && FILES.requests.load(Ordering::Acquire) > 0 {
             return 0;
         }
         let bytes = ReadBuf::of(host_buf(from.offset(), len));
@@ -283,8 +271,8 @@ impl Stream {
         }
         match written {
             Ok(n) => return n as u64,
-            Err(Errno::EAGAIN) => direct.not_before.store(begun + NO_ROOM, Ordering::Relaxed),
-            Err(Errno::EOPNOTSUPP | Errno::EINVAL) => direct.is_in_vain.store(true, Ordering::Relaxed),
+            Err(Errno::EAGAIN) => direct.not_before = begun + NO_ROOM,
+            Err(Errno::EOPNOTSUPP | Errno::EINVAL) => direct.is_in_vain = true,
             Err(_) => {}
         }
         0
@@ -414,7 +402,7 @@ impl File for Stream {
 
     fn write(&self, source: &mut Source, at: At, _nonblock: bool) -> Result<(usize, u64)> {
         gate::pass(Resource::DeviceWrite);
-        let _order = self.writing.lock();
+        let mut direct = self.writing.lock();
         let mut done = 0;
         while source.left() > 0 {
             let scratch = Scratch::up_to((source.left() as u64).min(PIECE))?;
@@ -431,7 +419,7 @@ impl File for Stream {
                 request = Request::new(Op::Write);
                 request.arg = [self.handle()?, from + done as u64, 0, 0];
             } else {
-                written = self.write_now(&scratch, n).min(n);
+                written = self.write_now(&mut direct, &scratch, n).min(n);
             }
             request.a = Extent { offset: scratch.offset() + written, len: n - written };
             let asked = if written < n { self.ask_to_write(request) } else { Ok(0) };

@@ -1478,12 +1478,9 @@ fn is_soon_written(fd: BorrowedFd) -> std::result::Result<bool, Errno> {
     const OVERLAY: i64 = 0x794c_7630;
     let flags = rustix::fs::fcntl_getfl(fd).map_err(|_| Errno::EBADF)?;
     let waits = libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT;
-    // SAFETY: a plain structure for the host to fill.
-    let mut s: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    check(unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut s) } as i64)?;
+    let kind = check_file_system(fd.as_raw_fd())?;
     let mounted = rustix::fs::fstatvfs(fd).map_err(|_| Errno::EIO)?.f_flag;
-    let is_local = LOCAL.contains(&(s.f_type as i64)) || s.f_type as i64 == OVERLAY;
+    let is_local = LOCAL.contains(&kind) || kind == OVERLAY;
     let is_synchronous = mounted.contains(rustix::fs::StatVfsMountFlags::SYNCHRONOUS);
     Ok(is_local && flags.bits() as i32 & waits == 0 && !is_synchronous)
 }
