@@ -732,22 +732,28 @@ int main(int argc, char **argv)
 	P(slurp("/proc/self/environ") > 0 && text[0] == first[0]);
 	waitpid(child, 0, 0);
 
-	// What is in memory only, and what of that is told where.
-	int shared = memfd_create("shared", 0);
+	// What is in memory only, and what of that is told where. It is told of the machine, of which others (cells
+	// that end beside this) give back more at times than is taken here: what is taken again and again shows once.
 	long before[2], after[2];
-	for (int i = 0; i < 2; i++) {
-		long *to = i ? after : before;
-		slurp("/proc/meminfo");
-		to[0] = atol(value("Shmem:"));
-		slurp("/proc/vmstat");
-		to[1] = atol(value("nr_shmem ")) * 4;
-		if (!i)
-			for (int n = 0; n < 32; n++)
-				write(shared, text, sizeof text);
+	for (int tries = 0; tries < 40; tries++) {
+		int shared = memfd_create("shared", 0);
+		for (int i = 0; i < 2; i++) {
+			long *to = i ? after : before;
+			slurp("/proc/meminfo");
+			to[0] = atol(value("Shmem:"));
+			slurp("/proc/vmstat");
+			to[1] = atol(value("nr_shmem ")) * 4;
+			if (!i)
+				for (int n = 0; n < 32; n++)
+					write(shared, text, sizeof text);
+		}
+		close(shared);
+		if (after[0] - before[0] >= 24 << 10 && after[1] - before[1] >= 24 << 10)
+			break;
+		sleep_ms(20);
 	}
 	P(after[0] - before[0] >= 24 << 10);
 	P(after[1] - before[1] >= 24 << 10);
-	close(shared);
 	static const char *const counts[] = {"nr_free_pages ", "nr_file_pages ", "pgfault "};
 	for (int i = 0; i < 3; i++)
 		P(atol(value(counts[i])) > 0);
